@@ -60,7 +60,7 @@ fuzz: venv-dev ## feeds the renderer a million random streams (half an hour; COU
 	@$(PY) -m tests.tools.fuzz --count $(or $(COUNT),1000000) --seed $(or $(SEED),0)
 
 model: venv-dev ## drives the spool, the checkpoints and the agent at random against models of them, then all property tests (two hours; COUNT=N)
-	@LOGSHIPPER_MODEL_EXAMPLES=$(or $(COUNT),5000) $(PY) -m pytest -q -p no:cacheprovider --timeout=0 tests/test_model_*.py
+	@LOGSHIPPER_MODEL_EXAMPLES=$(or $(COUNT),5000) $(PY) -m pytest -q -p no:cacheprovider --timeout=0 $$(find tests -name 'test_model_*.py')
 	@LOGSHIPPER_MODEL_EXAMPLES=$(or $(COUNT),5000) $(PY) -m pytest -q -p no:cacheprovider --timeout=0 -m 'hypothesis and not all' tests
 
 soak: venv-dev ## jobs, a real Loki and faults at random; counts every line (half an hour; MINUTES=N, SEED=N)

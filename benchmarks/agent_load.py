@@ -1,4 +1,5 @@
-"""The node agent at work: how long a line takes until a query finds it, catching up, what many tasks and none cost."""
+"""The node agent at work: how long a line takes until a query finds it, catching up, what many
+tasks and none cost."""
 
 import json
 import os
@@ -28,7 +29,9 @@ IDLE_SECS = 60
 
 def delay(folder: Path) -> None:
     """From print to queryable in a real Loki, with the agent's default settings."""
-    print("\n### From print to queryable in Loki, s\n\n| lines a second | p50 | p99 | longest |\n|---|---|---|---|")
+    print(
+        "\n### From print to queryable in Loki, s\n\n| lines a second | p50 | p99 | longest |\n|---|---|---|---|"
+    )
     for rate in RATES:
         waits = sorted(_delays(folder / f"delay-{rate}", rate))
         p99 = waits[int(len(waits) * 0.99)]
@@ -36,8 +39,8 @@ def delay(folder: Path) -> None:
 
 
 def _delays(folder: Path, rate: int) -> list[float]:
-    """Of the lines of a job, which are the times at which they are printed; of each tenth of a second one counts. It
-    isn't the first job of that agent, and of that Loki."""
+    """Of the lines of a job, which are the times at which they are printed; of each tenth of a
+    second one counts. It isn't the first job of that agent, and of that Loki."""
     steps = min(rate, 10)
     program = (
         "import time\nbegin = time.monotonic()\n"
@@ -52,7 +55,9 @@ def _delays(folder: Path, rate: int) -> list[float]:
         agent = stack.enter_context(_default_agent(folder, loki))
         with _job(agent, "print('first')") as earlier:
             earlier.wait()
-        while not client.query_range('{cluster="bench",kind="log"}', time.time_ns() - 10**12, time.time_ns(), limit=1):
+        while not client.query_range(
+            '{cluster="bench",kind="log"}', time.time_ns() - 10**12, time.time_ns(), limit=1
+        ):
             time.sleep(0.02)
         job = stack.enter_context(_job(agent, program))
         newest = time.time_ns()
@@ -60,7 +65,10 @@ def _delays(folder: Path, rate: int) -> list[float]:
         while not ended or time.monotonic() - ended < 3:
             # the first line of each step; the rest is there to be brought along
             found = client.query_range(
-                '{cluster="bench",kind="log"} |~ " 0$"', newest + 1, newest + 3600 * 10**9, limit=5000
+                '{cluster="bench",kind="log"} |~ " 0$"',
+                newest + 1,
+                newest + 3600 * 10**9,
+                limit=5000,
             )
             now_ns = time.time_ns()
             for entry in (entry for result in found for entry in result.entries):
@@ -76,7 +84,11 @@ def _delays(folder: Path, rate: int) -> list[float]:
 
 def catch_up(folder: Path) -> None:
     """A backlog into a real Loki with its default limits."""
-    with tempfile.NamedTemporaryFile(dir=folder) as file, LokiServer() as loki, _patient(loki) as client:
+    with (
+        tempfile.NamedTemporaryFile(dir=folder) as file,
+        LokiServer() as loki,
+        _patient(loki) as client,
+    ):
         file.write(b"".join(LINE % number for number in range(CATCH_UP_LINES)))
         file.flush()
         agent = _default_agent(folder / "catch-up", loki)
@@ -89,9 +101,12 @@ def catch_up(folder: Path) -> None:
             seconds = time.perf_counter() - begin
             told = _samples(agent, "logshipper_agent_pushes_total")
         counted = sum(
-            result.samples[0].value for result in client.query('sum(count_over_time({cluster="bench",kind="log"}[2h]))')
+            result.samples[0].value
+            for result in client.query('sum(count_over_time({cluster="bench",kind="log"}[2h]))')
         )
-    print(f"\n### Catching up with {lines:,} lines of {CATCH_UP_JOBS} jobs, Loki at its default limits\n")
+    print(
+        f"\n### Catching up with {lines:,} lines of {CATCH_UP_JOBS} jobs, Loki at its default limits\n"
+    )
     rate = size / seconds
     print(
         f"{seconds:.0f} s, {rate / 1e6:.2f} MB/s of lines; Loki takes {LOKI_LIMIT / 1e6:.2f} with structured metadata"
@@ -111,7 +126,9 @@ def _count(client: Client, shard: int) -> float:
 
 def tasks(folder: Path) -> None:
     """Memory with many live captures, and with many that are finished and shipped."""
-    print("\n### Memory and CPU of the agent\n\n| | resident, MiB | CPU, % of a core |\n|---|---|---|")
+    print(
+        "\n### Memory and CPU of the agent\n\n| | resident, MiB | CPU, % of a core |\n|---|---|---|"
+    )
     with LokiServer() as loki, _default_agent(folder / "tasks", loki) as agent:
         assert agent.process is not None
         pid = agent.process.pid
@@ -119,12 +136,16 @@ def tasks(folder: Path) -> None:
         print(f"| idle, no captures | {_resident(pid):.0f} | {_cpu_share(pid, IDLE_SECS):.2f} |")
         with ExitStack() as stack:
             for task in range(LIVE_TASKS):
-                program = "import time\nwhile True: print('step', time.time(), flush=True); time.sleep(1)"
+                program = (
+                    "import time\nwhile True: print('step', time.time(), flush=True); time.sleep(1)"
+                )
                 job = stack.enter_context(_job(agent, program, "--job-id", f"live-{task}"))
                 stack.callback(job.terminate)
             time.sleep(20)
             share = _cpu_share(pid, IDLE_SECS)
-            print(f"| {LIVE_TASKS} live tasks, a line a second each | {_resident(pid):.0f} | {share:.2f} |")
+            print(
+                f"| {LIVE_TASKS} live tasks, a line a second each | {_resident(pid):.0f} | {share:.2f} |"
+            )
         agent.wait_shipped(WAIT_SECS)
         with tempfile.NamedTemporaryFile(dir=folder) as file:
             file.write(LINE % 1)
@@ -133,17 +154,23 @@ def tasks(folder: Path) -> None:
                 spool_capture(agent, Path(file.name), f"done-{task}")
         agent.wait_shipped(WAIT_SECS)
         share = _cpu_share(pid, IDLE_SECS)
-        print(f"| idle, {FINISHED_TASKS:,} finished tasks shipped | {_resident(pid):.0f} | {share:.2f} |")
+        print(
+            f"| idle, {FINISHED_TASKS:,} finished tasks shipped | {_resident(pid):.0f} | {share:.2f} |"
+        )
 
 
 def _samples(agent: NodeAgent, name: str) -> str:
     lines = [line for line in agent.metrics().splitlines() if line.startswith(name + "{")]
-    return json.dumps({line[len(name) : line.rindex(" ")]: float(line.rpartition(" ")[2]) for line in lines})
+    return json.dumps(
+        {line[len(name) : line.rindex(" ")]: float(line.rpartition(" ")[2]) for line in lines}
+    )
 
 
 def _resident(pid: int) -> float:
     text = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+    return (
+        int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+    )
 
 
 def _cpu_share(pid: int, seconds: float) -> float:
@@ -166,6 +193,18 @@ def _default_agent(folder: Path, loki: LokiServer) -> NodeAgent:
 
 
 def _job(agent: NodeAgent, program: str, *options: str) -> "subprocess.Popen[bytes]":
-    words = [sys.executable, "-m", "logshipper", "run", *options, "--", sys.executable, "-c", program]
+    words = [
+        sys.executable,
+        "-m",
+        "logshipper",
+        "run",
+        *options,
+        "--",
+        sys.executable,
+        "-c",
+        program,
+    ]
     environment = {**agent.environment, "HOME": str(agent.folder)}
-    return subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(
+        words, env=environment, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+    )

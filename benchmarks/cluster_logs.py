@@ -1,5 +1,6 @@
-"""A cluster's day of logs in Loki: made up, encoded by the agent's own code, so with the labels and the structured
-metadata that it writes. Each host runs one job an hour; further jobs are put next to them."""
+"""A cluster's day of logs in Loki: made up, encoded by the agent's own code, so with the labels and
+the structured metadata that it writes. Each host runs one job an hour; further jobs are put next to
+them."""
 
 import threading
 from collections import defaultdict
@@ -27,13 +28,16 @@ SECOND_NS = 10**9
 SLICE_SECS = 7200  # Loki closes a chunk that spans so long (max_chunk_age)
 SLICES = 12
 HOUR_SECS = 3600
-SELDOM_SECS = 300  # between heartbeats on hosts that nobody looks at: 10 s would be most of the store
+SELDOM_SECS = (
+    300  # between heartbeats on hosts that nobody looks at: 10 s would be most of the store
+)
 BODY_BYTES = 1 << 20
 THREADS = 3
 MAX_LINE_BYTES = 256_000
 LINE = b"epoch %02d step %07d: loss 0.%06d acc 0.%05d lr 1.0e-04 grad 0.%04d time 0.123 s/it ok\n"
 BLOCK_LINES = 700  # at most: what a sidecar makes of a full pipe
-# Of Loki's: only what is in the way of a day that is pushed within minutes. What queries may do is as recommended.
+# Of Loki's: only what is in the way of a day that is pushed within minutes. What queries may do is
+# as recommended.
 LIMITS = {
     "ingestion_rate_mb": 10_000,
     "ingestion_burst_size_mb": 10_000,
@@ -64,7 +68,9 @@ class Job:
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.job_id, 1, "0", 0, "train.py", self.user, self.host, CLUSTER, 1000, "ml", "gpu")
+        return Identity(
+            self.job_id, 1, "0", 0, "train.py", self.user, self.host, CLUSTER, 1000, "ml", "gpu"
+        )
 
     def record(self, number: int) -> Json:
         """From 1."""
@@ -73,12 +79,20 @@ class Job:
     def ledger(self) -> Json:
         read = self.lines + self.records
         counts = dict.fromkeys(LEDGER_COUNTS, 0)
-        return {"stdout": {**counts, "read": read, "stored": read, "line_feeds": read}, "stderr": counts}
+        return {
+            "stdout": {**counts, "read": read, "stored": read, "line_feeds": read},
+            "stderr": counts,
+        }
 
     def counts(self) -> Json:
         lines = self.lines + self.records
         told = {"lines": lines, "records": self.records, "lost": 0}
-        return {"ledger": self.ledger(), **told, "bytes_printed": 90 * lines, "bytes_logged": 90 * lines}
+        return {
+            "ledger": self.ledger(),
+            **told,
+            "bytes_printed": 90 * lines,
+            "bytes_logged": 90 * lines,
+        }
 
 
 def chunks_of(job: Job) -> Iterator[Chunk]:
@@ -97,11 +111,14 @@ def _begin_ns(chunk: Chunk) -> int:
 
 def _console(job: Job) -> Iterator[BlockRow]:
     for burst, (at_ns, first, last) in enumerate(_bursts(job, job.lines)):
-        yield BlockRow(Stream.STDOUT, at_ns, last - first, None, None, _text(last - first, burst % 16))
+        yield BlockRow(
+            Stream.STDOUT, at_ns, last - first, None, None, _text(last - first, burst % 16)
+        )
 
 
 def _bursts(job: Job, count: int) -> Iterator[tuple[int, int, int]]:
-    """Times, and the numbers of what is printed then, from 0: something each minute, of much something more often."""
+    """Times, and the numbers of what is printed then, from 0: something each minute, of much
+    something more often."""
     bursts = max(min(count, job.secs // 60), -(-count // BLOCK_LINES))
     for burst in range(bursts):
         at_ns = job.begin_ns + burst * job.secs * SECOND_NS // bursts
@@ -112,24 +129,57 @@ def _bursts(job: Job, count: int) -> Iterator[tuple[int, int, int]]:
 def _text(lines: int, seed: int) -> bytes:
     """Numbers that look random, and the same ones each time."""
     numbers = ((seed * 104729 + line) * 7919 % 1_000_003 for line in range(lines))
-    return b"".join(LINE % (seed, number, number % 999_983, number % 99_991, number % 9973) for number in numbers)
+    return b"".join(
+        LINE % (seed, number, number % 999_983, number % 99_991, number % 9973)
+        for number in numbers
+    )
 
 
 def _records(job: Job) -> Iterator[BlockRow]:
     for at_ns, first, last in _bursts(job, job.records):
         text = b"".join(json_line(job.record(number + 1)) + b"\n" for number in range(first, last))
-        numbers: dict[int, Json] = {place: {"n": first + place + 1} for place in range(last - first)}
+        numbers: dict[int, Json] = {
+            place: {"n": first + place + 1} for place in range(last - first)
+        }
         behind_ns = at_ns + BLOCK_LINES  # the console's lines have their times
-        yield BlockRow(Stream.STDOUT, behind_ns, last - first, [(int(Kind.METADATA), last - first)], numbers, text)
+        yield BlockRow(
+            Stream.STDOUT,
+            behind_ns,
+            last - first,
+            [(int(Kind.METADATA), last - first)],
+            numbers,
+            text,
+        )
 
 
 def _marks(job: Job) -> list[EventRow]:
-    who = {"name": "train.py", "user": job.user, "uid": 1000, "account": "ml", "partition": "gpu", "host": job.host}
-    where = {"cluster": CLUSTER, "version": "1", "boot_id": "0" * 32, "columns": 160, "rows": 50, "tty": True}
+    who = {
+        "name": "train.py",
+        "user": job.user,
+        "uid": 1000,
+        "account": "ml",
+        "partition": "gpu",
+        "host": job.host,
+    }
+    where = {
+        "cluster": CLUSTER,
+        "version": "1",
+        "boot_id": "0" * 32,
+        "columns": 160,
+        "rows": 50,
+        "tty": True,
+    }
     started = {"event": "started", **who, **where, "mode": "enabled", "started_ns": job.begin_ns}
     counts = job.counts()
     heartbeat = {"event": "heartbeat", "mode": "enabled", **counts}
-    ended = {"state": job.state, "exit_code": 0, "signal": 0, "reason": "", "ended_ns": job.end_ns, "mode": "enabled"}
+    ended = {
+        "state": job.state,
+        "exit_code": 0,
+        "signal": 0,
+        "reason": "",
+        "ended_ns": job.end_ns,
+        "mode": "enabled",
+    }
     end = {**ended, **counts, "hosts": [job.host]}
     x_axis = {"key": "step", "rule": 3, "words": "step: integers that never fall", "path": ["step"]}
     beats = range(job.heartbeat_secs, job.secs, job.heartbeat_secs)
@@ -142,7 +192,8 @@ def _marks(job: Job) -> list[EventRow]:
 
 
 def slurm_chunks(jobs: Iterable[Job]) -> Iterator[Chunk]:
-    """What the controller's agent says of their ends: an event each, a line of those that didn't complete."""
+    """What the controller's agent says of their ends: an event each, a line of those that didn't
+    complete."""
     for job in jobs:
         pairs = {"job_id": job.job_id, "user": job.user, "attempt": "1"}
         common = Metadata(pairs, encode_metadata(pairs))
@@ -150,11 +201,20 @@ def slurm_chunks(jobs: Iterable[Job]) -> Iterator[Chunk]:
         words = f"Slurm ended job {job.job_id}: {job.state}"
         event = {"event": "job_ended", "message": words, "job_id": job.job_id, "state": job.state, "exit_code": 0,
                  "signal": 0, "started_ns": job.begin_ns, "ended_ns": job.end_ns, "by": "jobcomp"}  # fmt: skip
-        yield Chunk(job.job_id, StreamKey("", "event", host=CONTROLLER), times, [json_line(event)], common)
+        yield Chunk(
+            job.job_id, StreamKey("", "event", host=CONTROLLER), times, [json_line(event)], common
+        )
         if job.state != "COMPLETED":
             line = f"[logshipper: {words}]".encode()
             extra = ({"note": "1"},)
-            yield Chunk(job.job_id, StreamKey("stdout", "log", host=CONTROLLER), times, [line], common, extra)
+            yield Chunk(
+                job.job_id,
+                StreamKey("stdout", "log", host=CONTROLLER),
+                times,
+                [line],
+                common,
+                extra,
+            )
 
 
 def usual_job(host: int, number: int, day_ns: int, heartbeat_secs: int) -> Job:
@@ -162,7 +222,9 @@ def usual_job(host: int, number: int, day_ns: int, heartbeat_secs: int) -> Job:
     begin_ns = day_ns + (number * HOUR_SECS + host % 60) * SECOND_NS
     state = "TIMEOUT" if (host + number) % 10 == 0 else "COMPLETED"
     job_id = f"{100_000 + host * 24 + number}"
-    return Job(job_id, host_name(host), begin_ns, HOUR_SECS - 120, 200, 50, heartbeat_secs, state=state)
+    return Job(
+        job_id, host_name(host), begin_ns, HOUR_SECS - 120, 200, 50, heartbeat_secs, state=state
+    )
 
 
 def host_name(host: int) -> str:
@@ -175,7 +237,9 @@ class Filler:
     def __init__(self, loki: LokiServer, say: Callable[[str], None]) -> None:
         self._loki = loki
         self._say = say
-        self._pools = [ThreadPoolExecutor(1, "fill") for _ in range(THREADS)]  # a stream is one's: in order of time
+        self._pools = [
+            ThreadPoolExecutor(1, "fill") for _ in range(THREADS)
+        ]  # a stream is one's: in order of time
         self._room = threading.Semaphore(4 * THREADS)
         self._clients = threading.local()
         self._pushes: list[Future[None]] = []
@@ -184,16 +248,23 @@ class Filler:
         self.line_bytes = 0
 
     def hosts(self, first: int, last: int, day_ns: int, further: Sequence[Job] = ()) -> None:
-        """A day of the hosts from first up to last (not included), and further jobs on these, or on others."""
+        """A day of the hosts from first up to last (not included), and further jobs on these, or on
+        others."""
         for number in range(SLICES):
             hours = range(number * SLICE_SECS // HOUR_SECS, (number + 1) * SLICE_SECS // HOUR_SECS)
             slice_ns = day_ns + number * SLICE_SECS * SECOND_NS
-            here = [job for job in further if slice_ns <= job.begin_ns < slice_ns + SLICE_SECS * SECOND_NS]
+            here = [
+                job
+                for job in further
+                if slice_ns <= job.begin_ns < slice_ns + SLICE_SECS * SECOND_NS
+            ]
             jobs: list[Job] = [*here]
             for host in range(first, last):
                 self._at = f"hour {hours[0]} of 24, host {host - first + 1} of {last - first}"
                 beside = [job for job in here if job.host == host_name(host)]
-                of_host = [usual_job(host, hour, day_ns, 10 if beside else SELDOM_SECS) for hour in hours]
+                of_host = [
+                    usual_job(host, hour, day_ns, 10 if beside else SELDOM_SECS) for hour in hours
+                ]
                 jobs += of_host
                 self._push(merge(*map(chunks_of, (*of_host, *beside)), key=_begin_ns))
             self._push(slurm_chunks(sorted(jobs, key=lambda job: job.end_ns)))

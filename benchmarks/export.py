@@ -2,9 +2,10 @@
 
     .venv/bin/python -m benchmarks.export                 # five minutes; --help says what can be changed
 
-A job prints the records; they are in its local store when the clock starts. What export takes is a whole process, from
-its start to the file, imports and the store's reading included. pyarrow has the same records in memory when its clock
-starts: as the dicts that a program has of them, as their JSON lines, and as Arrow's own columns.
+A job prints the records; they are in its local store when the clock starts. What export takes is a
+whole process, from its start to the file, imports and the store's reading included. pyarrow has the
+same records in memory when its clock starts: as the dicts that a program has of them, as their JSON
+lines, and as Arrow's own columns.
 """
 
 import argparse
@@ -30,7 +31,8 @@ LOGSHIPPER = str(Path(sys.executable).parent / "logshipper")
 
 
 def records(count: int) -> list[dict[str, Any]]:
-    """What a training loop prints: a new step each time, noisy losses, a rate that falls every epoch."""
+    """What a training loop prints: a new step each time, noisy losses, a rate that falls every
+    epoch."""
     rng = random.Random(1)
     return [
         {
@@ -47,15 +49,29 @@ def records(count: int) -> list[dict[str, Any]]:
 class _Bench:
     def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "LOGSHIPPER_STORE": str(folder / "store"), "LOGSHIPPER_AGENT": "off"}
+        self.environment = {
+            **os.environ,
+            "LOGSHIPPER_STORE": str(folder / "store"),
+            "LOGSHIPPER_AGENT": "off",
+        }
         self.dicts = records(count)
         self.lines = "".join(json.dumps(record) + "\n" for record in self.dicts).encode()
         (folder / "records.jsonl").write_bytes(self.lines)
         self.table = pa.Table.from_pylist(self.dicts)
         with open(os.devnull, "wb") as null:
-            command = [LOGSHIPPER, "run", "--name", "bench", "--", "cat", str(folder / "records.jsonl")]
+            command = [
+                LOGSHIPPER,
+                "run",
+                "--name",
+                "bench",
+                "--",
+                "cat",
+                str(folder / "records.jsonl"),
+            ]
             subprocess.run(command, stdout=null, check=True, env=self.environment)
-            subprocess.run([LOGSHIPPER, "show", "last"], stdout=null, check=True, env=self.environment)
+            subprocess.run(
+                [LOGSHIPPER, "show", "last"], stdout=null, check=True, env=self.environment
+            )
 
     def seconds(self, work: Callable[[], object]) -> float:
         begin = time.perf_counter()
@@ -79,7 +95,7 @@ class _Bench:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
@@ -93,9 +109,14 @@ def main() -> None:
 def _compare(bench: _Bench, rounds: int) -> None:
     peers: dict[str, Callable[[], object]] = {
         "pyarrow, from dicts": lambda: bench.write(pa.Table.from_pylist(bench.dicts)),
-        "pyarrow, from JSON lines": lambda: bench.write(pa.json.read_json(pa.BufferReader(bench.lines))),
+        "pyarrow, from JSON lines": lambda: bench.write(
+            pa.json.read_json(pa.BufferReader(bench.lines))
+        ),
         "pyarrow, from its own columns": lambda: bench.write(bench.table),
-        **{f"export, {form}": functools.partial(bench.export, form) for form in ("parquet", "jsonl", "csv")},
+        **{
+            f"export, {form}": functools.partial(bench.export, form)
+            for form in ("parquet", "jsonl", "csv")
+        },
     }
     measured: dict[str, list[float]] = {name: [] for name in peers}
     for _ in range(rounds):
@@ -109,7 +130,10 @@ def _compare(bench: _Bench, rounds: int) -> None:
         form = name.removeprefix("export, ")
         peak = f"{bench.export(form):.0f}" if form != name else ""
         print(f"| {name} | {secs:.2f} | {dicts / secs:.2f} | {peak} |")
-    written, alone = pq.read_table(bench.folder / "out.parquet"), pq.read_table(bench.folder / "alone.parquet")
+    written, alone = (
+        pq.read_table(bench.folder / "out.parquet"),
+        pq.read_table(bench.folder / "alone.parquet"),
+    )
     assert written.select(alone.column_names).equals(alone), "the same values, in the same order"
 
 

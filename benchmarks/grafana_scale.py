@@ -1,8 +1,9 @@
-"""How long the queries of a job's page take in a cluster's Loki, and what they read (`make bench-grafana`).
+"""How long the queries of a job's page take in a cluster's Loki, and what they read (`make
+bench-grafana`).
 
-A real Loki gets a day of 10, 100 and 1,000 hosts; a job's page is opened as the tests open it, and each of its queries
-of Loki runs again and again, one at a time. Prometheus, which names the job's nodes and keys, is real as well. Prints
-Markdown.
+A real Loki gets a day of 10, 100 and 1,000 hosts; a job's page is opened as the tests open it, and
+each of its queries of Loki runs again and again, one at a time. Prometheus, which names the job's
+nodes and keys, is real as well. Prints Markdown.
 """
 
 import argparse
@@ -17,7 +18,17 @@ from typing import Any
 
 import requests
 
-from benchmarks.cluster_logs import CLUSTER, CONTROLLER, HOUR_SECS, LIMITS, SECOND_NS, Filler, Job, host_name, usual_job
+from benchmarks.cluster_logs import (
+    CLUSTER,
+    CONTROLLER,
+    HOUR_SECS,
+    LIMITS,
+    SECOND_NS,
+    Filler,
+    Job,
+    host_name,
+    usual_job,
+)
 from logshipper_grafana import links
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
@@ -55,7 +66,8 @@ GROUPS: Mapping[str, Callable[["Asked"], bool]] = {
 
 @dataclass
 class Asked:
-    """A query's runs. seconds: of each, what wasn't answered in time included; stats: Loki's, of the first answer."""
+    """A query's runs. seconds: of each, what wasn't answered in time included; stats: Loki's, of
+    the first answer."""
 
     title: str
     kind: str
@@ -76,7 +88,9 @@ class Asked:
         if not self.stats:
             return 0
         querier, ingester = self.stats["querier"], self.stats["ingester"]
-        on_disk = querier["store"]["totalChunksDownloaded"] + ingester["store"]["totalChunksDownloaded"]
+        on_disk = (
+            querier["store"]["totalChunksDownloaded"] + ingester["store"]["totalChunksDownloaded"]
+        )
         return int(on_disk + ingester["totalChunksMatched"])
 
 
@@ -89,12 +103,16 @@ class TimedLoki(LokiSource):
         self.asked_of: dict[tuple[str, str], Asked] = {}
         self.selectors: set[str] = set()
 
-    def get(self, path: str, params: Mapping[str, Any]) -> Any:  # Any: JSON, and what a query string takes
+    def get(
+        self, path: str, params: Mapping[str, Any]
+    ) -> Any:  # Any: JSON, and what a query string takes
         if "query" not in params:
             return super().get(path, params)
         logql = str(params["query"])
         kind = _KIND.search(logql)
-        known = self.asked_of.setdefault((self.title, logql), Asked(self.title, kind[1] if kind else ""))
+        known = self.asked_of.setdefault(
+            (self.title, logql), Asked(self.title, kind[1] if kind else "")
+        )
         self.selectors.update(_SELECTOR.findall(logql))
         begin = time.perf_counter()
         try:
@@ -107,7 +125,8 @@ class TimedLoki(LokiSource):
 
 @dataclass
 class Measured:
-    """A job's page. streams: those that its queries could read; foreign: hosts of other jobs among them."""
+    """A job's page. streams: those that its queries could read; foreign: hosts of other jobs among
+    them."""
 
     name: str
     hosts: int
@@ -128,8 +147,18 @@ class Bench:
         self.small = self._job("4711", 0)
         self.large = self._job("4712", 1, times=10)
         self.quiet = self._job("4713", 2)
-        self.alike = self._job("4724", 2)  # with the flood in one stream: its id ends in the same digit
-        self.flood = Job("4714", host_name(2), self.begin_ns, JOB_SECS, flood_bytes // FLOOD_LINE_BYTES, 0, user="bob")
+        self.alike = self._job(
+            "4724", 2
+        )  # with the flood in one stream: its id ends in the same digit
+        self.flood = Job(
+            "4714",
+            host_name(2),
+            self.begin_ns,
+            JOB_SECS,
+            flood_bytes // FLOOD_LINE_BYTES,
+            0,
+            user="bob",
+        )
         self.until_ms = 0  # of the page's time: when Prometheus knew everything
 
     def _job(self, job_id: str, host: int, *, times: int = 1) -> Job:
@@ -137,24 +166,44 @@ class Bench:
 
     def run(self) -> None:
         with LokiServer(limits=LIMITS) as loki, contextlib.ExitStack() as stack:
-            print(f"A job's page in Loki {loki.version}, {os.cpu_count()} cores, {self.rounds} runs of each query\n")
-            targets = [stack.enter_context(_agent(host, jobs)) for host, jobs in self._known().items()]
-            prometheus = stack.enter_context(PrometheusServer(targets, scrape_interval=f"{SCRAPE_MS // 1000}s"))
+            print(
+                f"A job's page in Loki {loki.version}, {os.cpu_count()} cores, {self.rounds} runs of each query\n"
+            )
+            targets = [
+                stack.enter_context(_agent(host, jobs)) for host, jobs in self._known().items()
+            ]
+            prometheus = stack.enter_context(
+                PrometheusServer(targets, scrape_interval=f"{SCRAPE_MS // 1000}s")
+            )
             source = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
-            known = "count(logshipper_records) == 4 and on() count(logshipper_agent_build_info) == 4"
-            wait_until(lambda: source.get("/api/v1/query", {"query": known})["result"], "Prometheus knows", 60.0)
+            known = (
+                "count(logshipper_records) == 4 and on() count(logshipper_agent_build_info) == 4"
+            )
+            wait_until(
+                lambda: source.get("/api/v1/query", {"query": known})["result"],
+                "Prometheus knows",
+                60.0,
+            )
             self.until_ms = time.time_ns() // 10**6
             before = 0
             for number in self.hosts:
-                further = (self.small, self.large, self.quiet, self.alike, self.flood) if not before else ()
+                further = (
+                    (self.small, self.large, self.quiet, self.alike, self.flood)
+                    if not before
+                    else ()
+                )
                 self._fill(loki, before, number, further)
                 self._measure("a job", number, self.small, loki, source)
                 before = number
             self._measure("ten times the job", before, self.large, loki, source)
             self._measure("the job next to a flood", before, self.quiet, loki, source)
-            self._measure("the job next to a flood, in its stream", before, self.alike, loki, source)
+            self._measure(
+                "the job next to a flood, in its stream", before, self.alike, loki, source
+            )
             forgotten = usual_job(4, BEGIN_HOUR - 12, self.day_ns, 0)
-            self._measure("an hour's job that Prometheus has forgotten", before, forgotten, loki, source)
+            self._measure(
+                "an hour's job that Prometheus has forgotten", before, forgotten, loki, source
+            )
 
     def _known(self) -> dict[str, list[Job]]:
         """Jobs that Prometheus knows, by node; the controller's agent has none."""
@@ -175,9 +224,13 @@ class Bench:
                 filler.close()
             say("Loki writes its chunks")
             _wait_flushed(loki)
-        print(f"  {filler.entries:,} entries, {filler.line_bytes / 1e6:,.0f} MB of lines", flush=True)
+        print(
+            f"  {filler.entries:,} entries, {filler.line_bytes / 1e6:,.0f} MB of lines", flush=True
+        )
 
-    def _measure(self, name: str, hosts: int, job: Job, loki: LokiServer, prometheus: PrometheusSource) -> None:
+    def _measure(
+        self, name: str, hosts: int, job: Job, loki: LokiServer, prometheus: PrometheusSource
+    ) -> None:
         source = TimedLoki(loki.url)
         is_known = any(job in jobs for jobs in self._known().values())
         end_ms = self.until_ms if is_known else job.end_ns // 10**6 + PAD_AFTER_MS
@@ -203,7 +256,9 @@ class Bench:
 
     def _print(self, one: Measured) -> None:
         print(f"\n### {one.name[0].upper()}{one.name[1:]}, {one.hosts:,} hosts\n")
-        print("| queries of | number | first, ms | p50, ms | p95, ms | lines read | MB read | chunks |")
+        print(
+            "| queries of | number | first, ms | p50, ms | p95, ms | lines read | MB read | chunks |"
+        )
         print("|---|---|---|---|---|---|---|---|")
         for words, is_of in GROUPS.items():
             self._print_group(words, [asked for asked in one.asked if is_of(asked)])
@@ -229,7 +284,8 @@ class Bench:
 
 @contextlib.contextmanager
 def _agent(host: str, jobs: Sequence[Job]) -> Iterator[str]:
-    """Serves what an agent shows of these jobs; gives its address. The controller's tells how jobs ended."""
+    """Serves what an agent shows of these jobs; gives its address. The controller's tells how jobs
+    ended."""
     metrics = AgentMetrics(CLUSTER, host)
     if host == CONTROLLER:
         metrics.slurm_records.labels("taken").inc(1000)
@@ -265,7 +321,9 @@ def _wait_flushed(loki: LokiServer) -> None:
     deadline = time.monotonic() + SETTLE_SECS
     while time.monotonic() < deadline:
         text = requests.get(f"{loki.url}/metrics", timeout=30).text
-        lines = [line for line in text.splitlines() if line.startswith("loki_ingester_memory_chunks ")]
+        lines = [
+            line for line in text.splitlines() if line.startswith("loki_ingester_memory_chunks ")
+        ]
         if not sum(float(line.rpartition(" ")[2]) for line in lines):
             return
         time.sleep(1)
@@ -278,11 +336,21 @@ def _p95(seconds: Sequence[float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--hosts", default=",".join(map(str, HOSTS)), help="how many, one after the other")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"runs of each query (default {ROUNDS})")
-    parser.add_argument("--flood-mb", type=int, default=1000, help="what the flood prints (default 1000)")
+    parser.add_argument(
+        "--hosts", default=",".join(map(str, HOSTS)), help="how many, one after the other"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"runs of each query (default {ROUNDS})"
+    )
+    parser.add_argument(
+        "--flood-mb", type=int, default=1000, help="what the flood prints (default 1000)"
+    )
     arguments = parser.parse_args()
-    Bench([int(one) for one in arguments.hosts.split(",")], arguments.rounds, arguments.flood_mb * 10**6).run()
+    Bench(
+        [int(one) for one in arguments.hosts.split(",")],
+        arguments.rounds,
+        arguments.flood_mb * 10**6,
+    ).run()
 
 
 if __name__ == "__main__":

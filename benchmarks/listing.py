@@ -1,4 +1,5 @@
-"""What `logshipper ls` takes with many jobs, the start of Python and all imports included: medians, as Markdown.
+"""What `logshipper ls` takes with many jobs, the start of Python and all imports included: medians,
+as Markdown.
 
 python -m benchmarks.listing [--jobs 10000] [--rounds 7]
 """
@@ -22,8 +23,14 @@ NS = 10**9
 STATES = ("COMPLETED",) * 7 + ("FAILED", "CANCELLED", "TIMEOUT")
 CALLS = (
     ("ls", ()),
-    ("ls, conditions on metadata and properties", ("--filter", "loss<0.2", "--filter", "duration>1m")),
-    ("ls, own columns, sorted by a key", ("--columns", "id,name,loss=Loss:.5f,opt.lr", "--sort", "loss")),
+    (
+        "ls, conditions on metadata and properties",
+        ("--filter", "loss<0.2", "--filter", "duration>1m"),
+    ),
+    (
+        "ls, own columns, sorted by a key",
+        ("--columns", "id,name,loss=Loss:.5f,opt.lr", "--sort", "loss"),
+    ),
     (
         "ls, roll-ups and wildcards as columns, sorted by one",
         ("--columns", "id,loss.min,metrics.*", "--sort", "loss.min"),
@@ -61,7 +68,9 @@ def seconds(words: tuple[str, ...], environment: dict[str, str]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
@@ -69,7 +78,10 @@ def main() -> None:
         root = str(Path(folder) / "store")
         fill(root, options.jobs)
         environment = {**os.environ, "HOME": folder, "LOGSHIPPER_STORE": root}
-        environment |= {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}  # compiled, as when installed
+        environment |= {
+            "PYTHONPYCACHEPREFIX": folder,
+            "PYTHONDONTWRITEBYTECODE": "",
+        }  # compiled, as when installed
         seconds(("ls", "--json"), environment)
         print(f"\n### {options.jobs:,} jobs\n\n| | s | CPU s |\n|---|---|---|")
         start = [seconds(("--version",), environment) for _ in range(options.rounds)]
@@ -78,8 +90,16 @@ def main() -> None:
             before = os.times()
             taken = [seconds(("ls", *words), environment) for _ in range(options.rounds)]
             after = os.times()
-            cpu = after.children_user + after.children_system - before.children_user - before.children_system
-            print(f"| {name} | {statistics.median(taken):.2f} | {cpu / options.rounds:.2f} |", flush=True)
+            cpu = (
+                after.children_user
+                + after.children_system
+                - before.children_user
+                - before.children_system
+            )
+            print(
+                f"| {name} | {statistics.median(taken):.2f} | {cpu / options.rounds:.2f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

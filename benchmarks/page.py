@@ -1,4 +1,5 @@
-"""The local page: first paint of a long job, a search in it, places of it, and what following costs the browser.
+"""The local page: first paint of a long job, a search in it, places of it, and what following costs
+the browser.
 
 In Debian's Chromium without a window, driven as in the tests; skipped where there is none.
 """
@@ -49,13 +50,17 @@ def measure(folder: Path, lines: int, rounds: int) -> None:
         Client(server).ask("api/jobs")  # takes the job in
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         paints = [_first_paint(browser, server) for _ in range(rounds)]
-        searches = {kind: [_search(server, text) for text in texts] for kind, texts in _SOUGHT.items()}
+        searches = {
+            kind: [_search(server, text) for text in texts] for kind, texts in _SOUGHT.items()
+        }
         places = [_place(server, lines * at // 101) for at in range(101)]
         cpu = _following(browser, root, server)
         browser.close()
     print(f"\n### The local page: a job of {lines:,} lines and {RECORDS:,} records\n")
     print("| | |\n|---|---|")
-    print(f"| first paint of its lines, from the navigation on, s | {statistics.median(paints):.2f} |")
+    print(
+        f"| first paint of its lines, from the navigation on, s | {statistics.median(paints):.2f} |"
+    )
     for kind, secs in searches.items():
         print(f"| a search for what {kind}, s | {statistics.median(secs):.2f} |")
     print(f"| 200 lines at any place, ms: median, 99th percentile | {_places(places)} |")
@@ -75,21 +80,30 @@ def _long_job(root: Path, lines: int) -> None:
         for first in range(0, lines, FRAME):
             records = range(first, first + FRAME, every)
             job.lines(*(_line(number) for number in range(first, first + FRAME - len(records))))
-            job.metadata(*({"epoch": at // 10_000, "step": at, "loss": 1 / (at + 1)} for at in records))
+            job.metadata(
+                *({"epoch": at // 10_000, "step": at, "loss": 1 / (at + 1)} for at in records)
+            )
         job.end()
 
 
 def _line(number: int) -> str:
-    return f"[{number:9d}] step {number} of the training: batch {number % 977}, took {number % 13} ms"
+    return (
+        f"[{number:9d}] step {number} of the training: batch {number % 977}, took {number % 13} ms"
+    )
 
 
 def _first_paint(browser: Browser, server: PageServer) -> float:
-    """From the address to a frame that has the job's last lines, in a new window: nothing is known of the page."""
+    """From the address to a frame that has the job's last lines, in a new window: nothing is known
+    of the page."""
     with _window(browser, server) as page:
         begin = time.perf_counter()
-        page.goto(f"http://127.0.0.1:{server.port}{server.access.root}#/job/{JOB}", wait_until="commit")
+        page.goto(
+            f"http://127.0.0.1:{server.port}{server.access.root}#/job/{JOB}", wait_until="commit"
+        )
         page.wait_for_selector(".row:visible .text:not(:empty)")
-        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
         return time.perf_counter() - begin
 
 
@@ -109,7 +123,9 @@ def _search(server: PageServer, text: str) -> float:
     client = Client(server)
     client.ask(f"api/jobs/{JOB}/lines?count=1")  # the index is there when somebody searches
     begin = time.perf_counter()
-    while not json.loads(client.ask(f"api/jobs/{JOB}/search?q={text.replace(' ', '+')}").body)["complete"]:
+    while not json.loads(client.ask(f"api/jobs/{JOB}/search?q={text.replace(' ', '+')}").body)[
+        "complete"
+    ]:
         pass
     return time.perf_counter() - begin
 

@@ -1,5 +1,5 @@
-"""The local page's graphs, metadata and comparing with many records and keys, in Chromium: seconds from the address to
-what is shown. `python -m benchmarks.page_numbers [--records N]`."""
+"""The local page's graphs, metadata and comparing with many records and keys, in Chromium: seconds
+from the address to what is shown. `python -m benchmarks.page_numbers [--records N]`."""
 
 import argparse
 import json
@@ -26,11 +26,18 @@ def _jobs(root: Path, records: int) -> None:
         with SpooledCapture(root, job_id, name=job_id) as job:
             for begin in range(0, count, 10_000):
                 steps = range(begin, min(begin + 10_000, count))
-                job.metadata(*(json.dumps({"step": n, "loss": math.exp(-n / count), "lr": 1e-3}) for n in steps))
+                job.metadata(
+                    *(
+                        json.dumps({"step": n, "loss": math.exp(-n / count), "lr": 1e-3})
+                        for n in steps
+                    )
+                )
             job.end()
     with SpooledCapture(root, "keys", name="keys") as job:
         for step in range(1000):
-            job.metadata({"step": step, **{f"k{number:03}": step * number for number in range(_KEYS)}})
+            job.metadata(
+                {"step": step, **{f"k{number:03}": step * number for number in range(_KEYS)}}
+            )
         job.end()
     with LocalStore(str(root)) as store:
         store.ingest(deadline_secs=3600)

@@ -1,8 +1,8 @@
 """How many series a large array job makes in Prometheus, and what they cost it: memory, CPU, disk.
 
-Agents with the tasks of an array are scraped by a real Prometheus; each task's values change from scrape to scrape.
-When all tasks have ended, and their series with them, a second array comes: Prometheus keeps in memory what had samples
-in the last two to three hours. Prints Markdown.
+Agents with the tasks of an array are scraped by a real Prometheus; each task's values change from
+scrape to scrape. When all tasks have ended, and their series with them, a second array comes:
+Prometheus keeps in memory what had samples in the last two to three hours. Prints Markdown.
 """
 
 import argparse
@@ -33,7 +33,8 @@ _FACTS = ("prometheus_tsdb_head_series", "process_resident_memory_bytes", "go_me
 
 
 class Facts(NamedTuple):
-    """Of Prometheus, by its own metrics. heap: what its collector had left at the least, of several looks."""
+    """Of Prometheus, by its own metrics. heap: what its collector had left at the least, of several
+    looks."""
 
     series: float
     resident: float
@@ -63,16 +64,28 @@ class Node:
             ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(COLUMNS, step))
             now_ns = time.time_ns()
             view = capture.print({"step": step, **values}).view(
-                over=over, heartbeat_ns=now_ns, started_ns=now_ns, ledger=ledger, bytes_printed=step * 900
+                over=over,
+                heartbeat_ns=now_ns,
+                started_ns=now_ns,
+                ledger=ledger,
+                bytes_printed=step * 900,
             )
             self.jobs.update(view)
 
 
 class Bench:
-    """tasks: of the array, spread over nodes; one_job: they are tasks of one job, else of as many."""
+    """tasks: of the array, spread over nodes; one_job: they are tasks of one job, else of as
+    many."""
 
-    def __init__(self, tasks: int, keys: int, nodes: int, scrapes: int, interval_secs: int, *, one_job: bool) -> None:
-        self.tasks, self.keys, self.scrapes, self.interval_secs = tasks, keys, scrapes, interval_secs
+    def __init__(
+        self, tasks: int, keys: int, nodes: int, scrapes: int, interval_secs: int, *, one_job: bool
+    ) -> None:
+        self.tasks, self.keys, self.scrapes, self.interval_secs = (
+            tasks,
+            keys,
+            scrapes,
+            interval_secs,
+        )
         self.one_job = one_job
         self.nodes = [Node(f"n{number}") for number in range(nodes)]
 
@@ -80,9 +93,13 @@ class Bench:
         with ExitStack() as stack:
             for node in self.nodes:
                 stack.callback(node.server.close)
-            prometheus = stack.enter_context(PrometheusServer(scrape_interval=f"{self.interval_secs}s"))
+            prometheus = stack.enter_context(
+                PrometheusServer(scrape_interval=f"{self.interval_secs}s")
+            )
             kind = "one job" if self.one_job else "an array"
-            print(f"\n### {kind.capitalize()} of {self.tasks:,} tasks with {self.keys} keys, {len(self.nodes)} nodes\n")
+            print(
+                f"\n### {kind.capitalize()} of {self.tasks:,} tasks with {self.keys} keys, {len(self.nodes)} nodes\n"
+            )
             print(f"Prometheus {prometheus.version}, {self.scrapes} scrapes\n")
             print("| | series | resident, MB | heap, MB | CPU of a scrape of all, s |")
             print("|---|---|---|---|---|")
@@ -148,7 +165,11 @@ class Bench:
 
 
 def _there(prometheus: PrometheusServer) -> bool:
-    return bool(_ask(prometheus, "/api/v1/query", query="count(logshipper_job_info)").json()["data"]["result"])
+    return bool(
+        _ask(prometheus, "/api/v1/query", query="count(logshipper_job_info)").json()["data"][
+            "result"
+        ]
+    )
 
 
 def _facts(prometheus: PrometheusServer) -> Facts:
@@ -171,8 +192,12 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=TASKS, help=f"default {TASKS}")
     parser.add_argument("--keys", type=int, default=KEYS, help=f"of each task (default {KEYS})")
     parser.add_argument("--nodes", type=int, default=NODES, help=f"default {NODES}")
-    parser.add_argument("--scrapes", type=int, default=SCRAPES, help=f"of each array (default {SCRAPES})")
-    parser.add_argument("--interval-secs", type=int, default=INTERVAL_SECS, help=f"default {INTERVAL_SECS}")
+    parser.add_argument(
+        "--scrapes", type=int, default=SCRAPES, help=f"of each array (default {SCRAPES})"
+    )
+    parser.add_argument(
+        "--interval-secs", type=int, default=INTERVAL_SECS, help=f"default {INTERVAL_SECS}"
+    )
     arguments = parser.parse_args()
     for one_job in (False, True):
         Bench(arguments.tasks, arguments.keys, arguments.nodes, arguments.scrapes, arguments.interval_secs,

@@ -1,4 +1,5 @@
-"""The renderer alone, next to pyte: in one process, without pipes, in 64 KiB chunks; and what floods cost it."""
+"""The renderer alone, next to pyte: in one process, without pipes, in 64 KiB chunks; and what
+floods cost it."""
 
 import statistics
 import time
@@ -63,10 +64,14 @@ def beside_pyte(medians: Callable[..., dict[str, tuple[float, float]]]) -> None:
     streams = {"plain lines of 90 bytes": b"".join(LINE % number for number in range(200_000))}
     for name, program in PROGRAMS.items():
         streams[name] = b"".join(data for data, _ in run_python(program))
-    print("\n### The renderer alone, next to pyte\n\n| | MB | MB/s | pyte's MB/s | times pyte |\n|---|---|---|---|---|")
+    print(
+        "\n### The renderer alone, next to pyte\n\n| | MB | MB/s | pyte's MB/s | times pyte |\n|---|---|---|---|---|"
+    )
     for name, data in streams.items():
         part = data[:PEER_BYTES]
-        found = medians(ours=lambda data=data: (0.0, _ours(data)), pyte=lambda part=part: (0.0, _pyte(part)))
+        found = medians(
+            ours=lambda data=data: (0.0, _ours(data)), pyte=lambda part=part: (0.0, _pyte(part))
+        )
         ours, pyte = len(data) / found["ours"][1] / 1e6, len(part) / found["pyte"][1] / 1e6
         print(f"| {name} | {len(data) / 1e6:.1f} | {ours:.0f} | {pyte:.2f} | {ours / pyte:.0f} |")
 
@@ -95,7 +100,10 @@ def floods(rounds: int) -> None:
     print("\n### Floods: microseconds a byte\n\n| | 1 part | 4 parts |\n|---|---|---|")
     for name, (start, piece) in FLOODS.items():
         one, four = (
-            statistics.median(_flood(start, piece, parts) for _ in range(rounds)) / parts / len(piece) * 1e6
+            statistics.median(_flood(start, piece, parts) for _ in range(rounds))
+            / parts
+            / len(piece)
+            * 1e6
             for parts in (1, 4)
         )
         print(f"| {name} | {one:.3f} | {four:.3f} |")

@@ -1,6 +1,8 @@
-"""What capture costs (`make bench`): ratios against peers in the same run, medians of several rounds.
+"""What capture costs (`make bench`): ratios against peers in the same run, medians of several
+rounds.
 
-Rounds are interleaved (each peer once, then all again), so that a noisy neighbour hits all alike. Prints Markdown.
+Rounds are interleaved (each peer once, then all again), so that a noisy neighbour hits all alike.
+Prints Markdown.
 """
 
 import argparse
@@ -47,10 +49,13 @@ class Bench:
         self.environment["LOGSHIPPER_STORE"] = str(folder / "store")
 
     def timed(self, command: Sequence[str], output: Path | None = None) -> tuple[float, float]:
-        """Seconds until command returned, and CPU seconds of it and all that it left behind, which is waited for."""
+        """Seconds until command returned, and CPU seconds of it and all that it left behind, which
+        is waited for."""
         with (output or Path(os.devnull)).open("wb") as out:
             begin = time.perf_counter()
-            child = subprocess.Popen(command, stdout=out, stdin=subprocess.DEVNULL, env=self.environment)
+            child = subprocess.Popen(
+                command, stdout=out, stdin=subprocess.DEVNULL, env=self.environment
+            )
             _, status, usage = os.wait4(child.pid, 0)
             seconds = time.perf_counter() - begin
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -68,7 +73,10 @@ class Bench:
                 measured[name].append(peer())
         _say("")
         return {
-            name: (statistics.median(wall for wall, _ in values), statistics.median(cpu for _, cpu in values))
+            name: (
+                statistics.median(wall for wall, _ in values),
+                statistics.median(cpu for _, cpu in values),
+            )
             for name, values in measured.items()
         }
 
@@ -82,13 +90,17 @@ class Bench:
             cat=lambda: self.timed(["cat", str(self.data)], out),
             script=lambda: self.timed(["script", "-q", "-c", cat, str(typescript)], out),
             logshipper=lambda: self.timed([LOGSHIPPER, "run", "--", "cat", str(self.data)], out),
-            pipes=lambda: self.timed([LOGSHIPPER, "run", "--no-tty", "--", "cat", str(self.data)], out),
+            pipes=lambda: self.timed(
+                [LOGSHIPPER, "run", "--no-tty", "--", "cat", str(self.data)], out
+            ),
             filling=lambda: self._filling(out),
         )
         megabytes = self.data.stat().st_size / 1e6
         script = found["script"][0]
         print(f"\n### {self.lines:,} lines of {len(LINE % 0)} bytes, output to a file\n")
-        print("| | s | MB/s | of what `script` moves | CPU s per million lines |\n|---|---|---|---|---|")
+        print(
+            "| | s | MB/s | of what `script` moves | CPU s per million lines |\n|---|---|---|---|---|"
+        )
         names = {"cat": "bare `cat`", "script": "`script`", "logshipper": "`logshipper run`"}
         names |= {
             "pipes": "`logshipper run --no-tty`",
@@ -96,11 +108,16 @@ class Bench:
         }
         for name, (wall, cpu) in found.items():
             per_million = cpu * 1e6 / self.lines
-            print(f"| {names[name]} | {wall:.2f} | {megabytes / wall:.0f} | {script / wall:.2f} | {per_million:.2f} |")
+            print(
+                f"| {names[name]} | {wall:.2f} | {megabytes / wall:.0f} | {script / wall:.2f} | {per_million:.2f} |"
+            )
 
     def _filling(self, out: Path) -> tuple[float, float]:
-        """`logshipper run` next to the user's own agent, which takes the lines into the local store; CPU of all."""
-        agent = subprocess.Popen([AGENT, "run", "--idle-secs", "600"], stderr=subprocess.DEVNULL, env=self.environment)
+        """`logshipper run` next to the user's own agent, which takes the lines into the local
+        store; CPU of all."""
+        agent = subprocess.Popen(
+            [AGENT, "run", "--idle-secs", "600"], stderr=subprocess.DEVNULL, env=self.environment
+        )
         time.sleep(1)  # its start isn't what is measured
         with out.open("wb") as file:
             begin = time.perf_counter()
@@ -123,7 +140,9 @@ class Bench:
         rendering.floods(self.rounds)
 
     def training(self) -> None:
-        training.compare(self.folder, LOGSHIPPER, self.environment, self.rounds, min(self.lines, training.LINES))
+        training.compare(
+            self.folder, LOGSHIPPER, self.environment, self.rounds, min(self.lines, training.LINES)
+        )
         _reap_orphans()
         shutil.rmtree(self.folder / "store", ignore_errors=True)
 
@@ -140,7 +159,9 @@ class Bench:
         print("\n### Start-up, ms\n\n| | ms | |\n|---|---|---|")
         print(f"| `true` | {ms['true']:.1f} | |")
         print(f"| `python3 -c pass` | {ms['python']:.1f} | |")
-        print(f"| `logshipper run -- true` | {ms['run']:.1f} | {ms['run'] - ms['true']:.1f} ms over `true` |")
+        print(
+            f"| `logshipper run -- true` | {ms['run']:.1f} | {ms['run'] - ms['true']:.1f} ms over `true` |"
+        )
         over = ms["emit"] - ms["python"]
         print(f"| `from logshipper import emit` | {ms['emit']:.1f} | {over:.1f} ms over python |")
         over = ms["hook"] - ms["python"]
@@ -161,7 +182,9 @@ class Bench:
         for _ in range(self.rounds):
             self.timed_until(command, waits, stamp)
         print(f"\n### From the end of CMD to the return of `run`, after {lines:,} lines\n")
-        print(f"{statistics.median(waits) * 1000:.0f} ms (longest of {self.rounds}: {max(waits) * 1000:.0f} ms)")
+        print(
+            f"{statistics.median(waits) * 1000:.0f} ms (longest of {self.rounds}: {max(waits) * 1000:.0f} ms)"
+        )
 
     def timed_until(self, command: Sequence[str], waits: list[float], stamp: Path) -> None:
         with (self.folder / "out.txt").open("wb") as out:
@@ -171,7 +194,8 @@ class Bench:
         shutil.rmtree(self.folder / "store", ignore_errors=True)
 
     def rendering(self) -> None:
-        """In one process, without pipes: what the sidecar does with bytes of several kinds, in 64 KiB chunks."""
+        """In one process, without pipes: what the sidecar does with bytes of several kinds, in 64
+        KiB chunks."""
         from logshipper.classify.classifier import Classifier
         from logshipper.spool.segment import Stream
 
@@ -181,12 +205,16 @@ class Bench:
             "plain lines, UTF-8": b"".join(
                 "Größe %07d: ".encode() % number + LINE % number for number in range(200_000)
             ),
-            "coloured lines": b"".join(b"\x1b[32mINFO\x1b[0m " + LINE % number for number in range(200_000)),
+            "coloured lines": b"".join(
+                b"\x1b[32mINFO\x1b[0m " + LINE % number for number in range(200_000)
+            ),
             "lines, one in ten JSON": b"".join(
                 (b"" if number % 10 else b'{"step": %d, "loss": 0.5}\n' % number) + LINE % number
                 for number in range(200_000)
             ),
-            "JSON lines": b"".join(b'{"step": %d, "loss": 0.123, "lr": 1e-4}\n' % number for number in range(100_000)),
+            "JSON lines": b"".join(
+                b'{"step": %d, "loss": 0.123, "lr": 1e-4}\n' % number for number in range(100_000)
+            ),
             "one line, repeated": b"warning: the same again\n" * 500_000,
             "a bar's updates (CR)": "".join(bar % (n % 100, n) for n in range(200_000)).encode(),
             "nested bars' updates (cursor up)": "".join(
@@ -196,16 +224,23 @@ class Bench:
         print("\n### Rendering and sorting, one core\n\n| | MB/s | a second |\n|---|---|---|")
         for name, data in kinds.items():
             count = data.count(b"\r") or data.count(b"\n")
-            seconds = statistics.median(_feed(Classifier("enabled"), Stream.STDOUT, data) for _ in range(self.rounds))
+            seconds = statistics.median(
+                _feed(Classifier("enabled"), Stream.STDOUT, data) for _ in range(self.rounds)
+            )
             print(f"| {name} | {len(data) / 1e6 / seconds:.0f} | {count / seconds:,.0f} |")
         data = kinds["coloured lines"]
         seconds = statistics.median(
-            _feed(Classifier("enabled", keep_colours=True), Stream.STDOUT, data) for _ in range(self.rounds)
+            _feed(Classifier("enabled", keep_colours=True), Stream.STDOUT, data)
+            for _ in range(self.rounds)
         )
-        print(f"| coloured lines, `colors: keep` | {len(data) / 1e6 / seconds:.0f} | {200_000 / seconds:,.0f} |")
+        print(
+            f"| coloured lines, `colors: keep` | {len(data) / 1e6 / seconds:.0f} | {200_000 / seconds:,.0f} |"
+        )
         found = self.medians(render=lambda: self.timed([LOGSHIPPER, "render", str(self.data)]))
         megabytes, cpu = self.data.stat().st_size / 1e6, found["render"][1]
-        print(f"| `logshipper render`, plain lines | {megabytes / cpu:.0f} | {self.lines / cpu:,.0f} |")
+        print(
+            f"| `logshipper render`, plain lines | {megabytes / cpu:.0f} | {self.lines / cpu:,.0f} |"
+        )
 
     def memory(self) -> None:
         """After the first tenth of MEMORY_LINES, and after all of them: it must not grow."""
@@ -227,7 +262,9 @@ class Bench:
             child.stderr.close()
         _reap_orphans()
         shutil.rmtree(self.folder / "store", ignore_errors=True)
-        print(f"\n### Memory, MiB, after {part * self.lines:,} lines and after {passes * self.lines:,}\n")
+        print(
+            f"\n### Memory, MiB, after {part * self.lines:,} lines and after {passes * self.lines:,}\n"
+        )
         print("| process | resident | | peak | |\n|---|---|---|---|---|")
         for name, found in sizes.items():
             if name not in ("sh", "cat", "sleep"):
@@ -283,7 +320,8 @@ def _run_usage(command: Sequence[str], environment: dict[str, str]) -> float:
 
 
 def _reap_orphans() -> float:
-    """Waits for what outlived its parent (this process is their reaper); returns its CPU seconds."""
+    """Waits for what outlived its parent (this process is their reaper); returns its CPU
+    seconds."""
     cpu = 0.0
     while True:
         try:
@@ -303,7 +341,9 @@ def _comm(pid: int) -> str:
 
 
 def _status(pid: int) -> tuple[float, float]:
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    fields = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     return int(fields["VmRSS"].split()[0]) / 1024, int(fields["VmHWM"].split()[0]) / 1024
 
 
@@ -314,7 +354,7 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--lines", type=int, default=1_500_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(

@@ -1,4 +1,5 @@
-"""What the node agent costs next to Promtail, syslog-ng and rsyslog: from spooled segments, or a log, to a sink."""
+"""What the node agent costs next to Promtail, syslog-ng and rsyslog: from spooled segments, or a
+log, to a sink."""
 
 import http.server
 import os
@@ -58,8 +59,8 @@ UNLIMITED = {"stream_max_bytes_per_sec": 0, "tenant_max_bytes_per_sec": 0}
 
 
 class Sink:
-    """Answers every push with 204 at once. In a process of its own, so that its CPU isn't anybody's. GET says how many
-    lines came in bodies that aren't packed."""
+    """Answers every push with 204 at once. In a process of its own, so that its CPU isn't
+    anybody's. GET says how many lines came in bodies that aren't packed."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -99,12 +100,19 @@ class _Taken(http.server.BaseHTTPRequestHandler):
         """Nobody wants to read it."""
 
 
-def cost(folder: Path, data: Path, lines: int, medians: Callable[..., dict[str, tuple[float, float]]]) -> None:
+def cost(
+    folder: Path, data: Path, lines: int, medians: Callable[..., dict[str, tuple[float, float]]]
+) -> None:
     """CPU seconds from spooled segments, or a log file, to a sink that answers at once."""
     PROMTAIL.build()
     sink = Sink()
-    peers: dict[str, Callable[[], tuple[float, float]]] = {"promtail": lambda: _promtail(folder, data, lines, sink.url)}
-    names = {"agent": "`logshipper-agent`, start and end included", "promtail": f"Promtail {PROMTAIL.version}"}
+    peers: dict[str, Callable[[], tuple[float, float]]] = {
+        "promtail": lambda: _promtail(folder, data, lines, sink.url)
+    }
+    names = {
+        "agent": "`logshipper-agent`, start and end included",
+        "promtail": f"Promtail {PROMTAIL.version}",
+    }
     if shutil.which("syslog-ng"):
         peers["syslog_ng"] = lambda: _syslog_ng(folder, data, lines, sink)
         names["syslog_ng"] = "syslog-ng, JSON by HTTP"
@@ -113,17 +121,23 @@ def cost(folder: Path, data: Path, lines: int, medians: Callable[..., dict[str, 
         names["rsyslog"] = "rsyslog, file to file"
     try:
         found = medians(
-            agent=lambda: _agent(folder, data, sink.url), idle=lambda: _agent(folder, None, sink.url), **peers
+            agent=lambda: _agent(folder, data, sink.url),
+            idle=lambda: _agent(folder, None, sink.url),
+            **peers,
         )
     finally:
         sink.close()
     million = lines / 1e6
     print(f"\n### Shipping {lines:,} lines to a sink that answers at once\n")
-    print("| | s | its throughput, times Promtail's | CPU s per million lines | of Promtail's |\n|---|---|---|---|---|")
+    print(
+        "| | s | its throughput, times Promtail's | CPU s per million lines | of Promtail's |\n|---|---|---|---|---|"
+    )
     peer_wall, peer_cpu = found["promtail"]
     for name, title in names.items():
         wall, cpu = found[name]
-        print(f"| {title} | {wall:.2f} | {peer_wall / wall:.1f} | {cpu / million:.2f} | {cpu / peer_cpu:.2f} |")
+        print(
+            f"| {title} | {wall:.2f} | {peer_wall / wall:.1f} | {cpu / million:.2f} | {cpu / peer_cpu:.2f} |"
+        )
     print(f"\nThe agent's start and end alone: {found['idle'][1]:.2f} CPU s.")
 
 
@@ -150,7 +164,9 @@ def spool_capture(agent: NodeAgent, data: Path, job_id: str = "4711") -> None:
         for at in range(0, len(texts), FRAME_LINES):
             part = texts[at : at + FRAME_LINES]
             now_ns += 1_000_000
-            file.write(segment.encode_lines(Stream.STDOUT, now_ns, b"".join(part), [(Kind.LOG, len(part))]))
+            file.write(
+                segment.encode_lines(Stream.STDOUT, now_ns, b"".join(part), [(Kind.LOG, len(part))])
+            )
         file.write(segment.encode_end(now_ns + 1_000_000, closed=True))
 
 

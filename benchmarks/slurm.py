@@ -1,6 +1,7 @@
-"""What capture costs a job under Slurm (`make bench-slurm`): a real slurmctld and slurmd, jobs of an ordinary user who
-has not opted in, or has, against the same jobs without the plugin. Variants take turns, so that a noisy neighbour hits
-all alike. No agent runs: what shipping costs is measured by `make bench`. Prints Markdown.
+"""What capture costs a job under Slurm (`make bench-slurm`): a real slurmctld and slurmd, jobs of
+an ordinary user who has not opted in, or has, against the same jobs without the plugin. Variants
+take turns, so that a noisy neighbour hits all alike. No agent runs: what shipping costs is measured
+by `make bench`. Prints Markdown.
 """
 
 import argparse
@@ -42,7 +43,8 @@ PIPES = Variant("opted in, `tty: false`", opt_in="tty: false\n")
 
 
 class Bench:
-    """One run. rounds: jobs of each variant for times of milliseconds, a quarter of it for long ones."""
+    """One run. rounds: jobs of each variant for times of milliseconds, a quarter of it for long
+    ones."""
 
     def __init__(self, cluster: SlurmCluster, rounds: int, lines: int) -> None:
         self.cluster = cluster
@@ -68,7 +70,8 @@ class Bench:
             self._is_set = variant
 
     def batch(self, variant: Variant, script: str, *options: str) -> str:
-        """Runs a batch job to its end, and till nothing of a capture runs any more; returns its id."""
+        """Runs a batch job to its end, and till nothing of a capture runs any more; returns its
+        id."""
         self.use(variant)
         job_id = self.cluster.sbatch(self.user, script, "--nodelist=n1", *options)
         end = self.cluster.wait(job_id, JOB_SECS)
@@ -89,7 +92,9 @@ class Bench:
             job_id = self.batch(variant, "echo $EPOCHREALTIME", "--output=start.out")
             began = float((self.user.home / "start.out").read_text())
             found.setdefault(variant.name, []).append((began - self.first_word(job_id)) * 1000)
-        print(f"\n### From slurmd's first word about a batch job to its first command, {self.rounds} jobs each\n")
+        print(
+            f"\n### From slurmd's first word about a batch job to its first command, {self.rounds} jobs each\n"
+        )
         print("| | ms | more than without | quarter to three quarters |\n|---|---|---|---|")
         bare = statistics.median(found[BARE.name])
         for name, values in found.items():
@@ -108,7 +113,9 @@ class Bench:
         found: dict[str, list[float]] = {}
         for variant in self.turns("end", (BARE, OUT, IN, PIPES), self.rounds):
             self.use(variant)
-            with self.cluster.start_as(self.user, "srun", "--nodelist=n1", "bash", "-c", "echo $EPOCHREALTIME") as srun:
+            with self.cluster.start_as(
+                self.user, "srun", "--nodelist=n1", "bash", "-c", "echo $EPOCHREALTIME"
+            ) as srun:
                 out, err = srun.communicate(timeout=JOB_SECS)
                 returned = time.time()
             if srun.returncode:
@@ -134,7 +141,9 @@ class Bench:
             "cat": f"cat {data}",
         }
         rounds = max(3, self.rounds // 8)
-        print(f"\n### {self.lines:,} lines of {len(LINE % 0) + 1} bytes into the output file, {rounds} jobs each\n")
+        print(
+            f"\n### {self.lines:,} lines of {len(LINE % 0) + 1} bytes into the output file, {rounds} jobs each\n"
+        )
         print("| | | s | of the time without |\n|---|---|---|---|")
         for what, command in commands.items():
             found: dict[str, list[float]] = {}
@@ -158,12 +167,21 @@ class Bench:
         """Memory of each task's helpers, and what many tasks at once take."""
         script = "echo begun; sleep 15; echo $EPOCHREALTIME"
         print(f"\n### {TASKS} tasks on a node at once\n")
-        print("| | first begun to last begun, s | last command to srun's return, s |\n|---|---|---|")
+        print(
+            "| | first begun to last begun, s | last command to srun's return, s |\n|---|---|---|"
+        )
         sizes: dict[str, list[tuple[float, float]]] = {}
         self.forget_captures()
         for variant in (BARE, IN):
             self.use(variant)
-            command = ["srun", f"-n{TASKS}", "--nodelist=n1", "bash", "-c", f"echo $EPOCHREALTIME; {script}"]
+            command = [
+                "srun",
+                f"-n{TASKS}",
+                "--nodelist=n1",
+                "bash",
+                "-c",
+                f"echo $EPOCHREALTIME; {script}",
+            ]
             with self.cluster.start_as(self.user, *command) as srun:
                 if variant is IN:
                     sizes = self.sizes()
@@ -172,9 +190,13 @@ class Bench:
             times = sorted(float(word) for word in out.split() if word != b"begun")
             if srun.returncode or len(times) != 2 * TASKS:
                 raise SystemExit(f"{variant.name}: srun said {err.decode()}")
-            print(f"| {variant.name} | {times[TASKS - 1] - times[0]:.2f} | {returned - times[-1]:.2f} |")
+            print(
+                f"| {variant.name} | {times[TASKS - 1] - times[0]:.2f} | {returned - times[-1]:.2f} |"
+            )
             self.settle()
-        print("\n| process | how many | MiB each (PSS: shared pages are shared) | resident |\n|---|---|---|---|")
+        print(
+            "\n| process | how many | MiB each (PSS: shared pages are shared) | resident |\n|---|---|---|---|"
+        )
         for name, values in sizes.items():
             pss, rss = (statistics.median(value[at] for value in values) for at in (0, 1))
             print(f"| {name} | {len(values)} | {pss:.1f} | {rss:.1f} |")
@@ -184,7 +206,11 @@ class Bench:
         """MiB by process name: proportional and resident set of each, once all sidecars relay."""
 
         def all_begun() -> bool:
-            begun = {path for path in self.spool.glob("*@*/segments/0000000001.seg") if path.stat().st_size > 32}
+            begun = {
+                path
+                for path in self.spool.glob("*@*/segments/0000000001.seg")
+                if path.stat().st_size > 32
+            }
             return len(begun) >= TASKS
 
         wait_until(all_begun, f"{TASKS} sidecars have begun", 60.0)
@@ -192,7 +218,10 @@ class Bench:
         for name, pid in helpers():
             with contextlib.suppress(OSError):  # one that only synced
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-                kib = {key: int(value) for key, value in re.findall(r"^(Pss|Rss): +(\d+) kB", rollup, re.MULTILINE)}
+                kib = {
+                    key: int(value)
+                    for key, value in re.findall(r"^(Pss|Rss): +(\d+) kB", rollup, re.MULTILINE)
+                }
                 found.setdefault(name, []).append((kib["Pss"] / 1024, kib["Rss"] / 1024))
         return found
 
@@ -225,9 +254,13 @@ def say(text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("--rounds", type=int, default=40, help="jobs of each variant (default 40)")
-    parser.add_argument("--lines", type=int, default=1_000_000, help="of a printing job (default 1,000,000)")
+    parser.add_argument(
+        "--lines", type=int, default=1_000_000, help="of a printing job (default 1,000,000)"
+    )
     parser.add_argument("--proctrack", choices=("linuxproc", "cgroup"), default="cgroup")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)} (default: all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)} (default: all)"
+    )
     arguments = parser.parse_args()
     for name in set(arguments.names) - set(MEASUREMENTS):
         parser.error(f"there is no measurement {name!r}; there are {', '.join(MEASUREMENTS)}")

@@ -1,9 +1,10 @@
-"""What the listener for measurements takes, and what it costs, under more datagrams than it may take: medians.
+"""What the listener for measurements takes, and what it costs, under more datagrams than it may
+take: medians.
 
 python -m benchmarks.telegraf [--rounds 5] [--secs 3] [--senders 2]
 
-Senders are processes that send as fast as they can; each row is a limit, `max_lines_per_sec`, next to a bare recvfrom
-loop. CPU is that of the listener's process, parsing included.
+Senders are processes that send as fast as they can; each row is a limit, `max_lines_per_sec`, next
+to a bare recvfrom loop. CPU is that of the listener's process, parsing included.
 """
 
 import argparse
@@ -26,8 +27,8 @@ LIMITS = (20_000, 1_000_000)
 
 
 class Taken(NamedTuple):
-    """Datagrams, a second; dropped: as the listener counts them; cpu: seconds of CPU in a second; each_us: of CPU for a
-    datagram that was received."""
+    """Datagrams, a second; dropped: as the listener counts them; cpu: seconds of CPU in a second;
+    each_us: of CPU for a datagram that was received."""
 
     sent: float
     received: float
@@ -50,7 +51,9 @@ def _send(address: tuple[str, int], secs: float, total: "Synchronized[int]") -> 
 def _under_load(address: tuple[str, int], secs: float, senders: int) -> tuple[float, float, float]:
     """Datagrams sent, seconds it took, and CPU of this process meanwhile."""
     total: Synchronized[int] = multiprocessing.Value("q", 0)
-    processes = [multiprocessing.Process(target=_send, args=(address, secs, total)) for _ in range(senders)]
+    processes = [
+        multiprocessing.Process(target=_send, args=(address, secs, total)) for _ in range(senders)
+    ]
     begin, cpu = time.monotonic(), time.process_time()
     for process in processes:
         process.start()
@@ -103,25 +106,38 @@ def bare(secs: float, senders: int) -> Taken:
     ended.set()
     thread.join()
     own.close()
-    return Taken(sent / took, received / took, (sent - received) / took, cpu / took, 1e6 * cpu / received)
+    return Taken(
+        sent / took, received / took, (sent - received) / took, cpu / took, 1e6 * cpu / received
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--secs", type=float, default=3.0)
     parser.add_argument("--senders", type=int, default=2)
     options = parser.parse_args()
-    rivals: dict[str, Callable[[], Taken]] = {"recvfrom alone": lambda: bare(options.secs, options.senders)}
+    rivals: dict[str, Callable[[], Taken]] = {
+        "recvfrom alone": lambda: bare(options.secs, options.senders)
+    }
     for limit in LIMITS:
-        rivals[f"at most {limit:,} a second"] = lambda limit=limit: listened(limit, options.secs, options.senders)  # type: ignore[misc]  # mypy and a lambda's default
+        rivals[f"at most {limit:,} a second"] = lambda limit=limit: listened(
+            limit, options.secs, options.senders
+        )  # type: ignore[misc]  # mypy and a lambda's default
     rounds = [{name: measure() for name, measure in rivals.items()} for _ in range(options.rounds)]
-    print("| | sent a second | received | dropped, as counted | CPU | \u00b5s each |\n|---|---|---|---|---|---|")
+    print(
+        "| | sent a second | received | dropped, as counted | CPU | \u00b5s each |\n|---|---|---|---|---|---|"
+    )
     for name in rivals:
         sent, received, dropped, cpu, each_us = (
-            statistics.median(getattr(one[name], field) for one in rounds) for field in Taken._fields
+            statistics.median(getattr(one[name], field) for one in rounds)
+            for field in Taken._fields
         )
-        print(f"| {name} | {sent:,.0f} | {received:,.0f} | {dropped:,.0f} | {cpu:.2f} | {each_us:.1f} |")
+        print(
+            f"| {name} | {sent:,.0f} | {received:,.0f} | {dropped:,.0f} | {cpu:.2f} | {each_us:.1f} |"
+        )
 
 
 if __name__ == "__main__":

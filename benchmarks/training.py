@@ -1,7 +1,9 @@
-"""A training loop that prints: what capture slows it down by, and how long it waits at the end; next to wandb.
+"""A training loop that prints: what capture slows it down by, and how long it waits at the end;
+next to wandb.
 
-wandb is in an environment of its own (requirements/tool.sh wandb), offline, and prints WANDB_LINES: it takes minutes
-for a million. Each program measures itself: lines a second of its loop, seconds from the loop's end to its own.
+wandb is in an environment of its own (requirements/tool.sh wandb), offline, and prints WANDB_LINES:
+it takes minutes for a million. Each program measures itself: lines a second of its loop, seconds
+from the loop's end to its own.
 """
 
 import os
@@ -34,7 +36,9 @@ with open(stamp, "w") as file:
 """
 
 
-def compare(folder: Path, logshipper: str, environment: dict[str, str], rounds: int, lines: int) -> None:
+def compare(
+    folder: Path, logshipper: str, environment: dict[str, str], rounds: int, lines: int
+) -> None:
     """Prints the table. logshipper: the program."""
     program = folder / "train.py"
     program.write_text(PROGRAM)
@@ -42,7 +46,10 @@ def compare(folder: Path, logshipper: str, environment: dict[str, str], rounds: 
     bare = [sys.executable, str(program), str(lines), stamp, "none"]
     peers: dict[str, tuple[Sequence[str], int]] = {
         "nothing (output to a file)": (bare, lines),
-        "`script`: a terminal": (["script", "-q", "-e", "-c", " ".join(bare), str(folder / "typescript")], lines),
+        "`script`: a terminal": (
+            ["script", "-q", "-e", "-c", " ".join(bare), str(folder / "typescript")],
+            lines,
+        ),
         "`logshipper run`: a terminal": ([logshipper, "run", "--", *bare], lines),
         "`logshipper run --no-tty`": ([logshipper, "run", "--no-tty", "--", *bare], lines),
     }
@@ -55,9 +62,13 @@ def compare(folder: Path, logshipper: str, environment: dict[str, str], rounds: 
         for name, (command, count) in peers.items():
             found[name].append(_run(command, count, folder, environment))
     rates = {name: statistics.median(rate for rate, _ in values) for name, values in found.items()}
-    slowest = min((rate for name, rate in rates.items() if name.startswith("wandb")), default=float("nan"))
+    slowest = min(
+        (rate for name, rate in rates.items() if name.startswith("wandb")), default=float("nan")
+    )
     print(f"\n### A loop that prints {lines:,} lines ({WANDB_LINES:,} under wandb)\n")
-    print("| captured by | lines a second | times the slower wandb | s at the end |\n|---|---|---|---|")
+    print(
+        "| captured by | lines a second | times the slower wandb | s at the end |\n|---|---|---|---|"
+    )
     for name, rate in rates.items():
         end = statistics.median(end for _, end in found[name])
         print(f"| {name} | {rate:,.0f} | {rate / slowest:.0f} | {end:.2f} |")
@@ -65,7 +76,9 @@ def compare(folder: Path, logshipper: str, environment: dict[str, str], rounds: 
         print("\nwandb isn't there: requirements/tool.sh wandb installs it.")
 
 
-def _run(command: Sequence[str], lines: int, folder: Path, environment: dict[str, str]) -> tuple[float, float]:
+def _run(
+    command: Sequence[str], lines: int, folder: Path, environment: dict[str, str]
+) -> tuple[float, float]:
     """Lines a second, and seconds from the loop's end until the command returned."""
     with (folder / "out.txt").open("wb") as out:
         subprocess.run(
@@ -75,7 +88,12 @@ def _run(command: Sequence[str], lines: int, folder: Path, environment: dict[str
             stdin=subprocess.DEVNULL,
             check=True,
             cwd=folder,
-            env={**environment, "WANDB_MODE": "offline", "WANDB_DIR": str(folder), "PATH": os.environ["PATH"]},
+            env={
+                **environment,
+                "WANDB_MODE": "offline",
+                "WANDB_DIR": str(folder),
+                "PATH": os.environ["PATH"],
+            },
         )
     seconds, end = map(float, (folder / "stamp").read_text().split())
     return lines / seconds, time.time() - end

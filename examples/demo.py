@@ -1,7 +1,8 @@
-"""What `make demo` runs: a training run captured by logshipper, and what can be seen of it afterwards.
+"""What `make demo` runs: a training run captured by logshipper, and what can be seen of it
+afterwards.
 
-It calls the command line as you would, says each command, and leaves everything in demo-out/. Exit code 1 where
-something that should be there isn't.
+It calls the command line as you would, says each command, and leaves everything in demo-out/. Exit
+code 1 where something that should be there isn't.
 """
 
 import argparse
@@ -29,7 +30,9 @@ ROWS = 12  # of a table or an excerpt
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Shows what logshipper makes of a training run.")
-    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder to use (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo-out"), help="folder to use (default: %(default)s)"
+    )
     parser.add_argument("--fast", action="store_true", help="a very short training run")
     options = parser.parse_args()
     begin = time.monotonic()
@@ -64,7 +67,8 @@ def show_terminal(demo: Demo, raw: bytes) -> None:
 
 
 def visible(line: str) -> str:
-    """A line with its control characters as text, long runs of one character shortened, 300 characters at most."""
+    """A line with its control characters as text, long runs of one character shortened, 300
+    characters at most."""
     text = line.replace("\r", "\\r").replace("\x1b", "\\e") + "\\n"
     text = re.sub(r"([ █])\1{7,}", r"\1\1...\1\1", text)
     return text if len(text) <= 300 else f"{text[:200]} ... {text[-100:]}"
@@ -77,16 +81,24 @@ def show_log(demo: Demo, raw: bytes) -> None:
     demo.say()
     size = len(log.encode())
     demo.check(
-        0 < size < len(raw), f"{len(raw):,} bytes -> {size:,} bytes, {len(raw) / max(size, 1):.0f} times smaller"
+        0 < size < len(raw),
+        f"{len(raw):,} bytes -> {size:,} bytes, {len(raw) / max(size, 1):.0f} times smaller",
     )
     bars = [line for line in lines if BAR.search(line)]
     demo.check(len(bars) == 1, f"progress bars: {len(bars)} line, the state it ended in")
-    printed, kept = raw.decode(errors="replace").count(WARNING), sum(WARNING in line for line in lines)
-    demo.check(0 < kept < printed / 10, f"the warning: printed {printed:,} times, in the log {kept:,}, with a count")
+    printed, kept = (
+        raw.decode(errors="replace").count(WARNING),
+        sum(WARNING in line for line in lines),
+    )
+    demo.check(
+        0 < kept < printed / 10,
+        f"the warning: printed {printed:,} times, in the log {kept:,}, with a count",
+    )
     contents = list(store_contents(demo.folder / "store"))
     demo.check(TOKEN in raw, "the token: it is in what the terminal showed")
     demo.check(
-        any(LOGGED in content for content in contents) and not any(TOKEN in content for content in contents),
+        any(LOGGED in content for content in contents)
+        and not any(TOKEN in content for content in contents),
         f"the token: it is nowhere in the store ({len(contents):,} files and values looked at; other text is found)",
     )
 
@@ -98,7 +110,12 @@ def store_contents(store: Path) -> Iterator[bytes]:
             yield path.read_bytes()
         if path.suffix == ".db":
             with closing(sqlite3.connect(path)) as database:
-                tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+                tables = [
+                    name
+                    for (name,) in database.execute(
+                        "SELECT name FROM sqlite_master WHERE type = 'table'"
+                    )
+                ]
                 for table in tables:
                     for row in database.execute(f'SELECT * FROM "{table}"'):  # noqa: S608  a name from the file itself
                         yield from (unpacked(value) for value in row)
@@ -116,12 +133,16 @@ def unpacked(value: object) -> bytes:
 def show_metadata(demo: Demo) -> None:
     demo.heading("The metadata, newest first")
     demo.call("metadata", "demo", rows=ROWS)
-    header, *rows = (line.split() for line in demo.call("metadata", "demo", quiet=True).splitlines() or [""])
+    header, *rows = (
+        line.split() for line in demo.call("metadata", "demo", quiet=True).splitlines() or [""]
+    )
     at = header.index("epoch") if "epoch" in header else 0
     epochs = [int(row[at]) for row in rows if row[at].isdigit()]
     demo.say()
     holds = len(set(epochs)) > 1 and epochs == sorted(epochs, reverse=True)
-    demo.check(holds, f"{len(rows)} records, of {len(set(epochs))} epochs; the last epoch stands first")
+    demo.check(
+        holds, f"{len(rows)} records, of {len(set(epochs))} epochs; the last epoch stands first"
+    )
 
 
 def show_graph(demo: Demo) -> None:

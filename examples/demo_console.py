@@ -1,5 +1,5 @@
-"""What the demonstrations share: a console that says what it does, runs commands as you would, and counts what isn't
-as it should be."""
+"""What the demonstrations share: a console that says what it does, runs commands as you would, and
+counts what isn't as it should be."""
 
 import os
 import pty
@@ -19,7 +19,8 @@ EXAMPLES = Path(__file__).resolve().parent
 
 
 class Demo:
-    """A demonstration's folder and console, and what it found missing. settings: of logshipper's environment."""
+    """A demonstration's folder and console, and what it found missing. settings: of logshipper's
+    environment."""
 
     def __init__(self, folder: Path, settings: dict[str, str], *, fast: bool) -> None:
         self.folder = folder
@@ -42,7 +43,8 @@ class Demo:
         }
 
     def say(self, text: str = "", style: str = "", *, exact: bool = False) -> None:
-        """Prints a paragraph, wrapped by words. exact: a command or another program's line, left as it is."""
+        """Prints a paragraph, wrapped by words. exact: a command or another program's line, left as
+        it is."""
         self.console.print(Text(text, style=style), soft_wrap=exact)
         sys.stdout.flush()
 
@@ -58,7 +60,8 @@ class Demo:
             self.missing.append(text)
 
     def call(self, *words: str, rows: int = 0, quiet: bool = False) -> str:
-        """Runs `logshipper WORDS` and shows it as it looks here; returns what it printed, without colours.
+        """Runs `logshipper WORDS` and shows it as it looks here; returns what it printed, without
+        colours.
 
         rows: how many lines of its output are shown, 0 for all. quiet: nothing is shown.
         """
@@ -68,10 +71,14 @@ class Demo:
         if self.terminal and not quiet:
             pieces: list[bytes] = []
             status = run_in_terminal(command, self.environment, self.size, pieces.append)
-            lines = Text.from_ansi(b"".join(pieces).decode(errors="replace").replace("\r\n", "\n")).split()
+            lines = Text.from_ansi(
+                b"".join(pieces).decode(errors="replace").replace("\r\n", "\n")
+            ).split()
         else:
             environment = {**self.environment, "COLUMNS": str(self.size.columns)}
-            done = subprocess.run(command, check=False, env=environment, stdin=subprocess.DEVNULL, capture_output=True)
+            done = subprocess.run(
+                command, check=False, env=environment, stdin=subprocess.DEVNULL, capture_output=True
+            )
             status = done.returncode
             sys.stderr.buffer.write(done.stderr)
             lines = Text(done.stdout.decode(errors="replace")).split()
@@ -92,7 +99,10 @@ def capture(demo: Demo) -> bytes:
     command = ["logshipper", "run", "--name", "demo", "--", *demo.job]
     demo.say(f"$ {shlex.join(command)}", "bold", exact=True)
     if not demo.terminal:
-        demo.say("(Standard output is no terminal here: an excerpt follows, instead of the live output.)", "dim")
+        demo.say(
+            "(Standard output is no terminal here: an excerpt follows, instead of the live output.)",
+            "dim",
+        )
     pieces: list[bytes] = []
 
     def shown(data: bytes) -> None:
@@ -110,7 +120,10 @@ def capture(demo: Demo) -> bytes:
 
 
 def run_in_terminal(
-    command: Sequence[str], environment: dict[str, str], size: os.terminal_size, take: Callable[[bytes], object]
+    command: Sequence[str],
+    environment: dict[str, str],
+    size: os.terminal_size,
+    take: Callable[[bytes], object],
 ) -> int:
     """Runs a command in a new terminal of this size, as if typed there; take gets what it prints.
 

@@ -1,7 +1,9 @@
-"""What `make demo-servers` runs: the same training, through the node agent into a real Loki and a real Prometheus.
+"""What `make demo-servers` runs: the same training, through the node agent into a real Loki and a
+real Prometheus.
 
-Everything listens on loopback, on free ports, and lies in demo-out/servers/. At the end all of it is stopped; KEEP=1
-leaves it up, and says how to stop it. Exit code 1 where something that should be there isn't.
+Everything listens on loopback, on free ports, and lies in demo-out/servers/. At the end all of it
+is stopped; KEEP=1 leaves it up, and says how to stop it. Exit code 1 where something that should be
+there isn't.
 """
 
 import argparse
@@ -88,7 +90,8 @@ class Agent:
 
 
 class Watch(threading.Thread):
-    """Asks how far the job is, until the first answer while it runs. answer: what came, "" where nothing did."""
+    """Asks how far the job is, until the first answer while it runs. answer: what came, "" where
+    nothing did."""
 
     def __init__(self, prometheus: Prometheus, question: str) -> None:
         super().__init__(daemon=True)
@@ -114,15 +117,21 @@ class Watch(threading.Thread):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Shows a training run in Loki and Prometheus.")
-    parser.add_argument("--out", type=Path, default=Path("demo-out/servers"), help="folder (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo-out/servers"), help="folder (default: %(default)s)"
+    )
     parser.add_argument("--fast", action="store_true", help="a very short training run")
-    parser.add_argument("--keep", action="store_true", help="leave servers and agent up (or: KEEP=1)")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave servers and agent up (or: KEEP=1)"
+    )
     options = parser.parse_args()
     keep = options.keep or os.environ.get("KEEP", "") not in ("", "0")
     folder = options.out.resolve()
     alive = still_up(folder)
     if alive:
-        sys.stderr.write(f"demo-servers: still up from before, in {folder}; first: kill {' '.join(map(str, alive))}\n")
+        sys.stderr.write(
+            f"demo-servers: still up from before, in {folder}; first: kill {' '.join(map(str, alive))}\n"
+        )
         return 1
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "home").mkdir(parents=True)
@@ -153,7 +162,10 @@ def still_up(folder: Path) -> list[int]:
 def traces_of(pid: int) -> bytes:
     """A process' working folder and command line: a pid may be another program's by now."""
     try:
-        return os.fsencode(Path(f"/proc/{pid}/cwd").readlink()) + Path(f"/proc/{pid}/cmdline").read_bytes()
+        return (
+            os.fsencode(Path(f"/proc/{pid}/cwd").readlink())
+            + Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
     except OSError:
         return b""
 
@@ -176,7 +188,9 @@ def show(demo: Demo, stack: ExitStack, begin: float, *, keep: bool) -> int:
     return finish(demo, begin)
 
 
-def start(demo: Demo, stack: ExitStack, *, keep: bool) -> tuple[LokiServer, PrometheusServer, Agent]:
+def start(
+    demo: Demo, stack: ExitStack, *, keep: bool
+) -> tuple[LokiServer, PrometheusServer, Agent]:
     demo.heading("Loki, Prometheus and the node agent")
     loki = LokiServer(folder=demo.folder / "loki", stay=keep)
     prometheus = PrometheusServer(folder=demo.folder / "prometheus", stay=keep)
@@ -189,7 +203,13 @@ def start(demo: Demo, stack: ExitStack, *, keep: bool) -> tuple[LokiServer, Prom
     loki.wait_ready()
     prometheus.wait_ready()
     port = free_port()
-    values = {"cluster": CLUSTER, "folder": demo.folder, "loki": loki.url, "prometheus": prometheus.url, "port": port}
+    values = {
+        "cluster": CLUSTER,
+        "folder": demo.folder,
+        "loki": loki.url,
+        "prometheus": prometheus.url,
+        "port": port,
+    }
     config = demo.folder / "agent.toml"
     config.write_text(CONFIG.format(**values))
     (demo.folder / "site.toml").write_text(SITE.format(**values))
@@ -215,7 +235,9 @@ def find_job(demo: Demo, loki: Loki) -> str:
 
 def wait_closed(demo: Demo, loki: Loki, job_id: str) -> None:
     question = f'{{cluster="{CLUSTER}", kind="event"}} | job_id="{job_id}" | json event="event" | event="closed"'
-    wait(demo, "all of the job is in Loki, its last event says so", lambda: bool(ask(loki, question)))
+    wait(
+        demo, "all of the job is in Loki, its last event says so", lambda: bool(ask(loki, question))
+    )
 
 
 def wait(demo: Demo, what: str, holds: Callable[[], object]) -> None:
@@ -235,7 +257,9 @@ def show_log(demo: Demo, loki: Loki, job_id: str) -> None:
     question = f'{{cluster="{CLUSTER}", kind=~"log|metadata", stream="stdout"}} | job_id="{job_id}"'
     lines = [entry.line for entry in ask(loki, question)]
     answer(demo, question, lines, 12)
-    demo.check(any("told apart" in line for line in lines), f"{len(lines)} lines of standard output")
+    demo.check(
+        any("told apart" in line for line in lines), f"{len(lines)} lines of standard output"
+    )
 
 
 def show_metadata(demo: Demo, loki: Loki, job_id: str) -> None:
@@ -246,7 +270,10 @@ def show_metadata(demo: Demo, loki: Loki, job_id: str) -> None:
     )
     lines = [entry.line for entry in ask(loki, question)]
     answer(demo, question, lines[-6:][::-1], 6)
-    demo.check(len(lines) > 1, f"{len(lines)} records have a loss, the newest stands first; keys may be nested")
+    demo.check(
+        len(lines) > 1,
+        f"{len(lines)} records have a loss, the newest stands first; keys may be nested",
+    )
 
 
 def show_x(demo: Demo, prometheus: Prometheus, job_id: str) -> None:
@@ -254,24 +281,44 @@ def show_x(demo: Demo, prometheus: Prometheus, job_id: str) -> None:
     ranks = f'logshipper_x_rank{{job_id="{job_id}", choice="auto"}}'
     question = f"bottomk(1, max by (key, path) (max_over_time({ranks}[1h])))"
     wait(demo, "Prometheus has ranked the keys", lambda: prometheus.query(question))
-    found = [f"{series.labels['key']}: rule {int(series.samples[-1].value)}" for series in prometheus.query(question)]
+    found = [
+        f"{series.labels['key']}: rule {int(series.samples[-1].value)}"
+        for series in prometheus.query(question)
+    ]
     answer(demo, question, found, 3)
-    demo.check(found[:1] == ["epoch: rule 2"], "the X axis is the epoch; a key `progress` would go before it")
+    demo.check(
+        found[:1] == ["epoch: rule 2"],
+        "the X axis is the epoch; a key `progress` would go before it",
+    )
 
 
 def show_progress(demo: Demo, loki: Loki, prometheus: Prometheus, job_id: str, seen: str) -> None:
     demo.heading("How far is it (PromQL, LogQL)")
     question = f'logshipper_job_state{{job_id="{job_id}"}} == 1'
-    wait(demo, "Prometheus has seen the job's end", lambda: "COMPLETED" in states(prometheus, question))
+    wait(
+        demo,
+        "Prometheus has seen the job's end",
+        lambda: "COMPLETED" in states(prometheus, question),
+    )
     answer(demo, question, states(prometheus, question), 2)
     question = f'logshipper_metadata_value{{job_id="{job_id}", key="epoch"}}'
-    now = [f"{series.labels['key']} {series.samples[-1].value:g}" for series in prometheus.query(question)]
-    answer(demo, question, [f"while it ran: {seen or 'not scraped'}", *(f"now: {value}" for value in now)], 3)
+    now = [
+        f"{series.labels['key']} {series.samples[-1].value:g}"
+        for series in prometheus.query(question)
+    ]
+    answer(
+        demo,
+        question,
+        [f"while it ran: {seen or 'not scraped'}", *(f"now: {value}" for value in now)],
+        3,
+    )
     if not demo.fast:  # too short for a scrape
         demo.check(bool(seen), "Prometheus knew while the job ran")
     question = f'{{cluster="{CLUSTER}", kind="status"}} | job_id="{job_id}"'
     bars = [entry.line for entry in ask(loki, question) if entry.line.strip()]
-    answer(demo, question, bars or ["(what a bar shows now, every 10 s: this job was over before)"], 4)
+    answer(
+        demo, question, bars or ["(what a bar shows now, every 10 s: this job was over before)"], 4
+    )
 
 
 def states(prometheus: Prometheus, question: str) -> list[str]:
@@ -297,7 +344,9 @@ def show_reading(demo: Demo, job_id: str) -> None:
     demo.check(shown.get("state") == "COMPLETED", f"the job's state is {shown.get('state')}")
 
 
-def show_end(demo: Demo, loki: LokiServer, prometheus: PrometheusServer, agent: Agent, *, keep: bool) -> None:
+def show_end(
+    demo: Demo, loki: LokiServer, prometheus: PrometheusServer, agent: Agent, *, keep: bool
+) -> None:
     demo.heading("Where to go on")
     config = os.path.relpath(demo.folder / "agent.toml")
     if not keep:

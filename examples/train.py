@@ -1,4 +1,5 @@
-"""A training run of some seconds, such as a cluster sees all day: a small network learns to tell two spirals apart.
+"""A training run of some seconds, such as a cluster sees all day: a small network learns to tell
+two spirals apart.
 
 Nothing in it knows of logshipper. `logshipper run -- python train.py` makes of its output:
 
@@ -29,7 +30,8 @@ log = logging.getLogger("train")
 
 
 def two_spirals(points: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Points (n, 2) on two spirals that wind around each other, and which of the two each is on (n,): 0 or 1."""
+    """Points (n, 2) on two spirals that wind around each other, and which of the two each is on
+    (n,): 0 or 1."""
     label = rng.integers(0, 2, points)
     turn = np.sqrt(rng.random(points)) * 3 * np.pi
     angle = turn + label * np.pi
@@ -67,13 +69,20 @@ class Network:
         hidden, probability = self._forward(inputs)
         d_logit = (probability - labels)[:, None] / len(labels)
         d_hidden = (d_logit @ self.weights[2].T) * (1 - hidden**2)
-        gradients = [inputs.T @ d_hidden, d_hidden.sum(axis=0), hidden.T @ d_logit, d_logit.sum(axis=0)]
+        gradients = [
+            inputs.T @ d_hidden,
+            d_hidden.sum(axis=0),
+            hidden.T @ d_logit,
+            d_logit.sum(axis=0),
+        ]
         self._adam(gradients, lr)
         return cross_entropy(probability, labels)
 
     def _adam(self, gradients: list[Array], lr: float) -> None:
         self.steps += 1
-        for weight, gradient, m, v in zip(self.weights, gradients, self.momentum, self.variance, strict=True):
+        for weight, gradient, m, v in zip(
+            self.weights, gradients, self.momentum, self.variance, strict=True
+        ):
             m[:] = 0.9 * m + 0.1 * gradient
             v[:] = 0.999 * v + 0.001 * gradient**2
             rate = lr / (1 - 0.9**self.steps)
@@ -86,7 +95,8 @@ def cross_entropy(probability: Array, labels: Array) -> float:
 
 
 def fetch_token() -> None:
-    """Prints a secret. What comes between the two commands is shown here and in the job's own file, but not logged."""
+    """Prints a secret. What comes between the two commands is shown here and in the job's own file,
+    but not logged."""
     print('/LOGCOMMAND {"mode":"disabled"}')
     print(f"logged in to the data server with token {TOKEN}")
     print('/LOGCOMMAND {"mode":"enabled"}')
@@ -106,23 +116,42 @@ def train(epochs: int, batches: int, batch_size: int, hidden: int, seed: int) ->
         losses = []
         for batch in tqdm(order, desc=f"epoch {epoch}", unit="batch", leave=False):
             losses.append(network.train_batch(inputs[batch], labels[batch], lr))
-            log.warning("DeprecationWarning: `accuracy_sum` is deprecated, use `accuracy` (train.py)")
-        # tqdm.write puts a line above the bars; json.dumps makes it JSON (a dict's repr would not be)
-        tqdm.write(json.dumps({"epoch": epoch, "loss": round(float(np.mean(losses)), 5), "lr": round(lr, 6)}))
+            log.warning(
+                "DeprecationWarning: `accuracy_sum` is deprecated, use `accuracy` (train.py)"
+            )
+        # tqdm.write puts a line above the bars; json.dumps makes it JSON (a dict's repr would not
+        # be)
+        tqdm.write(
+            json.dumps(
+                {"epoch": epoch, "loss": round(float(np.mean(losses)), 5), "lr": round(lr, 6)}
+            )
+        )
         if epoch % 4 == 0 or epoch == epochs:
             probability = network.predict(held_out)
             accuracy = float(((probability > 0.5) == held_out_labels).mean())
             loss = cross_entropy(probability, held_out_labels)
-            tqdm.write(json.dumps({"epoch": epoch, "val/acc": round(accuracy, 4), "val/loss": round(loss, 5)}))
+            tqdm.write(
+                json.dumps(
+                    {"epoch": epoch, "val/acc": round(accuracy, 4), "val/loss": round(loss, 5)}
+                )
+            )
 
-    print(f"\n\n{BOLD}done{PLAIN}: {CYAN}{accuracy:.1%}{PLAIN} of the held-out points are told apart")
+    print(
+        f"\n\n{BOLD}done{PLAIN}: {CYAN}{accuracy:.1%}{PLAIN} of the held-out points are told apart"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trains a small network on two spirals.")
-    parser.add_argument("--epochs", type=int, default=24, help="passes over the data (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=7, help="of data and weights (default: %(default)s)")
-    parser.add_argument("--fast", action="store_true", help="a network and data so small that it takes a blink")
+    parser.add_argument(
+        "--epochs", type=int, default=24, help="passes over the data (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=7, help="of data and weights (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--fast", action="store_true", help="a network and data so small that it takes a blink"
+    )
     options = parser.parse_args()
     if options.epochs < 1:
         parser.error("--epochs takes a number from 1 on")

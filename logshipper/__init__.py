@@ -1,7 +1,8 @@
-"""Capture: what runs next to a job, as its user. Relay, renderer, classifier and spool; imports no other package.
+"""Capture: what runs next to a job, as its user. Relay, renderer, classifier and spool; imports no
+other package.
 
-For code, this one import: `emit`, `event` for a job to print records and events; the rest reads what was captured
-(docs/python-api.md):
+For code, this one import: `emit`, `event` for a job to print records and events; the rest reads
+what was captured (docs/python-api.md):
 
 from logshipper import Store
 with Store.local() as store:
@@ -13,7 +14,12 @@ TYPE_CHECKING = False  # typing itself costs more than all else that a captured 
 if TYPE_CHECKING:
     from logshipper.emitting import emit, event
     from logshipper.errors import ConfigError, LogshipperError, QueryError, StoreError, UnknownJob
-    from logshipper_observe.analytics.analytics import Report, available_nodes, throughput_report, utilization_report
+    from logshipper_observe.analytics.analytics import (
+        Report,
+        available_nodes,
+        throughput_report,
+        utilization_report,
+    )
     from logshipper_observe.analytics.batch_jobs import BatchJob
     from logshipper_observe.api.event_log import EventLog, StateEvent
     from logshipper_observe.api.job_api import Event, Job, Line, Record

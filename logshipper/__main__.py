@@ -1,4 +1,5 @@
-"""The `logshipper` command. `run --if-opted-in` stands before every job: it is dealt with before other imports."""
+"""The `logshipper` command. `run --if-opted-in` stands before every job: it is dealt with before
+other imports."""
 
 import sys
 

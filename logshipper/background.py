@@ -1,5 +1,5 @@
-"""Processes next to the job. They hold nothing that the job's caller may wait for: `x=$(logshipper run ...)` ends
-when the last holder of its pipe is gone."""
+"""Processes next to the job. They hold nothing that the job's caller may wait for: `x=$(logshipper
+run ...)` ends when the last holder of its pipe is gone."""
 
 import os
 import signal
@@ -15,15 +15,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def parse_words(argv: list[str], kinds: "Mapping[str, type]") -> "dict[str, Any]":  # Any: int or str, as its kind is
-    """The values of words NAME=VALUE that such a process is started with. kinds: int or str, by name. Raises KeyError,
-    ValueError where a word is missing or wrong."""
+def parse_words(
+    argv: list[str], kinds: "Mapping[str, type]"
+) -> "dict[str, Any]":  # Any: int or str, as its kind is
+    """The values of words NAME=VALUE that such a process is started with. kinds: int or str, by
+    name. Raises KeyError, ValueError where a word is missing or wrong."""
     told = dict(word.split("=", 1) for word in argv)
     return {name: told[name] if kind is str else int(told[name]) for name, kind in kinds.items()}
 
 
 def detach(name: str, keep: "Collection[int]") -> None:
-    """In a forked process: session, signals and fds of its own. name: as `ps` shows it, 15 characters at most."""
+    """In a forked process: session, signals and fds of its own. name: as `ps` shows it, 15
+    characters at most."""
     os.setsid()
     for signo in _OF_THE_JOB:
         signal.signal(signo, _do_nothing)  # not SIG_IGN: what they exec would inherit that
@@ -32,8 +35,8 @@ def detach(name: str, keep: "Collection[int]") -> None:
 
 
 def forbid_core_files() -> None:
-    """For a process that holds a job's output: a core file would have it in clear text, also what isn't logged. What it
-    starts inherits that, so CMD has to run before."""
+    """For a process that holds a job's output: a core file would have it in clear text, also what
+    isn't logged. What it starts inherits that, so CMD has to run before."""
     try:
         import resource  # late: CMD's start doesn't wait for it
 
@@ -63,7 +66,8 @@ def shed(name: str, keep: "Collection[int]") -> None:
 
 
 def close_inherited() -> None:
-    """Closes what the caller passed on besides fds 0 to 2: CMD has it, and who waits for its end waits for CMD's."""
+    """Closes what the caller passed on besides fds 0 to 2: CMD has it, and who waits for its end
+    waits for CMD's."""
     try:
         entries = os.listdir("/proc/self/fd")
     except OSError:

@@ -1,4 +1,5 @@
-"""What `~/.logoptin` says (R6, R7, R12, R13): YAML, a few keys. What is malformed is refused whole: fails closed."""
+"""What `~/.logoptin` says (R6, R7, R12, R13): YAML, a few keys. What is malformed is refused whole:
+fails closed."""
 
 import re
 from collections.abc import Callable
@@ -11,16 +12,22 @@ MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest 
 COLORS: tuple[str, ...] = ("strip", "keep")
 MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
 _INTERVAL = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
-_TRIVIAL: tuple[list[bytes], ...] = ([], [b"---"], [b"{}"], [b"---", b"{}"])  # lines besides blank ones and comments
+_TRIVIAL: tuple[list[bytes], ...] = (
+    [],
+    [b"---"],
+    [b"{}"],
+    [b"---", b"{}"],
+)  # lines besides blank ones and comments
 
 
 class Config(NamedTuple):
     """One job's configuration at its start.
 
-    mode: enabled, metadata or disabled (R7). commands: obey /LOGCOMMAND lines. tty: CMD sees terminals, not pipes.
-    per_task: under Slurm, each rank of a step in a captured batch script has a capture of its own.
-    colors: keep or strip, in the log's text. snapshots: seconds between log lines of what a running bar shows; 0: none.
-    context: how the job was started is recorded (logshipper/sidecar/context.py).
+    mode: enabled, metadata or disabled (R7). commands: obey /LOGCOMMAND lines. tty: CMD sees
+    terminals, not pipes. per_task: under Slurm, each rank of a step in a captured batch script has
+    a capture of its own. colors: keep or strip, in the log's text. snapshots: seconds between log
+    lines of what a running bar shows; 0: none. context: how the job was started is recorded
+    (logshipper/sidecar/context.py).
     """
 
     mode: str = "enabled"
@@ -49,8 +56,16 @@ def parse(content: bytes, source: str) -> Config:
     if value is None:
         return Config()
     if not isinstance(value, dict):
-        shown = "a list" if isinstance(value, list) else "plain text" if isinstance(value, str) else "a single value"
-        raise ConfigError(source, [f"this is {shown}; it takes `key: value` lines, such as `mode: enabled`"])
+        shown = (
+            "a list"
+            if isinstance(value, list)
+            else "plain text"
+            if isinstance(value, str)
+            else "a single value"
+        )
+        raise ConfigError(
+            source, [f"this is {shown}; it takes `key: value` lines, such as `mode: enabled`"]
+        )
     problems: list[str] = []
     read: dict[str, Any] = {}  # Any: YAML values, checked by the key's reader
     for key, setting in value.items():
@@ -98,7 +113,9 @@ def _read_switch(key: str, setting: object, problems: list[str]) -> bool:
 def _read_colors(key: str, setting: object, problems: list[str]) -> str:
     if setting in COLORS:
         return str(setting)
-    problems.append(f"{key}: {_shown(setting)} is neither `keep` nor `strip`{_did_you_mean(setting, COLORS)}")
+    problems.append(
+        f"{key}: {_shown(setting)} is neither `keep` nor `strip`{_did_you_mean(setting, COLORS)}"
+    )
     return ""
 
 
@@ -108,7 +125,11 @@ def _read_interval(key: str, setting: object, problems: list[str]) -> float:
     found = _INTERVAL.fullmatch(setting) if isinstance(setting, str) else None
     if found is None:
         example = f"{setting}s" if type(setting) is int and 10 <= setting <= 86400 else "30s"
-        what = "is no span of time: a number with s, m or h is" if setting is not True else "doesn't say how often"
+        what = (
+            "is no span of time: a number with s, m or h is"
+            if setting is not True
+            else "doesn't say how often"
+        )
         problems.append(f"{key}: {_shown(setting)} {what}; write `{key}: {example}`, or `off`")
         return 0.0
     secs = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
@@ -134,19 +155,24 @@ def _load_yaml(content: bytes, source: str) -> object:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """PyYAML's safe loader without aliases (a few lines of them can stand for gigabytes) and repeated keys."""
+        """PyYAML's safe loader without aliases (a few lines of them can stand for gigabytes) and
+        repeated keys."""
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.AliasEvent):
                 event = self.get_event()  # type: ignore[no-untyped-call]  # the stubs leave it so
-                raise yaml.MarkedYAMLError(problem="aliases (`*name`) aren't taken", problem_mark=event.start_mark)
+                raise yaml.MarkedYAMLError(
+                    problem="aliases (`*name`) aren't taken", problem_mark=event.start_mark
+                )
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen = set()
             for key, _ in node.value:
                 if key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"`{key.value}` stands twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(
+                        problem=f"`{key.value}` stands twice", problem_mark=key.start_mark
+                    )
                 if isinstance(key.value, str):
                     seen.add(key.value)
             return super().construct_mapping(node, deep)
@@ -162,7 +188,8 @@ def _load_yaml(content: bytes, source: str) -> object:
         raise ConfigError(source, [f"{where}{error.problem or 'this is not YAML'}"]) from None
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as error:
         raise ConfigError(
-            source, [f"isn't YAML: {str(error).splitlines()[0] if str(error) else 'nested too deep'}"]
+            source,
+            [f"isn't YAML: {str(error).splitlines()[0] if str(error) else 'nested too deep'}"],
         ) from None
 
 

@@ -1,7 +1,9 @@
-"""`logshipper.emit`: numbers of training code as one valid JSON line on standard output; `logshipper.event`: what
-happened there, for the job's events. Light to import, so without `json`, `typing` and `collections`.
+"""`logshipper.emit`: numbers of training code as one valid JSON line on standard output;
+`logshipper.event`: what happened there, for the job's events. Light to import, so without `json`,
+`typing` and `collections`.
 
-Nothing of this may disturb the program that calls it: whatever goes wrong is said once on stderr, and never raised.
+Nothing of this may disturb the program that calls it: whatever goes wrong is said once on stderr,
+and never raised.
 """
 
 import _thread
@@ -28,7 +30,9 @@ MAX_ITEMS = 10_000  # of one value: arrays are no business of a log's
 MAX_KEY_BYTES = 256  # as graphs and dashboards take them
 MAX_INT_BITS = 13_000  # 4,000 digits: Python refuses to print, and a capture to read, longer ones
 MAX_LINE_BYTES = 1 << 20  # a capture takes four times as much
-MAX_EVENT_BYTES = 8 << 10  # as logshipper.classify.commands has it, whose import would cost more than all of this
+MAX_EVENT_BYTES = (
+    8 << 10
+)  # as logshipper.classify.commands has it, whose import would cost more than all of this
 MAX_EVENT_NESTED = 100
 MAX_SAID = 1_000  # notes on stderr
 _WAIT_SECS = 10.0  # for a reader that doesn't read, where standard output doesn't block
@@ -47,13 +51,15 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def emit(record: "Mapping[str, object] | None" = None, /, **values: object) -> None:
-    """Prints one line, a JSON object of these values, at once: `emit(epoch=3, loss=0.1)`, `emit({"val/loss": 0.2})`.
+    """Prints one line, a JSON object of these values, at once: `emit(epoch=3, loss=0.1)`,
+    `emit({"val/loss": 0.2})`.
 
-    Numbers of numpy, torch and others, and arrays without dimensions, become plain numbers; other arrays, tuples and
-    sets become lists, and what JSON doesn't know becomes text. NaN and infinity become null, and the key is named once
-    on stderr. Keys are text of 1 to 256 bytes; a value under another one is left out, and that is said once. Threads
-    and forked processes may call it at the same time: lines aren't mixed. It never raises; where standard output is
-    closed, nothing is printed.
+    Numbers of numpy, torch and others, and arrays without dimensions, become plain numbers; other
+    arrays, tuples and sets become lists, and what JSON doesn't know becomes text. NaN and infinity
+    become null, and the key is named once on stderr. Keys are text of 1 to 256 bytes; a value under
+    another one is left out, and that is said once. Threads and forked processes may call it at the
+    same time: lines aren't mixed. It never raises; where standard output is closed, nothing is
+    printed.
     """
     try:
         _emit({**(record or {}), **values})
@@ -62,12 +68,14 @@ def emit(record: "Mapping[str, object] | None" = None, /, **values: object) -> N
 
 
 def event(name: str, data: "Mapping[str, object] | None" = None, /, **values: object) -> None:
-    """Tells an event of the job: `event("checkpoint", step=100)`; it stands among the job's events (`logshipper
-    events`), with what is given as its data, and in the marks of its graphs. message: what is shown of it instead.
+    """Tells an event of the job: `event("checkpoint", step=100)`; it stands among the job's events
+    (`logshipper events`), with what is given as its data, and in the marks of its graphs. message:
+    what is shown of it instead.
 
-    It is one line on standard output that the capture takes out; a job that isn't captured prints it. Values become
-    plain ones as for `emit`. name: of 1 to 256 bytes. It never raises: what can't be told (over 8 KiB, over 100 nested
-    objects and lists) is left out, and that is said once on stderr.
+    It is one line on standard output that the capture takes out; a job that isn't captured prints
+    it. Values become plain ones as for `emit`. name: of 1 to 256 bytes. It never raises: what can't
+    be told (over 8 KiB, over 100 nested objects and lists) is left out, and that is said once on
+    stderr.
     """
     try:
         _event(name, {**(data or {}), **values})
@@ -77,12 +85,21 @@ def event(name: str, data: "Mapping[str, object] | None" = None, /, **values: ob
 
 def _event(name: str, values: "Mapping[Any, object]") -> None:
     if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= MAX_KEY_BYTES:
-        _say("event name", f"an event was left out: its name {str(name)[:100]!r} isn't of 1 to 256 bytes")
+        _say(
+            "event name",
+            f"an event was left out: its name {str(name)[:100]!r} isn't of 1 to 256 bytes",
+        )
         return
-    told = {"name": str(name), **_object({key: value for key, value in values.items() if key != "name"}, "", 0)}
+    told = {
+        "name": str(name),
+        **_object({key: value for key, value in values.items() if key != "name"}, "", 0),
+    }
     line = f"/LOGCOMMAND {_json({'event': told})}\n"
     if len(line) > MAX_EVENT_BYTES:
-        _say("event long", f"an event of {len(line):,} bytes was left out: {MAX_EVENT_BYTES:,} is the most")
+        _say(
+            "event long",
+            f"an event of {len(line):,} bytes was left out: {MAX_EVENT_BYTES:,} is the most",
+        )
     elif line.count("{") + line.count("[") > MAX_EVENT_NESTED:
         _say("event nested", f"an event of over {MAX_EVENT_NESTED} objects and lists was left out")
     else:
@@ -96,7 +113,9 @@ def _emit(values: "Mapping[Any, object]") -> None:
         return
     line = f"{_json(record)}\n"  # ASCII: one line in any encoding
     if len(line) > MAX_LINE_BYTES:
-        _say("long", f"a record of {len(line):,} bytes was left out: {MAX_LINE_BYTES:,} is the most")
+        _say(
+            "long", f"a record of {len(line):,} bytes was left out: {MAX_LINE_BYTES:,} is the most"
+        )
         return
     with _lock:
         _write(line)
@@ -111,7 +130,10 @@ def _object(values: "Mapping[Any, object]", above: str, depth: int) -> dict[str,
         name = key if isinstance(key, str) else str(key)
         path = f"{above}{name}"
         if not name or len(name.encode("utf-8", "replace")) > MAX_KEY_BYTES:
-            _say(f"key {path[:100]}", f"a value was left out: its key {path[:100]!r} isn't of 1 to 256 bytes")
+            _say(
+                f"key {path[:100]}",
+                f"a value was left out: its key {path[:100]!r} isn't of 1 to 256 bytes",
+            )
             continue
         found[str(name)] = _plain(value, path, depth)
     return found
@@ -128,7 +150,10 @@ def _plain(value: object, path: str, depth: int) -> object:
     try:
         return _converted(value, path, depth)
     except Exception:
-        _say(f"value {path}", f"{path}: a {type(value).__name__} couldn't be converted, and is printed as null")
+        _say(
+            f"value {path}",
+            f"{path}: a {type(value).__name__} couldn't be converted, and is printed as null",
+        )
         return None
 
 
@@ -184,7 +209,9 @@ def _json(value: object) -> str:
     if value is None or isinstance(value, bool):
         return _WORDS[value]
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_quoted(key)}: {_json(item)}" for key, item in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{_quoted(key)}: {_json(item)}" for key, item in value.items()) + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(_json, value)) + "]"
     return repr(value)  # a number that is finite
@@ -194,7 +221,8 @@ def _json(value: object) -> str:
 
 
 def _write(line: str) -> None:
-    """Writes a line: past the buffer of standard output, after what is in it; through whatever stands in its place."""
+    """Writes a line: past the buffer of standard output, after what is in it; through whatever
+    stands in its place."""
     out = sys.stdout
     if out is None or out.closed:
         return
@@ -211,8 +239,8 @@ def _write(line: str) -> None:
 
 
 def _write_all(fd: int, line: bytes) -> None:
-    """Writes a line at once. A file and a terminal keep it together; a pipe may take a long one in pieces, so that
-    processes wait for each other there."""
+    """Writes a line at once. A file and a terminal keep it together; a pipe may take a long one in
+    pieces, so that processes wait for each other there."""
     locked = stat.S_ISFIFO(os.fstat(fd).st_mode) and _locked(fd)
     try:
         left = memoryview(line)
@@ -242,7 +270,9 @@ def _say(about: str, words: str) -> None:
         return
     _said.add(about)
     try:
-        sys.stderr.write(f"logshipper.{'event' if about.startswith('event') else 'emit'}: {words}\n")
+        sys.stderr.write(
+            f"logshipper.{'event' if about.startswith('event') else 'emit'}: {words}\n"
+        )
         sys.stderr.flush()
     except Exception:  # noqa: S110  there is nobody to tell
         pass

@@ -1,4 +1,5 @@
-"""Every error that logshipper raises on purpose. A job's bytes never raise: a malformed command is a value."""
+"""Every error that logshipper raises on purpose. A job's bytes never raise: a malformed command is
+a value."""
 
 from collections.abc import Sequence
 
@@ -20,11 +21,13 @@ class ConfigError(LogshipperError):
 
 
 class UsageError(ConfigError):
-    """What was typed is refused, whatever there is to read: an option's value, or options that exclude each other."""
+    """What was typed is refused, whatever there is to read: an option's value, or options that
+    exclude each other."""
 
 
 class CaptureError(LogshipperError):
-    """CMD could not be started, or its terminals could not be made. exit_code: 125, 126 or 127, as `env` has them."""
+    """CMD could not be started, or its terminals could not be made. exit_code: 125, 126 or 127, as
+    `env` has them."""
 
     def __init__(self, reason: str, exit_code: int = 125) -> None:
         self.exit_code = exit_code
@@ -62,7 +65,8 @@ class StoreError(LogshipperError):
 
 
 class UnknownJob(LogshipperError):
-    """No job, or more than one, answers to a name. name: as given; suggestions: ids or names that come near."""
+    """No job, or more than one, answers to a name. name: as given; suggestions: ids or names that
+    come near."""
 
     def __init__(self, name: str, reason: str, suggestions: Sequence[str] = ()) -> None:
         self.name = name
@@ -71,11 +75,14 @@ class UnknownJob(LogshipperError):
 
 
 class PushError(LogshipperError):
-    """A server didn't take what was sent. sink: which one; status: HTTP's, 0 where there was no answer; excerpt: of
-    the answer's body, or what went wrong; retry_after_secs: how long it asks to be left alone, None where it doesn't.
+    """A server didn't take what was sent. sink: which one; status: HTTP's, 0 where there was no
+    answer; excerpt: of the answer's body, or what went wrong; retry_after_secs: how long it asks to
+    be left alone, None where it doesn't.
     """
 
-    def __init__(self, sink: str, status: int, excerpt: str, retry_after_secs: float | None = None) -> None:
+    def __init__(
+        self, sink: str, status: int, excerpt: str, retry_after_secs: float | None = None
+    ) -> None:
         self.sink = sink
         self.status = status
         self.excerpt = excerpt
@@ -84,7 +91,8 @@ class PushError(LogshipperError):
 
 
 class RetryablePushError(PushError):
-    """It may be taken later: no connection, too much at a time (429), a server's own trouble (5xx)."""
+    """It may be taken later: no connection, too much at a time (429), a server's own trouble
+    (5xx)."""
 
 
 class RejectedPushError(PushError):
@@ -92,8 +100,8 @@ class RejectedPushError(PushError):
 
 
 class QueryError(LogshipperError):
-    """A server didn't answer a question. server: which one; status: HTTP's, 0 where there was no answer; excerpt: of
-    the answer's body, or what went wrong."""
+    """A server didn't answer a question. server: which one; status: HTTP's, 0 where there was no
+    answer; excerpt: of the answer's body, or what went wrong."""
 
     def __init__(self, server: str, status: int, excerpt: str) -> None:
         self.server = server

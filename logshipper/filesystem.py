@@ -1,4 +1,5 @@
-"""Is a folder on a network file system? Answered from the mount table, so that a hung mount is never touched.
+"""Is a folder on a network file system? Answered from the mount table, so that a hung mount is
+never touched.
 
 Imported by every `logshipper run`: no imports but `os`.
 """
@@ -13,10 +14,11 @@ LOCAL_FUSE_TYPES = frozenset(("fuse.fuse-overlayfs", "fuseblk"))
 
 
 def network_type(path: str, mountinfo: str = "/proc/self/mountinfo") -> str | None:
-    """The file system's type (`nfs4`, `lustre`, ...) where path lies on a network file system, else None.
+    """The file system's type (`nfs4`, `lustre`, ...) where path lies on a network file system, else
+    None.
 
-    Any FUSE but the known local ones counts as a network: what is behind it can't be known. Where the mount table
-    can't be read, the answer is None.
+    Any FUSE but the known local ones counts as a network: what is behind it can't be known. Where
+    the mount table can't be read, the answer is None.
     """
     try:
         with open(mountinfo, encoding="utf-8", errors="surrogateescape") as table:
@@ -30,14 +32,19 @@ def network_type(path: str, mountinfo: str = "/proc/self/mountinfo") -> str | No
             continue
         point = _unescape(fields[4])
         inside = point in ("/", wanted) or wanted.startswith(point + "/")
-        if inside and len(point) >= len(best):  # a later mount on the same point hides the earlier one
+        if inside and len(point) >= len(
+            best
+        ):  # a later mount on the same point hides the earlier one
             best, best_type = point, fields[fields.index("-") + 1]
-    is_network = best_type in NETWORK_TYPES or (best_type.startswith("fuse") and best_type not in LOCAL_FUSE_TYPES)
+    is_network = best_type in NETWORK_TYPES or (
+        best_type.startswith("fuse") and best_type not in LOCAL_FUSE_TYPES
+    )
     return best_type if is_network else None
 
 
 def _unescape(point: str) -> str:
-    """The kernel writes blanks, tabs, line feeds and backslashes of a mount point as octal escapes."""
+    """The kernel writes blanks, tabs, line feeds and backslashes of a mount point as octal
+    escapes."""
     if "\\" not in point:
         return point
     for escaped, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):

@@ -1,4 +1,5 @@
-"""How many LFs there are in a chunk. Counting is a look at each byte; leaving them out jumps from LF to LF."""
+"""How many LFs there are in a chunk. Counting is a look at each byte; leaving them out jumps from
+LF to LF."""
 
 _SAMPLE_BYTES = 1024
 _MANY = 32  # in the sample; then jumps are short, and a look at each byte is the quicker way

@@ -1,8 +1,10 @@
-"""Values that are called like secrets, masked in command lines and in text that has assignments. Pure.
+"""Values that are called like secrets, masked in command lines and in text that has assignments.
+Pure.
 
-A name counts that contains one of the words of _WORDS, in any case, whatever is joined to it: `PGPASSWORD`,
-`--dbpassword`, `apiToken`. What follows it is masked to the end of the word, or of the line: where a value ends, only
-the program that reads it knows. So `--max-tokens 512` is masked, too: rather one value too many than a secret.
+A name counts that contains one of the words of _WORDS, in any case, whatever is joined to it:
+`PGPASSWORD`, `--dbpassword`, `apiToken`. What follows it is masked to the end of the word, or of
+the line: where a value ends, only the program that reads it knows. So `--max-tokens 512` is masked,
+too: rather one value too many than a secret.
 """
 
 import re
@@ -22,13 +24,16 @@ _NAMED = re.compile(rf"(?i){_WORDS}")
 _ASSIGNED = re.compile(  # NAME=value, "name": value, name => value, ("name", value), <name>value
     rf"(?i){_WORDS}(?:[\"'\])\s]{{0,9}}[-+*/%&|^?!:<=>~]{{0,3}}[:=>]|[\"']\s{{0,9}},)\s*(?=\S)"
 )
-_GIVEN = re.compile(rf"(?i)(?<![^\s\"'`=(,;:|&{{\[])-[\w.\-]{{0,200}}?{_WORDS}[\"']?\s+(?=\S)")  # --name value
+_GIVEN = re.compile(
+    rf"(?i)(?<![^\s\"'`=(,;:|&{{\[])-[\w.\-]{{0,200}}?{_WORDS}[\"']?\s+(?=\S)"
+)  # --name value
 _OPTION = re.compile(rf"(?i)-[\w.\-]{{0,200}}?{_WORDS}[:=]?")  # whose value is the next word
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 
 
 def masked_text(text: str) -> str:
-    """A text without what follows a secret's name, to its end, and without users and passwords in addresses."""
+    """A text without what follows a secret's name, to its end, and without users and passwords in
+    addresses."""
     for pattern in (_ASSIGNED, _GIVEN):
         found = pattern.search(text)
         if found is not None:
@@ -42,8 +47,8 @@ def masked_lines(text: str) -> str:
 
 
 def masked_words(words: "Iterable[str]") -> "Iterator[str]":
-    """A command line, word by word. The word after an option that is called like a secret is masked, whatever it is:
-    a password may begin with `-`."""
+    """A command line, word by word. The word after an option that is called like a secret is
+    masked, whatever it is: a password may begin with `-`."""
     hide = False
     for word in words:
         yield MASK if hide else masked_text(word)
@@ -51,7 +56,8 @@ def masked_words(words: "Iterable[str]") -> "Iterator[str]":
 
 
 def masked_json(value: "Any", name: str = "") -> "Any":  # Any: JSON
-    """A JSON value with texts masked, lists of texts as command lines, and values that are called like secrets."""
+    """A JSON value with texts masked, lists of texts as command lines, and values that are called
+    like secrets."""
     if isinstance(value, dict):
         return {key: masked_json(its, str(key)) for key, its in value.items()}
     if value not in (None, "", [], {}) and _NAMED.search(name):

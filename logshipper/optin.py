@@ -1,7 +1,8 @@
 """The look at `~/.logoptin`: does it exist, and what is in it? (R1-R4, R6, R12, R13)
 
 It stands before every job of a cluster, so it imports next to nothing, touches the file from a
-process of its own (a hung home must not hang the job) and says within LOOK_SECS. Root never calls this.
+process of its own (a hung home must not hang the job) and says within LOOK_SECS. Root never calls
+this.
 """
 
 import os
@@ -9,7 +10,9 @@ import select
 from time import monotonic
 
 LOOK_SECS = 2.0
-BUSY_SECS = 10.0  # where the machine is too busy to look: waiting for a processor isn't the home's time
+BUSY_SECS = (
+    10.0  # where the machine is too busy to look: waiting for a processor isn't the home's time
+)
 _GLANCE_SECS = 0.1
 MAX_BYTES = 64 << 10
 
@@ -50,7 +53,8 @@ def look(file: str, timeout_secs: float = LOOK_SECS) -> tuple[str, bytes]:
 
 
 def read(file: str) -> tuple[str, bytes]:
-    """Reads file as `look` does, without a time-out. A FIFO, folder or device is never waited for."""
+    """Reads file as `look` does, without a time-out. A FIFO, folder or device is never waited
+    for."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
@@ -59,7 +63,12 @@ def read(file: str) -> tuple[str, bytes]:
         found = os.fstat(fd)
         kind = found.st_mode & 0o170000
         if kind != 0o100000:
-            names = {0o040000: "a folder", 0o010000: "a FIFO", 0o020000: "a device", 0o060000: "a device"}
+            names = {
+                0o040000: "a folder",
+                0o010000: "a FIFO",
+                0o020000: "a device",
+                0o060000: "a device",
+            }
             return REFUSED, f"is {names.get(kind, 'not a file')}, not a file".encode()
         content = b""
         while len(content) <= MAX_BYTES and (more := os.read(fd, MAX_BYTES + 1 - len(content))):
@@ -74,11 +83,14 @@ def read(file: str) -> tuple[str, bytes]:
 
 
 def say(text: str) -> None:
-    """A line of our own on stderr, while CMD doesn't run yet. Where that is closed, full or gone nobody can be told:
-    it mustn't land in stdout, as `print` would have it, and CMD runs all the same."""
+    """A line of our own on stderr, while CMD doesn't run yet. Where that is closed, full or gone
+    nobody can be told: it mustn't land in stdout, as `print` would have it, and CMD runs all the
+    same."""
     try:
         if os.get_inheritable(2):  # else the caller had closed it, and the number is another file's
-            from logshipper.safe_text import safe_lines  # late: it imports re, and this is each job's start
+            from logshipper.safe_text import (
+                safe_lines,
+            )  # late: it imports re, and this is each job's start
 
             os.write(2, safe_lines(f"{text}\n").encode("utf-8", "backslashreplace"))
     except OSError:
@@ -86,13 +98,17 @@ def say(text: str) -> None:
 
 
 def run_untouched(command: list[str]) -> int:
-    """Execs CMD in this process' place, untouched; returns 125, 126 or 127, as `env` does, where that can't be done."""
+    """Execs CMD in this process' place, untouched; returns 125, 126 or 127, as `env` does, where
+    that can't be done."""
     import _signal  # type: ignore[import-not-found]  # not `signal`, which imports enum: no stubs
 
     if not command:
         say("logshipper run: no command after `--`; try `logshipper run -- CMD ARG...`")
         return 125
-    for name in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores these two, and exec would hand that on
+    for name in (
+        _signal.SIGPIPE,
+        _signal.SIGXFSZ,
+    ):  # Python ignores these two, and exec would hand that on
         _signal.signal(name, _signal.SIG_DFL)
     try:
         os.execvp(command[0], command)
@@ -102,7 +118,8 @@ def run_untouched(command: list[str]) -> int:
 
 
 def _why_not(file: str, error: OSError) -> tuple[str, bytes]:
-    """A name that exists has opted in, though nothing can be read from it; one that can't even be looked up hasn't."""
+    """A name that exists has opted in, though nothing can be read from it; one that can't even be
+    looked up hasn't."""
     try:
         found = os.lstat(file)
     except OSError:
@@ -118,7 +135,8 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _read_all(fd: int, timeout_secs: float) -> bytes | None:
-    """All that comes until the other end is closed, its process' number first; None when the time is up before."""
+    """All that comes until the other end is closed, its process' number first; None when the time
+    is up before."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     deadline = monotonic() + BUSY_SECS

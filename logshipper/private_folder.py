@@ -12,14 +12,18 @@ BEGUN_MODE = 0o500  # of a folder until it has its own: one that nobody else giv
 
 
 def make_private_folder(path: str) -> None:
-    """Makes a folder (and those above it) that is the user's alone. Raises SpoolError where it is somebody else's."""
+    """Makes a folder (and those above it) that is the user's alone. Raises SpoolError where it is
+    somebody else's."""
     if _make(path).st_mode & 0o022:
-        raise SpoolError(path, "may be written by others; run `chmod go-w` on it, or choose another with --store")
+        raise SpoolError(
+            path, "may be written by others; run `chmod go-w` on it, or choose another with --store"
+        )
 
 
 def claim_folder(path: str, own: "tuple[str, ...]" = ()) -> None:
-    """As make_private_folder, and takes group and others all rights to it. own: names in it that show that it is such a
-    folder already; none for folders inside of it. Raises SpoolError where it is somebody else's, or shared."""
+    """As make_private_folder, and takes group and others all rights to it. own: names in it that
+    show that it is such a folder already; none for folders inside of it. Raises SpoolError where it
+    is somebody else's, or shared."""
     found = _make(path)
     if not found.st_mode & OTHERS:
         return
@@ -30,7 +34,9 @@ def claim_folder(path: str, own: "tuple[str, ...]" = ()) -> None:
     except OSError as error:
         raise spool_error(path, error) from None
     if shared:
-        raise SpoolError(path, f"{shared}; name a folder of its own in it with --store or LOGSHIPPER_STORE")
+        raise SpoolError(
+            path, f"{shared}; name a folder of its own in it with --store or LOGSHIPPER_STORE"
+        )
 
 
 def _make(path: str) -> os.stat_result:
@@ -46,7 +52,9 @@ def _make(path: str) -> os.stat_result:
     if found.st_mode & _KIND != _FOLDER:
         raise SpoolError(path, "isn't a folder")
     if found.st_uid != os.getuid():
-        raise SpoolError(path, "belongs to another user; choose one of your own with --store or LOGSHIPPER_STORE")
+        raise SpoolError(
+            path, "belongs to another user; choose one of your own with --store or LOGSHIPPER_STORE"
+        )
     return found
 
 
@@ -81,12 +89,15 @@ def _sharers(path: str, found: os.stat_result, own: "tuple[str, ...]") -> str:
 def spool_error(path: str, error: OSError) -> SpoolError:
     where = error.filename if isinstance(error.filename, str) else path
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return SpoolFull(where, "no room left there; free some, or choose another place with --store")
+        return SpoolFull(
+            where, "no room left there; free some, or choose another place with --store"
+        )
     return SpoolError(where, f"{os_words(error)}; choose another place with --store")
 
 
 def make_folder(path: str, mode: int) -> None:
-    """Makes a folder where there is none, whatever the umask; those above it get 0755. Raises OSError."""
+    """Makes a folder where there is none, whatever the umask; those above it get 0755. Raises
+    OSError."""
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)

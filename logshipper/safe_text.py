@@ -1,22 +1,25 @@
-"""Text made safe: the one table of characters that a terminal, or whoever reads there, must not get of others' text.
+"""Text made safe: the one table of characters that a terminal, or whoever reads there, must not get
+of others' text.
 
-Names, notes and lines are written by users and their jobs; whoever prints them passes them through `safe` (or one of
-the others) last. Pure.
+Names, notes and lines are written by users and their jobs; whoever prints them passes them through
+`safe` (or one of the others) last. Pure.
 """
 
 import re
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _CONTROL_CHARS = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"  # C0, DEL, C1: a terminal obeys them; surrogates: not valid UTF-8
-_ORDER_CHARS = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # show text in another order, or begin a line
+_ORDER_CHARS = (
+    r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # show text in another order, or begin a line
+)
 _CONTROLS = re.compile(f"[{_CONTROL_CHARS}]")
 _UNSAFE = re.compile(f"[{_CONTROL_CHARS}{_ORDER_CHARS}]")
 _UNSAFE_IN_LINES = re.compile(f"(?!\\n)[{_CONTROL_CHARS}{_ORDER_CHARS}]")
 
 
 def safe(text: str) -> str:
-    """For a terminal, one line: each control character, surrogate, and character that changes the order of others
-    replaced."""
+    """For a terminal, one line: each control character, surrogate, and character that changes the
+    order of others replaced."""
     return text if text.isprintable() else _UNSAFE.sub(REPLACEMENT, text)
 
 
@@ -31,5 +34,6 @@ def safe_json(text: str) -> str:
 
 
 def without_controls(text: str) -> str:
-    """For storing: what no file or database line holds is replaced; the order of characters stays the writer's."""
+    """For storing: what no file or database line holds is replaced; the order of characters stays
+    the writer's."""
     return text if text.isprintable() else _CONTROLS.sub(REPLACEMENT, text)

@@ -1,5 +1,6 @@
-"""What all tests share: nothing of the user's own home and store is read or written, each test has the marker of its
-tier (tests/tiers.py), and limits are those of this machine (tests/tools/waiting.py)."""
+"""What all tests share: nothing of the user's own home and store is read or written, each test has
+the marker of its tier (tests/tiers.py), and limits are those of this machine
+(tests/tools/waiting.py)."""
 
 import os
 import signal
@@ -30,7 +31,8 @@ __all__ = [
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-# no machine is quiet while tests run; the same examples each time, but where many are wanted (`make model`)
+# no machine is quiet while tests run; the same examples each time, but where many are wanted (`make
+# model`)
 hypothesis.settings.register_profile("tests", deadline=None, derandomize=not MANY_EXAMPLES)
 hypothesis.settings.load_profile("tests")
 
@@ -40,11 +42,20 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A home and a store of the test session's own; no setting of the caller's reaches a test."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(("LOGSHIPPER_", "SLURM_", "XDG_"))]:
+        for name in [
+            name for name in os.environ if name.startswith(("LOGSHIPPER_", "SLURM_", "XDG_"))
+        ]:
             patch.delenv(name)
         for name in launchers.VARIABLES:  # where a scheduler's job, or a pod, runs the tests
             patch.delenv(name, raising=False)
-        for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONUNBUFFERED", "PYTHONWARNINGS"):
+        for name in (
+            "NO_COLOR",
+            "FORCE_COLOR",
+            "COLUMNS",
+            "LINES",
+            "PYTHONUNBUFFERED",
+            "PYTHONWARNINGS",
+        ):
             patch.delenv(name, raising=False)
         patch.setenv(SLOWNESS, str(slowness()))
         patch.setenv("HOME", str(home))
@@ -57,7 +68,9 @@ def own_signals() -> Iterator[None]:
     """Ctrl-C ends the tests, whatever a test called in this process."""
     before = [signal.getsignal(signo) for signo in ENDING]
     yield
-    assert [signal.getsignal(signo) for signo in ENDING] == before, "a signal's handler was left behind"
+    assert [signal.getsignal(signo) for signo in ENDING] == before, (
+        "a signal's handler was left behind"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +82,8 @@ def root_user() -> None:
 
 @pytest.fixture(scope="session")
 def program_of_others() -> None:
-    """For tests that run a program of others', in an environment of its own (tests/tools/tools_of_others.py)."""
+    """For tests that run a program of others', in an environment of its own
+    (tests/tools/tools_of_others.py)."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,9 +1,9 @@
-"""Runs the tests of a tier (tests/tiers.py): `tests/run.py check|core|all`, for `make check`, `make test` and the rest
-of `make test-all`. Three workers share them, as many tests wait for something. What fails there runs once more, alone,
-as what waits for something may fail on a machine that is too busy: where it passes then, its name is printed.
-As root, after the last tier, what was skipped, and all that bad input does, runs once more as an ordinary user: many
-faults (an unreadable file, a read-only folder) don't exist for root. Nothing of the system or of the clone is changed
-for it.
+"""Runs the tests of a tier (tests/tiers.py): `tests/run.py check|core|all`, for `make check`, `make
+test` and the rest of `make test-all`. Three workers share them, as many tests wait for something.
+What fails there runs once more, alone, as what waits for something may fail on a machine that is
+too busy: where it passes then, its name is printed. As root, after the last tier, what was skipped,
+and all that bad input does, runs once more as an ordinary user: many faults (an unreadable file, a
+read-only folder) don't exist for root. Nothing of the system or of the clone is changed for it.
 
 Arguments after a tier, and others, go to pytest. Exit code: pytest's, of the first that failed.
 """
@@ -25,7 +25,11 @@ from tests.tiers import ALL, CHECK, CORE, places  # noqa: E402
 from tests.tools.outcomes import FAILED, OPTION, SKIPPED, TIMES  # noqa: E402
 
 OUTCOMES = ROOT / "build" / "tests"  # a folder for each tier
-RUNS = {CHECK: (CHECK,), CORE: (CHECK, CORE), ALL: (ALL,)}  # the tiers that each command's own run has
+RUNS = {
+    CHECK: (CHECK,),
+    CORE: (CHECK, CORE),
+    ALL: (ALL,),
+}  # the tiers that each command's own run has
 LEFT_OUT = {
     CHECK: "Left out here: all that runs processes, servers or a browser. `make test` runs most of it.",
     CORE: "Left out here: real servers, schedulers, others' programs, what root must do. `make test-all` runs them.",
@@ -38,7 +42,16 @@ AS_ORDINARY_USER = (
 MAX_AGAIN = 10  # more failures aren't a busy machine's
 TESTS_FAILED = 1  # pytest's exit code
 NOBODY = 65534  # the ordinary user: owns nothing, and is there on every Linux
-NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "demo-out")
+NOT_COPIED = (
+    ".venv",
+    ".git",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+    "build",
+    "dist",
+    "demo-out",
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -60,7 +73,14 @@ def main(arguments: Sequence[str]) -> int:
 def _run_tier(tier: str, options: Sequence[str], group: int | None) -> int:
     for outcome in (SKIPPED, FAILED, TIMES):
         (OUTCOMES / tier / outcome).unlink(missing_ok=True)
-    plugins = ["-p", "tests.tools.outcomes", OPTION, str(OUTCOMES / tier), "-p", "tests.tools.workers"]
+    plugins = [
+        "-p",
+        "tests.tools.outcomes",
+        OPTION,
+        str(OUTCOMES / tier),
+        "-p",
+        "tests.tools.workers",
+    ]
     workers = ["-n", str(WORKERS), "--dist", "loadscope", "--no-loadscope-reorder"]
     tests = ["-m", " or ".join(RUNS[tier]), *(["tests"] if tier == ALL else places(RUNS[tier]))]
     status = _run(["-q", *plugins, *workers, *options, *tests], group)
@@ -69,7 +89,8 @@ def _run_tier(tier: str, options: Sequence[str], group: int | None) -> int:
 
 
 def _run(arguments: Sequence[str], group: int | None) -> int:
-    """Interrupted here, pytest ends as it does by itself: servers and clusters that it started are stopped."""
+    """Interrupted here, pytest ends as it does by itself: servers and clusters that it started are
+    stopped."""
     with subprocess.Popen(
         _pytest(sys.executable, arguments), cwd=ROOT, stdin=subprocess.DEVNULL, process_group=group
     ) as process:
@@ -103,10 +124,11 @@ def _for_ordinary_user() -> list[str]:
 
 
 def _as_from_a_shell() -> int | None:
-    """Undoes what nohup, `&` or a CI runner leave behind and a shell would not: ignored and blocked signals.
+    """Undoes what nohup, `&` or a CI runner leave behind and a shell would not: ignored and blocked
+    signals.
 
-    Returns the process group for the tests: without a terminal one of their own, since Ctrl-Z does nothing to a group
-    that is orphaned.
+    Returns the process group for the tests: without a terminal one of their own, since Ctrl-Z does
+    nothing to a group that is orphaned.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     stopping = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
@@ -130,14 +152,22 @@ def _run_as_ordinary_user(tests: Sequence[str]) -> int:
         scratch.chmod(0o755)
         tree, python = ROOT, sys.executable
         if not _may_run(python, "import logshipper, pytest", tree):
-            print(f"An ordinary user can't read {ROOT}: copying it to {scratch} for the tests below", flush=True)
+            print(
+                f"An ordinary user can't read {ROOT}: copying it to {scratch} for the tests below",
+                flush=True,
+            )
             base = os.path.realpath(sys.executable)
             if not _may_run(base, "import sqlite3", Path("/")):
-                print(f"{len(tests)} tests are left out: an ordinary user can't run {base}. Try PYTHON=....")
+                print(
+                    f"{len(tests)} tests are left out: an ordinary user can't run {base}. Try PYTHON=...."
+                )
                 return 0
             tree = scratch / "tree"
             python = _copy_tree(tree, base)
-        print(f"Running {len(tests)} tests and files once more, as an ordinary user (uid {NOBODY})", flush=True)
+        print(
+            f"Running {len(tests)} tests and files once more, as an ordinary user (uid {NOBODY})",
+            flush=True,
+        )
         home = scratch / "home"
         home.mkdir()
         os.chown(home, NOBODY, NOBODY)
@@ -148,7 +178,9 @@ def _run_as_ordinary_user(tests: Sequence[str]) -> int:
             "LOGNAME": "nobody",
             "LANG": os.environ.get("LANG", "C.UTF-8"),
             "PYTHONDONTWRITEBYTECODE": "1",
-            **{name: value for name, value in os.environ.items() if name == "LOGSHIPPER_TEST_SLURM"},
+            **{
+                name: value for name, value in os.environ.items() if name == "LOGSHIPPER_TEST_SLURM"
+            },
             "HYPOTHESIS_STORAGE_DIRECTORY": str(home / "hypothesis"),
         }
         options = ["-p", "no:cacheprovider", "--basetemp", str(home / "pytest")]
@@ -159,15 +191,25 @@ def _run_as_ordinary_user(tests: Sequence[str]) -> int:
 
 def _as_nobody(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> int:
     return subprocess.run(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, user=NOBODY, group=NOBODY, extra_groups=[]
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
     ).returncode
 
 
 def _may_run(python: str, code: str, folder: Path) -> bool:
-    """Whether an ordinary user can run python with this code, and list and read what is in the folder."""
+    """Whether an ordinary user can run python with this code, and list and read what is in the
+    folder."""
     code += "; import os; [open(path).close() for path in ('pyproject.toml',) if os.path.exists('tests')]; os.listdir()"
     try:
-        return _as_nobody([python, "-c", code], folder, {"PYTHONDONTWRITEBYTECODE": "1", "HOME": "/"}) == 0
+        return (
+            _as_nobody([python, "-c", code], folder, {"PYTHONDONTWRITEBYTECODE": "1", "HOME": "/"})
+            == 0
+        )
     except OSError:
         return False
 
@@ -192,7 +234,9 @@ def _copy_tree(tree: Path, base: str) -> str:
         for name in (*names, *files):
             os.chown(os.path.join(folder, name), NOBODY, NOBODY, follow_symlinks=False)
             if not os.path.islink(os.path.join(folder, name)):
-                os.chmod(os.path.join(folder, name), os.stat(os.path.join(folder, name)).st_mode | 0o444)
+                os.chmod(
+                    os.path.join(folder, name), os.stat(os.path.join(folder, name)).st_mode | 0o444
+                )
     os.chown(tree, NOBODY, NOBODY)
     return str(python)
 

@@ -1,5 +1,6 @@
-"""Which tier each test is of, so which command runs it: by its file or folder, and by the fixtures that it asks for.
-tests/conftest.py gives each test the marker of its tier; docs/development.md has the table of them."""
+"""Which tier each test is of, so which command runs it: by its file or folder, and by the fixtures
+that it asks for. tests/conftest.py gives each test the marker of its tier; docs/development.md has
+the table of them."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -46,14 +47,17 @@ _PLACES = {
         observe/api/test_both_stores observe/api/test_events_both_stores observe/commands/test_help_examples
     """,
 }
-ROWS: Mapping[str, str] = {place: tier for tier, places in _PLACES.items() for place in places.split()}
+ROWS: Mapping[str, str] = {
+    place: tier for tier, places in _PLACES.items() for place in places.split()
+}
 # folders whose tests share a browser, a cluster or what is compiled once for them
 TOGETHER = ("gateway", "sge", "slurm", "spank", "grafana", "observe/page")
 COMPILED = "ingest/checks/test_check_slurm"  # by a fixture of spank's
 
 
 def worker_of(file: Path) -> str:
-    """Tests with the same answer run in one worker, one after another: those of a file, or of a folder of TOGETHER."""
+    """Tests with the same answer run in one worker, one after another: those of a file, or of a
+    folder of TOGETHER."""
     place = _place(file)
     if place == COMPILED:
         return "spank"
@@ -70,7 +74,10 @@ def tier_of(file: Path, fixtures: Iterable[str] = ()) -> str | None:
 def places(tiers: Iterable[str]) -> list[str]:
     """Files and folders of these tiers, from the repository's root, in the order of the rows."""
     paths = (TESTS / place for place, tier in ROWS.items() if tier in tiers)
-    return [str((path if path.is_dir() else path.with_suffix(".py")).relative_to(TESTS.parent)) for path in paths]
+    return [
+        str((path if path.is_dir() else path.with_suffix(".py")).relative_to(TESTS.parent))
+        for path in paths
+    ]
 
 
 def _place(file: Path) -> str:

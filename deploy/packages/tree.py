@@ -1,9 +1,10 @@
-"""Lays out what the package `logshipper` installs: the environment in /opt/logshipper out of wheels, links,
-configuration, unit, hooks, completion, documentation.
+"""Lays out what the package `logshipper` installs: the environment in /opt/logshipper out of
+wheels, links, configuration, unit, hooks, completion, documentation.
 
     python tree.py deb|rpm WHEELS TREE    WHEELS: folder of wheels; TREE: made, the root of what is installed
 
-The environment is for /usr/bin/python3.11, whatever Python runs this. Byte code is compiled by build.sh afterwards.
+The environment is for /usr/bin/python3.11, whatever Python runs this. Byte code is compiled by
+build.sh afterwards.
 """
 
 import configparser
@@ -73,11 +74,14 @@ def copy(source: Path, target: Path, mode: int = 0o644) -> None:
 
 
 def unpack(wheel: Path, site: Path) -> None:
-    """Into site-packages; scripts of others aren't ours to offer. Raises SystemExit for what would need more."""
+    """Into site-packages; scripts of others aren't ours to offer. Raises SystemExit for what would
+    need more."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             top, _, rest = name.partition("/")
-            if name.endswith("/") or (top.endswith(".data") and rest.startswith(("scripts/", "data/"))):
+            if name.endswith("/") or (
+                top.endswith(".data") and rest.startswith(("scripts/", "data/"))
+            ):
                 continue
             if top.endswith(".data"):
                 kind, _, name_within = rest.partition("/")
@@ -130,9 +134,14 @@ def completion(kind: str, tree: Path) -> None:
 def configuration(tree: Path) -> None:
     copy(ROOT / "deploy/agent.toml", tree / "etc/logshipper/agent.toml")
     copy(HERE / "site.toml", tree / "etc/logshipper/site.toml")
-    copy(ROOT / "deploy/systemd/logshipper-agent.service", tree / "usr/lib/systemd/system/logshipper-agent.service")
+    copy(
+        ROOT / "deploy/systemd/logshipper-agent.service",
+        tree / "usr/lib/systemd/system/logshipper-agent.service",
+    )
     copy(ROOT / "deploy/systemd/logshipper.tmpfiles", tree / "usr/lib/tmpfiles.d/logshipper.conf")
-    for hook in sorted([*(ROOT / "deploy/slurm/hooks").glob("*"), *(ROOT / "deploy/launchers").glob("*")]):
+    for hook in sorted(
+        [*(ROOT / "deploy/slurm/hooks").glob("*"), *(ROOT / "deploy/launchers").glob("*")]
+    ):
         if hook.is_file():
             mode = 0o755 if hook.stat().st_mode & stat.S_IXUSR else 0o644
             copy(hook, tree / "usr/libexec/logshipper" / hook.name, mode)
@@ -142,18 +151,26 @@ def bundled(site: Path) -> Iterator[tuple[Path, Message]]:
     """The dist-info and the metadata of each bundled package."""
     for dist_info in sorted(site.glob("*.dist-info")):
         if not dist_info.name.startswith("logshipper-"):
-            yield dist_info, email.parser.HeaderParser().parsestr((dist_info / "METADATA").read_text())
+            yield (
+                dist_info,
+                email.parser.HeaderParser().parsestr((dist_info / "METADATA").read_text()),
+            )
 
 
 def license_of(metadata: Message) -> str:
     """As its metadata names it: an SPDX expression, or the first line of an older field."""
     told = metadata["License-Expression"] or metadata["License"] or ""
-    classifiers = [line.rpartition(":: ")[2] for line in metadata.get_all("Classifier", []) if "License ::" in line]
+    classifiers = [
+        line.rpartition(":: ")[2]
+        for line in metadata.get_all("Classifier", [])
+        if "License ::" in line
+    ]
     return (told.strip().splitlines() or classifiers or ["see its text"])[0]
 
 
 def linked(pages: Iterable[Path]) -> set[Path]:
-    """Pages, and all that they link to, paths from ROOT. Raises SystemExit for a link that leads nowhere."""
+    """Pages, and all that they link to, paths from ROOT. Raises SystemExit for a link that leads
+    nowhere."""
     found, waiting = set[Path](), set(pages)
     while waiting:
         page = waiting.pop()
@@ -170,8 +187,15 @@ def documentation(site: Path, tree: Path) -> None:
     doc = tree / "usr/share/doc/logshipper"
     text = COPYRIGHT
     for dist_info, metadata in bundled(site):
-        tops = sorted({line.split(",")[0].split("/")[0] for line in (dist_info / "RECORD").read_text().splitlines()})
-        files = " ".join(f"{OPT}/lib/{PYTHON}/site-packages/{top}" for top in tops if top not in ("..", ""))
+        tops = sorted(
+            {
+                line.split(",")[0].split("/")[0]
+                for line in (dist_info / "RECORD").read_text().splitlines()
+            }
+        )
+        files = " ".join(
+            f"{OPT}/lib/{PYTHON}/site-packages/{top}" for top in tops if top not in ("..", "")
+        )
         place = f"/{OPT}/lib/{PYTHON}/site-packages/{dist_info.name}"
         text += BUNDLED.format(
             files=files, dist_info=place, license=license_of(metadata), name=metadata["Name"],
@@ -180,13 +204,16 @@ def documentation(site: Path, tree: Path) -> None:
     write(doc / "copyright", text)
     copy(ROOT / "LICENSE", doc / "LICENSE")
     pages = [*map(Path, PAGES), *(page.relative_to(ROOT) for page in (ROOT / "docs").glob("*.md"))]
-    included = {page.relative_to(ROOT) for page in (ROOT / "deploy/gateway/logshipper").iterdir()}  # by what is linked
+    included = {
+        page.relative_to(ROOT) for page in (ROOT / "deploy/gateway/logshipper").iterdir()
+    }  # by what is linked
     for path in sorted(linked(pages) | included):
         copy(ROOT / path, doc / path)
 
 
 def set_modes(tree: Path) -> None:
-    """Nothing of the caller's umask or of a wheel's modes stays; what was executable for its owner is so for all."""
+    """Nothing of the caller's umask or of a wheel's modes stays; what was executable for its owner
+    is so for all."""
     tree.chmod(0o755)
     for folder, folders, files in os.walk(tree):
         for name in (*folders, *files):

@@ -1,5 +1,5 @@
-"""`logshipper-grafana apply`: brings folder, data sources and dashboards into a Grafana. What somebody changed there
-stays, unless it is to be forced."""
+"""`logshipper-grafana apply`: brings folder, data sources and dashboards into a Grafana. What
+somebody changed there stays, unless it is to be forced."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,9 +25,18 @@ from logshipper_grafana.wanted import (
 
 Done = Literal["added", "changed", "removed", "unchanged", "kept", "refused"]
 CHANGES: tuple[Done, ...] = ("added", "changed", "removed")
-_FROM_A_FILE = "it comes from a file on Grafana's machine: change that, or take it away (docs/grafana.md)"
+_FROM_A_FILE = (
+    "it comes from a file on Grafana's machine: change that, or take it away (docs/grafana.md)"
+)
 _FORCE = "--force puts the code's in its place, --dry-run shows what differs"
-_ABOUT_ONE = (400, 403, 404, 409, 412, 422)  # of answers, those that say nothing about the next call
+_ABOUT_ONE = (
+    400,
+    403,
+    404,
+    409,
+    412,
+    422,
+)  # of answers, those that say nothing about the next call
 _FIXES = {
     "version-mismatch": "somebody saved it just now: run this again",
     "name-exists": "rename the other one, or give another --folder",
@@ -36,9 +45,9 @@ _FIXES = {
 
 @dataclass(frozen=True)
 class Wish:
-    """folder: title or uid; addresses: of the servers by kind (`loki`, `prometheus`), none where a data source's stays
-    as it is; dry_run: nothing is changed; prune: dashboards of ours that the code no longer has are removed; force:
-    what somebody changed is put right, too."""
+    """folder: title or uid; addresses: of the servers by kind (`loki`, `prometheus`), none where a
+    data source's stays as it is; dry_run: nothing is changed; prune: dashboards of ours that the
+    code no longer has are removed; force: what somebody changed is put right, too."""
 
     folder: str = FOLDER
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -48,8 +57,8 @@ class Wish:
 
 
 class Step(NamedTuple):
-    """done: what became of it, or would. kept: it isn't as the code has it, which may be meant; refused: it has to be
-    seen to. words: why; diff: "" where there is none."""
+    """done: what became of it, or would. kept: it isn't as the code has it, which may be meant;
+    refused: it has to be seen to. words: why; diff: "" where there is none."""
 
     what: str
     done: Done
@@ -58,8 +67,8 @@ class Step(NamedTuple):
 
 
 def applied(grafana: GrafanaServer, wish: Wish) -> Iterator[Step]:
-    """Step by step, each told once it is done. Raises QueryError where Grafana can't be spoken to at all, and
-    ConfigError."""
+    """Step by step, each told once it is done. Raises QueryError where Grafana can't be spoken to
+    at all, and ConfigError."""
     for source in wanted_data_sources():
         yield _tried(f"data source {source['uid']}", partial(_data_source, grafana, wish, source))
     folder_uid, step = _folder(grafana, wish)
@@ -73,7 +82,8 @@ def applied(grafana: GrafanaServer, wish: Wish) -> Iterator[Step]:
 
 
 def _tried(what: str, call: Callable[[str], Step]) -> Step:
-    """The step, or why Grafana refused it. Raises QueryError for what would befall the next one, too."""
+    """The step, or why Grafana refused it. Raises QueryError for what would befall the next one,
+    too."""
     try:
         return call(what)
     except QueryError as error:
@@ -94,7 +104,11 @@ def _data_source(grafana: GrafanaServer, wish: Wish, wanted: Json, what: str) ->
         known = grafana.data_sources()
     except QueryError as error:
         if error.status == 403 and not url:
-            return Step(what, "kept", f"the token may not read data sources, and there is no --{wanted['type']}-url")
+            return Step(
+                what,
+                "kept",
+                f"the token may not read data sources, and there is no --{wanted['type']}-url",
+            )
         raise
     there = next((source for source in known if source.get("uid") == wanted["uid"]), None)
     if there is None:
@@ -107,7 +121,11 @@ def _data_source(grafana: GrafanaServer, wish: Wish, wanted: Json, what: str) ->
     words = f"set otherwise there: {', '.join(kept)} ({_FORCE})" if kept else ""
     diff = difference(shown(there), shown(made), what)
     if not diff:
-        return Step(what, "kept", words, _against(there, wanted, what)) if kept else Step(what, "unchanged")
+        return (
+            Step(what, "kept", words, _against(there, wanted, what))
+            if kept
+            else Step(what, "unchanged")
+        )
     if there.get("readOnly"):
         return Step(what, "refused", f"it isn't as it should be, but {_FROM_A_FILE}", diff)
     if not wish.dry_run:
@@ -126,8 +144,14 @@ def _added_data_source(
     if not url:
         others = [str(source.get("name")) for source in known if source.get("type") == kind]
         if others:
-            return Step(what, "kept", f"isn't there; the pages take another one of its type: {', '.join(others)}")
-        return Step(what, "refused", f"there is no data source of the type {kind}: give --{kind}-url URL")
+            return Step(
+                what,
+                "kept",
+                f"isn't there; the pages take another one of its type: {', '.join(others)}",
+            )
+        return Step(
+            what, "refused", f"there is no data source of the type {kind}: give --{kind}-url URL"
+        )
     names = {str(source.get("name")) for source in known}
     name = wanted["name"] if wanted["name"] not in names else f"{wanted['name']} (logshipper)"
     made = {**wanted, "name": name, "url": url}
@@ -148,13 +172,17 @@ def _folder(grafana: GrafanaServer, wish: Wish) -> tuple[str | None, Step]:
     titled = [folder for folder in grafana.folders() if folder.get("title") == wish.folder]
     if len(titled) > 1:
         uids = ", ".join(str(folder.get("uid")) for folder in titled)
-        raise ConfigError("--folder", [f"several are called {wish.folder!r}: give the uid of one, {uids}"])
+        raise ConfigError(
+            "--folder", [f"several are called {wish.folder!r}: give the uid of one, {uids}"]
+        )
     if titled:
         return str(titled[0]["uid"]), Step(what, "unchanged")
     if wish.dry_run:
         return None, Step(what, "added")
     # a uid of its own only where nobody chose a name
-    return grafana.add_folder(wish.folder, FOLDER if wish.folder == FOLDER else None), Step(what, "added")
+    return grafana.add_folder(wish.folder, FOLDER if wish.folder == FOLDER else None), Step(
+        what, "added"
+    )
 
 
 def _may_be_uid(text: str) -> bool:
@@ -164,7 +192,9 @@ def _may_be_uid(text: str) -> bool:
 # ---- dashboards
 
 
-def _dashboard(grafana: GrafanaServer, wish: Wish, wanted: Json, folder_uid: str | None, what: str) -> Step:
+def _dashboard(
+    grafana: GrafanaServer, wish: Wish, wanted: Json, folder_uid: str | None, what: str
+) -> Step:
     uid = wanted["uid"]
     found = grafana.dashboard(uid)
     if found is None:
@@ -185,16 +215,23 @@ def _dashboard(grafana: GrafanaServer, wish: Wish, wanted: Json, folder_uid: str
         return Step(what, "refused", f"it differs, but {_FROM_A_FILE}", diff)
     if not is_ours(message) and content(there) != content(wanted) and not wish.force:
         by = f" by {meta['updatedBy']}" if meta.get("updatedBy") else ""
-        return Step(what, "refused", f"it was changed{by}, in version {meta.get('version')}; {_FORCE}", diff)
+        return Step(
+            what, "refused", f"it was changed{by}, in version {meta.get('version')}; {_FORCE}", diff
+        )
     if not wish.dry_run:
         # with the version that was looked at: what is saved in the meantime isn't lost
         target = folder_uid if wish.force and folder_uid else str(meta.get("folderUid") or "")
-        grafana.save_dashboard({**wanted, "version": meta.get("version")}, target, message_for(wanted))
-    return Step(what, "changed", f"{folder}, and stays there" if elsewhere and not wish.force else "", diff)
+        grafana.save_dashboard(
+            {**wanted, "version": meta.get("version")}, target, message_for(wanted)
+        )
+    return Step(
+        what, "changed", f"{folder}, and stays there" if elsewhere and not wish.force else "", diff
+    )
 
 
 def _left_over(grafana: GrafanaServer, wanted: Mapping[str, Json], folder_uid: str) -> list[str]:
-    """Dashboards in our folder, with our tag and the beginning of our uids, that the code doesn't have."""
+    """Dashboards in our folder, with our tag and the beginning of our uids, that the code doesn't
+    have."""
     hits = [hit for hit in grafana.tagged() if hit.get("folderUid") == folder_uid]
     uids = [str(hit.get("uid") or "") for hit in hits]
     return sorted(uid for uid in uids if uid.startswith(UID_PREFIX) and uid not in wanted)
@@ -208,7 +245,9 @@ def _removed(grafana: GrafanaServer, wish: Wish, uid: str, folder_uid: str, what
     if meta.get("provisioned"):
         return Step(what, "refused", f"the code no longer has it, but {_FROM_A_FILE}")
     if not is_ours(grafana.newest_message(uid)) and not wish.force:
-        words = "the code no longer has it, but somebody changed it: --force removes it all the same"
+        words = (
+            "the code no longer has it, but somebody changed it: --force removes it all the same"
+        )
         return Step(what, "refused", words)
     if not wish.dry_run:
         grafana.remove_dashboard(uid)

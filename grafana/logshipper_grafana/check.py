@@ -1,4 +1,5 @@
-"""`logshipper-grafana check`: do the dashboards find in a Grafana what they need? Asks; changes nothing."""
+"""`logshipper-grafana check`: do the dashboards find in a Grafana what they need? Asks; changes
+nothing."""
 
 import re
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ _CALLED = {"loki": "Loki", "prometheus": "Prometheus"}
 
 @dataclass(frozen=True)
 class Sought:
-    """loki, prometheus: uids of data sources, "" for those that `apply` makes; job: the id to ask for, "" for the
-    newest."""
+    """loki, prometheus: uids of data sources, "" for those that `apply` makes; job: the id to ask
+    for, "" for the newest."""
 
     loki: str = ""
     prometheus: str = ""
@@ -31,10 +32,13 @@ class Sought:
 
 
 def check(access: ServerAccess, sought: Sought | None = None) -> list[Finding]:
-    """All that is found; takes as long as the pages' queries do. Raises ConfigError where there is no grafana-client,
-    and nothing else of its own."""
+    """All that is found; takes as long as the pages' queries do. Raises ConfigError where there is
+    no grafana-client, and nothing else of its own."""
     # what others wrote into Grafana may hold anything
-    return [one._replace(words=clean(one.words), fix=clean(one.fix)) for one in _found(access, sought or Sought())]
+    return [
+        one._replace(words=clean(one.words), fix=clean(one.fix))
+        for one in _found(access, sought or Sought())
+    ]
 
 
 def _found(access: ServerAccess, sought: Sought) -> list[Finding]:
@@ -55,7 +59,9 @@ def _found(access: ServerAccess, sought: Sought) -> list[Finding]:
         found += _dashboards(grafana)
         ways = {kind: grafana.proxied(one, version) for kind, one in chosen.items()}
     servers = [*(check_loki(ways["loki"]) if "loki" in ways else [])]
-    servers += check_prometheus(ways["prometheus"], chosen["prometheus"]) if "prometheus" in ways else []
+    servers += (
+        check_prometheus(ways["prometheus"], chosen["prometheus"]) if "prometheus" in ways else []
+    )
     found += servers
     reached = not any(finding.level == "wrong" and finding.about in KINDS for finding in servers)
     if len(ways) == len(KINDS) and reached:
@@ -69,28 +75,46 @@ def _found(access: ServerAccess, sought: Sought) -> list[Finding]:
 def _version(version: str) -> Finding:
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers is None:
-        return Finding("note", "grafana version", "isn't told; the dashboards are for 9.4 and newer")
+        return Finding(
+            "note", "grafana version", "isn't told; the dashboards are for 9.4 and newer"
+        )
     if (int(numbers[1]), int(numbers[2])) < LEAST_VERSION:
-        return Finding("wrong", "grafana version", f"{version} is too old", "The dashboards need Grafana 9.4 or newer.")
+        return Finding(
+            "wrong",
+            "grafana version",
+            f"{version} is too old",
+            "The dashboards need Grafana 9.4 or newer.",
+        )
     return Finding("ok", "grafana version", version)
 
 
 def chosen_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None, list[Finding]]:
-    """The data source that is looked at: the one with the uid, else the one that the pages take at first, Grafana's
-    default or the first by name. Pure."""
+    """The data source that is looked at: the one with the uid, else the one that the pages take at
+    first, Grafana's default or the first by name. Pure."""
     about = f"data source {kind}"
     wanted = uid or f"{UID_PREFIX}{kind}"
     fix = f"logshipper-grafana apply --{kind}-url URL makes one."
     named = next((one for one in sources if one.get("uid") == wanted), None)
     if named is not None and named.get("type") != kind:
         words = f"{wanted} is of the type {named.get('type')}"
-        return None, [Finding("wrong", about, words, f"Give it another uid, or remove it; then {fix}")]
+        return None, [
+            Finding("wrong", about, words, f"Give it another uid, or remove it; then {fix}")
+        ]
     others = sorted((one for one in sources if one.get("type") == kind), key=_as_pages_choose)
     if named is None and uid:
         known = ", ".join(f"{one.get('uid')} ({one.get('name')})" for one in others) or "none"
-        return None, [Finding("wrong", about, f"there is none with the uid {uid}", f"Of this type there are: {known}.")]
+        return None, [
+            Finding(
+                "wrong",
+                about,
+                f"there is none with the uid {uid}",
+                f"Of this type there are: {known}.",
+            )
+        ]
     if named is None and not others:
-        return None, [Finding("wrong", about, f"there is none of the type {kind}", fix[0].upper() + fix[1:])]
+        return None, [
+            Finding("wrong", about, f"there is none of the type {kind}", fix[0].upper() + fix[1:])
+        ]
     if named is not None:
         first = others[0]
         if first is not named:
@@ -121,11 +145,22 @@ def judged_source(source: Json) -> list[Finding]:
     if kind == "loki":
         (wanted,) = (one for one in wanted_data_sources() if one["type"] == "loki")
         ours = {field["name"] for field in wanted["jsonData"]["derivedFields"]}
-        there = {field.get("name") for field in options.get("derivedFields") or [] if isinstance(field, dict)}
+        there = {
+            field.get("name")
+            for field in options.get("derivedFields") or []
+            if isinstance(field, dict)
+        }
         if not ours <= there:
-            fix = "logshipper-grafana apply adds it: in Explore a line then leads to its job's page."
+            fix = (
+                "logshipper-grafana apply adds it: in Explore a line then leads to its job's page."
+            )
             found.append(
-                Finding("note", f"{about} derivedFields", f"{', '.join(sorted(ours - there))} is missing", fix)
+                Finding(
+                    "note",
+                    f"{about} derivedFields",
+                    f"{', '.join(sorted(ours - there))} is missing",
+                    fix,
+                )
             )
     return found
 

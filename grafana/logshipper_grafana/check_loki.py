@@ -1,5 +1,5 @@
-"""Is the Loki behind a data source what the dashboards need: limits, labels, structured metadata? Asked through
-Grafana."""
+"""Is the Loki behind a data source what the dashboards need: limits, labels, structured metadata?
+Asked through Grafana."""
 
 import time
 from collections.abc import Mapping
@@ -13,15 +13,28 @@ from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.loki.client import MAX_PAGE, Client
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.servers.server_calls import MAX_CONFIG_BYTES, Server, yaml_table
-from logshipper_ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
+from logshipper_ingest.servers.server_units import (
+    duration_secs,
+    size_bytes,
+    words_of_bytes,
+    words_of_secs,
+)
 
 LOOK_BACK_NS = 86_400 * 10**9
 SERIES = 500  # Loki's own max_query_series
 _SERVICE = "logshipper"
 _TENANT_LIMITS = "/config/tenant/v1/limits"
-_NEEDED = "allow_structured_metadata, max_entries_limit_per_query, max_query_length, max_query_series"
-# of what the agent looks at, that which reading depends on; the rest is for `logshipper-agent check`
-_OF_READING = ("schema_config", "allow_structured_metadata", "max_query_length", "grpc_server_max_recv_msg_size")
+_NEEDED = (
+    "allow_structured_metadata, max_entries_limit_per_query, max_query_length, max_query_series"
+)
+# of what the agent looks at, that which reading depends on; the rest is for `logshipper-agent
+# check`
+_OF_READING = (
+    "schema_config",
+    "allow_structured_metadata",
+    "max_query_length",
+    "grpc_server_max_recv_msg_size",
+)
 _KEPT_AWAY = (403, 404)  # deploy/gateway answers so
 _NOT_TOLD = "isn't told"
 _OURS = '{service_name="logshipper"}'
@@ -40,8 +53,20 @@ def check_loki(access: ServerAccess, now_ns: int | None = None) -> list[Finding]
             version = _NOT_TOLD
         if not version:
             words = "what answers doesn't say which Loki it is"
-            return [Finding("wrong", "loki", words, "The data source's address must be Loki's, before /loki/api.")]
-        return [_version(version), *_limits(client, access), *_labels(client, end_ns), *_metadata(client, end_ns)]
+            return [
+                Finding(
+                    "wrong",
+                    "loki",
+                    words,
+                    "The data source's address must be Loki's, before /loki/api.",
+                )
+            ]
+        return [
+            _version(version),
+            *_limits(client, access),
+            *_labels(client, end_ns),
+            *_metadata(client, end_ns),
+        ]
 
 
 def reach_fix(error: QueryError, kind: str) -> str:
@@ -68,15 +93,26 @@ def _answers(client: Client, end_ns: int) -> bool:
 
 def _version(version: str) -> Finding:
     if version == _NOT_TOLD:
-        return Finding("note", "loki version", version, "A gateway keeps it away. Structured metadata needs Loki 3.")
+        return Finding(
+            "note",
+            "loki version",
+            version,
+            "A gateway keeps it away. Structured metadata needs Loki 3.",
+        )
     major = version.lstrip("v").partition(".")[0]
     if major.isdecimal() and int(major) < 3:
-        return Finding("wrong", "loki version", f"{version} is too old", "Structured metadata needs Loki 3 or newer.")
+        return Finding(
+            "wrong",
+            "loki version",
+            f"{version} is too old",
+            "Structured metadata needs Loki 3 or newer.",
+        )
     return Finding("ok", "loki version", version)
 
 
 def _limits(client: Client, access: ServerAccess) -> list[Finding]:
-    """By the configuration of all, and by the limits of the data source's own tenant, which go before."""
+    """By the configuration of all, and by the limits of the data source's own tenant, which go
+    before."""
     document: Mapping[str, Any] = {}
     refused: QueryError | None = None
     try:
@@ -86,17 +122,24 @@ def _limits(client: Client, access: ServerAccess) -> list[Finding]:
     own = _tenant_limits(access)
     if refused is not None and not own:
         fix = f"Ask whoever runs Loki for: {_NEEDED} (docs/grafana.md)."
-        return [Finding("note", "loki limits", f"weren't looked at: {as_options(str(refused))}", fix)]
+        return [
+            Finding("note", "loki limits", f"weren't looked at: {as_options(str(refused))}", fix)
+        ]
     general = document.get("limits_config")
-    return reading_limits({**document, "limits_config": {**(general if isinstance(general, dict) else {}), **own}})
+    return reading_limits(
+        {**document, "limits_config": {**(general if isinstance(general, dict) else {}), **own}}
+    )
 
 
 def _tenant_limits(access: ServerAccess) -> dict[str, Any]:  # Any: YAML
     """Nothing where Loki doesn't tell, as older ones don't."""
     server = Server("Loki", access, MAX_CONFIG_BYTES)
     try:
-        # `fake` is what Loki calls the one tenant that it has without auth_enabled; a data source's own goes before
-        return yaml_table(server.get(_TENANT_LIMITS, headers={"X-Scope-OrgID": "fake"}), server.name)
+        # `fake` is what Loki calls the one tenant that it has without auth_enabled; a data source's
+        # own goes before
+        return yaml_table(
+            server.get(_TENANT_LIMITS, headers={"X-Scope-OrgID": "fake"}), server.name
+        )
     except QueryError:
         return {}
     finally:
@@ -104,7 +147,8 @@ def _tenant_limits(access: ServerAccess) -> dict[str, Any]:  # Any: YAML
 
 
 def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
-    """document: /config, parsed (Any: YAML). What isn't there, as in other versions, is left out. Pure."""
+    """document: /config, parsed (Any: YAML). What isn't there, as in other versions, is left out.
+    Pure."""
     known = check_limits(document, LokiSection(ServerAccess()))
     found = [finding for finding in known if finding.about.removeprefix("loki ") in _OF_READING]
     limits = document.get("limits_config")
@@ -112,23 +156,47 @@ def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
     entries = size_bytes(limits.get("max_entries_limit_per_query"))
     if entries is not None:
         words = f"{entries or 'no limit'}; graphs and tables ask for {MAX_PAGE}"
-        found.append(_rule("max_entries_limit_per_query", words, entries == 0 or entries >= MAX_PAGE, str(MAX_PAGE)))
+        found.append(
+            _rule(
+                "max_entries_limit_per_query",
+                words,
+                entries == 0 or entries >= MAX_PAGE,
+                str(MAX_PAGE),
+            )
+        )
     series = size_bytes(limits.get("max_query_series"))
     if series is not None:
         words = f"{series or 'no limit'}; panels with more series than that show an error"
-        found.append(_rule("max_query_series", words, series == 0 or series >= SERIES, f"{SERIES}, or more"))
+        found.append(
+            _rule("max_query_series", words, series == 0 or series >= SERIES, f"{SERIES}, or more")
+        )
     look_back = duration_secs(limits.get("max_query_lookback"))
     if look_back:
-        words = f"{words_of_secs(look_back)}: pages of older jobs are empty, whatever Loki still has"
-        found.append(Finding("note", "loki max_query_lookback", words, "limits_config: max_query_lookback: 0."))
+        words = (
+            f"{words_of_secs(look_back)}: pages of older jobs are empty, whatever Loki still has"
+        )
+        found.append(
+            Finding(
+                "note", "loki max_query_lookback", words, "limits_config: max_query_lookback: 0."
+            )
+        )
     most_bytes = size_bytes(limits.get("max_query_bytes_read"))
     if most_bytes:
         words = f"{words_of_bytes(most_bytes)}: a longer time of a busy node's jobs is refused"
-        found.append(Finding("note", "loki max_query_bytes_read", words, "limits_config: max_query_bytes_read: 0."))
+        found.append(
+            Finding(
+                "note",
+                "loki max_query_bytes_read",
+                words,
+                "limits_config: max_query_bytes_read: 0.",
+            )
+        )
     at_most = duration_secs(limits.get("max_query_range"))
     if at_most:
         words = f"{words_of_secs(at_most)}: numbers over a longer time of a page are refused"
-        found.append(Finding("note", "loki max_query_range", words, "limits_config: max_query_range: 0."))
+        found.append(
+            Finding("note", "loki max_query_range", words, "limits_config: max_query_range: 0.")
+        )
     return found
 
 
@@ -150,12 +218,22 @@ def _labels(client: Client, end_ns: int) -> list[Finding]:
 
 
 def judged_labels(streams: list[dict[str, str]], others: list[dict[str, str]]) -> list[Finding]:
-    """streams: those of the service logshipper; others: where there are none, those that have its kinds. Pure."""
+    """streams: those of the service logshipper; others: where there are none, those that have its
+    kinds. Pure."""
     looks_ours = [one for one in others if {"cluster", "host", "kind"} <= one.keys()]
     if not streams and looks_ours:
-        names = ", ".join(sorted({one.get("service_name", "no service_name") for one in looks_ours}))
+        names = ", ".join(
+            sorted({one.get("service_name", "no service_name") for one in looks_ours})
+        )
         fix = f'Let nothing between agent and Loki change labels: service_name must stay "{_SERVICE}".'
-        return [Finding("wrong", "loki labels", f"streams look like the agents', but their service is {names}", fix)]
+        return [
+            Finding(
+                "wrong",
+                "loki labels",
+                f"streams look like the agents', but their service is {names}",
+                fix,
+            )
+        ]
     if not streams:
         fix = "`logshipper-agent check` on a node tells why, if jobs were captured."
         return [Finding("note", "loki labels", "no agent sent anything in the last day", fix)]
@@ -183,7 +261,9 @@ def _metadata(client: Client, end_ns: int) -> list[Finding]:
     """Whether an entry says whose it is."""
     try:
         query = '{service_name="logshipper",kind=~"log|metadata"}'
-        found = client.query_range(query, end_ns - LOOK_BACK_NS, end_ns, limit=1, direction="backward")
+        found = client.query_range(
+            query, end_ns - LOOK_BACK_NS, end_ns, limit=1, direction="backward"
+        )
     except QueryError as error:
         return [Finding("wrong", "loki structured metadata", as_options(str(error)))]
     entry = next((entry for result in found for entry in result.entries), None)
@@ -196,4 +276,11 @@ def _metadata(client: Client, end_ns: int) -> list[Finding]:
         fix = "Let nothing between agent and Loki make labels of structured metadata: Loki runs out of streams."
         return [Finding("wrong", "loki structured metadata", words, fix)]
     fix = "limits_config: allow_structured_metadata: true; and let nothing between agent and Loki drop it."
-    return [Finding("wrong", "loki structured metadata", "entries come without job_id: no page finds its job", fix)]
+    return [
+        Finding(
+            "wrong",
+            "loki structured metadata",
+            "entries come without job_id: no page finds its job",
+            fix,
+        )
+    ]

@@ -1,5 +1,5 @@
-"""Is the Prometheus behind a data source what the dashboards need: are the agents scraped, often enough, with labels as
-they give them? Asked through Grafana."""
+"""Is the Prometheus behind a data source what the dashboards need: are the agents scraped, often
+enough, with labels as they give them? Asked through Grafana."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,18 +24,28 @@ _LABELS = ("cluster", "host")
 
 
 def check_prometheus(access: ServerAccess, source: Json) -> list[Finding]:
-    """access: by way of Grafana; source: the data source. Findings that come first explain what follows."""
+    """access: by way of Grafana; source: the data source. Findings that come first explain what
+    follows."""
     with Client(access) as client:
         try:
             version = client.build_info().get("version", "")
         except QueryError as error:
             if error.status != 404 or not _answers(client):
-                return [Finding("wrong", "prometheus", as_options(str(error)), reach_fix(error, "prometheus"))]
+                return [
+                    Finding(
+                        "wrong",
+                        "prometheus",
+                        as_options(str(error)),
+                        reach_fix(error, "prometheus"),
+                    )
+                ]
             version = ""
         try:
             agents = [one.labels for one in client.query(f"last_over_time({_BUILD_INFO}[1d])")]
             jobs = [one.labels for one in client.query(f"last_over_time({_JOB_INFO}[1d])")]
-            there = client.query('group by(__name__)(last_over_time({__name__=~"logshipper_job_.+"}[1d]))')
+            there = client.query(
+                'group by(__name__)(last_over_time({__name__=~"logshipper_job_.+"}[1d]))'
+            )
         except QueryError as error:
             return [_version(version), Finding("wrong", "prometheus", as_options(str(error)))]
         names = {one.labels.get("__name__", "") for one in there}
@@ -48,7 +58,8 @@ def check_prometheus(access: ServerAccess, source: Json) -> list[Finding]:
 
 
 def _answers(client: Client) -> bool:
-    """Whether it speaks Prometheus' language at all: others than Prometheus don't tell a version."""
+    """Whether it speaks Prometheus' language at all: others than Prometheus don't tell a
+    version."""
     try:
         return bool(client.query("vector(1)"))
     except QueryError:
@@ -58,7 +69,9 @@ def _answers(client: Client) -> bool:
 def _version(version: str) -> Finding:
     numbers = re.match(r"v?(\d+)\.(\d+)", version)
     if numbers is None:
-        return Finding("note", "prometheus version", "isn't told; queries need what Prometheus 2.33 can")
+        return Finding(
+            "note", "prometheus version", "isn't told; queries need what Prometheus 2.33 can"
+        )
     if (int(numbers[1]), int(numbers[2])) < LEAST_VERSION:
         fix = "Prometheus 2.33 or newer: queries look at the day after the page's time (`offset -1d`)."
         return Finding("wrong", "prometheus version", f"{version} is too old", fix)
@@ -81,12 +94,22 @@ def _retention(client: Client) -> Finding:
 def judged_series(
     agents: Sequence[Mapping[str, str]], jobs: Sequence[Mapping[str, str]], names: Iterable[str]
 ) -> list[Finding]:
-    """agents, jobs: labels of build_info and job_info in the last day; names: of metrics of jobs. Pure."""
+    """agents, jobs: labels of build_info and job_info in the last day; names: of metrics of jobs.
+    Pure."""
     if not agents and not jobs:
         fix = "scrape_configs: a job with each node's agent, port 9310 (docs/metrics.md)."
-        return [Finding("wrong", "prometheus series", f"no agent was scraped in the last day ({_BUILD_INFO})", fix)]
+        return [
+            Finding(
+                "wrong",
+                "prometheus series",
+                f"no agent was scraped in the last day ({_BUILD_INFO})",
+                fix,
+            )
+        ]
     found: list[Finding] = []
-    moved = sorted({name for one in (*agents, *jobs) for name in one if name.startswith("exported_")})
+    moved = sorted(
+        {name for one in (*agents, *jobs) for name in one if name.startswith("exported_")}
+    )
     if moved:
         names_given = ", ".join(name.removeprefix("exported_") for name in moved)
         words = f"agents' own labels were renamed: {', '.join(moved)}"
@@ -95,20 +118,35 @@ def judged_series(
     missing = [name for name in _LABELS if any(name not in one for one in (*agents, *jobs))]
     if missing and not moved:
         fix = "scrape_configs: let no metric_relabel_configs drop labels of logshipper_ metrics."
-        found.append(Finding("wrong", "prometheus labels", f"series without {', '.join(missing)}", fix))
+        found.append(
+            Finding("wrong", "prometheus labels", f"series without {', '.join(missing)}", fix)
+        )
     if not missing and not moved:
-        found.append(Finding("ok", "prometheus labels", f"{len(agents)} agents', as they give them"))
+        found.append(
+            Finding("ok", "prometheus labels", f"{len(agents)} agents', as they give them")
+        )
     if not jobs:
         fix = "Nothing was captured since, or [metrics] job_values = false in the agents' configuration."
-        found.append(Finding("note", "prometheus series", "no captured job is known from the last day", fix))
+        found.append(
+            Finding("note", "prometheus series", "no captured job is known from the last day", fix)
+        )
         return found
     lacking = [name for name in _OF_EACH_JOB if name not in {*names}]
     if lacking:
         fix = "scrape_configs: let no metric_relabel_configs drop logshipper_ metrics."
-        found.append(Finding("wrong", "prometheus series", f"jobs are known, but not their {', '.join(lacking)}", fix))
+        found.append(
+            Finding(
+                "wrong",
+                "prometheus series",
+                f"jobs are known, but not their {', '.join(lacking)}",
+                fix,
+            )
+        )
     else:
         count = len({(one.get("cluster"), one.get("job_id")) for one in jobs})
-        found.append(Finding("ok", "prometheus series", f"{count} captured jobs of the last day are known"))
+        found.append(
+            Finding("ok", "prometheus series", f"{count} captured jobs of the last day are known")
+        )
     return found
 
 
@@ -116,7 +154,13 @@ def _scrapes(client: Client, agents: Sequence[Mapping[str, str]], source: Json) 
     try:
         targets = client.targets()
     except QueryError as error:
-        return [Finding("note", "prometheus scrape", f"what it scrapes isn't told: {as_options(error.excerpt)}")]
+        return [
+            Finding(
+                "note",
+                "prometheus scrape",
+                f"what it scrapes isn't told: {as_options(error.excerpt)}",
+            )
+        ]
     instances = {one.get("instance", "") for one in agents}
     own = [target for target in targets if target.labels.get("instance") in instances]
     told = (source.get("jsonData") or {}).get("timeInterval")
@@ -124,12 +168,20 @@ def _scrapes(client: Client, agents: Sequence[Mapping[str, str]], source: Json) 
 
 
 def judged_scrapes(targets: Sequence[Target], told_secs: float | None) -> list[Finding]:
-    """targets: the agents; told_secs: what the data source has as scrape interval, None for Grafana's 15 s. Pure."""
+    """targets: the agents; told_secs: what the data source has as scrape interval, None for
+    Grafana's 15 s. Pure."""
     found: list[Finding] = []
     down = [target for target in targets if target.health == "down"]
     if down:
         words = f"{len(down)} of {len(targets)} agents are down, such as {down[0].scrape_url}: {down[0].last_error}"
-        found.append(Finding("note", "prometheus scrape", words, "Does the agent run, and does Prometheus reach it?"))
+        found.append(
+            Finding(
+                "note",
+                "prometheus scrape",
+                words,
+                "Does the agent run, and does Prometheus reach it?",
+            )
+        )
     known = [target.interval_secs for target in targets if target.interval_secs]
     if not known:
         return found
@@ -139,10 +191,16 @@ def judged_scrapes(targets: Sequence[Target], told_secs: float | None) -> list[F
         fix = "scrape_configs: scrape_interval: 1m, or less: a job's series are there for 5 min after its end."
         found.append(Finding("wrong", "prometheus scrape", words, fix))
     else:
-        found.append(Finding("ok", "prometheus scrape", f"{len(targets)} agents, every {words_of_secs(slowest)}"))
+        found.append(
+            Finding(
+                "ok", "prometheus scrape", f"{len(targets)} agents, every {words_of_secs(slowest)}"
+            )
+        )
     expected = 15.0 if told_secs is None else told_secs
     if slowest > expected:
         words = f"the data source's is {words_of_secs(expected)}, but agents are scraped every {words_of_secs(slowest)}"
-        fix = f"On the data source's page: Scrape interval {slowest:g}s; rates over less stay empty."
+        fix = (
+            f"On the data source's page: Scrape interval {slowest:g}s; rates over less stay empty."
+        )
         found.append(Finding("note", "data source timeInterval", words, fix))
     return found

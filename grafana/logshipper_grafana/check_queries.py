@@ -1,5 +1,5 @@
-"""Does each query of each page answer? Asked through Grafana, with variables as the pages have them at first, for one
-job and the last hour; of a panel that is repeated, the first one."""
+"""Does each query of each page answer? Asked through Grafana, with variables as the pages have them
+at first, for one job and the last hour; of a panel that is repeated, the first one."""
 
 import json
 import re
@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 from logshipper.errors import QueryError
 from logshipper_grafana.panels import Json
-from logshipper_grafana.resolved import Chosen, Option, chosen_of, filled, in_order, printed, query_of
+from logshipper_grafana.resolved import (
+    Chosen,
+    Option,
+    chosen_of,
+    filled,
+    in_order,
+    printed,
+    query_of,
+)
 from logshipper_grafana.server import as_options
 from logshipper_grafana.wanted import wanted_dashboards
 from logshipper_ingest.checks.findings import Finding
@@ -41,13 +49,17 @@ _FIXES = (  # the first that is found in a server's words
     ("query would read", "Loki, limits_config: max_query_bytes_read: more, or 0."),
     ("parse error", "Is the server as new as docs/grafana.md asks for?"),
     ("unknown function", "Is the server as new as docs/grafana.md asks for?"),
-    ("query timed out", "The server is slow: look at its load, and at query_timeout or query.timeout."),
+    (
+        "query timed out",
+        "The server is slow: look at its load, and at query_timeout or query.timeout.",
+    ),
     ("no answer within", "The server is slow: look at its load; --timeout-secs waits for longer."),
 )
 
 
 class Asking(NamedTuple):
-    """loki, prometheus: how they are reached through Grafana; job: the id to ask for; cluster: its own. "" for none."""
+    """loki, prometheus: how they are reached through Grafana; job: the id to ask for; cluster: its
+    own. "" for none."""
 
     loki: ServerAccess
     prometheus: ServerAccess
@@ -66,7 +78,10 @@ class _Page:
         self._prometheus = prometheus.Client(asking.prometheus)
         self._end_ns = time.time_ns()
         self._begin_ns = self._end_ns - RANGE_SECS * 10**9
-        built_in = _BUILT_IN | {"__from": str(self._begin_ns // 10**6), "__to": str(self._end_ns // 10**6)}
+        built_in = _BUILT_IN | {
+            "__from": str(self._begin_ns // 10**6),
+            "__to": str(self._end_ns // 10**6),
+        }
         self._chosen = {name: Chosen([Option(value, value)]) for name, value in built_in.items()}
 
     def check(self) -> Iterator[Finding]:
@@ -74,12 +89,18 @@ class _Page:
         with self._loki, self._prometheus:
             begun = time.monotonic()
             found = [*self._variables(), *self._panels(), *self._annotations()]
-            yield from (Finding("wrong", f"{about}, {what}", words, fix) for what, words, fix in found)
+            yield from (
+                Finding("wrong", f"{about}, {what}", words, fix) for what, words, fix in found
+            )
             if not found:
                 job = self._chosen.get("job") or self._chosen.get("jobs")
-                named = f" for the job {job.options[0].value}" if job and job.options[0].value else ""
+                named = (
+                    f" for the job {job.options[0].value}" if job and job.options[0].value else ""
+                )
                 secs = time.monotonic() - begun
-                yield Finding("ok", about, f"all {self.asked} queries answer{named}, in {secs:.1f} s")
+                yield Finding(
+                    "ok", about, f"all {self.asked} queries answer{named}, in {secs:.1f} s"
+                )
 
     def _variables(self) -> Iterator[tuple[str, str, str]]:
         for variable in in_order(self.dashboard["templating"]["list"]):
@@ -100,7 +121,10 @@ class _Page:
         of_loki = variable["datasource"]["type"] == "loki"
         if asked := _QUERY_RESULT.fullmatch(query):
             series = self._prometheus.query(asked[1], time_ns=self._end_ns)
-            return [printed(one.labels.get("__name__", ""), one.labels, one.samples[0].value) for one in series]
+            return [
+                printed(one.labels.get("__name__", ""), one.labels, one.samples[0].value)
+                for one in series
+            ]
         asked = _LABEL_VALUES.fullmatch(query)
         if asked is None:
             raise ValueError(f"no query of a variable: {query}")
@@ -125,7 +149,8 @@ class _Page:
                 yield f"annotation {one['name']!r}", *_said(error)
 
     def _first_of(self, repeated: str) -> dict[str, Chosen]:
-        """The variable that a panel is repeated for, with its first value. Without any, Grafana keeps the panel."""
+        """The variable that a panel is repeated for, with its first value. Without any, Grafana
+        keeps the panel."""
         options = self._chosen[repeated].options[:1] if repeated else []
         return {repeated: Chosen(options)} if options else {}
 
@@ -136,30 +161,44 @@ class _Page:
             if target.get("instant"):
                 self._prometheus.query(query, time_ns=self._end_ns)
             else:
-                self._prometheus.query_range(query, self._begin_ns, self._end_ns, step_secs=STEP_SECS)
+                self._prometheus.query_range(
+                    query, self._begin_ns, self._end_ns, step_secs=STEP_SECS
+                )
             return
         limit = target.get("maxLines") or MANY
         if target.get("queryType") == "instant":
             found = self._loki.query(query, time_ns=self._end_ns, limit=limit)
         else:
             found = self._loki.query_range(
-                query, self._begin_ns, self._end_ns, limit=limit, direction="backward", step_secs=STEP_SECS
+                query,
+                self._begin_ns,
+                self._end_ns,
+                limit=limit,
+                direction="backward",
+                step_secs=STEP_SECS,
             )
         for one in found:
             if "__error__" in one.labels:
-                raise QueryError("Loki", 200, f"{one.labels['__error__']}: {one.labels.get('__error_details__', '')}")
+                raise QueryError(
+                    "Loki",
+                    200,
+                    f"{one.labels['__error__']}: {one.labels.get('__error_details__', '')}",
+                )
 
 
 def check_queries(asking: Asking, dashboards: Mapping[str, Json] | None = None) -> list[Finding]:
-    """A finding for each query that fails, or one for a page where none does. dashboards: by uid, None for ours."""
+    """A finding for each query that fails, or one for a page where none does. dashboards: by uid,
+    None for ours."""
     pages = [_Page(dashboard, asking) for dashboard in (dashboards or wanted_dashboards()).values()]
     with ThreadPoolExecutor(len(pages)) as pool:
-        return [finding for found in pool.map(lambda page: [*page.check()], pages) for finding in found]
+        return [
+            finding for found in pool.map(lambda page: [*page.check()], pages) for finding in found
+        ]
 
 
 def of_job(asking: Asking, job: str) -> Asking:
-    """With the id and the cluster of a job, "" for the one that began last, as Prometheus saw them in the last day.
-    Raises QueryError."""
+    """With the id and the cluster of a job, "" for the one that began last, as Prometheus saw them
+    in the last day. Raises QueryError."""
     matcher = f"{{job_id={json.dumps(job)}}}" if job else ""
     query = f"topk(1, max by(job_id, cluster)(max_over_time(logshipper_job_start_time_seconds{matcher}[1d])))"
     with prometheus.Client(asking.prometheus) as client:

@@ -1,5 +1,5 @@
-"""`logshipper-grafana`: brings the dashboards into a Grafana, and says whether they find there what they need; wiring
-of options to what they call."""
+"""`logshipper-grafana`: brings the dashboards into a Grafana, and says whether they find there what
+they need; wiring of options to what they call."""
 
 import argparse
 import os
@@ -54,7 +54,8 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The console script. Returns the exit code: 0, 1 for an error, 2 for wrong usage (argparse), 3 (see above)."""
+    """The console script. Returns the exit code: 0, 1 for an error, 2 for wrong usage (argparse), 3
+    (see above)."""
     return run_command(build_parser(), arguments)
 
 
@@ -87,15 +88,28 @@ def build_parser() -> argparse.ArgumentParser:
         _APPLY_EXAMPLES,
     )
     apply.add_argument(
-        "--folder", default="logshipper", metavar="NAME", help="title or uid of the dashboards' (default: %(default)s)"
+        "--folder",
+        default="logshipper",
+        metavar="NAME",
+        help="title or uid of the dashboards' (default: %(default)s)",
     )
     apply.add_argument("--loki-url", default="", metavar="URL", help="Loki, as Grafana reaches it")
-    apply.add_argument("--prometheus-url", default="", metavar="URL", help="Prometheus, as Grafana reaches it")
-    apply.add_argument("--dry-run", action="store_true", help="change nothing; show a unified diff of what would be")
     apply.add_argument(
-        "--prune", action="store_true", help="remove dashboards of ours in the folder that this version no longer has"
+        "--prometheus-url", default="", metavar="URL", help="Prometheus, as Grafana reaches it"
     )
-    apply.add_argument("--force", action="store_true", help="also where somebody changed it in Grafana")
+    apply.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="change nothing; show a unified diff of what would be",
+    )
+    apply.add_argument(
+        "--prune",
+        action="store_true",
+        help="remove dashboards of ours in the folder that this version no longer has",
+    )
+    apply.add_argument(
+        "--force", action="store_true", help="also where somebody changed it in Grafana"
+    )
     apply.set_defaults(call=_apply)
     check = add(
         "check",
@@ -103,23 +117,49 @@ def build_parser() -> argparse.ArgumentParser:
         "Says whether the dashboards find in a Grafana what they need, and what to fix.",
         _CHECK_EXAMPLES,
     )
-    check.add_argument("--loki-uid", default="", metavar="UID", help="the data source (default: logshipper-loki)")
-    check.add_argument("--prometheus-uid", default="", metavar="UID", help="likewise (default: logshipper-prometheus)")
-    check.add_argument("--job", default="", metavar="JOB", help="id of the job to ask for (default: the newest)")
+    check.add_argument(
+        "--loki-uid", default="", metavar="UID", help="the data source (default: logshipper-loki)"
+    )
+    check.add_argument(
+        "--prometheus-uid",
+        default="",
+        metavar="UID",
+        help="likewise (default: logshipper-prometheus)",
+    )
+    check.add_argument(
+        "--job", default="", metavar="JOB", help="id of the job to ask for (default: the newest)"
+    )
     check.add_argument("--json", action="store_true", help="for programs")
     check.set_defaults(call=_check)
     return parser
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", required=True, metavar="URL", help="Grafana's address, before /api")
-    who = parser.add_mutually_exclusive_group(required=True)
-    who.add_argument("--token-file", default="", metavar="FILE", help="holds a service account's token")
-    who.add_argument("--username", default="", metavar="NAME", help="instead: a user, with --password-file")
-    parser.add_argument("--password-file", default="", metavar="FILE", help="holds the user's password")
-    parser.add_argument("--ca-file", default="", metavar="FILE", help="PEM of the CA that signed Grafana's certificate")
     parser.add_argument(
-        "--timeout-secs", type=float, default=30.0, metavar="SECS", help="for each answer (default: %(default)g)"
+        "--url", required=True, metavar="URL", help="Grafana's address, before /api"
+    )
+    who = parser.add_mutually_exclusive_group(required=True)
+    who.add_argument(
+        "--token-file", default="", metavar="FILE", help="holds a service account's token"
+    )
+    who.add_argument(
+        "--username", default="", metavar="NAME", help="instead: a user, with --password-file"
+    )
+    parser.add_argument(
+        "--password-file", default="", metavar="FILE", help="holds the user's password"
+    )
+    parser.add_argument(
+        "--ca-file",
+        default="",
+        metavar="FILE",
+        help="PEM of the CA that signed Grafana's certificate",
+    )
+    parser.add_argument(
+        "--timeout-secs",
+        type=float,
+        default=30.0,
+        metavar="SECS",
+        help="for each answer (default: %(default)g)",
     )
 
 
@@ -141,14 +181,18 @@ def _access(options: argparse.Namespace) -> ServerAccess:
     found = [_problem("--url", problem) for problem in access.problems("url")]
     for option in ("loki_url", "prometheus_url"):
         address = ServerAccess(url=getattr(options, option, ""))
-        found += [_problem(f"--{option.replace('_', '-')}", problem) for problem in address.problems("url")]
+        found += [
+            _problem(f"--{option.replace('_', '-')}", problem)
+            for problem in address.problems("url")
+        ]
     if found:
         raise ConfigError(options.command, [as_options(problem) for problem in found])
     return access
 
 
 def _problem(option: str, problem: str) -> str:
-    """A problem of ServerAccess, whose table is called `url` here, with the option that holds the address."""
+    """A problem of ServerAccess, whose table is called `url` here, with the option that holds the
+    address."""
     words = problem.removeprefix("[url] ")
     if option != "--url" and "credentials go" in words:
         return f"{option}: credentials belong to the data source's page in Grafana, not into the address"
@@ -156,7 +200,12 @@ def _problem(option: str, problem: str) -> str:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from logshipper_grafana.apply import CHANGES, Step, Wish, applied  # late: --help and completion need none of it
+    from logshipper_grafana.apply import (
+        CHANGES,
+        Step,
+        Wish,
+        applied,
+    )  # late: --help and completion need none of it
     from logshipper_grafana.server import GrafanaServer
 
     addresses = {"loki": options.loki_url, "prometheus": options.prometheus_url}
@@ -166,7 +215,10 @@ def _apply(options: argparse.Namespace) -> int:
         for step in applied(grafana, wish):
             steps.append(step)
             _show(step, dry_run=options.dry_run)
-    counts = {done: sum(step.done == done for step in steps) for done in (*CHANGES, "unchanged", "kept", "refused")}
+    counts = {
+        done: sum(step.done == done for step in steps)
+        for done in (*CHANGES, "unchanged", "kept", "refused")
+    }
     changes = sum(counts[done] for done in CHANGES)
     words = ", ".join(f"{count} {done}" for done, count in counts.items() if count)
     sys.stdout.write(f"{'would be: ' if options.dry_run else ''}{words}\n")
@@ -189,7 +241,9 @@ def _check(options: argparse.Namespace) -> int:
     from logshipper_grafana.check import Sought, check
     from logshipper_ingest.checks.findings import as_document, exit_code, print_findings
 
-    findings = check(_access(options), Sought(options.loki_uid, options.prometheus_uid, options.job))
+    findings = check(
+        _access(options), Sought(options.loki_uid, options.prometheus_uid, options.job)
+    )
     if options.json:
         import json
 

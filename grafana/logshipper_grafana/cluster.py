@@ -27,7 +27,15 @@ from logshipper_grafana.panels import (
 from logshipper_grafana.queries import JOB_ENDED
 from logshipper_grafana.records import as_text as clean_text
 from logshipper_grafana.states import COLORS
-from logshipper_grafana.transforms import as_time, decoded, merged, ordered_by_time, organized, rows_with, sorted_by
+from logshipper_grafana.transforms import (
+    as_time,
+    decoded,
+    merged,
+    ordered_by_time,
+    organized,
+    rows_with,
+    sorted_by,
+)
 from logshipper_grafana.variables import labels_of, places
 
 _CLUSTER = 'cluster="${cluster:raw}"'
@@ -52,7 +60,13 @@ def dashboard() -> Json:
         "refresh": "1m",
         "templating": {
             "list": [
-                labels_of("node", "Node", "Nodes with an agent.", f"logshipper_agent_build_info{{{_CLUSTER}}}", "host"),
+                labels_of(
+                    "node",
+                    "Node",
+                    "Nodes with an agent.",
+                    f"logshipper_agent_build_info{{{_CLUSTER}}}",
+                    "host",
+                ),
                 *places(),
             ]
         },
@@ -60,7 +74,10 @@ def dashboard() -> Json:
             links.dashboard_link("Jobs", "all captured jobs", links.page(links.JOBS)),
             links.dashboard_link("Compare", "several jobs over one key", links.page(links.COMPARE)),
             links.dashboard_link(
-                "Lag in Explore", "the query", links.explore("prometheus", _by_node(_metric("lag_seconds"))), icon="doc"
+                "Lag in Explore",
+                "the query",
+                links.explore("prometheus", _by_node(_metric("lag_seconds"))),
+                icon="doc",
             ),
         ],
         "panels": place(
@@ -145,10 +162,13 @@ def _jobs() -> list[Json]:
     every = "$__interval_ms / 1000"
     started = f"count(group by(job_id)({_START} > time() - {every}))"
     in_interval = f"{_END} > time() - {every}"
-    captured = f"logshipper_job_state{{{_CLUSTER}}} and on(job_id, attempt, step, task) ({in_interval})"
+    captured = (
+        f"logshipper_job_state{{{_CLUSTER}}} and on(job_id, attempt, step, task) ({in_interval})"
+    )
     told = f"{queries.SLURM_END}{{{_CLUSTER}}}"  # up to some minutes after a capture's end
     told = (
-        f"max by(job_id, attempt, state)(last_over_time({told}[$__interval]) or last_over_time({told}[5m] offset -5m))"
+        f"max by(job_id, attempt, state)(last_over_time({told}[$__interval]) "
+        f"or last_over_time({told}[5m] offset -5m))"
     )
     by_slurm = f"{told} and on(job_id, attempt) ({in_interval})"
     ended = f"count by(state)(group by(job_id, state)(({by_slurm}) or on(job_id, attempt) ({captured})))"
@@ -182,7 +202,9 @@ def _jobs() -> list[Json]:
             "Nodes without captured jobs may be in use by jobs that aren't captured.",
             [
                 prometheus(_NODES_WITH_AGENT, legend="with an agent", ref="A"),
-                prometheus(f"{_NODES_CAPTURING} or vector(0)", legend="with captured jobs", ref="B"),
+                prometheus(
+                    f"{_NODES_CAPTURING} or vector(0)", legend="with captured jobs", ref="B"
+                ),
             ],
             width=8,
             overrides=[colored("with an agent", SKY), colored("with captured jobs", BLUE)],
@@ -230,7 +252,12 @@ def _lines() -> list[Json]:
             "Bytes per second in the last 5 minutes of the page's time. A click on a job opens it.",
             f"topk(10, ({talk} > 0) * on(job_id) group_left(user, name) {info})",
             ["job_id", "name", "user"],
-            field("job_id", displayName="job", custom__minWidth=60, links=[link("Open ${__value.text}", to_job)]),
+            field(
+                "job_id",
+                displayName="job",
+                custom__minWidth=60,
+                links=[link("Open ${__value.text}", to_job)],
+            ),
             field("name", custom__minWidth=80),
         ),
     ]
@@ -271,7 +298,10 @@ def _health() -> list[Json]:
         "D": ("captures", _by_node(captures)),
         "E": ("refused entries", _by_node(refused)),
         "F": ("pushes tried again", _by_node(retried)),
-        "G": ("lines lost", f"{_by_node(lost)} or on(host) 0 * {_by_node(captures)}"),  # 0 where no job is shown
+        "G": (
+            "lines lost",
+            f"{_by_node(lost)} or on(host) 0 * {_by_node(captures)}",
+        ),  # 0 where no job is shown
         "H": ("left out by limits", _by_node(left_out)),
         "I": ("clock ahead of Loki", _by_node(_metric("clock_skew_seconds"))),
     }
@@ -291,11 +321,18 @@ def _health() -> list[Json]:
             "Capture health of each node",
             "Lag, spool, captures and lost lines: at the end of the page's time; refused entries (they are in "
             "the node's quarantine), retries and what limits left out: within the page's time.",
-            [prometheus(expr, instant=True, table=True, ref=ref) for ref, (_, expr) in columns.items()],
+            [
+                prometheus(expr, instant=True, table=True, ref=ref)
+                for ref, (_, expr) in columns.items()
+            ],
             height=9,
             transformations=[
                 merged(),
-                organized(renamed=renamed, order=["host", *renamed, "version"], hidden=["Time", "Value #A"]),
+                organized(
+                    renamed=renamed,
+                    order=["host", *renamed, "version"],
+                    hidden=["Time", "Value #A"],
+                ),
                 rows_with("version"),
                 sorted_by("lag", newest_first=True),
             ],
@@ -304,7 +341,12 @@ def _health() -> list[Json]:
                 field("version", custom__minWidth=80),
                 *(
                     field(
-                        name, unit=unit, thresholds=steps, decimals=0, custom__minWidth=_min_width(name), **worth_a_look
+                        name,
+                        unit=unit,
+                        thresholds=steps,
+                        decimals=0,
+                        custom__minWidth=_min_width(name),
+                        **worth_a_look,
                     )
                     for name, (unit, steps) in limits.items()
                 ),
@@ -314,8 +356,15 @@ def _health() -> list[Json]:
                 ),
             ],
         ),
-        _of_nodes("Lag of each node", "Age of the oldest line that Loki has not acknowledged.", "lag_seconds", "s"),
-        _of_nodes("Spool of each node", "Bytes that Loki has not acknowledged.", "spool_bytes", "bytes"),
+        _of_nodes(
+            "Lag of each node",
+            "Age of the oldest line that Loki has not acknowledged.",
+            "lag_seconds",
+            "s",
+        ),
+        _of_nodes(
+            "Spool of each node", "Bytes that Loki has not acknowledged.", "spool_bytes", "bytes"
+        ),
         time_graph(
             "Entries per second that Loki acknowledged",
             "Lines, records, events, heartbeats, bars; by kind.",
@@ -330,7 +379,9 @@ def _health() -> list[Json]:
             overrides=[
                 colored(kind, color)
                 for kind, color in zip(
-                    ("log", "metadata", "event", "status", "command"), (BLUE, ORANGE, GREEN, SKY, PURPLE), strict=True
+                    ("log", "metadata", "event", "status", "command"),
+                    (BLUE, ORANGE, GREEN, SKY, PURPLE),
+                    strict=True,
                 )
             ],
         ),
@@ -345,14 +396,27 @@ def _min_width(heading: str) -> int:
 
 def _of_nodes(title: str, said: str, name: str, unit: str) -> Json:
     return time_graph(
-        title, said, [prometheus(_by_node(_metric(name)), legend="{{host}}")], width=8, unit=unit, defaults={"min": 0}
+        title,
+        said,
+        [prometheus(_by_node(_metric(name)), legend="{{host}}")],
+        width=8,
+        unit=unit,
+        defaults={"min": 0},
     )
 
 
 def _events() -> Json:
-    """Of all jobs; heartbeats, which are most of the events, are left out by their text before anything is parsed."""
+    """Of all jobs; heartbeats, which are most of the events, are left out by their text before
+    anything is parsed."""
     names = "|".join(
-        ("heartbeat_lost", "heartbeat_found", "lines_lost", "lines_left_out", "segment_damaged", JOB_ENDED)
+        (
+            "heartbeat_lost",
+            "heartbeat_found",
+            "lines_lost",
+            "lines_left_out",
+            "segment_damaged",
+            JOB_ENDED,
+        )
     )
     chosen = f'{{{_CLUSTER}, kind="event"}} |~ `^[{{]"event":"({names})"` | json event="event", message="message"'
     own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in ("event", "job_id", "user", "host"))
@@ -376,7 +440,12 @@ def _events() -> Json:
             field(
                 "job_id",
                 custom__minWidth=100,
-                links=[link("Job ${__value.text}", links.page(links.JOB, job="${__value.text:percentencode}"))],
+                links=[
+                    link(
+                        "Job ${__value.text}",
+                        links.page(links.JOB, job="${__value.text:percentencode}"),
+                    )
+                ],
             ),
         ],
     )
@@ -395,5 +464,7 @@ def _alerts() -> Json:
             )
         ],
         height=6,
-        transformations=[organized(order=["alertstate", "alertname", "severity"], hidden=["Time", "Value"])],
+        transformations=[
+            organized(order=["alertstate", "alertname", "severity"], hidden=["Time", "Value"])
+        ],
     )

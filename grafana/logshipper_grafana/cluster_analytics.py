@@ -1,5 +1,6 @@
-"""The cluster page's analytics: throughput, utilization next to the nodes there are, run times and launch overheads,
-busy nodes. Of captured jobs, but for what Slurm's controller counts of all jobs; the titles say which."""
+"""The cluster page's analytics: throughput, utilization next to the nodes there are, run times and
+launch overheads, busy nodes. Of captured jobs, but for what Slurm's controller counts of all jobs;
+the titles say which."""
 
 from logshipper_grafana import queries
 from logshipper_grafana.panels import (
@@ -22,7 +23,9 @@ from logshipper_grafana.transforms import as_time, merged, organized, sorted_by
 _CLUSTER = 'cluster="${cluster:raw}"'
 _OF_CAPTURE = "job_id, attempt, step, task"
 _AGENTS = f"logshipper_agent_build_info{{{_CLUSTER}}}"
-_OF_CLUSTER = f"* on(instance, job) group_left(host) {_AGENTS}"  # an agent's counters have only its address
+_OF_CLUSTER = (
+    f"* on(instance, job) group_left(host) {_AGENTS}"  # an agent's counters have only its address
+)
 _FROM = "${__from} / 1000"  # of the page's time, in seconds
 _STEP = "1m"  # at least, of a point
 
@@ -36,8 +39,8 @@ def _seen(metric: str) -> str:
     return f"last_over_time({metric}{{{_CLUSTER}}}[$__range])"
 
 
-# Ends within the page's time, by attempt. At a point of a graph the range reaches back beyond the page's begin, so that
-# all of them are counted there, and no earlier one.
+# Ends within the page's time, by attempt. At a point of a graph the range reaches back beyond the
+# page's begin, so that all of them are counted there, and no earlier one.
 _END = f"max by(job_id, attempt)({_seen('logshipper_job_end_time_seconds')})"
 _ENDED = f"({_END} >= {_FROM}) unless on(job_id, attempt) {_RUNNING}"
 _START = f"min by(job_id, attempt)({_seen('logshipper_job_start_time_seconds')})"
@@ -93,7 +96,9 @@ def _throughput() -> Json:
 def _utilization() -> Json:
     told = f"max by(job_id)(logshipper_job_nodes{{{_CLUSTER}}} and on({_OF_CAPTURE}) {_RUNNING})"
     hosts = f"count by(job_id)(group by(job_id, host)({_INFO_RUNNING}))"
-    told = f"clamp_max({told}, scalar(count(group by(host)({_AGENTS}))))"  # it is the job's own word
+    told = (
+        f"clamp_max({told}, scalar(count(group by(host)({_AGENTS}))))"  # it is the job's own word
+    )
     most = f"({told} > {hosts}) or {hosts}"
     return time_graph(
         "Utilization: nodes of running captured jobs",
@@ -102,7 +107,9 @@ def _utilization() -> Json:
         [
             prometheus(f"count(group by(host)({_AGENTS}))", legend="nodes with an agent", ref="A"),
             prometheus(f"sum({most}) or vector(0)", legend="nodes of captured jobs", ref="B"),
-            prometheus(f"count(group by(job_id)({_RUNNING})) or vector(0)", legend="captured jobs", ref="C"),
+            prometheus(
+                f"count(group by(job_id)({_RUNNING})) or vector(0)", legend="captured jobs", ref="C"
+            ),
         ],
         width=8,
         interval=_STEP,
@@ -138,7 +145,8 @@ def _all_jobs() -> Json:
 
 def _hours_of_all_jobs() -> Json:
     sums = "logshipper_agent_slurm_hour_node_seconds"
-    # a job counts when it is over: what is known later comes first, then at the page's end, then within its time
+    # a job counts when it is over: what is known later comes first, then at the page's end, then
+    # within its time
     later = f"last_over_time({sums}[2w:5m] offset -2w)"
     known = f"{later} or {sums} or last_over_time({sums}[$__range:1h])"
     agents = f"group by(instance, job, host)({_seen('logshipper_agent_build_info')})"
@@ -151,7 +159,9 @@ def _hours_of_all_jobs() -> Json:
         width=12,
         custom={**STACKED_BARS, "barAlignment": 1},
         transformations=[
-            organized(renamed={"Value": "nodes on average"}, order=["hour", "Value"], hidden=["Time"]),
+            organized(
+                renamed={"Value": "nodes on average"}, order=["hour", "Value"], hidden=["Time"]
+            ),
             as_time("hour"),
             sorted_by("hour"),
         ],
@@ -202,7 +212,11 @@ def _run_times() -> Json:
         overrides=[
             field("what", displayName="seconds", custom__minWidth=150),
             field("jobs", unit="none", decimals=0, custom__width=50),
-            *(field(name, unit="s", decimals=2, custom__minWidth=75) for name in _STATISTICS if name != "jobs"),
+            *(
+                field(name, unit="s", decimals=2, custom__minWidth=75)
+                for name in _STATISTICS
+                if name != "jobs"
+            ),
         ],
     )
 
@@ -210,7 +224,8 @@ def _run_times() -> Json:
 def _by_measure(function: str) -> str:
     """The statistic of each measure, with its name as `what`."""
     return " or ".join(
-        f'label_replace({function.format(series)}, "what", "{name}", "", "")' for name, series in _MEASURES.items()
+        f'label_replace({function.format(series)}, "what", "{name}", "", "")'
+        for name, series in _MEASURES.items()
     )
 
 
@@ -229,7 +244,14 @@ def _busy_nodes() -> Json:
         ],
         overrides=[
             field("host", displayName="node", custom__minWidth=80),
-            field("busy", unit="percentunit", decimals=1, min=0, max=1, color={"mode": "fixed", "fixedColor": SKY}),
+            field(
+                "busy",
+                unit="percentunit",
+                decimals=1,
+                min=0,
+                max=1,
+                color={"mode": "fixed", "fixedColor": SKY},
+            ),
         ],
     )
 

@@ -1,7 +1,17 @@
 """The page that compares jobs over one key that they share."""
 
 from logshipper_grafana import links, queries, records, states
-from logshipper_grafana.panels import Json, field, link, loki, place, prometheus, row, table, xy_graph
+from logshipper_grafana.panels import (
+    Json,
+    field,
+    link,
+    loki,
+    place,
+    prometheus,
+    row,
+    table,
+    xy_graph,
+)
 from logshipper_grafana.queries import over_range, thinned
 from logshipper_grafana.transforms import (
     as_time,
@@ -15,7 +25,14 @@ from logshipper_grafana.transforms import (
     sorted_by,
     without_empty_frames,
 )
-from logshipper_grafana.variables import ALPHABETICAL, HIDDEN, asked, label_pattern, labels_of, places
+from logshipper_grafana.variables import (
+    ALPHABETICAL,
+    HIDDEN,
+    asked,
+    label_pattern,
+    labels_of,
+    places,
+)
 from logshipper_grafana.x_axis import CHOICE, X, over_x_or_number, x_choice
 
 _CLUSTER = 'cluster="${cluster:raw}"'
@@ -23,7 +40,8 @@ _JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"
 _SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job: as it may stand in a query
 _RECORDS = f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="metadata"}} | job_id=~`${{jobs:pipe}}`'
 
-# A job's series is called as `names` says (ID=NAME|ID=NAME), and after its attempt and task, where it has several.
+# A job's series is called as `names` says (ID=NAME|ID=NAME), and after its attempt and task, where
+# it has several.
 _SERIES = (
     '{{$lj := print .job_id}}{{$la := "${names:pipe}"}}'
     '{{$ls = regexReplaceAll (print "^(?:.*[|])?" $lj "=([^|]*)(?:[|].*)?$") $la "$1"}}'
@@ -46,10 +64,14 @@ def dashboard() -> Json:
             links.dashboard_link(
                 "X axis: auto",
                 "X is chosen by the rules again",
-                links.page(links.COMPARE, xsel="auto", same="${jobs:queryparam}&${user:queryparam}"),
+                links.page(
+                    links.COMPARE, xsel="auto", same="${jobs:queryparam}&${user:queryparam}"
+                ),
                 icon="bolt",
             ),
-            links.dashboard_link("Records in Explore", "the query", links.explore("loki", _RECORDS), icon="doc"),
+            links.dashboard_link(
+                "Records in Explore", "the query", links.explore("loki", _RECORDS), icon="doc"
+            ),
             links.dashboard_link("Cluster", "how capture does", links.page(links.CLUSTER)),
         ],
         "panels": place(
@@ -75,7 +97,13 @@ def _variables() -> list[Json]:
     jobs = f'group by(title, value)(label_replace({label.format(info)}, "value", "$1", "job_id", "(.+)"))'
     hosts = f"group by(host)({_seen('logshipper_job_info')})"
     return [
-        labels_of("user", "User", "Whose jobs can be chosen.", f"logshipper_job_info{{{_CLUSTER}}}", "user"),
+        labels_of(
+            "user",
+            "User",
+            "Whose jobs can be chosen.",
+            f"logshipper_job_info{{{_CLUSTER}}}",
+            "user",
+        ),
         asked(
             "jobs",
             "Jobs",
@@ -86,7 +114,15 @@ def _variables() -> list[Json]:
             multi=True,
             includes_all=False,
         ),
-        asked("host", "Node", "The nodes that they ran on.", hosts, label_pattern("host"), hide=HIDDEN, multi=True),
+        asked(
+            "host",
+            "Node",
+            "The nodes that they ran on.",
+            hosts,
+            label_pattern("host"),
+            hide=HIDDEN,
+            multi=True,
+        ),
         asked(
             "names",
             "names",
@@ -156,7 +192,9 @@ def _shared_choices() -> str:
 
 
 def _compared() -> Json:
-    info = f"topk by(job_id)(1, max by(job_id, name, user, partition)({_seen('logshipper_job_info')}))"
+    info = (
+        f"topk by(job_id)(1, max by(job_id, name, user, partition)({_seen('logshipper_job_info')}))"
+    )
     starts = _seen("logshipper_job_start_time_seconds")
     newest = f"min by(job_id)({queries.of_newest_attempt(starts, _JOBS)})"
     started = f"({newest} or on(job_id) min by(job_id)({starts})) * 1000"
@@ -180,10 +218,20 @@ def _compared() -> Json:
             as_time("started"),
         ],
         overrides=[
-            field("job_id", displayName="job", custom__minWidth=80, links=[link("Open ${__value.text}", to_job)]),
+            field(
+                "job_id",
+                displayName="job",
+                custom__minWidth=80,
+                links=[link("Open ${__value.text}", to_job)],
+            ),
             field("name", custom__minWidth=90),
             field("user", custom__width=75),
-            field("state", mappings=states.BY_NAME, custom__displayMode="color-text", custom__width=150),
+            field(
+                "state",
+                mappings=states.BY_NAME,
+                custom__displayMode="color-text",
+                custom__width=150,
+            ),
             field("started", unit="dateTimeAsIso", custom__width=160),
             field("records", custom__width=75),
             field("partition", custom__width=85),
@@ -226,7 +274,9 @@ def _graph() -> Json:
         transformations=[
             *ordered_by_time(),
             decoded(),
-            sorted_by(records.SERIES_FIELD),  # colours go by the columns' order, and columns by their first rows
+            sorted_by(
+                records.SERIES_FIELD
+            ),  # colours go by the columns' order, and columns by their first rows
             decoded(records.POINT_FIELD),
             without_empty_frames(),
         ],
@@ -253,7 +303,11 @@ def _least_and_largest() -> Json:
         "${y:text}: least, largest",
         "Of the records that the graph has: of a job that is thinned, others may be less or larger.",
         [
-            loki(f"{name}_over_time({numbers} [$__range]) by (job_id, attempt, task)", instant=True, ref=ref)
+            loki(
+                f"{name}_over_time({numbers} [$__range]) by (job_id, attempt, task)",
+                instant=True,
+                ref=ref,
+            )
             for ref, name in functions.items()
         ],
         {f"Value #{ref}": name for ref, name in functions.items()},
@@ -261,7 +315,9 @@ def _least_and_largest() -> Json:
     )
 
 
-def _by_capture(title: str, said: str, targets: list[Json], columns: dict[str, str], *, width: int) -> Json:
+def _by_capture(
+    title: str, said: str, targets: list[Json], columns: dict[str, str], *, width: int
+) -> Json:
     """columns: what values are called, by their fields' names."""
     return table(
         title,
@@ -271,7 +327,9 @@ def _by_capture(title: str, said: str, targets: list[Json], columns: dict[str, s
         height=9,
         transformations=[
             merged(),
-            organized(renamed=columns, order=["job_id", "attempt", "task", *columns], hidden=["Time"]),
+            organized(
+                renamed=columns, order=["job_id", "attempt", "task", *columns], hidden=["Time"]
+            ),
             sorted_by("job_id"),
         ],
         overrides=[

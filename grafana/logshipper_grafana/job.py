@@ -1,4 +1,5 @@
-"""The page of one job: who, where and how it went; what it printed; its numbers over time and over X."""
+"""The page of one job: who, where and how it went; what it printed; its numbers over time and over
+X."""
 
 from logshipper_grafana import job_around, job_console, job_graphs, links, queries, states
 from logshipper_grafana.job_variables import CHOSEN, variables
@@ -38,11 +39,17 @@ from logshipper_ingest.model.ledger import COLUMNS
 _CAPTURE = ("host", "attempt", "step", "task")
 _HEADING = 'trimPrefix "{" __line__'
 # of tables of captures: these columns are narrow
-_NARROW = [field(name, custom__width=width) for name, width in zip(_CAPTURE, (90, 70, 50, 50), strict=True)]
-_OF_ATTEMPT = "Of the attempt that is chosen above (at first the last one), from the events in Loki."
+_NARROW = [
+    field(name, custom__width=width) for name, width in zip(_CAPTURE, (90, 70, 50, 50), strict=True)
+]
+_OF_ATTEMPT = (
+    "Of the attempt that is chosen above (at first the last one), from the events in Loki."
+)
 _NO_START = "no start in this time"  # as where a line's link leads
 _DETAILS = "Details: how it went, line ledger, mode changes and other events, lines over time"
-_DROPS = "lines_lost|lines_left_out|segment_damaged|record_left_out|events_left_out|user_events_left_out"
+_DROPS = (
+    "lines_lost|lines_left_out|segment_damaged|record_left_out|events_left_out|user_events_left_out"
+)
 _DROPS += "|measurements_left_out"
 _NODES = "CPU, memory and GPU of the job's nodes (where node_exporter or DCGM are scraped)"
 
@@ -65,7 +72,10 @@ def dashboard() -> Json:
                 job_console.console(),
                 [job_graphs.all_over_x(), job_graphs.all_over_time()],
                 job_graphs.metadata(),
-                row(_DETAILS, collapsed=[_how(), _ledger(), _events(), job_console.lines_over_time()]),
+                row(
+                    _DETAILS,
+                    collapsed=[_how(), _ledger(), _events(), job_console.lines_over_time()],
+                ),
                 row("From a line to its time in the graphs", collapsed=[job_console.line_table()]),
                 row("Records without ${x}", collapsed=[job_graphs.without_x()]),
                 row(_NODES, collapsed=job_around.nodes()),
@@ -80,7 +90,11 @@ def dashboard() -> Json:
 def _links() -> list[Json]:
     return [
         links.dashboard_link("Jobs", "all captured jobs", links.page(links.JOBS)),
-        links.dashboard_link("Compare", "this job with others", links.page(links.COMPARE, jobs="${job:percentencode}")),
+        links.dashboard_link(
+            "Compare",
+            "this job with others",
+            links.page(links.COMPARE, jobs="${job:percentencode}"),
+        ),
         links.dashboard_link("Cluster", "how capture does", links.page(links.CLUSTER)),
         links.dashboard_link(
             "X axis: auto",
@@ -96,16 +110,30 @@ def _annotations() -> list[Json]:
     return [
         _annotation("Restarts", ORANGE, begun, "attempt {{attempt}} begins on {{host}}"),
         _annotation(
-            "Mode switches", BLUE, job_events("mode_changed", "from", "to"), "mode: {{from}} to {{to}} on {{host}}"
+            "Mode switches",
+            BLUE,
+            job_events("mode_changed", "from", "to"),
+            "mode: {{from}} to {{to}} on {{host}}",
         ),
         _annotation("Lines lost", RED, job_events(_DROPS, "message"), "{{message}} on {{host}}"),
         _annotation(
-            "Heartbeat", ORANGE, job_events("|".join(queries.HEARTBEATS), "message"), "{{message}} on {{host}}"
+            "Heartbeat",
+            ORANGE,
+            job_events("|".join(queries.HEARTBEATS), "message"),
+            "{{message}} on {{host}}",
         ),
         _annotation("Job's own events", GREEN, job_events("user_event", "message"), "{{message}}"),
-        _annotation("Ends", GREY, job_events(f"ended|{queries.JOB_ENDED}", "state"), "{{state}}: attempt {{attempt}}"),
         _annotation(
-            "Hints", PURPLE, job_events("command_refused|json_hint|config_refused", "message"), "{{event}}: {{message}}"
+            "Ends",
+            GREY,
+            job_events(f"ended|{queries.JOB_ENDED}", "state"),
+            "{{state}}: attempt {{attempt}}",
+        ),
+        _annotation(
+            "Hints",
+            PURPLE,
+            job_events("command_refused|json_hint|config_refused", "message"),
+            "{{event}}: {{message}}",
         ),
     ]
 
@@ -145,7 +173,9 @@ def _header() -> list[Json]:
         stat(
             "Exit code",
             f"{_OF_ATTEMPT} The largest of all captures; empty while it runs, and where a signal ended it.",
-            loki(f"max({newest(' | unwrap exit_code', 'ended|closed', 'exit_code')})", instant=True),
+            loki(
+                f"max({newest(' | unwrap exit_code', 'ended|closed', 'exit_code')})", instant=True
+            ),
             width=3,
             height=2,
             steps=thresholds((None, GREEN), (1, RED)),
@@ -204,10 +234,13 @@ def _starts() -> str:
 def _modes() -> str:
     """One series per mode that a capture's newest event names."""
     ranks = {"enabled": 0, "metadata": 1, "disabled": 2}
-    template = "".join(f'{{{{if eq .mode "{mode}"}}}}{rank}{{{{end}}}}' for mode, rank in ranks.items())
+    template = "".join(
+        f'{{{{if eq .mode "{mode}"}}}}{rank}{{{{end}}}}' for mode, rank in ranks.items()
+    )
     value = newest(f" | label_format lsmode=`{template}` | unwrap lsmode", ACCOUNTS, "mode")
     return " or ".join(
-        f'label_replace(count(({value}) == {rank}), "mode", "{mode}", "", "")' for mode, rank in ranks.items()
+        f'label_replace(count(({value}) == {rank}), "mode", "{mode}", "", "")'
+        for mode, rank in ranks.items()
     )
 
 
@@ -242,14 +275,21 @@ def _who() -> Json:
         ],
         overrides=[
             field("name", custom__minWidth=90, noValue=""),
-            *(field(name, custom__width=85, noValue="") for name in ("account", "partition")),  # empty without Slurm
+            *(
+                field(name, custom__width=85, noValue="") for name in ("account", "partition")
+            ),  # empty without Slurm
             field("nodes", custom__minWidth=90),
             field("started", unit="dateTimeAsIso", custom__width=160),
             field("attempt", custom__width=75),
             field(
                 "user",
                 custom__width=85,
-                links=[link("Jobs of ${__value.text}", links.page(links.JOBS, user="${__value.text:percentencode}"))],
+                links=[
+                    link(
+                        "Jobs of ${__value.text}",
+                        links.page(links.JOBS, user="${__value.text:percentencode}"),
+                    )
+                ],
             ),
         ],
     )
@@ -258,11 +298,21 @@ def _who() -> Json:
 def _how() -> Json:
     seen = "{{if .ended_ns}}{{div (int .ended_ns) 1000000}}{{else}}{{unixEpochMillis __timestamp__}}{{end}}"
     words = clean_text("$lx.words")
-    x_axis = (
-        f"{{{{if .x_axis}}}}{{{{$lx := fromJson .x_axis}}}}{{{{if $lx.words}}}}{{{{{words}}}}}{{{{end}}}}{{{{end}}}}"
-    )
+    x_words = f"{{{{if $lx.words}}}}{{{{{words}}}}}{{{{end}}}}"
+    x_axis = f"{{{{if .x_axis}}}}{{{{$lx := fromJson .x_axis}}}}{x_words}{{{{end}}}}"
     ended = f'"state":null,"seen":{seen},"x":"{x_axis}",'
-    shown = ["state", "seen", "exit_code", "signal", "reason", "mode", "lines", "records", "lost", "x"]
+    shown = [
+        "state",
+        "seen",
+        "exit_code",
+        "signal",
+        "reason",
+        "mode",
+        "lines",
+        "records",
+        "lost",
+        "x",
+    ]
     return table(
         "How it went: captures of this job",
         "What the newest event of each capture says: a heartbeat while it runs, then its end. X axis: the X of its "
@@ -274,7 +324,9 @@ def _how() -> Json:
             decoded(),
             *newest_of_each(_CAPTURE, shown),
             as_time("seen"),
-            organized(renamed={"seen": "end or last sign", "exit_code": "exit code", "x": "X axis"}),
+            organized(
+                renamed={"seen": "end or last sign", "exit_code": "exit code", "x": "X axis"}
+            ),
         ],
         overrides=[
             *_NARROW,
@@ -284,7 +336,9 @@ def _how() -> Json:
                 custom__displayMode="color-text",
                 custom__width=150,
             ),
-            field("mode", mappings=states.MODES, custom__displayMode="color-text", custom__width=80),
+            field(
+                "mode", mappings=states.MODES, custom__displayMode="color-text", custom__width=80
+            ),
             field("end or last sign", unit="dateTimeAsIso", custom__width=160),
             *(field(name, custom__width=72) for name in ("signal", "lines", "records")),
             field("exit code", custom__width=85, mappings=null_as("–")),
@@ -324,7 +378,9 @@ def _status() -> Json:
             *newest_of_each([*_CAPTURE, "stream"], ["time", "shows"]),
             rows_without_blank("shows"),
             as_time("time"),
-            organized(order=["shows", "time", "host", "task"], hidden=["attempt", "step", "stream"]),
+            organized(
+                order=["shows", "time", "host", "task"], hidden=["attempt", "step", "stream"]
+            ),
         ],
         overrides=[
             field("shows", custom__minWidth=200),

@@ -40,7 +40,9 @@ def nodes() -> list[Json]:
         ),
     )
     return [
-        time_graph(title, said, [prometheus(expr, legend=legend)], width=12, unit=unit, no_value=none)
+        time_graph(
+            title, said, [prometheus(expr, legend=legend)], width=12, unit=unit, no_value=none
+        )
         for title, said, expr, legend, unit in graphs
     ]
 

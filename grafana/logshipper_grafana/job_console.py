@@ -1,4 +1,5 @@
-"""What the job printed: over time, as the terminal shows it, and as a table whose lines lead to their time."""
+"""What the job printed: over time, as the terminal shows it, and as a table whose lines lead to
+their time."""
 
 from logshipper_grafana import links
 from logshipper_grafana.job_variables import CHOSEN
@@ -83,11 +84,18 @@ def line_table() -> Json:
         height=12,
         transformations=[*ordered_by_time(newest_first=True), decoded(), as_time("time")],
         overrides=[
-            field("time", unit="dateTimeAsIso", custom__width=200, links=[link("This minute in all graphs", to_time)]),
+            field(
+                "time",
+                unit="dateTimeAsIso",
+                custom__width=200,
+                links=[link("This minute in all graphs", to_time)],
+            ),
             field("stream", custom__width=80),
             field("task", custom__width=60),
             field("line", custom__minWidth=500),
-            field("from", unit="none", custom__hidden=True),  # as a text it would be no number in the link
+            field(
+                "from", unit="none", custom__hidden=True
+            ),  # as a text it would be no number in the link
             field("to", unit="none", custom__hidden=True),
         ],
     )

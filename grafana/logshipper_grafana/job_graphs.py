@@ -14,7 +14,8 @@ from logshipper_grafana.transforms import (
 )
 from logshipper_grafana.x_axis import X, over_x_or_number, over_x_or_own
 
-# With `all` chosen each attempt and each task gets its own series, so that lines of different ones don't join.
+# With `all` chosen each attempt and each task gets its own series, so that lines of different ones
+# don't join.
 _SUFFIX = (
     '{{if eq "${attempt:raw}" "all"}}{{$ls = print " · attempt " .attempt}}{{end}}'
     '{{if eq "${task:raw}" "all"}}{{$ls = print $ls " · task " .task}}{{end}}'
@@ -55,9 +56,12 @@ def all_over_time() -> Json:
         width=10,
         height=7,
         custom={"showPoints": "always", "pointSize": 4},
-        # all rows have a time: in 10.0 to 10.2 sorting loses values of columns with gaps that no filter has gone over
+        # all rows have a time: in 10.0 to 10.2 sorting loses values of columns with gaps that no
+        # filter has gone over
         transformations=_drawn(
-            as_time(records.TIME_FIELD), rows_with(records.TIME_FIELD), sorted_by(records.TIME_FIELD)
+            as_time(records.TIME_FIELD),
+            rows_with(records.TIME_FIELD),
+            sorted_by(records.TIME_FIELD),
         ),
         no_value=_NONE,
     )
@@ -68,8 +72,8 @@ def _drawn(*more: Json) -> list[Json]:
 
 
 def all_over_x() -> Json:
-    """Where X stands in no record (it isn't known any more, say), graphs go over the record's number: the second
-    query's answer is the first frame then."""
+    """Where X stands in no record (it isn't known any more, say), graphs go over the record's
+    number: the second query's answer is the first frame then."""
     return xy_graph(
         "Over ${x} – ${rule} (${thinned})",
         "All keys over X, which was chosen by the first rule that fits: the key progress; the key epoch; integers that "
@@ -90,7 +94,9 @@ def each_over_x() -> Json:
         "One key over X, thinned by the number of its own records: at most about 4,500 are drawn. A key that never "
         "stands in a record with X has an X of its own, which the axis names: by the same rules, of the keys that its "
         "records have; where that is the key itself, it goes over the record's number.",
-        over_x_or_own(queries.job_records() + thinned("${y:raw}"), only="${y:text}", suffix=_SUFFIX),
+        over_x_or_own(
+            queries.job_records() + thinned("${y:raw}"), only="${y:text}", suffix=_SUFFIX
+        ),
         width=8,
         height=8,
         transformations=_drawn(),

@@ -1,4 +1,5 @@
-"""The variables of a job's page. Those in addresses: cluster, job, attempt, task, host, xsel, y, stream, search."""
+"""The variables of a job's page. Those in addresses: cluster, job, attempt, task, host, xsel, y,
+stream, search."""
 
 from logshipper_grafana import queries
 from logshipper_grafana.panels import Json
@@ -22,7 +23,8 @@ CHOSEN = "&".join(f"${{{name}:queryparam}}" for name in ("host", "attempt", "tas
 
 def variables() -> list[Json]:
     return [
-        # typed, since a list would hold all jobs of the time range, and lose a job that Prometheus has forgotten
+        # typed, since a list would hold all jobs of the time range, and lose a job that Prometheus
+        # has forgotten
         typed("job", "Job", "The job's id. The page Jobs finds it."),
         asked(
             "host",
@@ -61,14 +63,17 @@ def variables() -> list[Json]:
             sort=ALPHABETICAL,
             multi=True,
         ),
-        one_of("stream", "Stream", "What of the output is shown: stdout, stderr, or both.", STREAMS),
+        one_of(
+            "stream", "Stream", "What of the output is shown: stdout, stderr, or both.", STREAMS
+        ),
         typed("search", "Search", "Shows only lines with these words, in upper or lower case."),
         *places(),
     ]
 
 
 def _captures() -> list[Json]:
-    """Somebody's choice among attempts and tasks, and what it stands for: `last` holds when the job changes."""
+    """Somebody's choice among attempts and tasks, and what it stands for: `last` holds when the job
+    changes."""
     attempts, tasks = queries.attempt_choices(), queries.task_choices()
     return [
         asked(

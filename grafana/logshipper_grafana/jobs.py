@@ -18,16 +18,32 @@ from logshipper_grafana.panels import (
     time_graph,
 )
 from logshipper_grafana.transforms import as_time, merged, organized, rows_with, sorted_by
-from logshipper_grafana.variables import ALPHABETICAL, asked, label_pattern, labels_of, one_of, places, typed
+from logshipper_grafana.variables import (
+    ALPHABETICAL,
+    asked,
+    label_pattern,
+    labels_of,
+    one_of,
+    places,
+    typed,
+)
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _OF_INFO = ", ".join(
-    (_CLUSTER, "user=~`${user:pipe}`", "partition=~`${partition:pipe}`", "name=~`(?i).*${name:regex}.*`")
+    (
+        _CLUSTER,
+        "user=~`${user:pipe}`",
+        "partition=~`${partition:pipe}`",
+        "name=~`(?i).*${name:regex}.*`",
+    )
 )
 _STATE = "${state:pipe}"
 _KEYS = ("key1", "key2", "key3")
 _FIRST_KEYS = ("progress", "epoch", "loss")
-_PAD_BEFORE, _PAD_AFTER = 60, 120  # seconds around a job: a short one, and the first scrapes after its end
+_PAD_BEFORE, _PAD_AFTER = (
+    60,
+    120,
+)  # seconds around a job: a short one, and the first scrapes after its end
 _INFO = "logshipper_job_info"
 
 
@@ -43,7 +59,10 @@ def dashboard() -> Json:
             links.dashboard_link("Compare", "several jobs over one key", links.page(links.COMPARE)),
             links.dashboard_link("Cluster", "how capture does", links.page(links.CLUSTER)),
             links.dashboard_link(
-                "Series in Explore", "the list's query", links.explore("prometheus", _info()), icon="doc"
+                "Series in Explore",
+                "the list's query",
+                links.explore("prometheus", _info()),
+                icon="doc",
             ),
         ],
         "panels": place([*_counts(), _list()]),
@@ -69,7 +88,13 @@ def _variables() -> list[Json]:
     ]
     return [
         labels_of("user", "User", "Whose jobs are listed.", of_cluster, "user"),
-        one_of("state", "State", "Only jobs whose newest attempt is in these states.", names, multi=True),
+        one_of(
+            "state",
+            "State",
+            "Only jobs whose newest attempt is in these states.",
+            names,
+            multi=True,
+        ),
         labels_of("partition", "Partition", "The scheduler's partition.", of_cluster, "partition"),
         typed("name", "Name", "Only jobs whose name contains this, in upper or lower case."),
         *keys,
@@ -95,7 +120,8 @@ def _counts() -> list[Json]:
     listed = f"({_states()}) and on(job_id) ({_info()})"
     running = f'count(group by(job_id)(logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}) and on(job_id) ({_info()}))'
     lost = (
-        f'sum(last_over_time(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}}[$__range]) and on(job_id) ({_info()}))'
+        f'sum(last_over_time(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}}[$__range]) '
+        f"and on(job_id) ({_info()}))"
     )
     failed = f"count({queries.where_label(queries.job_states(_CLUSTER), 'state', _BAD)} and on(job_id) ({_info()}))"
     return [
@@ -181,22 +207,37 @@ def _list() -> Json:
         height=22,
         transformations=[
             merged(),
-            organized(renamed=renamed, order=order, hidden=["Time", "Value #A", "Value #B", "lsfits"]),
+            organized(
+                renamed=renamed, order=order, hidden=["Time", "Value #A", "Value #B", "lsfits"]
+            ),
             rows_with("user", "state"),
             sorted_by("started", newest_first=True),
             as_time("started"),
         ],
         overrides=[
-            field("state", mappings=states.BY_NAME, custom__displayMode="color-text", custom__width=150),
             field(
-                "job_id", displayName="job", custom__minWidth=90, links=[link("Open this job at its own time", to_job)]
+                "state",
+                mappings=states.BY_NAME,
+                custom__displayMode="color-text",
+                custom__width=150,
             ),
-            field("name", custom__minWidth=90, links=[link("Open this job at its own time", to_job)]),
+            field(
+                "job_id",
+                displayName="job",
+                custom__minWidth=90,
+                links=[link("Open this job at its own time", to_job)],
+            ),
+            field(
+                "name", custom__minWidth=90, links=[link("Open this job at its own time", to_job)]
+            ),
             field(
                 "user",
                 custom__width=80,
                 links=[
-                    link("Only jobs of ${__value.text}", links.page(links.JOBS, user="${__value.text:percentencode}"))
+                    link(
+                        "Only jobs of ${__value.text}",
+                        links.page(links.JOBS, user="${__value.text:percentencode}"),
+                    )
                 ],
             ),
             field("started", unit="dateTimeAsIso", custom__width=160),
@@ -212,7 +253,10 @@ def _list() -> Json:
                 custom__displayMode="color-text",
                 custom__width=85,
             ),
-            *(field(key, displayName=f"${{{key}}}", unit="none", custom__width=80) for key in _KEYS),
+            *(
+                field(key, displayName=f"${{{key}}}", unit="none", custom__width=80)
+                for key in _KEYS
+            ),
             field("from", unit="none", decimals=0, custom__hidden=True),
             field("to", unit="none", decimals=0, mappings=null_as("now"), custom__hidden=True),
         ],

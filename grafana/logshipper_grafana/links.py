@@ -5,14 +5,20 @@ from urllib.parse import quote
 
 from logshipper_grafana.panels import Json
 
-JOBS, JOB, COMPARE, CLUSTER = "logshipper-jobs", "logshipper-job", "logshipper-compare", "logshipper-cluster"
+JOBS, JOB, COMPARE, CLUSTER = (
+    "logshipper-jobs",
+    "logshipper-job",
+    "logshipper-compare",
+    "logshipper-cluster",
+)
 SAME_TIME = "from=${__from}&to=${__to}"
 _SOURCES = "var-loki=${loki}&var-prometheus=${prometheus}&var-cluster=${cluster:percentencode}"
 
 
 def page(uid: str, *, when: str = SAME_TIME, same: str = "", **variables: str) -> str:
-    """A page with the same data sources and cluster. when: its time; same: further variables that stay, as Grafana
-    writes them into an address (`${job:queryparam}`); variables: values of others, as they stand in an address."""
+    """A page with the same data sources and cluster. when: its time; same: further variables that
+    stay, as Grafana writes them into an address (`${job:queryparam}`); variables: values of others,
+    as they stand in an address."""
     own = "".join(f"&var-{name}={value}" for name, value in variables.items())
     return f"/d/{uid}?{_SOURCES}{own}{'&' if same else ''}{same}&{when}"
 
@@ -20,7 +26,11 @@ def page(uid: str, *, when: str = SAME_TIME, same: str = "", **variables: str) -
 def explore(data_source: str, expr: str) -> str:
     """Explore with this query. data_source: the variable that holds it."""
     query = {"refId": "A", "expr": expr, "queryType": "range"}
-    state = {"datasource": f"${{{data_source}}}", "queries": [query], "range": {"from": "${__from}", "to": "${__to}"}}
+    state = {
+        "datasource": f"${{{data_source}}}",
+        "queries": [query],
+        "range": {"from": "${__from}", "to": "${__to}"},
+    }
     return f"/explore?orgId=${{__org.id}}&left={quote(json.dumps(state), safe='${}:,')}"
 
 

@@ -1,5 +1,5 @@
-"""Rules that every dashboard keeps, whatever it shows. Each rule is given all dashboards, by file name, and yields a
-sentence for each fault."""
+"""Rules that every dashboard keeps, whatever it shows. Each rule is given all dashboards, by file
+name, and yields a sentence for each fault."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -8,8 +8,23 @@ from typing import Any
 Json = dict[str, Any]  # Any: JSON
 Dashboards = Mapping[str, Json]
 
-PALETTE = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999"}  # Okabe and Ito
-PANELS = {"stat", "table", "timeseries", "logs", "xychart"}  # bundled with Grafana 9.4 and newer, none of them alpha
+PALETTE = {
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+    "#F0E442",
+    "#999999",
+}  # Okabe and Ito
+PANELS = {
+    "stat",
+    "table",
+    "timeseries",
+    "logs",
+    "xychart",
+}  # bundled with Grafana 9.4 and newer, none of them alpha
 TRANSFORMATIONS = {
     "convertFieldType",
     "extractFields",
@@ -27,7 +42,9 @@ _BUILT_IN = re.compile(r"__\w+")
 _VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?:[.:\[][^}]*)?\}|\[\[(\w+)")
 _OF_TEMPLATES = re.compile(r"l[a-z]\d?|\d+")  # $lx, $ln1 of line formats, $1 of replacements
 _URL_VARIABLE = re.compile(r"[?&]var-(\w+)=")
-_MATCHER = re.compile(r"\b(cluster|host|instance|Hostname)\s*(?:=~|=|!=|!~)\s*(?:\"([^\"]*)\"|`([^`]*)`)")
+_MATCHER = re.compile(
+    r"\b(cluster|host|instance|Hostname)\s*(?:=~|=|!=|!~)\s*(?:\"([^\"]*)\"|`([^`]*)`)"
+)
 _SELECTOR = re.compile(r"\b(logshipper_(?!agent_)\w+)(\{[^{}]*(?:\$\{[^{}]*\}[^{}]*)*\})?")
 _MAX_ENTRIES = 5000
 
@@ -96,7 +113,10 @@ def _dashboards_are_named(dashboards: Dashboards) -> Faults:
         if dashboard.get("id") is not None:
             yield name, "has an id: it is Grafana's to give"
         if not isinstance(dashboard.get("schemaVersion"), int) or dashboard["schemaVersion"] != 37:
-            yield name, "its schemaVersion isn't 37: Grafana 9.4 is the oldest that reads it, newer ones migrate"
+            yield (
+                name,
+                "its schemaVersion isn't 37: Grafana 9.4 is the oldest that reads it, newer ones migrate",
+            )
 
 
 def _ids_are_unique(dashboards: Dashboards) -> Faults:
@@ -113,7 +133,10 @@ def _ids_are_unique(dashboards: Dashboards) -> Faults:
 
 def _panels_do_not_overlap(dashboards: Dashboards) -> Faults:
     for name, dashboard in dashboards.items():
-        layers = [dashboard.get("panels", []), *(panel.get("panels", []) for panel in dashboard.get("panels", []))]
+        layers = [
+            dashboard.get("panels", []),
+            *(panel.get("panels", []) for panel in dashboard.get("panels", [])),
+        ]
         for layer in layers:
             taken: dict[tuple[int, int], str] = {}
             for panel in layer:
@@ -123,7 +146,9 @@ def _panels_do_not_overlap(dashboards: Dashboards) -> Faults:
                 if left < 0 or top < 0 or width < 1 or height < 1 or left + width > 24:
                     yield name, f"panel {title!r} doesn't lie on the page: {place}"
                     continue
-                cells = [(x, y) for x in range(left, left + width) for y in range(top, top + height)]
+                cells = [
+                    (x, y) for x in range(left, left + width) for y in range(top, top + height)
+                ]
                 under = {taken[cell] for cell in cells if cell in taken}
                 for other in sorted(under):
                     yield name, f"panels {title!r} and {other!r} overlap"
@@ -144,9 +169,15 @@ def _panels_are_explained(dashboards: Dashboards) -> Faults:
 def _panels_are_bundled(dashboards: Dashboards) -> Faults:
     for name, called, panel in _shown(dashboards):
         if panel.get("type") not in PANELS:
-            yield name, f"{called} is a {panel.get('type')!r}, which isn't one of {', '.join(sorted(PANELS))}"
+            yield (
+                name,
+                f"{called} is a {panel.get('type')!r}, which isn't one of {', '.join(sorted(PANELS))}",
+            )
         if "pluginVersion" in panel:
-            yield name, f"{called} has a pluginVersion: Grafana 11 would take its options for the new form"
+            yield (
+                name,
+                f"{called} has a pluginVersion: Grafana 11 would take its options for the new form",
+            )
         defaults = panel.get("fieldConfig", {}).get("defaults", {})
         if panel.get("type") == "timeseries" and {"noValue", "decimals"} <= defaults.keys():
             yield (
@@ -155,7 +186,10 @@ def _panels_are_bundled(dashboards: Dashboards) -> Faults:
             )
         for step in panel.get("transformations", []):
             if step.get("id") not in TRANSFORMATIONS:
-                yield name, f"{called} has the transformation {step.get('id')!r}, which wasn't tried"
+                yield (
+                    name,
+                    f"{called} has the transformation {step.get('id')!r}, which wasn't tried",
+                )
 
 
 def _data_sources_are_variables(dashboards: Dashboards) -> Faults:
@@ -169,13 +203,19 @@ def _data_sources_are_variables(dashboards: Dashboards) -> Faults:
         for panel in panels_of(dashboard):
             if panel.get("type") != "row":
                 title = f"panel {panel.get('title')!r}"
-                asking += [(title, panel), *((title, target) for target in panel.get("targets", []))]
+                asking += [
+                    (title, panel),
+                    *((title, target) for target in panel.get("targets", [])),
+                ]
         asking += [
             (f"variable {variable['name']}", variable)
             for variable in dashboard.get("templating", {}).get("list", [])
             if variable.get("type") == "query"
         ]
-        asking += [(f"annotation {one.get('name')!r}", one) for one in dashboard.get("annotations", {}).get("list", [])]
+        asking += [
+            (f"annotation {one.get('name')!r}", one)
+            for one in dashboard.get("annotations", {}).get("list", [])
+        ]
         for called, one in asking:
             given = one.get("datasource")
             source: Json = given if isinstance(given, dict) else {}
@@ -184,7 +224,10 @@ def _data_sources_are_variables(dashboards: Dashboards) -> Faults:
             if found is None:
                 yield name, f"{called} has the data source {given!r}, which is no variable"
             elif sources.get(found[1]) != kind:
-                yield name, f"{called} has the data source {found[0]}, which is no variable of type {kind}"
+                yield (
+                    name,
+                    f"{called} has the data source {found[0]}, which is no variable of type {kind}",
+                )
 
 
 def _variables_are_used_and_defined(dashboards: Dashboards) -> Faults:
@@ -210,15 +253,24 @@ def _variables_are_used_and_defined(dashboards: Dashboards) -> Faults:
 
 def used_variables(value: object) -> set[str]:
     """The variables that texts name, but for Grafana's own and those of templates."""
-    found = {next(filter(None, match.groups())) for text in texts_of(value) for match in _VARIABLE.finditer(text)}
-    return {one for one in found if not _BUILT_IN.fullmatch(one) and not _OF_TEMPLATES.fullmatch(one)}
+    found = {
+        next(filter(None, match.groups()))
+        for text in texts_of(value)
+        for match in _VARIABLE.finditer(text)
+    }
+    return {
+        one for one in found if not _BUILT_IN.fullmatch(one) and not _OF_TEMPLATES.fullmatch(one)
+    }
 
 
 def _variables_do_not_wait_for_each_other(dashboards: Dashboards) -> Faults:
     """Grafana asks for each variable after those that it names, in whatever order they stand."""
     for name, dashboard in dashboards.items():
         variables = dashboard.get("templating", {}).get("list", [])
-        named = {variable["name"]: used_variables(variable) - {variable["name"]} for variable in variables}
+        named = {
+            variable["name"]: used_variables(variable) - {variable["name"]}
+            for variable in variables
+        }
         waiting = dict(named)
         while ready := [one for one, others in waiting.items() if not others & waiting.keys()]:
             for one in ready:
@@ -229,7 +281,9 @@ def _variables_do_not_wait_for_each_other(dashboards: Dashboards) -> Faults:
 
 def _colors_are_told_apart(dashboards: Dashboards) -> Faults:
     for name, dashboard in dashboards.items():
-        for color in sorted({*_texts_under(dashboard, "color", "fixedColor", "iconColor")} - PALETTE):
+        for color in sorted(
+            {*_texts_under(dashboard, "color", "fixedColor", "iconColor")} - PALETTE
+        ):
             yield name, f"the colour {color} isn't one that everybody tells from the others"
 
 
@@ -248,7 +302,8 @@ def _nothing_is_hard_wired(dashboards: Dashboards) -> Faults:
 
 
 def _answers_are_bounded(dashboards: Dashboards) -> Faults:
-    """Log queries say how many entries they take: 1,000 unless said, and Loki refuses more than it allows."""
+    """Log queries say how many entries they take: 1,000 unless said, and Loki refuses more than it
+    allows."""
     for name, called, panel in _shown(dashboards):
         refs = [target.get("refId") for target in panel.get("targets", [])]
         if len({*refs}) < len(refs) or None in refs:
@@ -267,14 +322,19 @@ def _only_captured_jobs_are_known(dashboards: Dashboards) -> Faults:
             title = str(panel.get("title", ""))
             of_slurm = "all jobs that Slurm ended" in title[:1].lower() + title[1:]
             of_slurm = of_slurm and "logshipper_agent_slurm_" in str(panel["targets"])
-            of_jobs = re.search(r"\bjobs\b", title, re.IGNORECASE) and "captured jobs" not in title.lower()
+            of_jobs = (
+                re.search(r"\bjobs\b", title, re.IGNORECASE)
+                and "captured jobs" not in title.lower()
+            )
             if of_jobs and not of_slurm:
                 yield name, f"panel {title!r}: only captured jobs are known"
 
 
 def _links_lead_somewhere(dashboards: Dashboards) -> Faults:
     variables = {
-        dashboard.get("uid"): {one["name"] for one in dashboard.get("templating", {}).get("list", [])}
+        dashboard.get("uid"): {
+            one["name"] for one in dashboard.get("templating", {}).get("list", [])
+        }
         for dashboard in dashboards.values()
     }
     for name, dashboard in dashboards.items():

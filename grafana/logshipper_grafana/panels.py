@@ -1,5 +1,5 @@
-"""Panels, and how they lie on a page. A panel is a dict as Grafana reads it, but for its size: `place` gives all of a
-page ids and places."""
+"""Panels, and how they lie on a page. A panel is a dict as Grafana reads it, but for its size:
+`place` gives all of a page ids and places."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -21,12 +21,24 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
 )
 PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 PAGE_WIDTH = 24
-STACKED_BARS: Json = {"drawStyle": "bars", "fillOpacity": 60, "stacking": {"mode": "normal", "group": "A"}}
+STACKED_BARS: Json = {
+    "drawStyle": "bars",
+    "fillOpacity": 60,
+    "stacking": {"mode": "normal", "group": "A"},
+}
 
 
-def loki(expr: str, *, instant: bool = False, legend: str = "", lines: int = 0, ref: str = "A") -> Json:
-    """A query of Loki. instant: one value at the end of the range; lines: how many entries at most."""
-    target: Json = {"datasource": LOKI, "expr": expr, "queryType": "instant" if instant else "range", "refId": ref}
+def loki(
+    expr: str, *, instant: bool = False, legend: str = "", lines: int = 0, ref: str = "A"
+) -> Json:
+    """A query of Loki. instant: one value at the end of the range; lines: how many entries at
+    most."""
+    target: Json = {
+        "datasource": LOKI,
+        "expr": expr,
+        "queryType": "instant" if instant else "range",
+        "refId": ref,
+    }
     if lines:
         target["maxLines"] = lines
     if legend:
@@ -34,9 +46,17 @@ def loki(expr: str, *, instant: bool = False, legend: str = "", lines: int = 0, 
     return target
 
 
-def prometheus(expr: str, *, instant: bool = False, table: bool = False, legend: str = "", ref: str = "A") -> Json:
+def prometheus(
+    expr: str, *, instant: bool = False, table: bool = False, legend: str = "", ref: str = "A"
+) -> Json:
     """A query of Prometheus. instant: at the end of the range; table: labels become columns."""
-    target: Json = {"datasource": PROMETHEUS, "expr": expr, "refId": ref, "instant": instant, "range": not instant}
+    target: Json = {
+        "datasource": PROMETHEUS,
+        "expr": expr,
+        "refId": ref,
+        "instant": instant,
+        "range": not instant,
+    }
     if table:
         target["format"] = "table"
     if legend:
@@ -64,8 +84,8 @@ def panel(
     interval: str = "",
     links: Sequence[Json] = (),
 ) -> Json:
-    """defaults: further ones of all fields; custom: those of the panel's kind; repeat: a variable, one panel for each
-    of its values; interval: the shortest; links: at the corner of its title."""
+    """defaults: further ones of all fields; custom: those of the panel's kind; repeat: a variable,
+    one panel for each of its values; interval: the shortest; links: at the corner of its title."""
     fields: Json = {"unit": unit, "custom": custom or {}, **(defaults or {})}
     if no_value:
         fields["noValue"] = no_value
@@ -90,9 +110,17 @@ def panel(
 
 
 def stat(
-    title: str, description: str, target: Json, *, width: int, height: int = 4, unit: str = "none", **more: Any
+    title: str,
+    description: str,
+    target: Json,
+    *,
+    width: int,
+    height: int = 4,
+    unit: str = "none",
+    **more: Any,
 ) -> Json:
-    """One value, large. more: as for `panel`, and `steps`, of thresholds (`thresholds`). Any: those differ in type."""
+    """One value, large. more: as for `panel`, and `steps`, of thresholds (`thresholds`). Any: those
+    differ in type."""
     steps = more.pop("steps", None)
     defaults = more.pop("defaults", {})
     if steps is None:
@@ -137,40 +165,90 @@ def lost_lines(description: str, target: Json, *, height: int = 4, no_value: str
 
 
 def table(
-    title: str, description: str, targets: Sequence[Json], *, height: int, width: int = PAGE_WIDTH, **more: Any
+    title: str,
+    description: str,
+    targets: Sequence[Json],
+    *,
+    height: int,
+    width: int = PAGE_WIDTH,
+    **more: Any,
 ) -> Json:
-    """Values as they are: Grafana would show a text such as 007 or 1e5 as a number, unless the unit is `string`.
-    more: as for `panel`. Any: those differ in type."""
+    """Values as they are: Grafana would show a text such as 007 or 1e5 as a number, unless the unit
+    is `string`. more: as for `panel`. Any: those differ in type."""
     more.setdefault("unit", "string")
     custom = {"align": "left", "displayMode": "auto", "inspect": True}
-    options = {"showHeader": True, "footer": {"show": False, "fields": "", "reducer": []}, **more.pop("options", {})}
+    options = {
+        "showHeader": True,
+        "footer": {"show": False, "fields": "", "reducer": []},
+        **more.pop("options", {}),
+    }
     return panel(
-        "table", title, description, targets, width=width, height=height, custom=custom, options=options, **more
+        "table",
+        title,
+        description,
+        targets,
+        width=width,
+        height=height,
+        custom=custom,
+        options=options,
+        **more,
     )
 
 
 def time_graph(
-    title: str, description: str, targets: Sequence[Json], *, width: int, height: int = 8, **more: Any
+    title: str,
+    description: str,
+    targets: Sequence[Json],
+    *,
+    width: int,
+    height: int = 8,
+    **more: Any,
 ) -> Json:
     """Series over time. more: as for `panel`. Any: those differ in type."""
-    custom = {"drawStyle": "line", "lineWidth": 1, "showPoints": "auto", "spanNulls": True, **more.pop("custom", {})}
+    custom = {
+        "drawStyle": "line",
+        "lineWidth": 1,
+        "showPoints": "auto",
+        "spanNulls": True,
+        **more.pop("custom", {}),
+    }
     return panel(
-        "timeseries", title, description, targets, width=width, height=height, custom=custom, options=_LEGEND, **more
+        "timeseries",
+        title,
+        description,
+        targets,
+        width=width,
+        height=height,
+        custom=custom,
+        options=_LEGEND,
+        **more,
     )
 
 
-def xy_graph(title: str, description: str, targets: Sequence[Json], *, width: int, height: int, **more: Any) -> Json:
-    """The first field with numbers is X. The form of Grafana before 11.1, without a `pluginVersion`: newer versions
-    turn it into theirs, as long as they don't take it for theirs. more: as for `panel`. Any: those differ in type."""
+def xy_graph(
+    title: str, description: str, targets: Sequence[Json], *, width: int, height: int, **more: Any
+) -> Json:
+    """The first field with numbers is X. The form of Grafana before 11.1, without a
+    `pluginVersion`: newer versions turn it into theirs, as long as they don't take it for theirs.
+    more: as for `panel`. Any: those differ in type."""
     custom = {"show": "points+lines", "pointSize": {"fixed": 4}, "lineWidth": 1, "axisLabel": " "}
     options = {"seriesMapping": "auto", "dims": {"frame": 0}, "series": [], **_LEGEND}
-    # X's axis is called as its key, which the first field is; Y's would be called as the first series
+    # X's axis is called as its key, which the first field is; Y's would be called as the first
+    # series
     more["overrides"] = [
         {"matcher": {"id": "first"}, "properties": [{"id": "custom.axisLabel", "value": ""}]},
         *more.get("overrides", ()),
     ]
     return panel(
-        "xychart", title, description, targets, width=width, height=height, custom=custom, options=options, **more
+        "xychart",
+        title,
+        description,
+        targets,
+        width=width,
+        height=height,
+        custom=custom,
+        options=options,
+        **more,
     )
 
 
@@ -192,14 +270,16 @@ def row(title: str, *, collapsed: Sequence[Json] = ()) -> Json:
 
 
 def place(panels: Iterable[Json | list[Json]]) -> list[Json]:
-    """Lays panels from left to right, line by line, and numbers them; those of a list one below the other, as wide as
-    the first."""
+    """Lays panels from left to right, line by line, and numbers them; those of a list one below the
+    other, as wide as the first."""
     placed: list[Json] = []
     _place(panels, placed, first_id=1, top=0)
     return placed
 
 
-def _place(panels: Iterable[Json | list[Json]], placed: list[Json], *, first_id: int, top: int) -> tuple[int, int]:
+def _place(
+    panels: Iterable[Json | list[Json]], placed: list[Json], *, first_id: int, top: int
+) -> tuple[int, int]:
     """Returns the next free id, and the line below all panels."""
     left, height, number = 0, 0, first_id
     for one in panels:
@@ -210,7 +290,11 @@ def _place(panels: Iterable[Json | list[Json]], placed: list[Json], *, first_id:
         below = 0
         for part in column:
             own_height = part["gridPos"]["h"]
-            made = {**part, "id": number, "gridPos": {"x": left, "y": top + below, "w": width, "h": own_height}}
+            made = {
+                **part,
+                "id": number,
+                "gridPos": {"x": left, "y": top + below, "w": width, "h": own_height},
+            }
             placed.append(made)
             number, below = number + 1, below + own_height
             if part["type"] == "row" and part["collapsed"]:
@@ -225,7 +309,10 @@ def _place(panels: Iterable[Json | list[Json]], placed: list[Json], *, first_id:
 
 def thresholds(*steps: tuple[float | None, str]) -> Json:
     """From each value on (None: from the lowest on) a colour."""
-    return {"mode": "absolute", "steps": [{"value": value, "color": color} for value, color in steps]}
+    return {
+        "mode": "absolute",
+        "steps": [{"value": value, "color": color} for value, color in steps],
+    }
 
 
 def mapped(texts: Mapping[str, tuple[str, str]]) -> list[Json]:
@@ -242,7 +329,8 @@ def null_as(text: str) -> list[Json]:
 
 
 def field(name: str, **properties: object) -> Json:
-    """An override for one field. properties: by id, with `__` for a dot; custom ones as `custom__width`."""
+    """An override for one field. properties: by id, with `__` for a dot; custom ones as
+    `custom__width`."""
     values = [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()]
     return {"matcher": {"id": "byName", "options": name}, "properties": values}
 

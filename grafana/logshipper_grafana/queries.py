@@ -1,11 +1,14 @@
-"""The queries' parts: what of a job is asked of Loki (LogQL) and of Prometheus (PromQL). Variables are Grafana's.
+"""The queries' parts: what of a job is asked of Loki (LogQL) and of Prometheus (PromQL). Variables
+are Grafana's.
 
-A dashboard's variables hold text that goes into queries as it is: `raw`, where Grafana would escape, `pipe` for a|b.
+A dashboard's variables hold text that goes into queries as it is: `raw`, where Grafana would
+escape, `pipe` for a|b.
 """
 
 from logshipper_ingest.model.job import RUNNING, SHIPPED_UNRESPONSIVE_NS, SLURM_STATES, UNRESPONSIVE
 
-# The job's nodes in the selector, so that no other node's streams are read; its id is structured metadata.
+# The job's nodes in the selector, so that no other node's streams are read; its id is structured
+# metadata.
 _CLUSTER = 'cluster="${cluster:raw}"'
 _HOSTS = "host=~`${host:pipe}`"
 _HOSTS_AND_SLURM = "host=~`${host:pipe}|${slurm:pipe}`"
@@ -20,7 +23,9 @@ JOB_ENDED = "job_ended"  # what Slurm's controller says of a job's end
 SLURM_END = "logshipper_job_slurm_end_time_seconds"  # the same in Prometheus
 LATE = "1d"  # how much later than the page's time a job may have come to Prometheus
 
-STATES = {state: rank for rank, state in enumerate((*SLURM_STATES, UNRESPONSIVE, RUNNING))}  # by how bad
+STATES = {
+    state: rank for rank, state in enumerate((*SLURM_STATES, UNRESPONSIVE, RUNNING))
+}  # by how bad
 _ALIVE = ("UNRESPONSIVE", "RUNNING")
 _SILENT_SECS = SHIPPED_UNRESPONSIVE_NS // 10**9
 _PLACE = "cluster, job_id, attempt, step, task"
@@ -30,8 +35,8 @@ _PLACE = "cluster, job_id, attempt, step, task"
 
 
 def job_lines(kinds: str, *, streams: str = "", slurm: bool = False) -> str:
-    """The job's entries on the chosen nodes. kinds, streams: regular expressions for `kind` and `stream`; slurm: also
-    what Slurm's controller says of the job, whose agent has another host."""
+    """The job's entries on the chosen nodes. kinds, streams: regular expressions for `kind` and
+    `stream`; slurm: also what Slurm's controller says of the job, whose agent has another host."""
     stream = f", stream=~`{streams}`" if streams else ""
     kind = f'kind="{kinds}"' if kinds.isalpha() else f"kind=~`{kinds}`"
     shard = f", {_SHARD}" if "log" in kinds.split("|") else ""
@@ -44,37 +49,48 @@ def job_records() -> str:
 
 
 def thinned(digits: str) -> str:
-    """Of many records those whose number ends in the digits, and the first hundred of each set of keys."""
+    """Of many records those whose number ends in the digits, and the first hundred of each set of
+    keys."""
     return f" | n=~`[0-9]{{1,2}}|[0-9]*{digits}`"
 
 
 def job_events(names: str, *fields: str, attempts: str = "") -> str:
-    """The job's events of these names (a regular expression), with fields of theirs as labels. attempts: ATTEMPTS for
-    the chosen ones."""
+    """The job's events of these names (a regular expression), with fields of theirs as labels.
+    attempts: ATTEMPTS for the chosen ones."""
     expressions = ", ".join(f'{field}="{field}"' for field in ("event", *fields))
     return f"{job_lines('event', slurm=JOB_ENDED in names)}{attempts} | json {expressions} | event=~`^({names})$`"
 
 
-HEARTBEATS = {"heartbeat_lost": "UNRESPONSIVE", "heartbeat_found": "RUNNING"}  # what a node's agent says of a capture
+HEARTBEATS = {
+    "heartbeat_lost": "UNRESPONSIVE",
+    "heartbeat_found": "RUNNING",
+}  # what a node's agent says of a capture
 ACCOUNTS = "heartbeat|ended|closed"  # the events that tell how a capture does
 
 
 def newest(value: str, names: str, *fields: str, attempts: str = ATTEMPTS) -> str:
-    """Of each capture the newest event's value. value: what unwraps it; events without one are left out."""
+    """Of each capture the newest event's value. value: what unwraps it; events without one are left
+    out."""
     events = job_events(names, *fields, attempts=attempts)
-    return f'last_over_time({events}{value} | __error__="" [$__range]) by (host, attempt, step, task)'
+    return (
+        f'last_over_time({events}{value} | __error__="" [$__range]) by (host, attempt, step, task)'
+    )
 
 
 def newest_state() -> str:
-    """The state of the chosen attempt as a number, as in STATES: what Slurm says of its end, else RUNNING while one
-    capture runs at the end of the page's time, then the worst end."""
+    """The state of the chosen attempt as a number, as in STATES: what Slurm says of its end, else
+    RUNNING while one capture runs at the end of the page's time, then the worst end."""
     end = "min (int (unixEpoch now)) (div ${__to} 1000)"  # of the page's time, which may lie ahead
     silent = f"gt (sub ({end}) (int (unixEpoch __timestamp__))) {_SILENT_SECS}"
     ranks = "".join(
-        f'{{{{else if eq .state "{state}"}}}}{rank}' for state, rank in STATES.items() if state not in _ALIVE
+        f'{{{{else if eq .state "{state}"}}}}{rank}'
+        for state, rank in STATES.items()
+        if state not in _ALIVE
     )
     alive = f"{{{{if {silent}}}}}{STATES['UNRESPONSIVE']}{{{{else}}}}{STATES['RUNNING']}{{{{end}}}}"
-    words = "".join(f'{{{{else if eq .event "{event}"}}}}{STATES[state]}' for event, state in HEARTBEATS.items())
+    words = "".join(
+        f'{{{{else if eq .event "{event}"}}}}{STATES[state]}' for event, state in HEARTBEATS.items()
+    )
     template = f'{{{{if eq .event "heartbeat"}}}}{alive}{words}{ranks}{{{{else}}}}{STATES["FAILED"]}{{{{end}}}}'
     unwrapped = f" | label_format lsstate=`{template}` | unwrap lsstate"
     told = "|".join((ACCOUNTS, *HEARTBEATS))
@@ -94,7 +110,8 @@ def duration() -> str:
 
 
 def over_range(function: str, selector: str) -> str:
-    """The function over the page's time, or, of a job that was shipped late, over the day after it."""
+    """The function over the page's time, or, of a job that was shipped late, over the day after
+    it."""
     return f"({function}({selector}[$__range]) or {function}({selector}[{LATE}] offset -{LATE}))"
 
 
@@ -116,9 +133,11 @@ def attempt_choices() -> str:
 
 
 def task_choices() -> str:
-    """`lowest`, `all` and each task that has numbers as `choice`, with a regular expression for it as `task`.
+    """`lowest`, `all` and each task that has numbers as `choice`, with a regular expression for it
+    as `task`.
 
-    The lowest number among labels: a histogram whose buckets all hold the same has its quantile at the lowest bound.
+    The lowest number among labels: a histogram whose buckets all hold the same has its quantile at
+    the lowest bound.
     """
     tasks = f"group by(task)({job_max('logshipper_metadata_value', 'attempt=~`${attempts:raw}`')})"
     bounds = (
@@ -138,19 +157,22 @@ def constant(choice: str, label: str = "") -> str:
 
 
 def chosen(choices: str, choice: str, label: str) -> str:
-    """The choice that a variable names; what fits everything where Prometheus knows nothing of it."""
+    """The choice that a variable names; what fits everything where Prometheus knows nothing of
+    it."""
     return or_else(f"({choices}) and on(choice) {constant(choice)}", label, ".*")
 
 
 def hosts() -> str:
-    """The job's nodes; all nodes where Prometheus has forgotten the job, none where no job is named."""
+    """The job's nodes; all nodes where Prometheus has forgotten the job, none where no job is
+    named."""
     known = f"group by(host)({job_max('logshipper_job_info')})"
     named = 'label_replace(vector(0), "named", `${job:raw}`, "", "")'
     return f'{known} or on() label_replace({named}, "host", ".+", "named", ".+")'
 
 
 def shard() -> str:
-    """The label of the job's lines that tells them from most other jobs' (logshipper_ingest.model.job.job_shard)."""
+    """The label of the job's lines that tells them from most other jobs'
+    (logshipper_ingest.model.job.job_shard)."""
     named = 'label_replace(label_replace(vector(0), "job_id", `${job:raw}`, "", ""), "shard", "x", "", "")'
     return f'label_replace({named}, "shard", "$1", "job_id", ".*([0-9])")'
 
@@ -161,11 +183,14 @@ def x_ranks(choice: str) -> str:
 
 
 def slurm_hosts() -> str:
-    """The nodes whose agents tell how Slurm ended jobs; `-`, which no host is called, where there are none."""
+    """The nodes whose agents tell how Slurm ended jobs; `-`, which no host is called, where there
+    are none."""
     records = 'logshipper_agent_slurm_records_total{outcome="taken"}'
     told = f"(sum by(instance, job)(max_over_time({records}[$__range])) > 0)"
     agents = f"max_over_time(logshipper_agent_build_info{{{_CLUSTER}}}[$__range])"
-    return or_else(f"group by(host)({told} * on(instance, job) group_left(host) {agents})", "host", "-")
+    return or_else(
+        f"group by(host)({told} * on(instance, job) group_left(host) {agents})", "host", "-"
+    )
 
 
 def or_else(series: str, label: str, value: str) -> str:
@@ -173,7 +198,8 @@ def or_else(series: str, label: str, value: str) -> str:
     return f'{series} or on() label_replace(vector(0), "{label}", "{value}", "", "")'
 
 
-# The rules in words (metadata.x_axis), by the rank's integer part; RULE_BY_HAND for all that somebody chose.
+# The rules in words (metadata.x_axis), by the rank's integer part; RULE_BY_HAND for all that
+# somebody chose.
 RULES = {
     1: "the key progress",
     2: "the key epoch",
@@ -189,7 +215,9 @@ NO_RULE = "no key with numbers is known"
 
 def rule_words(ranks: str, choice: str) -> str:
     """The rule as the label `words`. ranks: as of x_ranks; choice: `auto`, or somebody's own."""
-    words = f'label_replace(count_values("rule", floor({ranks})), "words", "{RULE_BY_HAND}", "", "")'
+    words = (
+        f'label_replace(count_values("rule", floor({ranks})), "words", "{RULE_BY_HAND}", "", "")'
+    )
     words = f'label_join(label_replace({words}, "choice", "{choice}", "", ""), "ruled", "/", "choice", "rule")'
     for rule, said in RULES.items():
         words = f'label_replace({words}, "words", "{said}", "ruled", "auto/{rule}")'
@@ -202,9 +230,9 @@ def thinning(metric: str) -> str:
 
 
 def thinning_together(counts: str, captures: str, *, by: str = "") -> str:
-    """The digits to thin by, as `dec`, so that what remains of several jobs fits into one answer, and the first
-    hundred of each capture besides; the most of all keys, or by key. counts: series of logshipper_key; captures: of
-    logshipper_metadata_value."""
+    """The digits to thin by, as `dec`, so that what remains of several jobs fits into one answer,
+    and the first hundred of each capture besides; the most of all keys, or by key. counts: series
+    of logshipper_key; captures: of logshipper_metadata_value."""
     first = f"{FIRST_RECORDS} * scalar(count(group by(job_id, attempt, step, task)({captures})))"
     room = f"clamp_min(vector({MAX_ENTRIES} - {first}), {FIRST_RECORDS})"
     each = f"sum by(key)(max by(key, job_id, instance, job)({counts})) / on() group_left {room}"
@@ -216,24 +244,25 @@ def thinning_together(counts: str, captures: str, *, by: str = "") -> str:
 
 
 def thinning_words(metric: str, *, at_least: str = "") -> str:
-    """`thinning` as the label `words`: "every record", "1 of 10 records", and so on. at_least: words before that."""
+    """`thinning` as the label `words`: "every record", "1 of 10 records", and so on. at_least:
+    words before that."""
     words = f'label_replace({thinning(metric)}, "words", "every record", "", "")'
     for digits in range(1, MAX_DIGITS + 1):
         words = f'label_replace({words}, "words", "{at_least}1 of {10**digits:,} records", "dec", "{"0" * digits}")'
     return or_else(f"group by(words)({words})", "words", f"the newest {MAX_ENTRIES:,} records")
 
 
-# In a query `${y:raw}` is the digits by which a key's own graph is thinned, the end of that filter, a filter that
-# always holds and names the key, and a label for the X that the key has of its own: one variable repeats the panels,
-# and each key has digits and an X of its own.
+# In a query `${y:raw}` is the digits by which a key's own graph is thinned, the end of that filter,
+# a filter that always holds and names the key, and a label for the X that the key has of its own:
+# one variable repeats the panels, and each key has digits and an X of its own.
 KEY_FILTER = "`, lskey!=`"
 OWN_X = "lsown"
 _OWN_X_LABEL = f"` | label_format {OWN_X}=`"
 
 
 def keys_to_draw(metric: str) -> str:
-    """Keys as `key`, each with `picked`: its digits, KEY_FILTER and its name, its own X. metric: logshipper_key's
-    series, of which the largest is the newest."""
+    """Keys as `key`, each with `picked`: its digits, KEY_FILTER and its name, its own X. metric:
+    logshipper_key's series, of which the largest is the newest."""
     largest = f"topk by(key)(1, max by(dec, key, x)({metric}))"
     joined = f'label_replace({largest}, "lsfilter", "{KEY_FILTER}", "", "")'
     joined = f'label_replace({joined}, "lslabel", "{_OWN_X_LABEL}", "", "")'
@@ -251,11 +280,12 @@ def of_newest_attempt(series: str, matchers: str) -> str:
 
 
 def job_states(matchers: str) -> str:
-    """One series per job, with `state`, of its newest attempt: what Slurm says of its end; else RUNNING or UNRESPONSIVE
-    while one capture is so, then the worst end.
+    """One series per job, with `state`, of its newest attempt: what Slurm says of its end; else
+    RUNNING or UNRESPONSIVE while one capture is so, then the worst end.
 
-    A state that is over stays in the time range; so of each capture an end counts before what runs, and what runs only
-    where it is so at the end of the range: what has vanished without an end is UNRESPONSIVE.
+    A state that is over stays in the time range; so of each capture an end counts before what runs,
+    and what runs only where it is so at the end of the range: what has vanished without an end is
+    UNRESPONSIVE.
     """
     metric = "logshipper_job_state"
     ends = " or ".join(
@@ -263,13 +293,16 @@ def job_states(matchers: str) -> str:
         for state, rank in STATES.items()
         if state not in _ALIVE
     )
-    now = " or ".join(f'{metric}{{{matchers}, state="{state}"}} * {STATES[state]}' for state in _ALIVE)
+    now = " or ".join(
+        f'{metric}{{{matchers}, state="{state}"}} * {STATES[state]}' for state in _ALIVE
+    )
     seen = f'max by({_PLACE})(last_over_time({metric}{{{matchers}, state=~"{"|".join(_ALIVE)}"}}[$__range]))'
     gone = f'label_replace({seen} * {STATES["UNRESPONSIVE"]}, "state", "UNRESPONSIVE", "", "")'
     known = f"{ends} or on({_PLACE}) ({now}) or on({_PLACE}) {gone}"
     by_slurm = f"last_over_time({SLURM_END}{{{matchers}}}[$__range])"  # its last word: the value is when it ended
     each = (
-        f"topk by(job_id)(1, max by(job_id, state)({of_newest_attempt(one, matchers)}))" for one in (by_slurm, known)
+        f"topk by(job_id)(1, max by(job_id, state)({of_newest_attempt(one, matchers)}))"
+        for one in (by_slurm, known)
     )
     return " or on(job_id) ".join(each)
 

@@ -1,9 +1,11 @@
-"""LogQL that turns metadata records into JSON objects of numbers, for graphs (R22): {"epoch":3,"opt.beta":2}.
+"""LogQL that turns metadata records into JSON objects of numbers, for graphs (R22):
+{"epoch":3,"opt.beta":2}.
 
-A JSON stage of Loki's can't tell 0.1 from "0.1", and Grafana takes a field's type from its first value only. So a
-template decodes the line, walks it as deep as numbers are graphed, and keeps what JSON calls a number: no strings,
-booleans, nulls. Numbers are floats then, as they are in the browser anyway. Template variables begin with `l`, which no
-dashboard's do, or Grafana would put its own in their place.
+A JSON stage of Loki's can't tell 0.1 from "0.1", and Grafana takes a field's type from its first
+value only. So a template decodes the line, walks it as deep as numbers are graphed, and keeps what
+JSON calls a number: no strings, booleans, nulls. Numbers are floats then, as they are in the
+browser anyway. Template variables begin with `l`, which no dashboard's do, or Grafana would put its
+own in their place.
 """
 
 from collections.abc import Callable
@@ -16,18 +18,26 @@ _IS_NUMBER = 'eq $lt "float64"'
 _IS_OBJECT = 'eq $lt "map[string]interface {}"'
 
 
-# JavaScript puts keys that are whole numbers before all others, and so before X: a blank after them, which isn't seen.
+# JavaScript puts keys that are whole numbers before all others, and so before X: a blank after
+# them, which isn't seen.
 _NO_INDEX = '{{if and (ge $ll "0") (lt $ll ":")}}{{$ll = print $ll " "}}{{end}}'
 
 Body = Callable[[str, str], str]  # what is done, given the variables of a name and its value
 
 
-def _walk(number: Body, other: Body | None = None, source: str = "(fromJson __line__)", above: str = "") -> str:
-    """A template that does `number` for each number of the record, `other` for all else but objects."""
+def _walk(
+    number: Body, other: Body | None = None, source: str = "(fromJson __line__)", above: str = ""
+) -> str:
+    """A template that does `number` for each number of the record, `other` for all else but
+    objects."""
     depth = int(above.removeprefix("$ln") or 0) + 1
     key, value, name = f"$lk{depth}", f"$lv{depth}", f"$ln{depth}"
     full_name = f'printf "%s.%s" {above} {key}' if above else key
-    deeper = f"{{{{else if {_IS_OBJECT}}}}}{_walk(number, other, value, name)}" if depth < MAX_DEPTH else ""
+    deeper = (
+        f"{{{{else if {_IS_OBJECT}}}}}{_walk(number, other, value, name)}"
+        if depth < MAX_DEPTH
+        else ""
+    )
     rest = f"{{{{else}}}}{other(name, value)}" if other else ""
     return (
         f'{{{{range {key}, {value} := {source}}}}}{{{{{name} := {full_name}}}}}{{{{$lt := printf "%T" {value}}}}}'
@@ -36,11 +46,11 @@ def _walk(number: Body, other: Body | None = None, source: str = "(fromJson __li
 
 
 def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "", own_x: str = "") -> str:
-    """Puts X's number into $lx and `,"name":number` of all others (only: of the key of this name) into $lo; own_x: a
-    label that names a further key, whose number comes into $lw.
+    """Puts X's number into $lx and `,"name":number` of all others (only: of the key of this name)
+    into $lo; own_x: a label that names a further key, whose number comes into $lw.
 
-    Names that JSON would write otherwise than Go are left out: with quotes, backslashes, control characters. No other
-    graph has these either (logshipper_ingest.model.ranks)."""
+    Names that JSON would write otherwise than Go are left out: with quotes, backslashes, control
+    characters. No other graph has these either (logshipper_ingest.model.ranks)."""
 
     def body(name: str, value: str) -> str:
         test = f'else if eq {name} "{only}"' if only else "else"
@@ -53,7 +63,9 @@ def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "", own_
             f'{{{{$lo = printf "%s,%s:%v" $lo $lq {value}}}}}{{{{end}}}}{{{{end}}}}'
         )
 
-    begin = '{{$lx := ""}}{{$lo := ""}}' + (f'{{{{$ls := ""}}}}{suffix}{series}' if suffix or series else "")
+    begin = '{{$lx := ""}}{{$lo := ""}}' + (
+        f'{{{{$ls := ""}}}}{suffix}{series}' if suffix or series else ""
+    )
     begin += f'{{{{$lw := ""}}}}{{{{$lz := .{own_x}}}}}' if own_x else ""
     return begin + _walk(body)
 
@@ -74,9 +86,10 @@ def _of_series(point: str, series: str) -> str:
 
 
 def over_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> str:
-    """X first, then the other numbers; records without X are left out. x, only: keys' names, as variables of the
-    dashboard; suffix, series: a part of the template that sets $ls, which is added to names, or is the name. With
-    series these objects are POINT_FIELD of others, whose SERIES_FIELD is the name."""
+    """X first, then the other numbers; records without X are left out. x, only: keys' names, as
+    variables of the dashboard; suffix, series: a part of the template that sets $ls, which is added
+    to names, or is the name. With series these objects are POINT_FIELD of others, whose
+    SERIES_FIELD is the name."""
     point = _of_series(f'{{"{x}":{{{{$lx}}}}{{{{$lo}}}}}}', series)
     tail = f"{{{{if and $lx $lo}}}}{point}{{{{end}}}}"
     return _line_format(_collect(x, only=only, suffix=suffix, series=series) + tail)
@@ -90,8 +103,8 @@ def without_x(x: str, *, only: str = "", suffix: str = "", series: str = "") -> 
 
 
 def over_own_x(x: str, own_x: str, *, only: str, suffix: str = "") -> str:
-    """The records that over_x leaves out, over the key that own_x, a label, names; over their number where it names
-    none."""
+    """The records that over_x leaves out, over the key that own_x, a label, names; over their
+    number where it names none."""
     number = f'{{{{if .n}}}}{{"{RECORD_FIELD}":{{{{.n}}}}{{{{$lo}}}}}}{{{{end}}}}'
     over_own = '{{if $lw}}{"{{$lz}}":{{$lw}}{{$lo}}}{{end}}'
     tail = f"{{{{if and (not $lx) $lo}}}}{{{{if $lz}}}}{over_own}{{{{else}}}}{number}{{{{end}}}}{{{{end}}}}"
@@ -99,8 +112,8 @@ def over_own_x(x: str, own_x: str, *, only: str, suffix: str = "") -> str:
 
 
 def over_time(*, suffix: str = "") -> str:
-    """All numbers, after the time. Records of a burst share a millisecond, and a graph whose points all do stays blank:
-    the record's number parts them, by microseconds."""
+    """All numbers, after the time. Records of a burst share a millisecond, and a graph whose points
+    all do stays blank: the record's number parts them, by microseconds."""
     at = '{{unixEpochMillis __timestamp__}}.{{printf "%03d" (mod (int .n) 1000)}}'
     tail = f'{{{{if $lo}}}}{{"{TIME_FIELD}":{at}{{{{$lo}}}}}}{{{{end}}}}'
     return _line_format(_collect("", suffix=suffix) + tail)
@@ -117,7 +130,9 @@ def number_of(name: str) -> str:
     def body(found: str, value: str) -> str:
         return f'{{{{if eq {found} "{name}"}}}}{{{{printf "%v" {value}}}}}{{{{end}}}}'
 
-    return f' | label_format lsnumber=`{_walk(body)}` | lsnumber!="" | unwrap lsnumber | __error__=""'
+    return (
+        f' | label_format lsnumber=`{_walk(body)}` | lsnumber!="" | unwrap lsnumber | __error__=""'
+    )
 
 
 def flat(first: str) -> str:

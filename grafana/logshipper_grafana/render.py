@@ -1,6 +1,8 @@
-"""Writes the dashboards as JSON, the same bytes each time: `python -m logshipper_grafana.render`; `--check` compares.
+"""Writes the dashboards as JSON, the same bytes each time: `python -m logshipper_grafana.render`;
+`--check` compares.
 
-Exit code 1 where a file isn't what the code makes, or is nobody's; the difference is on standard output.
+Exit code 1 where a file isn't what the code makes, or is nobody's; the difference is on standard
+output.
 """
 
 import argparse
@@ -47,7 +49,8 @@ def text_of(dashboard: Json) -> str:
 
 
 def write(folder: Path) -> list[Path]:
-    """Writes all files, removes dashboards that the code no longer makes; returns those that changed."""
+    """Writes all files, removes dashboards that the code no longer makes; returns those that
+    changed."""
     folder.mkdir(parents=True, exist_ok=True)
     changed = []
     for path, (there, wanted) in _compared(folder).items():
@@ -79,7 +82,10 @@ def _compared(folder: Path) -> dict[Path, tuple[str, str]]:
     """By path, what is there and what should be; "" for no file."""
     wanted = {folder / name: text_of(dashboard) for name, dashboard in dashboards().items()}
     paths = sorted({*wanted, *folder.glob("*.json")})
-    return {path: (path.read_text("utf-8") if path.exists() else "", wanted.get(path, "")) for path in paths}
+    return {
+        path: (path.read_text("utf-8") if path.exists() else "", wanted.get(path, ""))
+        for path in paths
+    }
 
 
 def main() -> int:
@@ -87,15 +93,21 @@ def main() -> int:
         prog="python -m logshipper_grafana.render", description="Writes the dashboards as JSON."
     )
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; show what differs, and fail if anything does"
+        "--check",
+        action="store_true",
+        help="write nothing; show what differs, and fail if anything does",
     )
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where they are (default: %(default)s)")
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="where they are (default: %(default)s)"
+    )
     options = parser.parse_args()
     if options.check:
         difference = differences(options.folder)
         sys.stdout.write(difference)
         if difference:
-            sys.stderr.write("the files aren't what the code makes: python -m logshipper_grafana.render\n")
+            sys.stderr.write(
+                "the files aren't what the code makes: python -m logshipper_grafana.render\n"
+            )
         return 1 if difference else 0
     for path in write(options.folder):
         sys.stdout.write(f"{path}\n")

@@ -1,5 +1,5 @@
-"""Variables of dashboards and what Grafana puts in their places, as far as our own dashboards need it: for asking their
-queries without a browser. Pure."""
+"""Variables of dashboards and what Grafana puts in their places, as far as our own dashboards need
+it: for asking their queries without a browser. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,8 @@ class Option(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What stands for a variable. every: all are chosen; all_value: what is put for all of them, "" for each."""
+    """What stands for a variable. every: all are chosen; all_value: what is put for all of them, ""
+    for each."""
 
     options: Sequence[Option]
     all_value: str = ""
@@ -26,7 +27,8 @@ class Chosen(NamedTuple):
 
 
 def filled(text: str, chosen: Mapping[str, Chosen]) -> str:
-    """A query with its variables put in. Names that no variable has stay: templates of LogQL have `$` of their own."""
+    """A query with its variables put in. Names that no variable has stay: templates of LogQL have
+    `$` of their own."""
 
     def one(match: re.Match[str]) -> str:
         found = chosen.get(match[1] or match[3])
@@ -56,7 +58,9 @@ def in_order(variables: Sequence[Json]) -> Iterator[Json]:
     while left:
         ready = [one for one in left if named(one) & names <= done]
         if not ready:
-            raise ValueError(f"variables wait for each other: {', '.join(one['name'] for one in left)}")
+            raise ValueError(
+                f"variables wait for each other: {', '.join(one['name'] for one in left)}"
+            )
         yield ready[0]
         done.add(ready[0]["name"])
         left.remove(ready[0])
@@ -74,12 +78,16 @@ def query_of(variable: Json) -> str:
 
 
 def chosen_of(variable: Json, answers: Sequence[str], wished: str = "") -> Chosen:
-    """What is chosen at first. answers: of its query; wished: the value to take, if it is one of the options, or
-    typed."""
+    """What is chosen at first. answers: of its query; wished: the value to take, if it is one of
+    the options, or typed."""
     kind = variable["type"]
     if kind == "textbox":
         return Chosen([Option(wished, wished)])
-    options = _custom(query_of(variable)) if kind == "custom" else _read(answers, variable.get("regex") or "")
+    options = (
+        _custom(query_of(variable))
+        if kind == "custom"
+        else _read(answers, variable.get("regex") or "")
+    )
     current = (variable.get("current") or {}).get("value")
     if current == [ALL]:
         return Chosen(options, str(variable.get("allValue") or ""), every=True)
@@ -113,5 +121,7 @@ def _read(answers: Sequence[str], pattern: str) -> list[Option]:
 
 def printed(name: str, labels: Mapping[str, str], value: float) -> str:
     """A series as a variable's regular expression sees it: labels sorted and unescaped."""
-    inside = ",".join(f'{label}="{labels[label]}"' for label in sorted(labels) if label != "__name__")
+    inside = ",".join(
+        f'{label}="{labels[label]}"' for label in sorted(labels) if label != "__name__"
+    )
     return f"{name}{{{inside}}} {value:g} 0"

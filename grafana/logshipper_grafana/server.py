@@ -1,5 +1,6 @@
-"""Grafana's HTTP interface: paths and verbs are grafana-client's, the calls are this project's own (bounded, without
-redirects, no secret shown), and every failure says which address, which option, and the fix."""
+"""Grafana's HTTP interface: paths and verbs are grafana-client's, the calls are this project's own
+(bounded, without redirects, no secret shown), and every failure says which address, which option,
+and the fix."""
 
 import json
 import re
@@ -24,12 +25,15 @@ _FIXES = {
     403: NEEDS,
     429: "too many calls at once: try later",
 }
-_OPTIONS = re.compile(r"\b(token_file|password_file|ca_file|timeout_secs|username)\b|\burl (?=must|is http|begins)")
+_OPTIONS = re.compile(
+    r"\b(token_file|password_file|ca_file|timeout_secs|username)\b|\burl (?=must|is http|begins)"
+)
 _FLAGS = {"url ": "--url "}
 
 
 class Refused(QueryError):
-    """An answer that isn't a success. kind: Grafana's word for it, such as `version-mismatch`, "" for none."""
+    """An answer that isn't a success. kind: Grafana's word for it, such as `version-mismatch`, ""
+    for none."""
 
     def __init__(self, server: str, status: int, excerpt: str, kind: str = "") -> None:
         self.kind = kind
@@ -38,7 +42,9 @@ class Refused(QueryError):
 
 def as_options(words: str) -> str:
     """With the names of settings as this command's options."""
-    return _OPTIONS.sub(lambda match: _FLAGS.get(match[0], f"--{match[0].replace('_', '-')}"), words)
+    return _OPTIONS.sub(
+        lambda match: _FLAGS.get(match[0], f"--{match[0].replace('_', '-')}"), words
+    )
 
 
 class GrafanaServer:
@@ -71,12 +77,21 @@ class GrafanaServer:
         return self._server.name
 
     def proxied(self, source: Json, version: str) -> ServerAccess:
-        """How a data source's server is reached through Grafana, with Grafana's own credentials for it. version:
-        Grafana's, as 9.4 gets lost in uids with a `-`, and later ones are to lose the numbers."""
+        """How a data source's server is reached through Grafana, with Grafana's own credentials for
+        it. version: Grafana's, as 9.4 gets lost in uids with a `-`, and later ones are to lose the
+        numbers."""
         major = version.partition(".")[0]
-        by_number = major.isdecimal() and int(major) < FIRST_BY_UID and type(source.get("id")) is int
-        way = str(source["id"]) if by_number else f"uid/{urllib.parse.quote(str(source['uid']), safe='')}"
-        return replace(self.access, url=f"{self.access.url.rstrip('/')}/api/datasources/proxy/{way}")
+        by_number = (
+            major.isdecimal() and int(major) < FIRST_BY_UID and type(source.get("id")) is int
+        )
+        way = (
+            str(source["id"])
+            if by_number
+            else f"uid/{urllib.parse.quote(str(source['uid']), safe='')}"
+        )
+        return replace(
+            self.access, url=f"{self.access.url.rstrip('/')}/api/datasources/proxy/{way}"
+        )
 
     def version(self) -> str:
         """Nothing where it doesn't tell. Needs no token."""
@@ -125,8 +140,12 @@ class GrafanaServer:
             if error.status in (403, 404):
                 return None
             raise
-        versions = found.get("versions") if isinstance(found, dict) else found  # from Grafana 11 on in an object
-        known = [one for one in versions if isinstance(one, dict)] if isinstance(versions, list) else []
+        versions = (
+            found.get("versions") if isinstance(found, dict) else found
+        )  # from Grafana 11 on in an object
+        known = (
+            [one for one in versions if isinstance(one, dict)] if isinstance(versions, list) else []
+        )
         if not known:
             return None
         newest = max(known, key=lambda one: int(one.get("version") or 0))
@@ -141,9 +160,15 @@ class GrafanaServer:
         return self._api.dashboard_versions.get_dashboard_version_by_uid(uid, number)
 
     def save_dashboard(self, dashboard: Json, folder_uid: str, message: str) -> None:
-        """Refused (412) where its `version` isn't the newest one: somebody saved it in the meantime."""
+        """Refused (412) where its `version` isn't the newest one: somebody saved it in the
+        meantime."""
         self._api.dashboard.update_dashboard(
-            {"dashboard": dashboard, "folderUid": folder_uid, "message": message, "overwrite": False}
+            {
+                "dashboard": dashboard,
+                "folderUid": folder_uid,
+                "message": message,
+                "overwrite": False,
+            }
         )
 
     def remove_dashboard(self, uid: str) -> None:
@@ -151,7 +176,9 @@ class GrafanaServer:
 
     def tagged(self) -> list[Json]:
         """All dashboards with our tag, as a search finds them."""
-        return self._list(self._api.search.search_dashboards(tag=TAG, type_="dash-db", limit=MAX_HITS))
+        return self._list(
+            self._api.search.search_dashboards(tag=TAG, type_="dash-db", limit=MAX_HITS)
+        )
 
     # ---- answers
 
@@ -174,7 +201,9 @@ class GrafanaServer:
         return found
 
     def _odd(self) -> QueryError:
-        return QueryError(self.name, 200, "this isn't how Grafana answers: is --url what stands before /api?")
+        return QueryError(
+            self.name, 200, "this isn't how Grafana answers: is --url what stands before /api?"
+        )
 
 
 class _Said:
@@ -191,8 +220,8 @@ class _Said:
 
 
 class _Session:
-    """What grafana-client calls in place of a session of requests. It hands in its own idea of credentials, TLS and
-    time-outs, which counts for nothing here."""
+    """What grafana-client calls in place of a session of requests. It hands in its own idea of
+    credentials, TLS and time-outs, which counts for nothing here."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -211,7 +240,9 @@ class _Session:
 
     def _call(self, method: str, path: str, document: Any) -> _Said:
         body = None if document is None else json.dumps(document).encode()
-        headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
+        headers = {"Accept": "application/json"} | (
+            {} if body is None else {"Content-Type": "application/json"}
+        )
         try:
             answer = self._server.call(method, path, body, headers)
         except NoAnswer as error:
@@ -232,7 +263,9 @@ class _Session:
     def _refused(self, answer: Answer, found: Any) -> Refused:
         words = as_options(self._server.refusal(answer))
         fix = _FIXES.get(answer.status, "")
-        if answer.status == 404 and not isinstance(found, dict):  # Grafana's own have a message in JSON
+        if answer.status == 404 and not isinstance(
+            found, dict
+        ):  # Grafana's own have a message in JSON
             fix = "is --url what stands before /api, with any path that Grafana is served below?"
         elif answer.status >= 500:
             fix = "Grafana's own log, or that of a gateway before it, tells more"

@@ -1,4 +1,5 @@
-"""How states, modes and losses look: the same on all pages. Each is told by a word, and by a colour besides."""
+"""How states, modes and losses look: the same on all pages. Each is told by a word, and by a colour
+besides."""
 
 from logshipper_grafana.panels import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Json, mapped
 from logshipper_grafana.queries import STATES
@@ -22,5 +23,8 @@ BY_NUMBER = mapped({str(rank): (state, COLORS[state]) for state, rank in STATES.
 BY_NAME = mapped({state: (state, color) for state, color in COLORS.items()})
 MODES = mapped({mode: (mode, color) for mode, color in MODE_COLORS.items()})
 STILL_RUNNING: list[Json] = [
-    {"type": "special", "options": {"match": "null", "result": {"text": "no end yet", "color": BLUE, "index": 0}}},
+    {
+        "type": "special",
+        "options": {"match": "null", "result": {"text": "no end yet", "color": BLUE, "index": 0}},
+    },
 ]

@@ -9,8 +9,8 @@ _NOBODYS_FIELD = "lsnone"
 
 
 def ordered_by_time(*, newest_first: bool = False) -> list[Json]:
-    """Entries in order of time. Those of a burst share a millisecond, so that nanoseconds decide (`tsNs`). Newer data
-    frames have other names; they get those of the older."""
+    """Entries in order of time. Those of a burst share a millisecond, so that nanoseconds decide
+    (`tsNs`). Newer data frames have other names; they get those of the older."""
     return [
         organized(renamed={"timestamp": "Time", "body": "Line"}),
         sorted_by("Time", newest_first=newest_first),
@@ -19,7 +19,10 @@ def ordered_by_time(*, newest_first: bool = False) -> list[Json]:
 
 
 def sorted_by(field: str, *, newest_first: bool = False) -> Json:
-    return {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": field, "desc": newest_first}]}}
+    return {
+        "id": "sortBy",
+        "options": {"fields": {}, "sort": [{"field": field, "desc": newest_first}]},
+    }
 
 
 def decoded(source: str = "Line") -> Json:
@@ -28,7 +31,8 @@ def decoded(source: str = "Line") -> Json:
 
 
 def without_empty_frames() -> Json:
-    """Leaves out frames without a field: an empty answer must not be the first frame, which is what is drawn."""
+    """Leaves out frames without a field: an empty answer must not be the first frame, which is what
+    is drawn."""
     return {"id": "filterFieldsByName", "options": {"exclude": {"names": [_NOBODYS_FIELD]}}}
 
 
@@ -38,13 +42,19 @@ def as_time(*fields: str) -> Json:
 
 
 def as_text(*fields: str) -> Json:
-    """Lists as their values with commas between: 9.4 by itself, 10.4 and newer by `joinWith`; others write JSON."""
-    conversions = [{"targetField": field, "destinationType": "string", "joinWith": ","} for field in fields]
+    """Lists as their values with commas between: 9.4 by itself, 10.4 and newer by `joinWith`;
+    others write JSON."""
+    conversions = [
+        {"targetField": field, "destinationType": "string", "joinWith": ","} for field in fields
+    ]
     return {"id": "convertFieldType", "options": {"fields": {}, "conversions": conversions}}
 
 
 def organized(
-    *, renamed: Mapping[str, str] | None = None, order: Sequence[str] = (), hidden: Sequence[str] = ()
+    *,
+    renamed: Mapping[str, str] | None = None,
+    order: Sequence[str] = (),
+    hidden: Sequence[str] = (),
 ) -> Json:
     return {
         "id": "organize",
@@ -57,15 +67,21 @@ def organized(
 
 
 def newest_of_each(by: Sequence[str], fields: Sequence[str], *, merge: bool = False) -> list[Json]:
-    """Of rows that share `by` the last one's fields, under their own names. merge: of several queries."""
+    """Of rows that share `by` the last one's fields, under their own names. merge: of several
+    queries."""
     return in_groups(by, dict.fromkeys(fields, "last"), merge=merge)
 
 
 def in_groups(by: Sequence[str], reducers: Mapping[str, str], *, merge: bool = False) -> list[Json]:
-    """A row for all that share `by`, with what the reducers (by field) make of the others, under their own names."""
+    """A row for all that share `by`, with what the reducers (by field) make of the others, under
+    their own names."""
     groups: Json = {name: {"operation": "groupby", "aggregations": []} for name in by}
-    groups |= {name: {"operation": "aggregate", "aggregations": [how]} for name, how in reducers.items()}
-    renamed = {f"{name} ({how})": name for name, how in reducers.items()}  # columns are ordered before they are renamed
+    groups |= {
+        name: {"operation": "aggregate", "aggregations": [how]} for name, how in reducers.items()
+    }
+    renamed = {
+        f"{name} ({how})": name for name, how in reducers.items()
+    }  # columns are ordered before they are renamed
     merging = [merged()] if merge else []  # which forgets new names
     grouped = {"id": "groupBy", "options": {"fields": groups}}
     return [grouped, *merging, organized(renamed=renamed, order=[*by, *renamed])]
@@ -77,15 +93,24 @@ def merged() -> Json:
 
 
 def rows_with(*fields: str) -> Json:
-    """Only rows that have all of these fields: none, where a field isn't there at all, as its query found nothing."""
-    filters = [{"fieldName": field, "config": {"id": "isNotNull", "options": {}}} for field in fields]
-    return {"id": "filterByValue", "options": {"type": "include", "match": "all", "filters": filters}}
+    """Only rows that have all of these fields: none, where a field isn't there at all, as its query
+    found nothing."""
+    filters = [
+        {"fieldName": field, "config": {"id": "isNotNull", "options": {}}} for field in fields
+    ]
+    return {
+        "id": "filterByValue",
+        "options": {"type": "include", "match": "all", "filters": filters},
+    }
 
 
 def rows_without_blank(field: str) -> Json:
     """Only rows in which the field holds more than blanks."""
     filters = [{"fieldName": field, "config": {"id": "regex", "options": {"value": "^ *$"}}}]
-    return {"id": "filterByValue", "options": {"type": "exclude", "match": "any", "filters": filters}}
+    return {
+        "id": "filterByValue",
+        "options": {"type": "exclude", "match": "any", "filters": filters},
+    }
 
 
 def first_row_of_each(field: str) -> list[Json]:
@@ -98,10 +123,18 @@ def first_row_of_each(field: str) -> list[Json]:
 
 
 def different_columns() -> list[Json]:
-    """A row for each column that doesn't hold the same everywhere, with its values in the rows' order."""
-    filters = [{"fieldName": "Distinct Count", "config": {"id": "greater", "options": {"value": 1}}}]
+    """A row for each column that doesn't hold the same everywhere, with its values in the rows'
+    order."""
+    filters = [
+        {"fieldName": "Distinct Count", "config": {"id": "greater", "options": {"value": 1}}}
+    ]
     return [
-        {"id": "reduce", "options": {"mode": "seriesToRows", "reducers": ["distinctCount", "allValues"]}},
+        {
+            "id": "reduce",
+            "options": {"mode": "seriesToRows", "reducers": ["distinctCount", "allValues"]},
+        },
         {"id": "filterByValue", "options": {"type": "include", "match": "any", "filters": filters}},
-        organized(renamed={"Field": "key", "All values": "values", "Distinct Count": "different values"}),
+        organized(
+            renamed={"Field": "key", "All values": "values", "Distinct Count": "different values"}
+        ),
     ]

@@ -1,5 +1,5 @@
-"""Variables of dashboards. What Prometheus answers is read by regular expressions: Grafana prints a series as
-`{key="loss",path="loss"} 12 1690000000000`, labels sorted and unescaped."""
+"""Variables of dashboards. What Prometheus answers is read by regular expressions: Grafana prints a
+series as `{key="loss",path="loss"} 12 1690000000000`, labels sorted and unescaped."""
 
 from typing import Any
 
@@ -14,20 +14,28 @@ ALL: Json = {"text": ["All"], "value": ["$__all"]}
 
 
 def label_pattern(value: str, text: str = "") -> str:
-    """Reads labels of a printed series: value, which holds no quotes, and text, which stands before it, where it isn't
-    the same: whatever a text holds, the last of what looks like a value is it."""
+    """Reads labels of a printed series: value, which holds no quotes, and text, which stands before
+    it, where it isn't the same: whatever a text holds, the last of what looks like a value is
+    it."""
     if not text:
         return f'/[{{,]{value}="(?<value>[^"]*)"/'
     return f'/[{{,]{text}="(?<text>.*)",{value}="(?<value>[^"]*)"\\}} /'
 
 
 def _variable(kind: str, name: str, label: str, description: str, **more: object) -> Json:
-    return {"type": kind, "name": name, "label": label, "description": description, "hide": SHOWN, **more}
+    return {
+        "type": kind,
+        "name": name,
+        "label": label,
+        "description": description,
+        "hide": SHOWN,
+        **more,
+    }
 
 
 def places() -> list[Json]:
-    """Cluster and data sources, which are seldom changed and stand last. The order is that of the page only: Grafana
-    asks for each variable after those that it names."""
+    """Cluster and data sources, which are seldom changed and stand last. The order is that of the
+    page only: Grafana asks for each variable after those that it names."""
     return [
         _cluster(),
         _data_source("loki", "loki", "Where the logs are."),
@@ -37,7 +45,16 @@ def places() -> list[Json]:
 
 def _data_source(name: str, kind: str, description: str) -> Json:
     """Without its label: what is chosen says which it is."""
-    made = _variable("datasource", name, kind.capitalize(), description, query=kind, refresh=1, regex="", current={})
+    made = _variable(
+        "datasource",
+        name,
+        kind.capitalize(),
+        description,
+        query=kind,
+        refresh=1,
+        regex="",
+        current={},
+    )
     return {**made, "hide": WITHOUT_LABEL}
 
 
@@ -71,9 +88,11 @@ def asked(
     multi: bool = False,
     includes_all: bool = True,
 ) -> Json:
-    """What a PromQL query answers. first: what is chosen at first; multi: several may be, all at first where
-    includes_all. Hidden ones stay out of addresses."""
-    variable = _of_prometheus(name, label, description, f"query_result({promql})", sort=sort, regex=regex)
+    """What a PromQL query answers. first: what is chosen at first; multi: several may be, all at
+    first where includes_all. Hidden ones stay out of addresses."""
+    variable = _of_prometheus(
+        name, label, description, f"query_result({promql})", sort=sort, regex=regex
+    )
     variable |= {"hide": hide, "skipUrlSync": hide == HIDDEN}
     if first:
         variable["current"] = {"text": first, "value": first}
@@ -117,10 +136,14 @@ def _of_prometheus(name: str, label: str, description: str, query: str, **more: 
 def typed(name: str, label: str, description: str) -> Json:
     """What somebody types."""
     current = {"text": "", "value": ""}
-    return _variable("textbox", name, label, description, query="", current=current, options=[current])
+    return _variable(
+        "textbox", name, label, description, query="", current=current, options=[current]
+    )
 
 
-def one_of(name: str, label: str, description: str, choices: dict[str, str], *, multi: bool = False) -> Json:
+def one_of(
+    name: str, label: str, description: str, choices: dict[str, str], *, multi: bool = False
+) -> Json:
     """Fixed choices, text by value: the first one at first; multi: all of them."""
     pairs = [{"text": text, "value": value, "selected": False} for value, text in choices.items()]
     query = ", ".join(f"{text} : {value}" for value, text in choices.items())
@@ -128,6 +151,15 @@ def one_of(name: str, label: str, description: str, choices: dict[str, str], *, 
     if multi:
         everything = {"text": "All", "value": "$__all", "selected": True}
         options = [everything, *pairs]
-        return variable | {"multi": True, "includeAll": True, "allValue": ".*", "current": ALL, "options": options}
+        return variable | {
+            "multi": True,
+            "includeAll": True,
+            "allValue": ".*",
+            "current": ALL,
+            "options": options,
+        }
     pairs[0]["selected"] = True
-    return variable | {"current": {name: pairs[0][name] for name in ("text", "value")}, "options": pairs}
+    return variable | {
+        "current": {name: pairs[0][name] for name in ("text", "value")},
+        "options": pairs,
+    }

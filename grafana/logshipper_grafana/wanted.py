@@ -1,5 +1,5 @@
-"""What `logshipper-grafana` puts into a Grafana, and how that is compared with what is there. Pure, but for the file of
-the data sources."""
+"""What `logshipper-grafana` puts into a Grafana, and how that is compared with what is there. Pure,
+but for the file of the data sources."""
 
 import difflib
 import hashlib
@@ -21,7 +21,16 @@ UID_PREFIX = "logshipper-"  # of our dashboards and data sources
 _MESSAGE = re.compile(r"logshipper-grafana \S+, content ([0-9a-f]{16})")
 _USER_INFO = re.compile(r"//[^/]*@")
 _GRAFANAS_OWN = ("id", "version")  # numbers that Grafana gives
-_READ_ONLY = ("id", "orgId", "typeLogoUrl", "typeName", "readOnly", "secureJsonFields", "accessControl", "apiVersion")
+_READ_ONLY = (
+    "id",
+    "orgId",
+    "typeLogoUrl",
+    "typeName",
+    "readOnly",
+    "secureJsonFields",
+    "accessControl",
+    "apiVersion",
+)
 
 
 def wanted_dashboards() -> dict[str, Json]:
@@ -55,9 +64,12 @@ def is_ours(message: str | None) -> bool:
 
 
 def is_saved(dashboard: Json, there: Json, message: str | None) -> bool:
-    """Whether what is there is this dashboard. Newer Grafanas hand out a converted form: then the message tells."""
+    """Whether what is there is this dashboard. Newer Grafanas hand out a converted form: then the
+    message tells."""
     found = _MESSAGE.fullmatch(message or "")
-    return (found is not None and found[1] == _digest(dashboard)) or content(there) == content(dashboard)
+    return (found is not None and found[1] == _digest(dashboard)) or content(there) == content(
+        dashboard
+    )
 
 
 def _digest(dashboard: Json) -> str:
@@ -79,8 +91,8 @@ def data_source_body(there: Json) -> Json:
 
 
 def merged(there: Json, wanted: Json, url: str, *, force: bool) -> tuple[Json, list[str]]:
-    """The data source that is there with what it lacks, and the names of what differs and stays, since somebody chose
-    it: force takes ours. url: "" leaves the address."""
+    """The data source that is there with what it lacks, and the names of what differs and stays,
+    since somebody chose it: force takes ours. url: "" leaves the address."""
     made = data_source_body(there)
     kept: list[str] = []
     if url:

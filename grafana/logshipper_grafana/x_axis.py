@@ -10,8 +10,8 @@ CHOICE = "${xsel:raw}"
 
 
 def x_choice(description: str, choices: str, ranks: str) -> list[Json]:
-    """Somebody's choice of X, and what it comes to: the key, and the rule in words. choices: series with `choice`;
-    ranks: the key's, as of queries.x_ranks."""
+    """Somebody's choice of X, and what it comes to: the key, and the rule in words. choices: series
+    with `choice`; ranks: the key's, as of queries.x_ranks."""
     return [
         asked(
             "xsel",
@@ -41,18 +41,26 @@ def x_choice(description: str, choices: str, ranks: str) -> list[Json]:
     ]
 
 
-def over_x_or_number(selected: str, *, only: str = "", suffix: str = "", series: str = "") -> list[Json]:
-    """Queries for the records over X, and for those without X over their number. selected: the records; otherwise as
-    records.over_x."""
+def over_x_or_number(
+    selected: str, *, only: str = "", suffix: str = "", series: str = ""
+) -> list[Json]:
+    """Queries for the records over X, and for those without X over their number. selected: the
+    records; otherwise as records.over_x."""
     return [
-        loki(selected + records.over_x(X, only=only, suffix=suffix, series=series), lines=MAX_ENTRIES),
-        loki(selected + records.without_x(X, only=only, suffix=suffix, series=series), lines=MAX_ENTRIES, ref="B"),
+        loki(
+            selected + records.over_x(X, only=only, suffix=suffix, series=series), lines=MAX_ENTRIES
+        ),
+        loki(
+            selected + records.without_x(X, only=only, suffix=suffix, series=series),
+            lines=MAX_ENTRIES,
+            ref="B",
+        ),
     ]
 
 
 def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
-    """The same for one key; records without X go over the key's own X, where it has one. selected: with what
-    queries.keys_to_draw picks."""
+    """The same for one key; records without X go over the key's own X, where it has one. selected:
+    with what queries.keys_to_draw picks."""
     return [
         loki(selected + records.over_x(X, only=only, suffix=suffix), lines=MAX_ENTRIES),
         loki(

@@ -1,1 +1,2 @@
-"""The taking-in side: reads spooled segments and brings them to stores: the local one, or Loki and Prometheus."""
+"""The taking-in side: reads spooled segments and brings them to stores: the local one, or Loki and
+Prometheus."""

@@ -1,4 +1,5 @@
-"""Starts a store's agent, detached from the caller. Imported by the sidecar of every job: light imports only.
+"""Starts a store's agent, detached from the caller. Imported by the sidecar of every job: light
+imports only.
 
 Run as a module, it is the new process: `python -m logshipper_ingest.agent_start --store DIR`.
 """
@@ -10,14 +11,16 @@ import logshipper
 
 
 def start(root: str) -> None:
-    """Starts the agent of a store, detached from the caller: no child of it, none of its descriptors. Returns at once;
-    what goes wrong stands in agent.log."""
+    """Starts the agent of a store, detached from the caller: no child of it, none of its
+    descriptors. Returns at once; what goes wrong stands in agent.log."""
     child = os.fork()
     if child == 0:
         try:
             os.setsid()
             if os.fork() == 0:
-                let_go(None)  # now: whoever waits for the end of the caller's output doesn't wait for Python's start
+                let_go(
+                    None
+                )  # now: whoever waits for the end of the caller's output doesn't wait for Python's start
                 # -P: the caller's folder may have modules of these names
                 arguments = [
                     sys.executable,
@@ -35,8 +38,13 @@ def start(root: str) -> None:
 
 def _environment() -> dict[str, str]:
     """With our packages found even where they aren't installed."""
-    folders = [os.path.dirname(os.path.dirname(os.path.abspath(file))) for file in (__file__, logshipper.__file__)]
-    more = [path for path in folders if os.path.basename(path) not in ("site-packages", "dist-packages")]
+    folders = [
+        os.path.dirname(os.path.dirname(os.path.abspath(file)))
+        for file in (__file__, logshipper.__file__)
+    ]
+    more = [
+        path for path in folders if os.path.basename(path) not in ("site-packages", "dist-packages")
+    ]
     paths = [*filter(None, [os.environ.get("PYTHONPATH")]), *more]
     return {**os.environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
 

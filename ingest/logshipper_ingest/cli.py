@@ -1,4 +1,5 @@
-"""`logshipper-agent`: the node agent, and what goes on in a spool; wiring of options to what they call."""
+"""`logshipper-agent`: the node agent, and what goes on in a spool; wiring of options to what they
+call."""
 
 import argparse
 import sys
@@ -53,7 +54,8 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The console script. Returns the exit code: 0, 1 for an error, 2 for wrong usage (argparse)."""
+    """The console script. Returns the exit code: 0, 1 for an error, 2 for wrong usage
+    (argparse)."""
     return run_command(build_parser(), arguments)
 
 
@@ -77,7 +79,9 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    run = add("run", "run the agent in the foreground", "Runs the agent in the foreground.", _RUN_EXAMPLES)
+    run = add(
+        "run", "run the agent in the foreground", "Runs the agent in the foreground.", _RUN_EXAMPLES
+    )
     run.add_argument(
         "--idle-secs",
         type=float,
@@ -116,7 +120,9 @@ def build_parser() -> argparse.ArgumentParser:
         _CHECK_EXAMPLES,
     )
     check.add_argument(
-        "--plugstack", metavar="FILE", help="Slurm's plugstack.conf (default: slurm.conf's, where Slurm is)"
+        "--plugstack",
+        metavar="FILE",
+        help="Slurm's plugstack.conf (default: slurm.conf's, where Slurm is)",
     )
     check.set_defaults(call=_check)
     admin_commands.add_commands(add)
@@ -129,7 +135,10 @@ def build_parser() -> argparse.ArgumentParser:
     made.set_defaults(call=_prepare)
     for command in (validate, check, made):
         command.add_argument(
-            "--config", metavar="FILE", default=agent_config.DEFAULT_PATH, help="TOML (default: %(default)s)"
+            "--config",
+            metavar="FILE",
+            default=agent_config.DEFAULT_PATH,
+            help="TOML (default: %(default)s)",
         )
     for command in (status, check):
         command.add_argument("--json", action="store_true", help="for programs")
@@ -144,7 +153,9 @@ def _say(words: str) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     if options.config:
-        from logshipper_ingest.agent.node_agent import NodeAgent  # late: what it imports takes a while
+        from logshipper_ingest.agent.node_agent import (
+            NodeAgent,
+        )  # late: what it imports takes a while
 
         NodeAgent(agent_config.load(options.config), _say).run()
         return 0

@@ -1,7 +1,9 @@
-"""SQLite files of a store: opened for writing or for reading, their versions checked, their errors put in words.
+"""SQLite files of a store: opened for writing or for reading, their versions checked, their errors
+put in words.
 
-A write-ahead log lets readers and the writer go on next to each other, but needs shared memory: so only where the file
-lies on a local file system, else the rollback journal. Reading works where nothing can be written, too.
+A write-ahead log lets readers and the writer go on next to each other, but needs shared memory: so
+only where the file lies on a local file system, else the rollback journal. Reading works where
+nothing can be written, too.
 """
 
 import os
@@ -20,7 +22,12 @@ _OPEN = 0o177  # rights that nobody needs
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_NOT_WRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+_NOT_WRITABLE = (
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_AUTH,
+)
 
 
 class DamagedError(StoreError):
@@ -32,7 +39,8 @@ class UnfinishedError(DamagedError):
 
 
 class UnwritableError(StoreError):
-    """A file can't be written now: no room, no permission, locked; what is in it may well be readable."""
+    """A file can't be written now: no room, no permission, locked; what is in it may well be
+    readable."""
 
 
 @contextmanager
@@ -50,20 +58,26 @@ def _store_error(path: str, error: sqlite3.Error) -> StoreError:
         return damaged(path, str(error))
     if code == sqlite3.SQLITE_FULL:
         return UnwritableError(
-            path, "no room left on the disk; free some: nothing is lost, the spool keeps what came later"
+            path,
+            "no room left on the disk; free some: nothing is lost, the spool keeps what came later",
         )
     if code == sqlite3.SQLITE_IOERR:
-        return UnwritableError(path, f"reading or writing failed ({error}): is the disk full, over quota, or failing?")
+        return UnwritableError(
+            path, f"reading or writing failed ({error}): is the disk full, over quota, or failing?"
+        )
     if code in _LOCKED:
         return UnwritableError(path, "another program has locked it for too long; try again")
     if code in _NOT_WRITABLE:
-        return UnwritableError(path, f"can't be opened or written ({error}): look at its permissions and its folder's")
+        return UnwritableError(
+            path, f"can't be opened or written ({error}): look at its permissions and its folder's"
+        )
     return StoreError(path, str(error))
 
 
 def damaged(path: str, detail: str) -> DamagedError:
     return DamagedError(
-        path, f"is damaged or half-written ({detail}); move it away, then the rest of the store works as before"
+        path,
+        f"is damaged or half-written ({detail}); move it away, then the rest of the store works as before",
     )
 
 
@@ -84,18 +98,20 @@ def open_writer(
 ) -> sqlite3.Connection:
     """A connection that writes, in autocommit mode.
 
-    version: what the schema is; a file of a newer one is refused. create: makes the file and its tables where they are
-    missing. shared: several threads use it, one at a time. synced: what is committed is on the disk; False for a file
-    that is thrown away where it isn't finished: the caller syncs it when it is closed. page_bytes: of a new file, 0 for
-    SQLite's own. Raises StoreError; UnfinishedError where they are
-    missing and aren't to be made.
+    version: what the schema is; a file of a newer one is refused. create: makes the file and its
+    tables where they are missing. shared: several threads use it, one at a time. synced: what is
+    committed is on the disk; False for a file that is thrown away where it isn't finished: the
+    caller syncs it when it is closed. page_bytes: of a new file, 0 for SQLite's own. Raises
+    StoreError; UnfinishedError where they are missing and aren't to be made.
     """
     if not create and not os.path.exists(path):
         raise UnfinishedError(path, "is missing")
     if path != ":memory:":
         _make_private(path, create=create)
     with store_errors(path):
-        connection = sqlite3.connect(path, timeout=BUSY_SECS, isolation_level=None, check_same_thread=not shared)
+        connection = sqlite3.connect(
+            path, timeout=BUSY_SECS, isolation_level=None, check_same_thread=not shared
+        )
         try:
             found = _check_version(connection, path, version)
             if found == 0 and not create:
@@ -104,9 +120,13 @@ def open_writer(
             connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'OFF'}")
             if page_bytes:
                 connection.execute(f"PRAGMA page_size={page_bytes}")
-            connection.execute(f"PRAGMA journal_mode={'MEMORY' if not synced else 'WAL' if wal else 'DELETE'}")
+            connection.execute(
+                f"PRAGMA journal_mode={'MEMORY' if not synced else 'WAL' if wal else 'DELETE'}"
+            )
             connection.execute("PRAGMA trusted_schema=OFF")
-            connection.execute("PRAGMA secure_delete=ON")  # what is removed or replaced is overwritten
+            connection.execute(
+                "PRAGMA secure_delete=ON"
+            )  # what is removed or replaced is overwritten
             if found == 0:
                 _create(connection, schema, version)
         except BaseException:
@@ -116,8 +136,9 @@ def open_writer(
 
 
 def _make_private(path: str, *, create: bool) -> None:
-    """SQLite makes files as the umask has it; those next to a database get the database's mode. Nothing is opened: a
-    descriptor that is closed takes the locks of others in this process with it."""
+    """SQLite makes files as the umask has it; those next to a database get the database's mode.
+    Nothing is opened: a descriptor that is closed takes the locks of others in this process with
+    it."""
     if create:
         with suppress(OSError):  # SQLite says what is wrong
             os.mknod(path, 0o600)
@@ -139,7 +160,8 @@ def _create(connection: sqlite3.Connection, schema: str, version: int) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All that is done with the connection meanwhile is committed, or none of it. Raises SQLite's own errors."""
+    """All that is done with the connection meanwhile is committed, or none of it. Raises SQLite's
+    own errors."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -151,9 +173,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def rewrite(connection: sqlite3.Connection) -> bool:
-    """Nothing that was removed or replaced stands in the file any more, whoever wrote it: neither in free places nor in
-    its write-ahead log. False where that log is in use: whoever closes the file last removes it. Raises SQLite's own
-    errors."""
+    """Nothing that was removed or replaced stands in the file any more, whoever wrote it: neither
+    in free places nor in its write-ahead log. False where that log is in use: whoever closes the
+    file last removes it. Raises SQLite's own errors."""
     connection.execute("VACUUM")
     return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
@@ -183,11 +205,16 @@ def open_reader(path: str, version: int) -> sqlite3.Connection:
 
 
 def _connect_reader(path: str) -> sqlite3.Connection:
-    """Tries from the best way to the last: as others' equal, without writing, as a file that nobody changes, a copy."""
+    """Tries from the best way to the last: as others' equal, without writing, as a file that nobody
+    changes, a copy."""
     uri = "file://" + urllib.parse.quote(os.fsencode(os.path.abspath(path)))
     may_write = os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
     has_log = _size(path + "-wal") > 0
-    ways = (["?mode=rw"] if may_write else []) + ["?mode=ro"] + ([] if has_log else ["?immutable=1&mode=ro"])
+    ways = (
+        (["?mode=rw"] if may_write else [])
+        + ["?mode=ro"]
+        + ([] if has_log else ["?immutable=1&mode=ro"])
+    )
     for way in ways:
         connection = sqlite3.connect(uri + way, uri=True, timeout=BUSY_SECS, isolation_level=None)
         try:
@@ -196,7 +223,11 @@ def _connect_reader(path: str) -> sqlite3.Connection:
             return connection
         except sqlite3.OperationalError as error:
             connection.close()
-            if error.sqlite_errorcode & 0xFF not in (*_NOT_WRITABLE, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+            if error.sqlite_errorcode & 0xFF not in (
+                *_NOT_WRITABLE,
+                sqlite3.SQLITE_IOERR,
+                sqlite3.SQLITE_FULL,
+            ):
                 raise
             last = error
         except BaseException:
@@ -216,7 +247,8 @@ def _size(path: str) -> int:
 
 
 def _connect_copy(path: str) -> sqlite3.Connection:
-    """For a file whose write-ahead log can't be gone through in place: in a folder that can't be written."""
+    """For a file whose write-ahead log can't be gone through in place: in a folder that can't be
+    written."""
     import shutil  # late: only here
     import tempfile
 
@@ -229,7 +261,9 @@ def _connect_copy(path: str) -> sqlite3.Connection:
             raise StoreError(path, f"can't be copied to be read: {os_words(error)}") from None
         connection = sqlite3.connect(copy, isolation_level=None)
         try:
-            connection.execute("PRAGMA journal_mode=DELETE")  # all in one file, which lives on when its name is gone
+            connection.execute(
+                "PRAGMA journal_mode=DELETE"
+            )  # all in one file, which lives on when its name is gone
             connection.execute("PRAGMA query_only=ON")
         except BaseException:
             connection.close()
@@ -247,7 +281,8 @@ def _check_version(connection: sqlite3.Connection, path: str, version: int) -> i
         raise StoreError(path, "isn't a store's file: another program made it")
     if found > version:
         raise StoreError(
-            path, f"was written by a newer logshipper (version {found}, this one knows {version}): upgrade"
+            path,
+            f"was written by a newer logshipper (version {found}, this one knows {version}): upgrade",
         )
     return found
 

@@ -1,14 +1,19 @@
-"""What of the rendered output is logged, and as what: modes, commands, metadata, repeats, blank lines. Pure.
+"""What of the rendered output is logged, and as what: modes, commands, metadata, repeats, blank
+lines. Pure.
 
-One Classifier serves one capture, both streams. Bytes, what the relay saw empty, and a clock go in; `Lines` and
-`Event` values come out, in the order in which they are to be written.
+One Classifier serves one capture, both streams. Bytes, what the relay saw empty, and a clock go in;
+`Lines` and `Event` values come out, in the order in which they are to be written.
 
 Privacy (R11, R16, R17), the invariants that everything here keeps:
-- Within a stream a command is obeyed from the next line on: the renderer stops at a line that may hold a command.
-- Across streams little is known of the order in which two streams were written: policies.py has what, and what follows.
-- What only looks like a command may narrow what is logged, and never widens it; an event says what was made of it.
-- At a change of a stream's policy everything that it still shows is dealt with under the old one, and its screen,
-  repeats and half line start afresh. Outside `enabled` a half line is not logged, and there is no status.
+- Within a stream a command is obeyed from the next line on: the renderer stops at a line that may
+  hold a command.
+- Across streams little is known of the order in which two streams were written: policies.py has
+  what, and what follows.
+- What only looks like a command may narrow what is logged, and never widens it; an event says what
+  was made of it.
+- At a change of a stream's policy everything that it still shows is dealt with under the old one,
+  and its screen, repeats and half line start afresh. Outside `enabled` a half line is not logged,
+  and there is no status.
 """
 
 from collections.abc import Sequence
@@ -21,15 +26,19 @@ from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Fed, Renderer
 from logshipper.spool.segment import Json, Stream
 
-MAX_USER_EVENTS = 5_000  # of a capture; its readers keep twice as many events, so that all others have room
+MAX_USER_EVENTS = (
+    5_000  # of a capture; its readers keep twice as many events, so that all others have room
+)
 MAX_REFUSALS = 500  # likewise
 _FENCED = "a stop token is in force"
-_IN_DOUBT = "{} may have been printed after it: print it again, on that stream, or once that one is quiet"
+_IN_DOUBT = (
+    "{} may have been printed after it: print it again, on that stream, or once that one is quiet"
+)
 
 
 class Classifier:
-    """See the module's docstring. columns, rows: the terminal's size; collapse: repeats and blank lines; all else as
-    configured."""
+    """See the module's docstring. columns, rows: the terminal's size; collapse: repeats and blank
+    lines; all else as configured."""
 
     def __init__(
         self,
@@ -59,9 +68,13 @@ class Classifier:
             )
             for stream in (Stream.STDOUT, Stream.STDERR)
         }
-        self._user_events = _Capped("user_events", MAX_USER_EVENTS, "the job's own events are lines of the log only")
+        self._user_events = _Capped(
+            "user_events", MAX_USER_EVENTS, "the job's own events are lines of the log only"
+        )
         self._refusals = _Capped(
-            "refusals", MAX_REFUSALS, "lines that look like commands and aren't obeyed aren't events"
+            "refusals",
+            MAX_REFUSALS,
+            "lines that look like commands and aren't obeyed aren't events",
         )
         self._ticked_at = 0.0
 
@@ -90,8 +103,9 @@ class Classifier:
             self._meet_command(_CommandLine(state, fed), now)
 
     def measured(self, records: Sequence[bytes], arrived_at: float) -> int:
-        """Takes metadata that the job didn't print but sent (logshipper/telegraf/measurements.py), as if it stood on
-        stdout, under the narrowest mode since it arrived. Returns how many records are dropped."""
+        """Takes metadata that the job didn't print but sent (logshipper/telegraf/measurements.py),
+        as if it stood on stdout, under the narrowest mode since it arrived. Returns how many
+        records are dropped."""
         stdout = self._streams[Stream.STDOUT]
         if "disabled" in (self.mode, stdout.mode) or arrived_at <= self._disabled_until:
             stdout.tally.dropped += len(records)
@@ -101,7 +115,8 @@ class Classifier:
         return 0
 
     def seen_empty(self, stream: Stream, now: float) -> None:
-        """The relay saw the stream empty: what is read of it from now on was written under the policy of now."""
+        """The relay saw the stream empty: what is read of it from now on was written under the
+        policy of now."""
         self._policies.seen_empty(stream)
         self._apply_policies(now)
 
@@ -121,7 +136,8 @@ class Classifier:
             capped.say_left_out(self._log)
 
     def tick(self, now: float) -> None:
-        """What only time brings: rows left alone, repeats that go on, the status of running bars."""
+        """What only time brings: rows left alone, repeats that go on, the status of running
+        bars."""
         for state in self._streams.values():
             state.tick(now)
         self._ticked_at = now
@@ -134,7 +150,12 @@ class Classifier:
     def ledger(self) -> Json:
         """The account of lines (docs/segment-format.md): balances at any time."""
         account = {state.stream.name.lower(): state.account() for state in self._streams.values()}
-        return {**account, "notes": self._log.notes, "status": self._log.statuses, "parts": self._log.parts}
+        return {
+            **account,
+            "notes": self._log.notes,
+            "status": self._log.statuses,
+            "parts": self._log.parts,
+        }
 
     def count_lost(self, stream: Stream, lines: int) -> None:
         """Lines that were stored by our count, but then couldn't be written."""
@@ -145,7 +166,8 @@ class Classifier:
     # ---- commands and policies
 
     def _feed_half_command(self, state: StreamLog, data: bytes, now: float) -> int:
-        """The rest of a line that was cut off by a change of the mode. Returns how much of data that is."""
+        """The rest of a line that was cut off by a change of the mode. Returns how much of data
+        that is."""
         half = state.half_command
         if half is None:
             return 0
@@ -252,18 +274,27 @@ class Classifier:
             self._say_fenced(stream, was_fenced)
         if obedience is not Obedience.NONE or resumed is not None:
             self._refuse(
-                stream, refused.reason, f"is no command: {refused.reason}. The right form: {commands.RIGHT_FORM}"
+                stream,
+                refused.reason,
+                f"is no command: {refused.reason}. The right form: {commands.RIGHT_FORM}",
             )
         if refused.narrow is not None:
             self._narrow(stream, refused.narrow, now, "to be safe: it names this mode")
 
-    def _keep_refused(self, line: "_CommandLine", refused: commands.Refused, has_resumed: bool, now: float) -> None:
-        """An ordinary line, unless it holds a token, or text that was printed behind what narrows."""
+    def _keep_refused(
+        self, line: "_CommandLine", refused: commands.Refused, has_resumed: bool, now: float
+    ) -> None:
+        """An ordinary line, unless it holds a token, or text that was printed behind what
+        narrows."""
         for token in (refused.stop, refused.resume):
             self._log.masks.add(token or "")
         if (refused.stop is not None or has_resumed) and not line.is_part:
             line.obey()
-            before = self._log.masks.masked(line.text[: refused.begin]) if line.state.mode == "enabled" else b""
+            before = (
+                self._log.masks.masked(line.text[: refused.begin])
+                if line.state.mode == "enabled"
+                else b""
+            )
             verb = "stop" if refused.stop is not None else "resume"
             line.state.take_command(before + self._masked_command(commands.Command(verb, "")))
         elif refused.narrow is not None and refused.has_tail and not line.is_part:
@@ -294,9 +325,13 @@ class Classifier:
         line.state.take_command(masked)
         event = asked if masked == line.text else commands.parse(masked)
         if not isinstance(event, commands.UserEvent):
-            event = commands.UserEvent({"name": MASK.decode()})  # a token stood where JSON has no text
+            event = commands.UserEvent(
+                {"name": MASK.decode()}
+            )  # a token stood where JSON has no text
         if self._user_events.take(self._log):
-            self._log.out.append(Event({**event.record(), "stream": line.state.stream.name.lower()}))
+            self._log.out.append(
+                Event({**event.record(), "stream": line.state.stream.name.lower()})
+            )
 
     def _masked_command(self, command: commands.Command) -> bytes:
         self._log.masks.add(command.value)
@@ -319,13 +354,17 @@ class Classifier:
         if self._refusals.take(self._log):
             words = message or f"isn't obeyed: {reason}"
             self._log.event(
-                "command_refused", f"a line with /LOGCOMMAND {words}", stream=stream.name.lower(), reason=reason
+                "command_refused",
+                f"a line with /LOGCOMMAND {words}",
+                stream=stream.name.lower(),
+                reason=reason,
             )
 
 
 class _CommandLine:
-    """A rendered line that may hold a command, until it is known what becomes of it. text: b"" where there is none;
-    is_half: its begin was printed under another mode, so it is a command or nothing."""
+    """A rendered line that may hold a command, until it is known what becomes of it. text: b""
+    where there is none; is_half: its begin was printed under another mode, so it is a command or
+    nothing."""
 
     __slots__ = ("_is_half", "is_part", "state", "text")
 
@@ -364,8 +403,8 @@ class _CommandLine:
 
 
 class _Capped:
-    """Events of one kind, up to a limit; how many came after it is said at the end. name: of what is counted; words:
-    what becomes of the rest."""
+    """Events of one kind, up to a limit; how many came after it is said at the end. name: of what
+    is counted; words: what becomes of the rest."""
 
     def __init__(self, name: str, limit: int, words: str) -> None:
         self._name = name
@@ -386,7 +425,9 @@ class _Capped:
         if left_out > self._said:
             self._said = left_out
             message = f"of {left_out:,} more, {self._words}"
-            log.out.append(Event({"event": f"{self._name}_left_out", "message": message, "events": left_out}))
+            log.out.append(
+                Event({"event": f"{self._name}_left_out", "message": message, "events": left_out})
+            )
 
 
 def _coloured_renderer() -> type[Renderer]:

@@ -1,10 +1,12 @@
-"""In-band commands (R14, R15): one rendered line in, a value out. Pure; a malformed command is a value, not an error.
+"""In-band commands (R14, R15): one rendered line in, a value out. Pure; a malformed command is a
+value, not an error.
 
 A closed set that only affects what is logged of the job that printed it:
-`{"mode":"enabled|metadata|disabled"}`, `{"stop":"TOKEN"}`, `{"resume":"TOKEN"}`, `{"event":{...}}`, `{"event":"NAME"}`.
+`{"mode":"enabled|metadata|disabled"}`, `{"stop":"TOKEN"}`, `{"resume":"TOKEN"}`, `{"event":{...}}`,
+`{"event":"NAME"}`.
 
-A command is exact. What isn't, but may have been meant to keep something out of the log, is Refused with what it asks
-for: the classifier takes from it what makes the log narrower, and nothing else.
+A command is exact. What isn't, but may have been meant to keep something out of the log, is Refused
+with what it asks for: the classifier takes from it what makes the log narrower, and nothing else.
 """
 
 import json
@@ -64,9 +66,13 @@ _AFTER_VERB = rb"""(?i)\s*\{?\s*["']?%s["']?\s*[:=]\s*["']?([^"'},]{0,256})"""  
 _WRITTEN = {verb: re.compile(_AFTER_VERB % verb.encode()) for verb in ("stop", "resume")}
 _QUOTED = rb"""(?:'[^'\\]*'|"[^"\\]*")"""
 _PYTHON_PAIR = re.compile(rb"(%s)\s*:\s*(%s|[\w.+-]+)\s*" % (_QUOTED, _QUOTED))
-_PYTHON_OBJECT = re.compile(rb"\{\s*%s(?:,\s*%s)*(?:,\s*)?\}" % (_PYTHON_PAIR.pattern, _PYTHON_PAIR.pattern))
+_PYTHON_OBJECT = re.compile(
+    rb"\{\s*%s(?:,\s*%s)*(?:,\s*)?\}" % (_PYTHON_PAIR.pattern, _PYTHON_PAIR.pattern)
+)
 _NARROW_WORD = re.compile(rb"(?i)\b(?:metadata|disabled)")  # a bar may stand right behind it
-_MEANT_AT_ONCE = re.compile(rb"(?i)\s*(?:[{:=\"']|(?:\w+[\s:=]+)?(?:metadata|disabled))")  # not amid a sentence
+_MEANT_AT_ONCE = re.compile(
+    rb"(?i)\s*(?:[{:=\"']|(?:\w+[\s:=]+)?(?:metadata|disabled))"
+)  # not amid a sentence
 _ONE_KEY = "the object must hold one key: mode, stop, resume or event"
 
 
@@ -80,8 +86,8 @@ def narrowest(one: str, other: str) -> str:
 
 
 def parse(line: bytes) -> Command | UserEvent | Refused | None:
-    """What a rendered line that holds PREFIX, in any case, asks for; None: nothing, it only mentions it. line: without
-    LF, with the blanks at its end."""
+    """What a rendered line that holds PREFIX, in any case, asks for; None: nothing, it only
+    mentions it. line: without LF, with the blanks at its end."""
     if not line.startswith(PREFIX):
         return _parse_odd(line)
     reason = _fault(line)
@@ -106,19 +112,27 @@ def _parse_odd(line: bytes) -> Refused | None:
         return None
     if line[:begin].strip():
         return _behind_text(begin, rest)
-    reason = "blanks stand before it" if line[begin : begin + len(PREFIX)] == PREFIX else "it isn't in capitals"
+    reason = (
+        "blanks stand before it"
+        if line[begin : begin + len(PREFIX)] == PREFIX
+        else "it isn't in capitals"
+    )
     return _refused(reason, line, begin)
 
 
 def _behind_text(begin: int, rest: bytes) -> Refused | None:
-    """rest: what follows PREFIX. Only a whole object at the line's end asks for something: source code, as a traceback
-    shows it, rarely ends so."""
+    """rest: what follows PREFIX. Only a whole object at the line's end asks for something: source
+    code, as a traceback shows it, rarely ends so."""
     reason = "text stands before it on its line"
     given = _object(rest)
     if given is not None:
         mode = str(given.get("mode")).lower()
         return Refused(
-            reason, begin, mode if mode in MODES[1:] else None, _token(given, "stop"), _token(given, "resume")
+            reason,
+            begin,
+            mode if mode in MODES[1:] else None,
+            _token(given, "stop"),
+            _token(given, "resume"),
         )
     return Refused(reason, begin) if _MEANT.search(rest[:MAX_BYTES]) else None
 
@@ -137,7 +151,8 @@ def _refused(reason: str, line: bytes, begin: int) -> Refused:
 
 
 def _object(rest: bytes) -> Json | None:
-    """The one object that rest is, as JSON or as Python writes it, keys in lower case; None where it is none."""
+    """The one object that rest is, as JSON or as Python writes it, keys in lower case; None where
+    it is none."""
     text = rest[:_MAX_ODD_BYTES].strip()
     if len(rest) > _MAX_ODD_BYTES or not (text.startswith(b"{") and text.endswith(b"}")):
         return None
@@ -146,7 +161,10 @@ def _object(rest: bytes) -> Json | None:
     except (ValueError, RecursionError):
         if _PYTHON_OBJECT.fullmatch(text) is None:
             return None
-        given = {key.decode().strip("'\""): value.decode().strip("'\"") for key, value in _PYTHON_PAIR.findall(text)}
+        given = {
+            key.decode().strip("'\""): value.decode().strip("'\"")
+            for key, value in _PYTHON_PAIR.findall(text)
+        }
     return {key.lower(): value for key, value in given.items()} if isinstance(given, dict) else None
 
 
@@ -181,7 +199,11 @@ def _fault(line: bytes) -> str:
     if not rest.startswith(b" "):
         return "no blank follows /LOGCOMMAND"
     if not rest.startswith(b" {"):
-        return "more than one blank follows" if rest.startswith((b"  ", b" \t")) else "what follows isn't a JSON object"
+        return (
+            "more than one blank follows"
+            if rest.startswith((b"  ", b" \t"))
+            else "what follows isn't a JSON object"
+        )
     if not rest.endswith(b"}"):
         return "something follows the JSON object"
     return ""
@@ -193,7 +215,11 @@ def _from_pairs(pairs: object) -> Command | str:
         return _ONE_KEY
     key, value = pairs[0]
     if key == "mode":
-        return Command("mode", value) if value in MODES else "mode must be enabled, metadata or disabled"
+        return (
+            Command("mode", value)
+            if value in MODES
+            else "mode must be enabled, metadata or disabled"
+        )
     if key in ("stop", "resume"):
         if _is_token(value):
             return Command(key, value)
@@ -206,11 +232,17 @@ def _is_token(value: object) -> bool:
 
 
 def _is_event(pairs: object) -> bool:
-    return isinstance(pairs, list) and len(pairs) == 1 and isinstance(pairs[0], tuple) and pairs[0][0] == "event"
+    return (
+        isinstance(pairs, list)
+        and len(pairs) == 1
+        and isinstance(pairs[0], tuple)
+        and pairs[0][0] == "event"
+    )
 
 
 def _event(line: bytes) -> UserEvent | str:
-    """line: holds one object with the key `event`. Numbers that JSON doesn't know, which Python reads, are refused."""
+    """line: holds one object with the key `event`. Numbers that JSON doesn't know, which Python
+    reads, are refused."""
     if len(line) > MAX_EVENT_BYTES:
         return f"an event's line is over {MAX_EVENT_BYTES >> 10} KiB"
     if line.count(b"{") + line.count(b"[") > MAX_EVENT_NESTED:
@@ -231,6 +263,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _named_narrow_mode(rest: bytes) -> str | None:
-    """A job that prints a dict's repr means to hide what follows: its token must not leak for two wrong quotes."""
+    """A job that prints a dict's repr means to hide what follows: its token must not leak for two
+    wrong quotes."""
     named = {word.lower().decode() for word in _NARROW_WORD.findall(rest)}
     return next((mode for mode in reversed(MODES[1:]) if mode in named), None)

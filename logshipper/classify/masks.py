@@ -1,4 +1,5 @@
-"""Stop tokens are never logged, however they are written: as they are, or as JSON may escape them. Pure."""
+"""Stop tokens are never logged, however they are written: as they are, or as JSON may escape them.
+Pure."""
 
 import json
 import re
@@ -7,7 +8,9 @@ MASK = b"***"
 MAX_TOKENS = 1000  # the oldest makes room: each costs a search of all text
 MIN_CHARS = 8  # shorter ones could stand anywhere
 MIN_SHOWN = 4  # of a token that the end of a text has cut off
-_ESCAPED = re.compile(rb'(?:\\u[0-9A-Fa-f]{4})+|\\["\\/bfnrt]')  # several units at once: they may be one character
+_ESCAPED = re.compile(
+    rb'(?:\\u[0-9A-Fa-f]{4})+|\\["\\/bfnrt]'
+)  # several units at once: they may be one character
 
 
 class Masks:
@@ -30,7 +33,9 @@ class Masks:
         if len(self._patterns) >= MAX_TOKENS:
             del self._patterns[next(iter(self._patterns))]
         self._patterns[token.encode()] = None
-        self.longest = max(self.longest, sum(6 * len(char.encode("utf-16-be")) // 2 for char in token))
+        self.longest = max(
+            self.longest, sum(6 * len(char.encode("utf-16-be")) // 2 for char in token)
+        )
 
     def masked(self, text: bytes) -> bytes:
         if not self._patterns:
@@ -49,7 +54,8 @@ class Masks:
         return found
 
     def masked_open(self, text: bytes) -> bytes:
-        """As `masked`, of text that may go on: what may be the begin of a token isn't shown either."""
+        """As `masked`, of text that may go on: what may be the begin of a token isn't shown
+        either."""
         text = self.masked(text)
         if self._patterns and b"\\" in text[-self.longest :]:
             return text[: -self.longest] + MASK  # escapes hide where a token begins
@@ -62,7 +68,9 @@ class Masks:
 
 def _forms(char: str) -> bytes:
     units = char.encode("utf-16-be")
-    escaped = b"".join(b"\\\\u(?i:%04x)" % int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
+    escaped = b"".join(
+        b"\\\\u(?i:%04x)" % int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2)
+    )
     forms = [escaped, re.escape(char.encode())]
     if char in '"\\/':
         forms.insert(0, b"\\\\" + re.escape(char.encode()))

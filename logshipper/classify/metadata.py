@@ -1,8 +1,9 @@
 """Is a rendered line metadata: one JSON object and nothing else (R18-R21)? Pure.
 
-orjson screens fast, and is imported with the first line that looks like an object: it takes a good part of a sidecar's
-start, and most short jobs print none. What it refuses goes to the standard library, which knows big integers, deep
-nesting and lone surrogates; hostile input never raises and never stalls.
+orjson screens fast, and is imported with the first line that looks like an object: it takes a good
+part of a sidecar's start, and most short jobs print none. What it refuses goes to the standard
+library, which knows big integers, deep nesting and lone surrogates; hostile input never raises and
+never stalls.
 """
 
 import json
@@ -15,12 +16,15 @@ MAX_DEPTH = 512
 _MAX_INT_DIGITS = 4000  # Python refuses longer ones: quadratic time
 _LOOKS_LIKE_OBJECT = re.compile(rb'\{[ \t]*["}]')
 _LOOKS_LIKE_REPR = re.compile(rb"\{'[^']*': ")
-_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # one that has no end, too: no quote in it is tried again
+_STRINGS = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL
+)  # one that has no end, too: no quote in it is tried again
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class Hint(NamedTuple):
-    """Why a line that was surely meant as metadata isn't. reason: a stable word; text: the fix, in plain words."""
+    """Why a line that was surely meant as metadata isn't. reason: a stable word; text: the fix, in
+    plain words."""
 
     reason: str
     text: str
@@ -42,9 +46,11 @@ class _NotFiniteError(ValueError):
 
 
 def keys_of(line: bytes) -> tuple[str, ...] | Hint | None:
-    """The keys of the one JSON object that a line is; a Hint where it nearly is one; None for any other line.
+    """The keys of the one JSON object that a line is; a Hint where it nearly is one; None for any
+    other line.
 
-    line: as rendered, with the blanks before the cursor's place, without LF: a blank at either end is text (R20).
+    line: as rendered, with the blanks before the cursor's place, without LF: a blank at either end
+    is text (R20).
     """
     if line[:1] != b"{" or line[-1:] != b"}":
         return None

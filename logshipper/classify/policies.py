@@ -1,14 +1,15 @@
-"""Which mode and which fence each of two streams obeys, where the order of their commands is known in part only (R16,
-R17). Pure.
+"""Which mode and which fence each of two streams obeys, where the order of their commands is known
+in part only (R16, R17). Pure.
 
-What is known: a stream's own commands are in order, and what is read of a stream after it was seen empty was printed
-after all that had been read before that. So:
-- A command supersedes the other stream's last one only if its own stream was seen empty since that one was read.
-  Otherwise both stand, and the narrower one holds: a command that may be the older one never widens.
-- A fence is certain on its own stream only: on the other one, and behind a malformed `stop` or `resume`, what narrows
-  is obeyed, and what widens isn't.
-- Text that is read of a stream may be older than each command that was read of the other one since the stream was seen
-  empty: it obeys the narrowest of these, and of what was in force before them.
+What is known: a stream's own commands are in order, and what is read of a stream after it was seen
+empty was printed after all that had been read before that. So:
+- A command supersedes the other stream's last one only if its own stream was seen empty since that
+  one was read. Otherwise both stand, and the narrower one holds: a command that may be the older
+  one never widens.
+- A fence is certain on its own stream only: on the other one, and behind a malformed `stop` or
+  `resume`, what narrows is obeyed, and what widens isn't.
+- Text that is read of a stream may be older than each command that was read of the other one since
+  the stream was seen empty: it obeys the narrowest of these, and of what was in force before them.
 """
 
 from collections import deque
@@ -34,8 +35,9 @@ MAX_RESUMED = 16  # tokens that are remembered until the other stream is seen em
 
 
 class Fence(NamedTuple):
-    """From a stop token to its `resume`. token: "" for a fence that nothing ends. is_certain: False where either of the
-    two was malformed, or came from the other stream, perhaps too early. outer: the uncertain one around it."""
+    """From a stop token to its `resume`. token: "" for a fence that nothing ends. is_certain: False
+    where either of the two was malformed, or came from the other stream, perhaps too early. outer:
+    the uncertain one around it."""
 
     token: str
     is_certain: bool
@@ -45,12 +47,23 @@ class Fence(NamedTuple):
 class Policy:
     """What one stream obeys; see the module's docstring.
 
-    said: the mode that its last command asked for, None where there was none, or the other stream's superseded it.
-    fence: the one that its own last `stop` began. ignored: the narrowest mode that was asked for within it. resumed:
-    tokens that the other stream gave for fences which aren't known.
+    said: the mode that its last command asked for, None where there was none, or the other stream's
+    superseded it. fence: the one that its own last `stop` began. ignored: the narrowest mode that
+    was asked for within it. resumed: tokens that the other stream gave for fences which aren't
+    known.
     """
 
-    __slots__ = ("_before", "_fence_unread", "_unread", "fence", "ignored", "other", "resumed", "said", "was_empty")
+    __slots__ = (
+        "_before",
+        "_fence_unread",
+        "_unread",
+        "fence",
+        "ignored",
+        "other",
+        "resumed",
+        "said",
+        "was_empty",
+    )
 
     def __init__(self) -> None:
         self.other = self
@@ -59,7 +72,9 @@ class Policy:
         self.fence: Fence | None = None
         self.ignored = _WIDEST
         self.resumed: deque[str] = deque(maxlen=MAX_RESUMED)
-        self._unread = _WIDEST  # the narrowest mode that the other said since this one was seen empty
+        self._unread = (
+            _WIDEST  # the narrowest mode that the other said since this one was seen empty
+        )
         self._before = _WIDEST  # the narrowest one in force before these, if not older than the last own command
         self._fence_unread = False  # since it was seen empty the other began or ended a fence
 
@@ -88,7 +103,11 @@ class Policy:
     def obedience(self) -> Obedience:
         if self.fence is not None:
             return Obedience.NONE if self.fence.is_certain else Obedience.NARROWING
-        return Obedience.NARROWING if self._fence_unread or self.other.fence is not None else Obedience.ALL
+        return (
+            Obedience.NARROWING
+            if self._fence_unread or self.other.fence is not None
+            else Obedience.ALL
+        )
 
     def knows_fence_of_other(self) -> bool:
         """Whether what is read now was printed after the other stream's fence began."""
@@ -125,7 +144,8 @@ class Policies:
     # ---- modes
 
     def set_mode(self, stream: Stream, mode: str) -> None:
-        """A command of the stream. Where it may be older than a narrower one of the other stream, that one holds."""
+        """A command of the stream. Where it may be older than a narrower one of the other stream,
+        that one holds."""
         policy = self._of[stream]
         before = policy.other.mode(self.mode)
         policy.said = mode
@@ -145,7 +165,8 @@ class Policies:
     # ---- fences
 
     def stop(self, stream: Stream, token: str, *, is_certain: bool) -> None:
-        """A fence begins on the stream, or in its uncertain one. token: "" for one that nothing ends."""
+        """A fence begins on the stream, or in its uncertain one. token: "" for one that nothing
+        ends."""
         policy = self._of[stream]
         policy.fence = Fence(token, is_certain and token not in policy.resumed, policy.fence)
         policy.ignored = _WIDEST
@@ -157,11 +178,13 @@ class Policies:
         policy.ignored = narrowest(policy.ignored, mode)
 
     def resume(self, stream: Stream, token: str, *, is_certain: bool) -> bool | None:
-        """Ends the fence with this token, or makes it less certain. False: the token may be older than the fence, which
-        stays, but isn't certain any more; None: there is no such fence."""
+        """Ends the fence with this token, or makes it less certain. False: the token may be older
+        than the fence, which stays, but isn't certain any more; None: there is no such fence."""
         policy = self._of[stream]
         if policy.fence is not None and policy.fence.token == token:
-            policy.fence = policy.fence.outer if is_certain else policy.fence._replace(is_certain=False)
+            policy.fence = (
+                policy.fence.outer if is_certain else policy.fence._replace(is_certain=False)
+            )
             policy.other.other_fence_changed()
             return True
         fence = policy.other.fence
@@ -169,7 +192,9 @@ class Policies:
             policy.other.resumed.append(token)
             return None
         is_newer = policy.knows_fence_of_other()
-        policy.other.fence = fence.outer if is_certain and is_newer else fence._replace(is_certain=False)
+        policy.other.fence = (
+            fence.outer if is_certain and is_newer else fence._replace(is_certain=False)
+        )
         policy.other.other_fence_changed()
         if policy.other.ignored != _WIDEST:
             self.narrow(self._stream_of(policy.other), policy.other.ignored)

@@ -1,5 +1,5 @@
-"""What becomes of a stream's final lines: lines of the log, metadata, repeats and blank lines that are counted, and the
-live status of what isn't final. Pure."""
+"""What becomes of a stream's final lines: lines of the log, metadata, repeats and blank lines that
+are counted, and the live status of what isn't final. Pure."""
 
 from collections.abc import Iterable
 from itertools import groupby, islice
@@ -16,14 +16,17 @@ REPEAT_SECS = 10.0
 STATUS_SECS = 10.0
 OVER_SECS = 1.0  # how long a bar that is over may be shown
 SNAPSHOT_MARK = b"[so far] "
-MAX_KEY_SETS = 1024  # sets of keys that metadata records are numbered by; all further ones share one number
+MAX_KEY_SETS = (
+    1024  # sets of keys that metadata records are numbered by; all further ones share one number
+)
 STATUS_BYTES = 4096
 _BLANK = ord(" ")
 _LAST_BYTE = itemgetter(-1)
 
 
 class Lines(NamedTuple):
-    """Lines of one stream and kind. text: each ended by LF; lines: how many; attrs: of the only line, or None."""
+    """Lines of one stream and kind. text: each ended by LF; lines: how many; attrs: of the only
+    line, or None."""
 
     stream: Stream
     kind: Kind
@@ -48,7 +51,8 @@ class Tally:
 
 
 class CaptureLog:
-    """What both streams of a capture share: what came out, in order; what is masked; how records are numbered."""
+    """What both streams of a capture share: what came out, in order; what is masked; how records
+    are numbered."""
 
     def __init__(self) -> None:
         self.out: list[Lines | Event] = []
@@ -77,7 +81,8 @@ class CaptureLog:
 
 
 class HalfCommand:
-    """A line that isn't ended, begun under another mode: it is a command or nothing. raw: its bytes."""
+    """A line that isn't ended, begun under another mode: it is a command or nothing. raw: its
+    bytes."""
 
     def __init__(self, raw: bytes, size: tuple[int, int]) -> None:
         self._raw = raw
@@ -92,9 +97,9 @@ class HalfCommand:
 
 
 class StreamLog:
-    """One stream: what its renderer shows, by the stream's own mode. half_command: what was cut off by a change of it;
-    capture: what it shares with the other; collapse: repeats and blank lines; snapshot_secs: between two looks at a bar
-    that runs, 0 for none."""
+    """One stream: what its renderer shows, by the stream's own mode. half_command: what was cut off
+    by a change of it; capture: what it shares with the other; collapse: repeats and blank lines;
+    snapshot_secs: between two looks at a bar that runs, 0 for none."""
 
     __slots__ = (
         "_capture",
@@ -164,7 +169,11 @@ class StreamLog:
             if self._keep_colours and b"\x1b" in text:
                 self._sort_coloured(text, now)
                 continue
-            mined = self.stream is Stream.STDOUT and b"{" in text and (text[:1] == b"{" or b"\n{" in text)
+            mined = (
+                self.stream is Stream.STDOUT
+                and b"{" in text
+                and (text[:1] == b"{" or b"\n{" in text)
+            )
             if self.mode == "enabled" or (self.mode == "metadata" and mined):
                 self._sort_block(self._capture.masks.masked(text), mined, now)
             else:
@@ -187,7 +196,8 @@ class StreamLog:
         self._write(Kind.COMMAND, line + b"\n", 1)
 
     def tick(self, now: float) -> None:
-        """What only time brings: rows left alone, repeats that go on, the status of running bars."""
+        """What only time brings: rows left alone, repeats that go on, the status of running
+        bars."""
         self.sort(self.renderer.tick(now), now)
         if self._repeated and now - self._repeated_since >= REPEAT_SECS:
             self._say_repeats()
@@ -200,7 +210,8 @@ class StreamLog:
             self._look_for_snapshot(now)
 
     def next_tick(self, ticked_at: float) -> float | None:
-        """When `tick` has something to do at the earliest, or None. ticked_at: when it was called last."""
+        """When `tick` has something to do at the earliest, or None. ticked_at: when it was called
+        last."""
         times = []
         due = self.renderer.next_tick()
         if due is not None:
@@ -225,7 +236,8 @@ class StreamLog:
         }
 
     def settle(self, now: float) -> None:
-        """All that the stream shows and holds is said; its status is withdrawn; it starts afresh."""
+        """All that the stream shows and holds is said; its status is withdrawn; it starts
+        afresh."""
         self.sort(self.renderer.flush(), now)
         if self._repeated:
             self._say_repeats()
@@ -234,7 +246,8 @@ class StreamLog:
         self._start_afresh()
 
     def change_mode(self, mode: str, now: float) -> None:
-        """All that the stream shows is dealt with under the old mode. A half line may be a command all the same."""
+        """All that the stream shows is dealt with under the old mode. A half line may be a command
+        all the same."""
         before, half = self.renderer.take_half_command()
         if half and self.half_command is None:
             self.half_command = HalfCommand(half, self.renderer.size())
@@ -260,21 +273,30 @@ class StreamLog:
         from logshipper.render.colours import stripped
 
         plain = stripped(text)
-        mined = self.stream is Stream.STDOUT and b"{" in plain and (plain[:1] == b"{" or b"\n{" in plain)
+        mined = (
+            self.stream is Stream.STDOUT
+            and b"{" in plain
+            and (plain[:1] == b"{" or b"\n{" in plain)
+        )
         if self.mode != "enabled" and not (self.mode == "metadata" and mined):
             self.tally.dropped += plain.count(b"\n")
             return
         masked = self._capture.masks.masked(plain)
         if masked != plain:  # colours may stand amid a token
             lines = zip(text.split(b"\n"), plain.split(b"\n"), masked.split(b"\n"), strict=True)
-            text = b"\n".join(line if shown == unmasked else shown for line, unmasked, shown in lines)
+            text = b"\n".join(
+                line if shown == unmasked else shown for line, unmasked, shown in lines
+            )
         self._sort_block(masked, mined, now, text)
 
     def _sort_odd(self, block: Block) -> None:
-        """The renderer's own notes, and the parts of a line too long to be one: never metadata, never collapsed."""
+        """The renderer's own notes, and the parts of a line too long to be one: never metadata,
+        never collapsed."""
         if block.part:
             is_first = block.part == "1"
-            self._capture.parts += not is_first  # further parts are logshipper's doing: the line counts once
+            self._capture.parts += (
+                not is_first
+            )  # further parts are logshipper's doing: the line counts once
             if self.mode != "enabled":
                 self.tally.dropped += is_first
                 return
@@ -290,7 +312,8 @@ class StreamLog:
         self._write(kind, text, block.text.count(b"\n"), attrs)
 
     def _masked_part(self, block: Block) -> bytes:
-        """A token may begin at the end of one part and go on in the next: as much as that is kept for the next one."""
+        """A token may begin at the end of one part and go on in the next: as much as that is kept
+        for the next one."""
         text = self._part_end + block.text[:-1]
         if b"\x1b" in text:
             from logshipper.render.colours import stripped
@@ -305,14 +328,18 @@ class StreamLog:
             text, self._part_end = text[:cut], text[cut:]
         return text + b"\n"
 
-    def _sort_block(self, text: bytes, mined: bool, now: float, coloured: bytes | None = None) -> None:
+    def _sort_block(
+        self, text: bytes, mined: bool, now: float, coloured: bytes | None = None
+    ) -> None:
         """Lines of a stream that may be logged: by the chunk where nothing in them is special.
 
-        mined: some line begins with `{`, on stdout. coloured: the lines as they are to be logged, if otherwise.
+        mined: some line begins with `{`, on stdout. coloured: the lines as they are to be logged,
+        if otherwise.
         """
         lines = text.split(b"\n")
         lines.pop()
-        # each of these looks over all lines at C speed; cheap single bytes stand before pairs (docs/rendering.md)
+        # each of these looks over all lines at C speed; cheap single bytes stand before pairs
+        # (docs/rendering.md)
         special = (
             mined
             or self.mode != "enabled"
@@ -322,14 +349,18 @@ class StreamLog:
             or True in map(eq, lines, islice(lines, 1, None))
         )
         if special:
-            self._sort_lines(lines, mined, now, coloured.split(b"\n") if coloured is not None else None)
+            self._sort_lines(
+                lines, mined, now, coloured.split(b"\n") if coloured is not None else None
+            )
             return
         self.end_run()
         self.tally.stored += len(lines)
         self._write(Kind.LOG, text if coloured is None else coloured, len(lines))
         self._last_line = lines[-1]
 
-    def _sort_lines(self, lines: list[bytes], mined: bool, now: float, coloured: list[bytes] | None = None) -> None:
+    def _sort_lines(
+        self, lines: list[bytes], mined: bool, now: float, coloured: list[bytes] | None = None
+    ) -> None:
         """coloured: the same lines as they are to be logged, where they hold colours."""
         plain: list[bytes] = []  # lines to be logged together
         shown: list[bytes] = [] if coloured else plain  # ... with their colours
@@ -371,7 +402,9 @@ class StreamLog:
             self._last_blank = False
             plain.append(text)
             if coloured:
-                shown.append(coloured[at] if len(text) == len(line) else _trimmed(coloured[at], text))
+                shown.append(
+                    coloured[at] if len(text) == len(line) else _trimmed(coloured[at], text)
+                )
             if times > 1:
                 self._write_plain(plain, shown)
                 self._repeat(times - 1, now)
@@ -424,7 +457,8 @@ class StreamLog:
             self._write_status(text)
 
     def _shown(self) -> bytes:
-        """What isn't final, without tokens, and without what a command that isn't ended yet may hold."""
+        """What isn't final, without tokens, and without what a command that isn't ended yet may
+        hold."""
         text = self.renderer.status()
         command = command_prefix.find(text)
         if command >= 0:

@@ -1,1 +1,2 @@
-"""The process that runs CMD: terminals, signals, keyboard, exit code. Imports relay, spool, telegraf and the top."""
+"""The process that runs CMD: terminals, signals, keyboard, exit code. Imports relay, spool,
+telegraf and the top."""

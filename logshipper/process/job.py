@@ -1,8 +1,9 @@
 """CMD as the relay process runs it, in its two cases: batch, and interactive.
 
-Batch: CMD is a child in the same session and process group, so what the kernel sends to the group (Ctrl-C, Ctrl-Z)
-reaches it anyway, and only what a process sent to us alone is sent on. Interactive: CMD has a session of its own,
-so everything is sent on, and stops and resumes are passed up and down by hand.
+Batch: CMD is a child in the same session and process group, so what the kernel sends to the group
+(Ctrl-C, Ctrl-Z) reaches it anyway, and only what a process sent to us alone is sent on.
+Interactive: CMD has a session of its own, so everything is sent on, and stops and resumes are
+passed up and down by hand.
 """
 
 import errno
@@ -15,7 +16,9 @@ from logshipper.process import launch, monitor, signals, terminal
 from logshipper.process.keyboard import Keyboard
 from logshipper.process.signals import Arrived
 
-FOREGROUND_SECS = 0.25  # how often a job in the background looks whether it is in the foreground again
+FOREGROUND_SECS = (
+    0.25  # how often a job in the background looks whether it is in the foreground again
+)
 _GROUP_SIGNALLERS = ("sge_shepherd",)
 _NOT_SENT_ON = (signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
 _FROM_KERNEL_TOO = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP)
@@ -30,15 +33,20 @@ if TYPE_CHECKING:
 class BatchJob:
     """CMD as a child next to us.
 
-    pid, pidfd: CMD's (pidfd -1 where the kernel has none). wait_status: None while it runs. stop_signal: with which
-    we should stop, once all output is out; 0: not at all. size: (columns, rows) of its terminals.
-    lost: how it ended can't be known. masters: by stream, to set sizes; none where they are pipes.
-    on_resize(columns, rows).
+    pid, pidfd: CMD's (pidfd -1 where the kernel has none). wait_status: None while it runs.
+    stop_signal: with which we should stop, once all output is out; 0: not at all. size: (columns,
+    rows) of its terminals. lost: how it ended can't be known. masters: by stream, to set sizes;
+    none where they are pipes. on_resize(columns, rows).
     """
 
     interactive = False
 
-    def __init__(self, masters: dict[int, int], size: tuple[int, int], on_resize: "Callable[[int, int], None]") -> None:
+    def __init__(
+        self,
+        masters: dict[int, int],
+        size: tuple[int, int],
+        on_resize: "Callable[[int, int], None]",
+    ) -> None:
         self.pid = 0
         self.pidfd = -1
         self.wait_status: int | None = None
@@ -115,7 +123,9 @@ class BatchJob:
         elif found.signo == signal.SIGCONT:
             if _is_stopped(self.pid):  # sent to us alone
                 self.send(signal.SIGCONT)
-        elif found.pid in (os.getpid(), self.pid) or (found.by_process and _signals_groups(found.pid)):
+        elif found.pid in (os.getpid(), self.pid) or (
+            found.by_process and _signals_groups(found.pid)
+        ):
             pass  # our own, or to CMD's group, by CMD or the scheduler: it has it
         else:
             if found.signo in signals.JOB_CONTROL:
@@ -125,7 +135,8 @@ class BatchJob:
 
     @property
     def stop_signal(self) -> int:
-        # a stop that only CMD got isn't ours: whoever continues CMD alone would find its output stuck
+        # a stop that only CMD got isn't ours: whoever continues CMD alone would find its output
+        # stuck
         return self._stop_seen if self._stopped_by in signals.JOB_CONTROL else 0
 
     def stop(self, own: signals.SignalPipe) -> None:
@@ -144,7 +155,9 @@ class BatchJob:
 
     def _resize(self, size: tuple[int, int]) -> None:
         self.size = size
-        for stream in sorted(self._masters, reverse=True):  # the controlling one last: it brings the signal
+        for stream in sorted(
+            self._masters, reverse=True
+        ):  # the controlling one last: it brings the signal
             terminal.set_size(self._masters[stream], size)
         self._on_resize(*size)
 
@@ -165,7 +178,8 @@ class BatchJob:
 
 
 class InteractiveJob(BatchJob):
-    """CMD in a session of its own, between it and us the monitor; fds 0, 1, 2 are the real terminal, raw meanwhile."""
+    """CMD in a session of its own, between it and us the monitor; fds 0, 1, 2 are the real
+    terminal, raw meanwhile."""
 
     interactive = True
 
@@ -300,7 +314,8 @@ class InteractiveJob(BatchJob):
             self._look_at_foreground()
 
     def _look_at_foreground(self) -> None:
-        """Takes the terminal where the shell gave it to us; it tells of `fg`, but not where we run on after `bg`."""
+        """Takes the terminal where the shell gave it to us; it tells of `fg`, but not where we run
+        on after `bg`."""
         self._background = not terminal.in_foreground()
         if not self._background:
             self._terminal.enter()

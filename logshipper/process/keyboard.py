@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 class Keyboard:
     """Relays fd 0 to a pty's master. Reads no more while CMD takes nothing.
 
-    masters: by stream. on_gone(): the real terminal is gone. on_background(): it belongs to somebody else now.
+    masters: by stream. on_gone(): the real terminal is gone. on_background(): it belongs to
+    somebody else now.
     """
 
     def __init__(
-        self, masters: dict[int, int], on_gone: "Callable[[], None]", on_background: "Callable[[], None]"
+        self,
+        masters: dict[int, int],
+        on_gone: "Callable[[], None]",
+        on_background: "Callable[[], None]",
     ) -> None:
         self._relay: Relay | None = None
         self._on_gone = on_gone
@@ -62,7 +66,8 @@ class Keyboard:
         self._send(self._choose_target())
 
     def _choose_target(self) -> int:
-        """Stdin's terminal. But a program may read keys from stderr's (`vim -`): it alone is set up for keys then."""
+        """Stdin's terminal. But a program may read keys from stderr's (`vim -`): it alone is set up
+        for keys then."""
         both = 1 in self._fds and 2 in self._fds
         if both and terminal.is_canonical(self._fds[1]) and not terminal.is_canonical(self._fds[2]):
             return 2

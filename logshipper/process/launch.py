@@ -8,7 +8,13 @@ from logshipper.process import signals
 
 _SHELL = "/bin/sh"
 _DEFAULT_PATH = "/bin:/usr/bin"
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENODEV, errno.ETIMEDOUT)  # as execvp has it
+_NOT_THERE = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ESTALE,
+    errno.ENODEV,
+    errno.ETIMEDOUT,
+)  # as execvp has it
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,9 +51,14 @@ def _exec_shell(place: str, argv: list[str], environment: "Mapping[str, str]") -
 
 
 def become(
-    argv: list[str], environment: "Mapping[str, str]", fds: dict[int, int], inherited: signals.Inherited, failed: int
+    argv: list[str],
+    environment: "Mapping[str, str]",
+    fds: dict[int, int],
+    inherited: signals.Inherited,
+    failed: int,
 ) -> "NoReturn":
-    """In the forked process. fds: by number, what CMD gets in that place; failed: pipe for the errno of a failure."""
+    """In the forked process. fds: by number, what CMD gets in that place; failed: pipe for the
+    errno of a failure."""
     try:
         for number, fd in fds.items():
             os.dup2(fd, number)
@@ -59,8 +70,8 @@ def become(
 
 
 def await_exec(argv: list[str], pid: int, failed: int) -> None:
-    """Waits for `become`, which sends an errno or nothing; closes the pipe's end failed. pid: our child, CMD or above
-    it. Raises CaptureError where CMD can't be run; the child is reaped then."""
+    """Waits for `become`, which sends an errno or nothing; closes the pipe's end failed. pid: our
+    child, CMD or above it. Raises CaptureError where CMD can't be run; the child is reaped then."""
     try:
         said = os.read(failed, 16)
     finally:
@@ -85,7 +96,9 @@ def _fix(name: str, error: int) -> str:
             if os.path.isfile(name) and not os.access(name, os.X_OK):
                 return f" (it isn't executable: `chmod +x {name}`, or begin with what reads it, as in `python {name}`)"
         elif error == errno.ENOENT and "/" in name and os.path.isfile(name):
-            return " (it is there; what its first line names isn't, or that line ends as on Windows)"
+            return (
+                " (it is there; what its first line names isn't, or that line ends as on Windows)"
+            )
         elif error == errno.ENOENT and "/" not in name and os.path.isfile(name):
             return f" (the one in this folder is `./{name}`; a script may need its interpreter, as in `python {name}`)"
         elif error == errno.ENOENT and " " in name.strip():

@@ -1,8 +1,10 @@
-"""The interactive case's process between relay and CMD: leader of the session whose controlling terminal is a pty.
+"""The interactive case's process between relay and CMD: leader of the session whose controlling
+terminal is a pty.
 
-CMD can't lead it: its process group would be orphaned, and the kernel would ignore Ctrl-Z. The monitor holds the
-ptys open for CMD's whole life (a program may close and reopen its terminal), reports its stops and its end, and
-sends SIGCONT when the relay sends it one: only within the session may that reach a program of another user (`su`).
+CMD can't lead it: its process group would be orphaned, and the kernel would ignore Ctrl-Z. The
+monitor holds the ptys open for CMD's whole life (a program may close and reopen its terminal),
+reports its stops and its end, and sends SIGCONT when the relay sends it one: only within the
+session may that reach a program of another user (`su`).
 """
 
 import fcntl
@@ -32,7 +34,8 @@ def start(
     failed: int,
     report: int,
 ) -> int:
-    """Forks the monitor, and CMD from it, with slaves (by stream) as terminals; returns the monitor's pid.
+    """Forks the monitor, and CMD from it, with slaves (by stream) as terminals; returns the
+    monitor's pid.
 
     failed: as `launch.become` has it; report: pipe for REPORT records. Signals must be blocked.
     """
@@ -46,7 +49,9 @@ def start(
         if cmd == 0:
             os.setpgid(0, 0)
             os.tcsetpgrp(slaves[1], os.getpid())
-            launch.become(argv, environment, {0: slaves[1], 1: slaves[1], 2: slaves[2]}, inherited, failed)
+            launch.become(
+                argv, environment, {0: slaves[1], 1: slaves[1], 2: slaves[2]}, inherited, failed
+            )
         shed(COMM, {*slaves.values(), report})
         os.write(report, REPORT.pack(STARTED, cmd))
         _watch(cmd, slaves, report)
@@ -68,7 +73,8 @@ def _watch(cmd: int, slaves: dict[int, int], report: int) -> "NoReturn":
         if os.WIFSTOPPED(status):
             _tell(report, STOPPED, os.WSTOPSIG(status))
             continue
-        # the kernel hangs up on the foreground group when we go: that mustn't be one that CMD left behind
+        # the kernel hangs up on the foreground group when we go: that mustn't be one that CMD left
+        # behind
         _ignore_errors(os.tcsetpgrp, slaves[1], os.getpgrp())
         for fd in slaves.values():
             os.close(fd)

@@ -1,8 +1,9 @@
 """Wiring of the relay process, P0: what `logshipper run` is while CMD runs.
 
-CMD first: it runs before the sidecar is forked, and goes on whatever happens to the sidecar or to us. Order of the end:
-CMD ends; what is in its terminals is delivered; the real terminal is given back; the sidecar says that all is synced;
-we end as CMD did. Forks come before the signals' thread: threads and forks don't mix.
+CMD first: it runs before the sidecar is forked, and goes on whatever happens to the sidecar or to
+us. Order of the end: CMD ends; what is in its terminals is delivered; the real terminal is given
+back; the sidecar says that all is synced; we end as CMD did. Forks come before the signals' thread:
+threads and forks don't mix.
 """
 
 import errno
@@ -28,7 +29,9 @@ from logshipper.spool.captures import give_up, note_end, note_relay
 _FOREVER_SECS = 3600.0
 _CARE_SECS = 0.5
 _FINISH_SECS = 0.1
-_BOUNDARY_SECS = 1.0  # how long a line of our own waits for the end of a line, or for room in stderr
+_BOUNDARY_SECS = (
+    1.0  # how long a line of our own waits for the end of a line, or for room in stderr
+)
 _IMPATIENT_SECS = 1.0  # after CMD's end; signals that come later are meant for us
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _HELPER_COMM = "logshipper-rest"
@@ -43,10 +46,11 @@ if TYPE_CHECKING:
 
 
 class RunOptions:
-    """argv: CMD and its arguments. tty: ptys, else pipes. capture: None where nothing can be logged; then the job is
-    only relayed. serve(plan): what the sidecar's process does, to its end. stall_secs: without progress of the
-    sidecar until it is given up. telegraf: takes measurements that CMD sends, for the sidecar; None for nothing.
-    leave: streams (1, 2) that CMD gets as they are.
+    """argv: CMD and its arguments. tty: ptys, else pipes. capture: None where nothing can be
+    logged; then the job is only relayed. serve(plan): what the sidecar's process does, to its end.
+    stall_secs: without progress of the sidecar until it is given up. telegraf: takes measurements
+    that CMD sends, for the sidecar; None for nothing. leave: streams (1, 2) that CMD gets as they
+    are.
     """
 
     __slots__ = ("argv", "capture", "leave", "serve", "stall_secs", "telegraf", "tty")
@@ -71,7 +75,8 @@ class RunOptions:
 
 
 def run(options: RunOptions) -> int:
-    """Runs CMD to its end, relays and captures its output. Returns its exit code, or dies of the signal it died of.
+    """Runs CMD to its end, relays and captures its output. Returns its exit code, or dies of the
+    signal it died of.
 
     Raises CaptureError where CMD can't be run (126, 127).
     """
@@ -99,7 +104,8 @@ def run(options: RunOptions) -> int:
 
 
 class RelayProcess(Owner):
-    """P0. __init__ and start raise OSError where a resource isn't available: then CMD doesn't run yet."""
+    """P0. __init__ and start raise OSError where a resource isn't available: then CMD doesn't run
+    yet."""
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
@@ -118,7 +124,9 @@ class RelayProcess(Owner):
         if streams.real is None:
             self._job = BatchJob(streams.ptys, streams.size, self._sidecar.resized)
         else:
-            self._job = InteractiveJob(streams.ptys, streams.size, self._sidecar.resized, streams.real)
+            self._job = InteractiveJob(
+                streams.ptys, streams.size, self._sidecar.resized, streams.real
+            )
 
     # ---- start
 
@@ -128,7 +136,9 @@ class RelayProcess(Owner):
         environment = dict(os.environ)
         if self._options.capture is not None:
             environment["LOGSHIPPER_JOB_ID"] = self._options.capture.job_id
-            environment[nesting.VARIABLE] = nesting.mark([*self._streams.slaves.values(), *self._options.leave])
+            environment[nesting.VARIABLE] = nesting.mark(
+                [*self._streams.slaves.values(), *self._options.leave]
+            )
         if self._options.telegraf is not None:
             environment["LOGSHIPPER_TELEGRAF"] = f"127.0.0.1:{self._options.telegraf.port}"
         try:
@@ -148,7 +158,9 @@ class RelayProcess(Owner):
         if self._options.capture is not None:
             self._start_sidecar(started_ns)
         self._signals.start()
-        self._relay = Relay(self._channels, self._sidecar if self._sidecar.alive else NoSink(), self, self._unsent)
+        self._relay = Relay(
+            self._channels, self._sidecar if self._sidecar.alive else NoSink(), self, self._unsent
+        )
         self._relay.watch(self._signals.fd, select.POLLIN, lambda _: self._take_signals())
         self._sidecar.attach(self._relay)
         self._job.attach(self._relay)
@@ -187,7 +199,8 @@ class RelayProcess(Owner):
     # ---- the course
 
     def finish(self) -> int:
-        """Relays until CMD is gone and all is delivered and logged. Returns the exit code, or dies as CMD did."""
+        """Relays until CMD is gone and all is delivered and logged. Returns the exit code, or dies
+        as CMD did."""
         self._relay_until_end()
         self.give_back_terminal()
         self._end_sidecar()
@@ -213,7 +226,9 @@ class RelayProcess(Owner):
             note_end(self._counters, job.wait_status, job.ended_ns)
             fault_point("relay_end_noted")
         if job.lost:
-            self._say("the process that held CMD's terminal was killed: CMD's exit code isn't known")
+            self._say(
+                "the process that held CMD's terminal was killed: CMD's exit code isn't known"
+            )
         self._ended_at = time.monotonic()
         self._relay.begin_drain()
         while not (self._relay.is_drained() or self._impatient):
@@ -272,12 +287,16 @@ class RelayProcess(Owner):
 
     def output_gone(self, channel: Channel) -> None:
         if channel.gone == errno.EPIPE:
-            self._job.send(signal.SIGPIPE)  # a terminal that is gone gives EIO, with us as without us
+            self._job.send(
+                signal.SIGPIPE
+            )  # a terminal that is gone gives EIO, with us as without us
 
     def output_failed(self, channel: Channel) -> None:
         name = "standard output" if channel.stream == 1 else "standard error"
         reason = os.strerror(channel.out.fault)
-        self._say(f"{name} can't be written, bytes are missing there (CMD and its log go on): {reason}")
+        self._say(
+            f"{name} can't be written, bytes are missing there (CMD and its log go on): {reason}"
+        )
 
     def stream_closed(self, channel: Channel) -> None:
         self._job.forget(channel.stream)
@@ -293,7 +312,9 @@ class RelayProcess(Owner):
         channel = self._stderr()
         if channel is None:
             self._tell_the_rest()
-        elif (channel.at_line_start and not channel.pending) or time.monotonic() >= self._notices_due:
+        elif (
+            channel.at_line_start and not channel.pending
+        ) or time.monotonic() >= self._notices_due:
             self._relay.inject(channel, _own_lines(self._notices, channel.at_line_start))
             self._notices = []
 
@@ -305,7 +326,9 @@ class RelayProcess(Owner):
 
     def _tell_the_rest(self) -> None:
         if self._notices:
-            at_line_start = all(channel.at_line_start for channel in self._channels if channel.stream == 2)
+            at_line_start = all(
+                channel.at_line_start for channel in self._channels if channel.stream == 2
+            )
             _write_at_once(_own_lines(self._notices, at_line_start))
             self._notices = []
 
@@ -322,7 +345,8 @@ class RelayProcess(Owner):
             self._turn(_FINISH_SECS)
 
     def _leave_the_rest(self) -> None:
-        """Streams that a child of CMD still holds are the sidecar's now, or a helper's where there is none."""
+        """Streams that a child of CMD still holds are the sidecar's now, or a helper's where there
+        is none."""
         left = [channel for channel in self._channels if not channel.closed]
         if left and not self._sidecar.alive:
             self._signals.end()
@@ -336,7 +360,9 @@ class RelayProcess(Owner):
 
 def _be_helper(channels: list[Channel]) -> "NoReturn":
     try:
-        detach(_HELPER_COMM, {fd for channel in channels for fd in (channel.master, channel.out.fd)})
+        detach(
+            _HELPER_COMM, {fd for channel in channels for fd in (channel.master, channel.out.fd)}
+        )
         relay = Relay(channels, NoSink(), Owner())
         while not relay.is_over():
             relay.turn(_FOREVER_SECS)
@@ -345,8 +371,8 @@ def _be_helper(channels: list[Channel]) -> "NoReturn":
 
 
 def _let_go_of_pipes() -> None:
-    """Of stdin and stdout we hold duplicates or need nothing: whoever waits for their end waits for CMD's only.
-    Terminals stay, for their size; stderr for lines of our own."""
+    """Of stdin and stdout we hold duplicates or need nothing: whoever waits for their end waits for
+    CMD's only. Terminals stay, for their size; stderr for lines of our own."""
     try:
         null = os.open(os.devnull, os.O_RDWR)
     except OSError:

@@ -1,8 +1,10 @@
-"""Signals of the relay process: all are blocked, and come as records out of a pipe that the relay's loop watches.
+"""Signals of the relay process: all are blocked, and come as records out of a pipe that the relay's
+loop watches.
 
-Python 3.11 has no signalfd, and a signal handler isn't told who sent a signal. But that decides what is passed on:
-what the kernel sends to a terminal's whole foreground group has reached CMD already. So a thread takes signals
-by sigwaitinfo. Forks come before the thread starts; where it can't be started, the loop asks every POLL_SECS.
+Python 3.11 has no signalfd, and a signal handler isn't told who sent a signal. But that decides
+what is passed on: what the kernel sends to a terminal's whole foreground group has reached CMD
+already. So a thread takes signals by sigwaitinfo. Forks come before the thread starts; where it
+can't be started, the loop asks every POLL_SECS.
 """
 
 import _thread
@@ -14,9 +16,23 @@ import time
 POLL_SECS = 0.05
 JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 # raised by a fault of one's own: blocked, they would kill without a trace
-_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS)
+_FAULTS = (
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+)
 # Python ignores SIGPIPE and SIGXFSZ; the kernel lets nobody block the other two
-WATCHED = signal.valid_signals() - {*_FAULTS, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGKILL, signal.SIGSTOP}
+WATCHED = signal.valid_signals() - {
+    *_FAULTS,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGKILL,
+    signal.SIGSTOP,
+}
 _RECORD = struct.Struct("<iii")
 _BY_PROCESS = (0, -1, -6)  # si_code: SI_USER, SI_QUEUE, SI_TKILL
 _STACK_BYTES = 256 << 10
@@ -24,7 +40,8 @@ _STOP_SECS = 1.0
 
 
 class Arrived:
-    """A signal that arrived. by_process: sent by kill() and the like, from pid; else by the kernel."""
+    """A signal that arrived. by_process: sent by kill() and the like, from pid; else by the
+    kernel."""
 
     __slots__ = ("by_process", "pid", "signo")
 
@@ -35,7 +52,8 @@ class Arrived:
 
 
 class Inherited:
-    """How signals stood when logshipper was called: blocks all that are watched; CMD gets back what was."""
+    """How signals stood when logshipper was called: blocks all that are watched; CMD gets back what
+    was."""
 
     def __init__(self) -> None:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
@@ -48,14 +66,17 @@ class Inherited:
         for signo in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signo, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # no KeyboardInterrupt between here and exec
+            signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            )  # no KeyboardInterrupt between here and exec
         if self._children_ignored:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
 
 class SignalPipe:
-    """fd becomes readable when signals have arrived; polled: it never does, ask take() every POLL_SECS."""
+    """fd becomes readable when signals have arrived; polled: it never does, ask take() every
+    POLL_SECS."""
 
     def __init__(self) -> None:
         self.fd, self._send = os.pipe()
@@ -67,7 +88,9 @@ class SignalPipe:
 
     def start(self) -> None:
         """From here on this process mustn't fork, until end()."""
-        stack_bytes = _thread.stack_size(_STACK_BYTES)  # the usual 8 MiB may exceed a job's `ulimit -v`
+        stack_bytes = _thread.stack_size(
+            _STACK_BYTES
+        )  # the usual 8 MiB may exceed a job's `ulimit -v`
         try:
             self._thread = _thread.start_new_thread(self._watch, ())
         except RuntimeError:  # `ulimit -u` is reached
@@ -121,15 +144,16 @@ class SignalPipe:
 def stop(signo: int) -> None:
     """Stops this process, as a shell expects of a job that stopped; returns once it was continued.
 
-    Where nobody could continue it (an orphaned group) the kernel doesn't stop it, and this returns at once.
+    Where nobody could continue it (an orphaned group) the kernel doesn't stop it, and this returns
+    at once.
     """
     _let_through(signo)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signo])
 
 
 def die_of(signo: int) -> None:
-    """Ends this process by a signal that CMD died of; it may leave no core file, which would replace CMD's. Returns
-    where that can't be done."""
+    """Ends this process by a signal that CMD died of; it may leave no core file, which would
+    replace CMD's. Returns where that can't be done."""
     if signo not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(signo, signal.SIG_DFL)
     _let_through(signo)
@@ -137,4 +161,6 @@ def die_of(signo: int) -> None:
 
 def _let_through(signo: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signo])
-    signal.pthread_kill(_thread.get_ident(), signo)  # to this very thread: the other one would take it
+    signal.pthread_kill(
+        _thread.get_ident(), signo
+    )  # to this very thread: the other one would take it

@@ -1,4 +1,5 @@
-"""What CMD's stdout and stderr become: ptys or pipes on one side, the job's own outputs on the other."""
+"""What CMD's stdout and stderr become: ptys or pipes on one side, the job's own outputs on the
+other."""
 
 import os
 
@@ -15,21 +16,32 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """By stream (1 stdout, 2 stderr; one that the caller had closed stays closed, one to leave as it is, and neither is
-    in any of these).
+    """By stream (1 stdout, 2 stderr; one that the caller had closed stays closed, one to leave as
+    it is, and neither is in any of these).
 
-    slaves: CMD's ends. ptys: masters, where they are ptys. real: the user's terminal, None in batch.
+    slaves: CMD's ends. ptys: masters, where they are ptys. real: the user's terminal, None in
+    batch.
     """
 
     __slots__ = ("channels", "ptys", "real", "size", "slaves", "tty")
 
     def __init__(
-        self, tty: bool, counters: "mmap | None", say: "Callable[[str], None]", leave: tuple[int, ...] = ()
+        self,
+        tty: bool,
+        counters: "mmap | None",
+        say: "Callable[[str], None]",
+        leave: tuple[int, ...] = (),
     ) -> None:
         """Raises OSError where not even pipes are available."""
-        self.real = terminal.RealTerminal() if tty and not leave and terminal.is_interactive() else None
+        self.real = (
+            terminal.RealTerminal() if tty and not leave and terminal.is_interactive() else None
+        )
         self.tty = tty
-        self.size = terminal.batch_size() if self.real is None else terminal.size_of(0) or terminal.UNKNOWN_SIZE
+        self.size = (
+            terminal.batch_size()
+            if self.real is None
+            else terminal.size_of(0) or terminal.UNKNOWN_SIZE
+        )
         given = [stream for stream in STREAMS if terminal.given(stream) and stream not in leave]
         pairs = {}
         if tty:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def fill_standard_fds() -> None:
-    """Puts /dev/null (close-on-exec: CMD doesn't get it) where fds 0 to 2 were closed, so that no other fd gets there.
+    """Puts /dev/null (close-on-exec: CMD doesn't get it) where fds 0 to 2 were closed, so that no
+    other fd gets there.
 
     The first thing a program must do before it opens anything.
     """
@@ -27,7 +28,8 @@ def fill_standard_fds() -> None:
 
 
 def given(fd: int) -> bool:
-    """Whether the caller passed on one of the fds 0 to 2: no close-on-exec fd comes through an exec."""
+    """Whether the caller passed on one of the fds 0 to 2: no close-on-exec fd comes through an
+    exec."""
     return os.get_inheritable(fd)
 
 
@@ -69,7 +71,8 @@ def batch_size() -> tuple[int, int]:
 
 
 def set_size(fd: int, size: tuple[int, int]) -> None:
-    """size: (columns, rows). The kernel sends SIGWINCH before it sets the size: send it once more afterwards."""
+    """size: (columns, rows). The kernel sends SIGWINCH before it sets the size: send it once more
+    afterwards."""
     try:
         termios.tcsetwinsize(fd, (size[1], size[0]))
     except (OSError, termios.error):
@@ -77,9 +80,12 @@ def set_size(fd: int, size: tuple[int, int]) -> None:
 
 
 def open_pty(size: tuple[int, int], like: "Attributes | None") -> tuple[int, int]:
-    """(master, slave) of a new pty, neither anybody's controlling terminal. like: its attributes; None: raw."""
+    """(master, slave) of a new pty, neither anybody's controlling terminal. like: its attributes;
+    None: raw."""
     master, slave = os.openpty()
-    termios.tcsetattr(slave, termios.TCSANOW, like if like is not None else raw(termios.tcgetattr(slave)))
+    termios.tcsetattr(
+        slave, termios.TCSANOW, like if like is not None else raw(termios.tcgetattr(slave))
+    )
     set_size(master, size)
     return master, slave
 
@@ -117,7 +123,8 @@ def set_attributes(fd: int, attributes: "Attributes") -> bool:
 class RealTerminal:
     """The terminal that the user sits at (fd 0): raw while CMD has it, as it was otherwise.
 
-    raw_now: one byte that the sidecar shares: 1 while it is raw. If this process dies then, the sidecar restores it.
+    raw_now: one byte that the sidecar shares: 1 while it is raw. If this process dies then, the
+    sidecar restores it.
     """
 
     def __init__(self) -> None:
@@ -156,8 +163,9 @@ def is_pty(found: os.stat_result) -> bool:
 
 
 def own_description(fd: int) -> int:
-    """A close-on-exec fd (3 or more) for the same file. Pipes and ptys get a description of their own that never
-    blocks (O_NONBLOCK is shared by all who inherited the other one); the rest share the offset and must."""
+    """A close-on-exec fd (3 or more) for the same file. Pipes and ptys get a description of their
+    own that never blocks (O_NONBLOCK is shared by all who inherited the other one); the rest share
+    the offset and must."""
     found = os.fstat(fd)
     if stat.S_ISFIFO(found.st_mode) or is_pty(found):
         try:

@@ -1,2 +1,2 @@
-"""Bytes from CMD to the job's own outputs, a copy to the sidecar; nothing is held back or changed. Imports the
-top only."""
+"""Bytes from CMD to the job's own outputs, a copy to the sidecar; nothing is held back or changed.
+Imports the top only."""

@@ -1,16 +1,20 @@
-"""One stream on its way from CMD to the job's own output: what is read waits here until it may be, and is, written.
+"""One stream on its way from CMD to the job's own output: what is read waits here until it may be,
+and is, written.
 
 Two outputs that are one file never tear each other's lines. They switch at a line's end:
-- The tail of an open line is held back while the other stream has whole ones, HOLD_SECS and HELD_BYTES at most.
-- A line that stands open there (its owner's) holds the other stream back until it ends, or its writer is idle: since it
-  last grew, polls have found the owner's stream empty for HOLD_SECS; for PIECES_SECS where the line comes in pieces (it
-  is PIECE_BYTES long, or the read that brought its end so far was as much as a full terminal gives), as then its writer
-  is in the middle of a write, and only waits for its turn of the processor.
-- Time counts by polls, for each POLL_SECS at most: where the relay itself didn't run, the writer may not have either.
-- In all it is waited for no longer than MOST_SECS. Whose line was given up so isn't waited for again before that line
-  ends: a row of dots doesn't slow the other stream down.
-- On a terminal only lines are held that our own reading cut: there a prompt stands open, and what follows on the other
-  stream follows it on the screen.
+- The tail of an open line is held back while the other stream has whole ones, HOLD_SECS and
+  HELD_BYTES at most.
+- A line that stands open there (its owner's) holds the other stream back until it ends, or its
+  writer is idle: since it last grew, polls have found the owner's stream empty for HOLD_SECS; for
+  PIECES_SECS where the line comes in pieces (it is PIECE_BYTES long, or the read that brought its
+  end so far was as much as a full terminal gives), as then its writer is in the middle of a write,
+  and only waits for its turn of the processor.
+- Time counts by polls, for each POLL_SECS at most: where the relay itself didn't run, the writer
+  may not have either.
+- In all it is waited for no longer than MOST_SECS. Whose line was given up so isn't waited for
+  again before that line ends: a row of dots doesn't slow the other stream down.
+- On a terminal only lines are held that our own reading cut: there a prompt stands open, and what
+  follows on the other stream follows it on the screen.
 The C relay (deploy/slurm/spank/channel.c) has the same rule.
 """
 
@@ -27,7 +31,9 @@ PIECE_BYTES = 1024
 MOST_SECS = 1.0
 POLL_SECS = 0.005
 PTY_READ_BYTES = 4095  # what the kernel gives at most of a pty
-_COUNTERS = struct.Struct("<QQ")  # bytes and line feeds of one stream; docs/segment-format.md has the file
+_COUNTERS = struct.Struct(
+    "<QQ"
+)  # bytes and line feeds of one stream; docs/segment-format.md has the file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,9 +41,9 @@ if TYPE_CHECKING:
 
 
 class SharedLine:
-    """The one file of two channels. owner: whose line stands open there; size: of that line so far; in_pieces: its
-    writer is in the middle of a write; polled: when it last grew, or was asked for; idle: polled seconds since it last
-    grew; waited: those in which the other one waited."""
+    """The one file of two channels. owner: whose line stands open there; size: of that line so far;
+    in_pieces: its writer is in the middle of a write; polled: when it last grew, or was asked for;
+    idle: polled seconds since it last grew; waited: those in which the other one waited."""
 
     __slots__ = ("idle", "in_pieces", "is_terminal", "owner", "polled", "size", "waited")
 
@@ -55,14 +61,14 @@ class SharedLine:
 
 
 class Channel:
-    """One stream. stream: 1 or 2; master: to read from, made non-blocking; out: to write to. Owns both.
+    """One stream. stream: 1 or 2; master: to read from, made non-blocking; out: to write to. Owns
+    both.
 
-    counters: the capture's shared account, or None.
-    cut: its last turn read as much as a full terminal gives, so that more of the same write may follow.
-    tiring: its open line was waited for in vain.
-    pending: read, but not written yet. blocked: out takes nothing now. gone: errno why out can't be written any more.
-    due: when pending must be tried again though nothing new came; 0 where it needn't.
-    listening, ready, at_end, closed, drained, after_exit: the relay's.
+    counters: the capture's shared account, or None. cut: its last turn read as much as a full
+    terminal gives, so that more of the same write may follow. tiring: its open line was waited for
+    in vain. pending: read, but not written yet. blocked: out takes nothing now. gone: errno why out
+    can't be written any more. due: when pending must be tried again though nothing new came; 0
+    where it needn't. listening, ready, at_end, closed, drained, after_exit: the relay's.
     """
 
     __slots__ = (
@@ -71,7 +77,9 @@ class Channel:
         "stream", "tiring",
     )  # fmt: skip
 
-    def __init__(self, stream: int, master: int, out: Output, counters: "mmap | None" = None) -> None:
+    def __init__(
+        self, stream: int, master: int, out: Output, counters: "mmap | None" = None
+    ) -> None:
         self.stream = stream
         self.bit = 1 << (stream - 1)
         self.master = master

@@ -1,8 +1,10 @@
-"""From relay to sidecar: the plan that it is started with, the process, the side pipe, and its reports.
+"""From relay to sidecar: the plan that it is started with, the process, the side pipe, and its
+reports.
 
-The sidecar is forked, never waited for, and nothing of it can hurt the job: a full side pipe slows the job (R28), but
-who takes nothing for STALL_SECS is given up. Reports are lines from sidecar to relay: `ready`; `degraded REASON` (a
-person should know); `failed REASON` (last words); `done` (all is synced, the relay may return). Any is a sign of life.
+The sidecar is forked, never waited for, and nothing of it can hurt the job: a full side pipe slows
+the job (R28), but who takes nothing for STALL_SECS is given up. Reports are lines from sidecar to
+relay: `ready`; `degraded REASON` (a person should know); `failed REASON` (last words); `done` (all
+is synced, the relay may return). Any is a sign of life.
 """
 
 import fcntl
@@ -18,7 +20,9 @@ from logshipper.errors import LogshipperError
 from logshipper.relay import side_pipe
 from logshipper.relay.side_pipe import SideType
 
-SIDE_PIPE_BYTES = 1 << 20  # wished for; any size is accepted (the user's 65th pipe of this size is refused or shrunk)
+SIDE_PIPE_BYTES = (
+    1 << 20
+)  # wished for; any size is accepted (the user's 65th pipe of this size is refused or shrunk)
 FRAME_BYTES = 64 << 10
 BUFFER_BYTES = 256 << 10  # waiting next to a full pipe; then the streams aren't read
 STALL_SECS = 10.0
@@ -44,12 +48,13 @@ if TYPE_CHECKING:
 class SidecarPlan:
     """What a sidecar holds and needs to know.
 
-    side_pipe: read end; report: write end; both are made when the sidecar is forked. masters, outs: by stream (1, 2),
-    to relay on when the relay process dies; a stream that the caller had closed is in neither. saved_termios, raw_now:
-    of the real terminal, None in batch. cmd_pidfd: -1 where there is none. counters: shared, of the capture.
-    unsent: what the relay may not have handed over when it died, None where it keeps no such account. telegraf: of
-    what takes the job's measurements (`measurements.Collector`); none where nothing does.
-    The process's other inherited fds are closed, and mustn't be closed once more: leave objects that own one alone.
+    side_pipe: read end; report: write end; both are made when the sidecar is forked. masters, outs:
+    by stream (1, 2), to relay on when the relay process dies; a stream that the caller had closed
+    is in neither. saved_termios, raw_now: of the real terminal, None in batch. cmd_pidfd: -1 where
+    there is none. counters: shared, of the capture. unsent: what the relay may not have handed over
+    when it died, None where it keeps no such account. telegraf: of what takes the job's
+    measurements (`measurements.Collector`); none where nothing does. The process's other inherited
+    fds are closed, and mustn't be closed once more: leave objects that own one alone.
     """
 
     __slots__ = (
@@ -98,7 +103,13 @@ class SidecarPlan:
         self.started_ns = started_ns
 
     def fds(self) -> set[int]:
-        own = {self.side_pipe, self.report, *self.masters.values(), *self.outs.values(), *self.telegraf[:2]}
+        own = {
+            self.side_pipe,
+            self.report,
+            *self.masters.values(),
+            *self.outs.values(),
+            *self.telegraf[:2],
+        }
         return own | ({self.cmd_pidfd} if self.cmd_pidfd >= 0 else set())
 
 
@@ -127,7 +138,9 @@ class SidecarLink:
         self._payload_bytes = 0
         self._blocked = False
         self._paused = False
-        self._looked = self._still = 0.0  # when progress was last looked for; how long there has been none
+        self._looked = self._still = (
+            0.0  # when progress was last looked for; how long there has been none
+        )
         self._unread = 0
 
     def start(self, serve: "Callable[[SidecarPlan], None]", plan: SidecarPlan) -> None:
@@ -200,7 +213,9 @@ class SidecarLink:
     def _end_frame(self) -> None:
         if self._payload:
             stream, flags = self._open_frame
-            self._frames.append(side_pipe.HEADER.pack(SideType.DATA, stream, flags, self._payload_bytes))
+            self._frames.append(
+                side_pipe.HEADER.pack(SideType.DATA, stream, flags, self._payload_bytes)
+            )
             self._frames += self._payload
             self._waiting += side_pipe.HEADER.size + self._payload_bytes
             self._payload = []
@@ -264,7 +279,8 @@ class SidecarLink:
             self._tell_loss("ended unexpectedly")
 
     def _has_stalled(self) -> bool:
-        # time in which this process didn't run (a suspended job) doesn't count: the sidecar may not have run either
+        # time in which this process didn't run (a suspended job) doesn't count: the sidecar may not
+        # have run either
         now = time.monotonic()
         self._still += min(now - self._looked, 1.0)
         self._looked = now
@@ -292,7 +308,8 @@ class SidecarLink:
                 self._on_trouble(reason)
 
     def hang_up(self) -> None:
-        """After the EXIT frame was sent: the sidecar sees the pipe's end. Progress is now what it reads out of it."""
+        """After the EXIT frame was sent: the sidecar sees the pipe's end. Progress is now what it
+        reads out of it."""
         if not self.alive:
             return
         try:
@@ -303,7 +320,8 @@ class SidecarLink:
         self._still, self._looked = 0.0, time.monotonic()
 
     def may_finish(self) -> bool:
-        """After hang_up, some times a second: whether it is worth waiting for `done`, or for how it died."""
+        """After hang_up, some times a second: whether it is worth waiting for `done`, or for how it
+        died."""
         if self.done or not self.alive:
             return self._mourned_until > 0
         unread = self._unread_bytes()
@@ -327,7 +345,8 @@ class SidecarLink:
         self._tell_loss(f"was killed by signal {-code}" if code < 0 else "ended unexpectedly")
 
     def lose(self, how: str = "") -> None:
-        """It is dead, or given up: from here on the job runs without. how: none where its exit status will tell."""
+        """It is dead, or given up: from here on the job runs without. how: none where its exit
+        status will tell."""
         if not self.alive:
             return
         self._read_last_words()
@@ -370,7 +389,9 @@ class SidecarLink:
             self._blocked = False
 
 
-def be_sidecar(fds: "Callable[[], set[int]]", report: int, serve: "Callable[[], None]") -> "NoReturn":
+def be_sidecar(
+    fds: "Callable[[], set[int]]", report: int, serve: "Callable[[], None]"
+) -> "NoReturn":
     """Serves in a process of its own, and ends it. fds: to be kept; report: the write end."""
     status = 1
     try:

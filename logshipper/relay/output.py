@@ -1,7 +1,8 @@
 """The job's own stdout or stderr: gets every byte, unchanged, without ever blocking the other one.
 
-Kinds of files: WHOLE (regular files and the like: a write takes all), FREE (a description of our own with O_NONBLOCK),
-CAREFUL (inherited, and O_NONBLOCK would be everybody's: only after POLLOUT, PIPE_BUF bytes at a time).
+Kinds of files: WHOLE (regular files and the like: a write takes all), FREE (a description of our
+own with O_NONBLOCK), CAREFUL (inherited, and O_NONBLOCK would be everybody's: only after POLLOUT,
+PIPE_BUF bytes at a time).
 """
 
 import errno
@@ -22,7 +23,8 @@ class OutputGone(Exception):
 
 
 class Output:
-    """fd: to write to, closed by close(). fault: errno of the first write that failed, 0 while all is well."""
+    """fd: to write to, closed by close(). fault: errno of the first write that failed, 0 while all
+    is well."""
 
     __slots__ = ("_cut", "_kind", "_poll", "fault", "fd")
 
@@ -35,15 +37,19 @@ class Output:
             self._kind = _WHOLE
         else:
             self._kind = _CAREFUL if os.get_blocking(fd) else _FREE
-        self._cut = not is_tty  # several writers' lines stay whole in a pipe, as far as PIPE_BUF goes
+        self._cut = (
+            not is_tty
+        )  # several writers' lines stay whole in a pipe, as far as PIPE_BUF goes
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
 
     def write(self, data: bytes) -> bytes:
-        """Writes what can be written now; returns the rest, for when poll says POLLOUT. Raises OutputGone.
+        """Writes what can be written now; returns the rest, for when poll says POLLOUT. Raises
+        OutputGone.
 
-        A full disk: without us CMD would see the error; it can't be handed back, the write was long over. So what
-        can't be written is left out, `fault` says so, and the next bytes are tried again: the job and its log go on.
+        A full disk: without us CMD would see the error; it can't be handed back, the write was long
+        over. So what can't be written is left out, `fault` says so, and the next bytes are tried
+        again: the job and its log go on.
         """
         try:
             if self._kind == _WHOLE:
@@ -81,7 +87,8 @@ class Output:
 
 
 def same_file(one: int, other: int) -> bool:
-    """Whether two fds lead to one file, pipe or terminal: then their lines mustn't tear each other."""
+    """Whether two fds lead to one file, pipe or terminal: then their lines mustn't tear each
+    other."""
     first, second = os.fstat(one), os.fstat(other)
     if stat.S_ISCHR(first.st_mode) and stat.S_ISCHR(second.st_mode):
         return first.st_rdev == second.st_rdev

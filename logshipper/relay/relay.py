@@ -1,9 +1,12 @@
-"""The relay: reads CMD's stdout and stderr, writes them on unchanged and first, then hands them to a sink.
+"""The relay: reads CMD's stdout and stderr, writes them on unchanged and first, then hands them to
+a sink.
 
-It knows nothing of the bytes' meaning. One loop turn is one poll; of each readable stream at most some 64 KiB are
-read, written on, counted and handed over. Invariants:
-- A stream with blocked output isn't read, so CMD waits as it would without us. The other one goes on.
-- A stream is called empty only where a poll that asked for it said so. What is deliberately not read isn't asked for.
+It knows nothing of the bytes' meaning. One loop turn is one poll; of each readable stream at most
+some 64 KiB are read, written on, counted and handed over. Invariants:
+- A stream with blocked output isn't read, so CMD waits as it would without us. The other one goes
+  on.
+- A stream is called empty only where a poll that asked for it said so. What is deliberately not
+  read isn't asked for.
 - Nothing here waits without a bound but `turn`, whose bound the caller sets.
 """
 
@@ -20,7 +23,9 @@ from logshipper.relay.output import Output
 from logshipper.relay.unsent import BUFFER_BYTES
 
 TURN_BYTES = 60 << 10  # then it is the other stream's turn
-GATHER_SECS = 0.002  # in a flood, silence after which streams count as idle: small reads gather meanwhile
+GATHER_SECS = (
+    0.002  # in a flood, silence after which streams count as idle: small reads gather meanwhile
+)
 GATHER_BYTES = 16 << 10  # since the last silence: that is a flood. Less is handed over at once
 SINK_SECS = 0.01  # under constant flow the sink is called as often
 LEFT_BEHIND_BYTES = 256 << 10  # of a stream that never falls silent, once CMD is gone
@@ -35,19 +40,23 @@ if TYPE_CHECKING:
     from logshipper.relay.unsent import Unsent
 
     class Sink(Protocol):
-        """Who gets what the relay read. flags, here and there: bits of streams (1 << stream - 1) seen empty."""
+        """Who gets what the relay read. flags, here and there: bits of streams (1 << stream - 1)
+        seen empty."""
 
         def data(self, stream: int, data: bytes, flags: int) -> None:
-            """flags: the other stream, where the poll before these bytes were read found it empty."""
+            """flags: the other stream, where the poll before these bytes were read found it
+            empty."""
 
         def empty(self, flags: int) -> None:
             """All that was written to these streams has been handed over."""
 
         def closed(self, stream: int) -> None:
-            """Nobody writes to the stream any more, or nobody reads its output: nothing more will come of it."""
+            """Nobody writes to the stream any more, or nobody reads its output: nothing more will
+            come of it."""
 
         def idle(self) -> None:
-            """What time brings: called when nothing has come for a moment, and now and then while much comes."""
+            """What time brings: called when nothing has come for a moment, and now and then while
+            much comes."""
 
 
 class NoSink:
@@ -70,20 +79,24 @@ class Owner:
     """Whose relay it is: is told what happens to outputs. This one doesn't mind."""
 
     def output_gone(self, channel: Channel) -> None:
-        """Nobody reads the output any more (channel.gone: errno). The stream is closed right afterwards."""
+        """Nobody reads the output any more (channel.gone: errno). The stream is closed right
+        afterwards."""
 
     def output_failed(self, channel: Channel) -> None:
-        """The output refused bytes for the first time (channel.out.fault: errno); they are left out."""
+        """The output refused bytes for the first time (channel.out.fault: errno); they are left
+        out."""
 
     def stream_closed(self, channel: Channel) -> None:
         """The stream is over, and delivered."""
 
 
 class Relay:
-    """Relays channels until they are hung up. Fds of others are watched in the same poll. unsent: where the sink may
-    look for what it didn't get."""
+    """Relays channels until they are hung up. Fds of others are watched in the same poll. unsent:
+    where the sink may look for what it didn't get."""
 
-    def __init__(self, channels: list[Channel], sink: "Sink", owner: Owner, unsent: "Unsent | None" = None) -> None:
+    def __init__(
+        self, channels: list[Channel], sink: "Sink", owner: Owner, unsent: "Unsent | None" = None
+    ) -> None:
         self.channels = channels
         self._sink = sink
         self._owner = owner
@@ -94,7 +107,9 @@ class Relay:
         # one for all reads: a fresh object of 64 KiB for each of the pty's 4 KiB costs page faults
         self._unsent = unsent
         self._buffer = memoryview(bytearray(BUFFER_BYTES)) if unsent is None else unsent.buffer
-        self._fresh = True  # something was handed over, or listened to again, since the last empty notice
+        self._fresh = (
+            True  # something was handed over, or listened to again, since the last empty notice
+        )
         self._burst = 0  # bytes since the last silence
         self._sink_due = 0.0
         self._shared = pair(channels)
@@ -105,7 +120,8 @@ class Relay:
     # ---- fds
 
     def watch(self, fd: int, events: int, call: "Callable[[int], None]") -> None:
-        """Calls call(events) in a turn in which fd has one of events (select.POLLIN, POLLOUT; errors always)."""
+        """Calls call(events) in a turn in which fd has one of events (select.POLLIN, POLLOUT;
+        errors always)."""
         self._watched[fd] = call
         self._poll.register(fd, events)
 
@@ -256,14 +272,16 @@ class Relay:
     # ---- outputs
 
     def inject(self, channel: Channel, text: bytes) -> None:
-        """Puts a line of logshipper's own into a stream's output; it is neither counted nor handed to the sink."""
+        """Puts a line of logshipper's own into a stream's output; it is neither counted nor handed
+        to the sink."""
         if not (channel.closed or channel.gone):
             now = time.monotonic()
             channel.put(text, now)
             self._settle(channel, now)
 
     def _settle(self, channel: Channel, now: float) -> None:
-        """After a channel read or wrote: what follows for the poll, the owner and the other channel."""
+        """After a channel read or wrote: what follows for the poll, the owner and the other
+        channel."""
         if channel.closed:
             return
         if channel.blocked and channel.out.fd not in self._watched:
@@ -275,7 +293,9 @@ class Relay:
             channel.failed = True
             self._owner.output_failed(channel)
         if channel.gone:
-            self._owner.output_gone(channel)  # SIGPIPE first: once the pty is closed, CMD's write fails with EIO
+            self._owner.output_gone(
+                channel
+            )  # SIGPIPE first: once the pty is closed, CMD's write fails with EIO
         if channel.gone or (channel.at_end and not channel.pending):
             self._close(channel, now)
 
@@ -316,7 +336,8 @@ class Relay:
             channel.after_exit = 0
 
     def is_drained(self) -> bool:
-        """Whether all that CMD left in its terminals is delivered; a child that writes on and on is left to others."""
+        """Whether all that CMD left in its terminals is delivered; a child that writes on and on is
+        left to others."""
         return all(
             not channel.pending and (channel.drained or channel.after_exit >= LEFT_BEHIND_BYTES)
             for channel in self.channels
@@ -331,7 +352,8 @@ class Relay:
                 self.unwatch(channel.out.fd)
 
     def release(self) -> None:
-        """Once stopped: closes streams that are still open here. They go on where somebody else holds them."""
+        """Once stopped: closes streams that are still open here. They go on where somebody else
+        holds them."""
         if self._order is not None:
             self._order.close()
             self._order = None
@@ -342,9 +364,10 @@ class Relay:
 
 
 def _order_of_arrival(channels: list[Channel]) -> "select.epoll | None":
-    """An epoll whose events come in the order in which the streams became readable: the nearest thing to the order in
-    which CMD wrote to both (right 997 times in 1,000 for two lines at once, where the poll's order tells nothing).
-    Only that: it doesn't make the kernel hand on what is under way, as poll does, so nothing is called empty by it."""
+    """An epoll whose events come in the order in which the streams became readable: the nearest
+    thing to the order in which CMD wrote to both (right 997 times in 1,000 for two lines at once,
+    where the poll's order tells nothing). Only that: it doesn't make the kernel hand on what is
+    under way, as poll does, so nothing is called empty by it."""
     if len(channels) != 2:
         return None
     try:
@@ -357,7 +380,8 @@ def _order_of_arrival(channels: list[Channel]) -> "select.epoll | None":
 
 
 class TakeOver(Owner):
-    """CMD, seen by who isn't its parent. pidfd: of CMD, or -1 where the kernel has none (before Linux 5.3)."""
+    """CMD, seen by who isn't its parent. pidfd: of CMD, or -1 where the kernel has none (before
+    Linux 5.3)."""
 
     def __init__(self, pidfd: int, pid: int) -> None:
         self._pidfd = pidfd
@@ -386,26 +410,39 @@ class TakeOver(Owner):
 
 
 def take_over(plan: "SidecarPlan", sink: "Sink") -> None:
-    """Relays in the relay process' place, which died or returned: until nobody holds the streams and CMD is dead.
+    """Relays in the relay process' place, which died or returned: until nobody holds the streams
+    and CMD is dead.
 
-    plan: its masters and outs are relayed (through duplicates: the sink may close them in `closed`); those that the
-    relay had closed must have been taken out of it. A terminal that the relay left raw is restored first.
+    plan: its masters and outs are relayed (through duplicates: the sink may close them in
+    `closed`); those that the relay had closed must have been taken out of it. A terminal that the
+    relay left raw is restored first.
     """
-    if plan.raw_now is not None and plan.raw_now[0] and plan.saved_termios is not None and 1 in plan.outs:
+    if (
+        plan.raw_now is not None
+        and plan.raw_now[0]
+        and plan.saved_termios is not None
+        and 1 in plan.outs
+    ):
         try:
             termios.tcsetattr(plan.outs[1], termios.TCSADRAIN, plan.saved_termios)
         except (OSError, termios.error):
             pass  # the terminal is gone
         plan.raw_now[0] = 0
     channels = [
-        Channel(stream, os.dup(plan.masters[stream]), Output(os.dup(plan.outs[stream])), plan.counters)
+        Channel(
+            stream, os.dup(plan.masters[stream]), Output(os.dup(plan.outs[stream])), plan.counters
+        )
         for stream in sorted(plan.masters)
         if stream in plan.outs
     ]
     cmd = TakeOver(plan.cmd_pidfd, plan.cmd_pid)
     relay = Relay(channels, sink, cmd)
     for channel in channels:
-        read = plan.unsent.uncounted(channel.stream, channel.counted) if plan.unsent is not None else b""
+        read = (
+            plan.unsent.uncounted(channel.stream, channel.counted)
+            if plan.unsent is not None
+            else b""
+        )
         if read:
             relay.make_up(channel, read)
     while not (relay.is_over() and cmd.is_dead()):

@@ -1,7 +1,9 @@
-"""Framing of the side pipe from relay to sidecar, version 1 (docs/side-pipe.md): a C relay speaks it as well.
+"""Framing of the side pipe from relay to sidecar, version 1 (docs/side-pipe.md): a C relay speaks
+it as well.
 
-A frame is an 8-byte header (type, stream, flags, payload length; little-endian) and its payload. The relay knows
-nothing of the bytes' meaning; what it does know and the sidecar can't, goes along: which stream it saw empty.
+A frame is an 8-byte header (type, stream, flags, payload length; little-endian) and its payload.
+The relay knows nothing of the bytes' meaning; what it does know and the sidecar can't, goes along:
+which stream it saw empty.
 """
 
 import struct
@@ -15,7 +17,9 @@ class SideType(IntEnum):
     DATA = 1  # payload: bytes of a stream, as the job wrote them
     EMPTY = 2  # flags: the streams that were empty after all that was sent before
     SIZE = 3  # payload: columns, rows as two u16: the terminal was resized
-    CLOSED = 4  # stream: nobody holds it any more, or its reader is gone: give back what you hold of it
+    CLOSED = (
+        4  # stream: nobody holds it any more, or its reader is gone: give back what you hold of it
+    )
     EXIT = 5  # payload: wait status of CMD as i32; streams that aren't CLOSED yet go on: the sidecar relays them
 
 

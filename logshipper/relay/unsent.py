@@ -1,18 +1,23 @@
-"""What the relay of `logshipper run` has read and the sidecar may not have yet, in memory that outlives the relay: so
-that the log of a job whose relay is killed has no gap.
+"""What the relay of `logshipper run` has read and the sidecar may not have yet, in memory that
+outlives the relay: so that the log of a job whose relay is killed has no gap.
 
-The relay reads into `buffer`, copies what it has read to its stream's ring, counts it, and clears the buffer. A byte's
-place in its ring is its number in the stream, as the capture's counters count; so a sidecar that knows how many it got
-finds the rest, and in the buffer what was read and not counted. How much that is nobody could write down: it ends with
-the last byte that isn't null, as the buffer is cleared. Rings hold more than the relay holds back (RING_BYTES).
+The relay reads into `buffer`, copies what it has read to its stream's ring, counts it, and clears
+the buffer. A byte's place in its ring is its number in the stream, as the capture's counters count;
+so a sidecar that knows how many it got finds the rest, and in the buffer what was read and not
+counted. How much that is nobody could write down: it ends with the last byte that isn't null, as
+the buffer is cleared. Rings hold more than the relay holds back (RING_BYTES).
 """
 
 import mmap
 import struct
 
 BUFFER_BYTES = 64 << 10  # of one turn's reading
-RING_BYTES = 512 << 10  # of a stream; above handover.BUFFER_BYTES and a turn's bytes of both streams
-_HEAD = struct.Struct("<QQ")  # of the buffer: its stream, 0 for none; bytes of it that were counted before
+RING_BYTES = (
+    512 << 10
+)  # of a stream; above handover.BUFFER_BYTES and a turn's bytes of both streams
+_HEAD = struct.Struct(
+    "<QQ"
+)  # of the buffer: its stream, 0 for none; bytes of it that were counted before
 _RINGS_AT = _HEAD.size + BUFFER_BYTES
 _NULLS = memoryview(bytes(BUFFER_BYTES))
 
@@ -49,7 +54,8 @@ class Unsent:
     # ---- the sidecar's, when the relay is gone
 
     def counted(self, stream: int, received: int, counted: int) -> bytes:
-        """Bytes of the stream that were counted and not received, RING_BYTES at most. received, counted: how many."""
+        """Bytes of the stream that were counted and not received, RING_BYTES at most. received,
+        counted: how many."""
         begin = max(received, counted - RING_BYTES)
         ring = _RINGS_AT + (stream - 1) * RING_BYTES
         whole = bytes(self._view[ring : ring + RING_BYTES])

@@ -1,4 +1,5 @@
-"""Bars drawn over and over with CR, by the chunk: leaves out what is covered by what is drawn over it later. Pure.
+"""Bars drawn over and over with CR, by the chunk: leaves out what is covered by what is drawn over
+it later. Pure.
 
 Each step is one primitive over the whole chunk; nothing is done per drawing.
 """
@@ -16,12 +17,18 @@ _MAX_KEPT = 16
 
 
 def fold(text: str, data: bytes, columns: int) -> str:
-    """What draws the same as text does on a screen so wide, where no sequence is half read. data: its bytes.
+    """What draws the same as text does on a screen so wide, where no sequence is half read. data:
+    its bytes.
 
-    What stays: all up to the first CR, what is drawn last, and what sticks out of all that is drawn over it later.
+    What stays: all up to the first CR, what is drawn last, and what sticks out of all that is drawn
+    over it later.
     """
     begin = data.find(b"\r")
-    if data.rfind(b"\r") - begin < _MIN_BYTES or b"\n" in data or not _takes_single_cells(data, begin):
+    if (
+        data.rfind(b"\r") - begin < _MIN_BYTES
+        or b"\n" in data
+        or not _takes_single_cells(data, begin)
+    ):
         return text
     texts = text.split("\r")
     sizes = list(map(len, texts))
@@ -52,4 +59,6 @@ def _takes_single_cells(data: bytes, begin: int) -> bool:
         or others[2::3].translate(None, _CONTINUATION)
     ):
         return True
-    return not_one_cell(utf_8_decode(others, "replace", False)[0]) is None  # controls aren't of one cell either
+    return (
+        not_one_cell(utf_8_decode(others, "replace", False)[0]) is None
+    )  # controls aren't of one cell either

@@ -1,10 +1,12 @@
-"""How many cells of a terminal a character takes: 0 (joins the one before), 1 or 2. As tmux and xterm have it.
+"""How many cells of a terminal a character takes: 0 (joins the one before), 1 or 2. As tmux and
+xterm have it.
 
-From Python's own Unicode tables, plus what they leave open: what a terminal draws upon the character before (marks,
-variation selectors, joiners, the vowels of conjoining Hangul) is 0; VS16 widens nothing; a soft hyphen is 1.
+From Python's own Unicode tables, plus what they leave open: what a terminal draws upon the
+character before (marks, variation selectors, joiners, the vowels of conjoining Hangul) is 0; VS16
+widens nothing; a soft hyphen is 1.
 
-Most short jobs print ASCII alone, and such large patterns take a quarter of a sidecar's start to compile: each is
-compiled with its first use.
+Most short jobs print ASCII alone, and such large patterns take a quarter of a sidecar's start to
+compile: each is compiled with its first use.
 """
 
 import re
@@ -15,8 +17,8 @@ from functools import cache
 ZWJ = "\u200d"
 _SKIN_TONES = "\U0001f3fb-\U0001f3ff"
 
-# Characters that are surely one cell wide and join nothing, not after a ZWJ either: programs print hardly any
-# others, and text of them needs no look at each.
+# Characters that are surely one cell wide and join nothing, not after a ZWJ either: programs print
+# hardly any others, and text of them needs no look at each.
 _ONE_CELL = (
     "\x20-\x7e\xa0-\u02ff\u0370-\u0377\u037a-\u037f\u0384-\u038a\u038c\u038e-\u03a1\u03a3-\u0482\u048a-\u052f"
     "\u2010-\u2027\u2030-\u205e\u2070\u2071\u2074-\u208e\u20a0-\u20b9\u2100-\u218b\u2190-\u2193\u2196-\u2319\u231c-\u2328"
@@ -85,16 +87,20 @@ def cell_width(character: str) -> int:
 
 
 def shows_as_it_is(text: str) -> bool:
-    """Whether printable text, with line feeds, tabs, CR and ESC, surely shows all of its characters, in their order.
+    """Whether printable text, with line feeds, tabs, CR and ESC, surely shows all of its
+    characters, in their order.
 
-    It may do so where this is False; a character that joins another one has to have one before it in its line.
+    It may do so where this is False; a character that joins another one has to have one before it
+    in its line.
     """
     if not_own_cells(text) is None:
         return True
     if _neither_own_nor_joiner().search(text) is not None:
         return False
     return all(
-        found.start() > 0 and text[found.start() - 1] != "\n" and found.end() - found.start() <= _MAX_JOINERS
+        found.start() > 0
+        and text[found.start() - 1] != "\n"
+        and found.end() - found.start() <= _MAX_JOINERS
         for found in _joined().finditer(text)
     )
 

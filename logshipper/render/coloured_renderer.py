@@ -1,8 +1,10 @@
-"""The renderer for `colors: keep`: as any, and its lines hold colours in normal form (colours.py). Pure.
+"""The renderer for `colors: keep`: as any, and its lines hold colours in normal form (colours.py).
+Pure.
 
-Without their colours the lines are those of `Renderer`, but for where lines over MAX_LINE_BYTES are cut. Coloured text
-goes by the chunk where it is sure that each character has the style in force when it came; what is odd (tabs, joined
-characters, CR not at a line's end, commands) is the screen's.
+Without their colours the lines are those of `Renderer`, but for where lines over MAX_LINE_BYTES are
+cut. Coloured text goes by the chunk where it is sure that each character has the style in force
+when it came; what is odd (tabs, joined characters, CR not at a line's end, commands) is the
+screen's.
 """
 
 import re
@@ -11,7 +13,17 @@ from codecs import utf_8_decode
 from logshipper.render import command_prefix
 from logshipper.render.cell_width import ZWJ, not_own_cells
 from logshipper.render.coloured_screen import ColouredLine, ColouredScreen
-from logshipper.render.colours import PLAIN, SGR, Style, change, normalised, place_of, stripped, style_of, styled
+from logshipper.render.colours import (
+    PLAIN,
+    SGR,
+    Style,
+    change,
+    normalised,
+    place_of,
+    stripped,
+    style_of,
+    styled,
+)
 from logshipper.render.escape_parser import EscapeParser
 from logshipper.render.plain_text import plain_text
 from logshipper.render.renderer import Fed, Renderer, last_rows
@@ -19,7 +31,9 @@ from logshipper.spool.segment import MAX_LINE_BYTES
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
-_IGNORED = re.compile(rb"\x1b\(B|(?<!\r)\x1b\[0?K")  # "ASCII characters"; erasing to the right, where nothing is
+_IGNORED = re.compile(
+    rb"\x1b\(B|(?<!\r)\x1b\[0?K"
+)  # "ASCII characters"; erasing to the right, where nothing is
 _MAX_REST = 256  # bytes
 _ZWJ = ZWJ.encode()
 
@@ -64,7 +78,11 @@ class ColouredRenderer(Renderer):
         self._parser = EscapeParser(self._screen, self._screen.select_style)
 
     def end_line(self, now: float) -> Fed:
-        if not self._on_screen and b"\x1b" in self._open.text and command_prefix.find(self._open.plain()) >= 0:
+        if (
+            not self._on_screen
+            and b"\x1b" in self._open.text
+            and command_prefix.find(self._open.plain()) >= 0
+        ):
             self._enter_screen()
         return super().end_line(now)
 
@@ -95,7 +113,8 @@ class ColouredRenderer(Renderer):
         return len(data)
 
     def _end_coloured(self, lines: bytes) -> bytes:
-        """The open line ends with the first of lines. Returns what is left, with the style that is in force then."""
+        """The open line ends with the first of lines. Returns what is left, with the style that is
+        in force then."""
         first = lines.index(b"\n")
         begin, pen = lines[:first], _after(PLAIN, lines[:first])
         line, shown, _ = normalised(begin, self._open.shown)

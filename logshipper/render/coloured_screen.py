@@ -1,14 +1,26 @@
-"""A screen whose cells have styles (`colors: keep`): what SGR selects is drawn with, and stays in the lines. Pure.
+"""A screen whose cells have styles (`colors: keep`): what SGR selects is drawn with, and stays in
+the lines. Pure.
 
-Styles are kept next to a row's cells, one for each; cells beyond the last one are plain. What is erased, inserted or
-skipped is plain as well, whatever the background: as in tmux without `bce`.
+Styles are kept next to a row's cells, one for each; cells beyond the last one are plain. What is
+erased, inserted or skipped is plain as well, whatever the background: as in tmux without `bce`.
 """
 
 import re
 from functools import partial
 from itertools import groupby
 
-from logshipper.render.colours import PLAIN, RESET, SGR, Style, change, is_open, normalised, stripped, style_of, styled
+from logshipper.render.colours import (
+    PLAIN,
+    RESET,
+    SGR,
+    Style,
+    change,
+    is_open,
+    normalised,
+    stripped,
+    style_of,
+    styled,
+)
 from logshipper.render.final_lines import FinalLines, LongLine
 from logshipper.render.log_screen import LogScreen
 from logshipper.render.row import Row
@@ -95,7 +107,8 @@ class ColouredRow(Row):
 
 
 class ColouredLine(LongLine):
-    """Its text is in normal form, colours left on; shown: the style it ends with. Colours count as text when it is cut.
+    """Its text is in normal form, colours left on; shown: the style it ends with. Colours count as
+    text when it is cut.
 
     `add` takes text that begins plain.
     """

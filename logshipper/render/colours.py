@@ -1,8 +1,10 @@
-"""Colours in a log's text (`colors: keep`): SGR sequences in one normal form, about runs of characters. Pure.
+"""Colours in a log's text (`colors: keep`): SGR sequences in one normal form, about runs of
+characters. Pure.
 
-Normal form: each line begins and ends without colours, so that it can be shown alone; before a character stands what
-makes its style out of that of the one before, if anything, and nothing is said that changes nothing. So the text
-depends on the characters and their styles alone, however these came about. Blinking, hiding and fonts are left out.
+Normal form: each line begins and ends without colours, so that it can be shown alone; before a
+character stands what makes its style out of that of the one before, if anything, and nothing is
+said that changes nothing. So the text depends on the characters and their styles alone, however
+these came about. Blinking, hiding and fonts are left out.
 """
 
 import re
@@ -16,13 +18,31 @@ SGR = re.compile(rb"\x1b\[([0-9;:]*+)m")
 SEQUENCES = re.compile("(\x1b\\[[0-9;]{0,64}m)")  # as they are in normal form
 
 _BOLD, _DIM, _ITALIC, _UNDERLINE, _REVERSE, _STRUCK, _OVERLINE = (1 << bit for bit in range(7))
-_CODES = {_BOLD: "1", _DIM: "2", _ITALIC: "3", _UNDERLINE: "4", _REVERSE: "7", _STRUCK: "9", _OVERLINE: "53"}
-_ON = {1: _BOLD, 2: _DIM, 3: _ITALIC, 4: _UNDERLINE, 7: _REVERSE, 9: _STRUCK, 21: _UNDERLINE, 53: _OVERLINE}
+_CODES = {
+    _BOLD: "1",
+    _DIM: "2",
+    _ITALIC: "3",
+    _UNDERLINE: "4",
+    _REVERSE: "7",
+    _STRUCK: "9",
+    _OVERLINE: "53",
+}
+_ON = {
+    1: _BOLD,
+    2: _DIM,
+    3: _ITALIC,
+    4: _UNDERLINE,
+    7: _REVERSE,
+    9: _STRUCK,
+    21: _UNDERLINE,
+    53: _OVERLINE,
+}
 _OFF = {22: _BOLD | _DIM, 23: _ITALIC, 24: _UNDERLINE, 27: _REVERSE, 29: _STRUCK, 55: _OVERLINE}
 
 
 class Style(NamedTuple):
-    """attributes: bits; foreground, background: the parameters that set them, "" for the terminal's own."""
+    """attributes: bits; foreground, background: the parameters that set them, "" for the terminal's
+    own."""
 
     attributes: int = 0
     foreground: str = ""
@@ -111,9 +131,9 @@ def change(before: Style, after: Style) -> bytes:
 def normalised(text: bytes, shown: Style = PLAIN) -> tuple[bytes, Style, Style]:
     """The same text in normal form.
 
-    text: lines, with no other control function than SGR; it begins without colours. shown: the style that the line
-    which it goes on in has so far. Returns the text, whose last line may be left coloured; its style; and what would be
-    drawn next.
+    text: lines, with no other control function than SGR; it begins without colours. shown: the
+    style that the line which it goes on in has so far. Returns the text, whose last line may be
+    left coloured; its style; and what would be drawn next.
     """
     pieces = SGR.split(text)
     out: list[bytes] = []
@@ -160,7 +180,8 @@ def style_of(text: bytes) -> Style:
 
 
 def place_of(text: bytes, size: int) -> int:
-    """Where that many bytes of the text without its colours end; what follows it may be a sequence."""
+    """Where that many bytes of the text without its colours end; what follows it may be a
+    sequence."""
     for found in SGR.finditer(text):
         if found.start() >= size:
             break

@@ -1,10 +1,13 @@
-"""How a line that may be a command (R14, R15) is seen while it is drawn: by its first word, anywhere. Pure."""
+"""How a line that may be a command (R14, R15) is seen while it is drawn: by its first word,
+anywhere. Pure."""
 
 import re
 
 PREFIX = b"/LOGCOMMAND"
 _NAME = PREFIX[1:]
-ANY_CASE = re.compile(rb"/(?:%s(?![_/.])|(?i:%s)(?![\w/.-]))" % (_NAME, _NAME))  # no path, no other name
+ANY_CASE = re.compile(
+    rb"/(?:%s(?![_/.])|(?i:%s)(?![\w/.-]))" % (_NAME, _NAME)
+)  # no path, no other name
 AMID_LINE = "…".encode()  # stands for the parts of a line that are gone
 MAX_BYTES = 64 << 10
 

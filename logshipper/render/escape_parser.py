@@ -1,11 +1,14 @@
-"""Finds text and control functions in what a program writes to a terminal, and has a screen carry them out. Pure.
+"""Finds text and control functions in what a program writes to a terminal, and has a screen carry
+them out. Pure.
 
-Complete sequences are found by one regular expression; one that is odd, or cut off by the end of what was fed, goes
-through a state machine character by character (after Paul Williams' parser of the DEC VT500), which keeps no more than
-MAX_PARAMETERS characters. So the result doesn't depend on how the text is cut. Control characters inside a sequence
-are carried out, ESC begins another one, CAN and SUB end it. Strings (OSC, DCS, APC, PM, SOS) are skipped, never kept;
-one that hasn't ended after MAX_STRING characters ends at its next LF, lest a stray one swallows the log. C1 controls
-as U+0080 to U+009F are dropped (as tmux does): in logs they are broken text, and ESC forms are what programs send.
+Complete sequences are found by one regular expression; one that is odd, or cut off by the end of
+what was fed, goes through a state machine character by character (after Paul Williams' parser of
+the DEC VT500), which keeps no more than MAX_PARAMETERS characters. So the result doesn't depend on
+how the text is cut. Control characters inside a sequence are carried out, ESC begins another one,
+CAN and SUB end it. Strings (OSC, DCS, APC, PM, SOS) are skipped, never kept; one that hasn't ended
+after MAX_STRING characters ends at its next LF, lest a stray one swallows the log. C1 controls as
+U+0080 to U+009F are dropped (as tmux does): in logs they are broken text, and ESC forms are what
+programs send.
 """
 
 import re
@@ -111,7 +114,8 @@ def _plain(method: Callable[[LogScreen], None]) -> _Function:
     return lambda screen, args: method(screen)
 
 
-# Control functions by private marker, intermediate characters and last character; all others mean nothing here.
+# Control functions by private marker, intermediate characters and last character; all others mean
+# nothing here.
 _CSI_FUNCTIONS: dict[str, _Function] = {
     "@": _counted(LogScreen.insert_characters),
     "A": _counted(LogScreen.up),
@@ -185,7 +189,8 @@ _C0_FUNCTIONS: dict[str, Callable[[LogScreen], None]] = {
 
 @lru_cache(maxsize=1024)
 def _look_up(collected: str, last: str) -> tuple[_Function | None, _Args]:
-    """What a CSI sequence does, and its numbers, at least one. collected: all between CSI and its last character."""
+    """What a CSI sequence does, and its numbers, at least one. collected: all between CSI and its
+    last character."""
     shape = _CSI_SHAPE.match(collected) if len(collected) <= MAX_PARAMETERS else None
     if shape is None:
         return None, []
@@ -197,9 +202,12 @@ def _look_up(collected: str, last: str) -> tuple[_Function | None, _Args]:
 
 
 class EscapeParser:
-    """Feeds one screen. select_style: takes the parameters of each SGR sequence, where colours are kept."""
+    """Feeds one screen. select_style: takes the parameters of each SGR sequence, where colours are
+    kept."""
 
-    def __init__(self, screen: LogScreen, select_style: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, screen: LogScreen, select_style: Callable[[str], None] | None = None
+    ) -> None:
         self._screen = screen
         self._select_style = select_style
         self._state = _State.GROUND
@@ -207,7 +215,9 @@ class EscapeParser:
         self._before = ""  # the character drawn right before the sequence, "" where it wasn't one: what REP repeats
         self._string_size = 0
         self._is_osc = False
-        self._text_end = -1  # place in what is being fed where text ended last, -1 where there was none
+        self._text_end = (
+            -1
+        )  # place in what is being fed where text ended last, -1 where there was none
         self._last_drawn = ""
 
     @property
@@ -221,15 +231,17 @@ class EscapeParser:
         return self._text_end == 0
 
     def drew(self, character: str) -> None:
-        """The screen was drawn upon otherwise, with this character last; "" where a control came after it."""
+        """The screen was drawn upon otherwise, with this character last; "" where a control came
+        after it."""
         self._last_drawn = character
         self._text_end = 0 if character else -1
 
     def feed(self, text: str) -> int:
-        """Carries out text up to its end, or up to an LF that ends a line which begins like a command.
+        """Carries out text up to its end, or up to an LF that ends a line which begins like a
+        command.
 
-        That LF isn't carried out: LogScreen.line_feed or take_line is to be called. Returns the place behind it, or -1
-        where there is none.
+        That LF isn't carried out: LogScreen.line_feed or take_line is to be called. Returns the
+        place behind it, or -1 where there is none.
         """
         at = 0
         end = len(text)
@@ -299,7 +311,8 @@ class EscapeParser:
         self._collected = ""
 
     def _resume(self, text: str, at: int) -> int:
-        """Goes on in a sequence until it or text is over. Returns the place behind, negative behind a command's LF."""
+        """Goes on in a sequence until it or text is over. Returns the place behind, negative behind
+        a command's LF."""
         while at < len(text) and self._state is not _State.GROUND:
             if self._state is _State.STRING:
                 at = self._skip_string(text, at)
@@ -324,7 +337,8 @@ class EscapeParser:
         return at
 
     def _take(self, text: str, at: int) -> int:
-        """Printable characters of an escape or CSI sequence, all that are collected or the last one of it."""
+        """Printable characters of an escape or CSI sequence, all that are collected or the last one
+        of it."""
         collected = _COLLECTED[self._state].match(text, at)
         if collected is not None:
             self._collected = (self._collected + collected[0])[: MAX_PARAMETERS + 1]

@@ -11,9 +11,10 @@ _BEGIN_BYTES = 4096  # of a long line that begins like a command
 class Block(NamedTuple):
     """Final lines.
 
-    text: each line ended by LF; valid UTF-8 without control bytes (but SGR where colours are kept); blanks at a line's
-    end are kept up to the cursor's place when the line ended (R20). part: "" or, where text is one part of a line over
-    MAX_LINE_BYTES, its number; the last one's is "3/3". note: the renderer itself made the text.
+    text: each line ended by LF; valid UTF-8 without control bytes (but SGR where colours are kept);
+    blanks at a line's end are kept up to the cursor's place when the line ended (R20). part: "" or,
+    where text is one part of a line over MAX_LINE_BYTES, its number; the last one's is "3/3". note:
+    the renderer itself made the text.
     """
 
     text: bytes
@@ -57,11 +58,14 @@ class FinalLines:
 
 
 class LongLine:
-    """A line that isn't ended: its text so far, without the parts that were given out because it grew too long.
+    """A line that isn't ended: its text so far, without the parts that were given out because it
+    grew too long.
 
-    parts: how many were given out. command: the line's begin, if it begins like a command and parts are gone.
+    parts: how many were given out. command: the line's begin, if it begins like a command and parts
+    are gone.
 
-    Where it is cut depends on its text alone: after MAX_LINE_BYTES, less what would tear a character or a command.
+    Where it is cut depends on its text alone: after MAX_LINE_BYTES, less what would tear a
+    character or a command.
     """
 
     __slots__ = ("command", "parts", "text")
@@ -83,7 +87,8 @@ class LongLine:
         return bytes(self.text)
 
     def part(self) -> bytes | None:
-        """What stands for the parts that are gone; None where there are none. AMID_LINE at its end: more follows."""
+        """What stands for the parts that are gone; None where there are none. AMID_LINE at its end:
+        more follows."""
         if not self.parts:
             return None
         return self.command + AMID_LINE

@@ -1,6 +1,7 @@
 """What a terminal shows at the end of a stream: its last screen, commands and all. Pure: bytes in.
 
-Plain lines that others push off the screen anyway aren't drawn: of a great many only the last ones go through it.
+Plain lines that others push off the screen anyway aren't drawn: of a great many only the last ones
+go through it.
 """
 
 from codecs import getincrementaldecoder
@@ -33,7 +34,8 @@ class LastScreen:
                 self._draw(self._decoder.decode(piece[place : place + _SCREEN_BYTES]))
 
     def rows(self) -> list[str]:
-        """The rows from the top, without blanks at their ends; blank ones at the bottom are left out.
+        """The rows from the top, without blanks at their ends; blank ones at the bottom are left
+        out.
 
         The stream is over: half a character is an invalid one.
         """
@@ -46,7 +48,8 @@ class LastScreen:
     def _behind_plain(self, piece: bytes) -> int:
         """The LF in piece from which on it has to be drawn; 0 where all of it has to be.
 
-        By as many lines as the screen has rows the cursor comes to its bottom, by as many again each row is a new one.
+        By as many lines as the screen has rows the cursor comes to its bottom, by as many again
+        each row is a new one.
         """
         at = len(piece)
         for _ in range(2 * self._screen.height + 1):

@@ -1,20 +1,25 @@
-"""A screen that says which of its lines are final, and gives each out once, in order from the top. Pure.
+"""A screen that says which of its lines are final, and gives each out once, in order from the top.
+Pure.
 
-A line is final when it scrolls off, when all of the screen is cleared, at the end, and when the cursor has left it for
-good. For that the screen keeps (row numbers are places on the screen, and move with what scrolls):
-- live: something hints that rows above the cursor will be drawn again: the cursor rose, or was hidden, or a line was
-  drawn over (CR, BS, erase) and then ended. Where nothing is live, a line is final as soon as it is ended.
-- low, max_rise: the lowest row drawn, and the greatest number of rows that the cursor rose above it. Rows that are
-  further up are final when they were left alone for QUIET_SECS.
-- addressed: the cursor was sent to a row by its number: what is live may be drawn again as a whole, at long intervals
-  (top), so ADDRESSED_QUIET_SECS take the place of QUIET_SECS.
-- calm: lines that were ended since anything but lines came. More of them than max_rise: what was live is over, rows
-  above the cursor need only be quiet. CALM_SCREENS times as many as the screen has rows: nothing is live any more. (One
-  screenful isn't enough: a live table may be taller than the screen, or much be printed above bars at once.)
-Of a row that was given out the text is kept: it is given out again only if it reads otherwise later, and isn't blank.
+A line is final when it scrolls off, when all of the screen is cleared, at the end, and when the
+cursor has left it for good. For that the screen keeps (row numbers are places on the screen, and
+move with what scrolls):
+- live: something hints that rows above the cursor will be drawn again: the cursor rose, or was
+  hidden, or a line was drawn over (CR, BS, erase) and then ended. Where nothing is live, a line is
+  final as soon as it is ended.
+- low, max_rise: the lowest row drawn, and the greatest number of rows that the cursor rose above
+  it. Rows that are further up are final when they were left alone for QUIET_SECS.
+- addressed: the cursor was sent to a row by its number: what is live may be drawn again as a whole,
+  at long intervals (top), so ADDRESSED_QUIET_SECS take the place of QUIET_SECS.
+- calm: lines that were ended since anything but lines came. More of them than max_rise: what was
+  live is over, rows above the cursor need only be quiet. CALM_SCREENS times as many as the screen
+  has rows: nothing is live any more. (One screenful isn't enough: a live table may be taller than
+  the screen, or much be printed above bars at once.)
+Of a row that was given out the text is kept: it is given out again only if it reads otherwise
+later, and isn't blank.
 
-All this depends on bytes and clock alone, never on how the bytes are cut: a row's quiet is judged only when the clock
-has moved on (`settle`), the rest at the control function that brings it about.
+All this depends on bytes and clock alone, never on how the bytes are cut: a row's quiet is judged
+only when the clock has moved on (`settle`), the rest at the control function that brings it about.
 """
 
 from collections.abc import Iterator
@@ -32,7 +37,8 @@ NOTE = b"[full-screen output left out]\n"
 
 
 class LogScreen(Screen):
-    """lines: where final lines go. now: seconds of the caller's clock, to be set before anything is drawn."""
+    """lines: where final lines go. now: seconds of the caller's clock, to be set before anything is
+    drawn."""
 
     line_type = LongLine
 
@@ -146,7 +152,8 @@ class LogScreen(Screen):
             self.low = min(self.low, self.y)  # nothing is below the cursor any more
 
     def redraw(self, texts: list[str]) -> None:
-        """CR and text, over and over: what carriage_return and draw do for each, by the chunk where that's the same."""
+        """CR and text, over and over: what carriage_return and draw do for each, by the chunk where
+        that's the same."""
         joined = "".join(texts)
         if (
             max(map(len, texts)) > self.columns
@@ -219,7 +226,11 @@ class LogScreen(Screen):
         if self.is_alternate:
             super().index()
             return
-        if self.live and self.calm >= CALM_SCREENS * self.height and self.bottom - self.top == self.height - 1:
+        if (
+            self.live
+            and self.calm >= CALM_SCREENS * self.height
+            and self.bottom - self.top == self.height - 1
+        ):
             self.live = self._addressed = False
             self.max_rise = 0
             self.low = self.y
@@ -234,7 +245,8 @@ class LogScreen(Screen):
         self.low = max(self.low, self.y)
 
     def _mark_end(self) -> None:
-        """Where the cursor stands (or stood, before CRs) the cursor's line ends, if it was drawn upon or is new."""
+        """Where the cursor stands (or stood, before CRs) the cursor's line ends, if it was drawn
+        upon or is new."""
         row = self.rows[self.y]
         if row.fresh or not (row.ended or row.clean):
             row.end = self.x if self._end < 0 else self._end
@@ -246,7 +258,9 @@ class LogScreen(Screen):
     def align(self) -> None:
         super().align()
         for row in self.rows:
-            row.out = row.text()  # no text of the program's; logged, it would be a thousand times what asks for it
+            row.out = (
+                row.text()
+            )  # no text of the program's; logged, it would be a thousand times what asks for it
 
     def show_alternate(self, *, saves_cursor: bool) -> None:
         if not self.is_alternate:
@@ -288,7 +302,8 @@ class LogScreen(Screen):
     # ---- giving out
 
     def settle(self) -> None:
-        """Gives out what was left alone for QUIET_SECS. To be called when the clock has moved on."""
+        """Gives out what was left alone for QUIET_SECS. To be called when the clock has moved
+        on."""
         limit = self._reachable()
         if self._done < limit:
             self._done = self._give_out(self._done, limit, quiet=True)
@@ -317,16 +332,20 @@ class LogScreen(Screen):
         return self.y if self.calm > self.max_rise else min(self.y, self.low - self.max_rise)
 
     def _give_out(self, begin: int, end: int, *, quiet: bool = False) -> int:
-        """Gives out the lines of rows from begin to end that are news, in order, and returns the row after the last.
+        """Gives out the lines of rows from begin to end that are news, in order, and returns the
+        row after the last.
 
-        Stops before a line that reaches beyond end, or, with quiet, one that wasn't left alone for QUIET_SECS.
+        Stops before a line that reaches beyond end, or, with quiet, one that wasn't left alone for
+        QUIET_SECS.
         """
         main_rows = self._main_rows()
         for group in self._groups(main_rows, begin, end):
             if group.stop > end:
                 return group.start
             rows = main_rows[group]
-            if quiet and any(not row.clean and row.touched + self._quiet_secs() > self.now for row in rows):
+            if quiet and any(
+                not row.clean and row.touched + self._quiet_secs() > self.now for row in rows
+            ):
                 return group.start
             self._give_out_line(rows)
         return max(begin, end)
@@ -362,7 +381,8 @@ class LogScreen(Screen):
 
     @staticmethod
     def _is_news(row: Row, text: str) -> bool:
-        """Whether the text is to be given out, given what was of this row. What was erased later is no news."""
+        """Whether the text is to be given out, given what was of this row. What was erased later is
+        no news."""
         if row.out is None:
             return True
         text = text.rstrip(" ")
@@ -391,36 +411,46 @@ class LogScreen(Screen):
         """The row behind the last line on the screen."""
         for at in range(self.height, 0, -1):
             row = self.rows[at - 1]
-            if row.ended or not row.is_blank() or (row.head is not None and not row.head.is_blank()):
+            if (
+                row.ended
+                or not row.is_blank()
+                or (row.head is not None and not row.head.is_blank())
+            ):
                 return self._group_of(at - 1).stop
         return 0
 
     # ---- for the renderer
 
     def command(self) -> str | None:
-        """The text of the line that LF would end here, if it holds /LOGCOMMAND and was drawn since it ended; of a line
-        that is too long its last part."""
+        """The text of the line that LF would end here, if it holds /LOGCOMMAND and was drawn since
+        it ended; of a line that is too long its last part."""
         row = self.rows[self.y]
         if not row.fresh:
             return None
-        is_one_row = row.head is None and not ((self.y and self.rows[self.y - 1].wrapped) or row.wrapped)
+        is_one_row = row.head is None and not (
+            (self.y and self.rows[self.y - 1].wrapped) or row.wrapped
+        )
         if is_one_row and "/" not in row.cells:
             return None
         row.end = self.x if self._end < 0 else self._end
         rows = self.rows[self._group_of(self.y)]
         text = self._text_of(rows)
-        is_command = (rows[0].head is not None and rows[0].head.command) or command_prefix.find(text.encode()) >= 0
+        is_command = (rows[0].head is not None and rows[0].head.command) or command_prefix.find(
+            text.encode()
+        ) >= 0
         return text if is_command else None
 
     def part(self) -> bytes | None:
-        """What stands for the begin of the cursor's line, where that can only be kept; None where it needn't."""
+        """What stands for the begin of the cursor's line, where that can only be kept; None where
+        it needn't."""
         if self.is_alternate:
             return command_prefix.AMID_LINE
         head = self.rows[self._group_of(self.y).start].head
         return None if head is None else head.part()
 
     def half_line(self) -> str:
-        """The text of the cursor's line, if it was drawn since it ended; "" of one that is too long."""
+        """The text of the cursor's line, if it was drawn since it ended; "" of one that is too
+        long."""
         row = self.rows[self.y]
         if not row.fresh or self.part() is not None:
             return ""
@@ -461,7 +491,10 @@ class LogScreen(Screen):
         return (
             self.rows[self.y].fresh
             and not self.is_alternate
-            and not ((rows[0].head is None or rows[0].head.is_blank()) and all(row.is_blank() for row in rows))
+            and not (
+                (rows[0].head is None or rows[0].head.is_blank())
+                and all(row.is_blank() for row in rows)
+            )
         )
 
     def is_plain(self) -> bool:
@@ -475,7 +508,9 @@ class LogScreen(Screen):
             and not_own_cells(self.open_line()) is None
             and all(row.clean and not row.wrapped for row in self.rows[: self.y])
             and all(row.out is None for row in self.rows[self.y :])
-            and all(row.is_empty() and not (row.ended or row.edited) for row in self.rows[self.y + 1 :])
+            and all(
+                row.is_empty() and not (row.ended or row.edited) for row in self.rows[self.y + 1 :]
+            )
         )
 
     def open_line(self) -> str:
@@ -490,7 +525,8 @@ class LogScreen(Screen):
         return text, touched
 
     def replay(self, final: list[str], open_line: LongLine, touched: float) -> None:
-        """Draws plain lines that were given out before, and one that isn't ended, drawn at `touched`."""
+        """Draws plain lines that were given out before, and one that isn't ended, drawn at
+        `touched`."""
         lines, self._lines = self._lines, FinalLines()
         for text in final:
             if text:
@@ -509,11 +545,13 @@ class LogScreen(Screen):
         self.draw(text)
 
     def held_line_feeds(self) -> int:
-        """LFs that ended rows which aren't given out; at most one of each row, which is one line."""
+        """LFs that ended rows which aren't given out; at most one of each row, which is one
+        line."""
         return sum(row.fed for row in self._main_rows())
 
     def held_lines(self) -> list[str]:
-        """The lines that aren't blank and aren't given out as they read now, from the top; none that has parts."""
+        """The lines that aren't blank and aren't given out as they read now, from the top; none
+        that has parts."""
         rows = self._main_rows()
         texts = []
         for group in self._groups(rows, 0, len(rows)):

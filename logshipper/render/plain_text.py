@@ -1,6 +1,8 @@
-"""Plain text by the chunk: what a terminal shows of lines without cursor movement is the lines themselves. Pure.
+"""Plain text by the chunk: what a terminal shows of lines without cursor movement is the lines
+themselves. Pure.
 
-Each step is one primitive over the whole chunk (docs/rendering.md has their costs); nothing is done per line.
+Each step is one primitive over the whole chunk (docs/rendering.md has their costs); nothing is done
+per line.
 """
 
 import re
@@ -12,7 +14,9 @@ _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _CONTROLS = [bytes([code]) for code in range(0x80) if code not in _PRINTABLE]
 _COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B)")  # SGR; "ASCII characters", which is what there is
 _COLOUR_OR_ERASE = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B|\[0?K)")
-_ERASE = re.compile(rb"(?<!\r)\x1b\[0?K")  # to the right, where nothing is: compilers send it with colours
+_ERASE = re.compile(
+    rb"(?<!\r)\x1b\[0?K"
+)  # to the right, where nothing is: compilers send it with colours
 _CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
 _UNFINISHED = re.compile(rb"\x1b[\[(]?[0-9;:]*\x1b")  # without the second one it might be whole
 _MAX_REST = 256  # bytes
@@ -21,11 +25,12 @@ _first_control = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]").search
 
 
 def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, bytes] | None:
-    """Printable text and line feeds that show the same as data does at the end of a line that isn't ended.
+    """Printable text and line feeds that show the same as data does at the end of a line that isn't
+    ended.
 
-    columns: the terminal's width; open_line: the text of that line. Returns the text, valid UTF-8, and the rest of data
-    that means something only with what follows it (CR, half a character, half a sequence); None where data is more
-    than plain text.
+    columns: the terminal's width; open_line: the text of that line. Returns the text, valid UTF-8,
+    and the rest of data that means something only with what follows it (CR, half a character, half
+    a sequence); None where data is more than plain text.
     """
     rest = b""
     if not data.isascii():
@@ -39,7 +44,9 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
             return None
         rest = data[size:]
         data = data[:size] if valid else text.encode()
-    if True not in map(data.__contains__, _CONTROLS):  # 32 searches cost less than one look at each byte
+    if True not in map(
+        data.__contains__, _CONTROLS
+    ):  # 32 searches cost less than one look at each byte
         return data, rest
     controls = data.translate(None, _PRINTABLE)
     if b"\x1b" in controls:
@@ -68,7 +75,8 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
 
 
 def _without(sequence: re.Pattern[bytes], data: bytes) -> bytes:
-    """A log has few colours: each is taken out by one pass, if those few are all that ESC begins; else one by one."""
+    """A log has few colours: each is taken out by one pass, if those few are all that ESC begins;
+    else one by one."""
     left = data.count(b"\x1b")
     text = data
     for _ in range(_FEW_COLOURS):
@@ -82,7 +90,9 @@ def _without(sequence: re.Pattern[bytes], data: bytes) -> bytes:
     return sequence.sub(b"", data)
 
 
-def _without_tabs(data: bytes, rest: bytes, columns: int, open_line: bytearray) -> tuple[bytes, bytes] | None:
+def _without_tabs(
+    data: bytes, rest: bytes, columns: int, open_line: bytearray
+) -> tuple[bytes, bytes] | None:
     if len(open_line) >= columns or not (data.isascii() and open_line.isascii()):
         return None
     expanded = (bytes(open_line) + data).expandtabs(8)

@@ -1,14 +1,16 @@
-"""What a terminal would show of a stream, as final lines (R29, R20, docs/rendering.md). Pure: bytes and a clock in.
+"""What a terminal would show of a stream, as final lines (R29, R20, docs/rendering.md). Pure: bytes
+and a clock in.
 
-Two tiers that agree on every line: plain text goes by the chunk (plain_text), all else through a terminal's screen
-(escape_parser, log_screen). The plain tier is left at the first control function that isn't a line's end or a colour,
-and taken up again when the screen has settled: nothing on it is live, and the cursor stands behind the last line. The
-screen keeps what it showed, and learns the last lines that went by it when it is taken up again, so that the cursor may
-rise into them.
+Two tiers that agree on every line: plain text goes by the chunk (plain_text), all else through a
+terminal's screen (escape_parser, log_screen). The plain tier is left at the first control function
+that isn't a line's end or a colour, and taken up again when the screen has settled: nothing on it
+is live, and the cursor stands behind the last line. The screen keeps what it showed, and learns the
+last lines that went by it when it is taken up again, so that the cursor may rise into them.
 
-Invariants: what comes out depends on the bytes and on the clock at which they were fed, not on how they were cut.
-After flush and discard nothing that was fed before has any effect. Memory is bounded: a line by MAX_LINE_BYTES, what
-is on the screen by its size, a sequence by a few hundred bytes.
+Invariants: what comes out depends on the bytes and on the clock at which they were fed, not on how
+they were cut. After flush and discard nothing that was fed before has any effect. Memory is
+bounded: a line by MAX_LINE_BYTES, what is on the screen by its size, a sequence by a few hundred
+bytes.
 """
 
 from codecs import getincrementaldecoder
@@ -27,7 +29,9 @@ from logshipper.spool.segment import MAX_LINE_BYTES
 __all__ = ["Block", "Fed", "Renderer"]
 
 _PLAIN_BYTES = 64 << 10  # looked at at once
-_AFTER_COMMAND_BYTES = 1 << 10  # likewise, right behind a command; twice as much each time that none follows
+_AFTER_COMMAND_BYTES = (
+    1 << 10
+)  # likewise, right behind a command; twice as much each time that none follows
 _SCREEN_BYTES = 64 << 10
 _MIN_PLAIN_BYTES = 2 << 10  # less than that isn't worth leaving the screen for
 _TAIL_BYTES = 64 << 10  # kept of a block for the screen
@@ -37,10 +41,11 @@ _STATUS_BYTES = 16 << 10  # more than is shown of a status
 class Fed(NamedTuple):
     """blocks: lines that became final. consumed: place in data behind what was rendered.
 
-    command: None, or the text of a line that holds /LOGCOMMAND, in any case, and that ended at `consumed`, up to the
-    cursor's place: keep_command or take_command must be called before anything else is fed.
-    is_part: the line can only be kept, as its begin is gone (it is over MAX_LINE_BYTES), or it isn't the log's (on the
-    alternate screen). Then the command is its begin, if that is one, else what stands at its end behind other text.
+    command: None, or the text of a line that holds /LOGCOMMAND, in any case, and that ended at
+    `consumed`, up to the cursor's place: keep_command or take_command must be called before
+    anything else is fed. is_part: the line can only be kept, as its begin is gone (it is over
+    MAX_LINE_BYTES), or it isn't the log's (on the alternate screen). Then the command is its begin,
+    if that is one, else what stands at its end behind other text.
     """
 
     blocks: list[Block]
@@ -73,7 +78,9 @@ class Renderer:
         self._open_since = self._now  # ... when it was drawn upon last
         self._rest = b""  # raw bytes behind it that mean something only with what follows
         self._last = b""  # raw bytes before it
-        self._tail: deque[tuple[bytes, int]] = deque()  # the last lines, and how many, that the screen doesn't know
+        self._tail: deque[tuple[bytes, int]] = (
+            deque()
+        )  # the last lines, and how many, that the screen doesn't know
         self._tail_lines = 0
 
     def _make_screen(self, columns: int, rows: int) -> None:
@@ -83,7 +90,8 @@ class Renderer:
     # ---- what comes in
 
     def feed(self, data: bytes, now: float, begin: int = 0) -> Fed:
-        """Renders data[begin:]. Stops right behind the LF that ends a line whose text holds /LOGCOMMAND.
+        """Renders data[begin:]. Stops right behind the LF that ends a line whose text holds
+        /LOGCOMMAND.
 
         now: seconds of a monotonic clock.
         """
@@ -94,8 +102,11 @@ class Renderer:
             most = self._piece_bytes
             piece = data if at == 0 and len(data) <= most else data[at : at + most]
             used = self._feed_piece(piece)
-            # each command has what follows it looked at anew: where many follow each other, that is little
-            self._piece_bytes = _AFTER_COMMAND_BYTES if self._command is not None else min(2 * most, _PLAIN_BYTES)
+            # each command has what follows it looked at anew: where many follow each other, that is
+            # little
+            self._piece_bytes = (
+                _AFTER_COMMAND_BYTES if self._command is not None else min(2 * most, _PLAIN_BYTES)
+            )
             self.line_feeds += line_feeds.count(piece if used == len(piece) else piece[:used])
             at += used
         return self._fed(at)
@@ -175,7 +186,8 @@ class Renderer:
             self._screen.drop_half_lines()
 
     def take_half_command(self) -> tuple[bytes, bytes]:
-        """Takes out the line that isn't ended, if it may be a command: the text before that, the command's bytes."""
+        """Takes out the line that isn't ended, if it may be a command: the text before that, the
+        command's bytes."""
         if self._command is not None:
             return b"", b""
         text = self._half_line()
@@ -188,7 +200,9 @@ class Renderer:
         else:
             self._open = self.line_type()
             self._rest = self._last = b""
-        return text[:begin], (command_prefix.AMID_LINE if text[:begin].strip() else text[:begin]) + text[begin:] + rest
+        return text[:begin], (
+            command_prefix.AMID_LINE if text[:begin].strip() else text[:begin]
+        ) + text[begin:] + rest
 
     def _half_line(self) -> bytes:
         if self._on_screen:
@@ -213,7 +227,8 @@ class Renderer:
         return self._lines.take()
 
     def next_tick(self) -> float | None:
-        """When tick will have something to do, by the clock that feed was given; None where nothing waits."""
+        """When tick will have something to do, by the clock that feed was given; None where nothing
+        waits."""
         if self._lines.waits():
             return self._now
         return self._screen.next_settle() if self._on_screen else None
@@ -227,7 +242,8 @@ class Renderer:
     # ---- what is shown and not final
 
     def status(self) -> bytes:
-        """The last line that is shown, not blank and not final: a running bar, a prompt. b"" if there is none."""
+        """The last line that is shown, not blank and not final: a running bar, a prompt. b"" if
+        there is none."""
         if not self._on_screen:
             line = b"" if self._open.parts else self._open.plain()[:_STATUS_BYTES]
         elif self._screen.is_alternate:
@@ -249,11 +265,16 @@ class Renderer:
     # ---- tiers
 
     def _feed_piece(self, piece: bytes) -> int:
-        """Renders a piece, or the begin of it; returns how much. Sets _command where a command's line ended there."""
-        if self._on_screen and not (self.has_plain_tier and self._parser.is_ground and self._screen.is_plain()):
+        """Renders a piece, or the begin of it; returns how much. Sets _command where a command's
+        line ended there."""
+        if self._on_screen and not (
+            self.has_plain_tier and self._parser.is_ground and self._screen.is_plain()
+        ):
             return self._feed_screen(piece)
         rest = self._decoder.getstate()[0] if self._on_screen else self._rest
-        open_line = bytearray(self._screen.open_line().encode()) if self._on_screen else self._open.text
+        open_line = (
+            bytearray(self._screen.open_line().encode()) if self._on_screen else self._open.text
+        )
         data = rest + piece if rest else piece
         plain = self._plain_text(data, open_line)
         if plain is None:
@@ -316,8 +337,9 @@ class Renderer:
         return len(data)
 
     def _end_open(self, lines: bytes) -> tuple[bytes, int]:
-        """The open line ends with the first of lines. Returns what is left to be given out, and lines given out. Sets
-        _command where a long line's last part may be one: then it isn't ended."""
+        """The open line ends with the first of lines. Returns what is left to be given out, and
+        lines given out. Sets _command where a long line's last part may be one: then it isn't
+        ended."""
         first = lines.index(b"\n")
         if self._open.parts or len(self._open.text) + first > MAX_LINE_BYTES:
             self._open.add(lines[:first], self._lines)
@@ -352,7 +374,11 @@ class Renderer:
 
     def _enter_screen(self) -> None:
         """The screen shows what went by it; the raw rest goes through it as well."""
-        last_lines = b"".join(lines for lines, _ in self._tail).decode().split("\n")[-self._screen.height - 1 : -1]
+        last_lines = (
+            b"".join(lines for lines, _ in self._tail)
+            .decode()
+            .split("\n")[-self._screen.height - 1 : -1]
+        )
         self._screen.replay(last_lines, self._open, self._open_since)
         drawn = self._open.text and ends_with_text(self._last)
         self._parser.drew(self._open.text[-4:].decode(errors="ignore")[-1:] if drawn else "")
@@ -382,7 +408,8 @@ class Renderer:
 
 
 def last_rows(lines: bytes, rows: int) -> tuple[int, int]:
-    """How many bytes at the end of lines are kept for a screen of so many rows, and how many lines these are."""
+    """How many bytes at the end of lines are kept for a screen of so many rows, and how many lines
+    these are."""
     for size in (_TAIL_BYTES // 8, _TAIL_BYTES):
         if len(lines) > size:
             last = lines[-size:]

@@ -1,8 +1,8 @@
 """One row of a terminal's screen: its cells, and what the log has to know of it.
 
-Cells are a str as long as each character takes one cell, which is nearly always and quick; else a list with a str for
-each cell: a character and those that join it, or "" for the second half of a wide one. Cells to the right of the last
-one drawn don't exist and are blank.
+Cells are a str as long as each character takes one cell, which is nearly always and quick; else a
+list with a str for each cell: a character and those that join it, or "" for the second half of a
+wide one. Cells to the right of the last one drawn don't exist and are blank.
 """
 
 from logshipper.render.final_lines import LongLine
@@ -13,13 +13,26 @@ MAX_JOINED = 32  # characters in one cell; further ones are dropped
 class Row:
     """See above. x, begin, end: cells from the left edge, from 0.
 
-    wrapped: the line goes on in the next row. end: the cursor's place when the line ended. head: text of the same line
-    that was in rows above and has scrolled off. What follows is LogScreen's: touched: time of the last change; out: the
-    text that was given out, None if none was; clean: unchanged since; ended: the line was ended, and not given out
-    since; fed: by LF; fresh: drawn upon since it was ended; edited: drawn over since it was ended.
+    wrapped: the line goes on in the next row. end: the cursor's place when the line ended. head:
+    text of the same line that was in rows above and has scrolled off. What follows is LogScreen's:
+    touched: time of the last change; out: the text that was given out, None if none was; clean:
+    unchanged since; ended: the line was ended, and not given out since; fed: by LF; fresh: drawn
+    upon since it was ended; edited: drawn over since it was ended.
     """
 
-    __slots__ = ("cells", "clean", "edited", "end", "ended", "fed", "fresh", "head", "out", "touched", "wrapped")
+    __slots__ = (
+        "cells",
+        "clean",
+        "edited",
+        "end",
+        "ended",
+        "fed",
+        "fresh",
+        "head",
+        "out",
+        "touched",
+        "wrapped",
+    )
 
     def __init__(self) -> None:
         self.cells: str | list[str] = ""
@@ -35,7 +48,8 @@ class Row:
         self.edited = False
 
     def text(self) -> str:
-        """The row's part of its line: all of it, but blanks to the right of the place where the line ended."""
+        """The row's part of its line: all of it, but blanks to the right of the place where the
+        line ended."""
         cells = self.cells
         if isinstance(cells, str):
             surplus = len(cells) - self.end
@@ -103,7 +117,8 @@ class Row:
         return (cells[x] or cells[max(x - 1, 0)]).endswith(joiner)
 
     def erase(self, begin: int, end: int, columns: int) -> None:
-        """Makes cells blank. columns: the screen's width; at its edge the line is torn from the next row's."""
+        """Makes cells blank. columns: the screen's width; at its edge the line is torn from the
+        next row's."""
         size = len(self.cells)
         if begin < size:
             if end < size:
@@ -141,7 +156,8 @@ class Row:
         return self.cells
 
     def _fix(self, x: int) -> None:
-        """Both halves of a wide character become blank where the cut before cell x would part them."""
+        """Both halves of a wide character become blank where the cut before cell x would part
+        them."""
         cells = self.cells
         if not isinstance(cells, str) and 0 < x < len(cells) and cells[x] == "":
             cells[x - 1] = cells[x] = " "

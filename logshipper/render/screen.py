@@ -1,8 +1,10 @@
-"""The screen of a terminal: rows of cells, a cursor, modes, and what control functions do to them. Pure.
+"""The screen of a terminal: rows of cells, a cursor, modes, and what control functions do to them.
+Pure.
 
-It follows xterm, and tmux where that loses less text (erasing to the right of a line that fills its row erases nothing;
-what scrolls off a region is scrolled off). No colours, no widths but 1 and 2, no reflow when resized. All that programs
-may ask for is bounded by the screen's size. x == columns means: the last column is drawn, the next character wraps.
+It follows xterm, and tmux where that loses less text (erasing to the right of a line that fills its
+row erases nothing; what scrolls off a region is scrolled off). No colours, no widths but 1 and 2,
+no reflow when resized. All that programs may ask for is bounded by the screen's size. x == columns
+means: the last column is drawn, the next character wraps.
 
 LogScreen says which of it are final lines; the methods that do nothing here are for it.
 """
@@ -10,17 +12,27 @@ LogScreen says which of it are final lines; the methods that do nothing here are
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-from logshipper.render.cell_width import ZWJ, cell_width, is_skin_tone, not_one_cell, runs, two_cells
+from logshipper.render.cell_width import (
+    ZWJ,
+    cell_width,
+    is_skin_tone,
+    not_one_cell,
+    runs,
+    two_cells,
+)
 from logshipper.render.row import Row
 
 MAX_COLUMNS = 4096
 MAX_ROWS = 1024
 
-_LINE_DRAWING = str.maketrans("_`abcdefghijklmnopqrstuvwxyz{|}~", " ◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
+_LINE_DRAWING = str.maketrans(
+    "_`abcdefghijklmnopqrstuvwxyz{|}~", " ◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·"
+)
 
 
 class Screen:
-    """columns, height: size, bounded. x, y: the cursor's place, from 0. rows: from the top, always `height` of them."""
+    """columns, height: size, bounded. x, y: the cursor's place, from 0. rows: from the top, always
+    `height` of them."""
 
     new_row: Callable[[], Row] = Row
 
@@ -28,7 +40,9 @@ class Screen:
         self.columns = min(max(columns, 2), MAX_COLUMNS)
         self.height = min(max(height, 1), MAX_ROWS)
         self.rows = [self.new_row() for _ in range(self.height)]
-        self._hidden_rows: list[Row] | None = None  # the main screen's, while the alternate one is shown
+        self._hidden_rows: list[Row] | None = (
+            None  # the main screen's, while the alternate one is shown
+        )
         self._hidden_saved: tuple[int, int, bool, int, list[bool]] | None = None
         self.reset_modes()
         self.x = self.y = 0
@@ -47,7 +61,9 @@ class Screen:
     def has_default_modes(self) -> bool:
         return (
             self.autowrap
-            and not (self.top or self.origin or self.insert_mode or self._shift or True in self._drawing)
+            and not (
+                self.top or self.origin or self.insert_mode or self._shift or True in self._drawing
+            )
             and self.bottom == self.height - 1
             and self.tabs is None
             and self._hidden_rows is None
@@ -119,7 +135,9 @@ class Screen:
                     self._wrap()
                 else:
                     self.x = self.columns - 1
-                    at = max(at, len(text) - 2)  # each overwrites the one before; that two met, LogScreen must know
+                    at = max(
+                        at, len(text) - 2
+                    )  # each overwrites the one before; that two met, LogScreen must know
             piece = text[at : at + self.columns - self.x]
             row = self.rows[self.y]
             self.touch(row)
@@ -177,7 +195,8 @@ class Screen:
 
     @staticmethod
     def _joins(row: Row, x: int, character: str) -> bool:
-        """Whether a character that has cells of its own joins the one that covers cell x nevertheless."""
+        """Whether a character that has cells of its own joins the one that covers cell x
+        nevertheless."""
         if row.joins_next(x, ZWJ):
             return True
         return is_skin_tone(character) is not None and row.cells[x : x + 1] == [""]
@@ -319,7 +338,11 @@ class Screen:
         row = self.rows[self.y]
         begin = self.x if which == 0 else 0
         end = self._column() + 1 if which == 1 else self.columns
-        if which > 2 or row.is_empty() or (begin >= len(row.cells) and begin >= row.end and not row.wrapped):
+        if (
+            which > 2
+            or row.is_empty()
+            or (begin >= len(row.cells) and begin >= row.end and not row.wrapped)
+        ):
             return
         if begin == self.columns:
             return  # a line that fills its row loses nothing: programs erase after each colour
@@ -496,8 +519,8 @@ class Screen:
             row.put(0, "E" * self.columns)
 
     def resize(self, columns: int, height: int) -> None:
-        """Rows keep their text. What doesn't fit any more scrolls off at the top, up to the cursor's line, then at the
-        bottom; blank rows at the bottom go first."""
+        """Rows keep their text. What doesn't fit any more scrolls off at the top, up to the
+        cursor's line, then at the bottom; blank rows at the bottom go first."""
         self.columns = min(max(columns, 2), MAX_COLUMNS)
         self.height = min(max(height, 1), MAX_ROWS)
         self.top, self.bottom = 0, self.height - 1

@@ -1,9 +1,11 @@
-"""How a job was started, for `context: true` in ~/.logoptin: command line, folder, some environment, git's state.
+"""How a job was started, for `context: true` in ~/.logoptin: command line, folder, some
+environment, git's state.
 
-Gathered next to the job, by a process of its own that may take GATHER_SECS: git on a slow disk, or a home that hangs,
-holds up neither the job nor its log; the end of a shorter job's capture waits for it. Values that are called like
-secrets are masked (logshipper/masking.py), and the environment is an allow-list; the command line and git's diff are
-recorded as they are otherwise: the documentation of the option says so.
+Gathered next to the job, by a process of its own that may take GATHER_SECS: git on a slow disk, or
+a home that hangs, holds up neither the job nor its log; the end of a shorter job's capture waits
+for it. Values that are called like secrets are masked (logshipper/masking.py), and the environment
+is an allow-list; the command line and git's diff are recorded as they are otherwise: the
+documentation of the option says so.
 """
 
 import json
@@ -46,8 +48,8 @@ SCHEDULER = (
 
 
 class Started:
-    """How the job was started. argv, cwd: None where they are available from the process `pid`, which a daemon of the
-    scheduler is about to turn into the job's own."""
+    """How the job was started. argv, cwd: None where they are available from the process `pid`,
+    which a daemon of the scheduler is about to turn into the job's own."""
 
     __slots__ = ("argv", "cwd", "pid")
 
@@ -114,7 +116,11 @@ def gather(started: Started, environment: "Mapping[str, str]") -> Json:
         _await_exec(started.pid)
         argv, cwd, environment = _of_process(started.pid)
     command = shown_command(argv or ())
-    event: Json = {"event": EVENT, "message": f"started as: {' '.join(command)[:MAX_VALUE_CHARS]}", "command": command}
+    event: Json = {
+        "event": EVENT,
+        "message": f"started as: {' '.join(command)[:MAX_VALUE_CHARS]}",
+        "command": command,
+    }
     event["cwd"] = masked_text(_text(cwd or ""))
     event["cores"] = sorted(os.sched_getaffinity(started.pid))
     event["environment"] = _chosen(environment, ENVIRONMENT)
@@ -138,33 +144,53 @@ def shown_command(argv: "Sequence[str]") -> list[str]:
 
 
 def git_state(cwd: str) -> Json:
-    """commit, branch, dirty, diff (of what is tracked, cut to MAX_DIFF_BYTES) and diff_bytes; `reason` where git can't
-    say, an empty object where the folder is in no repository."""
+    """commit, branch, dirty, diff (of what is tracked, cut to MAX_DIFF_BYTES) and diff_bytes;
+    `reason` where git can't say, an empty object where the folder is in no repository."""
     import subprocess
 
     until = time.monotonic() + _GIT_SECS
-    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
+    quiet = {
+        **os.environ,
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "LC_ALL": "C.UTF-8",
+    }
 
     def git(*words: str) -> "subprocess.CompletedProcess[bytes]":
         command = ["git", "-C", cwd, "-c", "core.fsmonitor=false", "-c", "core.pager=cat", *words]
         left = max(until - time.monotonic(), 0.1)
         return subprocess.run(
-            command, check=False, capture_output=True, stdin=subprocess.DEVNULL, env=quiet, timeout=left
+            command,
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env=quiet,
+            timeout=left,
         )
 
     try:
         commit = git("rev-parse", "--verify", "HEAD")
         if commit.returncode:
             known = b"not a git repository" not in commit.stderr
-            return {"reason": masked_text(_text(os.fsdecode(commit.stderr.strip())))[:200]} if known else {}
+            return (
+                {"reason": masked_text(_text(os.fsdecode(commit.stderr.strip())))[:200]}
+                if known
+                else {}
+            )
         state: Json = {"commit": commit.stdout.decode().strip()}
-        state["branch"] = masked_text(_text(os.fsdecode(git("rev-parse", "--abbrev-ref", "HEAD").stdout.strip())))
+        state["branch"] = masked_text(
+            _text(os.fsdecode(git("rev-parse", "--abbrev-ref", "HEAD").stdout.strip()))
+        )
         diff = git("diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD", "--")
     except FileNotFoundError:
         return {"reason": "there is no git here"}
     except (OSError, subprocess.SubprocessError) as error:
         slow = isinstance(error, subprocess.TimeoutExpired)
-        return {"reason": f"git took longer than {_GIT_SECS:g} s" if slow else f"git can't be asked: {error}"}
+        return {
+            "reason": f"git took longer than {_GIT_SECS:g} s"
+            if slow
+            else f"git can't be asked: {error}"
+        }
     text = masked_lines(_whole_lines(diff.stdout).decode("utf-8", "replace"))
     return {**state, "dirty": bool(diff.stdout), "diff": text, "diff_bytes": len(diff.stdout)}
 
@@ -185,11 +211,14 @@ def fitted(event: Json) -> Json:
 
 
 def _serve(started: Started, send: int) -> None:
-    """In the forked process: once more, so that nobody has to reap who does it; holds nothing but the pipe's end."""
+    """In the forked process: once more, so that nobody has to reap who does it; holds nothing but
+    the pipe's end."""
     try:
         if os.fork() == 0:
             detach(_COMM, {send})
-            signal.setitimer(signal.ITIMER_REAL, GATHER_SECS)  # SIGALRM ends it, whatever it waits for
+            signal.setitimer(
+                signal.ITIMER_REAL, GATHER_SECS
+            )  # SIGALRM ends it, whatever it waits for
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             data = json.dumps(gather(started, os.environ)).encode()
             while data:
@@ -205,8 +234,8 @@ def _await_exec(pid: int) -> None:
 
 
 def _is_itself(pid: int) -> bool:
-    """Whether it is the job's program by now: until then it is called as the daemon that forked it. In the midst of an
-    exec it has no command line."""
+    """Whether it is the job's program by now: until then it is called as the daemon that forked it.
+    In the midst of an exec it has no command line."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat, open(f"/proc/{pid}/cmdline", "rb") as cmdline:
             parent = int(stat.read().rpartition(b")")[2].split()[1])
@@ -221,8 +250,8 @@ def _comm(pid: int) -> bytes:
 
 
 def _of_process(pid: int) -> tuple[list[str], str, dict[str, str]]:
-    """Its command line, folder and environment; the last two are empty where they aren't for us to see: a sidecar of
-    Slurm's plugin stands in a user namespace of its own."""
+    """Its command line, folder and environment; the last two are empty where they aren't for us to
+    see: a sidecar of Slurm's plugin stands in a user namespace of its own."""
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         argv = [os.fsdecode(word) for word in file.read(MAX_COMMAND_BYTES).split(b"\0")[:-1]]
     try:
@@ -234,7 +263,11 @@ def _of_process(pid: int) -> tuple[list[str], str, dict[str, str]]:
 
 
 def _chosen(environment: "Mapping[str, str]", names: "Sequence[str]") -> dict[str, str]:
-    return {name: masked_text(_text(environment[name]))[:MAX_VALUE_CHARS] for name in names if name in environment}
+    return {
+        name: masked_text(_text(environment[name]))[:MAX_VALUE_CHARS]
+        for name in names
+        if name in environment
+    }
 
 
 def _text(text: str) -> str:

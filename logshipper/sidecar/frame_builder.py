@@ -1,4 +1,5 @@
-"""Turns what the classifier gives out into the frames of a segment, with unique, rising times. Pure."""
+"""Turns what the classifier gives out into the frames of a segment, with unique, rising times.
+Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -37,12 +38,18 @@ class FrameBuilder:
         return self._take_times(now_ns, 1)
 
     def build(self, items: Iterable[Lines | Event], now_ns: int) -> list[Built]:
-        """Frames of items, in order: neighbours of one stream share a frame of up to about MAX_FRAME_BYTES."""
+        """Frames of items, in order: neighbours of one stream share a frame of up to about
+        MAX_FRAME_BYTES."""
         frames: list[Built] = []
         block: list[Lines] = []
         size = 0
         for item in _of_few_lines(items):
-            goes_on = isinstance(item, Lines) and block and item.stream is block[0].stream and size < MAX_FRAME_BYTES
+            goes_on = (
+                isinstance(item, Lines)
+                and block
+                and item.stream is block[0].stream
+                and size < MAX_FRAME_BYTES
+            )
             if block and not goes_on:
                 frames.append(self._lines(block, now_ns))
                 block, size = [], 0
@@ -50,7 +57,9 @@ class FrameBuilder:
                 block.append(item)
                 size += len(item.text)
             else:
-                frames.append(Built(self.record({"type": "event", **item.record}, now_ns), Stream.NONE, 0))
+                frames.append(
+                    Built(self.record({"type": "event", **item.record}, now_ns), Stream.NONE, 0)
+                )
         if block:
             frames.append(self._lines(block, now_ns))
         return frames
@@ -67,11 +76,17 @@ class FrameBuilder:
             else:
                 runs.append((item.kind, item.lines))
             at += item.lines
-            if item.kind in _COUNTED and (item.attrs or _NONE).get("part", "1") == "1":  # a long line counts once
+            if (
+                item.kind in _COUNTED and (item.attrs or _NONE).get("part", "1") == "1"
+            ):  # a long line counts once
                 stored += item.lines
         text = b"".join(item.text for item in block)
         stream = block[0].stream
-        return Built(segment.encode_lines(stream, self._take_times(now_ns, at), text, runs, attrs), stream, stored)
+        return Built(
+            segment.encode_lines(stream, self._take_times(now_ns, at), text, runs, attrs),
+            stream,
+            stored,
+        )
 
     def _take_times(self, now_ns: int, count: int) -> int:
         first = max(now_ns, self.last_ns + 1)

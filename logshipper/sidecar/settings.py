@@ -8,9 +8,10 @@ from logshipper.spool.captures import Capture
 
 
 class Settings(NamedTuple):
-    """What the sidecar needs to know besides the plan. problems: why ~/.logoptin was refused; start_agent: has
-    the spool taken into the store; it may be called again. In the node's spool that is the node agent's work.
-    argv, cwd: how CMD was started; None where only its process tells. nodes: that the job has, 0 where nobody says."""
+    """What the sidecar needs to know besides the plan. problems: why ~/.logoptin was refused;
+    start_agent: has the spool taken into the store; it may be called again. In the node's spool
+    that is the node agent's work. argv, cwd: how CMD was started; None where only its process
+    tells. nodes: that the job has, 0 where nobody says."""
 
     config: Config
     problems: tuple[str, ...]

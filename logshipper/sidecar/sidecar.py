@@ -1,9 +1,11 @@
-"""The sidecar: renders, sorts and spools what the relay passes on. Wiring of one process, forked by `logshipper run`.
+"""The sidecar: renders, sorts and spools what the relay passes on. Wiring of one process, forked by
+`logshipper run`.
 
-It reads the side pipe as fast as it can, writes frames at once, and lets the segment writer sync them. When the relay
-dies or returns while somebody still holds the job's terminals, it relays on itself (nobody's death may hurt
-the job). A full disk never stops it: what can't be written is counted as lost, and said; log lines are left out before
-it is full, stderr's first, and where the node's agent says that there are too many (logshipper/spool/spool_room.py).
+It reads the side pipe as fast as it can, writes frames at once, and lets the segment writer sync
+them. When the relay dies or returns while somebody still holds the job's terminals, it relays on
+itself (nobody's death may hurt the job). A full disk never stops it: what can't be written is
+counted as lost, and said; log lines are left out before it is full, stderr's first, and where the
+node's agent says that there are too many (logshipper/spool/spool_room.py).
 """
 
 import fcntl
@@ -39,7 +41,9 @@ RETRY_SECS = 1.0  # how long a spool that refused is left alone
 AGENT_AFTER_SECS = 2.0
 LEFT_OUT_SECS = 10.0
 _READ_BYTES = 1 << 20
-_SLOW_READ_BYTES = SLOW_BYTES_PER_SEC // 4  # then a pause that is far from what counts as no progress (handover)
+_SLOW_READ_BYTES = (
+    SLOW_BYTES_PER_SEC // 4
+)  # then a pause that is far from what counts as no progress (handover)
 _STREAM_KINDS = (Kind.LOG, Kind.NOTE, Kind.STATUS)  # left out where there is no room
 
 
@@ -67,7 +71,9 @@ class Sidecar:
     def __init__(self, plan: SidecarPlan, settings: Settings) -> None:
         self._plan = plan
         self._settings = settings
-        self._wall_ns = time.time_ns() - time.monotonic_ns()  # times follow the monotonic clock from here on
+        self._wall_ns = (
+            time.time_ns() - time.monotonic_ns()
+        )  # times follow the monotonic clock from here on
         config = settings.config
         self._classifier = Classifier(
             config.mode,
@@ -80,7 +86,9 @@ class Sidecar:
         self._frames = FrameBuilder()
         self._measured_due = 0.0  # when it is said next what of measurements was left out
         self._left_out: dict[str, int] = {}
-        self._measurements = _measurements(plan, settings.capture.path)  # before there are threads: it may fork
+        self._measurements = _measurements(
+            plan, settings.capture.path
+        )  # before there are threads: it may fork
         folder = os.path.join(settings.capture.path, "segments")
         self._lock = _take_lock(os.path.join(folder, "lock"))
         fault_point("sidecar_locked")
@@ -95,7 +103,9 @@ class Sidecar:
         self._room = SpoolRoom(settings.capture.path)
         self._slowed_since = 0.0  # 0: it isn't slowed
         self._slowed_secs = 0.0
-        self._lost = dict.fromkeys((Stream.STDOUT, Stream.STDERR), 0)  # lines, not yet said in the log
+        self._lost = dict.fromkeys(
+            (Stream.STDOUT, Stream.STDERR), 0
+        )  # lines, not yet said in the log
         self._lost_why = ""
         self._degraded = False
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
@@ -131,14 +141,17 @@ class Sidecar:
         self._report("ready")
 
     def follow_relay(self) -> bool:
-        """Reads the side pipe to its end. False where somebody must relay on: the relay is gone, or has returned."""
+        """Reads the side pipe to its end. False where somebody must relay on: the relay is gone, or
+        has returned."""
         poll = select.poll()
         poll.register(self._plan.side_pipe, select.POLLIN)
         measured = self._measurements.fd if self._measurements is not None else -1
         if measured >= 0:
             poll.register(measured, select.POLLIN)
         # one for all reads: a fresh object for each costs page faults
-        buffer = memoryview(bytearray(_READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES))
+        buffer = memoryview(
+            bytearray(_READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES)
+        )
         left = 0  # of a frame that isn't whole yet, at the buffer's begin
         while True:
             wait_secs = self._due() - time.monotonic()
@@ -166,7 +179,8 @@ class Sidecar:
                 time.sleep(size / SLOW_BYTES_PER_SEC)
 
     def _listen(self, poll: "select.poll", measured: int) -> int:
-        """To measurements, as long as some may come and there is room for them. Returns what is polled, -1: nothing."""
+        """To measurements, as long as some may come and there is room for them. Returns what is
+        polled, -1: nothing."""
         if self._measurements is None or self._measurements.over:
             poll.unregister(measured)
             return -1
@@ -178,7 +192,9 @@ class Sidecar:
         unsent, counters = self._plan.unsent, self._plan.counters
         if unsent is not None and counters is not None:
             for stream in sorted(self._open):
-                read = unsent.counted(stream, self.received[stream], counted_bytes(counters, stream))
+                read = unsent.counted(
+                    stream, self.received[stream], counted_bytes(counters, stream)
+                )
                 if read:
                     self.data(stream, read, 0)
 
@@ -205,7 +221,8 @@ class Sidecar:
     # ---- frames of the side pipe
 
     def _take_frames(self, data: memoryview) -> int:
-        """Handles all whole frames of data; returns their bytes. Neighbours of one stream are fed as one."""
+        """Handles all whole frames of data; returns their bytes. Neighbours of one stream are fed
+        as one."""
         at = 0
         gathered: list[memoryview] = []
         of = 0
@@ -218,7 +235,8 @@ class Sidecar:
                 self.data(of, b"".join(gathered), 0)
                 gathered = []
             if kind == SideType.DATA:
-                # what was seen empty between neighbours is left out: policies stay strict a little longer, never wider
+                # what was seen empty between neighbours is left out: policies stay strict a little
+                # longer, never wider
                 if not gathered:
                     self.empty(flags)
                 gathered.append(data[at + side_pipe.HEADER.size : end])
@@ -252,7 +270,8 @@ class Sidecar:
             self._classifier.seen_empty(Stream.STDERR, time.monotonic())
 
     def closed(self, stream: int) -> None:
-        """Nobody writes to the stream any more: what is held of it is given back, its last line is final."""
+        """Nobody writes to the stream any more: what is held of it is given back, its last line is
+        final."""
         if Stream(stream) not in self._open:
             return
         self._open.discard(Stream(stream))
@@ -263,7 +282,8 @@ class Sidecar:
         self._flush()
 
     def idle(self) -> None:
-        """What time brings: call it when nothing has come for a while, and once a second at least."""
+        """What time brings: call it when nothing has come for a while, and once a second at
+        least."""
         now = time.monotonic()
         self._idle_due = now + IDLE_SECS
         self._classifier.tick(now)
@@ -272,7 +292,11 @@ class Sidecar:
         self._flush()
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + HEARTBEAT_SECS
-            facts = {"mode": self._classifier.mode, "ledger": self._classifier.ledger(), **self._slowed(now)}
+            facts = {
+                "mode": self._classifier.mode,
+                "ledger": self._classifier.ledger(),
+                **self._slowed(now),
+            }
             self._write_record({"type": "heartbeat", **facts})
         if now >= self._agent_due:
             self._agent_due = float("inf")
@@ -281,7 +305,12 @@ class Sidecar:
     def _due(self) -> float:
         """When `idle` has something to do at the latest."""
         measured = self._measurements.due if self._measurements is not None else self._idle_due
-        return min(self._classifier.next_tick() or self._idle_due, self._heartbeat_due, self._idle_due, measured)
+        return min(
+            self._classifier.next_tick() or self._idle_due,
+            self._heartbeat_due,
+            self._idle_due,
+            measured,
+        )
 
     # ---- the end
 
@@ -294,7 +323,13 @@ class Sidecar:
         self._refused_until = 0.0  # now there is room, if only for this
         self._take_context(at_end=True)
         self._say_lost(at_end=True)
-        ended: Json = {"type": "end", "state": state, "exit_code": exit_code, "signal": signo, "reason": reason}
+        ended: Json = {
+            "type": "end",
+            "state": state,
+            "exit_code": exit_code,
+            "signal": signo,
+            "reason": reason,
+        }
         ended |= self._slowed(time.monotonic())
         ledger = self._classifier.ledger()
         if self._write_record({**ended, "ended_ns": ended_ns, "ledger": ledger}):
@@ -338,7 +373,11 @@ class Sidecar:
         from logshipper.telegraf.measurements import PORT_FILE
 
         try:
-            with open(os.path.join(self._settings.capture.path, "segments", PORT_FILE), "x", encoding="ascii") as file:
+            with open(
+                os.path.join(self._settings.capture.path, "segments", PORT_FILE),
+                "x",
+                encoding="ascii",
+            ) as file:
                 file.write(f"{self._measurements.port}\n")
         except OSError:
             pass  # what the job itself sends is taken all the same
@@ -353,7 +392,10 @@ class Sidecar:
         if at_end:
             self._record(measurements, measurements.all())
         elif measurements.due <= now:
-            self._record(measurements, measurements.ready(now, self._relayed(), tuple(self.received.values())))
+            self._record(
+                measurements,
+                measurements.ready(now, self._relayed(), tuple(self.received.values())),
+            )
         if now >= self._measured_due:
             self._measured_due = now + LEFT_OUT_SECS
             self._say_left_out(measurements)
@@ -370,7 +412,11 @@ class Sidecar:
         if any(event & select.POLLIN for _, event in streams.poll(0)):
             return None
         counters = self._plan.counters
-        counted = self.received if counters is None else {of: counted_bytes(counters, of) for of in self.received}
+        counted = (
+            self.received
+            if counters is None
+            else {of: counted_bytes(counters, of) for of in self.received}
+        )
         return tuple(counted.values())
 
     def _record(self, measurements: "Measurements", batches: "list[Batch]") -> None:
@@ -394,7 +440,9 @@ class Sidecar:
             self._left_out = left_out
             counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
             message = f"of the measurements that were sent, lines were left out so far: {counts}"
-            self._write_event({"event": "measurements_left_out", "message": message, "reasons": left_out})
+            self._write_event(
+                {"event": "measurements_left_out", "message": message, "reasons": left_out}
+            )
 
     # ---- writing
 
@@ -427,9 +475,15 @@ class Sidecar:
 
     def _leaves_out(self, item: Lines | Event) -> bool:
         """Whether it is a log line for which there is no room; then it is counted."""
-        if isinstance(item, Event) or item.stream not in self._room.left_out or item.kind not in _STREAM_KINDS:
+        if (
+            isinstance(item, Event)
+            or item.stream not in self._room.left_out
+            or item.kind not in _STREAM_KINDS
+        ):
             return False
-        if item.kind is Kind.LOG and (item.attrs or {}).get("part", "1") == "1":  # a long line counts once
+        if (
+            item.kind is Kind.LOG and (item.attrs or {}).get("part", "1") == "1"
+        ):  # a long line counts once
             self._lost_why = self._room.why
             self._degrade(SpoolFull(self._settings.capture.path, self._room.why))
             self._count_lost(item.stream, item.lines)
@@ -461,9 +515,14 @@ class Sidecar:
         self._write_record({**event, "type": "event"})
 
     def _say_lost(self, *, at_end: bool = False) -> None:
-        """Once the spool takes a stream's lines again, or nothing follows: how many are missing here."""
+        """Once the spool takes a stream's lines again, or nothing follows: how many are missing
+        here."""
         for stream, lines in self._lost.items():
-            if not lines or (stream in self._room.left_out and not at_end) or time.monotonic() < self._refused_until:
+            if (
+                not lines
+                or (stream in self._room.left_out and not at_end)
+                or time.monotonic() < self._refused_until
+            ):
                 continue
             self._refused_until = 0.0
             self._writer.give_up_reserve()
@@ -489,11 +548,22 @@ class Sidecar:
         if self._room.slow and not self._slowed_since:
             self._slowed_since = now
             words = f"output is taken at {SLOW_BYTES_PER_SEC >> 20} MiB/s at most from here on: {self._room.why}"
-            self._say(Stream.STDOUT, words, "output_slowed", bytes_per_sec=SLOW_BYTES_PER_SEC, reason=self._room.why)
+            self._say(
+                Stream.STDOUT,
+                words,
+                "output_slowed",
+                bytes_per_sec=SLOW_BYTES_PER_SEC,
+                reason=self._room.why,
+            )
         elif self._slowed_since and not self._room.slow:
             secs = now - self._slowed_since
             self._slowed_secs, self._slowed_since = self._slowed_secs + secs, 0.0
-            self._say(Stream.STDOUT, f"output was slowed for {secs:.0f} s", "output_slowed_no_longer", secs=round(secs))
+            self._say(
+                Stream.STDOUT,
+                f"output was slowed for {secs:.0f} s",
+                "output_slowed_no_longer",
+                secs=round(secs),
+            )
 
     def _say(self, about: Stream, words: str, event: str, **more: object) -> bool:
         """In the log and as an event; whether the spool took it."""
@@ -501,7 +571,9 @@ class Sidecar:
         if self._classifier.mode == "enabled" or self._lost[about]:
             said.insert(0, Lines(about, Kind.NOTE, f"[{words}]\n".encode(), 1))
         now_ns = self._now_ns()
-        return self._write(b"".join(frame.data for frame in self._frames.build(said, now_ns)), now_ns)
+        return self._write(
+            b"".join(frame.data for frame in self._frames.build(said, now_ns)), now_ns
+        )
 
     def _slowed(self, now: float) -> Json:
         secs = self._slowed_secs + (now - self._slowed_since if self._slowed_since else 0.0)
@@ -510,7 +582,9 @@ class Sidecar:
     def _degrade(self, error: SpoolError) -> None:
         if not self._degraded:
             self._degraded = True
-            self._report(f"degraded lines are missing from the log of {self._settings.capture.job_id}: {error}")
+            self._report(
+                f"degraded lines are missing from the log of {self._settings.capture.job_id}: {error}"
+            )
 
     def _report(self, line: str) -> None:
         try:
@@ -523,8 +597,8 @@ class Sidecar:
 
 
 def _measurements(plan: SidecarPlan, path: str) -> "Measurements | None":
-    """At the port that the job was told of; else, where the node's agent passes measurements on, at any. path: the
-    capture's directory."""
+    """At the port that the job was told of; else, where the node's agent passes measurements on, at
+    any. path: the capture's directory."""
     told = plan.telegraf
     if not told and not os.path.lexists(os.path.join(os.path.dirname(path), TELEGRAF_MARK)):
         return None
@@ -532,7 +606,11 @@ def _measurements(plan: SidecarPlan, path: str) -> "Measurements | None":
     from logshipper.telegraf.measurements import Collector, Measurements, start_collector
 
     try:
-        started = Collector(*told) if told else start_collector(open_sockets(LOOPBACK, 0), os.stat(path).st_uid)
+        started = (
+            Collector(*told)
+            if told
+            else start_collector(open_sockets(LOOPBACK, 0), os.stat(path).st_uid)
+        )
     except OSError:
         return None  # no room for one more: the log matters more
     return Measurements(started)

@@ -1,5 +1,6 @@
-"""What a C relay leaves behind (deploy/slurm/spank/journal.h, docs/side-pipe.md): bytes of the job's streams that it
-had read and not yet written on, or not yet handed over, when it was killed; and how far it had come."""
+"""What a C relay leaves behind (deploy/slurm/spank/journal.h, docs/side-pipe.md): bytes of the
+job's streams that it had read and not yet written on, or not yet handed over, when it was killed;
+and how far it had come."""
 
 import fcntl
 import mmap
@@ -52,7 +53,8 @@ class Remains:
     """One stream, once the relay is dead: fixed at the time it is made.
 
     stage: the relay's own pipe (an fd), out: the stream's output, each -1 where there is none.
-    read: position up to which the relay took bytes from the task. owed: what it had not written on of these.
+    read: position up to which the relay took bytes from the task. owed: what it had not written on
+    of these.
     """
 
     def __init__(self, journal: "Journal", stream: int, stage: int, out: int) -> None:
@@ -69,7 +71,9 @@ class Remains:
         entry = self._entry
         if entry.intent == Intent.NONE:
             return entry.written
-        going = self._journal.bytes(self._stream, entry.intent_from, entry.intent_from + entry.intent_size)
+        going = self._journal.bytes(
+            self._stream, entry.intent_from, entry.intent_from + entry.intent_size
+        )
         gone = 0
         if entry.intent == Intent.FILE and out >= 0:
             gone = written_to_file(out, entry.intent_offset, going)
@@ -78,13 +82,18 @@ class Remains:
         return entry.intent_from + gone
 
     def after(self, position: int) -> bytes:
-        """What was read from a position on, as far as the ring has it: the relay keeps more than it owes anybody."""
-        return self._journal.bytes(self._stream, max(position, self.read - self._journal.ring_bytes), self.read)
+        """What was read from a position on, as far as the ring has it: the relay keeps more than it
+        owes anybody."""
+        return self._journal.bytes(
+            self._stream, max(position, self.read - self._journal.ring_bytes), self.read
+        )
 
     def counts(self) -> tuple[int, int]:
         """Bytes and line feeds of all that was read."""
         entry = self._entry
-        counted, feeds = ((entry.bytes_0, entry.feeds_0), (entry.bytes_1, entry.feeds_1))[entry.counted_in & 1]
+        counted, feeds = ((entry.bytes_0, entry.feeds_0), (entry.bytes_1, entry.feeds_1))[
+            entry.counted_in & 1
+        ]
         return self.read, feeds + self.after(counted).count(b"\n")
 
 
@@ -94,7 +103,11 @@ class Journal:
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
         magic, version, self.ring_bytes = _HEAD.unpack_from(self._map)
-        if magic != MAGIC or version != VERSION or len(self._map) != _MARKS_AT + MARKS_BYTES + 2 * self.ring_bytes:
+        if (
+            magic != MAGIC
+            or version != VERSION
+            or len(self._map) != _MARKS_AT + MARKS_BYTES + 2 * self.ring_bytes
+        ):
             raise ValueError("the relay's journal is of another build")
 
     def entry(self, stream: int) -> Entry:
@@ -109,7 +122,8 @@ class Journal:
         return first + self._map[ring : ring + max(0, at + size - self.ring_bytes)]
 
     def uncounted(self, stream: int, entry: Entry) -> int:
-        """How many bytes a last read brought that the relay didn't live to count: up to where marks are whole again."""
+        """How many bytes a last read brought that the relay didn't live to count: up to where marks
+        are whole again."""
         ahead = self.bytes(stream, entry.read, max(entry.read, entry.marked))
         marks = self._map[_MARKS_AT : _MARKS_AT + MARKS_BYTES]
         start = entry.read % MARKS_BYTES
@@ -122,8 +136,9 @@ class Journal:
 def written_to_file(fd: int, start: int, going: bytes) -> int:
     """How many of the bytes that were to be written at an offset are in the file.
 
-    The offset is shared with the relay's, so it has moved where any were. Where others write by it as well, the file's
-    content tells, as far as its user may read it; at worst bytes are written twice, never left out.
+    The offset is shared with the relay's, so it has moved where any were. Where others write by it
+    as well, the file's content tells, as far as its user may read it; at worst bytes are written
+    twice, never left out.
     """
     end = os.lseek(fd, 0, os.SEEK_CUR)
     if end <= start:
@@ -133,7 +148,9 @@ def written_to_file(fd: int, start: int, going: bytes) -> int:
     except OSError:
         return min(len(going), end - start)
     try:
-        there = os.pread(own, end - start if end - start < len(going) << 2 else len(going) << 2, start)
+        there = os.pread(
+            own, end - start if end - start < len(going) << 2 else len(going) << 2, start
+        )
     except OSError:
         return min(len(going), end - start)
     finally:
@@ -141,7 +158,9 @@ def written_to_file(fd: int, start: int, going: bytes) -> int:
     if going in there:
         return len(going)
     pairs = enumerate(zip(going, there, strict=False))
-    return next((at for at, (wanted, found) in pairs if wanted != found), min(len(going), len(there)))
+    return next(
+        (at for at, (wanted, found) in pairs if wanted != found), min(len(going), len(there))
+    )
 
 
 def correct_counters(counters: mmap.mmap, stream: int, remains: Remains) -> None:

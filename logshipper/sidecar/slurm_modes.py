@@ -1,10 +1,11 @@
-"""The modes of a job's captures on one node: separate captures of one job start no wider than the narrowest of them.
+"""The modes of a job's captures on one node: separate captures of one job start no wider than the
+narrowest of them.
 
-A table that the job's relays and sidecars share (deploy/slurm/spank/modes.h; docs/side-pipe.md, "What a job's captures
-share"). The relay of a capture counts there what it has read, its sidecar what it has obeyed of that. What nobody had
-looked at when a later capture began may hold a command that narrows: so that one's sidecar waits, before it logs its
-first line, until somebody has. Only captures are waited for that had printed something before it began, so no two wait
-for each other.
+A table that the job's relays and sidecars share (deploy/slurm/spank/modes.h; docs/side-pipe.md,
+"What a job's captures share"). The relay of a capture counts there what it has read, its sidecar
+what it has obeyed of that. What nobody had looked at when a later capture began may hold a command
+that narrows: so that one's sidecar waits, before it logs its first line, until somebody has. Only
+captures are waited for that had printed something before it began, so no two wait for each other.
 """
 
 import fcntl
@@ -22,9 +23,17 @@ _MAGIC = b"LOGMOD\r\n"
 _VERSION = 1
 _WORD_BYTES, _SLOT_WORDS = 8, 8  # the head is as long as a slot
 _ENDED = 3  # word of the head
-_BEGUN, _TAKEN, _OBEYED, _MODE, _OVER = 0, 1, 3, 5, 6  # words of a slot; two of _TAKEN and of _OBEYED
+_BEGUN, _TAKEN, _OBEYED, _MODE, _OVER = (
+    0,
+    1,
+    3,
+    5,
+    6,
+)  # words of a slot; two of _TAKEN and of _OBEYED
 _AWAITED = struct.Struct("=QQQQ")
-_FLOCK = struct.Struct("=hhxxxxqqixxxx")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+_FLOCK = struct.Struct(
+    "=hhxxxxqqixxxx"
+)  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _F_OFD_GETLK = 36
 _POLL_SECS = 0.01
 _PRESSED_SECS = 3.0  # how long a job is slowed down for it: while its side pipe fills up
@@ -37,7 +46,8 @@ UNREAD = "what this job printed before on this node isn't read yet: it may have 
 
 
 class Awaited(NamedTuple):
-    """A capture that had printed what its sidecar hadn't obeyed: up to which byte of stdout and of stderr."""
+    """A capture that had printed what its sidecar hadn't obeyed: up to which byte of stdout and of
+    stderr."""
 
     number: int
     begun: int
@@ -46,8 +56,8 @@ class Awaited(NamedTuple):
 
 
 class JobModes:
-    """A capture's view of the table. table, awaited: fds, -1 for none (no table: nothing is known, and nothing told);
-    slot: the capture's own."""
+    """A capture's view of the table. table, awaited: fds, -1 for none (no table: nothing is known,
+    and nothing told); slot: the capture's own."""
 
     def __init__(self, table: int, slot: int, awaited: int) -> None:
         self._fd = table
@@ -56,9 +66,9 @@ class JobModes:
         self._awaited = _read_awaited(awaited) if self._words is not None else []
 
     def start_mode(self, mode: str, side_pipe: int, patience_secs: float) -> tuple[str, str]:
-        """The mode to start with, and why, where that isn't the configured one. Waits for captures whose output nobody
-        has looked at: patience_secs at most, longer for those that haven't begun, and less where the side pipe fills up
-        meanwhile."""
+        """The mode to start with, and why, where that isn't the configured one. Waits for captures
+        whose output nobody has looked at: patience_secs at most, longer for those that haven't
+        begun, and less where the side pipe fills up meanwhile."""
         if mode == config.MODES[-1]:
             return mode, ""
         if self._words is None:
@@ -86,7 +96,9 @@ class JobModes:
         for at in range(_SLOT_WORDS, len(words), _SLOT_WORDS):
             if at != self._own and words[at + _BEGUN]:
                 found = max(found, words[at + _MODE])
-        found = max(found, words[_ENDED])  # last: who ends meanwhile stands here before the slot is free
+        found = max(
+            found, words[_ENDED]
+        )  # last: who ends meanwhile stands here before the slot is free
         return config.MODES[min(found, len(config.MODES)) - 1] if found else config.MODES[0]
 
     # ---- what nobody has looked at
@@ -114,7 +126,12 @@ class JobModes:
     def _has_obeyed(self, one: Awaited) -> bool:
         words = self._words
         at = (one.number + 1) * _SLOT_WORDS
-        if words is None or at + _SLOT_WORDS > len(words) or words[at + _BEGUN] != one.begun or words[at + _OVER]:
+        if (
+            words is None
+            or at + _SLOT_WORDS > len(words)
+            or words[at + _BEGUN] != one.begun
+            or words[at + _OVER]
+        ):
             return True  # or it is over: then its last mode is in the head, where it had obeyed all
         return words[at + _OBEYED] >= one.stdout and words[at + _OBEYED + 1] >= one.stderr
 
@@ -140,7 +157,11 @@ def _map(table: int, least_words: int) -> "memoryview[int] | None":
         words = memoryview(mmap.mmap(table, 0)).cast("Q")
     except (OSError, ValueError):  # ValueError: it is empty
         return None
-    if len(words) < least_words or words[0].to_bytes(_WORD_BYTES, "little") != _MAGIC or words[1] != _VERSION:
+    if (
+        len(words) < least_words
+        or words[0].to_bytes(_WORD_BYTES, "little") != _MAGIC
+        or words[1] != _VERSION
+    ):
         return None
     return words
 
@@ -153,6 +174,7 @@ def _read_awaited(fd: int) -> list[Awaited]:
 
 
 def _is_filling(side_pipe: int) -> bool:
-    """The relay may soon have to wait for us, and the job for the relay. (Pages of a full pipe may be half full.)"""
+    """The relay may soon have to wait for us, and the job for the relay. (Pages of a full pipe may
+    be half full.)"""
     unread = struct.unpack("i", fcntl.ioctl(side_pipe, termios.FIONREAD, b"\0\0\0\0"))[0]
     return int(unread) * 5 >= fcntl.fcntl(side_pipe, fcntl.F_GETPIPE_SZ) * 2

@@ -1,9 +1,11 @@
-"""The sidecar of a Slurm task: `PYTHON -P -s -m logshipper.slurm_sidecar WORD=VALUE...`, started by the C relay of
-deploy/slurm/spank, which tells by these words what it holds (numbers of fds, -1 for none) and whose the task is.
+"""The sidecar of a Slurm task: `PYTHON -P -s -m logshipper.slurm_sidecar WORD=VALUE...`, started by
+the C relay of deploy/slurm/spank, which tells by these words what it holds (numbers of fds, -1 for
+none) and whose the task is.
 
-The node's agent ships what is spooled here. What the relay holds of the job's streams is offered through a socket
-each and taken when the relay is gone: until then the relay can take it back, and nobody who waits for the end of the
-job's output waits for this process. What the relay had read and not dealt with is in its journal.
+The node's agent ships what is spooled here. What the relay holds of the job's streams is offered
+through a socket each and taken when the relay is gone: until then the relay can take it back, and
+nobody who waits for the end of the job's output waits for this process. What the relay had read and
+not dealt with is in its journal.
 """
 
 import array
@@ -32,9 +34,10 @@ _STREAMS = {1: "stdout", 2: "stderr"}
 
 
 class Words(NamedTuple):
-    """What the relay says. side_pipe, report, content (what ~/.logoptin held, or why it is refused), stdout, stderr
-    (sockets in which the duplicates of a stream wait), cmd_pidfd, modes (the job's table of modes), awaited (whom of it
-    to wait for), journal, stdout_stage, stderr_stage (the relay's own pipes): fds. slot: the capture's in the table."""
+    """What the relay says. side_pipe, report, content (what ~/.logoptin held, or why it is
+    refused), stdout, stderr (sockets in which the duplicates of a stream wait), cmd_pidfd, modes
+    (the job's table of modes), awaited (whom of it to wait for), journal, stdout_stage,
+    stderr_stage (the relay's own pipes): fds. slot: the capture's in the table."""
 
     side_pipe: int
     report: int
@@ -61,7 +64,15 @@ class Words(NamedTuple):
     folder: str
 
     def fds(self) -> set[int]:
-        own = {self.side_pipe, self.report, self.content, self.stdout, self.stderr, self.cmd_pidfd, self.modes}
+        own = {
+            self.side_pipe,
+            self.report,
+            self.content,
+            self.stdout,
+            self.stderr,
+            self.cmd_pidfd,
+            self.modes,
+        }
         return (own | {self.awaited, self.journal, self.stdout_stage, self.stderr_stage}) - {-1}
 
 
@@ -71,7 +82,9 @@ class TaskSidecar(Sidecar):
     still_open: streams of which more may come.
     """
 
-    def __init__(self, plan: SidecarPlan, settings: Settings, modes: JobModes, events: list[Json]) -> None:
+    def __init__(
+        self, plan: SidecarPlan, settings: Settings, modes: JobModes, events: list[Json]
+    ) -> None:
         self._modes = modes
         self._events = events
         super().__init__(plan, settings)
@@ -98,7 +111,8 @@ class TaskSidecar(Sidecar):
 
 
 def parse(argv: list[str]) -> Words:
-    """Raises KeyError, ValueError where a word is missing or wrong: then relay and package aren't from one build."""
+    """Raises KeyError, ValueError where a word is missing or wrong: then relay and package aren't
+    from one build."""
     return Words(**parse_words(argv, Words.__annotations__))
 
 
@@ -122,8 +136,12 @@ def serve(words: Words) -> None:
         start, reason = modes.start_mode(chosen.mode, words.side_pipe, words.stall_secs)
     if reason:
         text = f"starts as {start}: {reason}"
-        events.append({"event": "mode_inherited", "message": text, "from": chosen.mode, "to": start})
-    settings = Settings(chosen._replace(mode=start), problems, _open_capture(words), leave_to_the_node_agent)
+        events.append(
+            {"event": "mode_inherited", "message": text, "from": chosen.mode, "to": start}
+        )
+    settings = Settings(
+        chosen._replace(mode=start), problems, _open_capture(words), leave_to_the_node_agent
+    )
     plan = SidecarPlan(
         masters={},
         outs={},
@@ -147,20 +165,28 @@ def serve(words: Words) -> None:
 
 
 def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: Words) -> None:
-    """In the place of a relay that is dead, or has left streams behind: until nobody holds them and CMD is dead."""
+    """In the place of a relay that is dead, or has left streams behind: until nobody holds them and
+    CMD is dead."""
     journal = Journal(words.journal)
     for stream, name in _STREAMS.items():
         _take_stream(plan, stream, getattr(words, name))
-    _await_relay(journal, [stream for stream in sidecar.still_open() if stream not in plan.masters], words.relay_pid)
+    _await_relay(
+        journal,
+        [stream for stream in sidecar.still_open() if stream not in plan.masters],
+        words.relay_pid,
+    )
     stages = {1: words.stdout_stage, 2: words.stderr_stage}
     remains = {
-        stream: Remains(journal, stream, stages[stream], plan.outs.get(stream, -1)) for stream in sidecar.still_open()
+        stream: Remains(journal, stream, stages[stream], plan.outs.get(stream, -1))
+        for stream in sidecar.still_open()
     }
     for stream, left in remains.items():
         if plan.counters is not None:
             correct_counters(plan.counters, stream, left)
     channels = [
-        Channel(stream, os.dup(plan.masters[stream]), Output(os.dup(plan.outs[stream])), plan.counters)
+        Channel(
+            stream, os.dup(plan.masters[stream]), Output(os.dup(plan.outs[stream])), plan.counters
+        )
         for stream in remains
         if stream in plan.masters
     ]
@@ -212,8 +238,14 @@ def _open_capture(words: Words) -> Capture:
 
 
 def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:
-    """Master and output of a stream, where they still wait: else it is over, and the relay has taken them back."""
-    from _socket import CMSG_SPACE, MSG_DONTWAIT, SCM_RIGHTS, socket  # not `socket`, which is slow to import
+    """Master and output of a stream, where they still wait: else it is over, and the relay has
+    taken them back."""
+    from _socket import (
+        CMSG_SPACE,
+        MSG_DONTWAIT,
+        SCM_RIGHTS,
+        socket,
+    )  # not `socket`, which is slow to import
 
     if number < 0:
         return
@@ -233,7 +265,8 @@ def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:
 
 
 def _run_as_usual() -> None:
-    """Started nice, so that many at once keep nobody from running; serving is worth as much as the job itself."""
+    """Started nice, so that many at once keep nobody from running; serving is worth as much as the
+    job itself."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     except OSError:

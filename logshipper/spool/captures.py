@@ -1,4 +1,5 @@
-"""Where captures are spooled, and the making of a capture's directory (layout: docs/segment-format.md).
+"""Where captures are spooled, and the making of a capture's directory (layout:
+docs/segment-format.md).
 
 Imported by every `logshipper run`: light imports only.
 """
@@ -13,17 +14,23 @@ from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.filesystem import network_type
 from logshipper.private_folder import claim_folder, spool_error
 
-COUNTERS = struct.Struct("<8sIIQQQQ")  # magic, version, relay's pid, then bytes and line feeds of stdout and of stderr
+COUNTERS = struct.Struct(
+    "<8sIIQQQQ"
+)  # magic, version, relay's pid, then bytes and line feeds of stdout and of stderr
 COUNTERS_MAGIC = b"LOGCNT\r\n"
 COUNTERS_BYTES = 72
-_END = struct.Struct("<IiQ")  # behind the counters: 1 where CMD has ended, its wait status, when (ns)
+_END = struct.Struct(
+    "<IiQ"
+)  # behind the counters: 1 where CMD has ended, its wait status, when (ns)
 _BYTES = struct.Struct("<Q")
 _PID = struct.Struct("<I")
 _PID_OFFSET = 12
 _STARTED = struct.Struct("<Q")  # when the relay started: with its number, which process it is
 _STARTED_OFFSET = COUNTERS.size + _END.size
 OWN_NAMES = ("spool", "jobs", "catalogue.db", "overlay.db")  # one of them is in each store's folder
-TELEGRAF_MARK = ".telegraf"  # in a node's spool: its agent passes on measurements that it was sent for a job
+TELEGRAF_MARK = (
+    ".telegraf"  # in a node's spool: its agent passes on measurements that it was sent for a job
+)
 JOB_ID_MAX_CHARS = 64
 NAME_MAX_CHARS = 256  # of a job, a user, a host
 NAME_CHARS = 8  # random ones of a capture's name: of a job's thousands, shipped ones too, no two draw the same
@@ -32,7 +39,19 @@ _CANCELLING = (1, 2, 9, 15)  # HUP, INT, KILL, TERM: somebody, or the scheduler,
 _MAX_COUNT = (1 << 62) - 1
 _LETTERS = b"abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing that looks alike, no words
 _DIGITS = b"23456789"
-_INTERPRETERS = ("python", "bash", "sh", "zsh", "Rscript", "julia", "node", "perl", "ruby", "torchrun", "accelerate")
+_INTERPRETERS = (
+    "python",
+    "bash",
+    "sh",
+    "zsh",
+    "Rscript",
+    "julia",
+    "node",
+    "perl",
+    "ruby",
+    "torchrun",
+    "accelerate",
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,14 +61,21 @@ if TYPE_CHECKING:
 class Capture:
     """A capture's own directory, made and ready to be written.
 
-    path: the directory; counters: 72 bytes shared with whoever outlives the relay; own: it is in the user's own spool,
-    not in a node's.
+    path: the directory; counters: 72 bytes shared with whoever outlives the relay; own: it is in
+    the user's own spool, not in a node's.
     """
 
     __slots__ = ("attempt", "counters", "job_id", "name", "own", "path")
 
     def __init__(
-        self, path: str, job_id: str, attempt: int, name: str, counters: mmap.mmap, *, own: bool = False
+        self,
+        path: str,
+        job_id: str,
+        attempt: int,
+        name: str,
+        counters: mmap.mmap,
+        *,
+        own: bool = False,
     ) -> None:
         self.own = own
         self.path = path
@@ -62,12 +88,15 @@ class Capture:
 def store_root(explicit: str | None = None) -> str:
     """The store's folder: --store, then $LOGSHIPPER_STORE, then the user's data folder.
 
-    Where the data folder lies on a network file system or there is no home: `/var/tmp/logshipper-UID`, on this host.
+    Where the data folder lies on a network file system or there is no home:
+    `/var/tmp/logshipper-UID`, on this host.
     """
     chosen = explicit or os.environ.get("LOGSHIPPER_STORE")
     if chosen:
         return os.path.abspath(os.path.expanduser(chosen))
-    data = os.environ.get("XDG_DATA_HOME") or os.path.join(os.environ.get("HOME") or "/nonexistent", ".local/share")
+    data = os.environ.get("XDG_DATA_HOME") or os.path.join(
+        os.environ.get("HOME") or "/nonexistent", ".local/share"
+    )
     if data.startswith("/nonexistent/") or not os.path.isabs(data) or network_type(data):
         return host_local_root()
     return os.path.join(data, "logshipper")
@@ -78,7 +107,8 @@ def host_local_root() -> str:
 
 
 def spool_root(root: str, network: str | None = None) -> str:
-    """The folder of captures that belongs to a store: inside it, or host-local where the store is on a network.
+    """The folder of captures that belongs to a store: inside it, or host-local where the store is
+    on a network.
 
     network: what `network_type(root)` says, where that is known already.
     """
@@ -91,19 +121,29 @@ def spool_root(root: str, network: str | None = None) -> str:
 
 
 def check_job_id(job_id: str) -> None:
-    """Raises ConfigError where it isn't 1 to 64 letters, digits, `.`, `_` or `-`, a letter or digit first."""
+    """Raises ConfigError where it isn't 1 to 64 letters, digits, `.`, `_` or `-`, a letter or digit
+    first."""
     rest = job_id.replace(".", "a").replace("_", "a").replace("-", "a")
-    if not (rest.isascii() and rest.isalnum() and job_id[0].isalnum() and len(job_id) <= JOB_ID_MAX_CHARS):
+    if not (
+        rest.isascii()
+        and rest.isalnum()
+        and job_id[0].isalnum()
+        and len(job_id) <= JOB_ID_MAX_CHARS
+    ):
         raise ConfigError(
             "--job-id",
-            [f"{job_id!r} isn't a job id: letters, digits, `.`, `_`, `-`, at most {JOB_ID_MAX_CHARS}, no `.` first"],
+            [
+                f"{job_id!r} isn't a job id: letters, digits, `.`, `_`, `-`, at most {JOB_ID_MAX_CHARS}, no `.` first"
+            ],
         )
 
 
 def default_name(argv: list[str]) -> str:
-    """A job's name where none is given: CMD's file name, or the script's where CMD is an interpreter.
+    """A job's name where none is given: CMD's file name, or the script's where CMD is an
+    interpreter.
 
-    Nothing else of the command line is ever recorded: it may hold secrets. So may what is meant as an assignment.
+    Nothing else of the command line is ever recorded: it may hold secrets. So may what is meant as
+    an assignment.
     """
     variable, equals, _ = argv[0].partition("=")
     if equals and "/" not in variable:
@@ -118,12 +158,15 @@ def default_name(argv: list[str]) -> str:
     return base
 
 
-def create_capture(root: str, name: str, job_id: str | None = None, place: "Place | None" = None) -> Capture:
+def create_capture(
+    root: str, name: str, job_id: str | None = None, place: "Place | None" = None
+) -> Capture:
     """Makes the directory of a new capture in the store's spool.
 
-    job_id: the user's own; used again, it is the job's next attempt. None: place's, or a new short one. place: what a
-    launcher says of attempt, step and rank; of a job_id of the user's, only where it is a rank's.
-    Raises SpoolError (SpoolFull where there is no room); then nothing can be logged, and the job runs all the same.
+    job_id: the user's own; used again, it is the job's next attempt. None: place's, or a new short
+    one. place: what a launcher says of attempt, step and rank; of a job_id of the user's, only
+    where it is a rank's. Raises SpoolError (SpoolFull where there is no room); then nothing can be
+    logged, and the job runs all the same.
     """
     if place is not None and job_id is None:
         job_id = place.job_id
@@ -145,13 +188,22 @@ def create_capture(root: str, name: str, job_id: str | None = None, place: "Plac
         elif place is None or place.attempt is None:
             attempt = _next_number(spool, job_id)
         else:
-            attempt = place.attempt + _number_of(os.path.join(spool, ".attempts", job_id))  # after removed ones
+            attempt = place.attempt + _number_of(
+                os.path.join(spool, ".attempts", job_id)
+            )  # after removed ones
             step = run_step(step, _next_number(spool, f"{job_id}@{attempt}.{step}.{task}"))
         path = os.path.join(spool, f"{job_id}@{attempt}.{short_id(NAME_CHARS)}")
         os.mkdir(path, 0o700)
         segments = os.path.join(path, "segments")
         os.mkdir(segments, 0o700)
-        made = Capture(path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters")), own=True)
+        made = Capture(
+            path,
+            job_id,
+            attempt,
+            name,
+            _make_counters(os.path.join(segments, "counters")),
+            own=True,
+        )
         _write_identity(made, step, task)
         return made
     except OSError as error:
@@ -159,8 +211,9 @@ def create_capture(root: str, name: str, job_id: str | None = None, place: "Plac
 
 
 def open_capture(path: str, job_id: str, attempt: int, name: str) -> Capture:
-    """A capture whose directory the node's agent has made: only the counters are missing. Raises SpoolError, also
-    where the directory isn't one that can be trusted to be ours alone to write in."""
+    """A capture whose directory the node's agent has made: only the counters are missing. Raises
+    SpoolError, also where the directory isn't one that can be trusted to be ours alone to write
+    in."""
     segments = os.path.join(path, "segments")
     try:
         fd = os.open(segments, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -172,28 +225,43 @@ def open_capture(path: str, job_id: str, attempt: int, name: str) -> Capture:
             raise SpoolError(segments, "isn't this user's own, with mode 0700")
         if os.lstat(path).st_mode & 0o022:
             raise SpoolError(path, "may be written by others")
-        return Capture(path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters")))
+        return Capture(
+            path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters"))
+        )
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise SpoolError(segments, os_words(error)) from None
 
 
 def run_step(step: str, runs: int) -> str:
-    """The step of a task's runs-th capture in it: there may be several, and readers tell them apart by it."""
+    """The step of a task's runs-th capture in it: there may be several, and readers tell them apart
+    by it."""
     return step if runs == 1 else f"{step}.run{runs}".lstrip(".")
 
 
 def _write_identity(capture: Capture, step: str, task: int) -> None:
-    """Says whose the capture is; before anything else, so that it counts also where the sidecar dies at once."""
-    from _json import encode_basestring_ascii as quoted  # `json` itself takes longer to import than all of this
+    """Says whose the capture is; before anything else, so that it counts also where the sidecar
+    dies at once."""
+    from _json import (
+        encode_basestring_ascii as quoted,
+    )  # `json` itself takes longer to import than all of this
 
     uid = os.getuid()
     user = os.environ.get("LOGNAME") or os.environ.get("USER") or _name_of(uid)
-    texts = {"cluster": "local", "job_id": capture.job_id, "step": step, "name": capture.name, "user": user}
+    texts = {
+        "cluster": "local",
+        "job_id": capture.job_id,
+        "step": step,
+        "name": capture.name,
+        "user": user,
+    }
     texts["host"] = os.uname().nodename
     numbers = {"version": 1, "attempt": capture.attempt, "task": task, "uid": uid}
     fields = [f"{quoted(key)}: {value}" for key, value in numbers.items()]
     # file names and the environment may hold any bytes, at any length: readers refuse both
-    said = {key: text[:NAME_MAX_CHARS].encode("utf-8", "replace").decode() for key, text in texts.items()}
+    said = {
+        key: text[:NAME_MAX_CHARS].encode("utf-8", "replace").decode()
+        for key, text in texts.items()
+    }
     fields += [f"{quoted(key)}: {quoted(text)}" for key, text in said.items()]
     path = os.path.join(capture.path, "identity.json")
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -216,7 +284,8 @@ def _name_of(uid: int) -> str:
 def _make_counters(path: str) -> mmap.mmap:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        # written, not only sized: a hole on a full disk would be a SIGBUS later, in the midst of the relay
+        # written, not only sized: a hole on a full disk would be a SIGBUS later, in the midst of
+        # the relay
         os.write(fd, COUNTERS.pack(COUNTERS_MAGIC, 1, 0, 0, 0, 0, 0).ljust(COUNTERS_BYTES, b"\0"))
         counters = mmap.mmap(fd, COUNTERS_BYTES)
     finally:
@@ -232,8 +301,9 @@ def note_relay(counters: mmap.mmap) -> None:
 
 
 def process_started(pid: int) -> int:
-    """When a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); 0 where there is none, or none
-    but a zombie. The wall clock, which is set now and then, has no part in it."""
+    """When a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); 0 where
+    there is none, or none but a zombie. The wall clock, which is set now and then, has no part in
+    it."""
     try:
         return started_of(pid)
     except OSError:
@@ -250,13 +320,15 @@ def started_of(pid: int) -> int:
 class Counters:
     """What the relay counted, by stream name (`stdout`, `stderr`), and its word on CMD's end.
 
-    pid: the relay's; started: when it was, 0 where nobody said; printed: bytes; feeds: line feeds; end: wait status and
-    when (ns), None where CMD hasn't ended.
+    pid: the relay's; started: when it was, 0 where nobody said; printed: bytes; feeds: line feeds;
+    end: wait status and when (ns), None where CMD hasn't ended.
     """
 
     __slots__ = ("end", "feeds", "pid", "printed", "started")
 
-    def __init__(self, pid: int, started: int, counts: tuple[int, ...], end: tuple[int, int] | None) -> None:
+    def __init__(
+        self, pid: int, started: int, counts: tuple[int, ...], end: tuple[int, int] | None
+    ) -> None:
         self.pid = pid
         self.started = started
         self.printed = {"stdout": counts[0], "stderr": counts[2]}
@@ -265,7 +337,8 @@ class Counters:
 
 
 def read_counters(data: bytes) -> Counters | None:
-    """None where data isn't a counters file of this version. Hostile input: counts are capped, nothing raises."""
+    """None where data isn't a counters file of this version. Hostile input: counts are capped,
+    nothing raises."""
     if len(data) < COUNTERS.size:
         return None
     data = data.ljust(COUNTERS_BYTES, b"\0")  # of an earlier release, it is shorter
@@ -284,19 +357,22 @@ def counted_bytes(counters: mmap.mmap, stream: int) -> int:
 
 
 def note_end(counters: mmap.mmap, wait_status: int, ended_ns: int) -> None:
-    """The relay's word on CMD's end, for the case that the sidecar is dead and can't write the end record."""
+    """The relay's word on CMD's end, for the case that the sidecar is dead and can't write the end
+    record."""
     _END.pack_into(counters, COUNTERS.size, 1, wait_status, ended_ns)
 
 
 def give_up(capture: Capture, exit_code: int) -> None:
-    """CMD couldn't be run, so there is nothing to log. In a node's spool, which isn't ours to clear, the job has ended
-    with that exit code."""
+    """CMD couldn't be run, so there is nothing to log. In a node's spool, which isn't ours to
+    clear, the job has ended with that exit code."""
     if not capture.own:
         note_end(capture.counters, exit_code << 8, time.time_ns())
         return
     segments = os.path.join(capture.path, "segments")
     try:
-        os.unlink(os.path.join(capture.path, "identity.json"))  # first: without it, nothing is ever ingested
+        os.unlink(
+            os.path.join(capture.path, "identity.json")
+        )  # first: without it, nothing is ever ingested
         os.unlink(os.path.join(segments, "counters"))
         os.rmdir(segments)
         os.rmdir(capture.path)
@@ -305,7 +381,8 @@ def give_up(capture: Capture, exit_code: int) -> None:
 
 
 def outcome(wait_status: int) -> tuple[str, int | None, int]:
-    """A job's state, exit code (None: a signal ended it) and signal (0: none), by CMD's wait status.
+    """A job's state, exit code (None: a signal ended it) and signal (0: none), by CMD's wait
+    status.
 
     Raises ValueError where it is none of a process that ended.
     """
@@ -328,7 +405,9 @@ def short_id(chars: int) -> str:
     """A random id: a letter, then letters and digits."""
     first, *more = os.urandom(chars)
     alphabet = _LETTERS + _DIGITS
-    return bytes([_LETTERS[first % len(_LETTERS)], *(alphabet[byte % len(alphabet)] for byte in more)]).decode()
+    return bytes(
+        [_LETTERS[first % len(_LETTERS)], *(alphabet[byte % len(alphabet)] for byte in more)]
+    ).decode()
 
 
 def _new_job_id(root: str, spool: str) -> str:
@@ -340,8 +419,8 @@ def _new_job_id(root: str, spool: str) -> str:
 
 
 def _next_number(spool: str, key: str) -> int:
-    """Counts attempts of a job, runs of a step, in a small file under a lock: it outlives spool and store of those
-    before. The oldest are forgotten when there are MAX_NUMBERS."""
+    """Counts attempts of a job, runs of a step, in a small file under a lock: it outlives spool and
+    store of those before. The oldest are forgotten when there are MAX_NUMBERS."""
     folder = os.path.join(spool, ".attempts")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, key)

@@ -1,8 +1,10 @@
-"""The segment file format, version 1 (docs/segment-format.md): encoding and decoding of frames, no I/O.
+"""The segment file format, version 1 (docs/segment-format.md): encoding and decoding of frames, no
+I/O.
 
-A segment is a file header and frames. A frame holds a block of lines of one stream under one time and one
-checksum (the n-th line's time is the block's plus n nanoseconds), or one JSON record of the capture itself.
-All integers are little-endian. Whoever reads treats a segment as hostile: lengths are checked before use.
+A segment is a file header and frames. A frame holds a block of lines of one stream under one time
+and one checksum (the n-th line's time is the block's plus n nanoseconds), or one JSON record of the
+capture itself. All integers are little-endian. Whoever reads treats a segment as hostile: lengths
+are checked before use.
 """
 
 import json
@@ -24,9 +26,13 @@ MAX_RUNS = 1 << 16  # of a frame; and METADATA lines of one
 _ATTRS_BYTES = 256  # without lines, at most
 _ATTRS_BYTES_PER_LINE = 64
 
-_FILE_HEADER = struct.Struct("<8sHHIQQ")  # magic, version, header bytes, reserved, segment number, created (ns)
+_FILE_HEADER = struct.Struct(
+    "<8sHHIQQ"
+)  # magic, version, header bytes, reserved, segment number, created (ns)
 _FILE_MAGIC = b"LOGSEG\r\n"
-_FRAME_HEADER = struct.Struct("<4sBBHIIQII")  # magic, type, stream, reserved, payload, count, time, attrs, crc
+_FRAME_HEADER = struct.Struct(
+    "<4sBBHIIQII"
+)  # magic, type, stream, reserved, payload, count, time, attrs, crc
 _MAX_WORDS = 200  # of an error: the bytes' own words may be in it
 FRAME_MAGIC = b"\xf1LSF"
 FILE_HEADER_BYTES = _FILE_HEADER.size
@@ -44,9 +50,9 @@ class Stream(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a line is: LOG (text as the terminal shows it), METADATA (one JSON object), COMMAND (an obeyed
-    /LOGCOMMAND), NOTE (a line that logshipper itself put into the log: repeats, lines lost, left-out screens),
-    STATUS (what a running bar shows now; empty withdraws the last one)."""
+    """What a line is: LOG (text as the terminal shows it), METADATA (one JSON object), COMMAND (an
+    obeyed /LOGCOMMAND), NOTE (a line that logshipper itself put into the log: repeats, lines lost,
+    left-out screens), STATUS (what a running bar shows now; empty withdraws the last one)."""
 
     LOG = 1
     METADATA = 2
@@ -64,10 +70,10 @@ class FrameType(IntEnum):
 class Frame:
     """One frame as read.
 
-    text: lines, each ended by LF (LINES); JSON (RECORD); empty (END).
-    runs: kinds in order, as (kind, number of lines); their numbers sum up to count.
-    attrs: by line index, what belongs to a single line: `n` (number of a metadata record among those with the
-    same set of keys, from 1), `repeat` (lines that a note stands for), `part` ("2", the last one "3/3").
+    text: lines, each ended by LF (LINES); JSON (RECORD); empty (END). runs: kinds in order, as
+    (kind, number of lines); their numbers sum up to count. attrs: by line index, what belongs to a
+    single line: `n` (number of a metadata record among those with the same set of keys, from 1),
+    `repeat` (lines that a note stands for), `part` ("2", the last one "3/3").
     """
 
     __slots__ = ("attrs", "count", "runs", "stream", "text", "time_ns", "type")
@@ -101,7 +107,8 @@ class Frame:
                 at += 1
 
     def record(self) -> Json:
-        """The JSON object of a RECORD frame; an empty one where it isn't an object, or over MAX_RECORD_BYTES."""
+        """The JSON object of a RECORD frame; an empty one where it isn't an object, or over
+        MAX_RECORD_BYTES."""
         if len(self.text) > MAX_RECORD_BYTES:
             return {}
         try:
@@ -116,21 +123,30 @@ def encode_file_header(number: int, created_ns: int) -> bytes:
 
 
 def decode_file_header(data: bytes, path: str = "segment") -> int:
-    """Returns the offset of the first frame. Raises SegmentCorrupt where it isn't a segment that can be read."""
+    """Returns the offset of the first frame. Raises SegmentCorrupt where it isn't a segment that
+    can be read."""
     if len(data) < FILE_HEADER_BYTES:
         raise SegmentCorrupt(path, 0, "file header is cut short")
     magic, version, header_bytes, _, _, _ = _FILE_HEADER.unpack_from(data)
     if magic != _FILE_MAGIC:
         raise SegmentCorrupt(path, 0, "this isn't a segment: the magic number is wrong")
     if version > VERSION:
-        raise SegmentCorrupt(path, 8, f"segment format {version} is newer than this logshipper's {VERSION}: upgrade it")
+        raise SegmentCorrupt(
+            path,
+            8,
+            f"segment format {version} is newer than this logshipper's {VERSION}: upgrade it",
+        )
     if header_bytes != FILE_HEADER_BYTES:
         raise SegmentCorrupt(path, 10, f"a file header of {header_bytes} bytes")
     return FILE_HEADER_BYTES
 
 
-def _encode(kind: FrameType, stream: Stream, time_ns: int, count: int, attrs: bytes, text: bytes) -> bytes:
-    head = _FRAME_HEADER.pack(FRAME_MAGIC, kind, stream, 0, len(attrs) + len(text), count, time_ns, len(attrs), 0)[:-4]
+def _encode(
+    kind: FrameType, stream: Stream, time_ns: int, count: int, attrs: bytes, text: bytes
+) -> bytes:
+    head = _FRAME_HEADER.pack(
+        FRAME_MAGIC, kind, stream, 0, len(attrs) + len(text), count, time_ns, len(attrs), 0
+    )[:-4]
     crc = zlib.crc32(text, zlib.crc32(attrs, zlib.crc32(head)))
     return b"".join((head, crc.to_bytes(4, "little"), attrs, text))
 
@@ -142,7 +158,8 @@ def encode_lines(
     runs: list[tuple[Kind, int]],
     attrs: dict[int, Json] | None = None,
 ) -> bytes:
-    """A LINES frame. text: lines, each ended by LF; runs: (kind, lines) that sum up to the number of lines."""
+    """A LINES frame. text: lines, each ended by LF; runs: (kind, lines) that sum up to the number
+    of lines."""
     count = sum(lines for _, lines in runs)
     extra: Json = {}
     if len(runs) != 1 or runs[0][0] is not Kind.LOG:
@@ -154,12 +171,17 @@ def encode_lines(
 
 
 def encode_record(time_ns: int, record: Json) -> bytes:
-    """A RECORD frame; `record["type"]` is start, heartbeat, event or end. Of a record that is over MAX_RECORD_BYTES its
-    numbers and the beginnings of its texts are kept."""
+    """A RECORD frame; `record["type"]` is start, heartbeat, event or end. Of a record that is over
+    MAX_RECORD_BYTES its numbers and the beginnings of its texts are kept."""
     text = _packed(record)
     if len(text) > MAX_RECORD_BYTES:
-        short = {name: value[:1024] if isinstance(value, str) else value for name, value in record.items()}
-        text = _packed({name: value for name, value in short.items() if isinstance(value, (str, int, float))})
+        short = {
+            name: value[:1024] if isinstance(value, str) else value
+            for name, value in record.items()
+        }
+        text = _packed(
+            {name: value for name, value in short.items() if isinstance(value, (str, int, float))}
+        )
     return _encode(FrameType.RECORD, Stream.NONE, time_ns, 1, b"", text)
 
 
@@ -173,7 +195,8 @@ def encode_end(time_ns: int, *, closed: bool) -> bytes:
 
 
 def frame_bytes(data: bytes, offset: int) -> int | None:
-    """Length of the whole frame at offset, None where its header isn't all there; raises SegmentCorrupt."""
+    """Length of the whole frame at offset, None where its header isn't all there; raises
+    SegmentCorrupt."""
     if len(data) - offset < FRAME_HEADER_BYTES:
         if data[offset : offset + 4] != FRAME_MAGIC[: len(data) - offset]:
             raise SegmentCorrupt("segment", offset, "no frame begins here")
@@ -195,7 +218,9 @@ def decode_frame(data: bytes, offset: int) -> tuple[Frame, int] | None:
     size = frame_bytes(data, offset)
     if size is None or len(data) - offset < size:
         return None
-    _, kind, stream, _, _, count, time_ns, attrs_bytes, crc = _FRAME_HEADER.unpack_from(data, offset)
+    _, kind, stream, _, _, count, time_ns, attrs_bytes, crc = _FRAME_HEADER.unpack_from(
+        data, offset
+    )
     begin = offset + FRAME_HEADER_BYTES
     end = offset + size
     view = memoryview(data)
@@ -217,7 +242,9 @@ def _most_attrs(count: int) -> int:
     return min(_ATTRS_BYTES + _ATTRS_BYTES_PER_LINE * count, MAX_ATTRS_BYTES)
 
 
-def _decode_attrs(packed: bytes, count: int, offset: int) -> tuple[tuple[tuple[Kind, int], ...], dict[int, Json]]:
+def _decode_attrs(
+    packed: bytes, count: int, offset: int
+) -> tuple[tuple[tuple[Kind, int], ...], dict[int, Json]]:
     if not packed:
         return ((Kind.LOG, count),), {}
     try:
@@ -226,9 +253,15 @@ def _decode_attrs(packed: bytes, count: int, offset: int) -> tuple[tuple[tuple[K
         if len(given) > MAX_RUNS:
             raise ValueError(f"{len(given)} runs")
         runs = tuple((Kind(kind), int(lines)) for kind, lines in given)
-        attrs = {at: _scalars(of) for line, of in extra.get("lines", {}).items() if 0 <= (at := int(line)) < count}
+        attrs = {
+            at: _scalars(of)
+            for line, of in extra.get("lines", {}).items()
+            if 0 <= (at := int(line)) < count
+        }
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise SegmentCorrupt("segment", offset, f"attributes can't be read: {str(error)[:_MAX_WORDS]}") from None
+        raise SegmentCorrupt(
+            "segment", offset, f"attributes can't be read: {str(error)[:_MAX_WORDS]}"
+        ) from None
     if sum(lines for _, lines in runs) != count or any(lines < 0 for _, lines in runs):
         raise SegmentCorrupt("segment", offset, "runs don't sum up to the number of lines")
     if sum(lines for kind, lines in runs if kind is Kind.METADATA) > MAX_RUNS:

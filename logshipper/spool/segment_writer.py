@@ -1,9 +1,9 @@
 """Appends frames to the segments of one capture (docs/segment-format.md), with group commit.
 
-Strategy: frames are written at once (page cache) and synced by a thread of its own, since a sync can stall for
-seconds; the next sync begins SYNC_SECS after the last at the latest. What couldn't be written whole is cut off
-again, so that a full disk never leaves a torn frame in the midst of a segment. A small reserve file is given up for
-the records that tell of a full disk.
+Strategy: frames are written at once (page cache) and synced by a thread of its own, since a sync
+can stall for seconds; the next sync begins SYNC_SECS after the last at the latest. What couldn't be
+written whole is cut off again, so that a full disk never leaves a torn frame in the midst of a
+segment. A small reserve file is given up for the records that tell of a full disk.
 """
 
 import errno
@@ -20,7 +20,8 @@ RESERVE_BYTES = 64 << 10
 
 
 class SegmentWriter:
-    """Writes into folder (the capture's `segments/`), which is the user's own. Raises SpoolError where it can't."""
+    """Writes into folder (the capture's `segments/`), which is the user's own. Raises SpoolError
+    where it can't."""
 
     def __init__(self, folder: str, now_ns: int) -> None:
         self._folder = folder
@@ -37,7 +38,8 @@ class SegmentWriter:
         self._syncer.start()
 
     def write(self, frames: bytes, now_ns: int) -> None:
-        """Appends whole frames; synced soon (SYNC_SECS). Raises SpoolError: then none of it is written."""
+        """Appends whole frames; synced soon (SYNC_SECS). Raises SpoolError: then none of it is
+        written."""
         if self._sync_error is not None:
             error, self._sync_error = self._sync_error, None
             raise _spool_error(self._folder, error)
@@ -86,8 +88,9 @@ class SegmentWriter:
         self._size += _write_whole(self._fd, data, self._size, self._folder)
 
     def _rotate(self, now_ns: int) -> None:
-        """The next segment is made before the last one says that it follows: either may fail for want of room. Once it
-        says so nothing may be added to it, whatever becomes of its sync: nobody would read that."""
+        """The next segment is made before the last one says that it follows: either may fail for
+        want of room. Once it says so nothing may be added to it, whatever becomes of its sync:
+        nobody would read that."""
         number = self._number + 1
         fd, size = self._create(number, now_ns)
         try:
@@ -128,7 +131,9 @@ class SegmentWriter:
         except (OSError, SpoolError) as error:
             os.close(fd)
             _unlink(path)
-            raise (error if isinstance(error, SpoolError) else _spool_error(self._folder, error)) from None
+            raise (
+                error if isinstance(error, SpoolError) else _spool_error(self._folder, error)
+            ) from None
         return fd, size
 
     def _path(self, number: int) -> str:
@@ -166,7 +171,8 @@ def _unlink(path: str) -> None:
 
 
 def _write_whole(fd: int, data: bytes, offset: int, folder: str) -> int:
-    """Writes all of data at offset, or, raising SpoolError, leaves nothing of it. Returns its length."""
+    """Writes all of data at offset, or, raising SpoolError, leaves nothing of it. Returns its
+    length."""
     view = memoryview(data)
     written = 0
     try:

@@ -1,12 +1,14 @@
-"""How much room a capture has in the spool: on its disk, and by the limits of the node's agent (docs/agent.md,
-"Limits of the spool"). Imported by every sidecar: light imports only.
+"""How much room a capture has in the spool: on its disk, and by the limits of the node's agent
+(docs/agent.md, "Limits of the spool"). Imported by every sidecar: light imports only.
 
-The agent, which knows all captures of a job and a user, says in a file next to `segments/` how large this capture's
-segments may be. The file is root's, so that nothing of the job's own (its environment, say) raises a limit; and it
-holds while no agent runs. Past the first mark the sidecar takes output at SLOW_BYTES_PER_SEC, and the bounded side pipe
-slows the job with it (R28); past the second, log lines are left out, and the job runs at full speed again. On a disk
-that is nearly full stderr is left out first, then log lines of stdout; metadata and events go on until nothing can be
-written. A mark that was passed counts until there is a tenth more room, so that states don't alternate by the second.
+The agent, which knows all captures of a job and a user, says in a file next to `segments/` how
+large this capture's segments may be. The file is root's, so that nothing of the job's own (its
+environment, say) raises a limit; and it holds while no agent runs. Past the first mark the sidecar
+takes output at SLOW_BYTES_PER_SEC, and the bounded side pipe slows the job with it (R28); past the
+second, log lines are left out, and the job runs at full speed again. On a disk that is nearly full
+stderr is left out first, then log lines of stdout; metadata and events go on until nothing can be
+written. A mark that was passed counts until there is a tenth more room, so that states don't
+alternate by the second.
 """
 
 import os
@@ -17,7 +19,10 @@ LIMITS_FILE = "limits"
 LIMITS_BYTES = 64
 SLOW_BYTES_PER_SEC = 1 << 20
 LOOK_SECS = 0.5
-KEPT_FOR_STDOUT = 64 << 20, 20  # bytes free on the disk, or that part of it where it is small: below, no stderr
+KEPT_FOR_STDOUT = (
+    64 << 20,
+    20,
+)  # bytes free on the disk, or that part of it where it is small: below, no stderr
 KEPT_FOR_METADATA = 32 << 20, 40  # below, no log lines at all
 _HYSTERESIS = 0.9
 _NONE: "frozenset[Stream]" = frozenset()
@@ -26,8 +31,8 @@ _BOTH = frozenset((Stream.STDOUT, Stream.STDERR))
 
 
 class SpoolMarks:
-    """What the agent allows. slow_at, stop_at: bytes of the capture's segments, 0 for any; scope: whose limit it is,
-    `job` or `user`."""
+    """What the agent allows. slow_at, stop_at: bytes of the capture's segments, 0 for any; scope:
+    whose limit it is, `job` or `user`."""
 
     __slots__ = ("scope", "slow_at", "stop_at")
 
@@ -38,7 +43,9 @@ class SpoolMarks:
 
     def encode(self) -> bytes:
         """Of one length always: it is written over the last one's, on a full disk too."""
-        return f"1 {self.slow_at} {self.stop_at} {self.scope}".encode().ljust(LIMITS_BYTES - 1) + b"\n"
+        return (
+            f"1 {self.slow_at} {self.stop_at} {self.scope}".encode().ljust(LIMITS_BYTES - 1) + b"\n"
+        )
 
 
 def parse_marks(data: bytes) -> SpoolMarks | None:
@@ -50,8 +57,8 @@ def parse_marks(data: bytes) -> SpoolMarks | None:
 
 
 class SpoolRoom:
-    """Of one capture. path: its directory. After each `look`: slow: whether output is taken slowly; left_out: streams
-    whose log lines are left out; why: in words."""
+    """Of one capture. path: its directory. After each `look`: slow: whether output is taken slowly;
+    left_out: streams whose log lines are left out; why: in words."""
 
     def __init__(self, path: str) -> None:
         self._limits = os.path.join(path, LIMITS_FILE)
@@ -62,7 +69,8 @@ class SpoolRoom:
         self.why = ""
 
     def look(self, now: float, own_bytes: "Callable[[], int]") -> bool:
-        """Looks again after LOOK_SECS; whether anything is another than before. own_bytes: of its segments, now."""
+        """Looks again after LOOK_SECS; whether anything is another than before. own_bytes: of its
+        segments, now."""
         if now < self._due:
             return False
         self._due = now + LOOK_SECS
@@ -87,11 +95,17 @@ class SpoolRoom:
                 self.why = "no room left there: the spool's disk is full"
                 return
 
-    def _mind_marks(self, marks: SpoolMarks, own: int, slow: bool, left_out: "frozenset[Stream]") -> None:
+    def _mind_marks(
+        self, marks: SpoolMarks, own: int, slow: bool, left_out: "frozenset[Stream]"
+    ) -> None:
         whose = f"this {marks.scope}'s logs fill what a {marks.scope} may have of the node's spool"
         if marks.stop_at and own >= marks.stop_at * (_HYSTERESIS if left_out == _BOTH else 1.0):
             self.left_out, self.why = _BOTH, whose
-        elif not self.left_out and marks.slow_at and own >= marks.slow_at * (_HYSTERESIS if slow else 1.0):
+        elif (
+            not self.left_out
+            and marks.slow_at
+            and own >= marks.slow_at * (_HYSTERESIS if slow else 1.0)
+        ):
             self.slow, self.why = True, whose.replace("fill", "nearly fill")
 
     def _marks(self) -> SpoolMarks | None:

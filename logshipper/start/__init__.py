@@ -1,1 +1,2 @@
-"""The command line of `run` and `check`, and all that is settled before CMD starts. Imports all others."""
+"""The command line of `run` and `check`, and all that is settled before CMD starts. Imports all
+others."""

@@ -1,10 +1,12 @@
-"""Captures a batch script's output where the cluster has no compiled plugin: started next to the script's shell by
-deploy/slurm/hooks/batch-output, which gives by WORD=VALUE what it holds (numbers of fds) and whose output it is.
+"""Captures a batch script's output where the cluster has no compiled plugin: started next to the
+script's shell by deploy/slurm/hooks/batch-output, which gives by WORD=VALUE what it holds (numbers
+of fds) and whose output it is.
 
-The script's shell writes into pipes, from which this process relays to the job's own stdout and stderr first and to a
-sidecar second, as `logshipper run` does. It isn't the shell's parent: how the script ends isn't known here (the
-scheduler's word comes to the log from the controller), only that it did. `begun` on stdout: from there on the script
-depends on us, and on the sidecar after us. Until then whoever started us does without.
+The script's shell writes into pipes, from which this process relays to the job's own stdout and
+stderr first and to a sidecar second, as `logshipper run` does. It isn't the shell's parent: how the
+script ends isn't known here (the scheduler's word comes to the log from the controller), only that
+it did. `begun` on stdout: from there on the script depends on us, and on the sidecar after us.
+Until then whoever started us does without.
 """
 
 import os
@@ -34,8 +36,9 @@ _CARE_SECS = 0.1
 
 
 class Words(NamedTuple):
-    """pid: of the script's shell. optin: an fd of ~/.logoptin, closed where it isn't a file. note: exists until all of
-    the script's output is delivered and logged; agent: its socket. from_..., to_...: pipes and the job's own: fds."""
+    """pid: of the script's shell. optin: an fd of ~/.logoptin, closed where it isn't a file. note:
+    exists until all of the script's output is delivered and logged; agent: its socket. from_...,
+    to_...: pipes and the job's own: fds."""
 
     pid: int
     optin: int
@@ -82,7 +85,10 @@ class BatchOutput(Owner):
             relay_pid=os.getpid(),
             started_ns=time.time_ns(),
         )
-        channels = [Channel(stream, fds[0], Output(fds[1]), counters) for stream, fds in words.streams().items()]
+        channels = [
+            Channel(stream, fds[0], Output(fds[1]), counters)
+            for stream, fds in words.streams().items()
+        ]
         self._sidecar.start(self._serve, plan)
         self._relay = Relay(channels, self._sidecar, self)
         if self._pidfd >= 0:
@@ -93,8 +99,8 @@ class BatchOutput(Owner):
         run(plan, BatchSidecar(plan, self._settings))
 
     def finish(self) -> None:
-        """Relays until the script is over, its output delivered, and its log on the disk. What others still hold is the
-        sidecar's from then on."""
+        """Relays until the script is over, its output delivered, and its log on the disk. What
+        others still hold is the sidecar's from then on."""
         while not (self._ended or self._relay.is_over()):
             self._turn(_TURN_SECS)
         self._relay.begin_drain()
@@ -129,13 +135,14 @@ class BatchOutput(Owner):
 
 
 def parse(argv: list[str]) -> Words:
-    """Raises KeyError, ValueError where a word is missing or wrong: then hook and package aren't of one version."""
+    """Raises KeyError, ValueError where a word is missing or wrong: then hook and package aren't of
+    one version."""
     return Words(**parse_words(argv, Words.__annotations__))
 
 
 def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
-    """What ~/.logoptin says, by the fd that was opened when the script began; and its problems: then logging starts
-    disabled (fails closed)."""
+    """What ~/.logoptin says, by the fd that was opened when the script began; and its problems:
+    then logging starts disabled (fails closed)."""
     try:
         os.fstat(number)
         file = f"/proc/self/fd/{number}"  # also where it was removed meanwhile
@@ -144,13 +151,15 @@ def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
     state, content = optin.read(file)
     if state == optin.PRESENT:
         return config.parse_opt_in(content)
-    problem = content.decode("utf-8", "replace") if state == optin.REFUSED else "can't be read any more"
+    problem = (
+        content.decode("utf-8", "replace") if state == optin.REFUSED else "can't be read any more"
+    )
     return config.Config(mode="disabled"), (problem,)
 
 
 def open_capture(agent: str) -> Capture:
-    """A directory of the node's spool, by the agent. Raises SpoolError. The agent knows the job by this process'
-    cgroup, or else takes the wish, with the user's number behind it."""
+    """A directory of the node's spool, by the agent. Raises SpoolError. The agent knows the job by
+    this process' cgroup, or else takes the wish, with the user's number behind it."""
     name, job_id = os.environ.get("SLURM_JOB_NAME", "batch")[:256], os.environ.get("SLURM_JOB_ID")
     capture = node_agent_socket.ask(agent, name, job_id, launchers.find(os.environ))
     if capture is None:
@@ -170,7 +179,9 @@ def _begin(words: Words) -> BatchOutput:
     except ProcessLookupError:  # a short script: its output waits in the pipes
         pidfd = -1
     chosen, problems = configure(words.optin)
-    batch = BatchOutput(words, Settings(chosen, problems, open_capture(words.agent), leave_to_the_node_agent), pidfd)
+    batch = BatchOutput(
+        words, Settings(chosen, problems, open_capture(words.agent), leave_to_the_node_agent), pidfd
+    )
     with open(words.note, "w", encoding="ascii") as note:
         note.write(f"{os.getpid()}\n")
     batch.begin()

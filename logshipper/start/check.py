@@ -22,11 +22,14 @@ WARNING = (
 
 
 def check(file: str | None, *, as_json: bool) -> int:
-    """Prints what file (default: ~/.logoptin) means; returns the exit code: 1 where it is refused."""
+    """Prints what file (default: ~/.logoptin) means; returns the exit code: 1 where it is
+    refused."""
     path = file or optin.path()
     state, content = optin.look(path)
     if file and state == optin.ABSENT:
-        raise ConfigError(file, ["there is no such file; without a name, `logshipper check` looks at ~/.logoptin"])
+        raise ConfigError(
+            file, ["there is no such file; without a name, `logshipper check` looks at ~/.logoptin"]
+        )
     problems: list[str] = []
     settings = config.Config()
     if state == optin.PRESENT:
@@ -40,7 +43,12 @@ def check(file: str | None, *, as_json: bool) -> int:
     if refused:
         settings = settings._replace(mode="disabled")
     if as_json:
-        found = {"schema": 1, "file": path, "state": "refused" if refused else state, "problems": problems}
+        found = {
+            "schema": 1,
+            "file": path,
+            "state": "refused" if refused else state,
+            "problems": problems,
+        }
         opted_in = state in (optin.PRESENT, optin.REFUSED)
         found |= {"opted_in": opted_in, "config": settings._asdict() if opted_in else None}
         found |= {"store": captures.store_root()}
@@ -53,14 +61,20 @@ def check(file: str | None, *, as_json: bool) -> int:
 def _print(path: str, state: str, settings: config.Config, problems: list[str]) -> None:
     shown = safe(path.replace(os.path.expanduser("~") + "/", "~/", 1))
     if state == optin.ABSENT:
-        print(f"{shown} doesn't exist: you have not opted in, and your cluster jobs aren't captured.")
+        print(
+            f"{shown} doesn't exist: you have not opted in, and your cluster jobs aren't captured."
+        )
         print("To opt in: touch ~/.logoptin")
         print("`logshipper run -- CMD` captures CMD all the same: running it is opting in.")
     elif state == optin.UNKNOWN:
-        print(f"{shown} couldn't be looked at within {optin.LOOK_SECS:g} s (does the home folder hang?):")
+        print(
+            f"{shown} couldn't be looked at within {optin.LOOK_SECS:g} s (does the home folder hang?):"
+        )
         print("jobs that start now aren't touched.")
     elif problems:
-        print(f"{shown} is refused; your jobs run untouched, and nothing is logged until a /LOGCOMMAND says so:")
+        print(
+            f"{shown} is refused; your jobs run untouched, and nothing is logged until a /LOGCOMMAND says so:"
+        )
         for problem in problems:
             print(f"  - {safe(problem)}")
     else:
@@ -72,17 +86,27 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
         seen = "a terminal" if settings.tty else "pipes"
         print(f"  tty: {'on' if settings.tty else 'off':<10} your jobs' output goes to {seen}")
         ranks = "each rank by itself, too" if settings.per_task else "with their batch script"
-        print(f"  per_task: {'on' if settings.per_task else 'off':<5} steps in a Slurm job are captured {ranks}")
+        print(
+            f"  per_task: {'on' if settings.per_task else 'off':<5} steps in a Slurm job are captured {ranks}"
+        )
         kept = "stay in the log" if settings.colors == "keep" else "are taken out of the log"
         print(f"  colors: {settings.colors:<7} colours and bold text {kept}")
         print(f"  snapshots: {_interval(settings.snapshots):<4} {_snapshots(settings.snapshots)}")
-        known = "is recorded: keep secrets off the command line" if settings.context else "isn't recorded"
-        print(f"  context: {'on' if settings.context else 'off':<6} how your jobs were started {known}")
+        known = (
+            "is recorded: keep secrets off the command line"
+            if settings.context
+            else "isn't recorded"
+        )
+        print(
+            f"  context: {'on' if settings.context else 'off':<6} how your jobs were started {known}"
+        )
     root = captures.store_root()
     network = network_type(root)
     print(f"Jobs that you run by `logshipper run` are kept in {safe(root)}")
     if network:
-        print(f"  ({network} file system: their spool is {safe(captures.spool_root(root, network))}, on this host)")
+        print(
+            f"  ({network} file system: their spool is {safe(captures.spool_root(root, network))}, on this host)"
+        )
     sys.stdout.write(f"\n{WARNING}\n")
 
 

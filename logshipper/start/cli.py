@@ -1,5 +1,6 @@
-"""The command line of `logshipper`: wiring of options to what they call. Reading commands are imported when called;
-`run` comes here only where it has options (logshipper/start/run_command.py)."""
+"""The command line of `logshipper`: wiring of options to what they call. Reading commands are
+imported when called; `run` comes here only where it has options
+(logshipper/start/run_command.py)."""
 
 import argparse
 import os
@@ -117,7 +118,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse_run(options: list[str], arguments: run_command.Arguments) -> None:
-    """Fills arguments by options of `logshipper run`. Raises SystemExit: 125 where they are wrong, 0 after --help."""
+    """Fills arguments by options of `logshipper run`. Raises SystemExit: 125 where they are wrong,
+    0 after --help."""
     parser = _Parser(
         prog="logshipper run",
         usage="logshipper run [OPTION...] -- CMD ARG...",
@@ -145,7 +147,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="the job's id (default: a new short one); again: its next attempt. A node's agent makes it ID.uUID",
     )
     parser.add_argument(
-        "--if-opted-in", action="store_true", help="for hooks and wrappers: run CMD untouched where ~/.logoptin isn't"
+        "--if-opted-in",
+        action="store_true",
+        help="for hooks and wrappers: run CMD untouched where ~/.logoptin isn't",
     )
     parser.add_argument(
         "--mode",
@@ -199,14 +203,22 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    (found,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    (found,) = (
+        action.choices
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
     return dict(found)
 
 
-def _take_words(command: argparse.ArgumentParser, arguments: argparse.Namespace, unknown: list[str]) -> bool:
-    """Gives a command that takes any number of names also those behind its options: argparse takes the words up to the
-    first option for all of them."""
-    several = [one for one in command._actions if not one.option_strings and one.nargs in ("*", "+")]
+def _take_words(
+    command: argparse.ArgumentParser, arguments: argparse.Namespace, unknown: list[str]
+) -> bool:
+    """Gives a command that takes any number of names also those behind its options: argparse takes
+    the words up to the first option for all of them."""
+    several = [
+        one for one in command._actions if not one.option_strings and one.nargs in ("*", "+")
+    ]
     if not several or several[-1].type is not None or any(word.startswith("-") for word in unknown):
         return False
     dest = several[-1].dest
@@ -219,13 +231,19 @@ def _refuse_words(parser: argparse.ArgumentParser, unknown: list[str]) -> NoRetu
     from difflib import get_close_matches
 
     known = [option for action in parser._actions for option in action.option_strings]
-    near = [match for word in unknown for match in get_close_matches(word.partition("=")[0], known, 1, 0.75)]
+    near = [
+        match
+        for word in unknown
+        for match in get_close_matches(word.partition("=")[0], known, 1, 0.75)
+    ]
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 def _check_command(
-    parser: argparse.ArgumentParser, words: list[str], commands: Mapping[str, argparse.ArgumentParser]
+    parser: argparse.ArgumentParser,
+    words: list[str],
+    commands: Mapping[str, argparse.ArgumentParser],
 ) -> None:
     """A wrong command's name gets a suggestion, and so does a command's option before it."""
     from difflib import get_close_matches
@@ -239,9 +257,13 @@ def _check_command(
     option = words[0].partition("=")[0] if words and words[0].startswith("-") else ""
     if option and not _has(parser, option):
         asked = next((word for word in words[1:] if word in known), "")
-        owner = asked or next((name for name, command in commands.items() if _has(command, option)), "")
+        owner = asked or next(
+            (name for name, command in commands.items() if _has(command, option)), ""
+        )
         if owner and _has(commands[owner], option):
-            parser.error(f"{option} stands behind a command, as in `{parser.prog} {owner} {option} ...`")
+            parser.error(
+                f"{option} stands behind a command, as in `{parser.prog} {owner} {option} ...`"
+            )
     if not words:
         parser.print_help()
         parser.exit(2)

@@ -1,8 +1,10 @@
-"""Which job, step and rank this process is, as whoever launched it says in the environment: one table of all.
+"""Which job, step and rank this process is, as whoever launched it says in the environment: one
+table of all.
 
-An array's task starts and ends by itself, so it is a job of its own (`4711.3`). A rank lives and dies with its job, so
-it is a task of that job. Nobody vouches for an environment: it decides where a user's own run is filed, and no more
-(a node's agent makes `4711` of it `4711.uUID`; docs/segment-format.md, "The socket").
+An array's task starts and ends by itself, so it is a job of its own (`4711.3`). A rank lives and
+dies with its job, so it is a task of that job. Nobody vouches for an environment: it decides where
+a user's own run is filed, and no more (a node's agent makes `4711` of it `4711.uUID`;
+docs/segment-format.md, "The socket").
 
 Imported by every `logshipper run`: light imports only.
 """
@@ -13,7 +15,9 @@ import stat
 from logshipper.spool.captures import JOB_ID_MAX_CHARS, process_started
 from logshipper.spool.place import Place
 
-ID_MAX_CHARS = JOB_ID_MAX_CHARS - len(".u4294967295")  # as long as it still is one when an agent has added the user
+ID_MAX_CHARS = JOB_ID_MAX_CHARS - len(
+    ".u4294967295"
+)  # as long as it still is one when an agent has added the user
 # QCG-PilotJob's before that of the allocation that it runs in; Slurm, PBS, SGE
 NODE_COUNTS = ("QCG_PM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES", "NHOSTS")
 _STEP_MAX_CHARS = 32
@@ -29,8 +33,9 @@ if TYPE_CHECKING:
 
 
 class _Launcher:
-    """present: variables that are all there, and not empty. job_id: "" where this isn't its job after all. restarts:
-    how often the job restarted; None: nobody tells. step: the variable that has it. apart: see Place."""
+    """present: variables that are all there, and not empty. job_id: "" where this isn't its job
+    after all. restarts: how often the job restarted; None: nobody tells. step: the variable that
+    has it. apart: see Place."""
 
     __slots__ = ("apart", "job_id", "name", "present", "restarts", "step")
 
@@ -53,13 +58,20 @@ class _Launcher:
 
 
 class _Ranks:
-    """Who numbers the processes of one job. group: the variable that they have in common where no scheduler says which
-    job it is; "": only the process that started them. restarts: the variable that counts them."""
+    """Who numbers the processes of one job. group: the variable that they have in common where no
+    scheduler says which job it is; "": only the process that started them. restarts: the variable
+    that counts them."""
 
     __slots__ = ("group", "name", "present", "rank", "restarts")
 
     def __init__(
-        self, name: str, rank: str, present: tuple[str, ...] = (), *, group: str = "", restarts: str = ""
+        self,
+        name: str,
+        rank: str,
+        present: tuple[str, ...] = (),
+        *,
+        group: str = "",
+        restarts: str = "",
     ) -> None:
         self.name = name
         self.rank = rank
@@ -107,19 +119,31 @@ def _condor_restarts(environment: "Environment") -> int | None:
 def _condor_ad(environment: "Environment") -> dict[str, str]:
     """`Name = value` lines of the job's ClassAd, as condor_starter writes it next to the job."""
     try:
-        fd = os.open(environment["_CONDOR_JOB_AD"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        fd = os.open(
+            environment["_CONDOR_JOB_AD"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+        )
         try:
             is_file = stat.S_ISREG(os.fstat(fd).st_mode)  # a FIFO is never waited for
-            lines = (os.read(fd, _MAX_AD_BYTES) if is_file else b"").decode("utf-8", "replace").splitlines()
+            lines = (
+                (os.read(fd, _MAX_AD_BYTES) if is_file else b"")
+                .decode("utf-8", "replace")
+                .splitlines()
+            )
         finally:
             os.close(fd)
     except OSError:
         return {}
-    return {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in lines) if equals}
+    return {
+        name.strip(): value.strip()
+        for name, equals, value in (line.partition("=") for line in lines)
+        if equals
+    }
 
 
 def _flux_job(environment: "Environment") -> str:
-    return environment["FLUX_JOB_ID"].replace("\u0192", "f")  # which Flux itself takes for its own letter
+    return environment["FLUX_JOB_ID"].replace(
+        "\u0192", "f"
+    )  # which Flux itself takes for its own letter
 
 
 def _parallel_job(environment: "Environment") -> str:
@@ -132,15 +156,26 @@ def _parallel_job(environment: "Environment") -> str:
 # the innermost first: QCG-PilotJob runs in Slurm's job, and its tasks are its own
 _LAUNCHERS = (
     _Launcher("QCG-PilotJob", ("QCG_PM_STEP_ID",), _one("QCG_PM_STEP_ID"), apart=True),
-    _Launcher("GNU parallel", ("PARALLEL_SEQ", "PARALLEL_PID"), _parallel_job, lambda _: None, apart=True),
+    _Launcher(
+        "GNU parallel", ("PARALLEL_SEQ", "PARALLEL_PID"), _parallel_job, lambda _: None, apart=True
+    ),
     _Launcher("Flux", ("FLUX_JOB_ID",), _flux_job),
-    _Launcher("Slurm", ("SLURM_JOB_ID",), _one("SLURM_JOB_ID"), _count("SLURM_RESTART_COUNT"), "SLURM_STEP_ID"),
+    _Launcher(
+        "Slurm",
+        ("SLURM_JOB_ID",),
+        _one("SLURM_JOB_ID"),
+        _count("SLURM_RESTART_COUNT"),
+        "SLURM_STEP_ID",
+    ),
     _Launcher("Grid Engine", ("JOB_ID", "SGE_TASK_ID"), _sge_job, _count("RESTARTED")),
     _Launcher("PBS", ("PBS_JOBID",), _pbs_job),
     _Launcher("LSF", ("LSB_JOBID",), _lsf_job),
     _Launcher("HTCondor", ("_CONDOR_JOB_AD",), _condor_job, _condor_restarts),
-    # set by the manifest, from metadata.name; a container that is restarted is the pod's next attempt
-    _Launcher("Kubernetes", ("KUBERNETES_SERVICE_HOST", "POD_NAME"), _one("POD_NAME"), lambda _: None),
+    # set by the manifest, from metadata.name; a container that is restarted is the pod's next
+    # attempt
+    _Launcher(
+        "Kubernetes", ("KUBERNETES_SERVICE_HOST", "POD_NAME"), _one("POD_NAME"), lambda _: None
+    ),
 )
 _RANKS = (
     _Ranks(
@@ -156,7 +191,9 @@ _RANKS = (
     _Ranks("MPI", "PMI_RANK"),
     _Ranks("MPI", "PMIX_RANK", group="PMIX_NAMESPACE"),
     _Ranks("Flux", "FLUX_TASK_RANK", ("FLUX_JOB_ID",)),
-    _Ranks("Slurm", "SLURM_PROCID", ("SLURM_JOB_ID", "SLURM_STEP_ID")),  # a batch script has a SLURM_PROCID, too
+    _Ranks(
+        "Slurm", "SLURM_PROCID", ("SLURM_JOB_ID", "SLURM_STEP_ID")
+    ),  # a batch script has a SLURM_PROCID, too
 )
 
 
@@ -167,7 +204,8 @@ VARIABLES = frozenset(
 
 
 def find(environment: "Environment") -> Place | None:
-    """The place that the environment tells of; None where no launcher known here has started this process."""
+    """The place that the environment tells of; None where no launcher known here has started this
+    process."""
     ranks = _ranks(environment)
     task = _number(environment, ranks.rank) if ranks else None
     for launcher in _LAUNCHERS:
@@ -183,25 +221,30 @@ def find(environment: "Environment") -> Place | None:
 
 
 def nodes(environment: "Environment") -> int:
-    """How many nodes the job has, as the launcher or scheduler next to it says; 0 where none does."""
+    """How many nodes the job has, as the launcher or scheduler next to it says; 0 where none
+    does."""
     told = next((environment[name] for name in NODE_COUNTS if name in environment), "")
     return int(told) if told.isascii() and told.isdigit() and len(told) < 8 else 0
 
 
 def is_gathered(environment: "Environment") -> bool:
-    """Whether this process' launcher prints what it prints, most often from a pipe: those of ranks do, and parallel."""
+    """Whether this process' launcher prints what it prints, most often from a pipe: those of ranks
+    do, and parallel."""
     return _ranks(environment) is not None or bool(environment.get("PARALLEL_SEQ"))
 
 
 def _ranks(environment: "Environment") -> _Ranks | None:
     for ranks in _RANKS:
-        if _number(environment, ranks.rank) is not None and all(environment.get(name) for name in ranks.present):
+        if _number(environment, ranks.rank) is not None and all(
+            environment.get(name) for name in ranks.present
+        ):
             return ranks
     return None
 
 
 def _by_ranks(ranks: _Ranks, environment: "Environment") -> Place:
-    """Ranks without a scheduler: those that one process started, or that have a group's name in common, are a job."""
+    """Ranks without a scheduler: those that one process started, or that have a group's name in
+    common, are a job."""
     told = environment.get(ranks.group, "") if ranks.group else ""
     if told in ("", "none"):  # torchrun's word for a run without --rdzv-id
         parent = os.getppid()
@@ -218,5 +261,7 @@ def _number(environment: "Environment", variable: str) -> int | None:
 
 def _clean(text: str, most: int) -> str:
     """As a job id or step may be: what isn't a letter, digit, `.`, `_` or `-` becomes `_`."""
-    allowed = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in text)
+    allowed = "".join(
+        char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in text
+    )
     return allowed.lstrip("._-")[:most]

@@ -1,7 +1,8 @@
-"""Asks the node's agent for a capture's directory. Light: nothing is imported where there is no agent.
+"""Asks the node's agent for a capture's directory. Light: nothing is imported where there is no
+agent.
 
-One JSON object each way over a SOCK_SEQPACKET socket; docs/segment-format.md, "Folders". All of it takes WAIT_SECS at
-most, whatever the other side does or leaves undone.
+One JSON object each way over a SOCK_SEQPACKET socket; docs/segment-format.md, "Folders". All of it
+takes WAIT_SECS at most, whatever the other side does or leaves undone.
 """
 
 import os
@@ -32,8 +33,8 @@ def socket_path() -> str:
 def ask(path: str, name: str, job_id: str | None, place: "Place | None" = None) -> Capture | None:
     """A directory of the node's spool for this process' run; None where there is no agent.
 
-    job_id: wished for; place: what a launcher says. The agent's answer counts. Raises SpoolError where there is an
-    agent, and no directory.
+    job_id: wished for; place: what a launcher says. The agent's answer counts. Raises SpoolError
+    where there is an agent, and no directory.
     """
     if not path or not os.path.lexists(path):
         return None
@@ -46,16 +47,25 @@ def ask(path: str, name: str, job_id: str | None, place: "Place | None" = None) 
 
 
 def _request(name: str, job_id: str | None, place: "Place | None") -> bytes:
-    from _json import encode_basestring_ascii as quoted  # not `json`, which isn't needed to write this little
+    from _json import (
+        encode_basestring_ascii as quoted,
+    )  # not `json`, which isn't needed to write this little
 
     numbers: dict[str, int | None] = {"attempt": None, "task": None}
-    texts: dict[str, str | None] = {"name": name.encode("utf-8", "replace").decode(), "job_id": job_id}  # bytes, maybe
-    if place is not None:  # of its own job a task may say this much; which scheduler's job it is, the agent finds out
+    texts: dict[str, str | None] = {
+        "name": name.encode("utf-8", "replace").decode(),
+        "job_id": job_id,
+    }  # bytes, maybe
+    if (
+        place is not None
+    ):  # of its own job a task may say this much; which scheduler's job it is, the agent finds out
         numbers = {"attempt": place.attempt, "task": place.task}
         if job_id is None or place.task is not None:
             texts |= {"job_id": job_id or place.job_id, "step": place.step}
     fields = [f'"{key}": {"null" if value is None else value}' for key, value in numbers.items()]
-    fields += [f'"{key}": {"null" if text is None else quoted(text)}' for key, text in texts.items()]
+    fields += [
+        f'"{key}": {"null" if text is None else quoted(text)}' for key, text in texts.items()
+    ]
     apart = "true" if place is not None and place.apart and job_id is None else "false"
     return f'{{"version": 1, {", ".join(fields)}, "apart": {apart}}}'.encode()
 
@@ -88,7 +98,9 @@ def _connect(connection: "socket", path: str, deadline: float) -> None:
             return
         except BlockingIOError:  # too many wait to be accepted; nothing tells when there is room
             if time.monotonic() + _RETRY_SECS > deadline:
-                raise SpoolError(path, f"the node's agent took nobody within {WAIT_SECS:g} s") from None
+                raise SpoolError(
+                    path, f"the node's agent took nobody within {WAIT_SECS:g} s"
+                ) from None
         time.sleep(_RETRY_SECS)
 
 
@@ -101,13 +113,18 @@ def _take(path: str, answer: bytes, name: str) -> Capture:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
-        raise SpoolError(path, "what answers isn't the node's agent" if answer else "the node's agent didn't answer")
+        raise SpoolError(
+            path,
+            "what answers isn't the node's agent" if answer else "the node's agent didn't answer",
+        )
     refused = told.get("error")
     if isinstance(refused, str):
         raise SpoolError(path, f"the node's agent refuses: {safe(refused[:1000])}")
     folder, job_id, attempt = told.get("path"), told.get("job_id"), told.get("attempt")
     try:
-        if not (isinstance(folder, str) and os.path.isabs(folder) and isinstance(job_id, str) and job_id):
+        if not (
+            isinstance(folder, str) and os.path.isabs(folder) and isinstance(job_id, str) and job_id
+        ):
             raise ConfigError(path, ["no path or job"])
         check_job_id(job_id)
         if type(attempt) is not int or attempt < 1:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from logshipper.telegraf.measurements import Collector
 
 
-def prepare(arguments: Arguments, command: list[str], looked: tuple[str, bytes]) -> RunOptions | None:
-    """What is to be run; makes the capture's directory. looked: what `optin.look` found. None: a capture around us has
-    all that command will print, so nothing is to be done but to run it.
+def prepare(
+    arguments: Arguments, command: list[str], looked: tuple[str, bytes]
+) -> RunOptions | None:
+    """What is to be run; makes the capture's directory. looked: what `optin.look` found. None: a
+    capture around us has all that command will print, so nothing is to be done but to run it.
 
-    Raises ConfigError for wrong options. Where nothing can be logged, a line on stderr says so, and command runs all
-    the same.
+    Raises ConfigError for wrong options. Where nothing can be logged, a line on stderr says so, and
+    command runs all the same.
     """
     leave = _covered(arguments, looked)
     if leave is None:
@@ -40,11 +42,15 @@ def prepare(arguments: Arguments, command: list[str], looked: tuple[str, bytes])
     asked = arguments.telegraf or arguments.telegraf_port
     telegraf = _telegraf(arguments.telegraf_port or 0) if asked else None
     try:
-        made, start_agent = _make(arguments.store, name[: captures.NAME_MAX_CHARS], arguments.job_id)
+        made, start_agent = _make(
+            arguments.store, name[: captures.NAME_MAX_CHARS], arguments.job_id
+        )
     except SpoolError as error:
         optin.say(f"logshipper: nothing of this run is logged: {error}")
         return RunOptions(command, settings.tty, None, _no_sidecar)
-    if telegraf is None and os.path.lexists(os.path.join(os.path.dirname(made.path), captures.TELEGRAF_MARK)):
+    if telegraf is None and os.path.lexists(
+        os.path.join(os.path.dirname(made.path), captures.TELEGRAF_MARK)
+    ):
         telegraf = _telegraf(0)
     collector = _collector(telegraf, made) if telegraf is not None else None
     cwd = _folder() if settings.context else None
@@ -52,7 +58,9 @@ def prepare(arguments: Arguments, command: list[str], looked: tuple[str, bytes])
     wanted = Settings(settings, problems, made, start_agent, tuple(command), cwd, nodes)
 
     def serve(plan: SidecarPlan) -> None:
-        from logshipper.sidecar import sidecar  # only in the sidecar's own process: these imports are its start-up
+        from logshipper.sidecar import (
+            sidecar,
+        )  # only in the sidecar's own process: these imports are its start-up
 
         sidecar.serve(plan, wanted)
 
@@ -85,7 +93,8 @@ def _collector(sockets: "Sockets", made: captures.Capture) -> "Collector | None"
 
 
 def _telegraf(port: int) -> "Sockets | None":
-    """Where the command may send measurements; port 0: a free one. Raises ConfigError where it isn't available."""
+    """Where the command may send measurements; port 0: a free one. Raises ConfigError where it
+    isn't available."""
     from logshipper.telegraf.listener import LOOPBACK, open_sockets
 
     try:
@@ -98,9 +107,11 @@ def _telegraf(port: int) -> "Sockets | None":
         return None
 
 
-def _make(store: str | None, name: str, job_id: str | None) -> tuple[captures.Capture, Callable[[], None]]:
-    """The capture's directory, in the node's spool where there is an agent, else in the user's store; and how to have
-    it ingested. Raises ConfigError, SpoolError.
+def _make(
+    store: str | None, name: str, job_id: str | None
+) -> tuple[captures.Capture, Callable[[], None]]:
+    """The capture's directory, in the node's spool where there is an agent, else in the user's
+    store; and how to have it ingested. Raises ConfigError, SpoolError.
 
     Who names a store wants the run to be there: then the agent isn't asked.
     """
@@ -110,7 +121,11 @@ def _make(store: str | None, name: str, job_id: str | None) -> tuple[captures.Ca
     root = captures.store_root(store)
     place = launchers.find(os.environ)
     try:
-        made = None if wants_store else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id, place)
+        made = (
+            None
+            if wants_store
+            else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id, place)
+        )
     except SpoolError as error:
         optin.say(f"logshipper: {error}; this run is kept in {root} instead")
         made = None
@@ -135,7 +150,8 @@ def _folder() -> str | None:
 
 
 def _configure(looked: tuple[str, bytes]) -> tuple[config.Config, tuple[str, ...]]:
-    """The configuration of ~/.logoptin, and its problems: then logging starts disabled (fails closed)."""
+    """The configuration of ~/.logoptin, and its problems: then logging starts disabled (fails
+    closed)."""
     state, content = looked
     if state == optin.ABSENT:
         return config.Config(), ()  # run by hand: that is opting in

@@ -1,5 +1,5 @@
-"""`logshipper run`: its words, and what becomes of CMD where something is wrong. It stands before very many short
-commands: argparse is imported only where there are options.
+"""`logshipper run`: its words, and what becomes of CMD where something is wrong. It stands before
+very many short commands: argparse is imported only where there are options.
 """
 
 from logshipper import optin
@@ -24,7 +24,8 @@ class Arguments:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Options of `run`, and CMD with its arguments: these follow `--`, or begin at the first word that is no option."""
+    """Options of `run`, and CMD with its arguments: these follow `--`, or begin at the first word
+    that is no option."""
     at = 0
     while at < len(words):
         word = words[at]
@@ -37,7 +38,8 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
-    """Runs CMD; returns its exit code. words: behind `run`; looked: what `optin.look` found, None before it looked."""
+    """Runs CMD; returns its exit code. words: behind `run`; looked: what `optin.look` found, None
+    before it looked."""
     options, command = _split(words)
     arguments = Arguments()
     if options == ["--if-opted-in"]:
@@ -50,9 +52,13 @@ def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
         except SystemExit as end:
             if end.code != USAGE_CODE or "--if-opted-in" not in options:
                 raise
-            return optin.run_untouched(command)  # what is wrong was said: a mistake in a hook costs no job
+            return optin.run_untouched(
+                command
+            )  # what is wrong was said: a mistake in a hook costs no job
     if not command:
-        optin.say("logshipper run: no command; it stands after `--`, as in `logshipper run -- CMD ARG...`")
+        optin.say(
+            "logshipper run: no command; it stands after `--`, as in `logshipper run -- CMD ARG...`"
+        )
         optin.say("try `logshipper run --help`")
         return USAGE_CODE
     looked = looked or optin.look(optin.path())
@@ -67,7 +73,8 @@ def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
     except Exception as error:
         if isinstance(error, CaptureError | ConfigError) and not arguments.if_opted_in:
             return _refuse(error)
-        # nothing that is wrong with us may keep a job from running, nor may a mistake in a cluster's hook
+        # nothing that is wrong with us may keep a job from running, nor may a mistake in a
+        # cluster's hook
         optin.say(f"logshipper: nothing of this run is logged: {type(error).__name__}: {error}")
         return optin.run_untouched(command)
     if wanted is None:

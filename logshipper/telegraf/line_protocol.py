@@ -1,9 +1,11 @@
-"""Influx line protocol, as clients of Telegraf send it, as metadata records. Pure; hostile input never raises.
+"""Influx line protocol, as clients of Telegraf send it, as metadata records. Pure; hostile input
+never raises.
 
     measurement[,tag=value...] field=value[,field=value...] [time]
 
-A measurement becomes one JSON object: `{"loss": 0.46}` for the single field `value` of a measurement `loss`, else
-`{"loss": {"train": 0.46, "step": 3}}`; what it has of tags stands in `tags`, a time of its own, as it came, in `time`.
+A measurement becomes one JSON object: `{"loss": 0.46}` for the single field `value` of a
+measurement `loss`, else `{"loss": {"train": 0.46, "step": 3}}`; what it has of tags stands in
+`tags`, a time of its own, as it came, in `time`.
 https://docs.influxdata.com/influxdb/v1/write_protocols/line_protocol_reference/
 """
 
@@ -36,7 +38,18 @@ _BOOLEANS = {**dict.fromkeys(("t", "T", "true", "True", "TRUE"), True),
              **dict.fromkeys(("f", "F", "false", "False", "FALSE"), False)}  # fmt: skip
 
 REASONS = (
-    *("encoding", "too_long", "measurement", "tags", "no_fields", "string", "not_finite", "value", "time", "too_many"),
+    *(
+        "encoding",
+        "too_long",
+        "measurement",
+        "tags",
+        "no_fields",
+        "string",
+        "not_finite",
+        "value",
+        "time",
+        "too_many",
+    ),
 )
 Value = bool | int | float | str
 
@@ -50,7 +63,8 @@ class _Invalid(Exception):
 
 
 class Measured(NamedTuple):
-    """A line. record: of JSON, "" where the line can't be read; keys: of the record; reason: one of REASONS, then."""
+    """A line. record: of JSON, "" where the line can't be read; keys: of the record; reason: one of
+    REASONS, then."""
 
     record: bytes
     keys: tuple[str, ...]
@@ -58,7 +72,8 @@ class Measured(NamedTuple):
 
 
 def parse(data: bytes) -> Iterator[Measured]:
-    """Each measurement of a datagram, or of lines of a stream, in order. Blank lines and comments are passed over."""
+    """Each measurement of a datagram, or of lines of a stream, in order. Blank lines and comments
+    are passed over."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -68,7 +83,9 @@ def parse(data: bytes) -> Iterator[Measured]:
         else:
             yield Measured(b"", (), "encoding")
         return
-    if '"' not in text and "\\" not in text:  # then each line feed ends a line, and each blank a part of it
+    if (
+        '"' not in text and "\\" not in text
+    ):  # then each line feed ends a line, and each blank a part of it
         for line in _worth(text.split("\n")):
             yield _parse_plain(line) or _parse_line(line)
         return
@@ -97,11 +114,16 @@ def _parse_line(line: str) -> Measured:
 
 
 def _parse_plain(line: str) -> Measured | None:
-    """The same as `_parse_line`, in a third of the time, of a line without quotes and backslashes; None where it may be
-    none."""
+    """The same as `_parse_line`, in a third of the time, of a line without quotes and backslashes;
+    None where it may be none."""
     series, *parts = line.split(" ")
     measurement, *pairs = series.split(",")
-    if not measurement or not 1 <= len(parts) <= 2 or len(line) > MAX_LINE_BYTES or len(pairs) > MAX_TAGS:
+    if (
+        not measurement
+        or not 1 <= len(parts) <= 2
+        or len(line) > MAX_LINE_BYTES
+        or len(pairs) > MAX_TAGS
+    ):
         return None
     tags: dict[str, str] = {}
     for pair in pairs:
@@ -198,7 +220,9 @@ def _time(text: str) -> int:
     return time_ns
 
 
-def _record(measurement: str, tags: dict[str, str], fields: dict[str, Value], time_ns: int | None) -> Measured:
+def _record(
+    measurement: str, tags: dict[str, str], fields: dict[str, Value], time_ns: int | None
+) -> Measured:
     only = list(fields) == ["value"]
     record: dict[str, object] = {measurement: fields["value"] if only else fields}
     for name, more in (("tags", tags or None), ("time", time_ns)):

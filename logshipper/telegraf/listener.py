@@ -1,17 +1,18 @@
-"""Takes measurements as Telegraf's socket listener does (Influx line protocol by UDP, TCP, a Unix datagram socket),
-with the kernel's word whose each is. What is done with them is its caller's.
+"""Takes measurements as Telegraf's socket listener does (Influx line protocol by UDP, TCP, a Unix
+datagram socket), with the kernel's word whose each is. What is done with them is its caller's.
 
-Limits: per_sec lines a second (a long one counts as several, and so does a connection), BURST_SECS of these at once:
-what comes faster stays with the kernel, which drops datagrams (counted) and slows connections. MAX_CONNECTIONS; when
-there are more, or no room for one, the user who has most loses the oldest. A line or datagram has MAX_LINE_BYTES at
-most.
+Limits: per_sec lines a second (a long one counts as several, and so does a connection), BURST_SECS
+of these at once: what comes faster stays with the kernel, which drops datagrams (counted) and slows
+connections. MAX_CONNECTIONS; when there are more, or no room for one, the user who has most loses
+the oldest. A line or datagram has MAX_LINE_BYTES at most.
 
-Descriptors passed on with a datagram aren't taken: they could be any number, and closing one may take as long as its
-sender likes.
+Descriptors passed on with a datagram aren't taken: they could be any number, and closing one may
+take as long as its sender likes.
 
-When something arrived is never assumed to be later than it was, however long this process didn't run: of datagrams the
-kernel's own time counts (the first of a batch, which is the oldest); of a connection the last time that it was seen
-empty, at most TCP_LOOK_SECS earlier while this process runs.
+When something arrived is never assumed to be later than it was, however long this process didn't
+run: of datagrams the kernel's own time counts (the first of a batch, which is the oldest); of a
+connection the last time that it was seen empty, at most TCP_LOOK_SECS earlier while this process
+runs.
 """
 
 import errno
@@ -39,10 +40,14 @@ LOOPBACK = "127.0.0.1"
 _SO_MEMINFO = 55  # sock_diag(7), SK_MEMINFO_VARS: the last one is what was dropped
 _MEMINFO = struct.Struct("=9I")
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid: unix(7)
-_SO_TIMESTAMPNS = 35  # socket(7): of each datagram, when it came; its control message has the same number
+_SO_TIMESTAMPNS = (
+    35  # socket(7): of each datagram, when it came; its control message has the same number
+)
 _TIMESPEC = struct.Struct("@ll")
 _TIME_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
-_ANCILLARY_BYTES = socket.CMSG_LEN(_CREDENTIALS.size)  # room for these, after the time, and nothing else
+_ANCILLARY_BYTES = socket.CMSG_LEN(
+    _CREDENTIALS.size
+)  # room for these, after the time, and nothing else
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TRIES = 32  # for a port that is free for UDP and TCP
 _NOBODY = SocketOwner(-1)
@@ -84,13 +89,16 @@ class Sockets(NamedTuple):
 
 
 def open_sockets(host: str, port: int) -> Sockets:
-    """UDP and TCP at an address of IPv4's loopback; port 0: one that is free for both. Raises OSError."""
+    """UDP and TCP at an address of IPv4's loopback; port 0: one that is free for both. Raises
+    OSError."""
     for attempt in range(_TRIES):
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             udp.bind((host, port))
-            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the last agent may linger
+            tcp.setsockopt(
+                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+            )  # connections of the last agent may linger
             tcp.bind((host, udp.getsockname()[1]))
             tcp.listen(128)
             return Sockets(udp, tcp)
@@ -103,8 +111,8 @@ def open_sockets(host: str, port: int) -> Sockets:
 
 
 class _Connection:
-    """rest: a line that hasn't ended yet, and when its first byte arrived; empty_at: when there was nothing to read;
-    skips: until the next line feed."""
+    """rest: a line that hasn't ended yet, and when its first byte arrived; empty_at: when there was
+    nothing to read; skips: until the next line feed."""
 
     def __init__(self, connected: socket.socket, sender: Sender, empty_at: float) -> None:
         self.socket = connected
@@ -121,15 +129,15 @@ class _Connection:
 
 
 class Listener:
-    """take(sender, lines, arrived_at): called by `serve`; arrived_at: no later than the first of them arrived, by the
-    monotonic clock. between(): called, too; it says in how many seconds it is to be called again. stop_fd: the
-    caller's; readable, or at its end, when `serve` is to return.
+    """take(sender, lines, arrived_at): called by `serve`; arrived_at: no later than the first of
+    them arrived, by the monotonic clock. between(): called, too; it says in how many seconds it is
+    to be called again. stop_fd: the caller's; readable, or at its end, when `serve` is to return.
 
     trusted: users whose connections are taken; None: everybody's.
 
-    counts: datagrams, and reads of connections (`received`), what was left out: `overflow` (dropped by the kernel),
-    `too_long`, `crowded` and `foreign` (connections). connections: now. Raises OSError where the kernel can't be asked
-    whose a socket is.
+    counts: datagrams, and reads of connections (`received`), what was left out: `overflow` (dropped
+    by the kernel), `too_long`, `crowded` and `foreign` (connections). connections: now. Raises
+    OSError where the kernel can't be asked whose a socket is.
     """
 
     def __init__(
@@ -142,7 +150,9 @@ class Listener:
         trusted: Collection[int] | None = None,
         between: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        self.counts: Counter[str] = Counter(received=0, overflow=0, too_long=0, crowded=0, foreign=0)
+        self.counts: Counter[str] = Counter(
+            received=0, overflow=0, too_long=0, crowded=0, foreign=0
+        )
         self._sockets = sockets
         self._take = take
         self._between = between
@@ -195,7 +205,9 @@ class Listener:
             if self._budget < 0:
                 self._stops.poll(_milliseconds(min(wait_secs, -self._budget / self._per_sec)))
             else:
-                self._turn(self._ready(min(wait_secs, TCP_LOOK_SECS) if self._connections else wait_secs))
+                self._turn(
+                    self._ready(min(wait_secs, TCP_LOOK_SECS) if self._connections else wait_secs)
+                )
         while self._budget > 0 and self._turn(self._ready(0.0)):
             pass
 
@@ -255,7 +267,9 @@ class Listener:
         self._note_dropped()
         for address, lines in by_sender.items():
             owner = self._owners.udp(address, self._own)
-            self._take(Sender(owner, f"udp {address[0]}:{address[1]}"), b"\n".join(lines), arrived_at)
+            self._take(
+                Sender(owner, f"udp {address[0]}:{address[1]}"), b"\n".join(lines), arrived_at
+            )
         return cost
 
     def _counted(self, data: bytes) -> int:
@@ -289,7 +303,11 @@ class Listener:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
                     pid, uid, _ = _CREDENTIALS.unpack(value[: _CREDENTIALS.size])
                     owner = SocketOwner(uid, pid=pid)
-            self._take(Sender(owner, f"unix, process {owner.pid if owner else 0}"), data, _arrived_at(ancillary))
+            self._take(
+                Sender(owner, f"unix, process {owner.pid if owner else 0}"),
+                data,
+                _arrived_at(ancillary),
+            )
         return cost
 
     # ---- connections
@@ -332,9 +350,12 @@ class Listener:
         connection.socket.close()
 
     def _read_connections(self, ready: set[int]) -> int:
-        """What was taken, in usual lines: a batch, of those first that were read the longest ago."""
+        """What was taken, in usual lines: a batch, of those first that were read the longest
+        ago."""
         taken = 0
-        for one in sorted((self._connections[fd] for fd in ready & self._connections.keys()), key=_last_read):
+        for one in sorted(
+            (self._connections[fd] for fd in ready & self._connections.keys()), key=_last_read
+        ):
             if taken >= BATCH:
                 break
             self._reads += 1

@@ -1,17 +1,19 @@
 """What a job sends to its capture's own Telegraf port, as metadata records for the sidecar.
 
-A process of its own, at work before the command runs: who sends is looked up at once, since it can't be told any more
-when the sender is gone; and a flood costs the sidecar nothing. It writes lines into a pipe: after a `@`, when the
-records that follow arrived; a record each; after a `#`, the counts of what was left out. Where the sidecar doesn't
-read, it waits, and the kernel drops what comes.
+A process of its own, at work before the command runs: who sends is looked up at once, since it
+can't be told any more when the sender is gone; and a flood costs the sidecar nothing. It writes
+lines into a pipe: after a `@`, when the records that follow arrived; a record each; after a `#`,
+the counts of what was left out. Where the sidecar doesn't read, it waits, and the kernel drops what
+comes.
 
-Only the job's user counts, and the node's agent, which passes on what it was sent for this job (it is the owner of the
-capture's directory), and says how long that has waited. Of senders that can't be identified only a count is kept: they
-may be anybody.
+Only the job's user counts, and the node's agent, which passes on what it was sent for this job (it
+is the owner of the capture's directory), and says how long that has waited. Of senders that can't
+be identified only a count is kept: they may be anybody.
 
-A record counts under the narrowest mode from its arrival until it is written. What the job had printed before may
-still be on its way, a command that disables among it: so each record waits for HOLD_SECS, until the relay has read all
-that was printed, and until the sidecar has taken what the relay read. After MAX_WAIT_SECS it is left out.
+A record counts under the narrowest mode from its arrival until it is written. What the job had
+printed before may still be on its way, a command that disables among it: so each record waits for
+HOLD_SECS, until the relay has read all that was printed, and until the sidecar has taken what the
+relay read. After MAX_WAIT_SECS it is left out.
 """
 
 import json
@@ -48,8 +50,8 @@ def waited_line(secs: float) -> bytes:
 
 
 def _by_arrival(data: bytes, arrived_at: float) -> Iterator[tuple[bytes, float]]:
-    """Lines that came at a time, and those that had waited then. Whoever else says so makes his own older, never
-    younger."""
+    """Lines that came at a time, and those that had waited then. Whoever else says so makes his own
+    older, never younger."""
     before, *more = _WAITED_NS.split(data)
     yield before, arrived_at
     for waited_ns, lines in zip(more[::2], more[1::2], strict=True):
@@ -57,7 +59,8 @@ def _by_arrival(data: bytes, arrived_at: float) -> Iterator[tuple[bytes, float]]
 
 
 class Collector(NamedTuple):
-    """As the sidecar has it. fd: of the pipe to read; control: closed when nothing more is wanted."""
+    """As the sidecar has it. fd: of the pipe to read; control: closed when nothing more is
+    wanted."""
 
     fd: int
     control: int
@@ -69,8 +72,8 @@ class Collector(NamedTuple):
 
 
 def start_collector(sockets: Sockets, others: int) -> Collector:
-    """Forks, and closes the sockets here; it is at work then. others: the user whose measurements count besides our
-    own's. Raises OSError."""
+    """Forks, and closes the sockets here; it is at work then. others: the user whose measurements
+    count besides our own's. Raises OSError."""
     port = sockets.port
     fds: list[int] = []
     try:
@@ -104,7 +107,8 @@ def start_collector(sockets: Sockets, others: int) -> Collector:
 
 
 class _Collecting:
-    """In the process. write: the pipe's end; stop: at its end when the sidecar wants no more, or is gone."""
+    """In the process. write: the pipe's end; stop: at its end when the sidecar wants no more, or is
+    gone."""
 
     def __init__(self, sockets: Sockets, trusted: set[int], write: int, stop: int) -> None:
         self._trusted = trusted
@@ -158,8 +162,9 @@ class _Collecting:
 
 
 class Batch:
-    """Records that arrived together. due: when to look again; mark: how many bytes of each stream the relay had read
-    when it had read all; undecided: the sidecar hasn't taken these, until give_up_at."""
+    """Records that arrived together. due: when to look again; mark: how many bytes of each stream
+    the relay had read when it had read all; undecided: the sidecar hasn't taken these, until
+    give_up_at."""
 
     __slots__ = ("arrived_at", "due", "give_up_at", "mark", "records", "size", "undecided")
 
@@ -223,9 +228,12 @@ class Measurements:
         self.over = not data
         self._sort(data, now)
 
-    def ready(self, now: float, read: tuple[int, ...] | None, taken: tuple[int, ...]) -> list[Batch]:
-        """Those that waited long enough. read: bytes of each stream that the relay has read, None where it hasn't read
-        all that was printed; taken: that the sidecar has, whose commands it knows."""
+    def ready(
+        self, now: float, read: tuple[int, ...] | None, taken: tuple[int, ...]
+    ) -> list[Batch]:
+        """Those that waited long enough. read: bytes of each stream that the relay has read, None
+        where it hasn't read all that was printed; taken: that the sidecar has, whose commands it
+        knows."""
         for batch in self._waiting:
             if batch.due > now:
                 break

@@ -1,8 +1,9 @@
-"""Whose a socket on this machine is, by its address: the kernel's word (sock_diag(7)), while the socket lives.
+"""Whose a socket on this machine is, by its address: the kernel's word (sock_diag(7)), while the
+socket lives.
 
-A datagram from 127.0.0.1 tells a port and nothing else. Who has that port now may be asked; a socket that is closed is
-nobody's. What the kernel answers counts only if it is about a socket of just this address that has an inode: one that
-its process has closed already is told as root's.
+A datagram from 127.0.0.1 tells a port and nothing else. Who has that port now may be asked; a
+socket that is closed is nobody's. What the kernel answers counts only if it is about a socket of
+just this address that has an inode: one that its process has closed already is told as root's.
 """
 
 import os
@@ -27,7 +28,8 @@ _WAIT_SECS = 1.0
 
 
 class SocketOwner(NamedTuple):
-    """uid: of the user who made the socket; inode: the socket's, as in /proc/PID/fd; pid: 0 where it isn't told."""
+    """uid: of the user who made the socket; inode: the socket's, as in /proc/PID/fd; pid: 0 where
+    it isn't told."""
 
     uid: int
     inode: int = 0
@@ -38,7 +40,9 @@ class SocketOwners:
     """Asks the kernel; close it. Raises OSError where it can't be asked. One thread's."""
 
     def __init__(self) -> None:
-        self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG)
+        self._netlink = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG
+        )
         self._netlink.settimeout(_WAIT_SECS)
         self._number = 0
 
@@ -46,16 +50,22 @@ class SocketOwners:
         self._netlink.close()
 
     def udp(self, sender: tuple[str, int], own: tuple[str, int]) -> SocketOwner | None:
-        """Who sent a datagram from an address (IPv4, port) to one of ours; None where the socket is gone, or isn't of
-        this network namespace."""
-        return self._ask(socket.IPPROTO_UDP, own, sender, sender)  # the receiver's view: sent to the sender's port
+        """Who sent a datagram from an address (IPv4, port) to one of ours; None where the socket is
+        gone, or isn't of this network namespace."""
+        return self._ask(
+            socket.IPPROTO_UDP, own, sender, sender
+        )  # the receiver's view: sent to the sender's port
 
     def tcp(self, peer: tuple[str, int], own: tuple[str, int]) -> SocketOwner | None:
         """Who has the other end of a connection."""
         return self._ask(socket.IPPROTO_TCP, peer, own, peer)
 
     def _ask(
-        self, protocol: int, source: tuple[str, int], target: tuple[str, int], wanted: tuple[str, int]
+        self,
+        protocol: int,
+        source: tuple[str, int],
+        target: tuple[str, int],
+        wanted: tuple[str, int],
     ) -> SocketOwner | None:
         self._number += 1
         addresses = [socket.inet_aton(one[0]).ljust(16, b"\0") for one in (source, target)]
@@ -81,13 +91,15 @@ def _owner(answer: bytes, wanted: tuple[str, int]) -> SocketOwner | None:
     *_, uid, inode = _ANSWER_REST.unpack_from(answer, at + _ANSWER.size + _ID.size + _ID_REST.size)
     here = socket.inet_aton(wanted[0])
     # a socket of IPv6 may speak IPv4, too
-    addresses = {here + bytes(12), bytes(16)} if family == socket.AF_INET else {_MAPPED + here, bytes(16)}
+    addresses = (
+        {here + bytes(12), bytes(16)} if family == socket.AF_INET else {_MAPPED + here, bytes(16)}
+    )
     return SocketOwner(uid, inode) if address in addresses and port == wanted[1] and inode else None
 
 
 def processes_of(owner: SocketOwner, most: int = 65_536) -> list[int]:
-    """Numbers of the user's processes that have the socket open, as far as they may be looked at: at `most` of their
-    descriptors, a process counting as one more."""
+    """Numbers of the user's processes that have the socket open, as far as they may be looked at:
+    at `most` of their descriptors, a process counting as one more."""
     wanted = f"socket:[{owner.inode}]"
     found: list[int] = []
     for name in os.listdir("/proc"):

@@ -1,4 +1,5 @@
-"""deploy/prometheus: promtool's unit tests of the alerts, their runbooks, and what real Prometheus makes of them."""
+"""deploy/prometheus: promtool's unit tests of the alerts, their runbooks, and what real Prometheus
+makes of them."""
 
 import re
 import subprocess
@@ -37,7 +38,9 @@ ALERTS = rules("alert")
 def test_promtool_passes_rules_and_their_unit_tests() -> None:
     promtool = prometheus_program().promtool
     for verb, files in (("check", RULES), ("test", [UNIT_TESTS])):
-        done = subprocess.run([promtool, verb, "rules", *files], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [promtool, verb, "rules", *files], capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -75,7 +78,10 @@ def test_rules_name_only_what_is_exported_or_recorded() -> None:
 
 @pytest.fixture
 def prometheus_with_rules(servers: None) -> Iterator[PrometheusServer]:
-    settings = {"rule_files": list(map(str, RULES)), "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}}
+    settings = {
+        "rule_files": list(map(str, RULES)),
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+    }
     with PrometheusServer(config=settings) as server:
         yield server
 
@@ -84,14 +90,22 @@ def alerts(prometheus: PrometheusServer) -> dict[str, dict[str, str]]:
     """Labels of those that are pending or firing, by name."""
     with requests.Session() as session:
         session.trust_env = False
-        answer = session.get(f"{prometheus.url}/api/v1/query", params={"query": "ALERTS"}, timeout=10).json()
+        answer = session.get(
+            f"{prometheus.url}/api/v1/query", params={"query": "ALERTS"}, timeout=10
+        ).json()
     found = [series["metric"] for series in answer["data"]["result"]]
     return {labels["alertname"]: labels for labels in found}
 
 
-def test_real_prometheus_sees_each_trouble_of_a_real_agent(prometheus_with_rules: PrometheusServer) -> None:
+def test_real_prometheus_sees_each_trouble_of_a_real_agent(
+    prometheus_with_rules: PrometheusServer,
+) -> None:
     prometheus = prometheus_with_rules
-    wait_until(lambda: set(alerts(prometheus)) == {"LogshipperNoAgents"}, "no agents are noticed", SCRAPED_WITHIN_SECS)
+    wait_until(
+        lambda: set(alerts(prometheus)) == {"LogshipperNoAgents"},
+        "no agents are noticed",
+        SCRAPED_WITHIN_SECS,
+    )
     agent = AgentMetrics("c1", "n1")
     remote = RemoteWriteMetrics(agent.registry)
     server = MetricsServer("127.0.0.1:0", agent, None)
@@ -116,11 +130,15 @@ def test_real_prometheus_sees_each_trouble_of_a_real_agent(prometheus_with_rules
         agent.telegraf_down.set(1)
         agent.damaged_bytes.inc(100)
         expected = ALERTS.keys() - {"LogshipperNoAgents", "LogshipperAgentRestarts"}
-        wait_until(lambda: set(alerts(prometheus)) == expected, "all is noticed", SCRAPED_WITHIN_SECS)
+        wait_until(
+            lambda: set(alerts(prometheus)) == expected, "all is noticed", SCRAPED_WITHIN_SECS
+        )
         found = alerts(prometheus)
         assert found.pop("LogshipperAgentDown")["instance"] == gone
         assert {(labels["cluster"], labels["host"]) for labels in found.values()} == {("c1", "n1")}
         assert found["LogshipperHolding"]["result"] == "260"
-        assert {found[name]["folder"] for name in ("LogshipperDiskFull", "LogshipperDiskNearlyFull")} == {"spool"}
+        assert {
+            found[name]["folder"] for name in ("LogshipperDiskFull", "LogshipperDiskNearlyFull")
+        } == {"spool"}
     finally:
         server.close()

@@ -1,5 +1,5 @@
-"""deploy/compose: complete, pinned, reachable from this machine only, and accepted by the programs that read it. No
-container is run."""
+"""deploy/compose: complete, pinned, reachable from this machine only, and accepted by the programs
+that read it. No container is run."""
 
 import fnmatch
 import re
@@ -55,7 +55,12 @@ def test_what_is_mounted_exists(services: dict[str, Document]) -> None:
     assert len(ours) == 7
     assert all((COMPOSE / source).exists() for source in ours)
     assert set(sources) - set(ours) == set(_read("docker-compose.yaml")["volumes"])
-    read_only = [mount for service in services.values() for mount in service["volumes"] if mount.startswith(".")]
+    read_only = [
+        mount
+        for service in services.values()
+        for mount in service["volumes"]
+        if mount.startswith(".")
+    ]
     assert all(mount.endswith(":ro") for mount in read_only)
 
 
@@ -89,7 +94,9 @@ def test_images_are_pinned(services: dict[str, Document]) -> None:
     assert images["agent"].endswith(":local")
     for name in ("prometheus", "grafana"):
         assert re.fullmatch(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+", images[name])
-    base = re.search(r"^FROM python:(\d+)\.(\d+)\.\d+-slim-\w+$", DOCKERFILE.read_text(), re.MULTILINE)
+    base = re.search(
+        r"^FROM python:(\d+)\.(\d+)\.\d+-slim-\w+$", DOCKERFILE.read_text(), re.MULTILINE
+    )
     assert base is not None
     assert (3, 11) <= (int(base[1]), int(base[2])) <= (3, 14)
     page = (COMPOSE / "README.md").read_text()
@@ -104,13 +111,19 @@ def test_ports_are_this_machines_only(services: dict[str, Document]) -> None:
         assert service.get("network_mode") is None
 
 
-def test_the_agent_is_accepted_and_fits_the_services(services: dict[str, Document], agent: AgentConfig) -> None:
+def test_the_agent_is_accepted_and_fits_the_services(
+    services: dict[str, Document], agent: AgentConfig
+) -> None:
     assert agent.loki.access.url == f"http://loki:{_port(services['loki'])}"
     assert agent.prometheus.access.url == f"http://prometheus:{_port(services['prometheus'])}"
     assert listen_address(agent.metrics.listen) == ("", int(_port(services["agent"])))
     assert {agent.agent.spool_dir, agent.agent.state_dir} <= set(_mounts(services["agent"]))
     dockerfile = DOCKERFILE.read_text()
-    for folder in (agent.agent.spool_dir, agent.agent.state_dir, str(Path(agent.agent.socket).parent)):
+    for folder in (
+        agent.agent.spool_dir,
+        agent.agent.state_dir,
+        str(Path(agent.agent.socket).parent),
+    ):
         assert re.search(rf"install -d -o logshipper -g logshipper -m 0\d+ {folder}\b", dockerfile)
 
 
@@ -118,7 +131,10 @@ def test_prometheus_scrapes_the_agent(services: dict[str, Document]) -> None:
     (targets,) = yaml.safe_load((COMPOSE / "prometheus" / "targets" / "agents.yml").read_text())
     assert targets == {"targets": [f"agent:{_port(services['agent'])}"]}
     interval = _read("prometheus/prometheus.yml")["global"]["scrape_interval"]
-    assert _read("grafana/datasources/logshipper.yaml")["datasources"][1]["jsonData"]["timeInterval"] == interval
+    assert (
+        _read("grafana/datasources/logshipper.yaml")["datasources"][1]["jsonData"]["timeInterval"]
+        == interval
+    )
 
 
 def test_prometheus_has_the_rules(services: dict[str, Document]) -> None:
@@ -147,7 +163,9 @@ def test_the_image_is_made_of_files_that_are_there_and_sent() -> None:
     assert len(paths) == 9
     assert all((ROOT / path).exists() for path in paths)
     rules = [
-        rule for rule in (COMPOSE / "agent" / "Dockerfile.dockerignore").read_text().splitlines() if rule[0] != "#"
+        rule
+        for rule in (COMPOSE / "agent" / "Dockerfile.dockerignore").read_text().splitlines()
+        if rule[0] != "#"
     ]
     assert rules[0] == "*"
     sent = [rule[1:] for rule in rules if rule.startswith("!")]
@@ -157,9 +175,15 @@ def test_the_image_is_made_of_files_that_are_there_and_sent() -> None:
 
 
 def test_loki_accepts_its_configuration(servers: None) -> None:
-    command = [str(loki_program()), f"-config.file={COMPOSE / 'loki' / 'loki.yaml'}", "-config.expand-env=true"]
+    command = [
+        str(loki_program()),
+        f"-config.file={COMPOSE / 'loki' / 'loki.yaml'}",
+        "-config.expand-env=true",
+    ]
     environment = {"PATH": "/usr/bin:/bin"}  # none of the variables: as in the container
-    done = subprocess.run([*command, "-verify-config"], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*command, "-verify-config"], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     shown = subprocess.run(
         [*command, "-verify-config", "-print-config-stderr"],
@@ -173,7 +197,12 @@ def test_loki_accepts_its_configuration(servers: None) -> None:
 
 
 def test_prometheus_accepts_its_configuration(servers: None) -> None:
-    command = [str(prometheus_program().promtool), "check", "config", str(COMPOSE / "prometheus" / "prometheus.yml")]
+    command = [
+        str(prometheus_program().promtool),
+        "check",
+        "config",
+        str(COMPOSE / "prometheus" / "prometheus.yml"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout

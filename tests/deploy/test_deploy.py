@@ -20,7 +20,9 @@ def options(section: type) -> set[str]:
     """Names of a section's options, those of its server's access among them."""
     found: set[str] = set()
     for field in dataclasses.fields(section):
-        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+        default = (
+            field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+        )
         found |= options(type(default)) if dataclasses.is_dataclass(default) else {field.name}
     return found
 
@@ -37,7 +39,9 @@ def test_the_example_is_the_defaults() -> None:
 def test_the_example_has_every_option_with_a_word_on_it(name: str) -> None:
     table = read_toml(str(EXAMPLE))[name]
     lines = EXAMPLE.read_text().partition(f"[{name}]")[2].partition("\n[")[0].splitlines()[1:]
-    depending = {found[1] for line in lines if (found := re.match(r"# (\w+) = \w+ +# ", line))}  # on other options
+    depending = {
+        found[1] for line in lines if (found := re.match(r"# (\w+) = \w+ +# ", line))
+    }  # on other options
     assert set(table) | depending == options(SECTIONS[name])
     if name != "prometheus":  # its options are those of [loki]
         bare = [line for line in lines if re.match(r"\w+ = ", line) and "#" not in line]

@@ -1,5 +1,6 @@
-"""deploy/kubernetes: manifests by Kubernetes' own schemas, and the entrypoint as a container's first process: with a
-read-only root, no home, another user, no capabilities, in namespaces of its own. No cluster is at hand."""
+"""deploy/kubernetes: manifests by Kubernetes' own schemas, and the entrypoint as a container's
+first process: with a read-only root, no home, another user, no capabilities, in namespaces of its
+own. No cluster is at hand."""
 
 import json
 import os
@@ -42,7 +43,9 @@ exec "$@"
 
 def validated(*files: Path) -> "subprocess.CompletedProcess[str]":
     program = python_of("kubernetes").with_name("kubernetes-validate")
-    return subprocess.run([program, "--strict", *map(str, files)], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [program, "--strict", *map(str, files)], capture_output=True, text=True, timeout=60
+    )
 
 
 @needs_program_of_others
@@ -59,19 +62,28 @@ def documents(name: str) -> list[Any]:  # Any: YAML
 
 
 def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
-    """What the job mounts is where the agent's configuration has it; a typo in either would lose the log."""
+    """What the job mounts is where the agent's configuration has it; a typo in either would lose
+    the log."""
     (job,) = documents("job.yaml")
     _, settings, daemons = documents("agent.yaml")
     config = tmp_path / "agent.toml"
     secret = tmp_path / "password"
     secret.write_text("x\n")
     secret.chmod(0o400)
-    config.write_text(settings["data"]["agent.toml"].replace("/etc/logshipper-metrics/password", str(secret)))
+    config.write_text(
+        settings["data"]["agent.toml"].replace("/etc/logshipper-metrics/password", str(secret))
+    )
     metrics = agent_config.load(str(config)).metrics
-    assert (metrics.is_open, metrics.job_values) == (False, True)  # a node's port, which any pod reaches
+    assert (metrics.is_open, metrics.job_values) == (
+        False,
+        True,
+    )  # a node's port, which any pod reaches
     spool = agent_config.load(str(config)).agent.spool_dir
     pod, agent = job["spec"]["template"]["spec"], daemons["spec"]["template"]["spec"]
-    hosts = [{v["name"]: v["hostPath"]["path"] for v in one["volumes"] if "hostPath" in v} for one in (pod, agent)]
+    hosts = [
+        {v["name"]: v["hostPath"]["path"] for v in one["volumes"] if "hostPath" in v}
+        for one in (pod, agent)
+    ]
     assert hosts[0]["spool"] == hosts[1]["spool"] == os.path.dirname(spool)
     assert hosts[0]["agent"] == hosts[1]["run"] == "/run/logshipper"
     for one in (*pod["containers"], *agent["containers"]):
@@ -79,7 +91,11 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
             if mount["name"] in ("spool", "agent", "run"):
                 assert mount["mountPath"] in (os.path.dirname(spool), "/run/logshipper")
                 assert not (mount["name"] == "spool" and mount.get("readOnly"))
-    (brought,) = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "logshipper"]
+    (brought,) = [
+        mount["mountPath"]
+        for mount in pod["containers"][0]["volumeMounts"]
+        if mount["name"] == "logshipper"
+    ]
     assert (FOLDER / "logshipper").read_text().startswith(f"#!{brought}/bin/python3 ")
     assert pod["containers"][0]["command"][0] == f"{brought}/libexec/capture-job"
     assert agent["hostPID"]
@@ -98,7 +114,8 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
 
 
 class Container:
-    """What kubelet would start, but for its image: this machine's root, read-only. volumes: what can be written."""
+    """What kubelet would start, but for its image: this machine's root, read-only. volumes: what
+    can be written."""
 
     def __init__(self, folder: Path, *volumes: Path, **environment: str) -> None:
         self._volumes = volumes
@@ -114,9 +131,30 @@ class Container:
         path.chmod(0o755)
 
     def start(self, *command: str, **environment: str) -> "subprocess.Popen[bytes]":
-        namespaces = [machine.program("unshare"), "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        become = [machine.program("setpriv"), f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "--no-new-privs"]
-        become += ["--bounding-set=-all", "--", str(self._entrypoint), "--name", "train", "--", *command]
+        namespaces = [
+            machine.program("unshare"),
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]
+        become = [
+            machine.program("setpriv"),
+            f"--reuid={UID}",
+            f"--regid={UID}",
+            "--clear-groups",
+            "--no-new-privs",
+        ]
+        become += [
+            "--bounding-set=-all",
+            "--",
+            str(self._entrypoint),
+            "--name",
+            "train",
+            "--",
+            *command,
+        ]
         return subprocess.Popen(
             [*namespaces, "sh", "-ec", MOUNTS, "sh", " ".join(map(str, self._volumes)), *become],
             env={**self._environment, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -129,7 +167,8 @@ class Container:
             return process.returncode, out, err
 
     def run_until_terminated(self, script: str) -> tuple[int, bytes, bytes]:
-        """Sends SIGTERM to the first process when the script has printed `ready`, as kubelet does to end a pod."""
+        """Sends SIGTERM to the first process when the script has printed `ready`, as kubelet does
+        to end a pod."""
         with self.start("sh", "-c", script) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
@@ -154,11 +193,16 @@ ALONE = {"LOGSHIPPER_AGENT_SOCKET": "", "LOGSHIPPER_AGENT": "off"}
 
 
 @needs_root
-def test_with_the_nodes_agent(open_folder: Path, loki: LokiServer, client: Client, cluster: str) -> None:
-    """The pod is the job; a container that is restarted, its next attempt. SIGTERM leaves time for last words."""
+def test_with_the_nodes_agent(
+    open_folder: Path, loki: LokiServer, client: Client, cluster: str
+) -> None:
+    """The pod is the job; a container that is restarted, its next attempt. SIGTERM leaves time for
+    last words."""
     with NodeAgent(open_folder / "agent", loki.url, cluster=cluster) as agent:
         pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "POD_NAME": "train-0-x7k2p"}
-        container = Container(open_folder, agent.spool, LOGSHIPPER_AGENT_SOCKET=str(agent.socket), **pod)
+        container = Container(
+            open_folder, agent.spool, LOGSHIPPER_AGENT_SOCKET=str(agent.socket), **pod
+        )
         assert container.run("sh", "-c", SURROUNDINGS) == (3, SEEN, b"")
         assert container.run_until_terminated(GRACEFUL) == (0, b"last words\n", b"")
 
@@ -167,13 +211,25 @@ def test_with_the_nodes_agent(open_folder: Path, loki: LokiServer, client: Clien
             return [event["exit_code"] for event in events if event["event"] == "closed"]
 
         def lines() -> list[tuple[str, str]]:
-            return sorted((one.metadata["attempt"], one.line) for one in entries_of(client, cluster, "log"))
+            return sorted(
+                (one.metadata["attempt"], one.line) for one in entries_of(client, cluster, "log")
+            )
 
-        wanted = sorted([*(("1", line) for line in SEEN.decode().splitlines()), ("2", "ready"), ("2", "last words")])
-        wait_until(lambda: len(ends()) == 2 and len(lines()) >= len(wanted), "both captures are shipped")
+        wanted = sorted(
+            [
+                *(("1", line) for line in SEEN.decode().splitlines()),
+                ("2", "ready"),
+                ("2", "last words"),
+            ]
+        )
+        wait_until(
+            lambda: len(ends()) == 2 and len(lines()) >= len(wanted), "both captures are shipped"
+        )
         assert lines() == wanted
         assert sorted(ends()) == [0, 3]
-    assert {one.metadata["job_id"] for one in entries_of(client, cluster, "log")} == {f"train-0-x7k2p.u{UID}"}
+    assert {one.metadata["job_id"] for one in entries_of(client, cluster, "log")} == {
+        f"train-0-x7k2p.u{UID}"
+    }
 
 
 @needs_root
@@ -182,10 +238,18 @@ def test_without_an_agent_a_store_in_a_volume_has_it(open_folder: Path, volume: 
     container = Container(open_folder, volume, LOGSHIPPER_STORE=store, **ALONE)
     assert container.run("sh", "-c", SURROUNDINGS) == (3, SEEN, b"")
     code, out, err = container.run_until_terminated("echo ready; exec sleep 100")
-    assert (code, out, err) == (128 + signal.SIGTERM, b"", b"")  # a first process can't die of a signal
+    assert (code, out, err) == (
+        128 + signal.SIGTERM,
+        b"",
+        b"",
+    )  # a first process can't die of a signal
     command = [str(container.program / "logshipper"), "ls", "--json", "--store", store]
-    listed = subprocess.run(command, cwd="/", user=UID, group=UID, extra_groups=[], capture_output=True, check=True)
-    jobs = [(job["name"], job["state"], job["exit_code"]) for job in json.loads(listed.stdout)["jobs"]]
+    listed = subprocess.run(
+        command, cwd="/", user=UID, group=UID, extra_groups=[], capture_output=True, check=True
+    )
+    jobs = [
+        (job["name"], job["state"], job["exit_code"]) for job in json.loads(listed.stdout)["jobs"]
+    ]
     assert sorted(jobs, key=str) == [("train", "CANCELLED", None), ("train", "FAILED", 3)]
 
 
@@ -194,7 +258,10 @@ def test_where_nothing_can_be_written_the_job_runs(open_folder: Path) -> None:
     container = Container(open_folder, **ALONE)
     code, out, err = container.run("sh", "-c", SURROUNDINGS)
     assert (code, out) == (3, SEEN)
-    assert b"logshipper: nothing of this run is logged: /var/tmp/logshipper-54321: read-only file system" in err.lower()
+    assert (
+        b"logshipper: nothing of this run is logged: /var/tmp/logshipper-54321: read-only file system"
+        in err.lower()
+    )
 
 
 @needs_root

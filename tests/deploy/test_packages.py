@@ -1,5 +1,6 @@
-"""The Debian packages and RPMs: both are built, twice, and looked at; the environment in them runs where it would be
-installed, in a mount namespace of its own. Installing and removing them is tested in tests/slurm/test_install.py."""
+"""The Debian packages and RPMs: both are built, twice, and looked at; the environment in them runs
+where it would be installed, in a mount namespace of its own. Installing and removing them is tested
+in tests/slurm/test_install.py."""
 
 import base64
 import concurrent.futures
@@ -39,14 +40,24 @@ DOC = "usr/share/doc/logshipper"
 HOOK_FOLDERS = (ROOT / "deploy" / "slurm" / "hooks", ROOT / "deploy" / "launchers")
 HOOKS = {path.name: path for folder in HOOK_FOLDERS for path in folder.iterdir() if path.is_file()}
 SITE = "opt/logshipper/lib/python3.11/site-packages"
-NOT_COPIED = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "demo-out")
+NOT_COPIED = (
+    ".venv",
+    ".git",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+    "build",
+    "dist",
+    "demo-out",
+)
 SCRIPTS = ("postinst", "prerm", "postrm")
 EL9_GLIBC = (2, 34)
 MAGIC_UNCHECKED = 1  # PEP 552: by hash, and not compared with the source
 
 
 class Built(NamedTuple):
-    """folders: one for each of two builds; each has all packages. marks: what in a package would be a trace of them."""
+    """folders: one for each of two builds; each has all packages. marks: what in a package would be
+    a trace of them."""
 
     folders: tuple[Path, Path]
     marks: tuple[str, ...]
@@ -62,10 +73,17 @@ def tools(root_user: None) -> None:
     gate.skip_if_off()
     for program, package in PROGRAMS.items():
         if shutil.which(program) is None:
-            gate.lacking(f"{program} isn't installed; requirements/system.sh does it (Debian: {package})")
-    for path, package in {"/usr/bin/python3.11": "python3.11", "/usr/include/slurm/spank.h": "libslurm-dev"}.items():
+            gate.lacking(
+                f"{program} isn't installed; requirements/system.sh does it (Debian: {package})"
+            )
+    for path, package in {
+        "/usr/bin/python3.11": "python3.11",
+        "/usr/include/slurm/spank.h": "libslurm-dev",
+    }.items():
         if not Path(path).exists():
-            gate.lacking(f"there is no {path}; requirements/system.sh installs it (Debian: {package})")
+            gate.lacking(
+                f"there is no {path}; requirements/system.sh installs it (Debian: {package})"
+            )
 
 
 @pytest.fixture
@@ -77,7 +95,9 @@ def public() -> Iterator[Path]:
         yield folder
 
 
-def build(kind: str, clone: Path, folder: Path, wheels: Path, umask: int, environment: Mapping[str, str]) -> None:
+def build(
+    kind: str, clone: Path, folder: Path, wheels: Path, umask: int, environment: Mapping[str, str]
+) -> None:
     scratch = folder.with_name(f"{folder.name}-{kind}-scratch")
     scratch.mkdir()
     done = subprocess.run(
@@ -91,7 +111,8 @@ def build(kind: str, clone: Path, folder: Path, wheels: Path, umask: int, enviro
 
 @pytest.fixture(scope="session")
 def built(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Both kinds, twice: from and to other places, with another umask, time zone and order of hashes."""
+    """Both kinds, twice: from and to other places, with another umask, time zone and order of
+    hashes."""
     folder = tmp_path_factory.mktemp("packages")
     first, second, wheels = folder / "first", folder / "second-build", folder / "wheels"
     clones = [folder / "clone", folder / "clone-elsewhere"]
@@ -103,7 +124,10 @@ def built(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Built:
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         rest = [
             pool.submit(build, "rpm", clones[0], first, wheels, 0o022, {}),
-            *(pool.submit(build, kind, clones[1], second, wheels, 0o077, odd) for kind in ("deb", "rpm")),
+            *(
+                pool.submit(build, kind, clones[1], second, wheels, 0o077, odd)
+                for kind in ("deb", "rpm")
+            ),
         ]
         for done in rest:
             done.result()
@@ -148,7 +172,9 @@ def control(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """The control files of both Debian packages: folders, by the package's name."""
     folder = tmp_path_factory.mktemp("control")
     for name in ("logshipper", "logshipper-slurm"):
-        subprocess.run(["dpkg-deb", "--control", built.one(f"{name}_*.deb"), folder / name], check=True)
+        subprocess.run(
+            ["dpkg-deb", "--control", built.one(f"{name}_*.deb"), folder / name], check=True
+        )
     return {name: folder / name for name in ("logshipper", "logshipper-slurm")}
 
 
@@ -202,7 +228,9 @@ def test_all_is_roots_and_nobody_elses_to_write(built: Built, pattern: str) -> N
         assert (member.uid, member.gid) == (0, 0), name
         assert member.isdir() or member.isreg() or member.issym(), name
         if not member.issym():
-            assert member.mode & 0o7777 == (0o755 if member.isdir() or is_program(name) else 0o644), name
+            assert member.mode & 0o7777 == (
+                0o755 if member.isdir() or is_program(name) else 0o644
+            ), name
     if path.suffix == ".rpm":
         owners = subprocess.check_output(
             ["rpm", "-qp", "--qf", "[%{FILEUSERNAME}:%{FILEGROUPNAME}\n]", path], text=True
@@ -217,7 +245,9 @@ def is_program(name: str) -> bool:
     return name.startswith("opt/logshipper/bin/") or folder.endswith(("/slurm-wlm", "lib64/slurm"))
 
 
-def test_nothing_tells_where_it_was_built(built: Built, control: dict[str, Path], installed: Path) -> None:
+def test_nothing_tells_where_it_was_built(
+    built: Built, control: dict[str, Path], installed: Path
+) -> None:
     unpacked = [path for folder in (installed, *control.values()) for path in folder.rglob("*")]
     files = [path for path in unpacked if path.is_file() and not path.is_symlink()]
     assert len(files) > 1000
@@ -233,7 +263,10 @@ def test_nothing_tells_where_it_was_built(built: Built, control: dict[str, Path]
 
 def test_rpm_and_deb_install_the_same(built: Built, deb: dict[str, Entry]) -> None:
     rpm = read_rpm(built.one("logshipper-0*.x86_64.rpm"))
-    moved = {name.replace("zsh/site-functions", "zsh/vendor-completions"): entry for name, entry in rpm.items()}
+    moved = {
+        name.replace("zsh/site-functions", "zsh/vendor-completions"): entry
+        for name, entry in rpm.items()
+    }
     assert {name for name in deb if not deb[name].member.isdir()} == {
         name for name in moved if not moved[name].member.isdir()
     }
@@ -255,17 +288,25 @@ def test_its_files_are_the_wheels(deb: dict[str, Entry]) -> None:
                 listed.add(f"{SITE}/{path}")
                 if digest and ".data/" not in path:
                     kind, _, wanted = digest.partition("=")
-                    own = base64.urlsafe_b64encode(hashlib.new(kind, deb[f"{SITE}/{path}"].content).digest())
+                    own = base64.urlsafe_b64encode(
+                        hashlib.new(kind, deb[f"{SITE}/{path}"].content).digest()
+                    )
                     assert own.decode().rstrip("=") == wanted, path
     there = {name for name, entry in deb.items() if name.startswith(SITE) and entry.member.isreg()}
     code = {name for name in there if "/__pycache__/" in name}
     assert there - code == {name for name in listed if ".data/" not in name}
     sources = {name for name in there if name.endswith(".py")}
-    assert {re.sub(r"/__pycache__/(.+)\.cpython-311\.pyc$", r"/\1.py", name) for name in code} == sources
+    assert {
+        re.sub(r"/__pycache__/(.+)\.cpython-311\.pyc$", r"/\1.py", name) for name in code
+    } == sources
 
 
 def test_its_packages_are_those_locked_for_run_time(deb: dict[str, Entry]) -> None:
-    locked = dict(re.findall(r"^([a-z][\w.-]*)==(\S+)", (ROOT / "requirements/dev.lock").read_text(), re.MULTILINE))
+    locked = dict(
+        re.findall(
+            r"^([a-z][\w.-]*)==(\S+)", (ROOT / "requirements/dev.lock").read_text(), re.MULTILINE
+        )
+    )
     infos = [email.parser.HeaderParser().parsestr(entry.content.decode())
              for name, entry in deb.items() if name.endswith(".dist-info/METADATA")]  # fmt: skip
     own = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -276,7 +317,9 @@ def test_its_packages_are_those_locked_for_run_time(deb: dict[str, Entry]) -> No
     assert not {"matplotlib", "numpy", "tqdm", "setuptools", "pip", "pytest"} & found.keys()
 
 
-def test_byte_code_is_found_valid_and_has_the_places_it_is_installed_at(deb: dict[str, Entry]) -> None:
+def test_byte_code_is_found_valid_and_has_the_places_it_is_installed_at(
+    deb: dict[str, Entry],
+) -> None:
     checked = 0
     for name, entry in deb.items():
         if name.endswith(".pyc"):
@@ -285,12 +328,16 @@ def test_byte_code_is_found_valid_and_has_the_places_it_is_installed_at(deb: dic
     assert checked > 500
     show = "import marshal, sys; sys.stdout.write(marshal.load(sys.stdin.buffer).co_filename)"
     code = deb[f"{SITE}/logshipper/sidecar/__pycache__/sidecar.cpython-311.pyc"].content[16:]
-    tried = subprocess.run(["/usr/bin/python3.11", "-c", show], input=code, capture_output=True, check=True)
+    tried = subprocess.run(
+        ["/usr/bin/python3.11", "-c", show], input=code, capture_output=True, check=True
+    )
     assert tried.stdout.decode() == f"/{SITE}/logshipper/sidecar/sidecar.py"
 
 
 def test_environment_and_programs(deb: dict[str, Entry]) -> None:
-    config = dict(line.split(" = ") for line in deb["opt/logshipper/pyvenv.cfg"].content.decode().splitlines())
+    config = dict(
+        line.split(" = ") for line in deb["opt/logshipper/pyvenv.cfg"].content.decode().splitlines()
+    )
     assert config["home"] == "/usr/bin"
     assert config["include-system-site-packages"] == "false"
     assert deb["opt/logshipper/bin/python"].content == b"/usr/bin/python3.11"
@@ -305,7 +352,11 @@ def test_every_bundled_package_has_its_licence(deb: dict[str, Entry]) -> None:
              name.split("/")[5].endswith(".dist-info")}  # fmt: skip
     copyright_file = deb["usr/share/doc/logshipper/copyright"].content.decode()
     for info in infos:
-        texts = [name for name in deb if f"/{info}/" in name and re.search("licen[sc]e|copying", name, re.IGNORECASE)]
+        texts = [
+            name
+            for name in deb
+            if f"/{info}/" in name and re.search("licen[sc]e|copying", name, re.IGNORECASE)
+        ]
         assert [name for name in texts if deb[name].content], info
         assert info in copyright_file or info.startswith("logshipper-")
     assert deb["usr/share/doc/logshipper/LICENSE"].content == (ROOT / "LICENSE").read_bytes()
@@ -318,7 +369,9 @@ def test_the_commands_run_where_they_are_installed(installed: Path, tmp_path: Pa
         assert done.stdout.split() == [program, version], done.stderr
     config = tmp_path / "agent.toml"
     config.write_text('[loki]\nurl = "http://loki.example.org:3100"\n')
-    done = run_inside(installed, "/opt/logshipper/bin/logshipper-agent", "validate", "--config", str(config))
+    done = run_inside(
+        installed, "/opt/logshipper/bin/logshipper-agent", "validate", "--config", str(config)
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -344,7 +397,13 @@ for found in metadata.distributions():
 print(sys.version_info[:2], sys.flags.isolated)
 """
     done = run_inside(
-        installed, "/opt/logshipper/bin/python", "-I", "-c", script, as_nobody=True, PYTHONPATH="/nowhere"
+        installed,
+        "/opt/logshipper/bin/python",
+        "-I",
+        "-c",
+        script,
+        as_nobody=True,
+        PYTHONPATH="/nowhere",
     )
     assert done.stdout.split("\n")[0] == "(3, 11) 1", done.stderr
 
@@ -352,7 +411,12 @@ print(sys.version_info[:2], sys.flags.isolated)
 def test_a_users_own_packages_dont_get_in(installed: Path, public: Path) -> None:
     (public / "logshipper.py").write_text("raise SystemExit('the wrong one')")
     plain = run_inside(
-        installed, "/opt/logshipper/bin/python", "-m", "logshipper", as_nobody=True, PYTHONPATH=str(public)
+        installed,
+        "/opt/logshipper/bin/python",
+        "-m",
+        "logshipper",
+        as_nobody=True,
+        PYTHONPATH=str(public),
     )
     assert "wrong" in plain.stderr
     done = run_inside(installed, "/opt/logshipper/bin/logshipper", "check", as_nobody=True,
@@ -364,13 +428,22 @@ def test_a_users_own_packages_dont_get_in(installed: Path, public: Path) -> None
 # ---- the rest of logshipper's package
 
 
-def test_configuration_is_the_admins(deb: dict[str, Entry], control: dict[str, Path], built: Built) -> None:
+def test_configuration_is_the_admins(
+    deb: dict[str, Entry], control: dict[str, Path], built: Built
+) -> None:
     conffiles = (control["logshipper"] / "conffiles").read_text().split()
     assert conffiles == ["/etc/logshipper/agent.toml", "/etc/logshipper/site.toml"]
-    assert {f"/{name}" for name in deb if name.startswith("etc/") and deb[name].member.isreg()} == set(conffiles)
+    assert {
+        f"/{name}" for name in deb if name.startswith("etc/") and deb[name].member.isreg()
+    } == set(conffiles)
     rpm = built.one("logshipper-0*.x86_64.rpm")
-    assert subprocess.check_output(["rpm", "-qp", "--configfiles", rpm], text=True).split() == conffiles
-    flags = subprocess.check_output(["rpm", "-qp", "--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", rpm], text=True)
+    assert (
+        subprocess.check_output(["rpm", "-qp", "--configfiles", rpm], text=True).split()
+        == conffiles
+    )
+    flags = subprocess.check_output(
+        ["rpm", "-qp", "--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", rpm], text=True
+    )
     assert all(f"{name} cn" in flags.splitlines() for name in conffiles), "config(noreplace)"
 
 
@@ -383,9 +456,13 @@ def test_configuration_says_what_must_be_set(installed: Path) -> None:
 
 
 def test_hooks_and_documentation_are_there(deb: dict[str, Entry]) -> None:
-    assert {name.rpartition("/")[2] for name in deb if name.startswith("usr/libexec/logshipper/")} == set(HOOKS)
+    assert {
+        name.rpartition("/")[2] for name in deb if name.startswith("usr/libexec/logshipper/")
+    } == set(HOOKS)
     pages = {path.name for path in (ROOT / "docs").glob("*.md")}
-    assert {Path(name).name for name in deb if re.fullmatch(f"{DOC}/docs/[^/]+[.]md", name)} == pages
+    assert {
+        Path(name).name for name in deb if re.fullmatch(f"{DOC}/docs/[^/]+[.]md", name)
+    } == pages
     assert f"{DOC}/deploy/slurm/README.md" in deb
 
 
@@ -394,7 +471,9 @@ def test_no_link_of_the_documentation_is_dead(deb: dict[str, Entry]) -> None:
     for name, entry in deb.items():
         if name.startswith(f"{DOC}/") and name.endswith(".md"):
             for link in re.findall(r"\]\(([^)\s]+)\)", entry.content.decode()):
-                target = os.path.normpath(os.path.join(os.path.dirname(name), link.partition("#")[0]))
+                target = os.path.normpath(
+                    os.path.join(os.path.dirname(name), link.partition("#")[0])
+                )
                 if not re.match(r"[a-z]+:|#", link):
                     assert target in deb, f"{name}: {link}"
                     checked += 1
@@ -452,7 +531,9 @@ def test_the_units_folders_are_the_configurations() -> None:
     assert unit_lines("StateDirectory") == [Path(agent.state_dir).name]
     assert unit_lines("RequiresMountsFor") == [f"{agent.spool_dir} {agent.state_dir}"]
     assert unit_lines("Before") == ["slurmd.service"]
-    tmpfiles = [line.split() for line in (UNIT.with_name("logshipper.tmpfiles")).read_text().splitlines()]
+    tmpfiles = [
+        line.split() for line in (UNIT.with_name("logshipper.tmpfiles")).read_text().splitlines()
+    ]
     made = {words[1]: words[2] for words in tmpfiles if words[0] == "d"}
     assert made == {agent.spool_dir: "0711", agent.state_dir: "0700"}
 
@@ -468,23 +549,33 @@ def test_the_units_folders_are_the_configurations() -> None:
         ('[loki]\nurl = "not an address"\n', True),
     ],
 )
-def test_the_agent_starts_where_something_is_configured(text: str, starts: bool, tmp_path: Path) -> None:
-    """What is configured wrongly starts, fails, and says so; what isn't configured at all stays down in peace."""
+def test_the_agent_starts_where_something_is_configured(
+    text: str, starts: bool, tmp_path: Path
+) -> None:
+    """What is configured wrongly starts, fails, and says so; what isn't configured at all stays
+    down in peace."""
     (condition,) = unit_lines("ExecCondition")
     config = tmp_path / "agent.toml"
     config.write_text(text)
-    words = [str(config) if word == "/etc/logshipper/agent.toml" else word for word in shlex.split(condition)]
+    words = [
+        str(config) if word == "/etc/logshipper/agent.toml" else word
+        for word in shlex.split(condition)
+    ]
     assert str(config) in words
     assert (subprocess.run(words).returncode == 0) is starts
     asked = shlex.split(condition)[2]
-    (by_postinst,) = re.findall(r"grep -Eq (\".*\") /etc", (PACKAGES / "deb/logshipper/postinst").read_text())
+    (by_postinst,) = re.findall(
+        r"grep -Eq (\".*\") /etc", (PACKAGES / "deb/logshipper/postinst").read_text()
+    )
     assert shlex.split(by_postinst) == [asked], "the package's script asks the same"
 
 
 def test_the_agent_does_its_work_with_the_units_capabilities(installed: Path, public: Path) -> None:
     """It starts, answers at its socket, and gives a user a directory that is the user's."""
     (names,) = unit_lines("CapabilityBoundingSet")
-    bounds = ",".join(["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in names.split())])
+    bounds = ",".join(
+        ["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in names.split())]
+    )
     config = public / "agent.toml"
     config.write_text(
         f'[agent]\nspool_dir = "{public}/spool"\nstate_dir = "{public}/state"\nsocket = "{public}/agent.sock"\n'
@@ -513,7 +604,9 @@ def test_the_agent_does_its_work_with_the_units_capabilities(installed: Path, pu
 
 
 def test_scripts_are_shell(control: dict[str, Path], built: Built) -> None:
-    scripts = [path for folder in control.values() for path in folder.iterdir() if path.name in SCRIPTS]
+    scripts = [
+        path for folder in control.values() for path in folder.iterdir() if path.name in SCRIPTS
+    ]
     assert {path.name for path in scripts} == set(SCRIPTS)
     texts = {str(path): path.read_text() for path in scripts}
     for path in built.folders[0].glob("*.x86_64.rpm"):
@@ -550,7 +643,10 @@ def test_debian_dependencies(control: dict[str, Path]) -> None:
     for field in fields.values():
         (libc,) = re.findall(r"libc6 \(>= ([0-9.]+)\)", field["Depends"])
         assert tuple(map(int, libc.split("."))) <= EL9_GLIBC
-        assert field["Architecture"] == subprocess.check_output(["dpkg", "--print-architecture"], text=True).strip()
+        assert (
+            field["Architecture"]
+            == subprocess.check_output(["dpkg", "--print-architecture"], text=True).strip()
+        )
 
 
 def test_rpm_dependencies(built: Built) -> None:
@@ -560,21 +656,32 @@ def test_rpm_dependencies(built: Built) -> None:
         "logshipper-slurm-*.x86_64.rpm": {f"slurm >= {release}", f"slurm < {next_release}"},
     }.items():
         path = built.one(pattern)
-        needed = set(subprocess.check_output(["rpm", "-qp", "--requires", path], text=True).splitlines())
+        needed = set(
+            subprocess.check_output(["rpm", "-qp", "--requires", path], text=True).splitlines()
+        )
         assert wanted <= needed
-        libc = {tuple(map(int, found.split("."))) for found in re.findall(r"\(GLIBC_([0-9.]+)\)", "\n".join(needed))}
+        libc = {
+            tuple(map(int, found.split(".")))
+            for found in re.findall(r"\(GLIBC_([0-9.]+)\)", "\n".join(needed))
+        }
         assert max(libc) <= EL9_GLIBC, "Enterprise Linux 9 has no newer one"
         provided = subprocess.check_output(["rpm", "-qp", "--provides", path], text=True)
         assert not re.findall(r"\.so", provided), "what is bundled is nobody else's"
 
 
-def test_the_source_package_builds_the_plugin_for_the_slurm_at_hand(built: Built, tmp_path: Path) -> None:
+def test_the_source_package_builds_the_plugin_for_the_slurm_at_hand(
+    built: Built, tmp_path: Path
+) -> None:
     defined = ["--define", f"_topdir {tmp_path}", "--define", "slurm_plugins /opt/slurm/lib"]
     command = ["rpmbuild", "--rebuild", "--nodeps", *defined, str(built.one("*.src.rpm"))]
-    done = subprocess.run(command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (rebuilt,) = tmp_path.glob("RPMS/*/logshipper-slurm-*.rpm")
-    assert {"opt/slurm/lib/logshipper.so", "opt/slurm/lib/logshipper-keeper"} <= read_rpm(rebuilt).keys()
+    assert {"opt/slurm/lib/logshipper.so", "opt/slurm/lib/logshipper-keeper"} <= read_rpm(
+        rebuilt
+    ).keys()
 
 
 def test_the_plugin_goes_where_slurm_looks(built: Built) -> None:
@@ -583,4 +690,9 @@ def test_the_plugin_goes_where_slurm_looks(built: Built) -> None:
     for name in ("logshipper.so", "logshipper-keeper"):
         assert found[f"usr/lib/{multiarch}/slurm-wlm/{name}"].content[:4] == b"\x7fELF"
     line = found["usr/share/logshipper/plugstack.conf"].content.decode().splitlines()[-1].split()
-    assert line == ["optional", "logshipper.so", f"spool={AgentConfig().agent.spool_dir}", "cluster=local"]
+    assert line == [
+        "optional",
+        "logshipper.so",
+        f"spool={AgentConfig().agent.spool_dir}",
+        "cluster=local",
+    ]

@@ -1,4 +1,5 @@
-"""A site where users read their own jobs only, once for all tests here: two users' jobs, captured by the product."""
+"""A site where users read their own jobs only, once for all tests here: two users' jobs, captured
+by the product."""
 
 import os
 import sys
@@ -31,8 +32,8 @@ for epoch in range(3):
 
 @dataclass(frozen=True)
 class Job:
-    """A captured job. word: stands in its lines, its name and a key, and nowhere else; loss: a number that only it
-    has; task: no two of a node have the same."""
+    """A captured job. word: stands in its lines, its name and a key, and nowhere else; loss: a
+    number that only it has; task: no two of a node have the same."""
 
     user: str
     job_id: str
@@ -44,13 +45,15 @@ class Job:
     @property
     def marks(self) -> list[bytes]:
         """What a stranger must see nothing of."""
-        return [mark.encode() for mark in (self.word, self.job_id, self.loss, f'"user":"{self.user}"')]
+        return [
+            mark.encode() for mark in (self.word, self.job_id, self.loss, f'"user":"{self.user}"')
+        ]
 
 
 @dataclass(frozen=True)
 class Site:
-    """A Loki with tenants, and the gateway before it. Each user has a job on n1; ben has another one on n2, so that he
-    has labels which ann's streams have not."""
+    """A Loki with tenants, and the gateway before it. Each user has a job on n1; ben has another
+    one on n2, so that he has labels which ann's streams have not."""
 
     loki: LokiServer
     gateway: Nginx
@@ -84,7 +87,9 @@ def started(loki: LokiServer, made: SiteCertificates, by: str, until: ExitStack)
 
 
 @pytest.fixture(scope="session")
-def site(servers: None, certificates: SiteCertificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(
+    servers: None, certificates: SiteCertificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
     begin_ns = time.time_ns() - 10**9
     folder = tmp_path_factory.mktemp("nodes")
     with ExitStack() as until:
@@ -110,12 +115,17 @@ def tenant_agent(folder: Path, gateway: Nginx, host: str, **options: object) -> 
 
 def new_job(user: str, host: str, task: int) -> Job:
     word = f"w{uuid.uuid4().hex[:12]}"
-    return Job(user, f"job-{word[::-1]}", host, task, word, f"{uuid.uuid4().int % 10**6 + 10**6}.4375")
+    return Job(
+        user, f"job-{word[::-1]}", host, task, word, f"{uuid.uuid4().int % 10**6 + 10**6}.4375"
+    )
 
 
 def capture(agent: NodeAgent, job: Job) -> None:
-    """Runs a job in a directory that a scheduler's hook has made: whose it is, is the hook's word."""
-    identity = NodeIdentity(job.job_id, 1, "", job.task, job.word, os.getuid(), job.user, gid=os.getgid())
+    """Runs a job in a directory that a scheduler's hook has made: whose it is, is the hook's
+    word."""
+    identity = NodeIdentity(
+        job.job_id, 1, "", job.task, job.word, os.getuid(), job.user, gid=os.getgid()
+    )
     environment = {"LOGSHIPPER_AGENT_SOCKET": str(TaskSocket(agent, identity).path)}
     ran = agent.run(sys.executable, "-c", PROGRAM, job.word, job.loss, env=environment)
     assert (ran.returncode, job.word.encode() in ran.stdout) == (0, True)

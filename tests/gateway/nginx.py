@@ -1,4 +1,5 @@
-"""deploy/gateway as a site has it, with addresses and certificates of a test's own, run by a real nginx."""
+"""deploy/gateway as a site has it, with addresses and certificates of a test's own, run by a real
+nginx."""
 
 import http.client
 import io
@@ -41,7 +42,8 @@ http {{
 
 
 class SiteCertificates(NamedTuple):
-    """The two CAs that a site has for it, and certificates of these. neighbour: of Grafana's CA, but not Grafana's."""
+    """The two CAs that a site has for it, and certificates of these. neighbour: of Grafana's CA,
+    but not Grafana's."""
 
     grafana_ca: Path
     agents_ca: Path
@@ -75,14 +77,17 @@ class Answer(NamedTuple):
 
 
 class Nginx(Server):
-    """The gateway. by: how Grafana proves itself, "certificate" or "secret". Raises ServerMissing."""
+    """The gateway. by: how Grafana proves itself, "certificate" or "secret". Raises
+    ServerMissing."""
 
     name = "nginx"
 
     def __init__(self, loki_url: str, made: SiteCertificates, *, by: str = "certificate") -> None:
         program = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
         if program is None:
-            raise ServerMissing("there is no `nginx`; requirements/system.sh installs it (Debian: nginx)")
+            raise ServerMissing(
+                "there is no `nginx`; requirements/system.sh installs it (Debian: nginx)"
+            )
         self._program = program
         super().__init__(None, stay=False)
         self.agents_port = free_port(besides=self.port)
@@ -107,7 +112,11 @@ class Nginx(Server):
         assert all(old in whole for old in replaced)
         if by == "secret":
             site = folder / "logshipper.conf"
-            text = site.read_text().replace("grafana-by-certificate.conf", "none").replace("\n#include", "\ninclude")
+            text = (
+                site.read_text()
+                .replace("grafana-by-certificate.conf", "none")
+                .replace("\n#include", "\ninclude")
+            )
             site.write_text("\n".join(line for line in text.splitlines() if "/none" not in line))
         own = folder / "logshipper"
         shutil.copy(self.made.server.cert, own / "server.pem")
@@ -150,9 +159,13 @@ class Nginx(Server):
         """The answer to one request, whose line and headers are sent as they are given."""
         lines = [f"{method} {target} HTTP/1.1", "Host: loki", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in headers]
-        if body and not any(name.lower() in ("content-length", "transfer-encoding") for name, _ in headers):
+        if body and not any(
+            name.lower() in ("content-length", "transfer-encoding") for name, _ in headers
+        ):
             lines.append(f"Content-Length: {len(body)}")
-        return self.send("\r\n".join([*lines, "", ""]).encode() + body, certificate, port or self.port)
+        return self.send(
+            "\r\n".join([*lines, "", ""]).encode() + body, certificate, port or self.port
+        )
 
     def send(self, request: bytes, certificate: Pair | None, port: int) -> Answer:
         """The answer to these bytes; where there are several, all of the others are its body's."""
@@ -172,11 +185,18 @@ class Nginx(Server):
         return answer_of(bytes(received))
 
     def as_grafana(
-        self, user: str | None, target: str, *more: tuple[str, str], method: str = "GET", body: bytes = b""
+        self,
+        user: str | None,
+        target: str,
+        *more: tuple[str, str],
+        method: str = "GET",
+        body: bytes = b"",
     ) -> Answer:
         """What Grafana is answered, for a user; None: it names none."""
         named = [] if user is None else [("X-Grafana-User", user)]
-        return self.ask(target, [*named, *more], method=method, body=body, certificate=self.made.grafana)
+        return self.ask(
+            target, [*named, *more], method=method, body=body, certificate=self.made.grafana
+        )
 
 
 def answer_of(received: bytes) -> Answer:

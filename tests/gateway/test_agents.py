@@ -1,4 +1,5 @@
-"""Agents behind the gateway push to every user's tenant and read none. And what Prometheus is told of jobs then."""
+"""Agents behind the gateway push to every user's tenant and read none. And what Prometheus is told
+of jobs then."""
 
 import time
 import uuid
@@ -24,13 +25,17 @@ ALL = '{service_name="logshipper"}'
 PUSH = "/loki/api/v1/push"
 
 
-def asked(site: Site, target: str, tenant: str | None, who: str, method: str = "GET", body: bytes = b"") -> Answer:
+def asked(
+    site: Site, target: str, tenant: str | None, who: str, method: str = "GET", body: bytes = b""
+) -> Answer:
     """At the agents' port. who: whose certificate, "" for none."""
     certificate: Pair | None = getattr(site.gateway.made, who) if who else None
     headers = [("Content-Type", "application/x-protobuf")] if body else []
     headers += [] if tenant is None else [("X-Scope-OrgID", tenant)]
     port = site.gateway.agents_port
-    return site.gateway.ask(target, headers, method=method, body=body, certificate=certificate, port=port)
+    return site.gateway.ask(
+        target, headers, method=method, body=body, certificate=certificate, port=port
+    )
 
 
 def pushed(line: str) -> bytes:
@@ -39,7 +44,10 @@ def pushed(line: str) -> bytes:
 
 def lines_of(site: Site, tenant: str) -> list[str]:
     with Client(ServerAccess(url=site.loki.url, tenant=tenant)) as client:
-        return [entry.line for entry in client.entries('{service_name="pushed"}', site.begin_ns, time.time_ns())]
+        return [
+            entry.line
+            for entry in client.entries('{service_name="pushed"}', site.begin_ns, time.time_ns())
+        ]
 
 
 def test_agents_push_to_any_one_tenant(site: Site) -> None:
@@ -49,7 +57,9 @@ def test_agents_push_to_any_one_tenant(site: Site) -> None:
         assert line in lines_of(site, tenant)
 
 
-@pytest.mark.parametrize("tenant", [None, "", "ann|ben", "ann,ben", "a b", "a/b", "\u00e4", "a" * 151, "fake"])
+@pytest.mark.parametrize(
+    "tenant", [None, "", "ann|ben", "ann,ben", "a b", "a/b", "\u00e4", "a" * 151, "fake"]
+)
 def test_agents_push_to_no_two_tenants_and_to_none(site: Site, tenant: str | None) -> None:
     assert asked(site, PUSH, tenant, "node", "POST", pushed("nowhere")).status in (400, 403)
     assert "nowhere" not in lines_of(site, ANN) + lines_of(site, BEN) + lines_of(site, "fake")
@@ -71,7 +81,9 @@ def test_a_node_reads_no_user_s_jobs(site: Site) -> None:
         assert answer.status == 403
         assert site.seen_of(BEN, answer.body) == []
     assert asked(site, target, "nobody!", "node").status == 200
-    assert asked(site, target, "fake", "controller").status == 403, "of all users, from before tenants"
+    assert asked(site, target, "fake", "controller").status == 403, (
+        "of all users, from before tenants"
+    )
     for user in (ANN, BEN):
         controller = asked(site, target, user, "controller")
         assert controller.status == 200
@@ -94,7 +106,9 @@ def test_a_node_reads_no_user_s_jobs(site: Site) -> None:
         ("GET", "/loki/api/v1/query/../push", 405),
     ],
 )
-def test_agents_do_nothing_else(site: Site, who: str, method: str, target: str, status: int) -> None:
+def test_agents_do_nothing_else(
+    site: Site, who: str, method: str, target: str, status: int
+) -> None:
     answer = asked(site, target, "nobody!", who, method, b"x" if method == "POST" else b"")
     assert answer.status == status
     assert b"<center>nginx" in answer.body
@@ -104,7 +118,12 @@ def test_a_grafana_user_is_nothing_to_agents(site: Site) -> None:
     """And their tenants are nothing to Grafana: uid!0 and nobody! are no names."""
     made, target = site.gateway.made, question("query_range", query=ALL, **site.span)
     headers = [("X-Grafana-User", BEN)]
-    assert site.gateway.ask(target, headers, certificate=made.node, port=site.gateway.agents_port).status == 403
+    assert (
+        site.gateway.ask(
+            target, headers, certificate=made.node, port=site.gateway.agents_port
+        ).status
+        == 403
+    )
     assert site.gateway.as_grafana("nobody!", target).status == 403
 
 
@@ -124,7 +143,8 @@ def test_check_is_content_behind_the_gateway(site: Site, tmp_path: Path) -> None
 
 
 def test_check_says_where_loki_tells_no_tenants_apart(loki: LokiServer, tmp_path: Path) -> None:
-    """Its default is auth_enabled: true; without it everybody would read everything, and nothing would say so."""
+    """Its default is auth_enabled: true; without it everybody would read everything, and nothing
+    would say so."""
     found = findings(NodeAgent(tmp_path, loki.url, cluster="apart", loki={"tenant_by": "user"}))
     level, words = found["loki tenants"]
     assert level == "wrong"
@@ -139,23 +159,31 @@ def everything(prometheus: PrometheusServer, target: str) -> str:
     selector = f'{{instance="{target}"}}'
 
     def asked(path: str, **params: str) -> Any:  # Any: JSON
-        return session.get(f"{prometheus.url}/api/v1/{path}", params=params, timeout=TIMEOUT_SECS).json()["data"]
+        return session.get(
+            f"{prometheus.url}/api/v1/{path}", params=params, timeout=TIMEOUT_SECS
+        ).json()["data"]
 
     with requests.Session() as session:
         session.trust_env = False
-        values = [asked(f"label/{name}/values", **{"match[]": selector}) for name in asked("labels")]
-        return str([asked("series", **{"match[]": selector}), asked("query", query=selector), values])
+        values = [
+            asked(f"label/{name}/values", **{"match[]": selector}) for name in asked("labels")
+        ]
+        return str(
+            [asked("series", **{"match[]": selector}), asked("query", query=selector), values]
+        )
 
 
 @pytest.mark.parametrize("tenant_by", ["user", ""])
 def test_prometheus_is_told_nothing_of_jobs(
     site: Site, prometheus: PrometheusServer, tmp_path: Path, tenant_by: str
 ) -> None:
-    """It has no users: who may ask it sees all it has. With tenants by user job_values can't be switched on; without
-    them the same job is seen there."""
+    """It has no users: who may ask it sees all it has. With tenants by user job_values can't be
+    switched on; without them the same job is seen there."""
     options = {"tenant_by": tenant_by} if tenant_by else {"tenant_by": "", "tenant": "control"}
     agent = tenant_agent(tmp_path, site.gateway, "n4", **options)
-    agent.config.write_text(agent.config.read_text() + "job_values = true\n")  # [metrics] is its last table
+    agent.config.write_text(
+        agent.config.read_text() + "job_values = true\n"
+    )  # [metrics] is its last table
     job = new_job("dora", "n4", 0)
     with agent:
         target = agent.metrics_url.split("/")[2]
@@ -165,7 +193,10 @@ def test_prometheus_is_told_nothing_of_jobs(
             wait_until(lambda: job.word in agent.metrics(), "a job's series are there")
         prometheus.set_targets([target])
         prometheus.wait_for_target(target)
-        wait_until(lambda: "logshipper_agent_pushes_total" in everything(prometheus, target), "the agent's health")
+        wait_until(
+            lambda: "logshipper_agent_pushes_total" in everything(prometheus, target),
+            "the agent's health",
+        )
         told = everything(prometheus, target) + agent.metrics()
     prometheus.set_targets([])
     words = [job.word, job.job_id, job.loss, "dora", "loss", "logshipper_job_info"]

@@ -1,4 +1,5 @@
-"""Only questions pass the gateway, spelt as Loki's documentation spells them; and only GET and POST."""
+"""Only questions pass the gateway, spelt as Loki's documentation spells them; and only GET and
+POST."""
 
 import time
 
@@ -21,7 +22,8 @@ ALLOWED = {
     "index/volume": {"query": ALL},
     "index/volume_range": {"query": ALL},
 }
-# what Loki would do for whoever reaches it: by which method, and the status that shows that it is there
+# what Loki would do for whoever reaches it: by which method, and the status that shows that it is
+# there
 OTHERS = {
     "/config": ("GET", 200),
     "/ring": ("GET", 200),
@@ -49,14 +51,24 @@ OTHERS = {
     f"/loki/api/v1/format_query?query={ALL}": ("GET", 200),
     f"/loki/api/v1/index/shards?query={ALL}": ("GET", 400),
 }
-NEVER_TRIED = ["/ingester/shutdown", "/ingester/prepare_shutdown", "/loki/api/v1/cache/generation_numbers", "/ui/", "/"]
+NEVER_TRIED = [
+    "/ingester/shutdown",
+    "/ingester/prepare_shutdown",
+    "/loki/api/v1/cache/generation_numbers",
+    "/ui/",
+    "/",
+]
 
 
 @pytest.mark.parametrize("path", ALLOWED)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_questions_pass(site: Site, path: str, method: str) -> None:
-    answer = site.gateway.as_grafana(ANN, question(path, **ALLOWED[path], **site.span), method=method)
-    assert answer.status == (405 if method == "POST" and path.startswith("label/") and answer.status == 405 else 200)
+    answer = site.gateway.as_grafana(
+        ANN, question(path, **ALLOWED[path], **site.span), method=method
+    )
+    assert answer.status == (
+        405 if method == "POST" and path.startswith("label/") and answer.status == 405 else 200
+    )
     assert site.seen_of(BEN, answer.body) == []
 
 
@@ -67,10 +79,15 @@ def test_everything_else_is_denied(site: Site, target: str) -> None:
     entry = Entry(time.time_ns(), "pushed next to the gateway")
     body = compress(encode_push({"a": "b"}, [entry])) if target.endswith("/push") else b""
     if status:
-        headers = {"X-Scope-OrgID": "control", "Content-Type": "application/x-protobuf" if body else "text/plain"}
+        headers = {
+            "X-Scope-OrgID": "control",
+            "Content-Type": "application/x-protobuf" if body else "text/plain",
+        }
         with requests.Session() as session:
             session.trust_env = False
-            told = session.request(method, site.loki.url + target, headers=headers, data=body, timeout=TIMEOUT_SECS)
+            told = session.request(
+                method, site.loki.url + target, headers=headers, data=body, timeout=TIMEOUT_SECS
+            )
         assert told.status_code == status, told.text
     for tried in ("GET", "POST"):
         for user in (ANN, BEN):
@@ -86,10 +103,14 @@ def test_readers_push_nothing(site: Site, path: str) -> None:
     body = compress(encode_push({"service_name": "logshipper"}, [Entry(time.time_ns(), line)]))
     kind = ("Content-Type", "application/x-protobuf")
     for tenant in (ANN, BEN):
-        answer = site.gateway.as_grafana(ANN, path, kind, ("X-Scope-OrgID", tenant), method="POST", body=body)
+        answer = site.gateway.as_grafana(
+            ANN, path, kind, ("X-Scope-OrgID", tenant), method="POST", body=body
+        )
         assert answer.status == 404
     for user in (ANN, BEN):
-        found = site.gateway.as_grafana(user, question("query_range", query=f'{ALL} |= "forged"', **site.span))
+        found = site.gateway.as_grafana(
+            user, question("query_range", query=f'{ALL} |= "forged"', **site.span)
+        )
         assert (found.status, b"forged 1" in found.body) == (200, False)
 
 
@@ -99,7 +120,11 @@ def test_readers_push_nothing(site: Site, path: str) -> None:
      ("MOVE", 405), ("PURGE", 405), ("LOCK", 405), ("CONNECT", 405), ("get", 400), ("GETX", 405), ("POSTGET", 405)],
 )  # fmt: skip
 def test_other_methods_are_denied(site: Site, method: str, status: int) -> None:
-    for target in (QUESTION, question("query_range", query=ALL, **site.span), "/loki/api/v1/delete?query={}"):
+    for target in (
+        QUESTION,
+        question("query_range", query=ALL, **site.span),
+        "/loki/api/v1/delete?query={}",
+    ):
         answer = site.gateway.as_grafana(ANN, target, method=method)
         assert answer.status in (status, 400)
         assert site.seen_of(ANN, answer.body) == []
@@ -185,7 +210,9 @@ def test_other_spellings_of_a_path_are_denied(site: Site, target: str) -> None:
             answer = site.gateway.as_grafana(ANN, tried, ("X-Scope-OrgID", BEN), method=method)
             assert answer.status in (400, 404), answer
             assert b"<center>nginx" in answer.body, "nobody else answered"
-    fine = asked.replace(target, "/loki/api/v1/query_range").replace("&query", "?query", "?" in target)
+    fine = asked.replace(target, "/loki/api/v1/query_range").replace(
+        "&query", "?query", "?" in target
+    )
     assert site.seen_of(ANN, site.gateway.as_grafana(ANN, fine).body)
 
 

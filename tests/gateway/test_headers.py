@@ -1,4 +1,5 @@
-"""Who asks is Grafana's word, and Grafana's alone: what others send, or send through Grafana, changes nothing."""
+"""Who asks is Grafana's word, and Grafana's alone: what others send, or send through Grafana,
+changes nothing."""
 
 import time
 from collections.abc import Iterator
@@ -28,13 +29,21 @@ def all_of(site: Site) -> str:
 
 def is_ann_s(site: Site, answer: Answer) -> bool:
     """The own jobs, and nothing of another's."""
-    return answer.status == 200 and bool(site.seen_of(ANN, answer.body)) and site.seen_of(BEN, answer.body) == []
+    return (
+        answer.status == 200
+        and bool(site.seen_of(ANN, answer.body))
+        and site.seen_of(BEN, answer.body) == []
+    )
 
 
 def is_denied(site: Site, answer: Answer, *statuses: int) -> bool:
     """By the gateway, not by Loki."""
     own_words = b"<center>nginx</center>" in answer.body
-    return answer.status in statuses and own_words and not any(site.seen_of(user, answer.body) for user in (ANN, BEN))
+    return (
+        answer.status in statuses
+        and own_words
+        and not any(site.seen_of(user, answer.body) for user in (ANN, BEN))
+    )
 
 
 # ---- who is Grafana
@@ -44,10 +53,16 @@ def is_denied(site: Site, answer: Answer, *statuses: int) -> bool:
 def test_without_grafana_s_certificate_nothing_is_answered(site: Site, who: str) -> None:
     """Of another CA, or of Grafana's CA and for another name."""
     made = site.gateway.made
-    certificate = {"neighbour": made.neighbour, "node": made.node, "controller": made.controller}.get(who)
+    certificate = {
+        "neighbour": made.neighbour,
+        "node": made.node,
+        "controller": made.controller,
+    }.get(who)
     answer = site.gateway.ask(all_of(site), [(USER, BEN)], certificate=certificate)
     assert is_denied(site, answer, 401 if who == "neighbour" else 400)
-    secret = site.gateway.ask(all_of(site), [(USER, BEN), (SECRET_HEADER, SECRET)], certificate=certificate)
+    secret = site.gateway.ask(
+        all_of(site), [(USER, BEN), (SECRET_HEADER, SECRET)], certificate=certificate
+    )
     assert secret.status == answer.status
     assert is_ann_s(site, site.gateway.as_grafana(ANN, all_of(site)))
 
@@ -57,23 +72,35 @@ def test_without_grafana_s_certificate_nothing_is_answered(site: Site, who: str)
     [None, "", "wrong", SECRET.upper(), SECRET.lower(), SECRET[:-1], SECRET + "x", f"x{SECRET}", f"{SECRET},{SECRET}",
      f"wrong, {SECRET}", ".*", f"^{SECRET}"],
 )  # fmt: skip
-def test_without_the_secret_nothing_is_answered(site: Site, by_secret: Nginx, secret: str | None) -> None:
+def test_without_the_secret_nothing_is_answered(
+    site: Site, by_secret: Nginx, secret: str | None
+) -> None:
     headers = [(USER, BEN)] if secret is None else [(USER, BEN), (SECRET_HEADER, secret)]
     assert is_denied(site, by_secret.ask(all_of(site), headers), 401)
     assert is_ann_s(site, by_secret.ask(all_of(site), [(USER, ANN), (SECRET_HEADER, SECRET)]))
 
 
 def test_the_secret_under_another_name_is_none(site: Site, by_secret: Nginx) -> None:
-    for name in ("X_Logshipper_Secret", "X-Logshipper_Secret", "Logshipper-Secret", "Authorization"):
+    for name in (
+        "X_Logshipper_Secret",
+        "X-Logshipper_Secret",
+        "Logshipper-Secret",
+        "Authorization",
+    ):
         assert is_denied(site, by_secret.ask(all_of(site), [(USER, BEN), (name, SECRET)]), 401)
-    answer = by_secret.ask(all_of(site), [(USER, BEN), (SECRET_HEADER, "wrong"), (SECRET_HEADER, SECRET)])
+    answer = by_secret.ask(
+        all_of(site), [(USER, BEN), (SECRET_HEADER, "wrong"), (SECRET_HEADER, SECRET)]
+    )
     assert is_denied(site, answer, 401)
 
 
 def test_the_secret_goes_no_further(site: Site, by_secret: Nginx) -> None:
     """Loki logs a question's headers where it is told to: none of the client's comes there."""
     assert is_denied(site, by_secret.ask("/config", [(USER, ANN), (SECRET_HEADER, SECRET)]), 404)
-    assert "proxy_pass_request_headers off;" in (by_secret.folder / "logshipper" / "common.conf").read_text()
+    assert (
+        "proxy_pass_request_headers off;"
+        in (by_secret.folder / "logshipper" / "common.conf").read_text()
+    )
 
 
 # ---- whose tenant
@@ -95,7 +122,12 @@ def test_the_secret_goes_no_further(site: Site, by_secret: Nginx) -> None:
         [("X_Grafana_User", BEN)],
         [("X-Grafana_User", BEN)],
         [("X-Grafana-User-", BEN)],
-        [("X-Forwarded-User", BEN), ("X-WEBAUTH-USER", BEN), ("Remote-User", BEN), ("X-Remote-User", BEN)],
+        [
+            ("X-Forwarded-User", BEN),
+            ("X-WEBAUTH-USER", BEN),
+            ("Remote-User", BEN),
+            ("X-Remote-User", BEN),
+        ],
         [("Authorization", "Basic YmVuOg==")],
         [("Cookie", "X-Scope-OrgID=ben")],
         [("X-Original-URL", "/config"), ("X-Rewrite-URL", "/config")],
@@ -108,7 +140,9 @@ def test_the_secret_goes_no_further(site: Site, by_secret: Nginx) -> None:
 def test_no_header_changes_whose_jobs_are_read(site: Site, headers: list[tuple[str, str]]) -> None:
     answer = site.gateway.as_grafana(ANN, all_of(site), *headers)
     assert is_ann_s(site, answer) or is_denied(site, answer, 400), answer
-    before = site.gateway.ask(all_of(site), [*headers, (USER, ANN)], certificate=site.gateway.made.grafana)
+    before = site.gateway.ask(
+        all_of(site), [*headers, (USER, ANN)], certificate=site.gateway.made.grafana
+    )
     assert is_ann_s(site, before) or is_denied(site, before, 400), before
     alone = site.gateway.ask(all_of(site), headers, certificate=site.gateway.made.grafana)
     assert is_denied(site, alone, 403, 400), alone
@@ -116,7 +150,8 @@ def test_no_header_changes_whose_jobs_are_read(site: Site, headers: list[tuple[s
 
 @pytest.mark.parametrize("name", [USER, USER.lower(), USER.upper()])
 def test_two_users_are_never_both(site: Site, name: str) -> None:
-    """nginx takes the first header before 1.23, and both as one value from then on, which is no name."""
+    """nginx takes the first header before 1.23, and both as one value from then on, which is no
+    name."""
     headers = [(USER, ANN), (name, BEN)]
     answer = site.gateway.ask(all_of(site), headers, certificate=site.gateway.made.grafana)
     assert is_ann_s(site, answer) or is_denied(site, answer, 403)
@@ -145,7 +180,9 @@ def test_a_user_without_jobs_reads_nothing(site: Site, name: str) -> None:
     assert not any(site.seen_of(user, answer.body) for user in (ANN, BEN))
 
 
-def test_a_user_called_as_the_tenant_of_what_was_stored_before_tenants_reads_nothing(site: Site) -> None:
+def test_a_user_called_as_the_tenant_of_what_was_stored_before_tenants_reads_nothing(
+    site: Site,
+) -> None:
     """Loki calls it `fake`: it holds all users' jobs from before."""
     with Client(ServerAccess(url=site.loki.url, tenant="fake")) as before_tenants:
         before_tenants.push({"service_name": "logshipper"}, [Entry(time.time_ns(), "of all users")])
@@ -201,8 +238,11 @@ def test_odd_heads_read_nothing_of_another(site: Site, head: str) -> None:
     ],
 )
 def test_no_second_request_hides_in_a_first_one(site: Site, lengths: str) -> None:
-    """Whatever nginx takes for a body, Loki gets as one; what is a request of its own, is judged as one."""
-    inner = f"GET {all_of(site)} HTTP/1.1\r\nHost: loki\r\n{TENANT}: ben\r\nConnection: close\r\n\r\n"
+    """Whatever nginx takes for a body, Loki gets as one; what is a request of its own, is judged as
+    one."""
+    inner = (
+        f"GET {all_of(site)} HTTP/1.1\r\nHost: loki\r\n{TENANT}: ben\r\nConnection: close\r\n\r\n"
+    )
     outer = f"POST {all_of(site)} HTTP/1.1\r\nHost: loki\r\n{USER}: ann\r\n{lengths}\r\n\r\n0\r\n\r\n{inner}"
     answer = site.gateway.send(outer.encode(), site.gateway.made.grafana, site.gateway.port)
     assert site.seen_of(BEN, answer.body) == []

@@ -1,4 +1,5 @@
-"""A printed secret is taken out of Loki through the gateway, by a certificate that is for that alone."""
+"""A printed secret is taken out of Loki through the gateway, by a certificate that is for that
+alone."""
 
 import json
 import time
@@ -39,16 +40,22 @@ def push(loki: LokiServer, tenant: str, job_id: str) -> None:
     lines = ["kept", f"printed {SECRET}", json.dumps({"token": SECRET})]
     entries = [Entry(now_ns + at, line, {"job_id": job_id}) for at, line in enumerate(lines)]
     with Client(ServerAccess(url=loki.url, tenant=tenant)) as client:
-        client.push({"service_name": "logshipper", "cluster": "site", "kind": "log", "host": "n1"}, entries)
+        client.push(
+            {"service_name": "logshipper", "cluster": "site", "kind": "log", "host": "n1"}, entries
+        )
 
 
 def lines_of(loki: LokiServer, tenant: str, job_id: str) -> list[str]:
     with Client(ServerAccess(url=loki.url, tenant=tenant)) as client:
-        found = client.entries(f'{ALL} | job_id="{job_id}"', time.time_ns() - 3600 * 10**9, time.time_ns())
+        found = client.entries(
+            f'{ALL} | job_id="{job_id}"', time.time_ns() - 3600 * 10**9, time.time_ns()
+        )
         return [entry.line for entry in found]
 
 
-def test_a_secret_is_taken_out_through_the_gateway(deleting: tuple[LokiServer, Nginx], tmp_path: Path) -> None:
+def test_a_secret_is_taken_out_through_the_gateway(
+    deleting: tuple[LokiServer, Nginx], tmp_path: Path
+) -> None:
     loki, gateway = deleting
     agent = tenant_agent(tmp_path, gateway, "n1")
     agent.state.mkdir()
@@ -57,10 +64,14 @@ def test_a_secret_is_taken_out_through_the_gateway(deleting: tuple[LokiServer, N
         push(loki, tenant, job_id)
     asked = ("purge", "--job", job_id, "--fixed", SECRET, "--user", ANN, "--since", "1h", "--yes")
     refused = agent.call(*asked, "--wait", "1s")
-    assert (refused.returncode, "--cert FILE --key FILE" in refused.stderr) == (1, True), refused.stderr
+    assert (refused.returncode, "--cert FILE --key FILE" in refused.stderr) == (1, True), (
+        refused.stderr
+    )
     made = gateway.made.purger
     own = ("--cert", str(made.cert), "--key", str(made.key))
-    assert agent.call(*asked, *own, "--wait", "1s").returncode in (0, 3), "its parts haven't heard of it, perhaps"
+    assert agent.call(*asked, *own, "--wait", "1s").returncode in (0, 3), (
+        "its parts haven't heard of it, perhaps"
+    )
     loki.stop()
     loki.start()
     done = agent.call(*asked, *own, "--wait", "30s")
@@ -70,9 +81,12 @@ def test_a_secret_is_taken_out_through_the_gateway(deleting: tuple[LokiServer, N
 
 
 @pytest.mark.parametrize(
-    ("user", "tenant"), [("ann", "ann"), ("4711", "uid!4711"), ("root", "root"), ("fake", None), ("Ann.O'Dd", None)]
+    ("user", "tenant"),
+    [("ann", "ann"), ("4711", "uid!4711"), ("root", "root"), ("fake", None), ("Ann.O'Dd", None)],
 )
-def test_whose_tenant_it_is_where_the_node_doesn_t_know_the_job(tmp_path: Path, user: str, tenant: str | None) -> None:
+def test_whose_tenant_it_is_where_the_node_doesn_t_know_the_job(
+    tmp_path: Path, user: str, tenant: str | None
+) -> None:
     """Never that of what is of nobody: nothing would be found there, and all be well."""
     agent = NodeAgent(tmp_path, "http://127.0.0.1:9", cluster="c", loki={"tenant_by": "user"})
     purge = NodePurge(agent_config.load(str(agent.config)), "job1", pattern_of(None, "hunter2"))
@@ -104,9 +118,9 @@ def test_nobody_else_deletes(deleting: tuple[LokiServer, Nginx], who: str, metho
 
 def _params(job_id: str) -> str:
     query = f'{ALL} | job_id="{job_id}"'
-    return question("delete", query=query, start=str(int(time.time()) - 3600), end=str(int(time.time()) - 1)).split(
-        "?"
-    )[1]
+    return question(
+        "delete", query=query, start=str(int(time.time()) - 3600), end=str(int(time.time()) - 1)
+    ).split("?")[1]
 
 
 def _requests(loki: LokiServer) -> list[str]:
@@ -125,9 +139,14 @@ def test_who_purges_does_nothing_else(deleting: tuple[LokiServer, Nginx]) -> Non
     body = compress(encode_push({"service_name": "logshipper", "cluster": "site"}, [entry]))
 
     def ask(method: str, target: str, tenant: str = ANN, body: bytes = b"") -> int:
-        headers = [("X-Scope-OrgID", tenant), *([("Content-Type", "application/x-protobuf")] if body else [])]
+        headers = [
+            ("X-Scope-OrgID", tenant),
+            *([("Content-Type", "application/x-protobuf")] if body else []),
+        ]
         made = gateway.made.purger
-        return gateway.ask(target, headers, method=method, body=body, certificate=made, port=gateway.agents_port).status
+        return gateway.ask(
+            target, headers, method=method, body=body, certificate=made, port=gateway.agents_port
+        ).status
 
     assert ask("POST", "/loki/api/v1/push", body=body) == 405
     assert ask("GET", DELETE) == 404

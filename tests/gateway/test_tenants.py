@@ -1,4 +1,5 @@
-"""A tenant for each user, as the agent sends them: whose it is, and that one user's trouble isn't another's."""
+"""A tenant for each user, as the agent sends them: whose it is, and that one user's trouble isn't
+another's."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +28,9 @@ from tests.tools.sources import ROOT
 OF_ANN, OF_BEN = 'tenant="ann"', 'tenant="ben"'
 
 
-@pytest.mark.parametrize("name", ["ann", "_apt", "a", "ann.b", "ann-b_1", "a" * 32, "faker", "fake-1", "afake"])
+@pytest.mark.parametrize(
+    "name", ["ann", "_apt", "a", "ann.b", "ann-b_1", "a" * 32, "faker", "fake-1", "afake"]
+)
 def test_a_user_s_tenant_is_the_user_s_name(name: str) -> None:
     assert tenant_of(BY_USER, name, 1000) == name
     assert tenant_of("", name, 1000) == ""
@@ -93,7 +96,9 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
     made.close()
 
 
-def captured(node: ShippingNode, job_id: str, user: str, lines: list[str], start_ns: int = 0) -> None:
+def captured(
+    node: ShippingNode, job_id: str, user: str, lines: list[str], start_ns: int = 0
+) -> None:
     """A capture from start to END."""
     begun = node.capture(job_id, start_ns or soon_ns(), user=user)
     begun.start()
@@ -119,7 +124,14 @@ def test_each_job_goes_to_its_user_s_tenant_in_pushes_of_its_own(node: ShippingN
         assert users == {"ann" if OF_ANN in labels else "ben" if OF_BEN in labels else "Ann"}
 
 
-TROUBLES = [throttled(), throttled(0.001), unreachable(), refused(403), refused(500), refused(400, "no tenant today")]
+TROUBLES = [
+    throttled(),
+    throttled(0.001),
+    unreachable(),
+    refused(403),
+    refused(500),
+    refused(400, "no tenant today"),
+]
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=str)
@@ -144,7 +156,9 @@ def test_a_tenant_that_takes_nothing_holds_up_no_other(node: ShippingNode, troub
     node.ship()
     assert sorted(node.loki.lines(OF_ANN, 'kind="log"')) == ["ann 0", "ann 1", "ann 2"]
     assert node.loki.doubles() == []
-    assert len(node.loki.stored) == len(set(node.loki.stored)), "nothing is sent twice that was taken"
+    assert len(node.loki.stored) == len(set(node.loki.stored)), (
+        "nothing is sent twice that was taken"
+    )
     assert [event["event"] for event in node.events("a0")] == ["started", "ended", "closed"]
     assert node.sink.state.since_ns == 0
 
@@ -226,7 +240,9 @@ def rounds_until_shipped(node: ShippingNode, most: int) -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1])
-def test_a_tenant_that_takes_every_second_push_gets_all_without_much_again(node: ShippingNode, taken: int) -> None:
+def test_a_tenant_that_takes_every_second_push_gets_all_without_much_again(
+    node: ShippingNode, taken: int
+) -> None:
     lines = [*much(node, "a"), *much(node, "b")]
     node.loki.takes = lambda number: number % 2 == taken
     node.loki.excess = unreachable  # a 429 would slow it down
@@ -272,7 +288,12 @@ def test_a_tenant_that_failed_is_tried_with_a_batch_of_one_capture(
     node.loki.refusing = {}
     node.loki.requests.clear()
     node.round()
-    assert len({dict(entry.metadata)["job_id"] for entry in node.loki.stored if OF_ANN in entry.labels}) == 1
+    assert (
+        len(
+            {dict(entry.metadata)["job_id"] for entry in node.loki.stored if OF_ANN in entry.labels}
+        )
+        == 1
+    )
     assert 0 < sizes(node.loki.requests) <= node.config.loki.batch_max_bytes
     node.ship()
     assert len(node.loki.lines(OF_ANN, 'stream="stdout"', 'kind="log"')) == 3000
@@ -336,14 +357,21 @@ def test_what_is_remembered_of_streams_is_by_tenant(node: ShippingNode) -> None:
 
 
 def test_how_slurm_ended_a_job_goes_to_its_user_s_tenant(site: Site, tmp_path: Path) -> None:
-    """The controller's agent asks each user's tenant whether the job was captured, and tells it there."""
+    """The controller's agent asks each user's tenant whether the job was captured, and tells it
+    there."""
     ended = tmp_path / "ended"
     ended.mkdir(mode=0o700)
     made = site.gateway.made
     controller = tenant_agent(
-        tmp_path / "ctl", site.gateway, "ctl", cert_file=str(made.controller.cert), key_file=str(made.controller.key)
+        tmp_path / "ctl",
+        site.gateway,
+        "ctl",
+        cert_file=str(made.controller.cert),
+        key_file=str(made.controller.key),
     )
-    controller.config.write_text(controller.config.read_text() + f'[slurm]\nended_dir = "{ended}"\n')
+    controller.config.write_text(
+        controller.config.read_text() + f'[slurm]\nended_dir = "{ended}"\n'
+    )
     begin = int(time.time())
     job = replace(new_job("erin", "n5", 0), job_id="471100")
     with tenant_agent(tmp_path / "n5", site.gateway, "n5") as agent:
@@ -352,7 +380,9 @@ def test_how_slurm_ended_a_job_goes_to_its_user_s_tenant(site: Site, tmp_path: P
     for job_id in (job.job_id, "471101"):  # the second one wasn't captured
         record(ended, job_id, job, begin)
     with controller:
-        wait_until(lambda: _told(site, job.user, job), f"the end is told: {controller.log.read_text()}")
+        wait_until(
+            lambda: _told(site, job.user, job), f"the end is told: {controller.log.read_text()}"
+        )
     for user in (ANN, "ben"):
         assert not _told(site, user, job)
     assert b"471101" not in site.gateway.as_grafana(job.user, _everything(site)).body
@@ -364,7 +394,11 @@ def record(folder: Path, job_id: str, job: Job, begin: int) -> None:
     said = {"by": "jobcomp", "job_id": job_id, "state": "TIMEOUT", "exit": "0:15", "start": begin, "end": end,
             "restarts": "", "user": job.user, "nodes": job.host}  # fmt: skip
     place = folder / f"{job_id}.{end}.jobcomp.17"
-    place.write_text("logshipper-ended 1\n" + "".join(f"{name}={value}\n" for name, value in said.items()) + ".\n")
+    place.write_text(
+        "logshipper-ended 1\n"
+        + "".join(f"{name}={value}\n" for name, value in said.items())
+        + ".\n"
+    )
     place.chmod(0o600)
 
 

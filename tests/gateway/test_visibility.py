@@ -1,4 +1,5 @@
-"""A user reads their own jobs through the gateway, and nothing of another's by any question (R32)."""
+"""A user reads their own jobs through the gateway, and nothing of another's by any question
+(R32)."""
 
 import json
 import os
@@ -60,7 +61,9 @@ def test_each_user_reads_all_of_the_own_jobs(site: Site) -> None:
     for user, count in ((ANN, 1), (BEN, 2)):
         body = ranged(site, user, ALL)
         assert len(site.of(user)) == count
-        assert set(site.seen_of(user, body)) == {mark for job in site.of(user) for mark in job.marks}
+        assert set(site.seen_of(user, body)) == {
+            mark for job in site.of(user) for mark in job.marks
+        }
         for job in site.of(user):
             assert f"a line of {job.word}".encode() in body
             assert f"stderr of {job.word}".encode() in body
@@ -82,7 +85,9 @@ def test_no_question_finds_anything_of_another_user(site: Site, logql: str) -> N
 
 @pytest.mark.parametrize("logql", OF_BEN)
 def test_questions_for_another_user_find_nothing(site: Site, logql: str) -> None:
-    answer = site.gateway.as_grafana(ANN, question("query_range", query=logql, step="600", **site.span))
+    answer = site.gateway.as_grafana(
+        ANN, question("query_range", query=logql, step="600", **site.span)
+    )
     assert answer.status in (200, 400)
     assert site.seen_of(BEN, answer.body) == []
     if answer.status == 200 and "absent" not in logql:
@@ -100,7 +105,9 @@ def listed(site: Site, user: str, path: str, **params: str) -> Any:  # Any: JSON
 
 
 @pytest.mark.parametrize("selector", [{}, {"query": '{host=~".+"}'}])
-def test_labels_and_their_values_are_those_of_the_own_streams(site: Site, selector: Mapping[str, str]) -> None:
+def test_labels_and_their_values_are_those_of_the_own_streams(
+    site: Site, selector: Mapping[str, str]
+) -> None:
     assert "host" in listed(site, ANN, "labels")["data"]
     assert listed(site, ANN, "label/host/values", **selector)["data"] == ["n1"]
     assert listed(site, BEN, "label/host/values", **selector)["data"] == ["n1", "n2"]
@@ -108,9 +115,14 @@ def test_labels_and_their_values_are_those_of_the_own_streams(site: Site, select
         assert not listed(site, ANN, f"label/{name}/values", **selector).get("data")
 
 
-@pytest.mark.parametrize("match", ['{host=~".+"}', '{cluster="site"}', '{host="n2"}', '{__tenant_id__="ben"}'])
+@pytest.mark.parametrize(
+    "match", ['{host=~".+"}', '{cluster="site"}', '{host="n2"}', '{__tenant_id__="ben"}']
+)
 def test_series_are_the_own_ones(site: Site, match: str) -> None:
-    hosts = {user: {one["host"] for one in listed(site, user, "series", match=match)["data"]} for user in (ANN, BEN)}
+    hosts = {
+        user: {one["host"] for one in listed(site, user, "series", match=match)["data"]}
+        for user in (ANN, BEN)
+    }
     assert hosts[ANN] <= {"n1"}
     if "__tenant_id__" not in match:
         assert "n2" in hosts[BEN]
@@ -122,7 +134,10 @@ def test_sizes_are_those_of_the_own_streams(site: Site) -> None:
         return int(listed(site, user, "index/stats", query=selector)["entries"])
 
     site.loki.flush()
-    wait_until(lambda: entries(BEN, '{host="n2"}') and entries(ANN, '{host="n1"}'), "what is flushed is counted")
+    wait_until(
+        lambda: entries(BEN, '{host="n2"}') and entries(ANN, '{host="n1"}'),
+        "what is flushed is counted",
+    )
     assert entries(ANN, '{host="n2"}') == entries("carol", '{host=~".+"}') == 0
     for path in ("index/volume", "index/volume_range"):
         query = {"query": '{host=~".+"}', "step": "600"}
@@ -135,13 +150,17 @@ def test_questions_by_post_are_the_same(site: Site) -> None:
     form = ("Content-Type", "application/x-www-form-urlencoded")
     body = b"query=%7Bhost%3D~%22.%2B%22%7D&limit=1000&start=" + site.span["start"].encode()
     for user, stranger in ((ANN, BEN), (BEN, ANN)):
-        answer = site.gateway.as_grafana(user, "/loki/api/v1/query_range", form, method="POST", body=body)
+        answer = site.gateway.as_grafana(
+            user, "/loki/api/v1/query_range", form, method="POST", body=body
+        )
         assert answer.status == 200
         assert site.seen_of(user, answer.body)
         assert site.seen_of(stranger, answer.body) == []
         # both at once: parameters of the address don't change whose they are
         mixed = "/loki/api/v1/query_range?X-Scope-OrgID=ben&tenant=ben"
-        answer = site.gateway.as_grafana(user, mixed, form, method="POST", body=body + b"&X-Scope-OrgID=ben&orgId=ben")
+        answer = site.gateway.as_grafana(
+            user, mixed, form, method="POST", body=body + b"&X-Scope-OrgID=ben&orgId=ben"
+        )
         assert site.seen_of(stranger, answer.body) == []
         assert site.seen_of(user, answer.body)
 
@@ -169,7 +188,9 @@ def test_tail_is_denied(site: Site) -> None:
         assert answer.status == 404
         assert site.seen_of(BEN, answer.body) == []
         # nor does a question that is allowed become a tunnel
-        upgraded = site.gateway.as_grafana(user, question("query", query="1+1"), ("Connection", "Upgrade"), *UPGRADE)
+        upgraded = site.gateway.as_grafana(
+            user, question("query", query="1+1"), ("Connection", "Upgrade"), *UPGRADE
+        )
         assert upgraded.status == 200
         assert b'"1+1"' not in upgraded.body
 

@@ -1,13 +1,13 @@
 """The fixture: jobs that the product itself captured, in real Loki and real Prometheus.
 
-Three agents (n1, n2, n10) run as on three nodes, a fourth one as on Slurm's controller, whose hook's record is written
-here, and Prometheus scrapes them. What isn't available in seconds is captured with a clock that is set back
-(`SHIFTED`), by the same programs:
+Three agents (n1, n2, n10) run as on three nodes, a fourth one as on Slurm's controller, whose
+hook's record is written here, and Prometheus scrapes them. What isn't available in seconds is
+captured with a clock that is set back (`SHIFTED`), by the same programs:
 
-- *late*: captured two hours ago, while its agent had no Loki; shipped now, so that Prometheus learns of it two hours
-  after its end;
-- *old*: captured and shipped 60 days ago, by an agent that Prometheus never saw. Loki takes it, since here it may take
-  anything (`reject_old_samples`), and has written it to disk.
+- *late*: captured two hours ago, while its agent had no Loki; shipped now, so that Prometheus
+  learns of it two hours after its end;
+- *old*: captured and shipped 60 days ago, by an agent that Prometheus never saw. Loki takes it,
+  since here it may take anything (`reject_old_samples`), and has written it to disk.
 """
 
 import json
@@ -59,7 +59,8 @@ time.time = lambda: (_time_ns() + _shift_ns) / 1e9
 
 @dataclass(frozen=True)
 class Captured:
-    """A job as it was captured. begin_ms, end_ms: around its run, by this machine's clock, or the shifted one."""
+    """A job as it was captured. begin_ms, end_ms: around its run, by this machine's clock, or the
+    shifted one."""
 
     job: Job
     job_id: str
@@ -96,7 +97,9 @@ class Fixture:
 class ShiftedAgent(NodeAgent):
     """An agent whose clock, and whose jobs', is off by shift_secs."""
 
-    def __init__(self, folder: Path, loki_url: str, *, host: str, shift_secs: int, **options: Json) -> None:
+    def __init__(
+        self, folder: Path, loki_url: str, *, host: str, shift_secs: int, **options: Json
+    ) -> None:
         super().__init__(folder, loki_url, cluster=CLUSTER, host=host, **options)
         self.shift_secs = shift_secs
         (folder / "clock").mkdir(exist_ok=True)
@@ -105,10 +108,20 @@ class ShiftedAgent(NodeAgent):
     @property
     def environment(self) -> dict[str, str]:
         path = f"{self.folder / 'clock'}{os.pathsep}{ROOT}"
-        return {**super().environment, "PYTHONPATH": path, "TEST_CLOCK_SHIFT_SECS": str(self.shift_secs)}
+        return {
+            **super().environment,
+            "PYTHONPATH": path,
+            "TEST_CLOCK_SHIFT_SECS": str(self.shift_secs),
+        }
 
     def start(
-        self, *, crash_at: str = "", times: int = 1, wait: bool = True, by: Sequence[str] = (), path: Path = ROOT
+        self,
+        *,
+        crash_at: str = "",
+        times: int = 1,
+        wait: bool = True,
+        by: Sequence[str] = (),
+        path: Path = ROOT,
     ) -> "NodeAgent":
         begun = self.log.read_text().count("ready:") if self.log.exists() else 0
         with self.log.open("ab") as log:
@@ -116,20 +129,25 @@ class ShiftedAgent(NodeAgent):
                 [sys.executable, "-m", "logshipper_ingest", "run", "--config", str(self.config)],
                 cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
-        wait_until(lambda: self.log.read_text().count("ready:") > begun or self.has_ended(), "the agent is ready")
+        wait_until(
+            lambda: self.log.read_text().count("ready:") > begun or self.has_ended(),
+            "the agent is ready",
+        )
         assert not self.has_ended(), self.log.read_text()
         return self
 
 
 class TaskSocket:
-    """Stands where the agent's socket is, and gives out the directory of one task, as a scheduler's hook would have
-    made it: job, task and user are what the scheduler says."""
+    """Stands where the agent's socket is, and gives out the directory of one task, as a scheduler's
+    hook would have made it: job, task and user are what the scheduler says."""
 
     def __init__(self, agent: NodeAgent, identity: NodeIdentity) -> None:
         self.path = agent.folder / f"task-{identity.job_id}-{identity.task}.sock"
         section = AgentSection(**_agent_table(agent))
         folder = Path(prepare_capture(section, identity))
-        if isinstance(agent, ShiftedAgent):  # what is older than its directory would count as forged
+        if isinstance(
+            agent, ShiftedAgent
+        ):  # what is older than its directory would count as forged
             made = time.time() + agent.shift_secs - 1
             os.utime(folder / "identity.json", (made, made))
         told = {
@@ -139,7 +157,9 @@ class TaskSocket:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(self.path))
         self._listener.listen(1)
-        self._thread = threading.Thread(target=self._serve, args=(json.dumps(told).encode(),), daemon=True)
+        self._thread = threading.Thread(
+            target=self._serve, args=(json.dumps(told).encode(),), daemon=True
+        )
         self._thread.start()
 
     def _serve(self, answer: bytes) -> None:
@@ -183,27 +203,39 @@ class Maker:
         process = self._start(job, agent, job.name, socket=TaskSocket(agent, identity).path)
         assert process.wait(WAIT_SECS) == 0
         shift_ms = agent.shift_secs * 1000
-        return Captured(job, job.name, (agent.host,), begin_ms + shift_ms, time.time_ns() // 10**6 + shift_ms)
+        return Captured(
+            job, job.name, (agent.host,), begin_ms + shift_ms, time.time_ns() // 10**6 + shift_ms
+        )
 
     def capture_written(self, job: Job) -> Captured:
         """A job that began some minutes ago, by its own word."""
         began_ns = time.time_ns() - 200 * SECOND_NS
         store = self._folder / "written"
-        with SpooledCapture(store, job.name, name=job.name, started_ns=began_ns, host=job.host) as capture:
+        with SpooledCapture(
+            store, job.name, name=job.name, started_ns=began_ns, host=job.host
+        ) as capture:
             capture.lines(job.lines[0])
             capture.metadata(*job.lines[1:3])
             capture.event("user_event", "checkpoint: saved", data={"name": "checkpoint", "step": 2})
             capture.heartbeat()
             capture.sleep(printed.SILENT_SECS)
             capture.metadata(*job.lines[3:])
-            capture.event("lines_lost", "3 lines lost here: no space", lines=3, reason="no space", stream="stdout")
+            capture.event(
+                "lines_lost",
+                "3 lines lost here: no space",
+                lines=3,
+                reason="no space",
+                stream="stdout",
+            )
             capture.event("heartbeat_lost", "forged")
             capture.sleep(5)
             capture.end()
         agent = self._agents[job.host]
         (spooled,) = (store / "spool").iterdir()
         identity = json.loads((spooled / "identity.json").read_text())
-        (spooled / "identity.json").write_text(json.dumps({**identity, "cluster": CLUSTER, "user": "root"}))
+        (spooled / "identity.json").write_text(
+            json.dumps({**identity, "cluster": CLUSTER, "user": "root"})
+        )
         os.utime(spooled / "identity.json", ns=(began_ns, began_ns))
         spooled.rename(agent.spool / spooled.name)
         return Captured(job, job.name, (agent.host,), began_ns // 10**6, time.time_ns() // 10**6)
@@ -224,7 +256,9 @@ class Maker:
         hosts = tuple(task.host for task in job.attempts)
         return Captured(job, job_id, hosts, begin_ms, time.time_ns() // 10**6)
 
-    def _start(self, job: Job, agent: NodeAgent, name: str, *, socket: Path | None = None) -> "subprocess.Popen[bytes]":
+    def _start(
+        self, job: Job, agent: NodeAgent, name: str, *, socket: Path | None = None
+    ) -> "subprocess.Popen[bytes]":
         folder = self._folder / "jobs" / name
         folder.mkdir(parents=True)
         (folder / "out").write_text("".join(f"{line}\n" for line in job.lines))
@@ -268,8 +302,12 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
         loki.wait_for_push()
         agents = {host: _agent(folder, loki, host) for host in (*HOSTS, printed.EVENTFUL.host)}
         controller = _agent(folder, loki, CONTROLLER, slurm={"ended_dir": str(_ended_dir(folder))})
-        late = ShiftedAgent(folder / "late", "http://127.0.0.1:9", host="late1", shift_secs=-LATE_SECS)
-        then = stack.enter_context(Proxy(loki.url, shift_secs=-OLD_SECS))  # else it would see how late it is
+        late = ShiftedAgent(
+            folder / "late", "http://127.0.0.1:9", host="late1", shift_secs=-LATE_SECS
+        )
+        then = stack.enter_context(
+            Proxy(loki.url, shift_secs=-OLD_SECS)
+        )  # else it would see how late it is
         old = ShiftedAgent(folder / "old", then.url, host="old1", shift_secs=-OLD_SECS)
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         starts = []
@@ -282,7 +320,9 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
         maker = Maker(folder, agents)
         stack.callback(maker.end)
         jobs = _made(maker, pool, late, old)
-        _tell_end(_ended_dir(folder), next(one for one in jobs if one.job is printed.TIMED_OUT), "TIMEOUT")
+        _tell_end(
+            _ended_dir(folder), next(one for one in jobs if one.job is printed.TIMED_OUT), "TIMEOUT"
+        )
         shipped_late = _agent(folder, loki, "late1", folder / "late").start()
         stack.enter_context(shipped_late)
         _settle(loki, prometheus, [*agents.values(), controller, shipped_late], old, jobs)
@@ -294,9 +334,13 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
         )
 
 
-def _agent(folder: Path, loki: LokiServer, host: str, own: Path | None = None, **options: Json) -> NodeAgent:
+def _agent(
+    folder: Path, loki: LokiServer, host: str, own: Path | None = None, **options: Json
+) -> NodeAgent:
     heartbeat = {"heartbeat_secs": 5.0}
-    return NodeAgent(own or folder / host, loki.url, cluster=CLUSTER, host=host, loki=heartbeat, **options)
+    return NodeAgent(
+        own or folder / host, loki.url, cluster=CLUSTER, host=host, loki=heartbeat, **options
+    )
 
 
 def _ended_dir(folder: Path) -> Path:
@@ -311,12 +355,18 @@ def _tell_end(place: Path, job: Captured, state: str) -> None:
     said = {"by": "jobcomp", "job_id": job.job_id, "state": state, "exit": "0:0", "start": job.begin_ms // 1000,
             "end": job.end_ms // 1000, "restarts": "0", "user": USER, "nodes": ",".join(job.hosts)}  # fmt: skip
     written = place / f".new.{job.job_id}.{said['end']}.jobcomp.1"
-    written.write_text("".join(["logshipper-ended 1\n", *(f"{name}={value}\n" for name, value in said.items()), ".\n"]))
+    written.write_text(
+        "".join(
+            ["logshipper-ended 1\n", *(f"{name}={value}\n" for name, value in said.items()), ".\n"]
+        )
+    )
     written.chmod(0o600)
     written.rename(place / written.name.removeprefix(".new."))
 
 
-def _made(maker: Maker, pool: ThreadPoolExecutor, late: ShiftedAgent, old: ShiftedAgent) -> list[Captured]:
+def _made(
+    maker: Maker, pool: ThreadPoolExecutor, late: ShiftedAgent, old: ShiftedAgent
+) -> list[Captured]:
     """The five-second job and the one whose bar is to show begin first."""
     first = [maker.capture(printed.RUNNING)]
     others = [job for job in printed.LIVE if job is not printed.RUNNING]
@@ -328,14 +378,21 @@ def _made(maker: Maker, pool: ThreadPoolExecutor, late: ShiftedAgent, old: Shift
     ]
     waiting += [pool.submit(maker.capture_tasks, printed.THREE_NODES, "4711")]
     waiting += [pool.submit(maker.capture_tasks, printed.TIMED_OUT, "4712")]
-    waiting += [pool.submit(maker.capture, printed.REQUEUED), pool.submit(maker.capture_written, printed.EVENTFUL)]
+    waiting += [
+        pool.submit(maker.capture, printed.REQUEUED),
+        pool.submit(maker.capture_written, printed.EVENTFUL),
+    ]
     made = first + [one.result() for one in waiting]
     assert late.stop() == 0
     return made
 
 
 def _settle(
-    loki: LokiServer, prometheus: PrometheusServer, agents: list[NodeAgent], old: NodeAgent, jobs: list[Captured]
+    loki: LokiServer,
+    prometheus: PrometheusServer,
+    agents: list[NodeAgent],
+    old: NodeAgent,
+    jobs: list[Captured],
 ) -> None:
     """Returns when everything is in Loki, and Prometheus has scraped all agents since."""
     prometheus.wait_ready()
@@ -344,18 +401,30 @@ def _settle(
     loki.flush()
     loki.wait_ready()
     staying = sum(one.job.stays for one in jobs)
-    wait_until(lambda: sum(len(agent.captures()) for agent in agents) == staying, "all jobs are shipped", WAIT_SECS)
+    wait_until(
+        lambda: sum(len(agent.captures()) for agent in agents) == staying,
+        "all jobs are shipped",
+        WAIT_SECS,
+    )
     logs = LokiSource(loki.url)
     told = f'count_over_time({{cluster="{CLUSTER}", host="{CONTROLLER}", kind="event"}} |= "TIMEOUT" [1h])'
-    _until(lambda: logs.get("/loki/api/v1/query", {"query": told})["result"], "how Slurm ended a job is in Loki")
+    _until(
+        lambda: logs.get("/loki/api/v1/query", {"query": told})["result"],
+        "how Slurm ended a job is in Loki",
+    )
     shipped = time.time()
     asked = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
     since = f"count(timestamp(logshipper_agent_build_info) > {shipped:.3f} + 1)"
     _until(lambda: _first(asked, since) == len(agents), "Prometheus has scraped all agents")
     bars = f'count_over_time({{cluster="{CLUSTER}", kind="status"}} | job_id=~"running.*" |= "40%" [1m])'
-    _until(lambda: logs.get("/loki/api/v1/query", {"query": bars})["result"], "the bar of the running job is in Loki")
+    _until(
+        lambda: logs.get("/loki/api/v1/query", {"query": bars})["result"],
+        "the bar of the running job is in Loki",
+    )
     ends = f'count_over_time({{cluster="{CLUSTER}", host="old1", kind="event"}} |= "closed" [62d])'
-    _until(lambda: logs.get("/loki/api/v1/query", {"query": ends})["result"], "the old job is in Loki")
+    _until(
+        lambda: logs.get("/loki/api/v1/query", {"query": ends})["result"], "the old job is in Loki"
+    )
 
 
 def _target(agent: NodeAgent) -> str:

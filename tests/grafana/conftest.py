@@ -25,7 +25,8 @@ class Opened:
         self._pages: dict[tuple[str, str], Page] = {}
 
     def job(self, name: str, **chosen: Text) -> Page:
-        """The page of one job, at the time that the page of jobs links to. chosen: further variables of its address."""
+        """The page of one job, at the time that the page of jobs links to. chosen: further
+        variables of its address."""
         key = (name, repr(sorted(chosen.items())))
         if key not in self._pages:
             job = self.fixture.jobs[name]
@@ -35,7 +36,9 @@ class Opened:
         return self._pages[key]
 
     def page(self, uid: str, chosen: Mapping[str, Text], when: Range | None = None) -> Page:
-        return Page(uid, self.fixture.sources, when or self.fixture.today, cluster=CLUSTER, **chosen)
+        return Page(
+            uid, self.fixture.sources, when or self.fixture.today, cluster=CLUSTER, **chosen
+        )
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""What graphs and tables are to show, made of what the jobs printed, by the requirements and not by the dashboards."""
+"""What graphs and tables are to show, made of what the jobs printed, by the requirements and not by
+the dashboards."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +10,9 @@ MAX_DEPTH = 4
 NO_X = "record number"
 
 
-def numbers(record: Mapping[str, Any], above: str = "", depth: int = 1) -> dict[str, float]:  # Any: JSON
+def numbers(
+    record: Mapping[str, Any], above: str = "", depth: int = 1
+) -> dict[str, float]:  # Any: JSON
     """R22: what JSON calls a number, nested ones as `a.b`; without keys that graphs leave out."""
     found: dict[str, float] = {}
     for key, value in record.items():
@@ -22,7 +25,9 @@ def numbers(record: Mapping[str, Any], above: str = "", depth: int = 1) -> dict[
     return found
 
 
-def over(x: str, records: Sequence[Json], *, only: str = "", suffix: str = "") -> list[dict[str, float]]:
+def over(
+    x: str, records: Sequence[Json], *, only: str = "", suffix: str = ""
+) -> list[dict[str, float]]:
     """Rows of a graph over X, in order of the records."""
     return [row for row in _rows(x, records, only, suffix) if x in row and len(row) > 1]
 
@@ -38,7 +43,8 @@ def _rows(x: str, records: Sequence[Json], only: str, suffix: str) -> Iterator[d
 
 
 def numbered(x: str, records: Sequence[Json], *, only: str = "") -> list[dict[str, float]]:
-    """Rows of a graph over the record's number, of records without X: its place among those with the same keys."""
+    """Rows of a graph over the record's number, of records without X: its place among those with
+    the same keys."""
     counts: dict[tuple[str, ...], int] = {}
     rows = []
     for record in records:

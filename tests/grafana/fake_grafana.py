@@ -1,5 +1,6 @@
-"""Grafana's HTTP interface as `logshipper-grafana` uses it, in memory: status codes and JSON are those of Grafana 9.4
-(its source) and of 11 and newer (its documentation). The data-source proxy passes on to real servers."""
+"""Grafana's HTTP interface as `logshipper-grafana` uses it, in memory: status codes and JSON are
+those of Grafana 9.4 (its source) and of 11 and newer (its documentation). The data-source proxy
+passes on to real servers."""
 
 import base64
 import copy
@@ -32,8 +33,9 @@ class Asked(NamedTuple):
 
 
 class FakeGrafana(ServerThread):
-    """version: what it says it is; prefix: a path that it is served below; converts: hands out dashboards in a newer
-    form than they were saved in, as Grafana 12 may. asked: what came, in order; meddle: called before each answer."""
+    """version: what it says it is; prefix: a path that it is served below; converts: hands out
+    dashboards in a newer form than they were saved in, as Grafana 12 may. asked: what came, in
+    order; meddle: called before each answer."""
 
     def __init__(self, version: str = "9.4.3", *, prefix: str = "", converts: bool = False) -> None:
         self.version = version
@@ -55,7 +57,11 @@ class FakeGrafana(ServerThread):
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 said = outer._answer(self.command, self.path, dict(self.headers), body)
-                text = said.document if isinstance(said.document, bytes) else json.dumps(said.document).encode()
+                text = (
+                    said.document
+                    if isinstance(said.document, bytes)
+                    else json.dumps(said.document).encode()
+                )
                 self.send_response_only(said.status)
                 self.send_header("Content-Type", said.kind)
                 self.send_header("Content-Length", str(len(text)))
@@ -90,14 +96,29 @@ class FakeGrafana(ServerThread):
     def save_by_hand(self, uid: str, **changed: object) -> None:
         """As somebody does in the editor: the message is empty."""
         newest = self.saved[uid][-1]
-        dashboard = {**newest["dashboard"], **changed, "version": newest["dashboard"]["version"] + 1}
+        dashboard = {
+            **newest["dashboard"],
+            **changed,
+            "version": newest["dashboard"]["version"] + 1,
+        }
         self.saved[uid].append({**newest, "dashboard": dashboard, "message": "", "by": USER})
 
     def add_dashboard(
         self, uid: str, folder: str, *, tags: tuple[str, ...] = ("logshipper",), message: str = ""
     ) -> None:
-        dashboard = {"uid": uid, "title": uid, "tags": list(tags), "panels": [], "id": 1000 + len(self.saved)}
-        one = {"dashboard": {**dashboard, "version": 1}, "folder": folder, "message": message, "by": "x"}
+        dashboard = {
+            "uid": uid,
+            "title": uid,
+            "tags": list(tags),
+            "panels": [],
+            "id": 1000 + len(self.saved),
+        }
+        one = {
+            "dashboard": {**dashboard, "version": 1},
+            "folder": folder,
+            "message": message,
+            "by": "x",
+        }
         self.saved[uid] = [one]
 
     def add_source(self, uid: str, kind: str, url: str, **more: object) -> None:
@@ -116,7 +137,9 @@ class FakeGrafana(ServerThread):
             return Said(302, b'<a href="/login">Found</a>', "text/html; charset=utf-8")
         path = parts.path.removeprefix(self.prefix)
         document = (
-            json.loads(body) if body and path.startswith(("/api/da", "/api/fo")) and "/proxy/" not in path else None
+            json.loads(body)
+            if body and path.startswith(("/api/da", "/api/fo")) and "/proxy/" not in path
+            else None
         )
         self.asked.append(Asked(method, path, document))
         meddled = self.meddle(method, path)
@@ -130,15 +153,20 @@ class FakeGrafana(ServerThread):
         if proxied := re.fullmatch(r"/api/datasources/proxy/(uid/)?([^/]+)/.*", path):
             query = f"?{parts.query}" if parts.query else ""
             named = urllib.parse.unquote(proxied[2])
-            by_number = next((uid for uid, one in self.sources.items() if str(one["id"]) == named), "")
-            # 9.4 cuts off what it takes for the beginning of the path, and takes `-` for the uid's end
+            by_number = next(
+                (uid for uid, one in self.sources.items() if str(one["id"]) == named), ""
+            )
+            # 9.4 cuts off what it takes for the beginning of the path, and takes `-` for the uid's
+            # end
             beginning = (
                 r"/api/datasources/proxy/(\d+|uid/[\w-]+)/?"
                 if self.is_new
                 else r"/api/datasources/proxy/(\d+|uid/\w+)/?"
             )
             rest = re.sub(beginning, "", path, count=1)
-            return self._proxied(method, named if proxied[1] else by_number, rest, query, headers, body)
+            return self._proxied(
+                method, named if proxied[1] else by_number, rest, query, headers, body
+            )
         for pattern, answer in (
             (r"/api/datasources(?:/uid/([^/]+))?", self._of_sources),
             (r"/api/folders(?:/([^/]+))?", self._of_folders),
@@ -153,7 +181,11 @@ class FakeGrafana(ServerThread):
         return self._error(404, "Not found")
 
     def _error(self, code: int, message: str, **more: str) -> Said:
-        new = {"messageId": "x", "statusCode": code, "traceID": ""} if self.is_new and not more else {}
+        new = (
+            {"messageId": "x", "statusCode": code, "traceID": ""}
+            if self.is_new and not more
+            else {}
+        )
         return Said(code, {"message": message, **more, **new})
 
     def _denied(self, permission: str) -> Said:
@@ -167,7 +199,9 @@ class FakeGrafana(ServerThread):
             return self._denied("datasources:read" if method == "GET" else "datasources:write")
         if method == "GET" and not uid:
             left_out = ("secureJsonFields", "version")
-            rows = [{k: v for k, v in one.items() if k not in left_out} for one in self.sources.values()]
+            rows = [
+                {k: v for k, v in one.items() if k not in left_out} for one in self.sources.values()
+            ]
             return Said(200, sorted(rows, key=lambda one: one["name"]))
         if method == "POST":
             taken = any(document["name"] == one["name"] for one in self.sources.values())
@@ -185,10 +219,14 @@ class FakeGrafana(ServerThread):
         if source["readOnly"]:
             return self._error(403, "Cannot update read-only data source")
         if document.get("version", source["version"]) != source["version"]:
-            words = "Datasource has already been updated by someone else. Please reload and try again"
+            words = (
+                "Datasource has already been updated by someone else. Please reload and try again"
+            )
             return self._error(409, words)
         self.sources[uid] = {**source, **document, "version": source["version"] + 1}
-        return Said(200, {"id": source["id"], "message": "Datasource updated", "name": source["name"]})
+        return Said(
+            200, {"id": source["id"], "message": "Datasource updated", "name": source["name"]}
+        )
 
     # ---- folders
 
@@ -198,7 +236,9 @@ class FakeGrafana(ServerThread):
                 return self._error(404, "folder not found", status="not-found")
             return Said(200, {"id": 1, "uid": uid, "title": self.folders[uid], "version": 1})
         if method == "GET":
-            return Said(200, [{"id": 1, "uid": uid, "title": title} for uid, title in self.folders.items()])
+            return Said(
+                200, [{"id": 1, "uid": uid, "title": title} for uid, title in self.folders.items()]
+            )
         if role == VIEWER:
             return self._denied("folders:create")
         new_uid = document.get("uid") or f"made{len(self.folders)}"
@@ -206,7 +246,9 @@ class FakeGrafana(ServerThread):
             words = "a folder/dashboard with the same uid already exists"
             return self._error(412 if self.is_new else 409, words)
         if document["title"] in self.folders.values() and not self.is_new:
-            return self._error(409, "a folder or dashboard in the general folder with the same name already exists")
+            return self._error(
+                409, "a folder or dashboard in the general folder with the same name already exists"
+            )
         self.folders[new_uid] = document["title"]
         return Said(200, {"id": 1, "uid": new_uid, "title": document["title"], "version": 1})
 
@@ -222,7 +264,14 @@ class FakeGrafana(ServerThread):
             if uid in self.provisioned:
                 return self._error(400, "provisioned dashboard cannot be deleted")
             del self.saved[uid]
-            return Said(200, {"id": 1, "message": f"Dashboard {uid} deleted", "title": newest["dashboard"]["title"]})
+            return Said(
+                200,
+                {
+                    "id": 1,
+                    "message": f"Dashboard {uid} deleted",
+                    "title": newest["dashboard"]["title"],
+                },
+            )
         shown = copy.deepcopy(newest["dashboard"])
         if self.converts:
             shown |= {"schemaVersion": 41, "preload": False}
@@ -254,8 +303,17 @@ class FakeGrafana(ServerThread):
             return self._error(412, words, status="version-mismatch")
         own_id = versions[-1]["dashboard"]["id"] if versions else 10 + len(self.saved)
         kept = {**dashboard, "id": own_id, "version": number + 1}
-        versions.append({"dashboard": kept, "folder": folder, "message": document.get("message", ""), "by": "sa-1"})
-        return Said(200, {"id": own_id, "slug": uid, "status": "success", "uid": uid, "version": number + 1})
+        versions.append(
+            {
+                "dashboard": kept,
+                "folder": folder,
+                "message": document.get("message", ""),
+                "by": "sa-1",
+            }
+        )
+        return Said(
+            200, {"id": own_id, "slug": uid, "status": "success", "uid": uid, "version": number + 1}
+        )
 
     def _of_versions(self, method: str, uid: str, document: Any, role: str) -> Said:
         if role == VIEWER:
@@ -263,7 +321,12 @@ class FakeGrafana(ServerThread):
         if uid not in self.saved:
             return self._error(404, "Dashboard not found")
         rows = [
-            {"id": number, "uid": uid, "version": one["dashboard"]["version"], "message": one["message"]}
+            {
+                "id": number,
+                "uid": uid,
+                "version": one["dashboard"]["version"],
+                "message": one["message"],
+            }
             for number, one in enumerate(self.saved[uid], start=1)
         ][::-1]
         rows[-1]["message"] = "Initial save"
@@ -271,11 +334,23 @@ class FakeGrafana(ServerThread):
 
     def _of_version(self, method: str, path: str, document: Any, role: str) -> Said:
         uid, _, number = path.partition("/versions/")
-        found = [one for one in self.saved.get(uid, []) if one["dashboard"]["version"] == int(number)]
+        found = [
+            one for one in self.saved.get(uid, []) if one["dashboard"]["version"] == int(number)
+        ]
         if role == VIEWER or not found:
-            return self._denied("dashboards:write") if found else self._error(404, "Dashboard not found")
+            return (
+                self._denied("dashboards:write")
+                if found
+                else self._error(404, "Dashboard not found")
+            )
         return Said(
-            200, {"uid": uid, "version": int(number), "message": found[0]["message"], "data": found[0]["dashboard"]}
+            200,
+            {
+                "uid": uid,
+                "version": int(number),
+                "message": found[0]["message"],
+                "data": found[0]["dashboard"],
+            },
         )
 
     def _found(self, asked: Mapping[str, list[str]]) -> Said:
@@ -284,21 +359,41 @@ class FakeGrafana(ServerThread):
             newest = versions[-1]
             if {*asked.get("tag", [])} <= {*newest["dashboard"]["tags"]}:
                 folder = {"folderUid": newest["folder"]} if newest["folder"] else {}
-                hits.append({"id": 1, "uid": uid, "title": newest["dashboard"]["title"], "type": "dash-db", **folder})
+                hits.append(
+                    {
+                        "id": 1,
+                        "uid": uid,
+                        "title": newest["dashboard"]["title"],
+                        "type": "dash-db",
+                        **folder,
+                    }
+                )
         return Said(200, hits)
 
     # ---- the way to the servers
 
-    def _proxied(self, method: str, uid: str, path: str, query: str, headers: Mapping[str, str], body: bytes) -> Said:
+    def _proxied(
+        self, method: str, uid: str, path: str, query: str, headers: Mapping[str, str], body: bytes
+    ) -> Said:
         source = self.sources.get(uid)
         if source is None:
             return self._error(404, "Unable to find datasource")
-        if source["type"] == "prometheus" and method == "POST" and not path.startswith(_POSTS_TO_PROMETHEUS):
-            return self._error(403, "non allow-listed POSTs not allowed on proxied Prometheus datasource")
+        if (
+            source["type"] == "prometheus"
+            and method == "POST"
+            and not path.startswith(_POSTS_TO_PROMETHEUS)
+        ):
+            return self._error(
+                403, "non allow-listed POSTs not allowed on proxied Prometheus datasource"
+            )
         target = urllib.parse.urlsplit(source["url"])
-        kept = {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}
+        kept = {
+            name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON
+        }
         try:
-            status, kind, answer = forwarded(target, method, f"{target.path}/{path}{query}", kept, body)
+            status, kind, answer = forwarded(
+                target, method, f"{target.path}/{path}{query}", kept, body
+            )
         except OSError:
             return Said(502, b"", "text/plain")
         if status == 401:

@@ -10,7 +10,8 @@ TIME, NUMBER, STRING, BOOLEAN, OTHER = "time", "number", "string", "boolean", "o
 
 @dataclass(frozen=True)
 class Field:
-    """A column. display: the name that a transformation or a legend gave it; labels: of a series' values."""
+    """A column. display: the name that a transformation or a legend gave it; labels: of a series'
+    values."""
 
     name: str
     kind: str

@@ -1,4 +1,5 @@
-"""How Grafana puts variables into texts: `$name`, `${name}`, `${name:format}`, `[[name]]` (9.4's template service).
+"""How Grafana puts variables into texts: `$name`, `${name}`, `${name:format}`, `[[name]]` (9.4's
+template service).
 
 Names that no variable has stay as they are, so that templates of LogQL may have `$` of their own.
 """
@@ -13,12 +14,15 @@ ALL_TEXT, ALL_VALUE = "All", "$__all"
 Text = str | list[str]
 Option = tuple[str, str]  # text, value
 
-_REFERENCE = re.compile(r"\$(\w+)|\[\[(\w+?)(?::(\w+))?\]\]|\$\{(\w+)(?:\.([^:^}]+))?(?::([^}]+))?\}")
+_REFERENCE = re.compile(
+    r"\$(\w+)|\[\[(\w+?)(?::(\w+))?\]\]|\$\{(\w+)(?:\.([^:^}]+))?(?::([^}]+))?\}"
+)
 
 
 @dataclass
 class Variable:
-    """A variable and what is chosen. options: without `All`; all_value: what stands for it, "" for every option."""
+    """A variable and what is chosen. options: without `All`; all_value: what stands for it, "" for
+    every option."""
 
     name: str
     kind: str
@@ -31,7 +35,9 @@ class Variable:
 
     @property
     def is_all(self) -> bool:
-        return self.value == ALL_VALUE or (isinstance(self.value, list) and self.value[:1] == [ALL_VALUE])
+        return self.value == ALL_VALUE or (
+            isinstance(self.value, list) and self.value[:1] == [ALL_VALUE]
+        )
 
     def selected(self) -> list[Option]:
         """What a panel is repeated for."""
@@ -49,8 +55,14 @@ def as_it_is(value: Text, _: Variable) -> str:
     return _glob(value)
 
 
-def replaced(text: str, variables: Mapping[str, Variable], scope: Scope | None = None, plain: Escape = as_it_is) -> str:
-    """scope: values that count before the variables, as of a repeated panel; plain: formats what names no format."""
+def replaced(
+    text: str,
+    variables: Mapping[str, Variable],
+    scope: Scope | None = None,
+    plain: Escape = as_it_is,
+) -> str:
+    """scope: values that count before the variables, as of a repeated panel; plain: formats what
+    names no format."""
 
     def one(match: re.Match[str]) -> str:
         name = match[1] or match[2] or match[4]
@@ -69,13 +81,16 @@ def replaced(text: str, variables: Mapping[str, Variable], scope: Scope | None =
             if variable.all_value and wanted != "text":
                 return replaced(variable.all_value, variables)
             chosen, shown_as = [value for _, value in variable.options], ALL_TEXT
-        return plain(chosen, variable) if wanted is None else formatted(chosen, wanted, shown_as, name)
+        return (
+            plain(chosen, variable) if wanted is None else formatted(chosen, wanted, shown_as, name)
+        )
 
     return _REFERENCE.sub(one, text)
 
 
 def formatted(value: Text, form: str, text: Text, name: str) -> str:
-    """One of Grafana's formats. Raises KeyError for one that isn't modelled: Grafana would take `glob`."""
+    """One of Grafana's formats. Raises KeyError for one that isn't modelled: Grafana would take
+    `glob`."""
     if form == "text":
         return text if isinstance(text, str) else " + ".join(text)
     if form == "queryparam":
@@ -84,7 +99,11 @@ def formatted(value: Text, form: str, text: Text, name: str) -> str:
     form, _, argument = form.partition(":")
     if form == "date":
         milliseconds = int(str(value))
-        return {"": str(milliseconds), "ms": str(milliseconds), "seconds": str(round(milliseconds / 1000))}[argument]
+        return {
+            "": str(milliseconds),
+            "ms": str(milliseconds),
+            "seconds": str(round(milliseconds / 1000)),
+        }[argument]
     return _FORMATS[form](value)
 
 
@@ -119,11 +138,17 @@ def _glob(value: Text) -> str:
 
 
 def _double_quoted(value: Text) -> str:
-    return ",".join('"' + one.replace('"', '\\"') + '"' for one in ([value] if isinstance(value, str) else value))
+    return ",".join(
+        '"' + one.replace('"', '\\"') + '"'
+        for one in ([value] if isinstance(value, str) else value)
+    )
 
 
 def _single_quoted(value: Text) -> str:
-    return ",".join("'" + one.replace("'", "\\'") + "'" for one in ([value] if isinstance(value, str) else value))
+    return ",".join(
+        "'" + one.replace("'", "\\'") + "'"
+        for one in ([value] if isinstance(value, str) else value)
+    )
 
 
 def _encoded(text: str) -> str:

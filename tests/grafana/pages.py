@@ -1,4 +1,5 @@
-"""A dashboard as Grafana opens it: its variables are resolved, one after the other, and its panels' queries run."""
+"""A dashboard as Grafana opens it: its variables are resolved, one after the other, and its panels'
+queries run."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.grafana.frames import NUMBER, Frame, Json
-from tests.grafana.interpolation import ALL_TEXT, ALL_VALUE, Scope, Text, Variable, references, replaced
+from tests.grafana.interpolation import (
+    ALL_TEXT,
+    ALL_VALUE,
+    Scope,
+    Text,
+    Variable,
+    references,
+    replaced,
+)
 from tests.grafana.sources import Asked, LokiSource, PrometheusSource, Range, with_table_names
 from tests.grafana.transformations import applied
 from tests.grafana.variable_options import options_of
@@ -40,12 +49,15 @@ class Shown:
 
     def stat(self) -> float | str | None:
         """The value of a stat panel: the last one of the first field with numbers."""
-        numbers = [value for frame in self.frames for one in frame.of(NUMBER) for value in one.values]
+        numbers = [
+            value for frame in self.frames for one in frame.of(NUMBER) for value in one.values
+        ]
         return numbers[-1] if numbers else None
 
 
 class Page:
-    """A dashboard at a time. chosen: of an address, such as {"job": "4711"}; several values as a list.
+    """A dashboard at a time. chosen: of an address, such as {"job": "4711"}; several values as a
+    list.
 
     Variables are resolved at once, in the order of their dependencies. Raises QueryFailed."""
 
@@ -87,7 +99,9 @@ class Page:
             model.get("allValue") or "",
         )
         if chosen is not None:
-            assert model.get("hide") != 2 or not model.get("skipUrlSync"), f"{model['name']} isn't in addresses"
+            assert model.get("hide") != 2 or not model.get("skipUrlSync"), (
+                f"{model['name']} isn't in addresses"
+            )
             _choose(variable, chosen)
         _validate(variable, free=chosen is not None or variable.kind == "textbox")
         return variable
@@ -113,7 +127,8 @@ class Page:
     # ---- panels
 
     def panels(self) -> list[tuple[Json, Scope]]:
-        """All panels with queries, those of closed rows too, each with the values that it is repeated for."""
+        """All panels with queries, those of closed rows too, each with the values that it is
+        repeated for."""
         found: list[tuple[Json, Scope]] = []
         scopes: Sequence[Scope] = [{}]
         repeated: list[tuple[Json, Scope]] = []
@@ -137,8 +152,12 @@ class Page:
 
     def show(self, title: str) -> Shown:
         """The panel that is called so, or whose title begins so."""
-        titles = [(self.text(model["title"], scope), model, scope) for model, scope in self.panels()]
-        fitting = [one for one in titles if one[0] == title] or [one for one in titles if one[0].startswith(title)]
+        titles = [
+            (self.text(model["title"], scope), model, scope) for model, scope in self.panels()
+        ]
+        fitting = [one for one in titles if one[0] == title] or [
+            one for one in titles if one[0].startswith(title)
+        ]
         assert fitting, f"no panel {title!r}: {[one[0] for one in titles]}"
         return self.run(*fitting[0][1:])
 
@@ -171,7 +190,10 @@ class Page:
             frame = source.answer(target, expr, self.when, None).frames[0]
             marks = zip(frame.column("Time"), frame.column("labels"), strict=True)
             found[model["name"]] = sorted(
-                ({"time": at, "text": _templated(model["textFormat"], labels), **labels} for at, labels in marks),
+                (
+                    {"time": at, "text": _templated(model["textFormat"], labels), **labels}
+                    for at, labels in marks
+                ),
                 key=lambda mark: mark["time"],
             )
         return found
@@ -188,7 +210,8 @@ def dashboards() -> list[Path]:
 
 
 def in_order(models: Sequence[Json]) -> Iterator[Json]:
-    """Variables, each after those that it refers to. Raises AssertionError where they wait for each other."""
+    """Variables, each after those that it refers to. Raises AssertionError where they wait for each
+    other."""
     names = {model["name"] for model in models}
     done: set[str] = set()
     left = list(models)
@@ -196,7 +219,11 @@ def in_order(models: Sequence[Json]) -> Iterator[Json]:
         ready = [
             one
             for one in left
-            if (references(json.dumps([one.get("query"), one.get("regex"), one.get("datasource")])) & names) <= done
+            if (
+                references(json.dumps([one.get("query"), one.get("regex"), one.get("datasource")]))
+                & names
+            )
+            <= done
         ]
         assert ready, f"variables wait for each other: {[one['name'] for one in left]}"
         yield ready[0]
@@ -217,7 +244,8 @@ def _choose(variable: Variable, chosen: Text) -> None:
 
 
 def _validate(variable: Variable, *, free: bool) -> None:
-    """Keeps what is chosen where it is an option; else takes the first one. free: what is no option stays, too."""
+    """Keeps what is chosen where it is an option; else takes the first one. free: what is no option
+    stays, too."""
     options = ([(ALL_TEXT, ALL_VALUE)] if variable.include_all else []) + variable.options
     if free and variable.value != "":
         return
@@ -227,7 +255,11 @@ def _validate(variable: Variable, *, free: bool) -> None:
             variable.text, variable.value = [text for text, _ in kept], [value for _, value in kept]
             return
     else:
-        kept = [option for option in options if variable.text == option[0] or variable.value == option[1]]
+        kept = [
+            option
+            for option in options
+            if variable.text == option[0] or variable.value == option[1]
+        ]
         if kept and (variable.value or variable.text):
             variable.text, variable.value = kept[0]
             return

@@ -1,5 +1,5 @@
-"""What the fixture's jobs print, and what is expected of it: each job is a list of lines, so that tests know every
-value."""
+"""What the fixture's jobs print, and what is expected of it: each job is a list of lines, so that
+tests know every value."""
 
 import json
 import random
@@ -15,8 +15,9 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Job:
-    """What a job prints. lines: of standard output; pause_secs: after the first line; a job that stays runs until it is
-    told to end; attempts: lines and exit code of each, where there are several."""
+    """What a job prints. lines: of standard output; pause_secs: after the first line; a job that
+    stays runs until it is told to end; attempts: lines and exit code of each, where there are
+    several."""
 
     name: str
     lines: list[str] = field(default_factory=list)
@@ -35,7 +36,11 @@ class Job:
     @property
     def script(self) -> str:
         """For sh; `out` and `err` hold the lines."""
-        words = ["head -n1 out", f"sleep {self.pause_secs}", "tail -n+2 out"] if self.pause_secs else ["cat out"]
+        words = (
+            ["head -n1 out", f"sleep {self.pause_secs}", "tail -n+2 out"]
+            if self.pause_secs
+            else ["cat out"]
+        )
         if self.errors:
             words.append("cat err >&2")
         if self.stays:
@@ -52,13 +57,20 @@ def _noise(seed: int) -> float:
 
 
 RUNNING = Job(
-    "running", ["begun", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 21)))], stays=True
+    "running",
+    ["begun", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 21)))],
+    stays=True,
 )
 ENDED = Job(
     "ended",
     [
         "epochs: 30",
-        *_lines(*({"loss": _noise(epoch), "epoch": epoch, "val/acc": epoch / 40} for epoch in range(1, 31))),
+        *_lines(
+            *(
+                {"loss": _noise(epoch), "epoch": epoch, "val/acc": epoch / 40}
+                for epoch in range(1, 31)
+            )
+        ),
         *["the same"] * REPEATS,
         "done",
     ],
@@ -91,7 +103,12 @@ OPTED_IN_LATE = Job(
 )
 MANY_KEYS = Job(
     "many-keys",
-    _lines(*({"step": step, **{f"k{key:03}": step * 1000 + key for key in range(255)}} for step in range(1, 5))),
+    _lines(
+        *(
+            {"step": step, **{f"k{key:03}": step * 1000 + key for key in range(255)}}
+            for step in range(1, 5)
+        )
+    ),
     host="n2",
 )
 ODD_KEYS = Job(
@@ -131,14 +148,22 @@ REQUEUED = Job(
     "requeued",
     host="n2",
     attempts=(
-        Job("requeued", _lines(*({"step": step, "loss": 10.5 + step} for step in range(1, 4))), exit_code=1),
+        Job(
+            "requeued",
+            _lines(*({"step": step, "loss": 10.5 + step} for step in range(1, 4))),
+            exit_code=1,
+        ),
         Job("requeued", _lines(*({"step": step, "loss": 20.5 + step} for step in range(1, 6)))),
     ),
 )
 THREE_NODES = Job(
     "three-nodes",
     attempts=tuple(
-        Job("three-nodes", _lines(*({"epoch": epoch, "loss": rank * 100 + epoch} for epoch in range(1, 6))), host=host)
+        Job(
+            "three-nodes",
+            _lines(*({"epoch": epoch, "loss": rank * 100 + epoch} for epoch in range(1, 6))),
+            host=host,
+        )
         for rank, host in enumerate(("n1", "n2", "n10"))
     ),
 )
@@ -146,7 +171,9 @@ VALIDATION = Job(
     "validation",
     _lines(
         *(
-            {"step": step, "loss": _noise(step)} if step % 5 else {"epoch": step // 5, "val_loss": _noise(step)}
+            {"step": step, "loss": _noise(step)}
+            if step % 5
+            else {"epoch": step // 5, "val_loss": _noise(step)}
             for step in range(1, 31)
         )
     ),
@@ -157,7 +184,12 @@ ALONE = Job(
     _lines(*({"temperature": 40 + _noise(step)} if step % 4 == 0 else {"step": step, "loss": 1 / step}
              for step in range(1, 21))),
 )  # fmt: skip
-SHORT = Job("short", _lines(*({"step": step, "loss": step / 4} for step in range(1, 4))), pause_secs=5, host="n10")
+SHORT = Job(
+    "short",
+    _lines(*({"step": step, "loss": step / 4} for step in range(1, 4))),
+    pause_secs=5,
+    host="n10",
+)
 LONG = Job(
     "long",
     _lines(
@@ -170,26 +202,53 @@ LONG = Job(
 TIMED_OUT = Job(
     "timed-out",
     attempts=(
-        Job("timed-out", _lines(*({"step": step, "loss": _noise(step)} for step in range(1, 4))), exit_code=143),
+        Job(
+            "timed-out",
+            _lines(*({"step": step, "loss": _noise(step)} for step in range(1, 4))),
+            exit_code=143,
+        ),
     ),
 )
 # One job for each further rule of R25, by its number
 RULES: dict[int, Job] = {
-    1: Job("progress", _lines(*({"step": step, "progress": _noise(step), "epoch": step} for step in range(1, 9)))),
-    4: Job("never-falls", _lines(*({"hours": step // 2 / 2, "loss": _noise(step)} for step in range(1, 9)))),
-    5: Job("only-falls", _lines(*({"left": 9 - step, "loss": _noise(step)} for step in range(1, 9)))),
-    6: Job("falls-in-parts", _lines(*({"rate": 1 / step, "loss": _noise(step)} for step in range(1, 9)))),
-    7: Job("any-numbers", _lines(*({"loss": _noise(step), "acc": _noise(-step)} for step in range(1, 9)))),
+    1: Job(
+        "progress",
+        _lines(*({"step": step, "progress": _noise(step), "epoch": step} for step in range(1, 9))),
+    ),
+    4: Job(
+        "never-falls",
+        _lines(*({"hours": step // 2 / 2, "loss": _noise(step)} for step in range(1, 9))),
+    ),
+    5: Job(
+        "only-falls", _lines(*({"left": 9 - step, "loss": _noise(step)} for step in range(1, 9)))
+    ),
+    6: Job(
+        "falls-in-parts",
+        _lines(*({"rate": 1 / step, "loss": _noise(step)} for step in range(1, 9))),
+    ),
+    7: Job(
+        "any-numbers",
+        _lines(*({"loss": _noise(step), "acc": _noise(-step)} for step in range(1, 9))),
+    ),
 }
-# Written as a sidecar writes, so that nobody waits: an event of its own, half a minute of silence, lost lines
+# Written as a sidecar writes, so that nobody waits: an event of its own, half a minute of silence,
+# lost lines
 EVENTFUL = Job(
-    "eventful", ["begun", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 5)))], host="n4"
+    "eventful",
+    ["begun", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 5)))],
+    host="n4",
 )
 SILENT_SECS = 31
 LATE = Job(
-    "late", ["late words", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 6)))], host="late1"
+    "late",
+    ["late words", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 6)))],
+    host="late1",
 )
-OLD = Job("old", ["old words", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 8)))], host="old1")
+OLD = Job(
+    "old",
+    ["old words", *_lines(*({"step": step, "loss": _noise(step)} for step in range(1, 8)))],
+    host="old1",
+)
 
 LIVE = (RUNNING, ENDED, NO_METADATA, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, VALIDATION, ALONE,
         SHORT, LONG, *RULES.values())  # fmt: skip

@@ -1,4 +1,5 @@
-"""The data sources: asks Loki and Prometheus what Grafana would ask, and makes its frames of the answers."""
+"""The data sources: asks Loki and Prometheus what Grafana would ask, and makes its frames of the
+answers."""
 
 import json
 import re
@@ -50,7 +51,8 @@ class Range(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A query as it was run, and how many lines, chunks and bytes Loki looked at (0 for Prometheus)."""
+    """A query as it was run, and how many lines, chunks and bytes Loki looked at (0 for
+    Prometheus)."""
 
     expr: str
     lines: int = 0
@@ -75,14 +77,20 @@ class _Server:
         self._threads = threading.local()
         self.asked: list[Asked] = []
 
-    def get(self, path: str, params: Mapping[str, Any]) -> Any:  # Any: JSON, and what a query string takes
+    def get(
+        self, path: str, params: Mapping[str, Any]
+    ) -> Any:  # Any: JSON, and what a query string takes
         if not hasattr(self._threads, "session"):
             self._threads.session = requests.Session()
             self._threads.session.trust_env = False
         given = {"params" if self.method == "GET" else "data": params}
-        answer = self._threads.session.request(self.method, self._url + path, timeout=TIMEOUT_SECS, **given)
+        answer = self._threads.session.request(
+            self.method, self._url + path, timeout=TIMEOUT_SECS, **given
+        )
         if answer.status_code != requests.codes.ok:
-            raise QueryFailed(f"{answer.status_code} {answer.text.strip()[:600]}\nof {json.dumps(params)[:3000]}")
+            raise QueryFailed(
+                f"{answer.status_code} {answer.text.strip()[:600]}\nof {json.dumps(params)[:3000]}"
+            )
         return answer.json()["data"]
 
     @contextmanager
@@ -102,7 +110,9 @@ class LokiSource(_Server):
         """What names no format."""
         if isinstance(value, str) and not (variable.multi or variable.include_all):
             return value.replace("'", "\\\\'")
-        return "|".join(_escaped_twice(one) for one in ([value] if isinstance(value, str) else value))
+        return "|".join(
+            _escaped_twice(one) for one in ([value] if isinstance(value, str) else value)
+        )
 
     def variable(self, query: object, when: Range) -> list[str]:
         found = re.fullmatch(r"label_values\((?:(.+),\s*)?([a-zA-Z_]\w*)\)\s*", str(query))
@@ -116,7 +126,11 @@ class LokiSource(_Server):
     def answer(self, target: Json, expr: str, when: Range, least_ms: int | None) -> Answer:
         expr = _filled(expr, when.built_in(when.interval_ms(least_ms or 1)))
         instant = target.get("queryType") == "instant"
-        params: Json = {"query": expr, "direction": "backward", "limit": target.get("maxLines") or 1000}
+        params: Json = {
+            "query": expr,
+            "direction": "backward",
+            "limit": target.get("maxLines") or 1000,
+        }
         if instant:
             answer = self.get("/loki/api/v1/query", {**params, "time": when.end_ms * 10**6})
         else:
@@ -177,7 +191,8 @@ class PrometheusSource(_Server):
         else:
             begin, end = (at // step_ms * step_ms / 1000 for at in when)
             answer = self.get(
-                "/api/v1/query_range", {"query": expr, "start": begin, "end": end, "step": step_ms / 1000}
+                "/api/v1/query_range",
+                {"query": expr, "start": begin, "end": end, "step": step_ms / 1000},
             )
         as_table = target.get("format") == "table"
         return Answer(_metric_frames(answer["result"], target, as_table=as_table), asked)
@@ -194,18 +209,22 @@ def with_table_names(frames: Sequence[Frame]) -> list[Frame]:
         return list(frames)
     return [
         frame.with_fields(
-            Field("Value", one.kind, one.values) if one.name == f"Value #{frame.ref}" else one for one in frame.fields
+            Field("Value", one.kind, one.values) if one.name == f"Value #{frame.ref}" else one
+            for one in frame.fields
         )
         for frame in frames
     ]
 
 
 def _filled(text: str, built_in: Mapping[str, str]) -> str:
-    return re.sub(r"\$(__\w+)|\$\{(__\w+)\}", lambda match: built_in.get(match[1] or match[2], match[0]), text)
+    return re.sub(
+        r"\$(__\w+)|\$\{(__\w+)\}", lambda match: built_in.get(match[1] or match[2], match[0]), text
+    )
 
 
 def _printed(one: Json) -> str:
-    """A series as Grafana prints it for a variable's regular expression: labels as they come (sorted), unescaped."""
+    """A series as Grafana prints it for a variable's regular expression: labels as they come
+    (sorted), unescaped."""
     labels = {name: value for name, value in one["metric"].items() if name != "__name__"}
     inside = ",".join(f'{name}="{value}"' for name, value in labels.items())
     at, value = one["value"]
@@ -220,7 +239,8 @@ def _looked_at(expr: str, stats: Json) -> Asked:
 
 
 def _log_frame(streams: Sequence[Json], expr: str, ref: str) -> Frame:
-    """Rows come stream by stream: parsed labels make each entry a stream of its own, so they are in no order."""
+    """Rows come stream by stream: parsed labels make each entry a stream of its own, so they are in
+    no order."""
     labels: list[Json] = []
     times: list[int] = []
     lines: list[str] = []
@@ -259,7 +279,10 @@ def _samples(one: Json) -> list[tuple[float, str]]:
 def _series(one: Json, ref: str, legend: str) -> Frame:
     labels: dict[str, str] = one["metric"]
     named = re.sub(r"\{\{\s*(.+?)\s*\}\}", lambda match: labels.get(match[1], ""), legend)
-    shown = named or "{" + ", ".join(f'{name}="{value}"' for name, value in sorted(labels.items())) + "}"
+    shown = (
+        named
+        or "{" + ", ".join(f'{name}="{value}"' for name, value in sorted(labels.items())) + "}"
+    )
     samples = _samples(one)
     times = Field("Time", TIME, [round(float(at) * 1000) for at, _ in samples])
     values = Field("Value", NUMBER, [_number(value) for _, value in samples], labels, shown)
@@ -270,6 +293,8 @@ def _table(result: Sequence[Json], ref: str, value_name: str) -> Frame:
     names = sorted({name for one in result for name in one["metric"]})
     samples = [(one["metric"], *sample) for one in result for sample in _samples(one)]
     fields = [Field("Time", TIME, [round(float(at) * 1000) for _, at, _ in samples])]
-    fields += [Field(name, STRING, [labels.get(name, "") for labels, _, _ in samples]) for name in names]
+    fields += [
+        Field(name, STRING, [labels.get(name, "") for labels, _, _ in samples]) for name in names
+    ]
     fields.append(Field(value_name, NUMBER, [_number(value) for _, _, value in samples]))
     return Frame(tuple(fields), len(samples), ref)

@@ -47,7 +47,9 @@ def secret(tmp_path: Path) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def run(grafana: FakeGrafana, secret: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> Run:
+def run(
+    grafana: FakeGrafana, secret: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> Run:
     """Exit code, stdout, stderr of an `apply`."""
 
     def called(*words: str, token: str = ADMIN, url: str = "") -> tuple[int, str, str]:
@@ -78,7 +80,12 @@ def test_everything_is_made_and_the_second_time_nothing(grafana: FakeGrafana, ru
         assert content(version["dashboard"]) == content(dashboard)
         assert version["folder"] == "logshipper"
     made = grafana.sources["logshipper-loki"]
-    assert (made["name"], made["type"], made["url"], made["access"]) == ("Loki", "loki", LOKI, "proxy")
+    assert (made["name"], made["type"], made["url"], made["access"]) == (
+        "Loki",
+        "loki",
+        LOKI,
+        "proxy",
+    )
     (field,) = made["jsonData"]["derivedFields"]
     assert field["url"] == "/d/logshipper-job?var-job=${__value.raw}"
     assert grafana.sources["logshipper-prometheus"]["jsonData"]["httpMethod"] == "POST"
@@ -89,7 +96,9 @@ def test_everything_is_made_and_the_second_time_nothing(grafana: FakeGrafana, ru
     assert len(grafana.changes()) == before
 
 
-def test_a_dry_run_changes_nothing_and_says_so_by_its_exit_code(grafana: FakeGrafana, run: Run) -> None:
+def test_a_dry_run_changes_nothing_and_says_so_by_its_exit_code(
+    grafana: FakeGrafana, run: Run
+) -> None:
     code, out, _ = run("--dry-run", "--prune", *ADDRESSES)
     assert (code, out.splitlines()[-1]) == (3, "would be: 7 added")
     assert grafana.changes() == []
@@ -222,7 +231,9 @@ def test_what_somebody_set_in_a_data_source_stays(grafana: FakeGrafana, run: Run
     code, out, _ = run()
     assert code == 0
     line = said(out, "data source logshipper-prometheus")
-    assert line.startswith("kept      data source logshipper-prometheus: set otherwise there: timeInterval 60s")
+    assert line.startswith(
+        "kept      data source logshipper-prometheus: set otherwise there: timeInterval 60s"
+    )
     assert run("--prometheus-url", "http://other:9090")[0] == 0
     assert grafana.sources["logshipper-prometheus"]["url"] == "http://other:9090"
     assert grafana.sources["logshipper-prometheus"]["jsonData"]["timeInterval"] == "60s"
@@ -236,7 +247,9 @@ def test_what_somebody_set_in_a_data_source_stays(grafana: FakeGrafana, run: Run
 
 def test_derived_fields_are_added_to_those_that_are_there(grafana: FakeGrafana, run: Run) -> None:
     own = {"name": "trace", "matcherRegex": "trace=(.*)"}
-    grafana.add_source("logshipper-loki", "loki", LOKI, jsonData={"derivedFields": [own], "maxLines": 100})
+    grafana.add_source(
+        "logshipper-loki", "loki", LOKI, jsonData={"derivedFields": [own], "maxLines": 100}
+    )
     code, out, _ = run("--prometheus-url", PROMETHEUS, "--dry-run")
     assert code == 3
     assert "(code)" in out
@@ -246,9 +259,9 @@ def test_derived_fields_are_added_to_those_that_are_there(grafana: FakeGrafana, 
     assert made["maxLines"] == 100
     assert said(run()[1], "data source logshipper-loki").startswith("kept")
     made["derivedFields"][1]["url"] = "/d/mine"
-    assert "derivedFields job, maxLines 100" in said(run()[1], "data source logshipper-loki").replace(
-        "maxLines 100, derivedFields job", "derivedFields job, maxLines 100"
-    )
+    assert "derivedFields job, maxLines 100" in said(
+        run()[1], "data source logshipper-loki"
+    ).replace("maxLines 100, derivedFields job", "derivedFields job, maxLines 100")
     run("--force")
     made = grafana.sources["logshipper-loki"]["jsonData"]
     assert [one["url"] if one["name"] == "job" else "" for one in made["derivedFields"]] == [
@@ -270,7 +283,9 @@ def test_data_sources_without_an_address(grafana: FakeGrafana, run: Run) -> None
     grafana.add_source("theirs", "loki", LOKI, name="Logs")
     code, out, _ = run()
     assert code == 1
-    assert "the pages take another one of its type: Logs" in said(out, "data source logshipper-loki")
+    assert "the pages take another one of its type: Logs" in said(
+        out, "data source logshipper-loki"
+    )
     assert "give --prometheus-url URL" in said(out, "data source logshipper-prometheus")
     assert sorted(grafana.saved) == PAGES
 
@@ -304,7 +319,9 @@ def test_a_uid_that_belongs_to_something_else(grafana: FakeGrafana, run: Run) ->
     assert grafana.sources["logshipper-loki"]["type"] == "elasticsearch"
 
 
-def test_an_editors_token_is_enough_where_data_sources_are_there(grafana: FakeGrafana, run: Run) -> None:
+def test_an_editors_token_is_enough_where_data_sources_are_there(
+    grafana: FakeGrafana, run: Run
+) -> None:
     grafana.reads_for_all = False
     code, out, _ = run(token=EDITOR)
     assert code == 0
@@ -343,7 +360,9 @@ def test_two_folders_of_one_title(run: Run, grafana: FakeGrafana) -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [("9.4.3", 409), ("11.6.0", 412)])
-def test_a_folder_that_is_made_in_between(version: str, code: int, secret: Callable[[str], str]) -> None:
+def test_a_folder_that_is_made_in_between(
+    version: str, code: int, secret: Callable[[str], str]
+) -> None:
     with FakeGrafana(version) as grafana:
 
         def meddle(method: str, path: str) -> None:
@@ -368,7 +387,9 @@ def test_a_folder_that_is_made_in_between(version: str, code: int, secret: Calla
     assert "a folder/dashboard with the same uid already exists" in done.stderr
 
 
-def test_a_title_that_is_taken_in_the_folder(secret: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_title_that_is_taken_in_the_folder(
+    secret: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with FakeGrafana("9.4.3") as grafana:
         grafana.folders["logshipper"] = "logshipper"
         grafana.add_dashboard("theirs", "logshipper")
@@ -413,7 +434,16 @@ def test_only_dashboards_of_ours_in_our_folder_are_pruned(grafana: FakeGrafana, 
 
 
 def test_a_user_with_a_password(grafana: FakeGrafana, secret: Callable[[str], str]) -> None:
-    words = ["apply", "--url", grafana.url, "--username", USER, "--password-file", secret(PASSWORD), *ADDRESSES]
+    words = [
+        "apply",
+        "--url",
+        grafana.url,
+        "--username",
+        USER,
+        "--password-file",
+        secret(PASSWORD),
+        *ADDRESSES,
+    ]
     assert main(words) == 0
 
 
@@ -423,7 +453,10 @@ def test_below_a_path(secret: Callable[[str], str], capsys: pytest.CaptureFixtur
         for url in (grafana.url, f"{grafana.url}/"):
             assert main(["apply", "--url", url, *words]) == 0
         assert main(["apply", "--url", grafana.url.removesuffix("/grafana"), *words]) == 1
-    assert "a redirect to /login: --url must be the address that answers itself" in capsys.readouterr().err
+    assert (
+        "a redirect to /login: --url must be the address that answers itself"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_token_that_is_wrong_or_may_too_little(grafana: FakeGrafana, run: Run) -> None:
@@ -441,7 +474,9 @@ def test_a_token_that_is_wrong_or_may_too_little(grafana: FakeGrafana, run: Run)
     assert "Editor for folder and dashboards" in err
 
 
-def test_a_file_that_everybody_may_read_is_refused(grafana: FakeGrafana, tmp_path: Path, run: Run) -> None:
+def test_a_file_that_everybody_may_read_is_refused(
+    grafana: FakeGrafana, tmp_path: Path, run: Run
+) -> None:
     path = tmp_path / "open"
     path.write_text(ADMIN)
     path.chmod(0o644)
@@ -450,8 +485,18 @@ def test_a_file_that_everybody_may_read_is_refused(grafana: FakeGrafana, tmp_pat
     assert grafana.asked == []
 
 
-def test_what_is_wrong_with_options_is_said_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["apply", "--url", "http://me:pw@x/", "--token-file", str(tmp_path / "none"), "--loki-url", "loki:3100"]
+def test_what_is_wrong_with_options_is_said_at_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = [
+        "apply",
+        "--url",
+        "http://me:pw@x/",
+        "--token-file",
+        str(tmp_path / "none"),
+        "--loki-url",
+        "loki:3100",
+    ]
     assert main(words) == 1
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(": ")[2] for line in lines] == ["--url", "--token-file", "--loki-url"]
@@ -471,14 +516,23 @@ def test_what_is_wrong_with_options_is_said_at_once(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (Said(500, b'{"message":"database is locked"}'), "HTTP 500: database is locked; Grafana's own log"),
+        (
+            Said(500, b'{"message":"database is locked"}'),
+            "HTTP 500: database is locked; Grafana's own log",
+        ),
         (
             Said(503, b"<html><title>Bad gateway</title>"),
             "HTTP 503: Bad gateway; Grafana's own log, or that of a gateway",
         ),
         (Said(200, b"<html>Welcome"), "no JSON came: is --url what stands before /api"),
-        (Said(404, b"404 page not found"), "HTTP 404: 404 page not found; is --url what stands before /api"),
-        (Said(301, b"", {"Location": "https://grafana/"}), "a redirect to https://grafana/: --url must be"),
+        (
+            Said(404, b"404 page not found"),
+            "HTTP 404: 404 page not found; is --url what stands before /api",
+        ),
+        (
+            Said(301, b"", {"Location": "https://grafana/"}),
+            "a redirect to https://grafana/: --url must be",
+        ),
         (Said(200, b"{}"), "this isn't how Grafana answers"),
         (Said(200, b"[", {}, 100), "the answer was cut off"),
         (Said(hang=True), "no answer within 1 s"),
@@ -489,7 +543,9 @@ def test_other_answers(
     answer: Said, words: str, secret: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with FaultyServer(answer) as server:
-        code = main(["apply", "--url", server.url, "--token-file", secret(ADMIN), "--timeout-secs", "1"])
+        code = main(
+            ["apply", "--url", server.url, "--token-file", secret(ADMIN), "--timeout-secs", "1"]
+        )
         err = capsys.readouterr().err
         assert code == 1
         assert words in err
@@ -521,7 +577,11 @@ def test_without_the_library(secret: Callable[[str], str]) -> None:
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     words = ["apply", "--url", "http://x", "--token-file", secret(ADMIN)]
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 1
     hint = "grafana-client: isn't installed here: pip install 'grafana-client>=3.11.2,<4'"
@@ -542,7 +602,9 @@ def test_rendered_text_is_what_is_compared() -> None:
     )
 
 
-def test_tls(secret: Callable[[str], str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_tls(
+    secret: Callable[[str], str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     authority = Authority(tmp_path / "ca")
     pair = authority.issue("grafana", "IP:127.0.0.1")
     with FakeGrafana() as grafana:
@@ -553,6 +615,9 @@ def test_tls(secret: Callable[[str], str], capsys: pytest.CaptureFixture[str], t
         words = ["--token-file", secret(ADMIN), *ADDRESSES]
         assert main(["apply", "--url", url, *words, "--ca-file", str(authority.ca)]) == 0
         assert main(["apply", "--url", url, *words]) == 1
-        assert "--ca-file must hold the certificate of the CA that signed the server's" in capsys.readouterr().err
+        assert (
+            "--ca-file must hold the certificate of the CA that signed the server's"
+            in capsys.readouterr().err
+        )
         assert main(["apply", "--url", grafana.url, *words]) == 1
         assert "if it speaks TLS, --url is https://" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""`logshipper-grafana check`: a fake Grafana that passes on to real Loki and Prometheus, and tables for its rules."""
+"""`logshipper-grafana check`: a fake Grafana that passes on to real Loki and Prometheus, and tables
+for its rules."""
 
 import json
 import time
@@ -71,9 +72,19 @@ def test_where_all_is_well(version: str, jobs: Fixture, token: Callable[[str], s
         findings = check(access(grafana, token(ADMIN)))
         assert wrong(findings) == []
         assert {one for one in grafana.changes()[before:] if "/proxy/" not in one} == set()
-    for about in ("grafana version", "loki version", "loki labels", "loki structured metadata", "prometheus series"):
+    for about in (
+        "grafana version",
+        "loki version",
+        "loki labels",
+        "loki structured metadata",
+        "prometheus series",
+    ):
         assert the(findings, about).level == "ok", about
-    for about in ("loki max_entries_limit_per_query", "loki allow_structured_metadata", "prometheus labels"):
+    for about in (
+        "loki max_entries_limit_per_query",
+        "loki allow_structured_metadata",
+        "prometheus labels",
+    ):
         assert the(findings, about).level == "ok", about
     assert the(findings, "prometheus scrape").words.endswith("agents, every 1 s")
     assert the(findings, "prometheus retention").words.startswith("15 days")
@@ -82,7 +93,9 @@ def test_where_all_is_well(version: str, jobs: Fixture, token: Callable[[str], s
         targets = sum(len(panel.get("targets", [])) for panel in panels_of(dashboard))
         asked = int(the(findings, f"page {uid}").words.split()[1])
         assert asked >= targets
-    asked_for = the(findings, f"page {links.JOB}").words.partition(" for the job ")[2].partition(",")[0]
+    asked_for = (
+        the(findings, f"page {links.JOB}").words.partition(" for the job ")[2].partition(",")[0]
+    )
     assert asked_for in {job.job_id for job in jobs.jobs.values()}
 
 
@@ -92,7 +105,9 @@ def panels_of(dashboard: Json) -> Iterator[Json]:
         yield from panel.get("panels", [])
 
 
-def test_a_job_of_ones_choice(jobs: Fixture, token: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_of_ones_choice(
+    jobs: Fixture, token: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
     job = jobs.jobs[printed.THREE_NODES.name].job_id
     with FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), jobs.loki._url, jobs.prometheus._url)
@@ -119,7 +134,9 @@ def test_the_command_says_it_for_people_and_programs(
     named = {one["about"]: one for one in document["findings"]}
     assert named[f"dashboard {links.JOB}"]["level"] == "wrong"
     assert "the job never.heard" in named["queries"]["words"]
-    assert named[f"page {links.JOB}"]["level"] == "ok", "queries of a job that isn't there answer, by nothing"
+    assert named[f"page {links.JOB}"]["level"] == "ok", (
+        "queries of a job that isn't there answer, by nothing"
+    )
 
 
 def test_servers_that_nothing_was_sent_to(servers: None, token: Callable[[str], str]) -> None:
@@ -139,14 +156,23 @@ def test_limits_that_are_too_low(prometheus: PrometheusServer, token: Callable[[
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         findings = check(access(grafana, token(ADMIN)))
     entries = the(findings, "loki max_entries_limit_per_query")
-    assert (entries.level, entries.fix) == ("wrong", "limits_config: max_entries_limit_per_query: 5000.")
+    assert (entries.level, entries.fix) == (
+        "wrong",
+        "limits_config: max_entries_limit_per_query: 5000.",
+    )
     assert the(findings, "loki max_query_length").level == "wrong"
-    refused = [one for one in findings if one.about.startswith(f"page {links.JOB}, panel") and one.level == "wrong"]
+    refused = [
+        one
+        for one in findings
+        if one.about.startswith(f"page {links.JOB}, panel") and one.level == "wrong"
+    ]
     assert refused
     assert any(one.fix == "Loki, limits_config: max_query_length: 30d1h." for one in refused)
 
 
-def test_entries_that_are_too_few_for_queries(prometheus: PrometheusServer, token: Callable[[str], str]) -> None:
+def test_entries_that_are_too_few_for_queries(
+    prometheus: PrometheusServer, token: Callable[[str], str]
+) -> None:
     with LokiServer(limits={"max_entries_limit_per_query": 100}) as loki, FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         findings = check(access(grafana, token(ADMIN)))
@@ -154,11 +180,19 @@ def test_entries_that_are_too_few_for_queries(prometheus: PrometheusServer, toke
     assert fixes == {"Loki, limits_config: max_entries_limit_per_query: 5000."}
 
 
-def test_structured_metadata_that_is_lost(prometheus: PrometheusServer, token: Callable[[str], str]) -> None:
+def test_structured_metadata_that_is_lost(
+    prometheus: PrometheusServer, token: Callable[[str], str]
+) -> None:
     """A pipeline that drops it, then one that makes labels of it."""
     with LokiServer() as own, FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), own.url, prometheus.url)
-        labels = {"cluster": "c", "host": "n1", "kind": "log", "stream": "stdout", "service_name": "logshipper"}
+        labels = {
+            "cluster": "c",
+            "host": "n1",
+            "kind": "log",
+            "stream": "stdout",
+            "service_name": "logshipper",
+        }
         with Client(own.url) as client:
             client.push(labels, [Entry(time.time_ns(), "a line", {})])
             found = the(check(access(grafana, token(ADMIN))), "loki structured metadata")
@@ -168,7 +202,9 @@ def test_structured_metadata_that_is_lost(prometheus: PrometheusServer, token: C
             assert the(findings, "loki structured metadata").words.startswith("job_id is a label")
             assert the(findings, "loki labels").level == "note"
             client.push(labels, [Entry(time.time_ns(), "a third", {"job_id": "2"})])
-            assert the(check(access(grafana, token(ADMIN))), "loki structured metadata").level == "ok"
+            assert (
+                the(check(access(grafana, token(ADMIN))), "loki structured metadata").level == "ok"
+            )
 
 
 METRICS = b"""logshipper_agent_build_info{cluster="alpha",host="n1",version="1"} 1
@@ -180,7 +216,9 @@ logshipper_job_lines{cluster="alpha",job_id="1"} 1
 
 
 @pytest.mark.parametrize(("honored", "level"), [(True, "ok"), (False, "wrong")])
-def test_labels_of_targets_that_clash(honored: bool, level: str, loki: LokiServer, token: Callable[[str], str]) -> None:
+def test_labels_of_targets_that_clash(
+    honored: bool, level: str, loki: LokiServer, token: Callable[[str], str]
+) -> None:
     exporter = Said(200, METRICS, {"Content-Type": "text/plain; version=0.0.4"})
     prometheus = PrometheusServer()
     path = prometheus.folder / "prometheus.yml"
@@ -216,7 +254,11 @@ def test_data_sources_that_arent_reached(loki: LokiServer, token: Callable[[str]
         set_up(grafana, token(ADMIN), NOWHERE, loki.url)
         findings = check(access(grafana, token(ADMIN)))
     found = the(findings, "loki")
-    assert (found.level, "HTTP 502" in found.words, "does Grafana reach" in found.fix) == ("wrong", True, True)
+    assert (found.level, "HTTP 502" in found.words, "does Grafana reach" in found.fix) == (
+        "wrong",
+        True,
+        True,
+    )
     assert the(findings, "prometheus").level == "wrong", "it is a Loki"
     assert "weren't asked" in the(findings, "queries").words
 
@@ -226,12 +268,21 @@ def test_credentials_that_dont_fit(token: Callable[[str], str]) -> None:
         set_up(grafana, token(ADMIN), server.url, server.url)
         findings = check(access(grafana, token(ADMIN)))
     for kind in ("loki", "prometheus"):
-        assert the(findings, kind).fix == "The credentials on the data source's page in Grafana don't fit."
+        assert (
+            the(findings, kind).fix
+            == "The credentials on the data source's page in Grafana don't fit."
+        )
 
 
-@pytest.mark.parametrize(("away", "level"), [((), "ok"), (("/config",), "ok"), (("/config", "/limits"), "note")])
+@pytest.mark.parametrize(
+    ("away", "level"), [((), "ok"), (("/config",), "ok"), (("/config", "/limits"), "note")]
+)
 def test_a_gateway_that_keeps_the_configuration_away(
-    away: tuple[str, ...], level: str, loki: LokiServer, prometheus: PrometheusServer, token: Callable[[str], str]
+    away: tuple[str, ...],
+    level: str,
+    loki: LokiServer,
+    prometheus: PrometheusServer,
+    token: Callable[[str], str],
 ) -> None:
     with FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
@@ -245,9 +296,15 @@ def test_a_gateway_that_keeps_the_configuration_away(
         assert (found.level, "max_entries_limit_per_query" in found.fix) == ("note", True)
 
 
-@pytest.mark.parametrize(("away", "level"), [("/loki/api/v1/status/buildinfo", "note"), ("/loki/api/v1/", "wrong")])
+@pytest.mark.parametrize(
+    ("away", "level"), [("/loki/api/v1/status/buildinfo", "note"), ("/loki/api/v1/", "wrong")]
+)
 def test_a_gateway_that_keeps_the_version_away(
-    away: str, level: str, loki: LokiServer, prometheus: PrometheusServer, token: Callable[[str], str]
+    away: str,
+    level: str,
+    loki: LokiServer,
+    prometheus: PrometheusServer,
+    token: Callable[[str], str],
 ) -> None:
     """What may be asked tells that it is Loki."""
     with FakeGrafana() as grafana:
@@ -266,7 +323,9 @@ def test_a_tenants_own_limits_go_before(
     with FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         own = fake_grafana.Said(200, b"max_query_series: 3\n", "text/plain")
-        grafana.meddle = lambda method, path: own if path.endswith("/config/tenant/v1/limits") else None
+        grafana.meddle = lambda method, path: (
+            own if path.endswith("/config/tenant/v1/limits") else None
+        )
         findings = check(access(grafana, token(ADMIN)))
     assert the(findings, "loki max_query_series").level == "wrong"
     assert the(findings, "loki max_entries_limit_per_query").level == "ok"
@@ -302,7 +361,9 @@ def test_queries_that_fail_are_named(loki: LokiServer, prometheus: PrometheusSer
     dashboard = json.loads(json.dumps(wanted_dashboards()[links.JOB]))
     panels = [panel for panel in panels_of(dashboard) if panel.get("targets")]
     of_loki = next(panel for panel in panels if panel["targets"][0]["datasource"]["type"] == "loki")
-    of_prometheus = next(panel for panel in panels if panel["targets"][0]["datasource"]["type"] == "prometheus")
+    of_prometheus = next(
+        panel for panel in panels if panel["targets"][0]["datasource"]["type"] == "prometheus"
+    )
     of_loki["targets"][0]["expr"] = "{"
     of_prometheus["targets"][0]["expr"] = "no_such_function(1)"
     (variable,) = (one for one in dashboard["templating"]["list"] if one["name"] == "dec")
@@ -321,7 +382,10 @@ def test_queries_that_fail_are_named(loki: LokiServer, prometheus: PrometheusSer
 
 
 def test_errors_within_an_answer_count(prometheus: PrometheusServer) -> None:
-    stream = {"stream": {"__error__": "JSONParserErr", "__error_details__": "x"}, "values": [["1", "line"]]}
+    stream = {
+        "stream": {"__error__": "JSONParserErr", "__error_details__": "x"},
+        "values": [["1", "line"]],
+    }
     answer = {"status": "success", "data": {"resultType": "streams", "result": [stream]}}
     target = {"datasource": {"type": "loki"}, "expr": '{a="b"}', "queryType": "range", "refId": "A"}
     page = {
@@ -331,7 +395,9 @@ def test_errors_within_an_answer_count(prometheus: PrometheusServer) -> None:
         "panels": [{"title": "p", "targets": [target]}],
     }
     with FaultyServer(Said(200, json.dumps(answer).encode())) as loki:
-        (found,) = check_queries(Asking(ServerAccess(url=loki.url), ServerAccess(url=prometheus.url)), {"x": page})
+        (found,) = check_queries(
+            Asking(ServerAccess(url=loki.url), ServerAccess(url=prometheus.url)), {"x": page}
+        )
     assert (found.level, found.about) == ("wrong", "page x, panel 'p', query A")
     assert "JSONParserErr" in found.words
 
@@ -340,11 +406,22 @@ def test_errors_within_an_answer_count(prometheus: PrometheusServer) -> None:
 
 
 def source(uid: str, kind: str = "loki", **more: object) -> Json:
-    return {"uid": uid, "type": kind, "name": more.pop("name", uid), "access": "proxy", "jsonData": {}, **more}
+    return {
+        "uid": uid,
+        "type": kind,
+        "name": more.pop("name", uid),
+        "access": "proxy",
+        "jsonData": {},
+        **more,
+    }
 
 
 def test_which_data_source_is_looked_at() -> None:
-    ours, first, default = source("logshipper-loki", name="Loki"), source("a", name="A"), source("z", isDefault=True)
+    ours, first, default = (
+        source("logshipper-loki", name="Loki"),
+        source("a", name="A"),
+        source("z", isDefault=True),
+    )
 
     def choose(*sources: Json, uid: str = "") -> tuple[str, str]:
         chosen, (finding,) = chosen_source(list(sources), "loki", uid)
@@ -420,7 +497,13 @@ def test_limits_of_the_compose_file_are_well_and_only_those_for_reading_are_look
     assert reading_limits({}) == []
 
 
-OURS = {"cluster": "c", "host": "n1", "kind": "log", "stream": "stdout", "service_name": "logshipper"}
+OURS = {
+    "cluster": "c",
+    "host": "n1",
+    "kind": "log",
+    "stream": "stdout",
+    "service_name": "logshipper",
+}
 
 
 @pytest.mark.parametrize(
@@ -429,25 +512,52 @@ OURS = {"cluster": "c", "host": "n1", "kind": "log", "stream": "stdout", "servic
         ([OURS], [], "ok", "1 streams of the last day, of the cluster c"),
         ([OURS, {**OURS, "cluster": "d", "replay": "1"}], [], "ok", "of the clusters c, d"),
         ([], [], "note", "no agent sent anything"),
-        ([], [{"kind": "event", "app": "k8s", "service_name": "k"}], "note", "no agent sent anything"),
-        ([], [{**OURS, "service_name": "unknown_service"}], "wrong", "their service is unknown_service"),
-        ([OURS, {"service_name": "logshipper", "kind": "log"}], [], "wrong", "without cluster, host"),
+        (
+            [],
+            [{"kind": "event", "app": "k8s", "service_name": "k"}],
+            "note",
+            "no agent sent anything",
+        ),
+        (
+            [],
+            [{**OURS, "service_name": "unknown_service"}],
+            "wrong",
+            "their service is unknown_service",
+        ),
+        (
+            [OURS, {"service_name": "logshipper", "kind": "log"}],
+            [],
+            "wrong",
+            "without cluster, host",
+        ),
         ([{**OURS, "pod": "x", "job_id": "1"}], [], "note", "no agent gives: job_id, pod"),
     ],
 )
-def test_labels(streams: list[dict[str, str]], others: list[dict[str, str]], level: str, words: str) -> None:
+def test_labels(
+    streams: list[dict[str, str]], others: list[dict[str, str]], level: str, words: str
+) -> None:
     (found,) = judged_labels(streams, others)
     assert (found.level, words in found.words) == (level, True), found
 
 
 AGENT = {"cluster": "c", "host": "n1", "instance": "n1:9310"}
-OF_JOBS = ["logshipper_job_info", "logshipper_job_state", "logshipper_job_start_time_seconds", "logshipper_job_lines"]
+OF_JOBS = [
+    "logshipper_job_info",
+    "logshipper_job_state",
+    "logshipper_job_start_time_seconds",
+    "logshipper_job_lines",
+]
 
 
 @pytest.mark.parametrize(
     ("agents", "jobs", "names", "levels"),
     [
-        ([AGENT], [{**AGENT, "job_id": "1"}], OF_JOBS, {"prometheus labels": "ok", "prometheus series": "ok"}),
+        (
+            [AGENT],
+            [{**AGENT, "job_id": "1"}],
+            OF_JOBS,
+            {"prometheus labels": "ok", "prometheus series": "ok"},
+        ),
         ([], [], [], {"prometheus series": "wrong"}),
         ([AGENT], [], [], {"prometheus labels": "ok", "prometheus series": "note"}),
         ([AGENT], [AGENT], OF_JOBS[:2], {"prometheus labels": "ok", "prometheus series": "wrong"}),
@@ -457,11 +567,19 @@ OF_JOBS = ["logshipper_job_info", "logshipper_job_state", "logshipper_job_start_
             OF_JOBS,
             {"prometheus labels": "wrong", "prometheus series": "ok"},
         ),
-        ([{"instance": "x"}], [AGENT], OF_JOBS, {"prometheus labels": "wrong", "prometheus series": "ok"}),
+        (
+            [{"instance": "x"}],
+            [AGENT],
+            OF_JOBS,
+            {"prometheus labels": "wrong", "prometheus series": "ok"},
+        ),
     ],
 )
 def test_series(
-    agents: list[dict[str, str]], jobs: list[dict[str, str]], names: list[str], levels: dict[str, str]
+    agents: list[dict[str, str]],
+    jobs: list[dict[str, str]],
+    names: list[str],
+    levels: dict[str, str],
 ) -> None:
     found = judged_series(agents, jobs, names)
     assert {one.about: one.level for one in found} == levels

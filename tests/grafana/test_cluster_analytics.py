@@ -1,5 +1,5 @@
-"""The cluster page's analytics, by a real Prometheus, of series whose numbers are known: half an hour of three nodes
-and Slurm's controller, as their agents would have told it."""
+"""The cluster page's analytics, by a real Prometheus, of series whose numbers are known: half an
+hour of three nodes and Slurm's controller, as their agents would have told it."""
 
 import json
 import math
@@ -34,9 +34,17 @@ CAPTURES = (
 )
 BY_SLURM = (("1", 1, "TIMEOUT", -5, 602),)  # job, attempt, state, start, end
 NOT_SCRAPED = range(1190, 1290)  # what Slurm's controller tells
-SLURM_ENDED = ((600, "TIMEOUT", 4), (900, "COMPLETED", 10), (1200, "COMPLETED", 10))  # when, state, node-hours
+SLURM_ENDED = (
+    (600, "TIMEOUT", 4),
+    (900, "COMPLETED", 10),
+    (1200, "COMPLETED", 10),
+)  # when, state, node-hours
 UNSEEN = ("FAILED", "NODE_FAIL")  # states of which no job was
-HOURS = ((0, -3600, 7200), (900, 0, 1800), (1600, 0, 5400))  # from when on it is told, the hour, node-seconds
+HOURS = (
+    (0, -3600, 7200),
+    (900, 0, 1800),
+    (1600, 0, 5400),
+)  # from when on it is told, the hour, node-seconds
 WAITS = ((300, 30), (310, 30), (320, 3000), (900, 200))  # of jobs: told when, seconds
 
 
@@ -51,10 +59,17 @@ def told(t0: int) -> Iterator[str]:
     for host in HOSTS:
         for at in steps:
             target = f'instance="{host}:9310",job="logshipper-agent"'
-            add("logshipper_agent_build_info", f'cluster="{CLUSTER}",host="{host}",version="1",{target}', 1, at)
+            add(
+                "logshipper_agent_build_info",
+                f'cluster="{CLUSTER}",host="{host}",version="1",{target}',
+                1,
+                at,
+            )
     for job, attempt, task, host, nodes, start, end, state in CAPTURES:
         target = f'instance="{host}:9310",job="logshipper-agent"'
-        labels = f'cluster="{CLUSTER}",job_id="{job}",attempt="{attempt}",step="",task="{task}",{target}'
+        labels = (
+            f'cluster="{CLUSTER}",job_id="{job}",attempt="{attempt}",step="",task="{task}",{target}'
+        )
         for at in steps:
             if not start <= at < (end + EXPIRE if end else SECS):
                 continue
@@ -77,14 +92,29 @@ def told(t0: int) -> Iterator[str]:
         for at in by_controller:
             ended = [hours for when, its, hours in SLURM_ENDED if its == state and when <= at]
             add("logshipper_agent_slurm_jobs_total", f'state="{state}",{target}', len(ended), at)
-            add("logshipper_agent_slurm_node_seconds_total", f'state="{state}",{target}', 3600 * sum(ended), at)
+            add(
+                "logshipper_agent_slurm_node_seconds_total",
+                f'state="{state}",{target}',
+                3600 * sum(ended),
+                at,
+            )
     for at in by_controller:
         for state in UNSEEN:
             add("logshipper_agent_slurm_jobs_total", f'state="{state}",{target}', 0, at)
         for hour, node_secs in {hour: secs for when, hour, secs in HOURS if when <= at}.items():
             begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(t0 + hour))
-            add("logshipper_agent_slurm_hour_node_seconds", f'hour="{begin}",{target}', node_secs, at)
-            add("logshipper_agent_slurm_hour_jobs", f'hour="{begin}",{target}', 3 if hour == 0 else 0, at)
+            add(
+                "logshipper_agent_slurm_hour_node_seconds",
+                f'hour="{begin}",{target}',
+                node_secs,
+                at,
+            )
+            add(
+                "logshipper_agent_slurm_hour_jobs",
+                f'hour="{begin}",{target}',
+                3 if hour == 0 else 0,
+                at,
+            )
         waits = [secs for when, secs in WAITS if when <= at]
         for bound in (60, 300, 3600, "+Inf"):
             below = sum(secs <= float(bound) for secs in waits)
@@ -101,7 +131,9 @@ def page(jobs: Fixture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     t0 = (int(time.time()) - 2 * SECS) // 600 * 600
     text = tmp_path_factory.mktemp("series") / "series.txt"
     text.write_text("\n".join(told(t0)))
-    prometheus = PrometheusServer(flags=["--query.lookback-delta=20s"])  # what is brought in so never turns stale
+    prometheus = PrometheusServer(
+        flags=["--query.lookback-delta=20s"]
+    )  # what is brought in so never turns stale
     backfill(prometheus, text)
     with prometheus:
         source = PrometheusSource(prometheus.url, scrape_ms=STEP * 1000)
@@ -111,15 +143,26 @@ def page(jobs: Fixture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 
 def backfill(prometheus: PrometheusServer, text: Path) -> None:
     assert prometheus.program.promtool is not None
-    command = [str(prometheus.program.promtool), "tsdb", "create-blocks-from", "openmetrics", str(text)]
-    done = subprocess.run([*command, str(prometheus.folder / "data")], capture_output=True, text=True, timeout=60)
+    command = [
+        str(prometheus.program.promtool),
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        str(text),
+    ]
+    done = subprocess.run(
+        [*command, str(prometheus.folder / "data")], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
 
 
 def course(page: Page, frame: Frame) -> dict[int, float]:
     """A graph's values by seconds since the page's begin."""
     times, values = (one.values for one in frame.fields[:2])
-    return {round((ms - page.when.begin_ms) / 1000): value for ms, value in zip(times, values, strict=True)}
+    return {
+        round((ms - page.when.begin_ms) / 1000): value
+        for ms, value in zip(times, values, strict=True)
+    }
 
 
 def courses(page: Page, title: str) -> dict[str, dict[int, float]]:
@@ -130,7 +173,12 @@ def test_throughput_is_a_sum_over_the_pages_time(page: Page) -> None:
     """Of each job the worst end of its captures, but for Slurm's word; each attempt by itself."""
     found = courses(page, "Throughput")
     assert found.keys() == {"TIMEOUT", "FAILED"}
-    assert {at: found["FAILED"][at] for at in (180, 840, 960, 1740)} == {180: 1, 840: 1, 960: 2, 1740: 2}
+    assert {at: found["FAILED"][at] for at in (180, 840, 960, 1740)} == {
+        180: 1,
+        840: 1,
+        960: 2,
+        1740: 2,
+    }
     assert {at: found["TIMEOUT"][at] for at in (660, 1740)} == {660: 1, 1740: 1}
     assert min(found["TIMEOUT"]) > 600
     assert all(list(values.values()) == sorted(values.values()) for values in found.values())
@@ -165,15 +213,23 @@ def test_all_jobs_that_slurm_ended(page: Page) -> None:
     """Those that weren't captured, too."""
     found = courses(page, "All jobs")
     assert found.keys() == {"TIMEOUT", "COMPLETED"}, "others would fill the legend"
-    ended = {state: {at: count for at, count in values.items() if count} for state, values in found.items()}
-    assert ended == {"TIMEOUT": {600: 1}, "COMPLETED": {900: 1, 1320: 1}}, "what nobody scraped comes later"
+    ended = {
+        state: {at: count for at, count in values.items() if count}
+        for state, values in found.items()
+    }
+    assert ended == {"TIMEOUT": {600: 1}, "COMPLETED": {900: 1, 1320: 1}}, (
+        "what nobody scraped comes later"
+    )
     assert float(page.show("Node-hours").stat() or 0) == pytest.approx(24, rel=0.05)
 
 
 def hours_shown(page: Page) -> dict[int, float]:
     shown = page.show("Utilization: nodes of all jobs")
     (frame,) = shown.frames
-    assert [(one.shown, one.kind) for one in frame.fields] == [("hour", TIME), ("nodes on average", NUMBER)]
+    assert [(one.shown, one.kind) for one in frame.fields] == [
+        ("hour", TIME),
+        ("nodes on average", NUMBER),
+    ]
     return course(page, frame)
 
 
@@ -185,8 +241,11 @@ def test_hours_of_all_jobs_are_shown_as_far_as_they_are_known_now(page: Page) ->
     assert hours_shown(early) == {-3600: 2, 0: 1.5}
 
 
-def test_the_command_asks_for_the_same_hours(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
-    """Only of hours that are over; here all of them are, but for the newest where the half hour began late."""
+def test_the_command_asks_for_the_same_hours(
+    page: Page, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only of hours that are over; here all of them are, but for the newest where the half hour
+    began late."""
 
     def document(report: str, *options: str) -> dict[str, Any]:
         where = (
@@ -197,7 +256,12 @@ def test_the_command_asks_for_the_same_hours(page: Page, capsys: pytest.CaptureF
             "--prometheus-url",
             page._sources["prometheus"]._url,
         )
-        assert main(["analyze", report, "--all-jobs", "--json", "--cluster", CLUSTER, *where, *options]) == 0
+        assert (
+            main(
+                ["analyze", report, "--all-jobs", "--json", "--cluster", CLUSTER, *where, *options]
+            )
+            == 0
+        )
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return found
 
@@ -216,7 +280,10 @@ def test_the_command_asks_for_the_same_hours(page: Page, capsys: pytest.CaptureF
 def test_waits_of_all_jobs(page: Page) -> None:
     """Three ended in the first ten minutes, one in the second: between the bounds of buckets."""
     found = courses(page, "Waiting time")
-    known = {name: {at: secs for at, secs in values.items() if not math.isnan(secs)} for name, values in found.items()}
+    known = {
+        name: {at: secs for at, secs in values.items() if not math.isnan(secs)}
+        for name, values in found.items()
+    }
     assert {at: secs < 60 for at, secs in known["half of them"].items()} == {600: True, 1200: False}
     assert 300 < known["9 of 10"][600] <= 3600
     assert 60 < known["half of them"][1200] < known["9 of 10"][1200] <= 300

@@ -43,7 +43,9 @@ def _off_the_page(dashboard: Json) -> None:
 
 
 def _overlap_in_a_row(dashboard: Json) -> None:
-    inside = next(panel for panel in dashboard["panels"] if len(panel.get("panels", [])) > 1)["panels"]
+    inside = next(panel for panel in dashboard["panels"] if len(panel.get("panels", [])) > 1)[
+        "panels"
+    ]
     inside[1]["gridPos"] = dict(inside[0]["gridPos"])
 
 
@@ -77,57 +79,105 @@ BREAKINGS: list[tuple[str, Breaking]] = [
     ("doesn't lie on the page", _off_the_page),
     ("panel ' ' has no title", lambda it: _first(it, "stat").update(title=" ")),
     ("panel 'State' has no description", lambda it: _first(it, "stat").pop("description")),
-    ("panel 'State' has no unit", lambda it: _first(it, "stat")["fieldConfig"]["defaults"].pop("unit")),
+    (
+        "panel 'State' has no unit",
+        lambda it: _first(it, "stat")["fieldConfig"]["defaults"].pop("unit"),
+    ),
     ("panel 'State' has no query", lambda it: _first(it, "stat").update(targets=[])),
     ("isn't one of", lambda it: _first(it, "stat").update(type="trend")),
     ("pluginVersion", lambda it: _first(it, "xychart").update(pluginVersion="11.1.0")),
     (
         "has noValue and decimals",
-        lambda it: _first(it, "timeseries")["fieldConfig"]["defaults"].update(noValue="none", decimals=0),
+        lambda it: _first(it, "timeseries")["fieldConfig"]["defaults"].update(
+            noValue="none", decimals=0
+        ),
     ),
-    ("which wasn't tried", lambda it: _first(it, "stat").update(transformations=[{"id": "regression"}])),
-    ("which is no variable", lambda it: _first(it, "stat").update(datasource={"type": "loki", "uid": "abc"})),
+    (
+        "which wasn't tried",
+        lambda it: _first(it, "stat").update(transformations=[{"id": "regression"}]),
+    ),
+    (
+        "which is no variable",
+        lambda it: _first(it, "stat").update(datasource={"type": "loki", "uid": "abc"}),
+    ),
     ("which is no variable", lambda it: _first(it, "stat").update(datasource="Loki")),
     ("which is no variable", lambda it: _first(it, "stat")["targets"][0].pop("datasource")),
     (
         "no variable of type prometheus",
         lambda it: _first(it, "stat").update(datasource={"type": "prometheus", "uid": "${loki}"}),
     ),
-    ("annotation 'Restarts' has the data source", lambda it: it["annotations"]["list"][0].update(datasource=None)),
-    ("variable xsel has the data source", lambda it: _variable(it, "xsel").update(datasource={"uid": "x"})),
+    (
+        "annotation 'Restarts' has the data source",
+        lambda it: it["annotations"]["list"][0].update(datasource=None),
+    ),
+    (
+        "variable xsel has the data source",
+        lambda it: _variable(it, "xsel").update(datasource={"uid": "x"}),
+    ),
     ("used and isn't defined", lambda it: _first(it, "stat").update(title="State of $nobody")),
-    ("used and isn't defined", lambda it: _first(it, "stat").update(title="State of ${nobody:raw}")),
+    (
+        "used and isn't defined",
+        lambda it: _first(it, "stat").update(title="State of ${nobody:raw}"),
+    ),
     ("used and isn't defined", lambda it: _first(it, "stat").update(title="State of [[nobody]]")),
     ("used and isn't defined", lambda it: _first(it, "stat").update(repeat="nobody")),
     ("variable spare is defined and isn't used", _unused_variable),
     ("variable lx is called as one of a line format's template", _template_variable),
-    ("defined twice", lambda it: it["templating"]["list"].append(copy.deepcopy(_variable(it, "search")))),
+    (
+        "defined twice",
+        lambda it: it["templating"]["list"].append(copy.deepcopy(_variable(it, "search"))),
+    ),
     ("variables wait for each other: ", _circle_of_variables),
     ("the colour #FF0000", lambda it: it["annotations"]["list"][0].update(iconColor="#FF0000")),
     (
         "the colour red",
-        lambda it: _first(it, "stat")["fieldConfig"]["defaults"].update(color={"mode": "fixed", "fixedColor": "red"}),
+        lambda it: _first(it, "stat")["fieldConfig"]["defaults"].update(
+            color={"mode": "fixed", "fixedColor": "red"}
+        ),
     ),
     ("is hard-wired", lambda it: _first(it, "stat")["targets"][0].update(expr='{cluster="c1"}')),
-    ("is hard-wired", lambda it: _first(it, "stat")["targets"][0].update(expr='{cluster="${cluster}", host=~`n1|n2`}')),
+    (
+        "is hard-wired",
+        lambda it: _first(it, "stat")["targets"][0].update(
+            expr='{cluster="${cluster}", host=~`n1|n2`}'
+        ),
+    ),
     (
         "asked for without a cluster",
-        lambda it: _first(it, "stat")["targets"][0].update(expr='logshipper_job_state{job_id="${job}"}'),
+        lambda it: _first(it, "stat")["targets"][0].update(
+            expr='logshipper_job_state{job_id="${job}"}'
+        ),
     ),
-    ("asked for without a cluster", lambda it: _first(it, "stat")["targets"][0].update(expr="sum(logshipper_key)")),
-    ("an address of somebody's", lambda it: _first(it, "stat").update(description="see https://example.org")),
+    (
+        "asked for without a cluster",
+        lambda it: _first(it, "stat")["targets"][0].update(expr="sum(logshipper_key)"),
+    ),
+    (
+        "an address of somebody's",
+        lambda it: _first(it, "stat").update(description="see https://example.org"),
+    ),
     ("without maxLines", lambda it: _first(it, "logs")["targets"][0].pop("maxLines")),
     ("without maxLines", lambda it: _first(it, "logs")["targets"][0].update(maxLines=50000)),
-    ("without a refId of their own", lambda it: _first(it, "xychart")["targets"][1].update(refId="A")),
+    (
+        "without a refId of their own",
+        lambda it: _first(it, "xychart")["targets"][1].update(refId="A"),
+    ),
     ("only captured jobs are known", lambda it: _first(it, "stat").update(title="Jobs running")),
     ("which is no page of ours", lambda it: it["links"][0].update(url="/dashboards")),
-    ("a link to logshipper-gone", lambda it: it["links"][0].update(url="/d/logshipper-gone?from=1")),
+    (
+        "a link to logshipper-gone",
+        lambda it: it["links"][0].update(url="/d/logshipper-gone?from=1"),
+    ),
     ("the variable nobody", lambda it: it["links"][0].update(url=f"/d/{links.JOBS}?var-nobody=1")),
 ]
 
 
-@pytest.mark.parametrize(("fault", "breaking"), BREAKINGS, ids=[str(number) for number in range(len(BREAKINGS))])
-def test_what_breaks_a_rule_is_found(fault: str, breaking: Breaking, committed: dict[str, Json]) -> None:
+@pytest.mark.parametrize(
+    ("fault", "breaking"), BREAKINGS, ids=[str(number) for number in range(len(BREAKINGS))]
+)
+def test_what_breaks_a_rule_is_found(
+    fault: str, breaking: Breaking, committed: dict[str, Json]
+) -> None:
     broken = copy.deepcopy(committed)
     breaking(broken[NAME])
     found = problems(broken)

@@ -1,4 +1,5 @@
-"""Dashboards as code: the committed files are what the code makes; the command says what differs."""
+"""Dashboards as code: the committed files are what the code makes; the command says what
+differs."""
 
 import itertools
 import json
@@ -77,7 +78,9 @@ def test_panels_are_laid_from_left_to_right_and_numbered() -> None:
     def one(width: int, height: int) -> dict[str, object]:
         return panel("stat", "t", "d", [loki("{}")], width=width, height=height)
 
-    placed = place([one(16, 4), one(8, 6), row("r"), one(12, 5), row("c", collapsed=[one(24, 3)]), one(24, 2)])
+    placed = place(
+        [one(16, 4), one(8, 6), row("r"), one(12, 5), row("c", collapsed=[one(24, 3)]), one(24, 2)]
+    )
     places = [(*(one["gridPos"][side] for side in "xywh"),) for one in placed]
     assert places == [
         (0, 0, 16, 4),
@@ -117,7 +120,9 @@ def test_rules_and_states_are_those_of_the_stores() -> None:
     for better, worse in itertools.pairwise(sorted(SLURM_STATES, key=queries.STATES.__getitem__)):
         assert worst_state([worse, better]) == worst_state([better, worse]) == worse
     assert worst_state(["COMPLETED", "TIMEOUT"]) == "TIMEOUT"
-    assert max(queries.STATES, key=queries.STATES.__getitem__) == worst_state([*SLURM_STATES, "RUNNING"])
+    assert max(queries.STATES, key=queries.STATES.__getitem__) == worst_state(
+        [*SLURM_STATES, "RUNNING"]
+    )
     assert {*queries.STATES} == {*SLURM_STATES, "RUNNING", "UNRESPONSIVE"}
 
 
@@ -138,10 +143,14 @@ def test_printed_series_are_read() -> None:
 
 @pytest.mark.parametrize("folder", [PROVISIONING, COMPOSE])
 def test_provisioning_files_fit_the_dashboards(folder: Path) -> None:
-    (provider,) = yaml.safe_load((folder / "dashboards" / "logshipper.yaml").read_text())["providers"]
+    (provider,) = yaml.safe_load((folder / "dashboards" / "logshipper.yaml").read_text())[
+        "providers"
+    ]
     assert provider["type"] == "file"
     assert provider["allowUiUpdates"] is False
-    sources = yaml.safe_load((folder / "datasources" / "logshipper.yaml").read_text())["datasources"]
+    sources = yaml.safe_load((folder / "datasources" / "logshipper.yaml").read_text())[
+        "datasources"
+    ]
     kinds = {source["type"] for source in sources}
     wanted = {
         variable["query"]

@@ -1,4 +1,5 @@
-"""Numbers on a job's page: the right rows, in the right order, over the right X, and nothing that isn't a number."""
+"""Numbers on a job's page: the right rows, in the right order, over the right X, and nothing that
+isn't a number."""
 
 import json
 
@@ -74,7 +75,8 @@ def _repeated(page: Page) -> list[Shown]:
 
 
 def named(rows: list[Json]) -> list[Json]:
-    """By the keys' own names: one that begins with a digit has a blank behind it, or it would be the first field."""
+    """By the keys' own names: one that begins with a digit has a blank behind it, or it would be
+    the first field."""
     return [{key.rstrip(" \u00a0"): value for key, value in row.items()} for row in rows]
 
 
@@ -82,7 +84,9 @@ def named(rows: list[Json]) -> list[Json]:
 
 
 @pytest.mark.parametrize(("job", "x", "rule", "keys"), AXES, ids=ids)
-def test_x_is_chosen_by_the_rules(job: Job, x: str, rule: int, keys: list[str], opened: Opened) -> None:
+def test_x_is_chosen_by_the_rules(
+    job: Job, x: str, rule: int, keys: list[str], opened: Opened
+) -> None:
     page = opened.job(job.name)
     assert page.value("xsel") == "auto"
     assert page.value("x") == x
@@ -98,25 +102,40 @@ def test_x_is_what_the_product_says_at_the_end(name: str, opened: Opened) -> Non
     job = opened.fixture.jobs[name]
     logql = f'{{cluster="{CLUSTER}", kind="event"}} | job_id="{job.job_id}" |= "closed"'
     span = {"start": page.when.begin_ms * 10**6, "end": page.when.end_ms * 10**6}
-    streams = opened.fixture.loki.get("/loki/api/v1/query_range", {"query": logql, **span})["result"]
+    streams = opened.fixture.loki.get("/loki/api/v1/query_range", {"query": logql, **span})[
+        "result"
+    ]
     events = [json.loads(line) for stream in streams for _, line in stream["values"]]
     assert len(events) == len(job.job.attempts or (job.job,))
     for event in events:
         assert event["x_axis"]["key"] == page.value("x")
         assert event["x_axis"]["words"].endswith(str(page.value("rule")))
-    assert all(str(page.value("x")) in str(row["X axis"]) for row in page.show("How it went").rows())
+    assert all(
+        str(page.value("x")) in str(row["X axis"]) for row in page.show("How it went").rows()
+    )
 
 
 def test_titles_say_x_the_rule_and_that_it_is_thinned(opened: Opened) -> None:
-    assert opened.job("ended").show(ALL + "epoch").title == "Over epoch – the key epoch (every record)"
-    assert opened.job("long").show(ALL + "step").title.endswith("integers that never fall (1 of 10 records)")
+    assert (
+        opened.job("ended").show(ALL + "epoch").title == "Over epoch – the key epoch (every record)"
+    )
+    assert (
+        opened.job("long")
+        .show(ALL + "step")
+        .title.endswith("integers that never fall (1 of 10 records)")
+    )
     assert "record number" in opened.job("old").show(ALL + "record").title
 
 
 def test_x_may_be_chosen_and_given_back(opened: Opened) -> None:
     chosen = opened.job("ended", xsel="loss")
     assert (chosen.value("x"), chosen.value("rule")) == ("loss", "chosen by hand")
-    assert [text for text, _ in chosen.variables["xsel"].options] == ["auto", "epoch", "loss", "val/acc"]
+    assert [text for text, _ in chosen.variables["xsel"].options] == [
+        "auto",
+        "epoch",
+        "loss",
+        "val/acc",
+    ]
     assert [text for text, _ in chosen.variables["y"].options] == ["epoch", "val/acc"]
     frame = chosen.show(ALL + "loss").frame
     is_over(frame, "loss")
@@ -131,7 +150,9 @@ def test_auto_survives_another_job(opened: Opened) -> None:
         assert opened.job(name, xsel="auto").value("x") == x
 
 
-@pytest.mark.parametrize("x", ["größe", "it's", "opt.beta", "val/acc", "with space, and = {x} (y) | z"])
+@pytest.mark.parametrize(
+    "x", ["größe", "it's", "opt.beta", "val/acc", "with space, and = {x} (y) | z"]
+)
 def test_odd_keys_may_be_x(x: str, opened: Opened) -> None:
     page = opened.job("odd-keys", xsel=x)
     assert page.value("x") == x
@@ -182,15 +203,21 @@ def test_records_without_x_go_over_their_number(job: Job, opened: Opened) -> Non
 def test_strings_and_booleans_are_in_no_graph(opened: Opened) -> None:
     """R22, also where the first value of a key is a string."""
     page = opened.job("sometimes-text")
-    assert page.show("loss").frame.rows() == [{"step": 2.0, "loss": 0.5}, {"step": 6.0, "loss": 0.125}]
-    assert page.show("flag").frame.rows() == [{"step": 2.0, "flag": 1.0}, {"step": 5.0, "flag": 0.0}]
+    assert page.show("loss").frame.rows() == [
+        {"step": 2.0, "loss": 0.5},
+        {"step": 6.0, "loss": 0.125},
+    ]
+    assert page.show("flag").frame.rows() == [
+        {"step": 2.0, "flag": 1.0},
+        {"step": 5.0, "flag": 0.0},
+    ]
     assert opened.job("no-numbers").show(ALL).rows() == []
     assert opened.job("no-numbers").show(OVER_TIME).rows() == []
 
 
 def test_epoch_of_validation_records_is_x(opened: Opened) -> None:
-    """The keys of training records, which have none, have an X of their own, by the same rules over these (R25); which
-    itself goes over the record's number."""
+    """The keys of training records, which have none, have an X of their own, by the same rules over
+    these (R25); which itself goes over the record's number."""
     page = opened.job("validation")
     assert [panel.frame.names for panel in _repeated(page)] == [
         ["step", "loss"],
@@ -203,8 +230,13 @@ def test_a_key_that_is_alone_goes_over_the_records_number(opened: Opened) -> Non
     """With somebody's X as well."""
     page = opened.job("alone")
     assert page.value("x") == "step"
-    assert [panel.frame.names for panel in _repeated(page)] == [["step", "loss"], ["record number", "temperature"]]
-    assert page.show("temperature").frame.rows() == numbered("step", printed.ALONE.records, only="temperature")
+    assert [panel.frame.names for panel in _repeated(page)] == [
+        ["step", "loss"],
+        ["record number", "temperature"],
+    ]
+    assert page.show("temperature").frame.rows() == numbered(
+        "step", printed.ALONE.records, only="temperature"
+    )
     chosen = opened.job("alone", xsel="temperature")
     assert chosen.show("loss").frame.rows() == over("step", printed.ALONE.records, only="loss")
 
@@ -228,23 +260,30 @@ def test_many_keys(opened: Opened) -> None:
 
 
 def test_long_jobs_are_thinned_evenly(opened: Opened) -> None:
-    """By the place among records with the same keys, the first hundred of each kept: 60 have `lr`, so none of these is
-    left out."""
+    """By the place among records with the same keys, the first hundred of each kept: 60 have `lr`,
+    so none of these is left out."""
     page = opened.job("long")
     assert page.value("dec") == "0"
     with_lr = [record for record in printed.LONG.records if "lr" in record]
     others = [record for record in printed.LONG.records if "lr" not in record]
-    kept = [record for place, record in enumerate(others, start=1) if place < 100 or place % 10 == 0] + with_lr
+    kept = [
+        record for place, record in enumerate(others, start=1) if place < 100 or place % 10 == 0
+    ] + with_lr
     kept.sort(key=lambda record: float(record["step"]))
     assert page.show(ALL + "step").frame.rows() == over("step", kept)
-    assert sorted(page.show(OVER_TIME).frame.column("loss")) == [float(record["loss"]) for record in kept]
+    assert sorted(page.show(OVER_TIME).frame.column("loss")) == [
+        float(record["loss"]) for record in kept
+    ]
     assert page.show("loss").frame.rows() == over("step", kept, only="loss")
     assert page.show("lr").frame.rows() == over("step", with_lr, only="lr")
 
 
 def test_a_forgotten_job_goes_over_the_records_number(opened: Opened) -> None:
     page = opened.job("old")
-    assert (page.value("x"), page.value("rule")) == ("record number", "no key with numbers is known")
+    assert (page.value("x"), page.value("rule")) == (
+        "record number",
+        "no key with numbers is known",
+    )
     frames = page.show(ALL + "record number").frames
     assert [frame.rows() for frame in frames] == [numbered("record number", printed.OLD.records)]
 
@@ -257,7 +296,9 @@ def test_the_last_attempt_is_shown_at_first(opened: Opened) -> None:
     page = opened.job("requeued")
     assert [text for text, _ in page.variables["attempt"].options] == ["last", "all", "1", "2"]
     assert page.show(ALL + "step").rows() == over("step", last.records)
-    assert opened.job("requeued", attempt="1").show(ALL + "step").rows() == over("step", first.records)
+    assert opened.job("requeued", attempt="1").show(ALL + "step").rows() == over(
+        "step", first.records
+    )
 
 
 def test_all_attempts_are_series_of_their_own(opened: Opened) -> None:
@@ -281,7 +322,9 @@ def test_the_lowest_task_is_shown_at_first(opened: Opened) -> None:
     assert [text for text, _ in page.variables["host"].options] == ["n1", "n10", "n2"]
     assert page.show(ALL + "epoch").rows() == over("epoch", printed.THREE_NODES.attempts[0].records)
     second = opened.job("three-nodes", task="1")
-    assert second.show(ALL + "epoch").rows() == over("epoch", printed.THREE_NODES.attempts[1].records)
+    assert second.show(ALL + "epoch").rows() == over(
+        "epoch", printed.THREE_NODES.attempts[1].records
+    )
 
 
 def test_all_tasks_are_series_of_their_own(opened: Opened) -> None:
@@ -300,21 +343,30 @@ def test_all_tasks_are_series_of_their_own(opened: Opened) -> None:
 
 def test_one_node_of_three(opened: Opened) -> None:
     page = opened.job("three-nodes", host=["n10"], task="all")
-    assert page.show(ALL + "epoch").rows() == over("epoch", printed.THREE_NODES.attempts[2].records, suffix=" · task 2")
+    assert page.show(ALL + "epoch").rows() == over(
+        "epoch", printed.THREE_NODES.attempts[2].records, suffix=" · task 2"
+    )
 
 
 # ---- table, and graphs over time
 
 
-@pytest.mark.parametrize("job", [*WHOLE, printed.NO_NUMBERS, printed.MANY_KEYS, printed.OLD], ids=ids)
+@pytest.mark.parametrize(
+    "job", [*WHOLE, printed.NO_NUMBERS, printed.MANY_KEYS, printed.OLD], ids=ids
+)
 def test_the_table_has_every_value_newest_first(job: Job, opened: Opened) -> None:
     """R22 and R23, exactly; records of a burst share a millisecond."""
     frame = opened.job(job.name).show(TABLE).frame
     assert next(field.kind for field in frame.fields if field.name == "printed at") == TIME
     times = frame.column("printed at")
     assert times == sorted(times, reverse=True)
-    rows = [{key: value for key, value in row.items() if key != "printed at"} for row in named(frame.rows())]
-    wanted: list[Json] = [floats({k: v for k, v in record.items() if v is not None}) for record in job.records]
+    rows = [
+        {key: value for key, value in row.items() if key != "printed at"}
+        for row in named(frame.rows())
+    ]
+    wanted: list[Json] = [
+        floats({k: v for k, v in record.items() if v is not None}) for record in job.records
+    ]
     assert rows == wanted[::-1]
 
 
@@ -325,7 +377,10 @@ def test_numbers_over_time(job: Job, opened: Opened) -> None:
     assert {field.kind for field in frame.fields} == {TIME, NUMBER}
     times = frame.column("printed at")
     assert times == sorted(times)
-    rows = [{key: value for key, value in row.items() if key != "printed at"} for row in named(frame.rows())]
+    rows = [
+        {key: value for key, value in row.items() if key != "printed at"}
+        for row in named(frame.rows())
+    ]
     assert sorted(map(_sorted, rows)) == sorted(_sorted(numbers(record)) for record in job.records)
 
 

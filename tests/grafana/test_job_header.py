@@ -1,4 +1,5 @@
-"""A job's page besides its numbers: the header, what it printed, marks and links, for each kind of job."""
+"""A job's page besides its numbers: the header, what it printed, marks and links, for each kind of
+job."""
 
 import json
 import re
@@ -54,7 +55,10 @@ def test_each_attempt_has_its_own_end(opened: Opened) -> None:
     assert opened.job("requeued", attempt="1").show("Exit code").stat() == 1
     assert opened.job("requeued").show("Restarts").stat() == 1
     assert opened.job("ended").show("Restarts").stat() == 0
-    assert [row["attempt"] for row in opened.job("requeued").show("Captured job ").rows()] == ["2", "1"]
+    assert [row["attempt"] for row in opened.job("requeued").show("Captured job ").rows()] == [
+        "2",
+        "1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,16 @@ def test_a_job_of_five_seconds(opened: Opened) -> None:
     assert 5 <= ran < 15
     graph = page.show("Lines over time").frame
     assert sum(graph.column("stdout")) == 3
-    assert len({at for at, value in zip(graph.column("Time"), graph.column("stdout"), strict=True) if value}) > 1
+    assert (
+        len(
+            {
+                at
+                for at, value in zip(graph.column("Time"), graph.column("stdout"), strict=True)
+                if value
+            }
+        )
+        > 1
+    )
 
 
 def test_who_and_where(opened: Opened) -> None:
@@ -113,7 +126,9 @@ def test_the_ledger_adds_up(name: str, opened: Opened) -> None:
     assert sum(row["read"] for row in rows if row["stream"] == "stdout") == sum(
         len(part.lines) + part.stays for part in parts
     )
-    assert sum(row["read"] for row in rows if row["stream"] == "stderr") == sum(len(part.errors) for part in parts)
+    assert sum(row["read"] for row in rows if row["stream"] == "stderr") == sum(
+        len(part.errors) for part in parts
+    )
     for row in rows:
         rest = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
         assert row["read"] == sum(row[account] for account in rest)
@@ -146,7 +161,9 @@ def test_repeats_are_one_line_and_a_note(opened: Opened) -> None:
 def test_stderr_is_behind_a_switch(opened: Opened) -> None:
     job = printed.NO_METADATA
     assert log_of(opened.job(job.name, stream="stderr")) == job.errors
-    assert sorted(log_of(opened.job(job.name, stream="stdout|stderr"))) == sorted(job.lines + job.errors)
+    assert sorted(log_of(opened.job(job.name, stream="stdout|stderr"))) == sorted(
+        job.lines + job.errors
+    )
     options = [value for _, value in opened.job(job.name).variables["stream"].options]
     assert options == ["stdout", "stdout|stderr", "stderr"]
 
@@ -183,7 +200,10 @@ def test_opted_in_late(opened: Opened) -> None:
     page = opened.job("opted-in-late")
     assert log_of(page) == printed.OPTED_IN_LATE.lines[2:]
     (event,) = page.show("Mode changes").rows()
-    assert (event["event"], event["message"]) == ("mode_changed", "mode changed from disabled to enabled")
+    assert (event["event"], event["message"]) == (
+        "mode_changed",
+        "mode changed from disabled to enabled",
+    )
     (mark,) = page.annotations()["Mode switches"]
     assert mark["text"] == "mode: disabled to enabled on n1"
 
@@ -195,7 +215,10 @@ def test_slurms_word_stands_behind_the_last_line(opened: Opened) -> None:
     assert lines == printed.TIMED_OUT.attempts[0].lines
     assert re.fullmatch(r"\[logshipper: Slurm ended job 4712 at .*: TIMEOUT\]", word)
     assert [row["event"] for row in page.show("Mode changes").rows()] == ["job_ended"]
-    assert [mark["text"] for mark in page.annotations()["Ends"]] == ["FAILED: attempt 1", "TIMEOUT: attempt 1"]
+    assert [mark["text"] for mark in page.annotations()["Ends"]] == [
+        "FAILED: attempt 1",
+        "TIMEOUT: attempt 1",
+    ]
 
 
 # ---- marks
@@ -232,7 +255,11 @@ def test_a_silent_job_is_unresponsive_until_it_comes_back(opened: Opened) -> Non
     """By the end of the page's time."""
     job = opened.fixture.jobs["eventful"]
     lost, found = (mark["time"] for mark in opened.job("eventful").annotations()["Heartbeat"])
-    for end_ms, state in ((lost - 500, "RUNNING"), (lost + 500, "UNRESPONSIVE"), (found + 500, "RUNNING")):
+    for end_ms, state in (
+        (lost - 500, "RUNNING"),
+        (lost + 500, "UNRESPONSIVE"),
+        (found + 500, "RUNNING"),
+    ):
         when = Range(job.begin_ms - 60_000, int(end_ms))
         assert state_of(opened.page(links.JOB, {"job": job.job_id}, when)) == state
     assert state_of(opened.job("eventful")) == "COMPLETED"

@@ -1,4 +1,5 @@
-"""The pages Jobs, Compare and Cluster: the right jobs, in the right order, with the right numbers."""
+"""The pages Jobs, Compare and Cluster: the right jobs, in the right order, with the right
+numbers."""
 
 import pytest
 
@@ -61,7 +62,9 @@ def test_a_link_leads_to_the_jobs_own_time(opened: Opened) -> None:
     """Late jobs, too; a job that runs has no end, which means now."""
     for row in listed(opened):
         job = opened.fixture.jobs[row["name"]]
-        assert job.begin_ms - PAD_BEFORE_MS - 1000 <= row["from"] <= row["started"] - PAD_BEFORE_MS + 1, row
+        assert (
+            job.begin_ms - PAD_BEFORE_MS - 1000 <= row["from"] <= row["started"] - PAD_BEFORE_MS + 1
+        ), row
         if job.end_ms is None:
             assert "to" not in row
         else:
@@ -131,8 +134,14 @@ def test_jobs_over_x(compared: Page, opened: Opened) -> None:
         assert [row[series] for row in frame.rows() if series in row] == [
             float(record["loss"]) for record in task.records
         ]
-    called = [f"ended ({ended})", "three-nodes (4711)", *(f"three-nodes (4711) · task {rank}" for rank in (1, 2))]
-    assert frame.names == ["epoch", *called], "in the order of names, so that colours are the same in all graphs"
+    called = [
+        f"ended ({ended})",
+        "three-nodes (4711)",
+        *(f"three-nodes (4711) · task {rank}" for rank in (1, 2)),
+    ]
+    assert frame.names == ["epoch", *called], (
+        "in the order of names, so that colours are the same in all graphs"
+    )
 
 
 def test_last_least_and_largest(compared: Page, opened: Opened) -> None:
@@ -145,12 +154,17 @@ def test_last_least_and_largest(compared: Page, opened: Opened) -> None:
     values = [record["loss"] for record in printed.ENDED.records]
     row = rows[opened.fixture.jobs["ended"].job_id, "0"]
     assert (row["last"], row["min"], row["max"]) == (values[-1], min(values), max(values))
-    assert (rows["4711", "2"]["last"], rows["4711", "2"]["min"], rows["4711", "2"]["max"]) == (205, 201, 205)
+    assert (rows["4711", "2"]["last"], rows["4711", "2"]["min"], rows["4711", "2"]["max"]) == (
+        205,
+        201,
+        205,
+    )
     assert len(rows) == 4
 
 
 def test_long_jobs_are_thinned_together(opened: Opened) -> None:
-    """So that one answer holds the points of all jobs: 6,000 records would fill it, and older jobs be left out."""
+    """So that one answer holds the points of all jobs: 6,000 records would fill it, and older jobs
+    be left out."""
     jobs = [opened.fixture.jobs[name] for name in ("long", "running", "short")]
     page = opened.page(links.COMPARE, {"jobs": [job.job_id for job in jobs]})
     assert (page.value("x"), page.value("thinned")) == ("step", "at least 1 of 10 records")
@@ -158,10 +172,16 @@ def test_long_jobs_are_thinned_together(opened: Opened) -> None:
         graph, last, bounds = (page.show(title) for title in ("loss", "loss: last", "loss: least"))
     series = {job.job_id: f"{job.job.name} ({job.job_id})" for job in jobs}
     for job in jobs:
-        points = {row["step"]: row[series[job.job_id]] for row in graph.frame.rows() if series[job.job_id] in row}
+        points = {
+            row["step"]: row[series[job.job_id]]
+            for row in graph.frame.rows()
+            if series[job.job_id] in row
+        }
         every = {float(record["step"]): record["loss"] for record in job.job.records}
         assert points.items() <= every.items()
-        assert len(points) == len(every) if job.job is not printed.LONG else 600 <= len(points) <= 800
+        assert (
+            len(points) == len(every) if job.job is not printed.LONG else 600 <= len(points) <= 800
+        )
         (ends,) = [row["last"] for row in last.rows() if row["job_id"] == job.job_id]
         assert ends == job.job.records[-1]["loss"]
         (row,) = [row for row in bounds.rows() if row["job_id"] == job.job_id]
@@ -189,12 +209,16 @@ def test_the_compared_jobs(compared: Page, opened: Opened) -> None:
     assert rows["three-nodes"]["records"] == 15
     assert rows["ended"]["records"] == 30
     started = {row["name"]: row["started"] for row in listed(opened)}
-    assert {name: row["started"] for name, row in rows.items()} == {name: started[name] for name in rows}
+    assert {name: row["started"] for name, row in rows.items()} == {
+        name: started[name] for name in rows
+    }
 
 
 def test_the_records_of_a_thinned_job_are_counted_once(opened: Opened) -> None:
     page = opened.page(links.COMPARE, {"jobs": [opened.fixture.jobs["long"].job_id]})
-    assert [row["records"] for row in page.show("Captured jobs compared").rows()] == [printed.LONG_RECORDS]
+    assert [row["records"] for row in page.show("Captured jobs compared").rows()] == [
+        printed.LONG_RECORDS
+    ]
 
 
 # ---- cluster
@@ -211,7 +235,11 @@ def test_what_happened_in_the_cluster(opened: Opened) -> None:
 
 
 def test_the_cluster_now(opened: Opened) -> None:
-    page = opened.page(links.CLUSTER, {}, Range(opened.fixture.today.end_ms - 3_600_000, opened.fixture.today.end_ms))
+    page = opened.page(
+        links.CLUSTER,
+        {},
+        Range(opened.fixture.today.end_ms - 3_600_000, opened.fixture.today.end_ms),
+    )
     numbers = {title: page.show(title).stat() for title in (
         "Captured jobs running", "Captured jobs started", "Nodes with an agent", "Nodes capturing",
         "Lines lost", "Largest lag",
@@ -224,14 +252,22 @@ def test_the_cluster_now(opened: Opened) -> None:
 
 
 def test_ends_by_state(opened: Opened) -> None:
-    """Slurm's word stands for its captures'. At one point of the graph, chosen so that no end falls between the end of
-    its interval and the next scrape."""
+    """Slurm's word stands for its captures'. At one point of the graph, chosen so that no end falls
+    between the end of its interval and the next scrape."""
     page = opened.page(links.CLUSTER, {})
-    model = next(model for model, _ in page.panels() if model["title"].startswith("Captured jobs ended"))
-    expr = page.text(model["targets"][0]["expr"]).replace("$__interval_ms", "60000").replace("$__interval", "60s")
+    model = next(
+        model for model, _ in page.panels() if model["title"].startswith("Captured jobs ended")
+    )
+    expr = (
+        page.text(model["targets"][0]["expr"])
+        .replace("$__interval_ms", "60000")
+        .replace("$__interval", "60s")
+    )
     ended_ms = opened.fixture.jobs["timed-out"].end_ms
     assert ended_ms is not None
-    answer = opened.fixture.prometheus.get("/api/v1/query", {"query": expr, "time": ended_ms / 1000 + 20})["result"]
+    answer = opened.fixture.prometheus.get(
+        "/api/v1/query", {"query": expr, "time": ended_ms / 1000 + 20}
+    )["result"]
     ends = {one["metric"]["state"]: float(one["value"][1]) for one in answer}
     assert ends["TIMEOUT"] == 1
     assert ends["COMPLETED"] > 0
@@ -239,8 +275,13 @@ def test_ends_by_state(opened: Opened) -> None:
 
 
 def test_throughput_has_all_that_ended(opened: Opened) -> None:
-    """Of what agents really export. What the analytics make of known series: test_cluster_analytics.py."""
-    page = opened.page(links.CLUSTER, {}, Range(opened.fixture.today.end_ms - 3_600_000, opened.fixture.today.end_ms))
+    """Of what agents really export. What the analytics make of known series:
+    test_cluster_analytics.py."""
+    page = opened.page(
+        links.CLUSTER,
+        {},
+        Range(opened.fixture.today.end_ms - 3_600_000, opened.fixture.today.end_ms),
+    )
     known = [name for name in KNOWN if name not in ("late", "running")]
     (times,) = [row for row in page.show("Run times").rows() if row["what"] == "run time"]
     assert times["jobs"] == len(known) + 1, "one more of the job that was requeued"
@@ -252,8 +293,13 @@ def test_throughput_has_all_that_ended(opened: Opened) -> None:
 
 def test_what_is_printed(opened: Opened) -> None:
     """By the agents' counters, so that jobs of a second count as well."""
-    page = opened.page(links.CLUSTER, {}, Range(opened.fixture.today.end_ms - 600_000, opened.fixture.today.end_ms))
-    for title, series in (("Lines per second", {"stdout", "stderr"}), ("Bytes per second", {"printed", "logged"})):
+    page = opened.page(
+        links.CLUSTER, {}, Range(opened.fixture.today.end_ms - 600_000, opened.fixture.today.end_ms)
+    )
+    for title, series in (
+        ("Lines per second", {"stdout", "stderr"}),
+        ("Bytes per second", {"printed", "logged"}),
+    ):
         frames = page.show(title).frames
         assert {frame.fields[1].shown for frame in frames} == series
         assert max(value for frame in frames for value in frame.fields[1].values) > 0, title

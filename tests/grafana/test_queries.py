@@ -1,5 +1,5 @@
-"""Every query of every panel, variable and annotation, for every job, on real servers: none fails, and Loki reads the
-job's own streams only."""
+"""Every query of every panel, variable and annotation, for every job, on real servers: none fails,
+and Loki reads the job's own streams only."""
 
 import re
 
@@ -40,12 +40,14 @@ def _is_whole(panel: Shown) -> None:
     for frame in panel.raw:
         most = max((target.get("maxLines", 0) for target in panel.model["targets"]), default=0)
         if most and frame.length >= most:
-            assert re.search(r"newest 5,000|newest 1,000", panel.model["title"] + panel.model["description"])
+            assert re.search(
+                r"newest 5,000|newest 1,000", panel.model["title"] + panel.model["description"]
+            )
 
 
 def _reads_its_own_streams_only(asked: list[Asked], fixture: Fixture, job: Captured) -> None:
-    """A query names the job's nodes, and looks at no more lines than these have in the page's time; besides them it
-    may name the controller, which tells how the job ended."""
+    """A query names the job's nodes, and looks at no more lines than these have in the page's time;
+    besides them it may name the controller, which tells how the job ended."""
     known: dict[str, tuple[set[str], int]] = {}
     for one in asked:
         selectors = _SELECTOR.findall(one.expr)
@@ -65,14 +67,18 @@ def _streams(loki: LokiSource, selector: str, when: Range) -> tuple[set[str], in
     span = {"start": when.begin_ms * 10**6, "end": when.end_ms * 10**6}
     series = loki.get("/loki/api/v1/series", {"match[]": selector, **span})
     counting = f"sum(count_over_time({selector} [{when.secs + 1}s]))"
-    counted = loki.get("/loki/api/v1/query", {"query": counting, "time": when.end_ms * 10**6})["result"]
+    counted = loki.get("/loki/api/v1/query", {"query": counting, "time": when.end_ms * 10**6})[
+        "result"
+    ]
     return {one["host"] for one in series}, IN_BOTH * int(counted[0]["value"][1]) if counted else 0
 
 
 def test_the_forgotten_jobs_page_reads_nothing_of_other_times(opened: Opened) -> None:
     with opened.fixture.loki.recorded() as asked:
         opened.job(FORGOTTEN).run_all()
-    assert max(one.lines for one in asked) <= 3 * IN_BOTH * (len(printed.OLD.lines) + 5)  # some events, three selectors
+    assert max(one.lines for one in asked) <= 3 * IN_BOTH * (
+        len(printed.OLD.lines) + 5
+    )  # some events, three selectors
 
 
 @pytest.mark.parametrize(
@@ -85,7 +91,9 @@ def test_the_forgotten_jobs_page_reads_nothing_of_other_times(opened: Opened) ->
     ],
 )
 def test_another_page(uid: str, names: list[str], opened: Opened) -> None:
-    chosen: dict[str, Text] = {"jobs": [opened.fixture.jobs[name].job_id for name in names]} if names else {}
+    chosen: dict[str, Text] = (
+        {"jobs": [opened.fixture.jobs[name].job_id for name in names]} if names else {}
+    )
     for panel in opened.page(uid, chosen).run_all():
         assert len(panel.asked) == len(panel.model["targets"]), panel.title
 
@@ -98,7 +106,12 @@ def test_a_job_that_is_not_there(job: str, opened: Opened) -> None:
 
 
 def test_every_dashboard_is_tried() -> None:
-    assert {path.stem for path in dashboards()} == {links.JOBS, links.JOB, links.COMPARE, links.CLUSTER}
+    assert {path.stem for path in dashboards()} == {
+        links.JOBS,
+        links.JOB,
+        links.COMPARE,
+        links.CLUSTER,
+    }
 
 
 def test_parts_are_kept_in_newer_versions() -> None:

@@ -1,4 +1,5 @@
-"""Variables as `logshipper-grafana check` resolves them: as the tests' own model of Grafana does, on real servers."""
+"""Variables as `logshipper-grafana check` resolves them: as the tests' own model of Grafana does,
+on real servers."""
 
 import time
 
@@ -23,7 +24,9 @@ NAMES = ["ended", "three-nodes", "odd-keys", "no-metadata"]
 @pytest.mark.parametrize("name", NAMES)
 def test_a_jobs_page_as_grafana_has_it(name: str, opened: Opened, jobs: Fixture) -> None:
     job = jobs.jobs[name].job_id
-    asking = Asking(ServerAccess(url=jobs.loki._url), ServerAccess(url=jobs.prometheus._url), job, CLUSTER)
+    asking = Asking(
+        ServerAccess(url=jobs.loki._url), ServerAccess(url=jobs.prometheus._url), job, CLUSTER
+    )
     ours = _Page(wanted_dashboards()[links.JOB], asking)
     assert [finding.level for finding in ours.check()] == ["ok"]
     now_ms = time.time_ns() // 10**6
@@ -39,7 +42,9 @@ def test_a_jobs_page_as_grafana_has_it(name: str, opened: Opened, jobs: Fixture)
         scopes = [scope for model, scope in page.panels() if model["id"] == panel["id"]]
         chosen = {**ours._chosen, **ours._first_of(panel["repeat"])}
         for target in panel["targets"]:
-            assert filled(target["expr"], chosen) == replaced(target["expr"], page.variables, scopes[0])
+            assert filled(target["expr"], chosen) == replaced(
+                target["expr"], page.variables, scopes[0]
+            )
 
 
 def test_jobs_are_known() -> None:
@@ -52,9 +57,15 @@ def test_formats() -> None:
         "b": Chosen([Option("z", "b|c")]),
         "c": Chosen([], ".*"),
     }
-    assert filled("${a:raw} ${a:pipe} ${a:regex} ${a:text} $a", chosen) == r"1.5,2 1.5|2 (1\.5|2) x + y 1.5,2"
+    assert (
+        filled("${a:raw} ${a:pipe} ${a:regex} ${a:text} $a", chosen)
+        == r"1.5,2 1.5|2 (1\.5|2) x + y 1.5,2"
+    )
     assert filled("${a:text}", {"a": chosen["a"]._replace(every=True)}) == "All"
-    assert filled("${b:regex} ${c:pipe} ${c:raw} $lx ${d} {{$ln}}", chosen) == r"b\|c .* .* $lx ${d} {{$ln}}"
+    assert (
+        filled("${b:regex} ${c:pipe} ${c:raw} $lx ${d} {{$ln}}", chosen)
+        == r"b\|c .* .* $lx ${d} {{$ln}}"
+    )
     with pytest.raises(KeyError):
         filled("${a:json}", chosen)
 
@@ -63,18 +74,30 @@ def test_what_is_chosen_at_first() -> None:
     custom = {"type": "custom", "query": "a, both : a|b", "current": {"value": "a"}}
     assert chosen_of(custom, []).options == [Option("a", "a")]
     several = {**custom, "current": {"value": [ALL]}, "allValue": ".*"}
-    assert chosen_of(several, []) == Chosen([Option("a", "a"), Option("both", "a|b")], ".*", every=True)
+    assert chosen_of(several, []) == Chosen(
+        [Option("a", "a"), Option("both", "a|b")], ".*", every=True
+    )
     asked = {"type": "query", "query": "q", "regex": '/[{,]key="(?<value>[^"]*)"/'}
-    answers = [printed("", {"key": "b"}, 1.0), printed("", {"key": "a"}, 2.0), printed("", {"key": "b"}, 3.0), "{} 1 0"]
+    answers = [
+        printed("", {"key": "b"}, 1.0),
+        printed("", {"key": "a"}, 2.0),
+        printed("", {"key": "b"}, 3.0),
+        "{} 1 0",
+    ]
     assert chosen_of(asked, answers).options == [Option("b", "b")]
     assert chosen_of(asked, answers, "a").options == [Option("a", "a")]
     assert chosen_of(asked, answers, "gone").options == [Option("b", "b")]
     assert chosen_of(asked, []).options == [Option("", "")]
-    assert chosen_of({"type": "textbox", "query": ""}, [], "4711").options == [Option("4711", "4711")]
+    assert chosen_of({"type": "textbox", "query": ""}, [], "4711").options == [
+        Option("4711", "4711")
+    ]
 
 
 def test_order() -> None:
-    models: list[Json] = [{"name": "b", "query": {"query": "f(${a:raw})"}}, {"name": "a", "query": "x"}]
+    models: list[Json] = [
+        {"name": "b", "query": {"query": "f(${a:raw})"}},
+        {"name": "a", "query": "x"},
+    ]
     assert [one["name"] for one in in_order(models)] == ["a", "b"]
     with pytest.raises(ValueError, match="wait for each other: a, b"):
         list(in_order([{"name": "a", "query": "$b"}, {"name": "b", "query": "$a"}]))

@@ -11,7 +11,10 @@ JSON_OPTIONS = {"source": "Line", "format": "json", "replace": True}
 
 
 def frame(ref: str = "A", **columns: list[Any]) -> Frame:  # Any: JSON
-    fields = tuple(Field(name, kind_of(values[0]) if values else OTHER, values) for name, values in columns.items())
+    fields = tuple(
+        Field(name, kind_of(values[0]) if values else OTHER, values)
+        for name, values in columns.items()
+    )
     return Frame(fields, max((len(values) for values in columns.values()), default=0), ref)
 
 
@@ -51,7 +54,9 @@ def test_extracted_fields_have_the_order_and_type_of_first_values() -> None:
 
 
 def test_extracted_fields_beside_the_others() -> None:
-    (got,) = one("extractFields", {**JSON_OPTIONS, "replace": False}, frame(Time=[1], Line=['{"x": 1}']))
+    (got,) = one(
+        "extractFields", {**JSON_OPTIONS, "replace": False}, frame(Time=[1], Line=['{"x": 1}'])
+    )
     assert got.names == ["Time", "Line", "x"]
 
 
@@ -64,7 +69,11 @@ def test_of_an_empty_answer_no_field_is_left() -> None:
 
 def test_a_field_is_found_by_the_name_that_it_was_given() -> None:
     newer = frame(timestamp=[2, 1], body=['{"x": 2}', '{"x": 1}'])
-    rename = {"excludeByName": {}, "indexByName": {}, "renameByName": {"timestamp": "Time", "body": "Line"}}
+    rename = {
+        "excludeByName": {},
+        "indexByName": {},
+        "renameByName": {"timestamp": "Time", "body": "Line"},
+    }
     steps = [
         {"id": "organize", "options": rename},
         {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "Time"}]}},
@@ -83,7 +92,11 @@ def test_sorting_is_stable_and_by_the_first_field_only() -> None:
 
 
 def test_organize_leaves_out_orders_and_renames() -> None:
-    options = {"excludeByName": {"a": True}, "indexByName": {"c": 0, "b": 1}, "renameByName": {"b": "B"}}
+    options = {
+        "excludeByName": {"a": True},
+        "indexByName": {"c": 0, "b": 1},
+        "renameByName": {"b": "B"},
+    }
     (got,) = one("organize", options, frame(a=[1], b=[2], c=[3], d=[4]))
     assert got.names == ["c", "B", "d"]
     assert [field.name for field in got.fields] == ["c", "b", "d"]
@@ -98,7 +111,9 @@ def test_numbers_become_times() -> None:
 def test_groups_have_their_last_values() -> None:
     last = {"operation": "aggregate", "aggregations": ["last"]}
     options = {"fields": {"k": {"operation": "groupby", "aggregations": []}, "v": last, "w": last}}
-    (got,) = one("groupBy", options, frame(k=["b", "a", "b"], v=[1, 2, 3], w=["x", "y", None], z=[0, 0, 0]))
+    (got,) = one(
+        "groupBy", options, frame(k=["b", "a", "b"], v=[1, 2, 3], w=["x", "y", None], z=[0, 0, 0])
+    )
     assert got.names == ["k", "v (last)", "w (last)"]
     assert got.rows() == [{"k": "b", "v (last)": 3}, {"k": "a", "v (last)": 2, "w (last)": "y"}]
     assert one("groupBy", options, frame(other=[1])) == []
@@ -113,7 +128,9 @@ def test_rows_that_agree_become_one() -> None:
 
 def test_rows_that_contradict_each_other_stay() -> None:
     first, second = frame("A", job=["1"], a=[10]), frame("B", job=["1"], a=[11])
-    assert shown(one("merge", {}, first, second)) == [[{"job": "1", "a": 10}, {"job": "1", "a": 11}]]
+    assert shown(one("merge", {}, first, second)) == [
+        [{"job": "1", "a": 10}, {"job": "1", "a": 11}]
+    ]
 
 
 def test_names_to_show_are_lost_by_a_merge() -> None:
@@ -129,7 +146,9 @@ def test_rows_are_filtered() -> None:
     more = {"fieldName": "a", "config": {"id": "greater", "options": {"value": 1}}}
 
     def left(kind: str, *filters: dict[str, Any]) -> list[Any]:  # Any: JSON
-        return one("filterByValue", {"type": kind, "match": "any", "filters": list(filters)}, rows)[0].column("b")
+        return one("filterByValue", {"type": kind, "match": "any", "filters": list(filters)}, rows)[
+            0
+        ].column("b")
 
     assert left("exclude", null) == ["x", " "]
     assert left("exclude", null, blank) == ["x"]
@@ -142,7 +161,9 @@ def test_a_filter_of_a_missing_field_fits_nothing() -> None:
     def left(kind: str, match: str, *names: str) -> int:
         check = "isNull" if kind == "exclude" else "isNotNull"
         filters = [{"fieldName": name, "config": {"id": check, "options": {}}} for name in names]
-        return one("filterByValue", {"type": kind, "match": match, "filters": filters}, rows)[0].length
+        return one("filterByValue", {"type": kind, "match": match, "filters": filters}, rows)[
+            0
+        ].length
 
     assert left("exclude", "any", "gone") == 2
     assert left("include", "all", "a", "gone") == 0
@@ -154,7 +175,10 @@ def test_the_first_rows_of_parts() -> None:
     rows = frame(k=["b", "a", "b"], v=[1, 2, 3])
     parts = one("partitionByValues", {"fields": ["k"], "keepFields": True}, rows)
     assert shown(parts) == [[{"k": "b", "v": 1}, {"k": "b", "v": 3}], [{"k": "a", "v": 2}]]
-    assert shown(one("limit", {"limitField": 1}, *parts)) == [[{"k": "b", "v": 1}], [{"k": "a", "v": 2}]]
+    assert shown(one("limit", {"limitField": 1}, *parts)) == [
+        [{"k": "b", "v": 1}],
+        [{"k": "a", "v": 2}],
+    ]
 
 
 def test_fields_become_rows() -> None:

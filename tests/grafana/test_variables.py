@@ -48,7 +48,10 @@ def test_an_unknown_format_is_an_error() -> None:
 
 
 def test_ways_to_name_a_variable() -> None:
-    assert replaced("$v ${v} [[v]] [[v:raw]] $vv ${w} $1 {{$lx}} $", variable("a")) == "a a a a $vv ${w} $1 {{$lx}} $"
+    assert (
+        replaced("$v ${v} [[v]] [[v:raw]] $vv ${w} $1 {{$lx}} $", variable("a"))
+        == "a a a a $vv ${w} $1 {{$lx}} $"
+    )
     assert references("$v ${w:raw} [[x]] $1") == {"v", "w", "x", "1"}
 
 
@@ -60,8 +63,13 @@ def test_a_text_is_what_is_shown() -> None:
 def test_all_is_every_option_or_what_stands_for_it() -> None:
     options = [("one", "1"), ("two", "2.")]
     every = variable(ALL, ["All"], options=options, multi=True, include_all=True)
-    assert replaced("${v:pipe} ${v:regex} ${v:text} ${v:queryparam}", every) == r"1|2. (1|2\.) All var-v=%24__all"
-    custom_all = variable(ALL, ["All"], options=options, multi=True, include_all=True, all_value=".*")
+    assert (
+        replaced("${v:pipe} ${v:regex} ${v:text} ${v:queryparam}", every)
+        == r"1|2. (1|2\.) All var-v=%24__all"
+    )
+    custom_all = variable(
+        ALL, ["All"], options=options, multi=True, include_all=True, all_value=".*"
+    )
     assert replaced("${v:pipe} ${v:regex} ${v:text}", custom_all) == ".* .* All"
     assert every["v"].selected() == options
     assert variable(["2."], options=options)["v"].selected() == [("two", "2.")]

@@ -1,22 +1,25 @@
-"""Models of Grafana's transformations, of those that the dashboards use; `applied` fails on any other, and on options
-that aren't modelled. What Grafana 9.4 does, where nothing else is said:
+"""Models of Grafana's transformations, of those that the dashboards use; `applied` fails on any
+other, and on options that aren't modelled. What Grafana 9.4 does, where nothing else is said:
 
-- **extractFields** (`format: json`, `replace`): the objects' keys become fields in the order in which they first come,
-  row by row; but JavaScript puts keys that are whole numbers before all others of an object. A field's type is that of
-  its first value that isn't null. Of a repeated key the first place and the last value count. What isn't JSON is an
-  empty row. With `replace` no other field stays, not even of an empty answer.
-- **organize**: leaves out, orders, and then gives names *to show*: a field's own name stays, and both are found later.
+- **extractFields** (`format: json`, `replace`): the objects' keys become fields in the order in
+  which they first come, row by row; but JavaScript puts keys that are whole numbers before all
+  others of an object. A field's type is that of its first value that isn't null. Of a repeated key
+  the first place and the last value count. What isn't JSON is an empty row. With `replace` no other
+  field stays, not even of an empty answer.
+- **organize**: leaves out, orders, and then gives names *to show*: a field's own name stays, and
+  both are found later.
 - **sortBy**: only the first field of `sort`; stable; a frame without the field stays as it is.
-- **convertFieldType** to time: a field whose first value is a number is taken for one; to string: as JavaScript writes
-  it, lists with commas between (9.5 to 10.3 write them as JSON, newer ones where `joinWith` is left out).
-- **groupBy**: one row per combination of values, in the order of first rows; aggregates are called `NAME (last)`, and
-  with `last` they keep their type.
-- **merge**: of several frames; rows that agree in all fields that every frame has, and contradict each other nowhere,
-  become one. Names to show are lost.
+- **convertFieldType** to time: a field whose first value is a number is taken for one; to string:
+  as JavaScript writes it, lists with commas between (9.5 to 10.3 write them as JSON, newer ones
+  where `joinWith` is left out).
+- **groupBy**: one row per combination of values, in the order of first rows; aggregates are called
+  `NAME (last)`, and with `last` they keep their type.
+- **merge**: of several frames; rows that agree in all fields that every frame has, and contradict
+  each other nowhere, become one. Names to show are lost.
 - **filterByValue**: all frames lose the rows of the same numbers. A missing field fits nothing.
 - **filterFieldsByName**: frames that have no field left are left out.
-- **partitionByValues**: of the first frame only, a frame per value; all fields stay, as newer versions do with
-  `keepFields` only. **limit**: each frame's first rows.
+- **partitionByValues**: of the first frame only, a frame per value; all fields stay, as newer
+  versions do with `keepFields` only. **limit**: each frame's first rows.
 - **reduce** (`seriesToRows`): a row per field, but for time fields, of all frames.
 """
 
@@ -42,7 +45,8 @@ def applied(transformations: Sequence[Json], frames: Sequence[Frame]) -> list[Fr
 
 
 def parsed_object(line: str) -> Json:
-    """A JSON object as JavaScript holds it: numbers are floats, keys that are array indices come first, ascending."""
+    """A JSON object as JavaScript holds it: numbers are floats, keys that are array indices come
+    first, ascending."""
     try:
         found: Any = json.loads(line, parse_int=float, parse_constant=_no_constant)  # Any: JSON
     except (ValueError, RecursionError):
@@ -77,7 +81,9 @@ def _extracted(frame: Frame, source: str, *, keep: bool) -> Frame:
         return frame
     columns: dict[str, list[Any]] = {}  # Any: JSON
     for row, line in enumerate(found.values):
-        point: Json = line if isinstance(line, dict) else parsed_object(line)  # what comes of an object is parsed
+        point: Json = (
+            line if isinstance(line, dict) else parsed_object(line)
+        )  # what comes of an object is parsed
         for key, value in point.items():
             columns.setdefault(key, [None] * frame.length)[row] = value
     made = [Field(name, _kind(values), values) for name, values in columns.items()]
@@ -94,8 +100,16 @@ def _organize(options: Json, frames: list[Frame]) -> list[Frame]:
     places, names = options["indexByName"], options["renameByName"]
     made = []
     for frame in _without(hidden, frames):
-        fields = sorted(frame.fields, key=lambda one: places.get(one.shown, 1 << 53)) if places else frame.fields
-        made.append(frame.with_fields(replace(one, display=names.get(one.shown) or one.display) for one in fields))
+        fields = (
+            sorted(frame.fields, key=lambda one: places.get(one.shown, 1 << 53))
+            if places
+            else frame.fields
+        )
+        made.append(
+            frame.with_fields(
+                replace(one, display=names.get(one.shown) or one.display) for one in fields
+            )
+        )
     return made
 
 
@@ -117,7 +131,9 @@ def _filter_fields(options: Json, frames: list[Frame]) -> list[Frame]:
 
 def _sort_by(options: Json, frames: list[Frame]) -> list[Frame]:
     wanted = options["sort"][0]
-    return [_sorted(frame, wanted["field"], descending=wanted.get("desc", False)) for frame in frames]
+    return [
+        _sorted(frame, wanted["field"], descending=wanted.get("desc", False)) for frame in frames
+    ]
 
 
 def _sorted(frame: Frame, name: str, *, descending: bool) -> Frame:
@@ -127,7 +143,9 @@ def _sorted(frame: Frame, name: str, *, descending: bool) -> Frame:
     values = found.values
 
     def compare(first: int, second: int) -> int:
-        one, two = (values[second], values[first]) if descending else (values[first], values[second])
+        one, two = (
+            (values[second], values[first]) if descending else (values[first], values[second])
+        )
         if found.kind != NUMBER and (not one or not two):
             return int(bool(two)) - int(bool(one))
         if found.kind == NUMBER:
@@ -141,7 +159,8 @@ def _convert(options: Json, frames: list[Frame]) -> list[Frame]:
     for conversion in options["conversions"]:
         name, convert = conversion["targetField"], _CONVERSIONS[conversion["destinationType"]]
         frames = [
-            frame.with_fields(convert(one) if one.called(name) else one for one in frame.fields) for frame in frames
+            frame.with_fields(convert(one) if one.called(name) else one for one in frame.fields)
+            for frame in frames
         ]
     return frames
 
@@ -155,7 +174,9 @@ def _as_time(field: Field) -> Field:
 
 
 def _moment_ms(text: str) -> int:
-    return round(datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp() * 1000)
+    return round(
+        datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp() * 1000
+    )
 
 
 def _as_string(field: Field) -> Field:
@@ -182,7 +203,9 @@ def _group_by(options: Json, frames: list[Frame]) -> list[Frame]:
             if how["operation"] != "aggregate":
                 continue
             (reducer,) = how["aggregations"]
-            values = [_REDUCERS[reducer]([one.values[row] for row in rows]) for rows in groups.values()]
+            values = [
+                _REDUCERS[reducer]([one.values[row] for row in rows]) for rows in groups.values()
+            ]
             kind = one.kind if reducer == "last" else _kind(values)
             fields.append(Field(f"{one.shown} ({reducer})", kind, values))
         made.append(Frame(tuple(fields), len(groups), frame.ref))
@@ -209,7 +232,11 @@ def _merge(_: Json, frames: list[Frame]) -> list[Frame]:
     for frame in whole:
         for one in frame.fields:
             kinds.setdefault(one.name, one.kind)
-    shared = [name for name in kinds if all(any(one.name == name for one in frame.fields) for frame in whole)]
+    shared = [
+        name
+        for name in kinds
+        if all(any(one.name == name for one in frame.fields) for frame in whole)
+    ]
     if not shared:
         return frames
     merged: list[Json] = []
@@ -224,7 +251,9 @@ def _merge(_: Json, frames: list[Frame]) -> list[Frame]:
             if not fitting:
                 by_key[key].append(new)
                 merged.append(new)
-    fields = tuple(Field(name, kind, [row.get(name) for row in merged]) for name, kind in kinds.items())
+    fields = tuple(
+        Field(name, kind, [row.get(name) for row in merged]) for name, kind in kinds.items()
+    )
     return [Frame(fields, len(merged), whole[0].ref)]
 
 
@@ -240,10 +269,14 @@ def _filter_rows(options: Json, frames: list[Frame]) -> list[Frame]:
         rows |= {
             row
             for row in range(frame.length)
-            if together(field is not None and _fits(field.values[row], config) for field, config in tests)
+            if together(
+                field is not None and _fits(field.values[row], config) for field, config in tests
+            )
         }
     include = options["type"] == "include"
-    return [frame.at(row for row in range(frame.length) if (row in rows) == include) for frame in frames]
+    return [
+        frame.at(row for row in range(frame.length) if (row in rows) == include) for frame in frames
+    ]
 
 
 def _fits(value: object, config: Json) -> bool:

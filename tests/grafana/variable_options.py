@@ -1,4 +1,5 @@
-"""The options of a variable, made of a data source's answers by its regular expression and order, as Grafana does."""
+"""The options of a variable, made of a data source's answers by its regular expression and order,
+as Grafana does."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,8 @@ _INTERVALS = re.compile(r"\d+(?:ms|[smhdwMy])")
 
 
 def options_of(model: Json, answers: Sequence[str]) -> list[Option]:
-    """Text and value of each option, without `All`. answers: of the query of a query's or a data source's variable."""
+    """Text and value of each option, without `All`. answers: of the query of a query's or a data
+    source's variable."""
     kind = model["type"]
     if kind == "query":
         return in_order(filtered(answers, model.get("regex") or ""), model.get("sort") or 0)
@@ -34,16 +36,22 @@ def custom(query: str) -> list[Option]:
 
 
 def filtered(answers: Sequence[str], pattern: str) -> list[Option]:
-    """What the expression finds in each answer: groups `value` and `text`, or the first group. An empty group counts as
-    none, and then the first group does. Options of equal value are one."""
+    """What the expression finds in each answer: groups `value` and `text`, or the first group. An
+    empty group counts as none, and then the first group does. Options of equal value are one."""
     if not pattern:
         return _unique((answer, answer) for answer in answers)
     begin, _, flags = pattern.rpartition("/")
     assert begin.startswith("/"), f"no regular expression of JavaScript's: {pattern}"
-    expression = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", begin[1:]), re.IGNORECASE if "i" in flags else 0)
+    expression = re.compile(
+        re.sub(r"\(\?<(?![=!])", "(?P<", begin[1:]), re.IGNORECASE if "i" in flags else 0
+    )
     found: list[Option] = []
     for answer in answers:
-        matches = list(expression.finditer(answer)) if "g" in flags else [*filter(None, [expression.search(answer)])]
+        matches = (
+            list(expression.finditer(answer))
+            if "g" in flags
+            else [*filter(None, [expression.search(answer)])]
+        )
         if matches:
             found += _of_matches(answer, matches)
     return _unique(found)
@@ -70,7 +78,8 @@ def _unique(options: Iterable[Option]) -> list[Option]:
 
 
 def in_order(options: list[Option], sort: int) -> list[Option]:
-    """sort: Grafana's number: 0 none, 1 and 2 by text, 3 and 4 by its first number, 5 and 6 in any case; even: down."""
+    """sort: Grafana's number: 0 none, 1 and 2 by text, 3 and 4 by its first number, 5 and 6 in any
+    case; even: down."""
     if not sort:
         return options
     key = (_by_text, _by_number, _in_any_case)[(sort + 1) // 2 - 1]

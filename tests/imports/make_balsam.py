@@ -1,11 +1,12 @@
-"""Makes tests/imports/balsam: what Balsam's own classes (0.7.0a24) give of events, jobs and batch jobs, and what its
-launcher's LocalAppRun leaves of a job. Run by hand, with the packages of requirements/balsam.lock, and psutil:
+"""Makes tests/imports/balsam: what Balsam's own classes (0.7.0a24) give of events, jobs and batch
+jobs, and what its launcher's LocalAppRun leaves of a job. Run by hand, with the packages of
+requirements/balsam.lock, and psutil:
 
     sh requirements/tool.sh balsam
     .venv/balsam/bin/python tests/imports/make_balsam.py tests/imports/balsam
 
-events.json is a page as the server answers it, jobs.jsonl has a job to a line, batchjobs.csv is a table of
-`display_dict()`s; the history of each job goes on as Balsam's launchers write it.
+events.json is a page as the server answers it, jobs.jsonl has a job to a line, batchjobs.csv is a
+table of `display_dict()`s; the history of each job goes on as Balsam's launchers write it.
 """
 
 import csv
@@ -65,7 +66,13 @@ def main(target: Path) -> None:
 
 
 def write_batch_jobs(schemas: Any, path: Path) -> None:  # Any: Balsam's own classes
-    common = {"site_id": 1, "project": "foo", "queue": "default", "wall_time_min": 60, "job_mode": "mpi"}
+    common = {
+        "site_id": 1,
+        "project": "foo",
+        "queue": "default",
+        "wall_time_min": 60,
+        "job_mode": "mpi",
+    }
     rest = {**common, "status_info": {}, "filter_tags": {"experiment": "foo"}}
     told = [
         (5, 456, 8, "finished", BEGAN, BEGAN + timedelta(minutes=60)),
@@ -73,7 +80,9 @@ def write_batch_jobs(schemas: Any, path: Path) -> None:  # Any: Balsam's own cla
         (7, None, 2, "queued", None, None),
     ]
     names = ("id", "scheduler_id", "num_nodes", "state", "start_time", "end_time")
-    found = [schemas.BatchJobOut(**dict(zip(names, values, strict=True)), **rest) for values in told]
+    found = [
+        schemas.BatchJobOut(**dict(zip(names, values, strict=True)), **rest) for values in told
+    ]
     rows = [json.loads(one.json()) for one in found]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))

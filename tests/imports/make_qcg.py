@@ -1,8 +1,10 @@
-"""Makes tests/imports/qcg: what a real QCG-PilotJob 0.14.2 writes. Run by hand, with a Python that has qcg-pilotjob:
+"""Makes tests/imports/qcg: what a real QCG-PilotJob 0.14.2 writes. Run by hand, with a Python that
+has qcg-pilotjob:
 
     python make_qcg.py qcg
 
-Jobs that succeed, fail, are left out as what they wait for failed, are cancelled, have iterations, and use two nodes.
+Jobs that succeed, fail, are left out as what they wait for failed, are cancelled, have iterations,
+and use two nodes.
 """
 
 import glob
@@ -20,10 +22,18 @@ def main(target: str) -> None:
     target = os.path.abspath(target)
     folder = tempfile.mkdtemp(prefix="qcg-")
     os.chdir(folder)
-    manager = LocalManager(["--log", "warning", "--nodes", "node1:2,node2:2", "--wd", folder], {"poll_delay": 0.5})
+    manager = LocalManager(
+        ["--log", "warning", "--nodes", "node1:2,node2:2", "--wd", folder], {"poll_delay": 0.5}
+    )
     jobs = Jobs()
     jobs.add(name="hello", exec="/bin/echo", args=["hello"], stdout="hello.out", numCores=1)
-    jobs.add(name="sweep", iteration=6, exec="/bin/sh", args=["-c", "sleep 0.1; test ${it} -ne 4"], numCores=1)
+    jobs.add(
+        name="sweep",
+        iteration=6,
+        exec="/bin/sh",
+        args=["-c", "sleep 0.1; test ${it} -ne 4"],
+        numCores=1,
+    )
     jobs.add(name="bad", exec="/bin/false", numCores={"exact": 2})
     jobs.add(name="never", exec="/bin/echo", after=["bad"], numCores=1)
     jobs.add(name="long", exec="/bin/sleep", args=["60"], numCores=1)

@@ -1,9 +1,10 @@
-"""Makes tests/imports/xt: records as XT's own code writes them. Run by hand, with a Python that has arrow,
-PyYAML, psutil, python-interface, and xtlib 1.0.0 (`pip install --no-deps`):
+"""Makes tests/imports/xt: records as XT's own code writes them. Run by hand, with a Python that has
+arrow, PyYAML, psutil, python-interface, and xtlib 1.0.0 (`pip install --no-deps`):
 
     python make_xt.py xt
 
-XT keeps its runs in Azure: `Store.log_run_event` and its kin are its own, what stores their text is a folder here.
+XT keeps its runs in Azure: `Store.log_run_event` and its kin are its own, what stores their text is
+a folder here.
 """
 
 import importlib
@@ -77,20 +78,30 @@ def main(target: str) -> None:
         store.log_run_event("ws1", name, "status-change", {"status": "queued"})
         store.log_run_event("ws1", name, "started", {})
         run = run_module.Run.__new__(run_module.Run)
-        run.store, run.xt_logging, run.ws_name, run.run_name, run.is_aml = store, True, "ws1", name, False
+        run.store, run.xt_logging, run.ws_name, run.run_name, run.is_aml = (
+            store,
+            True,
+            "ws1",
+            name,
+            False,
+        )
         run.metric_report_count, run.metric_names, run.supress_normal_output = 0, {}, True
         run.run, run.context, run.aml_logging = None, None, False
         run.train_writer = run.test_writer = run.train_writer2 = run.test_writer2 = None
         run.log_hparams({"lr": lr, "optimizer": "adam"})
         for epoch in range(1, 4):
             run.log_metrics({"epoch": epoch, "loss": lr / epoch}, step_name="epoch", stage="train")
-        run.log_metrics({"epoch": 3, "acc": 0.5 + lr, "loss": float("nan")}, step_name="epoch", stage="test")
+        run.log_metrics(
+            {"epoch": 3, "acc": 0.5 + lr, "loss": float("nan")}, step_name="epoch", stage="test"
+        )
         run.log_event("early_stopping", {"reason": "loss_is_nan"})
         store.log_run_event("ws1", name, "notes", {"notes": f"a note on {name}"})
         status, code = ("completed", 0) if number == 1 else ("error", 1)
         store.rollup_and_end_run("ws1", name, "job", "job7", status, code, "test-acc", True, False)
         os.makedirs(os.path.join(folder, "ws1", name, "output"))
-        with open(os.path.join(folder, "ws1", name, "output", "console.txt"), "w", newline="") as file:
+        with open(
+            os.path.join(folder, "ws1", name, "output", "console.txt"), "w", newline=""
+        ) as file:
             file.write(f"training with lr {lr}\n  0%|   |\r100%|###|\ndone\n")
     for place, _, names in os.walk(folder):
         for name in names:

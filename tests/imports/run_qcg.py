@@ -1,9 +1,10 @@
-"""A real QCG-PilotJob run whose tasks are wrapped; prints what the manager says of its jobs, as JSON:
+"""A real QCG-PilotJob run whose tasks are wrapped; prints what the manager says of its jobs, as
+JSON:
 
     python run_qcg.py PROGRAM WORD... < NONE    PROGRAM WORD...: logshipper, as the tasks call it
 
-The tasks' output goes where QCG-PilotJob's users have it go: into a file, to /dev/null, nowhere that is told. One task
-ends when there is a file `go` in this folder.
+The tasks' output goes where QCG-PilotJob's users have it go: into a file, to /dev/null, nowhere
+that is told. One task ends when there is a file `go` in this folder.
 """
 
 import importlib
@@ -17,7 +18,9 @@ ITERATIONS = 4
 
 
 def main(logshipper: list[str]) -> None:
-    manager = LocalManager(["--log", "warning", "--nodes", "2", "--wd", os.getcwd()], {"poll_delay": 0.1})
+    manager = LocalManager(
+        ["--log", "warning", "--nodes", "2", "--wd", os.getcwd()], {"poll_delay": 0.1}
+    )
     program, words = logshipper[0], logshipper[1:]
 
     def wrapped(name: str, script: str) -> list[str]:

@@ -20,7 +20,18 @@ from tests.tools.waiting import scaled
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\n", b"  \n\t\n", b"# off\n", b"---\n", b"---", b"{}", b"{}\n", b"# a\r\n---\r\n{}\r\n# b", b"--- {}\n"],
+    [
+        b"",
+        b"\n",
+        b"  \n\t\n",
+        b"# off\n",
+        b"---\n",
+        b"---",
+        b"{}",
+        b"{}\n",
+        b"# a\r\n---\r\n{}\r\n# b",
+        b"--- {}\n",
+    ],
 )
 def test_nothing_said_means_enabled(content: bytes) -> None:
     """R13: an empty file; so do blanks, comments, `---` and `{}`."""
@@ -64,7 +75,10 @@ def test_options(content: bytes, wanted: Config) -> None:
         (b"colors: yes", "colors: `True` is neither `keep` nor `strip`"),
         (b"colors: kept", "(did you mean `keep`?)"),
         (b"colours: keep", "unknown key `colours` (did you mean `colors`?)"),
-        (b"snapshots: 30", "`30` is no span of time: a number with s, m or h is; write `snapshots: 30s`, or `off`"),
+        (
+            b"snapshots: 30",
+            "`30` is no span of time: a number with s, m or h is; write `snapshots: 30s`, or `off`",
+        ),
         (b"snapshots: 30 s", "`30 s` is no span of time"),
         (b"snapshots: 1:30", "`90` is no span of time"),
         (b"snapshots: on", "`True` doesn't say how often; write `snapshots: 30s`"),
@@ -103,7 +117,8 @@ def test_all_problems_at_once() -> None:
 def test_alias_bomb_costs_nothing() -> None:
     """R13's arrow: ten levels of ten aliases would stand for 10^10 nodes."""
     bomb = b"a0: &a0 [x]\n" + b"".join(
-        b"a%d: &a%d [%s]\n" % (level, level, b",".join([b"*a%d" % (level - 1)] * 10)) for level in range(1, 11)
+        b"a%d: &a%d [%s]\n" % (level, level, b",".join([b"*a%d" % (level - 1)] * 10))
+        for level in range(1, 11)
     )
     with pytest.raises(ConfigError, match="aliases"):
         config.parse(bomb, "f")
@@ -227,5 +242,7 @@ def test_the_look_imports_nothing_heavy() -> None:
 
 def _modules(code: str) -> set[str]:
     return set(
-        subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.split()
+        subprocess.run(
+            [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
     )

@@ -1,4 +1,5 @@
-"""`logshipper.emit`: one valid JSON line whatever it is given, whole among others, and never an error."""
+"""`logshipper.emit`: one valid JSON line whatever it is given, whole among others, and never an
+error."""
 
 import fractions
 import io
@@ -58,7 +59,14 @@ class Tensor:
 
 
 def test_plain_values(printed: Printed) -> None:
-    record = {"epoch": 3, "loss": 0.1, "name": 'x\n\u2028"ü😀', "ok": True, "none": None, "big": 2**80}
+    record = {
+        "epoch": 3,
+        "loss": 0.1,
+        "name": 'x\n\u2028"ü😀',
+        "ok": True,
+        "none": None,
+        "big": 2**80,
+    }
     assert printed(**record) == (record, "")
     assert printed({"val/loss": 0.2}, epoch=1) == ({"val/loss": 0.2, "epoch": 1}, "")
     assert printed({"a": {"b": [1, (2, 3)]}}) == ({"a": {"b": [1, [2, 3]]}}, "")
@@ -81,11 +89,15 @@ def test_values_of_libraries(value: object, wanted: object, printed: Printed) ->
     assert (found["v"], type(found["v"]), err) == (wanted, type(wanted), "")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("-inf"), np.array(np.nan), Decimal("nan")])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), np.float32("-inf"), np.array(np.nan), Decimal("nan")]
+)
 def test_what_is_not_finite_is_null_and_named_once(value: object, printed: Printed) -> None:
     found, err = printed(loss=value, a={"b": value}, c=[value])
     assert found == {"loss": None, "a": {"b": None}, "c": [None]}
-    said = re.findall(r"^logshipper\.emit: (\S+) is \S+, which JSON doesn't know", err, re.MULTILINE)
+    said = re.findall(
+        r"^logshipper\.emit: (\S+) is \S+, which JSON doesn't know", err, re.MULTILINE
+    )
     assert said == ["loss", "a.b", "c"]
     assert printed(loss=value) == ({"loss": None}, ""), "once for each key"
 
@@ -114,7 +126,10 @@ def test_nothing_raises(printed: Printed) -> None:
     loop.append(loop)
     assert printed(loop=loop)[0] is not None
     found, err = printed(huge=np.zeros(20_000), epoch=2)
-    assert (found, "huge: a ndarray couldn't be converted" in err) == ({"huge": None, "epoch": 2}, True)
+    assert (found, "huge: a ndarray couldn't be converted" in err) == (
+        {"huge": None, "epoch": 2},
+        True,
+    )
     assert printed({"d": BadKeys()})[0] == {"d": None}
     assert printed(5)[0] is None
 
@@ -139,7 +154,13 @@ def test_a_line_that_is_too_long_is_left_out(printed: Printed) -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text()
+        | st.binary()
+        | st.complex_numbers(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
         max_leaves=20,
     ),
@@ -188,7 +209,9 @@ def test_a_closed_standard_output_hurts_nobody(close: str) -> None:
     assert done.stderr.count("\n") <= 2, "said once"
 
 
-def test_a_standard_output_of_another_kind_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standard_output_of_another_kind_gets_whole_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     writes: list[str] = []
 
     class Notebook(io.StringIO):
@@ -248,7 +271,9 @@ def test_a_signal_handler_may_emit_too() -> None:
         "[emit(at=at) for at in range(2000)]; signal.setitimer(signal.ITIMER_REAL, 0)"
     )
     done = script(text)
-    assert [one["at"] for one in map(json.loads, done.stdout.splitlines()) if "at" in one] == list(range(2000))
+    assert [one["at"] for one in map(json.loads, done.stdout.splitlines()) if "at" in one] == list(
+        range(2000)
+    )
 
 
 def test_what_it_imports() -> None:
@@ -257,7 +282,16 @@ def test_what_it_imports() -> None:
     assert script(text.format("0")).stdout.split() == ["logshipper"]
     found = set(script(text.format("logshipper.emit")).stdout.split())
     assert "logshipper.emitting" in found
-    assert not found & {"json", "typing", "collections", "re", "threading", "logging", "orjson", "numpy"}
+    assert not found & {
+        "json",
+        "typing",
+        "collections",
+        "re",
+        "threading",
+        "logging",
+        "orjson",
+        "numpy",
+    }
 
 
 def test_there_is_nothing_else_to_ask_for() -> None:

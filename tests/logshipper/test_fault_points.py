@@ -1,6 +1,6 @@
-"""SIGKILL at every fault point (logshipper/fault_points.py) of relay, sidecar, agent and store, each shown to be hit;
-then all is started again, and an oracle counts lines: none missing that isn't counted as lost, none twice, none out of
-order."""
+"""SIGKILL at every fault point (logshipper/fault_points.py) of relay, sidecar, agent and store,
+each shown to be hit; then all is started again, and an oracle counts lines: none missing that isn't
+counted as lost, none twice, none out of order."""
 
 import os
 import re
@@ -46,7 +46,13 @@ MAKING = {"capture_made": 1, "capture_named": 1}
 SHIPPING = {"attempt_noted": 1, "pushed": 2, "quarantine_written": 1, "set_aside": 1, "sent": 1, "committed": 1,
             "shipped_segments_removed": 1, "learnt": 1, "segments_moved": 1, "entry_removed": 2, "identity_removed": 1,
             "capture_removed": 1}  # fmt: skip
-SLURM = {"slurm_taken": 1, "slurm_file_removed": 1, "slurm_told": 1, "slurm_sent": 1, "slurm_committed": 1}
+SLURM = {
+    "slurm_taken": 1,
+    "slurm_file_removed": 1,
+    "slurm_told": 1,
+    "slurm_sent": 1,
+    "slurm_committed": 1,
+}
 REPLAY = {"replay_sent": 1, "replay_rewritten": 1}
 LINES, BURSTS, PAUSE_SECS = 600, 6, 0.03
 FORGED = 7  # lines that the quarantine gets of each capture
@@ -61,22 +67,42 @@ def test_every_fault_point_is_one_that_something_is_killed_at() -> None:
 
 def test_the_code_has_every_fault_point_once_and_no_other() -> None:
     sources = [path for package in (LOGSHIPPER, INGEST) for path in sorted(package.rglob("*.py"))]
-    found = Counter(name for path in sources for name in re.findall(r'\bfault_point\("(\w+)"\)', path.read_text()))
+    found = Counter(
+        name
+        for path in sources
+        for name in re.findall(r'\bfault_point\("(\w+)"\)', path.read_text())
+    )
     assert found == Counter(list(NAMES))
 
 
-def run_numbered(agent: NodeAgent, home: Path, job_id: str, crash: tuple[str, int, Path]) -> "subprocess.Popen[bytes]":
+def run_numbered(
+    agent: NodeAgent, home: Path, job_id: str, crash: tuple[str, int, Path]
+) -> "subprocess.Popen[bytes]":
     """`logshipper run`, killed at a fault point (its name, how often it is come to, the flag)."""
-    words = ["run", "--job-id", job_id, "--", *numbering(LINES, bursts=BURSTS, pause_secs=PAUSE_SECS)]
+    words = [
+        "run",
+        "--job-id",
+        job_id,
+        "--",
+        *numbering(LINES, bursts=BURSTS, pause_secs=PAUSE_SECS),
+    ]
     environment = {**agent.environment, "HOME": str(home), "LOGSHIPPER_AGENT": "off"}
     null = subprocess.DEVNULL
     return subprocess.Popen(
-        command(*crash, "logshipper", *words), cwd=ROOT, env=environment, stdin=null, stdout=null, stderr=null
+        command(*crash, "logshipper", *words),
+        cwd=ROOT,
+        env=environment,
+        stdin=null,
+        stdout=null,
+        stderr=null,
     )
 
 
-def test_a_capture_that_is_killed(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
-    """Relay or sidecar: what was written is in Loki; what the job printed after the sidecar's death is counted."""
+def test_a_capture_that_is_killed(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
+    """Relay or sidecar: what was written is in Loki; what the job printed after the sidecar's death
+    is counted."""
     sent: dict[Place, int] = {}
     running: list[subprocess.Popen[bytes]] = []
     points = {**RELAY, **SIDECAR}
@@ -93,12 +119,18 @@ def test_a_capture_that_is_killed(loki: LokiServer, client: Client, cluster: str
         agent.wait_shipped()
     balances = balances_in_loki(entries_of(client, cluster), sent)
     assert all_problems(balances) == {}
-    lost = {place.job_id.partition(".")[0].replace("-", "_") for place, balance in balances.items() if balance.lost}
+    lost = {
+        place.job_id.partition(".")[0].replace("-", "_")
+        for place, balance in balances.items()
+        if balance.lost
+    }
     assert {"sidecar_locked", "segment_created", "segment_begun"} <= lost
     assert lost <= SIDECAR.keys() - {"end_written", "capture_closed", "capture_synced"}
 
 
-def test_an_agent_that_is_killed(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+def test_an_agent_that_is_killed(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
     """One agent, killed at one point after another, with new captures before each death."""
     ended = tmp_path / "ended"
     ended.mkdir(mode=0o700)
@@ -122,7 +154,9 @@ def test_an_agent_that_is_killed(loki: LokiServer, client: Client, cluster: str,
         kept: dict[Place, int] = {}
         for attempt, (point, times) in enumerate(MAKING.items(), start=1):
             agent.start(crash_at=point, times=times)
-            ran = agent.run(*numbering(LINES), options=("--job-id", "own"), env={"LOGSHIPPER_AGENT": "off"})
+            ran = agent.run(
+                *numbering(LINES), options=("--job-id", "own"), env={"LOGSHIPPER_AGENT": "off"}
+            )
             assert b"is kept in" in ran.stderr
             kept |= places("own", LINES, attempt=attempt)
             wait_until(agent.has_ended, f"it kills itself at {point}: {agent.log.read_text()}")
@@ -132,7 +166,9 @@ def test_an_agent_that_is_killed(loki: LokiServer, client: Client, cluster: str,
         agent.wait_shipped()
         wait_until(lambda: agent.status()["slurm"]["waiting"] == 0, "all ends are told")
     points = {**SHIPPING, **SLURM, **MAKING}
-    assert [point for point in points if not (tmp_path / "node" / f"crashed-{point}").exists()] == [], "never reached"
+    assert [
+        point for point in points if not (tmp_path / "node" / f"crashed-{point}").exists()
+    ] == [], "never reached"
     entries = entries_of(client, cluster)
     refused = refused_in(agent.state / "quarantine", sent)
     assert all_problems(balances_in_loki(entries, sent, refused)) == {}
@@ -144,19 +180,32 @@ def test_an_agent_that_is_killed(loki: LokiServer, client: Client, cluster: str,
     assert sorted(ends) == [str(number) for number in range(4711, 4711 + len(SLURM))]
 
 
-def test_a_replay_that_is_killed(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+def test_a_replay_that_is_killed(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
     """What the quarantine had is in Loki once."""
     with NodeAgent(tmp_path / "node", loki.url, cluster=cluster) as agent:
         spool(agent_config.load(str(agent.config)).agent, "replayed", 200, forged=FORGED)
         agent.wait_shipped()
         for point, times in REPLAY.items():
-            words = command(point, times, tmp_path / point, "logshipper-agent", "replay", "--config", str(agent.config))
+            words = command(
+                point,
+                times,
+                tmp_path / point,
+                "logshipper-agent",
+                "replay",
+                "--config",
+                str(agent.config),
+            )
             killed = subprocess.run(
                 words, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_SECS
             )
             assert killed.returncode == -signal.SIGKILL, killed.stderr
         assert agent.call("replay").returncode == 0
-    lines = [entry.line for entry in entries_of(client, cluster, "log", hours=6, selector='| job_id="replayed"')]
+    lines = [
+        entry.line
+        for entry in entries_of(client, cluster, "log", hours=6, selector='| job_id="replayed"')
+    ]
     assert Counter(lines)[line_of(0)] == 2, "of stdout and stderr"
     assert set(Counter(lines).values()) == {2}
     assert len(lines) == 400
@@ -168,5 +217,9 @@ def write_end(folder: Path, job_id: str) -> None:
     said = {"by": "jobcomp", "job_id": job_id, "state": "TIMEOUT", "exit": "0:0", "start": end - 300, "end": end,
             "restarts": "", "user": "me", "nodes": "n1"}  # fmt: skip
     place = folder / f"{job_id}.{end}.jobcomp.17"
-    place.write_text("logshipper-ended 1\n" + "".join(f"{name}={value}\n" for name, value in said.items()) + ".\n")
+    place.write_text(
+        "logshipper-ended 1\n"
+        + "".join(f"{name}={value}\n" for name, value in said.items())
+        + ".\n"
+    )
     place.chmod(0o600)

@@ -1,4 +1,5 @@
-"""What is called like a secret is masked, whatever its name is joined to, and whatever the value looks like."""
+"""What is called like a secret is masked, whatever its name is joined to, and whatever the value
+looks like."""
 
 import time
 
@@ -26,14 +27,23 @@ VALUE = "hunter2"
         (["--apikey:hunter2"], ["--apikey:***"]),
         (["db.password=hunter2"], ["db.password=***"]),
         (["--aws_credentials", "hunter2"], ["--aws_credentials", "***"]),
-        (["--pw", "hunter2", "--pass=hunter2", "--auth", "hunter2"], ["--pw", "***", "--pass=***", "--auth", "***"]),
+        (
+            ["--pw", "hunter2", "--pass=hunter2", "--auth", "hunter2"],
+            ["--pw", "***", "--pass=***", "--auth", "***"],
+        ),
         (["sh", "-c", "cd x; PGPASSWORD=hunter2 psql"], ["sh", "-c", "cd x; PGPASSWORD=***"]),
-        (["sh", "-c", "train --lr=0.1 --password hunter2"], ["sh", "-c", "train --lr=0.1 --password ***"]),
+        (
+            ["sh", "-c", "train --lr=0.1 --password hunter2"],
+            ["sh", "-c", "train --lr=0.1 --password ***"],
+        ),
         (["curl", "-H", "Authorization: Bearer hunter2"], ["curl", "-H", "Authorization: ***"]),
         (["-H", "X-Api-Key: hunter2"], ["-H", "X-Api-Key: ***"]),
         (["--config", '{"a": 1, "password": "hunter2"}'], ["--config", '{"a": 1, "password": ***']),
         (["https://ann:hunt@hunter2@example.org/x"], ["https://***@example.org/x"]),
-        (["https://example.org/x?n=1&access_token=hunter2"], ["https://example.org/x?n=1&access_token=***"]),
+        (
+            ["https://example.org/x?n=1&access_token=hunter2"],
+            ["https://example.org/x?n=1&access_token=***"],
+        ),
     ],
 )
 def test_command_lines(argv: list[str], shown: list[str]) -> None:
@@ -41,7 +51,17 @@ def test_command_lines(argv: list[str], shown: list[str]) -> None:
 
 
 def test_what_is_no_secret_is_shown() -> None:
-    argv = ["python", "train_tokenizer.py", "--lr", "0.1", "author=ann", "compass=1", "bypass=1", "-x", "a@b:c"]
+    argv = [
+        "python",
+        "train_tokenizer.py",
+        "--lr",
+        "0.1",
+        "author=ann",
+        "compass=1",
+        "bypass=1",
+        "-x",
+        "a@b:c",
+    ]
     assert list(masked_words(argv)) == argv
     assert masked_lines("def tokenize(text, n):\n    return os.getenv('HF_TOKEN')") == (
         "def tokenize(text, n):\n    return os.getenv('HF_TOKEN')"
@@ -64,7 +84,10 @@ def test_what_is_no_secret_is_shown() -> None:
     ],
 )
 def test_lines_of_a_diff(line: str, shown: str) -> None:
-    assert masked_lines(f"--- a/token.py\n+++ b/token.py\n{line}\n+x") == f"--- a/token.py\n+++ b/token.py\n{shown}\n+x"
+    assert (
+        masked_lines(f"--- a/token.py\n+++ b/token.py\n{line}\n+x")
+        == f"--- a/token.py\n+++ b/token.py\n{shown}\n+x"
+    )
 
 
 JOINED = st.text("abcXYZ019_-.", max_size=12)
@@ -80,7 +103,11 @@ def secret_names(draw: st.DrawFn) -> str:
 VALUES = st.text("abcXYZ019-=:/@,;!$%&*()[]{}'\" \\\n", max_size=20).map(lambda text: text + VALUE)
 
 
-@given(secret_names(), VALUES, st.lists(st.sampled_from(("-x", "y", "--lr=0.1", "PATH=/a")), max_size=3))
+@given(
+    secret_names(),
+    VALUES,
+    st.lists(st.sampled_from(("-x", "y", "--lr=0.1", "PATH=/a")), max_size=3),
+)
 def test_no_value_of_any_such_name_is_shown(name: str, value: str, before: list[str]) -> None:
     for words in (
         [f"{name}={value}"],
@@ -100,7 +127,9 @@ def test_masking_again_changes_nothing(text: str) -> None:
     assert masked_text(masked_text(text)) == masked_text(text)
 
 
-@pytest.mark.parametrize("piece", ["token", "a", "-", "--token-", "passwd ", "://", "api ", '"', "token\t"])
+@pytest.mark.parametrize(
+    "piece", ["token", "a", "-", "--token-", "passwd ", "://", "api ", '"', "token\t"]
+)
 def test_giant_texts_take_time_in_proportion(piece: str) -> None:
     """Names are capped: what grew with the square took minutes."""
     began = time.process_time()

@@ -1,7 +1,8 @@
-"""A capture: what a program wrote to a terminal, in the reads in which it came, and what tmux shows of it.
+"""A capture: what a program wrote to a terminal, in the reads in which it came, and what tmux shows
+of it.
 
-File: xz of a line of JSON and the bytes. The JSON's fields are those of Capture; reads are pairs of seconds since the
-first one and sizes in bytes.
+File: xz of a line of JSON and the bytes. The JSON's fields are those of Capture; reads are pairs of
+seconds since the first one and sizes in bytes.
 """
 
 import json
@@ -15,8 +16,8 @@ _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """columns, rows: the terminal's size. shown: tmux's lines, history included, without blanks at their ends, and
-    without blank ones; tmux: its version."""
+    """columns, rows: the terminal's size. shown: tmux's lines, history included, without blanks at
+    their ends, and without blank ones; tmux: its version."""
 
     name: str
     program: str

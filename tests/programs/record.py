@@ -1,9 +1,11 @@
-"""Records what programs write to a terminal into tests/captures: `python -m tests.programs.record [NAME...]`.
+"""Records what programs write to a terminal into tests/captures: `python -m tests.programs.record
+[NAME...]`.
 
-Programs are run in /tmp/x, an empty folder and their home, with a PATH that begins with LOGSHIPPER_PROGRAMS (folders
-where they are installed, apart from the repository's own environment), as root under a host name of their own. tmux
-shows the bytes; its lines are kept next to them. Refused: output that names this machine, its user or its paths, and
-more than MAX_SIZE bytes, compressed.
+Programs are run in /tmp/x, an empty folder and their home, with a PATH that begins with
+LOGSHIPPER_PROGRAMS (folders where they are installed, apart from the repository's own environment),
+as root under a host name of their own. tmux shows the bytes; its lines are kept next to them.
+Refused: output that names this machine, its user or its paths, and more than MAX_SIZE bytes,
+compressed.
 
 --shown: asks tmux again for what it shows of captures that are there.
 """
@@ -42,7 +44,10 @@ _QUERY = re.compile(r"\x1b\[(?:6n|c)")  # that programs wait for an answer to
 _PASSED_ON = re.compile(
     r"(?i:https?_proxy|no_proxy)|(PIP_CERT|PIP_INDEX_URL|SSL_CERT_FILE|NODE_EXTRA_CA_CERTS|CARGO_HOME|RUSTUP_HOME|GOPATH|GOCACHE|GOPROXY|GOSUMDB|GOFLAGS)"
 )
-_RENAMED = {b"deb.debian.org": b"deb.example.org", b"crates.io": b"example.org"}  # where packages come from
+_RENAMED = {
+    b"deb.debian.org": b"deb.example.org",
+    b"crates.io": b"example.org",
+}  # where packages come from
 _PRIVATE = re.compile(rb"/(?:home|root|work|opt|mnt|srv|etc)/[\w.-]+|/Users/|/tmp/(?!x\b)[\w.-]+")
 
 
@@ -71,7 +76,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _show(made: capture.Capture, tmux: Tmux) -> str:
-    version = subprocess.run(["tmux", "-V"], capture_output=True, text=True, check=True).stdout.strip()
+    version = subprocess.run(
+        ["tmux", "-V"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     shown = [line for line in tmux.lines(made.data, made.columns, made.rows) if line]
     size = capture.write(dataclasses.replace(made, shown=shown, tmux=version))
     if size > MAX_SIZE:
@@ -87,10 +94,18 @@ def _record(name: str, program: Program) -> capture.Capture:
         (FOLDER / "program.py").write_text(program.python)
         if program.setup:
             subprocess.run(
-                ["sh", "-ec", program.setup], cwd=FOLDER, env=_environment(), check=True, capture_output=True
+                ["sh", "-ec", program.setup],
+                cwd=FOLDER,
+                env=_environment(),
+                check=True,
+                capture_output=True,
             )
         asked = subprocess.run(
-            ["sh", "-c", program.version], cwd=FOLDER, env=_environment(), capture_output=True, text=True
+            ["sh", "-c", program.version],
+            cwd=FOLDER,
+            env=_environment(),
+            capture_output=True,
+            text=True,
         )
         first = next(iter((asked.stdout or asked.stderr).strip().splitlines()), "")
         version = first.partition(" - Copyright")[0][:80]
@@ -99,12 +114,21 @@ def _record(name: str, program: Program) -> capture.Capture:
         shutil.rmtree(FOLDER, ignore_errors=True)
     data = b"".join(data for data, _ in reads)
     private = _PRIVATE.search(data)
-    words = {os.uname().nodename, os.environ.get("USER", ""), os.environ.get("LOGNAME", "")} - {"", "root"}
-    named = next((word for word in [*words, *map(bytes.decode, _RENAMED)] if word.encode() in data), None)
+    words = {os.uname().nodename, os.environ.get("USER", ""), os.environ.get("LOGNAME", "")} - {
+        "",
+        "root",
+    }
+    named = next(
+        (word for word in [*words, *map(bytes.decode, _RENAMED)] if word.encode() in data), None
+    )
     if private or named:
-        raise ValueError(f"output names {data[max(private.start() - 80, 0) : private.end()] if private else named!r}")
+        raise ValueError(
+            f"output names {data[max(private.start() - 80, 0) : private.end()] if private else named!r}"
+        )
     timed = [(round(now - reads[0][1], 3), len(data)) for data, now in reads]
-    return capture.Capture(name, program.program, version, program.columns, program.rows, "", [], timed, data)
+    return capture.Capture(
+        name, program.program, version, program.columns, program.rows, "", [], timed, data
+    )
 
 
 def _renamed(data: bytes) -> bytes:
@@ -114,7 +138,9 @@ def _renamed(data: bytes) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    path = os.pathsep.join([os.environ.get("LOGSHIPPER_PROGRAMS", ""), os.environ["PATH"]]).strip(os.pathsep)
+    path = os.pathsep.join([os.environ.get("LOGSHIPPER_PROGRAMS", ""), os.environ["PATH"]]).strip(
+        os.pathsep
+    )
     env = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
     env |= {
         "PATH": path,
@@ -128,7 +154,8 @@ def _environment() -> dict[str, str]:
 
 
 class _Answers:
-    """Where the cursor stands, and what the terminal is, as a terminal says that is asked for it."""
+    """Where the cursor stands, and what the terminal is, as a terminal says that is asked for
+    it."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self._screen = LogScreen(columns, rows, FinalLines())
@@ -160,7 +187,16 @@ def _run(program: Program) -> list[tuple[bytes, float]]:
         command = program.command or "exec python program.py"
         words = ["sh", "-c", command]
         if os.geteuid() == 0:
-            words = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "sh", "-c", f"hostname host; {command}"]
+            words = [
+                "unshare",
+                "--uts",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "sh",
+                "-c",
+                f"hostname host; {command}",
+            ]
         os.execvpe(words[0], words, _environment())
     reads: list[tuple[bytes, float]] = []
     keys = list(program.keys)
@@ -168,7 +204,11 @@ def _run(program: Program) -> list[tuple[bytes, float]]:
     begin = time.monotonic()
     try:
         while time.monotonic() < begin + PROGRAM_SECS:
-            wait = begin + keys[0][0] - time.monotonic() if keys else begin + PROGRAM_SECS - time.monotonic()
+            wait = (
+                begin + keys[0][0] - time.monotonic()
+                if keys
+                else begin + PROGRAM_SECS - time.monotonic()
+            )
             if select.select([master], [], [], max(wait, 0))[0]:
                 data = os.read(master, 65536)
                 if not data:
@@ -187,7 +227,9 @@ def _run(program: Program) -> list[tuple[bytes, float]]:
             os.killpg(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
     if not reads or (status and not program.fails):
-        raise ValueError(f"status {status}, and {b''.join(data for data, _ in reads[-5:])[-600:]!r}")
+        raise ValueError(
+            f"status {status}, and {b''.join(data for data, _ in reads[-5:])[-600:]!r}"
+        )
     return reads
 
 

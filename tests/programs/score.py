@@ -1,4 +1,5 @@
-"""How many of the recorded programs the renderer logs exactly as tmux shows them, said at the end of a test run."""
+"""How many of the recorded programs the renderer logs exactly as tmux shows them, said at the end
+of a test run."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The programs whose output is recorded, and how each is run. Python packages and Debian's are obtained by hand."""
+"""The programs whose output is recorded, and how each is run. Python packages and Debian's are
+obtained by hand."""
 
 # ruff: noqa: E501  # programs are read best as they would be typed
 
@@ -10,9 +11,9 @@ _PYTHON = "python --version"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """program: what it is called. python: a program in Python, run unless there is a command. command, setup, version:
-    for sh; setup's output isn't recorded. keys: seconds since the start, and bytes that are typed then. fails: whether
-    it may exit with an error."""
+    """program: what it is called. python: a program in Python, run unless there is a command.
+    command, setup, version: for sh; setup's output isn't recorded. keys: seconds since the start,
+    and bytes that are typed then. fails: whether it may exit with an error."""
 
     program: str
     python: str = ""
@@ -25,7 +26,9 @@ class Program:
     fails: bool = False
 
 
-def _python(module: str, code: str, *, columns: int = 160, rows: int = 50, setup: str = "") -> Program:
+def _python(
+    module: str, code: str, *, columns: int = 160, rows: int = 50, setup: str = ""
+) -> Program:
     version = f"python -c 'from importlib.metadata import version; print(version(\"{module}\"))'"
     return Program(module, code, version=version, columns=columns, rows=rows, setup=setup)
 
@@ -98,7 +101,10 @@ def _go(module: str, name: str) -> Program:
 def _node(package: str, code: str, more: str = "") -> Program:
     setup = f"npm init -y; npm install {package} {more}; cat >bars.mjs <<'EOF'\n{code}\nEOF\n"
     return _command(
-        package, "node bars.mjs; echo end", setup, version=f"npm ls {package} | sed -n 's/.*@//p' | tail -1"
+        package,
+        "node bars.mjs; echo end",
+        setup,
+        version=f"npm ls {package} | sed -n 's/.*@//p' | tail -1",
     )
 
 
@@ -608,15 +614,21 @@ spin("Preparing transaction"); spin("Verifying transaction"); spin("Executing tr
     ),
     "curl": _command(
         "curl",
-        _SERVED.format("curl http://127.0.0.1:8765/some -o file; curl -# http://127.0.0.1:8765/some -o file"),
+        _SERVED.format(
+            "curl http://127.0.0.1:8765/some -o file; curl -# http://127.0.0.1:8765/some -o file"
+        ),
         _SERVER,
     ),
     "curl-parallel": _command(
-        "curl", _SERVED.format("curl -Z http://127.0.0.1:8765/a -o a http://127.0.0.1:8765/b -o b"), _SERVER
+        "curl",
+        _SERVED.format("curl -Z http://127.0.0.1:8765/a -o a http://127.0.0.1:8765/b -o b"),
+        _SERVER,
     ),
     "aria2": _command(
         "aria2c",
-        _SERVED.format("aria2c --summary-interval=1 http://127.0.0.1:8765/a http://127.0.0.1:8765/b -Z"),
+        _SERVED.format(
+            "aria2c --summary-interval=1 http://127.0.0.1:8765/a http://127.0.0.1:8765/b -Z"
+        ),
         _SERVER,
     ),
     "git-clone": _command(
@@ -624,7 +636,9 @@ spin("Preparing transaction"); spin("Verifying transaction"); spin("Executing tr
         "git clone --progress file:///tmp/x/from to; cd to && git log --color --stat | head -20 | cat; git gc --prune=now",
         "git init -q from && cd from && seq 99999 | split -l 20 - && git add . && git -c user.name=n -c user.email=e@example.org commit -qm one",
     ),
-    "dd": _command("dd", "dd if=/dev/zero bs=64k count=20000 status=progress | (sleep 2.5; cat) >/dev/null"),
+    "dd": _command(
+        "dd", "dd if=/dev/zero bs=64k count=20000 status=progress | (sleep 2.5; cat) >/dev/null"
+    ),
     "pv": _command(
         "pv",
         "head -c 3000000 /dev/zero | pv -L 2m -s 3000000 >/dev/null; head -c 1000000 /dev/zero | pv -L 1m -cN one | pv -cN two >/dev/null",
@@ -722,15 +736,25 @@ spin("Preparing transaction"); spin("Verifying transaction"); spin("Executing tr
         keys=[(1.0, b"dd"), (1.3, b"itext\x1b"), (2.0, b":wq\r"), (3.0, b":wq\r")],
     ),
     "nano": _command(
-        "nano", "echo before; nano file; echo after", "seq 50 >file", keys=[(0.7, b"text"), (1.2, b"\x18"), (1.6, b"n")]
+        "nano",
+        "echo before; nano file; echo after",
+        "seq 50 >file",
+        keys=[(0.7, b"text"), (1.2, b"\x18"), (1.6, b"n")],
     ),
     "htop": _command(
-        "htop", "echo before; htop -d 5; echo after", "echo hide_userland_threads=1 >x", keys=[(1.6, b"q")]
+        "htop",
+        "echo before; htop -d 5; echo after",
+        "echo hide_userland_threads=1 >x",
+        keys=[(1.6, b"q")],
     ),
     "top": _command(
-        "top", "echo before; top -d 1 -n 2; echo between; top -b -n 1 | head -3; echo after", version="top -V"
+        "top",
+        "echo before; top -d 1 -n 2; echo between; top -b -n 1 | head -3; echo after",
+        version="top -V",
     ),
-    "watch": _command("watch", "echo before; timeout --foreground 2 watch -n 0.5 echo seen; echo after"),
+    "watch": _command(
+        "watch", "echo before; timeout --foreground 2 watch -n 0.5 echo seen; echo after"
+    ),
     "dialog": _command(
         "dialog",
         "echo before; dialog --yesno 'Go on?' 8 40; echo 50 | dialog --gauge 'Please wait' 8 40; echo after",
@@ -749,7 +773,10 @@ spin("Preparing transaction"); spin("Verifying transaction"); spin("Executing tr
         rows=24,
     ),
     "mc": _command(
-        "mc", "echo before; mc -u; echo after", version="mc --version | head -1", keys=[(1.5, b"\x1b0"), (2.2, b"\r")]
+        "mc",
+        "echo before; mc -u; echo after",
+        version="mc --version | head -1",
+        keys=[(1.5, b"\x1b0"), (2.2, b"\r")],
     ),
     "ansible": _command(
         "ansible-playbook",
@@ -845,7 +872,10 @@ const app = render(e(App, { n: 0 })); for (let n = 1; n < 12; n++) { app.rerende
             (0.5, b"echo one two three\r"),
             (0.9, b"echo x\x01\x1b[C\x1b[C\x1b[C\x1b[C\x1b[Cy\r"),
             (1.3, b"\x12echo\r"),
-            (1.7, b"for i in 1 2; do echo " + b"long " * 40 + b"; done\x01\x05\x7f\x7f\x7f\x7fdone\r"),
+            (
+                1.7,
+                b"for i in 1 2; do echo " + b"long " * 40 + b"; done\x01\x05\x7f\x7f\x7f\x7fdone\r",
+            ),
             (2.3, b"exit\r"),
         ],
     ),

@@ -1,4 +1,5 @@
-"""docs/coverage.md: each command, option, function, panel and test that it names is there, and each row names some."""
+"""docs/coverage.md: each command, option, function, panel and test that it names is there, and each
+row names some."""
 
 import argparse
 import json
@@ -34,21 +35,30 @@ def commands() -> dict[str, set[str]]:
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
                 for name, own in action.choices.items():
-                    found[f"{program} {name}"] = {option for one in own._actions for option in one.option_strings}
+                    found[f"{program} {name}"] = {
+                        option for one in own._actions for option in one.option_strings
+                    }
     return found
 
 
 @cache
 def titles(dashboard: str) -> set[str]:
     """Of panels, and of annotations."""
-    found = json.loads((ROOT / "grafana" / "dashboards" / f"logshipper-{dashboard}.json").read_text())
-    shown = {panel["title"] for outer in found["panels"] for panel in (outer, *outer.get("panels", ()))}
+    found = json.loads(
+        (ROOT / "grafana" / "dashboards" / f"logshipper-{dashboard}.json").read_text()
+    )
+    shown = {
+        panel["title"] for outer in found["panels"] for panel in (outer, *outer.get("panels", ()))
+    }
     return shown | {annotation["name"] for annotation in found["annotations"]["list"]}
 
 
 @cache
 def assets() -> str:
-    return "".join(path.read_text() for path in (ROOT / "observe" / "logshipper_observe" / "page" / "assets").iterdir())
+    return "".join(
+        path.read_text()
+        for path in (ROOT / "observe" / "logshipper_observe" / "page" / "assets").iterdir()
+    )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=ids)

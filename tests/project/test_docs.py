@@ -1,4 +1,5 @@
-"""Documentation and program tell the same: commands, options, examples, links, make's targets, locked versions."""
+"""Documentation and program tell the same: commands, options, examples, links, make's targets,
+locked versions."""
 
 import argparse
 import importlib.metadata
@@ -18,7 +19,9 @@ from logshipper_grafana.cli import build_parser as grafana_parser
 from logshipper_ingest.cli import build_parser as agent_parser
 from tests.tools.sources import ROOT
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+)
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -33,7 +36,11 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    return {"logshipper": build_parser(), "logshipper-agent": agent_parser(), "logshipper-grafana": grafana_parser()}
+    return {
+        "logshipper": build_parser(),
+        "logshipper-agent": agent_parser(),
+        "logshipper-grafana": grafana_parser(),
+    }
 
 
 def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -44,13 +51,22 @@ def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
 
 
 def options(parser: argparse.ArgumentParser) -> set[str]:
-    found = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
+    found = {
+        option
+        for action in parser._actions
+        for option in action.option_strings
+        if option.startswith("--")
+    }
     return found - {"--help"}
 
 
 def table_rows() -> dict[str, str]:
     """The rows of the table of all commands, by the command's two words."""
-    rows = re.findall(r"^\| `(logshipper(?:-agent|-grafana)? [a-z]+)[^`]*`.*$", COMMANDS_PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(logshipper(?:-agent|-grafana)? [a-z]+)[^`]*`.*$",
+        COMMANDS_PAGE.read_text(),
+        re.MULTILINE,
+    )
     lines = COMMANDS_PAGE.read_text().splitlines()
     return {name: next(line for line in lines if line.startswith(f"| `{name}")) for name in rows}
 
@@ -59,7 +75,9 @@ def test_table_has_every_command_and_no_other() -> None:
     assert set(table_rows()) == {name for name, _ in commands()}
 
 
-@pytest.mark.parametrize(("name", "parser"), [pytest.param(*command, id=command[0]) for command in commands()])
+@pytest.mark.parametrize(
+    ("name", "parser"), [pytest.param(*command, id=command[0]) for command in commands()]
+)
 def test_table_has_every_option_and_no_other(name: str, parser: argparse.ArgumentParser) -> None:
     row = table_rows().get(name, "")
     documented = set(re.findall(r"--[a-z][a-z-]*", row.replace("-- CMD", "")))
@@ -67,22 +85,37 @@ def test_table_has_every_option_and_no_other(name: str, parser: argparse.Argumen
 
 
 def test_options_in_text_exist() -> None:
-    """A long option that a page names in code is one of some command's, or of a program that it is written with."""
-    known = {"--version", "--help"} | {option for _, parser in commands() for option in options(parser)}
+    """A long option that a page names in code is one of some command's, or of a program that it is
+    written with."""
+    known = {"--version", "--help"} | {
+        option for _, parser in commands() for option in options(parser)
+    }
     # of other programs, and of tests.programs.record
-    foreign = {"--strict", "--lr", "--require-hashes", "--upgrade", "--volumes", "--pty", "--shown", "--web"}
+    foreign = {
+        "--strict",
+        "--lr",
+        "--require-hashes",
+        "--upgrade",
+        "--volumes",
+        "--pty",
+        "--shown",
+        "--web",
+    }
     foreign |= {"--dbpassword", "--api", "--auth", "--max-tokens"}  # of commands that are captured
     for page in PAGES:
         text = FENCE.sub("", page.read_text())
         if page.name.startswith("coming-from-"):
             text = re.sub(r"^\| .+? \|", "", text, flags=re.MULTILINE)  # what was typed elsewhere
         code = re.findall(r"`([^`\n]+)`", text)
-        named = {option for span in code for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)}
+        named = {
+            option for span in code for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)
+        }
         assert named <= known | foreign, page.name
 
 
 def example_lines() -> Iterator[tuple[str, str]]:
-    """(page, command line) of each line in the pages' code blocks that calls one of our programs."""
+    """(page, command line) of each line in the pages' code blocks that calls one of our
+    programs."""
     for page in PAGES:
         for language, text in FENCE.findall(page.read_text()):
             if language in ("", "sh", "console"):
@@ -117,7 +150,8 @@ def split_on(words: list[str], separators: tuple[str, ...]) -> Iterator[list[str
 
 
 def anchors(page: Path) -> set[str]:
-    """The names that headings get: lower case, blanks as hyphens, nothing but letters, digits, `-` and `_`."""
+    """The names that headings get: lower case, blanks as hyphens, nothing but letters, digits, `-`
+    and `_`."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -175,7 +209,9 @@ def test_lock_files_fit_together_and_name_no_machine() -> None:
     everything = locked("dev")
     demo = locked("demo")
     assert demo.items() <= everything.items()
-    assert not {"pytest", "mypy", "ruff", "hypothesis"} & demo.keys(), "`make demo` installs no tools"
+    assert not {"pytest", "mypy", "ruff", "hypothesis"} & demo.keys(), (
+        "`make demo` installs no tools"
+    )
     for name in ("demo", "dev", "runtime"):
         text = (ROOT / "requirements" / f"{name}.lock").read_text()
         assert text.splitlines()[1].strip("# ") == "make lock"
@@ -183,7 +219,8 @@ def test_lock_files_fit_together_and_name_no_machine() -> None:
 
 
 def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
-    """In the versions that are tested, and for every machine: the packages are made from it as it is."""
+    """In the versions that are tested, and for every machine: the packages are made from it as it
+    is."""
     runtime = locked("runtime")
     assert runtime.items() <= locked("dev").items()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -192,7 +229,9 @@ def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
     while waiting:
         requirement = Requirement(waiting.pop())
         name = canonicalize_name(requirement.name)
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": "", "python_version": "3.11"})
+        applies = requirement.marker is None or requirement.marker.evaluate(
+            {"extra": "", "python_version": "3.11"}
+        )
         if applies and name not in needed:
             needed.add(name)
             waiting += importlib.metadata.requires(name) or []
@@ -208,7 +247,17 @@ def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
 def shipped_texts() -> Iterator[tuple[Path, str]]:
     """All that a user may read: pages, code, what is deployed."""
     own = ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", ".ci")
-    folders = ("docs", "deploy", "logshipper", "ingest", "observe", "grafana", "examples", "benchmarks", "requirements")
+    folders = (
+        "docs",
+        "deploy",
+        "logshipper",
+        "ingest",
+        "observe",
+        "grafana",
+        "examples",
+        "benchmarks",
+        "requirements",
+    )
     for place in (ROOT / name for name in own + folders):
         for path in [place] if place.is_file() else sorted(place.rglob("*")):
             if path.is_file() and not {"build", "__pycache__"} & set(path.parts):
@@ -219,7 +268,8 @@ def shipped_texts() -> Iterator[tuple[Path, str]]:
 
 
 FROM_INDEX = re.compile(
-    r"logshipper\[|(?:pipx?|uv)\b[^\n`]*\binstall\b[^\n`]*[\s'\"]logshipper(?=[\s'\"`,;=<>~!)]|$)", re.MULTILINE
+    r"logshipper\[|(?:pipx?|uv)\b[^\n`]*\binstall\b[^\n`]*[\s'\"]logshipper(?=[\s'\"`,;=<>~!)]|$)",
+    re.MULTILINE,
 )
 
 
@@ -260,7 +310,14 @@ def test_dependencies_are_documented_as_locked() -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text()
     lines = [line.lower().replace("_", "-") for line in page.splitlines()]
     for package, versions in locked("dev").items():
-        line = next((line for line in lines if re.match(rf"(\| {re.escape(package)} \||.*\b{package} \()", line)), "")
+        line = next(
+            (
+                line
+                for line in lines
+                if re.match(rf"(\| {re.escape(package)} \||.*\b{package} \()", line)
+            ),
+            "",
+        )
         assert line, f"{package} isn't in docs/dependencies.md"
         for version in versions:
             assert version in line, f"{package} is locked at {version}"
@@ -277,13 +334,18 @@ def test_tests_that_guarantees_name_exist() -> None:
     named = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page))
     assert len(named) > 50
     for file, name in sorted(named):
-        assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{name}"
+        assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), (
+            f"{file}::{name}"
+        )
     tables = page.split("| promise | limit | shown by |")[1:]
     rows = [row for table in tables for row in table.split("\n\n")[0].strip().splitlines()[1:]]
     assert [row for row in rows if "::test_" not in row.split(" | ")[-1]] == []
 
 
 def test_guarantees_count_the_fault_points() -> None:
-    counted = re.search(r"(\d+) names, in `logshipper/fault_points.py`", (ROOT / "docs" / "guarantees.md").read_text())
+    counted = re.search(
+        r"(\d+) names, in `logshipper/fault_points.py`",
+        (ROOT / "docs" / "guarantees.md").read_text(),
+    )
     assert counted is not None
     assert int(counted[1]) == len(NAMES)

@@ -1,4 +1,5 @@
-"""The examples, as a user runs them: training captured by the command line, and the demonstration from end to end."""
+"""The examples, as a user runs them: training captured by the command line, and the demonstration
+from end to end."""
 
 import importlib.util
 import json
@@ -62,7 +63,8 @@ def test_train_learns_something_without_logshipper() -> None:
 
 
 def test_token_is_printed_but_nowhere_in_the_store(trained: tuple[Path, str]) -> None:
-    """R10, R11: it is in the job's output, and in none of the store's files and values, unpacked."""
+    """R10, R11: it is in the job's output, and in none of the store's files and values,
+    unpacked."""
     store, printed = trained
     token = fake_token()
     assert token in printed
@@ -70,12 +72,15 @@ def test_token_is_printed_but_nowhere_in_the_store(trained: tuple[Path, str]) ->
     from examples.demo import store_contents
 
     contents = list(store_contents(store))
-    assert any(b"of the held-out points" in content for content in contents), "what is logged can be found this way"
+    assert any(b"of the held-out points" in content for content in contents), (
+        "what is logged can be found this way"
+    )
     assert not any(token.encode() in content for content in contents)
 
 
 def test_bars_are_one_line_and_warnings_are_collapsed(trained: tuple[Path, str]) -> None:
-    """R29: of nested bars the outer one's last state; R30: hundreds of equal lines become one and a count."""
+    """R29: of nested bars the outer one's last state; R30: hundreds of equal lines become one and a
+    count."""
     store, _ = trained
     lines = call("logs", "train", "--stream", "both", store=store).splitlines()
     bars = [line for line in lines if re.search(r"\d+%\|", line)]
@@ -84,9 +89,14 @@ def test_bars_are_one_line_and_warnings_are_collapsed(trained: tuple[Path, str])
     warnings = [line for line in lines if "DeprecationWarning" in line]
     assert len(warnings) == 1
     repeats = [int(times) for times in re.findall(r"repeated (\d+) times?\]", "\n".join(lines))]
-    # R11: right behind `enabled` on stdout, lines of stderr that may be older are left out, bars among them
-    dropped = json.loads(call("show", "train", "--json", store=store))["ledger"]["stderr"]["dropped"]
-    missing = 287 - sum(repeats)  # of 12 batches in 24 epochs, less the first; said every 10 s, on a slow machine
+    # R11: right behind `enabled` on stdout, lines of stderr that may be older are left out, bars
+    # among them
+    dropped = json.loads(call("show", "train", "--json", store=store))["ledger"]["stderr"][
+        "dropped"
+    ]
+    missing = 287 - sum(
+        repeats
+    )  # of 12 batches in 24 epochs, less the first; said every 10 s, on a slow machine
     assert 0 <= missing <= dropped
     for stream in ("stdout", "stderr"):
         assert "\n\n\n" not in call("logs", "train", "--stream", stream, store=store), "R31"
@@ -114,7 +124,11 @@ def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.Monke
     if to == "file":
         with open(tmp_path / "said", "wb") as file:
             status = subprocess.run(
-                [sys.executable, *command], cwd=EXAMPLES.parent, stdin=subprocess.DEVNULL, stdout=file, timeout=RUN_SECS
+                [sys.executable, *command],
+                cwd=EXAMPLES.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                timeout=RUN_SECS,
             ).returncode
         said = (tmp_path / "said").read_text()
     else:
@@ -128,7 +142,13 @@ def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.Monke
         said = output.decode()
     assert status == 0, said
     assert "MISSING" not in said
-    for heading in ("What the terminal showed", "What was logged", "newest first", "The graph", "Where to go on"):
+    for heading in (
+        "What the terminal showed",
+        "What was logged",
+        "newest first",
+        "The graph",
+        "Where to go on",
+    ):
         assert heading in said
     assert (tmp_path / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
 
@@ -137,15 +157,31 @@ def test_demo_with_real_servers(servers: None, tmp_path: Path) -> None:
     """KEEP=1 leaves them up, says how to stop them, and isn't run over by the next call."""
     from tests.servers.places import CACHE_SETTING
 
-    command = [sys.executable, "-m", "examples.demo_servers", "--fast", "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "examples.demo_servers",
+        "--fast",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     environment = {**os.environ, **CACHE_SETTING, "KEEP": "1"}
-    options: dict[str, Any] = {"cwd": EXAMPLES.parent, "stdin": subprocess.DEVNULL, "capture_output": True}
+    options: dict[str, Any] = {
+        "cwd": EXAMPLES.parent,
+        "stdin": subprocess.DEVNULL,
+        "capture_output": True,
+    }
     done = subprocess.run(command, env=environment, timeout=RUN_SECS, text=True, **options)
     pids = [int(word) for word in (tmp_path / "out" / "pids").read_text().split()]
     try:
         assert done.returncode == 0, done.stdout + done.stderr
         assert "MISSING" not in done.stdout
-        for heading in ("The log (LogQL)", "The metadata (LogQL)", "Which X (PromQL)", "How far is it (PromQL, LogQL)"):
+        for heading in (
+            "The log (LogQL)",
+            "The metadata (LogQL)",
+            "Which X (PromQL)",
+            "How far is it (PromQL, LogQL)",
+        ):
             assert heading in done.stdout
         assert f"kill {pids[0]} {pids[1]} {pids[2]}" in done.stdout
         again = subprocess.run(command, env=environment, timeout=RUN_SECS, text=True, **options)
@@ -154,4 +190,6 @@ def test_demo_with_real_servers(servers: None, tmp_path: Path) -> None:
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in pids), "all three have ended")
+    wait_until(
+        lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in pids), "all three have ended"
+    )

@@ -1,4 +1,5 @@
-"""Which package imports which, and which folder of one which other, late and type-only imports included."""
+"""Which package imports which, and which folder of one which other, late and type-only imports
+included."""
 
 import ast
 from collections.abc import Iterator
@@ -67,7 +68,16 @@ FOLDERS = {
             "store",
             "telegraf",
         ),
-        "checks": ("agent", "config", "influxdb", "loki", "metrics", "servers", "shipping", "slurm"),
+        "checks": (
+            "agent",
+            "config",
+            "influxdb",
+            "loki",
+            "metrics",
+            "servers",
+            "shipping",
+            "slurm",
+        ),
         "admin": (
             "",
             "agent",
@@ -97,7 +107,17 @@ FOLDERS = {
         "graphs": ("analytics", "base", "model", "query"),
         "follow": ("base", "model"),
         "page": ("api", "base", "formats", "graphs", "model", "query"),
-        "commands": ("analytics", "api", "base", "follow", "formats", "graphs", "model", "page", "query"),
+        "commands": (
+            "analytics",
+            "api",
+            "base",
+            "follow",
+            "formats",
+            "graphs",
+            "model",
+            "page",
+            "query",
+        ),
     },
 }
 ENTRIES = {
@@ -146,14 +166,17 @@ def test_folders_import_only_what_they_may(package: Path) -> None:
     arrows = FOLDERS[package]
     assert {path.parent.name for path in package.glob("*/__init__.py")} == {*arrows} - {""}
     order = list(arrows)
-    assert all(order.index(lower) < order.index(folder) for folder in arrows for lower in arrows[folder])
+    assert all(
+        order.index(lower) < order.index(folder) for folder in arrows for lower in arrows[folder]
+    )
     against = [
         f"{path.relative_to(package.parent)} imports {name}"
         for path in package.rglob("*.py")
         if str(path.relative_to(package.parent)) not in ENTRIES
         for folder in ["" if path.parent == package else path.relative_to(package).parts[0]]
         for name in modules(path)
-        if name.startswith(f"{package.name}.") and folder_of(package, name) not in (folder, *arrows[folder])
+        if name.startswith(f"{package.name}.")
+        and folder_of(package, name) not in (folder, *arrows[folder])
     ]
     assert against == []
 

@@ -15,7 +15,8 @@ from logshipper_ingest.imports.source_file import SourceFile
 from tests.tools.adversaries import Expression, secs_at, slow_text
 from tests.tools.expressions import Found, all_expressions
 
-# Built while it runs. Those that people type are their own: they look in logs with them, in their own process.
+# Built while it runs. Those that people type are their own: they look in logs with them, in their
+# own process.
 BUILT = {
     "logshipper/classify/masks.py:re.compile(b''.join(map(_forms, token.decode())))": "no repetition in it",
     "logshipper/classify/commands.py:re.compile(_AFTER_VERB % verb.encode())": "match only, one repetition",
@@ -48,7 +49,9 @@ _MOST_SECS = 0.5  # of a text that is cut
 _FOUND = {found.place: found for found in all_expressions()}
 
 
-@pytest.mark.parametrize("place", [place for place, found in _FOUND.items() if found.expression and place not in OWN])
+@pytest.mark.parametrize(
+    "place", [place for place, found in _FOUND.items() if found.expression and place not in OWN]
+)
 def test_time_is_linear_whatever_the_text_is(place: str) -> None:
     found = _FOUND[place]
     assert found.expression is not None
@@ -69,14 +72,22 @@ def test_expressions_are_found_wherever_they_are() -> None:
     assert "search" in known["ingest/logshipper_ingest/imports/entries.py:_NEXT"].uses
     assert "match" in known["ingest/logshipper_ingest/imports/entries.py:_PAGE_HEAD"].uses
     assert any("field type conflict" in place for place in known)  # in a table
-    assert any(place.startswith("grafana/logshipper_grafana/check.py:re.match(") for place in known)  # in a function
+    assert any(
+        place.startswith("grafana/logshipper_grafana/check.py:re.match(") for place in known
+    )  # in a function
 
 
 @pytest.mark.parametrize(
     ("expression", "use"),
     [
-        (re.compile(r"\}\s*,\s*(?=\{)|\n\s*(?=\{)"), "search"),  # a search that begins again at each place
-        (re.compile(r'\s*\{(?:\s*"count"\s*:\s*[^{},]*,)*\s*"results"'), "match"),  # two that take the same
+        (
+            re.compile(r"\}\s*,\s*(?=\{)|\n\s*(?=\{)"),
+            "search",
+        ),  # a search that begins again at each place
+        (
+            re.compile(r'\s*\{(?:\s*"count"\s*:\s*[^{},]*,)*\s*"results"'),
+            "match",
+        ),  # two that take the same
         (re.compile(rb"(?:[ \t]*\n)*(?:---\n)?(?:[ \t]*\n)*"), "fullmatch"),
         (re.compile(r"(a+)+b"), "match"),  # one in another
         (re.compile(rb"(?:[\[{][^\]}\"]*){512}"), "search"),

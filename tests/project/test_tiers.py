@@ -7,7 +7,9 @@ from tests.tools.sources import ROOT
 
 
 def test_each_file_has_a_tier() -> None:
-    none = [file for file in tiers.TESTS.rglob("test_*.py") if tiers.tier_of(file) not in tiers.MARKERS]
+    none = [
+        file for file in tiers.TESTS.rglob("test_*.py") if tiers.tier_of(file) not in tiers.MARKERS
+    ]
     assert none == [], "these stand in no row of tests/tiers.py"
 
 
@@ -20,7 +22,8 @@ def test_no_place_is_of_two_tiers_and_none_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fixtures", "tier"), [((), tiers.CHECK), (("tmp_path",), tiers.CHECK), (("tmp_path", "root_user"), tiers.ALL)]
+    ("fixtures", "tier"),
+    [((), tiers.CHECK), (("tmp_path",), tiers.CHECK), (("tmp_path", "root_user"), tiers.ALL)],
 )
 def test_a_fixture_that_needs_more_decides(fixtures: tuple[str, ...], tier: str) -> None:
     assert tiers.tier_of(tiers.TESTS / "logshipper" / "render" / "test_screen.py", fixtures) == tier
@@ -37,4 +40,6 @@ def test_fixtures_that_decide_are_there(name: str) -> None:
 
 
 def test_markers_are_given(request: pytest.FixtureRequest) -> None:
-    assert [mark.name for mark in request.node.iter_markers() if mark.name in tiers.MARKERS] == [tiers.CHECK]
+    assert [mark.name for mark in request.node.iter_markers() if mark.name in tiers.MARKERS] == [
+        tiers.CHECK
+    ]

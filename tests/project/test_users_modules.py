@@ -1,5 +1,5 @@
-"""Modules of users' own, of names that we or our requirements have, next to their scripts and on PYTHONPATH: nobody
-imports them but their own code."""
+"""Modules of users' own, of names that we or our requirements have, next to their scripts and on
+PYTHONPATH: nobody imports them but their own code."""
 
 import os
 import subprocess
@@ -57,7 +57,9 @@ def test_nobody_imports_them_but_their_own_code(home: Home) -> None:
     assert home.show()["records"] == 1
     for module, *words in COMMANDS:
         command = [sys.executable, "-m", module, *words]
-        ran = subprocess.run(command, env=home.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        ran = subprocess.run(
+            command, env=home.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
         assert (ran.returncode, ran.stderr) == (0, ""), command
     assert "Traceback" not in (home.store / "agent.log").read_text()
 
@@ -66,7 +68,11 @@ def test_nobody_imports_them_but_their_own_code(home: Home) -> None:
 def test_console_scripts_start(home: Home, name: str) -> None:
     script = Path(sys.executable).with_name(name)
     ran = subprocess.run(
-        [script, "--version"], env=home.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        [script, "--version"],
+        env=home.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith(f"{name} ")
@@ -78,9 +84,12 @@ def test_the_library_is_one_import(home: Home) -> None:
         (home.folder / "project" / f"{name}.py").unlink()
     home.run("echo", '{"loss": 1}')
     code = (
-        "from logshipper import emit, event, Store, Job, EventLog\nwith Store.local() as s: print(len(list(s.jobs())))"
+        "from logshipper import emit, event, Store, Job, EventLog\nwith "
+        "Store.local() as s: print(len(list(s.jobs())))"
     )
     script = home.folder / "project" / "reads.py"
     script.write_text(code)
-    ran = subprocess.run([sys.executable, str(script)], env=home.environment, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, str(script)], env=home.environment, capture_output=True, text=True
+    )
     assert (ran.stdout, ran.stderr) == ("1\n", "")

@@ -1,4 +1,5 @@
-"""The built wheel, outside of the clone: in an environment of its own, with what it says it needs and nothing else."""
+"""The built wheel, outside of the clone: in an environment of its own, with what it says it needs
+and nothing else."""
 
 import importlib.metadata
 import json
@@ -28,13 +29,27 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                source, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+            )
         else:
             shutil.copy(source, tree / name)
     out = tmp_path_factory.mktemp("dist")
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
     done = subprocess.run(
-        [*pip, "--wheel-dir", str(out), str(tree)], capture_output=True, text=True, timeout=BUILD_SECS
+        [*pip, "--wheel-dir", str(out), str(tree)],
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECS,
     )
     assert done.returncode == 0, done.stderr
     (built,) = out.glob("*.whl")
@@ -59,9 +74,14 @@ def runtime_closure(requirements: list[str]) -> Iterator[importlib.metadata.Dist
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """bin/ of a new environment with the wheel and copies of the locked packages that it asks for: no download."""
+    """bin/ of a new environment with the wheel and copies of the locked packages that it asks for:
+    no download."""
     environment = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=BUILD_SECS)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(environment)],
+        check=True,
+        timeout=BUILD_SECS,
+    )
     python = str(environment / "bin" / "python")
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(subprocess.check_output([python, "-c", ask], text=True).strip())
@@ -76,7 +96,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 shutil.copyfile(source, target)
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index"]
     done = subprocess.run([*pip, str(wheel)], capture_output=True, text=True, timeout=BUILD_SECS)
-    assert done.returncode == 0, f"its requirements aren't met by the locked packages: {done.stderr}"
+    assert done.returncode == 0, (
+        f"its requirements aren't met by the locked packages: {done.stderr}"
+    )
     return environment / "bin"
 
 
@@ -84,7 +106,9 @@ def test_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {package.name for package in PACKAGES}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        package.name for package in PACKAGES
+    }
     for package in PACKAGES:
         assert f"{package.name}/py.typed" in names
         sources = {str(path.relative_to(package.parent)) for path in package.rglob("*.py")}
@@ -99,7 +123,8 @@ def test_holds_the_packages_and_nothing_else(wheel: Path) -> None:
 
 
 def test_captures_and_shows_outside_of_the_clone(installed: Path, tmp_path: Path) -> None:
-    # numpy and tqdm are the job's affair: it runs by another Python than logshipper, as it would on a cluster
+    # numpy and tqdm are the job's affair: it runs by another Python than logshipper, as it would on
+    # a cluster
     shutil.copy(ROOT / "examples" / "train.py", tmp_path / "train.py")
     environment = {
         "PATH": f"{installed}{os.pathsep}{os.defpath}",
@@ -110,7 +135,12 @@ def test_captures_and_shows_outside_of_the_clone(installed: Path, tmp_path: Path
     (tmp_path / "home").mkdir()
     script = 'logshipper run -- "$JOB_PYTHON" train.py --fast >printed.txt && logshipper show last --json'
     done = subprocess.run(
-        ["sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=RUN_SECS
+        ["sh", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECS,
     )
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
@@ -123,7 +153,9 @@ def test_serves_its_page(installed: Path, tmp_path: Path) -> None:
     """All that a browser asks for is in the wheel."""
     environment = {"PATH": os.defpath, "HOME": str(tmp_path)}
     command = [str(installed / "logshipper"), "serve", "--store", str(tmp_path / "store")]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stdout is not None
             link = server.stdout.readline().strip()
@@ -141,9 +173,13 @@ def test_all_commands_start(installed: Path, tmp_path: Path) -> None:
     with open(ROOT / "pyproject.toml", "rb") as file:
         project = tomllib.load(file)["project"]
     for command in project["scripts"]:
-        help_text = subprocess.check_output([installed / command, "--help"], cwd=tmp_path, text=True, timeout=RUN_SECS)
+        help_text = subprocess.check_output(
+            [installed / command, "--help"], cwd=tmp_path, text=True, timeout=RUN_SECS
+        )
         assert command in help_text
-    version = subprocess.check_output([installed / "logshipper", "--version"], cwd=tmp_path, text=True)
+    version = subprocess.check_output(
+        [installed / "logshipper", "--version"], cwd=tmp_path, text=True
+    )
     assert version.split()[-1] == project["version"]
 
 
@@ -154,7 +190,11 @@ def test_grafana_says_what_it_lacks(installed: Path, tmp_path: Path) -> None:
     token.chmod(0o600)
     words = ["apply", "--url", "http://127.0.0.1:9", "--token-file", str(token)]
     done = subprocess.run(
-        [installed / "logshipper-grafana", *words], cwd=tmp_path, capture_output=True, text=True, timeout=RUN_SECS
+        [installed / "logshipper-grafana", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECS,
     )
     assert done.returncode == 1
     assert "pip install 'grafana-client>=3.11.2,<4'" in done.stderr

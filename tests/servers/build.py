@@ -1,8 +1,9 @@
-"""Gets the programs: `python -m tests.servers.build [loki] [prometheus] [influxdb] [promtail]`; without names, those of
-the tests.
+"""Gets the programs: `python -m tests.servers.build [loki] [prometheus] [influxdb] [promtail]`;
+without names, those of the tests.
 
-Loki, InfluxDB and Promtail are built from Go modules, once, which takes some minutes; afterwards this only says what
-there is. Exit code 1, with what to do, where one isn't available. LOGSHIPPER_TEST_SERVERS=off: nothing is done.
+Loki, InfluxDB and Promtail are built from Go modules, once, which takes some minutes; afterwards
+this only says what there is. Exit code 1, with what to do, where one isn't available.
+LOGSHIPPER_TEST_SERVERS=off: nothing is done.
 """
 
 import os
@@ -15,10 +16,16 @@ from tests.servers.places import CACHE, ServerMissing
 from tests.tools.sources import ROOT
 
 LOKI = GoProgram("loki", ROOT / "tests" / "servers" / "loki", "github.com/grafana/loki/v3/cmd/loki")
-PROMTAIL = GoProgram("promtail", ROOT / "benchmarks" / "promtail", "github.com/grafana/loki/v3/clients/cmd/promtail")
+PROMTAIL = GoProgram(
+    "promtail", ROOT / "benchmarks" / "promtail", "github.com/grafana/loki/v3/clients/cmd/promtail"
+)
 _INFLUXDB = "github.com/influxdata/influxdb"
 INFLUXDB = GoProgram(
-    "influxdb", ROOT / "tests" / "servers" / "influxdb", f"{_INFLUXDB}/cmd/influxd", _INFLUXDB, "main.version"
+    "influxdb",
+    ROOT / "tests" / "servers" / "influxdb",
+    f"{_INFLUXDB}/cmd/influxd",
+    _INFLUXDB,
+    "main.version",
 )
 SETTING = "LOGSHIPPER_TEST_SERVERS"  # off: tests of servers are skipped; required: they fail where there is none
 
@@ -28,9 +35,14 @@ def main(names: Sequence[str]) -> int:
         print(f"Servers for the tests are left out, as {SETTING}=off says.")
         return 0
     try:
-        print(f"Servers: {', '.join(_get(name) for name in names or ('loki', 'prometheus', 'influxdb'))}; {CACHE}")
+        print(
+            f"Servers: {', '.join(_get(name) for name in names or ('loki', 'prometheus', 'influxdb'))}; {CACHE}"
+        )
     except ServerMissing as missing:
-        print(f"make: {missing}\n(tests that need servers are left out with {SETTING}=off)", file=sys.stderr)
+        print(
+            f"make: {missing}\n(tests that need servers are left out with {SETTING}=off)",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         return 130

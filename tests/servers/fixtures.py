@@ -1,5 +1,5 @@
-"""`loki` and `prometheus` for tests: one of each for the whole session. Where their programs aren't there, tests are
-skipped and say so; in `make test-all`, which gets them beforehand, they fail."""
+"""`loki` and `prometheus` for tests: one of each for the whole session. Where their programs aren't
+there, tests are skipped and say so; in `make test-all`, which gets them beforehand, they fail."""
 
 import os
 from collections.abc import Iterator
@@ -36,8 +36,8 @@ def servers() -> None:
 
 @pytest.fixture(scope="session")
 def loki(servers: None) -> Iterator[LokiServer]:
-    """A running Loki. Tests share it: what they push has labels or ids of its own; one that is stopped is started
-    again by whoever stopped it."""
+    """A running Loki. Tests share it: what they push has labels or ids of its own; one that is
+    stopped is started again by whoever stopped it."""
     with LokiServer() as server:
         yield server
 

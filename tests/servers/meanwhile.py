@@ -1,5 +1,5 @@
-"""Gets the servers while something else runs: `python -m tests.servers.meanwhile COMMAND...`. What is built is built at
-low priority (go.py). Exit code: COMMAND's, or else that of getting them."""
+"""Gets the servers while something else runs: `python -m tests.servers.meanwhile COMMAND...`. What
+is built is built at low priority (go.py). Exit code: COMMAND's, or else that of getting them."""
 
 import subprocess
 import sys

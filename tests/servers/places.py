@@ -1,4 +1,5 @@
-"""Where the servers' programs are kept, outside the clone, and how two processes don't make one at the same time."""
+"""Where the servers' programs are kept, outside the clone, and how two processes don't make one at
+the same time."""
 
 import contextlib
 import fcntl
@@ -22,21 +23,30 @@ class ServerMissing(Exception):
 
 def _cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "logshipper" / "servers"
+    return (
+        Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"))
+        / "logshipper"
+        / "servers"
+    )
 
 
 CACHE = _cache()  # at import: tests get a home of their own later (tests/conftest.py)
-CACHE_SETTING = {"XDG_CACHE_HOME": str(CACHE.parent.parent)}  # for a test's subprocess that starts servers
+CACHE_SETTING = {
+    "XDG_CACHE_HOME": str(CACHE.parent.parent)
+}  # for a test's subprocess that starts servers
 
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Holds the lock of what is being made; waits, and says so, while another process has it. Raises ServerMissing."""
+    """Holds the lock of what is being made; waits, and says so, while another process has it.
+    Raises ServerMissing."""
     try:
         CACHE.mkdir(parents=True, exist_ok=True)
         file = open(CACHE / f".{name}.lock", "a+")  # noqa: SIM115  # closed by the `with` below
     except OSError as error:
-        raise ServerMissing(f"{CACHE} can't be written: {error}; XDG_CACHE_HOME says another place") from None
+        raise ServerMissing(
+            f"{CACHE} can't be written: {error}; XDG_CACHE_HOME says another place"
+        ) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,12 +67,15 @@ def _wait_for(descriptor: int, name: str) -> None:
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         time.sleep(0.5)
-    raise ServerMissing(f"another process has been getting {name} for {LOCK_WAIT_SECS:.0f} s; end it and try again")
+    raise ServerMissing(
+        f"another process has been getting {name} for {LOCK_WAIT_SECS:.0f} s; end it and try again"
+    )
 
 
 @contextlib.contextmanager
 def made_whole(place: Path) -> Iterator[Path]:
-    """A folder to make something in; it becomes `place` at once where all went well, and is removed otherwise."""
+    """A folder to make something in; it becomes `place` at once where all went well, and is removed
+    otherwise."""
     scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
         yield scratch

@@ -1,5 +1,5 @@
-"""A line that says what is being done and for how long, in the manner of requirements/step.sh; a long step also says
-how far it is: redrawn each second on a terminal, else a line each 30 s."""
+"""A line that says what is being done and for how long, in the manner of requirements/step.sh; a
+long step also says how far it is: redrawn each second on a terminal, else a line each 30 s."""
 
 import shutil
 import sys
@@ -13,7 +13,8 @@ REDRAW_SECS = 1.0
 
 
 class Progress:
-    """`with Progress("Building it") as progress:` prints `Building it ... 12 s`; doing: what is shown next to it."""
+    """`with Progress("Building it") as progress:` prints `Building it ... 12 s`; doing: what is
+    shown next to it."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -30,7 +31,10 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._over.set()
         self._ticker.join()

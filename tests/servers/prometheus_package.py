@@ -1,5 +1,5 @@
-"""Prometheus and promtool: those on the PATH, or else Debian's package, unpacked into the cache and not installed, so
-that no service of the system is started."""
+"""Prometheus and promtool: those on the PATH, or else Debian's package, unpacked into the cache and
+not installed, so that no service of the system is started."""
 
 import os
 import platform
@@ -18,7 +18,8 @@ INSTALL = "install Prometheus (apt install prometheus, or https://prometheus.io/
 
 @dataclass(frozen=True)
 class PrometheusProgram:
-    """program, promtool: paths; version: such as 2.42.0; origin: where they are from, for people."""
+    """program, promtool: paths; version: such as 2.42.0; origin: where they are from, for
+    people."""
 
     program: Path
     promtool: Path
@@ -39,7 +40,9 @@ def find() -> PrometheusProgram | None:
     version = _version(folder / "prometheus")
     if not version:
         return None
-    return PrometheusProgram(folder / "prometheus", folder / "promtool", version, "Debian's package")
+    return PrometheusProgram(
+        folder / "prometheus", folder / "promtool", version, "Debian's package"
+    )
 
 
 def fetch() -> PrometheusProgram:
@@ -51,7 +54,10 @@ def fetch() -> PrometheusProgram:
         raise ServerMissing(f"neither Prometheus nor apt-get to fetch it is on the PATH; {INSTALL}")
     with locked("prometheus"):
         if not _place().exists():
-            with Progress(f"Fetching Debian's package of Prometheus into {CACHE}"), made_whole(_place()) as scratch:
+            with (
+                Progress(f"Fetching Debian's package of Prometheus into {CACHE}"),
+                made_whole(_place()) as scratch,
+            ):
                 _unpack(scratch)
     found = find()
     if found is None:
@@ -60,7 +66,8 @@ def fetch() -> PrometheusProgram:
 
 
 def _unpack(folder: Path) -> None:
-    """Downloads by the system's lists of packages, or where they are missing or old by lists of its own."""
+    """Downloads by the system's lists of packages, or where they are missing or old by lists of its
+    own."""
     apt = ["apt-get", "-q", "-o", "APT::Sandbox::User=root"]
     try:
         run([*apt, "download", "prometheus"], folder, os.environ, None, "")
@@ -69,11 +76,29 @@ def _unpack(folder: Path) -> None:
         for name in ("lists/partial", "cache/archives/partial"):
             (state / name).mkdir(parents=True)
         apt += ["-o", f"Dir::State::lists={state / 'lists'}", "-o", f"Dir::Cache={state / 'cache'}"]
-        run([*apt, "update"], folder, os.environ, None, f"the lists of packages couldn't be fetched; {INSTALL}")
-        run([*apt, "download", "prometheus"], folder, os.environ, None, f"there is no package prometheus; {INSTALL}")
+        run(
+            [*apt, "update"],
+            folder,
+            os.environ,
+            None,
+            f"the lists of packages couldn't be fetched; {INSTALL}",
+        )
+        run(
+            [*apt, "download", "prometheus"],
+            folder,
+            os.environ,
+            None,
+            f"there is no package prometheus; {INSTALL}",
+        )
         shutil.rmtree(state)
     (package,) = folder.glob("prometheus_*.deb")
-    run(["dpkg-deb", "-x", str(package), str(folder)], folder, os.environ, None, "the package couldn't be unpacked")
+    run(
+        ["dpkg-deb", "-x", str(package), str(folder)],
+        folder,
+        os.environ,
+        None,
+        "the package couldn't be unpacked",
+    )
     package.unlink()
 
 
@@ -93,7 +118,9 @@ def _system() -> str:
 def _version(program: Path) -> str:
     """ "" where it doesn't run."""
     try:
-        shown = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True)
+        shown = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=60, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     match = re.search(r"version (\d[\d.]*)", shown.stdout + shown.stderr)

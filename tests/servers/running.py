@@ -1,5 +1,6 @@
-"""Servers of one's own: Loki and Prometheus in a scratch folder, on free loopback ports, configured by the files that
-`docker compose` uses. They end with `close`, with this process, and with its death."""
+"""Servers of one's own: Loki and Prometheus in a scratch folder, on free loopback ports, configured
+by the files that `docker compose` uses. They end with `close`, with this process, and with its
+death."""
 
 import atexit
 import contextlib
@@ -33,7 +34,9 @@ READY_TIMEOUT_SECS = scaled(60.0)
 STOP_TIMEOUT_SECS = scaled(20.0)
 ANSWER_TIMEOUT_SECS = scaled(10.0)
 TAIL_LINES = 15
-PORTS = range(12000, 30000)  # below Linux' ephemeral ones: a stopped server's port isn't taken by a connection
+PORTS = range(
+    12000, 30000
+)  # below Linux' ephemeral ones: a stopped server's port isn't taken by a connection
 NOT_BUILT = "{} isn't there: python -m tests.servers.build gets it"
 
 
@@ -44,8 +47,8 @@ class ServerFailed(Exception):
 class Server(ABC):
     """A server program and its scratch folder; `with` starts and closes it.
 
-    folder: where its configuration, data and log go; None for one that `close` removes. stay: it outlives this
-    process, unless it is closed. Not for several threads.
+    folder: where its configuration, data and log go; None for one that `close` removes. stay: it
+    outlives this process, unless it is closed. Not for several threads.
     """
 
     name: str
@@ -53,7 +56,9 @@ class Server(ABC):
 
     def __init__(self, folder: Path | None, *, stay: bool) -> None:
         self.own_folder = folder is None
-        self.folder = (folder or Path(tempfile.mkdtemp(prefix=f"logshipper-{self.name}-"))).absolute()
+        self.folder = (
+            folder or Path(tempfile.mkdtemp(prefix=f"logshipper-{self.name}-"))
+        ).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.stay = stay
         self.port = free_port()
@@ -76,7 +81,8 @@ class Server(ABC):
         return self._process.pid
 
     def start(self, *, wait: bool = True) -> Self:
-        """Starts it, again on the same ports with the same data, and waits until it is ready. Raises ServerFailed."""
+        """Starts it, again on the same ports with the same data, and waits until it is ready.
+        Raises ServerFailed."""
         assert self._process is None, f"{self.name} runs already"
         command = [*_dies_with_us(self.stay), *self._command()]
         with self.log.open("ab") as log:
@@ -96,7 +102,8 @@ class Server(ABC):
         return self
 
     def stop(self, signo: int = signal.SIGTERM) -> None:
-        """Stops it and keeps its data. A server that doesn't end in time is killed, and ServerFailed raised."""
+        """Stops it and keeps its data. A server that doesn't end in time is killed, and
+        ServerFailed raised."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -153,7 +160,11 @@ class Server(ABC):
                 if condition():
                     return
             if self._process is None or self._process.poll() is not None:
-                ended = "isn't running" if self._process is None else f"ended with {self._process.returncode}"
+                ended = (
+                    "isn't running"
+                    if self._process is None
+                    else f"ended with {self._process.returncode}"
+                )
                 raise self._failed(f"{ended} and won't {what}")
             time.sleep(0.05)
         raise self._failed(f"didn't {what} within {timeout_secs:.0f} s")
@@ -165,13 +176,16 @@ class Server(ABC):
 
 
 class InfluxdbServer(Server):
-    """An InfluxDB 1.x. program: Debian's 1.6 by default; auth_enabled: each request needs a user (`auth`, when it is
-    made); tls: certificate, key and CA, PEM files: it speaks TLS only. Raises ServerMissing."""
+    """An InfluxDB 1.x. program: Debian's 1.6 by default; auth_enabled: each request needs a user
+    (`auth`, when it is made); tls: certificate, key and CA, PEM files: it speaks TLS only. Raises
+    ServerMissing."""
 
     name = "influxdb"
     ready_path = "/ping"
 
-    def __init__(self, program: str = "", *, auth_enabled: bool = False, tls: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, program: str = "", *, auth_enabled: bool = False, tls: Sequence[Path] = ()
+    ) -> None:
         self.program = program or influxdb_program()
         super().__init__(None, stay=False)
         self._tls = tls
@@ -182,10 +196,18 @@ class InfluxdbServer(Server):
             f'bind-address = "127.0.0.1:{rpc_port}"',
             *("[meta]", f'dir = "{self.folder}/meta"'),
             *("[data]", f'dir = "{self.folder}/data"', f'wal-dir = "{self.folder}/wal"'),
-            *("[http]", f'bind-address = "127.0.0.1:{self.port}"', f"auth-enabled = {str(auth_enabled).lower()}"),
+            *(
+                "[http]",
+                f'bind-address = "127.0.0.1:{self.port}"',
+                f"auth-enabled = {str(auth_enabled).lower()}",
+            ),
         ]
         if tls:
-            lines += ["https-enabled = true", f'https-certificate = "{tls[0]}"', f'https-private-key = "{tls[1]}"']
+            lines += [
+                "https-enabled = true",
+                f'https-certificate = "{tls[0]}"',
+                f'https-private-key = "{tls[1]}"',
+            ]
         lines += ["[monitor]", "store-enabled = false"]
         (self.folder / "influxdb.conf").write_text("\n".join(lines) + "\n")
 
@@ -210,7 +232,9 @@ class InfluxdbServer(Server):
         """Rows of all series of an answer, with their times in nanoseconds. Any: JSON."""
         with self._session() as session:
             asked = {"q": influxql, "db": database, "epoch": "ns"}
-            answer = session.post(f"{self.url}/query", data=asked, auth=self.auth, timeout=ANSWER_TIMEOUT_SECS)
+            answer = session.post(
+                f"{self.url}/query", data=asked, auth=self.auth, timeout=ANSWER_TIMEOUT_SECS
+            )
         found = answer.json()
         assert answer.ok, found
         assert "error" not in json.dumps(found), found
@@ -218,7 +242,10 @@ class InfluxdbServer(Server):
         for result in found["results"]:
             for series in result.get("series", []):
                 tags = series.get("tags", {})
-                rows += [{**tags, **dict(zip(series["columns"], row, strict=True))} for row in series["values"]]
+                rows += [
+                    {**tags, **dict(zip(series["columns"], row, strict=True))}
+                    for row in series["values"]
+                ]
         return rows
 
 
@@ -239,8 +266,9 @@ def influxdb_program() -> str:
 
 
 class LokiServer(Server):
-    """Loki. limits: are put over those of limits_config in deploy/compose/loki/loki.yaml; auth_enabled: each request
-    has to name a tenant (X-Scope-OrgID); deletes: it has a delete API. Raises ServerMissing."""
+    """Loki. limits: are put over those of limits_config in deploy/compose/loki/loki.yaml;
+    auth_enabled: each request has to name a tenant (X-Scope-OrgID); deletes: it has a delete API.
+    Raises ServerMissing."""
 
     name = "loki"
     ready_path = "/ready"
@@ -279,7 +307,9 @@ class LokiServer(Server):
 
         def takes() -> bool:
             services = self._get("/services").text
-            return all(f"{part} => Running" in services for part in ("distributor", "ingester", "ring"))
+            return all(
+                f"{part} => Running" in services for part in ("distributor", "ingester", "ring")
+            )
 
         self._wait(takes, "take pushes", timeout_secs)
 
@@ -304,8 +334,9 @@ class LokiServer(Server):
 
 
 class PrometheusServer(Server):
-    """Prometheus. targets: addresses to scrape, HOST:PORT. scrape_interval: as in its configuration; config: further
-    parts of that; flags: of its command line. Raises ServerMissing."""
+    """Prometheus. targets: addresses to scrape, HOST:PORT. scrape_interval: as in its
+    configuration; config: further parts of that; flags: of its command line. Raises
+    ServerMissing."""
 
     name = "prometheus"
     ready_path = "/-/ready"
@@ -345,7 +376,10 @@ class PrometheusServer(Server):
 
         def up() -> bool:
             active = self._get("/api/v1/targets", state="active").json()["data"]["activeTargets"]
-            return any(found["labels"]["instance"] == target and found["health"] == "up" for found in active)
+            return any(
+                found["labels"]["instance"] == target and found["health"] == "up"
+                for found in active
+            )
 
         self._wait(up, f"scrape {target}", timeout_secs)
 
@@ -390,11 +424,14 @@ def free_port(besides: int = 0) -> int:
                     raise
                 continue
         return port
-    raise ServerFailed(f"no free port from {PORTS.start} to {PORTS.stop - 1} was found in 100 tries")
+    raise ServerFailed(
+        f"no free port from {PORTS.start} to {PORTS.stop - 1} was found in 100 tries"
+    )
 
 
 def _dies_with_us(stay: bool) -> list[str]:
-    """What a command begins with so that the kernel kills it when this process is gone, however it went."""
+    """What a command begins with so that the kernel kills it when this process is gone, however it
+    went."""
     setpriv = shutil.which("setpriv")
     if setpriv is None or stay:
         return []

@@ -1,7 +1,8 @@
 """A Grid Engine cell of one node on this machine: sge_qmaster, sge_execd, and ordinary users.
 
-As the tests' Slurm clusters it lives in PID, mount, network and host name namespaces that `Namespaces`
-holds: no port, name or file collides with the machine's, and all of it dies with this process, however that ends.
+As the tests' Slurm clusters it lives in PID, mount, network and host name namespaces that
+`Namespaces` holds: no port, name or file collides with the machine's, and all of it dies with this
+process, however that ends.
 """
 
 import contextlib
@@ -21,7 +22,11 @@ from tests.slurm.users import JobUser, Users
 from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
 
-PROGRAMS = {"sge_qmaster": "gridengine-master", "sge_execd": "gridengine-exec", "qsub": "gridengine-client"}
+PROGRAMS = {
+    "sge_qmaster": "gridengine-master",
+    "sge_execd": "gridengine-exec",
+    "qsub": "gridengine-client",
+}
 INSTALLED = Path("/usr/lib/gridengine")
 SHARED = Path("/var/lib/gridengine")
 DEFAULTS = Path("/usr/share/gridengine")
@@ -35,12 +40,15 @@ def check() -> None:
     machine.check()
     for name, package in PROGRAMS.items():
         if shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{machine.SBIN}") is None:
-            raise machine.SlurmMissing(f"{name} isn't installed; requirements/system.sh does it (Debian: {package})")
+            raise machine.SlurmMissing(
+                f"{name} isn't installed; requirements/system.sh does it (Debian: {package})"
+            )
 
 
 class SgeCell:
-    """`with` starts and removes it. queues: `plain.q` starts jobs as Grid Engine does, `all.q` by our starter_method,
-    which is told to find logshipper at `program`; each also as `unix` and `stdin`, in these start modes."""
+    """`with` starts and removes it. queues: `plain.q` starts jobs as Grid Engine does, `all.q` by
+    our starter_method, which is told to find logshipper at `program`; each also as `unix` and
+    `stdin`, in these start modes."""
 
     def __init__(self) -> None:
         check()
@@ -56,10 +64,14 @@ class SgeCell:
 
     def start(self) -> Self:
         self._lay_out()
-        self._inside = Namespaces(self._users.files, self.folder / "inside.log", self._environment(), self._failed)
+        self._inside = Namespaces(
+            self._users.files, self.folder / "inside.log", self._environment(), self._failed
+        )
         self._enter = self._inside.enter("mount", "net", "pid", "uts")
         self._start_daemon("sge_qmaster")
-        wait_until(lambda: not self.as_root("qconf", "-sh").returncode, self._told("sge_qmaster answers"))
+        wait_until(
+            lambda: not self.as_root("qconf", "-sh").returncode, self._told("sge_qmaster answers")
+        )
         self._configure()
         self._start_daemon("sge_execd")
         return self
@@ -83,16 +95,33 @@ class SgeCell:
             "load_report_time": "00:00:01",
             "reporting_params": "accounting=true reporting=false flush_time=00:00:00 joblog=false sharelog=00:00:00",
         }  # fmt: skip
-        lines = [line.split(maxsplit=1) for line in (DEFAULTS / "default-configuration").read_text().splitlines()]
-        told = [f"{line[0]} {changed.get(line[0], line[1])}" for line in lines if len(line) == 2 and line[0] != "#"]
+        lines = [
+            line.split(maxsplit=1)
+            for line in (DEFAULTS / "default-configuration").read_text().splitlines()
+        ]
+        told = [
+            f"{line[0]} {changed.get(line[0], line[1])}"
+            for line in lines
+            if len(line) == 2 and line[0] != "#"
+        ]
         (self.folder / "configuration").write_text("\n".join(told) + "\n")
         spool = f"{common};{self.folder}/qmaster"
-        steps: list[list[object]] = [[INSTALLED / "spoolinit", "classic", "libspoolc", spool, "init"]]
+        steps: list[list[object]] = [
+            [INSTALLED / "spoolinit", "classic", "libspoolc", spool, "init"]
+        ]
         kinds = {"configuration": self.folder / "configuration", "managers": "root"}
-        kinds |= {"complexes": DEFAULTS / "util/resources/centry", "usersets": DEFAULTS / "util/resources/usersets"}
+        kinds |= {
+            "complexes": DEFAULTS / "util/resources/centry",
+            "usersets": DEFAULTS / "util/resources/usersets",
+        }
         steps += [[INSTALLED / "spooldefaults", kind, what] for kind, what in kinds.items()]
         for step in steps:
-            subprocess.run([str(word) for word in step], env=self._environment(), check=True, capture_output=True)
+            subprocess.run(
+                [str(word) for word in step],
+                env=self._environment(),
+                check=True,
+                capture_output=True,
+            )
 
     def starter_for(self, program: Path) -> str:
         """A script that has the starter_method find logshipper there."""
@@ -104,7 +133,11 @@ class SgeCell:
     def _configure(self) -> None:
         self._must("qconf", "-as", "localhost")
         self._must("qconf", "-Msconf", str(self._file("scheduler", self._filled("scheduler"))))
-        for prefix, mode in (("", "posix_compliant"), ("unix.", "unix_behavior"), ("stdin.", "script_from_stdin")):
+        for prefix, mode in (
+            ("", "posix_compliant"),
+            ("unix.", "unix_behavior"),
+            ("stdin.", "script_from_stdin"),
+        ):
             for name, starter in (("plain.q", "NONE"), ("all.q", str(self.starter))):
                 self.add_queue(prefix + name, starter, mode)
 
@@ -158,8 +191,19 @@ class SgeCell:
     def _environment(self, user: JobUser | None = None) -> dict[str, str]:
         name, home = (user.name, str(user.home)) if user else ("root", "/")
         path = "/usr/local/bin:/usr/bin:/bin" + ("" if user else f":{machine.SBIN}")
-        named = {"HOME": home, "USER": name, "LOGNAME": name, "SHELL": "/bin/bash", "PATH": path, "LANG": "C.UTF-8"}
-        ports = {"SGE_QMASTER_PORT": "26444", "SGE_EXECD_PORT": "26445", "SGE_ND": "1"}  # of our own network
+        named = {
+            "HOME": home,
+            "USER": name,
+            "LOGNAME": name,
+            "SHELL": "/bin/bash",
+            "PATH": path,
+            "LANG": "C.UTF-8",
+        }
+        ports = {
+            "SGE_QMASTER_PORT": "26444",
+            "SGE_EXECD_PORT": "26445",
+            "SGE_ND": "1",
+        }  # of our own network
         return {**named, **ports, "SGE_ROOT": str(self.folder / "root"), "SGE_CELL": "cell"}
 
     def as_root(self, *command: str) -> "subprocess.CompletedProcess[str]":
@@ -177,11 +221,23 @@ class SgeCell:
         self, user: JobUser, *command: str, stdin: str = "", env: Mapping[str, str] | None = None
     ) -> "subprocess.CompletedProcess[str]":
         """Runs a command as a user, in the home."""
-        become = [machine.program("setpriv"), f"--reuid={user.uid}", f"--regid={user.gid}", "--init-groups", "--"]
+        become = [
+            machine.program("setpriv"),
+            f"--reuid={user.uid}",
+            f"--regid={user.gid}",
+            "--init-groups",
+            "--",
+        ]
         whole = [*self._enter, *become, "env", f"--chdir={user.home}", *command]
         environment = {**self._environment(user), **(env or {})}
         return subprocess.run(
-            whole, cwd="/", env=environment, input=stdin, capture_output=True, text=True, timeout=JOB_SECS
+            whole,
+            cwd="/",
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=JOB_SECS,
         )
 
     def qsub(self, user: JobUser, *words: str, stdin: str = "") -> str:
@@ -200,19 +256,28 @@ class SgeCell:
         with contextlib.suppress(AssertionError):
             wait_until(over, "", JOB_SECS)
             return
-        raise AssertionError(self._told(f"not over: {job_ids}: {self.as_root('qstat', '-u', '*').stdout}"))
+        raise AssertionError(
+            self._told(f"not over: {job_ids}: {self.as_root('qstat', '-u', '*').stdout}")
+        )
 
     def ends(self, job_id: str) -> list[tuple[str, str]]:
-        """Of each run of a job (or of its tasks) the task and what `qacct` says of its end, in order."""
+        """Of each run of a job (or of its tasks) the task and what `qacct` says of its end, in
+        order."""
         found: list[tuple[str, str]] = []
 
         def told() -> bool:
             said = self.as_root("qacct", "-j", job_id).stdout
-            fields = [line.split(maxsplit=1) for line in said.splitlines() if len(line.split(maxsplit=1)) == 2]
+            fields = [
+                line.split(maxsplit=1)
+                for line in said.splitlines()
+                if len(line.split(maxsplit=1)) == 2
+            ]
             values: dict[str, list[str]] = {}
             for name, value in fields:
                 values.setdefault(name, []).append(value.split()[0])
-            found[:] = sorted(zip(values.get("taskid", []), values.get("exit_status", []), strict=True))
+            found[:] = sorted(
+                zip(values.get("taskid", []), values.get("exit_status", []), strict=True)
+            )
             return bool(found)
 
         wait_until(told, f"qacct knows {job_id}", JOB_SECS)

@@ -1,4 +1,5 @@
-"""One cell for all tests here. Where there can be none, they are skipped and say why; see tests/slurm/gate.py."""
+"""One cell for all tests here. Where there can be none, they are skipped and say why; see
+tests/slurm/gate.py."""
 
 from collections.abc import Iterator
 

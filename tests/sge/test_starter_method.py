@@ -1,5 +1,5 @@
-"""deploy/launchers/sge-starter-method on a real Grid Engine: what jobs leave is what they leave without it, byte for
-byte, and of who opted in all of it is in the log."""
+"""deploy/launchers/sge-starter-method on a real Grid Engine: what jobs leave is what they leave
+without it, byte for byte, and of who opted in all of it is in the log."""
 
 import json
 from collections.abc import Sequence
@@ -21,8 +21,9 @@ umask; ulimit -a; trap; jobs; echo to stderr >&2
 
 
 class Case(NamedTuple):
-    """words: of qsub, besides output files; stdin: the script, where there is no command. queue: without `plain` or
-    `all`. code: how it ends. log: what its stdout's log has; None: what its file has. tasks: of an array."""
+    """words: of qsub, besides output files; stdin: the script, where there is no command. queue:
+    without `plain` or `all`. code: how it ends. log: what its stdout's log has; None: what its file
+    has. tasks: of an array."""
 
     name: str
     words: Sequence[str] = ()
@@ -39,10 +40,19 @@ CASES = (
     Case("surroundings_sh", ("-S", "/bin/sh"), SURROUNDINGS.replace("shopt", ": shopt")),
     Case("surroundings_unix", stdin="#!/bin/bash\n" + SURROUNDINGS, queue="unix."),
     Case("surroundings_stdin", stdin=SURROUNDINGS, queue="stdin."),
-    Case("bytes", stdin=r"printf 'a\0b\r\n\377\033[31mred\033[0m\n no end'", log=["ab", "\ufffdred", " no end"]),
+    Case(
+        "bytes",
+        stdin=r"printf 'a\0b\r\n\377\033[31mred\033[0m\n no end'",
+        log=["ab", "\ufffdred", " no end"],
+    ),
     Case("merged", ("-j", "y"), "for i in 1 2 3; do echo out $i; done"),
     Case("flood", stdin="seq 20000"),
-    Case("array", ("-t", "1-3"), "echo task $SGE_TASK_ID of $JOB_ID | sed 's/of .*/of it/'", tasks=("1", "2", "3")),
+    Case(
+        "array",
+        ("-t", "1-3"),
+        "echo task $SGE_TASK_ID of $JOB_ID | sed 's/of .*/of it/'",
+        tasks=("1", "2", "3"),
+    ),
     Case("binary", ("-b", "y", "echo", "a  b", "$LOGNAME;", "exit", "5"), code="5"),
     Case("binary_stdin", ("-b", "y", "/bin/echo", "a  b", "$SHELL"), queue="stdin."),
     Case("binary_no_shell", ("-b", "y", "-shell", "n", "/bin/echo", "a  b", "$HOME")),
@@ -67,14 +77,20 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs(cell: SgeCell) -> dict[str, tuple[Run, Run, Run]]:
-    """Of each case three runs, begun next to each other: as Grid Engine starts it; by starter-method, of a user who
-    didn't opt in; of one who did."""
+    """Of each case three runs, begun next to each other: as Grid Engine starts it; by
+    starter-method, of a user who didn't opt in; of one who did."""
     plain, out, opted = (cell.add_user(opted_in=opted_in) for opted_in in (False, False, True))
     found = {}
     for case in CASES:
         of_users = ((plain, "plain.q"), (out, "all.q"), (opted, "all.q"))
         begun = [
-            Run(user, cell.qsub(user, "-N", case.name, "-q", case.queue + queue, *case.words, stdin=case.stdin), case)
+            Run(
+                user,
+                cell.qsub(
+                    user, "-N", case.name, "-q", case.queue + queue, *case.words, stdin=case.stdin
+                ),
+                case,
+            )
             for user, queue in of_users
         ]
         found[case.name] = (begun[0], begun[1], begun[2])
@@ -95,7 +111,8 @@ def test_as_without_it(case: Case, cell: SgeCell, runs: dict[str, tuple[Run, Run
 
 
 class Logged(NamedTuple):
-    """What the store of who opted in has: jobs as `ls` shows them, and standard output's lines, by job."""
+    """What the store of who opted in has: jobs as `ls` shows them, and standard output's lines, by
+    job."""
 
     jobs: dict[str, Json]
     lines: dict[str, list[str]]
@@ -118,27 +135,35 @@ def logged(cell: SgeCell, runs: dict[str, tuple[Run, Run, Run]]) -> Logged:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_all_is_in_the_log(case: Case, runs: dict[str, tuple[Run, Run, Run]], logged: Logged) -> None:
+def test_all_is_in_the_log(
+    case: Case, runs: dict[str, tuple[Run, Run, Run]], logged: Logged
+) -> None:
     run = runs[case.name][2]
     for task in case.tasks or ("",):
         job_id = f"{run.job_id}.{task}" if task else run.job_id
         job = logged.jobs[job_id]
         code = {"143": (None, 15)}.get(case.code, (int(case.code), 0))
-        assert (job["name"], job["exit_code"], job["signal"], job["attempts"]) == (case.name, *code, 1)
+        assert (job["name"], job["exit_code"], job["signal"], job["attempts"]) == (
+            case.name,
+            *code,
+            1,
+        )
         (path,) = run.user.home.glob(f"{case.name}.o{job_id}")
         wanted = path.read_text().splitlines() if case.log is None else list(case.log)
         assert logged.lines[job_id] == wanted
 
 
-def test_nothing_of_who_did_not_opt_in(cell: SgeCell, runs: dict[str, tuple[Run, Run, Run]]) -> None:
+def test_nothing_of_who_did_not_opt_in(
+    cell: SgeCell, runs: dict[str, tuple[Run, Run, Run]]
+) -> None:
     user = runs["script"][1].user
     assert not (user.home / ".local").exists()
     assert all(run[2].user != user for run in runs.values())
 
 
 def test_deleted(cell: SgeCell) -> None:
-    """What was printed is in the log, and that it was killed; with `-notify` the job hears of it (now and then twice,
-    also without us)."""
+    """What was printed is in the log, and that it was killed; with `-notify` the job hears of it
+    (now and then twice, also without us)."""
     opted, plain = cell.add_user(opted_in=True), cell.add_user(opted_in=False)
     script = "trap 'echo told' USR2; echo ready; while :; do sleep 0.1; done"
     jobs = {
@@ -146,7 +171,11 @@ def test_deleted(cell: SgeCell) -> None:
         for user, queue in ((opted, "all.q"), (plain, "plain.q"))
     }
     files = [user.home / f"del.o{job}" for user, job in jobs.items()]
-    wait_until(lambda: all(file.exists() and file.read_text() == "ready\n" for file in files), "both run", JOB_SECS)
+    wait_until(
+        lambda: all(file.exists() and file.read_text() == "ready\n" for file in files),
+        "both run",
+        JOB_SECS,
+    )
     for user, job in jobs.items():
         assert not cell.run_as(user, "qdel", job).returncode
     cell.wait(*jobs.values())
@@ -166,7 +195,10 @@ def test_rescheduled(cell: SgeCell) -> None:
     wait_until(lambda: file.exists() and "run 0" in file.read_text(), f"{job} runs", JOB_SECS)
     assert not cell.as_root("qmod", "-rj", job).returncode
     cell.wait(job)
-    assert [(one["attempt"], one["step"]) for one in cell.show(user, job)["captures"]] == [(1, ""), (2, "")]
+    assert [(one["attempt"], one["step"]) for one in cell.show(user, job)["captures"]] == [
+        (1, ""),
+        (2, ""),
+    ]
     assert cell.logs(user, job, "--stream", "stdout")[-1] == "run 1"
 
 
@@ -182,7 +214,9 @@ def test_broken_logshipper_harms_no_job(cell: SgeCell) -> None:
         starter.write_text(cell.starter_for(broken))
         starter.chmod(0o755)
         cell.add_queue(f"{name}.q", str(starter))
-        jobs[name] = cell.qsub(user, "-N", name, "-q", f"{name}.q", stdin="echo out; echo err >&2; exit 7")
+        jobs[name] = cell.qsub(
+            user, "-N", name, "-q", f"{name}.q", stdin="echo out; echo err >&2; exit 7"
+        )
     cell.wait(*jobs.values())
     for name, job in jobs.items():
         assert (user.home / f"{name}.o{job}").read_bytes() == b"out\n"

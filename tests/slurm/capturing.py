@@ -1,4 +1,5 @@
-"""A cluster whose users may be captured: the plugin on both nodes, an agent for each, and Loki to read from."""
+"""A cluster whose users may be captured: the plugin on both nodes, an agent for each, and Loki to
+read from."""
 
 import contextlib
 import os
@@ -28,20 +29,32 @@ SHIPPED_SECS = 20.0
 
 
 class InsideAgent(NodeAgent):
-    """An agent in the cluster's PID namespace, as on a node: it looks whether a job's relay still runs. Its network is
-    ours, where Loki is. enter: the command that enters."""
+    """An agent in the cluster's PID namespace, as on a node: it looks whether a job's relay still
+    runs. Its network is ours, where Loki is. enter: the command that enters."""
 
     def __init__(self, folder: Path, loki_url: str, *, cluster: str, host: str) -> None:
         super().__init__(folder, loki_url, cluster=cluster, host=host)
         self.enter: list[str] = []
 
     def start(self, **_: object) -> "InsideAgent":
-        command = [*self.enter, sys.executable, "-m", "logshipper_ingest", "run", "--config", str(self.config)]
+        command = [
+            *self.enter,
+            sys.executable,
+            "-m",
+            "logshipper_ingest",
+            "run",
+            "--config",
+            str(self.config),
+        ]
         environment = {**os.environ, "PYTHONPATH": SOURCES}
         begun = self._count()
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stderr=log)
-        wait_until(lambda: self._count() > begun or self.has_ended(), f"the agent of {self.host} is ready")
+            self.process = subprocess.Popen(
+                command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stderr=log
+            )
+        wait_until(
+            lambda: self._count() > begun or self.has_ended(), f"the agent of {self.host} is ready"
+        )
         assert not self.has_ended(), self.log.read_text()
         return self
 
@@ -51,7 +64,9 @@ class InsideAgent(NodeAgent):
     def stop(self, signo: int = signal.SIGTERM) -> int:
         """What entered waits for the agent, and ends as it does."""
         assert self.process is not None
-        (agent,) = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        (agent,) = (
+            Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        )
         os.kill(int(agent), signo)
         return self.process.wait(SHIPPED_SECS)
 
@@ -61,9 +76,9 @@ class InsideAgent(NodeAgent):
 
 
 class CapturingCluster(SlurmCluster):
-    """`with` starts it with plugin and agents. Each slurmd has a plugstack.conf of its own and so its own spool:
-    `NODE/spool`, served by `agents[NODE]`. arguments: more of the plugin's. identity: with the plugin that takes an
-    identity from Slurm, too. options: of SlurmCluster.
+    """`with` starts it with plugin and agents. Each slurmd has a plugstack.conf of its own and so
+    its own spool: `NODE/spool`, served by `agents[NODE]`. arguments: more of the plugin's.
+    identity: with the plugin that takes an identity from Slurm, too. options: of SlurmCluster.
     """
 
     def __init__(
@@ -78,19 +93,32 @@ class CapturingCluster(SlurmCluster):
             raise
         self.client = Client(loki.url)
         self.agents = {
-            node: InsideAgent(self.node_folder(node), loki.url, cluster=self.cluster, host=node) for node in NODES
+            node: InsideAgent(self.node_folder(node), loki.url, cluster=self.cluster, host=node)
+            for node in NODES
         }
         self.identity = identity
-        other = f"optional {self.plugin.with_name('logshipper-identity.so')} spool=$folder/spool\n" if identity else ""
+        other = (
+            f"optional {self.plugin.with_name('logshipper-identity.so')} spool=$folder/spool\n"
+            if identity
+            else ""
+        )
         self.line = (
-            f"{other}optional {self.plugin} spool=$folder/spool cluster={self.cluster} python={self.python} {arguments}"
+            f"{other}optional {self.plugin} spool=$folder/spool "
+            f"cluster={self.cluster} python={self.python} {arguments}"
         )
         self.set_plugstack(self.line)
 
     def start(self) -> Self:
         super().start()
         for agent in self.agents.values():
-            agent.enter = [machine.program("nsenter"), "-t", str(self.first_pid), "--mount", "--pid", "--"]
+            agent.enter = [
+                machine.program("nsenter"),
+                "-t",
+                str(self.first_pid),
+                "--mount",
+                "--pid",
+                "--",
+            ]
             agent.start()
         return self
 
@@ -101,7 +129,9 @@ class CapturingCluster(SlurmCluster):
 
     def job_ids(self, user: str) -> list[str]:
         """Of all jobs of a user, those of arrays by their own numbers."""
-        said = self.as_root("squeue", "--noheader", "--states=all", f"--user={user}", "--format=%A", "--array")
+        said = self.as_root(
+            "squeue", "--noheader", "--states=all", f"--user={user}", "--format=%A", "--array"
+        )
         return sorted(set(said.stdout.split()), key=int)
 
     def entries(self, job_id: str, kinds: str = ".+") -> list[Entry]:
@@ -110,9 +140,14 @@ class CapturingCluster(SlurmCluster):
     def events(self, job_id: str) -> list[dict[str, Any]]:  # Any: JSON
         """Events of a job's captures, each with its `step`, `task` and `attempt`."""
         found = self.entries(job_id, "event")
-        return [{**entry.metadata, **orjson.loads(entry.line), "label_host": entry.labels["host"]} for entry in found]
+        return [
+            {**entry.metadata, **orjson.loads(entry.line), "label_host": entry.labels["host"]}
+            for entry in found
+        ]
 
-    def wait_closed(self, job_ids: Sequence[str], captures: int, timeout_secs: float = SHIPPED_SECS) -> None:
+    def wait_closed(
+        self, job_ids: Sequence[str], captures: int, timeout_secs: float = SHIPPED_SECS
+    ) -> None:
         """Until so many captures of jobs are over and in Loki. Raises AssertionError."""
 
         def closed() -> bool:
@@ -147,25 +182,55 @@ class CapturingCluster(SlurmCluster):
         for entry in self.entries(job_id, "log"):
             if "note" not in entry.metadata:
                 of = entry.metadata
-                stream = (of["attempt"], of.get("step", ""), of.get("task", "0"), entry.labels["stream"])
+                stream = (
+                    of["attempt"],
+                    of.get("step", ""),
+                    of.get("task", "0"),
+                    entry.labels["stream"],
+                )
                 lines[stream].append(entry.line)
         return dict(lines)
 
     def told(self, job_id: str, what: str) -> str:
         """What went wrong, with what Loki, spool, agents and daemons say of the job."""
-        spools = [str(path) for node in NODES for path in (self.node_folder(node) / "spool").glob(f"*{job_id}*")]
-        agents = [f"  {line}" for agent in self.agents.values() for line in agent.log.read_text().splitlines()[-5:]]
-        about = [line for name in NODES for line in self.log(name).splitlines() if job_id in line or "spank" in line]
+        spools = [
+            str(path)
+            for node in NODES
+            for path in (self.node_folder(node) / "spool").glob(f"*{job_id}*")
+        ]
+        agents = [
+            f"  {line}"
+            for agent in self.agents.values()
+            for line in agent.log.read_text().splitlines()[-5:]
+        ]
+        about = [
+            line
+            for name in NODES
+            for line in self.log(name).splitlines()
+            if job_id in line or "spank" in line
+        ]
         ours = [line for line in about if "logshipper" in line]
         keys = ("event", "step", "task", "attempt", "state", "reason", "message", "lines", "lost")
         events = [
-            f"  {' '.join(f'{key}={event[key]}' for key in keys if key in event)}" for event in self.events(job_id)
+            f"  {' '.join(f'{key}={event[key]}' for key in keys if key in event)}"
+            for event in self.events(job_id)
         ]
-        lists = ["logshipper's of slurmd:", *ours[-20:], "slurmd:", *about[-20:], "spool:", *spools[:20]]
+        lists = [
+            "logshipper's of slurmd:",
+            *ours[-20:],
+            "slurmd:",
+            *about[-20:],
+            "spool:",
+            *spools[:20],
+        ]
         lists += ["agents:", *agents, "events:", *events]
         return "\n".join([f"job {job_id}: {what}", *lists])
 
 
 def read_files(home: Path) -> dict[str, bytes]:
     """The output files in a home, by name."""
-    return {path.name: path.read_bytes() for path in sorted(home.iterdir()) if path.suffix in {".out", ".err"}}
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(home.iterdir())
+        if path.suffix in {".out", ".err"}
+    }

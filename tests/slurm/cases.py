@@ -1,5 +1,5 @@
-"""Cases that are run twice, by a user who opted in and by one who didn't: what the job wrote itself must be the same,
-and of the first one all must be in Loki, nothing twice.
+"""Cases that are run twice, by a user who opted in and by one who didn't: what the job wrote itself
+must be the same, and of the first one all must be in Loki, nothing twice.
 
 A line of a script's says whose it is: `err...` is for stderr, all else for stdout.
 """
@@ -18,9 +18,12 @@ BOTH = "for i in $(seq {}); do echo out $i; echo err $i >&2; done\n"
 APART = ("--output=job.out", "--error=job.err")
 READY = "out ready"
 JOB_SECS = 120.0
-# said on a busy machine: by srun, where Slurm hasn't noticed yet that the step before is over; by bash, where a process
-# of the user's that has ended isn't reaped yet. Where one of capture's counted for good it would say so without `retry`
-OF_SLURM = re.compile(rb"^(?:(?:srun|slurmstepd-NODE): .*\n){2,}", re.MULTILINE)  # they come in any order
+# said on a busy machine: by srun, where Slurm hasn't noticed yet that the step before is over; by
+# bash, where a process of the user's that has ended isn't reaped yet. Where one of capture's
+# counted for good it would say so without `retry`
+OF_SLURM = re.compile(
+    rb"^(?:(?:srun|slurmstepd-NODE): .*\n){2,}", re.MULTILINE
+)  # they come in any order
 BUSY = re.compile(
     rb"^srun: (Job \S+ step creation temporarily disabled|Step created for |job \S+ (queued and|has been allocated) )"
     rb"|: fork: retry: Resource temporarily"
@@ -31,10 +34,11 @@ BUSY = re.compile(
 class Case:
     """script: of sbatch; or command: what the user calls instead, such as srun. options: of sbatch.
 
-    opt_in: content of .logoptin. before, act: called with cluster, user and (act) job id before the job is submitted
-    and when it has printed READY. ends: how the jobs end, sorted. code: of command. sorted_lines: several tasks write
-    into one file, so that only the order of each one's lines is certain. log: what Loki must have, by task and stream;
-    None: what the job's files have, in the streams of one batch step; `{}`: not looked at. captures: of all jobs.
+    opt_in: content of .logoptin. before, act: called with cluster, user and (act) job id before the
+    job is submitted and when it has printed READY. ends: how the jobs end, sorted. code: of
+    command. sorted_lines: several tasks write into one file, so that only the order of each one's
+    lines is certain. log: what Loki must have, by task and stream; None: what the job's files have,
+    in the streams of one batch step; `{}`: not looked at. captures: of all jobs.
     """
 
     name: str
@@ -53,7 +57,8 @@ class Case:
 
 @dataclass
 class Run:
-    """One of the two runs. files: outputs by name, in which what differs between any two runs is replaced."""
+    """One of the two runs. files: outputs by name, in which what differs between any two runs is
+    replaced."""
 
     user: JobUser
     job_id: str = ""
@@ -64,8 +69,8 @@ class Run:
 
 
 def compare(cluster: CapturingCluster, case: Case, plain: Run, captured: Run) -> None:
-    """Both runs to their ends. Raises SlurmFailed, AssertionError where the captured one isn't as the plain one, or its
-    log isn't whole."""
+    """Both runs to their ends. Raises SlurmFailed, AssertionError where the captured one isn't as
+    the plain one, or its log isn't whole."""
     for run in (plain, captured):
         finish(cluster, case, run)
     found = difference(case, plain, captured)
@@ -108,14 +113,17 @@ def finish(cluster: CapturingCluster, case: Case, started: Run) -> None:
         )
         case.act(cluster, user, started.job_id)
     started.job_ids = cluster.job_ids(user.name)
-    started.ends = sorted(end for job_id in started.job_ids for end in cluster.wait_all(job_id, JOB_SECS))
+    started.ends = sorted(
+        end for job_id in started.job_ids for end in cluster.wait_all(job_id, JOB_SECS)
+    )
     if case.script:
         started.ends = sorted(cluster.wait_all(started.job_id, JOB_SECS))
     started.files = _normal(read_files(user.home), started.job_ids, user)
 
 
 def _normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -> dict[str, bytes]:
-    """With JOB, HOME, USER, NODE and TIME for what no two runs have in common, and without what a busy machine adds."""
+    """With JOB, HOME, USER, NODE and TIME for what no two runs have in common, and without what a
+    busy machine adds."""
 
     def replaced(text: bytes) -> bytes:
         for number, job_id in enumerate(job_ids):
@@ -123,7 +131,9 @@ def _normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -
         text = text.replace(str(user.home).encode(), b"HOME").replace(user.name.encode(), b"USER")
         text = _without_node(text)
         text = b"".join(line for line in text.splitlines(keepends=True) if not BUSY.search(line))
-        text = OF_SLURM.sub(lambda found: b"".join(sorted(found[0].splitlines(keepends=True))), text)
+        text = OF_SLURM.sub(
+            lambda found: b"".join(sorted(found[0].splitlines(keepends=True))), text
+        )
         return re.sub(rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d", b"TIME", text)
 
     return {replaced(name.encode()).decode(): replaced(content) for name, content in files.items()}
@@ -138,16 +148,22 @@ def difference(case: Case, plain: Run, captured: Run) -> list[str]:
     found = []
     for run_ in (plain, captured):
         if list(run_.ends) != sorted(case.ends):
-            found.append(f"{'captured' if run_ is captured else 'plain'}: ends {run_.ends}, not {sorted(case.ends)}")
+            found.append(
+                f"{'captured' if run_ is captured else 'plain'}: ends {run_.ends}, not {sorted(case.ends)}"
+            )
         if run_.code != case.code:
-            found.append(f"{'captured' if run_ is captured else 'plain'}: exit code {run_.code}, not {case.code}")
+            found.append(
+                f"{'captured' if run_ is captured else 'plain'}: exit code {run_.code}, not {case.code}"
+            )
     if plain.files.keys() != captured.files.keys():
         found.append(f"files {sorted(captured.files)}, not {sorted(plain.files)}")
     for name in plain.files.keys() & captured.files.keys():
         ours, theirs = captured.files[name], plain.files[name]
         same = ours == theirs
         if not same and case.sorted_lines:
-            same = sorted(ours.splitlines(keepends=True)) == sorted(theirs.splitlines(keepends=True))
+            same = sorted(ours.splitlines(keepends=True)) == sorted(
+                theirs.splitlines(keepends=True)
+            )
         elif not same and not _apart(case):
             same = _by_stream(ours) == _by_stream(theirs)
         if not same:
@@ -156,19 +172,27 @@ def difference(case: Case, plain: Run, captured: Run) -> list[str]:
 
 
 def _apart(case: Case) -> bool:
-    """Whether stdout and stderr have a file each; in one file their order isn't the kernel's any more."""
+    """Whether stdout and stderr have a file each; in one file their order isn't the kernel's any
+    more."""
     return bool(case.command) or any(option.startswith("--error") for option in case.options)
 
 
 def _by_stream(content: bytes) -> tuple[list[bytes], list[bytes]]:
     lines = content.splitlines(keepends=True)
-    return [line for line in lines if line[:3] != b"err"], [line for line in lines if line[:3] == b"err"]
+    return [line for line in lines if line[:3] != b"err"], [
+        line for line in lines if line[:3] == b"err"
+    ]
 
 
 def _first_difference(ours: bytes, theirs: bytes) -> str:
-    at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    at = next(
+        (n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+        min(len(ours), len(theirs)),
+    )
     part = slice(max(0, at - 40), at + 120)
-    return f"{len(ours)} bytes, not {len(theirs)}; at byte {at} {ours[part]!r}, not {theirs[part]!r}"
+    return (
+        f"{len(ours)} bytes, not {len(theirs)}; at byte {at} {ours[part]!r}, not {theirs[part]!r}"
+    )
 
 
 def expected_log(case: Case, plain: Run) -> dict[Stream, list[str]]:
@@ -180,7 +204,9 @@ def expected_log(case: Case, plain: Run) -> dict[Stream, list[str]]:
         for line in content.decode(errors="replace").split("\n"):
             is_err = name.endswith(".err") if _apart(case) else line.startswith("err")
             if line and not line.startswith("slurmstepd"):  # which writes into the file itself
-                streams.setdefault(("1", "batch", "0", "stderr" if is_err else "stdout"), []).append(line)
+                streams.setdefault(
+                    ("1", "batch", "0", "stderr" if is_err else "stdout"), []
+                ).append(line)
     return streams
 
 
@@ -188,21 +214,30 @@ def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: 
     """What is missing from the log of the captured run, or too much there."""
     expected = expected_log(case, plain)
     logs: dict[Stream, list[str]] = {}
-    cluster.end_processes(captured.user)  # what holds a terminal keeps a capture open: under linuxproc it lives on
+    cluster.end_processes(
+        captured.user
+    )  # what holds a terminal keeps a capture open: under linuxproc it lives on
     cluster.wait_closed(captured.job_ids, case.captures)
     for job_id in captured.job_ids:
         cluster.wait_shipped(job_id)  # also what is one capture too many
         for stream, lines in cluster.log_of(job_id).items():
             its = (line.encode() for line in lines)
-            logs.setdefault(stream, []).extend(_without_node(line).decode() for line in its if not BUSY.search(line))
+            logs.setdefault(stream, []).extend(
+                _without_node(line).decode() for line in its if not BUSY.search(line)
+            )
     if case.log == {}:
         return []
     found = []
     for stream in sorted(expected.keys() | logs.keys()):
         wanted, got = expected.get(stream, []), logs.get(stream, [])
-        same = got == wanted or ((case.sorted_lines or len(captured.job_ids) > 1) and sorted(got) == sorted(wanted))
+        same = got == wanted or (
+            (case.sorted_lines or len(captured.job_ids) > 1) and sorted(got) == sorted(wanted)
+        )
         if not same:
-            missing, more = [line for line in wanted if line not in got], [line for line in got if line not in wanted]
+            missing, more = (
+                [line for line in wanted if line not in got],
+                [line for line in got if line not in wanted],
+            )
             found.append(
                 f"log of {stream}: {len(got)} lines, not {len(wanted)}; missing {missing[:5]}, too much {more[:5]}, "
                 f"repeated {len(got) - len(set(got))}"
@@ -216,7 +251,11 @@ def nothing_logged(cluster: CapturingCluster, plain: Run) -> list[str]:
     """What was captured of a user who didn't opt in."""
     for job_id in plain.job_ids:
         cluster.wait_shipped(job_id)
-    return [f"captured without opt-in: {entry}" for job_id in plain.job_ids for entry in cluster.entries(job_id)[:1]]
+    return [
+        f"captured without opt-in: {entry}"
+        for job_id in plain.job_ids
+        for entry in cluster.entries(job_id)[:1]
+    ]
 
 
 def write(user: JobUser, name: str, content: str) -> None:

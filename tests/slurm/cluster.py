@@ -1,8 +1,10 @@
-"""A Slurm cluster of two nodes on this machine: munged, slurmctld, slurmd n1 and n2, and ordinary users.
+"""A Slurm cluster of two nodes on this machine: munged, slurmctld, slurmd n1 and n2, and ordinary
+users.
 
-All of it lives in PID, mount, network and host name namespaces that `inside.py` holds: no port, name, socket or mount
-collides with the machine's, and whatever jobs leave dies with the first process there, which ends when this process
-does, however it ends. Scratch folders and cgroups of a process that was killed are removed by the next cluster.
+All of it lives in PID, mount, network and host name namespaces that `inside.py` holds: no port,
+name, socket or mount collides with the machine's, and whatever jobs leave dies with the first
+process there, which ends when this process does, however it ends. Scratch folders and cgroups of a
+process that was killed are removed by the next cluster.
 """
 
 import contextlib
@@ -37,7 +39,8 @@ OVER = {
 
 
 class SlurmFailed(Exception):
-    """A daemon or command of Slurm's didn't do what it should. str: what, and the ends of the logs."""
+    """A daemon or command of Slurm's didn't do what it should. str: what, and the ends of the
+    logs."""
 
 
 class JobEnd(NamedTuple):
@@ -49,9 +52,10 @@ class JobEnd(NamedTuple):
 
 
 class SlurmCluster:
-    """`with` starts and removes it. proctrack: `linuxproc` or `cgroup`; constrain: jobs get the cores and the memory
-    that they asked for, no more (task/cgroup). kill_wait: seconds between SIGTERM and SIGKILL. cpus: that a node claims
-    to have. more: lines of slurm.conf. cluster: its name. Not for several threads.
+    """`with` starts and removes it. proctrack: `linuxproc` or `cgroup`; constrain: jobs get the
+    cores and the memory that they asked for, no more (task/cgroup). kill_wait: seconds between
+    SIGTERM and SIGKILL. cpus: that a node claims to have. more: lines of slurm.conf. cluster: its
+    name. Not for several threads.
 
     plugstack: lines of plugstack.conf, `$folder` in them is the node's folder; see `set_plugstack`.
     """
@@ -68,7 +72,11 @@ class SlurmCluster:
         cluster: str = "test",
     ) -> None:
         machine.check()
-        version = machine.cgroup_version(("cpuset", "memory") if constrain else ()) if proctrack == "cgroup" else ""
+        version = (
+            machine.cgroup_version(("cpuset", "memory") if constrain else ())
+            if proctrack == "cgroup"
+            else ""
+        )
         _remove_dead()
         self.cluster = cluster
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
@@ -93,7 +101,8 @@ class SlurmCluster:
         return self._users.add(name)
 
     def node_folder(self, node: str) -> Path:
-        """Of n1, n2 or `login` (where commands run): slurm.conf, plugstack.conf, and what a test puts there."""
+        """Of n1, n2 or `login` (where commands run): slurm.conf, plugstack.conf, and what a test
+        puts there."""
         return self.folder / node
 
     def set_plugstack(self, lines: str) -> None:
@@ -124,7 +133,9 @@ class SlurmCluster:
 
     def start(self) -> Self:
         """Raises SlurmFailed."""
-        self._inside = Namespaces(self._users.files, self.folder / "inside.log", self._environment(), self.failed)
+        self._inside = Namespaces(
+            self._users.files, self.folder / "inside.log", self._environment(), self.failed
+        )
         self.first_pid = self._inside.first_pid
         self._enter = self._inside.enter("mount", "net", "uts")
         self._start_munge()
@@ -137,17 +148,35 @@ class SlurmCluster:
     def _start_munge(self) -> None:
         folder = self.folder / "munge"
         munged = [machine.program("munged"), "--foreground", "--force", f"--key-file={folder}/key"]
-        munged += [f"--socket={folder}/socket", f"--pid-file={folder}/pid", f"--log-file={folder}/log"]
+        munged += [
+            f"--socket={folder}/socket",
+            f"--pid-file={folder}/pid",
+            f"--log-file={folder}/log",
+        ]
         munged += [f"--seed-file={folder}/seed"]
-        become = [machine.program("setpriv"), "--reuid=munge", "--regid=munge", "--clear-groups", "--"]
-        self._ask(do="start", name="munged", argv=[*become, *munged], log=str(self.folder / "munged.log"))
+        become = [
+            machine.program("setpriv"),
+            "--reuid=munge",
+            "--regid=munge",
+            "--clear-groups",
+            "--",
+        ]
+        self._ask(
+            do="start", name="munged", argv=[*become, *munged], log=str(self.folder / "munged.log")
+        )
         self._wait((folder / "socket").exists, "munged listens", START_SECS)
 
     def start_daemon(self, name: str) -> None:
-        """Starts slurmctld, or the slurmd of a node; also again after `signal_daemon`. Raises SlurmFailed."""
+        """Starts slurmctld, or the slurmd of a node; also again after `signal_daemon`. Raises
+        SlurmFailed."""
         if name == "slurmctld":
             log = self.folder / "slurmctld.log"
-            argv = [machine.program("slurmctld"), "-D", "-f", str(self.folder / "login" / "slurm.conf")]
+            argv = [
+                machine.program("slurmctld"),
+                "-D",
+                "-f",
+                str(self.folder / "login" / "slurm.conf"),
+            ]
         else:
             folder = self.node_folder(name)
             log = folder / "slurmd.stderr"  # the log is slurmstepd's as well: SlurmdLogFile
@@ -191,7 +220,9 @@ class SlurmCluster:
     def _all_idle(self) -> bool:
         ended = self._ask(do="ended")["ended"]
         if ended:
-            raise self.failed(f"{', '.join(f'{name} ended with wait status {how}' for name, how in ended.items())}")
+            raise self.failed(
+                f"{', '.join(f'{name} ended with wait status {how}' for name, how in ended.items())}"
+            )
         states = self.as_root("sinfo", "--noheader", "--Node", "--format=%N %t").stdout.split()
         return states == [word for node in NODES for word in (node, "idle")]
 
@@ -200,7 +231,9 @@ class SlurmCluster:
         told = [what]
         logs = sorted(self.folder.glob("*.log"))
         logs += [
-            self.node_folder(node) / "slurmd.stderr" for node in NODES if not (self.folder / f"{node}.log").exists()
+            self.node_folder(node) / "slurmd.stderr"
+            for node in NODES
+            if not (self.folder / f"{node}.log").exists()
         ]
         for log in filter(Path.exists, logs):
             lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
@@ -216,7 +249,14 @@ class SlurmCluster:
     def _environment(self, user: JobUser | None = None) -> dict[str, str]:
         name, home = (user.name, str(user.home)) if user else ("root", "/")
         path = "/usr/local/bin:/usr/bin:/bin" + ("" if user else f":{machine.SBIN}")
-        named = {"HOME": home, "USER": name, "LOGNAME": name, "SHELL": "/bin/bash", "PATH": path, "LANG": "C.UTF-8"}
+        named = {
+            "HOME": home,
+            "USER": name,
+            "LOGNAME": name,
+            "SHELL": "/bin/bash",
+            "PATH": path,
+            "LANG": "C.UTF-8",
+        }
         return {**named, "SLURM_CONF": str(self.folder / "login" / "slurm.conf")}
 
     def as_root(self, *command: str) -> "subprocess.CompletedProcess[str]":
@@ -226,17 +266,23 @@ class SlurmCluster:
             text=True, timeout=JOB_SECS,
         )  # fmt: skip
 
-    def start_as_root(self, *command: str, **options: Any) -> "subprocess.Popen[bytes]":  # Any: options of Popen
+    def start_as_root(
+        self, *command: str, **options: Any
+    ) -> "subprocess.Popen[bytes]":  # Any: options of Popen
         """Starts a command in the cluster. It isn't in the PID namespace: who starts it ends it."""
         options = {"stdin": subprocess.DEVNULL, **options}
-        return subprocess.Popen([*self._enter, *command], cwd="/", env=self._environment(), **options)
+        return subprocess.Popen(
+            [*self._enter, *command], cwd="/", env=self._environment(), **options
+        )
 
     @contextlib.contextmanager
     def mounted(self, place: Path, size: str) -> Iterator[Path]:
-        """A disk of so many bytes (as in `64k`) over a folder, with the mode of a spool, seen in the cluster alone.
-        Raises SlurmFailed."""
+        """A disk of so many bytes (as in `64k`) over a folder, with the mode of a spool, seen in
+        the cluster alone. Raises SlurmFailed."""
         place.mkdir(exist_ok=True)
-        said = self.as_root("mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "none", str(place))
+        said = self.as_root(
+            "mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "none", str(place)
+        )
         if said.returncode:
             raise self.failed(f"mount said {said.stderr.strip()}")
         try:
@@ -247,12 +293,25 @@ class SlurmCluster:
     def start_as(
         self, user: JobUser, *command: str, env: Mapping[str, str] | None = None, **options: Any
     ) -> "subprocess.Popen[bytes]":  # Any: options of Popen
-        """Starts a command as a user, in the home; its pid is the command's. It dies with this thread."""
-        become = [machine.program("setpriv"), f"--reuid={user.uid}", f"--regid={user.gid}", "--init-groups"]
+        """Starts a command as a user, in the home; its pid is the command's. It dies with this
+        thread."""
+        become = [
+            machine.program("setpriv"),
+            f"--reuid={user.uid}",
+            f"--regid={user.gid}",
+            "--init-groups",
+        ]
         become += ["--pdeathsig=KILL", "--", "env", f"--chdir={user.home}"]
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        options = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **options,
+        }
         environment = {**self._environment(user), **(env or {})}
-        return subprocess.Popen([*self._enter, *become, *command], cwd="/", env=environment, **options)
+        return subprocess.Popen(
+            [*self._enter, *become, *command], cwd="/", env=environment, **options
+        )
 
     def run_as(
         self, user: JobUser, *command: str, timeout_secs: float = JOB_SECS, **options: Any
@@ -267,12 +326,17 @@ class SlurmCluster:
         return subprocess.CompletedProcess(command, process.returncode, out or b"", err or b"")
 
     def sbatch(self, user: JobUser, script: str, *options: str, **more: Any) -> str:
-        """Submits a script (a bash script where it has no `#!`); returns the job's id. Raises SlurmFailed."""
+        """Submits a script (a bash script where it has no `#!`); returns the job's id. Raises
+        SlurmFailed."""
         with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".sh") as file:
             file.write(script if script.startswith("#!") else f"#!/bin/bash\n{script}")
             file.flush()
             os.chmod(file.name, 0o644)
-            name = () if any(option.startswith("--job-name") for option in options) else ("--job-name=job.sh",)
+            name = (
+                ()
+                if any(option.startswith("--job-name") for option in options)
+                else ("--job-name=job.sh",)
+            )
             said = self.run_as(user, "sbatch", "--parsable", *name, *options, file.name, **more)
         if said.returncode:
             raise self.failed(f"sbatch said {said.stderr.decode(errors='replace').strip()}")
@@ -285,22 +349,30 @@ class SlurmCluster:
             raise self.failed(f"scancel said {said.stderr.decode(errors='replace').strip()}")
 
     def requeue(self, job_id: str) -> None:
-        """Has a running job begin again, and not after the two minutes that Slurm waits first. Raises SlurmFailed."""
+        """Has a running job begin again, and not after the two minutes that Slurm waits first.
+        Raises SlurmFailed."""
         said = self.as_root("scontrol", "requeue", job_id)
         if said.returncode:
             raise self.failed(f"scontrol said {said.stderr.strip()}")
         self.wait_state(job_id, "PENDING")
-        time.sleep(1.1)  # slurmd compares whole seconds: what is launched in the one of the kill is killed, too
+        time.sleep(
+            1.1
+        )  # slurmd compares whole seconds: what is launched in the one of the kill is killed, too
         said = self.as_root("scontrol", "update", f"jobid={job_id}", "StartTime=now")
         if said.returncode:
             raise self.failed(f"scontrol said {said.stderr.strip()}")
 
     def show(self, job_id: str) -> list[dict[str, str]]:
-        """What `scontrol show job` tells: one mapping for a job, several for arrays and heterogeneous jobs."""
+        """What `scontrol show job` tells: one mapping for a job, several for arrays and
+        heterogeneous jobs."""
         said = self.as_root("scontrol", "--oneliner", "show", "job", job_id)
         if said.returncode:
             raise self.failed(f"scontrol said {said.stderr.strip()}")
-        return [dict(re.findall(r"(\S+?)=(\S*)", line)) for line in said.stdout.splitlines() if line.strip()]
+        return [
+            dict(re.findall(r"(\S+?)=(\S*)", line))
+            for line in said.stdout.splitlines()
+            if line.strip()
+        ]
 
     def wait(self, job_id: str, timeout_secs: float = JOB_SECS) -> JobEnd:
         """Waits for a job's end. Raises SlurmFailed."""
@@ -315,7 +387,9 @@ class SlurmCluster:
             if {job["JobState"] for job in jobs} <= OVER:
                 break
             if time.monotonic() > deadline:
-                states = ", ".join(f"{job['JobId']} {job['JobState']} ({job['Reason']})" for job in jobs)
+                states = ", ".join(
+                    f"{job['JobId']} {job['JobState']} ({job['Reason']})" for job in jobs
+                )
                 raise self.failed(f"jobs weren't over within {timeout_secs:.0f} s: {states}")
             time.sleep(0.05)
         return [JobEnd(job["JobState"], *map(int, job["ExitCode"].split(":"))) for job in jobs]
@@ -323,7 +397,9 @@ class SlurmCluster:
     def wait_state(self, job_id: str, state: str, timeout_secs: float = JOB_SECS) -> None:
         """Waits until a job, or all of it, is in a state such as RUNNING. Raises SlurmFailed."""
         self._wait(
-            lambda: {job["JobState"] for job in self.show(job_id)} == {state}, f"{job_id} is {state}", timeout_secs
+            lambda: {job["JobState"] for job in self.show(job_id)} == {state},
+            f"{job_id} is {state}",
+            timeout_secs,
         )
 
     def _wait(self, condition: Callable[[], bool], what: str, timeout_secs: float) -> None:
@@ -339,7 +415,8 @@ def _template(name: str) -> Template:
 
 
 def _remove(folder: Path) -> None:
-    """Removes what a cluster wrote, which isn't running any more: cgroups and the scratch folder."""
+    """Removes what a cluster wrote, which isn't running any more: cgroups and the scratch
+    folder."""
     uids = (folder / UIDS_FILE).read_text().split() if (folder / UIDS_FILE).exists() else []
     for controller in machine.CGROUPS.iterdir():
         for node in NODES:

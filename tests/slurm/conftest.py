@@ -1,4 +1,5 @@
-"""Clusters for the tests here. Where there can be none, tests are skipped and say why; see gate.py."""
+"""Clusters for the tests here. Where there can be none, tests are skipped and say why; see
+gate.py."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -29,15 +30,18 @@ def slurm_machine(slurm_wanted: None) -> None:
 
 @pytest.fixture(scope="session", params=["linuxproc", "cgroup"])
 def slurm(request: pytest.FixtureRequest, slurm_machine: None) -> Iterator[SlurmCluster]:
-    """A running cluster under each proctrack, which tests share: a test adds users of its own (`add_user`)."""
+    """A running cluster under each proctrack, which tests share: a test adds users of its own
+    (`add_user`)."""
     with unless_missing(lambda: SlurmCluster(proctrack=request.param)) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session", params=["linuxproc", "cgroup"])
-def cluster(request: pytest.FixtureRequest, slurm_machine: None, loki: LokiServer) -> Iterator[CapturingCluster]:
-    """A running cluster with the plugin, under each proctrack, which tests share: a test adds users of its own. The one
-    under proctrack/cgroup has the plugin for identities, too."""
+def cluster(
+    request: pytest.FixtureRequest, slurm_machine: None, loki: LokiServer
+) -> Iterator[CapturingCluster]:
+    """A running cluster with the plugin, under each proctrack, which tests share: a test adds users
+    of its own. The one under proctrack/cgroup has the plugin for identities, too."""
     proctrack, identity = request.param, request.param == "cgroup"
     with unless_missing(
         lambda: CapturingCluster(loki, proctrack=proctrack, identity=identity, more=INTERACTIVE)
@@ -55,10 +59,15 @@ def user(cluster: CapturingCluster) -> Iterator[JobUser]:
 
 
 @pytest.fixture(scope="session")
-def begun(request: pytest.FixtureRequest, cluster: CapturingCluster) -> dict[str, tuple[cases.Run, cases.Run]]:
-    """Of each case of the table, the plain and the captured run: all that are to be tested run next to each other."""
+def begun(
+    request: pytest.FixtureRequest, cluster: CapturingCluster
+) -> dict[str, tuple[cases.Run, cases.Run]]:
+    """Of each case of the table, the plain and the captured run: all that are to be tested run next
+    to each other."""
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    wanted = {case.name: case for param in params if isinstance(case := param.get("case"), cases.Case)}
+    wanted = {
+        case.name: case for param in params if isinstance(case := param.get("case"), cases.Case)
+    }
     return {case.name: cases.both(cluster, case) for case in wanted.values()}
 
 

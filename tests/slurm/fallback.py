@@ -18,9 +18,12 @@ LOGSHIPPER_PYTHON={python} LOGSHIPPER_AGENT_SOCKET={folder}/$SLURMD_NODENAME/age
 
 
 class FallbackCluster(CapturingCluster):
-    """As CapturingCluster, by the hooks. While there is a file `untouched` in its folder they do nothing."""
+    """As CapturingCluster, by the hooks. While there is a file `untouched` in its folder they do
+    nothing."""
 
-    def __init__(self, loki: LokiServer, *, proctrack: str, **options: Any) -> None:  # Any: of SlurmCluster
+    def __init__(
+        self, loki: LokiServer, *, proctrack: str, **options: Any
+    ) -> None:  # Any: of SlurmCluster
         super().__init__(loki, proctrack=proctrack, **options)
         self._proven = proctrack == "cgroup"
         self.set_plugstack("")
@@ -28,11 +31,17 @@ class FallbackCluster(CapturingCluster):
         hooks = self.folder / "hooks"
         hooks.mkdir()
         lines = []
-        for hook, option in (("task-prolog", "TaskProlog"), ("task-epilog", "TaskEpilog"), ("batch-output", "")):
+        for hook, option in (
+            ("task-prolog", "TaskProlog"),
+            ("task-epilog", "TaskEpilog"),
+            ("batch-output", ""),
+        ):
             shutil.copy2(HOOKS / hook, hooks / hook)
             if option:
                 caller = self.folder / hook
-                caller.write_text(CALLER.format(folder=self.folder, python=self.python, hook=hooks / hook))
+                caller.write_text(
+                    CALLER.format(folder=self.folder, python=self.python, hook=hooks / hook)
+                )
                 caller.chmod(0o755)
                 lines.append(f"{option}={caller}\n")
         with (self.folder / "slurm.conf").open("a") as file:
@@ -48,7 +57,8 @@ class FallbackCluster(CapturingCluster):
         scratch.rename(caller)
 
     def log_id(self, job_id: str, user: JobUser) -> str:
-        """What a job is called in the log: who asks the agent is proven to be in the job by a cgroup only."""
+        """What a job is called in the log: who asks the agent is proven to be in the job by a
+        cgroup only."""
         return job_id if self._proven else f"{job_id}.u{user.uid}"
 
     def captures_left(self, job_id: str) -> list[Path]:

@@ -1,4 +1,5 @@
-"""deploy/slurm/README.md as an admin follows it: its command blocks, by heading, and the machines they are run on."""
+"""deploy/slurm/README.md as an admin follows it: its command blocks, by heading, and the machines
+they are run on."""
 
 import os
 import re
@@ -22,7 +23,12 @@ GUIDE = ROOT / "deploy" / "slurm" / "README.md"
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
 INSIDE = Path(__file__).with_name("inside.py")
 MACHINES = ("controller", "node", "login")
-SHARED = ("etc/slurm", "home", "run/munge", "etc/munge")  # by all machines of the cluster, as on many
+SHARED = (
+    "etc/slurm",
+    "home",
+    "run/munge",
+    "etc/munge",
+)  # by all machines of the cluster, as on many
 SLURM_WORDS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo")
 BLOCK_SECS = 120.0
 READY_SECS = 60.0
@@ -52,10 +58,13 @@ PartitionName=main Default=YES Nodes=ALL MaxTime=60 State=UP
 
 
 def blocks() -> dict[str, list[str]]:
-    """The `sh` blocks below each heading, in order. Others are for elsewhere, and aren't followed."""
+    """The `sh` blocks below each heading, in order. Others are for elsewhere, and aren't
+    followed."""
     found: dict[str, list[str]] = {}
     heading = ""
-    for part in re.split(r"^(#+ [^\n]+\n|```\w*\n.*?^```\n)", GUIDE.read_text(), flags=re.MULTILINE | re.DOTALL):
+    for part in re.split(
+        r"^(#+ [^\n]+\n|```\w*\n.*?^```\n)", GUIDE.read_text(), flags=re.MULTILINE | re.DOTALL
+    ):
         if part.startswith("#"):
             heading = part.strip("# \n")
         elif part.startswith("```sh\n"):
@@ -69,13 +78,14 @@ def unit_value(key: str) -> str:
 
 
 class Site:
-    """A controller, a compute node and a login machine, each a clean root of its own below one kernel; `with` starts
-    them. written: what of the guide stands for something of this site's, such as Loki's address.
+    """A controller, a compute node and a login machine, each a clean root of its own below one
+    kernel; `with` starts them. written: what of the guide stands for something of this site's, such
+    as Loki's address.
 
-    No systemd runs in them. So the lines `systemctl enable ...` do nothing here, `systemctl restart logshipper-agent`
-    starts the agent as the unit's ExecStart has it, with the unit's capabilities, and `systemctl restart slurmctld`
-    ends that and starts it again; before `apt remove` the agent is stopped, as the package's script does by systemd.
-    apt asks nobody whether it may go on.
+    No systemd runs in them. So the lines `systemctl enable ...` do nothing here, `systemctl restart
+    logshipper-agent` starts the agent as the unit's ExecStart has it, with the unit's capabilities,
+    and `systemctl restart slurmctld` ends that and starts it again; before `apt remove` the agent
+    is stopped, as the package's script does by systemd. apt asks nobody whether it may go on.
     """
 
     def __init__(self, root: Path, written: Mapping[str, str]) -> None:
@@ -127,35 +137,61 @@ class Site:
                 f"mount -t tmpfs -o mode=755 none {at}/run", f"mount -t tmpfs -o mode=1777 none {at}/tmp",
             ]  # fmt: skip
             for place in SHARED:
-                lines += [f"mkdir -p {at}/{place}", f"mount --bind {work}/shared/{place} {at}/{place}"]
+                lines += [
+                    f"mkdir -p {at}/{place}",
+                    f"mount --bind {work}/shared/{place} {at}/{place}",
+                ]
         python = os.path.realpath(sys.executable)
         lines += [f"exec {shlex.quote(python)} -I -S {shlex.quote(str(INSIDE))}"]
         command = [
             machine.program("unshare"), "--mount", "--net", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc",
             "sh", "-e", "-c", "\n".join(lines),
         ]  # fmt: skip
-        self._process = subprocess.Popen(command, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            command, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         assert self._process.stdout is not None
         assert self._process.stdout.readline(), "the machines didn't start"
-        self._first = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()[0]
+        self._first = (
+            Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+            .read_text()
+            .split()[0]
+        )
         self._start_slurm()
 
     def _start_slurm(self) -> None:
         first = secrets.randbelow(50_000_000) + 1_000_000
-        self.put("controller", "/etc/slurm/slurm.conf", SLURM_CONF.replace("hpc", self.cluster).format(first=first))
+        self.put(
+            "controller",
+            "/etc/slurm/slurm.conf",
+            SLURM_CONF.replace("hpc", self.cluster).format(first=first),
+        )
         key = "/etc/munge/munge.key"
         self.run("controller", f"[ -s {key} ] || (umask 077; head -c 1024 /dev/urandom > {key})")
         self.run("controller", "chown -R munge: /etc/munge /run/munge; chmod 755 /run/munge")
         for name in MACHINES:
             folders = "/var/lib/slurm/slurmctld /var/lib/slurm/slurmd /var/log/slurm"
-            self.run(name, f"mkdir -p {folders}; chown -R slurm: {folders}; chown root: /var/lib/slurm/slurmd")
+            self.run(
+                name,
+                f"mkdir -p {folders}; chown -R slurm: {folders}; chown root: /var/lib/slurm/slurmd",
+            )
             self.put(name, "/etc/apt/apt.conf.d/90-yes", 'APT::Get::Assume-Yes "true";\n')
-            self.run(name, "useradd --uid 41411 --user-group --home-dir /home/ann --shell /bin/bash ann")
+            self.run(
+                name, "useradd --uid 41411 --user-group --home-dir /home/ann --shell /bin/bash ann"
+            )
         self.run("node", "dpkg --purge slurmctld")
         self.run("login", "dpkg --purge slurmctld slurmd")
         self.run("login", "install -d -m 700 -o ann -g ann /home/ann")
-        self.daemon("controller", "munged", "setpriv --reuid=munge --regid=munge --clear-groups munged --foreground")
-        wait_until(lambda: self.has("controller", "/run/munge/munge.socket.2"), "munged listens", READY_SECS)
+        self.daemon(
+            "controller",
+            "munged",
+            "setpriv --reuid=munge --regid=munge --clear-groups munged --foreground",
+        )
+        wait_until(
+            lambda: self.has("controller", "/run/munge/munge.socket.2"),
+            "munged listens",
+            READY_SECS,
+        )
         self.daemon("controller", "slurmctld", "slurmctld -D")
         self.daemon("node", "slurmd", "slurmd -D -N localhost")
         wait_until(self.is_up, "the node is up", READY_SECS)
@@ -186,7 +222,9 @@ class Site:
         )  # fmt: skip
         said = done.stdout.decode(errors="replace")
         self.said.append(f"{name}{f' ({user})' if user else ''}# {script}\n{said}")
-        assert not check or done.returncode == 0, f"exit code {done.returncode}\n" + "\n".join(self.said[-8:])
+        assert not check or done.returncode == 0, f"exit code {done.returncode}\n" + "\n".join(
+            self.said[-8:]
+        )
         return said
 
     def has(self, name: str, path: str) -> bool:
@@ -194,16 +232,24 @@ class Site:
 
     def put(self, name: str, path: str, content: str | bytes) -> None:
         text = content.encode() if isinstance(content, str) else content
-        subprocess.run([*self.enter(name, network=False), "sh", "-c", f"cat > {path}"], input=text, cwd="/", check=True)
+        subprocess.run(
+            [*self.enter(name, network=False), "sh", "-c", f"cat > {path}"],
+            input=text,
+            cwd="/",
+            check=True,
+        )
 
     def daemon(self, name: str, what: str, line: str) -> None:
         """Ends with the site."""
         program = [*self.enter(name, network=True), *shlex.split(line)]
         with (self.folder / f"{what}.log").open("ab") as log:
-            self.agents[what] = subprocess.Popen(program, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.agents[what] = subprocess.Popen(
+                program, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def follow(self, heading: str, name: str, *, user: str = "", which: int = 0) -> str:
-        """Runs a block of the guide as written, but for `written` and lines of systemctl; returns what it printed."""
+        """Runs a block of the guide as written, but for `written` and lines of systemctl; returns
+        what it printed."""
         text = blocks()[heading][which]
         for theirs, ours in {**self.written, '":9310"': f'"127.0.0.1:{free_port()}"'}.items():
             text = text.replace(theirs, ours)
@@ -238,7 +284,12 @@ class Site:
     def start_agent(self, name: str) -> None:
         what = f"agent-{name}"
         self.run(name, f"install -d -m 755 /run/{unit_value('RuntimeDirectory')}")
-        kept = ",".join(["-all", *(f"+{cap[4:].lower()}" for cap in unit_value("CapabilityBoundingSet").split())])
+        kept = ",".join(
+            [
+                "-all",
+                *(f"+{cap[4:].lower()}" for cap in unit_value("CapabilityBoundingSet").split()),
+            ]
+        )
         command = ["setpriv", f"--bounding-set={kept}", *shlex.split(unit_value("ExecStart"))]
         log = self.folder / f"{what}.log"
         begun = self._ready(log)
@@ -251,7 +302,9 @@ class Site:
                 stderr=output,
             )
         wait_until(
-            lambda: self._ready(log) > begun or self.agents[what].poll() is not None, f"{what} is ready", READY_SECS
+            lambda: self._ready(log) > begun or self.agents[what].poll() is not None,
+            f"{what} is ready",
+            READY_SECS,
         )
         assert self.agents[what].poll() is None, log.read_text()
 
@@ -269,14 +322,23 @@ class Site:
         process.wait(READY_SECS)
 
     def told(self) -> str:
-        logs = [f"{log.name}:\n" + "\n".join(log.read_text().splitlines()[-10:]) for log in self.folder.glob("*.log")]
+        logs = [
+            f"{log.name}:\n" + "\n".join(log.read_text().splitlines()[-10:])
+            for log in self.folder.glob("*.log")
+        ]
         for name, path in (("node", "slurmd"), ("controller", "slurmctld")):
             logs.append(self.run(name, f"tail -n 30 /var/log/slurm/{path}.log", check=False))
         return "\n".join([*self.said[-6:], *logs])
 
-    def wait_for(self, condition: str, name: str = "login", *, user: str = "ann", secs: float = READY_SECS) -> None:
+    def wait_for(
+        self, condition: str, name: str = "login", *, user: str = "ann", secs: float = READY_SECS
+    ) -> None:
         """Until a script succeeds there."""
         deadline = time.monotonic() + secs
-        while self.run(name, f"{condition} && echo so it is || :", user=user).splitlines()[-1:] != ["so it is"]:
-            assert time.monotonic() < deadline, f"not within {secs:.0f} s: {condition}\n{self.told()}"
+        while self.run(name, f"{condition} && echo so it is || :", user=user).splitlines()[-1:] != [
+            "so it is"
+        ]:
+            assert time.monotonic() < deadline, (
+                f"not within {secs:.0f} s: {condition}\n{self.told()}"
+            )
             time.sleep(0.1)

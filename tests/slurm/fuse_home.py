@@ -1,10 +1,11 @@
-"""A home on a network file system, as FUSE lets us play one: run by root in a cluster's mount namespace.
+"""A home on a network file system, as FUSE lets us play one: run by root in a cluster's mount
+namespace.
 
     python fuse_home.py PLACE UID serve|hang
 
-serve: `.logoptin` of UID, empty, 0644; root is refused, as by NFS' root_squash. hang: nothing is ever answered, as by a
-dead server. Says `mounted`, then one line `OPERATION UID` for each request for the file. Ends at the end of stdin.
-Protocol: linux/fuse.h, version 7.26.
+serve: `.logoptin` of UID, empty, 0644; root is refused, as by NFS' root_squash. hang: nothing is
+ever answered, as by a dead server. Says `mounted`, then one line `OPERATION UID` for each request
+for the file. Ends at the end of stdin. Protocol: linux/fuse.h, version 7.26.
 """
 
 import ctypes
@@ -35,12 +36,16 @@ class Home:
 
     def attributes(self, node: int) -> bytes:
         mode = 0o40700 if node == ROOT else 0o100644
-        return struct.pack("<6Q10I", node, 0, 0, 0, 0, 0, 0, 0, 0, mode, 1, self.uid, self.uid, 0, 4096, 0)
+        return struct.pack(
+            "<6Q10I", node, 0, 0, 0, 0, 0, 0, 0, 0, mode, 1, self.uid, self.uid, 0, 4096, 0
+        )
 
     def answer(self, operation: int, node: int, uid: int, body: bytes) -> bytes | int:
         """Payload, or an error's number."""
         if operation == INIT:
-            return struct.pack("<IIIIHHIIHHI7I", 7, 26, 65536, 0, 16, 12, 65536, 1, 0, 0, 0, *[0] * 7)
+            return struct.pack(
+                "<IIIIHHIIHHI7I", 7, 26, 65536, 0, 16, 12, 65536, 1, 0, 0, 0, *[0] * 7
+            )
         if operation == GETATTR:
             return struct.pack("<QII", 0, 0, 0) + self.attributes(node)
         if uid != self.uid:

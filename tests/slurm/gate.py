@@ -1,5 +1,5 @@
-"""Whether tests of the Slurm parts run: LOGSHIPPER_TEST_SLURM=off leaves them out, =required lets them fail where
-something is missing; else they are skipped there and say why."""
+"""Whether tests of the Slurm parts run: LOGSHIPPER_TEST_SLURM=off leaves them out, =required lets
+them fail where something is missing; else they are skipped there and say why."""
 
 import os
 from typing import NoReturn

@@ -1,10 +1,12 @@
-"""The cluster's first process, in namespaces of its own: starts the daemons as it is told on stdin, reaps
-what is orphaned, and kills all that is left when stdin ends. With it dies everything that the cluster began.
+"""The cluster's first process, in namespaces of its own: starts the daemons as it is told on stdin,
+reaps what is orphaned, and kills all that is left when stdin ends. With it dies everything that the
+cluster began.
 
     unshare --mount --net --pid --uts ... python inside.py FILE=PLACE...    FILE: mounted over PLACE, for us alone
 
-One JSON object a line, answered by one: {"do": "start", "name", "argv", "log"}, {"do": "signal", "name", "signo"},
-{"do": "ended"} (answer: wait statuses of daemons that ended, by name). Only the standard library: runs by `-I -S`.
+One JSON object a line, answered by one: {"do": "start", "name", "argv", "log"}, {"do": "signal",
+"name", "signo"}, {"do": "ended"} (answer: wait statuses of daemons that ended, by name). Only the
+standard library: runs by `-I -S`.
 """
 
 import fcntl
@@ -28,7 +30,9 @@ class Init:
         self.ended: dict[str, int] = {}
         self.awake, wake = os.pipe()
         os.set_blocking(wake, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler: without one nothing is written to `wake`
+        signal.signal(
+            signal.SIGCHLD, lambda *_: None
+        )  # a handler: without one nothing is written to `wake`
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def serve(self) -> None:
@@ -77,7 +81,9 @@ class Init:
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ]
         self.ended.pop(name, None)
-        self.pids[name] = os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setsid=True)
+        self.pids[name] = os.posix_spawnp(
+            argv[0], argv, os.environ, file_actions=actions, setsid=True
+        )
 
 
 def bring_up_loopback() -> None:

@@ -1,4 +1,5 @@
-"""What this machine has of what a Slurm cluster needs; what is missing is said with what to do about it."""
+"""What this machine has of what a Slurm cluster needs; what is missing is said with what to do
+about it."""
 
 import contextlib
 import os
@@ -24,7 +25,9 @@ def program(name: str) -> str:
     """Raises SlurmMissing."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SBIN}")
     if found is None:
-        raise SlurmMissing(f"{name} isn't installed; requirements/system.sh does it (Debian: {PROGRAMS[name]})")
+        raise SlurmMissing(
+            f"{name} isn't installed; requirements/system.sh does it (Debian: {PROGRAMS[name]})"
+        )
     return found
 
 
@@ -48,7 +51,8 @@ def check() -> None:
 
 
 def cgroup_version(controllers: tuple[str, ...] = ()) -> str:
-    """`v1` or `v2`: which cgroups proctrack/cgroup can use here. controllers: what is needed besides, such as memory.
+    """`v1` or `v2`: which cgroups proctrack/cgroup can use here. controllers: what is needed
+    besides, such as memory.
 
     Raises SlurmMissing.
     """
@@ -57,13 +61,17 @@ def cgroup_version(controllers: tuple[str, ...] = ()) -> str:
         folders = [CGROUPS]
         version = "v2"
     else:
-        has = {name for name in (*controllers, "freezer") if _kind_of_mount(CGROUPS / name) == "cgroup"}
+        has = {
+            name for name in (*controllers, "freezer") if _kind_of_mount(CGROUPS / name) == "cgroup"
+        }
         controllers = (*controllers, "freezer")
         folders = [CGROUPS / name for name in sorted(has)]
         version = "v1"
     missing = sorted(set(controllers) - has)
     if missing:
-        raise SlurmMissing(f"no cgroup controller {', '.join(missing)} below {CGROUPS} (cgroup {version})")
+        raise SlurmMissing(
+            f"no cgroup controller {', '.join(missing)} below {CGROUPS} (cgroup {version})"
+        )
     for folder in folders:
         _check_writable(folder)
     return version

@@ -1,5 +1,5 @@
-"""PID, mount, network and host name namespaces of a test's own, held by `inside.py`: what is started there dies with
-their first process, which ends when this process does, however it ends."""
+"""PID, mount, network and host name namespaces of a test's own, held by `inside.py`: what is
+started there dies with their first process, which ends when this process does, however it ends."""
 
 import json
 import os
@@ -16,11 +16,15 @@ END_SECS = 10.0
 
 
 class Namespaces:
-    """files: which file goes over which one's place. failed(what): the error that tells of it. first_pid: of the first
-    process, as seen from outside. Not for several threads."""
+    """files: which file goes over which one's place. failed(what): the error that tells of it.
+    first_pid: of the first process, as seen from outside. Not for several threads."""
 
     def __init__(
-        self, files: Mapping[str, str], log: Path, environment: Mapping[str, str], failed: Callable[[str], Exception]
+        self,
+        files: Mapping[str, str],
+        log: Path,
+        environment: Mapping[str, str],
+        failed: Callable[[str], Exception],
     ) -> None:
         self._failed = failed
         command = [
@@ -35,7 +39,11 @@ class Namespaces:
             )  # fmt: skip
         try:
             self._answer()
-            (first,) = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+            (first,) = (
+                Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+                .read_text()
+                .split()
+            )
         except BaseException:
             self.close()
             raise
@@ -43,7 +51,13 @@ class Namespaces:
 
     def enter(self, *kinds: str) -> list[str]:
         """The command that runs another one in these of them: mount, net, pid, uts."""
-        return [machine.program("nsenter"), "-t", str(self.first_pid), *(f"--{kind}" for kind in kinds), "--"]
+        return [
+            machine.program("nsenter"),
+            "-t",
+            str(self.first_pid),
+            *(f"--{kind}" for kind in kinds),
+            "--",
+        ]
 
     def ask(self, **request: object) -> dict[str, Any]:  # Any: JSON of inside.py's
         """Its answer; raises what failed() makes of an error."""
@@ -55,7 +69,9 @@ class Namespaces:
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": "the first process inside has ended"}
+        answer: dict[str, Any] = (
+            json.loads(line) if line else {"error": "the first process inside has ended"}
+        )
         if answer["error"]:
             raise self._failed(answer["error"])
         return answer

@@ -1,4 +1,5 @@
-"""The Slurm plugin as it is built from the clone, and a Python that a job's user can run the sidecar by."""
+"""The Slurm plugin as it is built from the clone, and a Python that a job's user can run the
+sidecar by."""
 
 import compileall
 import os
@@ -16,13 +17,18 @@ NEEDED = "import logshipper.sidecar.sidecar, orjson, yaml"
 
 
 def build(folder: Path) -> Path:
-    """Builds the plugin; returns its place below folder, where its keeper is too. Raises SlurmMissing."""
+    """Builds the plugin; returns its place below folder, where its keeper is too. Raises
+    SlurmMissing."""
     if not (SOURCE / "Makefile").exists():
         raise SlurmMissing(f"there is no plugin in {SOURCE}")
     target = folder / "plugin"
     command = ["make", "-C", str(SOURCE), f"BUILD={target}"]
     made = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     if made.returncode:
         raise SlurmMissing(f"{' '.join(command)} ended with {made.returncode}:\n{made.stdout}")
@@ -30,9 +36,11 @@ def build(folder: Path) -> Path:
 
 
 def python_for_users(folder: Path) -> Path:
-    """A program that runs our Python with our packages for anybody: ours, or a script in folder that runs it or the
-    system's with what anybody can read. Raises SlurmMissing."""
-    compileall.compile_dir(ROOT / "logshipper", quiet=1)  # as an installation does: a job's user couldn't
+    """A program that runs our Python with our packages for anybody: ours, or a script in folder
+    that runs it or the system's with what anybody can read. Raises SlurmMissing."""
+    compileall.compile_dir(
+        ROOT / "logshipper", quiet=1
+    )  # as an installation does: a job's user couldn't
     if _runs(Path(sys.executable)):
         return Path(sys.executable)
     site = folder / "site"

@@ -1,4 +1,5 @@
-"""The cases. What each one's script prints is numbered, so that a missing or repeated line shows."""
+"""The cases. What each one's script prints is numbered, so that a missing or repeated line
+shows."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -58,7 +59,8 @@ kinds = {"fifo": stat.S_ISFIFO, "file": stat.S_ISREG, "characters": stat.S_ISCHR
 print("out", [os.isatty(fd) for fd in range(3)])
 """
 
-# whole lines, by two writers into one file; pieces of a long one come through the terminal one by one
+# whole lines, by two writers into one file; pieces of a long one come through the terminal one by
+# one
 TWO_WRITERS = """#!/usr/bin/python3
 import os
 
@@ -146,7 +148,12 @@ def batch_log(stdout: Sequence[str], stderr: Sequence[str] = ()) -> dict[Stream,
 def limited(limit: str, name: str, script: str) -> tuple[str, ...]:
     """sbatch by a user with a small limit, which the job gets as well."""
     submit = f"exec sbatch --parsable --propagate={name} {' '.join(APART)} limited.sh"
-    return ("bash", "-c", f"printf '#!/bin/bash\\n%s\\n' \"$0\" >limited.sh; ulimit {limit}; {submit}", script)
+    return (
+        "bash",
+        "-c",
+        f"printf '#!/bin/bash\\n%s\\n' \"$0\" >limited.sh; ulimit {limit}; {submit}",
+        script,
+    )
 
 
 def ended(code: int, signal: int = 0, state: str = FAILED) -> tuple[JobEnd, ...]:

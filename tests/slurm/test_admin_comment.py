@@ -1,4 +1,5 @@
-"""The address of a job's page in its AdminComment: written while the job runs, at no cost of the job's start."""
+"""The address of a job's page in its AdminComment: written while the job runs, at no cost of the
+job's start."""
 
 import contextlib
 import secrets
@@ -79,14 +80,19 @@ def test_a_job_has_its_address(cluster: SlurmCluster) -> None:
     assert page == PAGE + job_id
     begin_ms, end_ms = map(int, times.split("&to="))
     assert abs(begin_ms + 60_000 - time.time() * 1000) < 60_000
-    assert 0 <= end_ms - begin_ms - (10 * 60 + 120) * 1000 <= 5000  # Slurm begins to count the limit a little later
+    assert (
+        0 <= end_ms - begin_ms - (10 * 60 + 120) * 1000 <= 5000
+    )  # Slurm begins to count the limit a little later
     cluster.scancel(user, job_id)
 
 
 def test_a_comment_that_is_there_stays(cluster: SlurmCluster) -> None:
     user = cluster.add_user()
     job_id = cluster.sbatch(user, "sleep 1000", "--hold")
-    assert cluster.as_root("scontrol", "update", f"jobid={job_id}", "AdminComment=mine").returncode == 0
+    assert (
+        cluster.as_root("scontrol", "update", f"jobid={job_id}", "AdminComment=mine").returncode
+        == 0
+    )
     assert cluster.run_as(user, "scontrol", "release", job_id).returncode == 0
     cluster.wait_state(job_id, "RUNNING")
     later = cluster.sbatch(user, "sleep 1000")
@@ -130,7 +136,8 @@ def test_without_an_address_jobs_run(cluster: SlurmCluster) -> None:
 
 
 def test_a_job_waits_for_no_scontrol(cluster: SlurmCluster) -> None:
-    """Also where slurmctld takes its time: here, where scontrol does. It is the first one on the hook's PATH."""
+    """Also where slurmctld takes its time: here, where scontrol does. It is the first one on the
+    hook's PATH."""
     user = cluster.add_user()
     hook = cluster.folder / "admin-comment"
     text = hook.read_text()
@@ -145,9 +152,14 @@ def test_a_job_waits_for_no_scontrol(cluster: SlurmCluster) -> None:
     (slow / "scontrol").chmod(0o755)
     jobs = []
     try:
-        for secs in (1000, 1):  # the first one runs while it is asked about, the second one's scontrol is killed
+        for secs in (
+            1000,
+            1,
+        ):  # the first one runs while it is asked about, the second one's scontrol is killed
             first = f"PATH={slow}:/usr/local/bin"
-            hook.write_text(text.replace("PATH=/usr/local/bin", first).replace("secs=10", f"secs={secs}"))
+            hook.write_text(
+                text.replace("PATH=/usr/local/bin", first).replace("secs=10", f"secs={secs}")
+            )
             jobs.append(cluster.sbatch(user, "sleep 1000", "--output=job.out"))
             cluster.wait_state(jobs[-1], "RUNNING")
             wait_until(lambda: asked.read_text().split() == jobs, "the hook has asked")

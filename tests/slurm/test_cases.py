@@ -1,4 +1,5 @@
-"""Each case of the table, under each proctrack: captured against uncaptured run, and the log against both."""
+"""Each case of the table, under each proctrack: captured against uncaptured run, and the log
+against both."""
 
 import pytest
 

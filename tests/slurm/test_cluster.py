@@ -1,4 +1,5 @@
-"""The cluster itself, without the plugin: it does what Slurm does, and nothing of it is left on the machine."""
+"""The cluster itself, without the plugin: it does what Slurm does, and nothing of it is left on the
+machine."""
 
 import os
 import re
@@ -65,7 +66,9 @@ def test_array(slurm: SlurmCluster) -> None:
 
 def test_heterogeneous_job(slurm: SlurmCluster) -> None:
     user = slurm.add_user()
-    job = slurm.sbatch(user, "#!/bin/bash\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2\nsrun --het-group=0,1 hostname")
+    job = slurm.sbatch(
+        user, "#!/bin/bash\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2\nsrun --het-group=0,1 hostname"
+    )
     assert [end.state for end in slurm.wait_all(job)] == ["COMPLETED", "COMPLETED"]
     assert (user.home / f"slurm-{job}.out").read_text() == "localhost\n" * 3
 
@@ -77,7 +80,10 @@ def test_ends(slurm: SlurmCluster) -> None:
     handling = slurm.sbatch(user, "trap 'echo caught; exit 5' USR1; echo begun; sleep 1000 & wait")
     for job in (sleeping, handling):
         wait_until((user.home / f"slurm-{job}.out").exists, "its output file")
-        wait_until(lambda job=job: "begun" in (user.home / f"slurm-{job}.out").read_text(), "it has begun")  # type: ignore[misc]  # mypy infers no type for a default
+        wait_until(
+            lambda job=job: "begun" in (user.home / f"slurm-{job}.out").read_text(),  # type: ignore[misc]
+            "it has begun",
+        )
     slurm.scancel(user, sleeping)
     slurm.scancel(user, "--batch", "--signal=USR1", handling)
     assert slurm.wait(sleeping).state == "CANCELLED"
@@ -95,7 +101,9 @@ def test_requeue(slurm: SlurmCluster) -> None:
     script = "echo run ${SLURM_RESTART_COUNT-0}; [ ${SLURM_RESTART_COUNT-0} = 1 ] || sleep 1000"
     job = slurm.sbatch(user, script, "--requeue", "--open-mode=append")
     output = user.home / f"slurm-{job}.out"
-    wait_until(lambda: output.exists() and output.read_text().startswith("run 0\n"), "the first run prints")
+    wait_until(
+        lambda: output.exists() and output.read_text().startswith("run 0\n"), "the first run prints"
+    )
     slurm.requeue(job)
     assert slurm.wait(job).state == "COMPLETED"
     assert output.read_text().split("\n")[-2:] == ["run 1", ""]
@@ -106,15 +114,21 @@ def test_an_orphan_lives_on_under_linuxproc_alone(slurm: SlurmCluster) -> None:
     user = slurm.add_user()
     job = slurm.sbatch(user, "setsid bash -c 'sleep 1000 & exit' & wait; echo over")
     assert slurm.wait(job).state == "COMPLETED"
-    expected = ["sleep"] if "linuxproc" in slurm.as_root("scontrol", "show", "config").stdout else []
-    wait_until(lambda: list(processes_of(user.uid).values()) == expected, f"processes are {expected}")
+    expected = (
+        ["sleep"] if "linuxproc" in slurm.as_root("scontrol", "show", "config").stdout else []
+    )
+    wait_until(
+        lambda: list(processes_of(user.uid).values()) == expected, f"processes are {expected}"
+    )
 
 
 def test_a_node_fails_and_comes_back(slurm: SlurmCluster) -> None:
     slurm.signal_daemon("n2", signal.SIGTERM)
     slurm.start_daemon("n2")
     slurm.wait_idle()
-    done = slurm.run_as(slurm.add_user(), "srun", "--nodelist=n2", "bash", "-c", "echo $SLURMD_NODENAME")
+    done = slurm.run_as(
+        slurm.add_user(), "srun", "--nodelist=n2", "bash", "-c", "echo $SLURMD_NODENAME"
+    )
     assert done.stdout == b"n2\n"
 
 
@@ -122,7 +136,9 @@ def test_a_node_fails_and_comes_back(slurm: SlurmCluster) -> None:
 def test_nothing_is_left_of_a_killed_cluster(slurm_machine: None, proctrack: str) -> None:
     passwd = Path("/etc/passwd").read_bytes()
     command = [sys.executable, "-c", KILLED, proctrack]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         folder, uid = process.stdout.readline().split()
         wait_until(lambda: "sleep" in processes_of(int(uid)).values(), "its job runs")
@@ -139,7 +155,8 @@ def test_nothing_is_left_of_a_killed_cluster(slurm_machine: None, proctrack: str
 
 def test_errors_tell_the_ends_of_logs(slurm_machine: None) -> None:
     with pytest.raises(
-        SlurmFailed, match=r"(?s)slurmctld ended with wait status.*the end of slurmctld.log:.*NoSuchKey"
+        SlurmFailed,
+        match=r"(?s)slurmctld ended with wait status.*the end of slurmctld.log:.*NoSuchKey",
     ):
         SlurmCluster(more="NoSuchKey=1").__enter__()
 
@@ -151,10 +168,14 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(machine, "SBIN", "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(machine.SlurmMissing, match=r"slurmctld isn't installed; requirements/system.sh"):
+    with pytest.raises(
+        machine.SlurmMissing, match=r"slurmctld isn't installed; requirements/system.sh"
+    ):
         machine.check()
     monkeypatch.setattr(machine, "CGROUPS", tmp_path)
-    with pytest.raises(machine.SlurmMissing, match=r"no cgroup controller freezer, memory below .* v1"):
+    with pytest.raises(
+        machine.SlurmMissing, match=r"no cgroup controller freezer, memory below .* v1"
+    ):
         machine.cgroup_version(("memory",))
 
 

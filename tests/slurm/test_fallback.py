@@ -1,4 +1,5 @@
-"""Without the compiled plugin: TaskProlog and TaskEpilog capture bash batch scripts, and nothing else notices."""
+"""Without the compiled plugin: TaskProlog and TaskEpilog capture bash batch scripts, and nothing
+else notices."""
 
 import os
 import signal
@@ -20,7 +21,8 @@ from tests.tools.captured_runs import wait_until
 COMPLETED = JobEnd("COMPLETED", 0, 0)
 APART = ("--output=job.out", "--error=job.err")
 LINES = 20_000
-# all that a shell may find of what went on before it; the same job twice differs in Slurm's own variables
+# all that a shell may find of what went on before it; the same job twice differs in Slurm's own
+# variables
 SHELL = r"""
 echo "options $- $(umask)"; shopt; set -o; trap; declare -F; jobs; ulimit -a
 compgen -v | grep -v ^SLURM | sort; env | grep -v -e ^SLURM -e ^TMPDIR= | sort
@@ -30,7 +32,8 @@ echo "[${!-}] [$0]" "$@" "$(pgrep -P $$ | wc -l)"
 
 
 class Case(NamedTuple):
-    """end: of the job. logged: whether there is a log. options: of sbatch, $HOME in them is the user's."""
+    """end: of the job. logged: whether there is a log. options: of sbatch, $HOME in them is the
+    user's."""
 
     script: str
     end: JobEnd = COMPLETED
@@ -82,7 +85,9 @@ UNDER_CGROUP = pytest.mark.parametrize("cluster", ["cgroup"], indirect=True)
 
 
 @pytest.fixture(scope="module")
-def cluster(request: pytest.FixtureRequest, slurm_machine: None, loki: LokiServer) -> Iterator[FallbackCluster]:
+def cluster(
+    request: pytest.FixtureRequest, slurm_machine: None, loki: LokiServer
+) -> Iterator[FallbackCluster]:
     with unless_missing(lambda: FallbackCluster(loki, proctrack=request.param)) as running:
         yield running
 
@@ -111,7 +116,9 @@ def lines(cluster: FallbackCluster, run: Run, stream: str = "stdout") -> list[st
 def start_case(cluster: FallbackCluster, case: Case, *, plain: bool) -> Run:
     user = opted_in(cluster)
     (user.home / "env").write_text("GREETING=hello\n")
-    options = [option.replace("$HOME", str(user.home)).replace("$$", "$") for option in case.options]
+    options = [
+        option.replace("$HOME", str(user.home)).replace("$$", "$") for option in case.options
+    ]
     if plain:
         (user.home / ".logoptin").unlink()
     return begin(cluster, user, case.script, *APART, *options)
@@ -126,16 +133,24 @@ def runs(cluster: FallbackCluster) -> dict[str, tuple[Run, Run]]:
 
 @UNDER_CGROUP
 @pytest.mark.parametrize("name", CASES)
-def test_the_job_is_what_it_is_without(name: str, cluster: FallbackCluster, runs: dict[str, tuple[Run, Run]]) -> None:
+def test_the_job_is_what_it_is_without(
+    name: str, cluster: FallbackCluster, runs: dict[str, tuple[Run, Run]]
+) -> None:
     case, (plain, captured) = CASES[name], runs[name]
     for run in (plain, captured):
         assert cluster.wait(run.job_id) == case.end
     expected, found = output(plain), output(captured)
-    home = {str(plain.user.home).encode(): b"HOME", plain.user.name.encode(): b"NAME", plain.job_id.encode(): b"ID"}
+    home = {
+        str(plain.user.home).encode(): b"HOME",
+        plain.user.name.encode(): b"NAME",
+        plain.job_id.encode(): b"ID",
+    }
     own = {str(captured.user.home).encode(): b"HOME", captured.user.name.encode(): b"NAME",
            captured.job_id.encode(): b"ID"}  # fmt: skip
     for one, other in zip(found, expected, strict=True):
-        assert replaced(one, own).splitlines(keepends=True) == replaced(other, home).splitlines(keepends=True)
+        assert replaced(one, own).splitlines(keepends=True) == replaced(other, home).splitlines(
+            keepends=True
+        )
     if not case.logged:
         cluster.wait_shipped(captured.log_id)
         assert not cluster.entries(captured.log_id)
@@ -143,7 +158,9 @@ def test_the_job_is_what_it_is_without(name: str, cluster: FallbackCluster, runs
     cluster.wait_closed([captured.log_id], 1)
     if name != "bytes":
         for stream, text in zip(("stdout", "stderr"), found, strict=True):
-            assert squeezed(lines(cluster, captured, stream)) == squeezed(text.decode().splitlines())
+            assert squeezed(lines(cluster, captured, stream)) == squeezed(
+                text.decode().splitlines()
+            )
     (closed,) = (event for event in cluster.events(captured.log_id) if event["event"] == "closed")
     assert closed["lost"] == 0
     assert closed["exit_code"] is None
@@ -196,7 +213,11 @@ def test_arrays_and_requeues(cluster: FallbackCluster) -> None:
     assert {key[0] for key in cluster.log_of(run.log_id)} == {"1", "2"}
     tasks = [job_id for job_id in cluster.job_ids(user.name) if job_id != run.job_id]
     cluster.wait_closed([cluster.log_id(job_id, user) for job_id in tasks], 5)
-    logged = [line for job_id in tasks for line in lines(cluster, Run(user, job_id, cluster.log_id(job_id, user)))]
+    logged = [
+        line
+        for job_id in tasks
+        for line in lines(cluster, Run(user, job_id, cluster.log_id(job_id, user)))
+    ]
     assert sorted(logged) == [f"task {task}" for task in range(5)]
 
 
@@ -238,7 +259,9 @@ def test_what_a_script_leaves_behind_holds_nobody_up(cluster: FallbackCluster) -
 
 
 @UNDER_CGROUP
-@pytest.mark.parametrize("python", ["/bin/false", "/bin/true", "#!/bin/sh\nsleep 2; exit 1", "#!/bin/sh\nkill -9 $$"])
+@pytest.mark.parametrize(
+    "python", ["/bin/false", "/bin/true", "#!/bin/sh\nsleep 2; exit 1", "#!/bin/sh\nkill -9 $$"]
+)
 def test_without_python_every_byte_arrives(python: str, cluster: FallbackCluster) -> None:
     script = Path(python)
     if python.startswith("#!"):
@@ -326,7 +349,9 @@ def test_a_home_that_hangs(cluster: FallbackCluster) -> None:
     user, scratch = opted_in(cluster), cluster.add_user()
     os.chown(scratch.home, user.uid, user.gid)
     away = user._replace(home=scratch.home)
-    job_id = cluster.sbatch(away, "seq 10", "--hold", "--nodelist=n1", *APART, env={"HOME": str(user.home)})
+    job_id = cluster.sbatch(
+        away, "seq 10", "--hold", "--nodelist=n1", *APART, env={"HOME": str(user.home)}
+    )
     with fuse(cluster, user, "serve") as server:
         server.send_signal(signal.SIGSTOP)
         assert cluster.as_root("scontrol", "release", job_id).returncode == 0

@@ -1,5 +1,5 @@
-"""Homes and opt-in files that are hostile, gone, or hang: the job runs, nothing is captured that nobody asked for, and
-root never looks itself."""
+"""Homes and opt-in files that are hostile, gone, or hang: the job runs, nothing is captured that
+nobody asked for, and root never looks itself."""
 
 import contextlib
 import os
@@ -144,8 +144,18 @@ def test_no_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> Non
 def fuse(cluster: CapturingCluster, user: JobUser, how: str) -> Iterator["subprocess.Popen[bytes]"]:
     """The user's home as `how` has it, on all nodes; the server's process."""
     if not FUSE.exists():
-        gate.lacking(f"there is no {FUSE}: a home that hangs is played by FUSE (modprobe fuse; a container: --device)")
-    command = [os.path.realpath(sys.executable), "-I", "-S", str(SERVER), str(user.home), str(user.uid), how]
+        gate.lacking(
+            f"there is no {FUSE}: a home that hangs is played by FUSE (modprobe fuse; a container: --device)"
+        )
+    command = [
+        os.path.realpath(sys.executable),
+        "-I",
+        "-S",
+        str(SERVER),
+        str(user.home),
+        str(user.uid),
+        how,
+    ]
     with cluster.start_as_root(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         try:
@@ -158,7 +168,8 @@ def fuse(cluster: CapturingCluster, user: JobUser, how: str) -> Iterator["subpro
 
 @pytest.mark.parametrize("how", ["stopped", "silent"])
 def test_home_that_hangs(cluster: CapturingCluster, user: JobUser, away: JobUser, how: str) -> None:
-    """Nobody opted in. stopped: who waits can be killed, as where NFS' server is gone; silent: nobody can end it."""
+    """Nobody opted in. stopped: who waits can be killed, as where NFS' server is gone; silent:
+    nobody can end it."""
     with fuse(cluster, user, "serve" if how == "stopped" else "hang") as server:
         if how == "stopped":
             server.send_signal(signal.SIGSTOP)
@@ -176,23 +187,40 @@ def hanging_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> Non
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)  # it hangs until then
     assert (away.home / "job.out").read_text() == OUT
     script = "echo first; srun echo second; srun echo third"
-    steps = cluster.sbatch(away, script, "--nodelist=n1", "--output=s.out", "--error=s.err", env=at_home(user))
+    steps = cluster.sbatch(
+        away, script, "--nodelist=n1", "--output=s.out", "--error=s.err", env=at_home(user)
+    )
     assert cluster.wait(steps) == JobEnd("COMPLETED", 0, 0)
     assert (away.home / "s.out").read_text() == "first\nsecond\nthird\n"
     for one in (job_id, steps):
-        wait_until(lambda one=one: ".logoptin couldn't be looked at" in str(told(cluster, one)), "it is told", 10.0)  # type: ignore[misc]  # mypy infers no type for a default
+        wait_until(
+            lambda one=one: ".logoptin couldn't be looked at" in str(told(cluster, one)),  # type: ignore[misc]
+            "it is told",
+            10.0,
+        )
         assert not cluster.entries(one)
     cluster.wait_idle()
     # later steps of a job obey: they don't look again
     assert str(told(cluster, steps)).count(".logoptin couldn't be looked at") == 1
 
 
-def test_home_that_root_may_not_see(cluster: CapturingCluster, user: JobUser, away: JobUser) -> None:
+def test_home_that_root_may_not_see(
+    cluster: CapturingCluster, user: JobUser, away: JobUser
+) -> None:
     """As by NFS with root_squash: the user alone asks for the file, once for all steps of a job."""
     with fuse(cluster, user, "serve") as server:
         job_id = runs_at_home(cluster, user, away)
         steps = "srun --quiet echo first; srun --quiet echo second"
-        salloc = ("salloc", "--quiet", "--nodelist=n1", "env", f"HOME={user.home}", "bash", "-c", steps)
+        salloc = (
+            "salloc",
+            "--quiet",
+            "--nodelist=n1",
+            "env",
+            f"HOME={user.home}",
+            "bash",
+            "-c",
+            steps,
+        )
         assert cluster.run_as(away, *salloc).stdout == b"first\nsecond\n"
         (two_steps,) = set(cluster.job_ids(user.name)) - {job_id}
         cluster.wait_closed([job_id, two_steps], 3)
@@ -202,4 +230,7 @@ def test_home_that_root_may_not_see(cluster: CapturingCluster, user: JobUser, aw
     assert {int(uid) for _, uid in asked} == {user.uid}
     assert [operation for operation, _ in asked].count("open") == 2
     assert cluster.log_of(job_id)["1", "batch", "0", "stdout"] == OUT.splitlines()
-    assert sorted(line for lines in cluster.log_of(two_steps).values() for line in lines) == ["first", "second"]
+    assert sorted(line for lines in cluster.log_of(two_steps).values() for line in lines) == [
+        "first",
+        "second",
+    ]

@@ -1,4 +1,5 @@
-"""Users who forge, swap and look: what is recorded of a job is what Slurm knows, and nobody else's is touched."""
+"""Users who forge, swap and look: what is recorded of a job is what Slurm knows, and nobody else's
+is touched."""
 
 import stat
 from collections.abc import Iterator
@@ -63,7 +64,9 @@ def test_nodes_of_a_job(cluster: CapturingCluster, user: JobUser) -> None:
 
 
 @pytest.mark.parametrize("how", ["of_sbatch", "of_the_job"])
-def test_forged_environment(cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str], how: str) -> None:
+def test_forged_environment(
+    cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str], how: str
+) -> None:
     other = victim[1]
     forged = {**FORGED, "SLURM_JOB_ID": other, "SLURM_JOBID": other, "LOGSHIPPER_JOB_ID": other}
     options = ["--account=true", "--job-name=true", "--nodelist=n1", *APART]
@@ -78,7 +81,9 @@ def test_forged_environment(cluster: CapturingCluster, user: JobUser, victim: tu
     is_true(cluster, job_id, user)
 
 
-def test_forged_environment_of_a_step(cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]) -> None:
+def test_forged_environment_of_a_step(
+    cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]
+) -> None:
     forged = {**FORGED, "SLURM_JOB_ID": victim[1], "LOGSHIPPER_JOB_ID": victim[1]}
     told = ",".join(f"{name}={value}" for name, value in forged.items())
     options = ("--account=true", "--job-name=true", "--nodelist=n1", f"--export=ALL,{told}")
@@ -91,8 +96,11 @@ def test_forged_environment_of_a_step(cluster: CapturingCluster, user: JobUser, 
 
 
 def test_forged_restart(cluster: CapturingCluster, user: JobUser) -> None:
-    """Without the plugin for identities a user can call their own job by another attempt, and nothing else."""
-    job_id = cluster.sbatch(user, "echo mine", "--nodelist=n1", *APART, env={"SLURM_RESTART_COUNT": "7"})
+    """Without the plugin for identities a user can call their own job by another attempt, and
+    nothing else."""
+    job_id = cluster.sbatch(
+        user, "echo mine", "--nodelist=n1", *APART, env={"SLURM_RESTART_COUNT": "7"}
+    )
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
     cluster.wait_closed([job_id], 1)
     attempt = "1" if cluster.identity else "8"
@@ -100,7 +108,8 @@ def test_forged_restart(cluster: CapturingCluster, user: JobUser) -> None:
 
 
 def test_a_name_is_what_it_is(cluster: CapturingCluster, user: JobUser) -> None:
-    """A job's name and account are the user's to choose, bytes of any kind: they are quoted, and forge no field."""
+    """A job's name and account are the user's to choose, bytes of any kind: they are quoted, and
+    forge no field."""
     name = 'a","user":"root","x":"\\ \x1b[31m\u2028é\n'
     options = ("--nodelist=n1", f"--job-name={name}", '--account=b","uid":0')
     assert cluster.run_as(user, "srun", *options, "echo", "mine").stdout == b"mine\n"
@@ -114,7 +123,8 @@ def test_a_name_is_what_it_is(cluster: CapturingCluster, user: JobUser) -> None:
 def test_what_a_user_puts_into_the_own_capture(
     cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]
 ) -> None:
-    """Links to what root alone may read, FIFOs, folders, and whatever races with those who read and write there."""
+    """Links to what root alone may read, FIFOs, folders, and whatever races with those who read and
+    write there."""
     secret = cluster.folder / "secret"
     secret.write_text(f'{ROOTS_SECRET}\n{{"loss": 1}}\n')
     secret.chmod(0o600)
@@ -141,27 +151,47 @@ def test_what_a_user_puts_into_the_own_capture(
     wait_until(lambda: len(helpers(cluster).get("relay", [])) <= 1, "its helpers have ended", 30.0)
     assert secret.read_text() == f'{ROOTS_SECRET}\n{{"loss": 1}}\n'
     assert not [
-        entry for one in (job_id, victim[1], after) for entry in cluster.entries(one) if ROOTS_SECRET in str(entry)
+        entry
+        for one in (job_id, victim[1], after)
+        for entry in cluster.entries(one)
+        if ROOTS_SECRET in str(entry)
     ]
     assert "Traceback" not in cluster.agents["n1"].log.read_text()
     assert not cluster.agents["n1"].has_ended()
 
 
-def test_modes_of_what_root_keeps(cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]) -> None:
+def test_modes_of_what_root_keeps(
+    cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]
+) -> None:
     spool = cluster.node_folder("n1") / "spool"
     kept = [spool / ".jobs", *(spool / ".jobs").iterdir()]
-    assert [path for path in kept if path.stat().st_uid != 0 and not path.name.endswith(".modes")] == []
+    assert [
+        path for path in kept if path.stat().st_uid != 0 and not path.name.endswith(".modes")
+    ] == []
     assert stat.S_IMODE((spool / ".jobs").stat().st_mode) == 0o700
     for path in kept:
-        for attempt in (f"cat {path}", f"ls {path}", f"echo x >>{path}", f"rm -r {path}", f"mv {path} {path}.other"):
+        for attempt in (
+            f"cat {path}",
+            f"ls {path}",
+            f"echo x >>{path}",
+            f"rm -r {path}",
+            f"mv {path} {path}.other",
+        ):
             assert cluster.run_as(user, "bash", "-c", attempt).returncode, attempt
-    refused = cluster.run_as(user, "bash", "-c", f"touch {spool}/.jobs/1.0 || mkdir {spool}/1@1.aaaa || ls {spool}")
+    refused = cluster.run_as(
+        user, "bash", "-c", f"touch {spool}/.jobs/1.0 || mkdir {spool}/1@1.aaaa || ls {spool}"
+    )
     assert refused.returncode
 
 
-def test_a_users_own_helpers(cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]) -> None:
-    """Another user can neither look into them nor end them; their own user can't look into them either."""
-    wait_until(lambda: {"keeper", "relay"} <= helpers(cluster).keys(), "the victim's are there", 20.0)
+def test_a_users_own_helpers(
+    cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]
+) -> None:
+    """Another user can neither look into them nor end them; their own user can't look into them
+    either."""
+    wait_until(
+        lambda: {"keeper", "relay"} <= helpers(cluster).keys(), "the victim's are there", 20.0
+    )
     keepers = helpers(cluster)
     for pid in [pid for pids in keepers.values() for pid in pids]:
         for attempt in (f"kill -9 {pid}", f"ls /proc/{pid}/fd", f"cat /proc/{pid}/mem"):

@@ -1,5 +1,5 @@
-"""deploy/slurm/README.md, step by step as written, on machines that have Debian and Slurm and nothing else: installed,
-used, upgraded with a job running, and taken out with a job running."""
+"""deploy/slurm/README.md, step by step as written, on machines that have Debian and Slurm and
+nothing else: installed, used, upgraded with a job running, and taken out with a job running."""
 
 import re
 import subprocess
@@ -39,7 +39,9 @@ def packages(slurm_machine: None, tmp_path_factory: pytest.TempPathFactory) -> P
     """Step 1: `make deb` calls this script."""
     folder = tmp_path_factory.mktemp("dist")
     command = [str(ROOT / "deploy/packages/build.sh"), "deb", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=BUILD_SECS)
+    done = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=BUILD_SECS
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -54,7 +56,10 @@ def newer(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         control = tree / "DEBIAN" / "control"
         control.write_text(re.sub(r"(Version: \S+|\(= \S+)-1\b", r"\1-2", control.read_text()))
         name = path.name.replace("-1_", "-2_")
-        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", tree, folder / name], check=True)
+        subprocess.run(
+            ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", tree, folder / name],
+            check=True,
+        )
         subprocess.run(["rm", "-r", tree], check=True)
     return folder
 
@@ -62,7 +67,10 @@ def newer(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def site(packages: Path, loki: LokiServer) -> Iterator[Site]:
     root = unless_missing(clean_root)
-    written = {"http://loki.example.org:3100": loki.url, "http://prometheus.example.org:9090": "http://127.0.0.1:9"}
+    written = {
+        "http://loki.example.org:3100": loki.url,
+        "http://prometheus.example.org:9090": "http://127.0.0.1:9",
+    }
     with Site(root, written) as running:
         for name in MACHINES:
             copy(running, name, packages)
@@ -86,7 +94,11 @@ def submit(site: Site, name: str) -> str:
 def finish(site: Site, job: str) -> None:
     """Lets RUNNING go on; it ends as usual, and its own output is whole."""
     site.run("login", "touch go-on", user="ann")
-    wait_until(lambda: "FAILED" in site.run("login", f"scontrol -o show job {job}"), f"{job} is over", SHIPPED_SECS)
+    wait_until(
+        lambda: "FAILED" in site.run("login", f"scontrol -o show job {job}"),
+        f"{job} is over",
+        SHIPPED_SECS,
+    )
     assert "ExitCode=3:0" in site.run("login", f"scontrol -o show job {job}")
     whole = site.run("login", f"cat slurm-{job}.out; rm go-on", user="ann").replace("\r", "\n")
     assert [line for line in whole.splitlines() if line != "a bar 10%"] == LOGGED
@@ -144,10 +156,14 @@ def test_the_check_on_the_node_finds_nothing_wrong(site: Site) -> None:
 def test_without_the_file_nothing_is_touched(site: Site) -> None:
     site.run("login", "mv .logoptin .was", user="ann")
     said = site.run(
-        "login", "sbatch --wait --wrap 'tty -s <&1 || echo no terminal; env | grep LOGSHIPPER || :'", user="ann"
+        "login",
+        "sbatch --wait --wrap 'tty -s <&1 || echo no terminal; env | grep LOGSHIPPER || :'",
+        user="ann",
     )
     job = re.findall(r"\d+", said)[0]
-    assert site.run("login", f"cat slurm-{job}.out; mv .was .logoptin", user="ann") == "no terminal\n"
+    assert (
+        site.run("login", f"cat slurm-{job}.out; mv .was .logoptin", user="ann") == "no terminal\n"
+    )
     assert site.run("node", f"ls /var/spool/logshipper | grep {job} || :") == ""
 
 
@@ -166,10 +182,17 @@ def test_upgraded_with_a_job_running(site: Site, newer: Path) -> None:
     for name in MACHINES:
         copy(site, name, newer)
         site.follow("Upgrading", name)
-        assert site.run(name, "dpkg-query -W -f '${Version}' logshipper logshipper-slurm").count("-2") == 2
-    assert site.run("node", "cat /etc/logshipper/agent.toml").count(site.cluster) == 1, "the admin's file stays"
+        assert (
+            site.run(name, "dpkg-query -W -f '${Version}' logshipper logshipper-slurm").count("-2")
+            == 2
+        )
+    assert site.run("node", "cat /etc/logshipper/agent.toml").count(site.cluster) == 1, (
+        "the admin's file stays"
+    )
     for name in ("node", "controller"):
-        site.systemctl(name, "systemctl restart logshipper-agent")  # the package's script does, where there is systemd
+        site.systemctl(
+            name, "systemctl restart logshipper-agent"
+        )  # the package's script does, where there is systemd
     finish(site, job)
     wait_logged(site, job)
 

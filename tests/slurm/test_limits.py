@@ -1,5 +1,5 @@
-"""Jobs at the edge of what they may use, under task/cgroup and task/affinity: they end as without capture, and what
-captures runs elsewhere."""
+"""Jobs at the edge of what they may use, under task/cgroup and task/affinity: they end as without
+capture, and what captures runs elsewhere."""
 
 import os
 from collections.abc import Iterator
@@ -74,7 +74,9 @@ def grows(place: Path) -> None:
 @pytest.fixture(scope="module")
 def limited(slurm_machine: None, loki: LokiServer) -> Iterator[CapturingCluster]:
     """Two nodes that have what the machine has, and give a job no more than it asked for."""
-    with unless_missing(lambda: CapturingCluster(loki, proctrack="cgroup", constrain=True, cpus=2)) as running:
+    with unless_missing(
+        lambda: CapturingCluster(loki, proctrack="cgroup", constrain=True, cpus=2)
+    ) as running:
         yield running
 
 
@@ -90,7 +92,9 @@ def test_helpers_are_elsewhere(limited: CapturingCluster) -> None:
     script = "taskset -cp $$ | grep -o '[^:]*$'; cat /proc/self/cgroup >&2; until [ -e go ]; do sleep 0.1; done"
     job_id = limited.sbatch(user, script, "--nodelist=n1", "-n1", "-c1", *APART)
     wait_until(lambda: len(helpers(limited)) == 3, "keeper, relay and sidecar are there", 20.0)
-    wait_until(lambda: "memory" in cases.text_of(user, "job.err"), "the job has told its cgroups", 20.0)
+    wait_until(
+        lambda: "memory" in cases.text_of(user, "job.err"), "the job has told its cgroups", 20.0
+    )
     cores, groups = (cases.text_of(user, name) for name in ("job.out", "job.err"))
     assert len(cores.split(",")) == 1
     for controller in ("freezer", "memory", "cpuset"):

@@ -1,4 +1,5 @@
-"""Many jobs, or many tasks, at once: nothing is missing, nothing comes twice, and nothing is left."""
+"""Many jobs, or many tasks, at once: nothing is missing, nothing comes twice, and nothing is
+left."""
 
 from collections import Counter
 
@@ -18,7 +19,11 @@ LOAD_SECS = 150.0
 
 
 def cgroups_of(user: JobUser) -> list[str]:
-    return [str(path) for node in NODES for path in machine.CGROUPS.glob(f"*/slurm_{node}/uid_{user.uid}/job_*")]
+    return [
+        str(path)
+        for node in NODES
+        for path in machine.CGROUPS.glob(f"*/slurm_{node}/uid_{user.uid}/job_*")
+    ]
 
 
 def nothing_is_left(cluster: CapturingCluster, user: JobUser) -> None:
@@ -34,15 +39,23 @@ def test_many_jobs(cluster: CapturingCluster, user: JobUser) -> None:
     job_id = cluster.sbatch(user, script, f"--array=0-{MANY - 1}", "--output=%a.out")
     assert {end.state for end in cluster.wait_all(job_id, LOAD_SECS)} == {"COMPLETED"}
     for task in range(MANY):
-        assert (user.home / f"{task}.out").read_text() == "".join(f"{task} {n}\n" for n in range(1, JOBS_LINES + 1))
+        assert (user.home / f"{task}.out").read_text() == "".join(
+            f"{task} {n}\n" for n in range(1, JOBS_LINES + 1)
+        )
     job_ids = cluster.job_ids(user.name)
     assert len(job_ids) == MANY
     cluster.wait_closed(job_ids, MANY, LOAD_SECS)
     logs = [cluster.log_of(one) for one in job_ids]
-    missing = [one for one, log in zip(job_ids, logs, strict=True) if list(log) != [("1", "batch", "0", "stdout")]]
+    missing = [
+        one
+        for one, log in zip(job_ids, logs, strict=True)
+        if list(log) != [("1", "batch", "0", "stdout")]
+    ]
     assert not missing, cluster.told(missing[0], f"one of {len(missing)} that aren't in the log")
     lines = [line for log in logs for line in log["1", "batch", "0", "stdout"]]
-    assert sorted(lines) == sorted(f"{task} {n}" for task in range(MANY) for n in range(1, JOBS_LINES + 1))
+    assert sorted(lines) == sorted(
+        f"{task} {n}" for task in range(MANY) for n in range(1, JOBS_LINES + 1)
+    )
     nothing_is_left(cluster, user)
 
 
@@ -55,7 +68,17 @@ def test_many_ranks(cluster: CapturingCluster, user: JobUser, ranks: int) -> Non
     wanted = {name: [f"{name} {rank} {n}" for rank in range(ranks) for n in range(1, RANKS_LINES + 1)]
               for name in ("out", "err")}  # fmt: skip
     files = ("--output=%t.out", "--error=%t.err")
-    done = cluster.run_as(user, "srun", "--nodelist=n1", f"-n{ranks}", *files, "bash", "-c", script, timeout_secs=100.0)
+    done = cluster.run_as(
+        user,
+        "srun",
+        "--nodelist=n1",
+        f"-n{ranks}",
+        *files,
+        "bash",
+        "-c",
+        script,
+        timeout_secs=100.0,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), done
     for name, lines in wanted.items():
         own = "".join((user.home / f"{rank}.{name}").read_text() for rank in range(ranks))
@@ -64,9 +87,15 @@ def test_many_ranks(cluster: CapturingCluster, user: JobUser, ranks: int) -> Non
     cluster.wait_closed([job_id], ranks, LOAD_SECS)
     log = cluster.log_of(job_id)
     for name, lines in wanted.items():
-        logged = [line for rank in range(ranks) for line in log.get(("1", "0", str(rank), f"std{name}"), [])]
+        logged = [
+            line
+            for rank in range(ranks)
+            for line in log.get(("1", "0", str(rank), f"std{name}"), [])
+        ]
         missing, more = Counter(lines) - Counter(logged), Counter(logged) - Counter(lines)
-        assert not missing + more, cluster.told(job_id, f"{len(missing)} {name} missing: {list(missing)[:9]}, {more}")
+        assert not missing + more, cluster.told(
+            job_id, f"{len(missing)} {name} missing: {list(missing)[:9]}, {more}"
+        )
         assert logged == lines
     assert len(log) == 2 * ranks
     nothing_is_left(cluster, user)
@@ -81,11 +110,14 @@ def test_a_job_does_not_wait_for_python(cluster: CapturingCluster, user: JobUser
     go.touch()
     assert (user.home / "job.out").read_text() == "".join(f"out {n}\n" for n in range(1, 3001))
     cluster.wait_closed([job_id], 1)
-    assert cluster.log_of(job_id)["1", "batch", "0", "stdout"] == [f"out {n}" for n in range(1, 3001)]
+    assert cluster.log_of(job_id)["1", "batch", "0", "stdout"] == [
+        f"out {n}" for n in range(1, 3001)
+    ]
 
 
 def test_a_flood_waits_for_python(cluster: CapturingCluster, user: JobUser) -> None:
-    """More than relay and pipe hold: the job is slowed down until somebody reads, and nothing is missing."""
+    """More than relay and pipe hold: the job is slowed down until somebody reads, and nothing is
+    missing."""
     cluster.set_plugstack(f"{cluster.line} {slow_python(cluster, 4.0)}")
     script = "seq -f 'out %.0f of a flood that nobody reads for some seconds' 100000"
     job_id = cluster.sbatch(user, script, *APART)

@@ -1,5 +1,5 @@
-"""`/LOGCOMMAND` under Slurm (R16): a secret that is printed after a command that narrows is nowhere in Loki, whoever of
-the job prints it."""
+"""`/LOGCOMMAND` under Slurm (R16): a secret that is printed after a command that narrows is nowhere
+in Loki, whoever of the job prints it."""
 
 import pytest
 
@@ -13,7 +13,8 @@ from tests.tools.captured_runs import wait_until
 SECRET = "hunter2-is-the-secret"  # noqa: S105  # of nobody
 COMMAND = '/LOGCOMMAND {"mode":"disabled"}'
 DISABLE = f"echo '{COMMAND}'"
-# the job's own output has what the relay has read. Before that nothing orders a stream's lines after the other's (R17)
+# the job's own output has what the relay has read. Before that nothing orders a stream's lines
+# after the other's (R17)
 UNTIL_READ = "until grep -q LOGCOMMAND ~/job.out; do sleep 0.05; done"
 TELL = f"echo {SECRET} $SLURM_PROCID; {UNTIL_READ}; echo {SECRET} err >&2"
 PRINTF = 'printf "/LOGCOMMAND {\\"mode\\":\\"disabled\\"}\\n"'  # between apostrophes
@@ -26,7 +27,8 @@ BATCH = {
     "rank_1": f"srun -n2 bash -c 'if [ $SLURM_PROCID = 0 ]; then {PRINTF}; else {UNTIL_READ}; {TELL}; fi'",
     "background": f"(until [ -e ~/go ]; do sleep 0.05; done; {TELL}) & {DISABLE}; touch ~/go; wait",
 }
-# ranks with captures of their own obey their own commands and those of captures that were there before, on their node
+# ranks with captures of their own obey their own commands and those of captures that were there
+# before, on their node
 OF_RANKS = {"the_script", "nested_srun", "background"}
 KINDS = [(who, "") for who in BATCH] + [(who, "tty: false\n") for who in BATCH]
 KINDS += [(who, "per_task: true\n") for who in sorted(OF_RANKS)]
@@ -39,8 +41,12 @@ def nowhere(cluster: CapturingCluster, job_id: str) -> None:
     assert [entry for entry in found if "first of all" in entry], found
 
 
-@pytest.mark.parametrize(("who", "opt_in"), KINDS, ids=lambda word: word.partition(":")[0] or "terminals")
-def test_secret_of_a_batch_job(cluster: CapturingCluster, user: JobUser, who: str, opt_in: str) -> None:
+@pytest.mark.parametrize(
+    ("who", "opt_in"), KINDS, ids=lambda word: word.partition(":")[0] or "terminals"
+)
+def test_secret_of_a_batch_job(
+    cluster: CapturingCluster, user: JobUser, who: str, opt_in: str
+) -> None:
     (user.home / ".logoptin").write_text(opt_in)
     nodes = "2" if "two_nodes" in who else "1"
     job_id = cluster.sbatch(user, f"echo first of all; {BATCH[who]}", f"-N{nodes}", "-n2", *APART)
@@ -54,8 +60,14 @@ def test_secret_of_a_batch_job(cluster: CapturingCluster, user: JobUser, who: st
 def next_step(cluster: CapturingCluster, user: JobUser) -> str:
     steps = f"""srun --quiet printf 'first of all\\n%s\\n' '{COMMAND}' | tee job.out
         srun --quiet bash -c '{TELL}'"""
-    done = cluster.run_as(user, "salloc", "--quiet", "--nodes=1", "--nodelist=n1", "bash", "-c", steps)
-    assert (done.returncode, done.stdout.decode().count(SECRET), done.stderr.decode().count(SECRET)) == (0, 1, 1)
+    done = cluster.run_as(
+        user, "salloc", "--quiet", "--nodes=1", "--nodelist=n1", "bash", "-c", steps
+    )
+    assert (
+        done.returncode,
+        done.stdout.decode().count(SECRET),
+        done.stderr.decode().count(SECRET),
+    ) == (0, 1, 1)
     (job_id,) = cluster.job_ids(user.name)
     cluster.wait_closed([job_id], 2)
     return job_id
@@ -67,7 +79,8 @@ def test_secret_of_the_next_step(cluster: CapturingCluster, user: JobUser) -> No
 
 @pytest.fixture
 def first_is_slow(cluster: CapturingCluster, user: JobUser) -> None:
-    """The first capture's Python takes seconds to begin, later ones' don't: its relay has read, and nobody obeyed."""
+    """The first capture's Python takes seconds to begin, later ones' don't: its relay has read, and
+    nobody obeyed."""
     script = cluster.folder / "python-once-slow"
     wait = f"mkdir {user.home}/begun 2>/dev/null && sleep 4"
     script.write_text(f'#!/bin/sh\n{wait}\nexec {cluster.python} "$@"\n')
@@ -83,14 +96,20 @@ class TestFirstIsSlow:
     def test_secret_of_a_rank(self, cluster: CapturingCluster, user: JobUser) -> None:
         """Ranks with captures of their own, on the node of the batch script's."""
         (user.home / ".logoptin").write_text("per_task: true\n")
-        job_id = cluster.sbatch(user, f"echo first of all; {BATCH['nested_srun']}", "-N1", "-n2", *APART)
+        job_id = cluster.sbatch(
+            user, f"echo first of all; {BATCH['nested_srun']}", "-N1", "-n2", *APART
+        )
         assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
         cluster.wait_closed([job_id], 3)
         nowhere(cluster, job_id)
 
     def test_secret_of_a_step_beside_it(self, cluster: CapturingCluster, user: JobUser) -> None:
         """A step that begins while another one, which is disabled, still runs."""
-        write(user, "first.sh", f"echo first of all; {DISABLE}; until [ -e ~/over ]; do sleep 0.05; done")
+        write(
+            user,
+            "first.sh",
+            f"echo first of all; {DISABLE}; until [ -e ~/over ]; do sleep 0.05; done",
+        )
         steps = f"""srun --quiet --overlap --output=job.out bash first.sh & {UNTIL_READ}
             srun --quiet --overlap bash -c '{TELL}'; touch ~/over; wait"""
         done = cluster.run_as(user, "salloc", "--quiet", "--nodes=1", "bash", "-c", steps)

@@ -5,7 +5,8 @@ from tests.slurm.users import JobUser
 
 
 def test_in_a_captured_script(cluster: CapturingCluster, user: JobUser) -> None:
-    """What goes through the script's own output is the script's; what goes into a file is a step of the job."""
+    """What goes through the script's own output is the script's; what goes into a file is a step of
+    the job."""
     run = f"{cluster.python} -m logshipper run --"
     script = f"""
 echo begin

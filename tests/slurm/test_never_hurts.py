@@ -1,5 +1,5 @@
-"""Whatever is wrong with the plugin's surroundings: the job runs, its own output is whole, and a node's log says why
-nothing, or not all, was captured."""
+"""Whatever is wrong with the plugin's surroundings: the job runs, its own output is whole, and a
+node's log says why nothing, or not all, was captured."""
 
 import os
 import signal
@@ -53,7 +53,9 @@ def test_wrong_plugin(cluster: CapturingCluster, user: JobUser, kind: str) -> No
     """Built for another Slurm."""
     source, place = cluster.folder / f"{kind}.c", cluster.folder / f"{kind}.so"
     source.write_text(FOREIGN.format(*WRONG[kind]))
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", place, source], check=True, capture_output=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-o", place, source], check=True, capture_output=True
+    )
     cluster.set_plugstack(f"optional {place} spool=$folder/spool")
     job_id = runs_whole(cluster, user)
     cluster.wait_shipped(job_id)
@@ -87,7 +89,9 @@ def test_wrong_python(cluster: CapturingCluster, user: JobUser, python: str) -> 
     job_id = runs_whole(cluster, user)
     wait_until(lambda: not helpers(cluster), "nobody of logshipper's is left", 30.0)
     runs_whole(cluster, cluster.add_user())
-    assert told(cluster, job_id), cluster.told(job_id, "the node's log doesn't say why nothing is captured")
+    assert told(cluster, job_id), cluster.told(
+        job_id, "the node's log doesn't say why nothing is captured"
+    )
 
 
 def test_python_that_hangs(cluster: CapturingCluster, user: JobUser) -> None:
@@ -104,7 +108,8 @@ def test_python_that_hangs(cluster: CapturingCluster, user: JobUser) -> None:
 
 
 def test_python_without_the_package(cluster: CapturingCluster, user: JobUser) -> None:
-    """The job's own slurmstepd tells it; where that ended before Python did, that of the next step on the node."""
+    """The job's own slurmstepd tells it; where that ended before Python did, that of the next step
+    on the node."""
     cluster.set_plugstack(f"{cluster.line} python=/usr/bin/python3")
     waits = f"touch begun; until [ -e go ]; do sleep 0.1; done{SLOWLY}"
     job_id = cluster.sbatch(user, waits, "--nodelist=n1", *APART)
@@ -125,7 +130,9 @@ def test_opted_out_costs_nothing(cluster: CapturingCluster) -> None:
     runs_whole(cluster, cluster.add_user())  # takes what their keepers said last
     user = cluster.add_user()
     before = cluster.log("n1")
-    script = 'pgrep -u "$(id -u)" -c . ; ls -l /proc/$$/fd/1 | grep -c job.out; env | grep -c LOGSHIPPER'
+    script = (
+        'pgrep -u "$(id -u)" -c . ; ls -l /proc/$$/fd/1 | grep -c job.out; env | grep -c LOGSHIPPER'
+    )
     job_id = cluster.sbatch(user, script, "--nodelist=n1", *APART)
     assert cluster.wait(job_id).state in {"COMPLETED", "FAILED"}  # as grep ends
     processes, is_file, marked = (user.home / "job.out").read_text().split()
@@ -146,7 +153,9 @@ def test_killed_helper(cluster: CapturingCluster, user: JobUser, victim: str) ->
         os.kill(pid, signal.SIGKILL)
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
     assert not later(user)
-    wait_until(lambda: not helpers(cluster), f"nobody of logshipper's is left: {helpers(cluster)}", 30.0)
+    wait_until(
+        lambda: not helpers(cluster), f"nobody of logshipper's is left: {helpers(cluster)}", 30.0
+    )
 
 
 FLOOD = """#!/usr/bin/python3
@@ -165,8 +174,11 @@ os.write(2, b"err %d\\n" % number)
 
 @pytest.mark.parametrize("opt_in", ["", "tty: false\n"], ids=["terminals", "pipes"])
 @pytest.mark.parametrize("victim", ["sidecar", "relay", "keeper"])
-def test_killed_in_a_flood(cluster: CapturingCluster, user: JobUser, victim: str, opt_in: str) -> None:
-    """Nobody's death may hurt the job: not a byte of its own output is missing, and none is there twice."""
+def test_killed_in_a_flood(
+    cluster: CapturingCluster, user: JobUser, victim: str, opt_in: str
+) -> None:
+    """Nobody's death may hurt the job: not a byte of its own output is missing, and none is there
+    twice."""
     (user.home / ".logoptin").write_text(opt_in)
     job_id = cluster.sbatch(user, FLOOD, "--nodelist=n1", *APART)
     wait_until(lambda: helpers(cluster).get("sidecar"), "its sidecar has begun", 20.0)
@@ -175,9 +187,16 @@ def test_killed_in_a_flood(cluster: CapturingCluster, user: JobUser, victim: str
         os.kill(pid, signal.SIGKILL)
     (user.home / "go").touch()
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
-    wait_until(lambda: text(user.home / "job.err").endswith("\n"), "its own output of errors is there", 10.0)
+    wait_until(
+        lambda: text(user.home / "job.err").endswith("\n"),
+        "its own output of errors is there",
+        10.0,
+    )
     last = int(text(user.home / "job.err").removeprefix("err "))
-    wanted = "".join(f"out {n} of a flood that fills pipes and terminals on its way\n" for n in range(1, last + 1))
+    wanted = "".join(
+        f"out {n} of a flood that fills pipes and terminals on its way\n"
+        for n in range(1, last + 1)
+    )
     wait_until(lambda: len(text(user.home / "job.out")) >= len(wanted), "so is the other one", 10.0)
     assert text(user.home / "job.out").split("\n") == wanted.split("\n")
     wait_until(lambda: not helpers(cluster), "nobody of logshipper's is left", 30.0)

@@ -1,4 +1,5 @@
-"""Who is captured: decided once for a job, restart and node, by ~/.logoptin as its first task finds it."""
+"""Who is captured: decided once for a job, restart and node, by ~/.logoptin as its first task finds
+it."""
 
 import os
 import stat
@@ -24,7 +25,9 @@ def logged(cluster: CapturingCluster, job_id: str) -> list[str]:
     [(OPT_IN, OPT_OUT, ["first", "second"]), (OPT_OUT, OPT_IN, [])],
     ids=["rm_between", "touch_between"],
 )
-def test_steps_obey_the_first_one(cluster: CapturingCluster, before: str, between: str, expected: list[str]) -> None:
+def test_steps_obey_the_first_one(
+    cluster: CapturingCluster, before: str, between: str, expected: list[str]
+) -> None:
     user = cluster.add_user()
     (user.home / ".logoptin").touch()
     (user.home / ".logoptin").chmod(0o666)
@@ -36,7 +39,11 @@ def test_steps_obey_the_first_one(cluster: CapturingCluster, before: str, betwee
     if expected:
         cluster.wait_closed([job_id], 2)
     assert logged(cluster, job_id) == expected
-    assert not [path for node in NODES for path in (cluster.node_folder(node) / "spool").glob(f".new*{job_id}*")]
+    assert not [
+        path
+        for node in NODES
+        for path in (cluster.node_folder(node) / "spool").glob(f".new*{job_id}*")
+    ]
 
 
 def test_each_node_decides_for_itself(cluster: CapturingCluster) -> None:
@@ -58,7 +65,9 @@ def start_first_run(cluster: CapturingCluster) -> tuple[JobUser, str]:
     script = "echo run ${SLURM_RESTART_COUNT-0}; [ ${SLURM_RESTART_COUNT-0} = 1 ] || sleep 1000"
     job_id = cluster.sbatch(user, script, "--requeue", "--open-mode=append", "--output=job.out")
     output = user.home / "job.out"
-    wait_until(lambda: output.exists() and output.read_text().startswith("run 0\n"), "the first run prints")
+    wait_until(
+        lambda: output.exists() and output.read_text().startswith("run 0\n"), "the first run prints"
+    )
     return user, job_id
 
 
@@ -77,7 +86,10 @@ def test_requeued_job(cluster: CapturingCluster) -> None:
     assert output.split("\n")[-2:] == ["run 1", ""]
     cluster.wait_closed([job_id], 2)
     log = cluster.log_of(job_id)
-    assert log == {("1", "batch", "0", "stdout"): ["run 0"], ("2", "batch", "0", "stdout"): ["run 1"]}
+    assert log == {
+        ("1", "batch", "0", "stdout"): ["run 0"],
+        ("2", "batch", "0", "stdout"): ["run 1"],
+    }
 
 
 def test_a_restart_decides_anew(cluster: CapturingCluster) -> None:
@@ -101,14 +113,25 @@ def test_streams_are_terminals(cluster: CapturingCluster) -> None:
 IN_A_TERMINAL = ("script", "--quiet", "--return", "--command")
 INTERACTIVE = {
     # --pty wants a terminal on its stdin
-    "srun_pty": ((*IN_A_TERMINAL, "srun --quiet --pty bash -c 'tty; echo typed'", "/dev/null"), b""),
-    "salloc": ((*IN_A_TERMINAL, "salloc --quiet", "/dev/null"), b"tty; echo ty''ped; echo no$((1+1))tes >&2; exit\n"),
-    "salloc_srun_pty": ((*IN_A_TERMINAL, "salloc --quiet srun --pty bash -c 'tty; echo typed'", "/dev/null"), b""),
+    "srun_pty": (
+        (*IN_A_TERMINAL, "srun --quiet --pty bash -c 'tty; echo typed'", "/dev/null"),
+        b"",
+    ),
+    "salloc": (
+        (*IN_A_TERMINAL, "salloc --quiet", "/dev/null"),
+        b"tty; echo ty''ped; echo no$((1+1))tes >&2; exit\n",
+    ),
+    "salloc_srun_pty": (
+        (*IN_A_TERMINAL, "salloc --quiet srun --pty bash -c 'tty; echo typed'", "/dev/null"),
+        b"",
+    ),
 }
 
 
 @pytest.mark.parametrize("how", INTERACTIVE)
-def test_interactive_steps_are_left_alone(cluster: CapturingCluster, user: JobUser, how: str) -> None:
+def test_interactive_steps_are_left_alone(
+    cluster: CapturingCluster, user: JobUser, how: str
+) -> None:
     command, typed = INTERACTIVE[how]
     with cluster.start_as(user, *command, stdin=subprocess.PIPE) as process:
         out, _ = process.communicate(typed, timeout=30.0)
@@ -123,7 +146,9 @@ def test_interactive_steps_are_left_alone(cluster: CapturingCluster, user: JobUs
 
 def test_steps_of_an_interactive_one_are_captured(cluster: CapturingCluster, user: JobUser) -> None:
     typed = b"srun --quiet echo of a step; echo of the shell; exit\n"
-    with cluster.start_as(user, *IN_A_TERMINAL, "salloc --quiet", "/dev/null", stdin=subprocess.PIPE) as process:
+    with cluster.start_as(
+        user, *IN_A_TERMINAL, "salloc --quiet", "/dev/null", stdin=subprocess.PIPE
+    ) as process:
         out, _ = process.communicate(typed, timeout=30.0)
     assert (process.returncode, b"of a step" in out) == (0, True), out
     (job_id,) = cluster.job_ids(user.name)
@@ -140,7 +165,9 @@ def test_users_cannot_write_where_root_does(cluster: CapturingCluster) -> None:
     spool = cluster.node_folder("n1") / "spool"
     wait_until(lambda: list(spool.glob(f"{job_id}@1.*/segments/*")), "its capture is there")
     (capture,) = spool.glob(f"{job_id}@1.*")
-    modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (spool, capture, capture / "identity.json")]
+    modes = [
+        stat.S_IMODE(os.stat(path).st_mode) for path in (spool, capture, capture / "identity.json")
+    ]
     assert modes == [0o711, 0o711, 0o600]
     assert {os.stat(path).st_uid for path in (spool, capture, capture / "identity.json")} == {0}
     tries = [
@@ -150,8 +177,14 @@ def test_users_cannot_write_where_root_does(cluster: CapturingCluster) -> None:
     ]  # fmt: skip
     for user in (ann, ben):
         for attempt in tries:
-            assert cluster.run_as(user, "bash", "-c", attempt).returncode, f"{user.name} can {attempt}"
-    for attempt in (f"ls {capture}/segments", f"cat {capture}/segments/*", f"echo x > {capture}/segments/x"):
+            assert cluster.run_as(user, "bash", "-c", attempt).returncode, (
+                f"{user.name} can {attempt}"
+            )
+    for attempt in (
+        f"ls {capture}/segments",
+        f"cat {capture}/segments/*",
+        f"echo x > {capture}/segments/x",
+    ):
         assert cluster.run_as(ben, "bash", "-c", attempt).returncode, f"another user can {attempt}"
     assert cluster.wait(job_id).state == "COMPLETED"
     cluster.wait_closed([job_id], 1)

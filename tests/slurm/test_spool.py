@@ -1,4 +1,5 @@
-"""Whatever is wrong with the node's spool: jobs run, their own output is whole, and the node's log says what it is."""
+"""Whatever is wrong with the node's spool: jobs run, their own output is whole, and the node's log
+says what it is."""
 
 import os
 from pathlib import Path
@@ -20,7 +21,8 @@ def another_spool(cluster: CapturingCluster, spool: Path, more: str = "") -> Non
 
 
 def says(cluster: CapturingCluster, user: JobUser, job_id: str, what: str) -> None:
-    """Asserts that the node's log says it; what is found out after slurmstepd has ended is told by the next step."""
+    """Asserts that the node's log says it; what is found out after slurmstepd has ended is told by
+    the next step."""
     wait_until(lambda: "keeper" not in helpers(cluster), "its keeper has ended", 30.0)
     (user.home / ".logoptin").unlink()
     runs_whole(cluster, user)
@@ -43,9 +45,15 @@ def test_full_of_files(cluster: CapturingCluster, user: JobUser) -> None:
 def test_fills_up(cluster: CapturingCluster, user: JobUser) -> None:
     with cluster.mounted(cluster.folder / "filling", "1m") as spool:
         another_spool(cluster, spool)
-        job_id = cluster.sbatch(user, SLOWLY, "--nodelist=n1", "--output=job.out", "--error=job.err")
+        job_id = cluster.sbatch(
+            user, SLOWLY, "--nodelist=n1", "--output=job.out", "--error=job.err"
+        )
         output = user.home / "job.out"
-        wait_until(lambda: output.exists() and "out 100\n" in output.read_text(), "it has printed a third", 30.0)
+        wait_until(
+            lambda: output.exists() and "out 100\n" in output.read_text(),
+            "it has printed a third",
+            30.0,
+        )
         cluster.as_root("sh", "-c", FILL.format(spool))
         assert cluster.wait(job_id).state == "COMPLETED"
         assert output.read_text() == "".join(f"out {n}\n" for n in range(1, 301))
@@ -65,7 +73,9 @@ def test_becomes_read_only(cluster: CapturingCluster, user: JobUser) -> None:
     with cluster.mounted(cluster.folder / "becoming-read-only", "1m") as spool:
         another_spool(cluster, spool, "drain_secs=1")
         steps = "srun --quiet echo first; touch ready; until [ -e go ]; do sleep 0.1; done; srun --quiet echo second"
-        with cluster.start_as(user, "salloc", "--quiet", "--nodelist=n1", "bash", "-c", steps) as job:
+        with cluster.start_as(
+            user, "salloc", "--quiet", "--nodelist=n1", "bash", "-c", steps
+        ) as job:
             wait_until((user.home / "ready").exists, "its first step is over", 30.0)
             wait_until(lambda: not helpers(cluster), "the first capture is over", 30.0)
             assert cluster.as_root("mount", "-o", "remount,ro", str(spool)).returncode == 0
@@ -73,7 +83,11 @@ def test_becomes_read_only(cluster: CapturingCluster, user: JobUser) -> None:
             out, err = job.communicate(timeout=30.0)
         assert (job.returncode, out, err) == (0, b"first\nsecond\n", b"")
         (job_id,) = cluster.job_ids(user.name)
-        wait_until(lambda: "Read-only file system" in str(told(cluster, job_id)), "the node's log says it", 20.0)
+        wait_until(
+            lambda: "Read-only file system" in str(told(cluster, job_id)),
+            "the node's log says it",
+            20.0,
+        )
 
 
 def test_missing(cluster: CapturingCluster, user: JobUser) -> None:

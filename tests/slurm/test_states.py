@@ -1,4 +1,5 @@
-"""How Slurm ended a job is told in Loki by the controller's agent, and of nobody who wasn't captured."""
+"""How Slurm ended a job is told in Loki by the controller's agent, and of nobody who wasn't
+captured."""
 
 import re
 import shlex
@@ -38,8 +39,8 @@ ON_N1, ON_N2 = "--nodelist=n1", "--nodelist=n2"
 
 
 class ControlledCluster(CapturingCluster):
-    """With both hooks, each with a folder of its own, and an agent on the controller that reads jobcomp/script's.
-    jobs: ids of the jobs that all tests look at, by name."""
+    """With both hooks, each with a folder of its own, and an agent on the controller that reads
+    jobcomp/script's. jobs: ids of the jobs that all tests look at, by name."""
 
     def __init__(self, loki: LokiServer, **options: Any) -> None:  # Any: of SlurmCluster
         super().__init__(loki, more=PREEMPTION, **options)
@@ -67,20 +68,28 @@ class ControlledCluster(CapturingCluster):
     def told(self, job_id: str, what: str) -> str:
         return f"{super().told(job_id, what)}\n{self.controller.log.read_text()[-3000:]}"
 
-    def ends(self, job_id: str, number: int = 1, by: str = "jobcomp/script") -> list[dict[str, Any]]:  # Any: JSON
+    def ends(
+        self, job_id: str, number: int = 1, by: str = "jobcomp/script"
+    ) -> list[dict[str, Any]]:  # Any: JSON
         """The events that tell how a job's runs ended, once there are so many."""
 
         def found() -> list[dict[str, Any]]:  # Any: JSON
-            return [one for one in self.events(job_id) if one["event"] == JOB_ENDED and one["by"] == by]
+            return [
+                one for one in self.events(job_id) if one["event"] == JOB_ENDED and one["by"] == by
+            ]
 
         try:
-            wait_until(lambda: len(found()) >= number, f"{number} ends of {job_id} are told", TOLD_SECS)
+            wait_until(
+                lambda: len(found()) >= number, f"{number} ends of {job_id} are told", TOLD_SECS
+            )
         except AssertionError:
             raise AssertionError(self.told(job_id, f"not {number} ends told")) from None
         return sorted(found(), key=lambda one: int(one["attempt"]))
 
     def notes(self, job_id: str) -> list[str]:
-        found = [entry for entry in self.entries(job_id, "log") if entry.metadata.get("note") == "1"]
+        found = [
+            entry for entry in self.entries(job_id, "log") if entry.metadata.get("note") == "1"
+        ]
         return [entry.line for entry in found if "Slurm ended" in entry.line]
 
     def summary(self, job_id: str) -> JobSummary:
@@ -91,20 +100,30 @@ class ControlledCluster(CapturingCluster):
 @pytest.fixture(scope="module")
 def cluster(slurm_machine: None, loki: LokiServer) -> Iterator[ControlledCluster]:
     """With jobs under way. Memory is limited where it can be: by cgroups."""
-    with unless_missing(lambda: ControlledCluster(loki, proctrack="cgroup", constrain=True, kill_wait=2)) as running:
+    with unless_missing(
+        lambda: ControlledCluster(loki, proctrack="cgroup", constrain=True, kill_wait=2)
+    ) as running:
         user = opted_in(running)
         scripts = {
-            "timeout": ("echo begun; trap 'echo told to end' TERM; sleep 600 & wait; echo last", "--time=1"),
+            "timeout": (
+                "echo begun; trap 'echo told to end' TERM; sleep 600 & wait; echo last",
+                "--time=1",
+            ),
             "completed": ("echo begun",),
             "failed": ("echo begun; exit 7",),
             "killed": ("echo begun; kill -SEGV $$",),
             "cancelled": (READY,),
-            "again": (f'echo run $SLURM_RESTART_COUNT; [ -n "$SLURM_RESTART_COUNT" ] || {{ {READY}; }}', "--requeue"),
+            "again": (
+                f'echo run $SLURM_RESTART_COUNT; [ -n "$SLURM_RESTART_COUNT" ] || {{ {READY}; }}',
+                "--requeue",
+            ),
             "memory": ("echo begun; python3 -c 'x = b\"x\" * (400 << 20)'; echo $?", "--mem=64"),
         }
         for name, (script, *options) in scripts.items():
             running.jobs[name] = running.sbatch(user, script, ON_N1, f"--job-name={name}", *options)
-        running.jobs["uncaptured"] = running.sbatch(running.add_user(), "echo secret; exit 3", ON_N1)
+        running.jobs["uncaptured"] = running.sbatch(
+            running.add_user(), "echo secret; exit 3", ON_N1
+        )
         yield running
 
 
@@ -115,7 +134,11 @@ def opted_in(cluster: CapturingCluster) -> JobUser:
 
 
 def wait_printed(cluster: CapturingCluster, job_id: str, line: str) -> None:
-    wait_until(lambda: any(line in lines for lines in cluster.log_of(job_id).values()), f"{line!r} is in Loki", 40.0)
+    wait_until(
+        lambda: any(line in lines for lines in cluster.log_of(job_id).values()),
+        f"{line!r} is in Loki",
+        40.0,
+    )
 
 
 def brief(end: dict[str, Any]) -> tuple[str, int | None, int, str]:  # Any: JSON
@@ -138,9 +161,12 @@ def test_completed(cluster: ControlledCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "exit_code", "signo", "words"), [("failed", 7, 0, "exit code 7"), ("killed", None, 11, "signal 11")]
+    ("name", "exit_code", "signo", "words"),
+    [("failed", 7, 0, "exit code 7"), ("killed", None, 11, "signal 11")],
 )
-def test_failed(cluster: ControlledCluster, name: str, exit_code: int | None, signo: int, words: str) -> None:
+def test_failed(
+    cluster: ControlledCluster, name: str, exit_code: int | None, signo: int, words: str
+) -> None:
     job_id = cluster.jobs[name]
     (end,) = cluster.ends(job_id)
     assert brief(end) == ("FAILED", exit_code, signo, "1")
@@ -185,7 +211,13 @@ def test_runs_of_a_requeued_job(cluster: ControlledCluster) -> None:
     assert (first[0], first[3]) == ("REQUEUED", "1")
     assert second == ("COMPLETED", 0, 0, "2")
     one, other = cluster.ends(job_id, 2)
-    assert one["submitted_ns"] <= one["started_ns"] < one["ended_ns"] <= other["submitted_ns"] <= other["started_ns"]
+    assert (
+        one["submitted_ns"]
+        <= one["started_ns"]
+        < one["ended_ns"]
+        <= other["submitted_ns"]
+        <= other["started_ns"]
+    )
     assert state_of(cluster, job_id) == ("COMPLETED", 0, 0)
     (note,) = cluster.notes(job_id)
     assert "REQUEUED" in note
@@ -196,7 +228,11 @@ def test_tasks_of_an_array(cluster: ControlledCluster) -> None:
     cluster.sbatch(user, "exit $SLURM_ARRAY_TASK_ID", ON_N1, "--array=0-2")
     wait_until(lambda: len(cluster.job_ids(user.name)) == 3, "all tasks are known", 20.0)
     ends = [cluster.ends(job_id)[0] for job_id in cluster.job_ids(user.name)]
-    assert sorted(brief(end)[:2] for end in ends) == [("COMPLETED", 0), ("FAILED", 1), ("FAILED", 2)]
+    assert sorted(brief(end)[:2] for end in ends) == [
+        ("COMPLETED", 0),
+        ("FAILED", 1),
+        ("FAILED", 2),
+    ]
     assert len({end["job_id"] for end in ends}) == 3
 
 
@@ -233,7 +269,8 @@ def test_nothing_of_others(cluster: ControlledCluster) -> None:
 
 
 def sums_of_all_jobs(cluster: ControlledCluster) -> tuple[float, float, float]:
-    """How many ended in hours, how many had waited, how many the hook told of; others may end meanwhile."""
+    """How many ended in hours, how many had waited, how many the hook told of; others may end
+    meanwhile."""
     said = cluster.controller.metrics()
     jobs = re.findall(r"^logshipper_agent_slurm_hour_jobs\{.*\} (\S+)$", said, re.M)
     waits = re.search(r"^logshipper_agent_slurm_wait_seconds_count (\S+)$", said, re.M)
@@ -258,7 +295,9 @@ def test_dead_node(cluster: ControlledCluster) -> None:
     (end,) = cluster.ends(job_id)
     assert brief(end) == ("NODE_FAIL", None, 0, "1")
     with LokiStore(cluster.client, cluster=cluster.cluster) as store, store.open(job_id) as reader:
-        assert [reader.summary.state, *(capture.state for capture in reader.captures)] == ["NODE_FAIL"] * 2
+        assert [reader.summary.state, *(capture.state for capture in reader.captures)] == [
+            "NODE_FAIL"
+        ] * 2
         assert reader.summary.ended_ns == end["ended_ns"]
 
 
@@ -288,10 +327,14 @@ def epilog_records(cluster: ControlledCluster) -> dict[str, list[EndRecord]]:
 
 
 def test_what_the_epilog_can_tell(cluster: ControlledCluster) -> None:
-    """The last test: exit status and end, but hardly a state. An agent tells what it has of the same jobs."""
+    """The last test: exit status and end, but hardly a state. An agent tells what it has of the
+    same jobs."""
     records = epilog_records(cluster)
     told = {
-        name: [(record.state, record.exit_code, record.signal) for record in records[cluster.jobs[name]]]
+        name: [
+            (record.state, record.exit_code, record.signal)
+            for record in records[cluster.jobs[name]]
+        ]
         for name in ("failed", "killed", "completed", "cancelled", "memory", "timeout", "again")
     }
     assert told == {

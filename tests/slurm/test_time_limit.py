@@ -1,5 +1,5 @@
-"""Cases of the table that end by their time limit, a minute at least: their jobs begin with all others of the table,
-and are looked at here, when other tests have run meanwhile."""
+"""Cases of the table that end by their time limit, a minute at least: their jobs begin with all
+others of the table, and are looked at here, when other tests have run meanwhile."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""Ordinary users of a cluster: names that exist in the cluster's mount namespace alone, where `/etc/passwd`,
-`/etc/group` and `/etc/shadow` are ours. Nothing of the machine's user database is touched: nothing has to be undone."""
+"""Ordinary users of a cluster: names that exist in the cluster's mount namespace alone, where
+`/etc/passwd`, `/etc/group` and `/etc/shadow` are ours. Nothing of the machine's user database is
+touched: nothing has to be undone."""
 
 import grp
 import os
@@ -36,12 +37,17 @@ def processes_of(uid: int) -> dict[int, str]:
 
 
 class Users:
-    """files: which file goes over which one's place; in folder: the machine's, and the users as they are added."""
+    """files: which file goes over which one's place; in folder: the machine's, and the users as
+    they are added."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._taken = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
-        self._names = {entry.pw_name for entry in pwd.getpwall()} | {entry.gr_name for entry in grp.getgrall()}
+        self._taken = {entry.pw_uid for entry in pwd.getpwall()} | {
+            entry.gr_gid for entry in grp.getgrall()
+        }
+        self._names = {entry.pw_name for entry in pwd.getpwall()} | {
+            entry.gr_name for entry in grp.getgrall()
+        }
         self.files = {str(folder / kind): f"/etc/{kind}" for kind in KINDS}
         for own, place in self.files.items():
             Path(own).touch(stat.S_IMODE(os.stat(place).st_mode))
@@ -50,8 +56,11 @@ class Users:
         (folder / "home").mkdir()
 
     def add(self, name: str = "") -> JobUser:
-        """Makes a user with ids that nobody on the machine has, and the home. name: "" for a new one."""
-        name = name or next(name for number in range(1_000_000) if (name := f"user{number}") not in self._names)
+        """Makes a user with ids that nobody on the machine has, and the home. name: "" for a new
+        one."""
+        name = name or next(
+            name for number in range(1_000_000) if (name := f"user{number}") not in self._names
+        )
         assert name not in self._names, f"there is a user or group {name} already"
         number = random.choice([number for number in UIDS if number not in self._taken])
         self._names.add(name)

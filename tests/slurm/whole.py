@@ -1,4 +1,5 @@
-"""Jobs whose own output must be whole whatever happens around them, and what the node's log says of them."""
+"""Jobs whose own output must be whole whatever happens around them, and what the node's log says of
+them."""
 
 import time
 from collections.abc import Mapping
@@ -23,9 +24,13 @@ done
 
 
 def runs_whole(
-    cluster: CapturingCluster, user: JobUser, script: str = PRINTS, env: Mapping[str, str] | None = None
+    cluster: CapturingCluster,
+    user: JobUser,
+    script: str = PRINTS,
+    env: Mapping[str, str] | None = None,
 ) -> str:
-    """Runs a job on n1 whose output must be whole; returns its id. env: more of sbatch's environment."""
+    """Runs a job on n1 whose output must be whole; returns its id. env: more of sbatch's
+    environment."""
     job_id = cluster.sbatch(user, script, "--nodelist=n1", *APART, env=env)
     end = cluster.wait(job_id)
     assert end == JobEnd("COMPLETED", 0, 0), cluster.told(job_id, str(end))
@@ -40,13 +45,19 @@ def difference(user: JobUser) -> str:
     for name, wanted in (("job.out", OUT), ("job.err", ERR)):
         got = text(user.home / name)
         if got != wanted:
-            at = next((i for i, pair in enumerate(zip(got, wanted, strict=False)) if pair[0] != pair[1]), len(got))
-            found.append(f"{name}: {len(got)} of {len(wanted)} bytes, from {at} on {got[at : at + 200]!r}")
+            at = next(
+                (i for i, pair in enumerate(zip(got, wanted, strict=False)) if pair[0] != pair[1]),
+                len(got),
+            )
+            found.append(
+                f"{name}: {len(got)} of {len(wanted)} bytes, from {at} on {got[at : at + 200]!r}"
+            )
     return ", ".join(found)
 
 
 def later(user: JobUser) -> str:
-    """The same once it is whole, after some seconds at most: whether bytes were late, or are lost."""
+    """The same once it is whole, after some seconds at most: whether bytes were late, or are
+    lost."""
     deadline = time.monotonic() + LATER_SECS
     while (differs := difference(user)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -74,7 +85,9 @@ def helpers(cluster: CapturingCluster) -> dict[str, list[int]]:
         if "logshipper.slurm_sidecar" in words and str(cluster.folder) in "".join(words):
             found.setdefault("sidecar", []).append(int(path.name))
         elif "logshipper-keeper" in words[0] and str(cluster.folder) in "".join(words):
-            found.setdefault(comm_of(int(path.name)).removeprefix("logship-"), []).append(int(path.name))
+            found.setdefault(comm_of(int(path.name)).removeprefix("logship-"), []).append(
+                int(path.name)
+            )
     relays = found.get("relay", [])
     for pid in [pid for pid in relays if parent_of(pid) in relays]:  # forked, and not Python yet
         relays.remove(pid)
@@ -86,7 +99,9 @@ def late_python(cluster: CapturingCluster) -> tuple[str, Path]:
     """The plugin's argument for a Python that begins once a file, the path, is there."""
     script, go = cluster.folder / "python-late", cluster.folder / "python-go"
     go.unlink(missing_ok=True)
-    script.write_text(f'#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.1; done\nexec {cluster.python} "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.1; done\nexec {cluster.python} "$@"\n'
+    )
     script.chmod(0o755)
     return f"python={script}", go
 

@@ -1,4 +1,5 @@
-"""One stream of the relay under Slurm (deploy/slurm/spank/channel.c), by a program that says what the kernel gives."""
+"""One stream of the relay under Slurm (deploy/slurm/spank/channel.c), by a program that says what
+the kernel gives."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +11,8 @@ from tests.tools.line_cases import CASES, Case
 from tests.tools.slurm_player import SOURCE, missing
 
 PARTS = ("channel.c", "output.c", "journal.c", "basics.c")
-# --wrap: reads of the master are answered by the word in argv[1], a letter each: d: data, e: EIO, a: EAGAIN, z: the end
+# --wrap: reads of the master are answered by the word in argv[1], a letter each: d: data, e: EIO,
+# a: EAGAIN, z: the end
 PROGRAM = """
 #include "channel.h"
 #include "spool.h"
@@ -49,8 +51,8 @@ int main(int argc, char **argv)
     return 0;
 }
 """
-# a poll for each line of stdin: milliseconds, then `STREAM:HEX` of what is read; answers in hex what went out.
-# `terminal`: both streams go to one, else to one pipe
+# a poll for each line of stdin: milliseconds, then `STREAM:HEX` of what is read; answers in hex
+# what went out. `terminal`: both streams go to one, else to one pipe
 LINES = """
 #include "channel.h"
 #include "spool.h"
@@ -132,7 +134,16 @@ def compiled(folder: Path, name: str, text: str, *flags: str) -> Path:
         gate.lacking(missing())
     (folder / f"{name}.c").write_text(text)
     sources = [str(place) for place in (folder / f"{name}.c", *(SOURCE / part for part in PARTS))]
-    command = ["gcc", "-std=c11", "-D_GNU_SOURCE", f"-I{SOURCE}", *flags, "-o", str(folder / name), *sources]
+    command = [
+        "gcc",
+        "-std=c11",
+        "-D_GNU_SOURCE",
+        f"-I{SOURCE}",
+        *flags,
+        "-o",
+        str(folder / name),
+        *sources,
+    ]
     made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     return folder / name
@@ -151,11 +162,16 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_lines_of_two_streams(lines: Path, case: Case) -> None:
     polls = [
-        " ".join([str(step.ms), *(f"{stream}:{text.hex()}" for stream, text in step.texts)]) for step in case.steps
+        " ".join([str(step.ms), *(f"{stream}:{text.hex()}" for stream, text in step.texts)])
+        for step in case.steps
     ]
     place = "terminal" if case.is_terminal else "pipe"
-    done = subprocess.run([lines, place], input="\n".join(polls) + "\n", capture_output=True, text=True, check=True)
-    assert [bytes.fromhex(line) for line in done.stdout.splitlines()] == [step.written for step in case.steps]
+    done = subprocess.run(
+        [lines, place], input="\n".join(polls) + "\n", capture_output=True, text=True, check=True
+    )
+    assert [bytes.fromhex(line) for line in done.stdout.splitlines()] == [
+        step.written for step in case.steps
+    ]
 
 
 @pytest.mark.parametrize(
@@ -171,5 +187,7 @@ def test_lines_of_two_streams(lines: Path, case: Case) -> None:
     ],
 )
 def test_a_terminals_end(program: Path, answers: str, size: int, at_end: bool) -> None:
-    said = subprocess.run([program, answers], capture_output=True, text=True, check=True).stdout.split()
+    said = subprocess.run(
+        [program, answers], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert said[:2] == [str(size), str(int(at_end))]

@@ -1,5 +1,6 @@
-"""The keeper and the relay (in C) are killed at each of their fault points, each one shown to be hit: the job's own
-output has every byte once, and so has the log where capture had begun; what was half begun is cleared away."""
+"""The keeper and the relay (in C) are killed at each of their fault points, each one shown to be
+hit: the job's own output has every byte once, and so has the log where capture had begun; what was
+half begun is cleared away."""
 
 import re
 import subprocess
@@ -18,7 +19,14 @@ __all__ = ["node"]  # a fixture
 # where the task isn't captured yet: it goes on as if it never would have been
 BEFORE = ("keeper_decided", "capture_made", "capture_named", "relay_made", "sidecar_started")
 BEGIN = ("relay_begun",)
-TO_FILES = ("bytes_read", "bytes_taken", "bytes_counted", "bytes_intended", "bytes_written", "bytes_delivered")
+TO_FILES = (
+    "bytes_read",
+    "bytes_taken",
+    "bytes_counted",
+    "bytes_intended",
+    "bytes_written",
+    "bytes_delivered",
+)
 TO_PIPES = ("bytes_read", "bytes_staged", "bytes_moved", "bytes_delivered")
 AT_END = ("cmd_ended", "end_noted", "streams_drained", "end_told")
 
@@ -29,7 +37,11 @@ def points_of(path: Path, pattern: str) -> list[str]:
 
 def test_every_fault_point_is_in_the_code_once_and_tried() -> None:
     named = points_of(SOURCE / "fault_points.h", r'\bX\((\w+), "')
-    used = Counter(name for path in sorted(SOURCE.glob("*.c")) for name in points_of(path, r"\bFAULT_POINT\((\w+)\)"))
+    used = Counter(
+        name
+        for path in sorted(SOURCE.glob("*.c"))
+        for name in points_of(path, r"\bFAULT_POINT\((\w+)\)")
+    )
     assert used == Counter(named)
     assert set(named) == {*BEFORE, *BEGIN, *TO_FILES, *TO_PIPES, *AT_END}
 
@@ -53,26 +65,36 @@ def faults(binaries: Path) -> Faults:
 
 
 @pytest.mark.parametrize("point", BEFORE)
-def test_the_task_runs_on_where_capture_was_about_to_begin(node: Node, faults: Faults, point: str) -> None:
+def test_the_task_runs_on_where_capture_was_about_to_begin(
+    node: Node, faults: Faults, point: str
+) -> None:
     faults.arm(point)
     played = node.run("sh", "-c", f"seq {FLOOD}; echo err >&2; exit 7")
     assert not faults.is_armed(point)
     assert (played.code, played.out, played.err) == (7, FLOOD_BYTES, b"err\n")
-    wait_until(lambda: not any(map(node.processes, (KEEPER, RELAY, SIDECAR))), "nothing of it is left running")
+    wait_until(
+        lambda: not any(map(node.processes, (KEEPER, RELAY, SIDECAR))),
+        "nothing of it is left running",
+    )
     for one in node.readable():
         assert one.lines() == []
     played = node.run("sh", "-c", "echo next", words=("job=2",))
     assert played.out == b"next\n"
-    wait_until(lambda: any(one.lines() == [b"next"] for one in node.readable()), "the next job is captured")
+    wait_until(
+        lambda: any(one.lines() == [b"next"] for one in node.readable()), "the next job is captured"
+    )
     assert not [path for path in node.spool.iterdir() if path.name.startswith(".new-")]
 
 
 @pytest.mark.parametrize("content", [b"", b"tty: false\n"])
 @pytest.mark.parametrize(
     ("kind", "point"),
-    [("file", name) for name in (*BEGIN, *TO_FILES, *AT_END)] + [("pipe", name) for name in (*TO_PIPES, *AT_END)],
+    [("file", name) for name in (*BEGIN, *TO_FILES, *AT_END)]
+    + [("pipe", name) for name in (*TO_PIPES, *AT_END)],
 )
-def test_nothing_is_lost_or_twice(node: Node, faults: Faults, kind: str, point: str, content: bytes) -> None:
+def test_nothing_is_lost_or_twice(
+    node: Node, faults: Faults, kind: str, point: str, content: bytes
+) -> None:
     node.opt_in(content)
     path, go = node.folder / "own", node.folder / "go"
     in_flood = point in {*TO_FILES, *TO_PIPES}

@@ -1,5 +1,6 @@
-"""What root keeps of each job on a node, SPOOL/.jobs: written by a job's steps and its prolog, forgotten at its epilog.
-Prolog and epilog are run as slurmd runs them, by the real slurmstepd. And how the keeper leaves a job's cgroups."""
+"""What root keeps of each job on a node, SPOOL/.jobs: written by a job's steps and its prolog,
+forgotten at its epilog. Prolog and epilog are run as slurmd runs them, by the real slurmstepd. And
+how the keeper leaves a job's cgroups."""
 
 import os
 import shutil
@@ -32,7 +33,8 @@ def node(binaries: Path) -> Iterator[Node]:
     for node in checked_node(binaries):
         plugstack = node.folder / "plugstack.conf"
         lines = [
-            f"optional {binaries}/{name} spool={node.spool}" for name in ("logshipper.so", "logshipper-identity.so")
+            f"optional {binaries}/{name} spool={node.spool}"
+            for name in ("logshipper.so", "logshipper-identity.so")
         ]
         plugstack.write_text("\n".join(lines) + "\n")
         (node.folder / "slurm.conf").write_text(f"{SLURM_CONF}PlugStackConfig={plugstack}\n")
@@ -40,7 +42,8 @@ def node(binaries: Path) -> Iterator[Node]:
 
 
 def job_script(node: Node, kind: str, job: int, restarts: int | None, **more: str) -> str:
-    """A job's prolog or epilog, with what slurmd puts into its environment. Returns what it says."""
+    """A job's prolog or epilog, with what slurmd puts into its environment. Returns what it
+    says."""
     if not os.path.exists(SLURMSTEPD):
         gate.lacking("slurmd isn't installed")
     environment = {
@@ -50,7 +53,11 @@ def job_script(node: Node, kind: str, job: int, restarts: int | None, **more: st
     if restarts is not None:
         environment["SLURM_JOB_RESTART_COUNT"] = str(restarts)
     ran = subprocess.run(
-        [SLURMSTEPD, "spank", kind], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        [SLURMSTEPD, "spank", kind],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
     assert (ran.returncode, ran.stdout) == (0, "")
     return ran.stderr
@@ -94,7 +101,8 @@ def test_epilog_forgets_the_job(node: Node) -> None:
 
 
 def test_epilog_of_a_run_leaves_the_next_one(node: Node) -> None:
-    """It may have decided here already. What no run can have made, as its number was forged, goes."""
+    """It may have decided here already. What no run can have made, as its number was forged,
+    goes."""
     put(node, "5.0", "5.0.modes", "5.1", "5.2", "5.2.modes", "5.3", "5.999")
     job_script(node, "prolog", 5, 2)
     job_script(node, "epilog", 5, 1)
@@ -114,7 +122,8 @@ CROWD = 30_000
 
 
 def crowd(node: Node) -> None:
-    """Files of other jobs, more than an epilog looks through: links, as so many inodes take a file system seconds."""
+    """Files of other jobs, more than an epilog looks through: links, as so many inodes take a file
+    system seconds."""
     first, *others = (node.spool / ".jobs" / named(node, f"6.{number}") for number in range(CROWD))
     first.touch()
     for path in others:
@@ -124,7 +133,9 @@ def crowd(node: Node) -> None:
 @pytest.mark.parametrize("restarts", [1, None])
 def test_epilog_finds_its_own_among_all_others(node: Node, restarts: int | None) -> None:
     """However many files other jobs have here, and whatever this one has forged."""
-    own = [f"5.{run}{rest}" for run in (0, 1, 2, 3, FORGED) for rest in ("", ".modes")] + ["5.slurm"]
+    own = [f"5.{run}{rest}" for run in (0, 1, 2, 3, FORGED) for rest in ("", ".modes")] + [
+        "5.slurm"
+    ]
     put(node, *own[::2])
     crowd(node)
     put(node, *own[1::2])
@@ -197,7 +208,9 @@ def test_what_an_earlier_boot_left_counts_no_more(node: Node) -> None:
         age(path, 0.01)
     assert node.run("true").captured() == [True]
     assert node.run("true", words=("step=1",)).captured() == [True]
-    assert (jobs / ".boot").read_text() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert (jobs / ".boot").read_text() == Path(
+        "/proc/sys/kernel/random/boot_id"
+    ).read_text().strip()
 
 
 # ---- whose it is
@@ -218,7 +231,9 @@ def test_decision_of_another_users_job_of_that_number_counts_no_more(node: Node)
 
 
 def test_modes_of_another_users_job_of_that_number_count_no_more(node: Node) -> None:
-    node.run("sh", "-c", """echo first; echo '/LOGCOMMAND {"mode":"disabled"}'""", words=("step=0",))
+    node.run(
+        "sh", "-c", """echo first; echo '/LOGCOMMAND {"mode":"disabled"}'""", words=("step=0",)
+    )
     node.logged()
     jobs = node.spool / ".jobs"
     for name in ("4711.0.modes", named(node, "4711.0.modes", uid=node.uid + 1)):
@@ -241,12 +256,20 @@ def test_record_of_another_users_job_of_that_number_counts_no_more(node: Node) -
 
 
 def test_prolog_records_what_a_step_might_forge(node: Node) -> None:
-    told = {"SLURM_JOB_ACCOUNT": "physics", "SLURM_JOB_PARTITION": "gpu", "SPANK_SLURM_JOB_ACCOUNT": "mine"}
+    told = {
+        "SLURM_JOB_ACCOUNT": "physics",
+        "SLURM_JOB_PARTITION": "gpu",
+        "SPANK_SLURM_JOB_ACCOUNT": "mine",
+    }
     assert job_script(node, "prolog", 4711, 3, **told) == ""
     node.run("true", words=("step=0", "account=forged", "restarts=0"))
     [logged] = node.logged()
     identity = logged.identity
-    assert (identity["account"], identity["partition"], identity["attempt"]) == ("physics", "gpu", 4)
+    assert (identity["account"], identity["partition"], identity["attempt"]) == (
+        "physics",
+        "gpu",
+        4,
+    )
     assert named(node, "4711.3") in kept(node)
 
 
@@ -265,7 +288,10 @@ def test_batch_script_tells_later_steps(node: Node) -> None:
     node.run("true", words=("step=0", "account=forged"))
     assert [one.identity["account"] for one in node.logged(2)] == ["physics", "physics"]
     node.run("true", words=("step=0", "account=forged", "job=5"))
-    assert next(one for one in node.logged(3) if one.identity["job_id"] == "5").identity["account"] == "forged"
+    assert (
+        next(one for one in node.logged(3) if one.identity["job_id"] == "5").identity["account"]
+        == "forged"
+    )
 
 
 # ---- out of the job's cgroups
@@ -298,12 +324,18 @@ def leave(binaries: Path, root: Path) -> tuple[int, str]:
 
 def joined(root: Path) -> list[str]:
     base = root / "sys/fs/cgroup"
-    return [str(path.parent.relative_to(base)) for path in sorted(base.rglob("cgroup.procs")) if path.read_text()]
+    return [
+        str(path.parent.relative_to(base))
+        for path in sorted(base.rglob("cgroup.procs"))
+        if path.read_text()
+    ]
 
 
 def test_cgroup_v1_roots(tmp_path: Path, binaries: Path) -> None:
     own = "7:memory:/slurm_n1/uid_1000/job_5/step_0/task_0\n6:cpu,cpuacct:/slurm_n1/uid_1000/job_5/step_0\n1:pids:/a\n"
-    root = cgroups(tmp_path, V1, own, "memory", "cpu,cpuacct", "memory/slurm_n1/uid_1000/job_5/step_0/task_0")
+    root = cgroups(
+        tmp_path, V1, own, "memory", "cpu,cpuacct", "memory/slurm_n1/uid_1000/job_5/step_0/task_0"
+    )
     assert leave(binaries, root) == (0, "")
     assert joined(root) == ["cpu,cpuacct", "memory"]
 
@@ -311,7 +343,14 @@ def test_cgroup_v1_roots(tmp_path: Path, binaries: Path) -> None:
 @pytest.mark.parametrize("where", ["step_0/slurm", "step_batch/user/task_0", ""])
 def test_cgroup_v2_leaf_in_the_delegated_scope(tmp_path: Path, binaries: Path, where: str) -> None:
     """Never the scope itself: its children have controllers."""
-    root = cgroups(tmp_path, V2, f"0::/{SCOPE}/job_5/{where}\n".replace("/\n", "\n"), "", SCOPE, f"{SCOPE}/job_5")
+    root = cgroups(
+        tmp_path,
+        V2,
+        f"0::/{SCOPE}/job_5/{where}\n".replace("/\n", "\n"),
+        "",
+        SCOPE,
+        f"{SCOPE}/job_5",
+    )
     leaf = root / "sys/fs/cgroup" / SCOPE / "logshipper"
     leaf.mkdir()
     (leaf / "cgroup.procs").touch()  # the kernel makes it with the folder
@@ -329,7 +368,10 @@ def test_cgroup_v2_root_where_there_can_be_no_leaf(tmp_path: Path, binaries: Pat
 def test_cgroup_v2_that_cant_be_left_is_told(tmp_path: Path, binaries: Path) -> None:
     root = cgroups(tmp_path, V2, f"0::/{SCOPE}/job_5/step_0/slurm\n", SCOPE)
     (root / "sys/fs/cgroup" / SCOPE / "logshipper").write_text("no folder")
-    assert leave(binaries, root) == (1, "the job's (v2) cgroup can't be left: No such file or directory\n")
+    assert leave(binaries, root) == (
+        1,
+        "the job's (v2) cgroup can't be left: No such file or directory\n",
+    )
 
 
 class Looker:
@@ -337,7 +379,9 @@ class Looker:
 
     def __init__(self, folder: Path, binaries: Path) -> None:
         self.process = subprocess.Popen(["sleep", "1000"])
-        self.started = int(Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        self.started = int(
+            Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        )
         self.root = cgroups(folder, V1, "", "memory", "memory/slurm_n1/uid_1000/job_5/step_0")
         self.procs = self.root / "sys/fs/cgroup/memory/cgroup.procs"
         own = self.root / "proc" / str(self.process.pid)
@@ -352,7 +396,10 @@ class Looker:
         os.mkfifo(self.procs)
 
     def start_mover(self, started: int | None = None) -> "subprocess.Popen[str]":
-        numbers = [str(number) for number in (self.process.pid, self.started if started is None else started)]
+        numbers = [
+            str(number)
+            for number in (self.process.pid, self.started if started is None else started)
+        ]
         argv = [self._play, "move-looker", str(self.root), *numbers]
         self._movers.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
         return self._movers[-1]
@@ -400,7 +447,8 @@ def test_number_that_is_anothers_by_now_is_not_moved(looker: Looker) -> None:
 @needs_root
 @pytest.mark.parametrize("signo", [signal.SIGKILL, signal.SIGTERM])
 def test_number_of_who_looks_is_nobody_elses_while_it_is_moved(looker: Looker, signo: int) -> None:
-    """Its user kills it in that moment, so that another process gets its number, and is freed of the job's limits."""
+    """Its user kills it in that moment, so that another process gets its number, and is freed of
+    the job's limits."""
     looker.hold_movers()
     mover = looker.start_mover()
     wait_until(lambda: f"TracerPid:\t{mover.pid}\n" in looker.status(), "it is traced")
@@ -423,7 +471,9 @@ def test_who_cannot_be_traced_is_not_moved(looker: Looker) -> None:
     assert looker.move() == said
 
 
-@pytest.mark.parametrize("own", ["0::/system.slice/slurmd.service\n", f"0::/{SCOPE}/system\n", "0::/job_x/y\n", ""])
+@pytest.mark.parametrize(
+    "own", ["0::/system.slice/slurmd.service\n", f"0::/{SCOPE}/system\n", "0::/job_x/y\n", ""]
+)
 def test_no_jobs_cgroup_is_not_left(tmp_path: Path, binaries: Path, own: str) -> None:
     root = cgroups(tmp_path, V2, own, "", SCOPE)
     assert leave(binaries, root) == (0, "")

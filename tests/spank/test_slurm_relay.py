@@ -1,6 +1,8 @@
-"""The Slurm plugin's keeper and relay in C, without Slurm: a program plays slurmstepd (tests/tools/slurm_player.py).
+"""The Slurm plugin's keeper and relay in C, without Slurm: a program plays slurmstepd
+(tests/tools/slurm_player.py).
 
-What a task prints reaches its own output byte for byte, and the log line for line, whoever dies or hangs meanwhile.
+What a task prints reaches its own output byte for byte, and the log line for line, whoever dies or
+hangs meanwhile.
 """
 
 import contextlib
@@ -65,11 +67,17 @@ def test_output_is_byte_identical_and_logged(node: Node, content: bytes) -> None
     assert logged.lines()[-2:] == [b"x" * 200000, b"the end"]
     assert logged.lines(Stream.STDERR) == [b"err %d" % n for n in range(0, 3000, 3)]
     ledger = logged.ledger()
-    assert [ledger[name]["bytes"] for name in ("stdout", "stderr")] == [len(plain.stdout), len(plain.stderr)]
+    assert [ledger[name]["bytes"] for name in ("stdout", "stderr")] == [
+        len(plain.stdout),
+        len(plain.stderr),
+    ]
     assert [ledger[name]["lost"] for name in ("stdout", "stderr")] == [0, 0]
     assert logged.counters is not None
     assert logged.counters.printed == {"stdout": len(plain.stdout), "stderr": len(plain.stderr)}
-    assert logged.counters.feeds == {"stdout": plain.stdout.count(b"\n"), "stderr": plain.stderr.count(b"\n")}
+    assert logged.counters.feeds == {
+        "stdout": plain.stdout.count(b"\n"),
+        "stderr": plain.stderr.count(b"\n"),
+    }
     assert logged.counters.end is not None
     assert logged.counters.end[0] == 0
     assert (logged.damages, logged.events(), played.said()) == ([], [], "")
@@ -77,11 +85,17 @@ def test_output_is_byte_identical_and_logged(node: Node, content: bytes) -> None
 
 def test_terminal_is_as_under_logshipper_run(node: Node) -> None:
     """A pty of 160 columns; with `tty: false` a pipe."""
-    asks = python("import os; print(os.isatty(1), os.isatty(2), os.isatty(0)); print(tuple(os.get_terminal_size(2)))")
+    asks = python(
+        "import os; print(os.isatty(1), os.isatty(2), os.isatty(0)); print(tuple(os.get_terminal_size(2)))"
+    )
     assert node.run(*asks).out == b"True True False\n(160, 50)\n"
-    assert node.run(*asks, settings=("columns=200", "rows=60")).out == b"True True False\n(200, 60)\n"
+    assert (
+        node.run(*asks, settings=("columns=200", "rows=60")).out == b"True True False\n(200, 60)\n"
+    )
     node.opt_in(b"mode: enabled\ntty: off # please\n")
-    assert node.run(*asks[:-1], "import os; print(os.isatty(1))", words=("job=5",)).out == b"False\n"
+    assert (
+        node.run(*asks[:-1], "import os; print(os.isatty(1))", words=("job=5",)).out == b"False\n"
+    )
 
 
 def test_colours_are_kept_for_who_asks_for_it(node: Node) -> None:
@@ -93,7 +107,8 @@ def test_colours_are_kept_for_who_asks_for_it(node: Node) -> None:
 
 
 def test_streams_that_are_one_file_are_not_torn(node: Node, tmp_path: Path) -> None:
-    """As sbatch has it: stdout and stderr lead to one file. Whole lines, all of them, in each stream's order."""
+    """As sbatch has it: stdout and stderr lead to one file. Whole lines, all of them, in each
+    stream's order."""
     code = """
 import os, sys
 for n in range(3000):
@@ -104,7 +119,9 @@ for n in range(3000):
         node.run(*python(code), stdout=file, stderr=file)
     lines = (tmp_path / "slurm.out").read_bytes().splitlines()
     for name in (b"out", b"err"):
-        assert [line for line in lines if line.startswith(name)] == [b"%s %d ..." % (name, n) for n in range(3000)]
+        assert [line for line in lines if line.startswith(name)] == [
+            b"%s %d ..." % (name, n) for n in range(3000)
+        ]
     assert len(lines) == 6000
 
 
@@ -113,12 +130,18 @@ def test_exit_codes(node: Node, code: int) -> None:
     played = node.run("sh", "-c", f"echo out; exit {code}")
     assert (played.code, played.out) == (code, b"out\n")
     [end] = node.logged()[0].records("end")
-    assert (end["state"], end["exit_code"], end["signal"]) == ("FAILED" if code else "COMPLETED", code, 0)
+    assert (end["state"], end["exit_code"], end["signal"]) == (
+        "FAILED" if code else "COMPLETED",
+        code,
+        0,
+    )
 
 
 @pytest.mark.parametrize("signo", [9, 11, 15])
 def test_signals(node: Node, signo: int) -> None:
-    played = node.run(*python(f"import os; print('out', flush=True); os.kill(os.getpid(), {signo})"))
+    played = node.run(
+        *python(f"import os; print('out', flush=True); os.kill(os.getpid(), {signo})")
+    )
     assert (played.code, played.out) == (-signo, b"out\n")
     [end] = node.logged()[0].records("end")
     assert (end["exit_code"], end["signal"]) == (None, signo)
@@ -150,7 +173,9 @@ thread.join()
 """
     played = node.start(*python(code))
     assert played.process.stderr is not None
-    assert list(iter(played.process.stderr.readline, b"END\n")) == [b"err %d\n" % n for n in range(1000)]
+    assert list(iter(played.process.stderr.readline, b"END\n")) == [
+        b"err %d\n" % n for n in range(1000)
+    ]
     played.finish()
     assert played.out == b"".join(b"%06d %s\n" % (n, b"x" * 60) for n in range(20000))
     assert len(node.logged()[0].lines()) == 20000
@@ -167,7 +192,8 @@ def test_reader_that_leaves_brings_sigpipe(node: Node) -> None:
 
 
 def test_end_is_not_late(node: Node) -> None:
-    """Neither for Python's start, nor for the log: the reader of a short task's output sees its end at once."""
+    """Neither for Python's start, nor for the log: the reader of a short task's output sees its end
+    at once."""
     setting, go = late_python(node)
     played = node.run("echo", "out", settings=(setting, "drain_secs=60"))
     assert (played.out, len(played.told("drained"))) == (b"out\n", 1)
@@ -176,7 +202,8 @@ def test_end_is_not_late(node: Node) -> None:
 
 
 def test_background_process_keeps_its_output(node: Node) -> None:
-    """What a task leaves behind holds the pty: the end doesn't wait for it, and what it prints later isn't lost."""
+    """What a task leaves behind holds the pty: the end doesn't wait for it, and what it prints
+    later isn't lost."""
     code = "echo now; (while [ ! -e $0 ]; do sleep 0.05; done; echo later; echo later >&2) &"
     go = node.folder / "go"
     played = node.start("sh", "-c", code, str(go), settings=("drain_secs=60",))
@@ -190,11 +217,14 @@ def test_background_process_keeps_its_output(node: Node) -> None:
 
 
 def test_stuck_output_is_waited_for_no_longer_than_said(node: Node) -> None:
-    """A reader that pauses: its pipe was full before, what the task printed is in the pty or the relay when it ends."""
+    """A reader that pauses: its pipe was full before, what the task printed is in the pty or the
+    relay when it ends."""
     out, into = os.pipe()
     with open(out, "rb") as pipe:
         before = full(into)
-        played = node.start("head", "-c", "2000", "/dev/zero", settings=("drain_secs=1",), stdout=into)
+        played = node.start(
+            "head", "-c", "2000", "/dev/zero", settings=("drain_secs=1",), stdout=into
+        )
         os.close(into)
         wait_until(lambda: played.told("drained"), "the end is given up waiting for")
         assert int(played.told("drained")[0][1]) > 900_000
@@ -203,7 +233,8 @@ def test_stuck_output_is_waited_for_no_longer_than_said(node: Node) -> None:
 
 
 def full(pipe: int) -> bytes:
-    """Fills a pipe. Returns what is in it. By its pages: a page that isn't full takes no part of a larger write."""
+    """Fills a pipe. Returns what is in it. By its pages: a page that isn't full takes no part of a
+    larger write."""
     os.set_blocking(pipe, False)
     content = b""
     with contextlib.suppress(BlockingIOError):
@@ -219,14 +250,22 @@ def full(pipe: int) -> bytes:
 def test_directory_is_as_the_node_agent_makes_it(node: Node) -> None:
     name = 'a "quoted" \\ name\n\x1b[31m \xff'.encode("latin-1")
     played = node.start(
-        "true", words=("array_job=77", "array_task=3", "restarts=2", "step=5"), stdin=subprocess.DEVNULL
+        "true",
+        words=("array_job=77", "array_task=3", "restarts=2", "step=5"),
+        stdin=subprocess.DEVNULL,
     )
     played.finish()
     [logged] = node.logged()
     assert logged.name.startswith("4711@3.")
     assert (logged.identity["array_job_id"], logged.identity["array_task_id"]) == ("77", "3")
-    assert (logged.identity["step"], logged.identity["attempt"], logged.identity["host"]) == ("5", 3, "n1")
-    assert [path.stat().st_mode & 0o777 for path in (logged.path, logged.path / "identity.json")] == [0o711, 0o600]
+    assert (logged.identity["step"], logged.identity["attempt"], logged.identity["host"]) == (
+        "5",
+        3,
+        "n1",
+    )
+    assert [
+        path.stat().st_mode & 0o777 for path in (logged.path, logged.path / "identity.json")
+    ] == [0o711, 0o600]
     segments = (logged.path / "segments").stat()
     assert (segments.st_mode & 0o777, segments.st_uid) == (0o700, node.uid)
     node.run("true", words=(b"name=" + name,))
@@ -243,7 +282,8 @@ def test_same_fields_as_the_node_agent(node: Node) -> None:
     other = node.folder / "other"
     uid = os.getuid()
     made = prepare_capture(
-        AgentSection(spool_dir=str(other)), NodeIdentity("1", 1, "0", 0, "n", uid, "me", gid=os.getgid())
+        AgentSection(spool_dir=str(other)),
+        NodeIdentity("1", 1, "0", 0, "n", uid, "me", gid=os.getgid()),
     )
     assert set(json.loads((Path(made) / "identity.json").read_text())) == set(logged.identity)
 
@@ -264,7 +304,8 @@ def test_spool_that_is_not_as_it_must_be(node: Node, fault: str) -> None:
 
 @needs_root
 def test_full_spool(node: Node) -> None:
-    """No room for the directory: the task isn't touched. No room for lines: its output is whole, the loss is told."""
+    """No room for the directory: the task isn't touched. No room for lines: its output is whole,
+    the loss is told."""
     with small_disk(node.spool, 256):
         filler = node.spool / ".filler"
         fill(filler)
@@ -275,7 +316,10 @@ def test_full_spool(node: Node) -> None:
         flood = python("import random\nfor n in range(20000): print(n, random.random())")
         played = node.run(*flood, words=("job=2",))
         assert (played.code, played.out.count(b"\n"), played.captured()) == (0, 20000, [True])
-        assert "lines are missing from the log" in played.said() or node.logged()[0].ledger()["stdout"]["lost"]
+        assert (
+            "lines are missing from the log" in played.said()
+            or node.logged()[0].ledger()["stdout"]["lost"]
+        )
         node.logged()
 
 
@@ -318,7 +362,8 @@ def test_nobody_opted_in(node: Node) -> None:
 
 
 def test_decision_stands(node: Node) -> None:
-    """Decided once per job and restart: later steps obey it, whatever was touched or removed meanwhile."""
+    """Decided once per job and restart: later steps obey it, whatever was touched or removed
+    meanwhile."""
     assert node.run("true", words=("step=0",)).captured() == [True]
     node.optin.unlink()
     assert node.run("true", words=("step=1",)).captured() == [True]
@@ -329,7 +374,8 @@ def test_decision_stands(node: Node) -> None:
 
 
 def test_restarts_that_only_the_task_knows(node: Node) -> None:
-    """Of a batch script under Slurm 22.05: slurmstepd doesn't know them; each run of the job decides by itself."""
+    """Of a batch script under Slurm 22.05: slurmstepd doesn't know them; each run of the job
+    decides by itself."""
     assert node.run("true").captured() == [True]
     node.optin.unlink()
     assert node.run("true", words=("late_restarts=1",)).captured() == [False]
@@ -339,7 +385,10 @@ def test_restarts_that_only_the_task_knows(node: Node) -> None:
     assert [path.name.rpartition(".")[2] for path in decisions] == ["0", "1", "2"]
     wait_until(lambda: len(node.names()) == 2, "two captures")
     assert sorted(name.split(".")[0] for name in node.names()) == ["4711@1", "4711@3"]
-    assert all(re.fullmatch(rf"4711@[13]\.[a-z][a-z2-9]{{{NAME_CHARS - 1}}}", name) for name in node.names())
+    assert all(
+        re.fullmatch(rf"4711@[13]\.[a-z][a-z2-9]{{{NAME_CHARS - 1}}}", name)
+        for name in node.names()
+    )
 
 
 def test_first_decision_counts_for_all_tasks(node: Node) -> None:
@@ -364,7 +413,9 @@ def test_malformed_file_starts_disabled(node: Node, content: bytes, problem: str
     [logged] = node.logged()
     assert (logged.lines(), logged.events()) == ([], ["config_refused"])
     assert problem in logged.records("event")[0]["message"]
-    assert b"a secret" not in b"".join(path.read_bytes() for path in (logged.path / "segments").iterdir())
+    assert b"a secret" not in b"".join(
+        path.read_bytes() for path in (logged.path / "segments").iterdir()
+    )
 
 
 def test_whole_64_kib_are_taken(node: Node) -> None:
@@ -400,7 +451,8 @@ def test_file_of_another_user_is_not_read_by_root(node: Node) -> None:
 
 @needs_root
 def test_hung_home(node: Node) -> None:
-    """Nobody opted in; the task starts after 2 s; what hangs holds nothing of the job; later steps don't look again."""
+    """Nobody opted in; the task starts after 2 s; what hangs holds nothing of the job; later steps
+    don't look again."""
     node.optin.unlink()
     with hung_folder(node.home):
         played = node.run("echo", "out")
@@ -424,8 +476,8 @@ def test_nested_and_interactive_steps_are_left_alone(node: Node) -> None:
 
 @needs_root  # an ordinary user's sidecar may see them, where user namespaces are forbidden
 def test_how_a_task_was_started_is_known_where_that_is_asked_for(node: Node) -> None:
-    """`context: true`: of the task's own program, not of the daemon that forked it. Its folder and environment aren't
-    for a sidecar to see, whose user namespace is its own."""
+    """`context: true`: of the task's own program, not of the daemon that forked it. Its folder and
+    environment aren't for a sidecar to see, whose user namespace is its own."""
     node.opt_in(b"context: true\n")
     go = node.folder / "go"
     words = python(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)")
@@ -447,7 +499,9 @@ def test_terminal_is_left_alone(node: Node) -> None:
     """srun --pty: a task with a terminal."""
     master, slave = os.openpty()
     try:
-        played = node.start(*python("import os; print(os.ttyname(1))"), stdin=slave, stdout=slave, stderr=slave)
+        played = node.start(
+            *python("import os; print(os.ttyname(1))"), stdin=slave, stdout=slave, stderr=slave
+        )
         name = os.ttyname(slave)
         played.process.wait(20)
         assert played.captured() == [False]
@@ -461,7 +515,12 @@ def test_terminal_is_left_alone(node: Node) -> None:
 
 
 def test_later_capture_starts_no_wider_than_the_job(node: Node) -> None:
-    node.run("sh", "-c", """echo first; echo '/LOGCOMMAND {"mode":"disabled"}'; echo secret""", words=("step=0",))
+    node.run(
+        "sh",
+        "-c",
+        """echo first; echo '/LOGCOMMAND {"mode":"disabled"}'; echo secret""",
+        words=("step=0",),
+    )
     node.logged(1)
     node.run("echo", "secret", words=("step=1",))
     later = next(one for one in node.logged(2) if one.identity["step"] == "1")
@@ -509,12 +568,19 @@ def test_valgrind_finds_nothing(node: Node, binaries: Path) -> None:
     log.mkdir()
     log.chmod(0o1777)
     options = f"-q --trace-children=no --error-exitcode=99 --leak-check=full --log-file={log}/%p"
-    node.keeper = node.script("keeper", f'exec valgrind {options} {binaries / "logshipper-keeper"} "$@"')
+    node.keeper = node.script(
+        "keeper", f'exec valgrind {options} {binaries / "logshipper-keeper"} "$@"'
+    )
     played = node.start(*python(BOTH), words=("tasks=2",))
     played.finish()
     assert played.captured() == [True, True]
     logged = node.logged(2)
     assert [len(one.lines(Stream.STDERR)) for one in logged] == [1000, 1000]
     # lines that begin with `--` are about system calls that this valgrind doesn't know
-    told = [line for path in log.iterdir() for line in path.read_text().splitlines() if not line.startswith("--")]
+    told = [
+        line
+        for path in log.iterdir()
+        for line in path.read_text().splitlines()
+        if not line.startswith("--")
+    ]
     assert told == []

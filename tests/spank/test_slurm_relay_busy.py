@@ -1,5 +1,5 @@
-"""Busy nodes and small limits: a Python that begins late costs no log, and what runs next to a task takes nothing of
-what its user may have (tests/tools/slurm_player.py plays slurmstepd)."""
+"""Busy nodes and small limits: a Python that begins late costs no log, and what runs next to a task
+takes nothing of what its user may have (tests/tools/slurm_player.py plays slurmstepd)."""
 
 import fcntl
 import math
@@ -20,7 +20,8 @@ from tests.tools.waiting import scaled
 __all__ = ["node"]  # a fixture
 
 STRANGER = 4_054_321  # a uid that has no other process
-# as many processes as one may have: the task itself, and two. Who looked at ~/.logoptin counts until init reaps it
+# as many processes as one may have: the task itself, and two. Who looked at ~/.logoptin counts
+# until init reaps it
 LIMITED = """
 import os, resource, time
 resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))
@@ -41,11 +42,17 @@ print('both')
 
 
 def test_who_keeps_nobody_waiting_is_not_given_up(node: Node) -> None:
-    """The side pipe is full, but not the relay's own buffer: the job runs on, however long Python takes."""
+    """The side pipe is full, but not the relay's own buffer: the job runs on, however long Python
+    takes."""
     setting, go = late_python(node)
     stall_secs = math.ceil(scaled(1))  # of this too it must begin within, once Python runs
-    node.script("prints", f"head -c 1100000 /dev/zero | tr '\\0' x; echo; sleep {3 * stall_secs + 1}; echo end")
-    played = node.run(str(node.folder / "prints"), settings=(setting, f"stall_secs={stall_secs}", "drain_secs=0"))
+    node.script(
+        "prints",
+        f"head -c 1100000 /dev/zero | tr '\\0' x; echo; sleep {3 * stall_secs + 1}; echo end",
+    )
+    played = node.run(
+        str(node.folder / "prints"), settings=(setting, f"stall_secs={stall_secs}", "drain_secs=0")
+    )
     assert len(played.out) == 1_100_005
     go.touch()
     [logged] = node.logged()
@@ -53,13 +60,16 @@ def test_who_keeps_nobody_waiting_is_not_given_up(node: Node) -> None:
 
 
 def test_end_does_not_wait_for_python(node: Node, tmp_path: Path) -> None:
-    """What the job left in its terminal has no room: the step's end is late by drain_secs at most."""
+    """What the job left in its terminal has no room: the step's end is late by drain_secs at
+    most."""
     setting, go = late_python(node)
     settings = (setting, "stall_secs=60", "drain_secs=3")
     with (tmp_path / "slurm.out").open("wb") as file:
         played = node.start("head", "-c", "9000000", "/dev/zero", settings=settings, stdout=file)
     wait_until(lambda: relayed(node) >= 1_000_000, "the side pipe is full")
-    [task] = Path(f"/proc/{played.process.pid}/task/{played.process.pid}/children").read_text().split()
+    [task] = (
+        Path(f"/proc/{played.process.pid}/task/{played.process.pid}/children").read_text().split()
+    )
     wait_until(lambda: is_waiting(int(task)), "the task waits for the relay")
     os.kill(int(task), signal.SIGKILL)
     played.finish()
@@ -86,12 +96,17 @@ def relayed(node: Node) -> int:
 @needs_root
 @pytest.mark.parametrize(("tasks", "kib"), [(16, 1024), (100, 256)])
 def test_size_of_side_pipes(node: Node, binaries: Path, tasks: int, kib: int) -> None:
-    """They aren't charged to the user, whose 65th of this size would be refused; all together have a cap."""
+    """They aren't charged to the user, whose 65th of this size would be refused; all together have
+    a cap."""
     node.keeper = binaries / "logshipper-keeper"  # sanitizers take much memory
     node.python = Path("/bin/cat")  # any program: it is only to be seen
     setting, go = late_python(node)
     played = node.start(
-        "sh", "-c", f"until [ -e {go} ]; do sleep 1; done", words=(f"tasks={tasks}",), settings=(setting,)
+        "sh",
+        "-c",
+        f"until [ -e {go} ]; do sleep 1; done",
+        words=(f"tasks={tasks}",),
+        settings=(setting,),
     )
     relays = node.process(RELAY, tasks)
     wait_until(lambda: len(played.told("begin")) == tasks, "all have begun")
@@ -115,7 +130,10 @@ def pipe_sizes(pid: int) -> list[int]:
 
 def may_have_namespaces() -> bool:
     release = tuple(int(number) for number in os.uname().release.split("-")[0].split(".")[:2])
-    return release >= (5, 14) and subprocess.run(["unshare", "--user", "true"], capture_output=True).returncode == 0
+    return (
+        release >= (5, 14)
+        and subprocess.run(["unshare", "--user", "true"], capture_output=True).returncode == 0
+    )
 
 
 @needs_root
@@ -128,7 +146,13 @@ def test_small_limit_of_processes(node: Node) -> None:
     played = node.start(*python(LIMITED), words=words, stdin=subprocess.PIPE)
     wait_until(lambda: node.processes(SIDECAR), "the sidecar has begun")
     played.finish(b"")
-    assert (played.code, played.out, played.err, played.captured(), played.said()) == (0, b"both\n", b"", [True], "")
+    assert (played.code, played.out, played.err, played.captured(), played.said()) == (
+        0,
+        b"both\n",
+        b"",
+        [True],
+        "",
+    )
     [logged] = node.logged()
     assert logged.lines() == [b"both"]
     assert (logged.path / "segments" / "counters").stat().st_uid == STRANGER
@@ -140,7 +164,9 @@ def test_helpers_have_no_capabilities(node: Node) -> None:
     played = node.start("cat", words=("tasks=3",), stdin=subprocess.PIPE)
     pids = node.process(RELAY, 3) + node.process(SIDECAR, 3)
     for pid in pids:
-        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
         assert {int(status[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {0}
         assert status["Uid"].split() == [str(node.uid)] * 4
         assert (status["NoNewPrivs"], status["Groups"].strip()) == ("1", "")

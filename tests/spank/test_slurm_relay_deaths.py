@@ -1,5 +1,5 @@
-"""Nobody's death may hurt the job: sidecar, relay and keeper are killed, or hang, wherever in their course they are
-(tests/tools/slurm_player.py plays slurmstepd)."""
+"""Nobody's death may hurt the job: sidecar, relay and keeper are killed, or hang, wherever in their
+course they are (tests/tools/slurm_player.py plays slurmstepd)."""
 
 import contextlib
 import os
@@ -66,7 +66,10 @@ def test_sidecar_is_killed(node: Node, content: bytes) -> None:
     [logged] = node.readable()
     assert logged.counters is not None
     assert logged.counters.printed == {"stdout": len(AFTER_BYTES), "stderr": len(ERR_BYTES)}
-    assert "output is missing from the log, as the logging process was killed by signal 9" in played.said()
+    assert (
+        "output is missing from the log, as the logging process was killed by signal 9"
+        in played.said()
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"tty: false\n"])
@@ -74,7 +77,9 @@ def test_relay_is_killed(node: Node, content: bytes) -> None:
     """The sidecar takes over: no EIO, no lost byte, no lost line."""
     node.opt_in(content)
     played = start_waiting(node)
-    wait_until(lambda: any(b"before" in one.lines() for one in node.readable()), "the sidecar has begun")
+    wait_until(
+        lambda: any(b"before" in one.lines() for one in node.readable()), "the sidecar has begun"
+    )
     [pid] = node.process(RELAY)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not node.processes(RELAY), "the relay is dead")
@@ -132,13 +137,17 @@ def kill_relay(node: Node, after: int) -> None:
 
 @contextlib.contextmanager
 def own_output(kind: str, path: Path) -> Iterator[int]:
-    """What a task gets as its output: a file, one that is appended to, a pipe with a reader that writes to the file."""
+    """What a task gets as its output: a file, one that is appended to, a pipe with a reader that
+    writes to the file."""
     if kind != "pipe":
         path.write_bytes(b"" if kind == "file" else b"before\n")
         with path.open("r+b" if kind == "file" else "ab") as file:
             yield file.fileno()
         return
-    with path.open("wb") as file, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file) as reader:
+    with (
+        path.open("wb") as file,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file) as reader,
+    ):
         assert reader.stdin is not None
         yield reader.stdin.fileno()
         reader.stdin.close()
@@ -147,8 +156,11 @@ def own_output(kind: str, path: Path) -> Iterator[int]:
 @pytest.mark.parametrize("content", [b"", b"tty: false\n"])
 @pytest.mark.parametrize("kind", ["file", "append", "pipe"])
 def test_relay_is_killed_in_a_flood(node: Node, binaries: Path, kind: str, content: bytes) -> None:
-    """At any moment: not a byte of its own output is lost or comes twice, and not a line of the log."""
-    node.keeper = binaries / "logshipper-keeper"  # as it is installed: its course isn't the sanitizers'
+    """At any moment: not a byte of its own output is lost or comes twice, and not a line of the
+    log."""
+    node.keeper = (
+        binaries / "logshipper-keeper"
+    )  # as it is installed: its course isn't the sanitizers'
     node.opt_in(content)
     chosen = random.Random(f"{kind} {content!r}")
     path = node.folder / "own"
@@ -164,12 +176,16 @@ def test_relay_is_killed_in_a_flood(node: Node, binaries: Path, kind: str, conte
         assert logged.lines() == FLOOD_LINES
         assert logged.ledger()["stdout"]["lost"] == 0
         assert logged.counters is not None
-        assert (logged.counters.printed["stdout"], logged.counters.feeds["stdout"]) == (len(FLOOD_BYTES), FLOOD)
+        assert (logged.counters.printed["stdout"], logged.counters.feeds["stdout"]) == (
+            len(FLOOD_BYTES),
+            FLOOD,
+        )
         shutil.rmtree(logged.path)
 
 
 def test_relay_is_killed_between_streams_that_are_one_file(node: Node, binaries: Path) -> None:
-    """As sbatch has it. Each stream's bytes are all there once, in its order: one prints digits, the other letters."""
+    """As sbatch has it. Each stream's bytes are all there once, in its order: one prints digits,
+    the other letters."""
     node.keeper = binaries / "logshipper-keeper"
     path = node.folder / "own"
     digits = b"".join(FLOOD_LINES[:60000])
@@ -214,8 +230,8 @@ def test_keeper_is_killed(node: Node) -> None:
 
 
 def test_hung_sidecar_is_given_up(node: Node) -> None:
-    """A full side pipe slows the job, but who takes nothing for some seconds is given up, and the job runs on.
-    Who hasn't begun has three times as long."""
+    """A full side pipe slows the job, but who takes nothing for some seconds is given up, and the
+    job runs on. Who hasn't begun has three times as long."""
     hangs = node.script("hangs", "exec sleep 1000")
     flood = python("for n in range(100000): print('x' * 40)")
     played = node.run(*flood, settings=(f"python={hangs}", "stall_secs=1", "drain_secs=5"))
@@ -244,11 +260,16 @@ def test_what_is_said_too_late_the_next_step_tells(node: Node) -> None:
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
     node.optin.unlink()
     later = [node.run("true", words=(f"job={job}",)).said() for job in (1, 2)]
-    assert later == ["job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module", ""]
+    assert later == [
+        "job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module",
+        "",
+    ]
 
 
 def test_missing_python_leaves_the_task_untouched(node: Node) -> None:
-    played = node.run(*python("import os; print(os.isatty(1))"), settings=("python=/nonexistent/python",))
+    played = node.run(
+        *python("import os; print(os.isatty(1))"), settings=("python=/nonexistent/python",)
+    )
     assert (played.code, played.out, played.captured()) == (0, b"False\n", [False])
     assert "python=/nonexistent/python can't be run" in played.said()
     assert node.names() == []
@@ -306,12 +327,17 @@ os.write(2, b'%d' % written)
 
 
 def test_hung_sidecar_and_a_full_side_pipe(node: Node) -> None:
-    """No more can be kept for it: it is given up at the end, and what is left in the pipes goes on its way."""
+    """No more can be kept for it: it is given up at the end, and what is left in the pipes goes on
+    its way."""
     go = node.folder / "go"
     node.opt_in(b"tty: false\n")
     with own_output("pipe", node.folder / "own") as out:
-        played = node.start(*python(FILLING), str(go), stdout=out, settings=("stall_secs=20", "drain_secs=10"))
-        wait_until(lambda: any(b"begun" in one.lines() for one in node.readable()), "the sidecar has begun")
+        played = node.start(
+            *python(FILLING), str(go), stdout=out, settings=("stall_secs=20", "drain_secs=10")
+        )
+        wait_until(
+            lambda: any(b"begun" in one.lines() for one in node.readable()), "the sidecar has begun"
+        )
         stop_sidecar(node)
         go.touch()
         wait_until(lambda: played.told("exit"), "the task has ended")
@@ -323,7 +349,8 @@ def test_hung_sidecar_and_a_full_side_pipe(node: Node) -> None:
 
 @pytest.mark.parametrize("state", ["hung", "not begun"])
 def test_hung_sidecar_and_what_the_task_left_behind(node: Node, state: str) -> None:
-    """What was left behind ends: who reads the output sees that at once. Once the sidecar goes on, the log has all."""
+    """What was left behind ends: who reads the output sees that at once. Once the sidecar goes on,
+    the log has all."""
     later = node.folder / "later"
     setting, go = late_python(node)
     code = f"echo now; (while [ ! -e {later} ]; do sleep 0.02; done; echo later) &"
@@ -333,7 +360,9 @@ def test_hung_sidecar_and_what_the_task_left_behind(node: Node, state: str) -> N
                         settings=settings)  # fmt: skip
     pid = 0
     if state == "hung":
-        wait_until(lambda: any(one.records("start") for one in node.readable()), "the sidecar has begun")
+        wait_until(
+            lambda: any(one.records("start") for one in node.readable()), "the sidecar has begun"
+        )
         pid = stop_sidecar(node)
     (node.folder / "end").touch()
     wait_until(lambda: played.told("drained"), "the task has ended")

@@ -1,4 +1,5 @@
-"""The Slurm plugin in C, without Slurm: two streams that are one file, and the look at ~/.logoptin next to the job."""
+"""The Slurm plugin in C, without Slurm: two streams that are one file, and the look at ~/.logoptin
+next to the job."""
 
 import os
 import re
@@ -47,10 +48,14 @@ if fd == 1: os.wait()
     torn = [line[:80] for line in lines if not re.fullmatch(rb"(out|err) \d+ x*\||", line)]
     assert not torn
     for name in (b"out", b"err"):
-        assert [int(line.split()[1]) for line in lines if line.startswith(name)] == list(range(2000))
+        assert [int(line.split()[1]) for line in lines if line.startswith(name)] == list(
+            range(2000)
+        )
 
 
-def test_line_without_an_end_does_not_slow_the_other_stream_down(node: Node, tmp_path: Path) -> None:
+def test_line_without_an_end_does_not_slow_the_other_stream_down(
+    node: Node, tmp_path: Path
+) -> None:
     """Dots without end, and more on the other stream than waits for them anywhere."""
     code = """
 import os, time
@@ -82,7 +87,11 @@ def until(path: Path) -> str:
 def job_cgroup() -> Iterator[Path]:
     """A job's cgroup as Slurm has it. Skips where none can be made."""
     lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    mounts = [Path(words[4]) for words in lines if "freezer" in words[-1].split(",") or "cgroup2" in words[-3:]]
+    mounts = [
+        Path(words[4])
+        for words in lines
+        if "freezer" in words[-1].split(",") or "cgroup2" in words[-3:]
+    ]
     if not mounts:
         gate.lacking("there is no cgroup hierarchy here")
     base = mounts[0] / f"logshipper-test-{os.getpid()}"
@@ -114,10 +123,16 @@ def lookers(node: Node) -> list[int]:
     found = []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
-            status, cgroup = (Path(f"/proc/{pid}/{name}").read_text() for name in ("status", "cgroup"))
+            status, cgroup = (
+                Path(f"/proc/{pid}/{name}").read_text() for name in ("status", "cgroup")
+            )
         except OSError:
             continue
-        if status.startswith("Name:\tplay-step\n") and f"\nUid:\t{node.uid}\t" in status and "/job_1/" not in cgroup:
+        if (
+            status.startswith("Name:\tplay-step\n")
+            and f"\nUid:\t{node.uid}\t" in status
+            and "/job_1/" not in cgroup
+        ):
             found.append(pid)
     return found
 
@@ -127,11 +142,17 @@ def test_look_that_hangs_is_taken_out_of_the_job(node: Node, job_cgroup: Path) -
     """Slurm waits for the job's cgroup to be empty; and nobody waits for ever."""
     with hung_folder(node.home):
         played = node.start(
-            "echo", "out", preexec_fn=lambda: (job_cgroup / "cgroup.procs").write_text(str(os.getpid()))
+            "echo",
+            "out",
+            preexec_fn=lambda: (job_cgroup / "cgroup.procs").write_text(str(os.getpid())),
         )
         wait_until(lambda: lookers(node), "the looker is out of the job's cgroup", 2.0)
         assert played.finish().out == b"out\n"
-        wait_until(lambda: not (job_cgroup / "cgroup.procs").read_text(), "nobody is left in the job's cgroup", 0.5)
+        wait_until(
+            lambda: not (job_cgroup / "cgroup.procs").read_text(),
+            "nobody is left in the job's cgroup",
+            0.5,
+        )
         wait_until(lambda: not lookers(node), "the looker ends though the home hangs on")
 
 
@@ -139,8 +160,12 @@ def test_look_that_hangs_is_taken_out_of_the_job(node: Node, job_cgroup: Path) -
 
 
 @pytest.mark.parametrize("opted_in", [True, False])
-@pytest.mark.parametrize(("content", "why"), [("text\n", "Exec format error"), ("", "No such file or directory")])
-def test_keeper_that_is_no_program_is_told(node: Node, content: str, why: str, opted_in: bool) -> None:
+@pytest.mark.parametrize(
+    ("content", "why"), [("text\n", "Exec format error"), ("", "No such file or directory")]
+)
+def test_keeper_that_is_no_program_is_told(
+    node: Node, content: str, why: str, opted_in: bool
+) -> None:
     """Whether its exec fails before or after the first word to it."""
     node.keeper = node.folder / "no-keeper"
     if content:
@@ -156,7 +181,9 @@ def test_keeper_that_is_no_program_is_told(node: Node, content: str, why: str, o
 
 def test_words_that_slurmstepd_did_not_read_are_kept(node: Node) -> None:
     go, end = node.folder / "go", node.folder / "end"
-    broken = node.script("broken", f"{until(go)}; echo 'ModuleNotFoundError: no such module' >&2; exit 1")
+    broken = node.script(
+        "broken", f"{until(go)}; echo 'ModuleNotFoundError: no such module' >&2; exit 1"
+    )
     played = node.start("sh", "-c", until(end), settings=(f"python={broken}",))
     wait_until(lambda: played.told("begin"), "the task has begun")
     os.kill(played.process.pid, signal.SIGSTOP)
@@ -167,4 +194,7 @@ def test_words_that_slurmstepd_did_not_read_are_kept(node: Node) -> None:
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
     node.optin.unlink()
     later = [node.run("true", words=(f"job={job}",)).said() for job in (1, 2)]
-    assert later == ["job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module", ""]
+    assert later == [
+        "job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module",
+        "",
+    ]

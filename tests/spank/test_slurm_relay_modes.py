@@ -1,5 +1,6 @@
-"""Separate captures of one job start no wider than the narrowest of them on their node (R16), whatever of the earlier
-ones isn't read yet when they begin (tests/tools/slurm_player.py plays slurmstepd)."""
+"""Separate captures of one job start no wider than the narrowest of them on their node (R16),
+whatever of the earlier ones isn't read yet when they begin (tests/tools/slurm_player.py plays
+slurmstepd)."""
 
 import contextlib
 import os
@@ -37,7 +38,8 @@ def stored(logged: Logged) -> bytes:
 
 
 def has_started(node: Node, step: str) -> bool:
-    """Whether a step's sidecar has begun to log. Captures without their counters are only being made."""
+    """Whether a step's sidecar has begun to log. Captures without their counters are only being
+    made."""
     made = [name for name in node.names() if (node.spool / name / "segments" / "counters").exists()]
     captures = [Logged(node.spool, name) for name in made]
     return any(one.identity["step"] == step and one.records("start") for one in captures)
@@ -58,7 +60,8 @@ def test_command_that_nobody_has_read(node: Node) -> None:
 
 
 def test_a_stale_command_opens_no_later_capture(node: Node) -> None:
-    """stderr said `enabled` before stdout said `disabled`; in whichever order they are read, the next one starts so."""
+    """stderr said `enabled` before stdout said `disabled`; in whichever order they are read, the
+    next one starts so."""
     node.run("sh", "-c", f"echo '{ENABLE}' >&2; echo '{COMMAND}'", words=("step=0",))
     node.run("echo", "a secret", words=("step=1",))
     later = capture_of(node, "1")
@@ -119,7 +122,9 @@ def test_flood_is_not_slowed_down_for_long(node: Node) -> None:
         [hung] = node.process(SIDECAR)
         os.kill(hung, signal.SIGSTOP)
         print_line(first, COMMAND)
-        played = node.run("head", "-c", "4000000", "/dev/zero", words=("step=1",), settings=("stall_secs=600",))
+        played = node.run(
+            "head", "-c", "4000000", "/dev/zero", words=("step=1",), settings=("stall_secs=600",)
+        )
         assert len(played.out) == 4000000
         os.kill(hung, signal.SIGCONT)
     assert "isn't read yet" in inherited(capture_of(node, "1"))
@@ -168,14 +173,24 @@ def test_dead_sidecar_that_had_read_all(node: Node) -> None:
         node.run("echo", "open", words=("step=1",))
         wait_until(lambda: has_started(node, "1"), "the later one has begun")
         [later] = [one for one in node.readable() if one.identity["step"] == "1"]
-        wait_until(lambda: Logged(node.spool, later.name).lines() == [b"open"], "its line is logged")
+        wait_until(
+            lambda: Logged(node.spool, later.name).lines() == [b"open"], "its line is logged"
+        )
 
 
 def test_ranks_that_begin_together_wait_for_nobody(node: Node) -> None:
     """However late their Pythons are: none had printed before."""
     setting, go = late_python(node)
     code = "touch $1/begun.$PLAY_TASK; while [ ! -e $1/all ]; do sleep 0.05; done; seq 100"
-    played = node.start("sh", "-c", code, "sh", str(node.home), words=("tasks=16",), settings=(setting, "stall_secs=1"))
+    played = node.start(
+        "sh",
+        "-c",
+        code,
+        "sh",
+        str(node.home),
+        words=("tasks=16",),
+        settings=(setting, "stall_secs=1"),
+    )
     wait_until(lambda: len(list(node.home.glob("begun.*"))) == 16, "all have begun")
     (node.home / "all").touch()
     played.finish()

@@ -1,5 +1,6 @@
-"""What runs next to a task is its user's by uid alone: the user's own processes can't look into it, what it has in the
-kernel isn't charged to the user, and it sees how far the sidecar is (tests/tools/slurm_player.py plays slurmstepd)."""
+"""What runs next to a task is its user's by uid alone: the user's own processes can't look into it,
+what it has in the kernel isn't charged to the user, and it sees how far the sidecar is
+(tests/tools/slurm_player.py plays slurmstepd)."""
 
 import ctypes
 import errno
@@ -82,10 +83,13 @@ def allowed(pid: int) -> list[str]:
 
 
 def without_namespaces(node: Node) -> None:
-    """The keeper runs where the kernel gives nobody a user namespace: in a root that isn't its mount namespace's."""
+    """The keeper runs where the kernel gives nobody a user namespace: in a root that isn't its
+    mount namespace's."""
     root = node.folder / "root"
     root.mkdir()
-    tried = subprocess.run(["unshare", "-m", "mount", "--rbind", "/", str(root)], capture_output=True, text=True)
+    tried = subprocess.run(
+        ["unshare", "-m", "mount", "--rbind", "/", str(root)], capture_output=True, text=True
+    )
     if tried.returncode:
         gate.lacking(f"nothing can be mounted: {tried.stderr.strip()}")
     inner = f'mount --rbind / {root} && exec chroot {root} {node.keeper} "$@"'
@@ -95,15 +99,21 @@ def without_namespaces(node: Node) -> None:
 @needs_root
 @pytest.mark.parametrize("gid", [STRANGER, NOBODY])
 @pytest.mark.parametrize("namespaces", [True, False])
-def test_processes_of_the_same_user_can_not_look_into_helpers(node: Node, *, namespaces: bool, gid: int) -> None:
+def test_processes_of_the_same_user_can_not_look_into_helpers(
+    node: Node, *, namespaces: bool, gid: int
+) -> None:
     if not namespaces:
         without_namespaces(node)
-    played = node.start("sh", "-c", "echo begun; read line", words=(f"uid={STRANGER}", f"gid={gid}"), stdin=-1)
+    played = node.start(
+        "sh", "-c", "echo begun; read line", words=(f"uid={STRANGER}", f"gid={gid}"), stdin=-1
+    )
     wait_until(lambda: any(one.lines() for one in node.readable()), "the sidecar has begun")
     [relay], [sidecar], [keeper] = node.process(RELAY), node.process(SIDECAR), node.process(KEEPER)
     own_namespace = os.readlink("/proc/self/ns/user")
     assert (os.readlink(f"/proc/{sidecar}/ns/user") != own_namespace) is namespaces
-    [task] = Path(f"/proc/{played.process.pid}/task/{played.process.pid}/children").read_text().split()
+    [task] = (
+        Path(f"/proc/{played.process.pid}/task/{played.process.pid}/children").read_text().split()
+    )
 
     def look() -> list[list[str]]:
         os.setgroups([])
@@ -113,7 +123,9 @@ def test_processes_of_the_same_user_can_not_look_into_helpers(node: Node, *, nam
 
     *helpers, own = as_user(0, look)
     assert helpers == [[], [], []]
-    assert {"trace", "read mem", "fds", "maps"} <= set(own)  # so it is no rule that forbids all of that here
+    assert {"trace", "read mem", "fds", "maps"} <= set(
+        own
+    )  # so it is no rule that forbids all of that here
     played.finish(b"\n")
     assert node.logged()[0].lines() == [b"begun"]
 
@@ -127,7 +139,9 @@ def test_helpers_leave_no_core_file_and_the_task_may(node: Node) -> None:
         pytest.skip("core files are forbidden here (ulimit -Hc)")
     script = "ulimit -Sc $(ulimit -Hc); cat /proc/self/limits; echo begun; read line"
     played = node.start("sh", "-c", script, stdin=-1)
-    wait_until(lambda: any(b"begun" in one.lines() for one in node.readable()), "the sidecar has begun")
+    wait_until(
+        lambda: any(b"begun" in one.lines() for one in node.readable()), "the sidecar has begun"
+    )
     [relay], [sidecar], [keeper] = node.process(RELAY), node.process(SIDECAR), node.process(KEEPER)
     assert [limit_of(pid) for pid in (relay, sidecar, keeper)] == [("0", "0")] * 3
     played.finish(b"\n")
@@ -155,12 +169,14 @@ def send_fds(count: int) -> int:
 
 @needs_root
 def test_fds_on_their_way_to_sidecars_are_not_the_users(node: Node, binaries: Path) -> None:
-    """A user has as many of them at most as one of their own processes may have files open: four are offered for each
-    capture, as long as it runs."""
+    """A user has as many of them at most as one of their own processes may have files open: four
+    are offered for each capture, as long as it runs."""
     node.keeper = binaries / "logshipper-keeper"  # sanitizers take much memory
     node.python = Path("/bin/cat")  # any program: it takes none of them
     go = node.folder / "go"
-    waits = node.script("waits", f'while [ ! -e {go} ]; do sleep 0.05; done; exec {node.python} "$@"')
+    waits = node.script(
+        "waits", f'while [ ! -e {go} ]; do sleep 0.05; done; exec {node.python} "$@"'
+    )
     words = (f"uid={STRANGER}", f"gid={STRANGER}", "tasks=40")
     command = ("sh", "-c", f"until [ -e {go} ]; do sleep 0.5; done")
     played = node.start(*command, words=words, settings=(f"python={waits}",))
@@ -193,16 +209,20 @@ os.write(report, b'done\\n')
 
 
 def test_sidecar_that_is_slow_at_the_end_is_not_given_up(node: Node) -> None:
-    """It takes longer than stall_secs, and reports nothing; but what it takes out of the side pipe, which is root's,
-    tells of progress."""
+    """It takes longer than stall_secs, and reports nothing; but what it takes out of the side pipe,
+    which is root's, tells of progress."""
     ended, done = node.folder / "ended", node.home / "done"
     slow = node.folder / "slow"
     slow.write_text(SLOW_SIDECAR.format(ended=str(ended), done=str(done)))
     slow.chmod(0o755)
     node.opt_in(b"tty: false\n")
-    played = node.run("head", "-c", "800000", "/dev/zero", settings=(f"python={slow}", "stall_secs=1"))
+    played = node.run(
+        "head", "-c", "800000", "/dev/zero", settings=(f"python={slow}", "stall_secs=1")
+    )
     assert len(played.out) == 800_000
     ended.touch()
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends", 30.0)
     assert int(done.read_text()) > 800_000
-    assert node.run("true", words=("job=5",)).said() == ""  # which would tell what came too late to be told
+    assert (
+        node.run("true", words=("job=5",)).said() == ""
+    )  # which would tell what came too late to be told

@@ -1,5 +1,5 @@
-"""What the tests of access share: certificates for every case, secrets to look for, an environment without any of its
-own."""
+"""What the tests of access share: certificates for every case, secrets to look for, an environment
+without any of its own."""
 
 import base64
 from pathlib import Path
@@ -18,7 +18,8 @@ LABELS = {"cluster": "access", "kind": "log"}
 
 
 class Certificates(NamedTuple):
-    """own: the CA that signed the others, but for stranger and strange_server, whose CA is another one."""
+    """own: the CA that signed the others, but for stranger and strange_server, whose CA is another
+    one."""
 
     own: Path
     server: Pair
@@ -32,7 +33,9 @@ class Certificates(NamedTuple):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    own, strange = (Authority(tmp_path_factory.mktemp("certificates") / name) for name in ("own", "strange"))
+    own, strange = (
+        Authority(tmp_path_factory.mktemp("certificates") / name) for name in ("own", "strange")
+    )
     return Certificates(
         own.ca,
         own.issue("server", "IP:127.0.0.1"),

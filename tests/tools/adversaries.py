@@ -1,9 +1,10 @@
 """Text that is as bad as can be for a regular expression, made from the expression itself.
 
-Matching takes more than linear time where the same text can be read in many ways: by two repetitions side by side, by
-one inside another, or by a search that begins again at each place. All of these show on a long run of something that
-the expression mentions, behind something that leads up to it, with an end that doesn't fit. So that is what is tried:
-heads (what matches up to each place of the expression), runs (each character and piece of it, and pairs), tails.
+Matching takes more than linear time where the same text can be read in many ways: by two
+repetitions side by side, by one inside another, or by a search that begins again at each place. All
+of these show on a long run of something that the expression mentions, behind something that leads
+up to it, with an end that doesn't fit. So that is what is tried: heads (what matches up to each
+place of the expression), runs (each character and piece of it, and pairs), tails.
 """
 
 import contextlib
@@ -55,7 +56,8 @@ class Slow(NamedTuple):
 
 
 def slow_text(expression: Expression, use: str) -> Slow | None:
-    """A text for which the time grows faster than its length, if any was found. use: match, fullmatch, search, sub."""
+    """A text for which the time grows faster than its length, if any was found. use: match,
+    fullmatch, search, sub."""
     run = _runner(expression, use)
     attacks = list(_attacks(expression))
     for length in _FIRST_LENGTHS:
@@ -82,7 +84,11 @@ def _growth(run: Callable[[str], object], attack: Attack, length: int) -> Slow |
         if secs == float("inf"):
             return Slow(attack, length, first, longer, secs)
         if secs > _CLEAR_SECS:
-            return Slow(attack, length, first, longer, secs) if secs > first * _MAX_GROWTH ** (step - 1) else None
+            return (
+                Slow(attack, length, first, longer, secs)
+                if secs > first * _MAX_GROWTH ** (step - 1)
+                else None
+            )
         longer = longer * 2 if length > _SHORT else longer + 3
         secs = _cpu_secs(run, attack.text(longer), 3)
         if secs < first * _MAX_GROWTH**step:
@@ -95,7 +101,9 @@ def _runner(expression: Expression, use: str) -> Callable[[str], object]:
     apply: Any = getattr(expression, use)  # Any: its argument is of the expression's type
     args: tuple[Any, ...] = ("",) if use == "sub" else ()
     if isinstance(expression.pattern, bytes):
-        return lambda text: apply(*(arg.encode() for arg in args), text.encode("utf-8", "surrogatepass"))
+        return lambda text: apply(
+            *(arg.encode() for arg in args), text.encode("utf-8", "surrogatepass")
+        )
     return lambda text: apply(*args, text)
 
 
@@ -104,8 +112,8 @@ class _TooLong(Exception):
 
 
 def _cpu_secs(run: Callable[[str], object], text: str, times: int) -> float:
-    """The least of several, of this thread alone: other processes count in it hardly at all. Infinite where it has no
-    end."""
+    """The least of several, of this thread alone: other processes count in it hardly at all.
+    Infinite where it has no end."""
     least = float("inf")
     for _ in range(times):
         began = time.thread_time()
@@ -120,7 +128,8 @@ def _cpu_secs(run: Callable[[str], object], text: str, times: int) -> float:
 
 @contextlib.contextmanager
 def _limited() -> Iterator[None]:
-    """Raises _TooLong inside a match that has taken _MAX_SECS of CPU time: `re` looks for signals as it goes."""
+    """Raises _TooLong inside a match that has taken _MAX_SECS of CPU time: `re` looks for signals
+    as it goes."""
 
     def end(*_: object) -> None:
         raise _TooLong
@@ -135,7 +144,11 @@ def _limited() -> Iterator[None]:
 
 
 def _attacks(expression: Expression) -> Iterator[Attack]:
-    pattern = expression.pattern if isinstance(expression.pattern, str) else expression.pattern.decode("latin-1")
+    pattern = (
+        expression.pattern
+        if isinstance(expression.pattern, str)
+        else expression.pattern.decode("latin-1")
+    )
     items = list(_parser.parse(pattern, expression.flags & ~re.UNICODE))
     heads = list(dict.fromkeys(_heads(items, "")))
     heads = heads[:: len(heads) // _MAX_HEADS + 1]
@@ -143,7 +156,9 @@ def _attacks(expression: Expression) -> Iterator[Attack]:
     pieces = [piece for piece in (*_pieces(items), *heads) if piece]
     pairs = ["".join(pair) for pair in itertools.permutations(chars, 2)]
     least = _parser.parse(pattern, expression.flags & ~re.UNICODE).getwidth()[0]
-    fillers = [char * least for char in (*chars, "a")] if least > _LONG else []  # less text is refused unseen
+    fillers = (
+        [char * least for char in (*chars, "a")] if least > _LONG else []
+    )  # less text is refused unseen
     for run in dict.fromkeys([*chars, *pieces, *pairs]):
         for head in heads if len(run) == 1 or run in pieces else heads[:1]:
             for tail in (*_TAILS, *fillers):
@@ -183,7 +198,11 @@ def _fits(name: str, value: Any) -> str:
     kinds = "".join(_CATEGORIES.get(str(of), "") for kind, of in value if str(kind) == "CATEGORY")
     if str(value[0][0]) == "NEGATE":
         out = single | set(kinds)
-        return "".join(c for c in _POOL if c not in out and not any(low <= ord(c) <= high for low, high in ranges))[:6]
+        return "".join(
+            c
+            for c in _POOL
+            if c not in out and not any(low <= ord(c) <= high for low, high in ranges)
+        )[:6]
     return "".join(sorted(single)) + kinds + "".join(chr(low) for low, _ in ranges)
 
 

@@ -1,7 +1,8 @@
-"""What Balsam's and QCG-PilotJob's own code makes of events: `python analytics_oracle.py balsam|qcg < cases > answers`.
+"""What Balsam's and QCG-PilotJob's own code makes of events: `python analytics_oracle.py balsam|qcg
+< cases > answers`.
 
-Run by the Python of the environment that has them (requirements/tool.sh); it imports nothing of ours. Cases and answers
-are JSON, a list each; an answer is `{"error": NAME}` where theirs raised.
+Run by the Python of the environment that has them (requirements/tool.sh); it imports nothing of
+ours. Cases and answers are JSON, a list each; an answer is `{"error": NAME}` where theirs raised.
 """
 
 import json
@@ -22,7 +23,11 @@ class Query(list[Any]):
     """What Balsam's functions ask of a query."""
 
     def filter(self, **wanted: str) -> "Query":
-        return Query(one for one in self if all(getattr(one, name) == value for name, value in wanted.items()))
+        return Query(
+            one
+            for one in self
+            if all(getattr(one, name) == value for name, value in wanted.items())
+        )
 
     def order_by(self, _: object) -> "Query":
         return Query(sorted(self, key=lambda one: one.timestamp))
@@ -43,7 +48,9 @@ def balsam(case: dict[str, Any]) -> Any:
         )
     else:
         events = Query(
-            SimpleNamespace(job_id=job, timestamp=moment(at), from_state=before, to_state=after, data=data)
+            SimpleNamespace(
+                job_id=job, timestamp=moment(at), from_state=before, to_state=after, data=data
+            )
             for job, at, before, after, data in case["events"]
         )
         if ask == "throughput":
@@ -66,7 +73,10 @@ def qcg(case: dict[str, Any]) -> Any:
         found = JobsReportStats([report], rt_files=[times])
 
     def chart(made: dict[str, Any]) -> Any:
-        return sorted([bar["Core"], str(bar["Start"]), str(bar["Finish"]), bar["Job"]] for bar in made["chart_data"])
+        return sorted(
+            [bar["Core"], str(bar["Start"]), str(bar["Finish"]), bar["Job"]]
+            for bar in made["chart_data"]
+        )
 
     parts: dict[str, Callable[[], Any]] = {
         "run_times": lambda: found.job_stats().get("rstats"),

@@ -34,10 +34,19 @@ class Home:
     def opt_in(self, content: bytes = b"") -> None:
         (self.folder / ".logoptin").write_bytes(content)
 
-    def start(self, *words: str, **options: Any) -> "subprocess.Popen[bytes]":  # Any: options of Popen
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    def start(
+        self, *words: str, **options: Any
+    ) -> "subprocess.Popen[bytes]":  # Any: options of Popen
+        options = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **options,
+        }
         command = [sys.executable, "-m", "logshipper", *words]
-        return subprocess.Popen(command, env={**self.environment, **options.pop("env", {})}, **options)
+        return subprocess.Popen(
+            command, env={**self.environment, **options.pop("env", {})}, **options
+        )
 
     def call(self, *words: str, **options: Any) -> "subprocess.CompletedProcess[bytes]":
         with self.start(*words, **options) as process:
@@ -48,7 +57,9 @@ class Home:
                 raise
         return subprocess.CompletedProcess(words, process.returncode, out or b"", err or b"")
 
-    def run(self, *command: str, options: Sequence[str] = (), **more: Any) -> "subprocess.CompletedProcess[bytes]":
+    def run(
+        self, *command: str, options: Sequence[str] = (), **more: Any
+    ) -> "subprocess.CompletedProcess[bytes]":
         return self.call("run", *options, "--", *command, **more)
 
     def show(self, job: str = "last") -> dict[str, Any]:
@@ -70,7 +81,8 @@ class Home:
         return sorted(path for path in (self.store / "spool").glob("*@*") if path.is_dir())
 
     def stored_bytes(self) -> bytes:
-        """All that lies in spool and store, as it lies there, and what the store gives out of it."""
+        """All that lies in spool and store, as it lies there, and what the store gives out of
+        it."""
         raw = b"".join(path.read_bytes() for path in self.store.rglob("*") if path.is_file())
         return raw + self.call("logs", "last").stdout + self.call("show", "last", "--json").stdout
 

@@ -20,7 +20,12 @@ def prepare(store: Path) -> None:
     for task in range(4):
         for job_id in ("job201", "mlo3"):
             with SpooledCapture(
-                store, job_id, name=job_id, task=task, suffix=f"t{task}", started_ns=began_ns - 100 * NS
+                store,
+                job_id,
+                name=job_id,
+                task=task,
+                suffix=f"t{task}",
+                started_ns=began_ns - 100 * NS,
             ) as job:
                 job.lines(f"worker {task} of {job_id}")
                 job.end()
@@ -55,22 +60,45 @@ def _jobs() -> dict[str, dict[str, Any]]:  # Any: options of _write
     jobs |= {job_id: {"name": "balsam"} for job_id in ("123", "124", "126", "456")}
     jobs["125"] = {"name": "balsam", "code": 1, "says": "Error: no input"}
     jobs |= {"t1": {"name": "t1"}, "t2": {"name": "t2"}}
-    jobs |= {f"sim{number}": {"name": f"sim:{number}", "code": 3 if number == 1 else 0} for number in range(3)}
+    jobs |= {
+        f"sim{number}": {"name": f"sim:{number}", "code": 3 if number == 1 else 0}
+        for number in range(3)
+    }
     jobs |= {job_id: {"name": job_id} for job_id in ("job3341", "job3342", "job5535", "job3321")}
-    jobs |= {f"run{number}": {"name": f"george{number}", "lr": 0.03} for number in (23, 26, 68, 69, 153)}
+    jobs |= {
+        f"run{number}": {"name": f"george{number}", "lr": 0.03} for number in (23, 26, 68, 69, 153)
+    }
     jobs |= {f"run302.{number}": {"name": "children"} for number in (1, 2)}
-    jobs |= {f"run2264.{number}": {"name": "sweep", "lr": number / 100, "epochs": 200} for number in range(1, 7)}
+    jobs |= {
+        f"run2264.{number}": {"name": "sweep", "lr": number / 100, "epochs": 200}
+        for number in range(1, 7)
+    }
     jobs["run74"] = {"name": "george74", "code": 1}
     return jobs
 
 
 def _write(
-    store: Path, job_id: str, *, lr: float = 0.5, code: int = 0, says: str = "done", epochs: int = 10, **options: Any
+    store: Path,
+    job_id: str,
+    *,
+    lr: float = 0.5,
+    code: int = 0,
+    says: str = "done",
+    epochs: int = 10,
+    **options: Any,
 ) -> None:
     with SpooledCapture(store, job_id, **options) as job:
-        job.event("context", "started as: train", command=["train", f"--lr={lr}"], cwd="/data/run", cores=[0, 1])
+        job.event(
+            "context",
+            "started as: train",
+            command=["train", f"--lr={lr}"],
+            cwd="/data/run",
+            cores=[0, 1],
+        )
         job.lines("begun")
-        job.metadata({"lr": lr, "epochs": epochs, "discount_factor": 0.9, "model": "mlp", "repeat": None})
+        job.metadata(
+            {"lr": lr, "epochs": epochs, "discount_factor": 0.9, "model": "mlp", "repeat": None}
+        )
         for epoch in range(1, EPOCHS + 1):
             job.metadata({"epoch": epoch, "steps": 1000 * epoch, "loss": lr / epoch, "train-acc": 0.8 - lr / epoch,
                           "test-acc": 0.7 - lr / epoch, "test-f1": 0.95})  # fmt: skip

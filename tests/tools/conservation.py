@@ -1,5 +1,5 @@
-"""Conservation: jobs that number their lines, and an oracle that reads them back and counts what is missing, twice or
-out of order, and whether the account of each capture says so."""
+"""Conservation: jobs that number their lines, and an oracle that reads them back and counts what is
+missing, twice or out of order, and whether the account of each capture says so."""
 
 import fcntl
 import json
@@ -52,13 +52,16 @@ def spool(
     frames: int = 6,
     forged: int = 0,
 ) -> "dict[Place, int]":
-    """A capture of such a job, whole, in a node's spool: half as many segments as frames; what it printed, by stream.
-    forged: so many lines of stdout, the first ones, have times long before the capture: the quarantine gets these."""
+    """A capture of such a job, whole, in a node's spool: half as many segments as frames; what it
+    printed, by stream. forged: so many lines of stdout, the first ones, have times long before the
+    capture: the quarantine gets these."""
     start_ns = time.time_ns() - int(ago_secs * SECOND_NS)
     identity = NodeIdentity(job_id, 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
     made = Path(prepare_capture(agent, identity))
     with (made / "segments" / "lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # before the first segment: an agent at work takes it for a living one's
+        fcntl.flock(
+            lock, fcntl.LOCK_EX
+        )  # before the first segment: an agent at work takes it for a living one's
         _write(CaptureWriter.in_node_spool(made, start_ns=start_ns), lines, frames, forged)
     return places(job_id, lines)
 
@@ -91,8 +94,8 @@ class Place(NamedTuple):
 
 @dataclass
 class Balance:
-    """What became of a stream's lines. found: in order of time; lost, refused: as the capture's own account has it;
-    faults: sentences about that account."""
+    """What became of a stream's lines. found: in order of time; lost, refused: as the capture's own
+    account has it; faults: sentences about that account."""
 
     sent: int
     found: list[int] = field(default_factory=list)
@@ -119,7 +122,11 @@ class Balance:
         return count
 
     def problems(self) -> list[str]:
-        counts = {"missing": self.missing, "repeated": self.repeated, "out of order": self.disordered}
+        counts = {
+            "missing": self.missing,
+            "repeated": self.repeated,
+            "out of order": self.disordered,
+        }
         return [f"{count} {name}" for name, count in counts.items() if count] + self.faults
 
 
@@ -137,7 +144,15 @@ class Verdict(NamedTuple):
 
 def verdict(balances: Iterable[Balance]) -> Verdict:
     rows = [
-        (one.sent, len(set(one.found)), one.missing, one.repeated, one.disordered, one.lost, one.refused)
+        (
+            one.sent,
+            len(set(one.found)),
+            one.missing,
+            one.repeated,
+            one.disordered,
+            one.lost,
+            one.refused,
+        )
         for one in balances
     ]
     return Verdict(*(sum(column) for column in zip(*rows, strict=True)))
@@ -146,12 +161,15 @@ def verdict(balances: Iterable[Balance]) -> Verdict:
 def balances_in_loki(
     entries: Sequence[Entry], sent: Mapping[Place, int], refused: Mapping[Place, int] | None = None
 ) -> dict[Place, Balance]:
-    """What Loki has of numbered lines. entries: all of a cluster, in order of time; sent: lines printed, by stream;
-    refused: of these in the quarantine.
+    """What Loki has of numbered lines. entries: all of a cluster, in order of time; sent: lines
+    printed, by stream; refused: of these in the quarantine.
 
-    A capture's account is its `closed` event: there must be one, its ledger must balance, and have as stored what is in
-    Loki and in the quarantine."""
-    balances = {place: Balance(count, refused=(refused or {}).get(place, 0)) for place, count in sent.items()}
+    A capture's account is its `closed` event: there must be one, its ledger must balance, and have
+    as stored what is in Loki and in the quarantine."""
+    balances = {
+        place: Balance(count, refused=(refused or {}).get(place, 0))
+        for place, count in sent.items()
+    }
     closed: dict[tuple[str, int, int], list[Json]] = defaultdict(list)
     for entry in entries:
         about = entry.metadata
@@ -179,7 +197,11 @@ def balances_in_store(store: LocalStore, sent: Mapping[Place, int]) -> dict[Plac
     for place, balance in balances.items():
         with store.open(place.job_id) as reader:
             stream = Stream(STREAMS.index(place.stream) + 1)
-            told = [one for one in reader.captures if (one.attempt, one.task) == (place.attempt, place.task)]
+            told = [
+                one
+                for one in reader.captures
+                if (one.attempt, one.task) == (place.attempt, place.task)
+            ]
             own = {one.capture for one in told}
             lines = [line.text for line in reader.lines(streams=(stream,)) if line.capture in own]
             balance.found += [int(line[5:]) for line in lines if line.startswith("line ")]
@@ -191,13 +213,19 @@ def balances_in_store(store: LocalStore, sent: Mapping[Place, int]) -> dict[Plac
 
 
 def refused_in(quarantine: Path, sent: Iterable[Place]) -> dict[Place, int]:
-    """How many lines of each stream stand in an agent's quarantine. Fails where one stands there twice."""
+    """How many lines of each stream stand in an agent's quarantine. Fails where one stands there
+    twice."""
     counts = dict.fromkeys(sent, 0)
     seen: Counter[tuple[Place, str]] = Counter()
     for file in sorted(quarantine.iterdir()):
         for document in map(json.loads, file.read_text().splitlines()):
             about = document["metadata"]
-            place = Place(about["job_id"], int(about["attempt"]), int(about.get("task", 0)), document["stream"])
+            place = Place(
+                about["job_id"],
+                int(about["attempt"]),
+                int(about.get("task", 0)),
+                document["stream"],
+            )
             if document["line"].startswith("line ") and place in counts:
                 counts[place] += 1
                 seen[place, document["line"]] += 1

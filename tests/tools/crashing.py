@@ -1,7 +1,8 @@
-"""`python -m tests.tools.crashing POINT TIMES FLAG PROGRAM WORD...`: a program of ours that is killed (SIGKILL) at a
-fault point, when a process of it comes there for the n-th time. FLAG: a file that is made just before; where it is
-there already, nobody is killed, so that one process of several dies. PROGRAM: logshipper, logshipper-agent, ingest
-(of the store WORD) or remove (of the store's job WORD).
+"""`python -m tests.tools.crashing POINT TIMES FLAG PROGRAM WORD...`: a program of ours that is
+killed (SIGKILL) at a fault point, when a process of it comes there for the n-th time. FLAG: a file
+that is made just before; where it is there already, nobody is killed, so that one process of
+several dies. PROGRAM: logshipper, logshipper-agent, ingest (of the store WORD) or remove (of the
+store's job WORD).
 """
 
 import os
@@ -56,7 +57,16 @@ def _let_no_file_grow() -> None:
 
 def command(point: str, times: int, flag: Path, program: str, *words: str) -> list[str]:
     """The command line of this module."""
-    return [sys.executable, "-m", "tests.tools.crashing", point, str(times), str(flag), program, *words]
+    return [
+        sys.executable,
+        "-m",
+        "tests.tools.crashing",
+        point,
+        str(times),
+        str(flag),
+        program,
+        *words,
+    ]
 
 
 def _logshipper(words: list[str]) -> int:

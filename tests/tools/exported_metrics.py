@@ -17,8 +17,20 @@ def exported() -> dict[str, tuple[str, set[str]]]:
     jobs.update(capture.view(over=True, ledger=ledger, signal=9, nodes=2))
     jobs.slurm_ended("4711", 1, "TIMEOUT", 1_700_000_000, start_secs=1_600_000_000)
     labelled = {
-        *(agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures),
-        *(agent.disk_free_bytes, agent.disk_size_bytes, agent.disk_free_files, agent.disk_size_files),
+        *(
+            agent.pushes,
+            agent.entries,
+            agent.retries,
+            agent.refused_entries,
+            agent.left_out,
+            agent.captures,
+        ),
+        *(
+            agent.disk_free_bytes,
+            agent.disk_size_bytes,
+            agent.disk_free_files,
+            agent.disk_size_files,
+        ),
         *(agent.slurm_jobs, agent.slurm_node_seconds),
     }
     agent.set_slurm_hours({480_000: HourSums(7200, 3)})

@@ -18,8 +18,8 @@ Expression = re.Pattern[str] | re.Pattern[bytes]
 
 
 class Found(NamedTuple):
-    """place: the file and the expression's name, or its call's text. expression: None where its text isn't known
-    before it runs. uses: methods that it is applied by."""
+    """place: the file and the expression's name, or its call's text. expression: None where its
+    text isn't known before it runs. uses: methods that it is applied by."""
 
     place: str
     expression: Expression | None
@@ -29,7 +29,9 @@ class Found(NamedTuple):
 class _Source:
     def __init__(self, package: Path, path: Path) -> None:
         self.path = str(path.relative_to(ROOT))
-        self.module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+        self.module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        )
         self.nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
 
     @functools.cached_property
@@ -49,7 +51,11 @@ class _Source:
         """The compiled expression, as the module's own names have it."""
         flags = [word for word in call.keywords if word.arg == "flags"]
         most = 2 if function == "compile" else 1  # of others the second is the text
-        made = ast.Call(ast.Attribute(ast.Name("re", ast.Load()), "compile", ast.Load()), call.args[:most], flags)
+        made = ast.Call(
+            ast.Attribute(ast.Name("re", ast.Load()), "compile", ast.Load()),
+            call.args[:most],
+            flags,
+        )
         if function in ("match", "fullmatch", "search") and len(call.args) == 3:
             made.args.append(call.args[2])
         module = importlib.import_module(self.module)
@@ -61,7 +67,8 @@ class _Source:
         return value
 
     def name_of(self, call: ast.Call) -> str:
-        """What the compiled expression is assigned to, at once or bound to a method; "" for all else."""
+        """What the compiled expression is assigned to, at once or bound to a method; "" for all
+        else."""
         parent = self.parents[call]
         if isinstance(parent, ast.Attribute):
             parent = self.parents[parent]
@@ -77,7 +84,9 @@ class _Source:
 
 
 def all_expressions() -> list[Found]:
-    sources = [_Source(package, path) for package in PACKAGES for path in sorted(package.rglob("*.py"))]
+    sources = [
+        _Source(package, path) for package in PACKAGES for path in sorted(package.rglob("*.py"))
+    ]
     uses: dict[str, set[str]] = {}
     own_uses: dict[tuple[str, str], set[str]] = {}
     for source in sources:
@@ -95,7 +104,13 @@ def all_expressions() -> list[Found]:
             elif isinstance(parent, ast.Attribute):
                 applied = {_METHODS[parent.attr]} if parent.attr in _METHODS else set()
             elif name:  # a private one is its own module's
-                applied = own_uses.get((source.path, name), set()) if name[:1] == "_" else uses.get(name, set())
+                applied = (
+                    own_uses.get((source.path, name), set())
+                    if name[:1] == "_"
+                    else uses.get(name, set())
+                )
             place = f"{source.path}:{name or ast.unparse(call)}"
-            found.append(Found(place, source.value(call, function), tuple(sorted(applied or {_WORST}))))
+            found.append(
+                Found(place, source.value(call, function), tuple(sorted(applied or {_WORST})))
+            )
     return found

@@ -10,9 +10,10 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Said:
-    """An answer. body_bytes: what Content-Length promises, None for the truth; pieces: of the body, with a pause
-    after each until the server closes; hang: says nothing until the server closes; drip: says it byte by byte, with
-    such a pause after each; hang_up: closes the connection instead, half-way through the request."""
+    """An answer. body_bytes: what Content-Length promises, None for the truth; pieces: of the body,
+    with a pause after each until the server closes; hang: says nothing until the server closes;
+    drip: says it byte by byte, with such a pause after each; hang_up: closes the connection
+    instead, half-way through the request."""
 
     status: int = 200
     body: bytes = b""
@@ -41,8 +42,15 @@ def say(request: BaseHTTPRequestHandler, said: Said, closing: threading.Event) -
         return
     headers = {"Date": request.date_time_string(), **said.headers}
     if said.status != 204:
-        headers["Content-Length"] = str(len(said.body) if said.body_bytes is None else said.body_bytes)
-    head = [f"HTTP/1.1 {said.status} Said", *(f"{name}: {value}" for name, value in headers.items() if value), "", ""]
+        headers["Content-Length"] = str(
+            len(said.body) if said.body_bytes is None else said.body_bytes
+        )
+    head = [
+        f"HTTP/1.1 {said.status} Said",
+        *(f"{name}: {value}" for name, value in headers.items() if value),
+        "",
+        "",
+    ]
     text = "\r\n".join(head).encode()
     size = -(-len(said.body) // said.pieces) or 1
     pieces = [text, *(said.body[begin : begin + size] for begin in range(0, len(said.body), size))]
@@ -59,7 +67,8 @@ def say(request: BaseHTTPRequestHandler, said: Said, closing: threading.Event) -
 
 
 class FaultyServer:
-    """On a free loopback port. answers: in turn; the last one is for all that come after. asked: what came."""
+    """On a free loopback port. answers: in turn; the last one is for all that come after. asked:
+    what came."""
 
     def __init__(self, *answers: Said) -> None:
         self.asked: list[Asked] = []
@@ -82,7 +91,9 @@ class FaultyServer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}
+        )
 
     @property
     def url(self) -> str:

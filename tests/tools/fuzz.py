@@ -1,7 +1,8 @@
-"""Feeds the renderer random streams: `python -m tests.tools.fuzz [--count N] [--seed N]` (`make fuzz`).
+"""Feeds the renderer random streams: `python -m tests.tools.fuzz [--count N] [--seed N]` (`make
+fuzz`).
 
-Seeds count up from --seed. A stream that breaks the renderer is written to a file, with the command that repeats it,
-and the run goes on; exit code 1 then.
+Seeds count up from --seed. A stream that breaks the renderer is written to a file, with the command
+that repeats it, and the run goes on; exit code 1 then.
 """
 
 import argparse
@@ -23,10 +24,12 @@ class Hang(Exception):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"), help="folder (default: %(default)s)")
+    parser.add_argument(
+        "--failures", type=Path, default=Path("fuzz-failures"), help="folder (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     signal.signal(signal.SIGVTALRM, _hang)
     begin = said = time.monotonic()
@@ -41,7 +44,10 @@ def main() -> int:
         if now - said >= 10 or done == arguments.count:
             said = now
             rate = done / (now - begin)
-            print(f"{done:,} of {arguments.count:,} streams, {rate:.0f} a second, {failed} failed", flush=True)
+            print(
+                f"{done:,} of {arguments.count:,} streams, {rate:.0f} a second, {failed} failed",
+                flush=True,
+            )
     return int(failed > 0)
 
 
@@ -67,7 +73,10 @@ def _report(seed: int, case: Case, failures: Path) -> None:
     path = failures / f"{seed}.txt"
     repeat = f"{sys.executable} -m tests.tools.fuzz --seed {seed} --count 1"
     path.write_text(f"{repeat}\n\n{case}\n\n{traceback.format_exc()}")
-    print(f"seed {seed}: {traceback.format_exc(limit=0).splitlines()[-1][:200]}\n  {path}; again: {repeat}", flush=True)
+    print(
+        f"seed {seed}: {traceback.format_exc(limit=0).splitlines()[-1][:200]}\n  {path}; again: {repeat}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Random terminal streams by seed, and what must hold for each. For tests.tools.fuzz and its test.
 
-A stream is grammar (text, control functions with odd numbers), bytes of a small alphabet, or an escape-heavy program's
-output that was cut, spliced and changed. The same seed gives the same stream everywhere.
+A stream is grammar (text, control functions with odd numbers), bytes of a small alphabet, or an
+escape-heavy program's output that was cut, spliced and changed. The same seed gives the same stream
+everywhere.
 """
 
 import random
@@ -13,9 +14,47 @@ from logshipper.render.renderer import Block, Renderer
 from logshipper.render.row import MAX_JOINED
 
 _TEXT = (
-    *("a", "b ", " ", "  ", "word", "hello world", "x" * 13, "line\nline\n", "é", "日本", "語", "😀", "█▌", "│"),
-    *("⚠\ufe0f", "👩\u200d💻", "👍🏽", "e\u0301", "\u0301", "\u200d", "\u1112\u1161", "\xad", "\u200b", "ｱ", "\ufffd"),
-    *("\udcff", "\udce2\udc96", "\udc88", "\udcf0\udc9f", "\x85", "\x9b", "\x9d", "{", '{"a": 1}', "/LOGCOMMAND x\n"),
+    *(
+        "a",
+        "b ",
+        " ",
+        "  ",
+        "word",
+        "hello world",
+        "x" * 13,
+        "line\nline\n",
+        "é",
+        "日本",
+        "語",
+        "😀",
+        "█▌",
+        "│",
+    ),
+    *(
+        "⚠\ufe0f",
+        "👩\u200d💻",
+        "👍🏽",
+        "e\u0301",
+        "\u0301",
+        "\u200d",
+        "\u1112\u1161",
+        "\xad",
+        "\u200b",
+        "ｱ",
+        "\ufffd",
+    ),
+    *(
+        "\udcff",
+        "\udce2\udc96",
+        "\udc88",
+        "\udcf0\udc9f",
+        "\x85",
+        "\x9b",
+        "\x9d",
+        "{",
+        '{"a": 1}',
+        "/LOGCOMMAND x\n",
+    ),
 )
 _LINE_ENDS = ("\n", "\n", "\n", "\r\n", "\r\r\n", "\r", "\r", "\v", "\f", "\x1bD", "\x1bE")
 _C0 = "\0\a\b\b\b\t\t\x0e\x0f\x18\x1a\x7f\x05"
@@ -35,7 +74,23 @@ _PRIVATE = (
     "?6h",
     "?6l",
 )
-_OTHER_CSI = ("4h", "4l", "!p", " @", "2 A", "'}", "2'~", "?J", "?2K", "3g", "0g", ">c", "6n", "38;2;1;2;3m", "1:2m")
+_OTHER_CSI = (
+    "4h",
+    "4l",
+    "!p",
+    " @",
+    "2 A",
+    "'}",
+    "2'~",
+    "?J",
+    "?2K",
+    "3g",
+    "0g",
+    ">c",
+    "6n",
+    "38;2;1;2;3m",
+    "1:2m",
+)
 _ESC = (*"7 8 M c #8 (0 (B )0 H = > [ ] P ^ _ X \\".split(), "", "\x1b", "%G")
 _STRINGS = (
     "]0;title\x07",
@@ -68,7 +123,8 @@ _NUMBERS = (
     "1:2",
 )
 _ALPHABET = (
-    b"\x1b\x1b\x1b[[[]?;;0123456789 ABCDHJKLMPSTXbcdfghlmru\r\r\n\n\n\b\t\x07\x18\x0e\x0f\xc3\xa9\xe6\x97\xa5\xffxyz"
+    b"\x1b\x1b\x1b[[[]?;;0123456789 ABCDHJKLMPSTXbcdfghlmru"
+    b"\r\r\n\n\n\b\t\x07\x18\x0e\x0f\xc3\xa9\xe6\x97\xa5\xffxyz"
 )
 _SIZES = ((10, 3), (10, 3), (5, 2), (2, 1), (20, 5), (12, 4), (7, 8), (80, 6), (160, 50))
 _LATER = (0.0, 0.0, 0.1, 0.9, 1.5, 3.0)
@@ -77,9 +133,15 @@ _END = 100.0
 CORPUS = tuple(
     text.encode()
     for text in (
-        "".join(f"\r{n:3d}%|{'█' * n}{' ' * (9 - n)}| {n}/9 [00:0{n}<00:01,  1.08it/s]" for n in range(10)) + "\n",
+        "".join(
+            f"\r{n:3d}%|{'█' * n}{' ' * (9 - n)}| {n}/9 [00:0{n}<00:01,  1.08it/s]"
+            for n in range(10)
+        )
+        + "\n",
         "".join(f"\router {n}\n\r\x1b[Kinner {n}\x1b[A" for n in range(6)) + "\n\ndone\n",
-        "\x1b[?25l" + "".join(f"\r\x1b[2Ktask {n}\n\x1b[2Kother {n}\r\x1b[1A\x1b[2K" for n in range(5)) + "\x1b[?25h\n",
+        "\x1b[?25l"
+        + "".join(f"\r\x1b[2Ktask {n}\n\x1b[2Kother {n}\r\x1b[1A\x1b[2K" for n in range(5))
+        + "\x1b[?25h\n",
         "\x1b[31mred\x1b[0m\x1b[K\n\x1b[1;32mINFO\x1b[m text\n" * 4,
         "before\n\x1b[?1049h\x1b[H\x1b[2Jeditor\x1b[2;3Hmore\x1b[?1049lafter\n",
         "\x1b[2;3r\x1b[3;1Ha\nb\nc\x1bM\x1bMd\x1b[r\n\x1b[L\x1b[2M\x1b[3S\x1b[T",
@@ -96,7 +158,8 @@ CORPUS = tuple(
 
 
 class Case(NamedTuple):
-    """columns, rows: the terminal's size. pieces: bytes, and the clock at which they are fed. cuts: sizes, in turn."""
+    """columns, rows: the terminal's size. pieces: bytes, and the clock at which they are fed. cuts:
+    sizes, in turn."""
 
     columns: int
     rows: int
@@ -117,9 +180,13 @@ def make_case(seed: int) -> Case:
     now = 0.0
     pieces = []
     for _ in range(source.choice((1, 1, 2, 3))):
-        pieces.append((source.choice((_grammar, _grammar, _mutated, _mutated, _noise))(source), now))
+        pieces.append(
+            (source.choice((_grammar, _grammar, _mutated, _mutated, _noise))(source), now)
+        )
         now += source.choice(_LATER)
-    return Case(columns, rows, pieces, [source.randint(1, source.choice((3, 9, 40))) for _ in range(5)])
+    return Case(
+        columns, rows, pieces, [source.randint(1, source.choice((3, 9, 40))) for _ in range(5)]
+    )
 
 
 def _word(source: random.Random) -> str:
@@ -131,7 +198,9 @@ def _word(source: random.Random) -> str:
     if kind < 0.62:
         return source.choice(_C0)
     if kind < 0.84:
-        numbers = ";".join(source.choice(_NUMBERS) for _ in range(source.choice((1, 1, 1, 2, 2, 3))))
+        numbers = ";".join(
+            source.choice(_NUMBERS) for _ in range(source.choice((1, 1, 1, 2, 2, 3)))
+        )
         return f"\x1b[{numbers}{source.choice(_CSI_LAST)}"
     if kind < 0.92:
         return "\x1b[" + source.choice((*_PRIVATE, *_OTHER_CSI))
@@ -139,7 +208,9 @@ def _word(source: random.Random) -> str:
 
 
 def _grammar(source: random.Random) -> bytes:
-    return "".join(_word(source) for _ in range(source.randint(0, 25))).encode(errors="surrogateescape")
+    return "".join(_word(source) for _ in range(source.randint(0, 25))).encode(
+        errors="surrogateescape"
+    )
 
 
 def _noise(source: random.Random) -> bytes:
@@ -205,7 +276,8 @@ def _cut(pieces: list[tuple[bytes, float]], sizes: list[int]) -> list[tuple[byte
 
 
 def _outcome(made: Renderer, pieces: list[tuple[bytes, float]]) -> list[tuple[str, bytes]]:
-    """All that came out, by kind; text that follows text is one. Each second command is taken out."""
+    """All that came out, by kind; text that follows text is one. Each second command is taken
+    out."""
     out: list[tuple[str, bytes]] = []
     commands = 0
     for data, now in pieces:
@@ -218,13 +290,19 @@ def _outcome(made: Renderer, pieces: list[tuple[bytes, float]]) -> list[tuple[st
             if fed.command is not None:
                 out.append(("command", fed.command))
                 commands += 1
-                # taken out, a wider one may leave the cursor elsewhere in the tiers (docs/rendering.md, Limits)
+                # taken out, a wider one may leave the cursor elsewhere in the tiers
+                # (docs/rendering.md, Limits)
                 if commands % 2 or len(fed.command) >= made._screen.columns:
                     _add(out, made.keep_command())
                 else:
                     made.take_command()
     _check_caps(made)
-    out.append(("shown", repr((made.status(), made.pending(), made.held_line_feeds(), made.line_feeds)).encode()))
+    out.append(
+        (
+            "shown",
+            repr((made.status(), made.pending(), made.held_line_feeds(), made.line_feeds)).encode(),
+        )
+    )
     due = made.next_tick()
     if due is not None:
         _add(out, made.tick(due + 1.0))
@@ -242,7 +320,9 @@ def _add(out: list[tuple[str, bytes]], blocks: list[Block]) -> None:
     for block in blocks:
         text = block.text.decode()
         assert text.endswith("\n")
-        assert not any((c < " " and c != "\n") or "\x7f" <= c <= "\x9f" for c in text), "a control byte came out"
+        assert not any((c < " " and c != "\n") or "\x7f" <= c <= "\x9f" for c in text), (
+            "a control byte came out"
+        )
         kind = f"part {block.part}" if block.part else "note" if block.note else "text"
         if out and out[-1][0] == kind == "text":
             out[-1] = ("text", out[-1][1] + block.text)

@@ -41,7 +41,8 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def take(store: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> Import:
-    """`logshipper import SYSTEM WORD...` of the module's own IMPORTS: the system, and options that are always given."""
+    """`logshipper import SYSTEM WORD...` of the module's own IMPORTS: the system, and options that
+    are always given."""
     system, *options = request.module.IMPORTS
 
     def run(*words: str | Path) -> tuple[int, str, str]:

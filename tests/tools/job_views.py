@@ -16,7 +16,9 @@ from logshipper_ingest.spool.capture_folder import Identity
 
 Labels = tuple[tuple[str, str], ...]
 SECOND = 10**9
-_AUTO_RANK = re.compile(r'^logshipper_x_rank\{.*choice="auto",key="(.*)",path="(.*)"\} (\S+)$', re.MULTILINE)
+_AUTO_RANK = re.compile(
+    r'^logshipper_x_rank\{.*choice="auto",key="(.*)",path="(.*)"\} (\S+)$', re.MULTILINE
+)
 START_NS = 1_700_000_000 * SECOND
 
 
@@ -42,7 +44,9 @@ class FakeCapture:
             self.axis.add(parsed, self.records)
         return self
 
-    def view(self, *, over: bool = False, **changes: Any) -> CaptureView:  # Any: other fields of CaptureView
+    def view(
+        self, *, over: bool = False, **changes: Any
+    ) -> CaptureView:  # Any: other fields of CaptureView
         facts = {
             "name": "train.py",
             "user": "alice",
@@ -54,7 +58,11 @@ class FakeCapture:
         fields: dict[str, Any] = {
             "key": self.key,
             "identity": Identity(
-                job_id=self.job_id, attempt=self.attempt, step=self.step, task=self.task, **{**facts, **self.identity}
+                job_id=self.job_id,
+                attempt=self.attempt,
+                step=self.step,
+                task=self.task,
+                **{**facts, **self.identity},
             ),
             "state": "COMPLETED" if over else "RUNNING",
             "exit_code": 0 if over else None,
@@ -89,14 +97,17 @@ def job_metrics(
 
 
 def samples(text: str, family: str) -> dict[Labels, float]:
-    """Values of a family by labels; cluster and job_id left out. Fails where two series have the same labels."""
+    """Values of a family by labels; cluster and job_id left out. Fails where two series have the
+    same labels."""
     found: dict[Labels, float] = {}
     for parsed in text_string_to_metric_families(text):
         for sample in parsed.samples:
             if sample.name == family:
                 labels = tuple(
                     sorted(
-                        (label, value) for label, value in sample.labels.items() if label not in ("cluster", "job_id")
+                        (label, value)
+                        for label, value in sample.labels.items()
+                        if label not in ("cluster", "job_id")
                     )
                 )
                 assert labels not in found, labels
@@ -105,7 +116,8 @@ def samples(text: str, family: str) -> dict[Labels, float]:
 
 
 def auto_ranks(jobs: JobMetrics) -> dict[tuple[str, str], float]:
-    """Ranks with choice="auto", by key and path. Read by a pattern: property tests ask for them thousands of times."""
+    """Ranks with choice="auto", by key and path. Read by a pattern: property tests ask for them
+    thousands of times."""
     ranks = {}
     for key, path, value in _AUTO_RANK.findall(jobs.text()):
         named = key.replace(r"\"", '"'), path.replace(r"\"", '"')
@@ -115,7 +127,8 @@ def auto_ranks(jobs: JobMetrics) -> dict[tuple[str, str], float]:
 
 
 def answer(nodes: Iterable[Mapping[tuple[str, str], float]]) -> tuple[str, int] | None:
-    """Key and rule: what `bottomk(1, max by(key,path)(...))` over all nodes answers. None: no key."""
+    """Key and rule: what `bottomk(1, max by(key,path)(...))` over all nodes answers. None: no
+    key."""
     worst: dict[tuple[str, str], float] = {}
     for ranks in nodes:
         for key, value in ranks.items():

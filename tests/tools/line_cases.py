@@ -1,5 +1,5 @@
-"""When lines of two streams go out to one file, or one terminal, and when they wait for each other: a table for both
-relays (logshipper/relay/channel.py, deploy/slurm/spank/channel.c)."""
+"""When lines of two streams go out to one file, or one terminal, and when they wait for each other:
+a table for both relays (logshipper/relay/channel.py, deploy/slurm/spank/channel.c)."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,9 @@ class Step(NamedTuple):
     """A poll. Where time counts they are over 5 ms apart: each counts as 5."""
 
     ms: int  # its time
-    texts: tuple[tuple[int, bytes], ...]  # what it finds, by stream, in the order in which it is read
+    texts: tuple[
+        tuple[int, bytes], ...
+    ]  # what it finds, by stream, in the order in which it is read
     written: bytes  # what goes out then
 
 
@@ -31,11 +33,17 @@ def _wait(ms: int, written: bytes = b"") -> Step:
 
 _TAIL = ((OUT, b"one\ntw"), (ERR, b"err\n"))
 CASES = (
-    Case("whole lines", False, (_read(0, OUT, b"one\n", b"one\n"), _read(1, ERR, b"err\n", b"err\n"))),
+    Case(
+        "whole lines", False, (_read(0, OUT, b"one\n", b"one\n"), _read(1, ERR, b"err\n", b"err\n"))
+    ),
     Case(
         "an open line is finished first",
         False,
-        (_read(0, OUT, b"half", b"half"), _read(1, ERR, b"err\n", b""), _read(2, OUT, b" whole\n", b" whole\nerr\n")),
+        (
+            _read(0, OUT, b"half", b"half"),
+            _read(1, ERR, b"err\n", b""),
+            _read(2, OUT, b" whole\n", b" whole\nerr\n"),
+        ),
     ),
     Case(
         "whose writer is idle isn't waited for",
@@ -47,7 +55,11 @@ CASES = (
             _wait(24, b"err\n"),
         ),
     ),
-    Case("a tail waits while the other one has whole lines", False, (Step(0, _TAIL, b"one\nerr\n"), _wait(5, b"tw"))),
+    Case(
+        "a tail waits while the other one has whole lines",
+        False,
+        (Step(0, _TAIL, b"one\nerr\n"), _wait(5, b"tw")),
+    ),
     Case(
         "a line in pieces is waited for longer",
         False,
@@ -58,12 +70,20 @@ CASES = (
             _wait(240, b"err\n"),
         ),
     ),
-    Case("a prompt on a terminal", True, (_read(0, OUT, b"name? ", b"name? "), _read(1, ERR, b"err\n", b"err\n"))),
+    Case(
+        "a prompt on a terminal",
+        True,
+        (_read(0, OUT, b"name? ", b"name? "), _read(1, ERR, b"err\n", b"err\n")),
+    ),
     Case("a tail on a terminal", True, (Step(0, _TAIL, b"one\ntwerr\n"),)),
     Case(
         "a line on a terminal that our reading cut is finished first",
         True,
-        (_read(0, OUT, CUT, CUT), _read(1, ERR, b"err\n", b""), _read(2, OUT, b" end\n", b" end\nerr\n")),
+        (
+            _read(0, OUT, CUT, CUT),
+            _read(1, ERR, b"err\n", b""),
+            _read(2, OUT, b" end\n", b" end\nerr\n"),
+        ),
     ),
     Case(
         "a cut tail on a terminal",

@@ -1,4 +1,5 @@
-"""A Loki in memory, for the LogQL that reading asks: selectors, filters on structured metadata and on lines."""
+"""A Loki in memory, for the LogQL that reading asks: selectors, filters on structured metadata and
+on lines."""
 
 import json
 import re
@@ -23,7 +24,8 @@ class Asked(NamedTuple):
 
 
 class FakeLoki:
-    """asked: the questions so far; handed: how many entries were given out; broken: raised instead of an answer."""
+    """asked: the questions so far; handed: how many entries were given out; broken: raised instead
+    of an answer."""
 
     name = "Loki in memory"
 
@@ -48,13 +50,19 @@ class FakeLoki:
         direction: Literal["forward", "backward"] = "forward",
         page: int = 5000,
     ) -> Iterator[Entry]:
-        """Like the client's: lazily, so that what isn't asked for isn't handed out. Of one time the order is that of
-        arrival, as Loki promises none."""
+        """Like the client's: lazily, so that what isn't asked for isn't handed out. Of one time the
+        order is that of arrival, as Loki promises none."""
         if self.broken is not None:
             raise self.broken
         self.asked.append(Asked(logql, begin_ns, end_ns, direction, page))
-        found = [entry for entry in self._entries if begin_ns <= entry.time_ns < end_ns and matches(logql, entry)]
-        for entry in sorted(found, key=lambda entry: entry.time_ns, reverse=direction == "backward"):
+        found = [
+            entry
+            for entry in self._entries
+            if begin_ns <= entry.time_ns < end_ns and matches(logql, entry)
+        ]
+        for entry in sorted(
+            found, key=lambda entry: entry.time_ns, reverse=direction == "backward"
+        ):
             self.handed += 1
             yield entry
 
@@ -70,9 +78,13 @@ def matches(logql: str, entry: Entry) -> bool:
         stage = _STAGE.match(logql, at)
         assert stage, logql[at:]
         name, compared, value, operator, pattern = stage.groups()
-        if name is not None and not _holds(compared, json.loads(value), entry.metadata.get(name, "")):
+        if name is not None and not _holds(
+            compared, json.loads(value), entry.metadata.get(name, "")
+        ):
             return False
-        if pattern is not None and bool(re.search(json.loads(pattern), entry.line)) != (operator == "|~"):
+        if pattern is not None and bool(re.search(json.loads(pattern), entry.line)) != (
+            operator == "|~"
+        ):
             return False
         at = stage.end()
     return True

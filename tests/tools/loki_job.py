@@ -22,10 +22,14 @@ _KINDS = {Kind.LOG: "log", Kind.NOTE: "log", Kind.METADATA: "metadata", Kind.COM
 class Pushed(Protocol):
     """A Loki to push to, real or in memory."""
 
-    def push(self, labels: Mapping[str, str], entries: list[Entry]) -> Any: ...  # Any: nobody looks at it
+    def push(
+        self, labels: Mapping[str, str], entries: list[Entry]
+    ) -> Any: ...  # Any: nobody looks at it
 
 
-def push_spool(loki: Pushed, spool: Path, *, cluster: str = "local", max_line_bytes: int = 256_000) -> None:
+def push_spool(
+    loki: Pushed, spool: Path, *, cluster: str = "local", max_line_bytes: int = 256_000
+) -> None:
     """Pushes all that is in a spool, and leaves the spool as it is."""
     for labels, entries in streams_of(spool, cluster=cluster, max_line_bytes=max_line_bytes):
         loki.push(labels, entries)
@@ -52,16 +56,25 @@ def _of_capture(
     life = folder.life()
     account, axis, rows = new_account(folder, identity), XAxis(), Rows()
     segments = os.path.join(folder.path, "segments")
-    with closing(SegmentReader(folder.segments_fd, segments, SpoolPosition(), owner=folder.writer)) as reader:
+    with closing(
+        SegmentReader(folder.segments_fd, segments, SpoolPosition(), owner=folder.writer)
+    ) as reader:
         while True:
             batch = reader.read(1 << 20, alive=life is Life.LIVE)
             learnt = learn(account, axis, rows, batch, folder, life, account.newest_ns or 1 << 62)
             if batch.outcome is not Outcome.MORE:
                 break
-    rows.marks = [EventRow(mark.time_ns, _dressed(mark.event, identity, cluster)) for mark in rows.marks]
+    rows.marks = [
+        EventRow(mark.time_ns, _dressed(mark.event, identity, cluster)) for mark in rows.marks
+    ]
     if learnt.done:
         choice = axis.choose()
-        x_axis = {"key": choice.key, "rule": choice.rule, "words": choice.words, "path": list(choice.path)}
+        x_axis = {
+            "key": choice.key,
+            "rule": choice.rule,
+            "words": choice.words,
+            "path": list(choice.path),
+        }
         closed = {"event": "closed", **account.end_facts(), "hosts": [HOST], "x_axis": x_axis}
         rows.marks.append(EventRow(account.newest_ns + 1, closed))
     given = {"job_id": identity.job_id, "user": identity.user, "step": identity.step}
@@ -74,7 +87,10 @@ def _of_capture(
         labels = {**where, "stream": STREAM_NAMES[status.stream], "kind": "status"}
         yield labels, [Entry(status.time_ns, status.text.decode() or " ", common)]
     events = sorted([*rows.events, *rows.marks], key=lambda row: row.time_ns)
-    yield {**where, "kind": "event"}, [Entry(row.time_ns, json.dumps(row.event), common) for row in events]
+    yield (
+        {**where, "kind": "event"},
+        [Entry(row.time_ns, json.dumps(row.event), common) for row in events],
+    )
 
 
 def _of_block(
@@ -110,6 +126,9 @@ def pieces(text: str, part: str, max_bytes: int) -> list[tuple[str, str]]:
 
 def _dressed(event: Json, identity: Identity, cluster: str) -> Json:
     if event["event"] == "started":
-        who = {name: getattr(identity, name) for name in ("name", "user", "uid", "account", "partition")}
+        who = {
+            name: getattr(identity, name)
+            for name in ("name", "user", "uid", "account", "partition")
+        }
         return {**event, **who, "host": HOST, "cluster": cluster}
     return event if event["event"] == "heartbeat" else {**event, "hosts": [HOST]}

@@ -23,7 +23,9 @@ JOB = "k3f9x2"
 Ask = Callable[..., tuple[int, str, str]]
 
 
-def asking(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+def asking(
+    fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Ask:
     """Runs a reading command on the Loki in memory; returns exit code, stdout and stderr."""
 
     def open_fake(args: argparse.Namespace) -> LokiStore:
@@ -43,15 +45,38 @@ class Pushing:
     """A capture whose lines are pushed one by one, as a test wants them to come."""
 
     def __init__(
-        self, fake: FakeLoki, *, job_id: str = JOB, host: str = "node1", began_ns: int = 0, **who: str
+        self,
+        fake: FakeLoki,
+        *,
+        job_id: str = JOB,
+        host: str = "node1",
+        began_ns: int = 0,
+        **who: str,
     ) -> None:
         self.fake = fake
         self.began_ns = began_ns or time.time_ns() - 60 * NS
         self._metadata = {"job_id": job_id, "user": "me", "task": "0", "attempt": "1", **who}
         self._labels = {"cluster": "local", "host": host, "service_name": "logshipper"}
-        self.event({"event": "started", "name": "train.py", "user": "me", "host": host, "started_ns": self.began_ns})
+        self.event(
+            {
+                "event": "started",
+                "name": "train.py",
+                "user": "me",
+                "host": host,
+                "started_ns": self.began_ns,
+            }
+        )
 
-    def push(self, kind: str, at_ns: int, line: str, *, stream: str = "stdout", replay: str = "", **more: str) -> None:
+    def push(
+        self,
+        kind: str,
+        at_ns: int,
+        line: str,
+        *,
+        stream: str = "stdout",
+        replay: str = "",
+        **more: str,
+    ) -> None:
         labels = {**self._labels, "kind": kind} | ({"stream": stream} if stream else {})
         labels |= {"replay": replay} if replay else {}
         self.fake.push(labels, [Entry(self.began_ns + at_ns, line, {**self._metadata, **more})])
@@ -63,7 +88,12 @@ class Pushing:
         self.push("event", at_ns, json.dumps(event), stream="")
 
     def close(self, at_ns: int = 50 * NS, **fields: Any) -> None:  # Any: JSON
-        ended = {"state": "COMPLETED", "exit_code": 0, "signal": 0, "ended_ns": self.began_ns + at_ns}
+        ended = {
+            "state": "COMPLETED",
+            "exit_code": 0,
+            "signal": 0,
+            "ended_ns": self.began_ns + at_ns,
+        }
         self.event({"event": "closed", **ended, **fields}, at_ns)
 
 

@@ -1,4 +1,5 @@
-"""How long random tests run: some seconds each in `make test`, as long as wanted in `make model`."""
+"""How long random tests run: some seconds each in `make test`, as long as wanted in `make
+model`."""
 
 import os
 
@@ -14,7 +15,8 @@ def examples(usual: int) -> int:
 
 
 def model_settings(tries: int, steps: int) -> settings:
-    """Of tests that drive real parts against a simple model. tries: courses that are tried; steps: of each, at most."""
+    """Of tests that drive real parts against a simple model. tries: courses that are tried; steps:
+    of each, at most."""
     return settings(
         max_examples=examples(tries),
         stateful_step_count=steps,

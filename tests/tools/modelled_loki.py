@@ -1,5 +1,5 @@
-"""Loki in memory, as far as pushes go: what it stores, what it refuses, and its words for that (3.7.6's: a test of
-tests/ingest/shipping/test_loki_sink.py compares them with a real one's)."""
+"""Loki in memory, as far as pushes go: what it stores, what it refuses, and its words for that
+(3.7.6's: a test of tests/ingest/shipping/test_loki_sink.py compares them with a real one's)."""
 
 import threading
 import time
@@ -28,12 +28,13 @@ class Stored(NamedTuple):
 class ModelledLoki:
     """The `push_body` of `logshipper_ingest.loki.client.Client`, for several threads.
 
-    script: what the next pushes are answered by instead, in order: an error, which is raised, or a function that is
-    called with the labels and may raise one; None for the usual answer. stored: in the order of their coming, exact
-    repeats too; requests: (labels, entries) of each push, whatever came of it. Tenants are told apart by a label that a
-    real one doesn't have; those in refusing get the error there. ails: what a push is answered by instead, by its
-    labels. takes: whether a push is within the rate, by its number from 1; excess: the answer where it isn't.
-    behind_ns: its clock's, against ours.
+    script: what the next pushes are answered by instead, in order: an error, which is raised, or a
+    function that is called with the labels and may raise one; None for the usual answer. stored: in
+    the order of their coming, exact repeats too; requests: (labels, entries) of each push, whatever
+    came of it. Tenants are told apart by a label that a real one doesn't have; those in refusing
+    get the error there. ails: what a push is answered by instead, by its labels. takes: whether a
+    push is within the rate, by its number from 1; excess: the answer where it isn't. behind_ns: its
+    clock's, against ours.
     """
 
     def __init__(self) -> None:
@@ -93,9 +94,15 @@ class ModelledLoki:
         behind = [words for entry in valid if (words := self._append(labels, entry))]
         if behind:
             counts = f"total ignored: {len(behind)} out of {len(valid)} for stream: {labels}"
-            raise RejectedPushError(NAME, 400, ", ".join([*behind[:10], "user 'fake'", counts])[:1000])
+            raise RejectedPushError(
+                NAME, 400, ", ".join([*behind[:10], "user 'fake'", counts])[:1000]
+            )
         if invalid:
-            words = invalid[0] if len(invalid) == 1 else "; ".join(f"1 errors like: {words}" for words in invalid)
+            words = (
+                invalid[0]
+                if len(invalid) == 1
+                else "; ".join(f"1 errors like: {words}" for words in invalid)
+            )
             raise RejectedPushError(NAME, 400, words[:1000])
 
     def _invalid(self, labels: str, entry: Pushed, now_ns: int) -> str:
@@ -147,7 +154,9 @@ class ModelledLoki:
         return {entry.labels for entry in self.stored}
 
 
-def throttled(retry_after_secs: float | None = None, words: str = "ingestion rate limit exceeded") -> PushError:
+def throttled(
+    retry_after_secs: float | None = None, words: str = "ingestion rate limit exceeded"
+) -> PushError:
     return RetryablePushError(NAME, 429, words, retry_after_secs)
 
 

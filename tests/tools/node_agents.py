@@ -1,5 +1,5 @@
-"""Runs the node agent as an admin does, in a spool and state of its own, for tests; and what stands between it and
-Loki there: a proxy that answers as it is told."""
+"""Runs the node agent as an admin does, in a spool and state of its own, for tests; and what stands
+between it and Loki there: a proxy that answers as it is told."""
 
 import http.client
 import http.server
@@ -41,11 +41,20 @@ def client(loki: LokiServer) -> Iterator[Client]:
 
 
 class NodeAgent:
-    """An agent's folder, configuration and process. cluster, host: its labels; options: of tables, as in `loki={...}`.
+    """An agent's folder, configuration and process. cluster, host: its labels; options: of tables,
+    as in `loki={...}`.
 
     `with` starts it and stops it at the end."""
 
-    def __init__(self, folder: Path, loki_url: str, *, cluster: str, host: str = "n1", **options: Mapping[str, Any]):
+    def __init__(
+        self,
+        folder: Path,
+        loki_url: str,
+        *,
+        cluster: str,
+        host: str = "n1",
+        **options: Mapping[str, Any],
+    ):
         self.folder = folder
         self.cluster = cluster
         self.host = host
@@ -67,34 +76,56 @@ class NodeAgent:
             tables.setdefault(name, {}).update(table)
         lines = []
         for name, table in tables.items():
-            lines += [f"[{name}]", *(f"{option} = {json.dumps(value)}" for option, value in table.items())]
+            lines += [
+                f"[{name}]",
+                *(f"{option} = {json.dumps(value)}" for option, value in table.items()),
+            ]
         self.config.write_text("\n".join(lines) + "\n")
 
     @property
     def environment(self) -> dict[str, str]:
         """For jobs that are to be captured by this agent."""
-        environment = {**os.environ, "PYTHONPATH": SOURCES, "LOGSHIPPER_AGENT_SOCKET": str(self.socket)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": SOURCES,
+            "LOGSHIPPER_AGENT_SOCKET": str(self.socket),
+        }
         environment.pop("LOGSHIPPER_STORE", None)
         return environment
 
     # ---- its life
 
     def start(
-        self, *, crash_at: str = "", times: int = 1, wait: bool = True, by: Sequence[str] = (), path: Path = ROOT
+        self,
+        *,
+        crash_at: str = "",
+        times: int = 1,
+        wait: bool = True,
+        by: Sequence[str] = (),
+        path: Path = ROOT,
     ) -> "NodeAgent":
-        """crash_at: a fault point where it kills itself, when it comes there for the n-th time. by: what runs it in
-        place of Python's `-m logshipper_ingest`; path: where its packages are."""
+        """crash_at: a fault point where it kills itself, when it comes there for the n-th time. by:
+        what runs it in place of Python's `-m logshipper_ingest`; path: where its packages are."""
         words = ["run", "--config", str(self.config)]
         command = [*(by or (sys.executable, "-m", "logshipper_ingest")), *words]
         if crash_at:
-            command = crashing.command(crash_at, times, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words)
+            command = crashing.command(
+                crash_at, times, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words
+            )
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, cwd=path, env={**os.environ, "PYTHONPATH": str(path)}, stdin=subprocess.DEVNULL, stderr=log
+                command,
+                cwd=path,
+                env={**os.environ, "PYTHONPATH": str(path)},
+                stdin=subprocess.DEVNULL,
+                stderr=log,
             )
         begun = self.log.read_text().count("ready:")
         if wait:
-            wait_until(lambda: self.log.read_text().count("ready:") > begun or self.has_ended(), "the agent is ready")
+            wait_until(
+                lambda: self.log.read_text().count("ready:") > begun or self.has_ended(),
+                "the agent is ready",
+            )
             assert not self.has_ended(), self.log.read_text()
         return self
 
@@ -117,11 +148,18 @@ class NodeAgent:
 
     # ---- what it does
 
-    def run(self, *command: str, options: tuple[str, ...] = (), **more: Any) -> "subprocess.CompletedProcess[bytes]":
+    def run(
+        self, *command: str, options: tuple[str, ...] = (), **more: Any
+    ) -> "subprocess.CompletedProcess[bytes]":
         """`logshipper run`, captured by this agent. more: options of subprocess.run."""
         words = [sys.executable, "-m", "logshipper", "run", *options, "--", *command]
         environment = {**self.environment, "HOME": str(self.folder), **more.pop("env", {})}
-        more = {"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": TIMEOUT_SECS, **more}
+        more = {
+            "capture_output": True,
+            "stdin": subprocess.DEVNULL,
+            "timeout": TIMEOUT_SECS,
+            **more,
+        }
         return subprocess.run(words, env=environment, **more)
 
     def call(self, *words: str, crash_at: str = "") -> "subprocess.CompletedProcess[str]":
@@ -129,10 +167,17 @@ class NodeAgent:
         words = (*words, "--config", str(self.config))
         command = [sys.executable, "-m", "logshipper_ingest", *words]
         if crash_at:
-            command = crashing.command(crash_at, 1, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words)
+            command = crashing.command(
+                crash_at, 1, self.folder / f"crashed-{crash_at}", "logshipper-agent", *words
+            )
         environment = {**os.environ, "PYTHONPATH": SOURCES}
         return subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_SECS
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECS,
         )
 
     def status(self) -> dict[str, Any]:
@@ -146,7 +191,9 @@ class NodeAgent:
 
     def wait_shipped(self, timeout_secs: float = TIMEOUT_SECS) -> None:
         """Until nothing is left in the spool."""
-        wait_until(lambda: not self.captures(), f"all is shipped: {self.log.read_text()}", timeout_secs)
+        wait_until(
+            lambda: not self.captures(), f"all is shipped: {self.log.read_text()}", timeout_secs
+        )
 
     @property
     def metrics_url(self) -> str:
@@ -162,8 +209,11 @@ class NodeAgent:
             return session.get(self.metrics_url, timeout=TIMEOUT_SECS).text
 
 
-def entries_of(client: Client, cluster: str, kinds: str = ".+", *, hours: float = 1, selector: str = "") -> list[Entry]:
-    """All entries of a cluster in Loki, of the last hours and ten minutes ahead, in order of time."""
+def entries_of(
+    client: Client, cluster: str, kinds: str = ".+", *, hours: float = 1, selector: str = ""
+) -> list[Entry]:
+    """All entries of a cluster in Loki, of the last hours and ten minutes ahead, in order of
+    time."""
     now_ns = time.time_ns()
     logql = f'{{cluster="{cluster}", kind=~"{kinds}"}} {selector}'
     return list(client.entries(logql, now_ns - int(hours * 3600 * 10**9), now_ns + 600 * 10**9))
@@ -173,16 +223,18 @@ class _ProxyServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *about: Any) -> None:  # Any: as in the base
-        if not isinstance(sys.exception(), OSError):  # an agent that is killed in the midst is no news
+        if not isinstance(
+            sys.exception(), OSError
+        ):  # an agent that is killed in the midst is no news
             super().handle_error(*about)
 
 
 class Proxy(ServerThread):
-    """Between an agent and Loki. answer: called with a push's number (from 1); what it returns (status, headers, body)
-    is answered instead of Loki's answer, None lets it through. after: Loki gets the push first, but the agent isn't
-    told what it said. pushes: how many came. fault: the same by half of a push's body, until `fixed`: what takes long
-    ends then; a 204 is said after Loki has taken the push. look: called with each body. shift_secs: of the time that
-    it tells."""
+    """Between an agent and Loki. answer: called with a push's number (from 1); what it returns
+    (status, headers, body) is answered instead of Loki's answer, None lets it through. after: Loki
+    gets the push first, but the agent isn't told what it said. pushes: how many came. fault: the
+    same by half of a push's body, until `fixed`: what takes long ends then; a 204 is said after
+    Loki has taken the push. look: called with each body. shift_secs: of the time that it tells."""
 
     def __init__(self, target: str, *, shift_secs: int = 0) -> None:
         self.answer: Callable[[int], tuple[int, Mapping[str, str], bytes] | None] = lambda _: None
@@ -217,14 +269,21 @@ class Proxy(ServerThread):
                     proxy.look(body)
                 if fault is not None:
                     proxy.faults += 1
-                    if fault.status == 204 and proxy.pass_on(self.path, dict(self.headers), body)[0] != 204:
+                    if (
+                        fault.status == 204
+                        and proxy.pass_on(self.path, dict(self.headers), body)[0] != 204
+                    ):
                         raise ConnectionError
                     say(self, fault, proxy._fixed)
                     return
                 proxy.pushes += 1
                 proxy.times.append(time.monotonic())
                 told = proxy.answer(proxy.pushes)
-                said = proxy.pass_on(self.path, dict(self.headers), body) if told is None or proxy.after else None
+                said = (
+                    proxy.pass_on(self.path, dict(self.headers), body)
+                    if told is None or proxy.after
+                    else None
+                )
                 status, headers, text = told or said or (500, {}, b"")
                 self.send_response(status)
                 for name, value in headers.items():
@@ -254,7 +313,9 @@ class Proxy(ServerThread):
         self.fault = lambda _: None
         self._fixed.set()
 
-    def pass_on(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+    def pass_on(
+        self, path: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
         passed = {"Content-Type": headers["Content-Type"]}
         status, _, text = forwarded(self._target, "POST", path, passed, body)
         return status, {}, text

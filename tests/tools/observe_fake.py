@@ -12,7 +12,8 @@ STARTED_NS = 1_780_000_000_000_000_000
 
 
 class FakeReader:
-    """Records are given per capture, as lines, a second apart. Captures are attempts 1, 2, ... or else tasks."""
+    """Records are given per capture, as lines, a second apart. Captures are attempts 1, 2, ... or
+    else tasks."""
 
     def __init__(self, *captures: Sequence[str], tasks: Sequence[int] | None = None) -> None:
         self.captures = [
@@ -27,7 +28,11 @@ class FakeReader:
             self._axes.append(axis)
             for line in lines:
                 time_ns = STARTED_NS + (len(self._records) + 1) * 10**9
-                self._records.append(MetadataRecord(time_ns, 1, capture.attempt, capture.capture, line, Stream.STDOUT))
+                self._records.append(
+                    MetadataRecord(
+                        time_ns, 1, capture.attempt, capture.capture, line, Stream.STDOUT
+                    )
+                )
                 record = parse_record(line.encode("utf-8", "surrogatepass"))
                 if record is not None:
                     axis.add(record, time_ns)
@@ -37,12 +42,19 @@ class FakeReader:
         )  # fmt: skip
 
     def records(
-        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+        self,
+        *,
+        attempt: int | None = None,
+        newest_first: bool = False,
+        begin_ns: int = 0,
+        end_ns: int = 0,
     ) -> Iterator[MetadataRecord]:
         found = [
             record
             for record in self._records
-            if attempt in (None, record.attempt) and begin_ns <= record.time_ns and record.time_ns < (end_ns or 1 << 63)
+            if attempt in (None, record.attempt)
+            and begin_ns <= record.time_ns
+            and record.time_ns < (end_ns or 1 << 63)
         ]
         return iter(found[::-1] if newest_first else found)
 
@@ -50,7 +62,9 @@ class FakeReader:
         found = []
         for key, _ in merge_all(self._axes).key_stats():
             values = (raw_value(record.line, key.path) for record in reversed(self._records))
-            found.append(dataclasses.replace(key, last=next(value for value in values if value is not None)))
+            found.append(
+                dataclasses.replace(key, last=next(value for value in values if value is not None))
+            )
         return found
 
     def x_axis(self) -> XChoice:

@@ -1,9 +1,9 @@
-"""`make order-stress`: jobs whose two streams switch modes against each other, with and without ptys, by both relays,
-read at every pace, some of their processes killed; nothing that was printed while it had to be kept out may be in any
-file of the spool.
+"""`make order-stress`: jobs whose two streams switch modes against each other, with and without
+ptys, by both relays, read at every pace, some of their processes killed; nothing that was printed
+while it had to be kept out may be in any file of the spool.
 
-Exit code: 0, 1 where a secret was stored. What was printed before any command, and is missing, is counted only: kills
-may cost it.
+Exit code: 0, 1 where a secret was stored. What was printed before any command, and is missing, is
+counted only: kills may cost it.
 """
 
 import argparse
@@ -37,7 +37,11 @@ for step in sys.argv[1].split():
     if float(secs): time.sleep(float(secs))
 """
 EXACT = '/LOGCOMMAND {"mode":"%s"}\n'
-ODD = ("/LOGCOMMAND {'mode': '%s'}\n", 'Loading.../LOGCOMMAND {"mode":"%s"}\n', ' /logcommand {"mode":"%s"}\n')
+ODD = (
+    "/LOGCOMMAND {'mode': '%s'}\n",
+    'Loading.../LOGCOMMAND {"mode":"%s"}\n',
+    ' /logcommand {"mode":"%s"}\n',
+)
 PAUSES = (0.0, 0.0, 0.0, 0.0005, 0.005, 0.02)
 READERS = ("fast", "slow", "blocked", "one file")
 KILLED = ("", "", "", "relay", "sidecar", "both")
@@ -47,7 +51,8 @@ TIMEOUT_SECS = 120.0
 
 
 class Step(NamedTuple):
-    """One write of a job. mode: what a command asks for; is_odd: it can only narrow. secret: what stands in text."""
+    """One write of a job. mode: what a command asks for; is_odd: it can only narrow. secret: what
+    stands in text."""
 
     stream: int
     text: str
@@ -67,19 +72,25 @@ class Run(NamedTuple):
     kill_secs: float
 
     def argv(self) -> list[str]:
-        steps = " ".join(f"{step.stream}:{step.text.encode().hex()}:{step.secs}" for step in self.steps)
+        steps = " ".join(
+            f"{step.stream}:{step.text.encode().hex()}:{step.secs}" for step in self.steps
+        )
         return [sys.executable, "-S", "-E", "-c", JOB, steps]
 
     def kept_out(self) -> list[str]:
-        return [step.secret for at, step in enumerate(self.steps) if step.secret and self._is_kept_out(at)]
+        return [
+            step.secret
+            for at, step in enumerate(self.steps)
+            if step.secret and self._is_kept_out(at)
+        ]
 
     def before_commands(self) -> list[str]:
         first = next((at for at, step in enumerate(self.steps) if step.mode), len(self.steps))
         return [step.secret for step in self.steps[:first]]
 
     def _is_kept_out(self, at: int) -> bool:
-        """Whether the mode is narrow however many of the other stream's commands were read: between streams a command
-        that isn't read yet protects nothing."""
+        """Whether the mode is narrow however many of the other stream's commands were read: between
+        streams a command that isn't read yet protects nothing."""
         own = self.steps[at].stream
         commands = [step for step in self.steps[:at] if step.mode]
         others = [step for step in commands if step.stream != own]
@@ -110,7 +121,8 @@ def a_run(seed: int) -> Run:
 
 
 def telling_runs(count: int) -> list[Run]:
-    """The first ones with something to keep out: enough for each kind of reader, and of each death."""
+    """The first ones with something to keep out: enough for each kind of reader, and of each
+    death."""
     return [run for run in map(a_run, range(10 * count)) if len(run.kept_out()) > 2][:count]
 
 
@@ -118,7 +130,9 @@ class ByRun:
     """Captures by `logshipper run`, each in a home of its own."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="logshipper-order-")))
+        self._folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="logshipper-order-"))
+        )
         self._count = 0
 
     def start(self, run: Run, out: int, err: int) -> "tuple[subprocess.Popen[bytes], Path]":
@@ -129,7 +143,10 @@ class ByRun:
 
     def pids(self, process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, list[int]]:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        return {"relay": [process.pid], "sidecar": [int(pid) for pid in children if comm_of(int(pid)) == SIDECAR]}
+        return {
+            "relay": [process.pid],
+            "sidecar": [int(pid) for pid in children if comm_of(int(pid)) == SIDECAR],
+        }
 
 
 class ByPlugin:
@@ -212,7 +229,9 @@ def _is_locked(folder: Path) -> bool:
     return False
 
 
-def stress(makers: Sequence[Callable[[ExitStack], ByRun | ByPlugin]], seeds: range, workers: int) -> Counter[str]:
+def stress(
+    makers: Sequence[Callable[[ExitStack], ByRun | ByPlugin]], seeds: range, workers: int
+) -> Counter[str]:
     """Says each leak. Returns counts: `runs`, `leaks`, `kept out`, `missing`."""
     counts: Counter[str] = Counter()
     shown = time.monotonic()
@@ -229,10 +248,15 @@ def stress(makers: Sequence[Callable[[ExitStack], ByRun | ByPlugin]], seeds: ran
                     counts.update(runs=1, leaks=len(leaks), missing=missing_lines)
                     counts["kept out"] += len(run.kept_out())
                     if leaks:
-                        print(f"seed {seed}, {type(by).__name__}: stored {leaks} of {run}", flush=True)
+                        print(
+                            f"seed {seed}, {type(by).__name__}: stored {leaks} of {run}", flush=True
+                        )
                     if time.monotonic() - shown > 10.0:
                         shown = time.monotonic()
-                        print(f"{counts['runs']:,} of {len(seeds):,} runs, {counts['leaks']} leaks", flush=True)
+                        print(
+                            f"{counts['runs']:,} of {len(seeds):,} runs, {counts['leaks']} leaks",
+                            flush=True,
+                        )
 
     with ThreadPoolExecutor(workers) as pool:
         for done in [pool.submit(work, number) for number in range(workers)]:
@@ -244,7 +268,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = (__doc__ or "").partition(":")[2]
     parser = argparse.ArgumentParser(description=about, prog="python -m tests.tools.order_stress")
     parser.add_argument("--runs", type=int, default=3000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first run; each has the next one")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the first run; each has the next one"
+    )
     parser.add_argument("--workers", type=int, default=4)
     given = parser.parse_args(argv)
     with ExitStack() as stack:

@@ -1,4 +1,5 @@
-"""Acts as other real users, in forked processes: what they can do is the kernel's word, not a mock's."""
+"""Acts as other real users, in forked processes: what they can do is the kernel's word, not a
+mock's."""
 
 import atexit
 import functools
@@ -21,16 +22,23 @@ from tests.tools.sources import INGEST, LOGSHIPPER, SOURCES
 
 ANN, BEN = 65534, 12345  # neither owns anything; the second one has no entry in the user database
 NOT_FOR_JOBS = "__pycache__ mypy* ruff* numpy* matplotlib* mpl_toolkits PIL pillow* fontTools hypothesis* pip*".split()
-needs_root = pytest.mark.usefixtures("root_user")  # tests/conftest.py; the test is of `make test-all`
+needs_root = pytest.mark.usefixtures(
+    "root_user"
+)  # tests/conftest.py; the test is of `make test-all`
 
 
 class Forked:
-    """A process of a user that does act. before: what root does in it first. See `result`, which must be called."""
+    """A process of a user that does act. before: what root does in it first. See `result`, which
+    must be called."""
 
-    def __init__(self, uid: int, act: Callable[[], Any], before: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, uid: int, act: Callable[[], Any], before: Callable[[], None] | None = None
+    ) -> None:
         sys.stdout.flush()
         self._receive, send = os.pipe()
-        with warnings.catch_warnings():  # from 3.12 on, of threads that other tests left: the child needs none of them
+        with (
+            warnings.catch_warnings()
+        ):  # from 3.12 on, of threads that other tests left: the child needs none of them
             warnings.simplefilter("ignore", DeprecationWarning)
             self._child = os.fork()
         if self._child == 0:
@@ -57,7 +65,9 @@ class Forked:
         return told["returned"]
 
 
-def as_user(uid: int, act: Callable[[], Any], before: Callable[[], None] | None = None) -> Any:  # Any: JSON
+def as_user(
+    uid: int, act: Callable[[], Any], before: Callable[[], None] | None = None
+) -> Any:  # Any: JSON
     """What act returns in a process of that user."""
     return Forked(uid, act, before).result()
 
@@ -85,8 +95,9 @@ def open_folder() -> Iterator[Path]:
 
 @functools.cache
 def ordinary_python(*, copied: bool = False) -> tuple[str, str] | None:
-    """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there is none. copied:
-    where they can't pass the folders of what a capture needs, it is copied for them, until this process ends."""
+    """A Python that ordinary users can run with our packages, and its PYTHONPATH; None where there
+    is none. copied: where they can't pass the folders of what a capture needs, it is copied for
+    them, until this process ends."""
     path = os.pathsep.join((SOURCES, sysconfig.get_path("purelib")))
     found = _runs_with(path)
     if found is None and copied and os.geteuid() == 0:
@@ -100,11 +111,22 @@ def ordinary_python(*, copied: bool = False) -> tuple[str, str] | None:
 
 def _runs_with(path: str) -> str | None:
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    for python in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{version}", "/usr/bin/python3"):
+    for python in (
+        sys.executable,
+        os.path.realpath(sys.executable),
+        f"/usr/bin/{version}",
+        "/usr/bin/python3",
+    ):
         command = [python, "-c", "import logshipper.sidecar.sidecar, orjson, yaml"]
         try:
             tried = subprocess.run(
-                command, env={"PYTHONPATH": path}, cwd="/", user=ANN, group=ANN, extra_groups=[], capture_output=True
+                command,
+                env={"PYTHONPATH": path},
+                cwd="/",
+                user=ANN,
+                group=ANN,
+                extra_groups=[],
+                capture_output=True,
             )
         except OSError:
             continue
@@ -118,5 +140,7 @@ def copy_packages(site: Path) -> None:
     for package in (LOGSHIPPER, INGEST):
         shutil.copytree(package, site / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     ignored = shutil.ignore_patterns(*NOT_FOR_JOBS)
-    shutil.copytree(sysconfig.get_path("purelib"), site, dirs_exist_ok=True, symlinks=True, ignore=ignored)
+    shutil.copytree(
+        sysconfig.get_path("purelib"), site, dirs_exist_ok=True, symlinks=True, ignore=ignored
+    )
     subprocess.run(["chmod", "-R", "a+rX", str(site)], check=True)

@@ -1,5 +1,5 @@
-"""A plugin of pytest that tests/run.py gives a folder (`--outcomes`): it leaves there the ids of the tests that were
-skipped or failed, and where the time went."""
+"""A plugin of pytest that tests/run.py gives a folder (`--outcomes`): it leaves there the ids of
+the tests that were skipped or failed, and where the time went."""
 
 import time
 from collections import defaultdict
@@ -16,12 +16,16 @@ _PROPERTY = "fixture"  # of a test's report: name and seconds of one that was se
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(OPTION, type=Path, help="a folder for the ids of skipped and failed tests, and their times")
+    parser.addoption(
+        OPTION, type=Path, help="a folder for the ids of skipped and failed tests, and their times"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     folder = config.getoption(OPTION)
-    if folder is not None and not hasattr(config, "workerinput"):  # a worker reports to whoever started it
+    if folder is not None and not hasattr(
+        config, "workerinput"
+    ):  # a worker reports to whoever started it
         config.pluginmanager.register(_Outcomes(folder), "outcomes")
 
 
@@ -64,7 +68,9 @@ class _Outcomes:
             files[_file(nodeid)] += secs
         parts = (
             _table("Seconds of files, with their fixtures", files, len(files)),
-            _table(f"Seconds of the {SLOWEST} slowest tests, with their fixtures", self._tests, SLOWEST),
+            _table(
+                f"Seconds of the {SLOWEST} slowest tests, with their fixtures", self._tests, SLOWEST
+            ),
             _table(f"Seconds of the {SLOWEST} slowest fixtures", self._fixtures, SLOWEST),
         )
         (self._folder / TIMES).write_text("\n".join(parts))

@@ -1,4 +1,5 @@
-"""Whether programs of the system may be missing: not where requirements/system.sh has installed them."""
+"""Whether programs of the system may be missing: not where requirements/system.sh has installed
+them."""
 
 import os
 import shutil

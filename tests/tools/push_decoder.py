@@ -1,5 +1,5 @@
-"""A decoder of Loki's push requests and Prometheus' write requests for tests, written from the protobuf specification
-alone: field by field, and nothing shared with the encoder."""
+"""A decoder of Loki's push requests and Prometheus' write requests for tests, written from the
+protobuf specification alone: field by field, and nothing shared with the encoder."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,7 +14,8 @@ class Pushed(NamedTuple):
 
 
 def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of a protobuf structure: varints as int, the others, also of 64 bits, as bytes."""
+    """(field number, value) of a protobuf structure: varints as int, the others, also of 64 bits,
+    as bytes."""
     at = 0
     while at < len(content):
         tag, at = varint(content, at)
@@ -99,7 +100,11 @@ class Written(NamedTuple):
 
 def decode_write(body: bytes) -> list[Written]:
     """The series of a `prometheus.WriteRequest`."""
-    return [written(series) for number, series in fields(body) if number == 1 and isinstance(series, bytes)]
+    return [
+        written(series)
+        for number, series in fields(body)
+        if number == 1 and isinstance(series, bytes)
+    ]
 
 
 def written(content: bytes) -> Written:

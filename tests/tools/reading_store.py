@@ -1,5 +1,5 @@
-"""Jobs to be read: captures in a store's spool that keep their own account of lines (tests/tools/segment_factory.py),
-and commands that read them."""
+"""Jobs to be read: captures in a store's spool that keep their own account of lines
+(tests/tools/segment_factory.py), and commands that read them."""
 
 import json
 import time
@@ -21,7 +21,8 @@ _NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}
 
 
 class SpooledCapture:
-    """A capture that runs inside its context until `end`; without one it has died. Its clock moves 10 ms a call."""
+    """A capture that runs inside its context until `end`; without one it has died. Its clock moves
+    10 ms a call."""
 
     def __init__(
         self,
@@ -42,7 +43,9 @@ class SpooledCapture:
         self._accounts: dict[str, dict[str, int]] = {"stdout": {}, "stderr": {}}
         self._made: dict[str, int] = {}
         self._n: dict[tuple[str, ...], int] = {}
-        age(self._writer.path, (now_ns - self._writer.now_ns) / NS)  # a capture's first sign of life
+        age(
+            self._writer.path, (now_ns - self._writer.now_ns) / NS
+        )  # a capture's first sign of life
         self._writer.__enter__()
         self._writer.start(**({"nodes": nodes} if nodes else {}))
 
@@ -58,7 +61,11 @@ class SpooledCapture:
         if kind is Kind.NOTE or kind is Kind.STATUS:
             _count(self._made, "notes" if kind is Kind.NOTE else "status", len(texts))
         else:
-            _count(self._accounts[_NAMES[stream]], "commands" if kind is Kind.COMMAND else "stored", len(texts))
+            _count(
+                self._accounts[_NAMES[stream]],
+                "commands" if kind is Kind.COMMAND else "stored",
+                len(texts),
+            )
 
     def stderr(self, *texts: str, kind: Kind = Kind.LOG) -> None:
         self.lines(*texts, stream=Stream.STDERR, kind=kind)
@@ -126,17 +133,25 @@ def _count(account: dict[str, int], name: str, lines: int) -> None:
 
 
 def training(store: Path, epochs: int = 5, **options: Any) -> None:
-    """A job that has run: text, a warning, a bar, records, a command. options: of SpooledCapture."""
+    """A job that has run: text, a warning, a bar, records, a command. options: of
+    SpooledCapture."""
     with SpooledCapture(store, **options) as job:
         job.lines("Training on 1,000 samples")
         job.stderr("UserWarning: lr is high")
-        job.lines("[the line above 499 times more]", stream=Stream.STDERR, kind=Kind.NOTE, attrs={0: {"repeat": 499}})
+        job.lines(
+            "[the line above 499 times more]",
+            stream=Stream.STDERR,
+            kind=Kind.NOTE,
+            attrs={0: {"repeat": 499}},
+        )
         job.lose(499, Stream.STDERR, "collapsed")
         for epoch in range(1, epochs + 1):
             job.metadata({"epoch": epoch, "loss": 1 / epoch, "opt": {"lr": 0.1}})
         job.stderr("epoch 5: 100%|██████████| 40/40 [00:00<00:00, 812.3it/s]")
         job.lines('/LOGCOMMAND {"mode":"metadata"}', kind=Kind.COMMAND)
-        job.event("mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout")
+        job.event(
+            "mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout"
+        )
         job.printed(45_000, 5_000)
         job.end()
 
@@ -144,11 +159,27 @@ def training(store: Path, epochs: int = 5, **options: Any) -> None:
 def assert_spans(reader: Reader) -> None:
     """Any span of a reader's records is what a filter by time gives, in both orders."""
     records = list(reader.records())
-    first, middle, last = records[0].time_ns, records[len(records) // 2].time_ns, records[-1].time_ns
-    for begin_ns, end_ns in ((first, 0), (middle, 0), (first, middle), (0, middle + 1), (middle, last), (last + 1, 0)):
-        wanted = [one for one in records if begin_ns <= one.time_ns and one.time_ns < (end_ns or last + 1)]
+    first, middle, last = (
+        records[0].time_ns,
+        records[len(records) // 2].time_ns,
+        records[-1].time_ns,
+    )
+    for begin_ns, end_ns in (
+        (first, 0),
+        (middle, 0),
+        (first, middle),
+        (0, middle + 1),
+        (middle, last),
+        (last + 1, 0),
+    ):
+        wanted = [
+            one for one in records if begin_ns <= one.time_ns and one.time_ns < (end_ns or last + 1)
+        ]
         assert list(reader.records(begin_ns=begin_ns, end_ns=end_ns)) == wanted
-        assert list(reader.records(newest_first=True, begin_ns=begin_ns, end_ns=end_ns)) == wanted[::-1]
+        assert (
+            list(reader.records(newest_first=True, begin_ns=begin_ns, end_ns=end_ns))
+            == wanted[::-1]
+        )
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
-"""`python -m tests.tools.relay_driver [OPTION...] -- CMD ARG...`: run() with a sidecar that a test needs.
+"""`python -m tests.tools.relay_driver [OPTION...] -- CMD ARG...`: run() with a sidecar that a test
+needs.
 
-What the sidecar was told goes to --events, one JSON object a line: {"t": "data", "stream": 1, "flags": 2, "hex": ...}.
+What the sidecar was told goes to --events, one JSON object a line: {"t": "data", "stream": 1,
+"flags": 2, "hex": ...}.
 """
 
 import argparse
@@ -21,7 +23,12 @@ from logshipper.relay.handover import SidecarPlan
 from logshipper.relay.side_pipe import HEADER, SideType
 from logshipper.spool.captures import COUNTERS, COUNTERS_BYTES, COUNTERS_MAGIC
 
-NAMES = {SideType.EMPTY: "empty", SideType.CLOSED: "closed", SideType.SIZE: "size", SideType.EXIT: "exit"}
+NAMES = {
+    SideType.EMPTY: "empty",
+    SideType.CLOSED: "closed",
+    SideType.SIZE: "size",
+    SideType.EXIT: "exit",
+}
 
 
 class Collector:
@@ -62,7 +69,10 @@ class Collector:
                 kind, stream, flags, size = HEADER.unpack_from(carry)
                 if len(carry) < HEADER.size + size:
                     break
-                payload, carry = carry[HEADER.size : HEADER.size + size], carry[HEADER.size + size :]
+                payload, carry = (
+                    carry[HEADER.size : HEADER.size + size],
+                    carry[HEADER.size + size :],
+                )
                 self.take(SideType(kind), stream, flags, payload)
 
     def take(self, kind: SideType, stream: int, flags: int, payload: bytes) -> None:
@@ -115,7 +125,10 @@ class Digest(Collector):
 
     def serve(self) -> None:
         super().serve()
-        self.tell(t="digest", **{str(stream): digest.hexdigest() for stream, digest in self.hashes.items()})
+        self.tell(
+            t="digest",
+            **{str(stream): digest.hexdigest() for stream, digest in self.hashes.items()},
+        )
 
 
 class Degraded(Collector):
@@ -190,13 +203,17 @@ def main() -> int:
     options = parser.parse_args(sys.argv[1:at])
     capture: Any = None  # Any: stands for a spool.Capture
     if not options.no_capture:
-        capture = SimpleNamespace(job_id="test1", counters=make_counters(options.counters), own=False)
+        capture = SimpleNamespace(
+            job_id="test1", counters=make_counters(options.counters), own=False
+        )
 
     def serve(plan: SidecarPlan) -> None:
         serve_with(options.serve, options.events, plan)
 
     try:
-        return run(RunOptions(sys.argv[at + 1 :], not options.no_tty, capture, serve, options.stall_secs))
+        return run(
+            RunOptions(sys.argv[at + 1 :], not options.no_tty, capture, serve, options.stall_secs)
+        )
     except CaptureError as error:
         print(f"logshipper: {error}", file=sys.stderr)
         return error.exit_code

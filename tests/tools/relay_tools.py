@@ -1,4 +1,5 @@
-"""What the relay's tests share: the driver's command line, conditions with a time-out, that nothing is left over."""
+"""What the relay's tests share: the driver's command line, conditions with a time-out, that nothing
+is left over."""
 
 import contextlib
 import json
@@ -29,7 +30,8 @@ Event = dict[str, Any]  # Any: JSON
 
 @contextlib.contextmanager
 def nothing_left() -> Iterator[None]:
-    """All processes that a test started end with it: by themselves, or the test fails (and they are killed)."""
+    """All processes that a test started end with it: by themselves, or the test fails (and they are
+    killed)."""
     mark = uuid.uuid4().hex
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(_MARK, mark)
@@ -89,8 +91,17 @@ class Driver:
                 process.kill()
                 process.wait()
 
-    def argv(self, *command: str, serve: str = "collect", options: tuple[str, ...] = ()) -> list[str]:
-        own = ["--serve", serve, "--events", str(self.events_file), "--counters", str(self.counters_file)]
+    def argv(
+        self, *command: str, serve: str = "collect", options: tuple[str, ...] = ()
+    ) -> list[str]:
+        own = [
+            "--serve",
+            serve,
+            "--events",
+            str(self.events_file),
+            "--counters",
+            str(self.counters_file),
+        ]
         return [sys.executable, "-m", "tests.tools.relay_driver", *own, *options, "--", *command]
 
     def environment(self) -> dict[str, str]:
@@ -146,7 +157,9 @@ class Driver:
 
     def captured(self, stream: int = 1) -> bytes:
         """What the sidecar was told of a stream."""
-        return b"".join(bytes.fromhex(event["hex"]) for event in self.seen("data") if event["stream"] == stream)
+        return b"".join(
+            bytes.fromhex(event["hex"]) for event in self.seen("data") if event["stream"] == stream
+        )
 
     def counted(self) -> tuple[int, int, int, int]:
         """Bytes and line feeds of stdout, then of stderr, as the relay counted them."""

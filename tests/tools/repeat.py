@@ -1,7 +1,7 @@
-"""Runs tests many times, to find those that pass by luck: `python -m tests.tools.repeat [--times N] [--busy N]
-[--shuffle] TEST...`. Each TEST, a test or file as pytest names it, or a tier (check, core, all), runs N times, in a
-process of its own and with nothing else but busy loops, if asked for. What fails is kept in build/tests/repeat. Exit
-code 1 where something failed."""
+"""Runs tests many times, to find those that pass by luck: `python -m tests.tools.repeat [--times N]
+[--busy N] [--shuffle] TEST...`. Each TEST, a test or file as pytest names it, or a tier (check,
+core, all), runs N times, in a process of its own and with nothing else but busy loops, if asked
+for. What fails is kept in build/tests/repeat. Exit code 1 where something failed."""
 
 import argparse
 import contextlib
@@ -19,11 +19,19 @@ _LOOP = "while True: pass"
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.repeat", description="runs tests many times")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tools.repeat", description="runs tests many times"
+    )
     parser.add_argument("tests", nargs="+", metavar="TEST", help="as pytest names it, or a tier")
-    parser.add_argument("--times", type=int, default=50, metavar="N", help="how often each (default: 50)")
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="busy loops next to them (default: none)")
-    parser.add_argument("--shuffle", action="store_true", help="in random order, by a seed that is printed")
+    parser.add_argument(
+        "--times", type=int, default=50, metavar="N", help="how often each (default: 50)"
+    )
+    parser.add_argument(
+        "--busy", type=int, default=0, metavar="N", help="busy loops next to them (default: none)"
+    )
+    parser.add_argument(
+        "--shuffle", action="store_true", help="in random order, by a seed that is printed"
+    )
     options = parser.parse_args(words)
     failed = 0
     with _busy(options.busy):
@@ -36,10 +44,17 @@ def _repeat(test: str, times: int, *, shuffle: bool) -> int:
     """How often it failed."""
     failed, seconds = 0, []
     for number in range(1, times + 1):
-        order = ["-p", "tests.tools.shuffle", "--shuffle", str(random.randrange(2**32))] if shuffle else []
+        order = (
+            ["-p", "tests.tools.shuffle", "--shuffle", str(random.randrange(2**32))]
+            if shuffle
+            else []
+        )
         begin = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "tests/run.py", test, *order], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [sys.executable, "tests/run.py", test, *order],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         seconds.append(time.monotonic() - begin)
         if done.returncode:
@@ -50,7 +65,10 @@ def _repeat(test: str, times: int, *, shuffle: bool) -> int:
             print(f"  failed: {kept.relative_to(ROOT)} {' '.join(order)}", flush=True)
         elif test in MARKERS or order:
             print(f"  passed, {seconds[-1]:.0f} s {' '.join(order)}", flush=True)
-    print(f"{test}: passed {times - failed} of {times}, {min(seconds):.1f} to {max(seconds):.1f} s", flush=True)
+    print(
+        f"{test}: passed {times - failed} of {times}, {min(seconds):.1f} to {max(seconds):.1f} s",
+        flush=True,
+    )
     return failed
 
 

@@ -1,9 +1,11 @@
-"""Finds a secret wherever it lies on a disk, in whatever form: an oracle for what `purge` and `rm` promise.
+"""Finds a secret wherever it lies on a disk, in whatever form: an oracle for what `purge` and `rm`
+promise.
 
-It knows nothing of how the product finds secrets. Every file below the folders is read: its bytes as they are (so free
-pages, write-ahead logs and journals, too), and, of an SQLite file, every table's every value, what is compressed in it
-decompressed. Each text is looked at as it stands, without colours, and with the escapes of JSON resolved, a few levels
-deep; and for the secret in base64.
+It knows nothing of how the product finds secrets. Every file below the folders is read: its bytes
+as they are (so free pages, write-ahead logs and journals, too), and, of an SQLite file, every
+table's every value, what is compressed in it decompressed. Each text is looked at as it stands,
+without colours, and with the escapes of JSON resolved, a few levels deep; and for the secret in
+base64.
 """
 
 import base64
@@ -55,7 +57,9 @@ def holding(secret: str, *folders: Path) -> list[str]:
             if has(secret, str(path.relative_to(folder))):
                 found[f"{path.relative_to(folder)}: its name"] = None
             if path.is_file() and not path.is_symlink():
-                found.update((f"{path.relative_to(folder)}: {what}", None) for what in _in_file(secret, path))
+                found.update(
+                    (f"{path.relative_to(folder)}: {what}", None) for what in _in_file(secret, path)
+                )
     return list(found)
 
 
@@ -78,14 +82,22 @@ def _values(path: Path) -> Iterator[tuple[str, str | bytes]]:
             if Path(f"{path}{suffix}").exists():
                 shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
         with closing(sqlite3.connect(copy)) as connection:
-            names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            names = [
+                name
+                for (name,) in connection.execute(
+                    "SELECT name FROM sqlite_master WHERE type = 'table'"
+                )
+            ]
             for table in names:
                 cursor = connection.execute(f'SELECT * FROM "{table}"')  # noqa: S608  its own names
                 columns = [column[0] for column in cursor.description]
                 for row in cursor:
                     for column, value in zip(columns, row, strict=True):
                         if value is not None:
-                            yield f"{table}.{column}", value if isinstance(value, bytes) else str(value)
+                            yield (
+                                f"{table}.{column}",
+                                value if isinstance(value, bytes) else str(value),
+                            )
 
 
 def _decompressed(value: bytes) -> list[bytes]:
@@ -117,6 +129,8 @@ def _resolved(found: "re.Match[str]") -> str:
 def _encoded(secret: str) -> list[str]:
     """As JSON has it, and in base64 at each of the three places where it may begin."""
     raw = secret.encode()
-    at_each = [base64.b64encode(b"\0" * shift + raw).decode()[(0, 2, 3)[shift] : -4] for shift in range(3)]
+    at_each = [
+        base64.b64encode(b"\0" * shift + raw).decode()[(0, 2, 3)[shift] : -4] for shift in range(3)
+    ]
     telling = [piece for piece in at_each if len(piece) >= _TELLING_CHARS]
     return [json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], *telling]

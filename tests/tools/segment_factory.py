@@ -1,4 +1,5 @@
-"""Makes captures as a sidecar leaves them in a spool, whole or broken off at any point, for tests."""
+"""Makes captures as a sidecar leaves them in a spool, whole or broken off at any point, for
+tests."""
 
 import fcntl
 import json
@@ -19,11 +20,11 @@ NO_PROCESS = 0  # a relay that is gone
 
 
 class CaptureWriter:
-    """One capture's directory, written step by step. Times rise by themselves, a second with each call; by default
-    they begin at START_NS, each further attempt an hour later.
+    """One capture's directory, written step by step. Times rise by themselves, a second with each
+    call; by default they begin at START_NS, each further attempt an hour later.
 
-    path: the directory; segments: its `segments/`; now_ns: the last time given out. A context manager holds the
-    sidecar's lock: inside it the capture is alive.
+    path: the directory; segments: its `segments/`; now_ns: the last time given out. A context
+    manager holds the sidecar's lock: inside it the capture is alive.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class CaptureWriter:
         capture.path, capture.segments = path, path / "segments"
         capture.job_id = path.name.split("@")[0]
         capture.now_ns, capture.number, capture._lock = start_ns, 0, -1
-        os.utime(path / "identity.json", ns=(start_ns, start_ns))  # its directory was made when it began
+        os.utime(
+            path / "identity.json", ns=(start_ns, start_ns)
+        )  # its directory was made when it began
         capture.open_segment()
         return capture
 
@@ -154,7 +157,9 @@ class CaptureWriter:
         self.append(segment.encode_lines(stream, time_ns, text, [(kind, len(texts))], attrs))
         return time_ns
 
-    def mixed(self, lines: Sequence[tuple[Kind, str]], *, stream: Stream = Stream.STDOUT, **attrs: Json) -> int:
+    def mixed(
+        self, lines: Sequence[tuple[Kind, str]], *, stream: Stream = Stream.STDOUT, **attrs: Json
+    ) -> int:
         """A frame of lines of several kinds; attrs: `at0=...` for the first line."""
         runs: list[tuple[Kind, int]] = []
         for kind, _ in lines:
@@ -169,14 +174,19 @@ class CaptureWriter:
         return time_ns
 
     def metadata(self, *records: Mapping[str, Any] | str) -> int:  # Any: JSON
-        """A frame of metadata records, numbered by their sets of keys from 1 on within this call."""
+        """A frame of metadata records, numbered by their sets of keys from 1 on within this
+        call."""
         lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
-        return self.lines(lines, kind=Kind.METADATA, attrs={at: {"n": at + 1} for at in range(len(lines))})
+        return self.lines(
+            lines, kind=Kind.METADATA, attrs={at: {"n": at + 1} for at in range(len(lines))}
+        )
 
     def status(self, text: str, *, stream: Stream = Stream.STDOUT) -> int:
         return self.lines([text], kind=Kind.STATUS, stream=stream)
 
-    def event(self, event: str, message: str = "something happened", **fields: Any) -> None:  # Any: JSON
+    def event(
+        self, event: str, message: str = "something happened", **fields: Any
+    ) -> None:  # Any: JSON
         self.record({"type": "event", "event": event, "message": message, **fields})
 
     def heartbeat(self, mode: str = "enabled", ledger: Json | None = None) -> None:
@@ -186,10 +196,21 @@ class CaptureWriter:
         self.record({"type": "ledger", "ledger": ledger})
 
     def end(
-        self, state: str = "COMPLETED", exit_code: int | None = 0, *, signal: int = 0, ledger: Json | None = None
+        self,
+        state: str = "COMPLETED",
+        exit_code: int | None = 0,
+        *,
+        signal: int = 0,
+        ledger: Json | None = None,
     ) -> None:
         """The end record; lines may follow it."""
-        outcome = {"type": "end", "state": state, "exit_code": exit_code, "signal": signal, "reason": ""}
+        outcome = {
+            "type": "end",
+            "state": state,
+            "exit_code": exit_code,
+            "signal": signal,
+            "reason": "",
+        }
         self.record({**outcome, "ended_ns": self.now_ns, "ledger": ledger or make_ledger()})
 
     def close(self) -> None:
@@ -204,7 +225,9 @@ class CaptureWriter:
         started: int = 0,
     ) -> None:
         """What the relay counted, bytes and line feeds, and when it started."""
-        packed = COUNTERS.pack(COUNTERS_MAGIC, 1, pid, *stdout, *stderr).ljust(COUNTERS_BYTES - 8, b"\0")
+        packed = COUNTERS.pack(COUNTERS_MAGIC, 1, pid, *stdout, *stderr).ljust(
+            COUNTERS_BYTES - 8, b"\0"
+        )
         (self.segments / "counters").write_bytes(packed + started.to_bytes(8, "little"))
 
 
@@ -225,7 +248,11 @@ def make_ledger(stdout: Json | None = None, stderr: Json | None = None, **counts
 
 
 def make_capture(
-    spool: Path, job_id: str = "k3f9x2", lines: Sequence[str] = ("one", "two"), attempt: int = 1, **options: Any
+    spool: Path,
+    job_id: str = "k3f9x2",
+    lines: Sequence[str] = ("one", "two"),
+    attempt: int = 1,
+    **options: Any,
 ) -> CaptureWriter:  # Any: CaptureWriter's options
     """A capture from start record to END, whose lines are on stdout: a COMPLETED job's."""
     capture = CaptureWriter(spool, job_id, attempt, **options)
@@ -240,7 +267,8 @@ def make_capture(
 
 
 def age(path: Path, secs: float) -> None:
-    """Makes a capture's directory look older, so that it is no longer taken for one being created."""
+    """Makes a capture's directory look older, so that it is no longer taken for one being
+    created."""
     then = time.time() - secs
     for entry in (path / "identity.json", path):
         if entry.exists():

@@ -28,10 +28,16 @@ class ServerThread:
 
 
 def forwarded(
-    target: urllib.parse.SplitResult, method: str, path: str, headers: Mapping[str, str], body: bytes
+    target: urllib.parse.SplitResult,
+    method: str,
+    path: str,
+    headers: Mapping[str, str],
+    body: bytes,
 ) -> tuple[int, str, bytes]:
     """What a server answers to a request: status, content type, body."""
-    connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=TIMEOUT_SECS)
+    connection = http.client.HTTPConnection(
+        target.hostname or "", target.port, timeout=TIMEOUT_SECS
+    )
     try:
         connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()

@@ -1,4 +1,5 @@
-"""Agents that share one Loki's limit, played event by event with a clock of their own: how many pushes it refuses."""
+"""Agents that share one Loki's limit, played event by event with a clock of their own: how many
+pushes it refuses."""
 
 import heapq
 import random
@@ -16,7 +17,8 @@ ROUND_TRIP_SECS = 0.02
 
 
 class Outcome(NamedTuple):
-    """secs: until all was taken; least, most: bytes that an agent had got through when half the time was over."""
+    """secs: until all was taken; least, most: bytes that an agent had got through when half the
+    time was over."""
 
     pushes: int
     refused: int
@@ -32,13 +34,18 @@ class _Agent:
         self.pace = Pace.begin(most, now).interrupted(now)
 
 
-def after_an_outage(agents: int, backlog: int, *, most: float = 4_000_000.0, seed: int = 1) -> Outcome:
-    """All of them have a backlog (bytes) and find Loki back within their pauses between two tries."""
+def after_an_outage(
+    agents: int, backlog: int, *, most: float = 4_000_000.0, seed: int = 1
+) -> Outcome:
+    """All of them have a backlog (bytes) and find Loki back within their pauses between two
+    tries."""
     rng = random.Random(seed)
     numbers = count()
     played = [_Agent(backlog, most, 0.0) for _ in range(agents)]
     tokens, tokens_at, pushes, refused, now = float(BURST), 0.0, 0, 0, 0.0
-    events: list[tuple[float, int, _Agent, Backoff, int]] = []  # size: 0 where the next batch is chosen
+    events: list[
+        tuple[float, int, _Agent, Backoff, int]
+    ] = []  # size: 0 where the next batch is chosen
 
     def put(at: float, agent: _Agent, backoff: Backoff, size: int = 0) -> None:
         heapq.heappush(events, (at, next(numbers), agent, backoff, size))

@@ -1,4 +1,5 @@
-"""The node agent's shipper and learner in this process, with Loki modelled in memory, step by step, for tests."""
+"""The node agent's shipper and learner in this process, with Loki modelled in memory, step by step,
+for tests."""
 
 import json
 import os
@@ -36,7 +37,13 @@ class NodeCapture(CaptureWriter):
 
     def __init__(self, node: "ShippingNode", job_id: str, start_ns: int, **identity: Any) -> None:
         # Any: fields of NodeIdentity
-        fields: dict[str, Any] = {"attempt": 1, "step": "", "task": 0, "name": "train.py", "user": "me"}
+        fields: dict[str, Any] = {
+            "attempt": 1,
+            "step": "",
+            "task": 0,
+            "name": "train.py",
+            "user": "me",
+        }
         fields |= {"uid": os.geteuid(), "gid": os.getegid(), **identity}
         self.job_id = job_id
         self.path = Path(prepare_capture(node.config.agent, NodeIdentity(job_id=job_id, **fields)))
@@ -44,7 +51,9 @@ class NodeCapture(CaptureWriter):
         self.now_ns = start_ns
         self.number = 0
         self._lock = -1
-        os.utime(self.path / "identity.json", ns=(start_ns, start_ns))  # its directory was made when it began
+        os.utime(
+            self.path / "identity.json", ns=(start_ns, start_ns)
+        )  # its directory was made when it began
         self.open_segment()
 
 
@@ -61,8 +70,8 @@ class SeenMetrics(JobMetrics):
 
 
 class ShippingNode:
-    """One agent's parts in a folder; close it. client: a ModelledLoki or a real one's (Any: `loki` is used as the first
-    only); loki: over the options of [loki]."""
+    """One agent's parts in a folder; close it. client: a ModelledLoki or a real one's (Any: `loki`
+    is used as the first only); loki: over the options of [loki]."""
 
     def __init__(self, folder: Path, client: Any = None, **loki: Any) -> None:  # Any: TOML values
         self.folder = folder
@@ -87,7 +96,9 @@ class ShippingNode:
         """What an agent has when it starts."""
         self.health = AgentMetrics(CLUSTER, HOST)
         self.checkpoints = Checkpoints(str(self.folder / "state" / "state.db"))
-        self.quarantine = Quarantine(str(self.folder / "state" / "quarantine"), self.config.loki.quarantine_max_bytes)
+        self.quarantine = Quarantine(
+            str(self.folder / "state" / "quarantine"), self.config.loki.quarantine_max_bytes
+        )
         sink = LokiSink(
             lambda: self.loki,
             self.config.loki,
@@ -130,14 +141,18 @@ class ShippingNode:
 
     # ---- steps
 
-    def capture(self, job_id: str, start_ns: int, **identity: Any) -> NodeCapture:  # Any: see NodeCapture
+    def capture(
+        self, job_id: str, start_ns: int, **identity: Any
+    ) -> NodeCapture:  # Any: see NodeCapture
         return NodeCapture(self, job_id, start_ns, **identity)
 
     def follow(self) -> list[FollowedCapture]:
         """All that is in the spool now."""
         for name in sorted(os.listdir(self.folder / "spool")):
             if not name.startswith(".") and name not in self.captures:
-                folder = CaptureFolder(self._spool_fd, str(self.folder / "spool"), name, os.geteuid(), node=True)
+                folder = CaptureFolder(
+                    self._spool_fd, str(self.folder / "spool"), name, os.geteuid(), node=True
+                )
                 identity = folder.identity(complete=True)
                 assert identity is not None
                 self.captures[name] = FollowedCapture(folder, self.checkpoints, identity)
@@ -182,4 +197,8 @@ class ShippingNode:
     def events(self, job_id: str = "") -> list[dict[str, Any]]:  # Any: JSON
         """In Loki, of one job or of all."""
         found = self.loki.found('kind="event"')
-        return [json.loads(entry.line) for entry in found if not job_id or ("job_id", job_id) in entry.metadata]
+        return [
+            json.loads(entry.line)
+            for entry in found
+            if not job_id or ("job_id", job_id) in entry.metadata
+        ]

@@ -1,5 +1,6 @@
-"""Runs commands as tasks of a Slurm step without Slurm: `play-step` of deploy/slurm/spank plays slurmstepd with the
-plugin's own code, the keeper and the relay are the real ones. What was logged is read back out of the spool."""
+"""Runs commands as tasks of a Slurm step without Slurm: `play-step` of deploy/slurm/spank plays
+slurmstepd with the plugin's own code, the keeper and the relay are the real ones. What was logged
+is read back out of the spool."""
 
 import contextlib
 import json
@@ -42,7 +43,9 @@ def missing() -> str:
 def build(folder: Path) -> Path:
     """Builds all of it into folder, which other users can pass."""
     made = subprocess.run(
-        ["make", "-C", str(SOURCE), "CC=gcc", f"BUILD={folder}", "all", "relay-test"], capture_output=True, text=True
+        ["make", "-C", str(SOURCE), "CC=gcc", f"BUILD={folder}", "all", "relay-test"],
+        capture_output=True,
+        text=True,
     )
     assert made.returncode == 0, made.stdout + made.stderr
     return folder
@@ -59,8 +62,8 @@ def binaries() -> Iterator[Path]:
 
 
 def checked_node(binaries: Path) -> "Iterator[Node]":
-    """A node whose user has opted in, for fixtures. Its keepers are built with AddressSanitizer: what they find fails
-    the test."""
+    """A node whose user has opted in, for fixtures. Its keepers are built with AddressSanitizer:
+    what they find fails the test."""
     with open_folder("logshipper-node-") as folder:
         node = Node(folder, binaries)
         node.opt_in()
@@ -86,7 +89,9 @@ class Logged:
     def __init__(self, spool: Path, name: str) -> None:
         self.name = name
         self.path = spool / name
-        self.identity: dict[str, Any] = json.loads((self.path / "identity.json").read_text())  # Any: JSON
+        self.identity: dict[str, Any] = json.loads(
+            (self.path / "identity.json").read_text()
+        )  # Any: JSON
         self.damages: list[str] = []
         self._frames: list[Frame] = []
         self.outcome = Outcome.MORE
@@ -115,7 +120,11 @@ class Logged:
         return [line for line, kind in self._lines(stream) if kind in wanted]
 
     def notes(self) -> list[bytes]:
-        return [line for stream in (Stream.STDOUT, Stream.STDERR) for line in self.lines(stream, Kind.NOTE)]
+        return [
+            line
+            for stream in (Stream.STDOUT, Stream.STDERR)
+            for line in self.lines(stream, Kind.NOTE)
+        ]
 
     def _lines(self, stream: Stream) -> Iterator[tuple[bytes, Kind]]:
         for frame in self._frames:
@@ -152,19 +161,23 @@ class Played:
         return self
 
     def told(self, kind: str) -> list[list[str]]:
-        """What slurmstepd's part tells: the words behind `begin`, `exit`, `drained`, `init`, `say`."""
+        """What slurmstepd's part tells: the words behind `begin`, `exit`, `drained`, `init`,
+        `say`."""
         lines = [line.split(" ") for line in self._report.read_text().splitlines()]
         return [words[1:] for words in lines if words[0] == kind]
 
     def captured(self) -> list[bool]:
-        return [words[1] == "1" for words in sorted(self.told("begin"), key=lambda words: int(words[0]))]
+        return [
+            words[1] == "1" for words in sorted(self.told("begin"), key=lambda words: int(words[0]))
+        ]
 
     def said(self) -> str:
         return "\n".join(" ".join(words) for words in self.told("say"))
 
 
 class Node:
-    """A node with a spool, on which a user runs steps. sanitized: with the keeper that finds its own faults."""
+    """A node with a spool, on which a user runs steps. sanitized: with the keeper that finds its
+    own faults."""
 
     def __init__(self, folder: Path, binaries: Path, *, sanitized: bool = True) -> None:
         folder.chmod(0o755)
@@ -174,11 +187,16 @@ class Node:
         self.home.mkdir()
         self.spool.mkdir()
         self.spool.chmod(0o711)
-        self.keeper = binaries / "test" / "logshipper-keeper" if sanitized else binaries / "logshipper-keeper"
+        self.keeper = (
+            binaries / "test" / "logshipper-keeper" if sanitized else binaries / "logshipper-keeper"
+        )
         self._play = binaries / "test" / "play-step"
         found = ordinary_python(copied=True)
         self.uid = ANN if os.getuid() == 0 and found else os.getuid()
-        python, path = found or (sys.executable, os.pathsep.join([SOURCES, *filter(None, sys.path)]))
+        python, path = found or (
+            sys.executable,
+            os.pathsep.join([SOURCES, *filter(None, sys.path)]),
+        )
         self.python = self.script("python", f'PYTHONPATH={path} exec {python} "$@"')
         if os.getuid() == 0:
             os.chown(self.home, self.uid, self.uid)
@@ -218,8 +236,21 @@ class Node:
             "--",
         ]
         gid = self.uid if os.getuid() == 0 else os.getgid()
-        argv += [*words, f"uid={self.uid}", f"gid={gid}", f"home={self.home}", f"report={report}", "--", *command]
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        argv += [
+            *words,
+            f"uid={self.uid}",
+            f"gid={gid}",
+            f"home={self.home}",
+            f"report={report}",
+            "--",
+            *command,
+        ]
+        options = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **options,
+        }
         process = subprocess.Popen(argv, cwd="/", **options)
         played = Played(process, report)
         self._running.append(played)
@@ -234,7 +265,10 @@ class Node:
     def logged(self, count: int = 1) -> list[Logged]:
         """The captures, sorted by task, once all are over."""
         wait_until(lambda: self._are_over(count), f"{count} captures are over, of {self.names()}")
-        return sorted((Logged(self.spool, name) for name in self.names()), key=lambda one: one.identity["task"])
+        return sorted(
+            (Logged(self.spool, name) for name in self.names()),
+            key=lambda one: one.identity["task"],
+        )
 
     def readable(self) -> list[Logged]:
         """The captures as they are now."""
@@ -242,7 +276,9 @@ class Node:
 
     def _are_over(self, count: int) -> bool:
         names = self.names()
-        return len(names) == count and all(Logged(self.spool, name).outcome is Outcome.CLOSED for name in names)
+        return len(names) == count and all(
+            Logged(self.spool, name).outcome is Outcome.CLOSED for name in names
+        )
 
     def process(self, name: str, count: int = 1) -> list[int]:
         """The pids of this node's processes of a name, once there are so many."""
@@ -271,7 +307,9 @@ class Node:
         try:
             wait_until(lambda: not self._left(), "keepers, relays and sidecars end", TIMEOUT_SECS)
         except AssertionError as error:
-            raise AssertionError(f"{error}: {[_how_it_stands(pid) for pid in self._left()]}") from None
+            raise AssertionError(
+                f"{error}: {[_how_it_stands(pid) for pid in self._left()]}"
+            ) from None
         finally:
             for pid in self._left():
                 with contextlib.suppress(ProcessLookupError):
@@ -303,7 +341,8 @@ def _command_line(pid: int) -> bytes:
 
 @contextlib.contextmanager
 def hung_folder(path: Path) -> Iterator[None]:
-    """A file system that never answers: FUSE without anybody behind it. Skips where it isn't available."""
+    """A file system that never answers: FUSE without anybody behind it. Skips where it isn't
+    available."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -329,7 +368,9 @@ def hung_folder(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def small_disk(path: Path, kib: int) -> Iterator[None]:
     """A tmpfs on path. Skips where none can be mounted."""
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=0711", "small", str(path)])
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=0711", "small", str(path)]
+    )
     if mounted.returncode:
         gate.lacking("no tmpfs can be mounted")
     try:
@@ -359,7 +400,11 @@ def late_python(node: Node) -> tuple[str, Path]:
 
 def python(code: str) -> list[str]:
     """A command that runs a piece of Python; any user can."""
-    return ["/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable, "-c", code]
+    return [
+        "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable,
+        "-c",
+        code,
+    ]
 
 
 def resident_bytes(pid: int) -> int:

@@ -12,10 +12,13 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, size: int, mode: int) -> Iterator[Path]:
-    """Mounted at folder, with size bytes, by root (`needs_root`). Skips the test where it can't be."""
+    """Mounted at folder, with size bytes, by root (`needs_root`). Skips the test where it can't
+    be."""
     folder.mkdir(parents=True, exist_ok=True)
     options = f"size={size},mode={mode:04o}"
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True, text=True
+    )
     if done.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
     try:
@@ -25,13 +28,16 @@ def small_disk(folder: Path, size: int, mode: int) -> Iterator[Path]:
 
 
 def fill(folder: Path, leave: int) -> Path:
-    """A file that takes all but some bytes of the disk's room, of which somebody else may take some meanwhile."""
+    """A file that takes all but some bytes of the disk's room, of which somebody else may take some
+    meanwhile."""
     filler = folder / ".filler"
     with filler.open("wb") as file:
         for _ in range(100):
             found = os.statvfs(folder)
             try:
-                os.posix_fallocate(file.fileno(), 0, max(found.f_bavail * found.f_frsize - leave, 1))
+                os.posix_fallocate(
+                    file.fileno(), 0, max(found.f_bavail * found.f_frsize - leave, 1)
+                )
                 return filler
             except OSError as error:
                 if error.errno != errno.ENOSPC:

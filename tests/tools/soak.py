@@ -1,9 +1,10 @@
-"""`make soak`: many jobs, a real Loki and one fault after another, at random, for as long as is wanted; an oracle
-counts all lines that were sent.
+"""`make soak`: many jobs, a real Loki and one fault after another, at random, for as long as is
+wanted; an oracle counts all lines that were sent.
 
-It goes by the minute: jobs and faults, then calm, until all is shipped, and the count. In the first half of the time
-the agent is killed as well; in the second half it lives on, and its memory at the begin and the end of that is told.
-Exit code: 0, 1 where a line was missing, twice, out of order, or not in the account.
+It goes by the minute: jobs and faults, then calm, until all is shipped, and the count. In the first
+half of the time the agent is killed as well; in the second half it lives on, and its memory at the
+begin and the end of that is told. Exit code: 0, 1 where a line was missing, twice, out of order, or
+not in the account.
 """
 
 import argparse
@@ -65,7 +66,12 @@ class Soak:
         self._at_once = at_once
         self._cluster = f"soak{uuid.uuid4().hex[:8]}"
         self.proxy = Proxy(loki.url)
-        options = {"timeout_secs": 1.0, "retry_min_secs": 0.05, "retry_max_secs": 1.0, "settle_secs": 10.0}
+        options = {
+            "timeout_secs": 1.0,
+            "retry_min_secs": 0.05,
+            "retry_max_secs": 1.0,
+            "settle_secs": 10.0,
+        }
         self.agent = NodeAgent(folder / "node", self.proxy.url, cluster=self._cluster, loki=options)
         self._section = agent_config.load(str(self.agent.config)).agent
         self.faults: Counter[str] = Counter()
@@ -81,10 +87,16 @@ class Soak:
         job_id, lines = f"job{self.jobs}", self._chance.randint(*JOB_LINES)
         pause_secs = self._chance.choice((0.0, 0.01, 0.2))
         words = [sys.executable, "-m", "logshipper", "run", "--job-id", job_id, "--"]
-        environment = {**self.agent.environment, "HOME": str(self._folder), "LOGSHIPPER_AGENT": "off"}
+        environment = {
+            **self.agent.environment,
+            "HOME": str(self._folder),
+            "LOGSHIPPER_AGENT": "off",
+        }
         null = subprocess.DEVNULL
         command = [*words, *numbering(lines, bursts=20, pause_secs=pause_secs)]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=null, stdout=null, stderr=null)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=null, stdout=null, stderr=null
+        )
         return Running(process, job_id, lines)
 
     # ---- faults
@@ -113,7 +125,9 @@ class Soak:
         self._loki.stop(9)
         time.sleep(self._chance.uniform(0, 10))
         self._loki.start(wait=False)
-        self._loki.wait_ready(CALM_TIMEOUT_SECS)  # it reads its write-ahead log, which grows with the soak
+        self._loki.wait_ready(
+            CALM_TIMEOUT_SECS
+        )  # it reads its write-ahead log, which grows with the soak
 
     def _break_the_way(self) -> None:
         name = self._chance.choice(list(FAULTS))
@@ -162,7 +176,9 @@ class Soak:
                 running.append(self._start_job())
             if self._chance.random() < 0.2:
                 self.jobs += 1
-                spooled |= spool(self._section, f"job{self.jobs}", self._chance.randint(100, 5000), ago_secs=30)
+                spooled |= spool(
+                    self._section, f"job{self.jobs}", self._chance.randint(100, 5000), ago_secs=30
+                )
             if time.monotonic() >= fault_due:
                 self._fault(running, kills_agent=kills_agent)
                 fault_due = time.monotonic() + self._chance.uniform(0.5, 4)
@@ -202,12 +218,15 @@ class Soak:
     def _tell_repeated(self, entries: Sequence[Entry], balances: dict[Place, Balance]) -> None:
         """Where they stand in Loki: for whoever has to find out."""
         for place, balance in balances.items():
-            twice = {line_of(number) for number, count in Counter(balance.found).items() if count > 1}
+            twice = {
+                line_of(number) for number, count in Counter(balance.found).items() if count > 1
+            }
             for entry in entries if twice else ():
                 of_entry = entry.metadata["job_id"], entry.labels.get("stream")
                 if entry.line in twice and of_entry == (place.job_id, place.stream):
                     print(
-                        f"{place.job_id}: {entry.line} at {entry.time_ns} {entry.labels} {entry.metadata}", flush=True
+                        f"{place.job_id}: {entry.line} at {entry.time_ns} {entry.labels} {entry.metadata}",
+                        flush=True,
                     )
 
     def memory_mb(self) -> float:
@@ -258,19 +277,29 @@ def _run(soak: Soak, minutes: float, seed: int) -> int:
         )
     for name, count in sorted(soak.faults.items()):
         print(f"{count:6} x {name}")
-    print(f"agent's memory in {lived} rounds without a restart: {first_mb:.1f} MB, then {last_mb:.1f} MB")
+    print(
+        f"agent's memory in {lived} rounds without a restart: {first_mb:.1f} MB, then {last_mb:.1f} MB"
+    )
     for place, found in soak.problems.items():
         print(f"{place}: {', '.join(found)}")
     return 1 if soak.problems else 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.soak", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--minutes", type=float, default=30.0, metavar="N", help="(default: %(default)g)")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tools.soak", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=30.0, metavar="N", help="(default: %(default)g)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the faults and jobs; 0: a new one")
-    parser.add_argument("--jobs", type=int, default=6, metavar="N", help="at a time (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=6, metavar="N", help="at a time (default: %(default)s)"
+    )
     options = parser.parse_args()
-    return run(options.minutes, options.seed or random.SystemRandom().randint(1, 10**6), options.jobs)
+    return run(
+        options.minutes, options.seed or random.SystemRandom().randint(1, 10**6), options.jobs
+    )
 
 
 if __name__ == "__main__":

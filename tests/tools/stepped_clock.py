@@ -1,6 +1,6 @@
-"""`python -m tests.tools.stepped_clock FILE PROGRAM WORD...`: a program of tests.tools.crashing whose wall clock is as
-many seconds off as stands in FILE, from the moment that it stands there. The monotonic clock goes on, as it
-does where an admin or NTP sets a clock."""
+"""`python -m tests.tools.stepped_clock FILE PROGRAM WORD...`: a program of tests.tools.crashing
+whose wall clock is as many seconds off as stands in FILE, from the moment that it stands there. The
+monotonic clock goes on, as it does where an admin or NTP sets a clock."""
 
 import sys
 import time

@@ -10,7 +10,8 @@ from tests.tools.sources import ROOT
 PLACE = ROOT / ".venv" / "telegraf"
 _IS_THERE = (PLACE / "telegraf" / "client.py").exists()
 needs_pytelegraf = pytest.mark.skipif(
-    not _IS_THERE and os.environ.get(SETTING) != "required", reason="pytelegraf isn't there: requirements/telegraf.sh"
+    not _IS_THERE and os.environ.get(SETTING) != "required",
+    reason="pytelegraf isn't there: requirements/telegraf.sh",
 )
 
 # the documentation of MLO's job monitor, word for word

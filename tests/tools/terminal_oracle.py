@@ -25,17 +25,27 @@ TMUX_SECS = scaled(30.0)
 _END = "all shown"
 _ATTRIBUTES = re.compile(r"\x1b\[[0-9;:]*m|\x1b\]8;[^\x1b\x07]*(?:\x07|\x1b\\)")
 _SHIFT = re.compile("([\x0e\x0f])")
-_LINE_DRAWING = str.maketrans("_`abcdefghijklmnopqrstuvwxyz{|}~", " ◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
+_LINE_DRAWING = str.maketrans(
+    "_`abcdefghijklmnopqrstuvwxyz{|}~", " ◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·"
+)
 
 
-def run_in_pty(command: Sequence[str], environment: dict[str, str] | None = None) -> list[tuple[bytes, float]]:
-    """What a command writes to a terminal as logshipper sets it up (OPOST off): reads, and when each was made."""
+def run_in_pty(
+    command: Sequence[str], environment: dict[str, str] | None = None
+) -> list[tuple[bytes, float]]:
+    """What a command writes to a terminal as logshipper sets it up (OPOST off): reads, and when
+    each was made."""
     master, slave = pty.openpty()
     attributes = termios.tcgetattr(slave)
     attributes[1] &= ~termios.OPOST
     termios.tcsetattr(slave, termios.TCSANOW, attributes)
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    env = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "HOME": os.devnull}
+    env = {
+        "PATH": os.environ["PATH"],
+        "TERM": "xterm-256color",
+        "LC_ALL": "C.UTF-8",
+        "HOME": os.devnull,
+    }
     reads = []
     deadline = time.monotonic() + PROGRAM_SECS
     try:
@@ -68,12 +78,15 @@ def run_python(code: str) -> list[tuple[bytes, float]]:
 
 
 def _text(shown: str) -> str:
-    """Without colours and links; line drawing characters, which are ASCII between SO and SI, as what they look like."""
+    """Without colours and links; line drawing characters, which are ASCII between SO and SI, as
+    what they look like."""
     pieces = _SHIFT.split(_ATTRIBUTES.sub("", shown))
     # in turn: text, SO or SI, text, ...
     shifts = ["\x0f", *pieces[1::2]]
     texts = zip(shifts, pieces[::2], strict=True)
-    return "".join(text.translate(_LINE_DRAWING) if shift == "\x0e" else text for shift, text in texts)
+    return "".join(
+        text.translate(_LINE_DRAWING) if shift == "\x0e" else text for shift, text in texts
+    )
 
 
 class Tmux:
@@ -82,19 +95,30 @@ class Tmux:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sessions = 0
-        self._call("new-session", "-d", "-s", "keeper", "exec sleep 1000")  # the server ends with its last session
+        self._call(
+            "new-session", "-d", "-s", "keeper", "exec sleep 1000"
+        )  # the server ends with its last session
 
     def _call(self, *words: str) -> str:
         command = ["tmux", "-u", "-S", str(self._folder / "tmux"), "-f", os.devnull, *words]
-        env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "xterm-256color"}
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=TMUX_SECS).stdout
+        env = {
+            "PATH": os.environ["PATH"],
+            "LC_ALL": "C.UTF-8",
+            "SHELL": "/bin/sh",
+            "TERM": "xterm-256color",
+        }
+        return subprocess.run(
+            command, env=env, capture_output=True, text=True, check=True, timeout=TMUX_SECS
+        ).stdout
 
     def lines(self, data: bytes, columns: int = COLUMNS, rows: int = ROWS) -> list[str]:
-        """All lines that the terminal shows after data, its history included, without blanks at their ends."""
+        """All lines that the terminal shows after data, its history included, without blanks at
+        their ends."""
         return self._shown(data, columns, rows, "-J", "-S", "-")
 
     def screen(self, data: bytes, columns: int, rows: int) -> list[str]:
-        """The rows that the terminal shows after data, without blanks at their ends and blank rows at the bottom."""
+        """The rows that the terminal shows after data, without blanks at their ends and blank rows
+        at the bottom."""
         shown = self._shown(data, columns, rows)
         while shown and not shown[-1]:
             shown.pop()
@@ -107,9 +131,13 @@ class Tmux:
         file.write_bytes(data + f"\x1b]2;{_END}\x07".encode())
         size = ("-x", str(columns), "-y", str(rows))
         # -echo: tmux's answers to queries are no output of the program's
-        self._call("new-session", "-d", "-s", name, *size, f"stty -echo; cat {file}; exec sleep 1000")
+        self._call(
+            "new-session", "-d", "-s", name, *size, f"stty -echo; cat {file}; exec sleep 1000"
+        )
         deadline = time.monotonic() + TMUX_SECS
-        while self._call("display-message", "-p", "-t", f"={name}:", "#{pane_title}").strip() != _END:
+        while (
+            self._call("display-message", "-p", "-t", f"={name}:", "#{pane_title}").strip() != _END
+        ):
             assert time.monotonic() < deadline, f"tmux hasn't shown {file} after {TMUX_SECS} s"
             time.sleep(0.01)
         shown = self._call("capture-pane", "-p", "-e", "-t", f"={name}:", *options)

@@ -1,5 +1,5 @@
-"""What stands before Loki at a site: a gateway that ends TLS and demands credentials, certificates made for it, and a
-wire that keeps every byte which an agent sends, also as a proxy."""
+"""What stands before Loki at a site: a gateway that ends TLS and demands credentials, certificates
+made for it, and a wire that keeps every byte which an agent sends, also as a proxy."""
 
 import base64
 import contextlib
@@ -33,7 +33,8 @@ class Pair(NamedTuple):
 
 
 class Authority:
-    """A CA of its own, in a folder; makes certificates with the `openssl` command, and skips the test without it."""
+    """A CA of its own, in a folder; makes certificates with the `openssl` command, and skips the
+    test without it."""
 
     def __init__(self, folder: Path) -> None:
         if shutil.which("openssl") is None:
@@ -48,11 +49,14 @@ class Authority:
         )  # fmt: skip
 
     def issue(self, name: str, alternative: str = "", *, days: int = 2) -> Pair:
-        """alternative: what it is for, as in "IP:127.0.0.1"; days: that it is valid, -1 for one that has expired."""
+        """alternative: what it is for, as in "IP:127.0.0.1"; days: that it is valid, -1 for one
+        that has expired."""
         pair = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request, more = self._folder / f"{name}.csr", self._folder / f"{name}.ext"
         _openssl("req", *_KEY, "-keyout", pair.key, "-out", request, "-subj", f"/CN={name}")
-        more.write_text(f"subjectAltName={alternative}\n" if alternative else "basicConstraints=CA:FALSE\n")
+        more.write_text(
+            f"subjectAltName={alternative}\n" if alternative else "basicConstraints=CA:FALSE\n"
+        )
         _openssl("x509", "-req", "-in", request, "-CA", self.ca, "-CAkey", self._key, "-CAcreateserial", "-days", days,
                  "-extfile", more, "-out", pair.cert)  # fmt: skip
         pair.key.chmod(0o600)
@@ -66,12 +70,15 @@ def locked(key: Path, to: Path) -> Path:
 
 
 def _openssl(*words: object) -> None:
-    made = subprocess.run(["openssl", *map(str, words)], capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    made = subprocess.run(
+        ["openssl", *map(str, words)], capture_output=True, stdin=subprocess.DEVNULL, check=False
+    )
     assert made.returncode == 0, made.stderr.decode()
 
 
 class Seen(NamedTuple):
-    """A request. subject: common name of the client's certificate, "" without one; status: of the answer."""
+    """A request. subject: common name of the client's certificate, "" without one; status: of the
+    answer."""
 
     method: str
     path: str
@@ -82,11 +89,13 @@ class Seen(NamedTuple):
 
 
 class Gateway(ServerThread):
-    """Ends TLS before a Loki. certificate: its own; clients: the CA whose certificates it demands, None for none.
+    """Ends TLS before a Loki. certificate: its own; clients: the CA whose certificates it demands,
+    None for none.
 
-    What it demands may be changed while it runs: user and password, or token, else nothing; tenant: only requests for
-    this one; refusal: status and words for those that it turns away, None for 401. seen: all requests that came through
-    TLS; failed: handshakes that didn't come about, in OpenSSL's words.
+    What it demands may be changed while it runs: user and password, or token, else nothing; tenant:
+    only requests for this one; refusal: status and words for those that it turns away, None for
+    401. seen: all requests that came through TLS; failed: handshakes that didn't come about, in
+    OpenSSL's words.
     """
 
     def __init__(self, target: str, certificate: Pair, clients: Path | None = None) -> None:
@@ -140,7 +149,9 @@ class _TlsServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
     gateway: Gateway
 
-    def finish_request(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
+    def finish_request(
+        self, request: Any, client_address: Any
+    ) -> None:  # Any: as socketserver has them
         """In the connection's own thread: one that doesn't shake hands holds up nobody."""
         request.settimeout(TIMEOUT_SECS)
         try:
@@ -158,12 +169,19 @@ class _GatewayRequest(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         gateway = self.server.gateway
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        authorization, tenant = self.headers.get("Authorization", ""), self.headers.get("X-Scope-OrgID", "")
+        authorization, tenant = (
+            self.headers.get("Authorization", ""),
+            self.headers.get("X-Scope-OrgID", ""),
+        )
         if gateway.lets_in(authorization, tenant):
-            status, headers, words = gateway.pass_on(self.command, self.path, dict(self.headers), body)
+            status, headers, words = gateway.pass_on(
+                self.command, self.path, dict(self.headers), body
+            )
         else:
             status, headers, words = gateway.refusal
-        gateway.seen.append(Seen(self.command, self.path, authorization, tenant, self._subject(), status))
+        gateway.seen.append(
+            Seen(self.command, self.path, authorization, tenant, self._subject(), status)
+        )
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -175,16 +193,21 @@ class _GatewayRequest(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST  # noqa: N815  http.server's name
 
     def _subject(self) -> str:
-        certificate: dict[str, Any] = dict(self.connection.getpeercert() or {})  # Any: as ssl has it
-        return "".join(value for ((name, value),) in certificate.get("subject", ()) if name == "commonName")
+        certificate: dict[str, Any] = dict(
+            self.connection.getpeercert() or {}
+        )  # Any: as ssl has it
+        return "".join(
+            value for ((name, value),) in certificate.get("subject", ()) if name == "commonName"
+        )
 
     def log_message(self, *_: object) -> None:
         """Nobody wants to read it."""
 
 
 class Wire(ServerThread):
-    """Between an agent and a server: keeps every byte that the agent sends. target: where all goes to; "" for a proxy,
-    which is told so by CONNECT. asked: the lines of its CONNECTs; sent: all bytes after these."""
+    """Between an agent and a server: keeps every byte that the agent sends. target: where all goes
+    to; "" for a proxy, which is told so by CONNECT. asked: the lines of its CONNECTs; sent: all
+    bytes after these."""
 
     def __init__(self, target: str = "") -> None:
         self.sent = bytearray()
@@ -206,7 +229,11 @@ class Wire(ServerThread):
         return f"{self._target.scheme or 'http'}://127.0.0.1:{self.port}"
 
     def relay(self, near: socket.socket) -> None:
-        address = (self._target.hostname or "", self._target.port or 0) if self._target.netloc else self._told(near)
+        address = (
+            (self._target.hostname or "", self._target.port or 0)
+            if self._target.netloc
+            else self._told(near)
+        )
         if not address:
             return
         with socket.create_connection(address, TIMEOUT_SECS) as far:
@@ -216,7 +243,8 @@ class Wire(ServerThread):
             back.join(TIMEOUT_SECS)
 
     def _told(self, near: socket.socket) -> tuple[str, int] | None:
-        """Where a CONNECT wants to go; None for what isn't one, which is kept and gets no answer."""
+        """Where a CONNECT wants to go; None for what isn't one, which is kept and gets no
+        answer."""
         head = b""
         while b"\r\n\r\n" not in head:
             part = near.recv(_RELAYED_BYTES)

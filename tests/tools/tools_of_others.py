@@ -14,7 +14,8 @@ _WANTED = os.environ.get(SETTING, "")  # at import: tests see no setting of the 
 
 
 def python_of(program: str) -> Path:
-    """The Python that has it. Skips the test where there is none, or fails it where all must run."""
+    """The Python that has it. Skips the test where there is none, or fails it where all must
+    run."""
     python = Path(sys.prefix) / program / "bin" / "python"
     if not python.exists():
         words = f"{program} isn't in {python}: requirements/tool.sh {program} installs it"

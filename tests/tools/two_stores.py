@@ -17,9 +17,12 @@ HOST = "node1"  # of captures, as tests/tools/segment_factory.py has it
 
 
 class TwoStores:
-    """Jobs are written into the spool of `folder`, then `ship`ped. local, loki: stores over them."""
+    """Jobs are written into the spool of `folder`, then `ship`ped. local, loki: stores over
+    them."""
 
-    def __init__(self, folder: Path, agent: NodeAgent, loki: LokiServer, prometheus: PrometheusServer) -> None:
+    def __init__(
+        self, folder: Path, agent: NodeAgent, loki: LokiServer, prometheus: PrometheusServer
+    ) -> None:
         self.folder = folder
         self.agent = agent
         self.loki_url = loki.url
@@ -27,7 +30,8 @@ class TwoStores:
         self._shipped: set[str] = set()
 
     def ship(self) -> None:
-        """Brings what was written since the last call to the node agent as well, and waits until it is in Loki."""
+        """Brings what was written since the last call to the node agent as well, and waits until it
+        is in Loki."""
         for capture in sorted((self.folder / "spool").iterdir()):
             if capture.name in self._shipped:
                 continue
@@ -35,7 +39,9 @@ class TwoStores:
             made = self.agent.spool / f".new-{capture.name}"
             shutil.copytree(capture, made)
             identity = json.loads((made / "identity.json").read_text())
-            (made / "identity.json").write_text(json.dumps({**identity, "cluster": self.agent.cluster}))
+            (made / "identity.json").write_text(
+                json.dumps({**identity, "cluster": self.agent.cluster})
+            )
             shutil.copystat(capture / "identity.json", made / "identity.json")
             made.rename(self.agent.spool / capture.name)
         self.agent.wait_shipped()
@@ -44,7 +50,9 @@ class TwoStores:
         return logshipper.Store.local(self.folder)
 
     def loki(self) -> logshipper.Store:
-        return logshipper.Store.loki(self.loki_url, prometheus_url=self._prometheus.url, cluster=self.agent.cluster)
+        return logshipper.Store.loki(
+            self.loki_url, prometheus_url=self._prometheus.url, cluster=self.agent.cluster
+        )
 
     def options(self, source: str) -> list[str]:
         """Of a command that reads the one or the other."""
@@ -55,10 +63,14 @@ class TwoStores:
 
 
 def two_stores(
-    folder: Path, loki: LokiServer, prometheus: PrometheusServer, cluster: str, write: Callable[[Path], object]
+    folder: Path,
+    loki: LokiServer,
+    prometheus: PrometheusServer,
+    cluster: str,
+    write: Callable[[Path], object],
 ) -> Iterator[TwoStores]:
-    """Ships what `write` puts into a store's folder. Prometheus scrapes the agent, which calls the node otherwise than
-    captures do (tests/tools/segment_factory.py), and has seen all of it."""
+    """Ships what `write` puts into a store's folder. Prometheus scrapes the agent, which calls the
+    node otherwise than captures do (tests/tools/segment_factory.py), and has seen all of it."""
     (folder / "store").mkdir(mode=0o700)
     write(folder / "store")
     with NodeAgent(folder / "node", loki.url, cluster=cluster) as agent:

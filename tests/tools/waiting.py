@@ -1,5 +1,6 @@
-"""Waits for conditions. Limits are for a quiet machine; how much longer things take here is measured once, at the
-start of the tests; the processes that they start find it in their environment."""
+"""Waits for conditions. Limits are for a quiet machine; how much longer things take here is
+measured once, at the start of the tests; the processes that they start find it in their
+environment."""
 
 import functools
 import os
@@ -9,7 +10,10 @@ import time
 from collections.abc import Callable
 
 WAIT_SECS = 60.0  # for what happens at once unless something is broken
-LOOK_SECS, MOST_LOOK_SECS = 0.005, 0.05  # between two looks at a condition: the first pause, and the longest
+LOOK_SECS, MOST_LOOK_SECS = (
+    0.005,
+    0.05,
+)  # between two looks at a condition: the first pause, and the longest
 SLOWNESS = "LOGSHIPPER_TEST_SLOWNESS"
 _START_SECS = 0.02  # a Python's start, on the machine that limits are written for
 _STARTS = 10
@@ -19,8 +23,8 @@ _OTHER_TESTS = 2.0  # other tests run next to these
 
 @functools.cache
 def slowness() -> float:
-    """How many times longer than on a quiet machine things may take: by the start of processes now, and by what is
-    running next to us according to the kernel. At least 1, at most 10."""
+    """How many times longer than on a quiet machine things may take: by the start of processes now,
+    and by what is running next to us according to the kernel. At least 1, at most 10."""
     if SLOWNESS in os.environ:
         return float(os.environ[SLOWNESS])
     begin = time.monotonic()
@@ -37,8 +41,8 @@ def scaled(secs: float) -> float:
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_secs: float = WAIT_SECS) -> None:
-    """Looks every few milliseconds, where looking takes longer half of the time. Raises AssertionError that names what
-    was waited for. timeout_secs: of a quiet machine."""
+    """Looks every few milliseconds, where looking takes longer half of the time. Raises
+    AssertionError that names what was waited for. timeout_secs: of a quiet machine."""
     limit = scaled(timeout_secs)
     deadline = time.monotonic() + limit
     pause_secs = LOOK_SECS

@@ -1,5 +1,6 @@
-"""A plugin for pytest-xdist: tests that share something (tests/tiers.py: a file, or a folder) run in one worker, one
-after another; the worker that is free takes the next. Folders come first, as they take longest."""
+"""A plugin for pytest-xdist: tests that share something (tests/tiers.py: a file, or a folder) run
+in one worker, one after another; the worker that is free takes the next. Folders come first, as
+they take longest."""
 
 from pathlib import Path
 

@@ -1,5 +1,6 @@
-"""The names that XT's own code calls, over our library: enough for the snippets of its documents that are about logs,
-metrics and runs to work on jobs that were captured here. A run's log records are the job itself; a node is a task."""
+"""The names that XT's own code calls, over our library: enough for the snippets of its documents
+that are about logs, metrics and runs to work on jobs that were captured here. A run's log records
+are the job itself; a node is a task."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +15,8 @@ CONTROL_C = "\x03"
 
 
 class Frame:
-    """What of pandas' DataFrame XT uses. (Its `append` is gone since pandas 2.0: no pandas of today runs these.)"""
+    """What of pandas' DataFrame XT uses. (Its `append` is gone since pandas 2.0: no pandas of today
+    runs these.)"""
 
     def __init__(self, records: list[dict[str, Any]]) -> None:
         self.columns = list(records[0])
@@ -85,7 +87,9 @@ class Backend:
     def get_service_queue_entries(self, _: Mapping[str, str]) -> None:
         return None
 
-    def read_log_file(self, node: Mapping[str, Any], *, log_name: str | None, start_offset: int) -> dict[str, Any]:
+    def read_log_file(
+        self, node: Mapping[str, Any], *, log_name: str | None, start_offset: int
+    ) -> dict[str, Any]:
         job = self._store.job(self._job_id)
         over = not job.is_running  # before its lines are read: none is missed at the end
         numbers = {capture.capture for capture in job.captures() if capture.task == node["task"]}
@@ -124,7 +128,16 @@ class RunStore:
     ) -> None:  # fmt: skip
         known = self._store.info(run)[run]
         best = known.best(primary_metric, maximize=maximize_metric)
-        self.ended.append({"run": run, "status": status, "exit_code": exit_code, "best": best, "known": known, **more})
+        self.ended.append(
+            {
+                "run": run,
+                "status": status,
+                "exit_code": exit_code,
+                "best": best,
+                "known": known,
+                **more,
+            }
+        )
 
     def end_run(self, ws: str, run: str, status: str, exit_code: int, *_: Any, **more: Any) -> None:
         self.ended.append({"run": run, "status": status, "exit_code": exit_code, **more})
@@ -137,7 +150,9 @@ def names(store: logshipper.Store, console: Console) -> dict[str, Any]:
 
     def job_backend(_: Any, __: Any, job_id: str) -> tuple[Backend, dict[str, Any]]:
         tasks = [capture.task for capture in store.job(job_id).captures()]
-        return Backend(store, job_id), {"service_info_by_node": {f"node{task}": {"task": task} for task in tasks}}
+        return Backend(store, job_id), {
+            "service_info_by_node": {f"node{task}": {"task": task} for task in tasks}
+        }
 
     sleep: Callable[[float], None] = lambda secs: time.sleep(min(secs, 0.005))  # noqa: E731  its pause between keys
     return {

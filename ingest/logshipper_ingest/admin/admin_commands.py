@@ -1,5 +1,5 @@
-"""The command lines of what admins call now and then: what each takes, and where it goes on. Light: what they import
-takes a while, and is imported when one is called."""
+"""The command lines of what admins call now and then: what each takes, and where it goes on. Light:
+what they import takes a while, and is imported when one is called."""
 
 import argparse
 import os
@@ -11,7 +11,9 @@ from logshipper.start import node_agent_socket
 from logshipper_ingest.config import agent_config
 from logshipper_ingest.console.time_span import time_span
 
-Add = Callable[[str, str, str, str], argparse.ArgumentParser]  # name, summary, description, examples
+Add = Callable[
+    [str, str, str, str], argparse.ArgumentParser
+]  # name, summary, description, examples
 
 _REPLAY_EXAMPLES = """\
 The agent may run meanwhile: each takes the quarantine's lock for as long as it writes there. A replay that is
@@ -99,14 +101,29 @@ def add_commands(add: Add) -> None:
         "the quarantine; what it refuses again stays, with its new words. Nothing is there twice.",
         _REPLAY_EXAMPLES,
     )
-    _completed(replay.add_argument("--job", metavar="ID", default="", help="only this job's"), _jobs)
-    reason = replay.add_argument("--reason", metavar="WORD", default="", help="only what was refused for this reason")
+    _completed(
+        replay.add_argument("--job", metavar="ID", default="", help="only this job's"), _jobs
+    )
+    reason = replay.add_argument(
+        "--reason", metavar="WORD", default="", help="only what was refused for this reason"
+    )
     _completed(reason, _reasons)
-    replay.add_argument("--since", metavar="TIME", type=time_span, help="only what was refused in the last, say, 12h")
-    sink = replay.add_argument("--sink", metavar="NAME", default="", help="only what this Loki refused (see status)")
+    replay.add_argument(
+        "--since",
+        metavar="TIME",
+        type=time_span,
+        help="only what was refused in the last, say, 12h",
+    )
+    sink = replay.add_argument(
+        "--sink", metavar="NAME", default="", help="only what this Loki refused (see status)"
+    )
     _completed(sink, _sinks)
-    replay.add_argument("--dry-run", action="store_true", help="say what would be sent, and send nothing")
-    replay.add_argument("--no-query", action="store_true", help="don't ask Loki which entries it has: send all")
+    replay.add_argument(
+        "--dry-run", action="store_true", help="say what would be sent, and send nothing"
+    )
+    replay.add_argument(
+        "--no-query", action="store_true", help="don't ask Loki which entries it has: send all"
+    )
     replay.add_argument(
         "--timeout",
         metavar="TIME",
@@ -123,13 +140,24 @@ def add_commands(add: Add) -> None:
     )
     _completed(purge.add_argument("--job", metavar="ID", required=True, help="the job's id"), _jobs)
     text = purge.add_mutually_exclusive_group()
-    text.add_argument("--grep", metavar="RE", help="only lines in which this regular expression is found")
+    text.add_argument(
+        "--grep", metavar="RE", help="only lines in which this regular expression is found"
+    )
     text.add_argument("--fixed", metavar="TEXT", help="only lines that have this text")
-    purge.add_argument("--dry-run", action="store_true", help="say how many lines there are, and where")
+    purge.add_argument(
+        "--dry-run", action="store_true", help="say how many lines there are, and where"
+    )
     purge.add_argument("--yes", action="store_true", help="don't ask")
-    purge.add_argument("--cert", metavar="FILE", default="", help="a certificate that may delete, for a gateway (PEM)")
+    purge.add_argument(
+        "--cert",
+        metavar="FILE",
+        default="",
+        help="a certificate that may delete, for a gateway (PEM)",
+    )
     purge.add_argument("--key", metavar="FILE", default="", help="its key")
-    purge.add_argument("--no-loki", action="store_true", help="only this node's files, for the job's other nodes")
+    purge.add_argument(
+        "--no-loki", action="store_true", help="only this node's files, for the job's other nodes"
+    )
     purge.add_argument(
         "--since",
         metavar="TIME",
@@ -137,7 +165,9 @@ def add_commands(add: Add) -> None:
         default=29 * 86_400.0,
         help="how far back the job is looked for in Loki (default: 29d, which takes it some seconds)",
     )
-    purge.add_argument("--user", metavar="NAME", default="", help="whose job it is, where each user has a tenant")
+    purge.add_argument(
+        "--user", metavar="NAME", default="", help="whose job it is, where each user has a tenant"
+    )
     purge.add_argument(
         "--wait",
         metavar="TIME",
@@ -162,7 +192,11 @@ def add_commands(add: Add) -> None:
         _DRAIN_EXAMPLES,
     )
     drain.add_argument(
-        "--timeout", metavar="TIME", type=time_span, default=600.0, help="how long to wait (default: 10m)"
+        "--timeout",
+        metavar="TIME",
+        type=time_span,
+        default=600.0,
+        help="how long to wait (default: 10m)",
     )
     drain.set_defaults(call=_drain)
     forget = add(
@@ -173,13 +207,18 @@ def add_commands(add: Add) -> None:
     )
     name = forget.add_argument("sink", metavar="NAME", help="as `status` shows it")
     _completed(name, _removed_sinks)
-    forget.add_argument("--discard-quarantine", action="store_true", help="also what it refused, for good")
+    forget.add_argument(
+        "--discard-quarantine", action="store_true", help="also what it refused, for good"
+    )
     forget.set_defaults(call=_forget_sink)
     for command in (purge, fsck):
         _add_place(command)
     for command in (replay, drain, forget):
         command.add_argument(
-            "--config", metavar="FILE", default=agent_config.DEFAULT_PATH, help="TOML (default: %(default)s)"
+            "--config",
+            metavar="FILE",
+            default=agent_config.DEFAULT_PATH,
+            help="TOML (default: %(default)s)",
         )
     for command in (replay, drain):
         command.add_argument("--json", action="store_true", help="for programs")
@@ -189,7 +228,9 @@ def _add_place(command: argparse.ArgumentParser) -> None:
     """A node's, or a user's own."""
     which = command.add_mutually_exclusive_group()
     which.add_argument("--config", metavar="FILE", help="the node agent's configuration (TOML)")
-    which.add_argument("--store", metavar="DIR", help="your own store's folder (default: $LOGSHIPPER_STORE)")
+    which.add_argument(
+        "--store", metavar="DIR", help="your own store's folder (default: $LOGSHIPPER_STORE)"
+    )
     command.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -237,7 +278,8 @@ def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) ->
 
 
 def config_of_root(store: str | None) -> str:
-    """Who asks as root, and names no store, means the node's agent; "" where its configuration isn't in its place."""
+    """Who asks as root, and names no store, means the node's agent; "" where its configuration
+    isn't in its place."""
     if os.geteuid() != 0 or store or os.environ.get("LOGSHIPPER_STORE"):
         return ""
     if os.path.lexists(agent_config.DEFAULT_PATH):
@@ -272,7 +314,9 @@ def _fsck(options: argparse.Namespace) -> int:
     path = options.config or config_of_root(options.store)
     if path:
         config = agent_config.load(path)
-        return fsck.call(lambda course: course.node(config), repair=options.repair, as_json=options.json)
+        return fsck.call(
+            lambda course: course.node(config), repair=options.repair, as_json=options.json
+        )
     root = store_root(options.store)
     return fsck.call(lambda course: course.store(root), repair=options.repair, as_json=options.json)
 

@@ -1,5 +1,5 @@
-"""`logshipper-agent drain`: waits until the agent has shipped all captures that are over, before a node is taken down;
-says what is left, and why."""
+"""`logshipper-agent drain`: waits until the agent has shipped all captures that are over, before a
+node is taken down; says what is left, and why."""
 
 import json
 import os
@@ -29,8 +29,8 @@ _SHOWN = 10  # captures that are named
 
 
 class Look(NamedTuple):
-    """What is in the spool. left: captures that are over, and not shipped; running: others; unreadable: directories
-    that the agent can't take."""
+    """What is in the spool. left: captures that are over, and not shipped; running: others;
+    unreadable: directories that the agent can't take."""
 
     left: list[Spooled]
     running: list[Spooled]
@@ -105,7 +105,9 @@ def _why(found: Look, timeout_secs: float) -> str:
         if trouble is not None:
             status = f"HTTP {trouble['status']}: " if trouble["status"] else ""
             name = "Loki" if one.config.table == "loki" else one.config.sink
-            words.append(f"{name} doesn't take it, since {trouble['since']}: {status}{trouble['words']}")
+            words.append(
+                f"{name} doesn't take it, since {trouble['since']}: {status}{trouble['words']}"
+            )
     return "; ".join(words) or f"the time was up, {timeout_secs:g} s: the agent is at work on it"
 
 
@@ -150,11 +152,16 @@ def _document(config: AgentConfig, found: Look, why: str) -> dict[str, Any]:  # 
         "drained": not found.left and not found.unreadable,
         "why": why,
         "left_bytes": found.bytes,
-        "left": [{"job_id": one["job_id"], "folder": one["folder"], "bytes": one["bytes"]} for one in found.left],
+        "left": [
+            {"job_id": one["job_id"], "folder": one["folder"], "bytes": one["bytes"]}
+            for one in found.left
+        ],
         "unreadable": found.unreadable,
         "running": sorted({one["job_id"] for one in found.running}),
         "quarantine_bytes": sum(quarantine_files.size(one.sink_dir) for one in config.sinks),
-        "slurm_waiting": max(read_counts(path)["waiting"] if os.path.exists(path) else 0 for path in ends),
+        "slurm_waiting": max(
+            read_counts(path)["waiting"] if os.path.exists(path) else 0 for path in ends
+        ),
     }
 
 
@@ -163,7 +170,9 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     if document["left"]:
         left = plural(len(document["left"]), "capture")
         lines.append(f"{shown_size(document['left_bytes'])} left in {left}:")
-        lines += [f"  {one['folder']}: {shown_size(one['bytes'])}" for one in document["left"][:_SHOWN]]
+        lines += [
+            f"  {one['folder']}: {shown_size(one['bytes'])}" for one in document["left"][:_SHOWN]
+        ]
         lines.append(f"  {document['why']}")
     if document["unreadable"]:
         shown = ", ".join(document["unreadable"][:_SHOWN])
@@ -179,5 +188,7 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
             "`logshipper-agent replay`"
         )
     if document["slurm_waiting"]:
-        lines.append(f"{document['slurm_waiting']} ends of Slurm's jobs aren't told yet: they stay in state_dir")
+        lines.append(
+            f"{document['slurm_waiting']} ends of Slurm's jobs aren't told yet: they stay in state_dir"
+        )
     sys.stdout.write("".join(f"{safe(line)}\n" for line in lines))

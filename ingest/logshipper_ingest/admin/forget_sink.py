@@ -1,5 +1,5 @@
-"""`logshipper-agent forget`: what is remembered of a Loki that was removed from the configuration goes, and what
-that refused only where it is said to."""
+"""`logshipper-agent forget`: what is remembered of a Loki that was removed from the configuration
+goes, and what that refused only where it is said to."""
 
 import os
 import shutil
@@ -42,7 +42,9 @@ def call(config: AgentConfig, shown: str, *, discard_quarantine: bool) -> int:
             return EXIT_LEFT
         _forget(folder, is_first=not name)
     except OSError as error:
-        raise StoreError(error.filename or state_dir, f"can't be removed: {os_words(error)}") from None
+        raise StoreError(
+            error.filename or state_dir, f"can't be removed: {os_words(error)}"
+        ) from None
     finally:
         os.close(lock)
     sys.stdout.write(f"{safe(shown)} is forgotten\n")

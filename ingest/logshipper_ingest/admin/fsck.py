@@ -1,9 +1,9 @@
-"""`logshipper-agent fsck`: looks through all that the agent keeps on a node's disk, or a user's store; says what is
-wrong, where, what it means for the lines, and what becomes of it.
+"""`logshipper-agent fsck`: looks through all that the agent keeps on a node's disk, or a user's
+store; says what is wrong, where, what it means for the lines, and what becomes of it.
 
---repair fixes what the agent can't get past by itself, and throws nothing away: what it takes out is kept next to
-it. It changes databases only where it gets the agent's lock, so not while the agent runs; the quarantine by its own
-locks.
+--repair fixes what the agent can't get past by itself, and throws nothing away: what it takes out
+is kept next to it. It changes databases only where it gets the agent's lock, so not while the agent
+runs; the quarantine by its own locks.
 """
 
 import os
@@ -63,7 +63,9 @@ class Fsck:
             stopped = held is not None
             # where a sink was removed from the configuration, its files are looked at all the same
             sinks = {state_dir: None, **{one.sink_dir: None for one in config.sinks}}
-            sinks |= {os.path.join(state_dir, SINKS_FOLDER, name): None for name in folders(state_dir)}
+            sinks |= {
+                os.path.join(state_dir, SINKS_FOLDER, name): None for name in folders(state_dir)
+            }
             positions = {folder: self._check_state(folder, fixable=stopped) for folder in sinks}
             least = least_of([positions[one.sink_dir] for one in config.sinks])
             sizes = self._check_spool(config.agent.spool_dir, least, node=True)
@@ -78,10 +80,15 @@ class Fsck:
         """Of a user's own."""
         if not os.path.isdir(root):
             raise StoreError(root, "there is no store here")
-        remade = ("lists of jobs wait for it", "the next command makes it again, of the jobs' own files")
+        remade = (
+            "lists of jobs wait for it",
+            "the next command makes it again, of the jobs' own files",
+        )
         self._check_database(os.path.join(root, "catalogue.db"), JOB_VERSION, remade, fixable=False)
         marks = ("tags and notes of jobs can't be read", "move it away: the jobs are as before")
-        self._check_database(os.path.join(root, marks_file.FILE), marks_file.VERSION, marks, fixable=False)
+        self._check_database(
+            os.path.join(root, marks_file.FILE), marks_file.VERSION, marks, fixable=False
+        )
         jobs = os.path.join(root, "jobs")
         names = sorted(os.listdir(jobs)) if os.path.isdir(jobs) else []
         lost = ("this job can't be read", "move it away: the others are as before")
@@ -93,8 +100,17 @@ class Fsck:
     def _examined(self, sizes: Sizes) -> Examined:
         return Examined(*sizes, self._entries, self._faults, self._left_out)
 
-    def _check_spool(self, path: str, positions: Mapping[str, SpoolPosition], *, node: bool) -> Sizes:
-        check = SpoolCheck(path, node=node, positions=positions, found=self.found, bar=self._bar, repair=self._repair)
+    def _check_spool(
+        self, path: str, positions: Mapping[str, SpoolPosition], *, node: bool
+    ) -> Sizes:
+        check = SpoolCheck(
+            path,
+            node=node,
+            positions=positions,
+            found=self.found,
+            bar=self._bar,
+            repair=self._repair,
+        )
         try:
             return check.run()
         finally:
@@ -118,7 +134,9 @@ class Fsck:
             self._tell_database(path, str(error), _STATE_LOST, fixable=fixable)
             return {}
 
-    def _check_database(self, path: str, version: int, lost: tuple[str, str], *, fixable: bool) -> bool:
+    def _check_database(
+        self, path: str, version: int, lost: tuple[str, str], *, fixable: bool
+    ) -> bool:
         """Whether it is there, and whole."""
         if not os.path.lexists(path):
             return False
@@ -137,7 +155,9 @@ class Fsck:
             self._tell_database(path, words, lost, fixable=fixable)
         return words == "ok"
 
-    def _tell_database(self, path: str, words: str, lost: tuple[str, str], *, fixable: bool) -> None:
+    def _tell_database(
+        self, path: str, words: str, lost: tuple[str, str], *, fixable: bool
+    ) -> None:
         newer = "newer logshipper" in words
         fixed = fixable and not newer and self._moved_aside(path)
         means, does = lost
@@ -188,9 +208,15 @@ class Fsck:
                 self._take_out(folder, name)
 
     def _tell_line(self, path: str, line: QuarantineLine) -> None:
-        what = f"{line.size} bytes are no entry" if line.whole else f"the last line, of {line.size} bytes, is torn"
+        what = (
+            f"{line.size} bytes are no entry"
+            if line.whole
+            else f"the last line, of {line.size} bytes, is torn"
+        )
         does = f"`replay` passes it over; --repair puts it into {UNREADABLE}, next to it"
-        self.found(Fault("wrong", path, line.offset, what, "`replay` can't send it", does, self._repair))
+        self.found(
+            Fault("wrong", path, line.offset, what, "`replay` can't send it", does, self._repair)
+        )
 
     def _take_out(self, folder: str, name: str) -> None:
         beside = os.path.join(os.path.dirname(folder), UNREADABLE)

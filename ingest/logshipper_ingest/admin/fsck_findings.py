@@ -16,8 +16,9 @@ Level = Literal["note", "wrong"]
 
 
 class Fault(NamedTuple):
-    """level: note (nothing is lost by it) or wrong; path, offset: where, in bytes, -1 for the whole of it; what: is so;
-    means: for the lines; does: what the agent, or --repair, does about it; fixed: by this call."""
+    """level: note (nothing is lost by it) or wrong; path, offset: where, in bytes, -1 for the whole
+    of it; what: is so; means: for the lines; does: what the agent, or --repair, does about it;
+    fixed: by this call."""
 
     level: Level
     path: str
@@ -29,8 +30,8 @@ class Fault(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """captures, segment_bytes, lines: that were read; entries: of the quarantine; faults: what was found; left_out: how
-    many more there are."""
+    """captures, segment_bytes, lines: that were read; entries: of the quarantine; faults: what was
+    found; left_out: how many more there are."""
 
     captures: int
     segment_bytes: int
@@ -46,11 +47,16 @@ def show(examined: Examined, *, as_json: bool) -> int:
     wrong = sum(fault.level == "wrong" and not fault.fixed for fault in faults)
     if as_json:
         names = {"fixed": "mended"}  # as the document has had it from its first version
-        shown = [{names.get(name, name): value for name, value in fault._asdict().items()} for fault in faults]
+        shown = [
+            {names.get(name, name): value for name, value in fault._asdict().items()}
+            for fault in faults
+        ]
         document = {**examined._asdict(), "schema": SCHEMA, "wrong": wrong, "faults": shown}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
-        sys.stdout.write("".join(map(_shown, sorted(faults, key=lambda fault: fault.level == "wrong"))))
+        sys.stdout.write(
+            "".join(map(_shown, sorted(faults, key=lambda fault: fault.level == "wrong")))
+        )
         _sum_up(examined, wrong)
     return EXIT_WRONG if wrong else 0
 

@@ -1,5 +1,5 @@
-"""Looks through a spool as the agent would read it, and changes no segment: what is damaged there is skipped by whoever
-reads, and may hold lines that somebody can still make out."""
+"""Looks through a spool as the agent would read it, and changes no segment: what is damaged there
+is skipped by whoever reads, and may hold lines that somebody can still make out."""
 
 import os
 import stat
@@ -37,8 +37,9 @@ class Sizes(NamedTuple):
 
 
 class SpoolCheck:
-    """One spool. node: whether jobs' users own `segments/`; positions: how far each capture is shipped, by its folder;
-    found: called with each fault; bar: called with bytes read, and in all."""
+    """One spool. node: whether jobs' users own `segments/`; positions: how far each capture is
+    shipped, by its folder; found: called with each fault; bar: called with bytes read, and in
+    all."""
 
     def __init__(
         self,
@@ -73,7 +74,9 @@ class SpoolCheck:
             self._check_names(fd)
             names = list_folders(fd)
             owner = os.fstat(fd).st_uid
-            self._all = sum(folder.bytes_from(SpoolPosition()) for _, folder in self._folders(fd, names, owner))
+            self._all = sum(
+                folder.bytes_from(SpoolPosition()) for _, folder in self._folders(fd, names, owner)
+            )
             captures = 0
             for name, folder in self._folders(fd, names, owner, tell=True):
                 captures += 1
@@ -138,12 +141,21 @@ class SpoolCheck:
             return
         reason = getattr(error, "reason", "") or os_words(error)
         self._found(
-            Fault("wrong", path, -1, reason, "what is in it isn't shipped", "the agent leaves it, and tries again")
+            Fault(
+                "wrong",
+                path,
+                -1,
+                reason,
+                "what is in it isn't shipped",
+                "the agent leaves it, and tries again",
+            )
         )
 
     def _is_empty(self, fd: int, name: str) -> bool:
         try:
-            folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            folder = os.open(
+                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd
+            )
         except OSError:
             return False
         try:
@@ -180,14 +192,20 @@ class SpoolCheck:
 
     def _check_odd_names(self, folder: CaptureFolder) -> None:
         with os.scandir(folder.segments_fd) as entries:
-            odd = [one.name for one in entries if not segment_number(one.name) and one.name not in _OWN_NAMES]
+            odd = [
+                one.name
+                for one in entries
+                if not segment_number(one.name) and one.name not in _OWN_NAMES
+            ]
         for name in odd[:_MAX_ODD]:
             self._found(
                 Fault("note", os.path.join(folder.path, "segments", name), -1, "is no segment",
                       "nothing of it is read", "it goes with the capture")
             )  # fmt: skip
 
-    def _check_position(self, folder: CaptureFolder, position: SpoolPosition, numbers: list[int]) -> None:
+    def _check_position(
+        self, folder: CaptureFolder, position: SpoolPosition, numbers: list[int]
+    ) -> None:
         """Whether the checkpoint fits what is there."""
         following = [number for number in numbers if number >= position.segment]
         if position.segment and numbers and not following:
@@ -200,14 +218,18 @@ class SpoolCheck:
                       _LOST, "the agent goes on there")
             )  # fmt: skip
         elif first == position.segment and first:
-            size = os.stat(segment_name(first), dir_fd=folder.segments_fd, follow_symlinks=False).st_size
+            size = os.stat(
+                segment_name(first), dir_fd=folder.segments_fd, follow_symlinks=False
+            ).st_size
             if size < position.offset:
                 self._found(
                     Fault("wrong", path, size, f"ends here, and was shipped up to byte {position.offset}",
                           "somebody cut it; what was cut is in Loki", "the agent goes on with the next segment")
                 )  # fmt: skip
 
-    def _check_segments(self, folder: CaptureFolder, begin: SpoolPosition, shipped: SpoolPosition) -> None:
+    def _check_segments(
+        self, folder: CaptureFolder, begin: SpoolPosition, shipped: SpoolPosition
+    ) -> None:
         alive = folder.life() is Life.LIVE
         path = os.path.join(folder.path, "segments")
         with closing(SegmentReader(folder.segments_fd, path, begin, owner=folder.writer)) as reader:
@@ -220,12 +242,16 @@ class SpoolCheck:
                               "the agent tries again")
                     )  # fmt: skip
                     return
-                self._lines += sum(frame.count for frame in batch.frames if frame.type is FrameType.LINES)
+                self._lines += sum(
+                    frame.count for frame in batch.frames if frame.type is FrameType.LINES
+                )
                 self._read += batch.frame_bytes
                 self._bar(self._read, max(self._all, self._read))
                 blocked = batch.outcome is Outcome.BLOCKED
                 for damage in batch.damages:
-                    self._tell_damage(damage, shipped, is_newer=blocked and damage is batch.damages[-1])
+                    self._tell_damage(
+                        damage, shipped, is_newer=blocked and damage is batch.damages[-1]
+                    )
                 if batch.outcome is not Outcome.MORE:
                     break
         if batch.outcome is Outcome.CUT and not alive:
@@ -244,8 +270,13 @@ class SpoolCheck:
         elif (number, error.offset) < shipped:
             means, does = "the agent has passed it: it is counted", "nothing more comes of it"
         elif skipped:
-            means, does = f"up to {skipped} bytes of lines are lost, and counted", "the agent skips them"
+            means, does = (
+                f"up to {skipped} bytes of lines are lost, and counted",
+                "the agent skips them",
+            )
         else:
             means, does = "no lines are lost by it", "the agent goes on behind it"
         wrong = is_newer or skipped > 0 or "missing" in what
-        self._found(Fault("wrong" if wrong else "note", error.path, error.offset, what, means, does))
+        self._found(
+            Fault("wrong" if wrong else "note", error.path, error.offset, what, means, does)
+        )

@@ -1,5 +1,6 @@
-"""`logshipper-agent purge` as it is called: a secret that a job has printed, or all of a job, is taken out of every
-place where it lies. On a node: spool, quarantine, Loki. Of a user's own: spool and store."""
+"""`logshipper-agent purge` as it is called: a secret that a job has printed, or all of a job, is
+taken out of every place where it lies. On a node: spool, quarantine, Loki. Of a user's own: spool
+and store."""
 
 import argparse
 import json
@@ -41,7 +42,10 @@ def call_store(options: argparse.Namespace, root: str) -> int:
         if code is not None:
             return code
         if pattern is EVERY_LINE:
-            report.left += [f"{path}: was moved aside as damaged: remove it, too" for path in store.remove(options.job)]
+            report.left += [
+                f"{path}: was moved aside as damaged: remove it, too"
+                for path in store.remove(options.job)
+            ]
         else:
             try:
                 store.purge(options.job, pattern, dry_run=False)
@@ -54,7 +58,9 @@ def call_store(options: argparse.Namespace, root: str) -> int:
 def _still_in_store(store: LocalStore, job_id: str, pattern: LinePattern) -> list[str]:
     """Looks once more, everywhere."""
     found = store.purge(job_id, pattern, dry_run=True)
-    still = [f"{plural(found.lines, 'line')} of {', '.join(found.files)} still have it: call this again"]
+    still = [
+        f"{plural(found.lines, 'line')} of {', '.join(found.files)} still have it: call this again"
+    ]
     return (still if found.lines else []) + store.not_purged(job_id, pattern)
 
 
@@ -69,7 +75,8 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
         clients = {} if options.no_loki else purge.lokis(options.user, own)
         lokis = {place: held.enter_context(client) for place, client in clients.items()}
         found = {
-            place: LokiPurge(client, config.agent.cluster, options.job, pattern) for place, client in lokis.items()
+            place: LokiPurge(client, config.agent.cluster, options.job, pattern)
+            for place, client in lokis.items()
         }
         spans = {place: loki.look(options.since) for place, loki in found.items()}
         if spans:
@@ -84,13 +91,18 @@ def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _delete(
-    found: dict[LokiPlace, LokiPurge], spans: dict[LokiPlace, PurgeSpan], report: PurgeReport, wait_secs: float
+    found: dict[LokiPlace, LokiPurge],
+    spans: dict[LokiPlace, PurgeSpan],
+    report: PurgeReport,
+    wait_secs: float,
 ) -> None:
     """One Loki's refusal keeps nobody from asking the others."""
     asked: dict[LokiPlace, LokiPurge] = {}
     for place, loki in found.items():
         try:
-            report.requests[place.text] = ", ".join(loki.delete(spans[place].begin_ns, spans[place].queries))
+            report.requests[place.text] = ", ".join(
+                loki.delete(spans[place].begin_ns, spans[place].queries)
+            )
             asked[place] = loki
         except QueryError as error:
             report.left.append(str(error))
@@ -116,8 +128,12 @@ def _own_certificate(options: argparse.Namespace) -> Certificate | None:
         if options.key:
             raise ConfigError("--key", ["needs --cert"])
         return None
-    own = Certificate(os.path.abspath(options.cert), os.path.abspath(options.key) if options.key else "")
-    problems = file_problems("--cert", own.cert_file, secret=False) + file_problems("--key", own.key_file, secret=True)
+    own = Certificate(
+        os.path.abspath(options.cert), os.path.abspath(options.key) if options.key else ""
+    )
+    problems = file_problems("--cert", own.cert_file, secret=False) + file_problems(
+        "--key", own.key_file, secret=True
+    )
     if problems:
         raise ConfigError("purge", problems)
     return own
@@ -133,10 +149,14 @@ def _may(options: argparse.Namespace, report: PurgeReport, pattern: LinePattern)
     if options.yes:
         return None
     if sys.stdin is None or not sys.stdin.isatty():
-        sys.stderr.write("logshipper-agent: purge asks only on a terminal; give --yes to purge without being asked\n")
+        sys.stderr.write(
+            "logshipper-agent: purge asks only on a terminal; give --yes to purge without being asked\n"
+        )
         return EXIT_USAGE
     what = "All of" if pattern is EVERY_LINE else "Lines of"
-    sys.stderr.write(safe(f"{what} job {report.job_id}: {_amounts(report)}. Purge them for good? [y/N] "))
+    sys.stderr.write(
+        safe(f"{what} job {report.job_id}: {_amounts(report)}. Purge them for good? [y/N] ")
+    )
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return None
@@ -145,13 +165,18 @@ def _may(options: argparse.Namespace, report: PurgeReport, pattern: LinePattern)
 
 
 def _wait_until_gone(
-    found: dict[LokiPlace, LokiPurge], spans: dict[LokiPlace, PurgeSpan], report: PurgeReport, wait_secs: float
+    found: dict[LokiPlace, LokiPurge],
+    spans: dict[LokiPlace, PurgeSpan],
+    report: PurgeReport,
+    wait_secs: float,
 ) -> None:
     """Until Loki shows none of it any more."""
     deadline = time.monotonic() + wait_secs
     bar = Bar("Waiting until Loki shows it no more", "{:,}".format, " lines")
     while True:
-        report.shown = sum(loki.count(spans[place].begin_ns, spans[place].queries) for place, loki in found.items())
+        report.shown = sum(
+            loki.count(spans[place].begin_ns, spans[place].queries) for place, loki in found.items()
+        )
         if not report.shown or time.monotonic() > deadline:
             break
         bar(max(report.lines["loki"] - report.shown, 0), max(report.lines["loki"], report.shown))
@@ -163,7 +188,9 @@ def _wait_until_gone(
     else:
         shown = plural(report.shown, "line")
         words = f"Loki has taken the request, and still shows {shown}: its parts hear of it within 5 minutes"
-        report.left.append(f"{words}; lines that are ahead of its clock need another call, 10 minutes later")
+        report.left.append(
+            f"{words}; lines that are ahead of its clock need another call, 10 minutes later"
+        )
 
 
 def _in_influxdb(config: AgentConfig, job_id: str) -> list[str]:
@@ -191,11 +218,15 @@ def _amounts(report: PurgeReport) -> str:
 
 def _told(report: PurgeReport, *, as_json: bool) -> int:
     if as_json:
-        sys.stdout.write(json.dumps({"schema": "logshipper-agent.purge/1", **vars(report)}, indent=2) + "\n")
+        sys.stdout.write(
+            json.dumps({"schema": "logshipper-agent.purge/1", **vars(report)}, indent=2) + "\n"
+        )
     else:
         sys.stdout.write(f"{'Found' if report.dry_run else 'Purged'}: {_amounts(report)}\n")
         for place, request in report.requests.items():
-            sys.stdout.write(safe_lines(f"Loki's delete request{f' of {place}' if place else ''}: {request}\n"))
+            sys.stdout.write(
+                safe_lines(f"Loki's delete request{f' of {place}' if place else ''}: {request}\n")
+            )
     for words in report.left:
         sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
     return EXIT_LEFT if report.left else 0

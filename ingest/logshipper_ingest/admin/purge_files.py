@@ -1,5 +1,5 @@
-"""Takes a job's lines out of the files of a node's state_dir: the quarantine, what `fsck` took out of it as unreadable,
-and measurements of senders that nobody knows. Also while the agent runs."""
+"""Takes a job's lines out of the files of a node's state_dir: the quarantine, what `fsck` took out
+of it as unreadable, and measurements of senders that nobody knows. Also while the agent runs."""
 
 import os
 import re
@@ -19,21 +19,33 @@ _OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class StateFiles:
     """sink_dirs: state_dir itself, and those of its sinks. Raises StoreError."""
 
-    def __init__(self, state_dir: str, sink_dirs: Sequence[str], job_id: str, pattern: LinePattern) -> None:
+    def __init__(
+        self, state_dir: str, sink_dirs: Sequence[str], job_id: str, pattern: LinePattern
+    ) -> None:
         self._quarantines = [os.path.join(one, quarantine_files.FOLDER) for one in sink_dirs]
         self._unreadable = [os.path.join(one, UNREADABLE) for one in sink_dirs]
         kept_apart = os.path.join(state_dir, unidentified.FOLDER, unidentified.FILE)
-        self._unidentified = [kept_apart, f"{kept_apart}.1"]  # it becomes the second one, so it is gone through first
+        self._unidentified = [
+            kept_apart,
+            f"{kept_apart}.1",
+        ]  # it becomes the second one, so it is gone through first
         self._job_id = job_id.encode()
         self._pattern = pattern
 
     def purge(self, *, dry_run: bool) -> dict[str, int]:
-        """How many lines there were, by place; but for the quarantine, only where there were any. dry_run: only counts.
-        The caller holds the rewriter's lock."""
+        """How many lines there were, by place; but for the quarantine, only where there were any.
+        dry_run: only counts. The caller holds the rewriter's lock."""
         found = {
-            "quarantine": sum(self._purge_quarantine(folder, dry_run=dry_run) for folder in self._quarantines),
-            UNREADABLE: sum(_mask_lines(path, self._mask_torn, dry_run=dry_run) for path in self._unreadable),
-            "telegraf": sum(_mask_lines(path, self._mask_unknown, dry_run=dry_run) for path in self._unidentified),
+            "quarantine": sum(
+                self._purge_quarantine(folder, dry_run=dry_run) for folder in self._quarantines
+            ),
+            UNREADABLE: sum(
+                _mask_lines(path, self._mask_torn, dry_run=dry_run) for path in self._unreadable
+            ),
+            "telegraf": sum(
+                _mask_lines(path, self._mask_unknown, dry_run=dry_run)
+                for path in self._unidentified
+            ),
         }
         return {place: count for place, count in found.items() if count or place == "quarantine"}
 
@@ -42,9 +54,13 @@ class StateFiles:
             quarantine_files.remove_leftovers(folder)
         found = 0
         for name in quarantine_files.names(folder):
-            count = sum(self._is_meant(line, raw) for line, raw in quarantine_files.read_bytes(folder, name))
+            count = sum(
+                self._is_meant(line, raw) for line, raw in quarantine_files.read_bytes(folder, name)
+            )
             if count and not dry_run:
-                quarantine_files.rewrite(folder, name, lambda line, raw: b"" if self._is_meant(line, raw) else raw)
+                quarantine_files.rewrite(
+                    folder, name, lambda line, raw: b"" if self._is_meant(line, raw) else raw
+                )
             found += count
         return found
 
@@ -69,7 +85,8 @@ class StateFiles:
         return masked(raw) if self._is_torn_meant(raw) else raw
 
     def _mask_unknown(self, raw: bytes) -> bytes:
-        """Whose they are nobody knows: with a pattern all that have it, and of all of a job none."""
+        """Whose they are nobody knows: with a pattern all that have it, and of all of a job
+        none."""
         return raw if self._pattern is EVERY_LINE else masked_json(raw, self._pattern)
 
 

@@ -1,9 +1,11 @@
-"""Takes a job's lines out of Loki by its delete API, and looks whether they are gone from its answers.
+"""Takes a job's lines out of Loki by its delete API, and looks whether they are gone from its
+answers.
 
-Loki knows a line as it stands there: in colours, and with the escapes of JSON. So lines that can have another form are
-read, and for each piece that has the pattern in another form a request names that piece. Loki hides what a request
-names as soon as its parts have heard of it (they ask every 5 minutes), and takes it out of its chunks when the request
-is `delete_request_cancel_period` old. Empty lines, which tell nothing, stay.
+Loki knows a line as it stands there: in colours, and with the escapes of JSON. So lines that can
+have another form are read, and for each piece that has the pattern in another form a request names
+that piece. Loki hides what a request names as soon as its parts have heard of it (they ask every 5
+minutes), and takes it out of its chunks when the request is `delete_request_cancel_period` old.
+Empty lines, which tell nothing, stay.
 """
 
 import re
@@ -49,8 +51,8 @@ class DeletingClient(Protocol):
 
 
 class PurgeSpan(NamedTuple):
-    """A job in Loki. begin_ns: no line of it is older; hosts: that captured it; lines: that have the pattern; queries:
-    that find them."""
+    """A job in Loki. begin_ns: no line of it is older; hosts: that captured it; lines: that have
+    the pattern; queries: that find them."""
 
     begin_ns: int
     hosts: list[str]
@@ -61,12 +63,16 @@ class PurgeSpan(NamedTuple):
 class LokiPurge:
     """One job's lines in one tenant. Raises QueryError."""
 
-    def __init__(self, client: DeletingClient, cluster: str, job_id: str, pattern: LinePattern) -> None:
+    def __init__(
+        self, client: DeletingClient, cluster: str, job_id: str, pattern: LinePattern
+    ) -> None:
         self._client = client
         self._pattern = pattern
         service = f"{{service_name={logql.quoted(logql.SERVICE)},cluster={logql.quoted(cluster)}}}"
         self._job = service + logql.with_metadata({"job_id": job_id})
-        self._events = logql.selector(["event"], cluster=cluster) + logql.with_metadata({"job_id": job_id})
+        self._events = logql.selector(["event"], cluster=cluster) + logql.with_metadata(
+            {"job_id": job_id}
+        )
         self.query = self._job + pattern.logql
 
     def look(self, reach_secs: float) -> PurgeSpan:
@@ -75,7 +81,9 @@ class LokiPurge:
             return self._look(reach_secs)
         except QueryError as error:
             if error.status in (401, 403):
-                raise QueryError(error.server, error.status, f"{error.excerpt}; {_NO_READER}") from None
+                raise QueryError(
+                    error.server, error.status, f"{error.excerpt}; {_NO_READER}"
+                ) from None
             raise
 
     def _look(self, reach_secs: float) -> PurgeSpan:
@@ -97,7 +105,11 @@ class LokiPurge:
         end_ns = time.time_ns() + _AHEAD_NS
         secs = (end_ns - begin_ns) // _SECOND_NS + 1
         counts = (f"sum(count_over_time({query} [{secs}s]))" for query in queries)
-        return sum(int(_last(result)) for query in counts for result in self._client.query(query, time_ns=end_ns))
+        return sum(
+            int(_last(result))
+            for query in counts
+            for result in self._client.query(query, time_ns=end_ns)
+        )
 
     def still_there(self, begin_ns: int) -> list[str]:
         """What is left, a sentence each; looked for once more, in every form."""
@@ -114,7 +126,12 @@ class LokiPurge:
         secs = (end_ns - begin_ns) // _SECOND_NS + 1
         query = f"sum by ({', '.join(_OF_ALL_ENTRIES)}) (count_over_time({self._job} [{secs}s]))"
         labels = [result.labels for result in self._client.query(query, time_ns=end_ns)]
-        named = {name for of_entry in labels for name, value in of_entry.items() if self._pattern.has(value)}
+        named = {
+            name
+            for of_entry in labels
+            for name, value in of_entry.items()
+            if self._pattern.has(value)
+        }
         return [
             f"the job's {name} has it, which stands with every line in Loki: purge the whole job, without --grep"
             for name in sorted(named)
@@ -144,12 +161,15 @@ class LokiPurge:
     def _queries(self, forms: "_Forms") -> list[str]:
         """What finds all of them."""
         filters = (logql.quoted(found) for found in forms.filters())
-        return [self.query, *(f"{self._job}{self._pattern.without} |~ {found}" for found in filters)]
+        return [
+            self.query,
+            *(f"{self._job}{self._pattern.without} |~ {found}" for found in filters),
+        ]
 
 
 class _Forms:
-    """Pieces of lines that have a pattern in another form. lines: how many have it; left: of them, those that have no
-    piece which a request can name."""
+    """Pieces of lines that have a pattern in another form. lines: how many have it; left: of them,
+    those that have no piece which a request can name."""
 
     def __init__(self, pattern: LinePattern) -> None:
         self.lines = 0
@@ -167,7 +187,11 @@ class _Forms:
             return
         piece = min(pieces, key=len, default="")
         chars = len(urllib.parse.quote(piece))
-        if not piece or self._chars + chars > MAX_REQUESTS * MAX_QUERY_CHARS or chars > MAX_QUERY_CHARS:
+        if (
+            not piece
+            or self._chars + chars > MAX_REQUESTS * MAX_QUERY_CHARS
+            or chars > MAX_QUERY_CHARS
+        ):
             self.left += 1
             return
         self._pieces[piece] = chars

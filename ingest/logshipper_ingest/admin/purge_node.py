@@ -1,7 +1,8 @@
 """Takes a job's lines out of a node's spool and quarantine.
 
-While the agent runs, it ships what is spooled of captures that are over, and this waits for that: then they are Loki's.
-While it doesn't run, its lock is taken, and segments are overwritten in place, those of running captures, too.
+While the agent runs, it ships what is spooled of captures that are over, and this waits for that:
+then they are Loki's. While it doesn't run, its lock is taken, and segments are overwritten in
+place, those of running captures, too.
 """
 
 import os
@@ -20,7 +21,13 @@ from logshipper_ingest.config.tenants import NOBODYS, tenant_of
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.slurm.states import uid_of
-from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life, list_folders, open_spool
+from logshipper_ingest.spool.capture_folder import (
+    CaptureFolder,
+    Identity,
+    Life,
+    list_folders,
+    open_spool,
+)
 from logshipper_ingest.spool.purge_pattern import EVERY_LINE, LinePattern
 from logshipper_ingest.spool.purge_segments import purge_capture
 from logshipper_ingest.spool.segment_reader import SpoolPosition
@@ -33,9 +40,9 @@ _SPOOL_POLL_SECS = 0.2
 
 @dataclass
 class PurgeReport:
-    """What was found (`dry_run`), or purged, and where. lines: by place; requests: of Loki, by tenant, behind its
-    Loki's name and `/` where that isn't the first; left: what couldn't be reached, a sentence each; shown: lines
-    that Loki still shows, -1 where nobody has looked."""
+    """What was found (`dry_run`), or purged, and where. lines: by place; requests: of Loki, by
+    tenant, behind its Loki's name and `/` where that isn't the first; left: what couldn't be
+    reached, a sentence each; shown: lines that Loki still shows, -1 where nobody has looked."""
 
     job_id: str
     dry_run: bool
@@ -53,7 +60,8 @@ class Certificate(NamedTuple):
 
 
 class LokiPlace(NamedTuple):
-    """Where a job may be in a Loki. sink: "" for the first one; tenant: "" for the configuration's own."""
+    """Where a job may be in a Loki. sink: "" for the first one; tenant: "" for the configuration's
+    own."""
 
     sink: str
     tenant: str
@@ -73,7 +81,10 @@ class NodePurge:
         self._pattern = pattern
         state_dir = config.agent.state_dir
         sink_dirs = [os.path.join(state_dir, SINKS_FOLDER, name) for name in folders(state_dir)]
-        self._sink_dirs = [state_dir, *sink_dirs]  # of a sink that was removed from the configuration, too
+        self._sink_dirs = [
+            state_dir,
+            *sink_dirs,
+        ]  # of a sink that was removed from the configuration, too
         self._files = StateFiles(state_dir, self._sink_dirs, job_id, pattern)
 
     def look(self, *, dry_run: bool) -> PurgeReport:
@@ -84,7 +95,9 @@ class NodePurge:
                 words = f"job {self._job_id} runs: it can be purged when it has ended, or some of its lines by --grep"
                 raise StoreError(folder.path, words)
         report.lines |= self._files.purge(dry_run=True)
-        remembered = sum(purge_state(path, self._job_id, self._pattern, dry_run=True) for path in self._states)
+        remembered = sum(
+            purge_state(path, self._job_id, self._pattern, dry_run=True) for path in self._states
+        )
         if remembered:
             report.lines["state.db"] = remembered
         return report
@@ -94,38 +107,46 @@ class NodePurge:
         return [os.path.join(one, STATE_FILE) for one in self._sink_dirs]
 
     def lokis(self, user: str, own: "Certificate | None") -> dict[LokiPlace, Client]:
-        """Clients for each tenant of each Loki. user: who is meant where the node doesn't know; own: in the place of
-        the configuration's certificate."""
+        """Clients for each tenant of each Loki. user: who is meant where the node doesn't know;
+        own: in the place of the configuration's certificate."""
         return {
             LokiPlace(sink.sink if sink is not self._config else "", tenant): client
             for sink in self._config.lokis
             for tenant, client in self._tenants(sink.loki, user, own).items()
         }
 
-    def _tenants(self, loki: LokiSection, user: str, own: "Certificate | None") -> dict[str, Client]:
+    def _tenants(
+        self, loki: LokiSection, user: str, own: "Certificate | None"
+    ) -> dict[str, Client]:
         """By tenant, "" for the configuration's own."""
         access = replace(loki.access, **own._asdict()) if own else loki.access
         if not loki.tenant_by:
             return {"": Client(access)}
-        users = {(one.user, one.uid) for one in self._identities()} | ({(user, uid_of(user))} if user else set())
+        users = {(one.user, one.uid) for one in self._identities()} | (
+            {(user, uid_of(user))} if user else set()
+        )
         if not users:
             words = f"job {self._job_id} isn't known on this node; whose it is says whose tenant in Loki it is in"
             raise ConfigError("--user", [words])
         if user and tenant_of(loki.tenant_by, user, uid_of(user)) == NOBODYS:
-            raise ConfigError("--user", [f"{user!r} isn't known here, nor its number: give the number"])
+            raise ConfigError(
+                "--user", [f"{user!r} isn't known here, nor its number: give the number"]
+            )
         names = {tenant_of(loki.tenant_by, name, uid) for name, uid in users}
         return {name: Client(replace(access, tenant=name)) for name in names}
 
     def _identities(self) -> Iterator[Identity]:
-        known = [shipped.identity for sink in read_states(self._config) for shipped in sink.state.shipped]
+        known = [
+            shipped.identity for sink in read_states(self._config) for shipped in sink.state.shipped
+        ]
         yield from (identity for identity in known if identity.job_id == self._job_id)
         yield from (identity for _, identity in self._folders())
 
     # ---- the spool
 
     def purge(self, report: PurgeReport, wait_secs: float) -> None:
-        """In all its files; then looks once more, in each. While the agent runs: waits until it has shipped what is
-        over. While it doesn't: takes its place."""
+        """In all its files; then looks once more, in each. While the agent runs: waits until it has
+        shipped what is over. While it doesn't: takes its place."""
         lock = take_lock(self._config.agent.state_dir)
         if lock is None:
             self._wait_shipped(wait_secs)
@@ -169,7 +190,9 @@ class NodePurge:
         bar = Bar("Waiting until the agent has shipped the job", "{:,} B".format)
         begun = 0
         while waiting := sum(
-            folder.bytes_from(SpoolPosition()) for folder, _ in self._folders() if folder.life() is Life.DEAD
+            folder.bytes_from(SpoolPosition())
+            for folder, _ in self._folders()
+            if folder.life() is Life.DEAD
         ):
             begun = max(begun, waiting)
             if time.monotonic() > deadline:
@@ -184,7 +207,11 @@ class NodePurge:
         for folder, _ in self._folders():
             found = purge_capture(folder, self._pattern, dry_run=True)
             if found.lines:
-                runs = "its capture goes on" if folder.life() is not Life.DEAD else "the agent hasn't shipped it"
+                runs = (
+                    "its capture goes on"
+                    if folder.life() is not Life.DEAD
+                    else "the agent hasn't shipped it"
+                )
                 words = f"{found.lines} lines stand in {', '.join(found.files)}: {runs}"
                 left.append(f"{words}; call this again then, or while the agent is stopped")
         return left
@@ -208,7 +235,11 @@ class NodePurge:
             for name in list_folders(spool_fd):
                 with _opened(spool_fd, spool, name, owner) as folder:
                     identity = _identity(folder)
-                    if folder is not None and identity is not None and identity.job_id == self._job_id:
+                    if (
+                        folder is not None
+                        and identity is not None
+                        and identity.job_id == self._job_id
+                    ):
                         yield folder, identity
         finally:
             os.close(spool_fd)

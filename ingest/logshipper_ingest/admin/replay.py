@@ -1,11 +1,11 @@
 """`logshipper-agent replay`: brings what lies in the quarantine to Loki, once the cause is gone.
 
-Entries go file by file, in each in order of time, as they were refused: same time, line and metadata. They have
-streams of their own, `replay="q"` and the hour of the week: so the rate of a stream is this process' alone, also
-next to a running agent; none is too far behind another; and what is sent again after a kill goes to the same stream,
-where Loki shows exact repeats once. Loki is asked first which entries it has already: an agent that was killed
-between the quarantine and its checkpoint may have brought them there since. An entry leaves its file when Loki has
-it, not before.
+Entries go file by file, in each in order of time, as they were refused: same time, line and
+metadata. They have streams of their own, `replay="q"` and the hour of the week: so the rate of a
+stream is this process' alone, also next to a running agent; none is too far behind another; and
+what is sent again after a kill goes to the same stream, where Loki shows exact repeats once. Loki
+is asked first which entries it has already: an agent that was killed between the quarantine and its
+checkpoint may have brought them there since. An entry leaves its file when Loki has it, not before.
 """
 
 import os
@@ -66,8 +66,8 @@ class ReplaySelection(NamedTuple):
 
 @dataclass
 class ReplayResult:
-    """What became of the chosen entries. there: in Loki already; refused: again, by reason; words: Loki's newest, by
-    reason; left: not tried; why: what stopped it, "" where nothing did."""
+    """What became of the chosen entries. there: in Loki already; refused: again, by reason; words:
+    Loki's newest, by reason; left: not tried; why: what stopped it, "" where nothing did."""
 
     chosen: int = 0
     delivered: int = 0
@@ -87,9 +87,9 @@ class _Place(NamedTuple):
 
 
 class Replayer:
-    """One course through the quarantine of one Loki, config's. push, ask: make a client, for a tenant ("" for the
-    configuration's own); ask None: nobody is asked. stop: ends it early, nothing lost; bar: called with entries
-    done, and in all."""
+    """One course through the quarantine of one Loki, config's. push, ask: make a client, for a
+    tenant ("" for the configuration's own); ask None: nobody is asked. stop: ends it early, nothing
+    lost; bar: called with entries done, and in all."""
 
     def __init__(
         self,
@@ -129,7 +129,11 @@ class Replayer:
         """The chosen entries of a file, in order of time."""
         lines = quarantine_files.read_lines(self._folder, name)
         chosen = (line for line in lines if line.entry is not None and self._chosen.has(line.entry))
-        found = [_Place(line.entry.time_ns, line._replace(entry=None)) for line in chosen if line.entry is not None]
+        found = [
+            _Place(line.entry.time_ns, line._replace(entry=None))
+            for line in chosen
+            if line.entry is not None
+        ]
         return sorted(found, key=lambda place: place.time_ns)
 
     @contextmanager
@@ -142,7 +146,9 @@ class Replayer:
                 state = self._sink.state
                 if state.since_ns and time.time_ns() - state.since_ns > self._patience_secs * 1e9:
                     status = f"HTTP {state.status}: " if state.status else ""
-                    self.tally.why = f"Loki takes nothing for {self._patience_secs:g} s: {status}{state.words}"
+                    self.tally.why = (
+                        f"Loki takes nothing for {self._patience_secs:g} s: {status}{state.words}"
+                    )
                     self._stop.set()
                     return
 
@@ -157,7 +163,8 @@ class Replayer:
     # ---- a file
 
     def _replay_file(self, name: str, places: Sequence[_Place]) -> bool:
-        """False where it was stopped. What is dealt with by then leaves the file, whatever ended it."""
+        """False where it was stopped. What is dealt with by then leaves the file, whatever ended
+        it."""
         changed: dict[int, Refusal | None] = {}  # by offset; None: it leaves
         try:
             begin = 0
@@ -183,13 +190,19 @@ class Replayer:
     def _window_end(self, places: Sequence[_Place], begin: int) -> int:
         room = self._config.loki.batch_max_bytes
         end = begin
-        while end < len(places) and end - begin < WINDOW_ENTRIES and (end == begin or room >= places[end].line.size):
+        while (
+            end < len(places)
+            and end - begin < WINDOW_ENTRIES
+            and (end == begin or room >= places[end].line.size)
+        ):
             room -= places[end].line.size
             end += 1
         return end
 
     def _replay_window(
-        self, window: Sequence[tuple[QuarantineLine, Quarantined]], changed: dict[int, Refusal | None]
+        self,
+        window: Sequence[tuple[QuarantineLine, Quarantined]],
+        changed: dict[int, Refusal | None],
     ) -> None:
         there = self._there(window)
         streams: dict[StreamKey, list[tuple[QuarantineLine, Quarantined]]] = {}
@@ -270,7 +283,10 @@ class Replayer:
         client = self._asked[first.tenant]
         agent = self._config.agent
         streams = logql.selector(
-            [first.kind], cluster=agent.cluster, hosts=[first.host or agent.host], streams=[first.stream]
+            [first.kind],
+            cluster=agent.cluster,
+            hosts=[first.host or agent.host],
+            streams=[first.stream],
         )
         query = streams + logql.with_metadata({"job_id": first.job_id}) + _beginnings(near)
         found: dict[tuple[int, str], list[Entry]] = {}
@@ -312,8 +328,8 @@ def _neighbours(
 
 
 def _beginnings(near: Sequence[tuple[QuarantineLine, Quarantined]]) -> str:
-    """A line filter that finds these entries and, of a flood between them, little else; "" where there is no room for
-    one between them."""
+    """A line filter that finds these entries and, of a flood between them, little else; "" where
+    there is no room for one between them."""
     if near[-1][1].time_ns - near[0][1].time_ns <= _DENSE_NS * len(near):
         return ""
     beginnings = sorted({_beginning(entry.line) for _, entry in near})
@@ -339,5 +355,10 @@ def _key(entry: Quarantined) -> StreamKey:
 
 def _with_new_words(raw: bytes, refusal: Refusal, now_ns: int) -> bytes:
     document = orjson.loads(raw)
-    document |= {"reason": refusal.reason, "status": refusal.status, "words": refusal.words, "replayed_ns": now_ns}
+    document |= {
+        "reason": refusal.reason,
+        "status": refusal.status,
+        "words": refusal.words,
+        "replayed_ns": now_ns,
+    }
     return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)

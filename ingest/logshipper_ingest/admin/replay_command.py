@@ -63,7 +63,11 @@ def _replay(
     options: argparse.Namespace, config: AgentConfig, chosen: ReplaySelection, stop: threading.Event
 ) -> tuple[ReplayResult, LogshipperError | None]:
     """To one Loki, config's. What ends it early is no end for the others."""
-    bar = Bar(f"Replaying to {config.sink}" if config.loki.name else "Replaying", "{:,}".format, " entries")
+    bar = Bar(
+        f"Replaying to {config.sink}" if config.loki.name else "Replaying",
+        "{:,}".format,
+        " entries",
+    )
     clients: list[Client] = []
     pushes: list[Client | InfluxdbClient] = []
 
@@ -80,7 +84,9 @@ def _replay(
         bar.clear()
         sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
 
-    ask = None if options.no_query or config.influxdb else client  # what is sent there twice stands there once
+    ask = (
+        None if options.no_query or config.influxdb else client
+    )  # what is sent there twice stands there once
     replayer = Replayer(config, chosen, push, ask, stop, say, bar, options.timeout)
     error: LogshipperError | None = None
     try:

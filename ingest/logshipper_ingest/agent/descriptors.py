@@ -1,5 +1,6 @@
-"""How many captures an agent follows at a time: each takes descriptors for as long as it is there. Were all taken, then
-nothing could be looked at or sent any more, and so none would be given back."""
+"""How many captures an agent follows at a time: each takes descriptors for as long as it is there.
+Were all taken, then nothing could be looked at or sent any more, and so none would be given
+back."""
 
 import resource
 

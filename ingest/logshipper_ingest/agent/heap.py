@@ -7,9 +7,9 @@ KEPT_BYTES = 4 << 20  # of each of its arenas: a round's buffers, which are of t
 
 
 def keep_freed_memory() -> None:
-    """Keeps as much for what comes next. By default each push's buffers go back to the system, and the next one's are
-    new pages, which the system has to find and clear: a quarter of what shipping costs. Does nothing where the
-    allocator is another one."""
+    """Keeps as much for what comes next. By default each push's buffers go back to the system, and
+    the next one's are new pages, which the system has to find and clear: a quarter of what shipping
+    costs. Does nothing where the allocator is another one."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -1,9 +1,11 @@
-"""The socket at which `logshipper run` gets a directory in the node's spool (docs/segment-format.md, "Folders").
+"""The socket at which `logshipper run` gets a directory in the node's spool
+(docs/segment-format.md, "Folders").
 
-One thread, one poll loop, no connection waits for another: who says nothing is dropped after PEER_SECS, or when there
-are MAX_CONNECTIONS and the user has more of them than any other; who asks too often is refused before anything is
-looked at. Who asks is what the kernel says (node/peer.py), never what is asked: a request wishes for a job id,
-and outside of a scheduler's job gets it with the user's number behind, so that nobody can have another's.
+One thread, one poll loop, no connection waits for another: who says nothing is dropped after
+PEER_SECS, or when there are MAX_CONNECTIONS and the user has more of them than any other; who asks
+too often is refused before anything is looked at. Who asks is what the kernel says (node/peer.py),
+never what is asked: a request wishes for a job id, and outside of a scheduler's job gets it with
+the user's number behind, so that nobody can have another's.
 """
 
 import os
@@ -20,7 +22,12 @@ import orjson
 
 from logshipper.errors import ConfigError, LogshipperError, SpoolError, os_words
 from logshipper.spool.captures import JOB_ID_MAX_CHARS, check_job_id, run_step
-from logshipper_ingest.agent.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, sync_capture
+from logshipper_ingest.agent.node_spool import (
+    NodeIdentity,
+    NodeSpool,
+    TooManyCaptures,
+    sync_capture,
+)
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.metrics.metrics_server import SOCKET_REFUSALS
 from logshipper_ingest.sockets.peer import Accounts, Peer, PeerUnknown, credentials, identify
@@ -40,7 +47,8 @@ GREETING = b'{"version":0}'  # is anybody there? It is answered by a refusal tha
 
 
 class _Refused(Exception):
-    """A request that gets no directory. reason: one of SOCKET_REFUSALS, "" for a greeting; sentence: the answer."""
+    """A request that gets no directory. reason: one of SOCKET_REFUSALS, "" for a greeting;
+    sentence: the answer."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         self.reason = reason
@@ -49,8 +57,8 @@ class _Refused(Exception):
 
 
 class Request(NamedTuple):
-    """What is wished for; None where nothing is. step: told where a launcher says which job, attempt and rank it is;
-    apart: job_id is no scheduler's job, though it may run in one."""
+    """What is wished for; None where nothing is. step: told where a launcher says which job,
+    attempt and rank it is; apart: job_id is no scheduler's job, though it may run in one."""
 
     name: str
     job_id: str | None
@@ -61,7 +69,8 @@ class Request(NamedTuple):
 
 
 def parse_request(data: bytes) -> Request:
-    """Raises ValueError with a sentence where data isn't a request of version 1. What it doesn't know is left out."""
+    """Raises ValueError with a sentence where data isn't a request of version 1. What it doesn't
+    know is left out."""
     if len(data) > MAX_REQUEST_BYTES:
         raise ValueError(f"a request has at most {MAX_REQUEST_BYTES} bytes")
     try:
@@ -104,7 +113,8 @@ class _Connection(NamedTuple):
 
 
 class JobSocket:
-    """Serves agent.socket from `start` to `close`. say: gets a line for the agent's log, from the socket's thread.
+    """Serves agent.socket from `start` to `close`. say: gets a line for the agent's log, from the
+    socket's thread.
 
     made: directories made so far; refused: requests that got none, by reason (SOCKET_REFUSALS).
     """
@@ -125,7 +135,9 @@ class JobSocket:
         self._who = who
         self._accounts = Accounts()
         self._allowance = _Allowance()
-        self._said: dict[str, tuple[float, int]] = {}  # by reason: when the last line was, how many had none since
+        self._said: dict[
+            str, tuple[float, int]
+        ] = {}  # by reason: when the last line was, how many had none since
         self._connections: dict[int, _Connection] = {}  # by fd, the oldest first
         self._unsynced: deque[str] = deque()  # captures whose identity may not be on the disk yet
         self._own: tuple[int, int] | None = None  # device and inode of our socket
@@ -141,7 +153,9 @@ class JobSocket:
         except OSError as error:
             self._listener.close()
             reason = os_words(error)
-            raise SpoolError(self._agent.socket, f"{reason}; [agent] socket names another place, or none") from None
+            raise SpoolError(
+                self._agent.socket, f"{reason}; [agent] socket names another place, or none"
+            ) from None
         except BaseException:
             self._listener.close()
             raise
@@ -154,7 +168,8 @@ class JobSocket:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread and removes the socket. May be called twice, and where it wasn't started."""
+        """Ends the thread and removes the socket. May be called twice, and where it wasn't
+        started."""
         if self._thread is None:
             return
         os.close(self._wake)
@@ -222,10 +237,13 @@ class JobSocket:
             self._poll.register(accepted, select.POLLIN)
 
     def _make_room(self) -> None:
-        """The user who has most connections loses the oldest: a crowd of silent ones keeps nobody else out."""
+        """The user who has most connections loses the oldest: a crowd of silent ones keeps nobody
+        else out."""
         counts = Counter(connection.uid for connection in self._connections.values())
         uid = counts.most_common(1)[0][0]
-        oldest = next(connection for connection in self._connections.values() if connection.uid == uid)
+        oldest = next(
+            connection for connection in self._connections.values() if connection.uid == uid
+        )
         self._refuse(oldest, _Refused("crowded", "too many ask at once; try again"))
 
     def _drop_silent(self) -> None:
@@ -235,7 +253,9 @@ class JobSocket:
                 return
             if _asks(connection.socket):
                 continue  # it came while others were served: its turn is next
-            self._refuse(connection, _Refused("silent", f"no request came within {self._peer_secs:g} s"))
+            self._refuse(
+                connection, _Refused("silent", f"no request came within {self._peer_secs:g} s")
+            )
 
     def _drop(self, connection: _Connection) -> None:
         del self._connections[connection.socket.fileno()]
@@ -263,7 +283,9 @@ class JobSocket:
             self._drop(connection)
             return
         except Exception as error:  # whatever it is: one request must not end the socket for all
-            self._refuse(connection, _Refused("fault", f"the agent failed: {type(error).__name__}: {error}"))
+            self._refuse(
+                connection, _Refused("fault", f"the agent failed: {type(error).__name__}: {error}")
+            )
             return
         try:
             connection.socket.send(answer, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -275,7 +297,8 @@ class JobSocket:
         self._drop(connection)
 
     def _answer(self, connection: _Connection) -> tuple[str, bytes]:
-        """Makes the directory that is asked for; returns its name and the answer. Raises _Refused."""
+        """Makes the directory that is asked for; returns its name and the answer. Raises
+        _Refused."""
         data = _read(connection.socket)
         if not data:
             raise BrokenPipeError
@@ -283,7 +306,9 @@ class JobSocket:
         if own not in (0, connection.uid):
             raise _Refused("unknown_peer", f"this agent serves uid {own} only")
         if not self._allowance.take(connection.uid, time.monotonic()):
-            raise _Refused("too_often", f"uid {connection.uid} asks too often; try again in some seconds")
+            raise _Refused(
+                "too_often", f"uid {connection.uid} asks too often; try again in some seconds"
+            )
         try:
             request = parse_request(data)
             peer = self._who(connection.socket, connection.seen_ns)
@@ -300,10 +325,13 @@ class JobSocket:
         except LogshipperError as error:
             raise _Refused("spool", str(error)) from None
         told = {"path": os.path.join(self._agent.spool_dir, name), "job_id": identity.job_id}
-        return name, orjson.dumps({**told, "attempt": identity.attempt, "step": identity.step, "task": identity.task})
+        return name, orjson.dumps(
+            {**told, "attempt": identity.attempt, "step": identity.step, "task": identity.task}
+        )
 
     def _identify(self, spool: NodeSpool, peer: Peer, request: Request) -> NodeIdentity:
-        """Whose the capture is: by the kernel's word, and the request's where it can hurt nobody but the asker."""
+        """Whose the capture is: by the kernel's word, and the request's where it can hurt nobody
+        but the asker."""
         user, gid = self._accounts.look_up(peer.uid, peer.gid)
         step, task = "", 0
         if peer.job is not None and not request.apart:
@@ -316,12 +344,16 @@ class JobSocket:
             suffix = f".u{peer.uid}"
             job_id = request.job_id.removesuffix(suffix) + suffix
             if len(job_id) > JOB_ID_MAX_CHARS:
-                raise ValueError(f"job_id: becomes {job_id}, and a job id has at most {JOB_ID_MAX_CHARS} characters")
+                raise ValueError(
+                    f"job_id: becomes {job_id}, and a job id has at most {JOB_ID_MAX_CHARS} characters"
+                )
             if request.step is None or request.attempt is None:
                 attempt = spool.next_number(peer.uid, job_id)
             else:
                 attempt = request.attempt
-                runs = spool.next_number(peer.uid, f"{job_id}@{attempt}.{request.step}.{request.task or 0}")
+                runs = spool.next_number(
+                    peer.uid, f"{job_id}@{attempt}.{request.step}.{request.task or 0}"
+                )
                 step = run_step(request.step, runs)
             task = 0 if request.step is None else request.task or 0
         else:
@@ -339,7 +371,9 @@ class JobSocket:
 
     def _refuse(self, connection: _Connection, refused: _Refused) -> None:
         if refused.reason:
-            self._count(refused.reason, f"uid {connection.uid} gets no directory: {refused.sentence}")
+            self._count(
+                refused.reason, f"uid {connection.uid} gets no directory: {refused.sentence}"
+            )
         _read(connection.socket)  # closed with a request unread, it would take the answer back
         try:
             answer = orjson.dumps({"error": refused.sentence})
@@ -372,7 +406,8 @@ def _asks(connection: socket.socket) -> bool:
 
 
 def _read(connection: socket.socket) -> bytes:
-    """A request's bytes, one too many where it is too long; none where there is none. One packet is one request."""
+    """A request's bytes, one too many where it is too long; none where there is none. One packet is
+    one request."""
     try:
         return connection.recv(MAX_REQUEST_BYTES + 1, socket.MSG_DONTWAIT)
     except OSError:

@@ -1,4 +1,5 @@
-"""The learner: follows every capture for /metrics, whether or not Loki takes anything, and remembers how far it is."""
+"""The learner: follows every capture for /metrics, whether or not Loki takes anything, and
+remembers how far it is."""
 
 import time
 from collections import Counter
@@ -29,8 +30,8 @@ TELL_AGAIN_SECS = 3600.0
 
 
 class _Printed(NamedTuple):
-    """What a capture has printed, as far as it is known. lines: by stream; bytes: printed, and logged of it; lost:
-    lines."""
+    """What a capture has printed, as far as it is known. lines: by stream; bytes: printed, and
+    logged of it; lost: lines."""
 
     lines: dict[str, int]
     bytes: dict[str, int]
@@ -40,12 +41,16 @@ class _Printed(NamedTuple):
     def of(cls, account: CaptureAccount) -> "_Printed":
         ledger = account.settled_ledger() if account.died else account.ledger
         lines = {stream: ledger.get(stream, {}).get("read", 0) for stream in STREAM_NAMES.values()}
-        return cls(lines, {"printed": account.bytes_printed, "logged": account.bytes_logged}, account.lost())
+        return cls(
+            lines,
+            {"printed": account.bytes_printed, "logged": account.bytes_logged},
+            account.lost(),
+        )
 
 
 class Learner:
-    """metrics: None where job values aren't shown. say: lines for the agent's log; names_users: whether the counters of
-    lines and bytes do."""
+    """metrics: None where job values aren't shown. say: lines for the agent's log; names_users:
+    whether the counters of lines and bytes do."""
 
     def __init__(
         self,
@@ -70,8 +75,8 @@ class Learner:
         self._damages_due = 0.0  # when they are reported again
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
-        """Goes on with each capture whose time has come or whose segment has grown, user by user; whether there was
-        something new."""
+        """Goes on with each capture whose time has come or whose segment has grown, user by user;
+        whether there was something new."""
         now = time.monotonic()
         found = self.is_behind = False
         for capture in in_turn(sorted(captures, key=lambda capture: capture.next_look)):
@@ -91,7 +96,9 @@ class Learner:
         except (LogshipperError, OSError) as error:
             capture.begin_learning_again()
             self._put_off(capture, f"can't be read: {error}", QUIET_SECS)
-        except Exception as error:  # the frames are hostile: a fault that they find mustn't stop all others
+        except (
+            Exception
+        ) as error:  # the frames are hostile: a fault that they find mustn't stop all others
             capture.learn_anew(self._checkpoints)
             self._put_off(capture, own_fault(error), FAULT_SECS)
         return False
@@ -106,7 +113,11 @@ class Learner:
     def _learn(self, capture: FollowedCapture) -> bool:
         life = capture.life = capture.folder.life()  # before its segments are read
         moved = life is not Life.STARTING and self._read(capture, life)
-        capture.pause_secs = self._poll_secs if moved else min(max(2 * capture.pause_secs, self._poll_secs), QUIET_SECS)
+        capture.pause_secs = (
+            self._poll_secs
+            if moved
+            else min(max(2 * capture.pause_secs, self._poll_secs), QUIET_SECS)
+        )
         capture.next_look = time.monotonic() + capture.pause_secs
         self._show(capture, moved)
         return moved
@@ -118,7 +129,9 @@ class Learner:
             capture.pause_secs = 0.0
             self.is_behind = True
         before = _Printed.of(known.account)
-        learnt = learn(known.account, known.axis, Rows(), batch, capture.folder, life, time.time_ns())
+        learnt = learn(
+            known.account, known.axis, Rows(), batch, capture.folder, life, time.time_ns()
+        )
         self._count(capture.identity.user, before, _Printed.of(known.account))
         if learnt.blocked and learnt.blocked != capture.blocked:
             self._say(f"{capture.folder.path}: waits in the spool: {learnt.blocked}")
@@ -148,8 +161,8 @@ class Learner:
         self._agent_metrics.lost_lines.inc(max(now.lost - before.lost, 0))
 
     def _tell_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
-        """The agent's log is everybody's: of one capture some lines are enough, its own events have more; and of one
-        user's in an hour."""
+        """The agent's log is everybody's: of one capture some lines are enough, its own events have
+        more; and of one user's in an hour."""
         if not damages:
             return
         now, uid = time.monotonic(), capture.identity.uid
@@ -157,14 +170,18 @@ class Learner:
             self._damages_due = now + TELL_AGAIN_SECS
             self._damages_told.clear()
         told = self._damages_told[uid]
-        for words in damages[: max(min(MAX_DAMAGES_TOLD - capture.damages_told, MAX_USERS_DAMAGES_TOLD - told), 0)]:
+        for words in damages[
+            : max(min(MAX_DAMAGES_TOLD - capture.damages_told, MAX_USERS_DAMAGES_TOLD - told), 0)
+        ]:
             self._say(words)
             self._damages_told[uid] += 1
         if told < MAX_USERS_DAMAGES_TOLD:
             if capture.damages_told <= MAX_DAMAGES_TOLD < capture.damages_told + len(damages):
                 self._say(f"{capture.folder.path}: more damages of it are only counted")
             if self._damages_told[uid] == MAX_USERS_DAMAGES_TOLD:
-                self._say(f"uid {uid}: more damages of this user's captures are only counted, for an hour at most")
+                self._say(
+                    f"uid {uid}: more damages of this user's captures are only counted, for an hour at most"
+                )
         capture.damages_told += len(damages)
 
     def _show(self, capture: FollowedCapture, moved: bool) -> None:
@@ -186,7 +203,8 @@ class Learner:
             capture
             for capture in captures
             if capture.saved is None
-            or (capture.saved.position, capture.saved.done) != (capture.learnt.position, capture.learnt.done)
+            or (capture.saved.position, capture.saved.done)
+            != (capture.learnt.position, capture.learnt.done)
         ]
         if changed:
             saved = [capture.learnt for capture in changed]

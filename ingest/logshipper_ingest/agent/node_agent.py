@@ -1,4 +1,5 @@
-"""The node agent: wiring of one process that serves all captures of a node, of all users, as they appear.
+"""The node agent: wiring of one process that serves all captures of a node, of all users, as they
+appear.
 
 main thread   looks for captures, follows them for /metrics (learner), removes what is over
 shipper       one for each Loki: rounds to it; waits there as long as it takes, and nobody else does
@@ -91,13 +92,22 @@ class NodeAgent:
         jobs = JobMetrics(config.metrics, config.agent.cluster, config.agent.host, say=say)
         self._job_metrics = jobs
         self._learner = Learner(
-            self._checkpoints, jobs, self._metrics, config.agent.poll_secs, say, names_users=config.metrics.job_values
+            self._checkpoints,
+            jobs,
+            self._metrics,
+            config.agent.poll_secs,
+            say,
+            names_users=config.metrics.job_values,
         )
-        self._disks = DiskMetrics(self._metrics, {"spool": config.agent.spool_dir, "state": config.agent.state_dir})
+        self._disks = DiskMetrics(
+            self._metrics, {"spool": config.agent.spool_dir, "state": config.agent.state_dir}
+        )
         self._sinks: list[SinkCourse] = []
         try:
             for one in config.sinks:
-                self._sinks.append(SinkCourse(one, self._checkpoints, self._metrics, self._stop, say, jobs))
+                self._sinks.append(
+                    SinkCourse(one, self._checkpoints, self._metrics, self._stop, say, jobs)
+                )
         except BaseException:
             for made in self._sinks:
                 made.close()
@@ -107,7 +117,9 @@ class NodeAgent:
         self._slurm = slurm[0] if slurm else None
         for further in slurm[1:]:
             slurm[0].give(further)
-        self._remote_write = self._made_remote_write(config) if config.remote_write.access.url else None
+        self._remote_write = (
+            self._made_remote_write(config) if config.remote_write.access.url else None
+        )
         self._limits = SpoolLimits(config.agent, say)
         self._overuse = SpoolOveruse(config.agent, say)
         self._taken_told = 0  # captures
@@ -128,11 +140,14 @@ class NodeAgent:
         return exposition(self._metrics, self._job_metrics)[0].decode()
 
     def _added_sinks(self) -> list[Checkpoints]:
-        """Those that weren't there when the agent ran last: they may come in the midst of captures."""
+        """Those that weren't there when the agent ran last: they may come in the midst of
+        captures."""
         known = self._checkpoints.note(SINKS_NOTE) or [FIRST_SINK]
         added = [one for one in self._sinks if one.config.sink not in known]
         for one in added:
-            self._say(f"[{one.config.table}] is new: it gets what is in the spool now, and all that comes")
+            self._say(
+                f"[{one.config.table}] is new: it gets what is in the spool now, and all that comes"
+            )
         for name in removed(self._config):
             shown = name or FIRST_SINK
             self._say(
@@ -150,16 +165,22 @@ class NodeAgent:
         keep_freed_memory()
         for signo in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signo, self._on_signal)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes isn't the end of a node's logs
+        signal.signal(
+            signal.SIGHUP, signal.SIG_IGN
+        )  # a terminal that goes isn't the end of a node's logs
         try:
             section = self._config.metrics
-            server = MetricsServer(section.listen, self._metrics, self._job_metrics, self._say, section.access)
+            server = MetricsServer(
+                section.listen, self._metrics, self._job_metrics, self._say, section.access
+            )
         except BaseException:
             self._end()
             raise
         self._server = server
         socket = self._socket
-        threads = self._threads = [thread for one in self._sinks for thread in one.threads(self._to_ship)]
+        threads = self._threads = [
+            thread for one in self._sinks for thread in one.threads(self._to_ship)
+        ]
         remote_write = self._started_remote_write()
         try:
             self._start_telegraf()
@@ -187,13 +208,17 @@ class NodeAgent:
             if self._ending:
                 self._say("stopped")
             for signo in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(signo, signal.SIG_IGN)  # Python's own end would give a second one its default: killed
+                signal.signal(
+                    signo, signal.SIG_IGN
+                )  # Python's own end would give a second one its default: killed
 
     def _started_remote_write(self) -> threading.Thread | None:
         """Nobody waits long for its end: it may be in the middle of a push that nobody answers."""
         if self._remote_write is None:
             return None
-        thread = threading.Thread(target=self._remote_write.run, args=(self._stop,), name="remote write", daemon=True)
+        thread = threading.Thread(
+            target=self._remote_write.run, args=(self._stop,), name="remote write", daemon=True
+        )
         thread.start()
         return thread
 
@@ -203,7 +228,8 @@ class NodeAgent:
         set_mark(self._config.agent.spool_dir, enabled=self._telegraf is not None)
 
     def _on_signal(self, signo: int, frame: FrameType | None) -> None:
-        """Another thread sets the event: what was interrupted here may hold its lock, for good then."""
+        """Another thread sets the event: what was interrupted here may hold its lock, for good
+        then."""
         if not self._ending:
             self._ending = True
             _thread.start_new_thread(self._begin_stop, ())
@@ -228,13 +254,20 @@ class NodeAgent:
             try:
                 self._turn()
                 trouble.is_over()
-            except (LogshipperError, OSError) as error:  # a full disk, most likely: it may have room again
+            except (
+                LogshipperError,
+                OSError,
+            ) as error:  # a full disk, most likely: it may have room again
                 trouble.say(f"{error}; tried again")
                 self._stop.wait(TELL_SECS)
-            except Exception as error:  # a spool is hostile: a fault that it finds must not end the agent for all
+            except (
+                Exception
+            ) as error:  # a spool is hostile: a fault that it finds must not end the agent for all
                 trouble.say(f"a fault of logshipper's own: {error!r}; tried again")
                 self._stop.wait(TELL_SECS)
-            if all(thread.is_alive() for thread in self._threads):  # else systemd's watchdog restarts it
+            if all(
+                thread.is_alive() for thread in self._threads
+            ):  # else systemd's watchdog restarts it
                 self._service.alive()
             self._stop.wait(0.0 if self._learner.is_behind else self._config.agent.poll_secs)
 
@@ -273,23 +306,31 @@ class NodeAgent:
     def _look(self) -> None:
         now = time.monotonic()
         names = list_folders(self._spool_fd)
-        new = [name for name in names if name not in self._captures and now >= self._put_off.get(name, (0.0, ""))[0]]
+        new = [
+            name
+            for name in names
+            if name not in self._captures and now >= self._put_off.get(name, (0.0, ""))[0]
+        ]
         self._waiting = self._follow_all(new)
         present = set(names)
-        self._put_off = {name: put_off for name, put_off in self._put_off.items() if name in present}
+        self._put_off = {
+            name: put_off for name, put_off in self._put_off.items() if name in present
+        }
         for name in [name for name in self._captures if name not in present]:
             self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
             self._drop(name)
         self._looked = True
 
     def _note_sinks(self) -> None:
-        """For the agent's next start. Not while captures wait: a new sink is new to them as well."""
+        """For the agent's next start. Not while captures wait: a new sink is new to them as
+        well."""
         if not self._sinks_noted and not self._waiting:
             self._checkpoints.put_notes({SINKS_NOTE: [one.config.sink for one in self._sinks]})
             self._sinks_noted = True
 
     def _follow_all(self, names: list[str]) -> int:
-        """As many as there are descriptors for; at first those that were begun. Returns how many wait."""
+        """As many as there are descriptors for; at first those that were begun. Returns how many
+        wait."""
         if not self._looked:
             begun = {folder for one in self._sinks for folder in one.checkpoints.folders()}
             names = sorted(names, key=lambda name: name not in begun)
@@ -327,7 +368,9 @@ class NodeAgent:
                 self._leave_unused(folder)
                 return
             sinks = [one.checkpoints for one in self._sinks]
-            self._captures[name] = FollowedCapture(folder, self._checkpoints, identity, sinks, self._new_sinks)
+            self._captures[name] = FollowedCapture(
+                folder, self._checkpoints, identity, sinks, self._new_sinks
+            )
         except (LogshipperError, OSError) as error:
             folder.close()
             self._refuse(name, str(error))
@@ -346,7 +389,8 @@ class NodeAgent:
         self._put_off[name] = (time.monotonic() + RETRY_SECS, words)
 
     def _leave_unused(self, folder: CaptureFolder) -> None:
-        """It was made for a job that hasn't printed, or never will; or an agent died while it removed it."""
+        """It was made for a job that hasn't printed, or never will; or an agent died while it
+        removed it."""
         if self._overuse.removes_unused(folder):
             folder.close()
             return
@@ -375,7 +419,9 @@ class NodeAgent:
 
     def _to_ship(self) -> list[FollowedCapture]:
         """Called by the shippers between two rounds."""
-        return list(self._captures.values()) if self._looked else []  # what goes first may not be there yet
+        return (
+            list(self._captures.values()) if self._looked else []
+        )  # what goes first may not be there yet
 
     # ---- what is told
 
@@ -394,7 +440,10 @@ class NodeAgent:
         if self._overuse.latest:
             notes["taken"] = self._overuse.latest
         if self._server is not None and self._config.metrics.listen:
-            notes["metrics"] = {"listen": self._config.metrics.listen, "trouble": self._server.trouble}
+            notes["metrics"] = {
+                "listen": self._config.metrics.listen,
+                "trouble": self._server.trouble,
+            }
         if self._remote_write is not None:
             url = self._config.remote_write.access.url
             notes["remote_write"] = {"url": url, **self._remote_write.state._asdict()}
@@ -451,12 +500,17 @@ class NodeAgent:
         told = Counter({**socket.refused, "made": socket.made})
         for reason, count in (told - self._socket_told).items():
             metrics = self._metrics
-            (metrics.socket_captures if reason == "made" else metrics.socket_refusals.labels(reason)).inc(count)
+            (
+                metrics.socket_captures
+                if reason == "made"
+                else metrics.socket_refusals.labels(reason)
+            ).inc(count)
         self._socket_told = told
 
 
 def _unfailing(say: Say) -> Say:
-    """A log that nobody reads any more, or that was never there, must not end the agent, nor one of its threads."""
+    """A log that nobody reads any more, or that was never there, must not end the agent, nor one of
+    its threads."""
 
     def told(words: str) -> None:
         try:
@@ -472,7 +526,9 @@ def _open_spool(path: str) -> int:
         return open_own_folder(path)
     except SpoolError as error:
         named = "[agent] spool_dir" in error.reason
-        raise SpoolError(error.path, error.reason if named else f"{error.reason} ([agent] spool_dir)") from None
+        raise SpoolError(
+            error.path, error.reason if named else f"{error.reason} ([agent] spool_dir)"
+        ) from None
     except OSError as error:
         reason = f"{os_words(error)}; [agent] spool_dir names another place"
         raise SpoolError(error.filename or path, reason) from None
@@ -495,8 +551,12 @@ def _take_lock(state_dir: str) -> int:
         make_private_folder(state_dir)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except SpoolError as error:
-        reason = error.reason.replace("--store or LOGSHIPPER_STORE", option).replace("--store", option)
-        raise StoreError(error.path, reason if option in reason else f"{reason}; {option} names one") from None
+        reason = error.reason.replace("--store or LOGSHIPPER_STORE", option).replace(
+            "--store", option
+        )
+        raise StoreError(
+            error.path, reason if option in reason else f"{reason}; {option} names one"
+        ) from None
     except OSError as error:
         reason = f"{os_words(error)}; {option} names its folder"
         raise StoreError(path, reason) from None
@@ -506,8 +566,12 @@ def _take_lock(state_dir: str) -> int:
         os.close(fd)
         raise StoreError(path, "another agent is at work with this [agent] state_dir") from None
     try:
-        os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))  # in this order: no new room is needed
+        os.ftruncate(
+            fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        )  # in this order: no new room is needed
     except OSError as error:
         os.close(fd)
-        raise StoreError(path, f"{os_words(error)}: free some room there; {option} names its folder") from None
+        raise StoreError(
+            path, f"{os_words(error)}: free some room there; {option} names its folder"
+        ) from None
     return fd

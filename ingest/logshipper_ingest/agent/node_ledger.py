@@ -1,5 +1,5 @@
-"""The account of all lines of a node: what was read is stored, left out for a reason, or lost; what is stored is
-shipped, or waits. Pure."""
+"""The account of all lines of a node: what was read is stored, left out for a reason, or lost; what
+is stored is shipped, or waits. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
@@ -11,9 +11,10 @@ from logshipper_ingest.state.checkpoints import Shipped
 
 
 class Ledger(TypedDict):
-    """Lines, of both streams. read: the sum of those up to lost, by what captures have written down; shipped: of those
-    stored, what the shipper has done with (in Loki, or in the quarantine); waiting: what it hasn't. balances: whether
-    all of it adds up; differs: the sentence that says where it doesn't, else ""."""
+    """Lines, of both streams. read: the sum of those up to lost, by what captures have written
+    down; shipped: of those stored, what the shipper has done with (in Loki, or in the quarantine);
+    waiting: what it hasn't. balances: whether all of it adds up; differs: the sentence that says
+    where it doesn't, else ""."""
 
     read: int
     stored: int

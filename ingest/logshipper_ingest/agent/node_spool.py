@@ -1,10 +1,11 @@
-"""The node's spool: directories of tasks, made by root, in which a job's user owns `segments/` and nothing else
-(docs/segment-format.md, "Folders").
+"""The node's spool: directories of tasks, made by root, in which a job's user owns `segments/` and
+nothing else (docs/segment-format.md, "Folders").
 
-Invariants: the spool's folder and all in it but what is in `segments/` can be written by the agent's user alone, so
-names in it can't be raced; everything is opened relative to a directory's descriptor, links unfollowed; a capture's
-directory is made under a name that begins with a dot, which readers leave out, and renamed when it is complete. All
-that makes or counts holds the spool's lock.
+Invariants: the spool's folder and all in it but what is in `segments/` can be written by the
+agent's user alone, so names in it can't be raced; everything is opened relative to a directory's
+descriptor, links unfollowed; a capture's directory is made under a name that begins with a dot,
+which readers leave out, and renamed when it is complete. All that makes or counts holds the spool's
+lock.
 """
 
 import errno
@@ -29,13 +30,17 @@ from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.console.text_table import plural
 
 LOCK_SECS = 1.5  # a maker holds it for a millisecond or two
-MAX_NUMBERS_PER_USER = 10_000  # job ids whose attempts are remembered; then the oldest are forgotten
+MAX_NUMBERS_PER_USER = (
+    10_000  # job ids whose attempts are remembered; then the oldest are forgotten
+)
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAKING = ".new-"
 _MAX_WHOLE = (1 << 31) - 1
 _MAX_UID = (1 << 32) - 2  # the last one means "none" to chown(2)
 _STEP = re.compile(r"[\x20-\x7e]{0,64}")
-_WORD = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{0,128}")  # names of users, accounts, partitions
+_WORD = re.compile(
+    r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{0,128}"
+)  # names of users, accounts, partitions
 
 
 class TooManyCaptures(SpoolError):
@@ -43,8 +48,8 @@ class TooManyCaptures(SpoolError):
 
 
 class NodeIdentity(NamedTuple):
-    """Whose a capture is. name: what can't be printed is replaced. gid: of `segments/`; -1 for the user's primary
-    group. array_job_id, array_task_id: of a task of a job array."""
+    """Whose a capture is. name: what can't be printed is replaced. gid: of `segments/`; -1 for the
+    user's primary group. array_job_id, array_task_id: of a task of a job array."""
 
     job_id: str
     attempt: int
@@ -100,8 +105,8 @@ def prepare_capture(agent: AgentSection, identity: NodeIdentity) -> str:
 
 
 def sync_capture(agent: AgentSection, name: str) -> None:
-    """Returns when a capture's identity is on the disk, its name with it. Not under the lock: others needn't wait.
-    Raises SpoolError."""
+    """Returns when a capture's identity is on the disk, its name with it. Not under the lock:
+    others needn't wait. Raises SpoolError."""
     try:
         spool = open_own_folder(agent.spool_dir)
         try:
@@ -151,8 +156,8 @@ class NodeSpool:
         os.close(self._fd)
 
     def check_room(self, uid: int) -> None:
-        """Raises TooManyCaptures where a user has as many captures as one may have. Removes what a maker that died
-        left half made."""
+        """Raises TooManyCaptures where a user has as many captures as one may have. Removes what a
+        maker that died left half made."""
         count = 0
         most = self._agent.max_captures_per_user
         try:
@@ -186,8 +191,9 @@ class NodeSpool:
                 return job_id
 
     def next_number(self, uid: int, key: str) -> int:
-        """Counts a user's captures of one key (a job id, a step) from 1. The key holds no `/` and begins with a letter
-        or digit. The oldest keys are forgotten when a user has MAX_NUMBERS_PER_USER."""
+        """Counts a user's captures of one key (a job id, a step) from 1. The key holds no `/` and
+        begins with a letter or digit. The oldest keys are forgotten when a user has
+        MAX_NUMBERS_PER_USER."""
         try:
             folder = _open_below(_open_below(os.dup(self._fd), ".attempts"), str(uid))
             try:
@@ -208,7 +214,8 @@ class NodeSpool:
         own = os.geteuid()
         if own not in (0, identity.uid):
             raise SpoolError(
-                self._path, f"uid {own} makes captures of its own here, only root those of uid {identity.uid}"
+                self._path,
+                f"uid {own} makes captures of its own here, only root those of uid {identity.uid}",
             )
         name = f"{identity.job_id}@{identity.attempt}.{short_id(NAME_CHARS)}"
         try:
@@ -246,7 +253,9 @@ class NodeSpool:
     def unmake(self, name: str) -> None:
         """Removes a capture that nobody has written to yet."""
         try:
-            os.rmdir(f"{name}/segments", dir_fd=self._fd)  # not where somebody has: then it is the shipper's
+            os.rmdir(
+                f"{name}/segments", dir_fd=self._fd
+            )  # not where somebody has: then it is the shipper's
             for file in (LIMITS_FILE, "identity.json"):
                 os.unlink(f"{name}/{file}", dir_fd=self._fd)
             os.rmdir(name, dir_fd=self._fd)
@@ -255,15 +264,24 @@ class NodeSpool:
 
 
 def _error(path: str, error: OSError) -> SpoolError:
-    where = error.filename if isinstance(error.filename, str) and os.path.isabs(error.filename) else path
+    where = (
+        error.filename
+        if isinstance(error.filename, str) and os.path.isabs(error.filename)
+        else path
+    )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return SpoolFull(where, "no room left there; free some, or choose another folder ([agent] spool_dir)")
+        return SpoolFull(
+            where, "no room left there; free some, or choose another folder ([agent] spool_dir)"
+        )
     reason = os_words(error)
-    return SpoolError(where, f"{reason}; [agent] spool_dir names a folder that uid {os.geteuid()} owns")
+    return SpoolError(
+        where, f"{reason}; [agent] spool_dir names a folder that uid {os.geteuid()} owns"
+    )
 
 
 def open_own_folder(path: str) -> int:
-    """The spool's folder, made where it is missing. Raises OSError, SpoolError where it isn't as it must be."""
+    """The spool's folder, made where it is missing. Raises OSError, SpoolError where it isn't as it
+    must be."""
     make_folder(os.path.dirname(path), 0o755)
     make_folder(path, 0o711)
     try:
@@ -271,16 +289,24 @@ def open_own_folder(path: str) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        raise SpoolError(path, "isn't a folder (nor may it be a link to one); [agent] spool_dir names one") from None
+        raise SpoolError(
+            path, "isn't a folder (nor may it be a link to one); [agent] spool_dir names one"
+        ) from None
     try:
         found = os.fstat(fd)
         if found.st_uid != os.geteuid():
-            raise SpoolError(path, f"belongs to uid {found.st_uid}, not to the agent's, {os.geteuid()}; choose another")
+            raise SpoolError(
+                path,
+                f"belongs to uid {found.st_uid}, not to the agent's, {os.geteuid()}; choose another",
+            )
         mode = stat.S_IMODE(found.st_mode) & 0o777
         if mode == BEGUN_MODE:  # somebody else makes it right now, or was killed at it
             os.fchmod(fd, 0o711)
         elif mode != 0o711:
-            raise SpoolError(path, f"has mode {mode:04o}; run `chmod 711` on it: users may pass, not list or write")
+            raise SpoolError(
+                path,
+                f"has mode {mode:04o}; run `chmod 711` on it: users may pass, not list or write",
+            )
     except BaseException:
         os.close(fd)
         raise
@@ -300,7 +326,9 @@ def _open_below(above: int, name: str) -> int:
 
 
 def _take_lock(folder: int, path: str) -> int:
-    fd = os.open(".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    fd = os.open(
+        ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
+    )
     deadline = time.monotonic() + LOCK_SECS
     while True:
         try:
@@ -309,7 +337,9 @@ def _take_lock(folder: int, path: str) -> int:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(fd)
-                raise SpoolError(path, f"is locked by another process for over {LOCK_SECS:g} s; try again") from None
+                raise SpoolError(
+                    path, f"is locked by another process for over {LOCK_SECS:g} s; try again"
+                ) from None
         time.sleep(0.002)
 
 
@@ -318,7 +348,9 @@ def _count(folder: int, key: str) -> int:
         fd = os.open(key, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
         _forget_oldest(folder)
-        fd = os.open(key, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        fd = os.open(
+            key, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
+        )
     try:
         text = os.read(fd, 32).strip()
         number = min(int(text) + 1 if text.isdigit() else 1, _MAX_WHOLE)
@@ -342,12 +374,18 @@ def _group_of(identity: NodeIdentity) -> int:
     try:
         return pwd.getpwuid(identity.uid).pw_gid
     except KeyError:
-        raise ConfigError("the capture's identity", [f"uid {identity.uid} isn't known here: name a gid"]) from None
+        raise ConfigError(
+            "the capture's identity", [f"uid {identity.uid} isn't known here: name a gid"]
+        ) from None
 
 
 def _encode(agent: AgentSection, identity: NodeIdentity) -> bytes:
     """identity.json, without what doesn't apply."""
-    fields: dict[str, str | int] = {"version": 1, "cluster": agent.cluster, "host": agent.host or os.uname().nodename}
+    fields: dict[str, str | int] = {
+        "version": 1,
+        "cluster": agent.cluster,
+        "host": agent.host or os.uname().nodename,
+    }
     fields |= identity._asdict()
     del fields["gid"]
     fields["name"] = without_controls(identity.name[:256]) or identity.job_id
@@ -358,7 +396,8 @@ def _encode(agent: AgentSection, identity: NodeIdentity) -> bytes:
 
 
 def _first_marks(agent: AgentSection) -> SpoolMarks:
-    """As if it were the user's only capture: the agent knows better in a moment (node/spool_limits.py)."""
+    """As if it were the user's only capture: the agent knows better in a moment
+    (node/spool_limits.py)."""
     job = agent.job_spool_soft_max_bytes, agent.job_spool_hard_max_bytes
     user = agent.user_spool_soft_max_bytes, agent.user_spool_hard_max_bytes
     least = [min(filter(None, marks), default=0) for marks in zip(job, user, strict=True)]
@@ -366,7 +405,12 @@ def _first_marks(agent: AgentSection) -> SpoolMarks:
 
 
 def _write_file(folder: int, name: str, content: bytes, *, mode: int = 0o600) -> None:
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    fd = os.open(
+        name,
+        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+        0o600,
+        dir_fd=folder,
+    )
     try:
         if os.write(fd, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

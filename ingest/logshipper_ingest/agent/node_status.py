@@ -1,4 +1,5 @@
-"""`logshipper-agent status --config FILE`: what is spooled, shipped and refused, per job, next to a running agent."""
+"""`logshipper-agent status --config FILE`: what is spooled, shipped and refused, per job, next to a
+running agent."""
 
 import json
 import os
@@ -39,9 +40,10 @@ class _Counts(TypedDict):
 
 
 class NodeJob(_Counts):
-    """One job of `status --config FILE --json`. entries: acknowledged by Loki, by kind; refused: quarantined, by
-    reason; spooled_bytes: of segments that aren't shipped yet; lag_secs: the age of the oldest of that, 0 where there
-    is none; captures, over: how many there are, and how many are shipped to the end; ledger: of its lines."""
+    """One job of `status --config FILE --json`. entries: acknowledged by Loki, by kind; refused:
+    quarantined, by reason; spooled_bytes: of segments that aren't shipped yet; lag_secs: the age of
+    the oldest of that, 0 where there is none; captures, over: how many there are, and how many are
+    shipped to the end; ledger: of its lines."""
 
     job_id: str
     name: str
@@ -57,8 +59,8 @@ class NodeJob(_Counts):
 
 
 class Spooled(TypedDict):
-    """A capture in the spool. unused: nobody writes there yet; bytes: that aren't shipped; waiting_since_ns: the time
-    of the first of them, 0 where there are none."""
+    """A capture in the spool. unused: nobody writes there yet; bytes: that aren't shipped;
+    waiting_since_ns: the time of the first of them, 0 where there are none."""
 
     folder: str
     job_id: str
@@ -75,7 +77,14 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
     states = read_states(config)
     spool = config.agent.spool_dir
     by_sink = [
-        _jobs(one.state, list(spooled_captures(spool, {known.folder: known.position for known in one.state.shipped})))
+        _jobs(
+            one.state,
+            list(
+                spooled_captures(
+                    spool, {known.folder: known.position for known in one.state.shipped}
+                )
+            ),
+        )
         for one in states
     ]
     sinks = [_sink(one, jobs) for one, jobs in zip(states, by_sink, strict=True)]
@@ -111,8 +120,8 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
 
 
 def _of_all(by_sink: Sequence[Sequence[NodeJob]]) -> list[NodeJob]:
-    """The first sink's jobs; what waits is what the sink that is the furthest behind has yet to get, and captures are
-    over when all have them."""
+    """The first sink's jobs; what waits is what the sink that is the furthest behind has yet to
+    get, and captures are over when all have them."""
     jobs = [NodeJob(**job) for job in by_sink[0]]
     for others in by_sink[1:]:
         known = {job["job_id"]: job for job in others}
@@ -139,20 +148,25 @@ def _sink(sink: SinkCheckpoints, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # 
         "refused": sum(sum(job["refused"].values()) for job in jobs),
         "quarantine": _quarantine(sink.config),
         "differs": [
-            f"job {job['job_id']}: {job['ledger']['differs']}" for job in jobs if not job["ledger"]["balances"]
+            f"job {job['job_id']}: {job['ledger']['differs']}"
+            for job in jobs
+            if not job["ledger"]["balances"]
         ][:_MOST_ODD],
     }
 
 
 def _quarantine(config: AgentConfig) -> dict[str, object]:
-    """What lies there now, by reason; entries: -1 where there is so much that counting would take a while."""
+    """What lies there now, by reason; entries: -1 where there is so much that counting would take a
+    while."""
     folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
     size = quarantine_files.size(config.sink_dir)
     if size > _COUNTED_BYTES:
         return {"bytes": size, "entries": -1, "reasons": {}}
     reasons: Counter[str] = Counter()
     for name in quarantine_files.names(folder):
-        reasons.update(line.entry.reason for line in quarantine_files.read_lines(folder, name) if line.entry)
+        reasons.update(
+            line.entry.reason for line in quarantine_files.read_lines(folder, name) if line.entry
+        )
     return {"bytes": size, "entries": reasons.total(), "reasons": dict(reasons)}
 
 
@@ -174,7 +188,9 @@ def trouble_of(sink: SinkCheckpoints) -> dict[str, object] | None:
     """What the sink doesn't take, as the agent told last; None where all is well."""
     known = sink.state.notes.get("loki", {})
     url = sink.config.loki.access.url
-    return moment_of(known) if known.get("url") == url else None  # the agent may have been at another one
+    return (
+        moment_of(known) if known.get("url") == url else None
+    )  # the agent may have been at another one
 
 
 def _remote_write(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object] | None:
@@ -182,7 +198,11 @@ def _remote_write(config: AgentConfig, notes: dict[str, Any]) -> dict[str, objec
     url = config.remote_write.access.url
     known = notes.get("remote_write", {})
     known = known if known.get("url") == url else {}  # the agent may have been at another one
-    refusal = {"since_ns": known.get("refused_ns"), "status": known.get("status"), "words": known.get("words")}
+    refusal = {
+        "since_ns": known.get("refused_ns"),
+        "status": known.get("status"),
+        "words": known.get("words"),
+    }
     taken_ns = known.get("taken_ns", 0)
     told = {
         "url": url,
@@ -202,7 +222,11 @@ def moment_of(said: Any) -> dict[str, object] | None:  # Any: as above
     """The sink's word on an answer that wasn't 204; None where there was none."""
     if not said or not said.get("since_ns"):
         return None
-    return {"since": _shown_time(said["since_ns"]), "status": said.get("status", 0), "words": said.get("words", "")}
+    return {
+        "since": _shown_time(said["since_ns"]),
+        "status": said.get("status", 0),
+        "words": said.get("words", ""),
+    }
 
 
 def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[Spooled]:
@@ -213,7 +237,9 @@ def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterato
     try:
         for name in list_folders(spool_fd):
             try:
-                with closing(CaptureFolder(spool_fd, spool, name, os.fstat(spool_fd).st_uid, node=True)) as folder:
+                with closing(
+                    CaptureFolder(spool_fd, spool, name, os.fstat(spool_fd).st_uid, node=True)
+                ) as folder:
                     identity = folder.identity(complete=True)
                     if identity is not None:
                         position = positions.get(folder.key, SpoolPosition())
@@ -241,7 +267,9 @@ def _jobs(state: State, spooled: Sequence[Spooled]) -> list[NodeJob]:
     shipped = state.shipped
     waiting = {one["folder"]: one for one in spooled}
     jobs: dict[str, list[Shipped]] = {}
-    for one in sorted(shipped, key=lambda one: (one.folder in waiting, one.changed_ns), reverse=True):
+    for one in sorted(
+        shipped, key=lambda one: (one.folder in waiting, one.changed_ns), reverse=True
+    ):
         jobs.setdefault(one.identity.job_id, []).append(one)
     found = [_job(job_id, captures, waiting, state.learnt) for job_id, captures in jobs.items()]
     known = {one.folder for one in shipped}
@@ -258,12 +286,17 @@ def _jobs(state: State, spooled: Sequence[Spooled]) -> list[NodeJob]:
 
 
 def _lag_secs(captures: Sequence[Spooled]) -> float:
-    oldest_ns = min((one["waiting_since_ns"] for one in captures if one["waiting_since_ns"]), default=0)
+    oldest_ns = min(
+        (one["waiting_since_ns"] for one in captures if one["waiting_since_ns"]), default=0
+    )
     return round(max(0.0, time.time() - oldest_ns / 1e9), 1) if oldest_ns else 0.0
 
 
 def _job(
-    job_id: str, captures: Sequence[Shipped], waiting: dict[str, Spooled], learnt: Mapping[str, CaptureAccount]
+    job_id: str,
+    captures: Sequence[Shipped],
+    waiting: dict[str, Spooled],
+    learnt: Mapping[str, CaptureAccount],
 ) -> NodeJob:
     """What is known of its lines is the learner's word, which is ahead where Loki is away."""
     entries: dict[str, int] = {}
@@ -275,7 +308,11 @@ def _job(
     here = [waiting[one.folder] for one in captures if one.folder in waiting]
     accounts = [learnt.get(one.folder, one.account) for one in captures]
     attempt = max(one.identity.attempt for one in captures)
-    newest = [account for one, account in zip(captures, accounts, strict=True) if one.identity.attempt == attempt]
+    newest = [
+        account
+        for one, account in zip(captures, accounts, strict=True)
+        if one.identity.attempt == attempt
+    ]
     return NodeJob(
         job_id=job_id,
         name=captures[0].identity.name,
@@ -315,7 +352,9 @@ def _unread(captures: Sequence[Spooled], learnt: Mapping[str, CaptureAccount]) -
 
 def _state(accounts: Sequence[CaptureAccount]) -> str:
     now_ns = time.time_ns()
-    return worst_state([derived_state(one.state, one.heartbeat_ns, now_ns) for one in accounts] or [RUNNING])
+    return worst_state(
+        [derived_state(one.state, one.heartbeat_ns, now_ns) for one in accounts] or [RUNNING]
+    )
 
 
 def _counts(accounts: Sequence[CaptureAccount]) -> _Counts:
@@ -333,7 +372,10 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
         f"spool  {document['spool_dir']}: {_waiting(document)}",
         f"agent  {'not running' if agent is None else f'at work (process {agent})'}",
     ]
-    lines += [f"       taken away, job {one['job_id']} of {one['user']}: {one['words']}" for one in document["taken"]]
+    lines += [
+        f"       taken away, job {one['job_id']} of {one['user']}: {one['words']}"
+        for one in document["taken"]
+    ]
     several = len(document["sinks"]) > 1
     for sink in document["sinks"]:
         lines += _shown_sink(sink, several=several)
@@ -344,15 +386,33 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     if document["metrics"] and document["metrics"]["trouble"]:
         lines.append(f"metrics  {document['metrics']['trouble']}")
     if document["telegraf"]:
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in document["telegraf"]["lines"].items() if count)
-        lines.append(f"telegraf {document['telegraf']['listen']}: lines since the agent's start: {counts or 'none'}")
+        counts = ", ".join(
+            f"{count} {outcome}"
+            for outcome, count in document["telegraf"]["lines"].items()
+            if count
+        )
+        lines.append(
+            f"telegraf {document['telegraf']['listen']}: lines since the agent's start: {counts or 'none'}"
+        )
         trouble = document["telegraf"].get("trouble")
         lines += [f"         {trouble}"] if trouble else []
     sys.stdout.write("".join(f"{safe(line)}\n" for line in lines) + "\n")
     if not document["jobs"]:
         sys.stdout.write("no jobs\n")
         return
-    heading = ("JOB", "STATE", "LINES", "RECORDS", "LOST", "SHIPPED", "REFUSED", "SPOOLED", "LAG", "USER", "NAME")
+    heading = (
+        "JOB",
+        "STATE",
+        "LINES",
+        "RECORDS",
+        "LOST",
+        "SHIPPED",
+        "REFUSED",
+        "SPOOLED",
+        "LAG",
+        "USER",
+        "NAME",
+    )
     rows = [heading, *(_row(job) for job in document["jobs"])]
     sys.stdout.write(printed_table(rows, right=range(2, 9)))
 
@@ -362,7 +422,9 @@ def _shown_sink(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as
     trouble, refusal = sink["loki"]["trouble"], sink["last_refusal"]
     name = f"{sink['name']}, " if several else ""
     kind = "loki  " if sink["kind"] == "loki" else "influx"
-    lines = [f"{kind} {name}{sink['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}"]
+    lines = [
+        f"{kind} {name}{sink['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}"
+    ]
     if several:
         lines.append(f"       {_waiting(sink)}")
     if refusal and not trouble:
@@ -371,7 +433,9 @@ def _shown_sink(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as
         lines.append(f"       in quarantine: {_held(sink['quarantine'])}")
     if sink["slurm"]:
         counts = {name: count for name, count in sink["slurm"].items() if type(count) is int}
-        lines.append(f"slurm  ends of jobs: {', '.join(f'{count} {name}' for name, count in counts.items())}")
+        lines.append(
+            f"slurm  ends of jobs: {', '.join(f'{count} {name}' for name, count in counts.items())}"
+        )
     lines.append(f"ledger {shown(sink['ledger'])}")
     return lines + [f"       {words}" for words in sink["differs"]]
 

@@ -1,4 +1,5 @@
-"""`logshipper-agent prepare`: makes a task's directory in the node's spool, for a scheduler's hooks."""
+"""`logshipper-agent prepare`: makes a task's directory in the node's spool, for a scheduler's
+hooks."""
 
 import argparse
 import json
@@ -20,22 +21,41 @@ EXAMPLES = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its options, but `--config`."""
     parser.add_argument("--job-id", required=True, metavar="ID", help="the scheduler's")
-    parser.add_argument("--user", required=True, metavar="USER", help="the job's user: a name, or a uid")
-    parser.add_argument("--uid", type=int, help="of the user (default: by name from the node's user database)")
-    parser.add_argument("--gid", type=int, help="group of what is written (default: the user's primary group)")
-    parser.add_argument("--attempt", type=int, default=1, metavar="N", help="1 (default), 2 after a requeue, ...")
+    parser.add_argument(
+        "--user", required=True, metavar="USER", help="the job's user: a name, or a uid"
+    )
+    parser.add_argument(
+        "--uid", type=int, help="of the user (default: by name from the node's user database)"
+    )
+    parser.add_argument(
+        "--gid", type=int, help="group of what is written (default: the user's primary group)"
+    )
+    parser.add_argument(
+        "--attempt", type=int, default=1, metavar="N", help="1 (default), 2 after a requeue, ..."
+    )
     parser.add_argument("--step", default="", metavar="S", help="the job's step (default: none)")
-    parser.add_argument("--task", type=int, default=0, metavar="N", help="the task's number in the step (default: 0)")
+    parser.add_argument(
+        "--task",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the task's number in the step (default: 0)",
+    )
     parser.add_argument("--name", default="", metavar="X", help="the job's name (default: its id)")
     parser.add_argument("--account", default="", metavar="A", help="that the job is charged to")
     parser.add_argument("--partition", default="", metavar="P", help="that the job runs in")
-    parser.add_argument("--array-job-id", default="", metavar="ID", help="of the job array that it is a task of")
+    parser.add_argument(
+        "--array-job-id", default="", metavar="ID", help="of the job array that it is a task of"
+    )
     parser.add_argument("--array-task-id", default="", metavar="N", help="its number there")
-    parser.add_argument("--json", action="store_true", help="print all of it, for programs; else the path")
+    parser.add_argument(
+        "--json", action="store_true", help="print all of it, for programs; else the path"
+    )
 
 
 def call(options: argparse.Namespace, config: AgentConfig) -> int:
-    """Makes the directory and prints its path. Returns the exit code: 0, or 1 with a line on standard error."""
+    """Makes the directory and prints its path. Returns the exit code: 0, or 1 with a line on
+    standard error."""
     try:
         identity = _identity(options)
         path = prepare_capture(config.agent, identity)
@@ -43,7 +63,12 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
         sys.stderr.write(safe_lines(f"logshipper-agent prepare: {error}\n"))
         return 1
     if options.json:
-        facts = {"path": path, "cluster": config.agent.cluster, "host": config.agent.host, **identity._asdict()}
+        facts = {
+            "path": path,
+            "cluster": config.agent.cluster,
+            "host": config.agent.host,
+            **identity._asdict(),
+        }
         sys.stdout.write(json.dumps(facts) + "\n")
     else:
         sys.stdout.write(safe_lines(path + "\n"))
@@ -81,5 +106,7 @@ def _account(user: str, uid: int | None, gid: int | None) -> tuple[str, int, int
         else:
             known = pwd.getpwnam(user)
     except (KeyError, ValueError, OverflowError):
-        raise ConfigError("--user", [f"{user!r} isn't known on this node; give --uid and --gid as well"]) from None
+        raise ConfigError(
+            "--user", [f"{user!r} isn't known on this node; give --uid and --gid as well"]
+        ) from None
     return user, known.pw_uid, known.pw_gid if gid is None else gid

@@ -1,5 +1,6 @@
-"""Tells systemd how its service is (sd_notify(3)): ready, alive, stopping, and a line for `systemctl status`. Where
-nobody asked for it ($NOTIFY_SOCKET isn't set) nothing is sent; what can't be sent is left out."""
+"""Tells systemd how its service is (sd_notify(3)): ready, alive, stopping, and a line for
+`systemctl status`. Where nobody asked for it ($NOTIFY_SOCKET isn't set) nothing is sent; what can't
+be sent is left out."""
 
 import os
 import socket
@@ -12,7 +13,9 @@ _MAX_STATUS_CHARS = 300
 class ServiceNotifier:
     """environment: as systemd gave it; clock: monotonic seconds. One thread's."""
 
-    def __init__(self, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         name = environment.get("NOTIFY_SOCKET", "")
         self._address = f"\0{name[1:]}" if name.startswith("@") else name
         self._clock = clock
@@ -22,7 +25,9 @@ class ServiceNotifier:
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             self._socket.setblocking(False)
-        self.watchdog_secs = _watchdog_secs(environment)  # how long it may be silent, 0 for any time
+        self.watchdog_secs = _watchdog_secs(
+            environment
+        )  # how long it may be silent, 0 for any time
 
     def close(self) -> None:
         if self._socket is not None:
@@ -53,7 +58,9 @@ class ServiceNotifier:
         if self._socket is None:
             return
         try:
-            self._socket.sendto(message.encode("utf-8", "replace"), socket.MSG_NOSIGNAL, self._address)
+            self._socket.sendto(
+                message.encode("utf-8", "replace"), socket.MSG_NOSIGNAL, self._address
+            )
         except OSError:
             pass  # its queue is full, or it is gone: the next one may reach it
 

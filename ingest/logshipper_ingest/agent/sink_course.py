@@ -1,5 +1,6 @@
-"""One of the Lokis (or InfluxDBs) that the node agent ships to, with all that is its own: checkpoints, quarantine,
-retries, threads. None waits for another: they share what they read, and that a segment goes when all have it."""
+"""One of the Lokis (or InfluxDBs) that the node agent ships to, with all that is its own:
+checkpoints, quarantine, retries, threads. None waits for another: they share what they read, and
+that a segment goes when all have it."""
 
 import os
 import threading
@@ -27,8 +28,8 @@ Say = Callable[[str], None]
 
 
 class SinkCourse:
-    """config: as this Loki has it (`AgentConfig.sinks`); checkpoints: the learner's, which are those of a sink without
-    a name as well. Raises StoreError, SpoolError."""
+    """config: as this Loki has it (`AgentConfig.sinks`); checkpoints: the learner's, which are
+    those of a sink without a name as well. Raises StoreError, SpoolError."""
 
     def __init__(
         self,
@@ -58,9 +59,20 @@ class SinkCourse:
             folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
             quarantine = Quarantine(folder, loki.quarantine_max_bytes)
             self._room = QuarantineMetrics(self.metrics, quarantine, loki.quarantine_max_bytes)
-            self._shipper = Shipper(config, self.checkpoints, self.sink, quarantine, self.metrics, say)
+            self._shipper = Shipper(
+                config, self.checkpoints, self.sink, quarantine, self.metrics, say
+            )
             self.slurm = (
-                SlurmStates(config, self.checkpoints, self.sink, quarantine, self.metrics, stop, say, jobs=jobs)
+                SlurmStates(
+                    config,
+                    self.checkpoints,
+                    self.sink,
+                    quarantine,
+                    self.metrics,
+                    stop,
+                    say,
+                    jobs=jobs,
+                )
                 if config.slurm.ended_dir
                 else None
             )
@@ -73,7 +85,14 @@ class SinkCourse:
 
         def ship() -> None:
             wait_secs = self.config.loki.batch_wait_secs
-            ship_until(self._shipper, lambda: self._to_ship(captures), self._stop, wait_secs, self._say, self.wake)
+            ship_until(
+                self._shipper,
+                lambda: self._to_ship(captures),
+                self._stop,
+                wait_secs,
+                self._say,
+                self.wake,
+            )
 
         made = [threading.Thread(target=ship, name=f"shipper {self.config.sink}")]
         if self.slurm is not None:
@@ -84,7 +103,10 @@ class SinkCourse:
         """Called by the shipper between two rounds: it reads nothing then of what was dropped."""
         self.let_all_go()
         return [
-            of_sink for capture in captures() for of_sink in capture.sinks if of_sink.checkpoints is self.checkpoints
+            of_sink
+            for capture in captures()
+            for of_sink in capture.sinks
+            if of_sink.checkpoints is self.checkpoints
         ]
 
     def drop(self, capture: FollowedCapture) -> None:
@@ -134,9 +156,14 @@ class SinkCourse:
         return f"{self.sink.server}{name} doesn't take what it is sent: {status}{state.words}"
 
     def measure(self, captures: Sequence[FollowedCapture]) -> None:
-        """For /metrics. How much waits is looked at as far as time allows, those first that were measured the longest
-        ago: they may have files by the ten thousand."""
-        own = [of_sink for capture in captures for of_sink in capture.sinks if of_sink.checkpoints is self.checkpoints]
+        """For /metrics. How much waits is looked at as far as time allows, those first that were
+        measured the longest ago: they may have files by the ten thousand."""
+        own = [
+            of_sink
+            for capture in captures
+            for of_sink in capture.sinks
+            if of_sink.checkpoints is self.checkpoints
+        ]
         begin, now_ns = time.monotonic(), time.time_ns()
         for one in in_turn(sorted(own, key=lambda one: one.measured_at)):
             now = time.monotonic()
@@ -146,7 +173,9 @@ class SinkCourse:
             one.measured_at = now
         since = [one.waiting_since_ns for one in own if one.waits and one.waiting_since_ns]
         self.metrics.spool_bytes.set(sum(one.spooled_bytes for one in own))
-        self.metrics.lag_seconds.set(max((now_ns - since_ns for since_ns in since), default=0) / 1e9)
+        self.metrics.lag_seconds.set(
+            max((now_ns - since_ns for since_ns in since), default=0) / 1e9
+        )
         self.metrics.set_waiting(self.sink.waiting_by_result())
         self._room.measure()
 

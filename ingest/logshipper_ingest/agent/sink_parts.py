@@ -1,4 +1,5 @@
-"""What an agent, and `replay`, need to bring entries to a sink: its client and its sink, of whichever kind it is."""
+"""What an agent, and `replay`, need to bring entries to a sink: its client and its sink, of
+whichever kind it is."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from logshipper_ingest.shipping.loki_sink import LokiSink, PushClient
 
 def push_client(config: AgentConfig) -> Client | InfluxdbClient:
     """For one thread; close it."""
-    return Client(config.loki.access) if config.influxdb is None else InfluxdbClient(config.influxdb)
+    return (
+        Client(config.loki.access) if config.influxdb is None else InfluxdbClient(config.influxdb)
+    )
 
 
 def made_sink(
@@ -27,4 +30,11 @@ def made_sink(
     if config.influxdb is not None:
         return InfluxdbSink(make_client, config, metrics, stop, say)
     agent = config.agent
-    return LokiSink(make_client, config.loki, lambda key: key.labels(agent.cluster, agent.host), metrics, stop, say)
+    return LokiSink(
+        make_client,
+        config.loki,
+        lambda key: key.labels(agent.cluster, agent.host),
+        metrics,
+        stop,
+        say,
+    )

@@ -1,8 +1,10 @@
-"""Limits of spool bytes per job and user: says in each capture's directory how large its segments may be.
+"""Limits of spool bytes per job and user: says in each capture's directory how large its segments
+may be.
 
-A capture gets all the room that its job and its user have left, so what one leaves another may use; the marks are
-rewritten when they have changed by a part of the limit that tells (_STEP), or what they mean for it now has. While
-no agent runs, what was said last holds. A capture that this agent hasn't seen yet has no marks, for a turn or two.
+A capture gets all the room that its job and its user have left, so what one leaves another may use;
+the marks are rewritten when they have changed by a part of the limit that tells (_STEP), or what
+they mean for it now has. While no agent runs, what was said last holds. A capture that this agent
+hasn't seen yet has no marks, for a turn or two.
 """
 
 from collections import defaultdict
@@ -19,8 +21,8 @@ _WHOLE = SpoolPosition()
 
 
 class SpoolLimits:
-    """agent: the limits; say: told once where marks can't be written. slow, stopped: how many captures are, since the
-    last turn."""
+    """agent: the limits; say: told once where marks can't be written. slow, stopped: how many
+    captures are, since the last turn."""
 
     def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
         self._scopes = {
@@ -53,8 +55,12 @@ class SpoolLimits:
 
     def _marks(self, others: dict[str, int]) -> SpoolMarks:
         """others: bytes of other captures of the same job, and user."""
-        slow = _nearest({scope: (limits[0], others[scope]) for scope, limits in self._scopes.items()})
-        stop = _nearest({scope: (limits[1], others[scope]) for scope, limits in self._scopes.items()})
+        slow = _nearest(
+            {scope: (limits[0], others[scope]) for scope, limits in self._scopes.items()}
+        )
+        stop = _nearest(
+            {scope: (limits[1], others[scope]) for scope, limits in self._scopes.items()}
+        )
         scope = (stop or slow or (0, "job"))[1]
         if slow and (not stop or slow[0] < stop[0]):
             scope = slow[1]
@@ -67,7 +73,9 @@ class SpoolLimits:
             words = os_words(error)
             if self._failed != words:
                 self._failed = words
-                self._say(f"{capture.folder.path}: how much may be spooled can't be written: {words}; tried again")
+                self._say(
+                    f"{capture.folder.path}: how much may be spooled can't be written: {words}; tried again"
+                )
             return
         self._failed = ""
         self._told[capture.folder.key] = marks

@@ -1,11 +1,13 @@
-"""Captures whose user fills the node's spool with what no sidecar writes: they are taken away from that user.
+"""Captures whose user fills the node's spool with what no sidecar writes: they are taken away from
+that user.
 
-The limits of spool bytes (node/spool_limits.py) are the sidecar's to keep, and the job's processes, which own
-`segments/`, may write there past it. So what each capture takes of the disk is looked at as a whole, in turn, user by
-user, and a while at most in each turn of the agent. A job or user who has more blocks than the hard limit and a margin,
-or a capture or user with more entries than any sidecar makes, loses a capture at a time: the one that holds most of
-what isn't segments. Its `segments/` becomes the agent's, what isn't segments is removed, and segments beyond the limit;
-it is shipped and closed. The job itself runs on.
+The limits of spool bytes (node/spool_limits.py) are the sidecar's to keep, and the job's processes,
+which own `segments/`, may write there past it. So what each capture takes of the disk is looked at
+as a whole, in turn, user by user, and a while at most in each turn of the agent. A job or user who
+has more blocks than the hard limit and a margin, or a capture or user with more entries than any
+sidecar makes, loses a capture at a time: the one that holds most of what isn't segments. Its
+`segments/` becomes the agent's, what isn't segments is removed, and segments beyond the limit; it
+is shipped and closed. The job itself runs on.
 """
 
 import time
@@ -22,7 +24,9 @@ from logshipper_ingest.spool.folder_size import BYTES_PER_ENTRY, FolderSize
 
 LOOK_SECS = 10.0  # between two looks at a capture
 TURN_SECS = 0.2  # of looking, and as much of removing, in a turn
-MARGIN_BYTES = 64 << 20  # above a hard limit, and a quarter of it: what a file system allocates ahead
+MARGIN_BYTES = (
+    64 << 20
+)  # above a hard limit, and a quarter of it: what a file system allocates ahead
 USER_ENTRIES = 20_000  # of all captures of a user: a thousand of them have half of that
 MOST_NOTED = 10
 MOST_SAID = 20  # lines in the agent's log for a user
@@ -36,7 +40,8 @@ _NOTHING = FolderSize()
 
 @dataclass
 class _Looked:
-    """At a capture. keep: bytes of segments that it keeps, where it was taken; is_emptied: all else is removed."""
+    """At a capture. keep: bytes of segments that it keeps, where it was taken; is_emptied: all else
+    is removed."""
 
     at: float = float("-inf")
     size: FolderSize = _NOTHING
@@ -45,11 +50,14 @@ class _Looked:
 
 
 class SpoolOveruse:
-    """taken: how many captures were taken away, by reason; latest: notes of the last ones, for `status`. The agent's
-    main thread's."""
+    """taken: how many captures were taken away, by reason; latest: notes of the last ones, for
+    `status`. The agent's main thread's."""
 
     def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
-        self._limits = {"job": agent.job_spool_hard_max_bytes, "user": agent.user_spool_hard_max_bytes}
+        self._limits = {
+            "job": agent.job_spool_hard_max_bytes,
+            "user": agent.user_spool_hard_max_bytes,
+        }
         self._say = say
         self._looked: dict[str, _Looked] = {}
         self._said: Counter[int] = Counter()
@@ -59,7 +67,9 @@ class SpoolOveruse:
 
     def turn(self, captures: Iterable[FollowedCapture]) -> None:
         captures = list(captures)
-        self._looked = {one.folder.key: self._looked.get(one.folder.key, _Looked()) for one in captures}
+        self._looked = {
+            one.folder.key: self._looked.get(one.folder.key, _Looked()) for one in captures
+        }
         self._look(captures)
         for capture, reason, words in self._overused(captures):
             self._take(capture, reason, words, captures)
@@ -69,13 +79,18 @@ class SpoolOveruse:
 
     def _look(self, captures: Sequence[FollowedCapture]) -> None:
         now = time.monotonic()
-        due = sorted((one for one in captures if now - self._of(one).at >= LOOK_SECS), key=lambda one: self._of(one).at)
+        due = sorted(
+            (one for one in captures if now - self._of(one).at >= LOOK_SECS),
+            key=lambda one: self._of(one).at,
+        )
         for capture in in_turn(due):
             known = self._of(capture)
             try:
                 known.size = capture.folder.size()
             except OSError as error:
-                self._tell(f"{capture.folder.path}: what it takes of the spool can't be looked at: {os_words(error)}")
+                self._tell(
+                    f"{capture.folder.path}: what it takes of the spool can't be looked at: {os_words(error)}"
+                )
             known.at = now
             if time.monotonic() - now > TURN_SECS:
                 break
@@ -83,7 +98,9 @@ class SpoolOveruse:
     def _of(self, capture: FollowedCapture) -> _Looked:
         return self._looked[capture.folder.key]
 
-    def _overused(self, captures: Sequence[FollowedCapture]) -> Iterator[tuple[FollowedCapture, str, str]]:
+    def _overused(
+        self, captures: Sequence[FollowedCapture]
+    ) -> Iterator[tuple[FollowedCapture, str, str]]:
         """Captures that go, each once, and why."""
         found: set[str] = set()
         for capture, reason, words in (*self._floods(captures), *self._too_large(captures)):
@@ -91,7 +108,9 @@ class SpoolOveruse:
                 found.add(capture.folder.key)
                 yield capture, reason, words
 
-    def _floods(self, captures: Sequence[FollowedCapture]) -> Iterator[tuple[FollowedCapture, str, str]]:
+    def _floods(
+        self, captures: Sequence[FollowedCapture]
+    ) -> Iterator[tuple[FollowedCapture, str, str]]:
         of_user: dict[int, list[FollowedCapture]] = defaultdict(list)
         for capture in captures:
             size = self._of(capture).size
@@ -109,12 +128,18 @@ class SpoolOveruse:
                 yield capture, "entries", f"its user has {entries:,} files and folders in the spool"
                 entries -= self._of(capture).size.entries
 
-    def _too_large(self, captures: Sequence[FollowedCapture]) -> Iterator[tuple[FollowedCapture, str, str]]:
+    def _too_large(
+        self, captures: Sequence[FollowedCapture]
+    ) -> Iterator[tuple[FollowedCapture, str, str]]:
         for capture in captures:
             known = self._of(capture)
             has_grown = known.keep is not None and known.size.blocks > known.keep + MARGIN_BYTES
             if has_grown and self._is_judged(capture):
-                yield capture, "bytes", f"it has grown to {shown_size(known.size.blocks)} all the same"
+                yield (
+                    capture,
+                    "bytes",
+                    f"it has grown to {shown_size(known.size.blocks)} all the same",
+                )
         for scope, limit in self._limits.items():
             for of_scope in _by_scope(scope, captures).values() if limit else ():
                 left = [one for one in of_scope if not one.folder.is_taken]
@@ -135,16 +160,22 @@ class SpoolOveruse:
 
     # ---- taking away
 
-    def _take(self, capture: FollowedCapture, reason: str, words: str, captures: Sequence[FollowedCapture]) -> None:
+    def _take(
+        self, capture: FollowedCapture, reason: str, words: str, captures: Sequence[FollowedCapture]
+    ) -> None:
         known = self._of(capture)
         if capture.folder.is_taken:
             known.keep, known.is_emptied = 0, False
-            self._note(capture.folder, capture.identity, reason, f"{words}: its segments are removed, too")
+            self._note(
+                capture.folder, capture.identity, reason, f"{words}: its segments are removed, too"
+            )
             return
         try:
             capture.folder.take_away()
         except OSError as error:
-            self._tell(f"{capture.folder.path}: it can't be taken from its user: {os_words(error)}; tried again")
+            self._tell(
+                f"{capture.folder.path}: it can't be taken from its user: {os_words(error)}; tried again"
+            )
             return
         capture.life, capture.next_look = Life.DEAD, 0.0
         known.keep = self._room(capture, captures)
@@ -164,21 +195,25 @@ class SpoolOveruse:
     def _empty(self, captures: Sequence[FollowedCapture]) -> None:
         """A call removes some thousand entries at most."""
         now = time.monotonic()
-        for capture in in_turn([one for one in captures if one.folder.is_taken and not self._of(one).is_emptied]):
+        for capture in in_turn(
+            [one for one in captures if one.folder.is_taken and not self._of(one).is_emptied]
+        ):
             known = self._of(capture)
             if known.keep is None:  # an agent before this one has taken it
                 known.keep = self._room(capture, captures)
             try:
                 known.is_emptied = capture.folder.empty_taken(known.keep)
             except OSError as error:
-                self._tell(f"{capture.folder.path}: it can't be emptied: {os_words(error)}; tried again")
+                self._tell(
+                    f"{capture.folder.path}: it can't be emptied: {os_words(error)}; tried again"
+                )
             known.at, known.size = float("-inf"), _NOTHING
             if time.monotonic() - now > TURN_SECS:
                 break
 
     def removes_unused(self, folder: CaptureFolder) -> bool:
-        """Whether there is more in an unused capture than there may be: then it is removed, in some calls. Raises
-        OSError."""
+        """Whether there is more in an unused capture than there may be: then it is removed, in some
+        calls. Raises OSError."""
         size = folder.size()
         is_small = size.blocks <= UNUSED_BYTES and size.entries <= UNUSED_ENTRIES
         if is_small or not folder.is_unused():  # once more: it may have begun meanwhile
@@ -192,7 +227,9 @@ class SpoolOveruse:
 
     # ---- what is told
 
-    def _note(self, folder: CaptureFolder, identity: Identity | None, reason: str, words: str) -> None:
+    def _note(
+        self, folder: CaptureFolder, identity: Identity | None, reason: str, words: str
+    ) -> None:
         if identity is None:
             return
         note = {"time_ns": time.time_ns(), "job_id": identity.job_id, "user": identity.user, "uid": identity.uid,
@@ -220,7 +257,9 @@ def _key(scope: str, capture: FollowedCapture) -> object:
     return uid if scope == "user" else (uid, capture.identity.job_id)
 
 
-def _by_scope(scope: str, captures: Iterable[FollowedCapture]) -> dict[object, list[FollowedCapture]]:
+def _by_scope(
+    scope: str, captures: Iterable[FollowedCapture]
+) -> dict[object, list[FollowedCapture]]:
     found: dict[object, list[FollowedCapture]] = defaultdict(list)
     for capture in captures:
         found[_key(scope, capture)].append(capture)

@@ -50,8 +50,17 @@ def status(root: str, *, as_json: bool) -> int:
         return 0
     rows = [("JOB", "STATE", "LINES", "RECORDS", "LOST", "SPOOLED", "CAPTURES", "NAME")]
     for job in jobs:
-        captures = f"{job['captures_spooled']} ({job['captures_alive']} alive)" if job["captures_spooled"] else "-"
-        counts = (str(job["lines"]), str(job["records"]), str(job["lost"]), shown_size(job["spooled_bytes"]))
+        captures = (
+            f"{job['captures_spooled']} ({job['captures_alive']} alive)"
+            if job["captures_spooled"]
+            else "-"
+        )
+        counts = (
+            str(job["lines"]),
+            str(job["records"]),
+            str(job["lost"]),
+            shown_size(job["spooled_bytes"]),
+        )
         rows.append((job["job_id"], job["state"], *counts, captures, job["name"]))
     sys.stdout.write(printed_table(rows, right=range(2, 6)))
     return 0

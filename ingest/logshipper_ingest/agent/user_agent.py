@@ -1,9 +1,10 @@
-"""The per-user agent: ingests what a user's captures spool, as long as there are any. No server, no configuration.
+"""The per-user agent: ingests what a user's captures spool, as long as there are any. No server, no
+configuration.
 
-`logshipper run` starts it (agent_start.py); one that finds another at work on
-the same store ends at once. It holds nothing of whoever started it: no descriptor, no terminal, no directory. It is
-nice to the job, ingests once a second at most, and ends when no capture is alive and nothing new has come for a
-while. Killing it at any time does no harm: readers ingest themselves.
+`logshipper run` starts it (agent_start.py); one that finds another at work on the same store ends
+at once. It holds nothing of whoever started it: no descriptor, no terminal, no directory. It is
+nice to the job, ingests once a second at most, and ends when no capture is alive and nothing new
+has come for a while. Killing it at any time does no harm: readers ingest themselves.
 """
 
 import argparse
@@ -31,7 +32,8 @@ Say = Callable[[str], None]
 
 
 class Agent:
-    """The loop. store: its folder; say: where problems go; the clock and the pause are handed in."""
+    """The loop. store: its folder; say: where problems go; the clock and the pause are handed
+    in."""
 
     def __init__(
         self,
@@ -49,7 +51,8 @@ class Agent:
         self._pause = pause
 
     def run(self) -> None:
-        """Until there is nothing to do any more. Raises StoreError where the store can't be opened."""
+        """Until there is nothing to do any more. Raises StoreError where the store can't be
+        opened."""
         with LocalStore(self._root, create=True) as store:
             self._serve(store)
 
@@ -86,8 +89,8 @@ class Agent:
 
 
 def take_lock(root: str) -> int | None:
-    """The descriptor that holds the store's agent.lock, where this process's id then stands; None where another agent
-    holds it. Raises StoreError."""
+    """The descriptor that holds the store's agent.lock, where this process's id then stands; None
+    where another agent holds it. Raises StoreError."""
     path = os.path.join(root, "agent.lock")
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -124,7 +127,8 @@ def running_agent(root: str) -> int | None:
 
 
 def serve(root: str, say: Say, *, idle_secs: float = IDLE_SECS) -> bool:
-    """Runs the agent until there is nothing to do; False where another one is at work. Raises StoreError."""
+    """Runs the agent until there is nothing to do; False where another one is at work. Raises
+    StoreError."""
     with LocalStore(root, create=True):
         pass  # its folder is there, and it can be opened
     while True:
@@ -135,7 +139,8 @@ def serve(root: str, say: Say, *, idle_secs: float = IDLE_SECS) -> bool:
             Agent(root, say, idle_secs=idle_secs).run()
         finally:
             os.close(lock)
-        # a capture that began while this one was about to end found the lock held, and started no agent
+        # a capture that began while this one was about to end found the lock held, and started no
+        # agent
         with LocalStore(root) as store:
             if not any(capture.life is not Life.DEAD for capture in store.spooled()):
                 return True
@@ -145,7 +150,8 @@ def serve(root: str, say: Say, *, idle_secs: float = IDLE_SECS) -> bool:
 
 
 class AgentLog:
-    """agent.log, MAX_LOG_BYTES long at most: then it begins again, and the old one is kept once, as agent.log.old."""
+    """agent.log, MAX_LOG_BYTES long at most: then it begins again, and the old one is kept once, as
+    agent.log.old."""
 
     def __init__(self, root: str) -> None:
         self._path = os.path.join(root, "agent.log")
@@ -164,7 +170,9 @@ class AgentLog:
 
     def open(self) -> int:
         """A descriptor that appends. Raises OSError."""
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags = (
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        )
         fd = os.open(self._path, flags, 0o600)
         if os.fstat(fd).st_size < MAX_LOG_BYTES:
             return fd
@@ -174,7 +182,8 @@ class AgentLog:
 
 
 def detach(log: AgentLog) -> None:
-    """Lets go of all that came from whoever started this process: session, directory, descriptors."""
+    """Lets go of all that came from whoever started this process: session, directory,
+    descriptors."""
     try:
         os.setsid()
     except PermissionError:
@@ -190,12 +199,15 @@ def detach(log: AgentLog) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """What `python -m logshipper_ingest.agent_start --store DIR` calls: the agent, detached but not forked."""
+    """What `python -m logshipper_ingest.agent_start --store DIR` calls: the agent, detached but not
+    forked."""
     parser = argparse.ArgumentParser(
-        prog="python -m logshipper_ingest.agent_start", description=__doc__.partition("\n")[0]
+        prog="python -m logshipper_ingest.agent_start", description=(__doc__ or "").split("\n\n")[0]
     )
     parser.add_argument("--store", required=True, metavar="DIR", help="the store's folder")
-    parser.add_argument("--idle-secs", type=float, default=IDLE_SECS, help="ends after as long without work")
+    parser.add_argument(
+        "--idle-secs", type=float, default=IDLE_SECS, help="ends after as long without work"
+    )
     options = parser.parse_args(arguments)
     root = os.path.abspath(options.store)
     log = AgentLog(root)

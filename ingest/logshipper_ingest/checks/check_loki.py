@@ -1,4 +1,5 @@
-"""Is Loki there, does it take what the agent sends, can it be read back, is its clock ours? Pushes one entry."""
+"""Is Loki there, does it take what the agent sends, can it be read back, is its clock ours? Pushes
+one entry."""
 
 import json
 import time
@@ -28,7 +29,10 @@ def check_lokis(config: AgentConfig) -> list[Finding]:
         of_sink = check_loki(sink)
         if sink is not config:
             of_sink = [
-                one._replace(about=f"{sink.sink}: {one.about}", fix=one.fix.replace("[loki]", f"[{sink.table}]"))
+                one._replace(
+                    about=f"{sink.sink}: {one.about}",
+                    fix=one.fix.replace("[loki]", f"[{sink.table}]"),
+                )
                 for one in of_sink
             ]
         found += of_sink
@@ -41,7 +45,13 @@ def check_loki(config: AgentConfig) -> list[Finding]:
         reached = _reach(client)
         if any(finding.level == "wrong" for finding in reached):
             return reached
-        return [*reached, _version(client), *_push_and_read(client, config), *_clock(client), *_limits(client, config)]
+        return [
+            *reached,
+            _version(client),
+            *_push_and_read(client, config),
+            *_clock(client),
+            *_limits(client, config),
+        ]
 
 
 def _reach(client: Client) -> list[Finding]:
@@ -49,7 +59,11 @@ def _reach(client: Client) -> list[Finding]:
         if client.ready():
             return [Finding("ok", "loki", f"{client.name} is ready")]
         words = "isn't ready yet: right after its start it takes some seconds"
-        return [Finding("note", "loki", f"{client.name} {words}", "If it stays so, its own log tells why.")]
+        return [
+            Finding(
+                "note", "loki", f"{client.name} {words}", "If it stays so, its own log tells why."
+            )
+        ]
     except QueryError as error:
         if error.status == 0:
             fix = "Does it run, is [loki] url right, does a firewall stand between? Nothing else was asked."
@@ -67,14 +81,26 @@ def _version(client: Client) -> Finding:
         return Finding("note", "loki version", "isn't told: it was built without one")
     major = version.lstrip("v").partition(".")[0]
     if major.isdecimal() and int(major) < 3:
-        return Finding("wrong", "loki version", f"{version} is too old", "Structured metadata needs Loki 3 or newer.")
+        return Finding(
+            "wrong",
+            "loki version",
+            f"{version} is too old",
+            "Structured metadata needs Loki 3 or newer.",
+        )
     return Finding("ok", "loki version", version)
 
 
 def _push_and_read(client: Client, config: AgentConfig) -> list[Finding]:
     token = uuid.uuid4().hex
-    labels = {"cluster": config.agent.cluster, "host": config.agent.host, "service_name": "logshipper", "kind": "event"}
-    line = json.dumps({"event": "checked", "host": config.agent.host, "version": __version__, "token": token})
+    labels = {
+        "cluster": config.agent.cluster,
+        "host": config.agent.host,
+        "service_name": "logshipper",
+        "kind": "event",
+    }
+    line = json.dumps(
+        {"event": "checked", "host": config.agent.host, "version": __version__, "token": token}
+    )
     entry = Entry(time.time_ns(), line, {"check": token})
     try:
         client.push(labels, [entry])
@@ -84,7 +110,9 @@ def _push_and_read(client: Client, config: AgentConfig) -> list[Finding]:
         return [Finding("wrong", "loki push", str(error))]
     pushed = Finding("ok", "loki push", "an entry was accepted")
     read = _read_back(client, labels, entry)
-    apart = [_told_apart(config, labels, entry)] if config.loki.tenant_by and read.level == "ok" else []
+    apart = (
+        [_told_apart(config, labels, entry)] if config.loki.tenant_by and read.level == "ok" else []
+    )
     return [pushed, read, *apart]
 
 
@@ -92,7 +120,9 @@ def _push_fix(error: PushError) -> str:
     if error.status in (401, 403):
         return "[loki] username, password_file, token_file or tenant don't fit, or may not push."
     if error.status == 404:
-        return "There is no Loki at this address: [loki] url is what stands before /loki/api/v1/push."
+        return (
+            "There is no Loki at this address: [loki] url is what stands before /loki/api/v1/push."
+        )
     if 300 <= error.status < 400:
         return "[loki] url: put in the address that it leads to."
     if "structured metadata" in error.excerpt.lower():
@@ -142,9 +172,13 @@ def _read_back(client: Client, labels: dict[str, str], entry: Entry) -> Finding:
         time.sleep(_POLL_SECS)
     if found[0].metadata.get("check") != token or found[0].line != entry.line:
         words = "the entry came back without its structured metadata, or changed"
-        fix = "limits_config: allow_structured_metadata: true; and let no gateway change what passes."
+        fix = (
+            "limits_config: allow_structured_metadata: true; and let no gateway change what passes."
+        )
         return Finding("wrong", "loki query", words, fix)
-    return Finding("ok", "loki query", f"the entry was read back whole after {time.monotonic() - begin:.2f} s")
+    return Finding(
+        "ok", "loki query", f"the entry was read back whole after {time.monotonic() - begin:.2f} s"
+    )
 
 
 def _clock(client: Client, now_ns: Callable[[], int] = time.time_ns) -> list[Finding]:

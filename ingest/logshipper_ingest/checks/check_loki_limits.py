@@ -1,7 +1,7 @@
 """Loki's configuration, as /config shows it, against what the agent sends and readers ask. Pure.
 
-Limits that are set for single tenants (`overrides`) don't stand there. Sizes, defaults and consequences: Loki 3.7's
-docs/sources/shared/configuration.md, and what was seen with 3.7.6.
+Limits that are set for single tenants (`overrides`) don't stand there. Sizes, defaults and
+consequences: Loki 3.7's docs/sources/shared/configuration.md, and what was seen with 3.7.6.
 """
 
 import time
@@ -11,11 +11,18 @@ from typing import Any, NamedTuple
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.loki.client import MAX_PAGE, MAX_RANGE_NS
-from logshipper_ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
+from logshipper_ingest.servers.server_units import (
+    duration_secs,
+    size_bytes,
+    words_of_bytes,
+    words_of_secs,
+)
 from logshipper_ingest.shipping.rates import STREAM_BURST
 
 LABELS = ("cluster", "host", "stream", "kind", "service_name", "replay", "job_shard")
-METADATA_BYTES = 4096  # of an entry, at most: job id, user, step, task, attempt and four more, all short
+METADATA_BYTES = (
+    4096  # of an entry, at most: job id, user, step, task, attempt and four more, all short
+)
 METADATA_PAIRS = 16
 ANSWER_BYTES = 16 << 20  # a longest line, 4 MiB, in pieces, and room for Grafana's 5,000 lines
 _MIB = 1 << 20
@@ -37,8 +44,11 @@ class _Loki(NamedTuple):
         return _table(self.whole.get(name))
 
 
-def check_limits(document: Mapping[str, Any], section: LokiSection, now_secs: float | None = None) -> list[Finding]:
-    """document: /config, parsed (Any: YAML). Limits that it doesn't have, as in other versions, are left out."""
+def check_limits(
+    document: Mapping[str, Any], section: LokiSection, now_secs: float | None = None
+) -> list[Finding]:
+    """document: /config, parsed (Any: YAML). Limits that it doesn't have, as in other versions, are
+    left out."""
     loki = _Loki(document, _table(document.get("limits_config")))
     found = [
         _schema(document, time.time() if now_secs is None else now_secs),
@@ -56,9 +66,15 @@ def check_limits(document: Mapping[str, Any], section: LokiSection, now_secs: fl
 
 def _schema(document: Mapping[str, Any], now_secs: float) -> Finding | None:
     configs = _table(document.get("schema_config")).get("configs")
-    periods = [period for period in configs if isinstance(period, dict)] if isinstance(configs, list) else []
+    periods = (
+        [period for period in configs if isinstance(period, dict)]
+        if isinstance(configs, list)
+        else []
+    )
     today = time.strftime("%Y-%m-%d", time.gmtime(now_secs))
-    current = max((period for period in periods if str(period.get("from")) <= today), key=_begin, default=None)
+    current = max(
+        (period for period in periods if str(period.get("from")) <= today), key=_begin, default=None
+    )
     if current is None:
         return None
     store, schema = str(current.get("store")), str(current.get("schema"))
@@ -78,7 +94,10 @@ def _switches(limits: Mapping[str, Any]) -> list[Finding]:
     needed = {
         "allow_structured_metadata": (True, "it holds whose line an entry is"),
         "unordered_writes": (True, "jobs of a node share streams, and some lines come late"),
-        "increment_duplicate_timestamp": (False, "it changes times, so that what is sent again would stand twice"),
+        "increment_duplicate_timestamp": (
+            False,
+            "it changes times, so that what is sent again would stand twice",
+        ),
     }
     for name, (wanted, why) in needed.items():
         value = limits.get(name)
@@ -90,10 +109,14 @@ def _switches(limits: Mapping[str, Any]) -> list[Finding]:
         fix = "limits_config: discover_log_levels: false, if nobody needs it; it costs Loki time for each line."
         found.append(_note("discover_log_levels", "Loki adds detected_level to each entry", fix))
     enforced = limits.get("enforced_labels")
-    missing = [str(name) for name in enforced if name not in LABELS] if isinstance(enforced, list) else []
+    missing = (
+        [str(name) for name in enforced if name not in LABELS] if isinstance(enforced, list) else []
+    )
     if missing:
         words = f"every stream must have {', '.join(missing)}, which the agent's have not"
-        found.append(_wrong("enforced_labels", words, "limits_config: take them out for this tenant."))
+        found.append(
+            _wrong("enforced_labels", words, "limits_config: take them out for this tenant.")
+        )
     return found
 
 
@@ -115,7 +138,9 @@ def _ages(loki: _Loki, section: LokiSection) -> list[Finding]:
     if loki.limits.get("reject_old_samples") is False:
         found.append(_ok("reject_old_samples_max_age", "entries of any age are taken"))
     elif most is not None:
-        words = f"{words_of_secs(most)}; the agent sends what is up to {section.max_age_hours:g} h old"
+        words = (
+            f"{words_of_secs(most)}; the agent sends what is up to {section.max_age_hours:g} h old"
+        )
         fix = f"[loki] max_age_hours = {most / 3600:g}, or more in Loki's limits_config."
         good = most >= section.max_age_hours * 3600
         found.append(_ok("reject_old_samples_max_age", words) if good else
@@ -136,14 +161,21 @@ def _metadata(loki: _Loki) -> list[Finding]:
     found = []
     needed = {
         "max_structured_metadata_size": (loki.size("max_structured_metadata_size"), METADATA_BYTES),
-        "max_structured_metadata_entries_count": (loki.size("max_structured_metadata_entries_count"), METADATA_PAIRS),
+        "max_structured_metadata_entries_count": (
+            loki.size("max_structured_metadata_entries_count"),
+            METADATA_PAIRS,
+        ),
         "max_label_names_per_series": (loki.size("max_label_names_per_series"), len(LABELS)),
     }
     for name, (value, least) in needed.items():
         if value is not None:
             words = f"{value}; {least} are needed"
             good = value >= least or (value == 0 and not name.startswith("max_label"))
-            found.append(_ok(name, words) if good else _wrong(name, words, f"limits_config: {name}: {least} or more."))
+            found.append(
+                _ok(name, words)
+                if good
+                else _wrong(name, words, f"limits_config: {name}: {least} or more.")
+            )
     return found
 
 
@@ -156,12 +188,25 @@ def _rates(loki: _Loki, section: LokiSection) -> list[Finding]:
         words = f"{words_of_bytes(stream)}/s; the agent sends {pace}"
         fix = f"[loki] stream_max_bytes_per_sec = {int(stream * 0.9)}, or more in Loki's limits_config."
         good = stream >= sent > 0
-        found.append(_ok("per_stream_rate_limit", words) if good else _wrong("per_stream_rate_limit", words, fix))
+        found.append(
+            _ok("per_stream_rate_limit", words)
+            if good
+            else _wrong("per_stream_rate_limit", words, fix)
+        )
     tenant_burst = _mebibytes(loki.limits.get("ingestion_burst_size_mb"))
-    for name, room in (("per_stream_rate_limit_burst", burst), ("ingestion_burst_size_mb", tenant_burst)):
+    for name, room in (
+        ("per_stream_rate_limit_burst", burst),
+        ("ingestion_burst_size_mb", tenant_burst),
+    ):
         if room is not None and room < section.batch_max_bytes:
             words = f"{words_of_bytes(room)}, less than a push may have: it would never be taken"
-            found.append(_wrong(name, words, f"[loki] batch_max_bytes = {room // 2}, or more in Loki's limits_config."))
+            found.append(
+                _wrong(
+                    name,
+                    words,
+                    f"[loki] batch_max_bytes = {room // 2}, or more in Loki's limits_config.",
+                )
+            )
     rate = _mebibytes(loki.limits.get("ingestion_rate_mb"))
     if rate is not None:
         words = f"{words_of_bytes(rate)}/s for all nodes of the tenant together; above it they wait, and lose nothing"
@@ -187,7 +232,10 @@ def _sharding(loki: _Loki, section: LokiSection) -> list[Finding]:
     peak = sent * (1 + 2 * STREAM_BURST)  # a burst, and Loki adds the push
     if 0 < peak < rate:
         return [
-            _ok("shard_streams", f"{words}; the agent stays below, at {words_of_bytes(int(peak))}/s, bursts included")
+            _ok(
+                "shard_streams",
+                f"{words}; the agent stays below, at {words_of_bytes(int(peak))}/s, bursts included",
+            )
         ]
     most = int(rate / (1 + 2 * STREAM_BURST) * 0.95)
     fix = f"[loki] stream_max_bytes_per_sec = {most}, or limits_config: shard_streams: enabled: false."
@@ -208,7 +256,9 @@ def _reading(loki: _Loki) -> list[Finding]:
         words = words_of_secs(longest) if longest else "no limit"
         fix = f"limits_config: max_query_length: 30d1h; `--from loki` asks for {MAX_RANGE_NS // 86_400 // 10**9} days."
         good = longest == 0 or longest * 1e9 >= MAX_RANGE_NS
-        found.append(_ok("max_query_length", words) if good else _wrong("max_query_length", words, fix))
+        found.append(
+            _ok("max_query_length", words) if good else _wrong("max_query_length", words, fix)
+        )
     server = loki.part("server")
     parts = [size_bytes(server.get(f"grpc_server_max_{way}_msg_size")) for way in ("recv", "send")]
     sizes = [size for size in parts if size]
@@ -226,12 +276,22 @@ def _retention(loki: _Loki) -> list[Finding]:
     if not enabled or not period:
         option = "limits_config: retention_period" if enabled else "compactor: retention_enabled"
         purge = "" if enabled else " `logshipper-agent purge` needs it, too."
-        return [_note("retention", "Loki keeps everything for ever", f"{option}, if that's not meant.{purge}")]
+        return [
+            _note(
+                "retention",
+                "Loki keeps everything for ever",
+                f"{option}, if that's not meant.{purge}",
+            )
+        ]
     return [_ok("retention", f"Loki removes what is older than {words_of_secs(period)}")]
 
 
 def _mebibytes(found: object) -> int | None:
-    return int(found * _MIB) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    return (
+        int(found * _MIB)
+        if isinstance(found, int | float) and not isinstance(found, bool)
+        else None
+    )
 
 
 def _table(found: object) -> Mapping[str, Any]:  # Any: YAML

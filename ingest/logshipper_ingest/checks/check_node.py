@@ -45,7 +45,14 @@ def _readers(metrics: MetricsSection) -> list[Finding]:
         words = f"whoever reaches {metrics.listen} reads jobs' ids, users, keys and values, without a password"
         return [Finding("note", about, words, f"{fix}; or let a firewall admit only Prometheus.")]
     words = f"is off: {metrics.listen} asks for no password, so Prometheus gets nothing of jobs"
-    return [Finding("note", about, words, f"{fix}; `job_values = true` shows jobs to whoever reaches the port.")]
+    return [
+        Finding(
+            "note",
+            about,
+            words,
+            f"{fix}; `job_values = true` shows jobs to whoever reaches the port.",
+        )
+    ]
 
 
 def _access(access: MetricsAccess) -> list[Finding]:
@@ -56,7 +63,13 @@ def _access(access: MetricsAccess) -> list[Finding]:
         MetricsGuard(access)
     except ConfigError as error:
         return [Finding("wrong", "/metrics", problem) for problem in error.problems]
-    return [Finding("ok", "/metrics", "its certificate, key and password can be used, as far as they are set")]
+    return [
+        Finding(
+            "ok",
+            "/metrics",
+            "its certificate, key and password can be used, as far as they are set",
+        )
+    ]
 
 
 def _folder(option: str, path: str, wanted: int) -> list[Finding]:
@@ -64,7 +77,9 @@ def _folder(option: str, path: str, wanted: int) -> list[Finding]:
     about = f"[agent] {option}"
     kind = network_type(path)  # first: a network's file system may hang
     if kind is not None:
-        return [Finding("wrong", about, f"{path} is on {kind}", "It must be on a disk of this node.")]
+        return [
+            Finding("wrong", about, f"{path} is on {kind}", "It must be on a disk of this node.")
+        ]
     try:
         found = os.lstat(path)
         room = os.statvfs(path)
@@ -82,7 +97,9 @@ def _folder(option: str, path: str, wanted: int) -> list[Finding]:
     if mode != wanted:
         shared = mode & 0o022  # such as /tmp: not to be changed for us
         fix = f"{about}: name a folder of its own." if shared else f"`chmod {wanted:o} {path}`"
-        problems.append(Finding("wrong", about, f"{path} has mode {mode:04o}, and must have {wanted:04o}", fix))
+        problems.append(
+            Finding("wrong", about, f"{path} has mode {mode:04o}, and must have {wanted:04o}", fix)
+        )
     return [*(problems or [Finding("ok", about, f"{path}: owner and mode are right, and its disk is local")]),
             _room(about, room)]  # fmt: skip
 
@@ -95,14 +112,25 @@ def _room(about: str, room: os.statvfs_result) -> Finding:
         return Finding("wrong", about, words, fix)
     if room.f_files and room.f_favail < _FREE_WRONG_FILES:
         return Finding("wrong", about, f"{room.f_favail} files can be made, no more", fix)
-    return Finding("note", about, words, fix) if free < _FREE_NOTE_BYTES else Finding("ok", about, words)
+    return (
+        Finding("note", about, words, fix)
+        if free < _FREE_NOTE_BYTES
+        else Finding("ok", about, words)
+    )
 
 
 def _socket(path: str) -> list[Finding]:
-    """Whether the agent answers at its socket. What is asked is of a version that there isn't: nothing is made."""
+    """Whether the agent answers at its socket. What is asked is of a version that there isn't:
+    nothing is made."""
     about = "[agent] socket"
     if not path:
-        return [Finding("note", about, "none: `logshipper run` in a job keeps its log in the user's own store")]
+        return [
+            Finding(
+                "note",
+                about,
+                "none: `logshipper run` in a job keeps its log in the user's own store",
+            )
+        ]
     fix = "Does the agent run? `logshipper run` uses the user's own store meanwhile."
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
@@ -117,7 +145,14 @@ def _socket(path: str) -> list[Finding]:
         return [Finding("note" if gone else "wrong", about, f"{path}: {_words(error)}", fix)]
     if b'"error"' not in answer:
         words = f"{path}: something else than the agent answers: {excerpt(answer)}"
-        return [Finding("wrong", about, words, "Whose socket is it (`ss -xlp`)? [agent] socket names the agent's.")]
+        return [
+            Finding(
+                "wrong",
+                about,
+                words,
+                "Whose socket is it (`ss -xlp`)? [agent] socket names the agent's.",
+            )
+        ]
     return [Finding("ok", about, f"the agent answers at {path}")]
 
 

@@ -9,7 +9,13 @@ from logshipper.errors import PushError, QueryError
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.agent_config import AgentConfig, is_loopback, listen_address
 from logshipper_ingest.metrics.prometheus import Client, Target
-from logshipper_ingest.metrics.remote_write import EMPTY, MAX_OFF_SECS, RemoteWriteClient, own_labels, probe
+from logshipper_ingest.metrics.remote_write import (
+    EMPTY,
+    MAX_OFF_SECS,
+    RemoteWriteClient,
+    own_labels,
+    probe,
+)
 from logshipper_ingest.servers.server_units import duration_secs, words_of_secs
 
 SCRAPES = 3  # of a job's series after its end, at least
@@ -18,7 +24,8 @@ _LOOPBACK = ("localhost", "ip6-localhost")
 
 
 def check_prometheus(config: AgentConfig) -> list[Finding]:
-    """Findings about Prometheus; a note where [prometheus] url isn't set. With [remote_write] it gets a sample."""
+    """Findings about Prometheus; a note where [prometheus] url isn't set. With [remote_write] it
+    gets a sample."""
     return _remote_write(config) + _server(config)
 
 
@@ -34,10 +41,13 @@ def _remote_write(config: AgentConfig) -> list[Finding]:
             if abs(off_secs) > MAX_OFF_SECS:
                 words = f"this node's clock is {off_secs:.0f} s off the server's, which counts for samples then"
                 return [Finding("wrong", "remote write", words, "Look at `chronyc tracking`.")]
-            client.push(probe(own_labels(config.agent.cluster, config.agent.host), now_ns // 1_000_000))
+            client.push(
+                probe(own_labels(config.agent.cluster, config.agent.host), now_ns // 1_000_000)
+            )
         except PushError as error:
             fix = (
-                "Is [remote_write] url the whole address, does Prometheus run with --web.enable-remote-write-receiver?"
+                "Is [remote_write] url the whole address, does Prometheus "
+                "run with --web.enable-remote-write-receiver?"
             )
             return [Finding("wrong", "remote write", str(error), fix)]
     return [Finding("ok", "remote write", f"{client.name} takes samples")]
@@ -51,13 +61,22 @@ def _server(config: AgentConfig) -> list[Finding]:
     if not access.url:
         return [
             Finding(
-                "note", "prometheus", "wasn't looked at", "[prometheus] url says where it is; only `check` uses it."
+                "note",
+                "prometheus",
+                "wasn't looked at",
+                "[prometheus] url says where it is; only `check` uses it.",
             )
         ]
     with Client(access) as client:
         try:
-            words = f"{client.name} is ready" if client.ready() else f"{client.name} isn't ready yet"
-            about = Finding("ok", "prometheus", f"{words}; version {client.build_info().get('version') or 'unknown'}")
+            words = (
+                f"{client.name} is ready" if client.ready() else f"{client.name} isn't ready yet"
+            )
+            about = Finding(
+                "ok",
+                "prometheus",
+                f"{words}; version {client.build_info().get('version') or 'unknown'}",
+            )
         except QueryError as error:
             fix = "Does it run, is [prometheus] url right, do the credentials fit?"
             return [Finding("wrong", "prometheus", str(error), fix)]
@@ -70,13 +89,17 @@ def _retention(client: Client) -> Finding:
     except QueryError as error:
         return Finding("note", "prometheus retention", f"isn't told: {error.excerpt}")
     return Finding(
-        "ok", "prometheus retention", f"{words_of_secs(retention_secs(flags))}; of older jobs Loki alone knows"
+        "ok",
+        "prometheus retention",
+        f"{words_of_secs(retention_secs(flags))}; of older jobs Loki alone knows",
     )
 
 
 def retention_secs(flags: Mapping[str, str]) -> float:
     """How long Prometheus keeps samples, by its flags."""
-    told = (flags.get(name, "") for name in ("storage.tsdb.retention.time", "storage.tsdb.retention"))
+    told = (
+        flags.get(name, "") for name in ("storage.tsdb.retention.time", "storage.tsdb.retention")
+    )
     return next((secs for one in (*told, _DEFAULT_RETENTION) if (secs := duration_secs(one))), 0.0)
 
 
@@ -84,15 +107,23 @@ def _scraped(client: Client, config: AgentConfig) -> list[Finding]:
     try:
         targets = client.targets()
     except QueryError as error:
-        return [Finding("note", "prometheus scrape", f"what it scrapes isn't told: {error.excerpt}")]
+        return [
+            Finding("note", "prometheus scrape", f"what it scrapes isn't told: {error.excerpt}")
+        ]
     own = [target for target in targets if is_own(target, config)]
     if not own and config.remote_write.access.url:
-        return [Finding("note", "prometheus scrape", "this node isn't scraped: it has [remote_write]")]
+        return [
+            Finding("note", "prometheus scrape", "this node isn't scraped: it has [remote_write]")
+        ]
     if not own:
         words = f"nothing at {config.metrics.listen} is scraped, of {len(targets)} targets"
         fix = f"scrape_configs: a job with the target {config.agent.host}:{config.metrics.listen.rpartition(':')[2]}"
         loopback = is_loopback(config.metrics.listen)
-        more = "; and from elsewhere [metrics] listen must not be a loopback address." if loopback else "."
+        more = (
+            "; and from elsewhere [metrics] listen must not be a loopback address."
+            if loopback
+            else "."
+        )
         return [Finding("wrong", "prometheus scrape", words, fix + more)]
     return [finding for target in own for finding in _target(target, config.metrics.expire_secs)]
 
@@ -100,14 +131,22 @@ def _scraped(client: Client, config: AgentConfig) -> list[Finding]:
 def _target(target: Target, expire_secs: float) -> list[Finding]:
     if target.health == "down":
         fix = "Does the agent run, and does Prometheus reach it?"
-        return [Finding("wrong", "prometheus scrape", f"{target.scrape_url} is down: {target.last_error}", fix)]
+        return [
+            Finding(
+                "wrong",
+                "prometheus scrape",
+                f"{target.scrape_url} is down: {target.last_error}",
+                fix,
+            )
+        ]
     if target.health != "up":
         return [Finding("note", "prometheus scrape", f"{target.scrape_url} wasn't scraped yet")]
     every = target.interval_secs
     if every is None:
         return [Finding("ok", "prometheus scrape", f"{target.scrape_url} is up")]
     words = (
-        f"{target.scrape_url} is up, every {words_of_secs(every)}; series stay {words_of_secs(expire_secs)} after a job"
+        f"{target.scrape_url} is up, every {words_of_secs(every)}; series "
+        f"stay {words_of_secs(expire_secs)} after a job"
     )
     if expire_secs >= SCRAPES * every:
         return [Finding("ok", "prometheus scrape", words)]
@@ -116,7 +155,8 @@ def _target(target: Target, expire_secs: float) -> list[Finding]:
 
 
 def is_own(target: Target, config: AgentConfig) -> bool:
-    """Whether it is this node's agent: by port, and by name or address. No name is looked up: a cluster has many."""
+    """Whether it is this node's agent: by port, and by name or address. No name is looked up: a
+    cluster has many."""
     listen = listen_address(config.metrics.listen)
     try:
         parts = urllib.parse.urlsplit(target.scrape_url)

@@ -1,5 +1,5 @@
-"""Slurm on this node, where there is one: does it load the plugin, and as the agent's configuration has it? On a
-controller: do its hook and the agent mean the same folder? (deploy/slurm/README.md)"""
+"""Slurm on this node, where there is one: does it load the plugin, and as the agent's configuration
+has it? On a controller: do its hook and the agent mean the same folder? (deploy/slurm/README.md)"""
 
 import os
 import shutil
@@ -52,7 +52,8 @@ class _Slurm(NamedTuple):
 
 
 def check_slurm(config: AgentConfig, plugstack: str | None = None) -> list[Finding]:
-    """Findings about Slurm on this node; none where it isn't there. plugstack: that file instead of the usual one."""
+    """Findings about Slurm on this node; none where it isn't there. plugstack: that file instead of
+    the usual one."""
     conf = find_conf(os.environ)
     slurm = _Slurm(conf, read_conf(conf) if conf else {})
     findings: list[Finding] = []
@@ -87,14 +88,21 @@ def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Fin
         yield Finding("wrong", _ABOUT, words, "Remove one of the two.")
     if line.kind == "required":
         fix = "Write `optional`: jobs shall run whatever becomes of the plugin."
-        yield Finding("wrong", _ABOUT, f"{line.where}: is required: where it can't be loaded, no job starts", fix)
+        yield Finding(
+            "wrong",
+            _ABOUT,
+            f"{line.where}: is required: where it can't be loaded, no job starts",
+            fix,
+        )
     yield from _order(line, stack.plugins)
     settings, findings = _settings(line)
     yield from findings
     yield from _compared(line, settings, config)
     plugin = find_plugin(line.path, slurm.options)
     yield from _plugin_file(line, plugin)
-    keeper = settings["keeper"] or (os.path.join(os.path.dirname(plugin), "logshipper-keeper") if plugin else "")
+    keeper = settings["keeper"] or (
+        os.path.join(os.path.dirname(plugin), "logshipper-keeper") if plugin else ""
+    )
     if keeper:
         yield from _owned(_ABOUT, keeper, "the keeper")
     yield from _python(settings["python"])
@@ -125,15 +133,22 @@ def _not_loaded(slurm: _Slurm, path: str) -> Finding:
     hook, epilog = slurm.options.get("taskprolog", ""), slurm.options.get("taskepilog", "")
     if hook and not epilog:
         words = (
-            f"{path} doesn't load it; TaskProlog={hook} may be the fallback for bash scripts, but TaskEpilog isn't set"
+            f"{path} doesn't load it; TaskProlog={hook} may be the fallback "
+            "for bash scripts, but TaskEpilog isn't set"
         )
-        return Finding("wrong", _ABOUT, words, "TaskEpilog=.../task-epilog, or the ends of jobs' outputs are lost.")
+        return Finding(
+            "wrong",
+            _ABOUT,
+            words,
+            "TaskEpilog=.../task-epilog, or the ends of jobs' outputs are lost.",
+        )
     if hook:
         words = f"{path} doesn't load it; TaskProlog={hook} may be the fallback for bash scripts"
         return Finding("note", _ABOUT, words)
     there = "doesn't load it" if os.path.exists(path) else "isn't there"
     fix = (
-        f"A line in {path}: `optional logshipper.so spool=... cluster=...`. Without it only `logshipper run` captures."
+        f"A line in {path}: `optional logshipper.so spool=... cluster=...`. "
+        "Without it only `logshipper run` captures."
     )
     return Finding("note", _ABOUT, f"{path} {there}: no job is captured", fix)
 
@@ -141,8 +156,15 @@ def _not_loaded(slurm: _Slurm, path: str) -> Finding:
 def _order(line: StackLine, plugins: list[StackLine]) -> Iterator[Finding]:
     names = [os.path.basename(plugin.path) for plugin in plugins]
     if "spank_pyxis.so" in names and names.index("spank_pyxis.so") < plugins.index(line):
-        words = f"{line.where}: stands after spank_pyxis.so: its relay would start inside the container"
-        yield Finding("wrong", _ABOUT, words, "Write it before Pyxis'; included files come in alphabetical order.")
+        words = (
+            f"{line.where}: stands after spank_pyxis.so: its relay would start inside the container"
+        )
+        yield Finding(
+            "wrong",
+            _ABOUT,
+            words,
+            "Write it before Pyxis'; included files come in alphabetical order.",
+        )
 
 
 def _settings(line: StackLine) -> tuple[dict[str, str], list[Finding]]:
@@ -154,7 +176,9 @@ def _settings(line: StackLine) -> tuple[dict[str, str], list[Finding]]:
             wrong.append(
                 f"`{word[:100]}` isn't one of its arguments, which are {', '.join(f'{name}=' for name in DEFAULTS)}"
             )
-        elif key in RANGES and not (value.isascii() and value.isdigit() and _within(int(value[:12]), key)):
+        elif key in RANGES and not (
+            value.isascii() and value.isdigit() and _within(int(value[:12]), key)
+        ):
             least, most = RANGES[key]
             wrong.append(f"{key}= takes a number from {least} to {most}, not `{value[:100]}`")
         elif key in _PATHS and not value.startswith("/"):
@@ -170,18 +194,30 @@ def _within(value: int, key: str) -> bool:
     return least <= value <= most
 
 
-def _compared(line: StackLine, settings: Mapping[str, str], config: AgentConfig) -> Iterator[Finding]:
+def _compared(
+    line: StackLine, settings: Mapping[str, str], config: AgentConfig
+) -> Iterator[Finding]:
     """Settings that stand in both files."""
     agent, file = config.agent, config.path or "agent.toml"
     differs = False
     if os.path.normpath(settings["spool"]) != os.path.normpath(agent.spool_dir):
         differs = True
         words = f"{line.where}: spool={settings['spool']}, but [agent] spool_dir is {agent.spool_dir} in {file}"
-        yield Finding("wrong", _ABOUT, words, "The agent ships what is in its own spool: both must name one folder.")
+        yield Finding(
+            "wrong",
+            _ABOUT,
+            words,
+            "The agent ships what is in its own spool: both must name one folder.",
+        )
     if settings["cluster"] != agent.cluster:
         differs = True
         words = f"{line.where}: cluster={settings['cluster']}, but [agent] cluster is {agent.cluster} in {file}"
-        yield Finding("wrong", _ABOUT, words, "Jobs would be looked for in the wrong cluster: both must have one name.")
+        yield Finding(
+            "wrong",
+            _ABOUT,
+            words,
+            "Jobs would be looked for in the wrong cluster: both must have one name.",
+        )
     if int(settings["max_captures"]) != agent.max_captures_per_user:
         differs = True
         words = f"{line.where}: max_captures={settings['max_captures']}, but [agent] max_captures_per_user is"
@@ -198,10 +234,17 @@ def _plugin_file(line: StackLine, plugin: str) -> Iterator[Finding]:
     yield from _owned(_ABOUT, plugin, "the plugin", program=False)
     built, own = plugin_version(plugin), _slurm_version()
     if built is None or own is None:
-        yield Finding("note", _ABOUT, f"{plugin}: it can't be told whether it was built for this Slurm")
+        yield Finding(
+            "note", _ABOUT, f"{plugin}: it can't be told whether it was built for this Slurm"
+        )
     elif built != own:
         words = f"{plugin} was built for Slurm {_release(built)}, this one is {_release(own)}: Slurm doesn't load it"
-        yield Finding("wrong", _ABOUT, words, "Build it against this release: `make slurm-plugin`, or its package.")
+        yield Finding(
+            "wrong",
+            _ABOUT,
+            words,
+            "Build it against this release: `make slurm-plugin`, or its package.",
+        )
     else:
         yield Finding("ok", _ABOUT, f"{plugin} was built for this Slurm, {_release(own)}")
 
@@ -224,7 +267,8 @@ def _slurm_version() -> tuple[int, int] | None:
 
 
 def _run(command: list[str], user: int | None = None) -> "subprocess.CompletedProcess[str]":
-    """Raises OSError, SubprocessError. user: to run it as, with no group but the one of the same number."""
+    """Raises OSError, SubprocessError. user: to run it as, with no group but the one of the same
+    number."""
     groups: list[int] | None = None if user is None else []
     return subprocess.run(
         command, check=False, cwd="/", env={}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -247,7 +291,9 @@ def _owned(about: str, path: str, what: str, *, program: bool = True) -> Iterato
         writers = [place for place in (path, os.path.dirname(path)) if _others_may_write(place)]
         for place in writers:
             fix = f"`chown root {place}; chmod go-w {place}`"
-            yield Finding("wrong", about, f"{what}: others than root may write {place}, which root runs", fix)
+            yield Finding(
+                "wrong", about, f"{what}: others than root may write {place}, which root runs", fix
+            )
         if not writers:
             yield Finding("ok", about, f"{what} {path} is there, and root's")
 
@@ -261,25 +307,38 @@ def _python(python: str) -> Iterator[Finding]:
     """Whether jobs' users can run the sidecar by it, and whether it is this version's."""
     user = _NOBODY if os.geteuid() == 0 else None
     who = "this user" if user is None else "an ordinary user"
-    fix = "python= names one with logshipper installed, in folders that everybody may pass and read."
+    fix = (
+        "python= names one with logshipper installed, in folders that everybody may pass and read."
+    )
     try:
         said = _run([python, "-P", "-s", "-c", _ASK], user)
     except (OSError, subprocess.SubprocessError) as error:
-        why = f"no end within {_PROGRAM_SECS:g} s" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+        why = (
+            f"no end within {_PROGRAM_SECS:g} s"
+            if isinstance(error, subprocess.TimeoutExpired)
+            else str(error)
+        )
         yield Finding("wrong", _ABOUT, f"python={python}: {who} can't run it: {why}", fix)
         return
     if said.returncode:
         last = (said.stderr.strip().splitlines() or [f"it ended with {said.returncode}"])[-1][:200]
-        yield Finding("wrong", _ABOUT, f"python={python}: {who} can't run logshipper by it: {last}", fix)
+        yield Finding(
+            "wrong", _ABOUT, f"python={python}: {who} can't run logshipper by it: {last}", fix
+        )
     elif said.stdout.strip() != __version__:
         words = f"python={python} has logshipper {said.stdout.strip()[:60]}, this is {__version__}"
-        yield Finding("wrong", _ABOUT, words, "Plugin, agent and Python's package belong to one version.")
+        yield Finding(
+            "wrong", _ABOUT, words, "Plugin, agent and Python's package belong to one version."
+        )
     else:
-        yield Finding("ok", _ABOUT, f"python={python}: {who} can run logshipper {__version__} by it")
+        yield Finding(
+            "ok", _ABOUT, f"python={python}: {who} can run logshipper {__version__} by it"
+        )
 
 
 def _spool(path: str) -> Iterator[Finding]:
-    """What the plugin asks of it; [agent] spool_dir has a finding of its own about disk and room."""
+    """What the plugin asks of it; [agent] spool_dir has a finding of its own about disk and
+    room."""
     if network_type(path) is not None:
         return  # said there; and it may hang
     try:
@@ -288,7 +347,11 @@ def _spool(path: str) -> Iterator[Finding]:
         fix = "Does the agent run? It makes its spool."
         yield Finding("wrong", _ABOUT, f"spool={path}: {os_words(error)}", fix)
         return
-    if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o777 != 0o711 or not stat.S_ISDIR(found.st_mode):
+    if (
+        found.st_uid != 0
+        or stat.S_IMODE(found.st_mode) & 0o777 != 0o711
+        or not stat.S_ISDIR(found.st_mode)
+    ):
         words = f"spool={path}: must be a folder of root's with mode 0711, and is uid {found.st_uid}'s with"
         fix = f"`chown root {path}; chmod 711 {path}`; the agent runs as root then."
         yield Finding("wrong", _ABOUT, f"{words} {stat.S_IMODE(found.st_mode) & 0o777:04o}", fix)
@@ -305,7 +368,9 @@ def _disk(path: str) -> str:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as table:
             for fields in map(str.split, table):
                 point = fields[1].rstrip("/")
-                if f"{os.path.realpath(path)}/".startswith(f"{point}/") and len(point) >= len(best[0]):
+                if f"{os.path.realpath(path)}/".startswith(f"{point}/") and len(point) >= len(
+                    best[0]
+                ):
                     best = (point, fields[2])
     except (OSError, IndexError):
         pass
@@ -337,13 +402,25 @@ def _controller(config: AgentConfig, slurm: _Slurm) -> Iterator[Finding]:
         yield from _owned(about, path, option)
         if os.path.normpath(folder) not in _hook_folders(path):
             words = f"{option}={path} doesn't write into [slurm] ended_dir, {folder}"
-            yield Finding("wrong", about, words, f"Its folder is {ENDED_DIR}, or what a script that calls it gives.")
+            yield Finding(
+                "wrong",
+                about,
+                words,
+                f"Its folder is {ENDED_DIR}, or what a script that calls it gives.",
+            )
     if len(hooks) > 1:
         yield Finding(
-            "note", about, "JobCompLoc and EpilogSlurmctld both call it: one is enough, JobCompLoc knows more"
+            "note",
+            about,
+            "JobCompLoc and EpilogSlurmctld both call it: one is enough, JobCompLoc knows more",
         )
     if not os.path.isdir(folder):
-        yield Finding("wrong", about, f"[slurm] ended_dir: {folder} isn't there", "The agent makes it: does it run?")
+        yield Finding(
+            "wrong",
+            about,
+            f"[slurm] ended_dir: {folder} isn't there",
+            "The agent makes it: does it run?",
+        )
 
 
 def _calls_hook(path: str) -> bool:

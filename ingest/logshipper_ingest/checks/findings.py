@@ -12,8 +12,8 @@ _WIDTH = 100
 
 
 class Finding(NamedTuple):
-    """level: ok; note (works, with something to know); wrong (must be fixed). about: server, folder or option.
-    words: what is so; fix: what to do, "" where there is nothing."""
+    """level: ok; note (works, with something to know); wrong (must be fixed). about: server, folder
+    or option. words: what is so; fix: what to do, "" where there is nothing."""
 
     level: Level
     about: str
@@ -22,7 +22,8 @@ class Finding(NamedTuple):
 
 
 def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> None:
-    """For people: what is wrong comes last, so that it is what a terminal still shows. out: None for stdout."""
+    """For people: what is wrong comes last, so that it is what a terminal still shows. out: None
+    for stdout."""
     stream = sys.stdout if out is None else out
     ranks: tuple[Level, ...] = ("ok", "note", "wrong")
     for level in ranks:
@@ -38,7 +39,10 @@ def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> No
 def as_document(findings: Iterable[Finding]) -> dict[str, Any]:  # Any: JSON
     """For `--json`."""
     names = {"fix": "mend"}  # as the document has had it from its first version
-    found = [{names.get(name, name): value for name, value in finding._asdict().items()} for finding in findings]
+    found = [
+        {names.get(name, name): value for name, value in finding._asdict().items()}
+        for finding in findings
+    ]
     return {"wrong": sum(finding["level"] == "wrong" for finding in found), "findings": found}
 
 

@@ -1,4 +1,5 @@
-"""The node agent's configuration: a TOML file into frozen dataclasses, every problem of it at once (docs/agent.md)."""
+"""The node agent's configuration: a TOML file into frozen dataclasses, every problem of it at once
+(docs/agent.md)."""
 
 import ipaddress
 import os
@@ -26,10 +27,11 @@ _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
 
 @dataclass(frozen=True)
 class AgentSection:
-    """cluster: its label; host: the node's, "" for its own name; spool_dir: captures wait there; state_dir: what the
-    agent remembers; socket: where `logshipper run` asks for a directory, "" for none; max_captures_per_user: in the
-    spool at a time; job_spool_..., user_spool_...: bytes of segments of a job, and of a user, on this node, 0 for any:
-    soft slows their output, hard stops their log lines; poll_secs: between two looks at the spool."""
+    """cluster: its label; host: the node's, "" for its own name; spool_dir: captures wait there;
+    state_dir: what the agent remembers; socket: where `logshipper run` asks for a directory, "" for
+    none; max_captures_per_user: in the spool at a time; job_spool_..., user_spool_...: bytes of
+    segments of a job, and of a user, on this node, 0 for any: soft slows their output, hard stops
+    their log lines; poll_secs: between two looks at the spool."""
 
     cluster: str = "local"
     host: str = ""
@@ -46,9 +48,10 @@ class AgentSection:
 
 @dataclass(frozen=True)
 class MetricsSection:
-    """listen: address and port of /metrics, "" for none; access: who may read it; job_values: whether jobs' ids, keys
-    and values are shown, by default unless is_open; expire_secs: how long after its end a job's series stay;
-    max_captures, max_keys: of all, and of a job; max_label_bytes: keys that are longer are left out."""
+    """listen: address and port of /metrics, "" for none; access: who may read it; job_values:
+    whether jobs' ids, keys and values are shown, by default unless is_open; expire_secs: how long
+    after its end a job's series stay; max_captures, max_keys: of all, and of a job;
+    max_label_bytes: keys that are longer are left out."""
 
     listen: str = "127.0.0.1:9310"
     access: MetricsAccess = field(default_factory=MetricsAccess)
@@ -60,9 +63,11 @@ class MetricsSection:
 
     @property
     def is_open(self) -> bool:
-        """Whether whoever reaches this node reads /metrics: it listens on more than loopback, and wants no
-        credentials."""
-        return bool(self.listen) and not is_loopback(self.listen) and not self.access.wants_credentials
+        """Whether whoever reaches this node reads /metrics: it listens on more than loopback, and
+        wants no credentials."""
+        return (
+            bool(self.listen) and not is_loopback(self.listen) and not self.access.wants_credentials
+        )
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,10 @@ class PrometheusSection:
 
 @dataclass(frozen=True)
 class RemoteWriteSection:
-    """access: its url is where remote write goes, path included, "" for nowhere; interval_secs: between two rounds of
-    samples; max_samples: of a request; queue_max_bytes: of requests that wait, compressed; max_age_secs: older ones are
-    dropped; retry_min_secs, retry_max_secs: pauses between tries."""
+    """access: its url is where remote write goes, path included, "" for nowhere; interval_secs:
+    between two rounds of samples; max_samples: of a request; queue_max_bytes: of requests that
+    wait, compressed; max_age_secs: older ones are dropped; retry_min_secs, retry_max_secs: pauses
+    between tries."""
 
     access: ServerAccess = field(default_factory=ServerAccess)
     interval_secs: float = 15.0
@@ -89,16 +95,18 @@ class RemoteWriteSection:
 
 @dataclass(frozen=True)
 class SlurmSection:
-    """ended_dir: where the hook job-ended on Slurm's controller tells how jobs ended, "" where there is none."""
+    """ended_dir: where the hook job-ended on Slurm's controller tells how jobs ended, "" where
+    there is none."""
 
     ended_dir: str = ""
 
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """loki: the sink that is meant, the first Loki where nothing else is said; further: the other Lokis, by name;
-    influxdbs: InfluxDBs, likewise; influxdb: the one that is meant, None for a Loki; table: what stands over it in the
-    file, without brackets; path: the file that says so, "" for none."""
+    """loki: the sink that is meant, the first Loki where nothing else is said; further: the other
+    Lokis, by name; influxdbs: InfluxDBs, likewise; influxdb: the one that is meant, None for a
+    Loki; table: what stands over it in the file, without brackets; path: the file that says so, ""
+    for none."""
 
     agent: AgentSection = field(default_factory=AgentSection)
     loki: LokiSection = field(default_factory=LokiSection)
@@ -115,12 +123,20 @@ class AgentConfig:
 
     @property
     def sinks(self) -> list["AgentConfig"]:
-        """This configuration as each sink has it, where `loki` is that one; the first is [loki]'s. Of an InfluxDB
-        `loki` has what a shipper has to know of any sink."""
+        """This configuration as each sink has it, where `loki` is that one; the first is [loki]'s.
+        Of an InfluxDB `loki` has what a shipper has to know of any sink."""
         alone = replace(self, further={}, influxdbs={})
-        lokis = [replace(alone, loki=one, table=f"loki.{name}") for name, one in self.further.items()]
+        lokis = [
+            replace(alone, loki=one, table=f"loki.{name}") for name, one in self.further.items()
+        ]
         influxdbs = [
-            replace(alone, loki=one.as_loki(name), table=_influxdb_table(name), influxdb=one, slurm=SlurmSection())
+            replace(
+                alone,
+                loki=one.as_loki(name),
+                table=_influxdb_table(name),
+                influxdb=one,
+                slurm=SlurmSection(),
+            )
             for name, one in self.influxdbs.items()
         ]
         return [self, *lokis, *influxdbs]
@@ -139,7 +155,9 @@ class AgentConfig:
     def sink_dir(self) -> str:
         """Where the agent remembers how far it is with `loki`, and keeps what that refused."""
         name = self.loki.name
-        return os.path.join(self.agent.state_dir, SINKS_FOLDER, name) if name else self.agent.state_dir
+        return (
+            os.path.join(self.agent.state_dir, SINKS_FOLDER, name) if name else self.agent.state_dir
+        )
 
 
 def _influxdb_table(name: str) -> str:
@@ -167,14 +185,18 @@ def load(path: str) -> AgentConfig:
 
 
 def read(path: str) -> tuple[AgentConfig, list[str]]:
-    """The configuration, and a sentence for each problem. Raises ConfigError where there is no TOML at all."""
+    """The configuration, and a sentence for each problem. Raises ConfigError where there is no TOML
+    at all."""
     return parse(read_toml(path), path)
 
 
 def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, list[str]]:
-    """The same, of tables that were read already. host is filled in, and what tenants by user ask for."""
+    """The same, of tables that were read already. host is filled in, and what tenants by user ask
+    for."""
     problems = [
-        f"[{name}]: there is no such table{hint(name, list(SECTIONS))}" for name in tables if name not in SECTIONS
+        f"[{name}]: there is no such table{hint(name, list(SECTIONS))}"
+        for name in tables
+        if name not in SECTIONS
     ]
     agent = fill(AgentSection, tables.get("agent", {}), "agent", problems)
     loki_table, further_tables = _loki_tables(tables.get("loki", {}))
@@ -184,14 +206,20 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
         metrics = replace(metrics, job_values=False)
     prometheus = fill(PrometheusSection, tables.get("prometheus", {}), "prometheus", problems)
     slurm = fill(SlurmSection, tables.get("slurm", {}), "slurm", problems)
-    remote_write = fill(RemoteWriteSection, tables.get("remote_write", {}), "remote_write", problems)
+    remote_write = fill(
+        RemoteWriteSection, tables.get("remote_write", {}), "remote_write", problems
+    )
     telegraf = fill(TelegrafSection, tables.get("telegraf", {}), "telegraf", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
-    further = {name: _further(loki, name, table, problems) for name, table in further_tables.items()}
+    further = {
+        name: _further(loki, name, table, problems) for name, table in further_tables.items()
+    }
     loki, further = _for_nobody(loki), {name: _for_nobody(one) for name, one in further.items()}
     if any(one.tenant_by for one in (loki, *further.values())):
-        metrics = replace(metrics, job_values=False)  # Prometheus has no users: its readers would see all jobs
+        metrics = replace(
+            metrics, job_values=False
+        )  # Prometheus has no users: its readers would see all jobs
     problems += _agent_problems(agent) + _loki_rules(loki, "loki") + loki.access.problems("loki")
     problems += _further_problems(loki, further)
     influxdbs = filled(tables.get("influxdb", {}), problems)
@@ -217,18 +245,28 @@ def _loki_tables(loki: object) -> tuple[object, dict[str, Mapping[str, object]]]
     if not isinstance(loki, Mapping):
         return loki, {}
     known = {*_LOKI_OPTIONS, *(option.name for option in fields(ServerAccess))}
-    further = {name: table for name, table in loki.items() if isinstance(table, Mapping) and name not in known}
+    further = {
+        name: table
+        for name, table in loki.items()
+        if isinstance(table, Mapping) and name not in known
+    }
     return {name: value for name, value in loki.items() if name not in further}, further
 
 
-def _further(first: LokiSection, name: str, table: Mapping[str, object], problems: list[str]) -> LokiSection:
-    """What it doesn't say of rates, sizes, pauses and tenant_by is as in [loki]; nothing of how Loki is reached is:
-    another server must not get the first one's credentials."""
+def _further(
+    first: LokiSection, name: str, table: Mapping[str, object], problems: list[str]
+) -> LokiSection:
+    """What it doesn't say of rates, sizes, pauses and tenant_by is as in [loki]; nothing of how
+    Loki is reached is: another server must not get the first one's credentials."""
     if "name" in table:
         problems.append(f"[loki.{name}] name: the table's own is the name")
     said = fill(LokiSection, {option: value for option, value in table.items() if option != "name"},
                 f"loki.{name}", problems)  # fmt: skip
-    return replace(said, name=name, **{option: getattr(first, option) for option in _INHERITED if option not in table})
+    return replace(
+        said,
+        name=name,
+        **{option: getattr(first, option) for option in _INHERITED if option not in table},
+    )
 
 
 def _for_nobody(loki: LokiSection) -> LokiSection:
@@ -240,13 +278,25 @@ def _for_nobody(loki: LokiSection) -> LokiSection:
 def _agent_problems(agent: AgentSection) -> list[str]:
     socket_bytes = len(os.fsencode(agent.socket))
     rules = {
-        "cluster": (bool(NAME.fullmatch(agent.cluster)), "letters, digits, `.`, `_`, `-`, at most 64"),
+        "cluster": (
+            bool(NAME.fullmatch(agent.cluster)),
+            "letters, digits, `.`, `_`, `-`, at most 64",
+        ),
         "host": (bool(NAME.fullmatch(agent.host)), "letters, digits, `.`, `_`, `-`, at most 64"),
         "spool_dir": (os.path.isabs(agent.spool_dir), "must be an absolute path"),
         "state_dir": (os.path.isabs(agent.state_dir), "must be an absolute path"),
-        "socket": (not agent.socket or os.path.isabs(agent.socket), 'must be an absolute path, or "" for none'),
-        "socket ": (socket_bytes <= 107, "is longer than the 107 bytes that a socket's path may have"),
-        "max_captures_per_user": (1 <= agent.max_captures_per_user <= 1_000_000, "must be 1 to 1000000"),
+        "socket": (
+            not agent.socket or os.path.isabs(agent.socket),
+            'must be an absolute path, or "" for none',
+        ),
+        "socket ": (
+            socket_bytes <= 107,
+            "is longer than the 107 bytes that a socket's path may have",
+        ),
+        "max_captures_per_user": (
+            1 <= agent.max_captures_per_user <= 1_000_000,
+            "must be 1 to 1000000",
+        ),
         "poll_secs": (0.05 <= agent.poll_secs <= 60, "must be 0.05 to 60"),
     }
     problems = broken(rules, "agent") + _spool_problems(agent)
@@ -264,7 +314,9 @@ def _spool_problems(agent: AgentSection) -> list[str]:
                  for name, value in values.items()}  # fmt: skip
         problems += broken(least, "agent")
         if values[soft] > values[hard] > 0:
-            problems.append(f"[agent] {soft}: must be at most {hard}: a hard limit stops what a soft one slows")
+            problems.append(
+                f"[agent] {soft}: must be at most {hard}: a hard limit stops what a soft one slows"
+            )
     return problems
 
 
@@ -276,13 +328,17 @@ def _further_problems(first: LokiSection, further: Mapping[str, LokiSection]) ->
     for name, loki in further.items():
         table = f"loki.{name}"
         own = _loki_rules(loki, table)
-        problems += [one for one in own if "] url:" in one or one.partition("] ")[2] not in inherited]
+        problems += [
+            one for one in own if "] url:" in one or one.partition("] ")[2] not in inherited
+        ]
         problems += loki.access.problems(table)
         if name == first.name:
             problems.append(f"[{table}]: is the name of [loki]; another name tells them apart")
         known = places.setdefault((loki.access.url.rstrip("/"), loki.access.tenant), table)
         if known != table and loki.access.url:
-            problems.append(f"[{table}]: has url and tenant of [{known}]: all would be sent there twice")
+            problems.append(
+                f"[{table}]: has url and tenant of [{known}]: all would be sent there twice"
+            )
     if len(further) >= MAX_SINKS:
         problems.append(f"[loki]: {len(further)} tables more than itself, at most {MAX_SINKS - 1}")
     return problems
@@ -290,7 +346,9 @@ def _further_problems(first: LokiSection, further: Mapping[str, LokiSection]) ->
 
 def _names_problems(lokis: set[str], influxdbs: Mapping[str, InfluxdbSection]) -> list[str]:
     taken = [_influxdb_table(name) for name in influxdbs if name in lokis]
-    problems = [f"[{table}]: is the name of a Loki; another name tells them apart" for table in taken]
+    problems = [
+        f"[{table}]: is the name of a Loki; another name tells them apart" for table in taken
+    ]
     if len(lokis) + len(influxdbs) > MAX_SINKS and influxdbs:
         problems.append(
             f"[influxdb]: {len(lokis) + len(influxdbs)} servers to ship to, with Lokis, at most {MAX_SINKS}"
@@ -304,9 +362,15 @@ def _loki_rules(loki: LokiSection, table: str) -> list[str]:
             not loki.name or (bool(SINK_NAME.fullmatch(loki.name)) and loki.name != FIRST_SINK),
             f"a small letter, then small letters, digits, `_`, `-`, at most 32; not `{FIRST_SINK}`",
         ),
-        "url": (bool(loki.access.url), "is missing: where Loki is, such as http://loki.example.org:3100"),
+        "url": (
+            bool(loki.access.url),
+            "is missing: where Loki is, such as http://loki.example.org:3100",
+        ),
         "tenant_by": (loki.tenant_by in TENANT_BY, 'must be "user", or "" for one tenant'),
-        "batch_max_bytes": (10_000 <= loki.batch_max_bytes <= 10_000_000, "must be 10000 to 10000000"),
+        "batch_max_bytes": (
+            10_000 <= loki.batch_max_bytes <= 10_000_000,
+            "must be 10000 to 10000000",
+        ),
         "batch_wait_secs": (0 <= loki.batch_wait_secs <= 60, "must be 0 to 60"),
         "stream_max_bytes_per_sec": (
             loki.stream_max_bytes_per_sec == 0 or loki.stream_max_bytes_per_sec >= 10_000,
@@ -316,9 +380,18 @@ def _loki_rules(loki: LokiSection, table: str) -> list[str]:
             loki.tenant_max_bytes_per_sec == 0 or loki.tenant_max_bytes_per_sec >= 100_000,
             "must be 0, or at least 100000",
         ),
-        "max_line_bytes": (1000 <= loki.max_line_bytes <= MAX_LINE_BYTES, f"must be 1000 to {MAX_LINE_BYTES}"),
-        "max_age_hours": (1 <= loki.max_age_hours <= 167, "must be 1 to 167: replay streams are told apart for a week"),
-        "retry_min_secs": (0 < loki.retry_min_secs <= loki.retry_max_secs, "must be over 0, at most retry_max_secs"),
+        "max_line_bytes": (
+            1000 <= loki.max_line_bytes <= MAX_LINE_BYTES,
+            f"must be 1000 to {MAX_LINE_BYTES}",
+        ),
+        "max_age_hours": (
+            1 <= loki.max_age_hours <= 167,
+            "must be 1 to 167: replay streams are told apart for a week",
+        ),
+        "retry_min_secs": (
+            0 < loki.retry_min_secs <= loki.retry_max_secs,
+            "must be over 0, at most retry_max_secs",
+        ),
         "retry_max_secs": (loki.retry_max_secs <= 600, "must be at most 600"),
         "settle_secs": (0 <= loki.settle_secs <= 600, "must be 0 to 600"),
         "heartbeat_secs": (5 <= loki.heartbeat_secs <= 3600, "must be 5 to 3600"),
@@ -342,11 +415,17 @@ def _metrics_problems(metrics: MetricsSection) -> list[str]:
 def _remote_write_problems(section: RemoteWriteSection) -> list[str]:
     retry_min_secs, retry_max_secs = section.retry_min_secs, section.retry_max_secs
     rules = {
-        "interval_secs": (1 <= section.interval_secs <= 300, "must be 1 to 300: series end after 300 s without any"),
+        "interval_secs": (
+            1 <= section.interval_secs <= 300,
+            "must be 1 to 300: series end after 300 s without any",
+        ),
         "max_samples": (1 <= section.max_samples <= 100_000, "must be 1 to 100000"),
         "queue_max_bytes": (section.queue_max_bytes >= 100_000, "must be at least 100000"),
         "max_age_secs": (10 <= section.max_age_secs <= 86_400, "must be 10 to 86400"),
-        "retry_min_secs": (0 < retry_min_secs <= retry_max_secs, "must be over 0, at most retry_max_secs"),
+        "retry_min_secs": (
+            0 < retry_min_secs <= retry_max_secs,
+            "must be over 0, at most retry_max_secs",
+        ),
         "retry_max_secs": (retry_max_secs <= 600, "must be at most 600"),
     }
     return broken(rules, "remote_write") + section.access.problems("remote_write")
@@ -356,8 +435,14 @@ def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
     folder = os.path.normpath(slurm.ended_dir)
     others = [os.path.normpath(agent.spool_dir), os.path.normpath(agent.state_dir)]
     rules = {
-        "ended_dir": (not slurm.ended_dir or os.path.isabs(folder), 'must be an absolute path, or "" for none'),
-        "ended_dir ": (not slurm.ended_dir or folder not in others, "must be another folder than spool_dir, state_dir"),
+        "ended_dir": (
+            not slurm.ended_dir or os.path.isabs(folder),
+            'must be an absolute path, or "" for none',
+        ),
+        "ended_dir ": (
+            not slurm.ended_dir or folder not in others,
+            "must be another folder than spool_dir, state_dir",
+        ),
     }
     return broken(rules, "slurm")
 

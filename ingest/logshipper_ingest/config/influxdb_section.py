@@ -1,4 +1,5 @@
-"""`[influxdb]` and `[influxdb.NAME]` of the node agent's configuration: where metadata records go as points."""
+"""`[influxdb]` and `[influxdb.NAME]` of the node agent's configuration: where metadata records go
+as points."""
 
 import re
 from collections.abc import Mapping
@@ -16,10 +17,11 @@ _PLACE = re.compile(r"[^\x00-\x1f\x7f]{0,255}")
 
 @dataclass(frozen=True)
 class InfluxdbSection:
-    """access: its url is where InfluxDB is, "" for nowhere; database, retention_policy: of the 1.x interface; org,
-    bucket: of the 2.x one, which is taken where there is a bucket; measurement: that all points have; batch_max_bytes:
-    of records in a request; batch_wait_secs: how long they may wait for others; retry_min_secs, retry_max_secs: pauses
-    between tries; quarantine_max_bytes: of what InfluxDB refused for good, on this node."""
+    """access: its url is where InfluxDB is, "" for nowhere; database, retention_policy: of the 1.x
+    interface; org, bucket: of the 2.x one, which is taken where there is a bucket; measurement:
+    that all points have; batch_max_bytes: of records in a request; batch_wait_secs: how long they
+    may wait for others; retry_min_secs, retry_max_secs: pauses between tries; quarantine_max_bytes:
+    of what InfluxDB refused for good, on this node."""
 
     access: ServerAccess = field(default_factory=ServerAccess)
     database: str = ""
@@ -34,7 +36,8 @@ class InfluxdbSection:
     quarantine_max_bytes: int = 1 << 30
 
     def as_loki(self, name: str) -> LokiSection:
-        """What the shipper has to know of any sink. InfluxDB has no rates, and takes lines as long as they come."""
+        """What the shipper has to know of any sink. InfluxDB has no rates, and takes lines as long
+        as they come."""
         return LokiSection(
             access=self.access,
             name=name,
@@ -52,13 +55,18 @@ class InfluxdbSection:
 
 
 def filled(tables: object, problems: list[str]) -> dict[str, InfluxdbSection]:
-    """[influxdb] and those within it, by what they are called; none where nothing is said of them."""
+    """[influxdb] and those within it, by what they are called; none where nothing is said of
+    them."""
     found: dict[str, InfluxdbSection] = {}
     if not isinstance(tables, Mapping):
         problems.append("[influxdb]: must be a table, with a line for each option")
         return found
     known = {option.name for of in (InfluxdbSection, ServerAccess) for option in fields(of)}
-    further = {name: table for name, table in tables.items() if isinstance(table, Mapping) and name not in known}
+    further = {
+        name: table
+        for name, table in tables.items()
+        if isinstance(table, Mapping) and name not in known
+    }
     own = {name: value for name, value in tables.items() if name not in further}
     first = fill(InfluxdbSection, own, "influxdb", problems)
     if first != InfluxdbSection():
@@ -78,21 +86,33 @@ def filled(tables: object, problems: list[str]) -> dict[str, InfluxdbSection]:
 def _problems(section: InfluxdbSection, table: str) -> list[str]:
     places = (section.database, section.retention_policy, section.org, section.bucket)
     rules = {
-        "url": (bool(section.access.url), "is missing: where InfluxDB is, such as http://influxdb.example.org:8086"),
+        "url": (
+            bool(section.access.url),
+            "is missing: where InfluxDB is, such as http://influxdb.example.org:8086",
+        ),
         "database": (
             bool(section.database) != bool(section.bucket),
             "either database (1.x), or org and bucket (2.x), says where points go",
         ),
-        "retention_policy": (not section.retention_policy or bool(section.database), "belongs to database"),
+        "retention_policy": (
+            not section.retention_policy or bool(section.database),
+            "belongs to database",
+        ),
         "org": (not section.org or bool(section.bucket), "belongs to bucket"),
         "bucket ": (not section.bucket or bool(section.org), "belongs to org"),
-        "bucket": (all(map(_PLACE.fullmatch, places)), "names have at most 255 characters, none of control"),
+        "bucket": (
+            all(map(_PLACE.fullmatch, places)),
+            "names have at most 255 characters, none of control",
+        ),
         "measurement": (
             bool(_MEASUREMENT.fullmatch(section.measurement)),
             "a letter, then letters, digits, `_`, `.`, `-`, at most 64",
         ),
         "tenant": (not section.access.tenant, "InfluxDB has none"),
-        "batch_max_bytes": (10_000 <= section.batch_max_bytes <= 10_000_000, "must be 10000 to 10000000"),
+        "batch_max_bytes": (
+            10_000 <= section.batch_max_bytes <= 10_000_000,
+            "must be 10000 to 10000000",
+        ),
         "batch_wait_secs": (0 <= section.batch_wait_secs <= 60, "must be 0 to 60"),
         "retry_min_secs": (
             0 < section.retry_min_secs <= section.retry_max_secs,

@@ -11,14 +11,16 @@ SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 
 @dataclass(frozen=True)
 class LokiSection:
-    """name: the sink's, "" for the first one's usual; tenant_by: "user" sends each job to a tenant that is called
-    after its user, "" all to `tenant`; batch_max_bytes: of a push, before compression; batch_wait_secs: how long
-    entries may wait for others; stream_max_bytes_per_sec: of one stream, 0 for any: above some 1.5 MB/s Loki may
-    hide refusals (docs/agent.md); tenant_max_bytes_per_sec: of all streams of a tenant, as Loki counts them, 0 for
-    any: where Loki takes less (429), the agent finds out how much; max_line_bytes: longer lines are split;
-    max_age_hours: older entries Loki would refuse; retry_min_secs, retry_max_secs: pauses between tries;
-    settle_secs: from Loki's first answer after it was away to the next push; heartbeat_secs: between two heartbeats
-    of a capture, in Loki; quarantine_max_bytes: of what Loki refused for good, on this node."""
+    """name: the sink's, "" for the first one's usual; tenant_by: "user" sends each job to a tenant
+    that is called after its user, "" all to `tenant`; batch_max_bytes: of a push, before
+    compression; batch_wait_secs: how long entries may wait for others; stream_max_bytes_per_sec: of
+    one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md);
+    tenant_max_bytes_per_sec: of all streams of a tenant, as Loki counts them, 0 for any: where Loki
+    takes less (429), the agent finds out how much; max_line_bytes: longer lines are split;
+    max_age_hours: older entries Loki would refuse; retry_min_secs, retry_max_secs: pauses between
+    tries; settle_secs: from Loki's first answer after it was away to the next push; heartbeat_secs:
+    between two heartbeats of a capture, in Loki; quarantine_max_bytes: of what Loki refused for
+    good, on this node."""
 
     access: ServerAccess = field(default_factory=ServerAccess)
     name: str = ""

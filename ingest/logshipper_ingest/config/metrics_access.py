@@ -1,5 +1,6 @@
-"""Who may read /metrics: TLS, certificates that clients must have, a password (docs/metrics.md). Files are read again
-when they have changed; what can't be used then leaves what was there before, and is said."""
+"""Who may read /metrics: TLS, certificates that clients must have, a password (docs/metrics.md).
+Files are read again when they have changed; what can't be used then leaves what was there before,
+and is said."""
 
 import base64
 import hmac
@@ -11,7 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.servers.server_access import ca_problem, chain_problem, file_problems, read_secret
+from logshipper_ingest.servers.server_access import (
+    ca_problem,
+    chain_problem,
+    file_problems,
+    read_secret,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -22,8 +28,8 @@ _SECRETS = ("password_file", "key_file")
 
 @dataclass(frozen=True)
 class MetricsAccess:
-    """cert_file, key_file: PEM, of the server itself; without them there is no TLS; client_ca_file: PEM of the CA whose
-    certificates clients must have; username, password_file: basic auth."""
+    """cert_file, key_file: PEM, of the server itself; without them there is no TLS; client_ca_file:
+    PEM of the CA whose certificates clients must have; username, password_file: basic auth."""
 
     cert_file: str = ""
     key_file: str = ""
@@ -41,7 +47,9 @@ class MetricsAccess:
         if bool(self.username) != bool(self.password_file):
             found.append("username and password_file belong together")
         if ":" in self.username or not self.username.isprintable():
-            found.append(f"username: {self.username!r} can't be sent: no `:`, and what can be printed only")
+            found.append(
+                f"username: {self.username!r} can't be sent: no `:`, and what can be printed only"
+            )
         if not self.cert_file:
             options = ("key_file", "client_ca_file")
             found += [f"{option}: needs a cert_file" for option in options if getattr(self, option)]
@@ -51,8 +59,8 @@ class MetricsAccess:
 
 
 class MetricsGuard:
-    """Keeps what the files hold. say: told when changed files can't be used. For any thread. Raises ConfigError where
-    they can't be used at the start."""
+    """Keeps what the files hold. say: told when changed files can't be used. For any thread. Raises
+    ConfigError where they can't be used at the start."""
 
     def __init__(self, access: MetricsAccess, say: Callable[[str], None] | None = None) -> None:
         self._access = access
@@ -89,7 +97,9 @@ class MetricsGuard:
             self._seen = signature
             try:
                 self._context, self._expected = self._load()
-            except ConfigError as error:  # in the middle of a renewal, perhaps: the next look sees the rest
+            except (
+                ConfigError
+            ) as error:  # in the middle of a renewal, perhaps: the next look sees the rest
                 if self._say is not None:
                     self._say(f"{error}; /metrics goes on with what it had")
 

@@ -1,4 +1,5 @@
-"""The site file: where a site's Loki, Prometheus and Grafana are, for those who read jobs there (docs/reading.md).
+"""The site file: where a site's Loki, Prometheus and Grafana are, for those who read jobs there
+(docs/reading.md).
 
     [loki]
     url = "https://loki.example.org"
@@ -13,8 +14,9 @@
     [reading]
     default_source = "loki"
 
-The first two have the options of ServerAccess; files in them may begin with `~/`, each reader's own. Flags and
-environment give addresses of their own; the file's credentials go to no other server than the one that it names.
+The first two have the options of ServerAccess; files in them may begin with `~/`, each reader's
+own. Flags and environment give addresses of their own; the file's credentials go to no other server
+than the one that it names.
 """
 
 import os
@@ -40,8 +42,9 @@ _DASHBOARD_UID = re.compile(r"[A-Za-z0-9_-]{1,40}")  # as Grafana takes it
 
 @dataclass(frozen=True)
 class Grafana:
-    """url: of Grafana, with any path before `/d`, "" for none; job_dashboard: the job page's uid; org_id: 0 for the
-    reader's own; cluster: of jobs that aren't in Loki, "" for what the page chooses."""
+    """url: of Grafana, with any path before `/d`, "" for none; job_dashboard: the job page's uid;
+    org_id: 0 for the reader's own; cluster: of jobs that aren't in Loki, "" for what the page
+    chooses."""
 
     url: str = ""
     job_dashboard: str = "logshipper-job"
@@ -52,25 +55,33 @@ class Grafana:
         """What is wrong, a sentence each that names the option."""
         found = []
         if self.url and not _is_page(self.url):
-            looks = "an address without `?`, `#` and credentials, such as https://grafana.example.org"
+            looks = (
+                "an address without `?`, `#` and credentials, such as https://grafana.example.org"
+            )
             found.append(f"[grafana] url: must be {looks}")
         if not _DASHBOARD_UID.fullmatch(self.job_dashboard):
-            found.append("[grafana] job_dashboard: must be a dashboard's uid: letters, digits, `_`, `-`, at most 40")
+            found.append(
+                "[grafana] job_dashboard: must be a dashboard's uid: letters, digits, `_`, `-`, at most 40"
+            )
         if self.org_id < 0:
-            found.append("[grafana] org_id: must be an organisation's number, or 0 for the reader's own")
+            found.append(
+                "[grafana] org_id: must be an organisation's number, or 0 for the reader's own"
+            )
         if self.cluster and not NAME.fullmatch(self.cluster):
             found.append("[grafana] cluster: must be letters, digits, `.`, `_`, `-`, at most 64")
         return found
 
     def job_page(self, job_id: str, cluster: str, begin_ms: int | None, end_ms: int | None) -> str:
-        """The address of a job's page. cluster: "" where it isn't known. Milliseconds since 1970; begin_ms: None for
-        the page's own range, end_ms: None for now."""
+        """The address of a job's page. cluster: "" where it isn't known. Milliseconds since 1970;
+        begin_ms: None for the page's own range, end_ms: None for now."""
         values = {"orgId": str(self.org_id)} if self.org_id else {}
         values |= {"var-cluster": cluster} if cluster else {}
         values["var-job"] = job_id
         if begin_ms is not None:
             values |= {"from": str(begin_ms), "to": "now" if end_ms is None else str(end_ms)}
-        query = urllib.parse.urlencode(values, quote_via=urllib.parse.quote, safe="", errors="replace")
+        query = urllib.parse.urlencode(
+            values, quote_via=urllib.parse.quote, safe="", errors="replace"
+        )
         return f"{self.url.rstrip('/')}/d/{self.job_dashboard}?{query}"
 
 
@@ -83,12 +94,19 @@ class Reading:
     def problems(self) -> list[str]:
         """What is wrong, a sentence each that names the option."""
         known = self.default_source in SOURCES
-        return [] if known else [f"[reading] default_source: must be `local` or `loki`, not {self.default_source!r}"]
+        return (
+            []
+            if known
+            else [
+                f"[reading] default_source: must be `local` or `loki`, not {self.default_source!r}"
+            ]
+        )
 
 
 @dataclass(frozen=True)
 class Site:
-    """prometheus, grafana: the url is "" where there is none; path: of the file that says so, "" for none."""
+    """prometheus, grafana: the url is "" where there is none; path: of the file that says so, ""
+    for none."""
 
     loki: ServerAccess = field(default_factory=ServerAccess)
     prometheus: ServerAccess = field(default_factory=ServerAccess)
@@ -104,8 +122,9 @@ def find(
     loki_url: str | None = None,
     prometheus_url: str | None = None,
 ) -> Site:
-    """The site that options (path, loki_url, prometheus_url), else the environment, else the user's file, else the
-    system's say. Raises ConfigError with all that is wrong in one place, also where nothing says where Loki is."""
+    """The site that options (path, loki_url, prometheus_url), else the environment, else the user's
+    file, else the system's say. Raises ConfigError with all that is wrong in one place, also where
+    nothing says where Loki is."""
     site, problems = look(environment, path=path, loki_url=loki_url, prometheus_url=prometheus_url)
     if problems:
         raise ConfigError(site.path or "--from loki", problems)
@@ -127,8 +146,9 @@ def look(
     loki_url: str | None = None,
     prometheus_url: str | None = None,
 ) -> tuple[Site, list[str]]:
-    """As `find`, whatever of it is known, and a sentence for each problem. Raises ConfigError where a file can't be
-    read or isn't TOML, and for an address that an option or the environment gives and that is none."""
+    """As `find`, whatever of it is known, and a sentence for each problem. Raises ConfigError where
+    a file can't be read or isn't TOML, and for an address that an option or the environment gives
+    and that is none."""
     file = _file(environment, path)
     site, problems = read(file) if file else (Site(), [])
     loki = _moved(site.loki, _given_url("--loki-url", loki_url, LOKI_SETTING, environment))
@@ -140,8 +160,8 @@ def look(
 
 
 def default_source(environment: Mapping[str, str], *, path: str | None = None) -> str:
-    """Where jobs are read by those who don't say it. Raises ConfigError for a file that can't be read, and where this
-    option isn't one."""
+    """Where jobs are read by those who don't say it. Raises ConfigError for a file that can't be
+    read, and where this option isn't one."""
     file = _file(environment, path)
     if not file:
         return SOURCES[0]
@@ -156,16 +176,20 @@ def _file(environment: Mapping[str, str], path: str | None) -> str:
 
 
 def is_known(environment: Mapping[str, str]) -> bool:
-    """Whether something here says where a Loki is: the environment, or a site file, which isn't read."""
+    """Whether something here says where a Loki is: the environment, or a site file, which isn't
+    read."""
     settings = (FILE_SETTING, LOKI_SETTING)
     return any(environment.get(name) for name in settings) or bool(_usual_file(environment))
 
 
 def read(path: str) -> tuple[Site, list[str]]:
-    """What a file says, and a sentence for each problem. Raises ConfigError where it can't be read, or isn't TOML."""
+    """What a file says, and a sentence for each problem. Raises ConfigError where it can't be read,
+    or isn't TOML."""
     tables = read_toml(path)
     problems = [
-        f"[{name}]: there is no such table{hint(name, list(SECTIONS))}" for name in tables if name not in SECTIONS
+        f"[{name}]: there is no such table{hint(name, list(SECTIONS))}"
+        for name in tables
+        if name not in SECTIONS
     ]
     loki = fill(ServerAccess, tables.get("loki", {}), "loki", problems)
     prometheus = fill(ServerAccess, tables.get("prometheus", {}), "prometheus", problems)
@@ -175,25 +199,33 @@ def read(path: str) -> tuple[Site, list[str]]:
 
 
 def _at_home(access: ServerAccess) -> ServerAccess:
-    """`~/` in the names of files is the reader's own home: one site file serves all, each with a token of their own."""
+    """`~/` in the names of files is the reader's own home: one site file serves all, each with a
+    token of their own."""
     files = {name: value for name in _FILES if (value := getattr(access, name)).startswith("~/")}
     return replace(access, **{name: os.path.expanduser(value) for name, value in files.items()})
 
 
 def _usual_file(environment: Mapping[str, str]) -> str:
-    return next((path for path in (user_file(environment), SYSTEM_PATH) if os.path.exists(path)), "")
+    return next(
+        (path for path in (user_file(environment), SYSTEM_PATH) if os.path.exists(path)), ""
+    )
 
 
 def user_file(environment: Mapping[str, str]) -> str:
     """The user's own site file, whether or not there is one."""
-    folder = environment.get("XDG_CONFIG_HOME") or os.path.join(environment.get("HOME", "/"), ".config")
+    folder = environment.get("XDG_CONFIG_HOME") or os.path.join(
+        environment.get("HOME", "/"), ".config"
+    )
     return os.path.join(folder, "logshipper", "site.toml")
 
 
 def _given_url(option: str, url: str | None, setting: str, environment: Mapping[str, str]) -> str:
-    """The address that an option gives, or else a setting; "" for none. Raises ConfigError, which names the one."""
+    """The address that an option gives, or else a setting; "" for none. Raises ConfigError, which
+    names the one."""
     source, url = (option, url) if url else (f"${setting}", environment.get(setting, ""))
-    problems = [problem.removeprefix("[url] url: ") for problem in ServerAccess(url=url).problems("url")]
+    problems = [
+        problem.removeprefix("[url] url: ") for problem in ServerAccess(url=url).problems("url")
+    ]
     if problems:
         raise ConfigError(source, problems)
     return url
@@ -205,7 +237,9 @@ def _moved(access: ServerAccess, url: str) -> ServerAccess:
         return access
     if access.url and _origin(access.url) == _origin(url):
         return replace(access, url=url)
-    return ServerAccess(url=url, tenant=access.tenant, ca_file=access.ca_file, timeout_secs=access.timeout_secs)
+    return ServerAccess(
+        url=url, tenant=access.tenant, ca_file=access.ca_file, timeout_secs=access.timeout_secs
+    )
 
 
 def _origin(url: str) -> tuple[str, str]:
@@ -219,4 +253,6 @@ def _origin(url: str) -> tuple[str, str]:
 def _is_page(url: str) -> bool:
     parts = split_url(url)
     plain = url.isascii() and url.isprintable() and not any(char in url for char in ' <>"?#@')
-    return plain and parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
+    return (
+        plain and parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
+    )

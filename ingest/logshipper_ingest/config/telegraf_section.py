@@ -11,9 +11,10 @@ _LOOPBACK = re.compile(r"(127(?:\.[0-9]{1,3}){3}):([0-9]{1,5})", re.ASCII)
 
 @dataclass(frozen=True)
 class TelegrafSection:
-    """enabled: whether measurements are taken; listen: address and port, UDP and TCP, on loopback: there one can tell
-    who sends; socket: of a Unix datagram socket, "" for none; max_lines_per_sec: of all; unidentified_max_bytes: of
-    the text that is kept of senders that can't be identified, 0 for none."""
+    """enabled: whether measurements are taken; listen: address and port, UDP and TCP, on loopback:
+    there one can tell who sends; socket: of a Unix datagram socket, "" for none; max_lines_per_sec:
+    of all; unidentified_max_bytes: of the text that is kept of senders that can't be identified, 0
+    for none."""
 
     enabled: bool = False
     listen: str = "127.0.0.1:8092"
@@ -29,15 +30,25 @@ class TelegrafSection:
     def problems(self) -> list[str]:
         """A sentence each."""
         found = _LOOPBACK.fullmatch(self.listen)
-        fits = found is not None and int(found[2]) < 65536 and all(int(part) < 256 for part in found[1].split("."))
+        fits = (
+            found is not None
+            and int(found[2]) < 65536
+            and all(int(part) < 256 for part in found[1].split("."))
+        )
         rules = {
             "listen": (fits, "looks like 127.0.0.1:8092: an address of 127.0.0.0/8, and a port"),
-            "socket": (not self.socket or os.path.isabs(self.socket), 'must be an absolute path, or "" for none'),
+            "socket": (
+                not self.socket or os.path.isabs(self.socket),
+                'must be an absolute path, or "" for none',
+            ),
             "socket ": (
                 len(os.fsencode(self.socket)) <= 107,
                 "is longer than the 107 bytes that a socket's path may have",
             ),
-            "max_lines_per_sec": (10 <= self.max_lines_per_sec <= 1_000_000, "must be 10 to 1000000"),
+            "max_lines_per_sec": (
+                10 <= self.max_lines_per_sec <= 1_000_000,
+                "must be 10 to 1000000",
+            ),
             "unidentified_max_bytes": (self.unidentified_max_bytes >= 0, "must not be negative"),
         }
         return broken(rules, "telegraf")

@@ -1,5 +1,5 @@
-"""Fills frozen dataclasses from TOML tables by field names and types, and collects every problem on the way. Pure,
-but for `read_toml`."""
+"""Fills frozen dataclasses from TOML tables by field names and types, and collects every problem on
+the way. Pure, but for `read_toml`."""
 
 import dataclasses
 import difflib
@@ -39,10 +39,11 @@ def read_toml(path: str) -> dict[str, Any]:  # Any: TOML
 
 
 def fill(cls: type[Section], table: object, where: str, problems: list[str]) -> Section:
-    """An instance of a dataclass with what the table says; fields that it doesn't name keep their defaults.
+    """An instance of a dataclass with what the table says; fields that it doesn't name keep their
+    defaults.
 
-    where: the table's name, for sentences. What is wrong (unknown keys, wrong types) is added to problems. Fields that
-    are dataclasses themselves are filled from the same table.
+    where: the table's name, for sentences. What is wrong (unknown keys, wrong types) is added to
+    problems. Fields that are dataclasses themselves are filled from the same table.
     """
     if not isinstance(table, Mapping):
         problems.append(f"[{where}]: must be a table, with a line for each option")
@@ -50,8 +51,12 @@ def fill(cls: type[Section], table: object, where: str, problems: list[str]) -> 
     nested, types = _fields(cls)
     known = [*types, *(name for inner in nested.values() for name in _fields(inner)[1])]
     unknown = [name for name in table if name not in known]
-    problems += [f"[{where}] {name}: there is no such option{hint(name, known)}" for name in unknown]
-    values: dict[str, Any] = {name: fill_known(inner, table, where, problems) for name, inner in nested.items()}
+    problems += [
+        f"[{where}] {name}: there is no such option{hint(name, known)}" for name in unknown
+    ]
+    values: dict[str, Any] = {
+        name: fill_known(inner, table, where, problems) for name, inner in nested.items()
+    }
     values |= _checked(types, table, where, problems)
     return cls(**values)
 
@@ -61,7 +66,9 @@ def fill_known(cls: type[Section], table: Table, where: str, problems: list[str]
     return cls(**_checked(_fields(cls)[1], table, where, problems))
 
 
-def _checked(types: Mapping[str, type], table: Table, where: str, problems: list[str]) -> dict[str, Any]:
+def _checked(
+    types: Mapping[str, type], table: Table, where: str, problems: list[str]
+) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, wanted in types.items():
         if name not in table:
@@ -80,7 +87,9 @@ def _fields(cls: type) -> tuple[dict[str, type], dict[str, type]]:
     """Fields that are dataclasses, and the others, with their types."""
     hints = typing.get_type_hints(cls)
     found: dict[str, type] = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
-    nested: dict[str, type] = {name: kind for name, kind in found.items() if dataclasses.is_dataclass(kind)}
+    nested: dict[str, type] = {
+        name: kind for name, kind in found.items() if dataclasses.is_dataclass(kind)
+    }
     return nested, {name: kind for name, kind in found.items() if name not in nested}
 
 
@@ -96,4 +105,8 @@ def _shown(value: object) -> str:
 
 def broken(rules: Mapping[str, tuple[bool, str]], where: str) -> list[str]:
     """A sentence for each rule, by option, that doesn't hold."""
-    return [f"[{where}] {option.strip()}: {must}" for option, (holds, must) in rules.items() if not holds]
+    return [
+        f"[{where}] {option.strip()}: {must}"
+        for option, (holds, must) in rules.items()
+        if not holds
+    ]

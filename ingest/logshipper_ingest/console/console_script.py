@@ -10,8 +10,9 @@ from logshipper.safe_text import safe_lines
 
 
 def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
-    """Parses the command line, or completes it for a shell, and calls `call` of what was chosen. Returns its exit code;
-    1 for an error, 2 for wrong usage (argparse), 130 for Ctrl-C, 141 where whoever read the output is gone."""
+    """Parses the command line, or completes it for a shell, and calls `call` of what was chosen.
+    Returns its exit code; 1 for an error, 2 for wrong usage (argparse), 130 for Ctrl-C, 141 where
+    whoever read the output is gone."""
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
@@ -27,7 +28,9 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
         sys.stderr.write(safe_lines(f"{parser.prog}: {error}\n"))
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or Python would complain at its end
         return 141  # as a shell tells of SIGPIPE
     except KeyboardInterrupt:
         return 130

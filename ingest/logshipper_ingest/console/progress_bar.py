@@ -1,4 +1,5 @@
-"""A progress bar on a terminal, for commands that may take a while. Light: reading commands import it."""
+"""A progress bar on a terminal, for commands that may take a while. Light: reading commands import
+it."""
 
 import os
 import sys
@@ -36,7 +37,11 @@ class Bar:
         self._due = now + _REDRAW_SECS
         self._drawn = True
         filled = min(24 * done // total, 24)
-        bar = ("━" * filled + "┄" * (24 - filled)) if self._fancy else ("#" * filled + "." * (24 - filled))
+        bar = (
+            ("━" * filled + "┄" * (24 - filled))
+            if self._fancy
+            else ("#" * filled + "." * (24 - filled))
+        )
         percent = min(100 * done // total, 100)
         amounts = f"{self._amount(done)} of {self._amount(total)}{self._unit}"
         sys.stderr.write(f"\r\x1b[K{safe(self._title)} {bar} {percent:3d}%  {amounts}{safe(note)}")

@@ -1,4 +1,5 @@
-"""Lines for the agent's log about trouble that lasts: at first, then ever so often, with how often it was."""
+"""Lines for the agent's log about trouble that lasts: at first, then ever so often, with how often
+it was."""
 
 import time
 from collections.abc import Callable
@@ -10,10 +11,14 @@ _MAX_KNOWN = 100
 class Seldom:
     """say: gets the lines; clock: monotonic, in seconds. One thread's."""
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._say = say
         self._clock = clock
-        self._known: dict[str, tuple[float, int]] = {}  # when it was said, and how often it was since
+        self._known: dict[
+            str, tuple[float, int]
+        ] = {}  # when it was said, and how often it was since
 
     def say(self, words: str) -> None:
         now = self._clock()

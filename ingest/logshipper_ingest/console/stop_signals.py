@@ -9,12 +9,16 @@ from types import FrameType
 
 
 @contextmanager
-def set_by_signals(events: Collection[threading.Event], signals: Collection[signal.Signals]) -> Iterator[None]:
+def set_by_signals(
+    events: Collection[threading.Event], signals: Collection[signal.Signals]
+) -> Iterator[None]:
     """What these signals did before, they do again when it is left. Main thread only."""
 
     def on_signal(signo: int, frame: FrameType | None) -> None:
         for event in events:
-            _thread.start_new_thread(event.set, ())  # another thread: what was interrupted here may hold its lock
+            _thread.start_new_thread(
+                event.set, ()
+            )  # another thread: what was interrupted here may hold its lock
 
     before = {signo: signal.signal(signo, on_signal) for signo in signals}
     try:

@@ -1,9 +1,10 @@
 """Balsam 0.7: exports of its API (events, jobs, batch jobs) and the folders where its jobs ran.
 
-Exports are JSON (arrays, or a server's pages), JSON lines or CSV of what `display_dict()` gives, or of what the REST
-API answers; which of the three an entry is, its fields tell. `data/` of a site has a folder for each job, with what it
-printed in `job.out`; `logs/` has the launchers' own logs, whose names begin with the mode. Memory doesn't grow with
-entries: the log of a job is looked for by its `workdir`, and folders that no job claims are jobs by themselves.
+Exports are JSON (arrays, or a server's pages), JSON lines or CSV of what `display_dict()` gives, or
+of what the REST API answers; which of the three an entry is, its fields tell. `data/` of a site has
+a folder for each job, with what it printed in `job.out`; `logs/` has the launchers' own logs, whose
+names begin with the mode. Memory doesn't grow with entries: the log of a job is looked for by its
+`workdir`, and folders that no job claims are jobs by themselves.
 """
 
 import os
@@ -54,10 +55,13 @@ _OF_ALLOCATION = (
 
 
 class BalsamSource:
-    """Exports and folders. paths: files of exports, `job.out` files, and folders that are searched for these; zone: of
-    times without one; name: the site, told apart from others. Raises LogshipperError."""
+    """Exports and folders. paths: files of exports, `job.out` files, and folders that are searched
+    for these; zone: of times without one; name: the site, told apart from others. Raises
+    LogshipperError."""
 
-    def __init__(self, paths: Sequence[str], faults: Faults, *, zone: tzinfo, name: str = "") -> None:
+    def __init__(
+        self, paths: Sequence[str], faults: Faults, *, zone: tzinfo, name: str = ""
+    ) -> None:
         self._paths = paths
         self._faults = faults
         self._zone = zone
@@ -70,7 +74,9 @@ class BalsamSource:
         self._before = 0
         self._size = 0  # of exports, when they were looked for
         if next(self._find(), None) is None:
-            raise LogshipperError(f"{shown(paths[0])}: nothing of Balsam: no {JOB_OUT}, no export (JSON, CSV)")
+            raise LogshipperError(
+                f"{shown(paths[0])}: nothing of Balsam: no {JOB_OUT}, no export (JSON, CSV)"
+            )
 
     def size(self) -> int:
         return self._size
@@ -89,9 +95,12 @@ class BalsamSource:
     # ---- reading
 
     def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
-        """Reads exports that are new or changed, as a whole, and looks for logs; yields now and then."""
+        """Reads exports that are new or changed, as a whole, and looks for logs; yields now and
+        then."""
         self._before = 0
-        self._size = sum(os.path.getsize(path) for _, path in self._find_exports() if os.path.isfile(path))
+        self._size = sum(
+            os.path.getsize(path) for _, path in self._find_exports() if os.path.isfile(path)
+        )
         for kind, path in self._find():
             if not self._is_new(path):
                 continue
@@ -158,8 +167,14 @@ class BalsamSource:
             staging.add(f"{_LAUNCHER}\n{os.path.basename(path)}", "log", path, 0, {})
             return
         folder = os.path.dirname(os.path.realpath(path))
-        above = next((root for root in self._folders if os.path.commonpath([root, folder]) == root), "")
-        workdir = os.path.relpath(folder, above) if above and folder != above else os.path.basename(folder)
+        above = next(
+            (root for root in self._folders if os.path.commonpath([root, folder]) == root), ""
+        )
+        workdir = (
+            os.path.relpath(folder, above)
+            if above and folder != above
+            else os.path.basename(folder)
+        )
         staging.add(f"{_FOLDER}\n{_after_data(workdir)}", "log", path, 0, {})
 
     # ---- jobs
@@ -170,7 +185,9 @@ class BalsamSource:
             kind, _, name = place.partition("\n")
             site = f"{self._name}-" if self._name else ""
             if kind == _JOB:
-                job = ImportedJob(f"{ORIGIN}:{self._name}#{name}", [job_id_of(ORIGIN, [site + name])], "", ORIGIN)
+                job = ImportedJob(
+                    f"{ORIGIN}:{self._name}#{name}", [job_id_of(ORIGIN, [site + name])], "", ORIGIN
+                )
                 job.is_small = True
                 for staged in staging.entries(place, 0):
                     try:
@@ -179,11 +196,18 @@ class BalsamSource:
                         self._faults.leave_out(staged.path, staged.line, str(error))
                 yield job
                 continue
-            logs = [staged for staged in staging.entries(place, 0) if staged.kind in ("log", "owner")]
+            logs = [
+                staged for staged in staging.entries(place, 0) if staged.kind in ("log", "owner")
+            ]
             if any(staged.kind == "owner" for staged in logs):
                 continue  # the job that ran there takes them
             name = text_of(name, most=MAX_NAME_CHARS)
-            job = ImportedJob(f"{ORIGIN}:{self._name}@{kind}/{name}", [job_id_of(ORIGIN, [site + name])], name, ORIGIN)
+            job = ImportedJob(
+                f"{ORIGIN}:{self._name}@{kind}/{name}",
+                [job_id_of(ORIGIN, [site + name])],
+                name,
+                ORIGIN,
+            )
             if kind == _LAUNCHER:
                 job.details["mode"] = name.partition("_")[0]
             else:
@@ -204,21 +228,35 @@ class BalsamSource:
         job.packing = whole_of(value.get("node_packing_count")) or 1
         ranks = whole_of(value.get("ranks_per_node")) or 1
         threads = whole_of(value.get("threads_per_rank")) or 1
-        job.cores = job.nodes * ranks * max(1, threads // (whole_of(value.get("threads_per_core")) or 1))
+        job.cores = (
+            job.nodes * ranks * max(1, threads // (whole_of(value.get("threads_per_core")) or 1))
+        )
         if value.get("return_code") not in (None, ""):
             job.exit_code, job.signal = exit_of(value["return_code"])
         batch = whole_of(value.get("batch_job_id"))
         job.allocation = job.allocation if batch is None else self._allocation_id(batch)
-        job.tags |= {text_of(name): text_of(its) for name, its in object_of(value.get("tags")).items()}
-        job.details |= {name: value[name] for name in _DETAILS if value.get(name) not in (None, "", [], {})}
-        job.details |= masked_json({name: job.details[name] for name in _COMMAND if name in job.details})
+        job.tags |= {
+            text_of(name): text_of(its) for name, its in object_of(value.get("tags")).items()
+        }
+        job.details |= {
+            name: value[name] for name in _DETAILS if value.get(name) not in (None, "", [], {})
+        }
+        job.details |= masked_json(
+            {name: job.details[name] for name in _COMMAND if name in job.details}
+        )
         job.details["work_dir"] = job.name
         if value.get("last_update") and value.get("state"):
             state = _state_of(value["state"])
             job.changes.append(
-                ImportedChange(time_of(value["last_update"], "last_update", self._zone), state, seen=True)
+                ImportedChange(
+                    time_of(value["last_update"], "last_update", self._zone), state, seen=True
+                )
             )
-        found = [one for one in staging.entries(f"{_FOLDER}\n{workdir}", 0) if one.kind == "log"] if workdir else []
+        found = (
+            [one for one in staging.entries(f"{_FOLDER}\n{workdir}", 0) if one.kind == "log"]
+            if workdir
+            else []
+        )
         if found:
             self._take_log(job, found[-1].path)
             job.is_small = False
@@ -232,7 +270,10 @@ class BalsamSource:
         job.changes.append(ImportedChange(time_ns, after, before, data=data or None))
         weight = data.get("num_nodes")  # nodes, as a share of one where jobs are packed
         if not job.nodes and isinstance(weight, int | float) and _LEAST_SHARE <= weight < 1 << 32:
-            job.nodes, job.packing = max(1, round(weight)), max(1, round(1 / weight)) if weight < 1 else 1
+            job.nodes, job.packing = (
+                max(1, round(weight)),
+                max(1, round(1 / weight)) if weight < 1 else 1,
+            )
         if "returncode" in data:
             job.exit_code, job.signal = exit_of(data["returncode"])
 
@@ -254,7 +295,8 @@ class BalsamSource:
         if state not in _OUT_STATES:
             raise BadValue(f"{state!r} is no state of a batch job of Balsam 0.7")
         started, ended = (
-            time_of(value[name], name, self._zone) if value.get(name) else None for name in ("start_time", "end_time")
+            time_of(value[name], name, self._zone) if value.get(name) else None
+            for name in ("start_time", "end_time")
         )
         if len(self._allocations) >= MAX_ALLOCATIONS:
             raise BadValue(f"only {MAX_ALLOCATIONS:,} batch jobs are taken at a time")
@@ -268,7 +310,11 @@ class BalsamSource:
             nodes=whole_of(value.get("num_nodes")) or 1,
             started_ns=started,
             ended_ns=ended,
-            details={name: value[name] for name in _OF_ALLOCATION if value.get(name) not in (None, "", [], {})},
+            details={
+                name: value[name]
+                for name in _OF_ALLOCATION
+                if value.get(name) not in (None, "", [], {})
+            },
         )
 
     def _allocation_id(self, number: int) -> str:
@@ -284,7 +330,13 @@ class BalsamSource:
                 for folder, folders, names in os.walk(path):
                     folders.sort()
                     for name in sorted(names):
-                        kind = _FOLDER if name == JOB_OUT else _LAUNCHER if _LAUNCHER_LOG.fullmatch(name) else ""
+                        kind = (
+                            _FOLDER
+                            if name == JOB_OUT
+                            else _LAUNCHER
+                            if _LAUNCHER_LOG.fullmatch(name)
+                            else ""
+                        )
                         its = os.path.join(folder, name)
                         if kind and (os.path.islink(its) or not os.path.isfile(its)):
                             self._faults.leave_out_file(its, "is a link, or no file")
@@ -297,7 +349,11 @@ class BalsamSource:
         for path in self._paths:
             if os.path.isdir(path):
                 inner = sorted(name for name in os.listdir(path) if name.endswith(EXPORT_ENDINGS))
-                yield from (("export", its) for name in inner if os.path.isfile(its := os.path.join(path, name)))
+                yield from (
+                    ("export", its)
+                    for name in inner
+                    if os.path.isfile(its := os.path.join(path, name))
+                )
             elif not _is_log(path):
                 yield "export", path
 

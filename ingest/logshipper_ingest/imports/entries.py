@@ -1,7 +1,8 @@
-"""Entries of a file: JSON objects, one to a line, in an array, or in a page of a server's answer; or rows of CSV.
+"""Entries of a file: JSON objects, one to a line, in an array, or in a page of a server's answer;
+or rows of CSV.
 
-An array is taken apart as it is read: it may be as long as a disk. Where one element is broken, reading goes on with
-the next one.
+An array is taken apart as it is read: it may be as long as a disk. Where one element is broken,
+reading goes on with the next one.
 """
 
 import csv
@@ -15,8 +16,11 @@ from logshipper_ingest.imports.plain_json import MAX_DEPTH, TooDeep, parse_any, 
 from logshipper_ingest.imports.source_file import MAX_LINE_BYTES, SourceFile, SourceLine, Unreadable
 from logshipper_ingest.model.job import Json
 
-# The text is anybody's: possessive, and no two repetitions that take the same blanks, so that the time stays linear.
-_PAGE_HEAD = re.compile(r'\s*+\{(?:\s*+"(?:count|next|previous)"\s*+:[^\[\]{},]*+,)*+\s*+"results"\s*+:\s*+\[')
+# The text is anybody's: possessive, and no two repetitions that take the same blanks, so that the
+# time stays linear.
+_PAGE_HEAD = re.compile(
+    r'\s*+\{(?:\s*+"(?:count|next|previous)"\s*+:[^\[\]{},]*+,)*+\s*+"results"\s*+:\s*+\['
+)
 _NEXT = re.compile(r"\}\s*+,\s*+(?=\{)|\n[^\S\n]*+(?=\{)")  # where an element may begin
 _LOOKED_AT = 50  # lines, for one that tells the form of a file
 _DECODER = json.JSONDecoder()
@@ -30,7 +34,8 @@ class Entry(NamedTuple):
 
 
 def read_lines(file: SourceFile, faults: Faults, *, last: bool) -> Iterator[Entry]:
-    """Objects, one to a line: those that came since the last call. A file that can't be read is a fault."""
+    """Objects, one to a line: those that came since the last call. A file that can't be read is a
+    fault."""
     try:
         for line in file.lines(last=last):
             yield from _entry(file.path, line, parse_object(_decoded(line.text)), faults)
@@ -39,11 +44,14 @@ def read_lines(file: SourceFile, faults: Faults, *, last: bool) -> Iterator[Entr
 
 
 def read_any(file: SourceFile, faults: Faults) -> Iterator[Entry]:
-    """Objects in whatever of these forms the file is, or what Python prints of dicts, a line each; all of it."""
+    """Objects in whatever of these forms the file is, or what Python prints of dicts, a line each;
+    all of it."""
     head = file.head().lstrip()
     is_page = head[:1] == b"[" or _PAGE_HEAD.match(head[:1000].decode("latin-1")) is not None
     begin = head.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]  # any of which may be broken
-    if not is_page and any(_object(line) is not None for line in begin if line.lstrip()[:1] == b"{"):
+    if not is_page and any(
+        _object(line) is not None for line in begin if line.lstrip()[:1] == b"{"
+    ):
         for line in file.lines(last=True):
             yield from _entry(file.path, line, _object(line.text), faults)
     elif head[:1] in (b"{", b"["):
@@ -58,7 +66,11 @@ def _entry(path: str, line: SourceLine, value: Json | None, faults: Faults) -> I
     elif line.ended:
         faults.leave_out(path, line.number, "isn't a JSON object")
     else:
-        faults.remark(path, line.number, "is cut short: being written, or truncated; it is taken when it is whole")
+        faults.remark(
+            path,
+            line.number,
+            "is cut short: being written, or truncated; it is taken when it is whole",
+        )
 
 
 def _decoded(text: bytes) -> str:
@@ -112,7 +124,8 @@ def _elements(file: SourceFile, faults: Faults) -> Iterator[Entry]:
 
 
 def _rows(path: str, lines: Iterator[SourceLine], faults: Faults) -> Iterator[Entry]:
-    """Rows by their header's names. JSON in a field, or what Python prints of a dict, is read as such."""
+    """Rows by their header's names. JSON in a field, or what Python prints of a dict, is read as
+    such."""
     number = 0
 
     def texts() -> Iterator[str]:

@@ -16,7 +16,8 @@ def shown(text: str) -> str:
 
 
 class Faults:
-    """Entries that were left out, and remarks on others. say: is told the first ones, a sentence each."""
+    """Entries that were left out, and remarks on others. say: is told the first ones, a sentence
+    each."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self.left_out = 0

@@ -1,5 +1,5 @@
-"""Objects of other systems' files as values that all of a store can hold: no NaN, no infinity, no whole number of more
-than 64 bits, no lone surrogate, only JSON's types, not nested deeply. Pure."""
+"""Objects of other systems' files as values that all of a store can hold: no NaN, no infinity, no
+whole number of more than 64 bits, no lone surrogate, only JSON's types, not nested deeply. Pure."""
 
 import ast
 import json
@@ -70,7 +70,10 @@ def _cleaned(value: Any, depth: int) -> Any:
     if not depth:
         raise TooDeep
     if isinstance(value, dict):
-        return {_SURROGATE.sub("\ufffd", str(name)): _cleaned(inner, depth - 1) for name, inner in value.items()}
+        return {
+            _SURROGATE.sub("\ufffd", str(name)): _cleaned(inner, depth - 1)
+            for name, inner in value.items()
+        }
     if isinstance(value, list | tuple | set):
         return [_cleaned(inner, depth - 1) for inner in value]
     return str(value)  # of Python's: bytes, a complex number

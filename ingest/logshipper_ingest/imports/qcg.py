@@ -1,8 +1,10 @@
-"""QCG-PilotJob 0.14: `track.reqs` (what was submitted), `track.states` (what is over, without times) and `jobs.report`
-(the history of what is over, written by about a hundred entries at a time), JSON lines all three.
+"""QCG-PilotJob 0.14: `track.reqs` (what was submitted), `track.states` (what is over, without
+times) and `jobs.report` (the history of what is over, written by about a hundred entries at a
+time), JSON lines all three.
 
-They are in a manager's folder, `.qcgpjm-service-NAME`. An entry of a report without `execution` is an iteration's,
-`name:i`, and belongs to the job `name`: its iterations are the job's children, whatever became of them.
+They are in a manager's folder, `.qcgpjm-service-NAME`. An entry of a report without `execution` is
+an iteration's, `name:i`, and belongs to the job `name`: its iterations are the job's children,
+whatever became of them.
 """
 
 import os
@@ -34,7 +36,11 @@ from logshipper_ingest.model.imported_states import is_known
 from logshipper_ingest.model.job import Allocation, Json
 
 ORIGIN = "qcg"
-FILES = ("track.reqs", "track.states", "jobs.report")  # in this order: what is told later is the more exact
+FILES = (
+    "track.reqs",
+    "track.states",
+    "jobs.report",
+)  # in this order: what is told later is the more exact
 FINAL = "final_status.json"  # written when the manager ends
 _FOLDER = re.compile(r"\.qcgpjm-service-.+")
 _JOB, _CHILD = 0, 1  # parts of a job's entries
@@ -42,11 +48,13 @@ _DETAILS = ("pid", "pname")
 
 
 class QcgSource:
-    """What managers wrote. paths: their folders, or folders of them, or files; zone: of their times, None for this
-    machine's; name: stands for the folder in the jobs' identity, so that a copy of it is the same run. Raises
-    LogshipperError."""
+    """What managers wrote. paths: their folders, or folders of them, or files; zone: of their
+    times, None for this machine's; name: stands for the folder in the jobs' identity, so that a
+    copy of it is the same run. Raises LogshipperError."""
 
-    def __init__(self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = "") -> None:
+    def __init__(
+        self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = ""
+    ) -> None:
         self._faults = faults
         self._zone = zone
         self._name = name
@@ -84,13 +92,17 @@ class QcgSource:
 
     def _stage(self, staging: Staging, run: str, file: SourceFile, line: int, value: Json) -> None:
         kind = _kind_of(value)
-        name = text_of(value.get("task" if kind == "states" else "name"), "the job's name", MAX_NAME_CHARS)
+        name = text_of(
+            value.get("task" if kind == "states" else "name"), "the job's name", MAX_NAME_CHARS
+        )
         if kind == "states":
             value["seen_ns"] = file.changed_ns
         value["owner"] = file.owner
         is_child = ":" in name and "execution" not in value
         job = name.rpartition(":")[0] if is_child else name
-        staging.add(f"{run}\n{job}", kind, file.path, line, value, part=_CHILD if is_child else _JOB)
+        staging.add(
+            f"{run}\n{job}", kind, file.path, line, value, part=_CHILD if is_child else _JOB
+        )
 
     def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
         """All that was staged, job by job."""
@@ -117,11 +129,15 @@ class QcgSource:
         nodes = whole_of(object_of(resources.get("numNodes")).get("exact"))
         cores = whole_of(object_of(resources.get("numCores")).get("exact"))
         job.nodes, job.cores = nodes or job.nodes or 1, (nodes or 1) * (cores or 1)
-        job.details |= {name: value[name] for name in ("resources", "dependencies") if name in value}
+        job.details |= {
+            name: value[name] for name in ("resources", "dependencies") if name in value
+        }
         if "execution" in value:
             job.details["execution"] = masked_json(value["execution"])
         if staged.kind == "reqs":
-            job.children_total = _iterations(object_of(value.get("iteration"))) or job.children_total
+            job.children_total = (
+                _iterations(object_of(value.get("iteration"))) or job.children_total
+            )
             return
         job.changes += self._history(value)
         runtime = object_of(value.get("runtime"))
@@ -146,18 +162,30 @@ class QcgSource:
         iteration = whole_of(name.rpartition(":")[2])
         state = _state_of(value)
         if staged.kind == "states":
-            return ImportedChild(name, iteration, state, [ImportedChange(int(value["seen_ns"]), state, seen=True)])
+            return ImportedChild(
+                name, iteration, state, [ImportedChange(int(value["seen_ns"]), state, seen=True)]
+            )
         runtime = object_of(value.get("runtime"))
         used = parse_allocation(str(runtime.get("allocation") or ""))
         code, signal = exit_of(runtime.get("exit_code"))
         cores = sum(map(len, used.values()))
         return ImportedChild(
-            name, iteration, state, self._history(value), code, signal, len(used), cores, _details(value, runtime)
+            name,
+            iteration,
+            state,
+            self._history(value),
+            code,
+            signal,
+            len(used),
+            cores,
+            _details(value, runtime),
         )
 
     def _history(self, value: Json) -> list[ImportedChange]:
         changes = [
-            ImportedChange(time_of(told.get("date"), "a date of the history", self._zone), _state_of(told))
+            ImportedChange(
+                time_of(told.get("date"), "a date of the history", self._zone), _state_of(told)
+            )
             for told in map(object_of, list_of(value.get("history")))
         ]
         state = _state_of(value)
@@ -203,7 +231,9 @@ def _iterations(told: Json) -> int:
 
 
 def _details(value: Json, runtime: Json) -> Json:
-    details = {name: text_of(runtime[name]) for name in _DETAILS if isinstance(runtime.get(name), str)}
+    details = {
+        name: text_of(runtime[name]) for name in _DETAILS if isinstance(runtime.get(name), str)
+    }
     for name, its in (("work_dir", "wd"), ("allocation", "allocation")):
         if isinstance(runtime.get(its), str):
             details[name] = text_of(runtime[its])
@@ -234,10 +264,17 @@ def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
         files = _files_in(path, faults)
         if not files:
             try:
-                inner = sorted(entry.path for entry in os.scandir(path) if _FOLDER.fullmatch(entry.name))
+                inner = sorted(
+                    entry.path for entry in os.scandir(path) if _FOLDER.fullmatch(entry.name)
+                )
             except OSError as error:
                 raise LogshipperError(f"{shown(path)}: {error.strerror}") from None
-            files = [one for folder in inner if os.path.isdir(folder) for one in _files_in(folder, faults)]
+            files = [
+                one
+                for folder in inner
+                if os.path.isdir(folder)
+                for one in _files_in(folder, faults)
+            ]
         if not files:
             names = ", ".join(FILES)
             raise LogshipperError(f"{shown(path)}: no run of QCG-PilotJob: there is none of {names} in it, nor a "

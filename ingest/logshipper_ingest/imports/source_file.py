@@ -1,9 +1,11 @@
-"""Reads files that other programs write, line by line, while they grow: text as UTF-8, whatever it was written in.
+"""Reads files that other programs write, line by line, while they grow: text as UTF-8, whatever it
+was written in.
 
-Strategy: each `lines` goes on where the last one ended, so that memory is flat however long the file is. It is open
-only meanwhile, as there may be more files than a process may have open; where its text before that place is another
-one then, it is read from its beginning. A last line without its line feed waits, as it may still be being written. What
-can't be read is a fault with file and line, and the lines behind it are read.
+Strategy: each `lines` goes on where the last one ended, so that memory is flat however long the
+file is. It is open only meanwhile, as there may be more files than a process may have open; where
+its text before that place is another one then, it is read from its beginning. A last line without
+its line feed waits, as it may still be being written. What can't be read is a fault with file and
+line, and the lines behind it are read.
 """
 
 import codecs
@@ -19,7 +21,11 @@ from logshipper_ingest.imports.faults import Faults, shown
 MAX_LINE_BYTES = 4 << 20
 _READ_BYTES = 1 << 20
 _TAIL_BYTES = 256  # by which a file is known again
-_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 
 class SourceLine(NamedTuple):
@@ -40,13 +46,16 @@ class Unreadable(LogshipperError):
 
 
 class SourceFile:
-    """A file. follow_link: whether path may be a link. size, changed_ns, owner: as it was when it was read last. All
-    that reads raises Unreadable where it can't be read, or isn't a regular file, and so does making one."""
+    """A file. follow_link: whether path may be a link. size, changed_ns, owner: as it was when it
+    was read last. All that reads raises Unreadable where it can't be read, or isn't a regular file,
+    and so does making one."""
 
     def __init__(self, path: str, faults: Faults, *, follow_link: bool = True) -> None:
         self.path = path
         self._faults = faults
-        self._flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)
+        self._flags = (
+            os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)
+        )
         self._fd = -1
         self._start()
         with self._opened():
@@ -71,7 +80,9 @@ class SourceFile:
         except (OSError, ValueError) as error:
             self.close()
             is_link = self._flags & os.O_NOFOLLOW and os.path.islink(self.path)
-            raise Unreadable(self.path, "is a link, which isn't followed" if is_link else os_words(error)) from None
+            raise Unreadable(
+                self.path, "is a link, which isn't followed" if is_link else os_words(error)
+            ) from None
         if not stat.S_ISREG(found.st_mode):
             self.close()
             raise Unreadable(self.path, "isn't a file")
@@ -79,7 +90,10 @@ class SourceFile:
     def _look(self, found: os.stat_result) -> None:
         """Begins again where it isn't what it was: by its text, as inodes are used again."""
         is_shorter = found.st_size < self.offset
-        if is_shorter or os.pread(self._fd, len(self._tail), self.offset - len(self._tail)) != self._tail:
+        if (
+            is_shorter
+            or os.pread(self._fd, len(self._tail), self.offset - len(self._tail)) != self._tail
+        ):
             words = "became shorter" if is_shorter else "is another file"
             self._faults.remark(self.path, 0, f"{words}: it is read again")
             self._start()
@@ -102,8 +116,8 @@ class SourceFile:
             self._fd = -1
 
     def lines(self, *, last: bool) -> Iterator[SourceLine]:
-        """What has come since the last call. last: also a last line without a line feed, which is given again when it
-        has grown."""
+        """What has come since the last call. last: also a last line without a line feed, which is
+        given again when it has grown."""
         with self._opened():
             while data := self._read():
                 yield from self._split(data)
@@ -118,13 +132,15 @@ class SourceFile:
         return self._ahead
 
     def texts(self) -> Iterator[str]:
-        """What has come since the last call, by the piece, whatever its lines are. What isn't UTF-8 is replaced."""
+        """What has come since the last call, by the piece, whatever its lines are. What isn't UTF-8
+        is replaced."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for data in self.pieces():
             yield decoder.decode(data)
 
     def pieces(self) -> Iterator[bytes]:
-        """What has come since the last call, by the piece: UTF-8 of what is UTF-16, all else as it is."""
+        """What has come since the last call, by the piece: UTF-8 of what is UTF-16, all else as it
+        is."""
         with self._opened():
             while data := self._read():
                 yield data
@@ -186,8 +202,9 @@ class SourceFile:
 
 
 class SourceFiles:
-    """Files that come, and grow. find: all that are there, and whether they were named (only then may they be links,
-    and have to be readable); raises LogshipperError where there are none, and so does this at first."""
+    """Files that come, and grow. find: all that are there, and whether they were named (only then
+    may they be links, and have to be readable); raises LogshipperError where there are none, and so
+    does this at first."""
 
     def __init__(self, find: Callable[[], list[tuple[str, bool]]], faults: Faults) -> None:
         self._find = find

@@ -1,4 +1,5 @@
-"""Sorts entries by the jobs that they belong to, on disk: memory stays flat however many there are."""
+"""Sorts entries by the jobs that they belong to, on disk: memory stays flat however many there
+are."""
 
 import json
 import os
@@ -27,9 +28,9 @@ class Staged(NamedTuple):
 
 
 class Staging:
-    """Entries on their way, in a file of folder that has no name. part: a job's are asked for one by one.
-    advanced: is called now and then, while entries are given out. count: entries; given: those that were given out;
-    entries_of_files: those that stood somewhere, in a line."""
+    """Entries on their way, in a file of folder that has no name. part: a job's are asked for one
+    by one. advanced: is called now and then, while entries are given out. count: entries; given:
+    those that were given out; entries_of_files: those that stood somewhere, in a line."""
 
     def __init__(self, folder: str, advanced: Callable[[], object] | None = None) -> None:
         fd, self._path = tempfile.mkstemp(prefix="import-", suffix=".tmp", dir=folder)
@@ -52,10 +53,13 @@ class Staging:
             self._write()
 
     def jobs(self) -> Iterator[str]:
-        """Each job that has entries, in the order in which they first came. No more are added then."""
+        """Each job that has entries, in the order in which they first came. No more are added
+        then."""
         self._write()
         with store_errors(self._path):
-            self._connection.execute("CREATE INDEX IF NOT EXISTS entry_job ON entry (job, part, id)")
+            self._connection.execute(
+                "CREATE INDEX IF NOT EXISTS entry_job ON entry (job, part, id)"
+            )
             found = self._connection.execute("SELECT job FROM entry GROUP BY job ORDER BY min(id)")
             while rows := found.fetchmany(_BATCH):
                 yield from (job for (job,) in rows)
@@ -64,10 +68,13 @@ class Staging:
         """A part's, in the order in which they came."""
         with store_errors(self._path):
             found = self._connection.execute(
-                "SELECT kind, path, line, value FROM entry WHERE job = ? AND part = ? ORDER BY id", (job, part)
+                "SELECT kind, path, line, value FROM entry WHERE job = ? AND part = ? ORDER BY id",
+                (job, part),
             )
             while rows := found.fetchmany(_GIVEN_AT_ONCE):
-                yield from (Staged(kind, path, line, json.loads(value)) for kind, path, line, value in rows)
+                yield from (
+                    Staged(kind, path, line, json.loads(value)) for kind, path, line, value in rows
+                )
                 self.given += len(rows)
                 if self._advanced is not None:
                     self._advanced()
@@ -79,7 +86,8 @@ class Staging:
         with store_errors(self._path):
             self._connection.execute("BEGIN")
             self._connection.executemany(
-                "INSERT INTO entry (job, part, kind, path, line, value) VALUES (?, ?, ?, ?, ?, ?)", self._waiting
+                "INSERT INTO entry (job, part, kind, path, line, value) VALUES (?, ?, ?, ?, ?, ?)",
+                self._waiting,
             )
             self._connection.execute("COMMIT")
         self._waiting.clear()

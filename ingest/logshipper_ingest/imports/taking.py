@@ -1,7 +1,8 @@
 """Takes a source's jobs into a store: once, or again and again while it grows.
 
-Entries are sorted by job on disk, then each job is written in one transaction: memory stays flat, and whoever stops it
-leaves whole jobs. The store's lock is held for HELD_SECS at a time, or for one job.
+Entries are sorted by job on disk, then each job is written in one transaction: memory stays flat,
+and whoever stops it leaves whole jobs. The store's lock is held for HELD_SECS at a time, or for one
+job.
 """
 
 import time
@@ -34,7 +35,8 @@ class ImportSource(Protocol):
         """Bytes that were read."""
 
     def stage(self, staging: Staging, *, last: bool) -> Iterator[None]:
-        """Reads what has come since the last call; yields now and then. last: also what isn't ended yet."""
+        """Reads what has come since the last call; yields now and then. last: also what isn't ended
+        yet."""
 
     def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
         """All that was staged, job by job."""
@@ -48,8 +50,8 @@ class ImportSource(Protocol):
 
 @dataclass
 class ImportCounts:
-    """What was imported. entries: that were read; new: jobs that weren't in the store; known: that were; removed: that
-    are left out, as they were removed from the store."""
+    """What was imported. entries: that were read; new: jobs that weren't in the store; known: that
+    were; removed: that are left out, as they were removed from the store."""
 
     entries: int = 0
     new: int = 0
@@ -59,8 +61,8 @@ class ImportCounts:
 
 
 class Taking:
-    """A source and the store that it goes to. again: also jobs that were removed; mark: is given what was imported, for
-    tags and notes; progress: bytes done, and in all."""
+    """A source and the store that it goes to. again: also jobs that were removed; mark: is given
+    what was imported, for tags and notes; progress: bytes done, and in all."""
 
     def __init__(
         self,
@@ -85,7 +87,8 @@ class Taking:
         self._removed: set[str] = set()
 
     def run(self, *, last: bool = True) -> None:
-        """Ingests what there is now. last: also what isn't ended yet. Raises StoreError, LogshipperError."""
+        """Ingests what there is now. last: also what isn't ended yet. Raises StoreError,
+        LogshipperError."""
         with Staging(self._store.root, lambda: self._advance(staging)) as staging:
             for _ in self._source.stage(staging, last=last):
                 self._advance(staging)

@@ -20,7 +20,8 @@ class BadValue(ValueError):
 
 
 def text_of(value: object, what: str = "", most: int = MAX_TEXT_CHARS) -> str:
-    """A string, fit for a database and a line; "" for null. what: its name, where it has to be there."""
+    """A string, fit for a database and a line; "" for null. what: its name, where it has to be
+    there."""
     if value is None and not what:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -46,9 +47,13 @@ def whole_of(value: object, most: int = 1 << 40) -> int | None:
 
 
 def time_of(value: object, what: str, zone: tzinfo | None) -> int:
-    """Nanoseconds since 1970 of a time in ISO 8601, or of seconds since then. zone: of one that says none; None for
-    this machine's."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_TIME_NS // _NS:
+    """Nanoseconds since 1970 of a time in ISO 8601, or of seconds since then. zone: of one that
+    says none; None for this machine's."""
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value < MAX_TIME_NS // _NS
+    ):
         return int(value * 1_000_000) * 1000  # seconds, to the microsecond
     try:
         at = datetime.fromisoformat(value if isinstance(value, str) else "")
@@ -72,7 +77,8 @@ def secs_of(value: object) -> float | None:
 
 
 def exit_of(value: object) -> tuple[int | None, int]:
-    """Exit code and signal of Python's return code, which is negative for a signal; (None, 0) for all else."""
+    """Exit code and signal of Python's return code, which is negative for a signal; (None, 0) for
+    all else."""
     found = re.fullmatch(r"-?[0-9]{1,9}", str(value))
     if found is None:
         return None, 0
@@ -87,4 +93,6 @@ def job_id_of(origin: str, names: Sequence[str], key: str = "") -> str:
     slug = _NOT_IN_IDS.sub("-", "-".join(name for name in names if name)).strip("-._")
     lossy = slug != "-".join(names) or len(slug) > 40
     mark = hashlib.sha256((key or "\0".join(names)).encode("utf-8", "replace")).hexdigest()[:8]
-    return "-".join([origin, slug[:40].rstrip("-._"), *([mark] if key or lossy else [])]).replace("--", "-")
+    return "-".join([origin, slug[:40].rstrip("-._"), *([mark] if key or lossy else [])]).replace(
+        "--", "-"
+    )

@@ -1,8 +1,10 @@
-"""XT (xtlib 1.0): a run's `run.log`, JSON lines `{"time", "event", "data"}`, with its console next to it; and files of
-many runs: `all_runs.jsonl`, a line `{"run_name", "log"}` for each, and runs' documents with `log_records`.
+"""XT (xtlib 1.0): a run's `run.log`, JSON lines `{"time", "event", "data"}`, with its console next
+to it; and files of many runs: `all_runs.jsonl`, a line `{"run_name", "log"}` for each, and runs'
+documents with `log_records`.
 
-A run is a job. Its metrics and hyperparameters become metadata records, tags and notes the reader's, its status the
-state; all else are events. Runs that a search made, `run3.1`, have the run `run3` as their parent.
+A run is a job. Its metrics and hyperparameters become metadata records, tags and notes the
+reader's, its status the state; all else are events. Runs that a search made, `run3.1`, have the run
+`run3` as their parent.
 """
 
 import hashlib
@@ -29,13 +31,24 @@ from logshipper_ingest.imports.values import (
     time_of,
 )
 from logshipper_ingest.model.capture_account import NOT_A_JOBS
-from logshipper_ingest.model.imported import ImportedChange, ImportedEvent, ImportedJob, ImportedRecord, Taken
+from logshipper_ingest.model.imported import (
+    ImportedChange,
+    ImportedEvent,
+    ImportedJob,
+    ImportedRecord,
+    Taken,
+)
 from logshipper_ingest.model.imported_states import is_known, is_over, state_of
 from logshipper_ingest.model.job import Allocation, Json
 
 ORIGIN = "xt"
 RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"
-CONSOLES = ("output/console.txt", "after/output/console.txt", "after/console.txt", "console.txt")  # next to a run.log
+CONSOLES = (
+    "output/console.txt",
+    "after/output/console.txt",
+    "after/console.txt",
+    "console.txt",
+)  # next to a run.log
 MAX_FILES = 100_000  # of a folder
 MAX_PIECE = 10_000  # records and events of a run that are ingested at once
 _STEP_NAME = "__step_name__"  # what XT adds to metrics: which of them is the step
@@ -46,10 +59,12 @@ _STATE_EVENTS = ("created", "queued", "started", "restarted", "cancelled")
 
 
 class XtSource:
-    """Runs. paths: folders that are searched, or files; zone: of times without one, None for this machine's; name: the
-    workspace, where the records don't say it. Raises LogshipperError."""
+    """Runs. paths: folders that are searched, or files; zone: of times without one, None for this
+    machine's; name: the workspace, where the records don't say it. Raises LogshipperError."""
 
-    def __init__(self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = "") -> None:
+    def __init__(
+        self, paths: Sequence[str], faults: Faults, *, zone: tzinfo | None = None, name: str = ""
+    ) -> None:
         self._faults = faults
         self._zone = zone
         self._name = name
@@ -91,7 +106,9 @@ class XtSource:
         if isinstance(records, list):
             run = text_of(value.get("run_name", value.get("_id")), "the run's name", MAX_NAME_CHARS)
             workspace = text_of(value.get("ws"), most=MAX_NAME_CHARS)
-            place = self._place(f"{workspace}/{run}" if workspace else run, object_of(records[0]) if records else {})
+            place = self._place(
+                f"{workspace}/{run}" if workspace else run, object_of(records[0]) if records else {}
+            )
             marks = {"tags": value.get("tags"), "note": value.get("note")}
             if any(marks.values()):
                 staging.add(place, "marks", file.path, 0, marks)
@@ -107,7 +124,8 @@ class XtSource:
         staging.add(self._runs[file.path], "record", file.path, entry.line, value)
 
     def _place(self, name: str, first: Json) -> str:
-        """Workspace and run: as the record `created` says, which is the first one, or else as they are called."""
+        """Workspace and run: as the record `created` says, which is the first one, or else as they
+        are called."""
         data = object_of(first.get("data")) if first.get("event") == "created" else {}
         workspace, _, run = name.rpartition("/")
         told = data.get("ws"), data.get("run_name")
@@ -132,7 +150,8 @@ class XtSource:
     # ---- jobs
 
     def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
-        """All that was staged, run by run; a long one in pieces, each going on where the last one ended."""
+        """All that was staged, run by run; a long one in pieces, each going on where the last one
+        ended."""
         for place in staging.jobs():
             job = _job_of(place)
             before = taken(job)
@@ -162,7 +181,9 @@ class XtSource:
     def _told(self, place: str, job: ImportedJob) -> ImportedJob:
         """The job, when what is told of its end is noted."""
         if job.changes:
-            last = max(reversed(job.changes), key=lambda change: change.time_ns)  # of equal times, what was told last
+            last = max(
+                reversed(job.changes), key=lambda change: change.time_ns
+            )  # of equal times, what was told last
             self._over[place] = is_over(state_of(ORIGIN, last.to))
         return job
 
@@ -195,7 +216,9 @@ class XtSource:
             if not is_known(ORIGIN, state):
                 raise BadValue(f"{state!r} is no status that is known of XT 1.0")
             job.changes.append(
-                ImportedChange(time_ns, state, data=None if name in ("created", "ended") else data or None)
+                ImportedChange(
+                    time_ns, state, data=None if name in ("created", "ended") else data or None
+                )
             )
         elif name in ("metrics", "hparams"):
             told = {key: its for key, its in data.items() if key != _STEP_NAME}
@@ -203,7 +226,9 @@ class XtSource:
                 job.records.append(ImportedRecord(time_ns, json.dumps(told).encode()))
         elif not known:
             job.events.append(
-                ImportedEvent(time_ns, {"event": f"xt_{name}" if name in NOT_A_JOBS else name, "data": data})
+                ImportedEvent(
+                    time_ns, {"event": f"xt_{name}" if name in NOT_A_JOBS else name, "data": data}
+                )
             )
 
     def _take_facts(self, job: ImportedJob, name: str, data: Json) -> None:
@@ -217,7 +242,9 @@ class XtSource:
         elif name == "hparams":
             job.details["hparams"] = {**job.details.get("hparams", {}), **data}
         elif name == "cmd":
-            job.details["command"] = [str(word) for word in list_of(data.get("cmd"))] or data.get("cmd")
+            job.details["command"] = [str(word) for word in list_of(data.get("cmd"))] or data.get(
+                "cmd"
+            )
         elif name == "ended":
             job.exit_code, job.signal = exit_of(data.get("exit_code"))
             job.details["metrics_rollup"] = object_of(data.get("metrics_rollup"))
@@ -231,7 +258,9 @@ def _job_of(place: str) -> ImportedJob:
     """A run's job, of which nothing is known but where it belongs."""
     workspace, _, run = place.partition("\n")
     above = [workspace] if workspace else []
-    job = ImportedJob(f"{ORIGIN}:{workspace}/{run}", [job_id_of(ORIGIN, [*above, run])], run, ORIGIN)
+    job = ImportedJob(
+        f"{ORIGIN}:{workspace}/{run}", [job_id_of(ORIGIN, [*above, run])], run, ORIGIN
+    )
     child = _CHILD.fullmatch(run)
     if child is not None:
         job.parent = job_id_of(ORIGIN, [*above, child[1]])
@@ -248,7 +277,10 @@ def _state_of(name: str, data: Json) -> str:
 
 
 def _take_tags(job: ImportedJob, tags: Json) -> None:
-    job.tags |= {text_of(name): text_of(str(value)) if value is not None else "" for name, value in tags.items()}
+    job.tags |= {
+        text_of(name): text_of(str(value)) if value is not None else ""
+        for name, value in tags.items()
+    }
 
 
 def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
@@ -268,6 +300,8 @@ def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
                 elif len(inner) < MAX_FILES:
                     inner.append((its, False))
         if not inner:
-            raise LogshipperError(f"{shown(path)}: no runs of XT: there is no {RUN_LOG} and no {ALL_RUNS} in it")
+            raise LogshipperError(
+                f"{shown(path)}: no runs of XT: there is no {RUN_LOG} and no {ALL_RUNS} in it"
+            )
         found += inner
     return found

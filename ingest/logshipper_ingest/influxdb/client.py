@@ -1,4 +1,5 @@
-"""A client of InfluxDB's write interface: 1.x (`/write`), and 2.x (`/api/v2/write`, which 1.8 has as well).
+"""A client of InfluxDB's write interface: 1.x (`/write`), and 2.x (`/api/v2/write`, which 1.8 has
+as well).
 
 One thread at a time. Raises PushError and QueryError, as the clients of Loki and Prometheus do.
 https://docs.influxdata.com/influxdb/v1/tools/api/, https://docs.influxdata.com/influxdb/v2/api/
@@ -30,7 +31,9 @@ class InfluxdbClient(ServerClient):
 
     kind = "InfluxDB"
     # proxies' and gateways' own 400s; a wrong address answers 404, a missing database, too
-    _not_about_pushes = re.compile(rb"Client sent an HTTP request to an HTTPS|The plain HTTP request was sent", re.I)
+    _not_about_pushes = re.compile(
+        rb"Client sent an HTTP request to an HTTPS|The plain HTTP request was sent", re.I
+    )
 
     def __init__(self, section: InfluxdbSection) -> None:
         super().__init__(_access(section), max_answer_bytes=1 << 20)
@@ -42,8 +45,9 @@ class InfluxdbClient(ServerClient):
         self._path = f"{path}?{urllib.parse.urlencode({**named, 'precision': 'ns'})}"
 
     def push_body(self, body: bytes, tenant: str = "") -> Written:
-        """Writes points, compressed by `packed`. Only 204 counts. After a 400 or 422 that speaks of a partial write the
-        others are stored; writing the same again overwrites them with themselves. tenant: InfluxDB has none."""
+        """Writes points, compressed by `packed`. Only 204 counts. After a 400 or 422 that speaks of
+        a partial write the others are stored; writing the same again overwrites them with
+        themselves. tenant: InfluxDB has none."""
         return Written(self._push(self._path, body, _HEADERS, (204,)).date_ns)
 
     def ready(self) -> bool:

@@ -1,9 +1,9 @@
-"""Brings metadata records to InfluxDB until each is taken or refused for good: deliveries, retries, pauses and halving
-are those of the sink for Loki; here is what InfluxDB's answers mean.
+"""Brings metadata records to InfluxDB until each is taken or refused for good: deliveries, retries,
+pauses and halving are those of the sink for Loki; here is what InfluxDB's answers mean.
 
-A type conflict is a partial write: InfluxDB stores the others and names one field and its type. Where exactly as many
-points were dropped as have that field with that type, these are the refused ones; else the batch is halved. A resend
-overwrites each point with itself.
+A type conflict is a partial write: InfluxDB stores the others and names one field and its type.
+Where exactly as many points were dropped as have that field with that type, these are the refused
+ones; else the batch is halved. A resend overwrites each point with itself.
 """
 
 import re
@@ -23,12 +23,22 @@ from logshipper_ingest.shipping.quarantine import Refusal
 TYPE_CONFLICT = "type_conflict"
 _PATTERNS = (
     (TYPE_CONFLICT, re.compile(r"field type conflict", re.I)),
-    ("too_old", re.compile(r"beyond retention policy|outside retention policy|outside of retention", re.I)),
+    (
+        "too_old",
+        re.compile(r"beyond retention policy|outside retention policy|outside of retention", re.I),
+    ),
     ("series_limit", re.compile(r"max-series-per-database|max-values-per-tag|series limit", re.I)),
-    ("malformed", re.compile(r"unable to parse|invalid (line protocol|field|number|boolean)|poorly formed", re.I)),
+    (
+        "malformed",
+        re.compile(
+            r"unable to parse|invalid (line protocol|field|number|boolean)|poorly formed", re.I
+        ),
+    ),
 )
 REASONS = (*(reason for reason, _ in _PATTERNS), TOO_LARGE, OTHER)
-_CONFLICT = re.compile(r'input field "(.*)" on measurement ".*" is type (\w+), already exists as type \w+', re.S)
+_CONFLICT = re.compile(
+    r'input field "(.*)" on measurement ".*" is type (\w+), already exists as type \w+', re.S
+)
 _DROPPED = re.compile(r"dropped=(\d+)\D*$")
 
 
@@ -85,7 +95,9 @@ class InfluxdbSink(LokiSink):
             return False
         return True
 
-    def _take_known(self, part: list[Chunk], error: PushError, refusals: list[Refusal]) -> list[Chunk]:
+    def _take_known(
+        self, part: list[Chunk], error: PushError, refusals: list[Refusal]
+    ) -> list[Chunk]:
         found, dropped = _CONFLICT.search(error.excerpt), _DROPPED.search(error.excerpt)
         if found is None or dropped is None:
             return part
@@ -96,7 +108,9 @@ class InfluxdbSink(LokiSink):
             for at, line in enumerate(chunk.lines):
                 if not _has(line, found[1], found[2]):
                     continue
-                refused.append(Refusal(chunk.slice(at, at + 1), TYPE_CONFLICT, error.status, error.excerpt))
+                refused.append(
+                    Refusal(chunk.slice(at, at + 1), TYPE_CONFLICT, error.status, error.excerpt)
+                )
                 kept += [chunk.slice(begin, at)] if at > begin else []
                 begin = at + 1
             kept += [chunk.slice(begin, len(chunk.lines))] if begin < len(chunk.lines) else []

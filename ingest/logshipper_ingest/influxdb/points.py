@@ -1,9 +1,10 @@
 """Metadata records as points of InfluxDB's line protocol: `measurement,tags fields time`. Pure.
 
-https://docs.influxdata.com/influxdb/v1/write_protocols/line_protocol_reference/. A field has one type for all jobs that
-share a database, and InfluxDB refuses a point whose field has another one. So all numbers are floats: a key that is `0`
-in one record and `0.5` in the next is no conflict. (Exact integers are in Loki.) What can't be a field (null, lists,
-numbers beyond a float, keys that the protocol can't write) is left out and counted.
+https://docs.influxdata.com/influxdb/v1/write_protocols/line_protocol_reference/. A field has one
+type for all jobs that share a database, and InfluxDB refuses a point whose field has another one.
+So all numbers are floats: a key that is `0` in one record and `0.5` in the next is no conflict.
+(Exact integers are in Loki.) What can't be a field (null, lists, numbers beyond a float, keys that
+the protocol can't write) is left out and counted.
 """
 
 import math
@@ -20,7 +21,8 @@ MAX_DEPTH = 4  # as graphs have it
 MAX_FIELDS = 256  # of a record
 MAX_KEY_BYTES = 1024
 TAGS = ("cluster", "host", "user", "job_id", "attempt", "step", "task", "stream")
-# `time` is the point's own; with a tag's name a query couldn't tell the field; the others are InfluxDB 2's own
+# `time` is the point's own; with a tag's name a query couldn't tell the field; the others are
+# InfluxDB 2's own
 _RESERVED = frozenset({"time", "_time", "_measurement", "_field", *TAGS})
 _BAD_KEY = re.compile(r"[\x00-\x1f\x7f\\]|[\ud800-\udfff]")
 _SPECIAL = re.compile(r"([,= ])")
@@ -31,7 +33,8 @@ Field = bool | float | str
 
 
 class Point(NamedTuple):
-    """A record's. fields: none where nothing of it can be written; left_out: how many of its values can't."""
+    """A record's. fields: none where nothing of it can be written; left_out: how many of its values
+    can't."""
 
     fields: dict[str, Field]
     left_out: int
@@ -91,16 +94,25 @@ def _cut(text: str) -> str:
 
 
 def tags_of(chunk: Chunk, at: int, cluster: str, host: str) -> dict[str, str]:
-    """What tells a job's tasks apart: with these no two records have the same series and time. stdout is not named."""
+    """What tells a job's tasks apart: with these no two records have the same series and time.
+    stdout is not named."""
     key = chunk.key
-    own = {"cluster": cluster, "host": key.host or host, "stream": "" if key.stream == "stdout" else key.stream}
+    own = {
+        "cluster": cluster,
+        "host": key.host or host,
+        "stream": "" if key.stream == "stdout" else key.stream,
+    }
     found = {**chunk.metadata(at), **own}
     return {name: found[name] for name in TAGS if found.get(name)}
 
 
-def encode(measurement: str, tags: Mapping[str, str], fields: Mapping[str, Field], time_ns: int) -> bytes:
+def encode(
+    measurement: str, tags: Mapping[str, str], fields: Mapping[str, Field], time_ns: int
+) -> bytes:
     """A line, with its end."""
-    series = ",".join([_escaped(measurement), *(f"{name}={_tag(value)}" for name, value in tags.items())])
+    series = ",".join(
+        [_escaped(measurement), *(f"{name}={_tag(value)}" for name, value in tags.items())]
+    )
     written = ",".join(f"{_escaped(key)}={_value(value)}" for key, value in fields.items())
     return f"{series} {written} {time_ns}\n".encode()
 
@@ -124,10 +136,14 @@ def _value(value: Field) -> str:
 
 def type_of(value: Field) -> str:
     """As InfluxDB calls it in its refusals."""
-    return "boolean" if isinstance(value, bool) else "float" if isinstance(value, float) else "string"
+    return (
+        "boolean" if isinstance(value, bool) else "float" if isinstance(value, float) else "string"
+    )
 
 
-def encode_all(chunks: Iterable[Chunk], measurement: str, cluster: str, host: str) -> tuple[bytes, int]:
+def encode_all(
+    chunks: Iterable[Chunk], measurement: str, cluster: str, host: str
+) -> tuple[bytes, int]:
     """The points of all records, and how many values were left out."""
     lines: list[bytes] = []
     left_out = 0

@@ -1,7 +1,9 @@
-"""What Loki's events tell of a job: the account of each capture, learnt event by event in any order. Pure.
+"""What Loki's events tell of a job: the account of each capture, learnt event by event in any
+order. Pure.
 
-Anybody may push to Loki: every field is checked, and what is wrong counts as not given. Events that the agent makes of
-a capture (MARKS) tell its state and counts; others are the capture's own and are kept as they are.
+Anybody may push to Loki: every field is checked, and what is wrong counts as not given. Events that
+the agent makes of a capture (MARKS) tell its state and counts; others are the capture's own and are
+kept as they are.
 """
 
 import json
@@ -34,7 +36,9 @@ from logshipper_ingest.model.job import (
 from logshipper_ingest.model.summary import CaptureFacts, summarise
 
 STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
-END_AHEAD_NS = 3600 * 10**9  # how far an end may be told in advance: where a node's clock is ahead, it is
+END_AHEAD_NS = (
+    3600 * 10**9
+)  # how far an end may be told in advance: where a node's clock is ahead, it is
 BEATS = 4  # heartbeats whose spacing tells how long a capture may be silent
 _MISSED = 3  # so many of them
 MAX_PATIENCE_NS = _MISSED * 3600 * 10**9  # an agent's heartbeats are an hour apart at most
@@ -88,7 +92,10 @@ def capture_key(entry: LokiEntry) -> CaptureKey:
     metadata = entry.metadata
     attempt = _whole(metadata.get("attempt", ""), 1)
     return CaptureKey(
-        attempt, metadata.get("step", ""), _whole(metadata.get("task", ""), 0), entry.labels.get("host", "")
+        attempt,
+        metadata.get("step", ""),
+        _whole(metadata.get("task", ""), 0),
+        entry.labels.get("host", ""),
     )
 
 
@@ -98,10 +105,11 @@ def _whole(text: str, otherwise: int) -> int:
 
 @dataclass
 class EventAccount(CaptureFacts):
-    """One capture, as its events tell. first_ns: of its first event; start_at_ns: of the first that tells of its start;
-    closed: its account is final; closed_seen_ns: when that came, where it came while somebody followed the job;
-    counted: rank and time of the event that its counts are from; mode_ns: of the event that its mode is from; beats_ns:
-    of its newest heartbeats, in order; lost_ns: of the last word that its heartbeat is late."""
+    """One capture, as its events tell. first_ns: of its first event; start_at_ns: of the first that
+    tells of its start; closed: its account is final; closed_seen_ns: when that came, where it came
+    while somebody followed the job; counted: rank and time of the event that its counts are from;
+    mode_ns: of the event that its mode is from; beats_ns: of its newest heartbeats, in order;
+    lost_ns: of the last word that its heartbeat is late."""
 
     lines: int = 0
     records: int = 0
@@ -131,7 +139,13 @@ class EventAccount(CaptureFacts):
             self._take_start(event, time_ns)
         elif self.start_at_ns == MAX_TIME_NS:
             self.started_ns = self.first_ns
-        mode = event.get("to") if name == "mode_changed" else event.get("mode") if name in MARKS else None
+        mode = (
+            event.get("to")
+            if name == "mode_changed"
+            else event.get("mode")
+            if name in MARKS
+            else None
+        )
         if isinstance(mode, str) and mode in MODES and time_ns >= self.mode_ns:
             self.mode, self.mode_ns = mode, time_ns
         if name == HEARTBEAT and time_ns not in self.beats_ns:
@@ -159,7 +173,10 @@ class EventAccount(CaptureFacts):
         ledger = event.get("ledger")
         self.ledger = clean_ledger(ledger) if isinstance(ledger, dict) and ledger else {}
         self.lines, self.records = _count(event, "lines"), _count(event, "records")
-        self.bytes_printed, self.bytes_logged = _count(event, "bytes_printed"), _count(event, "bytes_logged")
+        self.bytes_printed, self.bytes_logged = (
+            _count(event, "bytes_printed"),
+            _count(event, "bytes_logged"),
+        )
 
     def _take_end(self, event: Json, time_ns: int) -> None:
         state = event.get("state")
@@ -169,15 +186,19 @@ class EventAccount(CaptureFacts):
         self.ended_ns = _end_of(event, time_ns)
 
     def lost(self) -> int:
-        return sum(self.ledger[stream]["lost"] for stream in ("stdout", "stderr") if stream in self.ledger)
+        return sum(
+            self.ledger[stream]["lost"] for stream in ("stdout", "stderr") if stream in self.ledger
+        )
 
     def patience_ns(self) -> int:
-        """How long it may give no sign of life and still be well: heartbeats come as seldom as an agent is told to."""
+        """How long it may give no sign of life and still be well: heartbeats come as seldom as an
+        agent is told to."""
         longest_ns = max((after - before for before, after in pairwise(self.beats_ns)), default=0)
         return min(max(SHIPPED_UNRESPONSIVE_NS, _MISSED * longest_ns), MAX_PATIENCE_NS)
 
     def is_silent(self, now_ns: int) -> bool:
-        """Whether it has given no sign of life for so long that only its heartbeats' spacing tells what that means."""
+        """Whether it has given no sign of life for so long that only its heartbeats' spacing tells
+        what that means."""
         return now_ns - self.heartbeat_ns > SHIPPED_UNRESPONSIVE_NS
 
     @property
@@ -191,10 +212,14 @@ class EventAccount(CaptureFacts):
         return derived_state(self.state, self.heartbeat_ns, now_ns, self.patience_ns())
 
     def may_print(self, now_ns: int) -> bool:
-        """Whether more lines of it may come: other streams' pushes may be a little behind the events'."""
+        """Whether more lines of it may come: other streams' pushes may be a little behind the
+        events'."""
         if self.closed:
             return now_ns - max(self.heartbeat_ns, self.closed_seen_ns) < SETTLE_NS
-        return self.ended_ns is None or now_ns - max(self.ended_ns, self.heartbeat_ns) < LATE_SECS * 10**9
+        return (
+            self.ended_ns is None
+            or now_ns - max(self.ended_ns, self.heartbeat_ns) < LATE_SECS * 10**9
+        )
 
 
 @dataclass
@@ -216,9 +241,9 @@ class OwnEvent(NamedTuple):
 
 
 class SlurmEnd(NamedTuple):
-    """How Slurm ended a run of a job (event JOB_ENDED). Of several the greatest counts: one that knows the state, and
-    no mere word that the job is restarted. state: "" where Slurm didn't tell; host: of the agent that told; nodes: of
-    the job, 0 where Slurm didn't tell."""
+    """How Slurm ended a run of a job (event JOB_ENDED). Of several the greatest counts: one that
+    knows the state, and no mere word that the job is restarted. state: "" where Slurm didn't tell;
+    host: of the agent that told; nodes: of the job, 0 where Slurm didn't tell."""
 
     known: int
     time_ns: int
@@ -236,19 +261,22 @@ class SlurmEnd(NamedTuple):
         return replace(account, state=self.state, ended_ns=self.ended_ns)
 
     def over_job(self, summary: JobSummary) -> JobSummary:
-        """The job whose newest run that was. Where Slurm has no word on the exit status, the node's stays."""
+        """The job whose newest run that was. Where Slurm has no word on the exit status, the node's
+        stays."""
         summary = replace(summary, nodes=max(summary.nodes, self.nodes))
         if not self.state:
             return summary
-        said = replace(summary, state=self.state, ended_ns=max(self.ended_ns, summary.ended_ns or 0))
+        said = replace(
+            summary, state=self.state, ended_ns=max(self.ended_ns, summary.ended_ns or 0)
+        )
         if self.exit_code or self.signal or self.state in ("COMPLETED", "FAILED"):
             said = replace(said, exit_code=self.exit_code, signal=self.signal)
         return said if self.state == summary.state else replace(said, reason="")
 
 
 class JobAccount:
-    """One job, as the events tell that were taken so far; each may be taken more than once. ends: how Slurm ended its
-    runs, by attempt."""
+    """One job, as the events tell that were taken so far; each may be taken more than once. ends:
+    how Slurm ended its runs, by attempt."""
 
     def __init__(self, key: JobKey) -> None:
         self.key = key
@@ -270,7 +298,9 @@ class JobAccount:
             return
         account = self.captures.get(key)
         if account is None:
-            account = self.captures[key] = EventAccount(user=entry.metadata.get("user", ""), host=key.host)
+            account = self.captures[key] = EventAccount(
+                user=entry.metadata.get("user", ""), host=key.host
+            )
         account.take(event, entry.time_ns)
         if event["event"] not in MARKS:
             self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
@@ -283,7 +313,9 @@ class JobAccount:
         nodes = min(_count(event, "nodes"), MAX_NODES)
         end = SlurmEnd(known, entry.time_ns, state, *_outcome(event), ended_ns, key.host, nodes)
         if key.attempt in self.ends or len(self.ends) < MAX_CAPTURES:
-            self.ends[key.attempt] = max(end, self.ends.get(key.attempt, end), key=lambda one: one[:3])
+            self.ends[key.attempt] = max(
+                end, self.ends.get(key.attempt, end), key=lambda one: one[:3]
+            )
         self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
 
     def _keep(self, own: OwnEvent, event: Json) -> None:
@@ -293,9 +325,12 @@ class JobAccount:
             self._event_counts[own.key] = count + 1
 
     def numbered(self) -> list[CaptureOfLoki]:
-        """The captures in the order of their numbers, which begin at 1: by start, then attempt, step and task."""
+        """The captures in the order of their numbers, which begin at 1: by start, then attempt,
+        step and task."""
         found = [
-            CaptureOfLoki(key, self.ends[key.attempt].over(account) if key.attempt in self.ends else account)
+            CaptureOfLoki(
+                key, self.ends[key.attempt].over(account) if key.attempt in self.ends else account
+            )
             for key, account in self.captures.items()
         ]
         return sorted(found, key=lambda capture: (capture.account.started_ns, capture.key))
@@ -317,20 +352,35 @@ class JobAccount:
             running = [account for account in current if account.state == RUNNING]
             patience_ns = max(account.patience_ns() for account in current)
             lost = all(account.is_lost for account in running)
-            state = UNRESPONSIVE if lost else derived_state(state, found.heartbeat_ns, now_ns, patience_ns)
-        summary = replace(found, state=state, heartbeat_ns=min(found.heartbeat_ns, now_ns), cluster=self.key.cluster)
+            state = (
+                UNRESPONSIVE
+                if lost
+                else derived_state(state, found.heartbeat_ns, now_ns, patience_ns)
+            )
+        summary = replace(
+            found,
+            state=state,
+            heartbeat_ns=min(found.heartbeat_ns, now_ns),
+            cluster=self.key.cluster,
+        )
         end = self.ends.get(max(key.attempt for key in self.captures))
         return summary if end is None else end.over_job(summary)
 
     def silent_captures(self, now_ns: int) -> list[CaptureKey]:
         """Those that may be running and give no sign of life."""
         return [
-            key for key in self.open_captures() if key.attempt not in self.ends and self.captures[key].is_silent(now_ns)
+            key
+            for key in self.open_captures()
+            if key.attempt not in self.ends and self.captures[key].is_silent(now_ns)
         ]
 
     def open_captures(self) -> list[CaptureKey]:
         """Those that may be running, for all that was told of themselves."""
-        return [key for key, account in self.captures.items() if not account.closed and account.ended_ns is None]
+        return [
+            key
+            for key, account in self.captures.items()
+            if not account.closed and account.ended_ns is None
+        ]
 
 
 def as_capture(number: int, found: CaptureOfLoki, now_ns: int) -> Capture:
@@ -379,8 +429,8 @@ def _count(event: Json, name: str) -> int:
 
 
 def _end_of(event: Json, time_ns: int) -> int:
-    """When it ended, as an event of that time says: an end that is long after it isn't believed, or it would stand
-    before everybody's newest events for years."""
+    """When it ended, as an event of that time says: an end that is long after it isn't believed, or
+    it would stand before everybody's newest events for years."""
     return min(_count(event, "ended_ns") or time_ns, time_ns + END_AHEAD_NS, MAX_TIME_NS)
 
 

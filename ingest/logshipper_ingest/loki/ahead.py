@@ -1,4 +1,5 @@
-"""Many jobs of Loki, read in an order that is known before: several at a time, more and more of them."""
+"""Many jobs of Loki, read in an order that is known before: several at a time, more and more of
+them."""
 
 from collections.abc import Sequence
 
@@ -29,7 +30,9 @@ class Ahead:
         while True:
             keys = self._keys[place : place + self._size]
             try:
-                found = self._finder.find({key.job_id for key in keys}, most=MOST_ENTRIES if len(keys) > 1 else None)
+                found = self._finder.find(
+                    {key.job_id for key in keys}, most=MOST_ENTRIES if len(keys) > 1 else None
+                )
             except TooMany:
                 self._size = max(self._size // 4, 1)
                 continue

@@ -1,9 +1,10 @@
-"""A client of Grafana Loki's HTTP interface: push, query, labels (docs/loki-client.md). It stands alone: nothing of
-logshipper but the access settings and the errors is needed.
+"""A client of Grafana Loki's HTTP interface: push, query, labels (docs/loki-client.md). It stands
+alone: nothing of logshipper but the access settings and the errors is needed.
 
-A client belongs to one thread at a time: give each thread its own. Every method raises QueryError, the pushing ones
-PushError, and nothing else but ValueError for arguments that can't be meant. Times are nanoseconds since 1970, ranges
-have their begin and not their end. (Interface: https://grafana.com/docs/loki/latest/reference/loki-http-api/)
+A client belongs to one thread at a time: give each thread its own. Every method raises QueryError,
+the pushing ones PushError, and nothing else but ValueError for arguments that can't be meant. Times
+are nanoseconds since 1970, ranges have their begin and not their end. (Interface:
+https://grafana.com/docs/loki/latest/reference/loki-http-api/)
 """
 
 import urllib.parse
@@ -28,7 +29,9 @@ __all__ = ["Client", "Entry", "PushAnswer", "Result", "Sample"]
 
 Direction = Literal["forward", "backward"]
 
-MAX_PAGE = 5000  # entries in an answer: Loki's max_entries_limit_per_query, unless somebody changed it
+MAX_PAGE = (
+    5000  # entries in an answer: Loki's max_entries_limit_per_query, unless somebody changed it
+)
 MAX_RANGE_NS = 30 * 86_400 * 1_000_000_000  # of a question: Loki's max_query_length is an hour more
 FIRST_PAGE = 1000
 PAGE_BYTES = 1 << 20  # of JSON, which is more than Loki's parts send each other for it
@@ -44,7 +47,8 @@ class PushAnswer(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A stream or a series of an answer. entries: of a log query; samples: of a metric query (one, for an instant)."""
+    """A stream or a series of an answer. entries: of a log query; samples: of a metric query (one,
+    for an instant)."""
 
     labels: Mapping[str, str]
     entries: list[Entry]
@@ -52,7 +56,8 @@ class Result(NamedTuple):
 
 
 class Client(ServerClient):
-    """access: address, credentials, tenant, TLS; or only an address. max_answer_bytes: larger answers are errors."""
+    """access: address, credentials, tenant, TLS; or only an address. max_answer_bytes: larger
+    answers are errors."""
 
     kind = "Loki"
 
@@ -63,11 +68,13 @@ class Client(ServerClient):
         return self.push_body(loki_push.compress(loki_push.encode_push(labels, entries)))
 
     def push_body(self, body: bytes, tenant: str = "") -> PushAnswer:
-        """Pushes an encoded and compressed request (loki/push.py). tenant: instead of the access' own.
+        """Pushes an encoded and compressed request (loki/push.py). tenant: instead of the access'
+        own.
 
-        Only 204 counts: Loki answers 260 for what it drops on purpose. Raises RetryablePushError where it may be taken
-        later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0), RejectedPushError otherwise. After Loki's
-        400 the valid entries of the request are stored; pushing the same once more does no harm.
+        Only 204 counts: Loki answers 260 for what it drops on purpose. Raises RetryablePushError
+        where it may be taken later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0),
+        RejectedPushError otherwise. After Loki's 400 the valid entries of the request are stored;
+        pushing the same once more does no harm.
         """
         headers = {**_PUSH_HEADERS, TENANT_HEADER: tenant} if tenant else _PUSH_HEADERS
         answer = self._push("/loki/api/v1/push", body, headers, (204,))
@@ -76,10 +83,16 @@ class Client(ServerClient):
     # ---- asking
 
     def query(
-        self, logql: str, *, time_ns: int | None = None, limit: int = 100, direction: Direction = "backward"
+        self,
+        logql: str,
+        *,
+        time_ns: int | None = None,
+        limit: int = 100,
+        direction: Direction = "backward",
     ) -> list[Result]:
-        """Answers an instant query, such as `sum(count_over_time({cluster="local"}[1h]))`; time_ns: None for now. The
-        time that Loki gives with a bare number (`1+1`) is none (seen with 3.7.6)."""
+        """Answers an instant query, such as `sum(count_over_time({cluster="local"}[1h]))`; time_ns:
+        None for now. The time that Loki gives with a bare number (`1+1`) is none (seen with
+        3.7.6)."""
         params = {"query": logql, "limit": str(limit), "direction": direction}
         if time_ns is not None:
             params["time"] = str(time_ns)
@@ -95,8 +108,8 @@ class Client(ServerClient):
         direction: Direction = "forward",
         step_secs: float | None = None,
     ) -> list[Result]:
-        """Answers a query over a range: streams with at most limit entries in all, or series with a sample each
-        step_secs (None: Loki's choice). For more entries than a limit's: `entries`."""
+        """Answers a query over a range: streams with at most limit entries in all, or series with a
+        sample each step_secs (None: Loki's choice). For more entries than a limit's: `entries`."""
         params = {"query": logql, "start": str(begin_ns), "end": str(end_ns), "limit": str(limit)}
         params["direction"] = direction
         if step_secs is not None:
@@ -104,14 +117,20 @@ class Client(ServerClient):
         return self._results("query_range", params)
 
     def entries(
-        self, logql: str, begin_ns: int, end_ns: int, *, direction: Direction = "forward", page: int = MAX_PAGE
+        self,
+        logql: str,
+        begin_ns: int,
+        end_ns: int,
+        *,
+        direction: Direction = "forward",
+        page: int = MAX_PAGE,
     ) -> Iterator[Entry]:
-        """All entries of a range in order of time, of all streams that a log query finds, in pages of at most `page`
-        (2 or more): none is missing, none comes twice.
+        """All entries of a range in order of time, of all streams that a log query finds, in pages
+        of at most `page` (2 or more): none is missing, none comes twice.
 
-        A page's last time is asked for again by the next page, since others may share it; more than MAX_PAGE entries
-        of one nanosecond, or more than one answer can hold, raise QueryError: narrow the query then. Pages are smaller
-        where lines are long (`_PageSize`).
+        A page's last time is asked for again by the next page, since others may share it; more than
+        MAX_PAGE entries of one nanosecond, or more than one answer can hold, raise QueryError:
+        narrow the query then. Pages are smaller where lines are long (`_PageSize`).
         """
         size = _PageSize(page)
         forward = direction == "forward"
@@ -142,7 +161,9 @@ class Client(ServerClient):
             asked = size.entries
             tries += 1
             try:
-                results = self.query_range(logql, begin_ns, end_ns, limit=asked, direction=direction)
+                results = self.query_range(
+                    logql, begin_ns, end_ns, limit=asked, direction=direction
+                )
                 break
             except QueryError as error:
                 if not size.shrink(error):
@@ -156,19 +177,24 @@ class Client(ServerClient):
         return found, len(found) < asked
 
     def _one_time(self, logql: str, time_ns: int) -> list[Entry]:
-        """All entries of a nanosecond, in one answer: their order in Loki isn't the same from one question to the
-        next, so that they can't be paged through."""
+        """All entries of a nanosecond, in one answer: their order in Loki isn't the same from one
+        question to the next, so that they can't be paged through."""
         try:
             results = self.query_range(logql, time_ns, time_ns + 1, limit=MAX_PAGE)
         except QueryError as error:
             words = (
-                f"{error.excerpt}; asked for all entries of the time {time_ns} ns: narrow the query, or raise Loki's "
+                f"{error.excerpt}; asked for all entries of the time "
+                f"{time_ns} ns: narrow the query, or raise Loki's "
             )
-            raise QueryError(self.name, error.status, words + "grpc_server_max_recv_msg_size") from None
+            raise QueryError(
+                self.name, error.status, words + "grpc_server_max_recv_msg_size"
+            ) from None
         found = [entry for result in results for entry in result.entries]
         if len(found) >= MAX_PAGE:
             raise QueryError(
-                self.name, 0, f"{len(found)} entries or more share the time {time_ns} ns: narrow the query"
+                self.name,
+                0,
+                f"{len(found)} entries or more share the time {time_ns} ns: narrow the query",
             )
         return found
 
@@ -177,16 +203,24 @@ class Client(ServerClient):
         return self._strings("labels", _range(begin_ns, end_ns))
 
     def label_values(
-        self, name: str, begin_ns: int | None = None, end_ns: int | None = None, *, selector: str = ""
+        self,
+        name: str,
+        begin_ns: int | None = None,
+        end_ns: int | None = None,
+        *,
+        selector: str = "",
     ) -> list[str]:
         """Values of a label, of all streams or of a selector's, such as `{cluster="local"}`."""
         if not loki_push.is_name(name):
             raise ValueError(f"{name!r} can't be a label's name")
         return self._strings(
-            f"label/{name}/values", _range(begin_ns, end_ns) | ({"query": selector} if selector else {})
+            f"label/{name}/values",
+            _range(begin_ns, end_ns) | ({"query": selector} if selector else {}),
         )
 
-    def series(self, *selectors: str, begin_ns: int | None = None, end_ns: int | None = None) -> list[dict[str, str]]:
+    def series(
+        self, *selectors: str, begin_ns: int | None = None, end_ns: int | None = None
+    ) -> list[dict[str, str]]:
         """Label sets of the streams that selectors find (none: all)."""
         params: dict[str, str | list[str]] = {**_range(begin_ns, end_ns)}
         if selectors:
@@ -197,13 +231,16 @@ class Client(ServerClient):
     # ---- deleting
 
     def delete(self, logql: str, begin_ns: int, end_ns: int) -> str:
-        """Asks Loki to delete what a log query finds, from the second of begin_ns to that of end_ns, which must have
-        passed. Returns the request's id. Loki takes it out of answers within minutes, and out of its chunks after
-        `delete_request_cancel_period`. Raises QueryError: 404 where Loki has no retention, 403 where deletion is off.
+        """Asks Loki to delete what a log query finds, from the second of begin_ns to that of
+        end_ns, which must have passed. Returns the request's id. Loki takes it out of answers
+        within minutes, and out of its chunks after `delete_request_cancel_period`. Raises
+        QueryError: 404 where Loki has no retention, 403 where deletion is off.
         """
         params = {"query": logql, "start": str(begin_ns // 10**9), "end": str(end_ns // 10**9)}
         try:
-            answer = self._server.call("POST", f"/loki/api/v1/delete?{urllib.parse.urlencode(params)}")
+            answer = self._server.call(
+                "POST", f"/loki/api/v1/delete?{urllib.parse.urlencode(params)}"
+            )
         except NoAnswer as error:
             raise QueryError(self.name, 0, str(error)) from None
         if answer.status != 204:
@@ -218,10 +255,13 @@ class Client(ServerClient):
         return labels_of(found)
 
     def config(self) -> dict[str, Any]:
-        """What it runs with (Any: YAML). Many gateways forbid it: QueryError with status 403 or 404."""
+        """What it runs with (Any: YAML). Many gateways forbid it: QueryError with status 403 or
+        404."""
         return yaml_table(self._server.get("/config"), self.name)
 
-    def _ask(self, what: str, params: Mapping[str, str | list[str]]) -> Any:  # Any: JSON, checked by each caller
+    def _ask(
+        self, what: str, params: Mapping[str, str | list[str]]
+    ) -> Any:  # Any: JSON, checked by each caller
         found = self._server.get_json(f"/loki/api/v1/{what}", params, _CATEGORIZED)
         if not isinstance(found, dict) or found.get("status") != "success":
             raise QueryError(self.name, 200, "this isn't how Loki answers: is url right?")
@@ -229,7 +269,9 @@ class Client(ServerClient):
 
     def _strings(self, what: str, params: Mapping[str, str]) -> list[str]:
         found = self._ask(what, params)
-        return [value for value in found if isinstance(value, str)] if isinstance(found, list) else []
+        return (
+            [value for value in found if isinstance(value, str)] if isinstance(found, list) else []
+        )
 
     def _results(self, what: str, params: Mapping[str, str]) -> list[Result]:
         found = self._ask(what, params)
@@ -245,10 +287,11 @@ class Client(ServerClient):
 
 
 class _PageSize:
-    """How many entries to ask for at a time. Loki's parts send each other at most 4 MB unless it is set up otherwise
-    (`grpc_server_max_recv_msg_size`), and a question whose answer is larger is never answered (seen with 3.7.6: it
-    tries again until its own time-out). So pages begin small, grow while they stay below PAGE_BYTES, and what went
-    unanswered is asked once more for far less."""
+    """How many entries to ask for at a time. Loki's parts send each other at most 4 MB unless it is
+    set up otherwise (`grpc_server_max_recv_msg_size`), and a question whose answer is larger is
+    never answered (seen with 3.7.6: it tries again until its own time-out). So pages begin small,
+    grow while they stay below PAGE_BYTES, and what went unanswered is asked once more for far
+    less."""
 
     def __init__(self, most: int, first: int = FIRST_PAGE) -> None:
         if most < 2:
@@ -265,7 +308,9 @@ class _PageSize:
         """Whether it makes sense to ask for less after this error."""
         if self.entries == 2:
             return False
-        if error.status == 400 and "max entries limit" in error.excerpt:  # max_entries_limit_per_query
+        if (
+            error.status == 400 and "max entries limit" in error.excerpt
+        ):  # max_entries_limit_per_query
             self._most = self.entries = max(self.entries // 2, 2)
             return True
         self.entries = max(self.entries // 32, 2)
@@ -278,7 +323,13 @@ def _stream(result: Any) -> Result:  # Any: JSON; what is wrong raises, and is c
     for time_ns, line, *more in result["values"]:
         extra = more[0] if more else {}
         entries.append(
-            Entry(int(time_ns), line, extra.get("structuredMetadata") or {}, labels, extra.get("parsed") or {})
+            Entry(
+                int(time_ns),
+                line,
+                extra.get("structuredMetadata") or {},
+                labels,
+                extra.get("parsed") or {},
+            )
         )
     return Result(labels, entries, [])
 
@@ -289,4 +340,8 @@ def _series(result: Any) -> Result:  # Any: as above
 
 
 def _range(begin_ns: int | None, end_ns: int | None) -> dict[str, str]:
-    return {name: str(value) for name, value in (("start", begin_ns), ("end", end_ns)) if value is not None}
+    return {
+        name: str(value)
+        for name, value in (("start", begin_ns), ("end", end_ns))
+        if value is not None
+    }

@@ -1,5 +1,5 @@
-"""Finds jobs in Loki by their ids, one or many with the same few questions: their events, and who of them gave the last
-sign of life. A Prometheus tells since when there are any.
+"""Finds jobs in Loki by their ids, one or many with the same few questions: their events, and who
+of them gave the last sign of life. A Prometheus tells since when there are any.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,7 +18,13 @@ from logshipper_ingest.loki.account import (
     job_key,
 )
 from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Direction, Entries
-from logshipper_ingest.servers.logql import matcher, selector, with_any_metadata, with_event, without_event
+from logshipper_ingest.servers.logql import (
+    matcher,
+    selector,
+    with_any_metadata,
+    with_event,
+    without_event,
+)
 
 SECOND_NS = 10**9
 HOUR_NS = 3600 * SECOND_NS
@@ -43,7 +49,8 @@ class Metrics(Protocol):
 
 @dataclass
 class Known:
-    """A job whose events were read. from_ns: since when; read_ns: when; hosts: where Prometheus saw it."""
+    """A job whose events were read. from_ns: since when; read_ns: when; hosts: where Prometheus saw
+    it."""
 
     account: JobAccount
     from_ns: int
@@ -63,8 +70,9 @@ class TooMany(Exception):
 
 
 class Finder:
-    """Asks Loki, and Prometheus, for jobs by their ids. since_ns: how far back they are looked for where Prometheus
-    doesn't know of them; cluster: only this one's; say: is told what went wrong but doesn't stop anything."""
+    """Asks Loki, and Prometheus, for jobs by their ids. since_ns: how far back they are looked for
+    where Prometheus doesn't know of them; cluster: only this one's; say: is told what went wrong
+    but doesn't stop anything."""
 
     def __init__(
         self,
@@ -83,14 +91,18 @@ class Finder:
         self._say = say
 
     def find(self, job_ids: Collection[str], *, most: int | None = None) -> dict[JobKey, Known]:
-        """The jobs with these ids, of each cluster. Of those that Prometheus knows, events are looked for since an hour
-        before its word on their begin, and everywhere: what ran where its agents aren't scraped, or are called
-        otherwise there, is part of the job as well. Raises TooMany for more entries than `most`."""
+        """The jobs with these ids, of each cluster. Of those that Prometheus knows, events are
+        looked for since an hour before its word on their begin, and everywhere: what ran where its
+        agents aren't scraped, or are called otherwise there, is part of the job as well. Raises
+        TooMany for more entries than `most`."""
         hints = self._hints(job_ids)
         now_ns = self._now()
         since_ns = now_ns - self._since_ns
         hinted = {key.job_id for key in hints}
-        believed = (hint.begin_ns if now_ns - hint.begin_ns < MAX_JOB_NS else since_ns for hint in hints.values())
+        believed = (
+            hint.begin_ns if now_ns - hint.begin_ns < MAX_JOB_NS else since_ns
+            for hint in hints.values()
+        )
         begins = [begin_ns - HOUR_NS for begin_ns in believed]
         since_ns = min(begins + ([] if hinted.issuperset(job_ids) else [since_ns]))
         jobs = self._read_events(job_ids, since_ns, most)
@@ -100,12 +112,19 @@ class Finder:
             jobs |= self._read_events(missing, since_ns, most)
         self.read_heartbeats(jobs.values(), begin_of(jobs.values(), since_ns))
         nowhere = _Hint(0, frozenset())
-        return {key: Known(job, since_ns, now_ns, hints.get(key, nowhere).hosts) for key, job in jobs.items()}
+        return {
+            key: Known(job, since_ns, now_ns, hints.get(key, nowhere).hosts)
+            for key, job in jobs.items()
+        }
 
-    def _read_events(self, job_ids: Collection[str], begin_ns: int, most: int | None) -> dict[JobKey, JobAccount]:
+    def _read_events(
+        self, job_ids: Collection[str], begin_ns: int, most: int | None
+    ) -> dict[JobKey, JobAccount]:
         jobs: dict[JobKey, JobAccount] = {}
         chosen = selector(["event"], cluster=self._cluster) + with_any_metadata("job_id", job_ids)
-        for read, entry in enumerate(self.entries(chosen + without_event((HEARTBEAT,)), begin_ns), start=1):
+        for read, entry in enumerate(
+            self.entries(chosen + without_event((HEARTBEAT,)), begin_ns), start=1
+        ):
             if most is not None and read > most:
                 raise TooMany
             key = job_key(entry)
@@ -118,17 +137,26 @@ class Finder:
         return jobs
 
     def entries(
-        self, logql: str, begin_ns: int, *, end_ns: int = 0, backward: bool = False, page: int = _PAGE
+        self,
+        logql: str,
+        begin_ns: int,
+        *,
+        end_ns: int = 0,
+        backward: bool = False,
+        page: int = _PAGE,
     ) -> Iterable[LokiEntry]:
         """Since begin_ns. end_ns: 0 for all that there may be."""
         direction: Direction = "backward" if backward else "forward"
-        return self._client.entries(logql, begin_ns, end_ns or self._now() + AHEAD_NS, direction=direction, page=page)
+        return self._client.entries(
+            logql, begin_ns, end_ns or self._now() + AHEAD_NS, direction=direction, page=page
+        )
 
     # ---- heartbeats
 
     def read_heartbeats(self, jobs: Collection[JobAccount], begin_ns: int) -> None:
-        """The newest one of each capture that may be running, and of a silent one those before that. Those that beat
-        until now fill the first answers: others are then asked for without them."""
+        """The newest one of each capture that may be running, and of a silent one those before
+        that. Those that beat until now fill the first answers: others are then asked for without
+        them."""
         by_key = {job.key: job for job in jobs}
         wanted = {(job.key, key) for job in jobs for key in job.open_captures()}
         end_ns = self._now() + AHEAD_NS
@@ -141,13 +169,22 @@ class Finder:
             end_ns = reached_ns + 1
 
     def _read_some(
-        self, jobs: Mapping[JobKey, JobAccount], wanted: set[tuple[JobKey, CaptureKey]], begin_ns: int, end_ns: int
+        self,
+        jobs: Mapping[JobKey, JobAccount],
+        wanted: set[tuple[JobKey, CaptureKey]],
+        begin_ns: int,
+        end_ns: int,
     ) -> int | None:
-        """Takes what is found out of wanted. The time up to which was read, None where there is no more."""
+        """Takes what is found out of wanted. The time up to which was read, None where there is no
+        more."""
         clusters = {key.cluster for key, _ in wanted}
         cluster = next(iter(clusters)) if len(clusters) == 1 else self._cluster
         chosen = selector(["event"], cluster=cluster, hosts={key.host for _, key in wanted})
-        logql = chosen + with_any_metadata("job_id", {key.job_id for key, _ in wanted}) + with_event((HEARTBEAT,))
+        logql = (
+            chosen
+            + with_any_metadata("job_id", {key.job_id for key, _ in wanted})
+            + with_event((HEARTBEAT,))
+        )
         most = (3 + BEATS) * len(wanted) + 20
         page = min(max(2 * len(wanted), 10), _PAGE)
         now_ns = self._now()
@@ -158,7 +195,11 @@ class Finder:
             if job is not None and its_job is not None:
                 job.take(entry)
                 account = job.captures.get(its_key)
-                if account is None or not account.is_silent(now_ns) or len(account.beats_ns) == BEATS:
+                if (
+                    account is None
+                    or not account.is_silent(now_ns)
+                    or len(account.beats_ns) == BEATS
+                ):
                     wanted.discard((its_job, its_key))
             if not wanted:
                 return None
@@ -179,8 +220,12 @@ class Finder:
         begins: dict[JobKey, float] = {}
         hosts: dict[JobKey, set[str]] = {}
         try:
-            starts = self._metrics(f"min {by}) (min_over_time(logshipper_job_start_time_seconds{{{chosen}}}{back}))")
-            places = self._metrics(f"group {by}, host) (last_over_time(logshipper_job_info{{{chosen}}}{back}))")
+            starts = self._metrics(
+                f"min {by}) (min_over_time(logshipper_job_start_time_seconds{{{chosen}}}{back}))"
+            )
+            places = self._metrics(
+                f"group {by}, host) (last_over_time(logshipper_job_info{{{chosen}}}{back}))"
+            )
             for found in starts:
                 begins[_key_of(found)] = found.value
             for found in places:
@@ -197,7 +242,8 @@ class Finder:
 
 
 def begin_of(jobs: Iterable[JobAccount], otherwise_ns: int) -> int:
-    """Since when there may be entries of jobs. A start that is said to be long before its own event isn't believed."""
+    """Since when there may be entries of jobs. A start that is said to be long before its own event
+    isn't believed."""
     accounts = (account for job in jobs for account in job.captures.values())
     begins = [max(account.started_ns, account.first_ns - HOUR_NS) for account in accounts]
     return min(begins) - MARGIN_NS if begins else otherwise_ns

@@ -1,7 +1,9 @@
-"""Entries of Loki as a job's lines: pieces of long lines joined, captures numbered, ties in order. Pure.
+"""Entries of Loki as a job's lines: pieces of long lines joined, captures numbered, ties in order.
+Pure.
 
-Of one capture each time belongs to one line, so entries that share time, capture, stream and kind are pieces of a line
-that was longer than Loki takes: their `part` is `i/n`, or `P.i/n` where the line was itself part P of a longer one.
+Of one capture each time belongs to one line, so entries that share time, capture, stream and kind
+are pieces of a line that was longer than Loki takes: their `part` is `i/n`, or `P.i/n` where the
+line was itself part P of a longer one.
 """
 
 import re
@@ -19,14 +21,17 @@ MAX_SHARING = 20_000  # entries of one time that are put in order together
 _PIECE = re.compile(r"(?:(.*)\.)?([0-9]{1,6})/([0-9]{1,6})", re.ASCII | re.DOTALL)
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
 _HEAD_CHARS = 250
-_HEAD = re.compile(r"[^%]{0,200}?[0-9]+(?:\.[0-9]+)?%|(?:[^0-9]{0,100}[0-9]+(?:\.[0-9]+)?){1,2}", re.ASCII)
+_HEAD = re.compile(
+    r"[^%]{0,200}?[0-9]+(?:\.[0-9]+)?%|(?:[^0-9]{0,100}[0-9]+(?:\.[0-9]+)?){1,2}", re.ASCII
+)
 _NUMBER = re.compile(r"[ 0]*[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _MAX_BAR_CHARS = 4096  # of a line, with its colours
 _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
 
 
 class Captures:
-    """The numbers of a job's captures. Those that no event told of get the next free numbers as they are met."""
+    """The numbers of a job's captures. Those that no event told of get the next free numbers as
+    they are met."""
 
     def __init__(self, keys: Iterable[CaptureKey]) -> None:
         self._numbers = {key: number for number, key in enumerate(keys, start=1)}
@@ -64,7 +69,8 @@ class LokiLine(NamedTuple):
 
 
 def clean(text: str) -> str:
-    """The text as a capture would have written it: one line, without control characters but for colours."""
+    """The text as a capture would have written it: one line, without control characters but for
+    colours."""
     if text.isprintable():
         return text
     pieces = SEQUENCES.split(text)
@@ -73,16 +79,19 @@ def clean(text: str) -> str:
 
 
 def begins_alike(bar: str, line: str) -> bool:
-    """Whether a line may be the end of a bar: the same words, and other numbers, up to the bar's percentage, or to the
-    second number of one that has none."""
+    """Whether a line may be the end of a bar: the same words, and other numbers, up to the bar's
+    percentage, or to the second number of one that has none."""
     found = _HEAD.match(bar)
     head = _NUMBER.sub("0", found[0] if found else bar[:_HEAD_CHARS])
     line = SEQUENCES.sub("", line[:_MAX_BAR_CHARS])
     return bool(head) and _NUMBER.sub("0", line[: 2 * _HEAD_CHARS]).startswith(head)
 
 
-def joined(entries: Iterable[LokiEntry], captures: Captures, *, newest_first: bool = False) -> Iterator[LokiLine]:
-    """Lines of entries that come in order of time (newest_first: backwards): by time, then capture."""
+def joined(
+    entries: Iterable[LokiEntry], captures: Captures, *, newest_first: bool = False
+) -> Iterator[LokiLine]:
+    """Lines of entries that come in order of time (newest_first: backwards): by time, then
+    capture."""
     group: list[LokiEntry] = []
     time_ns = -1
     for entry in entries:
@@ -97,7 +106,8 @@ def joined(entries: Iterable[LokiEntry], captures: Captures, *, newest_first: bo
 
 
 def _lines_of(group: list[LokiEntry], captures: Captures, newest_first: bool) -> Iterable[LokiLine]:
-    """Lines of entries that share a time. What was pushed twice, to a replay stream as well, counts once."""
+    """Lines of entries that share a time. What was pushed twice, to a replay stream as well, counts
+    once."""
     if len(group) == 1:
         line = _line(group[0], captures)
         if line is None:
@@ -112,12 +122,17 @@ def _lines_of(group: list[LokiEntry], captures: Captures, newest_first: bool) ->
             piece = _PIECE.fullmatch(part)
             source = (line.capture, line.stream, line.kind, (piece[1] or "") if piece else part)
             sources.setdefault(source, {})[part, line.text] = line
-    whole = [line for source in sorted(sources) for line in _joined(source[3], list(sources[source].values()))]
+    whole = [
+        line
+        for source in sorted(sources)
+        for line in _joined(source[3], list(sources[source].values()))
+    ]
     return reversed(whole) if newest_first else whole
 
 
 def _joined(above: str, found: list[LokiLine]) -> list[LokiLine]:
-    """Lines of one time, capture, stream and kind. above: their part, where the capture itself had cut the line."""
+    """Lines of one time, capture, stream and kind. above: their part, where the capture itself had
+    cut the line."""
     by_size: dict[int, dict[int, LokiLine]] = {}
     lines = []
     for line in found:
@@ -132,7 +147,9 @@ def _joined(above: str, found: list[LokiLine]) -> list[LokiLine]:
         if numbers == [*range(1, size + 1)]:
             attrs = {name: value for name, value in first.attrs.items() if name != "part"}
             text = "".join(pieces[number].text for number in numbers)
-            lines.append(first._replace(text=text, attrs={**attrs, "part": above} if above else attrs))
+            lines.append(
+                first._replace(text=text, attrs={**attrs, "part": above} if above else attrs)
+            )
         elif numbers == [size] and not above:
             lines.append(first)  # the last part of a line that the capture had cut
         else:
@@ -151,7 +168,11 @@ def _line(entry: LokiEntry, captures: Captures) -> LokiLine | None:
         kind = Kind.NOTE
     attrs = _NO_ATTRS
     if "part" in metadata or "n" in metadata or "repeat" in metadata:
-        attrs = {name: int(metadata[name]) for name in ("n", "repeat") if _WHOLE.fullmatch(metadata.get(name, ""))}
+        attrs = {
+            name: int(metadata[name])
+            for name in ("n", "repeat")
+            if _WHOLE.fullmatch(metadata.get(name, ""))
+        }
         if metadata.get("part"):
             attrs["part"] = metadata["part"][:64]
     number, key = captures.of(entry)

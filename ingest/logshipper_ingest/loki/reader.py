@@ -1,7 +1,8 @@
-"""Reads one job from Loki: lines in order of time, metadata records, events, live status, keys and X axis.
+"""Reads one job from Loki: lines in order of time, metadata records, events, live status, keys and
+X axis.
 
-Entries come by the page and are handed on as they come, so that a job of any length takes no more memory. What Loki
-says is anybody's word: whatever isn't as it should be is left out.
+Entries come by the page and are handed on as they come, so that a job of any length takes no more
+memory. What Loki says is anybody's word: whatever isn't as it should be is left out.
 """
 
 import time
@@ -60,7 +61,13 @@ class Entries(Protocol):
     def name(self) -> str: ...
 
     def entries(
-        self, logql: str, begin_ns: int, end_ns: int, *, direction: Direction = "forward", page: int = _PAGE
+        self,
+        logql: str,
+        begin_ns: int,
+        end_ns: int,
+        *,
+        direction: Direction = "forward",
+        page: int = _PAGE,
     ) -> Iterator[LokiEntry]: ...
 
 
@@ -102,11 +109,12 @@ class _Query(NamedTuple):
 
 
 class LokiJobReader(KeyedReader):
-    """One job, as it was when it was opened (summary, captures); lines and records are those there are when asked.
-    Counts of a job that runs are its last heartbeats', and at least what was read when its keys were asked for.
+    """One job, as it was when it was opened (summary, captures); lines and records are those there
+    are when asked. Counts of a job that runs are its last heartbeats', and at least what was read
+    when its keys were asked for.
 
-    Raises QueryError wherever Loki doesn't answer. progress: called with records read, and records in all, (0, 0) when
-    it is over.
+    Raises QueryError wherever Loki doesn't answer. progress: called with records read, and records
+    in all, (0, 0) when it is over.
     """
 
     def __init__(
@@ -123,9 +131,13 @@ class LokiJobReader(KeyedReader):
         now_ns = now()
         numbered = account.numbered()
         self.summary = summary
-        self.captures = [as_capture(number, found, now_ns) for number, found in enumerate(numbered, start=1)]
+        self.captures = [
+            as_capture(number, found, now_ns) for number, found in enumerate(numbered, start=1)
+        ]
         newest = max(found.attempt for found in numbered)
-        may_print = any(found.account.may_print(now_ns) for found in numbered if found.attempt == newest)
+        may_print = any(
+            found.account.may_print(now_ns) for found in numbered if found.attempt == newest
+        )
         self.is_over = summary.state not in (RUNNING, UNRESPONSIVE) and not may_print
         self._client = client
         self._account = account
@@ -159,17 +171,30 @@ class LokiJobReader(KeyedReader):
     # ---- asking
 
     def _selector(self, kinds: Collection[str], streams: Collection[Stream] = ()) -> str:
-        names = [name for name, stream in STREAMS.items() if stream in (*streams, Stream.NONE)] if streams else []
+        names = (
+            [name for name, stream in STREAMS.items() if stream in (*streams, Stream.NONE)]
+            if streams
+            else []
+        )
         key = self._account.key
         hosts = "" if len(names) == len(STREAMS) else names
         shard = job_shard(key.job_id)
-        chosen = selector(kinds, cluster=key.cluster, hosts=self._span.hosts, streams=hosts, shard=shard)
+        chosen = selector(
+            kinds, cluster=key.cluster, hosts=self._span.hosts, streams=hosts, shard=shard
+        )
         return chosen + with_metadata({"job_id": key.job_id})
 
     def _lines(
-        self, query: _Query, direction: Direction = "forward", *, begin_ns: int = 0, end_ns: int = 0, page: int = _PAGE
+        self,
+        query: _Query,
+        direction: Direction = "forward",
+        *,
+        begin_ns: int = 0,
+        end_ns: int = 0,
+        page: int = _PAGE,
     ) -> Iterator[LokiLine]:
-        """The lines that are asked for, in order of time; those of which pieces are still to come are held back."""
+        """The lines that are asked for, in order of time; those of which pieces are still to come
+        are held back."""
         wanted = {Kind.LOG if kind is Kind.NOTE else kind for kind in query.kinds}
         labels = [label for label, kind in KINDS.items() if kind in wanted]
         if not labels:
@@ -203,10 +228,11 @@ class LokiJobReader(KeyedReader):
         tail: int | None = None,
         since_ns: int = 0,
     ) -> Iterator[LogLine]:
-        """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: the position of the line
-        that was read last: what hadn't been read by then, late arrivals included (ask for the same streams, kinds and
-        attempt); tail: the last ones only, lines older than what was looked through for them count as read; since_ns:
-        those of this time and later, older ones count as read."""
+        """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: the
+        position of the line that was read last: what hadn't been read by then, late arrivals
+        included (ask for the same streams, kinds and attempt); tail: the last ones only, lines
+        older than what was looked through for them count as read; since_ns: those of this time and
+        later, older ones count as read."""
         query = _Query(frozenset(kinds), frozenset(streams), attempt)
         if tail is not None and tail <= 0:
             return iter(())
@@ -222,7 +248,9 @@ class LokiJobReader(KeyedReader):
         return self._tail(query, number, seen, tail)
 
     def _unseen(self, query: _Query, number: int, seen: Seen, begin_ns: int) -> Iterator[LogLine]:
-        at: tuple[CaptureKey, int] | None = None  # pieces of a line that will never be whole share their time
+        at: tuple[CaptureKey, int] | None = (
+            None  # pieces of a line that will never be whole share their time
+        )
         known = False
         for line in self._lines(query, begin_ns=begin_ns):
             if at != (line.key, line.time_ns):
@@ -232,8 +260,9 @@ class LokiJobReader(KeyedReader):
                 yield _log_line(line, number, seen)
 
     def _tail(self, query: _Query, number: int, seen: Seen, tail: int) -> Iterator[LogLine]:
-        """Looks backward for where the tail begins, and a little further: what is newer than that and comes later
-        will be known for late. Of a tail that is too long to be kept the lines are then read from there."""
+        """Looks backward for where the tail begins, and a little further: what is newer than that
+        and comes later will be known for late. Of a tail that is too long to be kept the lines are
+        then read from there."""
         held: deque[LokiLine] = deque()
         older: list[LokiLine] = []
         found, first_ns, skipped = 0, 0, 0
@@ -265,26 +294,45 @@ class LokiJobReader(KeyedReader):
     # ---- records, events, status
 
     def records(
-        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+        self,
+        *,
+        attempt: int | None = None,
+        newest_first: bool = False,
+        begin_ns: int = 0,
+        end_ns: int = 0,
     ) -> Iterator[MetadataRecord]:
         """Metadata records in order of time; newest first (R23): backwards."""
         direction: Direction = "backward" if newest_first else "forward"
-        for line in self._record_lines(direction, attempt=attempt, begin_ns=begin_ns, end_ns=end_ns):
+        for line in self._record_lines(
+            direction, attempt=attempt, begin_ns=begin_ns, end_ns=end_ns
+        ):
             n = line.attrs.get("n", 0)
-            yield MetadataRecord(line.time_ns, n, line.key.attempt, line.capture, line.text, line.stream)
+            yield MetadataRecord(
+                line.time_ns, n, line.key.attempt, line.capture, line.text, line.stream
+            )
 
     def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
         """Metadata records in order of time, at most so many at a time."""
         left = self.records()
         while some := list(islice(left, min(rows, _RECORDS))):
             attempts = {record.capture: record.attempt for record in some}
-            times, captures = [record.time_ns for record in some], [record.capture for record in some]
+            times, captures = (
+                [record.time_ns for record in some],
+                [record.capture for record in some],
+            )
             yield RecordBlock(times, captures, attempts, "\n".join(record.line for record in some))
 
     def _record_lines(
-        self, direction: Direction = "forward", *, attempt: int | None = None, begin_ns: int = 0, end_ns: int = 0
+        self,
+        direction: Direction = "forward",
+        *,
+        attempt: int | None = None,
+        begin_ns: int = 0,
+        end_ns: int = 0,
     ) -> Iterator[LokiLine]:
-        page = _TAIL_LOOK_BACK if direction == "backward" else _PAGE  # backwards often only the newest ones are wanted
+        page = (
+            _TAIL_LOOK_BACK if direction == "backward" else _PAGE
+        )  # backwards often only the newest ones are wanted
         query = _Query(frozenset({Kind.METADATA}), frozenset(), attempt)
         for line in self._lines(query, direction, begin_ns=begin_ns, end_ns=end_ns, page=page):
             keys = keys_of(line.text.encode("utf-8", "surrogatepass"))
@@ -300,8 +348,8 @@ class LokiJobReader(KeyedReader):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[JobEvent]:
-        """As all readers have it; those that tell of a capture's start, life and end are in summary and captures.
-        How Slurm ended the job is no capture's: its number is 0."""
+        """As all readers have it; those that tell of a capture's start, life and end are in summary
+        and captures. How Slurm ended the job is no capture's: its number is 0."""
         asked = EventsAsked(attempt, names, newest_first, begin_ns, end_ns)
         told = list(filter(asked.has, self._told_events()))
         yield from asked.merged(reversed(told) if newest_first else told, self._silent)
@@ -313,7 +361,8 @@ class LokiJobReader(KeyedReader):
                 yield JobEvent(own.time_ns, event, own.key.attempt, numbers.get(own.key, 0))
 
     def status(self) -> dict[Stream, tuple[int, str]]:
-        """What running bars show now, as (time in ns, text) by stream; nothing of captures that have ended."""
+        """What running bars show now, as (time in ns, text) by stream; nothing of captures that
+        have ended."""
         newest: dict[tuple[CaptureKey, Stream], tuple[int, str]] = {}
         if not self._running:
             return {}
@@ -338,7 +387,8 @@ class LokiJobReader(KeyedReader):
         return {stream: (time_ns, text) for time_ns, stream, text in ordered}
 
     def _drop_ended(self, shown: dict[tuple[CaptureKey, Stream], tuple[int, str]]) -> None:
-        """Drops bars that stand finished in the log: the capture withdraws a bar up to 10 s later."""
+        """Drops bars that stand finished in the log: the capture withdraws a bar up to 10 s
+        later."""
         query = _Query(frozenset({Kind.LOG}), frozenset(stream for _, stream in shown))
         begin_ns = min(time_ns for time_ns, _ in shown.values())
         lines = self._lines(query, "backward", begin_ns=begin_ns, page=_STATUS_PAGE)
@@ -350,7 +400,8 @@ class LokiJobReader(KeyedReader):
     # ---- keys and X axis
 
     def _axes(self) -> list[XAxis]:
-        """Learnt from all records, capture by capture. Counts that a heartbeat told are raised to what was read."""
+        """Learnt from all records, capture by capture. Counts that a heartbeat told are raised to
+        what was read."""
         axes = {number: XAxis() for number in range(1, len(self.captures) + 1)}
         read = 0
         try:
@@ -365,11 +416,15 @@ class LokiJobReader(KeyedReader):
                 self._progress(0, 0)
         if not self.is_over:
             records = max(self.summary.records, read)
-            self.summary = replace(self.summary, records=records, lines=max(self.summary.lines, records))
+            self.summary = replace(
+                self.summary, records=records, lines=max(self.summary.lines, records)
+            )
         return [axes[number] for number in sorted(axes)]
 
     def _records_at(self, time_ns: int) -> list[str]:
-        return [line.text for line in self._record_lines(begin_ns=time_ns, end_ns=time_ns + 1)][::-1]
+        return [line.text for line in self._record_lines(begin_ns=time_ns, end_ns=time_ns + 1)][
+            ::-1
+        ]
 
 
 def _log_line(line: LokiLine, number: int, seen: Seen) -> LogLine:
@@ -377,5 +432,12 @@ def _log_line(line: LokiLine, number: int, seen: Seen) -> LogLine:
     seen.add(line.key, line.time_ns)
     position = Position(number, 0, line.time_ns, seen.lines)
     return LogLine(
-        position, line.time_ns, line.stream, line.kind, line.text, line.attrs, line.key.attempt, line.capture
+        position,
+        line.time_ns,
+        line.stream,
+        line.kind,
+        line.text,
+        line.attrs,
+        line.key.attempt,
+        line.capture,
     )

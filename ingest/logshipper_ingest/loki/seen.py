@@ -1,8 +1,10 @@
-"""Which lines somebody who follows a job has read, so that late ones are found and none comes twice. Pure.
+"""Which lines somebody who follows a job has read, so that late ones are found and none comes
+twice. Pure.
 
-Loki has no order of arrival, so what comes late is found by reading again what was read already: the last seconds each
-time, longer spans more seldom, all of it at the end. What was read is remembered as spans of time per capture, in
-which each time belongs to one line; lines of a block are a nanosecond apart, so a span is a block or more.
+Loki has no order of arrival, so what comes late is found by reading again what was read already:
+the last seconds each time, longer spans more seldom, all of it at the end. What was read is
+remembered as spans of time per capture, in which each time belongs to one line; lines of a block
+are a nanosecond apart, so a span is a block or more.
 """
 
 from bisect import bisect_right
@@ -25,7 +27,8 @@ LEVELS = (_Level(3, 0), _Level(30, 15), _Level(300, 120), _Level(3600, 1800))
 
 
 class Seen:
-    """newest_ns: the newest line's time; lines: how many were read; floor_ns: what is older counts as read."""
+    """newest_ns: the newest line's time; lines: how many were read; floor_ns: what is older counts
+    as read."""
 
     def __init__(self) -> None:
         self.newest_ns = 0
@@ -71,7 +74,8 @@ class Seen:
         self._count = sum(map(len, self._spans.values()))
 
     def read_from_ns(self, now_ns: int, *, last: bool) -> int:
-        """From when on to read again, now. last: nothing will come any more, so everything is looked at once more."""
+        """From when on to read again, now. last: nothing will come any more, so everything is
+        looked at once more."""
         if last:
             return self.floor_ns
         back_secs = 0

@@ -1,7 +1,8 @@
-"""Jobs in Loki, read as from the local store: their events tell of them, a Prometheus helps to find them.
+"""Jobs in Loki, read as from the local store: their events tell of them, a Prometheus helps to find
+them.
 
-Everybody may push to Loki: what its entries say is checked (loki/account.py), job ids go into queries only
-where they can be ones, and everything else as quoted strings.
+Everybody may push to Loki: what its entries say is checked (loki/account.py), job ids go into
+queries only where they can be ones, and everything else as quoted strings.
 """
 
 import time
@@ -47,9 +48,9 @@ _ANEW_NS = SECOND_NS // 2  # events that were read so recently aren't read again
 class LokiStore:
     """The jobs that Loki knows of. Raises QueryError wherever it doesn't answer.
 
-    metrics: asks Prometheus, None where there is none; since_secs: how far back jobs are looked for; cluster: only
-    this one's; progress: see LokiJobReader; say: is told, once, what went wrong but doesn't stop anything; close: ends
-    connections.
+    metrics: asks Prometheus, None where there is none; since_secs: how far back jobs are looked
+    for; cluster: only this one's; progress: see LokiJobReader; say: is told, once, what went wrong
+    but doesn't stop anything; close: ends connections.
     """
 
     poll_secs = POLL_SECS
@@ -89,7 +90,11 @@ class LokiStore:
         self.close()
 
     def ingest(
-        self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: Progress | None = None
+        self,
+        *,
+        deadline_secs: float = 10.0,
+        job_id: str | None = None,
+        progress: Progress | None = None,
     ) -> TakenIn:
         """Nothing is to be done: the node agents bring what there is."""
         return TakenIn(True, [])
@@ -105,14 +110,25 @@ class LokiStore:
         jobs: dict[JobKey, JobAccount] = {}
         begin_ns = now_ns - self._since_ns
         self._gather(jobs, with_event((STARTED, ENDED, CLOSED, JOB_ENDED, *HISTORY)), begin_ns)
-        self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - 2 * SHIPPED_UNRESPONSIVE_NS))
+        self._gather(
+            jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - 2 * SHIPPED_UNRESPONSIVE_NS)
+        )
         silent = [job for job in jobs.values() if job.silent_captures(now_ns)]
-        silent.sort(key=lambda job: max(account.started_ns for account in job.captures.values()), reverse=True)
-        self._finder.read_heartbeats(silent[:MAX_LOOKED_UP], begin_of(silent[:MAX_LOOKED_UP], begin_ns))
+        silent.sort(
+            key=lambda job: max(account.started_ns for account in job.captures.values()),
+            reverse=True,
+        )
+        self._finder.read_heartbeats(
+            silent[:MAX_LOOKED_UP], begin_of(silent[:MAX_LOOKED_UP], begin_ns)
+        )
         if len(silent) > MAX_LOOKED_UP:
-            accounts = [account for job in silent[:MAX_LOOKED_UP] for account in job.captures.values()]
+            accounts = [
+                account for job in silent[:MAX_LOOKED_UP] for account in job.captures.values()
+            ]
             patience_ns = max(account.patience_ns() for account in accounts)
-            if patience_ns > SHIPPED_UNRESPONSIVE_NS:  # heartbeats are sparse here: so are those of the others
+            if (
+                patience_ns > SHIPPED_UNRESPONSIVE_NS
+            ):  # heartbeats are sparse here: so are those of the others
                 self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - patience_ns))
         found = [(key, job.summary(now_ns)) for key, job in jobs.items()]
         listed = [(key, summary) for key, summary in found if summary is not None]
@@ -120,16 +136,21 @@ class LokiStore:
         return listed
 
     def _gather(self, jobs: dict[JobKey, JobAccount], which: str, begin_ns: int) -> None:
-        """Events of all jobs, newest first: where there are too many captures, the oldest are left out."""
+        """Events of all jobs, newest first: where there are too many captures, the oldest are left
+        out."""
         captures = sum(len(job.captures) for job in jobs.values())
-        for entry in self._finder.entries(selector(["event"], cluster=self._cluster) + which, begin_ns, backward=True):
+        for entry in self._finder.entries(
+            selector(["event"], cluster=self._cluster) + which, begin_ns, backward=True
+        ):
             key = job_key(entry)
             if key is None:
                 continue
             job = jobs.get(key)
             if job is None or capture_key(entry) not in job.captures:
                 if captures >= MAX_CAPTURES:
-                    self._say(f"only the newest {MAX_CAPTURES} captures are looked at; --since makes it fewer")
+                    self._say(
+                        f"only the newest {MAX_CAPTURES} captures are looked at; --since makes it fewer"
+                    )
                     return
                 captures += 1
             if job is None:
@@ -139,8 +160,9 @@ class LokiStore:
     # ---- one job
 
     def resolve(self, name: str) -> str:
-        """The id of the job that is meant: by its id, its name (the newest such job), the beginning of an id that no
-        other has, or `last`. Raises UnknownJob: also for an id that stands in several clusters."""
+        """The id of the job that is meant: by its id, its name (the newest such job), the beginning
+        of an id that no other has, or `last`. Raises UnknownJob: also for an id that stands in
+        several clusters."""
         if name != "last" and is_job_id(name):
             found = self._find(name)
             if found:
@@ -149,9 +171,13 @@ class LokiStore:
         try:
             job = find_job(name, [summary for _, summary in listed])
         except UnknownJob as error:
-            raise UnknownJob(name, f"{error}, in {self.name}, {self._how_far()}", error.suggestions) from None
+            raise UnknownJob(
+                name, f"{error}, in {self.name}, {self._how_far()}", error.suggestions
+            ) from None
         if job.job_id.startswith(name):
-            return self._choose(name, job.job_id, [key for key, _ in listed if key.job_id == job.job_id])
+            return self._choose(
+                name, job.job_id, [key for key, _ in listed if key.job_id == job.job_id]
+            )
         key = next(key for key, summary in listed if summary is job)
         self._chosen[key.job_id] = key.cluster
         return key.job_id
@@ -160,7 +186,8 @@ class LokiStore:
         if len(found) > 1:
             clusters = sorted(key.cluster for key in found)
             raise UnknownJob(
-                name, f"job {job_id} is there in several clusters, {', '.join(clusters)}: give --cluster NAME"
+                name,
+                f"job {job_id} is there in several clusters, {', '.join(clusters)}: give --cluster NAME",
             )
         self._chosen[job_id] = found[0].cluster
         return job_id
@@ -175,7 +202,9 @@ class LokiStore:
 
     def _how_far(self) -> str:
         where = f" of cluster {self._cluster}" if self._cluster is not None else ""
-        return f"where jobs{where} of the last {_span_words(self._since_ns)} were looked for (--since)"
+        return (
+            f"where jobs{where} of the last {_span_words(self._since_ns)} were looked for (--since)"
+        )
 
     def _find(self, job_id: str) -> list[JobKey]:
         """The jobs with this id, of each cluster, their events read."""
@@ -191,7 +220,8 @@ class LokiStore:
         return []
 
     def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
-        """The last, least and greatest value of each key of a job's metadata by its name. Reads all its records."""
+        """The last, least and greatest value of each key of a job's metadata by its name. Reads all
+        its records."""
         with self.reader_of(job) as reader:
             return reader.key_values()
 
@@ -202,8 +232,8 @@ class LokiStore:
         return self.open(job.job_id)
 
     def in_order(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], LokiJobReader]:
-        """Opens these jobs one after the other, in this order, with few questions for all of them: each as it was when
-        its turn came near."""
+        """Opens these jobs one after the other, in this order, with few questions for all of them:
+        each as it was when its turn came near."""
         ahead = Ahead(self._finder, [JobKey(job.cluster, job.job_id) for job in jobs])
 
         def opened(job: JobSummary) -> LokiJobReader:
@@ -220,7 +250,9 @@ class LokiStore:
         if known is None:
             found = self._find(job_id) if is_job_id(job_id) else []
             if not found:
-                raise UnknownJob(job_id, f"no job has the id {job_id!r}, in {self.name}, {self._how_far()}")
+                raise UnknownJob(
+                    job_id, f"no job has the id {job_id!r}, in {self.name}, {self._how_far()}"
+                )
             if self._chosen.get(job_id) not in [key.cluster for key in found]:
                 self._choose(job_id, job_id, found)
             known = self._known[JobKey(self._chosen[job_id], job_id)]
@@ -248,15 +280,21 @@ class LokiStore:
         return None if cluster is None else self._known.get(JobKey(cluster, job_id))
 
     def _read_on(self, known: Known) -> None:
-        """Events since the last look, and of captures that may be running since their last sign of life: an end that
-        is told late has the time at which it was."""
+        """Events since the last look, and of captures that may be running since their last sign of
+        life: an end that is told late has the time at which it was."""
         job = known.account
         signs = [job.captures[key].heartbeat_ns for key in job.open_captures()]
-        unsettled = [account.heartbeat_ns for account in job.captures.values() if account.may_print(known.read_ns)]
+        unsettled = [
+            account.heartbeat_ns
+            for account in job.captures.values()
+            if account.may_print(known.read_ns)
+        ]
         begin_ns = max(known.from_ns, min([known.read_ns - MARGIN_NS, *signs, *unsettled]))
         known.read_ns = self._now()
         before = {key for key, account in job.captures.items() if account.closed}
-        logql = selector(["event"], cluster=job.key.cluster) + with_metadata({"job_id": job.key.job_id})
+        logql = selector(["event"], cluster=job.key.cluster) + with_metadata(
+            {"job_id": job.key.job_id}
+        )
         for entry in self._finder.entries(logql + without_event((HEARTBEAT,)), begin_ns):
             job.take(entry)
         for key, account in job.captures.items():
@@ -268,15 +306,25 @@ class LokiStore:
         accounts = known.account.captures
         end_ns = self._now() + AHEAD_NS
         if all(account.closed for account in accounts.values()):
-            times = [max(account.heartbeat_ns, account.ended_ns or 0) for account in accounts.values()]
-            end_ns = max([*times, *(end.time_ns for end in known.account.ends.values())]) + MARGIN_NS
-        hosts = known.hosts | {key.host for key in accounts} | {end.host for end in known.account.ends.values()}
+            times = [
+                max(account.heartbeat_ns, account.ended_ns or 0) for account in accounts.values()
+            ]
+            end_ns = (
+                max([*times, *(end.time_ns for end in known.account.ends.values())]) + MARGIN_NS
+            )
+        hosts = (
+            known.hosts
+            | {key.host for key in accounts}
+            | {end.host for end in known.account.ends.values()}
+        )
         return Span(begin_of([known.account], known.from_ns), end_ns, hosts)
 
 
 def _span_words(span_ns: int) -> str:
     """A span of time in the largest unit that it is a whole number of."""
     units = (("day", 86_400), ("hour", 3600), ("minute", 60))
-    name, secs = next((unit for unit in units if span_ns % (unit[1] * SECOND_NS) == 0), ("second", 1))
+    name, secs = next(
+        (unit for unit in units if span_ns % (unit[1] * SECOND_NS) == 0), ("second", 1)
+    )
     amount = span_ns / (secs * SECOND_NS)
     return f"{amount:g} {name}" if amount == 1 else f"{amount:g} {name}s"

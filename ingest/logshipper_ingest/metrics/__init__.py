@@ -1,2 +1,2 @@
-"""What Prometheus sees: series of jobs and of the agent, served at /metrics or written to it; and a client that
-asks it."""
+"""What Prometheus sees: series of jobs and of the agent, served at /metrics or written to it; and a
+client that asks it."""

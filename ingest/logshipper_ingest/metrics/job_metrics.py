@@ -1,11 +1,14 @@
-"""What Prometheus gets to know of this node's jobs: the latest values, the X axis, state, ledger (docs/metrics.md).
+"""What Prometheus gets to know of this node's jobs: the latest values, the X axis, state, ledger
+(docs/metrics.md).
 
-Strategy: `update` copies what it is given and marks the job as changed, so that it costs its caller, another thread,
-little; keys are ranked and series written at scrape time, and kept as text until the job changes. A capture that is
-over is merged into its job for good: a job's ranks outlive the captures that max_captures leaves out.
+Strategy: `update` copies what it is given and marks the job as changed, so that it costs its
+caller, another thread, little; keys are ranked and series written at scrape time, and kept as text
+until the job changes. A capture that is over is merged into its job for good: a job's ranks outlive
+the captures that max_captures leaves out.
 
-Limits: max_captures captures, of those that are over the oldest go first; MAX_JOB_KEYS keys of a job are compared,
-max_keys shown; MAX_SLURM_ENDS ends that Slurm told. What is left out is counted and said.
+Limits: max_captures captures, of those that are over the oldest go first; MAX_JOB_KEYS keys of a
+job are compared, max_keys shown; MAX_SLURM_ENDS ends that Slurm told. What is left out is counted
+and said.
 """
 
 import threading
@@ -41,15 +44,18 @@ from logshipper_ingest.spool.capture_folder import Identity
 MAX_JOB_KEYS = 1024
 MAX_KEYS_TOLD = 20  # of a job: the agent's log is everybody's
 MAX_SLURM_ENDS = 20_000
-_MAX_REMEMBERED = 100_000  # captures that were left out: those beyond are left out as well, but not counted
+_MAX_REMEMBERED = (
+    100_000  # captures that were left out: those beyond are left out as well, but not counted
+)
 
 
 @dataclass(frozen=True)
 class CaptureView:
-    """What is known of a capture now. key: tells it from all others on this node; signal: 0 for none; times: ns since
-    1970; ledger: settled, {} where there is none yet; nodes: that its job has, 0 where nobody told; latest: the last
-    number of each key; over: all was ingested, and nothing follows. What may change later (ledger, axis, latest) is
-    copied by whoever is given the view."""
+    """What is known of a capture now. key: tells it from all others on this node; signal: 0 for
+    none; times: ns since 1970; ledger: settled, {} where there is none yet; nodes: that its job
+    has, 0 where nobody told; latest: the last number of each key; over: all was ingested, and
+    nothing follows. What may change later (ledger, axis, latest) is copied by whoever is given the
+    view."""
 
     key: str
     identity: Identity
@@ -73,7 +79,8 @@ class CaptureView:
 
 
 class _Job:
-    """A job's captures on this node. closed: the trends of those that are over, closed_records: of those, too."""
+    """A job's captures on this node. closed: the trends of those that are over, closed_records: of
+    those, too."""
 
     def __init__(self, job_id: str, labels: str, keys: JobKeys) -> None:
         self.job_id = job_id
@@ -82,7 +89,9 @@ class _Job:
         self.captures: dict[str, CaptureValues] = {}
         self.closed: dict[Path, Trend] = {}
         self.closed_records = 0
-        self.compared: set[Path] = set()  # over its whole life: two threads add, so that some may be too many
+        self.compared: set[Path] = (
+            set()
+        )  # over its whole life: two threads add, so that some may be too many
         self.not_compared = 0  # keys past MAX_JOB_KEYS
         self.over_ns: int | None = None  # when it was first seen that all captures were over
         self.changes = 0
@@ -99,15 +108,19 @@ class _Job:
 
     def values(self) -> JobValues:
         """All that a scrape needs, as of now; trends: of the captures that are over."""
-        records = self.closed_records + sum(one.records for one in self.captures.values() if not one.over)
-        return JobValues(self.labels, list(self.captures.values()), dict(self.closed), records, self.not_compared)
+        records = self.closed_records + sum(
+            one.records for one in self.captures.values() if not one.over
+        )
+        return JobValues(
+            self.labels, list(self.captures.values()), dict(self.closed), records, self.not_compared
+        )
 
 
 class JobMetrics(Collector):
     """The series of this node's jobs. All methods may be called from any thread.
 
-    section: listen is not looked at. cluster, host: labels. say: told a sentence when a key or a capture is left out.
-    clock: nanoseconds since 1970.
+    section: listen is not looked at. cluster, host: labels. say: told a sentence when a key or a
+    capture is left out. clock: nanoseconds since 1970.
     """
 
     def __init__(
@@ -125,7 +138,9 @@ class JobMetrics(Collector):
         self._say = say
         self._clock = clock
         self._lock = threading.Lock()  # for what update and expire change
-        self._scrape_lock = threading.Lock()  # for keys and texts of jobs; taken before the other one
+        self._scrape_lock = (
+            threading.Lock()
+        )  # for keys and texts of jobs; taken before the other one
         self._jobs: dict[str, _Job] = {}
         self._job_of: dict[str, _Job] = {}  # by the capture's key
         # by job and attempt: when it was told, its lines
@@ -133,12 +148,17 @@ class JobMetrics(Collector):
         self._over = 0
         self._left_out: set[str] = set()
         self.keys_left_out = Counter(
-            "logshipper_agent_keys_left_out", "Numeric keys that no series shows.", ["reason"], registry=None
+            "logshipper_agent_keys_left_out",
+            "Numeric keys that no series shows.",
+            ["reason"],
+            registry=None,
         )
         for reason in REASONS:
             self.keys_left_out.labels(reason)  # shown as 0
         self.captures_left_out = Counter(
-            "logshipper_agent_captures_left_out", "Captures that no series shows: over max_captures.", registry=None
+            "logshipper_agent_captures_left_out",
+            "Captures that no series shows: over max_captures.",
+            registry=None,
         )
 
     # ---- learning
@@ -156,9 +176,12 @@ class JobMetrics(Collector):
                 job.captures[view.key] = capture = _values_of(view, before.labels, before)
                 self._changed(job, capture, before)
 
-    def slurm_ended(self, job_id: str, attempt: int, state: str, end_secs: int, *, start_secs: int = 0) -> int:
-        """How Slurm ended an attempt of a captured job, wherever it ran; the last word counts. end_secs, start_secs:
-        since 1970, start 0 where it isn't known. Returns how many such ends, the oldest, are left out for it."""
+    def slurm_ended(
+        self, job_id: str, attempt: int, state: str, end_secs: int, *, start_secs: int = 0
+    ) -> int:
+        """How Slurm ended an attempt of a captured job, wherever it ran; the last word counts.
+        end_secs, start_secs: since 1970, start 0 where it isn't known. Returns how many such ends,
+        the oldest, are left out for it."""
         if not self._section.job_values:
             return 0
         labels = self._job_labels(job_id)
@@ -222,14 +245,19 @@ class JobMetrics(Collector):
         self.captures_left_out.inc()
         if self._say is not None:
             cap = self._section.max_captures
-            self._say(f"metrics: a capture of job {job_id} is left out: [metrics] max_captures is {cap}")
+            self._say(
+                f"metrics: a capture of job {job_id} is left out: [metrics] max_captures is {cap}"
+            )
 
     def expire(self, now_ns: int) -> None:
-        """Forgets jobs all captures of which were over expire_secs ago. Call it about once a second: a job's time runs
-        from the first call that finds it over, so that what is learnt late is shown for as long."""
+        """Forgets jobs all captures of which were over expire_secs ago. Call it about once a
+        second: a job's time runs from the first call that finds it over, so that what is learnt
+        late is shown for as long."""
         oldest_ns = now_ns - int(self._section.expire_secs * 1e9)
         with self._lock:
-            for key in [key for key, (told_ns, _, _) in self._slurm_ends.items() if told_ns <= oldest_ns]:
+            for key in [
+                key for key, (told_ns, _, _) in self._slurm_ends.items() if told_ns <= oldest_ns
+            ]:
                 del self._slurm_ends[key]
             for job_id, job in list(self._jobs.items()):
                 if not all(capture.over for capture in job.captures.values()):
@@ -287,14 +315,19 @@ class JobMetrics(Collector):
         with self._lock:
             job.written_changes = job.changes
             values = job.values()
-        for capture in values.captures:  # no longer locked: a capture's values are replaced, never changed
+        for (
+            capture
+        ) in values.captures:  # no longer locked: a capture's values are replaced, never changed
             values.not_compared += _merge(values.trends, capture.trends, job.compared)
-        signs = [one.heartbeat_ns + UNRESPONSIVE_NS for one in values.captures if one.state == RUNNING]
+        signs = [
+            one.heartbeat_ns + UNRESPONSIVE_NS for one in values.captures if one.state == RUNNING
+        ]
         job.valid_until_ns = min((sign for sign in signs if sign >= now_ns), default=1 << 63)
         job.texts = job_series(values, job.keys, now_ns)
 
     def collect(self) -> Iterator[Metric]:
-        """For a registry. It goes through the text, which is slower by far: a server of its own takes `text`."""
+        """For a registry. It goes through the text, which is slower by far: a server of its own
+        takes `text`."""
         yield from text_string_to_metric_families(self.text())
         yield from self.counters()
 
@@ -309,8 +342,11 @@ class JobMetrics(Collector):
         yield from self.counters()
 
 
-def _values_of(view: CaptureView, labels: tuple[str, str], before: CaptureValues | None) -> CaptureValues:
-    """A copy of what changes. before: the capture's values until now; what is over stays so, merged already."""
+def _values_of(
+    view: CaptureView, labels: tuple[str, str], before: CaptureValues | None
+) -> CaptureValues:
+    """A copy of what changes. before: the capture's values until now; what is over stays so, merged
+    already."""
     trends: Mapping[Path, Trend] = {}
     over = view.over
     if before is not None and before.over:
@@ -329,7 +365,11 @@ def _values_of(view: CaptureView, labels: tuple[str, str], before: CaptureValues
         started_ns=view.started_ns,
         ended_ns=view.ended_ns,
         heartbeat_ns=view.heartbeat_ns,
-        ledger={name: dict(account) for name, account in view.ledger.items() if isinstance(account, dict)},
+        ledger={
+            name: dict(account)
+            for name, account in view.ledger.items()
+            if isinstance(account, dict)
+        },
         records=view.records,
         bytes_printed=view.bytes_printed,
         bytes_logged=view.bytes_logged,
@@ -341,7 +381,8 @@ def _values_of(view: CaptureView, labels: tuple[str, str], before: CaptureValues
 
 
 def _merge(into: dict[Path, Trend], trends: Mapping[Path, Trend], compared: set[Path]) -> int:
-    """compared: all keys of the job that ever had room, which new ones are added to. Returns how many had none."""
+    """compared: all keys of the job that ever had room, which new ones are added to. Returns how
+    many had none."""
     left_out = 0
     for path, trend in trends.items():
         there = into.get(path)

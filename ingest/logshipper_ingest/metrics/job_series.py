@@ -1,7 +1,8 @@
 """A job's series as lines of Prometheus' text format (docs/metrics.md). Pure.
 
-Lines are built of pieces of text that stay the same from scrape to scrape (labels of a job, a capture, a key): a node
-may have ten thousand of them. Whatever stands in a label is escaped; numbers are written exactly.
+Lines are built of pieces of text that stay the same from scrape to scrape (labels of a job, a
+capture, a key): a node may have ten thousand of them. Whatever stands in a label is escaped;
+numbers are written exactly.
 """
 
 from collections.abc import Mapping
@@ -43,8 +44,9 @@ _MAX_EXACT = 1 << 53  # integers up to here are floats as they are
 
 @dataclass(slots=True)
 class CaptureValues:
-    """A capture as its series show it. labels: as `capture_labels` gives them; place: attempt, step, task; trends: of
-    its keys, {} once they are merged into its job; otherwise as in `CaptureView`."""
+    """A capture as its series show it. labels: as `capture_labels` gives them; place: attempt,
+    step, task; trends: of its keys, {} once they are merged into its job; otherwise as in
+    `CaptureView`."""
 
     labels: tuple[str, str]
     place: tuple[int, str, int]
@@ -67,7 +69,8 @@ class CaptureValues:
 
 @dataclass(slots=True)
 class JobValues:
-    """A job at one moment. labels: its own, as text; not_compared: keys that there was no room for."""
+    """A job at one moment. labels: its own, as text; not_compared: keys that there was no room
+    for."""
 
     labels: str
     captures: list[CaptureValues]
@@ -77,7 +80,8 @@ class JobValues:
 
 
 def number_text(value: Number) -> str | None:
-    """Exact, but for integers beyond 2^53, which are rounded to a float; None where no float is that large."""
+    """Exact, but for integers beyond 2^53, which are rounded to a float; None where no float is
+    that large."""
     if type(value) is int:
         if -_MAX_EXACT <= value <= _MAX_EXACT:
             return repr(value)
@@ -141,14 +145,20 @@ def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
         left_out["too_large"] = len(too_large)
         keys.leave_out("too_large", path)
     lines["logshipper_keys_left_out"] = [
-        f'logshipper_keys_left_out{{{values.labels},reason="{reason}"}} {count}\n' for reason, count in left_out.items()
+        f'logshipper_keys_left_out{{{values.labels},reason="{reason}"}} {count}\n'
+        for reason, count in left_out.items()
     ]
     return {family: "".join(written) for family, written in lines.items() if written}
 
 
-def _write_keys(lines: dict[str, list[str]], values: JobValues, shown: Mapping[Path, tuple[KeyLabels, int]]) -> None:
+def _write_keys(
+    lines: dict[str, list[str]], values: JobValues, shown: Mapping[Path, tuple[KeyLabels, int]]
+) -> None:
     ranks, records = lines["logshipper_x_rank"], lines["logshipper_key"]
-    begin_rank, begin_key = f"logshipper_x_rank{{{values.labels}", f"logshipper_key{{{values.labels}"
+    begin_rank, begin_key = (
+        f"logshipper_x_rank{{{values.labels}",
+        f"logshipper_key{{{values.labels}",
+    )
     for path, (labels, rule) in shown.items():
         key = labels.key
         named = f'key="{key}",path="{labels.path}"}} '
@@ -160,14 +170,19 @@ def _write_keys(lines: dict[str, list[str]], values: JobValues, shown: Mapping[P
         trend = values.trends[path]
         own = shown.get(trend.own_x[1])
         x = own[0].key if own else ""
-        records.append(f'{begin_key},dec="{thinning_digits(trend.records)}",x="{x}",{named}{trend.records}\n')
+        records.append(
+            f'{begin_key},dec="{thinning_digits(trend.records)}",x="{x}",{named}{trend.records}\n'
+        )
     if values.records:
         digits = thinning_digits(values.records)
-        lines["logshipper_records"].append(f'logshipper_records{{{values.labels},dec="{digits}"}} {values.records}\n')
+        lines["logshipper_records"].append(
+            f'logshipper_records{{{values.labels},dec="{digits}"}} {values.records}\n'
+        )
 
 
 def _newest_of_each_place(captures: list[CaptureValues]) -> list[CaptureValues]:
-    """One capture for each attempt, step and task: two with the same labels would spoil the scrape."""
+    """One capture for each attempt, step and task: two with the same labels would spoil the
+    scrape."""
     newest: dict[tuple[int, str, int], CaptureValues] = {}
     for capture in captures:
         there = newest.get(capture.place)
@@ -180,12 +195,18 @@ def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: 
     labels, info = capture.labels
     state = derived_state(capture.state, capture.heartbeat_ns, now_ns)
     lines["logshipper_job_info"].append(f"logshipper_job_info{{{info}}} 1\n")
-    lines["logshipper_job_state"].append(f'logshipper_job_state{{{labels},state="{escape(state)}"}} 1\n')
-    lines["logshipper_job_mode"].append(f'logshipper_job_mode{{{labels},mode="{escape(capture.mode)}"}} 1\n')
+    lines["logshipper_job_state"].append(
+        f'logshipper_job_state{{{labels},state="{escape(state)}"}} 1\n'
+    )
+    lines["logshipper_job_mode"].append(
+        f'logshipper_job_mode{{{labels},mode="{escape(capture.mode)}"}} 1\n'
+    )
     facts = {
         "logshipper_job_nodes": capture.nodes or None,
         "logshipper_job_start_time_seconds": capture.started_ns / 1e9,
-        "logshipper_job_end_time_seconds": None if capture.ended_ns is None else capture.ended_ns / 1e9,
+        "logshipper_job_end_time_seconds": None
+        if capture.ended_ns is None
+        else capture.ended_ns / 1e9,
         "logshipper_job_heartbeat_time_seconds": capture.heartbeat_ns / 1e9,
         "logshipper_job_exit_code": capture.exit_code,
         "logshipper_job_signal": capture.signal or None,
@@ -197,6 +218,10 @@ def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: 
         accounts = capture.ledger.get(stream)
         if accounts is not None:
             begin = f'logshipper_job_lines{{{labels},stream="{stream}",outcome="'
-            lines["logshipper_job_lines"] += [f'{begin}{one}"}} {accounts.get(one, 0)}\n' for one in COLUMNS]
+            lines["logshipper_job_lines"] += [
+                f'{begin}{one}"}} {accounts.get(one, 0)}\n' for one in COLUMNS
+            ]
     for what, count in (("printed", capture.bytes_printed), ("logged", capture.bytes_logged)):
-        lines["logshipper_job_bytes"].append(f'logshipper_job_bytes{{{labels},what="{what}"}} {count}\n')
+        lines["logshipper_job_bytes"].append(
+            f'logshipper_job_bytes{{{labels},what="{what}"}} {count}\n'
+        )

@@ -1,8 +1,10 @@
-"""The node agent's `/metrics`: its own health, and its jobs' series where they are shown (docs/metrics.md).
+"""The node agent's `/metrics`: its own health, and its jobs' series where they are shown
+(docs/metrics.md).
 
-The server is small on purpose, since anybody who reaches the port may try it: MAX_CONNECTIONS at a time, each with its
-own thread, HEAD_SECS for the request and DEADLINE_SECS in all, one request per connection. Where there is no room for
-one more, the oldest that has asked for nothing yet goes, or that takes its answer slowly, of the address that has most.
+The server is small on purpose, since anybody who reaches the port may try it: MAX_CONNECTIONS at a
+time, each with its own thread, HEAD_SECS for the request and DEADLINE_SECS in all, one request per
+connection. Where there is no room for one more, the oldest that has asked for nothing yet goes, or
+that takes its answer slowly, of the address that has most.
 """
 
 import errno
@@ -54,51 +56,101 @@ MAX_CONNECTIONS = 16
 HEAD_SECS = 2.0  # from the connection to the end of the request's head
 DEADLINE_SECS = 15.0
 SHARED_SECS = 1.0  # how long one answer is given to all that ask
-_MAX_THREADS = 4 * MAX_CONNECTIONS  # connections that had to go included, until their threads have noticed
+_MAX_THREADS = (
+    4 * MAX_CONNECTIONS
+)  # connections that had to go included, until their threads have noticed
 RETRY_SECS = 2.0  # for a port that somebody else has
 _POLL_SECS = 1.0  # between two looks for connections that are late
 RETRY_REASONS = ("no_connection", "429", "500", "503")
 WAITING_RESULTS = (*RETRY_REASONS, "401", "403", "404")  # others are there once they have come
 SCRAPE_REASONS = ("busy", "slow", "tls", "unauthorized")
 TELEGRAF_OUTCOMES = (  # of logshipper_ingest/telegraf/router.py
-    *("passed_on", "unidentified", "ambiguous", "no_job", "job_gone", "not_kept", "overflow", "too_long", "crowded"),
+    *(
+        "passed_on",
+        "unidentified",
+        "ambiguous",
+        "no_job",
+        "job_gone",
+        "not_kept",
+        "overflow",
+        "too_long",
+        "crowded",
+    ),
 )
 LEFT_OUT_REASONS = ("quarantine_full", "slurm_ends", "captures_taken")
 _PUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_WAIT_BUCKETS = (1, 10, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600)
+_WAIT_BUCKETS = (
+    1,
+    10,
+    60,
+    300,
+    900,
+    3600,
+    4 * 3600,
+    12 * 3600,
+    24 * 3600,
+    3 * 24 * 3600,
+    7 * 24 * 3600,
+)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 _OPENMETRICS = "application/openmetrics-text"
 _END = b"# EOF\n"  # of OpenMetrics
 
 
 class SinkMetrics:
-    """What is of one Loki: how the agent gets on with it. In a registry that its maker may add to."""
+    """What is of one Loki: how the agent gets on with it. In a registry that its maker may add
+    to."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.pushes = self._counter("pushes", "Pushes to Loki.", "result")
         self.push_seconds = Histogram(
-            "logshipper_agent_push_seconds", "How long a push took.", buckets=_PUSH_BUCKETS, registry=self.registry
+            "logshipper_agent_push_seconds",
+            "How long a push took.",
+            buckets=_PUSH_BUCKETS,
+            registry=self.registry,
         )
         self.entries = self._counter("entries", "Entries that Loki acknowledged.", "kind")
-        self.pushed_bytes = self._counter("pushed_bytes", "Bytes of pushes that Loki acknowledged, compressed.")
+        self.pushed_bytes = self._counter(
+            "pushed_bytes", "Bytes of pushes that Loki acknowledged, compressed."
+        )
         self.retries = self._counter("retries", "Pushes that were tried again.", "reason")
-        self.throttled = self._counter("throttled", "Pushes that a limit of Loki's put off.", "limit")
-        self.refused_entries = self._counter("refused_entries", "Entries that Loki refused for good.", "reason")
-        self.lag_seconds = self._gauge("lag_seconds", "Age of the oldest spooled line that Loki has not acknowledged.")
-        self.clock_skew_seconds = self._gauge("clock_skew_seconds", "The node's clock less Loki's, to a second.")
-        self.spool_bytes = self._gauge("spool_bytes", "Bytes in the spool that Loki has not acknowledged.")
+        self.throttled = self._counter(
+            "throttled", "Pushes that a limit of Loki's put off.", "limit"
+        )
+        self.refused_entries = self._counter(
+            "refused_entries", "Entries that Loki refused for good.", "reason"
+        )
+        self.lag_seconds = self._gauge(
+            "lag_seconds", "Age of the oldest spooled line that Loki has not acknowledged."
+        )
+        self.clock_skew_seconds = self._gauge(
+            "clock_skew_seconds", "The node's clock less Loki's, to a second."
+        )
+        self.spool_bytes = self._gauge(
+            "spool_bytes", "Bytes in the spool that Loki has not acknowledged."
+        )
         self.waiting_streams = self._gauge(
             "waiting_streams", "Streams to Loki that wait, by the last answer.", "result"
         )
         self.quarantine_bytes = self._gauge("quarantine_bytes", "Bytes in the quarantine.")
-        self.quarantine_max_bytes = self._gauge("quarantine_max_bytes", "Bytes that the quarantine may have.")
+        self.quarantine_max_bytes = self._gauge(
+            "quarantine_max_bytes", "Bytes that the quarantine may have."
+        )
         self.left_out = self._counter("left_out", "What a limit of the agent left out.", "reason")
-        self.values_left_out = self._counter("influxdb_values_left_out", "Values that can't be fields in InfluxDB.")
-        self.slurm_records = self._counter("slurm_records", "Records of how Slurm ended jobs.", "outcome")
-        self.slurm_jobs = self._counter("slurm_jobs", "Jobs that Slurm ended, captured or not.", "state")
+        self.values_left_out = self._counter(
+            "influxdb_values_left_out", "Values that can't be fields in InfluxDB."
+        )
+        self.slurm_records = self._counter(
+            "slurm_records", "Records of how Slurm ended jobs.", "outcome"
+        )
+        self.slurm_jobs = self._counter(
+            "slurm_jobs", "Jobs that Slurm ended, captured or not.", "state"
+        )
         self.slurm_node_seconds = self._counter(
-            "slurm_node_seconds", "Seconds of nodes that jobs had which Slurm ended, captured or not.", "state"
+            "slurm_node_seconds",
+            "Seconds of nodes that jobs had which Slurm ended, captured or not.",
+            "state",
         )
         self.slurm_wait_seconds = Histogram(
             "logshipper_agent_slurm_wait_seconds",
@@ -107,11 +159,15 @@ class SinkMetrics:
             registry=self.registry,
         )
         self._slurm_hours = (
-            self._gauge("slurm_hour_node_seconds", "Seconds of nodes that such jobs had in an hour.", "hour"),
+            self._gauge(
+                "slurm_hour_node_seconds", "Seconds of nodes that such jobs had in an hour.", "hour"
+            ),
             self._gauge("slurm_hour_jobs", "Such jobs that ended in an hour.", "hour"),
         )
         self._hours: set[str] = set()
-        self.slurm_waiting = self._gauge("slurm_waiting", "Records of how Slurm ended jobs that are looked at again.")
+        self.slurm_waiting = self._gauge(
+            "slurm_waiting", "Records of how Slurm ended jobs that are looked at again."
+        )
         for reason in REASONS:  # at 0 from the start: rate() sees the first ones, too
             self.refused_entries.labels(reason)
         for reason in RETRY_REASONS:
@@ -154,35 +210,65 @@ def utc_hour(hour: int) -> str:
 
 
 class AgentMetrics(SinkMetrics):
-    """The agent's own health, and what is of the first Loki: prometheus_client's counters and gauges. further: what is
-    of others, by the label `sink`, which the first has none of."""
+    """The agent's own health, and what is of the first Loki: prometheus_client's counters and
+    gauges. further: what is of others, by the label `sink`, which the first has none of."""
 
     def __init__(self, cluster: str = "", host: str = "") -> None:
         super().__init__()
         counter, gauge = self._counter, self._gauge
         self.further: dict[str, SinkMetrics] = {}
         ProcessCollector(registry=self.registry)
-        build = gauge("build_info", "The agent, and where it runs.", "version", "python", "cluster", "host")
+        build = gauge(
+            "build_info", "The agent, and where it runs.", "version", "python", "cluster", "host"
+        )
         build.labels(__version__, ".".join(map(str, sys.version_info[:3])), cluster, host).set(1)
         self.start_time_seconds = gauge("start_time_seconds", "When the agent started, since 1970.")
         self.start_time_seconds.set_to_current_time()
-        self.disk_free_bytes = gauge("disk_free_bytes", "Room where a folder of the agent lies.", "folder")
-        self.disk_size_bytes = gauge("disk_size_bytes", "Size of the file system that a folder lies in.", "folder")
-        self.disk_free_files = gauge("disk_free_files", "Files that can be made where a folder lies.", "folder")
-        self.disk_size_files = gauge("disk_size_files", "Files that the file system may have.", "folder")
+        self.disk_free_bytes = gauge(
+            "disk_free_bytes", "Room where a folder of the agent lies.", "folder"
+        )
+        self.disk_size_bytes = gauge(
+            "disk_size_bytes", "Size of the file system that a folder lies in.", "folder"
+        )
+        self.disk_free_files = gauge(
+            "disk_free_files", "Files that can be made where a folder lies.", "folder"
+        )
+        self.disk_size_files = gauge(
+            "disk_size_files", "Files that the file system may have.", "folder"
+        )
         self.captures = gauge("captures", "Captures in the spool.", "life")
-        self.limited = gauge("limited_captures", "Captures that a limit of spool bytes slows or stops.", "limit")
+        self.limited = gauge(
+            "limited_captures", "Captures that a limit of spool bytes slows or stops.", "limit"
+        )
         self.lines = counter("lines", "Lines that captured jobs printed.", "user", "stream")
-        self.bytes = counter("bytes", "Bytes that captured jobs printed, and that were logged of it.", "user", "what")
-        self.lost_lines = counter("lost_lines", "Lines that captured jobs printed and that are lost.")
-        self.damages = counter("damages", "Places in segments where something was damaged, or no segment, and skipped.")
-        self.damaged_bytes = counter("damaged_bytes", "Damaged bytes of segments that were skipped.")
+        self.bytes = counter(
+            "bytes", "Bytes that captured jobs printed, and that were logged of it.", "user", "what"
+        )
+        self.lost_lines = counter(
+            "lost_lines", "Lines that captured jobs printed and that are lost."
+        )
+        self.damages = counter(
+            "damages", "Places in segments where something was damaged, or no segment, and skipped."
+        )
+        self.damaged_bytes = counter(
+            "damaged_bytes", "Damaged bytes of segments that were skipped."
+        )
         self.socket_captures = counter("socket_captures", "Directories given to `logshipper run`.")
-        self.socket_refusals = counter("socket_refusals", "Requests at the socket that were refused.", "reason")
-        self.scrapes_refused = counter("scrapes_refused", "Connections to /metrics that got nothing.", "reason")
-        self.telegraf_lines = counter("telegraf_lines", "Lines of measurements that were sent to the agent.", "outcome")
-        self.telegraf_connections = gauge("telegraf_connections", "Connections that send measurements.")
-        self.telegraf_down = gauge("telegraf_down", "1 where measurements are to be taken, and can't be.")
+        self.socket_refusals = counter(
+            "socket_refusals", "Requests at the socket that were refused.", "reason"
+        )
+        self.scrapes_refused = counter(
+            "scrapes_refused", "Connections to /metrics that got nothing.", "reason"
+        )
+        self.telegraf_lines = counter(
+            "telegraf_lines", "Lines of measurements that were sent to the agent.", "outcome"
+        )
+        self.telegraf_connections = gauge(
+            "telegraf_connections", "Connections that send measurements."
+        )
+        self.telegraf_down = gauge(
+            "telegraf_down", "1 where measurements are to be taken, and can't be."
+        )
         for outcome in TELEGRAF_OUTCOMES:
             self.telegraf_lines.labels(outcome)
         for limit in ("soft", "hard"):
@@ -198,7 +284,8 @@ class AgentMetrics(SinkMetrics):
 
 
 class _Health(Collector):
-    """What is exported besides the jobs' series. prometheus_client's `_created` series are of no use to anybody."""
+    """What is exported besides the jobs' series. prometheus_client's `_created` series are of no
+    use to anybody."""
 
     def __init__(self, agent: AgentMetrics, jobs: JobMetrics | None) -> None:
         self._agent = agent
@@ -208,7 +295,9 @@ class _Health(Collector):
         further: dict[str, list[Sample]] = defaultdict(list)
         for sink, metrics in list(self._agent.further.items()):
             for metric in metrics.registry.collect():
-                further[metric.name] += (one._replace(labels={**one.labels, "sink": sink}) for one in metric.samples)
+                further[metric.name] += (
+                    one._replace(labels={**one.labels, "sink": sink}) for one in metric.samples
+                )
         for metric in self._agent.registry.collect():
             metric.samples = [*metric.samples, *further[metric.name]]
             yield _without_created(metric)
@@ -222,9 +311,12 @@ def _without_created(metric: Metric) -> Metric:
 
 
 def exposition(agent: AgentMetrics, jobs: JobMetrics | None, accept: str = "") -> tuple[bytes, str]:
-    """All that is exported, and its content type. accept: the request's header: OpenMetrics or the text format."""
+    """All that is exported, and its content type. accept: the request's header: OpenMetrics or the
+    text format."""
     encoder, content_type = choose_encoder(accept)
-    text = b"" if jobs is None else jobs.text().encode()  # first: writing it counts what is left out
+    text = (
+        b"" if jobs is None else jobs.text().encode()
+    )  # first: writing it counts what is left out
     body = encoder(_Health(agent, jobs))
     return (body[: -len(_END)] + text + _END if body.endswith(_END) else body + text), content_type
 
@@ -232,10 +324,11 @@ def exposition(agent: AgentMetrics, jobs: JobMetrics | None, accept: str = "") -
 class MetricsServer:
     """Serves `/metrics` and `/-/healthy` from threads of its own until `close`.
 
-    listen: `HOST:PORT`; HOST "" for all addresses, PORT 0 for a free one (`port` tells); "" for no server at all, then
-    port is 0. say: told of faults of the server's own. access: who may read /metrics. Where somebody else listens
-    there, as any user may who comes first, port is 0 and `trouble` says so; it is tried again. Raises ConfigError where
-    it can't listen there for another reason, or files can't be used.
+    listen: `HOST:PORT`; HOST "" for all addresses, PORT 0 for a free one (`port` tells); "" for no
+    server at all, then port is 0. say: told of faults of the server's own. access: who may read
+    /metrics. Where somebody else listens there, as any user may who comes first, port is 0 and
+    `trouble` says so; it is tried again. Raises ConfigError where it can't listen there for another
+    reason, or files can't be used.
     """
 
     def __init__(
@@ -275,7 +368,9 @@ class MetricsServer:
             self.trouble = f"/metrics isn't served: [metrics] listen: {reason}"
             tell = say or (lambda _: None)
             tell(f"{self.trouble}; tried again")
-            self._waiting = threading.Thread(target=self._wait_for_port, args=(begin, tell), daemon=True)
+            self._waiting = threading.Thread(
+                target=self._wait_for_port, args=(begin, tell), daemon=True
+            )
             self._waiting.start()
 
     def _wait_for_port(self, begin: Callable[[], None], tell: Callable[[str], None]) -> None:
@@ -302,7 +397,8 @@ class MetricsServer:
 
 @dataclass
 class _Connection:
-    """since: by the monotonic clock; asked: the request's head is here; ended: its thread is yet to notice."""
+    """since: by the monotonic clock; asked: the request's head is here; ended: its thread is yet to
+    notice."""
 
     socket: socket.socket
     peer: str
@@ -345,10 +441,14 @@ class _Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._open: dict[int, _Connection] = {}  # by the socket's id, the oldest first
         self._render_lock = threading.Lock()
-        self._rendered: dict[tuple[bool, bool], tuple[float, bytes, str]] = {}  # until when, body, content type
+        self._rendered: dict[
+            tuple[bool, bool], tuple[float, bytes, str]
+        ] = {}  # until when, body, content type
         host, port = address
         dual = not host and socket.has_dualstack_ipv6()
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         self.address_family = socket.AF_INET6 if dual else found[0][0]
         super().__init__((host or ("::" if dual else "0.0.0.0"), port), _Request)  # noqa: S104  asked for by ":PORT"
 
@@ -362,18 +462,23 @@ class _Server(ThreadingHTTPServer):
     # ---- connections
 
     def get_request(self) -> tuple[socket.socket, Any]:  # Any: as socketserver has it
-        """With TLS the connection's own thread shakes hands: nobody else waits for a client that doesn't."""
+        """With TLS the connection's own thread shakes hands: nobody else waits for a client that
+        doesn't."""
         request, address = super().get_request()
         context = self.guard.context
         if context is None:
             return request, address
         try:
-            return context.wrap_socket(request, server_side=True, do_handshake_on_connect=False), address
+            return context.wrap_socket(
+                request, server_side=True, do_handshake_on_connect=False
+            ), address
         except OSError:
             request.close()  # it has gone already
             raise
 
-    def process_request(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
+    def process_request(
+        self, request: Any, client_address: Any
+    ) -> None:  # Any: as socketserver has them
         connection = _Connection(request, client_address[0], time.monotonic())
         with self._lock:
             taken = self._make_room(connection.since)
@@ -392,7 +497,9 @@ class _Server(ThreadingHTTPServer):
         of_peer = Counted(one.peer for one in there)
         going = [one for one in there if not one.asked] or [one for one in there if one.may_go(now)]
         if going:
-            self._end(max(going, key=lambda one: of_peer[one.peer]), "busy")  # of equals the first: the oldest
+            self._end(
+                max(going, key=lambda one: of_peer[one.peer]), "busy"
+            )  # of equals the first: the oldest
         return bool(going)
 
     def _end(self, connection: _Connection, reason: str) -> None:
@@ -439,7 +546,8 @@ class _Server(ThreadingHTTPServer):
     # ---- answers
 
     def rendered(self, accept: str, gzip: bool) -> tuple[bytes, str]:
-        """What `exposition` gives, packed where gzip: the same bytes for all that ask within SHARED_SECS."""
+        """What `exposition` gives, packed where gzip: the same bytes for all that ask within
+        SHARED_SECS."""
         form = (_OPENMETRICS in accept, gzip)  # two content types, whatever else somebody thinks of
         with self._render_lock:
             until, body, content_type = self._rendered.get(form, (0.0, b"", ""))
@@ -453,7 +561,9 @@ class _Server(ThreadingHTTPServer):
                 self._rendered[form] = time.monotonic() + SHARED_SECS, body, content_type
             return body, content_type
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
+    def handle_error(
+        self, request: Any, client_address: Any
+    ) -> None:  # Any: as socketserver has them
         """A client that goes away, or a connection that was ended, is no fault of ours."""
         error = sys.exception()
         if self._say is not None and not isinstance(error, OSError):
@@ -487,20 +597,32 @@ class _Request(BaseHTTPRequestHandler):
         elif path == "/-/healthy":
             self._give(HTTPStatus.OK, b"healthy\n", "text/plain; charset=utf-8")
         else:
-            self._give(HTTPStatus.NOT_FOUND, b"not here: /metrics, /-/healthy\n", "text/plain; charset=utf-8")
+            self._give(
+                HTTPStatus.NOT_FOUND,
+                b"not here: /metrics, /-/healthy\n",
+                "text/plain; charset=utf-8",
+            )
 
     do_HEAD = do_GET  # noqa: N815  http.server's name
 
     def _give_metrics(self) -> None:
         if not self.server.guard.admits(self.headers.get("Authorization") or ""):
             self.server.agent.scrapes_refused.labels("unauthorized").inc()
-            self._give(HTTPStatus.UNAUTHORIZED, b"username and password are wanted\n", "text/plain; charset=utf-8")
+            self._give(
+                HTTPStatus.UNAUTHORIZED,
+                b"username and password are wanted\n",
+                "text/plain; charset=utf-8",
+            )
             return
         gzip = gzip_accepted(self.headers.get("Accept-Encoding") or "")
         try:
             body, content_type = self.server.rendered(self.headers.get("Accept") or "", gzip)
         except Exception:
-            self._give(HTTPStatus.INTERNAL_SERVER_ERROR, b"see the agent's log\n", "text/plain; charset=utf-8")
+            self._give(
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                b"see the agent's log\n",
+                "text/plain; charset=utf-8",
+            )
             raise  # handle_error says it
         self._give(HTTPStatus.OK, body, content_type, "gzip" if gzip else "")
 

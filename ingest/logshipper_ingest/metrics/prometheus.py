@@ -1,14 +1,21 @@
 """A client of Prometheus' HTTP interface: questions, targets, what it runs with.
 
-A client belongs to one thread at a time. Every method raises QueryError, and nothing else. Times are nanoseconds since
-1970; Prometheus itself has milliseconds. (Interface: https://prometheus.io/docs/prometheus/latest/querying/api/)
+A client belongs to one thread at a time. Every method raises QueryError, and nothing else. Times
+are nanoseconds since 1970; Prometheus itself has milliseconds. (Interface:
+https://prometheus.io/docs/prometheus/latest/querying/api/)
 """
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from logshipper.errors import QueryError
-from logshipper_ingest.servers.server_calls import Sample, ServerClient, labels_of, sample_of, yaml_table
+from logshipper_ingest.servers.server_calls import (
+    Sample,
+    ServerClient,
+    labels_of,
+    sample_of,
+    yaml_table,
+)
 from logshipper_ingest.servers.server_units import duration_secs
 
 __all__ = ["Client", "Sample", "Series", "Target"]
@@ -22,8 +29,8 @@ class Series(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What Prometheus scrapes. health: up, down or unknown; last_error: of the last scrape, "" where it went well;
-    interval_secs: None where Prometheus doesn't say."""
+    """What Prometheus scrapes. health: up, down or unknown; last_error: of the last scrape, ""
+    where it went well; interval_secs: None where Prometheus doesn't say."""
 
     labels: Mapping[str, str]
     scrape_url: str
@@ -33,24 +40,41 @@ class Target(NamedTuple):
 
 
 class Client(ServerClient):
-    """access: address, credentials, TLS; or only an address. max_answer_bytes: larger answers are errors."""
+    """access: address, credentials, TLS; or only an address. max_answer_bytes: larger answers are
+    errors."""
 
     kind = "Prometheus"
     _ready_path = "/-/ready"
 
     def query(self, promql: str, *, time_ns: int | None = None) -> list[Series]:
         """Answers an instant query; time_ns: None for now. A scalar is a series without labels."""
-        return self._series("query", {"query": promql} | ({} if time_ns is None else {"time": _seconds(time_ns)}))
+        return self._series(
+            "query", {"query": promql} | ({} if time_ns is None else {"time": _seconds(time_ns)})
+        )
 
-    def query_range(self, promql: str, begin_ns: int, end_ns: int, *, step_secs: float) -> list[Series]:
-        """Answers a query over a range, both ends included, with a sample each step_secs (at most 11,000)."""
-        params = {"query": promql, "start": _seconds(begin_ns), "end": _seconds(end_ns), "step": f"{step_secs:.3f}"}
+    def query_range(
+        self, promql: str, begin_ns: int, end_ns: int, *, step_secs: float
+    ) -> list[Series]:
+        """Answers a query over a range, both ends included, with a sample each step_secs (at most
+        11,000)."""
+        params = {
+            "query": promql,
+            "start": _seconds(begin_ns),
+            "end": _seconds(end_ns),
+            "step": f"{step_secs:.3f}",
+        }
         return self._series("query_range", params)
 
-    def series(self, *selectors: str, begin_ns: int | None = None, end_ns: int | None = None) -> list[dict[str, str]]:
+    def series(
+        self, *selectors: str, begin_ns: int | None = None, end_ns: int | None = None
+    ) -> list[dict[str, str]]:
         """Label sets of the series that selectors find."""
         params: dict[str, str | list[str]] = {"match[]": list(selectors)}
-        params |= {name: _seconds(at) for name, at in (("start", begin_ns), ("end", end_ns)) if at is not None}
+        params |= {
+            name: _seconds(at)
+            for name, at in (("start", begin_ns), ("end", end_ns))
+            if at is not None
+        }
         found = self._ask("series", params)
         return [labels_of(labels) for labels in found] if isinstance(found, list) else []
 
@@ -74,7 +98,9 @@ class Client(ServerClient):
         text = found.get("yaml") if isinstance(found, dict) else None
         return yaml_table(text.encode() if isinstance(text, str) else b"", self.name)
 
-    def _ask(self, what: str, params: Mapping[str, str | list[str]] | None = None) -> Any:  # Any: JSON, checked later
+    def _ask(
+        self, what: str, params: Mapping[str, str | list[str]] | None = None
+    ) -> Any:  # Any: JSON, checked later
         found = self._server.get_json(f"/api/v1/{what}", params)
         if not isinstance(found, dict) or found.get("status") != "success":
             raise QueryError(self.name, 200, "this isn't how Prometheus answers: is url right?")
@@ -90,7 +116,9 @@ class Client(ServerClient):
                 for one in found["result"]
             ]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            raise QueryError(self.name, 200, "this isn't how Prometheus answers: is url right?") from None
+            raise QueryError(
+                self.name, 200, "this isn't how Prometheus answers: is url right?"
+            ) from None
 
 
 def _samples(one: Any) -> Any:  # Any: JSON; native histograms have neither key

@@ -1,17 +1,20 @@
-"""Sends what /metrics shows to Prometheus by remote write 1.0, for nodes that it can't scrape (docs/metrics.md).
+"""Sends what /metrics shows to Prometheus by remote write 1.0, for nodes that it can't scrape
+(docs/metrics.md).
 
-Strategy: every interval_secs a round is encoded, compressed and queued; the head of the queue is sent until it is taken
-or given up. Nothing is tried for ever: Prometheus rolls a whole request back for one sample that it doesn't take, by a
-400, or (2.42, with an out-of-order window) by a 500 that never ends. So where a sample of our own is taken next to it,
-the request is at fault: it is halved until the samples at fault are alone, and these are dropped. Where none is taken,
-the server or its configuration is at fault, and all wait, until they are older than max_age_secs.
+Strategy: every interval_secs a round is encoded, compressed and queued; the head of the queue is
+sent until it is taken or given up. Nothing is tried for ever: Prometheus rolls a whole request back
+for one sample that it doesn't take, by a 400, or (2.42, with an out-of-order window) by a 500 that
+never ends. So where a sample of our own is taken next to it, the request is at fault: it is halved
+until the samples at fault are alone, and these are dropped. Where none is taken, the server or its
+configuration is at fault, and all wait, until they are older than max_age_secs.
 
-A node whose clock is ahead would have Prometheus refuse what honest nodes send. So an empty request asks for the
-server's time before any sample goes out, and again where the node's clock was set; where the two differ by over
-MAX_OFF_SECS, the server's counts.
+A node whose clock is ahead would have Prometheus refuse what honest nodes send. So an empty request
+asks for the server's time before any sample goes out, and again where the node's clock was set;
+where the two differ by over MAX_OFF_SECS, the server's counts.
 
-Limits: queue_max_bytes of compressed requests, the oldest go first; MAX_SPLITS halvings of a request. What is dropped
-is counted by reason, and said, each reason once until a round has gone well.
+Limits: queue_max_bytes of compressed requests, the oldest go first; MAX_SPLITS halvings of a
+request. What is dropped is counted by reason, and said, each reason once until a round has gone
+well.
 """
 
 import random
@@ -33,7 +36,9 @@ from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.loki_push import compress
 from logshipper_ingest.servers.server_calls import ServerClient
 
-MAX_SPLITS = 64  # of a request and its parts: some bad samples are found, a thousand aren't looked for
+MAX_SPLITS = (
+    64  # of a request and its parts: some bad samples are found, a thousand aren't looked for
+)
 TRIES = 3  # of a request that is answered by 500, before another one is tried next to it
 MAX_ANSWER_BYTES = 64 << 10
 MAX_OFF_SECS = 30.0  # by which the node's clock may differ from the server's
@@ -59,13 +64,14 @@ class RemoteWriteClient(ServerClient):
     kind = "Remote write"
 
     def push(self, body: bytes) -> int | None:
-        """Sends a compressed request; returns the server's time in ns, to a second, None where it doesn't tell. Raises
-        PushError."""
+        """Sends a compressed request; returns the server's time in ns, to a second, None where it
+        doesn't tell. Raises PushError."""
         return self._push("", body, _HEADERS, _TAKEN).date_ns
 
 
 def own_labels(cluster: str, host: str) -> dict[str, str]:
-    """What every series of an agent gets, as a scrape would give it; hosts of two clusters may have one name."""
+    """What every series of an agent gets, as a scrape would give it; hosts of two clusters may have
+    one name."""
     return {"job": "logshipper-agent", "instance": f"{cluster}/{host}"}
 
 
@@ -80,18 +86,26 @@ class RemoteWriteMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         name = "logshipper_agent_remote_write"
-        self.samples = Counter(f"{name}_samples", "Samples that were taken by remote write.", registry=registry)
-        self.dropped = Counter(f"{name}_dropped_samples", "Samples that were given up.", ["reason"], registry=registry)
-        self.retries = Counter(f"{name}_retries", "Requests that were tried again.", ["reason"], registry=registry)
-        self.queue_bytes = Gauge(f"{name}_queue_bytes", "Bytes of requests that wait, compressed.", registry=registry)
+        self.samples = Counter(
+            f"{name}_samples", "Samples that were taken by remote write.", registry=registry
+        )
+        self.dropped = Counter(
+            f"{name}_dropped_samples", "Samples that were given up.", ["reason"], registry=registry
+        )
+        self.retries = Counter(
+            f"{name}_retries", "Requests that were tried again.", ["reason"], registry=registry
+        )
+        self.queue_bytes = Gauge(
+            f"{name}_queue_bytes", "Bytes of requests that wait, compressed.", registry=registry
+        )
         for reason in DROP_REASONS:
             self.dropped.labels(reason)
 
 
 @dataclass(slots=True)
 class _Origin:
-    """What the parts of one request share. splits: that are left; taken: a part of it was; beside: a sample of our own
-    was taken next to it."""
+    """What the parts of one request share. splits: that are left; taken: a part of it was; beside:
+    a sample of our own was taken next to it."""
 
     splits: int = MAX_SPLITS
     taken: bool = False
@@ -108,9 +122,10 @@ class _Request:
 
 
 class WriteState(NamedTuple):
-    """What it is at, for `status`. taken_ns: the node's time when a request was taken last, 0 where none was;
-    waiting_bytes: of requests, compressed; dropped: samples by reason, since the agent's start; refused_ns, status,
-    words: of the last answer that didn't take a request (status 0: there was none), 0 and "" where all did."""
+    """What it is at, for `status`. taken_ns: the node's time when a request was taken last, 0 where
+    none was; waiting_bytes: of requests, compressed; dropped: samples by reason, since the agent's
+    start; refused_ns, status, words: of the last answer that didn't take a request (status 0: there
+    was none), 0 and "" where all did."""
 
     taken_ns: int
     waiting_bytes: int
@@ -121,15 +136,17 @@ class WriteState(NamedTuple):
 
 
 class _Clocks(NamedTuple):
-    """off_ms: the node's less the server's, 0 where that is little; rose_ms: what lay between the node's two clocks."""
+    """off_ms: the node's less the server's, 0 where that is little; rose_ms: what lay between the
+    node's two clocks."""
 
     off_ms: int
     rose_ms: float
 
 
 class RemoteWrite:
-    """own: labels of every series; text: what /metrics shows now. One thread's; clock: seconds that only rise; wall_ms:
-    the node's clock; max_off_secs: what is no difference between that and the server's."""
+    """own: labels of every series; text: what /metrics shows now. One thread's; clock: seconds that
+    only rise; wall_ms: the node's clock; max_off_secs: what is no difference between that and the
+    server's."""
 
     def __init__(
         self,
@@ -169,7 +186,9 @@ class RemoteWrite:
     def state(self) -> WriteState:
         """Any thread may ask."""
         dropped = {reason: count for reason, count in self._dropped.items() if count}
-        return WriteState(self._taken_ns, self._queued_bytes, dropped, self._refused_ns, *self._refused)
+        return WriteState(
+            self._taken_ns, self._queued_bytes, dropped, self._refused_ns, *self._refused
+        )
 
     def run(self, stop: threading.Event) -> None:
         """Until stop is set. Then all series end, where nothing waits; else what waits is lost."""
@@ -177,8 +196,12 @@ class RemoteWrite:
         while not stop.wait(pause):
             try:
                 pause = self.turn(stop.is_set)
-            except Exception as error:  # the agent's jobs must not suffer from it, nor the next round
-                self._tell("fault", f"remote write: a fault of logshipper's own: {error!r}; tried again")
+            except (
+                Exception
+            ) as error:  # the agent's jobs must not suffer from it, nor the next round
+                self._tell(
+                    "fault", f"remote write: a fault of logshipper's own: {error!r}; tried again"
+                )
                 pause = self._section.interval_secs
         if not self._queue and self._known_clocks() is not None:
             self._end_series()
@@ -189,13 +212,15 @@ class RemoteWrite:
         series = self._encoder.encode("", self._now_ms())
         try:
             for begin in range(0, len(series), self._section.max_samples):
-                self._client.push(compress(b"".join(series[begin : begin + self._section.max_samples])))
+                self._client.push(
+                    compress(b"".join(series[begin : begin + self._section.max_samples]))
+                )
         except PushError as error:
             self._say(f"{error}; its series end five minutes later")
 
     def turn(self, is_over: Callable[[], bool] = lambda: False) -> float:
-        """Queues a round where one is due, sends what may be sent; returns the seconds until there is more to do.
-        is_over: asked between two requests whether there should be no other."""
+        """Queues a round where one is due, sends what may be sent; returns the seconds until there
+        is more to do. is_over: asked between two requests whether there should be no other."""
         if self._clock() >= self._round_due:
             self._round_due = self._clock() + self._section.interval_secs
             self._queue_round()
@@ -232,7 +257,9 @@ class RemoteWrite:
         request = self._pop()
         self._metrics.dropped.labels(reason).inc(request.samples)
         self._dropped[reason] += request.samples
-        self._tell(reason, f"remote write: {request.samples} samples are dropped ({reason}): {words}")
+        self._tell(
+            reason, f"remote write: {request.samples} samples are dropped ({reason}): {words}"
+        )
 
     def _halve(self) -> None:
         request = self._pop()
@@ -309,7 +336,10 @@ class RemoteWrite:
         if abs(off_ms) <= self._max_off_ms:
             off_ms = 0
         else:
-            self._tell("clock", f"remote write: this node's clock is {off_ms / 1000:.0f} s off; the server's counts")
+            self._tell(
+                "clock",
+                f"remote write: this node's clock is {off_ms / 1000:.0f} s off; the server's counts",
+            )
         self._clocks = _Clocks(off_ms, self._rose_ms())
 
     # ---- what can't be sent
@@ -339,7 +369,9 @@ class RemoteWrite:
             return
         if not origin.splits and not origin.taken:
             self._refused_ms = request.time_ms
-        reason = next((reason for reason, words in _REASONS if words.search(error.excerpt)), "other")
+        reason = next(
+            (reason for reason, words in _REASONS if words.search(error.excerpt)), "other"
+        )
         self._drop(reason, str(error))
 
     def _wait(self, error: PushError) -> None:

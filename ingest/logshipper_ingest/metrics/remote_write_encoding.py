@@ -1,8 +1,8 @@
 """Encodes what /metrics shows as remote write 1.0: Prometheus' `WriteRequest` (protobuf). Pure.
 
-All samples of a round have one time. A series' labels are encoded when it appears and kept as long as it is there, so
-that a round costs a look-up, a number and a join for each sample. Times are varints of always six bytes (protobuf
-allows more groups than needed).
+All samples of a round have one time. A series' labels are encoded when it appears and kept as long
+as it is there, so that a round costs a look-up, a number and a join for each sample. Times are
+varints of always six bytes (protobuf allows more groups than needed).
 
 Field numbers: Prometheus' prompb/remote.proto and types.proto; what labels must be like:
 https://prometheus.io/docs/specs/prw/remote_write_spec/
@@ -24,17 +24,19 @@ _NUMBER = struct.Struct("<d")
 
 
 class SeriesEncoder:
-    """Turns rounds of text into encoded series. own: labels that each of them gets, such as `instance`."""
+    """Turns rounds of text into encoded series. own: labels that each of them gets, such as
+    `instance`."""
 
     def __init__(self, own: Mapping[str, str]) -> None:
         self._own = dict(own)
         self._heads: dict[str, bytes] = {}  # by a series as the text has it
 
     def encode(self, text: str, time_ms: int) -> list[bytes]:
-        """Each series with a sample, and those of the last round that are gone with a last one that says so.
+        """Each series with a sample, and those of the last round that are gone with a last one that
+        says so.
 
-        text: Prometheus' text format 0.0.4, without times. time_ms: since 1970. Some of the results, joined, are a
-        request.
+        text: Prometheus' text format 0.0.4, without times. time_ms: since 1970. Some of the
+        results, joined, are a request.
         """
         time = encoded_time(time_ms)
         before, self._heads = self._heads, {}
@@ -45,7 +47,9 @@ class SeriesEncoder:
                 head = before.get(series) or self.head(series)
                 self._heads[series] = head
                 found.append(self.sample(head, float(value), time))
-        found += [head + STALE + time for series, head in before.items() if series not in self._heads]
+        found += [
+            head + STALE + time for series, head in before.items() if series not in self._heads
+        ]
         return found
 
     @staticmethod
@@ -59,11 +63,17 @@ class SeriesEncoder:
         labels = {"__name__": name, **self._own}
         labels |= {found[1]: _ESCAPED.sub(_unescaped, found[2]) for found in _LABEL.finditer(rest)}
         encoded = b"".join(
-            b"\x0a" + sized(b"\x0a" + sized(label.encode()) + b"\x12" + sized(labels[label].encode()))
+            b"\x0a"
+            + sized(b"\x0a" + sized(label.encode()) + b"\x12" + sized(labels[label].encode()))
             for label in sorted(labels)
             if labels[label]  # one that is empty is none, and must not be sent
         )
-        return b"\x0a" + varint(len(encoded) + 2 + _SAMPLE_BYTES) + encoded + bytes((0x12, _SAMPLE_BYTES, 0x09))
+        return (
+            b"\x0a"
+            + varint(len(encoded) + 2 + _SAMPLE_BYTES)
+            + encoded
+            + bytes((0x12, _SAMPLE_BYTES, 0x09))
+        )
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -74,7 +84,9 @@ def encoded_time(time_ms: int) -> bytes:
     """A sample's time, its tag included. Raises ValueError for times before 1970 or after 2109."""
     if not 0 <= time_ms <= MAX_TIME_MS:
         raise ValueError(f"{time_ms} ms is no time for a sample")
-    return bytes((0x10, *(0x80 | time_ms >> place & 127 for place in (0, 7, 14, 21, 28)), time_ms >> 35))
+    return bytes(
+        (0x10, *(0x80 | time_ms >> place & 127 for place in (0, 7, 14, 21, 28)), time_ms >> 35)
+    )
 
 
 def split(request: bytes) -> list[bytes]:

@@ -1,7 +1,9 @@
-"""What is known of one capture, learnt frame by frame: identity, state, ledger, counts. Pure; persisted as JSON.
+"""What is known of one capture, learnt frame by frame: identity, state, ledger, counts. Pure;
+persisted as JSON.
 
-Frames are hostile input: every field of a record is checked, and what is wrong counts as not given. Times of lines are
-made to rise strictly within a stream, as the format promises, so that reading can rely on it.
+Frames are hostile input: every field of a record is checked, and what is wrong counts as not given.
+Times of lines are made to rise strictly within a stream, as the format promises, so that reading
+can rely on it.
 """
 
 from bisect import bisect_left
@@ -35,8 +37,16 @@ MAX_EVENTS = 10_000  # per capture; further ones are counted
 _NOT_RUN = (126, 127)  # exit codes, of a command that isn't there, or can't be executed
 MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
 CAPTURE_TAKEN = "capture_taken"
-NOT_A_JOBS = (*MARKS, JOB_ENDED, "checked", CAPTURE_TAKEN, *HISTORY)  # who reads a store trusts these
-AHEAD_BYTES = 16 << 20  # that the relay may have counted before the sidecar's ledger does: pipe and buffers
+NOT_A_JOBS = (
+    *MARKS,
+    JOB_ENDED,
+    "checked",
+    CAPTURE_TAKEN,
+    *HISTORY,
+)  # who reads a store trusts these
+AHEAD_BYTES = (
+    16 << 20
+)  # that the relay may have counted before the sidecar's ledger does: pipe and buffers
 MOST_PRINTED_PER_SEC = 1 << 30
 MAX_MARKS = 100  # starts and ends, per capture
 MAX_UNPARSED = 100  # metadata lines that are no JSON objects, per capture: no sidecar writes any
@@ -58,7 +68,8 @@ _STORED = (Kind.LOG, Kind.METADATA)  # the kinds that a ledger counts as stored
 
 
 class BlockRow(NamedTuple):
-    """Lines of one stream. lines: how many; runs: None where all are LOG; text: each line ended by LF."""
+    """Lines of one stream. lines: how many; runs: None where all are LOG; text: each line ended by
+    LF."""
 
     stream: Stream
     time_ns: int
@@ -88,7 +99,8 @@ class StatusRow(NamedTuple):
 
 @dataclass
 class Rows:
-    """What a batch of frames adds to a store. marks: the capture's start, heartbeats and end, as events."""
+    """What a batch of frames adds to a store. marks: the capture's start, heartbeats and end, as
+    events."""
 
     blocks: list[BlockRow] = field(default_factory=list)
     records: list[RecordRow] = field(default_factory=list)
@@ -99,11 +111,13 @@ class Rows:
 
 @dataclass
 class CaptureAccount(CaptureFacts):
-    """See the module's docstring. ledger: as the capture last wrote it; stored: lines ingested, by stream, that its
-    ledger counts as stored; printed, feeds: bytes and line feeds, by stream, that the relay counted; last_ns: the last
-    line's time by stream; newest_ns: the last time of all; marked_ns: of the last heartbeat among the marks; silent_ns:
-    the newest time when it was told that no heartbeat follows; unparsed: metadata lines that are no JSON; slowed_secs:
-    how long a limit of the spool slowed it; died: it ended without saying so, and all that it left is ingested."""
+    """See the module's docstring. ledger: as the capture last wrote it; stored: lines ingested, by
+    stream, that its ledger counts as stored; printed, feeds: bytes and line feeds, by stream, that
+    the relay counted; last_ns: the last line's time by stream; newest_ns: the last time of all;
+    marked_ns: of the last heartbeat among the marks; silent_ns: the newest time when it was told
+    that no heartbeat follows; unparsed: metadata lines that are no JSON; slowed_secs: how long a
+    limit of the spool slowed it; died: it ended without saying so, and all that it left is
+    ingested."""
 
     cluster: str = "local"
     version: str = ""
@@ -130,20 +144,23 @@ class CaptureAccount(CaptureFacts):
 
     @classmethod
     def from_json(cls, text: bytes | str) -> "CaptureAccount":
-        """Raises ValueError where it isn't one that to_json made. Fields that are unknown here are left aside."""
+        """Raises ValueError where it isn't one that to_json made. Fields that are unknown here are
+        left aside."""
         try:
             state = orjson.loads(text)
             if not isinstance(state, dict):
                 raise ValueError("not the account of a capture")
-            return cls(**{known.name: state[known.name] for known in fields(cls) if known.name in state})
+            return cls(
+                **{known.name: state[known.name] for known in fields(cls) if known.name in state}
+            )
         except TypeError as error:
             raise ValueError(f"not the account of a capture: {error}") from None
 
     # ---- learning
 
     def take(self, frame: Frame, axis: XAxis | None, rows: Rows, now_ns: int) -> None:
-        """Takes the next frame; what it adds to the store goes to rows. axis: learns from metadata, None where another
-        one does; now_ns: no sign of life is later than that."""
+        """Takes the next frame; what it adds to the store goes to rows. axis: learns from metadata,
+        None where another one does; now_ns: no sign of life is later than that."""
         time_ns = min(frame.time_ns, MAX_TIME_NS)
         if self.state == RUNNING and 0 < self.newest_ns < time_ns - UNRESPONSIVE_NS:
             self._tell_found(time_ns, rows)
@@ -177,18 +194,25 @@ class CaptureAccount(CaptureFacts):
     @property
     def told_ns(self) -> int:
         """When it was told that its heartbeat is late, 0 where it isn't (any more)."""
-        return self.newest_ns + UNRESPONSIVE_NS if self.silent_ns and self.silent_ns == self.newest_ns else 0
+        return (
+            self.newest_ns + UNRESPONSIVE_NS
+            if self.silent_ns and self.silent_ns == self.newest_ns
+            else 0
+        )
 
     def _tell_found(self, time_ns: int, rows: Rows) -> None:
-        """A frame after a silence. Frames' times follow a monotonic clock: no step of the machine's makes a silence."""
+        """A frame after a silence. Frames' times follow a monotonic clock: no step of the machine's
+        makes a silence."""
         self.tell_lost(rows)
         secs = (time_ns - self.newest_ns) / 1e9
         words = f"the heartbeat is back, after {secs:.0f} seconds"
-        self.take_event({"event": HEARTBEAT_FOUND, "message": words, "secs": round(secs, 3)}, time_ns, rows)
+        self.take_event(
+            {"event": HEARTBEAT_FOUND, "message": words, "secs": round(secs, 3)}, time_ns, rows
+        )
 
     def take_damage(self, words: str, skipped: int, rows: Rows) -> None:
-        """Notes that bytes of a segment were damaged and left out: for good, as an event. Its time is the newest that
-        was read before: the same whenever the segment is read again."""
+        """Notes that bytes of a segment were damaged and left out: for good, as an event. Its time
+        is the newest that was read before: the same whenever the segment is read again."""
         self.damaged_places += 1
         self.damaged_bytes += skipped
         event = {"event": "segment_damaged", "message": words, "bytes": skipped}
@@ -197,8 +221,9 @@ class CaptureAccount(CaptureFacts):
     def conclude(self, *, died: bool, boot_id: str, end: tuple[int, int] | None = None) -> None:
         """All that there is was ingested.
 
-        died: no END frame says that it is over. boot_id: the machine's, now. end: the relay's word on CMD's end, its
-        wait status and when (ns), which counts where no end record could be written.
+        died: no END frame says that it is over. boot_id: the machine's, now. end: the relay's word
+        on CMD's end, its wait status and when (ns), which counts where no end record could be
+        written.
         """
         self.died = died
         if self.state != RUNNING:
@@ -216,15 +241,19 @@ class CaptureAccount(CaptureFacts):
         elif died:
             self.state = "FAILED"
             self.reason = (
-                "its capture died without an end record: killed, or out of memory; how the job ended isn't known"
+                "its capture died without an end record: killed, or out "
+                "of memory; how the job ended isn't known"
             )
         else:
             self.state = "FAILED"
             self.reason = "its capture ended without an end record: how the job ended isn't known"
 
     def tell_never_written(self, rows: Rows) -> None:
-        """Of a capture that died: how many lines it had read, or was yet to read, and nobody has."""
-        lines = self.lost() - sum(clean_ledger(self.ledger)[name]["lost"] for name in STREAM_NAMES.values())
+        """Of a capture that died: how many lines it had read, or was yet to read, and nobody
+        has."""
+        lines = self.lost() - sum(
+            clean_ledger(self.ledger)[name]["lost"] for name in STREAM_NAMES.values()
+        )
         if self.died and lines > 0:
             reason = "its capture died before it had written them"
             event = {
@@ -243,9 +272,12 @@ class CaptureAccount(CaptureFacts):
         self.ended_ns = ended_ns
         return True
 
-    def take_counters(self, printed: dict[str, int], feeds: dict[str, int], silent_secs: float = 0.0) -> None:
-        """What the relay counted, by stream name. The job's processes can write there as well: no more counts than the
-        segments' ledger has and what may have been printed since, silent_secs ago; nor more line feeds than bytes."""
+    def take_counters(
+        self, printed: dict[str, int], feeds: dict[str, int], silent_secs: float = 0.0
+    ) -> None:
+        """What the relay counted, by stream name. The job's processes can write there as well: no
+        more counts than the segments' ledger has and what may have been printed since, silent_secs
+        ago; nor more line feeds than bytes."""
         most = AHEAD_BYTES + int(silent_secs * MOST_PRINTED_PER_SEC)
         ledger = clean_ledger(self.ledger)
         self.printed, self.feeds = {}, {}
@@ -273,18 +305,24 @@ class CaptureAccount(CaptureFacts):
         for begin, runs in _pieces(frame, texts, time_ns, rows):
             lines = sum(count for _, count in runs)
             text = b"\n".join(texts[begin : begin + lines]) + b"\n"
-            chosen = with_attrs[bisect_left(with_attrs, begin) : bisect_left(with_attrs, begin + lines)]
+            chosen = with_attrs[
+                bisect_left(with_attrs, begin) : bisect_left(with_attrs, begin + lines)
+            ]
             attrs = {line - begin: frame.attrs[line] for line in chosen}
             plain = all(kind is Kind.LOG for kind, _ in runs)
             packed_runs = None if plain else [(int(kind), count) for kind, count in runs]
-            rows.blocks.append(BlockRow(stream, time_ns + begin, lines, packed_runs, attrs or None, text))
+            rows.blocks.append(
+                BlockRow(stream, time_ns + begin, lines, packed_runs, attrs or None, text)
+            )
             self._count(name, _stored_lines(runs, attrs), len(text))
             at = begin
             for kind, count in runs:
                 if kind is Kind.METADATA:
                     for line in range(at, at + count):
                         n = _count_of(frame.attrs.get(line, {}), "n")
-                        self._take_metadata(RecordRow(stream, time_ns + line, n, texts[line]), axis, rows)
+                        self._take_metadata(
+                            RecordRow(stream, time_ns + line, n, texts[line]), axis, rows
+                        )
                 at += count
 
     def _take_metadata(self, row: RecordRow, axis: XAxis | None, rows: Rows) -> None:
@@ -329,7 +367,9 @@ class CaptureAccount(CaptureFacts):
                 self._mark("ended", self.end_facts(), time_ns, rows)
             elif kind == "heartbeat" and time_ns - self.marked_ns >= HEARTBEAT_NS:
                 self.marked_ns = time_ns
-                rows.marks.append(EventRow(time_ns, {"event": "heartbeat", "mode": self.mode, **self.counts()}))
+                rows.marks.append(
+                    EventRow(time_ns, {"event": "heartbeat", "mode": self.mode, **self.counts()})
+                )
 
     def _mark(self, event: str, facts: Json, time_ns: int, rows: Rows) -> None:
         """A capture has one start and one end; a hostile one may write any number."""
@@ -340,13 +380,17 @@ class CaptureAccount(CaptureFacts):
     def _take_start(self, record: Json, time_ns: int) -> None:
         self._set_mode(record.get("mode"))
         self.version = _text_of(record, "version") or self.version
-        self.host = self.host or _text_of(record, "host")  # who made the capture's directory knows better
+        self.host = self.host or _text_of(
+            record, "host"
+        )  # who made the capture's directory knows better
         self.boot_id = _text_of(record, "boot_id") or self.boot_id
         self.columns = _count_of(record, "columns")
         self.rows = _count_of(record, "rows")
         self.tty = record.get("tty") is not False
         self.nodes = self.nodes or min(_count_of(record, "nodes"), MAX_NODES)
-        self.started_ns = min(_count_of(record, "started_ns") or time_ns, time_ns)  # no later than its own record
+        self.started_ns = min(
+            _count_of(record, "started_ns") or time_ns, time_ns
+        )  # no later than its own record
 
     def _take_end(self, record: Json, time_ns: int) -> None:
         state = record.get("state")
@@ -371,12 +415,16 @@ class CaptureAccount(CaptureFacts):
     @property
     def bytes_printed(self) -> int:
         names = STREAM_NAMES.values()
-        return sum(max(self.printed.get(name, 0), self.ledger.get(name, {}).get("bytes", 0)) for name in names)
+        return sum(
+            max(self.printed.get(name, 0), self.ledger.get(name, {}).get("bytes", 0))
+            for name in names
+        )
 
     def settled_ledger(self) -> Json:
-        """The ledger; of a capture that died, with what it never wrote down as lost. It balances: of the line feeds
-        that the relay counted past the ledger, the lines that are there all the same are stored, the others lost; so
-        is what was pending. Lines that damaged segments have cost are lost, not stored."""
+        """The ledger; of a capture that died, with what it never wrote down as lost. It balances:
+        of the line feeds that the relay counted past the ledger, the lines that are there all the
+        same are stored, the others lost; so is what was pending. Lines that damaged segments have
+        cost are lost, not stored."""
         if not self.ledger and not self.died:
             return {}
         ledger = clean_ledger(self.ledger)
@@ -385,7 +433,9 @@ class CaptureAccount(CaptureFacts):
             there = self.stored.get(name, 0)
             if self.died:
                 later = max(0, there - account["stored"])
-                missing = max(0, self.feeds.get(name, 0) - account["line_feeds"], account["pending"])
+                missing = max(
+                    0, self.feeds.get(name, 0) - account["line_feeds"], account["pending"]
+                )
                 account["lost"] += max(0, missing - later)
                 account["stored"] += later
                 account["pending"] = 0
@@ -469,11 +519,17 @@ def clean_ledger(ledger: Json) -> Json:
         account = ledger.get(name)
         counts = account if isinstance(account, dict) else {}
         cleaned[name] = {count: _count_of(counts, count) for count in LEDGER_COUNTS}
-    return {**cleaned, **{count: _count_of(ledger, count) for count in ("notes", "status", "parts")}}
+    return {
+        **cleaned,
+        **{count: _count_of(ledger, count) for count in ("notes", "status", "parts")},
+    }
 
 
-def _pieces(frame: Frame, texts: list[bytes], time_ns: int, rows: Rows) -> Iterator[tuple[int, list[tuple[Kind, int]]]]:
-    """What lies between status lines, as (first line, runs); status lines go to rows, where the last one counts."""
+def _pieces(
+    frame: Frame, texts: list[bytes], time_ns: int, rows: Rows
+) -> Iterator[tuple[int, list[tuple[Kind, int]]]]:
+    """What lies between status lines, as (first line, runs); status lines go to rows, where the
+    last one counts."""
     at = begin = 0
     runs: list[tuple[Kind, int]] = []
     for kind, lines in frame.runs:
@@ -482,7 +538,9 @@ def _pieces(frame: Frame, texts: list[bytes], time_ns: int, rows: Rows) -> Itera
         if kind is Kind.STATUS:
             if runs:
                 yield begin, runs
-            rows.statuses[frame.stream] = StatusRow(frame.stream, time_ns + at + lines - 1, texts[at + lines - 1])
+            rows.statuses[frame.stream] = StatusRow(
+                frame.stream, time_ns + at + lines - 1, texts[at + lines - 1]
+            )
             runs, begin = [], at + lines
         else:
             runs.append((kind, lines))
@@ -492,9 +550,12 @@ def _pieces(frame: Frame, texts: list[bytes], time_ns: int, rows: Rows) -> Itera
 
 
 def _stored_lines(runs: list[tuple[Kind, int]], attrs: dict[int, Json]) -> int:
-    """Lines that a ledger counts as stored: of a long line that was cut into parts, the first part only."""
+    """Lines that a ledger counts as stored: of a long line that was cut into parts, the first part
+    only."""
     stored = sum(lines for kind, lines in runs if kind in _STORED)
-    return max(0, stored - sum(1 for values in attrs.values() if _is_further_part(values.get("part"))))
+    return max(
+        0, stored - sum(1 for values in attrs.values() if _is_further_part(values.get("part")))
+    )
 
 
 def _is_further_part(part: object) -> bool:

@@ -1,4 +1,5 @@
-"""What is known of one key of metadata: how its numbers run (Course), and its counts (Tally). Pure."""
+"""What is known of one key of metadata: how its numbers run (Course), and its counts (Tally).
+Pure."""
 
 from typing import Any, NamedTuple
 
@@ -10,9 +11,10 @@ _RULES = {(_RISING, True): 3, (_RISING, False): 4, (_ONE_WAY, True): 5, (_ONE_WA
 
 
 class Trend(NamedTuple):
-    """How a key's numbers have run so far, in one capture or several. shape: the larger the worse, 0 while nothing has
-    moved; integer: no number was written with a fraction or an exponent; records: those with a number for the key;
-    own_x: the other key that is the X of its own records, and how many it has in the capture that says so."""
+    """How a key's numbers have run so far, in one capture or several. shape: the larger the worse,
+    0 while nothing has moved; integer: no number was written with a fraction or an exponent;
+    records: those with a number for the key; own_x: the other key that is the X of its own records,
+    and how many it has in the capture that says so."""
 
     shape: int
     integer: bool
@@ -24,8 +26,8 @@ class Trend(NamedTuple):
         return 0 if self.shape == _UNKNOWN else _RULES.get((self.shape, self.integer), 7)
 
     def merged(self, other: "Trend") -> "Trend":
-        """The worst of both, as `Course.absorb`: neither side's rule is worse. The capture with the most records says
-        which X the key has of its own."""
+        """The worst of both, as `Course.absorb`: neither side's rule is worse. The capture with the
+        most records says which X the key has of its own."""
         integer, own_x = self.integer and other.integer, max(self.own_x, other.own_x)
         return Trend(max(self.shape, other.shape), integer, self.records + other.records, own_x)
 
@@ -53,17 +55,22 @@ class Course:
             self.integer = False
 
     def shape(self) -> int:
-        """Within each attempt and task, merged by the worst: a constant or a single value is as bad as any."""
+        """Within each attempt and task, merged by the worst: a constant or a single value is as bad
+        as any."""
         if self.last is None:
             return self.worst
         open_shape = _ANY if self.rose == self.fell else _RISING if self.rose else _ONE_WAY
         return max(self.worst, open_shape)
 
     def trend(self, over: bool, records: int, own_x: Path = ()) -> Trend:
-        """How it has run. A course that has not moved yet counts only once it is over: so a trend never gets better."""
+        """How it has run. A course that has not moved yet counts only once it is over: so a trend
+        never gets better."""
         judged = over or self.rose or self.fell
         return Trend(
-            self.shape() if judged else self.worst, self.integer, records, (records, own_x) if own_x else (0, ())
+            self.shape() if judged else self.worst,
+            self.integer,
+            records,
+            (records, own_x) if own_x else (0, ()),
         )
 
     def rule(self) -> int:
@@ -87,7 +94,9 @@ class Course:
         return [self.worst, self.integer, last, self.rose, self.fell]
 
     @classmethod
-    def unpack(cls, packed: list[Any]) -> "Course":  # Any: JSON of our own; what is wrong with it raises below
+    def unpack(
+        cls, packed: list[Any]
+    ) -> "Course":  # Any: JSON of our own; what is wrong with it raises below
         course = cls()
         course.worst, course.integer, last, course.rose, course.fell = packed
         course.last = None if last is None else _unpack_number(last)
@@ -95,7 +104,8 @@ class Course:
 
 
 class PathTally:
-    """Counts of one path. seen: records that have a value of this sort there; last_ns: the newest one's time."""
+    """Counts of one path. seen: records that have a value of this sort there; last_ns: the newest
+    one's time."""
 
     __slots__ = ("last_ns", "max", "min", "seen")
 
@@ -120,7 +130,12 @@ class PathTally:
 
     def copy(self) -> "PathTally":
         other = PathTally()
-        other.seen, other.last_ns, other.min, other.max = self.seen, self.last_ns, self.min, self.max
+        other.seen, other.last_ns, other.min, other.max = (
+            self.seen,
+            self.last_ns,
+            self.min,
+            self.max,
+        )
         return other
 
     def absorb(self, other: "PathTally") -> None:
@@ -130,7 +145,11 @@ class PathTally:
         self.max = _extreme(self.max, other.max, larger=True)
 
     def pack(self) -> list[object]:
-        numbers = None if self.min is None or self.max is None else [_pack_number(self.min), _pack_number(self.max)]
+        numbers = (
+            None
+            if self.min is None or self.max is None
+            else [_pack_number(self.min), _pack_number(self.max)]
+        )
         return [self.seen, self.last_ns, numbers]
 
     @classmethod
@@ -156,11 +175,16 @@ def absorb_courses(into: dict[Path, Course], courses: dict[Path, Course]) -> Non
 
 
 def _extreme(one: Number | None, other: Number | None, *, larger: bool) -> Number | None:
-    """The same whichever comes first: of equal numbers (1 and 1.0, 0.0 and -0.0) always the same one."""
+    """The same whichever comes first: of equal numbers (1 and 1.0, 0.0 and -0.0) always the same
+    one."""
     if one is None or other is None:
         return other if one is None else one
     if one == other:
-        return min(one, other, key=lambda number: (type(number) is float, str(number) if number == 0 else ""))
+        return min(
+            one,
+            other,
+            key=lambda number: (type(number) is float, str(number) if number == 0 else ""),
+        )
     return one if (one > other) is larger else other
 
 

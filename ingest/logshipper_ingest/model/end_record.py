@@ -1,7 +1,8 @@
-"""What the hook job-ended wrote of one run of a job, strictly parsed, and what is told of it in Loki. Pure.
+"""What the hook job-ended wrote of one run of a job, strictly parsed, and what is told of it in
+Loki. Pure.
 
-Slurm's own words are fixed where they mislead: a run that is restarted is PENDING already; an exit status of 0:1 is
-made up where a job didn't end by itself; 0:125 stands for memory that ran out.
+Slurm's own words are fixed where they mislead: a run that is restarted is PENDING already; an exit
+status of 0:1 is made up where a job didn't end by itself; 0:125 stands for memory that ran out.
 """
 
 import json
@@ -26,7 +27,11 @@ _USER = re.compile(r"[^\x00-\x20\x7f-\x9f\ud800-\udfff]{1,128}")
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
 _OOM_SIGNAL = 125
 _KILL = 9
-_BY_ITSELF = ("COMPLETED", "FAILED", _OUT_OF_MEMORY)  # states of jobs whose exit status is their own
+_BY_ITSELF = (
+    "COMPLETED",
+    "FAILED",
+    _OUT_OF_MEMORY,
+)  # states of jobs whose exit status is their own
 
 MAX_NODES = 200  # as many as a query names
 _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
@@ -35,15 +40,21 @@ _RANGES = re.compile(r"([^\[\]]*)\[([0-9,-]+)\]([^\[\]]*)", re.ASCII)
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
 # what becomes of a record
 TAKEN, SHIPPED = "taken", "shipped"
-NOT_CAPTURED, TOO_MANY, REFUSED, MALFORMED = DROPPED = ("not_captured", "too_many", "refused", "malformed")
+NOT_CAPTURED, TOO_MANY, REFUSED, MALFORMED = DROPPED = (
+    "not_captured",
+    "too_many",
+    "refused",
+    "malformed",
+)
 OUTCOMES = (TAKEN, SHIPPED, *DROPPED)
 
 
 class EndRecord(NamedTuple):
-    """How a run of a job ended. by: who told it; state: one of SLURM_STATES, "" where that isn't known; exit_code: None
-    where a signal ended it, or where it isn't known; start, end: seconds since 1970, start 0 where it isn't known;
-    restarts: how often it was restarted, at most, -1 where that isn't known; nodes: names, empty for any; node_count:
-    how many there were, 0 where that isn't known; submit: when this run began to wait, as start."""
+    """How a run of a job ended. by: who told it; state: one of SLURM_STATES, "" where that isn't
+    known; exit_code: None where a signal ended it, or where it isn't known; start, end: seconds
+    since 1970, start 0 where it isn't known; restarts: how often it was restarted, at most, -1
+    where that isn't known; nodes: names, empty for any; node_count: how many there were, 0 where
+    that isn't known; submit: when this run began to wait, as start."""
 
     by: str
     job_id: str
@@ -82,8 +93,8 @@ class BadRecord(ValueError):
 
 
 def parse_end(content: bytes, written_secs: int) -> EndRecord:
-    """The record in a file's content. written_secs: the file's time, for a hook that isn't told when the job ended.
-    Raises BadRecord."""
+    """The record in a file's content. written_secs: the file's time, for a hook that isn't told
+    when the job ended. Raises BadRecord."""
     if len(content) > MAX_RECORD_BYTES:
         raise BadRecord(f"is over {MAX_RECORD_BYTES >> 10} KiB")
     try:
@@ -154,7 +165,8 @@ def _secs(said: dict[str, str], name: str) -> int:
 
 
 def host_names(text: str) -> tuple[str, ...]:
-    """The names of a list such as `n[1-3,07],login`; empty where it is another, or longer than a query may be."""
+    """The names of a list such as `n[1-3,07],login`; empty where it is another, or longer than a
+    query may be."""
     names: list[str] = []
     for item in _ITEM.findall(text):
         found = _RANGES.fullmatch(item)
@@ -169,7 +181,10 @@ def host_names(text: str) -> tuple[str, ...]:
                 first, last = int(numbers[1]), int(numbers[2] or numbers[1])
                 if not 0 <= last - first < MAX_NODES:
                     return ()
-                names += [f"{before}{number:0{len(numbers[1])}}{behind}" for number in range(first, last + 1)]
+                names += [
+                    f"{before}{number:0{len(numbers[1])}}{behind}"
+                    for number in range(first, last + 1)
+                ]
         if len(names) > MAX_NODES:
             return ()
     return tuple(names) if all(map(_NODE.fullmatch, names)) else ()

@@ -11,44 +11,65 @@ from logshipper.spool.segment import Kind, Stream
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a job's id, a host and a cluster may be called
+NAME = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+)  # what a job's id, a host and a cluster may be called
 UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer, where its segments are
-SHIPPED_UNRESPONSIVE_NS = 60 * 10**9  # the same in Loki: the agent sends a sign every 10 s, and shipping takes its time
+SHIPPED_UNRESPONSIVE_NS = (
+    60 * 10**9
+)  # the same in Loki: the agent sends a sign every 10 s, and shipping takes its time
 MAX_NODES = 1_000_000  # of a job: what says more is wrong
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"
 QUEUED = "QUEUED"  # of jobs that other systems tell of: a capture begins when its job runs
 OPEN_STATES = (QUEUED, RUNNING, UNRESPONSIVE)  # of a job that isn't over
-END_STATES = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED")  # a capture's
-# as Slurm has them, by how bad they are: of captures that ran together the worst counts, here and on Grafana's pages.
-# REQUEUED: this run is over, another one follows
+END_STATES = (
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+    "NODE_FAIL",
+    "TIMEOUT",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+)  # a capture's
+# as Slurm has them, by how bad they are: of captures that ran together the worst counts, here and
+# on Grafana's pages. REQUEUED: this run is over, another one follows
 SLURM_STATES = (
     "COMPLETED", "CANCELLED", "PREEMPTED", "REQUEUED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "FAILED", "NODE_FAIL",
     "BOOT_FAIL",
 )  # fmt: skip
 JOB_ENDED = "job_ended"  # the event that tells how Slurm ended a job
-STATE_CHANGED = "state"  # the event of an imported job: from `from` to `to`, in the states of where it is from
+STATE_CHANGED = (
+    "state"  # the event of an imported job: from `from` to `to`, in the states of where it is from
+)
 HEARTBEAT_LOST, HEARTBEAT_FOUND = "heartbeat_lost", "heartbeat_found"
-HISTORY = (STATE_CHANGED, HEARTBEAT_LOST, HEARTBEAT_FOUND)  # events that change a job's state, besides start and end
+HISTORY = (
+    STATE_CHANGED,
+    HEARTBEAT_LOST,
+    HEARTBEAT_FOUND,
+)  # events that change a job's state, besides start and end
 
 
 def job_shard(job_id: str) -> str:
-    """The label that keeps a job's lines apart from most others' of its node: the last digit of its id, `x` where that
-    isn't one. Whoever knows the id knows it, dashboards (PromQL) included."""
+    """The label that keeps a job's lines apart from most others' of its node: the last digit of its
+    id, `x` where that isn't one. Whoever knows the id knows it, dashboards (PromQL) included."""
     return job_id[-1] if job_id[-1:] in frozenset("0123456789") else "x"
 
 
 @dataclass(frozen=True)
 class JobSummary:
-    """One job. State, exit code, times, host and mode are those of its newest attempt; lines (stored), records, lost
-    and bytes are of all attempts. Times are nanoseconds since 1970; heartbeat_ns: 0 where none is sent. reason: why,
-    where the state needs a word; cluster: "" in a local store; account, partition: the scheduler's, "" without one.
+    """One job. State, exit code, times, host and mode are those of its newest attempt; lines
+    (stored), records, lost and bytes are of all attempts. Times are nanoseconds since 1970;
+    heartbeat_ns: 0 where none is sent. reason: why, where the state needs a word; cluster: "" in a
+    local store; account, partition: the scheduler's, "" without one.
 
-    origin: the system that an imported job comes from (qcg, balsam, xt), "" for captured ones; parent: the id of the
-    job it is a part of, and iteration which one; nodes: as told, and at least those that it was seen on; nodes, cores:
-    0 where they aren't known; packing: how many such jobs share a node; allocation: the id of the one it ran in.
-    children: parts that aren't jobs of their own, how many of them are over, and how many of these without success.
-    first_change_ns, last_change_ns: of events besides start and end that changed its state, 0 where there are none."""
+    origin: the system that an imported job comes from (qcg, balsam, xt), "" for captured ones;
+    parent: the id of the job it is a part of, and iteration which one; nodes: as told, and at least
+    those that it was seen on; nodes, cores: 0 where they aren't known; packing: how many such jobs
+    share a node; allocation: the id of the one it ran in. children: parts that aren't jobs of their
+    own, how many of them are over, and how many of these without success. first_change_ns,
+    last_change_ns: of events besides start and end that changed its state, 0 where there are
+    none."""
 
     job_id: str
     name: str
@@ -86,8 +107,9 @@ class JobSummary:
 
 
 class Child(NamedTuple):
-    """A part of a job that isn't a job of its own, such as an iteration. source_state: the state as its own system
-    calls it; times: None where they aren't known; details: what else that system says of it."""
+    """A part of a job that isn't a job of its own, such as an iteration. source_state: the state as
+    its own system calls it; times: None where they aren't known; details: what else that system
+    says of it."""
 
     name: str
     iteration: int | None
@@ -103,7 +125,8 @@ class Child(NamedTuple):
 
 
 class ChildChange(NamedTuple):
-    """A change of a child's state. source_from, source_to: as its own system calls them; "" before the first one."""
+    """A change of a child's state. source_from, source_to: as its own system calls them; "" before
+    the first one."""
 
     time_ns: int
     child: str
@@ -114,8 +137,9 @@ class ChildChange(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """Nodes that were given to jobs for a time. id: unique in the store; scheduler_id: the scheduler's number, ""
-    without one; started_ns, ended_ns: None while it waits, and while it runs; details: what else is known."""
+    """Nodes that were given to jobs for a time. id: unique in the store; scheduler_id: the
+    scheduler's number, "" without one; started_ns, ended_ns: None while it waits, and while it
+    runs; details: what else is known."""
 
     id: str
     origin: str
@@ -129,9 +153,9 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True)
 class Capture:
-    """One capture of a job: an attempt's, step's and task's output. ledger: its account of lines, settled where the
-    capture died; columns, rows: of the terminal; tty: False where pipes took its place; nodes: that the job has, as its
-    scheduler says, 0 where nobody does."""
+    """One capture of a job: an attempt's, step's and task's output. ledger: its account of lines,
+    settled where the capture died; columns, rows: of the terminal; tty: False where pipes took its
+    place; nodes: that the job has, as its scheduler says, 0 where nobody does."""
 
     capture: int
     attempt: int
@@ -153,7 +177,8 @@ class Capture:
 
 
 class Position(NamedTuple):
-    """A line's place in what was read so far: `lines(after=...)` goes on behind it, with late arrivals, none twice.
+    """A line's place in what was read so far: `lines(after=...)` goes on behind it, with late
+    arrivals, none twice.
 
     Read are the blocks up to base, and of those up to mark what isn't later than (time_ns, block).
     """
@@ -165,7 +190,8 @@ class Position(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """A final line. text: without its LF; attrs: `n`, `repeat`, `part` where they apply; capture: its number."""
+    """A final line. text: without its LF; attrs: `n`, `repeat`, `part` where they apply; capture:
+    its number."""
 
     position: Position
     time_ns: int
@@ -178,7 +204,8 @@ class LogLine(NamedTuple):
 
 
 class MetadataRecord(NamedTuple):
-    """A metadata record. n: its number among those with the same set of keys; line: exactly as printed."""
+    """A metadata record. n: its number among those with the same set of keys; line: exactly as
+    printed."""
 
     time_ns: int
     n: int
@@ -189,8 +216,8 @@ class MetadataRecord(NamedTuple):
 
 
 class RecordBlock(NamedTuple):
-    """Metadata records in order of time. times: in ns; captures: their numbers, and attempts: theirs; text: the lines,
-    with an LF between them."""
+    """Metadata records in order of time. times: in ns; captures: their numbers, and attempts:
+    theirs; text: the lines, with an LF between them."""
 
     times: Sequence[int]
     captures: Sequence[int]
@@ -206,8 +233,8 @@ class JobEvent(NamedTuple):
 
 
 class EventsAsked(NamedTuple):
-    """Which events of a job, and in which order: of an attempt (None: all); of these names, all where there are none;
-    from begin_ns on and before end_ns, 0 for no limit."""
+    """Which events of a job, and in which order: of an attempt (None: all); of these names, all
+    where there are none; from begin_ns on and before end_ns, 0 for no limit."""
 
     attempt: int | None = None
     names: Collection[str] = ()
@@ -224,7 +251,8 @@ class EventsAsked(NamedTuple):
         )
 
     def merged(self, told: Iterable[JobEvent], silent: Iterable[JobEvent]) -> Iterator[JobEvent]:
-        """In the order that is asked for. told: in that order already, and only those that are asked for."""
+        """In the order that is asked for. told: in that order already, and only those that are
+        asked for."""
         key = attrgetter("time_ns")
         ordered = sorted(filter(self.has, silent), key=key)
         if self.newest_first:
@@ -234,21 +262,32 @@ class EventsAsked(NamedTuple):
 
 @dataclass(frozen=True)
 class TakenIn:
-    """What ingesting came to. complete: all that was spooled is in the store; problems: a sentence each."""
+    """What ingesting came to. complete: all that was spooled is in the store; problems: a sentence
+    each."""
 
     complete: bool
     problems: list[str]
 
 
-def derived_state(state: str, heartbeat_ns: int, now_ns: int, after_ns: int = UNRESPONSIVE_NS) -> str:
-    """RUNNING becomes UNRESPONSIVE where the last sign of life is longer ago than after_ns. heartbeat_ns: 0 where none
-    is sent."""
-    return UNRESPONSIVE if state == RUNNING and heartbeat_ns and now_ns - heartbeat_ns > after_ns else state
+def derived_state(
+    state: str, heartbeat_ns: int, now_ns: int, after_ns: int = UNRESPONSIVE_NS
+) -> str:
+    """RUNNING becomes UNRESPONSIVE where the last sign of life is longer ago than after_ns.
+    heartbeat_ns: 0 where none is sent."""
+    return (
+        UNRESPONSIVE
+        if state == RUNNING and heartbeat_ns and now_ns - heartbeat_ns > after_ns
+        else state
+    )
 
 
 def heartbeat_lost() -> Json:
-    """The event of a capture that has given no sign of life for UNRESPONSIVE_NS: that much after the last one."""
-    return {"event": HEARTBEAT_LOST, "message": f"no heartbeat for {UNRESPONSIVE_NS // 10**9} seconds"}
+    """The event of a capture that has given no sign of life for UNRESPONSIVE_NS: that much after
+    the last one."""
+    return {
+        "event": HEARTBEAT_LOST,
+        "message": f"no heartbeat for {UNRESPONSIVE_NS // 10**9} seconds",
+    }
 
 
 def worst_state(states: list[str]) -> str:

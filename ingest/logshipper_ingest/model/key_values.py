@@ -8,7 +8,8 @@ if TYPE_CHECKING:
 
 
 class KeyValues(NamedTuple):
-    """last, min, max: JSON texts, exact, min and max of numbers, "" without any; records: how many have the key."""
+    """last, min, max: JSON texts, exact, min and max of numbers, "" without any; records: how many
+    have the key."""
 
     last: str
     records: int

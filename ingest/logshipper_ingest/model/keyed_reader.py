@@ -19,12 +19,15 @@ class KeyedReader:
         return {}
 
     def children(self) -> Iterator[Child]:
-        """Parts of the job that aren't jobs of their own, in order of their iterations; only imported jobs have any."""
+        """Parts of the job that aren't jobs of their own, in order of their iterations; only
+        imported jobs have any."""
         return iter(())
 
-    def child_changes(self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0) -> Iterator[ChildChange]:
-        """Changes of their states in order of time, or newest first. begin_ns, end_ns: only those from then on and
-        before then; 0 for no limit."""
+    def child_changes(
+        self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[ChildChange]:
+        """Changes of their states in order of time, or newest first. begin_ns, end_ns: only those
+        from then on and before then; 0 for no limit."""
         return iter(())
 
     def _axes(self) -> list[XAxis]:
@@ -42,14 +45,17 @@ class KeyedReader:
         return self._axis
 
     def keys(self) -> list[KeyStats]:
-        """All keys of the job's metadata in alphabetical order: numbers of nested objects, and top-level keys."""
+        """All keys of the job's metadata in alphabetical order: numbers of nested objects, and
+        top-level keys."""
         records: dict[int, list[str]] = {}
         found = []
         for stats, last_ns in self._x_axis().key_stats():
             if last_ns not in records:
                 records[last_ns] = self._records_at(last_ns)
             values = (raw_value(record, stats.path) for record in records[last_ns])
-            found.append(replace(stats, last=next((value for value in values if value is not None), "null")))
+            found.append(
+                replace(stats, last=next((value for value in values if value is not None), "null"))
+            )
         return found
 
     def key_values(self) -> dict[str, KeyValues]:
@@ -62,7 +68,8 @@ class KeyedReader:
         return self._x_axis().choose()
 
     def x_for(self, key: str) -> XChoice:
-        """The X of one key's graph: the job's, or its own where the two never stand in one record."""
+        """The X of one key's graph: the job's, or its own where the two never stand in one
+        record."""
         return self._x_axis().x_for(key)
 
     def notes(self) -> list[str]:

@@ -1,7 +1,8 @@
-"""Metadata records as Python values, and their keys taken apart: exact numbers, nested keys, names of keys. Pure.
+"""Metadata records as Python values, and their keys taken apart: exact numbers, nested keys, names
+of keys. Pure.
 
-A key is identified by its path, a tuple of strings; its name is for people, and no two paths share one. Hostile input
-never raises and never stalls: what can't be kept exact is put aside and counted.
+A key is identified by its path, a tuple of strings; its name is for people, and no two paths share
+one. Hostile input never raises and never stalls: what can't be kept exact is put aside and counted.
 """
 
 import json
@@ -32,9 +33,9 @@ class Oversized(str):
 
 @dataclass(slots=True)
 class Leaves:
-    """What a record has for graphs. numbers: by path, down to MAX_DEPTH keys; others: top-level keys without a number;
-    deeper: objects below that depth, left out; oversized: numbers that can't be worked with, left out; long_keys:
-    values of keys over MAX_KEY_BYTES, left out."""
+    """What a record has for graphs. numbers: by path, down to MAX_DEPTH keys; others: top-level
+    keys without a number; deeper: objects below that depth, left out; oversized: numbers that can't
+    be worked with, left out; long_keys: values of keys over MAX_KEY_BYTES, left out."""
 
     numbers: dict[Path, Number] = field(default_factory=dict)
     others: list[Path] = field(default_factory=list)
@@ -44,7 +45,8 @@ class Leaves:
 
 
 def parse_record(line: bytes) -> Record | None:
-    """The JSON object of a metadata line, integers exact; None where it isn't available (too deep for Python)."""
+    """The JSON object of a metadata line, integers exact; None where it isn't available (too deep
+    for Python)."""
     if line[:1] != b"{" or line[-1:] != b"}":
         return None  # a hostile one: trying both parsers would cost
     try:
@@ -60,7 +62,9 @@ def parse_record(line: bytes) -> Record | None:
 
 def _parse_exactly(line: bytes) -> object:
     try:
-        return json.loads(line, parse_int=_exact_int, parse_float=_finite_float, parse_constant=_refuse)
+        return json.loads(
+            line, parse_int=_exact_int, parse_float=_finite_float, parse_constant=_refuse
+        )
     except (ValueError, RecursionError):
         return None
 
@@ -129,7 +133,8 @@ def _is_long(key: str) -> bool:
 
 
 def raw_value(line: str, path: Path) -> str | None:
-    """The JSON text of the value at a path, as it stands in the line; None where the record hasn't got it."""
+    """The JSON text of the value at a path, as it stands in the line; None where the record hasn't
+    got it."""
     text: str | None = line
     try:
         for key in path:
@@ -145,7 +150,8 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 
 @lru_cache(maxsize=8)  # the keys of a record are asked for one after the other
 def _raw_members(text: str) -> dict[str, str]:
-    """The texts of all members of the object that the text is; of a key that stands there twice the last one."""
+    """The texts of all members of the object that the text is; of a key that stands there twice the
+    last one."""
     found: dict[str, str] = {}
     at = _skip_blanks(text, 0)
     if text[at] != "{":
@@ -173,8 +179,9 @@ def order(path: Path) -> tuple[str, Path]:
 
 
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:
-    """A name for each path, unique among them: `a.b`. Where a key that has dots itself would share the name of a
-    nested one, and where a key can't be printed, it stands in quotes, as in JSON: `"a.b".c`."""
+    """A name for each path, unique among them: `a.b`. Where a key that has dots itself would share
+    the name of a nested one, and where a key can't be printed, it stands in quotes, as in JSON:
+    `"a.b".c`."""
     by_name: dict[str, list[Path]] = {}
     for path in paths:
         by_name.setdefault(".".join(path), []).append(path)

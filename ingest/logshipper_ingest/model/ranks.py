@@ -1,12 +1,14 @@
-"""The rank of a job's numeric keys as an X axis, as Prometheus sees it, and the labels of keys. Pure.
+"""The rank of a job's numeric keys as an X axis, as Prometheus sees it, and the labels of keys.
+Pure.
 
-A rank is one float, so that `bottomk(1, max by(key,path)(...))` over all agents is the job's X (docs/metrics.md):
-the integer part is R25's rule, the fraction the key's place in alphabetical order. Of the fraction's 50 bits, 42 are
-the name's first six characters, which are the same on every agent; 8 count the keys before it with the same beginning,
-as far as this agent knows them. Together with the rule's 3 bits that is all a float holds exactly.
+A rank is one float, so that `bottomk(1, max by(key,path)(...))` over all agents is the job's X
+(docs/metrics.md): the integer part is R25's rule, the fraction the key's place in alphabetical
+order. Of the fraction's 50 bits, 42 are the name's first six characters, which are the same on
+every agent; 8 count the keys before it with the same beginning, as far as this agent knows them.
+Together with the rule's 3 bits that is all a float holds exactly.
 
-Invariant: while captures are added to a job and records to its captures, a rank that was given never falls, and a key
-that was ranked by rule stays (`JobKeys`).
+Invariant: while captures are added to a job and records to its captures, a rank that was given
+never falls, and a key that was ranked by rule stays (`JobKeys`).
 """
 
 import re
@@ -24,10 +26,13 @@ _MAX_PLACE = (1 << PLACE_BITS) - 1
 _FRACTION = 1 << (CODE_CHARS * CODE_BITS + PLACE_BITS)
 _NAMED_RULES = {PROGRESS: 1, EPOCH: 2}
 
-# What a query that a dashboard builds of a key can't hold: quotes, backslash and backtick end a string, `]` ends a key
-# in LogQL's json expression (quoted or not), `$` and `[[` begin a variable of Grafana's, `{{` a template's action; and
-# control characters, those that reorder text, and halves of surrogate pairs.
-_UNFIT = re.compile(r'["\\`\]$]|\[\[|\{\{|[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]')
+# What a query that a dashboard builds of a key can't hold: quotes, backslash and backtick end a
+# string, `]` ends a key in LogQL's json expression (quoted or not), `$` and `[[` begin a variable
+# of Grafana's, `{{` a template's action; and control characters, those that reorder text, and
+# halves of surrogate pairs.
+_UNFIT = re.compile(
+    r'["\\`\]$]|\[\[|\{\{|[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]'
+)
 _UNWRITABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 REASONS = ("empty", "characters", "too_long", "same_name", "too_many", "too_large")
 
@@ -38,15 +43,16 @@ def json_path(path: Path) -> str:
 
 
 def escape(value: str) -> str:
-    """As a label's value is written. Control characters and halves of surrogate pairs, over which parsers stumble,
-    become U+FFFD."""
+    """As a label's value is written. Control characters and halves of surrogate pairs, over which
+    parsers stumble, become U+FFFD."""
     if not value.isprintable():
         value = _UNWRITABLE.sub("\ufffd", value)
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def unfit(path: Path, max_bytes: int) -> str:
-    """Why a key can't be a label and part of a query: one of REASONS; "" where it can. max_bytes: of its json_path."""
+    """Why a key can't be a label and part of a query: one of REASONS; "" where it can. max_bytes:
+    of its json_path."""
     if not all(path):
         return "empty"
     if any(map(_UNFIT.search, path)):
@@ -55,7 +61,8 @@ def unfit(path: Path, max_bytes: int) -> str:
 
 
 def thinning_digits(records: int) -> str:
-    """The digits that a record's number must end in, so that at most about MAX_POINTS of so many records remain."""
+    """The digits that a record's number must end in, so that at most about MAX_POINTS of so many
+    records remain."""
     digits = ""
     while records > MAX_POINTS:
         records = -(-records // 10)
@@ -64,8 +71,9 @@ def thinning_digits(records: int) -> str:
 
 
 def alphabetical_code(name: str) -> int:
-    """42 bits that order names as their first six characters do. Past the first character that isn't ASCII nothing is
-    told apart: all of them count the same, so what follows must not decide."""
+    """42 bits that order names as their first six characters do. Past the first character that
+    isn't ASCII nothing is told apart: all of them count the same, so what follows must not
+    decide."""
     code = 0
     for at in range(CODE_CHARS):
         character = min(ord(name[at]), _MAX_CODE) if at < len(name) else 0
@@ -76,7 +84,8 @@ def alphabetical_code(name: str) -> int:
 
 
 def rank(rule: int, code: int, place: int) -> float:
-    """rule: 0 to 7; code: `alphabetical_code`; place: among the known keys with this code, from 0. Exact."""
+    """rule: 0 to 7; code: `alphabetical_code`; place: among the known keys with this code, from 0.
+    Exact."""
     return rule + (code << PLACE_BITS | min(place, _MAX_PLACE)) / _FRACTION
 
 
@@ -87,8 +96,8 @@ def rule_of(path: Path, trend: Trend) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeyLabels:
-    """A key as labels show it, escaped. key: its name, nested ones as `a.b`; path: its json_path; code, place: as in
-    `rank`."""
+    """A key as labels show it, escaped. key: its name, nested ones as `a.b`; path: its json_path;
+    code, place: as in `rank`."""
 
     key: str
     path: str
@@ -99,11 +108,13 @@ class KeyLabels:
 class JobKeys:
     """Which of a job's numeric keys are shown on this node, and their ranks.
 
-    `progress` and `epoch` always have room. Of others the best max_keys are shown; one whose rule was shown stays
-    shown, since Prometheus remembers its rank and would not learn of a worse one.
+    `progress` and `epoch` always have room. Of others the best max_keys are shown; one whose rule
+    was shown stays shown, since Prometheus remembers its rank and would not learn of a worse one.
     """
 
-    def __init__(self, max_keys: int, max_label_bytes: int, say: Callable[[str, Path], None]) -> None:
+    def __init__(
+        self, max_keys: int, max_label_bytes: int, say: Callable[[str, Path], None]
+    ) -> None:
         """say: told a reason and a key when one is left out for the first time."""
         self._max_keys = max_keys
         self._max_label_bytes = max_label_bytes
@@ -113,8 +124,11 @@ class JobKeys:
         self._stay: dict[str, Path] = {}
         self._told: set[tuple[str, Path]] = set()
 
-    def shown(self, trends: Mapping[Path, Trend]) -> tuple[dict[Path, tuple[KeyLabels, int]], dict[str, int]]:
-        """The keys to show, each with its labels and rule (0: not known yet), and how many are left out, by reason.
+    def shown(
+        self, trends: Mapping[Path, Trend]
+    ) -> tuple[dict[Path, tuple[KeyLabels, int]], dict[str, int]]:
+        """The keys to show, each with its labels and rule (0: not known yet), and how many are left
+        out, by reason.
 
         trends: those of the whole job.
         """
@@ -129,7 +143,11 @@ class JobKeys:
             reason = self._unfit[path]
             if not reason and names.setdefault(labels.key, path) != path:
                 reason = "same_name"
-            elif not reason and len(found) >= self._max_keys and not self._has_claim(path, labels.key):
+            elif (
+                not reason
+                and len(found) >= self._max_keys
+                and not self._has_claim(path, labels.key)
+            ):
                 reason = "too_many"
             if reason:
                 left_out[reason] = left_out.get(reason, 0) + 1
@@ -144,10 +162,16 @@ class JobKeys:
         return path in _NAMED_RULES or self._stay.get(key) == path
 
     def _by_claim(self, rules: Mapping[Path, int]) -> list[Path]:
-        """The known keys, those first that are to be shown before others; in alphabetical order where all may be."""
-        if len(rules) <= self._max_keys and len({labels.key for labels in self._labels.values()}) == len(rules):
+        """The known keys, those first that are to be shown before others; in alphabetical order
+        where all may be."""
+        if len(rules) <= self._max_keys and len(
+            {labels.key for labels in self._labels.values()}
+        ) == len(rules):
             return list(rules)
-        return sorted(rules, key=lambda path: (not self._has_claim(path, self._labels[path].key), rules[path] or 8))
+        return sorted(
+            rules,
+            key=lambda path: (not self._has_claim(path, self._labels[path].key), rules[path] or 8),
+        )
 
     def leave_out(self, reason: str, path: Path) -> None:
         """Has it told, unless it was."""

@@ -1,5 +1,6 @@
-"""What all jobs that Slurm ended had of each hour, captured or not: sums, and nothing else of those that weren't. Known
-only when a job is over, so an hour's sums grow for as long as jobs run that were there. Pure."""
+"""What all jobs that Slurm ended had of each hour, captured or not: sums, and nothing else of those
+that weren't. Known only when a job is over, so an hour's sums grow for as long as jobs run that
+were there. Pure."""
 
 from collections import defaultdict
 from typing import NamedTuple

@@ -1,4 +1,5 @@
-"""What reading commands ask of a store and of a job in it, wherever it lies: the local store and Loki answer alike."""
+"""What reading commands ask of a store and of a job in it, wherever it lies: the local store and
+Loki answer alike."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
@@ -26,8 +27,9 @@ Progress = Callable[[int, int], None]  # how much is done, of how much in all
 
 
 class Reader(Protocol):
-    """One job: summary and captures as they were when it was opened, lines and records as they are when asked. Where
-    the summary of a running job lags behind its records, `keys` raises its counts."""
+    """One job: summary and captures as they were when it was opened, lines and records as they are
+    when asked. Where the summary of a running job lags behind its records, `keys` raises its
+    counts."""
 
     @property
     def summary(self) -> JobSummary: ...
@@ -49,18 +51,24 @@ class Reader(Protocol):
         tail: int | None = None,
         since_ns: int = 0,
     ) -> Iterator[LogLine]:
-        """Lines in order of time. after: the position of the line that was read last: what hadn't been read then, late
-        arrivals included; tail: the last ones only; since_ns: of this time and later, without `after` and `tail`: what
-        is older counts as read."""
+        """Lines in order of time. after: the position of the line that was read last: what hadn't
+        been read then, late arrivals included; tail: the last ones only; since_ns: of this time and
+        later, without `after` and `tail`: what is older counts as read."""
 
     def records(
-        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+        self,
+        *,
+        attempt: int | None = None,
+        newest_first: bool = False,
+        begin_ns: int = 0,
+        end_ns: int = 0,
     ) -> Iterator[MetadataRecord]:
-        """Metadata records in order of time, or newest first. begin_ns, end_ns: only those printed from then on and
-        before then; 0 for no limit."""
+        """Metadata records in order of time, or newest first. begin_ns, end_ns: only those printed
+        from then on and before then; 0 for no limit."""
 
     def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
-        """All metadata records in order of time, so many at a time, or fewer: for whoever takes them as columns."""
+        """All metadata records in order of time, so many at a time, or fewer: for whoever takes
+        them as columns."""
 
     def events(
         self,
@@ -71,8 +79,8 @@ class Reader(Protocol):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[JobEvent]:
-        """Events in order of time, or newest first. names: only of these; begin_ns, end_ns: only those from then on and
-        before then; 0 for no limit."""
+        """Events in order of time, or newest first. names: only of these; begin_ns, end_ns: only
+        those from then on and before then; 0 for no limit."""
 
     def status(self) -> dict[Stream, tuple[int, str]]:
         """What running bars show now, as (time in ns, text) by stream."""
@@ -93,11 +101,14 @@ class Reader(Protocol):
         """What an imported job's own system says of it besides the summary; nothing of others."""
 
     def children(self) -> Iterator[Child]:
-        """Parts of the job that aren't jobs of their own, in order of their iterations; only imported jobs have any."""
+        """Parts of the job that aren't jobs of their own, in order of their iterations; only
+        imported jobs have any."""
 
-    def child_changes(self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0) -> Iterator[ChildChange]:
-        """Changes of their states in order of time, or newest first. begin_ns, end_ns: only those from then on and
-        before then; 0 for no limit."""
+    def child_changes(
+        self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[ChildChange]:
+        """Changes of their states in order of time, or newest first. begin_ns, end_ns: only those
+        from then on and before then; 0 for no limit."""
 
     def close(self) -> None: ...
 
@@ -114,7 +125,11 @@ class Store(Protocol):
         """How long whoever follows a job waits between two looks."""
 
     def ingest(
-        self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: Progress | None = None
+        self,
+        *,
+        deadline_secs: float = 10.0,
+        job_id: str | None = None,
+        progress: Progress | None = None,
     ) -> TakenIn:
         """Ingests what isn't in the store yet, of one job or of all."""
 
@@ -122,10 +137,12 @@ class Store(Protocol):
         """Newest first."""
 
     def allocations(self) -> list[Allocation]:
-        """Nodes that jobs were given, oldest first, those that wait last: what was imported of them."""
+        """Nodes that jobs were given, oldest first, those that wait last: what was imported of
+        them."""
 
     def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
-        """The last, least and greatest value of each key of a job's metadata, one of `jobs`, by the key's name."""
+        """The last, least and greatest value of each key of a job's metadata, one of `jobs`, by the
+        key's name."""
 
     def resolve(self, name: str) -> str:
         """The id of the job that a name stands for. Raises UnknownJob."""
@@ -134,8 +151,8 @@ class Store(Protocol):
         """Opens one of `jobs`: also where several clusters have a job of its id."""
 
     def in_order(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], Reader]:
-        """Opens each of these, of `jobs`, in this order, as `reader_of` does: for whoever goes through many, since over
-        a network several are read at once."""
+        """Opens each of these, of `jobs`, in this order, as `reader_of` does: for whoever goes
+        through many, since over a network several are read at once."""
 
     def open(self, job_id: str) -> Reader:
         """Raises UnknownJob."""

@@ -1,4 +1,5 @@
-"""What stores share: a job's summary out of its captures, and the job that a name stands for. Pure."""
+"""What stores share: a job's summary out of its captures, and the job that a name stands for.
+Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -74,11 +75,12 @@ class Account(Protocol):
 
 @dataclass
 class CaptureFacts:
-    """What a store keeps of one capture, whoever tells it. mode: enabled, metadata or disabled; ledger: its account of
-    lines; columns, rows: of the terminal; tty: False where pipes took its place; account, partition: the scheduler's,
-    "" without one; origin to allocation: as JobSummary has them; restarts: further attempts that are in this capture;
-    children: how many there are, are over, and failed; details: what else an imported job's own system says of it;
-    first_change_ns, last_change_ns: as JobSummary has them."""
+    """What a store keeps of one capture, whoever tells it. mode: enabled, metadata or disabled;
+    ledger: its account of lines; columns, rows: of the terminal; tty: False where pipes took its
+    place; account, partition: the scheduler's, "" without one; origin to allocation: as JobSummary
+    has them; restarts: further attempts that are in this capture; children: how many there are, are
+    over, and failed; details: what else an imported job's own system says of it; first_change_ns,
+    last_change_ns: as JobSummary has them."""
 
     name: str = ""
     user: str = ""
@@ -126,7 +128,8 @@ class OfAttempt(Protocol):
 
 
 def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
-    """The job's summary, RUNNING not yet told from UNRESPONSIVE; None where there are no captures."""
+    """The job's summary, RUNNING not yet told from UNRESPONSIVE; None where there are no
+    captures."""
     if not captures:
         return None
     newest = max(row.attempt for row in captures)
@@ -134,7 +137,9 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
     state = worst_state([account.state for account in current])
     of_state = next(account for account in current if account.state == state)
     ended = [account.ended_ns for account in current if account.ended_ns is not None]
-    children, finished, failed = map(sum, zip(*(account.children for account in current), strict=True))
+    children, finished, failed = map(
+        sum, zip(*(account.children for account in current), strict=True)
+    )
     return JobSummary(
         job_id=job_id,
         name=current[0].name or job_id,
@@ -143,7 +148,8 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         state=state,
         exit_code=of_state.exit_code,
         signal=of_state.signal,
-        attempts=len({row.attempt for row in captures}) + sum(row.account.restarts for row in captures),
+        attempts=len({row.attempt for row in captures})
+        + sum(row.account.restarts for row in captures),
         started_ns=min(account.started_ns for account in current),
         ended_ns=max(ended) if len(ended) == len(current) else None,
         heartbeat_ns=max(account.heartbeat_ns for account in current),
@@ -159,7 +165,9 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         origin=current[0].origin,
         parent=current[0].parent,
         iteration=current[0].iteration,
-        nodes=nodes_of((account.nodes for account in current), (account.host for account in current)),
+        nodes=nodes_of(
+            (account.nodes for account in current), (account.host for account in current)
+        ),
         cores=current[0].cores,
         packing=current[0].packing,
         allocation=current[0].allocation,
@@ -167,21 +175,23 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
         children_finished=finished,
         children_failed=failed,
         first_change_ns=min(
-            (row.account.first_change_ns for row in captures if row.account.first_change_ns), default=0
+            (row.account.first_change_ns for row in captures if row.account.first_change_ns),
+            default=0,
         ),
         last_change_ns=max(row.account.last_change_ns for row in captures),
     )
 
 
 def nodes_of(told: Iterable[int], hosts: Iterable[str]) -> int:
-    """How many nodes an attempt has: as the scheduler told its captures, and at least those that they ran on."""
+    """How many nodes an attempt has: as the scheduler told its captures, and at least those that
+    they ran on."""
     return max(max(told, default=0), len(set(hosts) - {""}))
 
 
 def find_job(name: str, jobs: Sequence[JobSummary]) -> JobSummary:
-    """The job that is meant: by its id (of an imported job also as its own system has it), its name (the newest such
-    job), the beginning of an id that no other has, or `last`. jobs: newest first. Raises UnknownJob, with
-    suggestions."""
+    """The job that is meant: by its id (of an imported job also as its own system has it), its name
+    (the newest such job), the beginning of an id that no other has, or `last`. jobs: newest first.
+    Raises UnknownJob, with suggestions."""
     if name == "last":
         if not jobs:
             raise UnknownJob(name, "there are no jobs yet")
@@ -199,13 +209,19 @@ def find_job(name: str, jobs: Sequence[JobSummary]) -> JobSummary:
     if len(beginning) == 1:
         return next(iter(beginning.values()))
     if beginning:
-        raise UnknownJob(name, f"{len(beginning)} jobs have an id that begins with {name!r}", list(beginning)[:10])
+        raise UnknownJob(
+            name,
+            f"{len(beginning)} jobs have an id that begins with {name!r}",
+            list(beginning)[:10],
+        )
     raise UnknownJob(name, f"no job has the id or name {name!r}", _suggestions(name, jobs))
 
 
 def _suggestions(name: str, jobs: Sequence[JobSummary]) -> list[str]:
     from difflib import get_close_matches  # late: only for a wrong name
 
-    known = dict.fromkeys(("last", *(word for job in jobs[:_MAX_SUGGESTED_FROM] for word in (job.job_id, job.name))))
+    known = dict.fromkeys(
+        ("last", *(word for job in jobs[:_MAX_SUGGESTED_FROM] for word in (job.job_id, job.name)))
+    )
     by_folded = {word.casefold(): word for word in known}
     return [by_folded[word] for word in get_close_matches(name.casefold(), by_folded, n=3)]

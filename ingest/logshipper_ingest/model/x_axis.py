@@ -1,13 +1,15 @@
 """Which key a job's graphs have as X (R24-R26), learnt record by record. Pure.
 
-Strategy: for each key the course of its numbers within one attempt and task is followed (does it rise, fall, is it an
-integer). `merge` closes the courses of both sides and keeps the worst; what is added afterwards begins a new course.
-For `x_for` the same is followed within groups: keys that have stood in the very same records so far share a group, and
-a group follows all keys of those records. A record that holds only part of a group splits it, so groups are exact.
+Strategy: for each key the course of its numbers within one attempt and task is followed (does it
+rise, fall, is it an integer). `merge` closes the courses of both sides and keeps the worst; what is
+added afterwards begins a new course. For `x_for` the same is followed within groups: keys that have
+stood in the very same records so far share a group, and a group follows all keys of those records.
+A record that holds only part of a group splits it, so groups are exact.
 
-Cost per record: its keys times the groups among them (one, as a rule; MAX_GROUPS at most). Limits: MAX_KEYS keys with
-numbers and as many others (`progress` and `epoch` always have room); past MAX_GROUPS groups aren't split any more and
-are only roughly right. What the limits leave out is counted; `notes` says it.
+Cost per record: its keys times the groups among them (one, as a rule; MAX_GROUPS at most). Limits:
+MAX_KEYS keys with numbers and as many others (`progress` and `epoch` always have room); past
+MAX_GROUPS groups aren't split any more and are only roughly right. What the limits leave out is
+counted; `notes` says it.
 """
 
 import json
@@ -47,7 +49,8 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class XChoice:
-    """The X of a graph. key: its name, None for time; rule: R25's, 1 to 7, 0 for time; words: the rule in words."""
+    """The X of a graph. key: its name, None for time; rule: R25's, 1 to 7, 0 for time; words: the
+    rule in words."""
 
     key: str | None
     rule: int
@@ -57,8 +60,9 @@ class XChoice:
 
 @dataclass(frozen=True, slots=True)
 class KeyStats:
-    """One key of a job's metadata. count: records that have it; numbers: those with a number; last: its last value as
-    JSON text; min, max: of its numbers, exact; integer: no number was written with a fraction or an exponent."""
+    """One key of a job's metadata. count: records that have it; numbers: those with a number; last:
+    its last value as JSON text; min, max: of its numbers, exact; integer: no number was written
+    with a fraction or an exponent."""
 
     key: str
     path: Path
@@ -71,17 +75,22 @@ class KeyStats:
 
 
 class _Group:
-    """Keys that have stood in the very same records (members), and the courses of all keys of those records."""
+    """Keys that have stood in the very same records (members), and the courses of all keys of those
+    records."""
 
     __slots__ = ("courses", "members", "rough")
 
-    def __init__(self, members: set[Path], courses: dict[Path, Course], rough: bool = False) -> None:
+    def __init__(
+        self, members: set[Path], courses: dict[Path, Course], rough: bool = False
+    ) -> None:
         self.members = members
         self.courses = courses
         self.rough = rough
 
     def copy(self, members: set[Path]) -> "_Group":
-        return _Group(members, {path: course.copy() for path, course in self.courses.items()}, self.rough)
+        return _Group(
+            members, {path: course.copy() for path, course in self.courses.items()}, self.rough
+        )
 
 
 class XAxis:
@@ -93,7 +102,9 @@ class XAxis:
         self._others: dict[Path, PathTally] = {}
         self._groups: list[_Group] = []
         self._group_of: dict[Path, _Group] = {}
-        self._plans: dict[tuple[Path, ...], list[_Group]] = {}  # groups that meet a set of keys, none split any more
+        self._plans: dict[
+            tuple[Path, ...], list[_Group]
+        ] = {}  # groups that meet a set of keys, none split any more
         self._planned_keys = 0
         self._named_keys = (0, 0)
         self._known_names: dict[Path, str] = {}
@@ -105,7 +116,8 @@ class XAxis:
     # ---- learning
 
     def add(self, record: Record, time_ns: int = 0) -> None:
-        """Takes the next record of this attempt and task. record: parsed, integers as int; time_ns: its own."""
+        """Takes the next record of this attempt and task. record: parsed, integers as int; time_ns:
+        its own."""
         leaves = leaves_of(record)
         self.records += 1
         self._deeper += leaves.deeper
@@ -173,7 +185,9 @@ class XAxis:
                 plan.append(newest)
         if self._planned_keys + len(keys) > MAX_PLANNED_KEYS:
             self._forget_plans()
-        own = {path: path for path in self._numbers}  # not the record's: each brings long names of its own
+        own = {
+            path: path for path in self._numbers
+        }  # not the record's: each brings long names of its own
         self._plans[tuple(own[path] for path in keys)] = plan
         self._planned_keys += len(keys)
         return plan
@@ -209,7 +223,8 @@ class XAxis:
     # ---- merging
 
     def merge(self, other: "XAxis") -> "XAxis":
-        """Both together, as of different attempts or tasks: a new one, the worst of both. Associative, commutative."""
+        """Both together, as of different attempts or tasks: a new one, the worst of both.
+        Associative, commutative."""
         merged = XAxis()
         merged.records = self.records + other.records
         merged._deeper = self._deeper + other._deeper
@@ -224,7 +239,8 @@ class XAxis:
         return merged
 
     def _keep_to_limit(self) -> set[Path]:
-        """Leaves out the last keys in alphabetical order: the same ones, whatever was merged first."""
+        """Leaves out the last keys in alphabetical order: the same ones, whatever was merged
+        first."""
         dropped = set(_past_limit(self._numbers))
         for path in dropped:
             self._left_out += self._numbers.pop(path).seen
@@ -260,9 +276,9 @@ class XAxis:
         return self._choice(*best)
 
     def x_for(self, key: str) -> XChoice:
-        """The X of a key's own graph: the chosen one, or, where both never stand in one record, one by the same rule
-        over the key's own records: time, where that is the key itself. key: a name; one without numbers gets the
-        chosen X."""
+        """The X of a key's own graph: the chosen one, or, where both never stand in one record, one
+        by the same rule over the key's own records: time, where that is the key itself. key: a
+        name; one without numbers gets the chosen X."""
         chosen = self.choose()
         path = self.path_of(key)
         group = None if path is None else self._group_of.get(path)
@@ -290,8 +306,8 @@ class XAxis:
         return XChoice(name, rule, f"{name}: {_WORDS.get(rule, f'the key {name}')}", path)
 
     def trends(self, *, over: bool) -> dict[Path, Trend]:
-        """How each key's numbers run, so that it only ever gets worse while records are added: a key that has not
-        moved yet has shape 0 until its capture is over."""
+        """How each key's numbers run, so that it only ever gets worse while records are added: a
+        key that has not moved yet has shape 0 until its capture is over."""
         groups, own_x = self._group_of, self._own_x()
         return {
             path: groups[path].courses[path].trend(over, tally.seen, own_x.get(path, ()))
@@ -299,7 +315,8 @@ class XAxis:
         }
 
     def _own_x(self) -> dict[Path, Path]:
-        """Of each key that one of the other keys in its records that is their X, as in `x_for`; of that one none."""
+        """Of each key that one of the other keys in its records that is their X, as in `x_for`; of
+        that one none."""
         found: dict[Path, Path] = {}
         for group in self._groups:
             best = self._best(group.courses)
@@ -315,7 +332,8 @@ class XAxis:
         return next((path for path, name in self._names().items() if name == key), None)
 
     def _names(self) -> dict[Path, str]:
-        """Names of all keys; made again only when there is another key: keys are never taken away."""
+        """Names of all keys; made again only when there is another key: keys are never taken
+        away."""
         keys = (len(self._numbers), len(self._others))
         if keys != self._named_keys:
             self._known_names = names_of(self._numbers.keys() | self._others.keys())
@@ -323,7 +341,8 @@ class XAxis:
         return self._known_names
 
     def key_stats(self) -> list[tuple[KeyStats, int]]:
-        """All keys in alphabetical order, and the time (ns) of the last record that has each; `last` is left empty."""
+        """All keys in alphabetical order, and the time (ns) of the last record that has each;
+        `last` is left empty."""
         names = self._names()
         found = []
         for path in sorted(names, key=order):
@@ -331,12 +350,15 @@ class XAxis:
             other = self._others.get(path, _NO_TALLY)
             integer = path in self._numbers and self._course_of(path).integer
             count = number.seen + other.seen
-            stats = KeyStats(names[path], path, count, number.seen, "", number.min, number.max, integer)
+            stats = KeyStats(
+                names[path], path, count, number.seen, "", number.min, number.max, integer
+            )
             found.append((stats, max(number.last_ns, other.last_ns)))
         return found
 
     def latest(self) -> dict[Path, Number]:
-        """The last number of each key. Of one capture: merging closes what is open, and its last numbers with it."""
+        """The last number of each key. Of one capture: merging closes what is open, and its last
+        numbers with it."""
         courses = ((path, self._course_of(path)) for path in self._numbers)
         return {path: course.last for path, course in courses if course.last is not None}
 
@@ -344,15 +366,23 @@ class XAxis:
         """What the limits left out, a sentence each; empty where all is exact."""
         said = []
         if self._left_out:
-            said.append(f"{self._left_out} values are left out: of a job, {MAX_KEYS} keys with numbers are graphed")
+            said.append(
+                f"{self._left_out} values are left out: of a job, {MAX_KEYS} keys with numbers are graphed"
+            )
         if self._deeper:
             said.append(f"{self._deeper} objects are left out: more than {MAX_DEPTH} keys deep")
         if self._oversized:
-            said.append(f"{self._oversized} numbers are left out: too long or too large to work with")
+            said.append(
+                f"{self._oversized} numbers are left out: too long or too large to work with"
+            )
         if self._long_keys:
-            said.append(f"{self._long_keys} values are left out: of keys that are longer than {MAX_KEY_BYTES} bytes")
+            said.append(
+                f"{self._long_keys} values are left out: of keys that are longer than {MAX_KEY_BYTES} bytes"
+            )
         if any(group.rough for group in self._groups):
-            said.append("which keys share records is only roughly known: there are too many different sets of keys")
+            said.append(
+                "which keys share records is only roughly known: there are too many different sets of keys"
+            )
         return said
 
     # ---- as JSON
@@ -366,7 +396,11 @@ class XAxis:
             return [[number_of[path], courses[path].pack()] for path in sorted(courses)]
 
         groups = [
-            [sorted(number_of[path] for path in group.members), pack_courses(group.courses), group.rough]
+            [
+                sorted(number_of[path] for path in group.members),
+                pack_courses(group.courses),
+                group.rough,
+            ]
             for group in self._groups
         ]
         state = {
@@ -388,7 +422,9 @@ class XAxis:
             raise ValueError(f"not the state of an X axis: {error!r}") from None
 
     @classmethod
-    def _unpack(cls, state: dict[str, Any]) -> "XAxis":  # Any: JSON of our own; from_json catches what is wrong
+    def _unpack(
+        cls, state: dict[str, Any]
+    ) -> "XAxis":  # Any: JSON of our own; from_json catches what is wrong
         axis = cls()
         if state["version"] != 1:
             raise ValueError(f"version {state['version']} of an X axis' state")

@@ -17,8 +17,8 @@ class Backoff:
         return Backoff(self.min_secs, self.max_secs, self.tries + 1)
 
     def pause_secs(self, jitter: float, asked_secs: float | None = None) -> float:
-        """Before the next try. jitter: 0 to 1, random: so that a thousand agents don't come back as one; asked_secs:
-        what the server asks for (Retry-After), which is the least."""
+        """Before the next try. jitter: 0 to 1, random: so that a thousand agents don't come back as
+        one; asked_secs: what the server asks for (Retry-After), which is the least."""
         doubled = self.min_secs * 2.0 ** min(max(self.tries - 1, 0), 30)
         pause = min(doubled, self.max_secs) * (0.5 + 0.5 * jitter)
         asked = min(max(asked_secs or 0.0, 0.0), MAX_ASKED_SECS)
@@ -27,8 +27,8 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A token bucket. rate: bytes a second, 0 for any; burst: bytes that may go at once; left: now; at: by whatever
-    clock."""
+    """A token bucket. rate: bytes a second, 0 for any; burst: bytes that may go at once; left: now;
+    at: by whatever clock."""
 
     rate: float
     burst: float

@@ -1,4 +1,5 @@
-"""Why a server didn't answer, or turned a request away: plain words that name the option to look at, and no secrets."""
+"""Why a server didn't answer, or turned a request away: plain words that name the option to look
+at, and no secrets."""
 
 import re
 import ssl
@@ -12,7 +13,9 @@ MAX_EXCERPT_CHARS = 1000
 _LEAST_SECRET_CHARS = 4  # shorter ones are in half of all words
 _HIDDEN = b"[hidden]"
 _PLACE = re.compile(r" \(_ssl\.c:\d+\)")
-_OWN_CERTIFICATE = "the server doesn't take our certificate, or wants one: look at cert_file and key_file"
+_OWN_CERTIFICATE = (
+    "the server doesn't take our certificate, or wants one: look at cert_file and key_file"
+)
 _FIXES = (  # the first that matches
     (r"alert .*(certificate|unknown ca|handshake failure|access denied|decrypt)", _OWN_CERTIFICATE),
     (r"(hostname|ip address) mismatch", "url must name the server as its certificate does"),
@@ -27,8 +30,8 @@ _COMPILED_FIXES = tuple((re.compile(pattern, re.I), fix) for pattern, fix in _FI
 
 
 def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str, str]) -> str:
-    """Why there was no answer: the system's words of the innermost error, not the libraries' wrappings, and the fix.
-    proxies: of the environment, that the request was to go through."""
+    """Why there was no answer: the system's words of the innermost error, not the libraries'
+    wrappings, and the fix. proxies: of the environment, that the request was to go through."""
     import requests
 
     exceptions = requests.exceptions
@@ -51,7 +54,9 @@ def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str,
     ):
         tls = access.url.lower().startswith("https:")
         fix = (
-            "a server that wants a certificate hangs up, too: cert_file" if tls else "if it speaks TLS, url is https://"
+            "a server that wants a certificate hangs up, too: cert_file"
+            if tls
+            else "if it speaks TLS, url is https://"
         )
     return f"{words}; {fix}" if fix else words
 
@@ -72,7 +77,9 @@ def _innermost(error: BaseException) -> str:
     for found in _chain(error):
         if isinstance(found, OSError) and not isinstance(found, requests.RequestException):
             inner = getattr(found, "verify_message", "") or found.strerror or str(found) or inner
-        elif isinstance(found, urllib3.exceptions.SSLError):  # behind a proxy it hides what it comes from
+        elif isinstance(
+            found, urllib3.exceptions.SSLError
+        ):  # behind a proxy it hides what it comes from
             inner = str(found)
     return inner or str(error) or type(error).__name__
 
@@ -95,7 +102,8 @@ def refusal_fix(status: int, words: str, access: "ServerAccess") -> str:
 
 
 def hidden(text: bytes, secrets: Iterable[str]) -> bytes:
-    """A text without secrets that it may hold: there are gateways that repeat what they were sent."""
+    """A text without secrets that it may hold: there are gateways that repeat what they were
+    sent."""
     for secret in secrets:
         if len(secret) >= _LEAST_SECRET_CHARS:
             text = text.replace(secret.encode(), _HIDDEN)
@@ -104,5 +112,9 @@ def hidden(text: bytes, secrets: Iterable[str]) -> bytes:
 
 def clean(text: str) -> str:
     """Printable characters, blanks run together, cut to MAX_EXCERPT_CHARS."""
-    words = " ".join("".join(char if char.isprintable() else " " for char in text[: 8 * MAX_EXCERPT_CHARS]).split())
+    words = " ".join(
+        "".join(
+            char if char.isprintable() else " " for char in text[: 8 * MAX_EXCERPT_CHARS]
+        ).split()
+    )
     return words if len(words) <= MAX_EXCERPT_CHARS else f"{words[: MAX_EXCERPT_CHARS - 3]}..."

@@ -1,4 +1,5 @@
-"""LogQL out of values that may hold anything (https://grafana.com/docs/loki/latest/query/). Pure."""
+"""LogQL out of values that may hold anything (https://grafana.com/docs/loki/latest/query/).
+Pure."""
 
 import json
 import re
@@ -9,7 +10,8 @@ MAX_HOSTS = 200  # named in a query; more of them would only make it long
 
 
 def quoted(text: str) -> str:
-    """A string in LogQL: JSON's escapes are Go's as well. Half surrogate pairs, which Go refuses, become `?`."""
+    """A string in LogQL: JSON's escapes are Go's as well. Half surrogate pairs, which Go refuses,
+    become `?`."""
     return json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False)
 
 
@@ -26,8 +28,9 @@ def selector(
     streams: Collection[str] = (),
     shard: str = "",
 ) -> str:
-    """`{...}` for streams of logshipper's. cluster: None for all; hosts, streams: empty for all; "" is a stream
-    without that label. shard: a job's, "" for all; streams that have none belong to each."""
+    """`{...}` for streams of logshipper's. cluster: None for all; hosts, streams: empty for all; ""
+    is a stream without that label. shard: a job's, "" for all; streams that have none belong to
+    each."""
     matchers = [f"service_name={quoted(SERVICE)}", matcher("kind", kinds)]
     if cluster is not None:
         matchers.append(matcher("cluster", [cluster]))
@@ -43,7 +46,11 @@ def selector(
 def matcher(name: str, values: Collection[str]) -> str:
     """`name="value"` in a selector, or any of several, in PromQL as well."""
     ordered = sorted(set(values))
-    return f"{name}={quoted(ordered[0])}" if len(ordered) == 1 else f"{name}=~{quoted(any_of(ordered))}"
+    return (
+        f"{name}={quoted(ordered[0])}"
+        if len(ordered) == 1
+        else f"{name}=~{quoted(any_of(ordered))}"
+    )
 
 
 def with_metadata(values: Mapping[str, str]) -> str:
@@ -57,7 +64,8 @@ def with_any_metadata(name: str, values: Collection[str]) -> str:
 
 
 def with_event(names: Iterable[str]) -> str:
-    """Keeps lines that may be one of these events: Loki has them by text, the reader looks closer."""
+    """Keeps lines that may be one of these events: Loki has them by text, the reader looks
+    closer."""
     return f" |~ {quoted(_event(names))}"
 
 

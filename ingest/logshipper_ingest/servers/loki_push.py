@@ -1,10 +1,12 @@
-"""Encodes what is pushed to Loki: `logproto.PushRequest` (protobuf) with one stream, snappy's block format. Pure.
+"""Encodes what is pushed to Loki: `logproto.PushRequest` (protobuf) with one stream, snappy's block
+format. Pure.
 
-The hot path is `encode_block`: a chunk of lines that share one metadata, a nanosecond apart. Of each entry only three
-things vary: two lengths, which a table gives by the line's length; the line; and the low 14 bits of the time, which a
-table gives by their value. So a chunk becomes slices of one list and a single join, without a Python loop over lines.
-For this, nanoseconds are varints of always five bytes (protobuf allows more groups than needed), and an entry's fields
-stand in the order line, timestamp, metadata (protobuf allows any). The same input gives the same bytes.
+The hot path is `encode_block`: a chunk of lines that share one metadata, a nanosecond apart. Of
+each entry only three things vary: two lengths, which a table gives by the line's length; the line;
+and the low 14 bits of the time, which a table gives by their value. So a chunk becomes slices of
+one list and a single join, without a Python loop over lines. For this, nanoseconds are varints of
+always five bytes (protobuf allows more groups than needed), and an entry's fields stand in the
+order line, timestamp, metadata (protobuf allows any). The same input gives the same bytes.
 
 Field numbers: Loki's pkg/push/push.proto; the block format: google/snappy, format_description.txt.
 """
@@ -20,7 +22,9 @@ _SECOND_NS = 1_000_000_000
 _LOW_VALUES = 1 << 14
 _MAX_TIME_NS = 1 << 63  # Loki's times are signed
 _TIMESTAMP_BYTES = 14  # tag, length, and two fields of a tag and five bytes
-_TABLED_BYTES = 4096  # lengths of longer lines are encoded each time: a table of all would have no end
+_TABLED_BYTES = (
+    4096  # lengths of longer lines are encoded each time: a table of all would have no end
+)
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n"}
@@ -32,8 +36,9 @@ _LOW = [bytes((0x0A, 12, 0x10, 0x80 | low & 127, 0x80 | low >> 7)) for low in ra
 
 
 class Entry(NamedTuple):
-    """One line in Loki. time_ns: since 1970; metadata: structured metadata; labels: of its stream; parsed: what the
-    query itself took out of the line (`| json`). For a push only the first three count."""
+    """One line in Loki. time_ns: since 1970; metadata: structured metadata; labels: of its stream;
+    parsed: what the query itself took out of the line (`| json`). For a push only the first three
+    count."""
 
     time_ns: int
     line: str
@@ -43,8 +48,8 @@ class Entry(NamedTuple):
 
 
 class _Heads(dict[int, bytes]):
-    """By a line's length in bytes: the tags and lengths that stand before the line, of an entry with so many bytes
-    of metadata."""
+    """By a line's length in bytes: the tags and lengths that stand before the line, of an entry
+    with so many bytes of metadata."""
 
     def __init__(self, metadata_bytes: int) -> None:
         super().__init__()
@@ -64,8 +69,8 @@ _heads = lru_cache(maxsize=256)(_Heads)
 def encode_block(lines: Sequence[bytes], time_ns: int, metadata: bytes = b"") -> bytes:
     """Entries of lines of UTF-8 without their ends; the n-th, from 0, has the time time_ns + n.
 
-    metadata: of each of them, from `encode_metadata`. Results are joined by `assemble`. Raises ValueError for times
-    before 1970 or after 2262.
+    metadata: of each of them, from `encode_metadata`. Results are joined by `assemble`. Raises
+    ValueError for times before 1970 or after 2262.
     """
     if not 0 <= time_ns < _MAX_TIME_NS - len(lines):
         raise ValueError(f"{time_ns} ns is no time that Loki has")
@@ -73,7 +78,9 @@ def encode_block(lines: Sequence[bytes], time_ns: int, metadata: bytes = b"") ->
     seconds, nanos = divmod(time_ns, _SECOND_NS)
     if len(lines) == 1:  # such as metadata records, which have a number of their own each
         line = lines[0]
-        return b"".join((heads[len(line)], line, _LOW[nanos % _LOW_VALUES], _rest(seconds, nanos), metadata))
+        return b"".join(
+            (heads[len(line)], line, _LOW[nanos % _LOW_VALUES], _rest(seconds, nanos), metadata)
+        )
     room = min(_LOW_VALUES - nanos % _LOW_VALUES, _SECOND_NS - nanos)
     if len(lines) <= room:
         return _encode_run(lines, seconds, nanos, metadata, heads)
@@ -87,7 +94,9 @@ def encode_block(lines: Sequence[bytes], time_ns: int, metadata: bytes = b"") ->
     return b"".join(runs)
 
 
-def _encode_run(lines: Sequence[bytes], seconds: int, nanos: int, metadata: bytes, heads: _Heads) -> bytes:
+def _encode_run(
+    lines: Sequence[bytes], seconds: int, nanos: int, metadata: bytes, heads: _Heads
+) -> bytes:
     """Lines whose times differ in the low bits of nanos only."""
     low = nanos % _LOW_VALUES
     same = _rest(seconds, nanos) + metadata
@@ -100,18 +109,22 @@ def _encode_run(lines: Sequence[bytes], seconds: int, nanos: int, metadata: byte
 
 def _rest(seconds: int, nanos: int) -> bytes:
     """A timestamp's bytes behind the table's: the higher groups of nanos, and the seconds."""
-    return bytes((0x80 | nanos >> 14 & 127, 0x80 | nanos >> 21 & 127, nanos >> 28)) + _encoded_seconds(seconds)
+    return bytes(
+        (0x80 | nanos >> 14 & 127, 0x80 | nanos >> 21 & 127, nanos >> 28)
+    ) + _encoded_seconds(seconds)
 
 
 @lru_cache(maxsize=64)
 def _encoded_seconds(seconds: int) -> bytes:
     """As varint of five bytes: times of 63 bits have 34 of seconds."""
-    return bytes((0x08, *(0x80 | seconds >> place & 127 for place in (0, 7, 14, 21)), seconds >> 28))
+    return bytes(
+        (0x08, *(0x80 | seconds >> place & 127 for place in (0, 7, 14, 21)), seconds >> 28)
+    )
 
 
 def encode_metadata(metadata: Mapping[str, str]) -> bytes:
-    """Structured metadata of an entry, sorted by name; what is empty is left out. Raises ValueError for a name that
-    isn't letters, digits and `_`."""
+    """Structured metadata of an entry, sorted by name; what is empty is left out. Raises ValueError
+    for a name that isn't letters, digits and `_`."""
     return b"".join(
         [
             b"\x1a" + sized(_encoded_name(name) + sized(to_utf8(metadata[name])))
@@ -128,7 +141,8 @@ def _encoded_name(name: str) -> bytes:
 
 
 def encode_labels(labels: Mapping[str, str]) -> str:
-    """A stream as Loki writes it: `{cluster="local",host="n1"}`, sorted by name; what is empty is left out.
+    """A stream as Loki writes it: `{cluster="local",host="n1"}`, sorted by name; what is empty is
+    left out.
 
     Raises ValueError for a name that isn't letters, digits and `_`, and where nothing is left.
     """
@@ -139,7 +153,8 @@ def encode_labels(labels: Mapping[str, str]) -> str:
 
 
 def assemble(labels: Mapping[str, str], encoded_entries: Iterable[bytes]) -> bytes:
-    """A push request of one stream. encoded_entries: results of `encode_block`. Raises ValueError (encode_labels)."""
+    """A push request of one stream. encoded_entries: results of `encode_block`. Raises ValueError
+    (encode_labels)."""
     labels_field = b"\x0a" + sized(to_utf8(encode_labels(labels)))
     entries = list(encoded_entries)
     size = len(labels_field) + sum(map(len, entries))
@@ -147,10 +162,14 @@ def assemble(labels: Mapping[str, str], encoded_entries: Iterable[bytes]) -> byt
 
 
 def encode_push(labels: Mapping[str, str], entries: Iterable[Entry]) -> bytes:
-    """A push request of one stream, of entries with times and metadata of their own. Raises ValueError."""
+    """A push request of one stream, of entries with times and metadata of their own. Raises
+    ValueError."""
     return assemble(
         labels,
-        (encode_block((to_utf8(entry.line),), entry.time_ns, encode_metadata(entry.metadata)) for entry in entries),
+        (
+            encode_block((to_utf8(entry.line),), entry.time_ns, encode_metadata(entry.metadata))
+            for entry in entries
+        ),
     )
 
 
@@ -160,8 +179,8 @@ def compress(body: bytes) -> bytes:
 
 
 def as_utf8(text: bytes) -> bytes:
-    """The same bytes where they are UTF-8; else what isn't is replaced by U+FFFD, as readers of the local store see
-    it. Line feeds stay where they are."""
+    """The same bytes where they are UTF-8; else what isn't is replaced by U+FFFD, as readers of the
+    local store see it. Line feeds stay where they are."""
     if text.isascii():
         return text
     try:
@@ -183,7 +202,9 @@ def is_name(name: str) -> bool:
 
 def _name(name: str) -> str:
     if not is_name(name):
-        raise ValueError(f"{name!r} can't be a label's name: letters, digits and `_`, the first one no digit")
+        raise ValueError(
+            f"{name!r} can't be a label's name: letters, digits and `_`, the first one no digit"
+        )
     return name
 
 

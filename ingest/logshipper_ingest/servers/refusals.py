@@ -1,4 +1,5 @@
-"""Why Loki refuses entries, or puts them off: one word for each reason, by Loki's own words. Pure."""
+"""Why Loki refuses entries, or puts them off: one word for each reason, by Loki's own words.
+Pure."""
 
 import re
 
@@ -7,7 +8,13 @@ from logshipper.errors import PushError
 SPLITTING = (400, 413)  # something about the entries
 TOO_LARGE = "too_large"  # HTTP 413
 OTHER = "other"  # words that nobody knows
-CERTAIN = {"too_far_behind", "too_old", "too_new", "line_too_long", TOO_LARGE}  # about these entries, surely
+CERTAIN = {
+    "too_far_behind",
+    "too_old",
+    "too_new",
+    "line_too_long",
+    TOO_LARGE,
+}  # about these entries, surely
 _PATTERNS = (
     ("metadata_disallowed", re.compile(r"feature is disallowed", re.I)),
     ("too_far_behind", re.compile(r"too far behind|out of order", re.I)),
@@ -38,15 +45,17 @@ def reason_of(error: PushError) -> str:
 
 
 def throttle_of(error: PushError) -> str:
-    """Which limit a 429 is about, one of THROTTLES; "" for any other answer. stream_limit: no new stream is taken, for
-    as long as others are in use; stream_rate: this stream's share is used up; tenant_rate: that of all streams."""
+    """Which limit a 429 is about, one of THROTTLES; "" for any other answer. stream_limit: no new
+    stream is taken, for as long as others are in use; stream_rate: this stream's share is used up;
+    tenant_rate: that of all streams."""
     if error.status != 429:
         return ""
     return next((reason for reason, pattern in _THROTTLES if pattern.search(error.excerpt)), OTHER)
 
 
 def fix_of(error: PushError, tenant: str) -> str:
-    """What somebody has to do about an answer, and what waits until then. tenant: whom it is about, "" for all."""
+    """What somebody has to do about an answer, and what waits until then. tenant: whom it is about,
+    "" for all."""
     status, limit = error.status, throttle_of(error)
     waits = f"what is of the tenant {tenant} waits" if tenant else "everything waits"
     if limit == STREAM_LIMIT:
@@ -59,7 +68,9 @@ def fix_of(error: PushError, tenant: str) -> str:
     if limit == TENANT_RATE and not tenant:
         return "the agent slows down until it finds its share of Loki's ingestion_rate_mb; nothing is lost"
     if status in (401, 403):
-        return f"credentials or tenant are wrong: look at [loki] in the agent's configuration; {waits}"
+        return (
+            f"credentials or tenant are wrong: look at [loki] in the agent's configuration; {waits}"
+        )
     if status in SPLITTING:
         return (
             "it refuses whatever it is sent: `logshipper-agent check` says which of Loki's settings is in the way, if "

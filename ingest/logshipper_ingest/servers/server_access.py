@@ -1,4 +1,5 @@
-"""How a server (Loki, Prometheus) is reached: address, credentials, tenant, TLS; and the HTTP session that does so."""
+"""How a server (Loki, Prometheus) is reached: address, credentials, tenant, TLS; and the HTTP
+session that does so."""
 
 import base64
 import os
@@ -24,11 +25,11 @@ _USER_INFO = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.I | re.S)
 
 @dataclass(frozen=True)
 class ServerAccess:
-    """url: of the server, with any path before `/loki/api` or `/api`; tenant: X-Scope-OrgID, several to read from with
-    `|` between; username and password_file: basic auth; token_file: a bearer token; ca_file: PEM of the CA that signed
-    the server's certificate, the only one that is trusted then; cert_file, key_file: our own; timeout_secs: for
-    connecting, and for each wait for the answer. Secrets are read when a session is made, certificates at each
-    connection."""
+    """url: of the server, with any path before `/loki/api` or `/api`; tenant: X-Scope-OrgID,
+    several to read from with `|` between; username and password_file: basic auth; token_file: a
+    bearer token; ca_file: PEM of the CA that signed the server's certificate, the only one that is
+    trusted then; cert_file, key_file: our own; timeout_secs: for connecting, and for each wait for
+    the answer. Secrets are read when a session is made, certificates at each connection."""
 
     url: str = ""
     tenant: str = ""
@@ -41,26 +42,34 @@ class ServerAccess:
     timeout_secs: float = 10.0
 
     def problems(self, where: str) -> list[str]:
-        """What is wrong with these settings, a sentence each that names the option; files are looked at. where: the
-        TOML table."""
+        """What is wrong with these settings, a sentence each that names the option; files are
+        looked at. where: the TOML table."""
         found = []
         parts = split_url(self.url)
-        if self.url and (parts is None or parts.scheme not in ("http", "https") or not parts.hostname):
+        if self.url and (
+            parts is None or parts.scheme not in ("http", "https") or not parts.hostname
+        ):
             shown = _USER_INFO.sub(r"\1...@", self.url)  # no password in a log
-            found.append(f"[{where}] url: {shown!r} isn't an address; it looks like http://loki.example.org:3100")
+            found.append(
+                f"[{where}] url: {shown!r} isn't an address; it looks like http://loki.example.org:3100"
+            )
         elif parts is not None and "/loki/api" in parts.path:
             found.append(f"[{where}] url: ends before /loki/api")
         elif parts is not None and (parts.query or parts.fragment):
             found.append(f"[{where}] url: ends before `?` and `#`")
         elif parts is not None and (parts.username or parts.password):
-            found.append(f"[{where}] url: credentials go to username and password_file, not into the address")
+            found.append(
+                f"[{where}] url: credentials go to username and password_file, not into the address"
+            )
         if self.tenant and not all(_is_tenant(tenant) for tenant in self.tenant.split("|")):
             words = "isn't a tenant's id: letters, digits and !-_.*'(), at most 150"
             found.append(f"[{where}] tenant: {self.tenant!r} {words}")
         if bool(self.username) != bool(self.password_file):
             found.append(f"[{where}] username and password_file belong together")
         if ":" in self.username or not self.username.isprintable():
-            found.append(f"[{where}] username: {self.username!r} can't be sent: no `:`, and what can be printed only")
+            found.append(
+                f"[{where}] username: {self.username!r} can't be sent: no `:`, and what can be printed only"
+            )
         if self.username and self.token_file:
             found.append(f"[{where}] token_file: not together with username and password_file")
         if self.key_file and not self.cert_file:
@@ -86,7 +95,8 @@ class ServerAccess:
         return [problem for problem in found if problem]
 
     def session(self) -> "requests.Session":
-        """A session with credentials, certificates and tenant. Raises ConfigError where a file can't be used."""
+        """A session with credentials, certificates and tenant. Raises ConfigError where a file
+        can't be used."""
         import requests  # late: it takes a tenth of a second to import
 
         problems = self._pem_problems()
@@ -113,20 +123,23 @@ class ServerAccess:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a session sends as Authorization; "" for nothing, where requests itself would look into ~/.netrc.
-    secrets: what must not be shown, in whatever form an answer has it."""
+    """What a session sends as Authorization; "" for nothing, where requests itself would look into
+    ~/.netrc. secrets: what must not be shown, in whatever form an answer has it."""
 
     header: str = field(default="", repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def __call__(self, request: "requests.PreparedRequest") -> "requests.PreparedRequest":
         if self.header:
-            request.headers["Authorization"] = self.header.encode().decode("latin-1")  # UTF-8, as RFC 7617 has it
+            request.headers["Authorization"] = self.header.encode().decode(
+                "latin-1"
+            )  # UTF-8, as RFC 7617 has it
         return request
 
 
 def read_secret(path: str, option: str = "") -> str:
-    """A secret's text, without the line's end. option: that names the file, for errors. Raises ConfigError."""
+    """A secret's text, without the line's end. option: that names the file, for errors. Raises
+    ConfigError."""
     source = f"{option}: {path}" if option else path
     try:
         with open(path, "rb", opener=_open_at_once) as file:
@@ -140,7 +153,9 @@ def read_secret(path: str, option: str = "") -> str:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes into would be waited for
+    return os.open(
+        path, flags | os.O_NONBLOCK
+    )  # a pipe that nobody writes into would be waited for
 
 
 def _is_tenant(tenant: str) -> bool:
@@ -157,8 +172,8 @@ def ca_problem(context: "ssl.SSLContext", path: str, option: str) -> str:
 
 
 def chain_problem(context: "ssl.SSLContext", cert_file: str, key_file: str) -> str:
-    """Gives the context a certificate of its own; key_file: "" where the key stands in cert_file. "" where that went
-    well."""
+    """Gives the context a certificate of its own; key_file: "" where the key stands in cert_file.
+    "" where that went well."""
     try:
         # a passphrase is never asked for: an agent has nobody to ask
         context.load_cert_chain(cert_file, key_file or None, password=lambda: "")
@@ -187,8 +202,8 @@ def split_url(url: str) -> "urllib.parse.SplitResult | None":
 
 
 def file_problems(option: str, path: str, *, secret: bool) -> list[str]:
-    """What is wrong with a file that an option names, "" for none: it can't be read, or everybody can though it is
-    secret, or holds a key."""
+    """What is wrong with a file that an option names, "" for none: it can't be read, or everybody
+    can though it is secret, or holds a key."""
     if not path:
         return []
     if not os.path.isabs(path):

@@ -1,5 +1,6 @@
-"""Calls of a server's HTTP interface, for loki/client.py and metrics/prometheus.py: bounded in size and
-time, without redirects, every failure in plain words. One thread at a time; requests is imported by the first call."""
+"""Calls of a server's HTTP interface, for loki/client.py and metrics/prometheus.py: bounded in size
+and time, without redirects, every failure in plain words. One thread at a time; requests is
+imported by the first call."""
 
 import email.utils
 import json
@@ -13,7 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import orjson
 
 from logshipper.errors import ConfigError, QueryError, RejectedPushError, RetryablePushError
-from logshipper_ingest.servers.call_failures import MAX_EXCERPT_CHARS, clean, hidden, refusal_fix, words_of
+from logshipper_ingest.servers.call_failures import (
+    MAX_EXCERPT_CHARS,
+    clean,
+    hidden,
+    refusal_fix,
+    words_of,
+)
 from logshipper_ingest.servers.server_access import Credentials, ServerAccess
 
 if TYPE_CHECKING:
@@ -35,9 +42,9 @@ Params = Mapping[str, str | list[str]]
 
 
 class Answer(NamedTuple):
-    """status: HTTP's; date_ns: the server's clock, to a second, None where it doesn't tell; retry_after_secs: as it
-    asks, None where it doesn't; location: of a redirect; complete: whether the whole body came;
-    request_id: of Loki's delete requests."""
+    """status: HTTP's; date_ns: the server's clock, to a second, None where it doesn't tell;
+    retry_after_secs: as it asks, None where it doesn't; location: of a redirect; complete: whether
+    the whole body came; request_id: of Loki's delete requests."""
 
     status: int
     body: bytes
@@ -62,14 +69,16 @@ class AnswerTooLarge(QueryError):
 
 
 class Server:
-    """name: what errors call it; answer_date_ns: the clock of the newest answer, None before; answer_bytes: of its
-    body, decompressed."""
+    """name: what errors call it; answer_date_ns: the clock of the newest answer, None before;
+    answer_bytes: of its body, decompressed."""
 
     def __init__(self, kind: str, access: ServerAccess, max_answer_bytes: int) -> None:
         parts = urllib.parse.urlsplit(access.url)
         self.access = access
         self.kind = kind
-        self.name = f"{kind} at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+        self.name = (
+            f"{kind} at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+        )
         self.answer_date_ns: int | None = None
         self.answer_bytes = 0
         self._max_answer_bytes = max_answer_bytes
@@ -83,7 +92,9 @@ class Server:
             self._session.close()
             self._session = None
 
-    def get_json(self, path: str, params: Params | None = None, headers: Mapping[str, str] | None = None) -> Any:
+    def get_json(
+        self, path: str, params: Params | None = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
         """The JSON (hence Any) of a question's answer. Raises QueryError."""
         body = self.get(path, params, headers)
         try:
@@ -92,14 +103,20 @@ class Server:
             try:
                 return json.loads(body)
             except (ValueError, RecursionError):
-                raise QueryError(self.name, 200, f"no JSON came, but: {excerpt(hidden(body, self._secrets))}") from None
+                raise QueryError(
+                    self.name, 200, f"no JSON came, but: {excerpt(hidden(body, self._secrets))}"
+                ) from None
 
-    def get(self, path: str, params: Params | None = None, headers: Mapping[str, str] | None = None) -> bytes:
+    def get(
+        self, path: str, params: Params | None = None, headers: Mapping[str, str] | None = None
+    ) -> bytes:
         """The body of a 200. Raises QueryError."""
         question = urllib.parse.urlencode(params or {}, doseq=True)
         try:
             if len(question) <= _LONGEST_QUESTION:
-                answer = self.call("GET", f"{path}?{question}" if question else path, headers=headers)
+                answer = self.call(
+                    "GET", f"{path}?{question}" if question else path, headers=headers
+                )
             else:
                 form = {"Content-Type": "application/x-www-form-urlencoded"}
                 answer = self.call("POST", path, question.encode(), {**form, **(headers or {})})
@@ -120,23 +137,35 @@ class Server:
         *,
         timeouts: int = _SLOW_FACTOR,
     ) -> Answer:
-        """One request and its answer, whatever its status. timeouts: of timeout_secs, that it may take in all. Raises
-        NoAnswer, AnswerTooLarge."""
+        """One request and its answer, whatever its status. timeouts: of timeout_secs, that it may
+        take in all. Raises NoAnswer, AnswerTooLarge."""
         secs = self.access.timeout_secs * timeouts
         deadline = time.monotonic() + secs
         try:
-            response = self._send(method, self.access.url.rstrip("/") + path, body, headers, deadline)
+            response = self._send(
+                method, self.access.url.rstrip("/") + path, body, headers, deadline
+            )
         except ConfigError as error:
             raise NoAnswer(str(error)) from None
-        except (OSError, ValueError) as error:  # requests' own are OSErrors; ValueErrors are odd addresses
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # requests' own are OSErrors; ValueErrors are odd addresses
             if time.monotonic() >= deadline:
                 raise NoAnswer(f"no whole answer within {secs:g} s: it comes too slowly") from None
-            raise NoAnswer(words_of(error, self.access, self._settings.get("proxies") or {})) from None
+            raise NoAnswer(
+                words_of(error, self.access, self._settings.get("proxies") or {})
+            ) from None
         with response:
             return self._read(response, deadline)
 
     def _send(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None, deadline: float
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        deadline: float,
     ) -> "requests.Response":
         import requests
 
@@ -147,14 +176,22 @@ class Server:
             self._session = limited(self.access.session(), self._deadline)
             auth = self._session.auth
             self._secrets = auth.secrets if isinstance(auth, Credentials) else ()
-            # once a session: looking for proxies in the environment costs as much as all the rest of a call.
-            # verify is handed in: or REQUESTS_CA_BUNDLE would be trusted in place of ca_file
+            # once a session: looking for proxies in the environment costs as much as all the rest
+            # of a call. verify is handed in: or REQUESTS_CA_BUNDLE would be trusted in place of
+            # ca_file
             verify = self._session.verify
-            self._settings = self._session.merge_environment_settings(self.access.url, {}, True, verify, None)
-        request = self._session.prepare_request(requests.Request(method, url, data=body, headers=headers))
+            self._settings = self._session.merge_environment_settings(
+                self.access.url, {}, True, verify, None
+            )
+        request = self._session.prepare_request(
+            requests.Request(method, url, data=body, headers=headers)
+        )
         self._deadline.at = deadline
-        # no redirects: a redirected POST becomes a GET, and a tenant's name is for this server alone
-        return self._session.send(request, timeout=self.access.timeout_secs, allow_redirects=False, **self._settings)
+        # no redirects: a redirected POST becomes a GET, and a tenant's name is for this server
+        # alone
+        return self._session.send(
+            request, timeout=self.access.timeout_secs, allow_redirects=False, **self._settings
+        )
 
     def _read(self, response: "requests.Response", deadline: float) -> Answer:
         status = response.status_code
@@ -167,15 +204,24 @@ class Server:
         body, complete = _read_body(response, limit, deadline)
         self.answer_bytes = len(body)
         if len(body) > limit and status == 200:
-            raise AnswerTooLarge(self.name, 200, f"the answer is over {limit} bytes: ask for less at a time")
+            raise AnswerTooLarge(
+                self.name, 200, f"the answer is over {limit} bytes: ask for less at a time"
+            )
         retry_after_secs = _retry_after_secs(response.headers.get("Retry-After", ""), date_ns)
-        location, request_id = (response.headers.get(name, "") for name in ("Location", "X-Delete-Request-ID"))
-        return Answer(status, body[:limit], date_ns, retry_after_secs, location, complete, request_id)
+        location, request_id = (
+            response.headers.get(name, "") for name in ("Location", "X-Delete-Request-ID")
+        )
+        return Answer(
+            status, body[:limit], date_ns, retry_after_secs, location, complete, request_id
+        )
 
     def refusal(self, answer: Answer) -> str:
-        """What an answer that isn't a success says, in its own words where it has any, and which option to look at;
-        without our secrets, should it have echoed them."""
-        body, location = hidden(answer.body, self._secrets), hidden(answer.location.encode(), self._secrets).decode()
+        """What an answer that isn't a success says, in its own words where it has any, and which
+        option to look at; without our secrets, should it have echoed them."""
+        body, location = (
+            hidden(answer.body, self._secrets),
+            hidden(answer.location.encode(), self._secrets).decode(),
+        )
         if 300 <= answer.status < 400:
             return f"a redirect to {clean(location) or 'nowhere'}: url must be the address that answers itself"
         words = excerpt(body) or "(no words)"
@@ -184,17 +230,20 @@ class Server:
 
 
 class ServerClient:
-    """What clients of a server's interface share. access: address, credentials, tenant, TLS; or only an address.
-    max_answer_bytes: larger answers are errors."""
+    """What clients of a server's interface share. access: address, credentials, tenant, TLS; or
+    only an address. max_answer_bytes: larger answers are errors."""
 
     kind = ""  # what errors call it
     _ready_path = "/ready"
-    # a 400 that says nothing about what was pushed: HTTP where TLS is spoken, or a tenant that can't be one
+    # a 400 that says nothing about what was pushed: HTTP where TLS is spoken, or a tenant that
+    # can't be one
     _not_about_pushes = re.compile(
         rb"Client sent an HTTP request to an HTTPS|tenant ID |multiple org IDs|no org id", re.I
     )
 
-    def __init__(self, access: ServerAccess | str, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+    def __init__(
+        self, access: ServerAccess | str, *, max_answer_bytes: int = MAX_ANSWER_BYTES
+    ) -> None:
         access = ServerAccess(url=access) if isinstance(access, str) else access
         self._server = Server(self.kind, access, max_answer_bytes)
 
@@ -215,12 +264,16 @@ class ServerClient:
 
     @property
     def answer_date_ns(self) -> int | None:
-        """The server's clock, to a second, when its newest answer came, whatever that said; None before."""
+        """The server's clock, to a second, when its newest answer came, whatever that said; None
+        before."""
         return self._server.answer_date_ns
 
-    def _push(self, path: str, body: bytes, headers: Mapping[str, str], taken: Collection[int]) -> Answer:
-        """Pushes a body; taken: the statuses that say that all of it was. Raises RetryablePushError where it may be
-        taken later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0), RejectedPushError otherwise."""
+    def _push(
+        self, path: str, body: bytes, headers: Mapping[str, str], taken: Collection[int]
+    ) -> Answer:
+        """Pushes a body; taken: the statuses that say that all of it was. Raises RetryablePushError
+        where it may be taken later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0),
+        RejectedPushError otherwise."""
         try:
             answer = self._server.call("POST", path, body, headers, timeouts=_PUSH_FACTOR)
         except NoAnswer as error:
@@ -230,7 +283,9 @@ class ServerClient:
         if answer.status in taken:
             return answer
         words = self._server.refusal(answer)
-        if answer.status == 400 and (is_page(answer.body) or self._not_about_pushes.match(answer.body)):
+        if answer.status == 400 and (
+            is_page(answer.body) or self._not_about_pushes.match(answer.body)
+        ):
             words = f"HTTP 400, not for what was sent: {words}"
             raise RetryablePushError(self.name, 0, words, answer.retry_after_secs)
         later = answer.status in (408, 429) or answer.status >= 500
@@ -238,7 +293,8 @@ class ServerClient:
         raise error_type(self.name, answer.status, words, answer.retry_after_secs)
 
     def ready(self) -> bool:
-        """Whether it says that it is. Raises QueryError where it doesn't answer, or otherwise than by yes or no."""
+        """Whether it says that it is. Raises QueryError where it doesn't answer, or otherwise than
+        by yes or no."""
         try:
             self._server.get(self._ready_path)
         except QueryError as error:
@@ -271,13 +327,15 @@ def _read_body(response: "requests.Response", limit: int, deadline: float) -> tu
 
 
 def sample_of(pair: Any) -> Sample:
-    """A pair of an answer's JSON (hence Any): seconds, and a number as text. Its times have milliseconds. Raises
-    TypeError, ValueError, IndexError for anything else."""
+    """A pair of an answer's JSON (hence Any): seconds, and a number as text. Its times have
+    milliseconds. Raises TypeError, ValueError, IndexError for anything else."""
     return Sample(round(pair[0] * 1000) * 1_000_000, float(pair[1]))
 
 
 def labels_of(found: Any) -> dict[str, str]:  # Any: JSON
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return (
+        {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    )
 
 
 def yaml_table(body: bytes, name: str) -> dict[str, Any]:  # Any: YAML
@@ -287,7 +345,9 @@ def yaml_table(body: bytes, name: str) -> dict[str, Any]:  # Any: YAML
     if len(body) > MAX_CONFIG_BYTES:
         raise QueryError(name, 200, f"the configuration is over {MAX_CONFIG_BYTES} bytes")
     try:
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(body)):  # a few can stand for gigabytes
+        if any(
+            isinstance(token, yaml.AliasToken) for token in yaml.scan(body)
+        ):  # a few can stand for gigabytes
             raise QueryError(name, 200, "the configuration has YAML aliases, which aren't taken")
         found = yaml.safe_load(body)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -298,7 +358,8 @@ def yaml_table(body: bytes, name: str) -> dict[str, Any]:  # Any: YAML
 
 
 def excerpt(body: bytes) -> str:
-    """A body's words, the error's of JSON, fit for a line of a log: no control characters, at most a thousand."""
+    """A body's words, the error's of JSON, fit for a line of a log: no control characters, at most
+    a thousand."""
     text = body[: 8 * MAX_EXCERPT_CHARS].decode("utf-8", "replace")
     if text.startswith("{"):
         try:

@@ -1,5 +1,6 @@
-"""A limit of the time that a server takes for an answer in all, its head included: requests has one for each wait only,
-so a server that drips a byte a second holds whoever asks for as long as it likes. Imports requests."""
+"""A limit of the time that a server takes for an answer in all, its head included: requests has one
+for each wait only, so a server that drips a byte a second holds whoever asks for as long as it
+likes. Imports requests."""
 
 import io
 import math
@@ -41,7 +42,9 @@ class _Timed(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int | None:  # Any: a buffer, which has no type of its own before 3.12
+    def readinto(
+        self, buffer: Any
+    ) -> int | None:  # Any: a buffer, which has no type of its own before 3.12
         self._deadline.shorten(self._sock)
         return self._raw.readinto(buffer)
 
@@ -62,7 +65,9 @@ class _Adapter(HTTPAdapter):
         self._pools = _pools(deadline)
         super().__init__()
 
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # Any: as in the base, here and below
+    def init_poolmanager(
+        self, *args: Any, **kwargs: Any
+    ) -> None:  # Any: as in the base, here and below
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = self._pools
 

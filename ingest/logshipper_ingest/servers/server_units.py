@@ -2,7 +2,17 @@
 
 import re
 
-_SECS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_SECS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1,
+    "m": 60,
+    "h": 3600,
+    "d": 86_400,
+    "w": 604_800,
+}
 _SECS["y"] = 365 * _SECS["d"]
 _DURATION_PART = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(ns|us|µs|ms|[smhdwy])", re.ASCII)
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+", re.ASCII)

@@ -1,9 +1,9 @@
-"""What the shipper is about to send, written down before it is sent: so that the same entries go to the same streams
-again, whatever has become of them and of the node meanwhile.
+"""What the shipper is about to send, written down before it is sent: so that the same entries go to
+the same streams again, whatever has become of them and of the node meanwhile.
 
-Whether an entry goes to a stream's replay depends on how far it is behind the newest one there. Were that decided again
-after an answer got lost, or the agent was killed, then what Loki has in the one stream would be stored in the other
-once more, where no query takes the two for one.
+Whether an entry goes to a stream's replay depends on how far it is behind the newest one there.
+Were that decided again after an answer got lost, or the agent was killed, then what Loki has in the
+one stream would be stored in the other once more, where no query takes the two for one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,8 @@ class End(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """A round. ends: by capture; newest_ns: the newest entry that a stream has, with what is sent of this round."""
+    """A round. ends: by capture; newest_ns: the newest entry that a stream has, with what is sent
+    of this round."""
 
     ends: dict[str, End]
     newest_ns: dict[str, int]
@@ -40,7 +41,8 @@ class Attempts:
             self._of |= dict.fromkeys(attempt.ends, attempt)
 
     def end(self, shipped: Shipped) -> End | None:
-        """Up to where a capture's entries were sent, or begun to be; None where all that is committed."""
+        """Up to where a capture's entries were sent, or begun to be; None where all that is
+        committed."""
         known = self._of.get(shipped.folder)
         if known is None or shipped.done:
             return None
@@ -58,7 +60,11 @@ class Attempts:
         attempts = {id(attempt): attempt for attempt in of.values()}
         told = [
             {
-                "ends": {capture: end for capture, end in attempt.ends.items() if of.get(capture) is attempt},
+                "ends": {
+                    capture: end
+                    for capture, end in attempt.ends.items()
+                    if of.get(capture) is attempt
+                },
                 "newest_ns": attempt.newest_ns,
             }
             for attempt in attempts.values()
@@ -82,5 +88,8 @@ def _as_list(value: object) -> list[Any]:  # Any: JSON that an agent wrote
 
 
 def _from_json(value: Any) -> _Attempt:  # Any: likewise
-    ends = {capture: End(SpoolPosition(*position), done) for capture, (position, done) in value["ends"].items()}
+    ends = {
+        capture: End(SpoolPosition(*position), done)
+        for capture, (position, done) in value["ends"].items()
+    }
     return _Attempt(ends, dict(value["newest_ns"]))

@@ -20,7 +20,8 @@ class DiskMetrics:
         self._due = 0.0
 
     def measure(self) -> None:
-        """Looks, where that is due. What can't be told is NaN, which no alert takes for room, nor for none."""
+        """Looks, where that is due. What can't be told is NaN, which no alert takes for room, nor
+        for none."""
         now = time.monotonic()
         if now < self._due:
             return

@@ -1,7 +1,9 @@
-"""Rows of a capture as entries of Loki's streams: labels, structured metadata, lines split to what Loki takes. Pure.
+"""Rows of a capture as entries of Loki's streams: labels, structured metadata, lines split to what
+Loki takes. Pure.
 
-What one frame brought is one chunk, or a few: a chunk's entries share a stream, so that a block of plain lines is
-encoded in one go. Encoding depends on the segment and the configuration only: what is sent again is the same bytes.
+What one frame brought is one chunk, or a few: a chunk's entries share a stream, so that a block of
+plain lines is encoded in one go. Encoding depends on the segment and the configuration only: what
+is sent again is the same bytes.
 """
 
 import json
@@ -17,13 +19,24 @@ import orjson
 
 from logshipper.render.colours import SGR
 from logshipper.spool.segment import Kind
-from logshipper_ingest.model.capture_account import STREAM_NAMES, BlockRow, EventRow, Rows, StatusRow
+from logshipper_ingest.model.capture_account import (
+    STREAM_NAMES,
+    BlockRow,
+    EventRow,
+    Rows,
+    StatusRow,
+)
 from logshipper_ingest.model.job import NAME, Json, job_shard
 from logshipper_ingest.servers.loki_push import as_utf8, encode_block, encode_metadata
 from logshipper_ingest.spool.capture_folder import Identity
 
 SERVICE = "logshipper"
-KIND_LABELS = {Kind.LOG: "log", Kind.METADATA: "metadata", Kind.COMMAND: "command", Kind.NOTE: "log"}
+KIND_LABELS = {
+    Kind.LOG: "log",
+    Kind.METADATA: "metadata",
+    Kind.COMMAND: "command",
+    Kind.NOTE: "log",
+}
 HOUR_NS = 3600 * 10**9
 EVENTS_SPAN_NS = 60 * 10**9  # of a chunk: chunks are sent by their first times
 NO_METADATA: Mapping[str, str] = MappingProxyType({})
@@ -35,9 +48,9 @@ _LEVEL_BYTES = 20  # detected_level, which Loki adds to each entry unless it is 
 
 
 class StreamKey(NamedTuple):
-    """What tells an agent's streams apart. stream: stdout, stderr, "" for events; replay: "" or the hour of the week,
-    see `replay_hour`; host: the capture's, "" for the agent's own; tenant: see `tenants.tenant_of`; shard: of a job's
-    lines, see `job.job_shard`."""
+    """What tells an agent's streams apart. stream: stdout, stderr, "" for events; replay: "" or the
+    hour of the week, see `replay_hour`; host: the capture's, "" for the agent's own; tenant: see
+    `tenants.tenant_of`; shard: of a job's lines, see `job.job_shard`."""
 
     stream: str
     kind: str
@@ -53,20 +66,27 @@ class StreamKey(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> "StreamKey":
-        return cls(*text.split("/")[: len(cls._fields)])  # a later version may tell streams apart by more
+        return cls(
+            *text.split("/")[: len(cls._fields)]
+        )  # a later version may tell streams apart by more
 
     def labels(self, cluster: str, host: str) -> dict[str, str]:
         """Loki's labels; empty ones are left out. host: the agent's."""
-        own = {"stream": self.stream, "kind": self.kind, "replay": self.replay, "host": self.host or host}
+        own = {
+            "stream": self.stream,
+            "kind": self.kind,
+            "replay": self.replay,
+            "host": self.host or host,
+        }
         labels = {"cluster": cluster, "service_name": SERVICE, **own, "job_shard": self.shard}
         return {name: value for name, value in labels.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Entries of one capture and stream. times_ns: of each, a range where they are a nanosecond apart; lines: of each;
-    common: metadata of all, extra: more of it, of each, empty where there is none. line_bytes: of all lines, counted
-    where it isn't given."""
+    """Entries of one capture and stream. times_ns: of each, a range where they are a nanosecond
+    apart; lines: of each; common: metadata of all, extra: more of it, of each, empty where there is
+    none. line_bytes: of all lines, counted where it isn't given."""
 
     capture: str
     key: StreamKey
@@ -88,7 +108,8 @@ class Chunk:
         extra = self.extra or repeat(NO_METADATA)
         entries = zip(self.times_ns, self.lines, extra, strict=False)
         return b"".join(
-            encode_block((line,), time_ns, above + encode_metadata(more)) for time_ns, line, more in entries
+            encode_block((line,), time_ns, above + encode_metadata(more))
+            for time_ns, line, more in entries
         )
 
     @property
@@ -134,11 +155,17 @@ class Metadata(NamedTuple):
 
 
 class EntryBuilder:
-    """Builds the entries of one capture. max_line_bytes: longer lines are split into parts; tenant: whose they are;
-    ahead_ns: by which all times are set back."""
+    """Builds the entries of one capture. max_line_bytes: longer lines are split into parts; tenant:
+    whose they are; ahead_ns: by which all times are set back."""
 
     def __init__(
-        self, folder: str, identity: Identity, max_line_bytes: int, tenant: str = "", *, ahead_ns: int = 0
+        self,
+        folder: str,
+        identity: Identity,
+        max_line_bytes: int,
+        tenant: str = "",
+        *,
+        ahead_ns: int = 0,
     ) -> None:
         self._folder = folder
         self._max_line_bytes = max_line_bytes
@@ -170,7 +197,9 @@ class EntryBuilder:
                 begin = at
 
     def _key(self, stream: str, kind: str) -> StreamKey:
-        shard = self._shard if kind == "log" else ""  # a flood is one of lines; others' streams have none
+        shard = (
+            self._shard if kind == "log" else ""
+        )  # a flood is one of lines; others' streams have none
         return StreamKey(stream, kind, host=self._host, tenant=self._tenant, shard=shard)
 
     # ---- lines
@@ -185,7 +214,11 @@ class EntryBuilder:
             kind = Kind(number)
             lines, time_ns = texts[at : at + count], block.time_ns + at - self._ahead_ns
             attrs = block.attrs or {}
-            of_lines = {line - at: attrs[line] for line in range(at, at + count) if line in attrs} if attrs else {}
+            of_lines = (
+                {line - at: attrs[line] for line in range(at, at + count) if line in attrs}
+                if attrs
+                else {}
+            )
             at += count
             if kind is Kind.STATUS or not lines:
                 continue
@@ -201,7 +234,12 @@ class EntryBuilder:
         return size <= self._max_line_bytes or max(map(len, lines)) <= self._max_line_bytes
 
     def _each(
-        self, key: StreamKey, kind: Kind, lines: Sequence[bytes], time_ns: int, attrs: Mapping[int, Json]
+        self,
+        key: StreamKey,
+        kind: Kind,
+        lines: Sequence[bytes],
+        time_ns: int,
+        attrs: Mapping[int, Json],
     ) -> Chunk:
         """Lines with attributes of their own, or too long ones."""
         entries: list[tuple[int, bytes, dict[str, str]]] = []
@@ -225,10 +263,14 @@ class EntryBuilder:
     def _status(self, row: StatusRow) -> Chunk:
         text = as_utf8(row.text)[: self._max_line_bytes].decode("utf-8", "ignore").encode() or b" "
         time_ns = row.time_ns - self._ahead_ns
-        return self._chunk(self._key(STREAM_NAMES.get(row.stream, ""), "status"), [(time_ns, text, {})])
+        return self._chunk(
+            self._key(STREAM_NAMES.get(row.stream, ""), "status"), [(time_ns, text, {})]
+        )
 
     def _events(self, rows: Sequence[EventRow]) -> Chunk:
-        entries = [(row.time_ns - self._ahead_ns, json_line(row.event), dict[str, str]()) for row in rows]
+        entries = [
+            (row.time_ns - self._ahead_ns, json_line(row.event), dict[str, str]()) for row in rows
+        ]
         return self._chunk(self._key("", "event"), entries)
 
     def _chunk(self, key: StreamKey, entries: Sequence[tuple[int, bytes, dict[str, str]]]) -> Chunk:
@@ -237,9 +279,14 @@ class EntryBuilder:
 
 
 def _checked(attrs: Json) -> dict[str, str]:
-    """A line's own attributes, as far as they are what the format says: a segment is hostile input."""
+    """A line's own attributes, as far as they are what the format says: a segment is hostile
+    input."""
     counts = {name: attrs.get(name) for name in ("n", "repeat")}
-    checked = {name: str(count) for name, count in counts.items() if type(count) is int and 0 < count < 1 << 63}
+    checked = {
+        name: str(count)
+        for name, count in counts.items()
+        if type(count) is int and 0 < count < 1 << 63
+    }
     part = attrs.get("part")
     if isinstance(part, str) and _PART.fullmatch(part):
         checked["part"] = part
@@ -257,11 +304,17 @@ def json_line(value: Json) -> bytes:
     except (ValueError, RecursionError):
         known = value.get("event")
         name = known[:64].encode("utf-8", "replace").decode() if isinstance(known, str) else ""
-        return orjson.dumps({"event": name, "message": "what else it says can't be written as JSON, and is left out"})
+        return orjson.dumps(
+            {
+                "event": name,
+                "message": "what else it says can't be written as JSON, and is left out",
+            }
+        )
 
 
 def split(line: bytes, max_bytes: int) -> list[bytes]:
-    """Pieces of at most max_bytes (over 3) that begin and end between characters, and tear no colours."""
+    """Pieces of at most max_bytes (over 3) that begin and end between characters, and tear no
+    colours."""
     pieces = []
     begin = 0
     while begin < len(line):
@@ -277,18 +330,23 @@ def split(line: bytes, max_bytes: int) -> list[bytes]:
 
 
 def replay_hour(time_ns: int) -> str:
-    """The `replay` label of an entry that is shipped late. Within one such stream no two entries of a week are more
-    than an hour apart: so none is ever too far behind another, whatever comes first."""
+    """The `replay` label of an entry that is shipped late. Within one such stream no two entries of
+    a week are more than an hour apart: so none is ever too far behind another, whatever comes
+    first."""
     return f"{time_ns // HOUR_NS % _HOURS_PER_WEEK:03d}"
 
 
 def with_replay(chunk: Chunk, floor_ns: int) -> list[Chunk]:
-    """The chunk, in as many parts as it takes to have its entries before floor_ns in replay streams."""
+    """The chunk, in as many parts as it takes to have its entries before floor_ns in replay
+    streams."""
     if chunk.key.replay or min(chunk.times_ns) >= floor_ns:
         return [chunk]
     hours = [replay_hour(time_ns) if time_ns < floor_ns else "" for time_ns in chunk.times_ns]
     cuts = [0, *(at for at in range(1, len(hours)) if hours[at] != hours[at - 1]), len(hours)]
-    return [replace(chunk.slice(begin, end), key=_replayed(chunk.key, hours[begin])) for begin, end in pairwise(cuts)]
+    return [
+        replace(chunk.slice(begin, end), key=_replayed(chunk.key, hours[begin]))
+        for begin, end in pairwise(cuts)
+    ]
 
 
 def _replayed(key: StreamKey, hour: str) -> StreamKey:
@@ -297,7 +355,8 @@ def _replayed(key: StreamKey, hour: str) -> StreamKey:
 
 
 def batches(chunks: Iterable[Chunk], max_bytes: int) -> Iterator[list[Chunk]]:
-    """Chunks of one stream, by the batch: each of about max_bytes at most, or of one entry that is larger."""
+    """Chunks of one stream, by the batch: each of about max_bytes at most, or of one entry that is
+    larger."""
     batch: list[Chunk] = []
     room = max_bytes
     for chunk in chunks:

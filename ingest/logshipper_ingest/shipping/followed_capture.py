@@ -1,4 +1,5 @@
-"""A capture in the node's spool, and how far the agent's parties have gone through it: the learner, and each sink."""
+"""A capture in the node's spool, and how far the agent's parties have gone through it: the learner,
+and each sink."""
 
 import os
 import threading
@@ -25,13 +26,14 @@ Owned = TypeVar("Owned", bound=_Owned)
 
 
 class FollowedCapture:
-    """Owns the folder. The learner's thread sets what begins with learn, and life; each sink's shipper what is in
-    its `sinks`; each reads the others'. checkpoints: the learner's; sinks: of each sink, the learner's own where
-    none are named; new: those of sinks that were added since the agent ran last. Raises SpoolError where it isn't a
-    capture that can be followed.
+    """Owns the folder. The learner's thread sets what begins with learn, and life; each sink's
+    shipper what is in its `sinks`; each reads the others'. checkpoints: the learner's; sinks: of
+    each sink, the learner's own where none are named; new: those of sinks that were added since the
+    agent ran last. Raises SpoolError where it isn't a capture that can be followed.
 
-    life: looked at before the learner's last read. learnt: as of now, saved: as it stands in the checkpoints. begun_ns:
-    when its directory was made. blocked: why it can't be read further. next_look: by the monotonic clock.
+    life: looked at before the learner's last read. learnt: as of now, saved: as it stands in the
+    checkpoints. begun_ns: when its directory was made. blocked: why it can't be read further.
+    next_look: by the monotonic clock.
     """
 
     def __init__(
@@ -90,7 +92,11 @@ class FollowedCapture:
     @property
     def is_over(self) -> bool:
         """Whether all of it is shipped to every sink and learnt, and the checkpoints say so."""
-        return all(one.committed[1] for one in self.sinks) and self.saved is not None and self.saved.done
+        return (
+            all(one.committed[1] for one in self.sinks)
+            and self.saved is not None
+            and self.saved.done
+        )
 
     def remove_old_segments(self) -> None:
         """Those that all parties have done with. Called by any shipper, after its checkpoint."""
@@ -117,7 +123,8 @@ class FollowedCapture:
 
 
 def in_turn(captures: Iterable[Owned]) -> Iterator[Owned]:
-    """User by user, a capture of each at a time, each user's in the given order: none is behind another's thousand."""
+    """User by user, a capture of each at a time, each user's in the given order: none is behind
+    another's thousand."""
     of_user: dict[int, deque[Owned]] = defaultdict(deque)
     for capture in captures:
         of_user[capture.identity.uid].append(capture)

@@ -1,17 +1,20 @@
-"""Brings batches to Loki until each entry is acknowledged or refused for good. Nothing is dropped on the way.
+"""Brings batches to Loki until each entry is acknowledged or refused for good. Nothing is dropped
+on the way.
 
-Only 204 counts. What may be taken later is tried again, for as long as it takes, with growing pauses. A 400 means that
-some entries were refused and the others stored: the batch is halved until the refused ones are alone; pushing the
-others once more does no harm, as Loki drops exact repeats. Where somebody must fix something first (401, 403, 404,
-and all answers that nobody expects) everything waits and `status` tells.
+Only 204 counts. What may be taken later is tried again, for as long as it takes, with growing
+pauses. A 400 means that some entries were refused and the others stored: the batch is halved until
+the refused ones are alone; pushing the others once more does no harm, as Loki drops exact repeats.
+Where somebody must fix something first (401, 403, 404, and all answers that nobody expects)
+everything waits and `status` tells.
 
-Where users have tenants of their own, one's limits aren't the others': a delivery that fails isn't tried again here,
-but given back to the caller (TenantWaits), who goes on with the others until `waiting_tenants` names it no more. Any
-later push that it takes ends its trouble, and so does that nobody has anything for it: the stream that failed may never
-come again.
+Where users have tenants of their own, one's limits aren't the others': a delivery that fails isn't
+tried again here, but given back to the caller (TenantWaits), who goes on with the others until
+`waiting_tenants` names it no more. Any later push that it takes ends its trouble, and so does that
+nobody has anything for it: the stream that failed may never come again.
 
-A stream that alone doesn't take what others of its tenant's do (its own rate, Loki's limit of streams, a part of Loki
-that is away) is given back in the same way (StreamWaits): the others of the round don't wait for it.
+A stream that alone doesn't take what others of its tenant's do (its own rate, Loki's limit of
+streams, a part of Loki that is away) is given back in the same way (StreamWaits): the others of the
+round don't wait for it.
 """
 
 import random
@@ -48,14 +51,21 @@ _PROBE_METADATA = encode_metadata(dict.fromkeys(("job_id", "user", "task", "atte
 _MAX_TOLD = 100
 _ALL_TENANTS = (0, 404)  # nothing about one of them
 _ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other streams
-STREAM_LIMIT_SECS = (30.0, 600.0)  # least and longest pause: Loki has no room before streams have been idle for long
+STREAM_LIMIT_SECS = (
+    30.0,
+    600.0,
+)  # least and longest pause: Loki has no room before streams have been idle for long
 OUTAGE_SECS = 5.0  # after which others will come back at the same time
 RESTART_SECS = 1.0  # without an answer: Loki may have been restarted
 PART_SECS = 2.0  # of 5xx for one stream: others are tried then, as only a part of Loki may be away
 SAY_AGAIN_SECS = 600.0  # the same trouble, while it lasts, or where it comes and goes
-STALE_SECS = 1200.0  # how long after its pause a stream that nobody has anything for counts as failing
+STALE_SECS = (
+    1200.0  # how long after its pause a stream that nobody has anything for counts as failing
+)
 _COUNTS = re.compile(r"[0-9]+|\{[^}]*+(?:\}|\Z)")  # in Loki's words: another one each time
-_BEHIND = re.compile(r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
+_BEHIND = re.compile(
+    r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z"
+)
 
 
 class Stopped(Exception):
@@ -90,8 +100,8 @@ class PushClient(Protocol):
 
 
 class SinkState(NamedTuple):
-    """What the sink is at, for `status`. since_ns: 0 while all is well; words: what the server said last, or why
-    nothing is sent; status: HTTP's."""
+    """What the sink is at, for `status`. since_ns: 0 while all is well; words: what the server said
+    last, or why nothing is sent; status: HTTP's."""
 
     since_ns: int = 0
     status: int = 0
@@ -99,8 +109,8 @@ class SinkState(NamedTuple):
 
 
 class _Pause(NamedTuple):
-    """Of a stream that failed. at, until: when, and when it is tried again, by the monotonic clock; alone: others of
-    its tenant go on."""
+    """Of a stream that failed. at, until: when, and when it is tried again, by the monotonic clock;
+    alone: others of its tenant go on."""
 
     backoff: Backoff
     at: float
@@ -109,9 +119,10 @@ class _Pause(NamedTuple):
 
 
 class LokiSink:
-    """One Loki. make_client: for each thread that delivers; labels: of a stream; stop: set when the agent ends; say:
-    lines for the agent's log. clock: Loki's. What only Loki means by its answers is in methods that another server's
-    sink has its own of (logshipper_ingest/influxdb/influxdb_sink.py)."""
+    """One Loki. make_client: for each thread that delivers; labels: of a stream; stop: set when the
+    agent ends; say: lines for the agent's log. clock: Loki's. What only Loki means by its answers
+    is in methods that another server's sink has its own of
+    (logshipper_ingest/influxdb/influxdb_sink.py)."""
 
     server = "Loki"
     _splitting: tuple[int, ...] = SPLITTING
@@ -140,7 +151,9 @@ class LokiSink:
         self._taken_at: dict[str, float] = {}  # the last time, by tenant
         self._pauses: dict[StreamKey, _Pause] = {}
         self._wanted: dict[str, frozenset[str]] = {}
-        self._told: dict[tuple[str, int, str], float] = {}  # when each thing was said, not once a stream or number
+        self._told: dict[
+            tuple[str, int, str], float
+        ] = {}  # when each thing was said, not once a stream or number
         self._is_told = False  # whether anything was, of this outage
         self._is_away = False
         self._settled_at = 0.0  # by the monotonic clock
@@ -150,7 +163,9 @@ class LokiSink:
     def state(self) -> SinkState:
         """The longest trouble of all streams, or that all is well."""
         with self._lock:
-            return min(self._troubles.values(), key=lambda trouble: trouble.since_ns, default=SinkState())
+            return min(
+                self._troubles.values(), key=lambda trouble: trouble.since_ns, default=SinkState()
+            )
 
     def waiting_by_result(self) -> Counter[str]:
         """How many streams wait, by the last answer: HTTP's status, or `no_connection`."""
@@ -161,10 +176,15 @@ class LokiSink:
         """Those that aren't to be sent to yet."""
         now = time.monotonic()
         with self._lock:
-            return {key.tenant for key, pause in self._pauses.items() if pause.until > now and not pause.alone}
+            return {
+                key.tenant
+                for key, pause in self._pauses.items()
+                if pause.until > now and not pause.alone
+            }
 
     def failing_tenants(self) -> set[str]:
-        """Those that didn't take what they were sent last, whether they are to be sent to again or not."""
+        """Those that didn't take what they were sent last, whether they are to be sent to again or
+        not."""
         with self._lock:
             return {key.tenant for key, pause in self._pauses.items() if not pause.alone}
 
@@ -182,13 +202,15 @@ class LokiSink:
             return {key for key, pause in self._pauses.items() if pause.alone}
 
     def want(self, party: str, tenants: Collection[str]) -> None:
-        """All tenants that a party has something for, before it delivers that: others' trouble is over, where no party
-        has anything for them."""
+        """All tenants that a party has something for, before it delivers that: others' trouble is
+        over, where no party has anything for them."""
         with self._lock:
             self._wanted[party] = frozenset(tenants)
             wanted = frozenset[str]().union(*self._wanted.values())
             self._forget([key for key in self._failed() if key.tenant not in wanted])
-            self._taken_at = {name: at for name, at in self._taken_at.items() if not name or name in wanted}
+            self._taken_at = {
+                name: at for name, at in self._taken_at.items() if not name or name in wanted
+            }
         self.rates.forget(set(wanted))
 
     @property
@@ -198,8 +220,8 @@ class LokiSink:
             return self._last
 
     def deliver(self, batch: Sequence[Chunk]) -> list[Refusal]:
-        """Returns when all entries of a batch (of one stream) are acknowledged, but for those it returns. Raises
-        Stopped, TenantWaits, StreamWaits."""
+        """Returns when all entries of a batch (of one stream) are acknowledged, but for those it
+        returns. Raises Stopped, TenantWaits, StreamWaits."""
         refusals: list[Refusal] = []
         todo = [list(batch)]
         while todo:
@@ -248,8 +270,8 @@ class LokiSink:
         return fix_of(error, tenant)
 
     def _takes_others(self, key: StreamKey) -> bool:
-        """Whether an entry of our own is taken in this stream. If not, a 400 has nothing to do with the entries that
-        were sent: a limit of Loki's is in the way, or a gateway before it."""
+        """Whether an entry of our own is taken in this stream. If not, a 400 has nothing to do with
+        the entries that were sent: a limit of Loki's is in the way, or a gateway before it."""
         probe = encode_block([_PROBE], time.time_ns(), _PROBE_METADATA)
         try:
             self._client().push_body(compress(assemble(self._labels(key), [probe])), key.tenant)
@@ -260,11 +282,15 @@ class LokiSink:
     def _hold(self, key: StreamKey, error: PushError) -> None:
         """Everything waits: somebody must fix something."""
         self._trouble(key, error)
-        self._pause(key, self._backoff(key), self._section.retry_max_secs, alone=self._is_alone(key))
+        self._pause(
+            key, self._backoff(key), self._section.retry_max_secs, alone=self._is_alone(key)
+        )
 
-    def _take_known(self, part: list[Chunk], error: PushError, refusals: list[Refusal]) -> list[Chunk]:
-        """Where Loki says from which time on it takes entries: those before it are refused at once. Returns the rest,
-        which is pushed again; all of it where Loki says nothing that helps."""
+    def _take_known(
+        self, part: list[Chunk], error: PushError, refusals: list[Refusal]
+    ) -> list[Chunk]:
+        """Where Loki says from which time on it takes entries: those before it are refused at once.
+        Returns the rest, which is pushed again; all of it where Loki says nothing that helps."""
         floor_ns = _floor_ns(error.excerpt) if reason_of(error) == "too_far_behind" else 0
         kept: list[Chunk] = []
         for chunk in part:
@@ -277,8 +303,8 @@ class LokiSink:
         return kept
 
     def _push(self, part: list[Chunk]) -> PushError | None:
-        """Pushes until there is an answer that says something about these entries, or that they are too many at once;
-        None: all are taken."""
+        """Pushes until there is an answer that says something about these entries, or that they are
+        too many at once; None: all are taken."""
         key = part[0].key
         body = self._body(part)
         weight = sum(chunk.weight for chunk in part)
@@ -295,7 +321,11 @@ class LokiSink:
             except PushError as error:
                 self._note(key, error)
                 is_lasting = self._has_failed_for(key) > RESTART_SECS
-                if is_lasting and (not error.status or error.status >= 500) and not self._is_alone(key):
+                if (
+                    is_lasting
+                    and (not error.status or error.status >= 500)
+                    and not self._is_alone(key)
+                ):
                     self._is_away = True
                 if error.status:
                     self._compare_clocks(client.answer_date_ns)
@@ -316,24 +346,32 @@ class LokiSink:
                 return None
 
     def _await_settled(self, client: PushClient) -> None:
-        """Loki that was restarted has read its write-ahead log, and takes that for a rate: it splits streams for
-        some seconds. What it had before, and is sent again then, would be there twice."""
+        """Loki that was restarted has read its write-ahead log, and takes that for a rate: it
+        splits streams for some seconds. What it had before, and is sent again then, would be there
+        twice."""
         if self._is_away and self._answers(client):
             with self._lock:
                 if self._is_away:
-                    self._is_away, self._settled_at = False, time.monotonic() + self._section.settle_secs
+                    self._is_away, self._settled_at = (
+                        False,
+                        time.monotonic() + self._section.settle_secs,
+                    )
         self._wait_if(max(0.0, self._settled_at - time.monotonic()))
 
     def _answers(self, client: PushClient) -> bool:
-        """Also that it isn't ready yet is an answer, or that a gateway doesn't let such questions through."""
+        """Also that it isn't ready yet is an answer, or that a gateway doesn't let such questions
+        through."""
         try:
             client.ready()
         except QueryError as error:
             return error.status not in (0, 502, 504)
         return True
 
-    def _is_too_much(self, key: StreamKey, weight: int, error: PushError, backoff: Backoff, begun: float) -> bool:
-        """Waits, here or elsewhere, until it may be tried again; whether it should be less at a time then."""
+    def _is_too_much(
+        self, key: StreamKey, weight: int, error: PushError, backoff: Backoff, begun: float
+    ) -> bool:
+        """Waits, here or elsewhere, until it may be tried again; whether it should be less at a
+        time then."""
         limit = throttle_of(error)
         is_apart = not key.tenant and error.status >= 500 and self._has_failed_for(key) > PART_SECS
         alone = limit in _ALONE or (not limit and (is_apart or self._is_alone(key)))
@@ -363,7 +401,11 @@ class LokiSink:
         """As earlier deliveries of the stream left it."""
         with self._lock:
             known = self._pauses.get(key)
-        return known.backoff if known else Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
+        return (
+            known.backoff
+            if known
+            else Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
+        )
 
     def _ask_time(self) -> int | None:
         """Raises QueryError where it doesn't answer."""
@@ -382,8 +424,8 @@ class LokiSink:
         return own
 
     def _pause(self, key: StreamKey, backoff: Backoff, secs: float, *, alone: bool) -> None:
-        """Before the next try: here, or where it is about a user's tenant or one stream only, with whoever has others
-        to go on with."""
+        """Before the next try: here, or where it is about a user's tenant or one stream only, with
+        whoever has others to go on with."""
         if not key.tenant and not alone:
             self._wait(secs)
             return
@@ -429,23 +471,29 @@ class LokiSink:
             self._say(f"{error}; {self._fix(error, tenant)}")
 
     def _compare_clocks(self, date_ns: int | None) -> None:
-        """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that is off brings."""
+        """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that
+        is off brings."""
         if date_ns is not None:
             self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
             self.clock.note(date_ns)
 
     def _recovered(self, key: StreamKey, begin: float) -> None:
-        """begin: of the push that was taken; what failed after that, next to it, is still in trouble."""
+        """begin: of the push that was taken; what failed after that, next to it, is still in
+        trouble."""
         with self._lock:
             self._taken_at[key.tenant] = time.monotonic()
-            of_tenant = [(one, pause) for one, pause in self._pauses.items() if one.tenant == key.tenant]
+            of_tenant = [
+                (one, pause) for one, pause in self._pauses.items() if one.tenant == key.tenant
+            ]
             earlier = (one for one, pause in of_tenant if pause.at <= begin and not pause.alone)
             troubles = self._forget([key, *earlier])
             is_over = bool(troubles) and not self._troubles
             is_told, self._is_told = self._is_told, self._is_told and not is_over
         if is_over and is_told:
             since_ns = min(trouble.since_ns for trouble in troubles)
-            self._say(f"{self.server} takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s")
+            self._say(
+                f"{self.server} takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s"
+            )
 
     def _failed(self) -> list[StreamKey]:
         """Users' streams. The caller has the lock, here and below."""

@@ -1,10 +1,12 @@
-"""How fast a tenant's entries go to Loki: as fast as is allowed, and slower where Loki says that it is too much. Pure.
+"""How fast a tenant's entries go to Loki: as fast as is allowed, and slower where Loki says that it
+is too much. Pure.
 
-Loki's limit is of a tenant, whatever number of agents share it, so each finds its share as TCP does: what is taken
-raises the rate, a 429 cuts it. An agent begins slowly, at its start and after an outage, when all others begin as well,
-and doubles quickly until the first 429. From then on it regains slowly what it was cut by, so that a hundred agents
-together draw a 429 every few seconds, not hundreds. What is raised depends on what was taken, not on the clock: an idle
-agent learns nothing.
+Loki's limit is of a tenant, whatever number of agents share it, so each finds its share as TCP
+does: what is taken raises the rate, a 429 cuts it. An agent begins slowly, at its start and after
+an outage, when all others begin as well, and doubles quickly until the first 429. From then on it
+regains slowly what it was cut by, so that a hundred agents together draw a 429 every few seconds,
+not hundreds. What is raised depends on what was taken, not on the clock: an idle agent learns
+nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -22,9 +24,10 @@ _ROUND_SECS, _LEAST_ROUND_BYTES = 2.0, 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """most: bytes a second that are allowed, 0 for any; rate: bytes a second now, 0 for any: nothing is known yet;
-    ceiling: the rate that was too much last, 0 where none was; left: bytes that may go at once, below 0 what is owed;
-    at: when that was; cut_at: when the rate was cut last. Times are of one clock, in seconds."""
+    """most: bytes a second that are allowed, 0 for any; rate: bytes a second now, 0 for any:
+    nothing is known yet; ceiling: the rate that was too much last, 0 where none was; left: bytes
+    that may go at once, below 0 what is owed; at: when that was; cut_at: when the rate was cut
+    last. Times are of one clock, in seconds."""
 
     most: float
     rate: float
@@ -59,8 +62,9 @@ class Pace:
         return replace(self, rate=min(self.rate + more, self.most or _MOST_BYTES_PER_SEC))
 
     def refused(self, size: int, begun: float, now: float, jitter: float) -> "Pace":
-        """It was too much: a 429 for size bytes that were sent at begun. What was on its way when the rate was cut
-        doesn't cut it again. jitter: 0 to 1, random: agents that were refused together don't come back as one."""
+        """It was too much: a 429 for size bytes that were sent at begun. What was on its way when
+        the rate was cut doesn't cut it again. jitter: 0 to 1, random: agents that were refused
+        together don't come back as one."""
         rate = self.rate or START_BYTES_PER_SEC / _FIRST_CUT
         ceiling, cut_at = self.ceiling, self.cut_at
         if begun >= cut_at:
@@ -69,14 +73,19 @@ class Pace:
         return Pace(self.most, rate, ceiling, min(self.left, 0.0) - jitter * size, now, cut_at)
 
     def interrupted(self, now: float) -> "Pace":
-        """Loki was away for all: it begins as at an agent's start, but that nothing goes at once."""
+        """Loki was away for all: it begins as at an agent's start, but that nothing goes at
+        once."""
         rate = min(self.rate or START_BYTES_PER_SEC, START_BYTES_PER_SEC)
         return Pace(self.most, rate, 0.0, min(self.left, 0.0), now, self.cut_at)
 
     def batch_bytes(self, most: int) -> int:
         """Of a push, at most: small ones find room where many share a limit."""
-        return min(most, max(int(self.rate * _BATCH_SECS), _LEAST_BATCH_BYTES)) if self.rate else most
+        return (
+            min(most, max(int(self.rate * _BATCH_SECS), _LEAST_BATCH_BYTES)) if self.rate else most
+        )
 
     def round_bytes(self, most: int) -> int:
         """Of a round, at most, so that nobody waits for another's for more than some seconds."""
-        return min(most, max(int(self.rate * _ROUND_SECS), _LEAST_ROUND_BYTES)) if self.rate else most
+        return (
+            min(most, max(int(self.rate * _ROUND_SECS), _LEAST_ROUND_BYTES)) if self.rate else most
+        )

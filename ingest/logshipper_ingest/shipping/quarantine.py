@@ -1,7 +1,9 @@
-"""`quarantine/`: what Loki refused for good, entry by entry, with its words; synced before it counts as dealt with.
+"""`quarantine/`: what Loki refused for good, entry by entry, with its words; synced before it
+counts as dealt with.
 
-Files are JSON lines, one a day and user, at most max_bytes in all: what doesn't fit any more is dropped, and counted.
-What was put in and is refused again, since an agent was killed before its checkpoint, stands there once.
+Files are JSON lines, one a day and user, at most max_bytes in all: what doesn't fit any more is
+dropped, and counted. What was put in and is refused again, since an agent was killed before its
+checkpoint, stands there once.
 """
 
 import os
@@ -23,8 +25,8 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Refusal(NamedTuple):
-    """Refused entries: all of the chunk's. reason: one of a few words; status: HTTP's, 0 where nothing was sent; words:
-    Loki's."""
+    """Refused entries: all of the chunk's. reason: one of a few words; status: HTTP's, 0 where
+    nothing was sent; words: Loki's."""
 
     chunk: Chunk
     reason: str
@@ -33,7 +35,8 @@ class Refusal(NamedTuple):
 
 
 class Quarantine:
-    """The folder, made where it is missing. No user's entries take more than USER_SHARE of it. Raises StoreError."""
+    """The folder, made where it is missing. No user's entries take more than USER_SHARE of it.
+    Raises StoreError."""
 
     def __init__(self, folder: str, max_bytes: int) -> None:
         self._folder = folder
@@ -45,8 +48,8 @@ class Quarantine:
             raise self._error(error) from None
 
     def put(self, refusals: Iterable[Refusal]) -> int:
-        """Writes and syncs them; returns how many entries found no room. Raises StoreError: then nothing counts as
-        written."""
+        """Writes and syncs them; returns how many entries found no room. Raises StoreError: then
+        nothing counts as written."""
         by_user: dict[int, list[Refusal]] = {}
         for refusal in refusals:
             by_user.setdefault(refusal.chunk.common.uid, []).append(refusal)
@@ -101,7 +104,9 @@ class Quarantine:
         total = own = 0
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                if entry.is_file() and not entry.name.startswith("."):  # what a killed rewriter left goes with the next
+                if entry.is_file() and not entry.name.startswith(
+                    "."
+                ):  # what a killed rewriter left goes with the next
                     size = entry.stat().st_size
                     total += size
                     own += size if entry.name.endswith(f".u{uid}.jsonl") else 0
@@ -112,8 +117,8 @@ class Quarantine:
 
 
 def _write(fd: int, entries: Iterable[tuple[bytes, bytes]], room: int) -> tuple[list[bytes], int]:
-    """Writes entry by entry, as far as there is room; returns the digests of those written, and how many there was no
-    room for."""
+    """Writes entry by entry, as far as there is room; returns the digests of those written, and how
+    many there was no room for."""
     written: list[bytes] = []
     dropped = 0
     held: list[bytes] = []

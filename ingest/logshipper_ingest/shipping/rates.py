@@ -1,4 +1,5 @@
-"""What may go to Loki now: each stream's own allowance, and each tenant's pace. For several threads."""
+"""What may go to Loki now: each stream's own allowance, and each tenant's pace. For several
+threads."""
 
 import random
 import threading
@@ -9,9 +10,10 @@ from logshipper_ingest.servers.backoff import Allowance
 from logshipper_ingest.shipping.entries import StreamKey
 from logshipper_ingest.shipping.pace import Pace
 
-# Loki splits a stream where its rate of the last second and the push together exceed 1.5 MiB (shard_streams:
-# desired_rate): then the refusal of one part is hidden by another's 204, and what is sent again may be split otherwise.
-# So bursts and pushes are limited, too: rate, burst and push stay below that.
+# Loki splits a stream where its rate of the last second and the push together exceed 1.5 MiB
+# (shard_streams: desired_rate): then the refusal of one part is hidden by another's 204, and what
+# is sent again may be split otherwise. So bursts and pushes are limited, too: rate, burst and push
+# stay below that.
 STREAM_BURST = 1 / 4  # of stream_max_bytes_per_sec
 LEAST_BATCH_BYTES = 10_000
 
@@ -26,8 +28,9 @@ class Rates:
         self._paces: dict[str, Pace] = {}
 
     def take(self, key: StreamKey, weight: int) -> float:
-        """How many seconds to wait before a push to a stream may go; it counts as sent then, also where it was sent
-        before, as Loki counts what it has already, too. weight: of its entries, as Loki counts them."""
+        """How many seconds to wait before a push to a stream may go; it counts as sent then, also
+        where it was sent before, as Loki counts what it has already, too. weight: of its entries,
+        as Loki counts them."""
         now = time.monotonic()
         with self._lock:
             most = self._section.stream_max_bytes_per_sec
@@ -45,7 +48,9 @@ class Rates:
         """The tenant's rate was exceeded by what was sent at begun (monotonic clock)."""
         jitter = random.random()  # noqa: S311
         with self._lock:
-            self._paces[tenant] = self._pace(tenant).refused(weight, begun, time.monotonic(), jitter)
+            self._paces[tenant] = self._pace(tenant).refused(
+                weight, begun, time.monotonic(), jitter
+            )
 
     def interrupted(self, tenant: str) -> None:
         """Loki hasn't been there for a while."""
@@ -55,7 +60,11 @@ class Rates:
     def forget(self, tenants: set[str]) -> None:
         """But for these, and the one that has no name: users come and go."""
         with self._lock:
-            self._paces = {tenant: pace for tenant, pace in self._paces.items() if not tenant or tenant in tenants}
+            self._paces = {
+                tenant: pace
+                for tenant, pace in self._paces.items()
+                if not tenant or tenant in tenants
+            }
 
     @property
     def _stream_burst(self) -> float:
@@ -75,4 +84,6 @@ class Rates:
             return self._pace(tenant).round_bytes(most)
 
     def _pace(self, tenant: str) -> Pace:
-        return self._paces.get(tenant) or Pace.begin(self._section.tenant_max_bytes_per_sec, time.monotonic())
+        return self._paces.get(tenant) or Pace.begin(
+            self._section.tenant_max_bytes_per_sec, time.monotonic()
+        )

@@ -6,16 +6,20 @@ from collections.abc import Callable
 from logshipper.errors import LogshipperError
 
 TOLERATED_NS = 5 * 60 * 10**9  # Loki takes what is up to ten minutes ahead
-FRESH_SECS = 60.0  # how long an answer counts; the monotonic clock stands still while a machine is suspended
+FRESH_SECS = (
+    60.0  # how long an answer counts; the monotonic clock stands still while a machine is suspended
+)
 
 
 class ServerClock:
-    """ask: gets an answer of the server's, and returns its time (ns since 1970), None where it doesn't tell. For
-    several threads."""
+    """ask: gets an answer of the server's, and returns its time (ns since 1970), None where it
+    doesn't tell. For several threads."""
 
     def __init__(self, ask: Callable[[], int | None]) -> None:
         self._ask = ask
-        self._noted: tuple[float, int] | None = None  # by the monotonic clock, and the server's then
+        self._noted: tuple[float, int] | None = (
+            None  # by the monotonic clock, and the server's then
+        )
         self._look_again = 0.0  # by the monotonic clock
 
     def note(self, date_ns: int) -> None:
@@ -24,8 +28,9 @@ class ServerClock:
         self._noted, self._look_again = (now, date_ns), now + FRESH_SECS
 
     def ahead_ns(self) -> int:
-        """0 where it is no more than TOLERATED_NS, or where nobody has answered. Asks where the last answer is old, and
-        once in FRESH_SECS: who doesn't answer may take as long as a time-out for that."""
+        """0 where it is no more than TOLERATED_NS, or where nobody has answered. Asks where the
+        last answer is old, and once in FRESH_SECS: who doesn't answer may take as long as a
+        time-out for that."""
         now = time.monotonic()
         if now >= self._look_again:
             self._look_again = now + FRESH_SECS
@@ -39,8 +44,8 @@ class ServerClock:
         return ahead_ns if ahead_ns > TOLERATED_NS else 0
 
     def now_ns(self) -> int:
-        """The server's time, where it isn't about this machine's. Asks nobody, and holds also where this machine's
-        clock was set since the last answer."""
+        """The server's time, where it isn't about this machine's. Asks nobody, and holds also where
+        this machine's clock was set since the last answer."""
         now_ns, noted = time.time_ns(), self._noted
         if noted is None:
             return now_ns

@@ -8,7 +8,9 @@ from logshipper_ingest.shipping.loki_sink import LokiSink
 SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
 MAX_SHARE_BYTES = 4 << 20
 LEAST_SHARE_BYTES = 16 << 10  # where Loki takes little
-ROUND_BYTES = 4 << 20  # what others may have to wait for: some seconds, at the rate that a stream may have
+ROUND_BYTES = (
+    4 << 20
+)  # what others may have to wait for: some seconds, at the rate that a stream may have
 
 
 class Held:
@@ -23,8 +25,8 @@ class Held:
 
 
 class Shares:
-    """What a round may still read, by tenant and for those that failed last. rates: of the sink; waiting: captures that
-    have something, by tenant."""
+    """What a round may still read, by tenant and for those that failed last. rates: of the sink;
+    waiting: captures that have something, by tenant."""
 
     def __init__(self, sink: LokiSink, waiting: Counter[str]) -> None:
         self._rates = sink.rates
@@ -35,7 +37,8 @@ class Shares:
         usual = max(SHARE_BYTES, ROUND_BYTES // max(sum(waiting.values()), 1))
         self._most = {
             tenant: min(
-                usual if room == ROUND_BYTES else max(room // waiting[tenant], LEAST_SHARE_BYTES), MAX_SHARE_BYTES
+                usual if room == ROUND_BYTES else max(room // waiting[tenant], LEAST_SHARE_BYTES),
+                MAX_SHARE_BYTES,
             )
             for tenant, room in self._room.items()
         }

@@ -1,4 +1,5 @@
-"""A capture as one Loki's shipper goes through it: where it reads, what is checkpointed, what it keeps meanwhile."""
+"""A capture as one Loki's shipper goes through it: where it reads, what is checkpointed, what it
+keeps meanwhile."""
 
 import os
 import time
@@ -22,11 +23,12 @@ ENTRY_BYTES = 100  # what an entry costs at Loki besides its line, about: a shar
 class ShippedCapture:
     """One thread's, its shipper's; others read what is `committed`.
 
-    is_known: it has a checkpoint. committed: position, and whether that is the end, as they stand in the checkpoints.
-    read_at: when a frame was last read, by the monotonic clock. held: read, and put off. waiting_since_ns: the time of
-    the first frame that isn't shipped, 0 where all is. served_turn: the shipper's last round with it. trouble: why it
-    couldn't be read. entries: builds what is sent. spooled_bytes: what isn't shipped, as last measured, measured_at:
-    when, by the monotonic clock.
+    is_known: it has a checkpoint. committed: position, and whether that is the end, as they stand
+    in the checkpoints. read_at: when a frame was last read, by the monotonic clock. held: read, and
+    put off. waiting_since_ns: the time of the first frame that isn't shipped, 0 where all is.
+    served_turn: the shipper's last round with it. trouble: why it couldn't be read. entries: builds
+    what is sent. spooled_bytes: what isn't shipped, as last measured, measured_at: when, by the
+    monotonic clock.
     """
 
     def __init__(self, capture: "FollowedCapture", checkpoints: Checkpoints) -> None:
@@ -70,12 +72,20 @@ class ShippedCapture:
     def _load(self) -> None:
         known = self.checkpoints.shipped(self.folder.key)
         self.is_known = bool(known)
-        new = None if known else Shipped(self.folder.key, self.identity, new_account(self.folder, self.identity))
+        new = (
+            None
+            if known
+            else Shipped(self.folder.key, self.identity, new_account(self.folder, self.identity))
+        )
         self.shipped = new or known[0]
         self.committed = self.shipped.position, self.shipped.done
         path = os.path.join(self.folder.path, "segments")
         self.reader = SegmentReader(
-            self.folder.segments_fd, path, self.shipped.position, owner=self.folder.writer, line_bytes=ENTRY_BYTES
+            self.folder.segments_fd,
+            path,
+            self.shipped.position,
+            owner=self.folder.writer,
+            line_bytes=ENTRY_BYTES,
         )
 
     def reload(self) -> None:
@@ -108,8 +118,8 @@ class ShippedCapture:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no frame has come for so long that it has yet to be told. By this process's own clock: neither a
-        machine's stepped clock nor an agent that was stopped makes a silence."""
+        """Whether no frame has come for so long that it has yet to be told. By this process's own
+        clock: neither a machine's stepped clock nor an agent that was stopped makes a silence."""
         account = self.shipped.account
         if (
             self.life not in (Life.LIVE, Life.ORPHANED)
@@ -134,8 +144,8 @@ class ShippedCapture:
 
 
 def begin_new(sinks: Sequence[ShippedCapture], new: Collection[Checkpoints]) -> None:
-    """Sinks that weren't there when the capture began get all of it where all its segments are still there; else what
-    the one that is the furthest behind has yet to get."""
+    """Sinks that weren't there when the capture began get all of it where all its segments are
+    still there; else what the one that is the furthest behind has yet to get."""
     known = [one.shipped for one in sinks if one.is_known]
     late = [one for one in sinks if not one.is_known and one.checkpoints in new]
     if not known or not late:

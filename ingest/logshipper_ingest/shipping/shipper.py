@@ -1,18 +1,22 @@
-"""The shipper: brings what captures have spooled to Loki, in rounds: read, send, and only then remember.
+"""The shipper: brings what captures have spooled to Loki, in rounds: read, send, and only then
+remember.
 
-A round takes a share of each capture that has something, so that no job waits for another's flood; its entries go
-stream by stream, the oldest first. When all of a round is acknowledged, or what Loki refused for good lies in the
-quarantine, one transaction moves the positions. Whoever is killed before that sends the same bytes again, which Loki
-drops as exact repeats. An error of our own goes back to the last checkpoint; so do captures of a user whose tenant
-doesn't take them now, and those with lines of a stream that Loki doesn't take, while the others' are remembered.
+A round takes a share of each capture that has something, so that no job waits for another's flood;
+its entries go stream by stream, the oldest first. When all of a round is acknowledged, or what Loki
+refused for good lies in the quarantine, one transaction moves the positions. Whoever is killed
+before that sends the same bytes again, which Loki drops as exact repeats. An error of our own goes
+back to the last checkpoint; so do captures of a user whose tenant doesn't take them now, and those
+with lines of a stream that Loki doesn't take, while the others' are remembered.
 
-What is far behind its stream's newest entry goes to a replay stream. Which that is, is written down before a round is
-sent (shipping/attempts.py), and kept to where it is sent again. Then what may have been sent goes first, for a
-while: anything newer in the same stream would have Loki refuse it there.
+What is far behind its stream's newest entry goes to a replay stream. Which that is, is written down
+before a round is sent (shipping/attempts.py), and kept to where it is sent again. Then what may
+have been sent goes first, for a while: anything newer in the same stream would have Loki refuse it
+there.
 
-A tenant or stream that failed last is tried with a batch or so of one capture: what is taken counts against its limits.
-For the same reason, what it took of a capture that went back isn't sent again by the same agent; else a tenant that
-takes every second push might never take all streams of a round.
+A tenant or stream that failed last is tried with a batch or so of one capture: what is taken counts
+against its limits. For the same reason, what it took of a capture that went back isn't sent again
+by the same agent; else a tenant that takes every second push might never take all streams of a
+round.
 """
 
 import hashlib
@@ -44,14 +48,18 @@ from logshipper_ingest.spool.learning import learn, own_fault
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome
 from logshipper_ingest.state.checkpoints import Checkpoints
 
-FULL_ROUND_BYTES = 256 << 10  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
+FULL_ROUND_BYTES = (
+    256 << 10
+)  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
 LEAST_PAUSE_SECS = 0.05  # between two rounds
 STREAMS_AT_ONCE = 8
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
 BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
 _WHO = ("name", "user", "uid", "account", "partition")  # of an identity
 REPLAY_AFTER_NS = 45 * 60 * 10**9  # behind the stream's newest entry; Loki takes an hour
-RESEND_SECS = 60.0  # how long others wait, after a start or an error, for what may have been sent before
+RESEND_SECS = (
+    60.0  # how long others wait, after a start or an error, for what may have been sent before
+)
 
 
 class _Piece(NamedTuple):
@@ -64,15 +72,16 @@ class _Piece(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What came of a stream, or of several. taken: what is acknowledged, but for what was next to refused entries of
-    the same capture."""
+    """What came of a stream, or of several. taken: what is acknowledged, but for what was next to
+    refused entries of the same capture."""
 
     refusals: list[Refusal]
     taken: list[Chunk]
 
 
 class Shipper:
-    """To one Loki, config's. quarantine, sink, checkpoints: its own. Not thread-safe: one thread's."""
+    """To one Loki, config's. quarantine, sink, checkpoints: its own. Not thread-safe: one
+    thread's."""
 
     def __init__(
         self,
@@ -89,21 +98,25 @@ class Shipper:
         self._quarantine = quarantine
         self._metrics = metrics
         self._say = say
-        self._newest = {StreamKey.from_text(text): time_ns for text, time_ns in checkpoints.streams().items()}
+        self._newest = {
+            StreamKey.from_text(text): time_ns for text, time_ns in checkpoints.streams().items()
+        }
         self._attempts = Attempts(checkpoints)
         self._resend_until = time.monotonic() + RESEND_SECS
         self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
         self._turn = 0
         self.round_bytes = 0  # of spooled frames, in the last round
         self._taken: dict[str, set[bytes]] = {}  # by capture, of those that went back
-        self._blocked: dict[str, frozenset[StreamKey]] = {}  # by capture: streams that didn't take its lines
+        self._blocked: dict[
+            str, frozenset[StreamKey]
+        ] = {}  # by capture: streams that didn't take its lines
 
     def close(self) -> None:
         self._pool.shutdown()
 
     def round(self, captures: Sequence[ShippedCapture]) -> bool:
-        """Ships a share of each; whether more waits already. Raises Stopped; StoreError, OSError and what a fault of
-        our own brings out, after going back to the last checkpoint."""
+        """Ships a share of each; whether more waits already. Raises Stopped; StoreError, OSError
+        and what a fault of our own brings out, after going back to the last checkpoint."""
         pieces: list[_Piece] = []
         touched: list[ShippedCapture] = []
         if self._taken or self._blocked:
@@ -130,17 +143,26 @@ class Shipper:
     # ---- reading
 
     def _read_share(
-        self, captures: Sequence[ShippedCapture], touched: list[ShippedCapture], pieces: list[_Piece]
+        self,
+        captures: Sequence[ShippedCapture],
+        touched: list[ShippedCapture],
+        pieces: list[_Piece],
     ) -> bool:
         self.round_bytes, more = 0, False
         self._turn += 1
         waiting = [capture for capture in captures if capture.waits or self._end(capture)]
         self._sink.want("captures", {self._tenant(capture) for capture in waiting})
         held, streams = self._sink.waiting_tenants(), self._sink.waiting_streams()
-        waiting = [one for one in waiting if self._tenant(one) not in held and not self._blocked_by(one) & streams]
+        waiting = [
+            one
+            for one in waiting
+            if self._tenant(one) not in held and not self._blocked_by(one) & streams
+        ]
         waiting = self._first_again(waiting)
         shares = Shares(self._sink, Counter(map(self._tenant, waiting)))
-        waiting.sort(key=lambda capture: capture.served_turn)  # first those that have waited the longest
+        waiting.sort(
+            key=lambda capture: capture.served_turn
+        )  # first those that have waited the longest
         for capture in in_turn(waiting):
             if shares.is_full:
                 return True
@@ -158,16 +180,24 @@ class Shipper:
             until = None if end is None or end.done else end.position
             try:
                 alive = life is Life.LIVE
-                batch, life = capture.held or (capture.reader.read(most, alive=alive, until=until), life)
+                batch, life = capture.held or (
+                    capture.reader.read(most, alive=alive, until=until),
+                    life,
+                )
             except OSError as error:  # that capture's trouble; the others go on
                 touched.pop()
                 capture.reload()
                 self._tell_once(capture, str(error))
                 continue
             capture.held = None
-            ends = batch.outcome is Outcome.CLOSED or (batch.outcome is Outcome.CUT and life is Life.DEAD)
+            ends = batch.outcome is Outcome.CLOSED or (
+                batch.outcome is Outcome.CUT and life is Life.DEAD
+            )
             if ends and not capture.learnt.done:
-                capture.held = batch, life  # its last event tells what the learner has to know first
+                capture.held = (
+                    batch,
+                    life,
+                )  # its last event tells what the learner has to know first
                 continue
             self.round_bytes += batch.size
             more |= batch.outcome is Outcome.MORE
@@ -175,7 +205,9 @@ class Shipper:
             if batch.frames:
                 capture.read_at = time.monotonic()
             sends = bool(batch.frames or batch.damages or ends or moved or capture.is_silent)
-            piece = self._guarded_piece(capture, batch, life, again=end is not None) if sends else None
+            piece = (
+                self._guarded_piece(capture, batch, life, again=end is not None) if sends else None
+            )
             shares.took(tenant, blocked, batch.size, sends=piece is not None)
             if piece is not None:
                 pieces.append(piece)
@@ -189,13 +221,15 @@ class Shipper:
         return self._attempts.end(capture.shipped)
 
     def _first_again(self, waiting: list[ShippedCapture]) -> list[ShippedCapture]:
-        """Without those that wait for what their tenant may have been sent; not for what this agent has tried and a
-        stream didn't take: of that it knows what was sent."""
+        """Without those that wait for what their tenant may have been sent; not for what this agent
+        has tried and a stream didn't take: of that it knows what was sent."""
         if time.monotonic() > self._resend_until:
             return waiting
         begun = {one.folder.key for one in waiting if self._end(one) and not self._blocked_by(one)}
         tenants = {self._tenant(capture) for capture in waiting if capture.folder.key in begun}
-        return [one for one in waiting if one.folder.key in begun or self._tenant(one) not in tenants]
+        return [
+            one for one in waiting if one.folder.key in begun or self._tenant(one) not in tenants
+        ]
 
     def _resend_first(self) -> None:
         """For a while. Where errors follow each other, others have their turn as well."""
@@ -204,9 +238,9 @@ class Shipper:
             self._resend_until = now + RESEND_SECS
 
     def _note_clock(self, capture: ShippedCapture) -> None:
-        """Before anything of a capture is sent: where this node's clock is so far ahead that Loki would refuse its
-        times, by how much they are set back. All of them, as they follow the monotonic clock; and noted first, so that
-        what is sent again has the same times."""
+        """Before anything of a capture is sent: where this node's clock is so far ahead that Loki
+        would refuse its times, by how much they are set back. All of them, as they follow the
+        monotonic clock; and noted first, so that what is sent again has the same times."""
         shipped = capture.shipped
         if shipped.changed_ns:
             return
@@ -224,9 +258,11 @@ class Shipper:
             capture.trouble = words
             self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
 
-    def _guarded_piece(self, capture: ShippedCapture, batch: FrameBatch, life: Life, *, again: bool) -> _Piece | None:
-        """None where the frames, which are hostile, have found a fault of ours, or what goes with them can't be read:
-        the others go on."""
+    def _guarded_piece(
+        self, capture: ShippedCapture, batch: FrameBatch, life: Life, *, again: bool
+    ) -> _Piece | None:
+        """None where the frames, which are hostile, have found a fault of ours, or what goes with
+        them can't be read: the others go on."""
         try:
             return self._piece(capture, batch, life, again=again)
         except Exception as error:
@@ -234,19 +270,27 @@ class Shipper:
             self._tell_once(capture, str(error) if isinstance(error, OSError) else own_fault(error))
             return None
 
-    def _piece(self, capture: ShippedCapture, batch: FrameBatch, life: Life, *, again: bool) -> _Piece:
+    def _piece(
+        self, capture: ShippedCapture, batch: FrameBatch, life: Life, *, again: bool
+    ) -> _Piece:
         account, rows = capture.shipped.account, Rows()
         begun_at_ns = account.newest_ns
         # what the relay counts meanwhile would be other counts when the same frames are sent again
-        learnt = learn(account, None, rows, batch, capture.folder, life, time.time_ns(), with_counters=False)
+        learnt = learn(
+            account, None, rows, batch, capture.folder, life, time.time_ns(), with_counters=False
+        )
         if capture.is_silent:
             account.tell_lost(rows)
         marks = (self._dressed(mark, capture) for mark in rows.marks)
         rows.marks = [mark for mark in marks if mark is not None]
-        if capture.shipped.counts.skipped and not capture.shipped.counts.entries:  # nothing else of it was sent yet
+        if (
+            capture.shipped.counts.skipped and not capture.shipped.counts.entries
+        ):  # nothing else of it was sent yet
             rows.marks[:0] = self._late_begin(capture, begun_at_ns)
         if learnt.done:
-            closed_ns = max(account.newest_ns, account.started_ns, account.told_ns) + 1  # nothing of it comes later
+            closed_ns = (
+                max(account.newest_ns, account.started_ns, account.told_ns) + 1
+            )  # nothing of it comes later
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
             most = self._config.loki.max_line_bytes
@@ -259,12 +303,16 @@ class Shipper:
         return _Piece(capture, chunks, learnt.done, again)
 
     def _dressed(self, mark: EventRow, capture: ShippedCapture) -> EventRow | None:
-        """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too many."""
+        """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too
+        many."""
         kind, counts, agent = mark.event["event"], capture.shipped.counts, self._config.agent
         mark = EventRow(mark.time_ns, _set_back(mark.event, counts.ahead_ns))
         if kind == "started":
             who = {name: getattr(capture.identity, name) for name in _WHO}
-            return EventRow(mark.time_ns, {**mark.event, **who, "host": self._host(capture), "cluster": agent.cluster})
+            return EventRow(
+                mark.time_ns,
+                {**mark.event, **who, "host": self._host(capture), "cluster": agent.cluster},
+            )
         if kind == "heartbeat":
             if mark.time_ns - counts.heartbeat_ns < self._config.loki.heartbeat_secs * 1e9:
                 return None
@@ -273,7 +321,8 @@ class Shipper:
         return EventRow(mark.time_ns, {**mark.event, "hosts": [self._host(capture)]})
 
     def _late_begin(self, capture: ShippedCapture, time_ns: int) -> list[EventRow]:
-        """What a Loki is told that was added in the midst of a capture, of which it gets the rest."""
+        """What a Loki is told that was added in the midst of a capture, of which it gets the
+        rest."""
         skipped = capture.shipped.counts.skipped
         words = f"{skipped} lines before this were sent to others, before this Loki was added"
         started = EventRow(time_ns, {"event": "started", **capture.shipped.account.start_facts()})
@@ -289,7 +338,12 @@ class Shipper:
 
     def _last_words(self, capture: ShippedCapture) -> dict[str, object]:
         choice = capture.learnt.axis.choose()
-        x_axis = {"key": choice.key, "rule": choice.rule, "words": choice.words, "path": list(choice.path)}
+        x_axis = {
+            "key": choice.key,
+            "rule": choice.rule,
+            "words": choice.words,
+            "path": list(choice.path),
+        }
         facts = _set_back(capture.shipped.account.end_facts(), capture.shipped.counts.ahead_ns)
         return {**facts, "hosts": [self._host(capture)], "x_axis": x_axis}
 
@@ -297,19 +351,30 @@ class Shipper:
 
     def _send(self, pieces: Sequence[_Piece]) -> None:
         self._begin_attempt(pieces)
-        streams = self._by_stream(chunk for piece in pieces for chunk in piece.chunks if not self._is_taken(chunk))
+        streams = self._by_stream(
+            chunk for piece in pieces for chunk in piece.chunks if not self._is_taken(chunk)
+        )
         held = Held(self._sink.waiting_streams())
         refusals = self._untimely(pieces, streams)
         sent = self._deliver(streams, held)
         refusals += sent.refusals
-        late = [refusal for refusal in refusals if refusal.reason == "too_far_behind" and not refusal.chunk.key.replay]
+        late = [
+            refusal
+            for refusal in refusals
+            if refusal.reason == "too_far_behind" and not refusal.chunk.key.replay
+        ]
         if late:
-            refusals = [one for one in refusals if one.reason != "too_far_behind" or one.chunk.key.replay]
+            refusals = [
+                one for one in refusals if one.reason != "too_far_behind" or one.chunk.key.replay
+            ]
             replayed = self._by_stream(chunk for refusal in late for chunk in _in_replay(refusal))
             again = self._deliver(replayed, held)
             refusals += again.refusals
             sent.taken.extend(again.taken)
-            streams = {**streams, **{key: [*streams.get(key, ()), *chunks] for key, chunks in replayed.items()}}
+            streams = {
+                **streams,
+                **{key: [*streams.get(key, ()), *chunks] for key, chunks in replayed.items()},
+            }
         back = self._gone_back(pieces, streams, held)
         if back:
             self._remember(chunk for chunk in sent.taken if chunk.capture in back)
@@ -321,7 +386,10 @@ class Shipper:
                 fault_point("set_aside")
             fault_point("sent")
             self._commit(pieces, refusals, dropped)
-        except (StoreError, OSError):  # a full disk: what is sent needn't be sent again when there is room
+        except (
+            StoreError,
+            OSError,
+        ):  # a full disk: what is sent needn't be sent again when there is room
             self._remember(sent.taken)
             raise
 
@@ -334,7 +402,9 @@ class Shipper:
         }
         if any(piece.chunks for piece in pieces if not piece.again):
             newest = _newest_ns(pieces, time.time_ns() + MAX_AHEAD_NS)
-            self._attempts.begin(ends, {key: max(newest[key], self._newest.get(key, 0)) for key in newest})
+            self._attempts.begin(
+                ends, {key: max(newest[key], self._newest.get(key, 0)) for key in newest}
+            )
             fault_point("attempt_noted")
 
     def _remember(self, taken: Iterable[Chunk]) -> None:
@@ -366,7 +436,9 @@ class Shipper:
                 blocked[piece.capture.folder.key] |= set()
         return {capture: frozenset(keys) for capture, keys in blocked.items()}
 
-    def _without(self, back: dict[str, frozenset[StreamKey]], pieces: Sequence[_Piece]) -> list[_Piece]:
+    def _without(
+        self, back: dict[str, frozenset[StreamKey]], pieces: Sequence[_Piece]
+    ) -> list[_Piece]:
         """The pieces of other captures than these, which go back to their last checkpoint."""
         kept: list[_Piece] = []
         for piece in pieces:
@@ -380,8 +452,8 @@ class Shipper:
         return kept
 
     def _by_stream(self, chunks: Iterable[Chunk]) -> dict[StreamKey, list[Chunk]]:
-        """By stream, the oldest first; what is far behind the newest entry that the stream has, with this round's, goes
-        to a replay stream."""
+        """By stream, the oldest first; what is far behind the newest entry that the stream has,
+        with this round's, goes to a replay stream."""
         streams: dict[StreamKey, list[Chunk]] = {}
         for chunk in chunks:
             newest_ns = self._attempts.newest_ns(chunk.capture, chunk.key)
@@ -391,15 +463,19 @@ class Shipper:
             of_stream.sort(key=lambda chunk: chunk.times_ns[0])
         return streams
 
-    def _untimely(self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]]) -> list[Refusal]:
-        """Takes out what Loki would refuse for its time, and what is older than its own capture: forged times must not
-        open streams by the hundred, or have Loki refuse line by line."""
+    def _untimely(
+        self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]]
+    ) -> list[Refusal]:
+        """Takes out what Loki would refuse for its time, and what is older than its own capture:
+        forged times must not open streams by the hundred, or have Loki refuse line by line."""
         now_ns = self._sink.clock.now_ns()
         hours = self._config.loki.max_age_hours
         too_old = f"older than [{self._config.table}] max_age_hours, {hours:g}"
         oldest_ns = now_ns - int(hours * 3600e9)
         begun = {
-            piece.capture.folder.key: piece.capture.begun_ns - BEFORE_BEGIN_NS - piece.capture.shipped.counts.ahead_ns
+            piece.capture.folder.key: piece.capture.begun_ns
+            - BEFORE_BEGIN_NS
+            - piece.capture.shipped.counts.ahead_ns
             for piece in pieces
         }
         refusals: list[Refusal] = []
@@ -414,16 +490,22 @@ class Shipper:
                     refusals.append(Refusal(chunk.slice(0, first), "too_old", 0, words))
                 if last < len(chunk.lines):
                     late = chunk.slice(max(first, last), len(chunk.lines))
-                    refusals.append(Refusal(late, "too_new", 0, "more than 10 minutes ahead of the node's clock"))
+                    refusals.append(
+                        Refusal(
+                            late, "too_new", 0, "more than 10 minutes ahead of the node's clock"
+                        )
+                    )
                 if first < last:
-                    kept.append(chunk.slice(first, last) if last - first < len(chunk.lines) else chunk)
+                    kept.append(
+                        chunk.slice(first, last) if last - first < len(chunk.lines) else chunk
+                    )
             streams[key] = kept
         return refusals
 
     def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: Held) -> _Sent:
-        """Streams next to each other, the batches of each in order; events last: who reads of a capture's end finds all
-        its lines. held: nothing more is sent to these; those that don't take theirs are added. Raises what the first of
-        the others raises."""
+        """Streams next to each other, the batches of each in order; events last: who reads of a
+        capture's end finds all its lines. held: nothing more is sent to these; those that don't
+        take theirs are added. Raises what the first of the others raises."""
         sent = _Sent([], [])
         for events in (False, True):
             of_kind = [
@@ -432,8 +514,12 @@ class Shipper:
                 if chunks and (key.kind == "event") is events and not held.has(key)
             ]
             if events and held.streams:
-                stuck = {chunk.capture for key in held.streams & streams.keys() for chunk in streams[key]}
-                kept = ([chunk for chunk in chunks if chunk.capture not in stuck] for chunks in of_kind)
+                stuck = {
+                    chunk.capture for key in held.streams & streams.keys() for chunk in streams[key]
+                }
+                kept = (
+                    [chunk for chunk in chunks if chunk.capture not in stuck] for chunks in of_kind
+                )
                 of_kind = [chunks for chunks in kept if chunks]
             tasks = [self._pool.submit(self._deliver_stream, chunks, held) for chunks in of_kind]
             for task in tasks:
@@ -448,7 +534,9 @@ class Shipper:
         for whole in batches(chunks, self._sink.rates.batch_bytes(key.tenant)):
             if held.has(key):
                 break
-            batch = [chunk for chunk in whole if not self._is_taken(chunk)]  # parts of a chunk are told apart here
+            batch = [
+                chunk for chunk in whole if not self._is_taken(chunk)
+            ]  # parts of a chunk are told apart here
             try:
                 refusals = self._sink.deliver(batch) if batch else []
             except TenantWaits:
@@ -524,7 +612,9 @@ def _newest_ns(pieces: Iterable[_Piece], taken_until_ns: int) -> dict[StreamKey,
     for piece in pieces:
         for chunk in piece.chunks:
             if chunk.times_ns[0] <= taken_until_ns:
-                newest[chunk.key] = max(newest.get(chunk.key, 0), min(chunk.times_ns[-1], taken_until_ns))
+                newest[chunk.key] = max(
+                    newest.get(chunk.key, 0), min(chunk.times_ns[-1], taken_until_ns)
+                )
     return newest
 
 
@@ -541,7 +631,8 @@ def _in_replay(refusal: Refusal) -> list[Chunk]:
 
 
 def _digest(chunk: Chunk) -> bytes:
-    """What tells a chunk apart from others of its capture, whichever stream it goes to as a replay."""
+    """What tells a chunk apart from others of its capture, whichever stream it goes to as a
+    replay."""
     where = "/".join((chunk.key.stream, chunk.key.kind, ""))
     return hashlib.blake2b(where.encode() + chunk.encoded(), digest_size=16).digest()
 
@@ -554,10 +645,11 @@ def ship_until(
     say: Callable[[str], None],
     wake: threading.Event,
 ) -> None:
-    """The shipper's thread: round after round, wait_secs apart where nothing is left over, sooner after large ones, and
-    once after a rest: a capture's first lines come right behind its start.
+    """The shipper's thread: round after round, wait_secs apart where nothing is left over, sooner
+    after large ones, and once after a rest: a capture's first lines come right behind its start.
 
-    wake: set when there is something to ship, and with stop; a look is due every wait_secs all the same.
+    wake: set when there is something to ship, and with stop; a look is due every wait_secs all the
+    same.
     """
     trouble = Seldom(say)
     rested = wait_secs  # that the next pause may be shorter

@@ -1,7 +1,9 @@
-"""Which of a job's runs a record of its end is about, by what was captured of it: Loki's events tell.
+"""Which of a job's runs a record of its end is about, by what was captured of it: Loki's events
+tell.
 
-Slurm's jobcomp/script gives no restart count, and EpilogSlurmctld's is one too high for some requeued runs: so runs are
-told apart by when they were. A run that wasn't captured has no events, and must not get another run's captures.
+Slurm's jobcomp/script gives no restart count, and EpilogSlurmctld's is one too high for some
+requeued runs: so runs are told apart by when they were. A run that wasn't captured has no events,
+and must not get another run's captures.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,13 +16,15 @@ from logshipper_ingest.servers.logql import SERVICE, any_of, quoted, with_event
 
 MAX_ENTRIES = 100_000  # of an answer
 BEFORE_NS = 60 * SECOND_NS  # by which a capture's clock may be behind, in a question
-SKEW_NS = 5 * SECOND_NS  # by which a node's clock may differ from the controller's; runs are further apart
+SKEW_NS = (
+    5 * SECOND_NS
+)  # by which a node's clock may differ from the controller's; runs are further apart
 FRESH_NS = 60 * SECOND_NS
 
 
 class Run(NamedTuple):
-    """A run that was captured. newest_ns: of its captures' events so far; settled: no more lines come; sure: no run
-    whose captures are still on their way can fit better."""
+    """A run that was captured. newest_ns: of its captures' events so far; settled: no more lines
+    come; sure: no run whose captures are still on their way can fit better."""
 
     attempt: int
     newest_ns: int
@@ -31,8 +35,8 @@ class Run(NamedTuple):
 def ask(
     client: Entries, cluster: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int
 ) -> dict[str, JobAccount]:
-    """What Loki knows of these records' jobs, by job id: those that were captured. longest_ns: how far back to look
-    where a record doesn't tell when its job began. Raises QueryError."""
+    """What Loki knows of these records' jobs, by job id: those that were captured. longest_ns: how
+    far back to look where a record doesn't tell when its job began. Raises QueryError."""
     found = _ask(client, cluster, records, now_ns, longest_ns)
     if found is not None:
         return found
@@ -46,7 +50,10 @@ def _ask(
 ) -> dict[str, JobAccount] | None:
     """The same by one question; None where that would be too long an answer, of several jobs."""
     ids = {record.job_id for record in records}
-    begin_ns = min(record.start * SECOND_NS or record.end * SECOND_NS - longest_ns for record in records) - BEFORE_NS
+    begin_ns = (
+        min(record.start * SECOND_NS or record.end * SECOND_NS - longest_ns for record in records)
+        - BEFORE_NS
+    )
     found: dict[str, JobAccount] = {}
     logql = _selector(cluster, records) + f" | job_id=~{quoted(any_of(sorted(ids)))}"
     logql += with_event((STARTED, ENDED, CLOSED))
@@ -62,7 +69,8 @@ def _ask(
 
 
 def _selector(cluster: str, records: Collection[EndRecord]) -> str:
-    """Events of the nodes on which the jobs ran: an agent's host may be its node's name with the domain behind it."""
+    """Events of the nodes on which the jobs ran: an agent's host may be its node's name with the
+    domain behind it."""
     hosts = {node for record in records for node in record.nodes}
     of_hosts = ""
     if len(hosts) <= MAX_NODES and all(record.nodes for record in records):

@@ -1,5 +1,5 @@
-"""Slurm's own files as the checks need them: slurm.conf, plugstack.conf, and a plugin's version. Bounded; what can't be
-read is left out, as Slurm does it."""
+"""Slurm's own files as the checks need them: slurm.conf, plugstack.conf, and a plugin's version.
+Bounded; what can't be read is left out, as Slurm does it."""
 
 import glob
 import os
@@ -8,7 +8,11 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-FOLDERS = ("/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf")  # the last one: without files of the node's own
+FOLDERS = (
+    "/etc/slurm",
+    "/etc/slurm-llnl",
+    "/run/slurm/conf",
+)  # the last one: without files of the node's own
 MAX_FILE_BYTES = 1 << 20
 MAX_FILES = 64
 MAX_PLUGIN_BYTES = 16 << 20
@@ -43,7 +47,8 @@ def find_conf(environment: Mapping[str, str]) -> str:
 
 
 def read_conf(path: str) -> dict[str, str]:
-    """Options by their names in lower case, with what it includes; of one that stands twice the last."""
+    """Options by their names in lower case, with what it includes; of one that stands twice the
+    last."""
     options: dict[str, str] = {}
     for name, value in _pairs(path, [MAX_FILES]):
         options[name.lower()] = value.strip('"')
@@ -88,7 +93,8 @@ def _read_stack(path: str, stack: Stack, left: list[int]) -> None:
 
 
 def _lines(path: str, left: list[int]) -> Iterator[tuple[int, str]]:
-    """Lines that say something, without comments. left: how many files may still be read, in its only place."""
+    """Lines that say something, without comments. left: how many files may still be read, in its
+    only place."""
     if left[0] <= 0:
         return
     left[0] -= 1
@@ -110,12 +116,15 @@ def find_plugin(name: str, options: Mapping[str, str]) -> str:
     usual = [*sorted(glob.glob("/usr/lib/*/slurm-wlm")), *sorted(glob.glob("/usr/lib/*/slurm")), "/usr/lib64/slurm",
              "/usr/lib/slurm", "/usr/local/lib/slurm"]  # fmt: skip
     folders = options["plugindir"].split(":") if options.get("plugindir") else usual
-    return next((place for folder in folders if os.path.exists(place := os.path.join(folder, name))), "")
+    return next(
+        (place for folder in folders if os.path.exists(place := os.path.join(folder, name))), ""
+    )
 
 
 def plugin_version(path: str) -> tuple[int, int] | None:
-    """The release of Slurm (major, minor) that a plugin was built against, by its symbol `plugin_version`; None where
-    it can't be told. Nothing of the file is run. (ELF: https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html)
+    """The release of Slurm (major, minor) that a plugin was built against, by its symbol
+    `plugin_version`; None where it can't be told. Nothing of the file is run. (ELF:
+    https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html)
     """
     try:
         with open(path, "rb") as file:

@@ -1,6 +1,7 @@
-"""Takes what the hook job-ended wrote from its folder. What lies there is checked like anybody's: the folder's owner
-alone may write there, files are its owner's, regular, small and read without following links. Files that aren't called
-as the hook calls them are left alone: the folder may be another one than was meant.
+"""Takes what the hook job-ended wrote from its folder. What lies there is checked like anybody's:
+the folder's owner alone may write there, files are its owner's, regular, small and read without
+following links. Files that aren't called as the hook calls them are left alone: the folder may be
+another one than was meant.
 """
 
 import math
@@ -13,7 +14,13 @@ from contextlib import contextmanager
 
 from logshipper.errors import SpoolError, os_words
 from logshipper.fault_points import fault_point
-from logshipper_ingest.model.end_record import MALFORMED, MAX_RECORD_BYTES, BadRecord, EndRecord, parse_end
+from logshipper_ingest.model.end_record import (
+    MALFORMED,
+    MAX_RECORD_BYTES,
+    BadRecord,
+    EndRecord,
+    parse_end,
+)
 from logshipper_ingest.slurm.waiting import HoursOf, WaitingEnd, WaitingEnds, nothing
 
 MAX_WAITING = 100_000  # records: of the longest waiting the most are jobs' that weren't captured
@@ -28,8 +35,9 @@ Say = Callable[[str], None]
 
 
 class EndedFolder:
-    """[slurm] ended_dir. waiting: where records go; counted: is told of outcomes; ended: of each record, once, whether
-    the job was captured or not; hours_of: what is kept of new ones with the first taker's. Not thread-safe."""
+    """[slurm] ended_dir. waiting: where records go; counted: is told of outcomes; ended: of each
+    record, once, whether the job was captured or not; hours_of: what is kept of new ones with the
+    first taker's. Not thread-safe."""
 
     def __init__(
         self,
@@ -52,8 +60,8 @@ class EndedFolder:
         self._takers.append((waiting, counted))
 
     def take(self) -> bool:
-        """Takes records, MAX_AT_ONCE at most; whether there are more. Raises SpoolError where the folder can't be
-        used, StoreError."""
+        """Takes records, MAX_AT_ONCE at most; whether there are more. Raises SpoolError where the
+        folder can't be used, StoreError."""
         with self._opened() as (folder, owner):
             self._finish(folder)
             names = sorted(name for name in os.listdir(folder) if self._is_record(folder, name))
@@ -66,14 +74,18 @@ class EndedFolder:
                 except (BadRecord, OSError) as error:
                     words = error.strerror if isinstance(error, OSError) else str(error)
                     bad.append(name)
-                    self._say(f"{os.path.join(self._path, name)!r}: {words}; it is removed, and counted as malformed")
+                    self._say(
+                        f"{os.path.join(self._path, name)!r}: {words}; it is removed, and counted as malformed"
+                    )
                 else:
                     now_ns = time.time_ns()
                     found.append(WaitingEnd(name, record, now_ns, now_ns + FIRST_PAUSE_NS))
             taken = self._takers[0][0].unready()
             for place, (waiting, counted) in enumerate(self._takers):
                 hours_of = nothing if place else self._hours_of
-                for outcome, number in (waiting.put(found, MAX_WAITING, hours_of) if found else {}).items():
+                for outcome, number in (
+                    waiting.put(found, MAX_WAITING, hours_of) if found else {}
+                ).items():
                     counted(outcome, number)
                 if bad:
                     waiting.count(MALFORMED, len(bad))
@@ -91,7 +103,11 @@ class EndedFolder:
         """Removes files of records that all have taken; from then on these may be sent."""
         unready = [waiting.unready() for waiting, _ in self._takers]
         everywhere = set.intersection(*unready)
-        names = {name for name in set.union(*unready) if name in everywhere or not _is_there(folder, name)}
+        names = {
+            name
+            for name in set.union(*unready)
+            if name in everywhere or not _is_there(folder, name)
+        }
         if not names - self._stuck:
             return
         gone = self._removed(folder, sorted(names - self._stuck))
@@ -109,7 +125,9 @@ class EndedFolder:
                 gone.append(name)
             except OSError as error:
                 self._stuck.add(name)
-                self._say(f"{os.path.join(self._path, name)!r}: can't be removed: {error.strerror}; it isn't sent")
+                self._say(
+                    f"{os.path.join(self._path, name)!r}: can't be removed: {error.strerror}; it isn't sent"
+                )
             else:
                 gone.append(name)
         return gone
@@ -120,7 +138,10 @@ class EndedFolder:
             return False
         if called[1]:
             try:
-                if time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime > LITTER_SECS:
+                if (
+                    time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+                    > LITTER_SECS
+                ):
                     os.unlink(name, dir_fd=folder)
             except OSError:
                 pass  # finished or gone by now, or no file: of no harm
@@ -136,7 +157,10 @@ class EndedFolder:
         try:
             about = os.fstat(folder)
             if stat.S_IMODE(about.st_mode) & 0o022:
-                raise SpoolError(self._path, "others than its owner may write there: chmod 700 ([slurm] ended_dir)")
+                raise SpoolError(
+                    self._path,
+                    "others than its owner may write there: chmod 700 ([slurm] ended_dir)",
+                )
             yield folder, about.st_uid
         except OSError as error:
             raise SpoolError(self._path, f"{os_words(error)} ([slurm] ended_dir)") from None
@@ -161,7 +185,9 @@ def _read(folder: int, name: str, owner: int) -> EndRecord:
         if about.st_uid not in (owner, 0):
             raise BadRecord(f"belongs to uid {about.st_uid}, not to the folder's owner")
         content = b""
-        while len(content) <= MAX_RECORD_BYTES and (more := os.read(fd, MAX_RECORD_BYTES + 1 - len(content))):
+        while len(content) <= MAX_RECORD_BYTES and (
+            more := os.read(fd, MAX_RECORD_BYTES + 1 - len(content))
+        ):
             content += more
         return parse_end(content, math.ceil(about.st_mtime))
     finally:

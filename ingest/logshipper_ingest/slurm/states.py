@@ -1,11 +1,12 @@
-"""How Slurm ended jobs, on the controller: records of the hook job-ended are taken, and for jobs that were captured an
-event and a line in the log are sent to Loki. Nothing of other jobs is (R1).
+"""How Slurm ended jobs, on the controller: records of the hook job-ended are taken, and for jobs
+that were captured an event and a line in the log are sent to Loki. Nothing of other jobs is (R1).
 
-A capture may still be on its way when its job is over, so Loki is asked again and again, ever more seldom. A record of
-a captured job waits until its captures are closed, as its line belongs behind theirs, but not for long.
+A capture may still be on its way when its job is over, so Loki is asked again and again, ever more
+seldom. A record of a captured job waits until its captures are closed, as its line belongs behind
+theirs, but not for long.
 
-Where users have tenants of their own, each is asked, and what isn't answered for one is put off: its limits aren't the
-others'.
+Where users have tenants of their own, each is asked, and what isn't answered for one is put off:
+its limits aren't the others'.
 """
 
 import os
@@ -43,7 +44,14 @@ from logshipper_ingest.model.slurm_hours import HOUR_SECS, Hours, HourSums, olde
 from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.loki_push import encode_metadata, to_utf8
 from logshipper_ingest.shipping import shipper
-from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey, batches, json_line, replay_hour
+from logshipper_ingest.shipping.entries import (
+    Chunk,
+    Metadata,
+    StreamKey,
+    batches,
+    json_line,
+    replay_hour,
+)
 from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
 from logshipper_ingest.slurm.captured import Run, ask, run_of
@@ -51,13 +59,23 @@ from logshipper_ingest.slurm.intake import EndedFolder, Say
 from logshipper_ingest.slurm.waiting import FILE, SentNote, WaitingEnd, WaitingEnds
 from logshipper_ingest.state.checkpoints import Checkpoints
 
-ASKED_AFTER_SECS = (3, 10, 60, 600, 3600, 6 * 3600, 24 * 3600)  # since the record was taken; the last time, it goes
+ASKED_AFTER_SECS = (
+    3,
+    10,
+    60,
+    600,
+    3600,
+    6 * 3600,
+    24 * 3600,
+)  # since the record was taken; the last time, it goes
 BY_UID_AFTER_SECS = 60  # for what a node sent that didn't know the user's name
 UNKNOWN = "unknown"  # the state of a job of which Slurm didn't tell it
 BATCH = 200  # records in a question, and in a push
 SETTLE_SECS = 120  # after a job's end, for its captures to be closed: KillWait, and the way to Loki
 NODE_SETTLE_SECS = 15  # where a node died, nobody closes its captures
-SURE_SECS = 55  # after a job's end, until when another of its runs may turn out to be the one that is meant
+SURE_SECS = (
+    55  # after a job's end, until when another of its runs may turn out to be the one that is meant
+)
 POLL_SECS = 0.5
 TAKE_AGAIN_SECS = 10.0  # where the folder can't be used
 SAY_EVERY_SECS = 3600.0
@@ -67,8 +85,8 @@ _MAX_RETRY_SECS = 60.0
 
 
 class _Found(NamedTuple):
-    """What tenants said of records, by their names: the run that each is about, and the tenant that has it. unanswered:
-    of tenants that gave no answer."""
+    """What tenants said of records, by their names: the run that each is about, and the tenant that
+    has it. unanswered: of tenants that gave no answer."""
 
     runs: dict[str, Run]
     homes: dict[str, str]
@@ -76,8 +94,8 @@ class _Found(NamedTuple):
 
 
 class SlurmStates:
-    """The controller's part of an agent, to one Loki, with what is the agent's. ask_by: asks Loki; jobs: shows how they
-    ended. `take` is the agent's main thread's, `run` a thread's of its own."""
+    """The controller's part of an agent, to one Loki, with what is the agent's. ask_by: asks Loki;
+    jobs: shows how they ended. `take` is the agent's main thread's, `run` a thread's of its own."""
 
     def __init__(
         self,
@@ -102,9 +120,17 @@ class SlurmStates:
         self._say = say
         self._waiting = WaitingEnds(os.path.join(config.sink_dir, FILE))
         self._folder = EndedFolder(
-            config.slurm.ended_dir, self._waiting, self._counted, say, self._count_job, self._hours_of
+            config.slurm.ended_dir,
+            self._waiting,
+            self._counted,
+            say,
+            self._count_job,
+            self._hours_of,
         )
-        for state in (*SLURM_STATES, UNKNOWN):  # at 0 from the start: rate() sees the first ones, too
+        for state in (
+            *SLURM_STATES,
+            UNKNOWN,
+        ):  # at 0 from the start: rate() sees the first ones, too
             metrics.slurm_jobs.labels(state)
             metrics.slurm_node_seconds.labels(state)
         self._better_hook = False  # has told of some job
@@ -129,18 +155,23 @@ class SlurmStates:
     def _counted(self, outcome: str, number: int) -> None:
         self._metrics.slurm_records.labels(outcome).inc(number)
         if outcome == "too_many" and number:
-            self._say(f"too many records of ended jobs wait: {number} that waited the longest are dropped")
+            self._say(
+                f"too many records of ended jobs wait: {number} that waited the longest are dropped"
+            )
 
     def _count_job(self, record: EndRecord) -> None:
-        """Of all jobs: how many, and for how long how many nodes; nothing else of those that weren't captured. Where
-        both hooks are there, each run is told twice: the one that knows more counts."""
+        """Of all jobs: how many, and for how long how many nodes; nothing else of those that
+        weren't captured. Where both hooks are there, each run is told twice: the one that knows
+        more counts."""
         self._better_hook = self._better_hook or record.by == JOBCOMP
         if self._better_hook and record.by != JOBCOMP:
             return
         state = record.state or UNKNOWN
         self._metrics.slurm_jobs.labels(state).inc()
         if record.start:
-            self._metrics.slurm_node_seconds.labels(state).inc((record.node_count or 1) * (record.end - record.start))
+            self._metrics.slurm_node_seconds.labels(state).inc(
+                (record.node_count or 1) * (record.end - record.start)
+            )
         if record.waited_secs is not None:
             self._metrics.slurm_wait_seconds.observe(record.waited_secs)
 
@@ -195,15 +226,17 @@ class SlurmStates:
                 if str(error) != self._unasked_words:
                     self._unasked_words = str(error)
                     known = isinstance(error, LogshipperError)
-                    self._say(f"ends of Slurm jobs: {error if known else repr(error)}; everything waits")
+                    self._say(
+                        f"ends of Slurm jobs: {error if known else repr(error)}; everything waits"
+                    )
                 backoff = backoff.failed()
                 pause = backoff.pause_secs(random.random())  # noqa: S311  jitter
             else:
                 self._unasked_words = ""
 
     def round(self) -> bool:
-        """One batch: asks for, tells and ships what is due; whether more may be. Raises Stopped, QueryError,
-        StoreError."""
+        """One batch: asks for, tells and ships what is due; whether more may be. Raises Stopped,
+        QueryError, StoreError."""
         self._uids.clear()
         due = self._waiting.due(time.time_ns(), BATCH)
         told = [one for one in due if one.told is not None]
@@ -228,7 +261,11 @@ class SlurmStates:
         newest_ns = self._checkpoints.streams()
         for one in asked:
             run = found.runs.get(one.name)
-            if run is not None and not run.sure and now_ns < (one.record.end + SURE_SECS) * SECOND_NS:
+            if (
+                run is not None
+                and not run.sure
+                and now_ns < (one.record.end + SURE_SECS) * SECOND_NS
+            ):
                 run = None
             age_ns = now_ns - one.taken_ns
             if run is None:
@@ -268,9 +305,11 @@ class SlurmStates:
         self._look_for(by_uid, found, now_ns, longest_ns)
         return found
 
-    def _look_for(self, asked: Sequence[WaitingEnd], found: _Found, now_ns: int, longest_ns: int) -> None:
-        """Asks their tenants, and adds what they say. Where that is an error, what was asked of them is put off before
-        it is raised, and others' turn comes."""
+    def _look_for(
+        self, asked: Sequence[WaitingEnd], found: _Found, now_ns: int, longest_ns: int
+    ) -> None:
+        """Asks their tenants, and adds what they say. Where that is an error, what was asked of
+        them is put off before it is raised, and others' turn comes."""
         of_tenant: dict[str, list[WaitingEnd]] = defaultdict(list)
         for one in asked:
             of_tenant[found.homes[one.name]].append(one)
@@ -291,7 +330,12 @@ class SlurmStates:
                 found.runs.update({name: run for name, run in runs if run is not None})
         self._say_silent(failed)
         general = _of_loki_itself(failed, len(of_tenant))
-        if general is not None and general.status and len(of_tenant) == 1 and self._answers_others(asked, now_ns):
+        if (
+            general is not None
+            and general.status
+            and len(of_tenant) == 1
+            and self._answers_others(asked, now_ns)
+        ):
             general = None  # a tenant that alone is asked, and ails
         if general is not None:
             again_ns = now_ns + self._put_off_ns
@@ -306,11 +350,15 @@ class SlurmStates:
             return False
         return True
 
-    def _ask(self, tenant: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int) -> Mapping[str, JobAccount]:
+    def _ask(
+        self, tenant: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int
+    ) -> Mapping[str, JobAccount]:
         with ExitStack() as undo:
             client: Entries = self._client
             if tenant:
-                client = undo.enter_context(Client(replace(self._config.loki.access, tenant=tenant)))
+                client = undo.enter_context(
+                    Client(replace(self._config.loki.access, tenant=tenant))
+                )
             return ask(client, self._config.agent.cluster, records, now_ns, longest_ns)
 
     def _say_silent(self, failed: Mapping[str, QueryError]) -> None:
@@ -327,7 +375,9 @@ class SlurmStates:
         by = self._config.loki.tenant_by
         if not by:
             return ""
-        return tenant_of(by, record.user, -1 if USER.fullmatch(record.user) else self._uid(record.user))
+        return tenant_of(
+            by, record.user, -1 if USER.fullmatch(record.user) else self._uid(record.user)
+        )
 
     def _uid(self, user: str) -> int:
         """Looked up once a round: that may be a question to a directory."""
@@ -342,7 +392,8 @@ class SlurmStates:
         return self._homes[one.name]
 
     def _ship(self, told: Sequence[WaitingEnd]) -> None:
-        """Lines first: who reads of the end finds them. What a tenant doesn't take now is put off."""
+        """Lines first: who reads of the end finds them. What a tenant doesn't take now is put
+        off."""
         refusals: list[Refusal] = []
         held: set[str] = set()  # captures, as their chunks have them
         homes = {one.name: self._home(one) for one in told}
@@ -374,7 +425,13 @@ class SlurmStates:
         self._put_aside(for_good)
         self._waiting.tell(again)
         lost = {refusal.chunk.capture for refusal in for_good}
-        self._finish({one.name: REFUSED if one.name in lost else SHIPPED for one in told if one.name not in again})
+        self._finish(
+            {
+                one.name: REFUSED if one.name in lost else SHIPPED
+                for one in told
+                if one.name not in again
+            }
+        )
         self._sink.want("slurm", set(self._homes.values()))
         fault_point("slurm_committed")
 
@@ -392,8 +449,12 @@ class SlurmStates:
     def _deliver(self, key: StreamKey, chunks: Sequence[Chunk]) -> list[Refusal]:
         """Sends them, but for those that are too old for Loki."""
         oldest_ns = time.time_ns() - int(self._config.loki.max_age_hours * 3600e9)
-        words = f"older than [{self._config.table}] max_age_hours, {self._config.loki.max_age_hours:g}"
-        refusals = [Refusal(chunk, "too_old", 0, words) for chunk in chunks if chunk.times_ns[0] < oldest_ns]
+        words = (
+            f"older than [{self._config.table}] max_age_hours, {self._config.loki.max_age_hours:g}"
+        )
+        refusals = [
+            Refusal(chunk, "too_old", 0, words) for chunk in chunks if chunk.times_ns[0] < oldest_ns
+        ]
         timely = [chunk for chunk in chunks if chunk.times_ns[0] >= oldest_ns]
         for batch in batches(timely, self._config.loki.batch_max_bytes):
             refusals += self._sink.deliver(batch)
@@ -427,7 +488,9 @@ class SlurmStates:
     def _say_dropped(self) -> None:
         now = time.monotonic()
         if self._not_captured and now >= self._say_due:
-            self._say(f"{self._not_captured} Slurm jobs ended that weren't captured: nothing is sent of them")
+            self._say(
+                f"{self._not_captured} Slurm jobs ended that weren't captured: nothing is sent of them"
+            )
             self._not_captured = 0
             self._say_due = now + SAY_EVERY_SECS
 
@@ -439,8 +502,8 @@ def _patient_until_ns(record: EndRecord) -> int:
 
 
 def _of_loki_itself(failed: Mapping[str, QueryError], asked: int) -> QueryError | None:
-    """The error that isn't about a tenant: Loki isn't there, or answers none. One that is alone may have reached its
-    limits."""
+    """The error that isn't about a tenant: Loki isn't there, or answers none. One that is alone may
+    have reached its limits."""
     for error in failed.values():
         if not error.status or (len(failed) == asked and (asked > 1 or error.status >= 500)):
             return error
@@ -448,7 +511,8 @@ def _of_loki_itself(failed: Mapping[str, QueryError], asked: int) -> QueryError 
 
 
 def uid_of(user: str) -> int:
-    """-1 where this machine doesn't know the user. A number is what a scheduler says that doesn't know the name."""
+    """-1 where this machine doesn't know the user. A number is what a scheduler says that doesn't
+    know the name."""
     if user.isascii() and user.isdigit():
         return int(user)
     try:
@@ -457,15 +521,20 @@ def uid_of(user: str) -> int:
         return -1
 
 
-def _told(record: EndRecord, run: Run, now_ns: int, newest_ns: dict[str, int], tenant: str) -> SentNote:
-    """Behind the job's last line where that is known, else when it was waited for long enough; never so far ahead
-    that Loki refuses it."""
+def _told(
+    record: EndRecord, run: Run, now_ns: int, newest_ns: dict[str, int], tenant: str
+) -> SentNote:
+    """Behind the job's last line where that is known, else when it was waited for long enough;
+    never so far ahead that Loki refuses it."""
     time_ns = max(record.end * SECOND_NS, run.newest_ns + 1)
     if not run.settled:
         time_ns = max(time_ns, _patient_until_ns(record))
     time_ns = min(time_ns, now_ns + shipper.MAX_AHEAD_NS // 2)
     newest = (newest_ns.get(key._replace(tenant=tenant).text, 0) for key in (_EVENTS, _NOTES))
-    late = [replay_hour(time_ns) if time_ns < one_ns - shipper.REPLAY_AFTER_NS else "" for one_ns in newest]
+    late = [
+        replay_hour(time_ns) if time_ns < one_ns - shipper.REPLAY_AFTER_NS else ""
+        for one_ns in newest
+    ]
     return SentNote(run.attempt, time_ns, *late)
 
 
@@ -482,7 +551,11 @@ def _behind(told: Sequence[WaitingEnd], refusals: Sequence[Refusal]) -> dict[str
         name = refusal.chunk.capture
         hour = replay_hour(again[name].time_ns)
         is_event = refusal.chunk.key.kind == _EVENTS.kind
-        again[name] = again[name]._replace(event_replay=hour) if is_event else again[name]._replace(note_replay=hour)
+        again[name] = (
+            again[name]._replace(event_replay=hour)
+            if is_event
+            else again[name]._replace(note_replay=hour)
+        )
         names.add(name)
     return {name: again[name] for name in names}
 
@@ -490,18 +563,33 @@ def _behind(told: Sequence[WaitingEnd], refusals: Sequence[Refusal]) -> dict[str
 def _event_chunk(one: WaitingEnd) -> Chunk | None:
     if one.told is None:
         return None
-    return _chunk(one, one.told, _EVENTS._replace(replay=one.told.event_replay), json_line(event_of(one.record)), {})
+    return _chunk(
+        one,
+        one.told,
+        _EVENTS._replace(replay=one.told.event_replay),
+        json_line(event_of(one.record)),
+        {},
+    )
 
 
 def _note_chunk(one: WaitingEnd) -> Chunk | None:
     note = note_of(one.record)
     if one.told is None or not note:
         return None
-    return _chunk(one, one.told, _NOTES._replace(replay=one.told.note_replay), to_utf8(note), {"note": "1"})
+    return _chunk(
+        one, one.told, _NOTES._replace(replay=one.told.note_replay), to_utf8(note), {"note": "1"}
+    )
 
 
-def _chunk(one: WaitingEnd, told: SentNote, key: StreamKey, line: bytes, more: dict[str, str]) -> Chunk:
-    pairs = {"job_id": one.record.job_id, "user": one.record.user, "attempt": str(told.attempt), **more}
+def _chunk(
+    one: WaitingEnd, told: SentNote, key: StreamKey, line: bytes, more: dict[str, str]
+) -> Chunk:
+    pairs = {
+        "job_id": one.record.job_id,
+        "user": one.record.user,
+        "attempt": str(told.attempt),
+        **more,
+    }
     pairs = {name: value for name, value in pairs.items() if value}
     common = Metadata(pairs, encode_metadata(pairs), os.geteuid())
     return Chunk(one.name, key, range(told.time_ns, told.time_ns + 1), [line], common)

@@ -1,9 +1,9 @@
-"""`slurm.db`: records of how jobs ended, from when they are taken until they are in Loki or of no use; and counts of
-what became of them.
+"""`slurm.db`: records of how jobs ended, from when they are taken until they are in Loki or of no
+use; and counts of what became of them.
 
-A record stands here twice committed: first as taken, then, when its file is gone for good, as one that may be sent. So
-no record is sent and then found once more. What is sent (time, attempt, stream) is noted before it is: whoever is
-killed in between sends the same bytes again.
+A record stands here twice committed: first as taken, then, when its file is gone for good, as one
+that may be sent. So no record is sent and then found once more. What is sent (time, attempt,
+stream) is noted before it is: whoever is killed in between sends the same bytes again.
 """
 
 import json
@@ -42,8 +42,8 @@ CREATE TABLE IF NOT EXISTS hour (
 
 
 class SentNote(NamedTuple):
-    """What is sent of a record. attempt: which run it was, by its captures; time_ns: of event and note; replay: labels
-    of their streams."""
+    """What is sent of a record. attempt: which run it was, by its captures; time_ns: of event and
+    note; replay: labels of their streams."""
 
     attempt: int
     time_ns: int
@@ -52,8 +52,8 @@ class SentNote(NamedTuple):
 
 
 class WaitingEnd(NamedTuple):
-    """A record. name: its file's; taken_ns, due_ns: when it was taken, and is to be looked at again; told: None until
-    it is known what is sent."""
+    """A record. name: its file's; taken_ns, due_ns: when it was taken, and is to be looked at
+    again; told: None until it is known what is sent."""
 
     name: str
     record: EndRecord
@@ -77,9 +77,12 @@ class WaitingEnds(StateFile):
         with self._transaction() as connection:  # a file of an older agent hasn't it
             connection.execute(HOURS)
 
-    def put(self, taken: Iterable[WaitingEnd], most: int, hours_of: HoursOf = nothing) -> Mapping[str, int]:
-        """Takes records whose files are still there, and with them what hours_of tells of those that are new. Where
-        there are more than `most`, those that have waited the longest are dropped; returns what is counted."""
+    def put(
+        self, taken: Iterable[WaitingEnd], most: int, hours_of: HoursOf = nothing
+    ) -> Mapping[str, int]:
+        """Takes records whose files are still there, and with them what hours_of tells of those
+        that are new. Where there are more than `most`, those that have waited the longest are
+        dropped; returns what is counted."""
         with self._transaction() as connection:
             before = _number(connection)
             new = [one.record for one in taken if _is_new(connection, one)]
@@ -99,12 +102,16 @@ class WaitingEnds(StateFile):
     def unready(self) -> set[str]:
         """Names of those whose files may still be there."""
         with self._reading() as connection:
-            return {name for (name,) in connection.execute("SELECT name FROM waiting WHERE ready = 0")}
+            return {
+                name for (name,) in connection.execute("SELECT name FROM waiting WHERE ready = 0")
+            }
 
     def make_ready(self, names: Collection[str]) -> None:
         """Their files are gone."""
         with self._transaction() as connection:
-            connection.executemany("UPDATE waiting SET ready = 1 WHERE name = ?", ((name,) for name in names))
+            connection.executemany(
+                "UPDATE waiting SET ready = 1 WHERE name = ?", ((name,) for name in names)
+            )
 
     def due(self, now_ns: int, most: int) -> list[WaitingEnd]:
         """Those that are due, the longest first."""
@@ -117,7 +124,11 @@ class WaitingEnds(StateFile):
         try:
             return [
                 WaitingEnd(
-                    name, EndRecord.from_json(record), taken_ns, due_ns, SentNote(*json.loads(told)) if told else None
+                    name,
+                    EndRecord.from_json(record),
+                    taken_ns,
+                    due_ns,
+                    SentNote(*json.loads(told)) if told else None,
                 )
                 for name, record, taken_ns, due_ns, told in rows
             ]
@@ -128,20 +139,24 @@ class WaitingEnds(StateFile):
         """They are looked at again at these times."""
         with self._transaction() as connection:
             connection.executemany(
-                "UPDATE waiting SET due_ns = ? WHERE name = ?", ((at_ns, name) for name, at_ns in due_ns.items())
+                "UPDATE waiting SET due_ns = ? WHERE name = ?",
+                ((at_ns, name) for name, at_ns in due_ns.items()),
             )
 
     def tell(self, told: Mapping[str, SentNote]) -> None:
         """What is sent of them, from now on."""
         with self._transaction() as connection:
             connection.executemany(
-                "UPDATE waiting SET told = ? WHERE name = ?", ((json.dumps(one), name) for name, one in told.items())
+                "UPDATE waiting SET told = ? WHERE name = ?",
+                ((json.dumps(one), name) for name, one in told.items()),
             )
 
     def done(self, outcomes: Mapping[str, str]) -> None:
         """They are sent, or dropped: an outcome for each name."""
         with self._transaction() as connection:
-            connection.executemany("DELETE FROM waiting WHERE name = ?", ((name,) for name in outcomes))
+            connection.executemany(
+                "DELETE FROM waiting WHERE name = ?", ((name,) for name in outcomes)
+            )
             _count(connection, Counter(outcomes.values()))
 
     def count(self, outcome: str, number: int) -> None:
@@ -152,7 +167,9 @@ class WaitingEnds(StateFile):
         """What all jobs had of each hour; those before the oldest are forgotten."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM hour WHERE hour < ?", (oldest,))
-            rows = connection.execute("SELECT hour, node_secs, ended FROM hour ORDER BY hour").fetchall()
+            rows = connection.execute(
+                "SELECT hour, node_secs, ended FROM hour ORDER BY hour"
+            ).fetchall()
         return {hour: HourSums(*sums) for hour, *sums in rows}
 
     def number(self) -> int:
@@ -189,7 +206,8 @@ def _count(connection: sqlite3.Connection, counts: Mapping[str, int]) -> None:
 
 
 def read_counts(path: str) -> dict[str, int]:
-    """Of all outcomes, and of those that are `waiting`; next to a running agent. Raises StoreError."""
+    """Of all outcomes, and of those that are `waiting`; next to a running agent. Raises
+    StoreError."""
     connection = open_reader(path, VERSION)
     try:
         with store_errors(path):

@@ -1,7 +1,8 @@
 """Who asks at a Unix socket: user, process, and the scheduler's job that it runs in.
 
-The kernel says who (SO_PEERCRED) and where (/proc/PID/cgroup). Only what root alone can have made counts: a
-scheduler's cgroups are taken at the places where a user can't make any, so nobody can be in another user's job.
+The kernel says who (SO_PEERCRED) and where (/proc/PID/cgroup). Only what root alone can have made
+counts: a scheduler's cgroups are taken at the places where a user can't make any, so nobody can be
+in another user's job.
 """
 
 import os
@@ -23,7 +24,8 @@ _MAX_FILE_BYTES = 64 << 10
 _MAX_READS = 64
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _STEP = r"step_(?P<step>batch|extern|interactive|[0-9]{1,9}(?:\+[0-9]{1,4})?)"
-# with several slurmd on a host their name is in the path; below the task the job may have made groups of its own
+# with several slurmd on a host their name is in the path; below the task the job may have made
+# groups of its own
 _V1 = re.compile(
     rf"/slurm(?:_[^/]+)?/uid_(?P<uid>[0-9]{{1,10}})/job_(?P<job>[0-9]{{1,10}})/{_STEP}"
     r"(?:/task_(?P<task>[0-9]{1,9}))?(?:/.*)?"
@@ -43,8 +45,8 @@ class PeerUnknown(LogshipperError):
 
 
 class SchedulerJob(NamedTuple):
-    """step: `batch`, `extern`, `interactive`, a number, or `N+M` of a heterogeneous job. task: as the scheduler counts
-    it on this node, None where its cgroups don't tell."""
+    """step: `batch`, `extern`, `interactive`, a number, or `N+M` of a heterogeneous job. task: as
+    the scheduler counts it on this node, None where its cgroups don't tell."""
 
     job_id: str
     step: str
@@ -61,9 +63,11 @@ class Peer(NamedTuple):
 
 
 def parse_cgroup(text: str, uid: int) -> SchedulerJob | None:
-    """The Slurm job by the text of /proc/PID/cgroup (cgroups(7)), v1, v2 or both, of a process of the user uid.
+    """The Slurm job by the text of /proc/PID/cgroup (cgroups(7)), v1, v2 or both, of a process of
+    the user uid.
 
-    None where there is none, where the path names another user, or where two controllers tell of two jobs.
+    None where there is none, where the path names another user, or where two controllers tell of
+    two jobs.
     """
     jobs: set[tuple[str, str]] = set()
     tasks: set[int] = set()
@@ -90,15 +94,20 @@ def parse_cgroup(text: str, uid: int) -> SchedulerJob | None:
 
 
 def credentials(connection: socket.socket) -> tuple[int, int, int]:
-    """pid, uid and gid of who connected, as they were then. pid: 0 where it can't be seen from here."""
-    pid, uid, gid = _PEERCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size))
+    """pid, uid and gid of who connected, as they were then. pid: 0 where it can't be seen from
+    here."""
+    pid, uid, gid = _PEERCRED.unpack(
+        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
+    )
     return pid, uid, gid
 
 
 def identify(connection: socket.socket, seen_ns: int) -> Peer:
-    """Who connected. seen_ns: when it was accepted (CLOCK_BOOTTIME): a process that is younger isn't the one that did.
+    """Who connected. seen_ns: when it was accepted (CLOCK_BOOTTIME): a process that is younger
+    isn't the one that did.
 
-    Raises PeerUnknown where the process is gone, has another user by now, or another process has its number.
+    Raises PeerUnknown where the process is gone, has another user by now, or another process has
+    its number.
     """
     pid, uid, gid = credentials(connection)
     if pid <= 0:
@@ -125,9 +134,9 @@ def identify(connection: socket.socket, seen_ns: int) -> Peer:
 
 
 def job_ids_of(pid: int, uid: int, seen_ns: int) -> frozenset[str] | None:
-    """Ids of the jobs that a process of the user uid may be in: the scheduler's, else the one that it says it was
-    started in, which counts among the user's own only. Empty where it is in none; None where it can't be told, or
-    the process is younger than seen_ns (CLOCK_BOOTTIME)."""
+    """Ids of the jobs that a process of the user uid may be in: the scheduler's, else the one that
+    it says it was started in, which counts among the user's own only. Empty where it is in none;
+    None where it can't be told, or the process is younger than seen_ns (CLOCK_BOOTTIME)."""
     try:
         folder = os.open(f"/proc/{pid}", _FOLDER_FLAGS)
     except OSError:
@@ -164,7 +173,9 @@ def _read(folder: int, name: str) -> str:
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     try:
         parts: list[bytes] = []
-        while len(parts) < _MAX_READS and (part := os.read(fd, _MAX_FILE_BYTES)):  # /proc gives a page or so at a time
+        while len(parts) < _MAX_READS and (
+            part := os.read(fd, _MAX_FILE_BYTES)
+        ):  # /proc gives a page or so at a time
             parts.append(part)
         return b"".join(parts).decode("utf-8", "surrogateescape")
     finally:
@@ -180,13 +191,15 @@ def _uids(status: str) -> set[int]:
 
 
 def _started_ns(stat: str) -> int:
-    """When it began (CLOCK_BOOTTIME), rounded down to the clock's tick: field 22 of proc_pid_stat(5)."""
+    """When it began (CLOCK_BOOTTIME), rounded down to the clock's tick: field 22 of
+    proc_pid_stat(5)."""
     ticks = int(stat.rpartition(")")[2].split()[19])  # the name before may hold blanks
     return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class Accounts:
-    """Names and primary groups of users. A directory service that hangs costs WAIT_SECS once, not each asker."""
+    """Names and primary groups of users. A directory service that hangs costs WAIT_SECS once, not
+    each asker."""
 
     WAIT_SECS = 0.5
     KEEP_SECS = 600.0
@@ -194,15 +207,20 @@ class Accounts:
 
     def __init__(self, find: Callable[[int], pwd.struct_passwd] = pwd.getpwuid) -> None:
         self._find = find
-        self._found: dict[int, tuple[float, str, int]] = {}  # by uid: until when it counts, name, gid
+        self._found: dict[
+            int, tuple[float, str, int]
+        ] = {}  # by uid: until when it counts, name, gid
         self._asking: threading.Thread | None = None
 
     def look_up(self, uid: int, gid: int) -> tuple[str, int]:
-        """A user's name and primary group; the uid's digits and gid where the user isn't known, or not in time."""
+        """A user's name and primary group; the uid's digits and gid where the user isn't known, or
+        not in time."""
         kept = self._found.get(uid)
         if kept is None or time.monotonic() > kept[0]:
             if self._asking is None or not self._asking.is_alive():
-                self._asking = threading.Thread(target=self._ask, args=(uid, gid), name="account", daemon=True)
+                self._asking = threading.Thread(
+                    target=self._ask, args=(uid, gid), name="account", daemon=True
+                )
                 self._asking.start()
                 self._asking.join(self.WAIT_SECS)
             kept = self._found.get(uid)

@@ -1,7 +1,9 @@
-"""A Unix socket's file: made where nobody else can put one in its place; that of a dead agent is replaced.
+"""A Unix socket's file: made where nobody else can put one in its place; that of a dead agent is
+replaced.
 
-Descriptors that somebody passes on are refused where the kernel can (Linux 6.16): else the last one who has them closes
-them, which takes as long as their maker likes, as with a connection that lingers.
+Descriptors that somebody passes on are refused where the kernel can (Linux 6.16): else the last one
+who has them closes them, which takes as long as their maker likes, as with a connection that
+lingers.
 """
 
 import os
@@ -16,19 +18,25 @@ _SO_PASSRIGHTS = 83  # `socket` doesn't name it yet
 
 
 def bind(listener: socket.socket, path: str, option: str) -> tuple[int, int]:
-    """Binds under another name and renames, so that who finds the socket may connect to it; returns its device and
-    inode. A dead agent's socket is replaced. option: that names path. Raises OSError, SpoolError."""
+    """Binds under another name and renames, so that who finds the socket may connect to it; returns
+    its device and inode. A dead agent's socket is replaced. option: that names path. Raises
+    OSError, SpoolError."""
     above, name = os.path.split(path)
     make_folder(above, 0o755)
     folder = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         found = os.fstat(folder)
-        if found.st_uid not in (0, os.geteuid()) or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
-            raise SpoolError(above, "others may write there: they could put a socket in place of the agent's")
+        if found.st_uid not in (0, os.geteuid()) or (
+            found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+        ):
+            raise SpoolError(
+                above, "others may write there: they could put a socket in place of the agent's"
+            )
         reached = f"/proc/self/fd/{folder}"  # short, whatever the path: a socket's name has 107 bytes at most
         if not _is_free(f"{reached}/{name}"):
             raise SpoolError(
-                path, f"another agent listens there, or it isn't a socket; end or remove it, or name another ({option})"
+                path,
+                f"another agent listens there, or it isn't a socket; end or remove it, or name another ({option})",
             )
         own = f".{os.getpid()}.sock"
         _unlink(own, folder)

@@ -1,7 +1,8 @@
-"""One capture's directory in the spool, as whoever ingests it sees it: identity, counters, who lives, removal.
+"""One capture's directory in the spool, as whoever ingests it sees it: identity, counters, who
+lives, removal.
 
-Everything is opened relative to a directory's descriptor and without following links; what belongs to somebody else
-is left alone. What stands in its files may be wrong in any way.
+Everything is opened relative to a directory's descriptor and without following links; what belongs
+to somebody else is left alone. What stands in its files may be wrong in any way.
 """
 
 import errno
@@ -33,13 +34,18 @@ MAX_IDENTITY_BYTES = 64 << 10
 _MAX_FOLDERS = 100_000
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)  # what was looked for may well be there
+_SHORTAGES = (
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EIO,
+)  # what was looked for may well be there
 _FOLDER_NAME = re.compile(rf"({NAME.pattern})@([0-9]{{1,9}})\..*")
 
 
 class Identity(NamedTuple):
-    """Whose capture it is (`identity.json`). uid: of the job's processes, -1 where that isn't said; account,
-    partition: the scheduler's; nodes: that the job has, 0 where that isn't said."""
+    """Whose capture it is (`identity.json`). uid: of the job's processes, -1 where that isn't said;
+    account, partition: the scheduler's; nodes: that the job has, 0 where that isn't said."""
 
     job_id: str
     attempt: int
@@ -56,8 +62,8 @@ class Identity(NamedTuple):
 
 
 class Life(Enum):
-    """STARTING: nothing is written yet; LIVE: its sidecar writes; ORPHANED: the sidecar is gone, the job's relay runs
-    on, counting what isn't logged; DEAD: both are gone."""
+    """STARTING: nothing is written yet; LIVE: its sidecar writes; ORPHANED: the sidecar is gone,
+    the job's relay runs on, counting what isn't logged; DEAD: both are gone."""
 
     STARTING = "starting"
     LIVE = "live"
@@ -66,15 +72,21 @@ class Life(Enum):
 
 
 class CaptureFolder:
-    """Open descriptors of one capture's directory: close it. Raises SpoolError where it isn't the owner's, OSError.
+    """Open descriptors of one capture's directory: close it. Raises SpoolError where it isn't the
+    owner's, OSError.
 
-    owner: of the directory and what says whose it is. writer: of `segments/`: the owner in a user's own spool; in a
-    node's, the job's user, as identity.json there says. is_taken: the agent has taken `segments/` from its user.
+    owner: of the directory and what says whose it is. writer: of `segments/`: the owner in a user's
+    own spool; in a node's, the job's user, as identity.json there says. is_taken: the agent has
+    taken `segments/` from its user.
     """
 
-    def __init__(self, spool_fd: int, spool: str, name: str, owner: int, *, node: bool = False) -> None:
+    def __init__(
+        self, spool_fd: int, spool: str, name: str, owner: int, *, node: bool = False
+    ) -> None:
         self.name = name
-        self.key = name.encode("utf-8", "backslashreplace").decode()  # for databases; names are bytes, in truth
+        self.key = name.encode(
+            "utf-8", "backslashreplace"
+        ).decode()  # for databases; names are bytes, in truth
         self.path = os.path.join(spool, name)
         self.owner = self.writer = owner
         self.segments_fd = -1
@@ -130,8 +142,9 @@ class CaptureFolder:
     # ---- what its files say
 
     def identity(self, *, complete: bool = False) -> Identity | None:
-        """From identity.json; None where it isn't written yet. complete: it never will be (the capture died before):
-        then the directory's name has to do. Raises SpoolError where they don't tell."""
+        """From identity.json; None where it isn't written yet. complete: it never will be (the
+        capture died before): then the directory's name has to do. Raises SpoolError where they
+        don't tell."""
         text = self._read(self._fd, IDENTITY, MAX_IDENTITY_BYTES)
         if text is None and not complete:
             return None
@@ -144,7 +157,10 @@ class CaptureFolder:
             raise SpoolError(self.path, "its identity.json isn't a JSON object")
         version = found.get("version", 1)
         if type(version) is not int or version > 1:
-            raise SpoolError(self.path, f"its identity.json has the newer version {version!r}: upgrade logshipper")
+            raise SpoolError(
+                self.path,
+                f"its identity.json has the newer version {version!r}: upgrade logshipper",
+            )
         job_id = found.get("job_id", named[1] if named else None)
         if not isinstance(job_id, str) or not NAME.fullmatch(job_id):
             raise SpoolError(self.path, "its identity.json names no job")
@@ -164,12 +180,18 @@ class CaptureFolder:
         )
 
     def counters(self) -> Counters | None:
-        """None where there are none, or none that can be understood. Raises OSError as `life` does."""
-        text = self._read(self.segments_fd, "counters", COUNTERS_BYTES) if self.segments_fd >= 0 else None
+        """None where there are none, or none that can be understood. Raises OSError as `life`
+        does."""
+        text = (
+            self._read(self.segments_fd, "counters", COUNTERS_BYTES)
+            if self.segments_fd >= 0
+            else None
+        )
         return None if text is None else read_counters(text)
 
     def telegraf_port(self) -> int:
-        """Where its sidecar takes measurements, as it says; 0 where it doesn't, or that can't be read now."""
+        """Where its sidecar takes measurements, as it says; 0 where it doesn't, or that can't be
+        read now."""
         try:
             text = self._read(self.segments_fd, PORT_FILE, 16) if self.segments_fd >= 0 else None
         except OSError:
@@ -192,8 +214,8 @@ class CaptureFolder:
             os.close(fd)
 
     def rewrite_identity(self, change: Callable[[bytes], bytes], *, dry_run: bool) -> int:
-        """Whether (1 or 0) change makes other bytes, as many, of identity.json: these are written into it. dry_run:
-        only looks. Raises OSError."""
+        """Whether (1 or 0) change makes other bytes, as many, of identity.json: these are written
+        into it. dry_run: only looks. Raises OSError."""
         text = self._read(self._fd, IDENTITY, MAX_IDENTITY_BYTES) or b""
         changed = change(text)
         if changed == text or dry_run:
@@ -219,17 +241,21 @@ class CaptureFolder:
     # ---- who lives
 
     def life(self) -> Life:
-        """Looked at before segments are read: once it is DEAD or ORPHANED they don't grow any more. Raises OSError
-        where the system is short of what it takes to look: nobody is dead for that. What was taken away is DEAD:
-        whoever writes there still isn't read any more."""
+        """Looked at before segments are read: once it is DEAD or ORPHANED they don't grow any more.
+        Raises OSError where the system is short of what it takes to look: nobody is dead for that.
+        What was taken away is DEAD: whoever writes there still isn't read any more."""
         if self.is_taken:
             return Life.DEAD
-        if not self._begun:  # first: it may begin right now; looked for once, as there may be very many names
+        if (
+            not self._begun
+        ):  # first: it may begin right now; looked for once, as there may be very many names
             self._begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))
         if self._is_locked():
             return Life.LIVE
         counters = self.counters()
-        relay_runs = counters is not None and _process_runs(counters.pid, counters.started, self.writer)
+        relay_runs = counters is not None and _process_runs(
+            counters.pid, counters.started, self.writer
+        )
         if not self._begun:
             ended = counters is not None and counters.end is not None
             young = not ended and time.time_ns() - self.begun_ns() < GRACE_SECS * 1e9
@@ -240,12 +266,19 @@ class CaptureFolder:
         """Whether nobody has begun to write: it was made for a job, and that is all."""
         if self.is_taken:
             return False
-        return self.counters() is None and not (self.segments_fd >= 0 and list_segments(self.segments_fd))
+        return self.counters() is None and not (
+            self.segments_fd >= 0 and list_segments(self.segments_fd)
+        )
 
     def _is_locked(self) -> bool:
-        """Whether the sidecar holds its lock. A shared lock, for a moment: a sidecar that begins just now waits."""
+        """Whether the sidecar holds its lock. A shared lock, for a moment: a sidecar that begins
+        just now waits."""
         try:
-            fd = os.open("lock", _FILE_FLAGS, dir_fd=self.segments_fd) if self.segments_fd >= 0 else -1
+            fd = (
+                os.open("lock", _FILE_FLAGS, dir_fd=self.segments_fd)
+                if self.segments_fd >= 0
+                else -1
+            )
         except OSError as error:
             if error.errno in _SHORTAGES:
                 raise
@@ -263,11 +296,14 @@ class CaptureFolder:
         return False
 
     def write_limits(self, marks: bytes) -> None:
-        """Says how large its segments may be (logshipper/spool/spool_room.py), for its user to read. Raises OSError."""
+        """Says how large its segments may be (logshipper/spool/spool_room.py), for its user to
+        read. Raises OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         fd = os.open(LIMITS_FILE, flags, 0o600, dir_fd=self._fd)
         try:
-            if os.pwrite(fd, marks, 0) != len(marks):  # over the last ones: needs no room on a full disk
+            if os.pwrite(fd, marks, 0) != len(
+                marks
+            ):  # over the last ones: needs no room on a full disk
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fchmod(fd, 0o644)
         finally:
@@ -286,7 +322,11 @@ class CaptureFolder:
     def signature(self) -> tuple[object, ...]:
         """Changes whenever there is something new to ingest."""
         numbers = list_segments(self.segments_fd) if self.segments_fd >= 0 else []
-        return (self.life(), len(numbers), [(number, self._size(number)) for number in numbers[-2:]])
+        return (
+            self.life(),
+            len(numbers),
+            [(number, self._size(number)) for number in numbers[-2:]],
+        )
 
     def _size(self, number: int) -> int:
         try:
@@ -300,15 +340,16 @@ class CaptureFolder:
         return folder_size(self._fd)
 
     def take_away(self) -> None:
-        """Takes `segments/` from its user, who can't make, rename or remove anything in it then; in a node's spool, as
-        the directory around it is the agent's. Files that are open can still be written to. Raises OSError."""
+        """Takes `segments/` from its user, who can't make, rename or remove anything in it then; in
+        a node's spool, as the directory around it is the agent's. Files that are open can still be
+        written to. Raises OSError."""
         os.rename("segments", TAKEN, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         self.is_taken = True
         close_to_others(self.segments_fd)
 
     def empty_taken(self, keep_bytes: int) -> bool:
-        """Removes what isn't segments, and those beyond keep_bytes; False where there is more than one call removes.
-        Raises OSError."""
+        """Removes what isn't segments, and those beyond keep_bytes; False where there is more than
+        one call removes. Raises OSError."""
         return FolderRemoval(self._spool_fd, self.name, self._fd).empty_taken(keep_bytes)
 
     def remove_segments_before(self, number: int) -> None:
@@ -321,8 +362,8 @@ class CaptureFolder:
                     pass  # a directory goes with the whole capture
 
     def remove(self) -> bool:
-        """Removes the capture's directory, links in it unfollowed; False where there was more in it than one call
-        removes: call it again. Raises OSError."""
+        """Removes the capture's directory, links in it unfollowed; False where there was more in it
+        than one call removes: call it again. Raises OSError."""
         return FolderRemoval(self._spool_fd, self.name, self._fd).go_on()
 
 
@@ -337,7 +378,8 @@ def open_spool(path: str) -> int | None:
 
 
 def list_folders(spool_fd: int) -> list[str]:
-    """Names of the captures' directories in a spool; those that begin with a dot are the spool's own."""
+    """Names of the captures' directories in a spool; those that begin with a dot are the spool's
+    own."""
     found = []
     with scanned(spool_fd) as entries:
         for entry in entries:
@@ -349,10 +391,12 @@ def list_folders(spool_fd: int) -> list[str]:
 
 
 def _process_runs(pid: int, started: int, uid: int) -> bool:
-    """Whether a user's process that started at a time (clock ticks since boot, 0: any) still runs: another one may have
-    its number meanwhile."""
+    """Whether a user's process that started at a time (clock ticks since boot, 0: any) still runs:
+    another one may have its number meanwhile."""
     try:
-        with open(f"/proc/{pid}/status", "rb") as file:  # the folder's own owner is root where memory is hidden
+        with open(
+            f"/proc/{pid}/status", "rb"
+        ) as file:  # the folder's own owner is root where memory is hidden
             owner = next((line.split()[1] for line in file if line.startswith(b"Uid:")), b"")
         found = started_of(pid)
     except OSError as error:

@@ -1,13 +1,16 @@
-"""Removes a capture's directory whose content somebody else may have made, and may be changing right now.
+"""Removes a capture's directory whose content somebody else may have made, and may be changing
+right now.
 
-Strategy: one directory at a time, never one within another. A directory to be emptied lies directly in the capture's,
-where only its owner can rename; it is opened without following links and, where we are root, made root's and 0700, so
-that nothing in it can be changed any more. What it holds is unlinked; directories in it are moved up next to it, and
-emptied in turn. So depth costs neither recursion nor descriptors, and entries are never listed as a whole.
-`identity.json` goes last: until then everybody sees whose it is.
+Strategy: one directory at a time, never one within another. A directory to be emptied lies directly
+in the capture's, where only its owner can rename; it is opened without following links and, where
+we are root, made root's and 0700, so that nothing in it can be changed any more. What it holds is
+unlinked; directories in it are moved up next to it, and emptied in turn. So depth costs neither
+recursion nor descriptors, and entries are never listed as a whole. `identity.json` goes last: until
+then everybody sees whose it is.
 
-What a user has filled with what no sidecar writes is taken from that user first: `segments/` becomes TAKEN, root's and
-0700; segments in it stay until they are shipped, as far as they are within the limits.
+What a user has filled with what no sidecar writes is taken from that user first: `segments/`
+becomes TAKEN, root's and 0700; segments in it stay until they are shipped, as far as they are
+within the limits.
 """
 
 import errno
@@ -20,7 +23,9 @@ from logshipper_ingest.spool.segment_reader import list_segments, segment_name
 
 REMOVED_AT_ONCE = 10_000  # entries by one call: about a second
 TAKEN = "taken"  # what `segments/` is called once it was taken from its user
-_LARGEST_SEGMENT_BYTES = 64 << 20  # on the disk: a sidecar's have 32 MiB; a file system may allocate as much ahead
+_LARGEST_SEGMENT_BYTES = (
+    64 << 20
+)  # on the disk: a sidecar's have 32 MiB; a file system may allocate as much ahead
 _KEPT = "identity.json"
 _COUNTERS = "counters"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -39,7 +44,9 @@ class FolderRemoval:
         """Removes REMOVED_AT_ONCE entries at most; True when all is gone. Raises OSError."""
         self._left = REMOVED_AT_ONCE
         try:
-            self._move_up("segments", self._fd)  # readers of a half-removed capture find none, as in one being created
+            self._move_up(
+                "segments", self._fd
+            )  # readers of a half-removed capture find none, as in one being created
             fault_point("segments_moved")
         except FileNotFoundError:
             pass
@@ -77,7 +84,8 @@ class FolderRemoval:
             os.rmdir(name, dir_fd=self._fd)
 
     def _empty_once(self, fd: int) -> bool:
-        """Goes once through a directory; False where it is empty: file systems may pass over some while others go."""
+        """Goes once through a directory; False where it is empty: file systems may pass over some
+        while others go."""
         found = False
         with os.scandir(fd) as entries:
             for entry in entries:
@@ -89,8 +97,8 @@ class FolderRemoval:
         return found
 
     def empty_taken(self, keep_bytes: int) -> bool:
-        """Removes from TAKEN, at most REMOVED_AT_ONCE entries, what no sidecar writes, and segments after the first
-        keep_bytes of them; True when nothing else is left. Raises OSError."""
+        """Removes from TAKEN, at most REMOVED_AT_ONCE entries, what no sidecar writes, and segments
+        after the first keep_bytes of them; True when nothing else is left. Raises OSError."""
         self._left = REMOVED_AT_ONCE
         fd = os.open(TAKEN, _FLAGS, dir_fd=self._fd)
         try:
@@ -112,7 +120,11 @@ class FolderRemoval:
         """Those that were moved up, and what is moved up of them; False where there are more."""
         while True:
             with os.scandir(self._fd) as entries:
-                names = [one.name for one in entries if one.is_dir(follow_symlinks=False) and one.name != TAKEN]
+                names = [
+                    one.name
+                    for one in entries
+                    if one.is_dir(follow_symlinks=False) and one.name != TAKEN
+                ]
             if not names:
                 return True
             for name in names:
@@ -160,11 +172,16 @@ def _is_plain(fd: int, name: str) -> bool:
         found = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
         return True  # shipped, and removed meanwhile
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_blocks * 512 <= _LARGEST_SEGMENT_BYTES
+    return (
+        stat.S_ISREG(found.st_mode)
+        and found.st_nlink == 1
+        and found.st_blocks * 512 <= _LARGEST_SEGMENT_BYTES
+    )
 
 
 def _first_segments(fd: int, most_bytes: int) -> set[str]:
-    """Names of the oldest ones that have no more together; hardly any where they are very many and hold nothing."""
+    """Names of the oldest ones that have no more together; hardly any where they are very many and
+    hold nothing."""
     kept: set[str] = set()
     size = 0
     for number in list_segments(fd) if most_bytes else []:

@@ -1,9 +1,10 @@
 """How much of the disk a capture's directory takes, whatever its user has put there.
 
-Blocks count, not lengths: holes are free, and room may be allocated beyond a file's end; a file that has several names
-counts once. Entries count, as each may be an inode: a normal capture has some ten, and one for each 32 MiB of segments.
-Everything is looked at by stat(2) relative to a directory's descriptor, links unfollowed; only directories are opened.
-The walk ends where there are more entries, or they lie deeper, than in any capture that a sidecar writes.
+Blocks count, not lengths: holes are free, and room may be allocated beyond a file's end; a file
+that has several names counts once. Entries count, as each may be an inode: a normal capture has
+some ten, and one for each 32 MiB of segments. Everything is looked at by stat(2) relative to a
+directory's descriptor, links unfollowed; only directories are opened. The walk ends where there are
+more entries, or they lie deeper, than in any capture that a sidecar writes.
 """
 
 import errno
@@ -24,8 +25,9 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLO
 
 
 class FolderSize(NamedTuple):
-    """blocks: bytes on the disk; segments: of these, what segments hold; entries: how many were counted; is_flood:
-    there are more of them, or deeper ones, than in any normal capture, and not all were looked at."""
+    """blocks: bytes on the disk; segments: of these, what segments hold; entries: how many were
+    counted; is_flood: there are more of them, or deeper ones, than in any normal capture, and not
+    all were looked at."""
 
     blocks: int = 0
     segments: int = 0
@@ -122,7 +124,8 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 
 
 def _pass_over(error: OSError) -> None:
-    """What is gone or another file by now, closed to us, or mounted there by its user (FUSE) keeps nothing else from
-    being counted. Raises the error where the system is short of what it takes to look."""
+    """What is gone or another file by now, closed to us, or mounted there by its user (FUSE) keeps
+    nothing else from being counted. Raises the error where the system is short of what it takes to
+    look."""
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         raise error

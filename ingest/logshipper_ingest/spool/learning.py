@@ -1,4 +1,5 @@
-"""Takes one batch of frames into what is known of a capture: the same for every store, so that all tell the same."""
+"""Takes one batch of frames into what is known of a capture: the same for every store, so that all
+tell the same."""
 
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ TAKEN_AWAY = (
 
 
 class BatchResult(NamedTuple):
-    """done: the capture is over, and all of it was taken; blocked: why what follows can't be read; damages: what was
-    left out, a sentence each."""
+    """done: the capture is over, and all of it was taken; blocked: why what follows can't be read;
+    damages: what was left out, a sentence each."""
 
     done: bool
     blocked: str
@@ -52,9 +53,9 @@ def learn(
     *,
     with_counters: bool = True,
 ) -> BatchResult:
-    """Takes a batch into account, axis and rows. life: looked at before the batch was read; with_counters: what the
-    relay counts now is taken as well, which may be other counts when the same frames are read again. Raises OSError
-    before anything is taken."""
+    """Takes a batch into account, axis and rows. life: looked at before the batch was read;
+    with_counters: what the relay counts now is taken as well, which may be other counts when the
+    same frames are read again. Raises OSError before anything is taken."""
     done = batch.outcome is Outcome.CLOSED or (batch.outcome is Outcome.CUT and life is Life.DEAD)
     counters = folder.counters() if with_counters or done else None
     for frame in batch.frames:
@@ -67,7 +68,11 @@ def learn(
     for damage, sentence in zip(damages, words, strict=True):
         account.take_damage(sentence, damage.skipped, rows)
     if counters is not None:
-        silent_ns = 0 if batch.outcome is Outcome.CLOSED else now_ns - (account.newest_ns or account.heartbeat_ns)
+        silent_ns = (
+            0
+            if batch.outcome is Outcome.CLOSED
+            else now_ns - (account.newest_ns or account.heartbeat_ns)
+        )
         account.take_counters(counters.printed, counters.feeds, max(silent_ns, 0) / 1e9)
     if done:
         end = None if counters is None else counters.end

@@ -1,5 +1,6 @@
-"""What stands in the place of a line or a text that is purged: as many asterisks, so that places in a file stay what
-they are, and lines still count. Of JSON the keys and values of others are masked, none of the format's own. Pure."""
+"""What stands in the place of a line or a text that is purged: as many asterisks, so that places in
+a file stay what they are, and lines still count. Of JSON the keys and values of others are masked,
+none of the format's own. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -32,8 +33,9 @@ def masked_lines(text: bytes, pattern: LinePattern) -> tuple[bytes, int]:
 
 
 def masked_json(text: bytes, pattern: LinePattern, own_levels: int = 1) -> bytes:
-    """JSON as long as it was, whose keys and texts that have the pattern are masked; an event's data that has it
-    otherwise (a number) is `{}`. own_levels: at so many the keys are logshipper's own, and stay."""
+    """JSON as long as it was, whose keys and texts that have the pattern are masked; an event's
+    data that has it otherwise (a number) is `{}`. own_levels: at so many the keys are logshipper's
+    own, and stay."""
     scan = _Scan(text, own_levels)
     edited = bytearray(text)
     for begin, end in scan.others():
@@ -46,8 +48,8 @@ def masked_json(text: bytes, pattern: LinePattern, own_levels: int = 1) -> bytes
 
 
 class _Scan:
-    """Goes through JSON token by token; what isn't JSON is taken as far as it looks like it. data: where the value of
-    `data` at the first level begins and ends, once all are gone through."""
+    """Goes through JSON token by token; what isn't JSON is taken as far as it looks like it. data:
+    where the value of `data` at the first level begins and ends, once all are gone through."""
 
     def __init__(self, text: bytes, own_levels: int) -> None:
         self.data = (0, 0)
@@ -58,7 +60,8 @@ class _Scan:
         self._key = b""  # at the first level
 
     def others(self) -> Iterator[tuple[int, int]]:
-        """Where texts and keys begin and end, without their quotes, that aren't logshipper's own."""
+        """Where texts and keys begin and end, without their quotes, that aren't logshipper's
+        own."""
         for token in _TOKEN.finditer(self._text):
             if token[1] is None:
                 self._enter(token[0], token.start())

@@ -1,6 +1,8 @@
-"""Which lines of a job are purged: one pattern that Python's `re`, for files, and RE2, for Loki, read alike. Pure.
+"""Which lines of a job are purged: one pattern that Python's `re`, for files, and RE2, for Loki,
+read alike. Pure.
 
-What the two read differently, or RE2 doesn't have, is refused: lines of one place would go, those of another stay.
+What the two read differently, or RE2 doesn't have, is refused: lines of one place would go, those
+of another stay.
 """
 
 import re
@@ -31,9 +33,9 @@ _NOT_IN_RE2 = {
 
 
 class LinePattern(NamedTuple):
-    """Of lines that are purged. python: searched for in each form of each; logql: the filter for Loki, which knows but
-    the form in which a line stands there, "" for all lines; is_anchored: what stands around a place where it is found
-    matters, too."""
+    """Of lines that are purged. python: searched for in each form of each; logql: the filter for
+    Loki, which knows but the form in which a line stands there, "" for all lines; is_anchored: what
+    stands around a place where it is found matters, too."""
 
     python: "re.Pattern[str]"
     logql: str
@@ -65,7 +67,9 @@ def pattern_of(grep: str | None, fixed: str | None) -> LinePattern:
         raise ConfigError(option, problems)
     if grep is None:
         return LinePattern(re.compile(re.escape(text)), f" |= {quoted(text)}")
-    return LinePattern(re.compile(grep, re.ASCII), f" |~ {quoted(grep)}", is_anchored="AT" in _names(grep))
+    return LinePattern(
+        re.compile(grep, re.ASCII), f" |~ {quoted(grep)}", is_anchored="AT" in _names(grep)
+    )
 
 
 def _problems(text: str) -> list[str]:

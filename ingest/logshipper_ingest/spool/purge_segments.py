@@ -1,8 +1,8 @@
-"""Takes lines out of segments: each is overwritten by as many asterisks, so that frames, times and what the agent has
-noted of places in the file stay as they are, and the lines still count.
+"""Takes lines out of segments: each is overwritten by as many asterisks, so that frames, times and
+what the agent has noted of places in the file stay as they are, and the lines still count.
 
-The caller sees to it that nobody reads meanwhile. A capture that lives may go on writing: it appends, and never comes
-back. What stands in damaged places is overwritten, too.
+The caller sees to it that nobody reads meanwhile. A capture that lives may go on writing: it
+appends, and never comes back. What stands in damaged places is overwritten, too.
 """
 
 import errno
@@ -39,8 +39,8 @@ class Purged(NamedTuple):
 
 
 def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool) -> Purged:
-    """In what says whose a capture is (the job's name), and in all its segments. dry_run: only counts. Raises
-    StoreError."""
+    """In what says whose a capture is (the job's name), and in all its segments. dry_run: only
+    counts. Raises StoreError."""
     alive = folder.life() is Life.LIVE
     path = os.path.join(folder.path, IDENTITY)
     try:
@@ -51,7 +51,9 @@ def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool)
     for number in list_segments(folder.segments_fd) if folder.segments_fd >= 0 else []:
         path = os.path.join(folder.path, "segments", segment_name(number))
         try:
-            found = _purge_segment(folder, segment_name(number), path, pattern, alive=alive, dry_run=dry_run)
+            found = _purge_segment(
+                folder, segment_name(number), path, pattern, alive=alive, dry_run=dry_run
+            )
         except OSError as error:
             raise StoreError(path, f"can't be purged: {os_words(error)}") from None
         lines += found
@@ -63,7 +65,9 @@ def _purge_segment(
     folder: CaptureFolder, name: str, path: str, pattern: LinePattern, *, alive: bool, dry_run: bool
 ) -> int:
     try:
-        fd = os.open(name, _FLAGS | (os.O_RDONLY if dry_run else os.O_RDWR), dir_fd=folder.segments_fd)
+        fd = os.open(
+            name, _FLAGS | (os.O_RDONLY if dry_run else os.O_RDWR), dir_fd=folder.segments_fd
+        )
     except OSError as error:
         if error.errno in _NOT_A_FILE:
             return 0  # the agent reads no such thing either
@@ -87,7 +91,9 @@ def _purge_segment(
         os.close(fd)
 
 
-def _edits(data: bytes, pattern: LinePattern, *, alive: bool) -> tuple[int, list[tuple[int, bytes]]]:
+def _edits(
+    data: bytes, pattern: LinePattern, *, alive: bool
+) -> tuple[int, list[tuple[int, bytes]]]:
     """How many lines have the pattern, and what is to be written at which offset."""
     try:
         at = decode_file_header(data)
@@ -132,7 +138,8 @@ def _masked_frame(frame: Frame, attrs: bytes, pattern: LinePattern) -> tuple[byt
 
 
 def _frame_with(frame: bytes, payload: bytes) -> bytes:
-    """A frame whose attributes and text are others, as long; its checksum with it (docs/segment-format.md)."""
+    """A frame whose attributes and text are others, as long; its checksum with it
+    (docs/segment-format.md)."""
     head = frame[: FRAME_HEADER_BYTES - 4]
     crc = zlib.crc32(payload, zlib.crc32(head))
     return head + crc.to_bytes(4, "little") + payload

@@ -1,16 +1,18 @@
-"""Reads the segments of one capture in order, from a position, while they may still grow (docs/segment-format.md).
+"""Reads the segments of one capture in order, from a position, while they may still grow
+(docs/segment-format.md).
 
-Segments are hostile input: a job could write them. So they are opened by openat without following links and without
-blocking, must be regular files of the right owner, are read in blocks (never mapped), and every length is checked.
+Segments are hostile input: a job could write them. So they are opened by openat without following
+links and without blocking, must be regular files of the right owner, are read in blocks (never
+mapped), and every length is checked.
 
-What is damaged is skipped up to the next frame that decodes, and reported as a value; nothing here raises for what
-stands in a segment. A frame that isn't all there yet: while the capture lives the reader waits for the rest; else it
-is cut off. A segment is over when its END frame was read, when the capture is dead, or when the next segment has
-frames: the writer makes the next one first, but puts a frame there only after this one's END. Memory: one block, or
-the one frame that is larger.
+What is damaged is skipped up to the next frame that decodes, and reported as a value; nothing here
+raises for what stands in a segment. A frame that isn't all there yet: while the capture lives the
+reader waits for the rest; else it is cut off. A segment is over when its END frame was read, when
+the capture is dead, or when the next segment has frames: the writer makes the next one first, but
+puts a frame there only after this one's END. Memory: one block, or the one frame that is larger.
 
-A read does READ_WORK_BYTES of work at most, whatever stands there: bytes gone over, and so much for each name and
-place. What is left is MORE, and the next read goes on there.
+A read does READ_WORK_BYTES of work at most, whatever stands there: bytes gone over, and so much for
+each name and place. What is left is MORE, and the next read goes on there.
 """
 
 import errno
@@ -35,9 +37,13 @@ from logshipper.spool.segment import (
 from logshipper_ingest.spool.folder_entries import scanned
 
 BLOCK_BYTES = 1 << 20
-MAX_SEGMENT_BYTES = 1 << 30  # the writer's are 32 MiB; what is beyond is left out, and counts as that much at most
+MAX_SEGMENT_BYTES = (
+    1 << 30
+)  # the writer's are 32 MiB; what is beyond is left out, and counts as that much at most
 READ_WORK_BYTES = 64 << 20  # of one read
-SEARCH_BYTES = 256 << 20  # how much a reader goes over in search of frames; past that a segment's rest is left out
+SEARCH_BYTES = (
+    256 << 20
+)  # how much a reader goes over in search of frames; past that a segment's rest is left out
 FRAME_COST_BYTES = 200  # what a frame, a run of lines, a line's attributes cost besides their bytes
 _RECORD_COST_BYTES = 5 * FRAME_COST_BYTES
 _NAME_WORK_BYTES = 64 << 10  # what opening a file counts as
@@ -51,16 +57,17 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_
 
 
 class SpoolPosition(NamedTuple):
-    """A place in a capture's segments. segment: its number, 0 before the first; offset: in bytes, 0 before its header.
-    All that stands before is done with."""
+    """A place in a capture's segments. segment: its number, 0 before the first; offset: in bytes, 0
+    before its header. All that stands before is done with."""
 
     segment: int = 0
     offset: int = 0
 
 
 class Outcome(Enum):
-    """Why reading stopped. MORE: enough for now; WAITING: all is read that is there, the capture lives; CLOSED: its
-    last frame was read; CUT: the capture is dead, all is read; BLOCKED: what follows can't be read by this version."""
+    """Why reading stopped. MORE: enough for now; WAITING: all is read that is there, the capture
+    lives; CLOSED: its last frame was read; CUT: the capture is dead, all is read; BLOCKED: what
+    follows can't be read by this version."""
 
     MORE = "more"
     WAITING = "waiting"
@@ -77,8 +84,8 @@ class Damage(NamedTuple):
 
 
 class FrameBatch(NamedTuple):
-    """What one read brought. position: where to go on; size: bytes of the frames, and what they cost besides;
-    frame_bytes: theirs alone."""
+    """What one read brought. position: where to go on; size: bytes of the frames, and what they
+    cost besides; frame_bytes: theirs alone."""
 
     frames: list[Frame]
     damages: list[Damage]
@@ -96,7 +103,9 @@ def segment_number(name: str) -> int | None:
     """The number of a segment by its file's name, None for any other file."""
     digits, dot, ending = name.partition(".")
     return (
-        int(digits) if dot and ending == "seg" and len(digits) == 10 and digits.isascii() and digits.isdigit() else None
+        int(digits)
+        if dot and ending == "seg" and len(digits) == 10 and digits.isascii() and digits.isdigit()
+        else None
     )
 
 
@@ -114,10 +123,13 @@ def list_segments(folder_fd: int) -> list[int]:
 
 
 class SegmentReader:
-    """Reads from a folder that stays open as folder_fd (the caller's). path: its name in reports; owner: the user id
-    that segments must belong to. Raises OSError where the system refuses (a failing disk, no descriptors left)."""
+    """Reads from a folder that stays open as folder_fd (the caller's). path: its name in reports;
+    owner: the user id that segments must belong to. Raises OSError where the system refuses (a
+    failing disk, no descriptors left)."""
 
-    def __init__(self, folder_fd: int, path: str, position: SpoolPosition, *, owner: int, line_bytes: int = 0) -> None:
+    def __init__(
+        self, folder_fd: int, path: str, position: SpoolPosition, *, owner: int, line_bytes: int = 0
+    ) -> None:
         self.position = position
         self._folder_fd = folder_fd
         self._path = path
@@ -126,8 +138,13 @@ class SegmentReader:
         self._fd = -1
         self._closed = False  # the capture's last END was read
         self._searched = 0  # bytes gone over in search of frames
-        self._step = BLOCK_BYTES  # how much is read at once: little after damage, then more and more
-        self._tail = (SpoolPosition(), 0)  # an incomplete frame, and the segment's size from which another is sought
+        self._step = (
+            BLOCK_BYTES  # how much is read at once: little after damage, then more and more
+        )
+        self._tail = (
+            SpoolPosition(),
+            0,
+        )  # an incomplete frame, and the segment's size from which another is sought
         self._begin_read()
 
     def _begin_read(self) -> None:
@@ -145,14 +162,18 @@ class SegmentReader:
             self._fd = -1
 
     def has_grown(self) -> bool:
-        """Whether the segment that is open has more than what was read of it: a cheap look between two reads."""
+        """Whether the segment that is open has more than what was read of it: a cheap look between
+        two reads."""
         return self._fd >= 0 and os.fstat(self._fd).st_size > self.position.offset
 
-    def read(self, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> FrameBatch:
+    def read(
+        self, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None
+    ) -> FrameBatch:
         """Reads on until about max_bytes of frames are there, or nothing more can be read for now.
 
-        alive: whether the capture lived when this was called, or at any time after that; once it is False, segments
-        must not grow any more. until: where an earlier read ended, which this one isn't to go past (MORE).
+        alive: whether the capture lived when this was called, or at any time after that; once it is
+        False, segments must not grow any more. until: where an earlier read ended, which this one
+        isn't to go past (MORE).
         """
         self._begin_read()
         self._until = until
@@ -173,14 +194,17 @@ class SegmentReader:
                 outcome = self._read_header(alive)
             else:
                 outcome = self._read_block(max_bytes, alive)
-        batch = FrameBatch(self._frames, self._damages, self.position, outcome, self._size, self._frame_bytes)
+        batch = FrameBatch(
+            self._frames, self._damages, self.position, outcome, self._size, self._frame_bytes
+        )
         self._begin_read()  # it is the caller's alone: there are a thousand readers, and many won't read again
         return batch
 
     # ---- from segment to segment
 
     def _open(self, alive: bool) -> Outcome | None:
-        """Opens the segment of the position, or goes to the one that follows where it is missing or is none."""
+        """Opens the segment of the position, or goes to the one that follows where it is missing or
+        is none."""
         number = self.position.segment
         self._work += _NAME_WORK_BYTES
         if number:
@@ -218,7 +242,8 @@ class SegmentReader:
         self.position = SpoolPosition(self.position.segment + 1, 0)
 
     def _following(self) -> int | None:
-        """The first segment after the position's. The folder is listed once per read: it may hold very many names."""
+        """The first segment after the position's. The folder is listed once per read: it may hold
+        very many names."""
         if self._present is None:
             self._present = list_segments(self._folder_fd)
         at = bisect_right(self._present, self.position.segment)
@@ -233,7 +258,11 @@ class SegmentReader:
         if not alive:
             return True
         try:
-            following = os.stat(segment_name(self.position.segment + 1), dir_fd=self._folder_fd, follow_symlinks=False)
+            following = os.stat(
+                segment_name(self.position.segment + 1),
+                dir_fd=self._folder_fd,
+                follow_symlinks=False,
+            )
         except FileNotFoundError:
             return False
         return following.st_size > FILE_HEADER_BYTES
@@ -276,10 +305,15 @@ class SegmentReader:
         return self._meet_obstacle(block, alive)
 
     def _take_frames(self, block: bytes, max_bytes: int) -> int:
-        """Takes whole frames from the beginning of the block; returns how far it came, the position with it."""
+        """Takes whole frames from the beginning of the block; returns how far it came, the position
+        with it."""
         at = 0
         number, begin = self.position
-        most = len(block) if self._until is None or self._until.segment > number else self._until.offset - begin
+        most = (
+            len(block)
+            if self._until is None or self._until.segment > number
+            else self._until.offset - begin
+        )
         while self._size < max_bytes and at < most:
             try:
                 decoded = decode_frame(block, at)
@@ -302,7 +336,8 @@ class SegmentReader:
         return at
 
     def _meet_obstacle(self, block: bytes, alive: bool) -> Outcome | None:
-        """No frame could be taken at the position: damage, a frame that isn't all there, a large one, or the end."""
+        """No frame could be taken at the position: damage, a frame that isn't all there, a large
+        one, or the end."""
         begin = self.position.offset
         try:
             needed = frame_bytes(block, 0) or FRAME_HEADER_BYTES
@@ -328,12 +363,16 @@ class SegmentReader:
         elif is_over:
             self._skip_to(there, "the last frame is cut short")
         else:
-            self._tail = self.position, there + max(there - begin, FRAME_HEADER_BYTES)  # twice as long
+            self._tail = (
+                self.position,
+                there + max(there - begin, FRAME_HEADER_BYTES),
+            )  # twice as long
             return Outcome.WAITING
         return None
 
     def _end_without_mark(self, alive: bool) -> Outcome | None:
-        """The segment is over, but no END frame says so: as a capture leaves its last one when it dies."""
+        """The segment is over, but no END frame says so: as a capture leaves its last one when it
+        dies."""
         if not alive and self._following() is None:
             return Outcome.CUT
         self._report(self.position.offset, "the end mark is missing", 0)
@@ -345,13 +384,16 @@ class SegmentReader:
         rest = os.fstat(self._fd).st_size - MAX_SEGMENT_BYTES
         if rest <= 0:
             return self._end_without_mark(alive) if self._is_over(alive) else Outcome.WAITING
-        error = SegmentCorrupt(self._segment_path(), MAX_SEGMENT_BYTES, "the segment is longer than any writer's")
+        error = SegmentCorrupt(
+            self._segment_path(), MAX_SEGMENT_BYTES, "the segment is longer than any writer's"
+        )
         self._note(Damage(error, min(rest, MAX_SEGMENT_BYTES)))
         self._go_to_next()
         return None
 
     def _take_large(self, needed: int) -> None:
-        """Takes the one frame at the position, which may be larger than a block; skips it where it is damaged."""
+        """Takes the one frame at the position, which may be larger than a block; skips it where it
+        is damaged."""
         begin = self.position.offset
         block = self._pread(needed, begin)
         try:
@@ -359,7 +401,9 @@ class SegmentReader:
         except SegmentCorrupt as error:
             reason = _reason(error)
         else:
-            self._take_frames(block, self._size + 1)  # takes none where the file has changed since: looked at again
+            self._take_frames(
+                block, self._size + 1
+            )  # takes none where the file has changed since: looked at again
             return
         self._searched += needed
         self._skip_to(self._find_magic(begin + 1), reason)
@@ -367,8 +411,8 @@ class SegmentReader:
     # ---- damage
 
     def _find_magic(self, begin: int) -> int:
-        """Where the next frame may begin: at a magic number, or at the end of what is there; or how far the work of
-        this read has come."""
+        """Where the next frame may begin: at a magic number, or at the end of what is there; or how
+        far the work of this read has come."""
         there = self._bytes_there()
         if self._searched > SEARCH_BYTES:
             return max(there, begin)
@@ -388,8 +432,8 @@ class SegmentReader:
         return max(there, begin)
 
     def _find_frame(self, begin: int, end: int, is_over: bool) -> int | None:
-        """Where a whole frame begins after the last, incomplete one. Where this is too much work: None, or, of a
-        segment that is over, how far the search has come."""
+        """Where a whole frame begins after the last, incomplete one. Where this is too much work:
+        None, or, of a segment that is over, how far the search has come."""
         at = begin
         for _ in range(_MAX_CANDIDATES):
             at = self._find_magic(at)

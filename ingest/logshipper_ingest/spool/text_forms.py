@@ -1,8 +1,8 @@
-"""The forms in which one text may stand in a line: as it is, without colours, with the escapes of JSON resolved, and
-both of them again for JSON within JSON. Pure.
+"""The forms in which one text may stand in a line: as it is, without colours, with the escapes of
+JSON resolved, and both of them again for JSON within JSON. Pure.
 
-A secret that a job has printed in colours, or as a value of JSON, stands in none of its bytes: it is looked for in each
-form, and a place in a form is known by its place in the line.
+A secret that a job has printed in colours, or as a value of JSON, stands in none of its bytes: it
+is looked for in each form, and a place in a form is known by its place in the line.
 """
 
 import re
@@ -10,7 +10,9 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-MAX_LEVELS = 4  # of JSON within JSON: the quarantine's file, an entry, and what a job has put in there
+MAX_LEVELS = (
+    4  # of JSON within JSON: the quarantine's file, an entry, and what a job has put in there
+)
 MAY_DIFFER = r"[\x1b\\]"  # of lines that have other forms, for RE2 as well
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(["\\/bfnrt]))')
@@ -18,7 +20,8 @@ _NAMED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class Form(NamedTuple):
-    """text: of a line; at: where in the line each of its characters begins, and, last, where the line ends."""
+    """text: of a line; at: where in the line each of its characters begins, and, last, where the
+    line ends."""
 
     text: str
     at: Sequence[int]
@@ -49,7 +52,9 @@ def spans(line: str, pattern: "re.Pattern[str]") -> Iterator[str]:
             continue
         form = resolved
         for found in pattern.finditer(form.text):
-            yield line[form.at[found.start()] : form.at[found.end() - 1] + _width(form, found.end() - 1)]
+            yield line[
+                form.at[found.start()] : form.at[found.end() - 1] + _width(form, found.end() - 1)
+            ]
 
 
 def _width(form: Form, at: int) -> int:

@@ -1,9 +1,10 @@
-"""`state.db`: what the node agent remembers of each capture, so that nothing is sent again that was taken, and
-nothing is left out.
+"""`state.db`: what the node agent remembers of each capture, so that nothing is sent again that was
+taken, and nothing is left out.
 
-Two parties go through a capture's segments: the shipper, which brings entries to Loki, and the learner, which follows
-what /metrics shows. Each has a position of its own; what the shipper knows and its position change in one transaction,
-after everything up to there was acknowledged. Segments before both positions may go.
+Two parties go through a capture's segments: the shipper, which brings entries to Loki, and the
+learner, which follows what /metrics shows. Each has a position of its own; what the shipper knows
+and its position change in one transaction, after everything up to there was acknowledged. Segments
+before both positions may go.
 """
 
 import json
@@ -53,9 +54,10 @@ KEPT_NS = 7 * 86400 * 10**9  # how long a capture that is done is remembered
 
 @dataclass
 class Counts:
-    """What became of a capture's entries. entries: sent and acknowledged, by kind; bytes: of their lines; refused:
-    quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest heartbeat's; ahead_ns: by which
-    all its times are set back; skipped: lines that others were sent before this sink was there."""
+    """What became of a capture's entries. entries: sent and acknowledged, by kind; bytes: of their
+    lines; refused: quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest
+    heartbeat's; ahead_ns: by which all its times are set back; skipped: lines that others were sent
+    before this sink was there."""
 
     entries: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
@@ -106,10 +108,13 @@ class Checkpoints(StateFile):
     def folders(self) -> list[str]:
         """Of all captures of which something was shipped."""
         with self._reading() as connection:
-            return [folder for (folder,) in connection.execute("SELECT folder FROM shipped").fetchall()]
+            return [
+                folder for (folder,) in connection.execute("SELECT folder FROM shipped").fetchall()
+            ]
 
     def commit(self, captures: Iterable[Shipped], newest_ns: Mapping[str, int]) -> None:
-        """Everything up to these positions was acknowledged. newest_ns: of each stream that was sent to."""
+        """Everything up to these positions was acknowledged. newest_ns: of each stream that was
+        sent to."""
         with self._transaction() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO shipped (folder, identity, segment, offset, done, account, counts, changed_ns)"
@@ -141,7 +146,8 @@ class Checkpoints(StateFile):
     def learnt(self, folder: str) -> CaptureKnowledge | None:
         with self._reading() as connection:
             found = connection.execute(
-                "SELECT folder, segment, offset, done, account, x_axis FROM learnt WHERE folder = ?", (folder,)
+                "SELECT folder, segment, offset, done, account, x_axis FROM learnt WHERE folder = ?",
+                (folder,),
             ).fetchone()
         if found is None:
             return None
@@ -162,7 +168,13 @@ class Checkpoints(StateFile):
                 "INSERT OR REPLACE INTO learnt (folder, segment, offset, done, account, x_axis)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
                 (
-                    (one.folder, *one.position, one.done, one.account.to_json().decode(), one.axis.to_json())
+                    (
+                        one.folder,
+                        *one.position,
+                        one.done,
+                        one.account.to_json().decode(),
+                        one.axis.to_json(),
+                    )
                     for one in captures
                 ),
             )
@@ -195,7 +207,11 @@ class Checkpoints(StateFile):
     def forget_sink(self) -> None:
         """Forgets what was shipped, and to which streams; not what is learnt."""
         with self._transaction() as connection:
-            for statement in ("shipped", "stream", "note WHERE name NOT IN ('agent', 'sinks', 'remote_write')"):
+            for statement in (
+                "shipped",
+                "stream",
+                "note WHERE name NOT IN ('agent', 'sinks', 'remote_write')",
+            ):
                 connection.execute(f"DELETE FROM {statement}")  # noqa: S608  as above
 
 
@@ -205,7 +221,9 @@ def _drop(connection: sqlite3.Connection, folders: Iterable[str]) -> None:
         connection.executemany(f"DELETE FROM {table} WHERE folder = ?", gone)  # noqa: S608  names of tables
 
 
-def read_shipped(connection: sqlite3.Connection, path: str, folder: str | None = None) -> list[Shipped]:
+def read_shipped(
+    connection: sqlite3.Connection, path: str, folder: str | None = None
+) -> list[Shipped]:
     """Raises DamagedError and SQLite's own."""
     rows = connection.execute(
         "SELECT folder, identity, segment, offset, done, account, counts, changed_ns FROM shipped"
@@ -237,8 +255,8 @@ def _known(values: Any, names: Collection[str]) -> dict[str, Any]:  # Any: JSON 
 
 
 class State(NamedTuple):
-    """What the agent remembers, as `status` reads it. learnt: what is known of captures, shipped or not; notes: the
-    agent's own, JSON by name."""
+    """What the agent remembers, as `status` reads it. learnt: what is known of captures, shipped or
+    not; notes: the agent's own, JSON by name."""
 
     shipped: list[Shipped]
     learnt: dict[str, CaptureAccount]
@@ -250,7 +268,10 @@ def read_state(path: str) -> State:
     connection = open_reader(path, VERSION)
     try:
         with store_errors(path):
-            notes = {name: json.loads(value) for name, value in connection.execute("SELECT name, value FROM note")}
+            notes = {
+                name: json.loads(value)
+                for name, value in connection.execute("SELECT name, value FROM note")
+            }
             rows = connection.execute("SELECT folder, account FROM learnt").fetchall()
             shipped = read_shipped(connection, path)
         try:

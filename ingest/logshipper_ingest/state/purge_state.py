@@ -1,5 +1,5 @@
-"""Takes a job's name and keys out of an agent's `state.db`: what it remembers of captures that it has shipped, for a
-week. Its own lines never stand there."""
+"""Takes a job's name and keys out of an agent's `state.db`: what it remembers of captures that it
+has shipped, for a week. Its own lines never stand there."""
 
 import json
 import os
@@ -10,7 +10,13 @@ from typing import NamedTuple
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.purge_masks import masked_json
 from logshipper_ingest.spool.purge_pattern import EVERY_LINE, LinePattern
-from logshipper_ingest.sqlite_file import open_reader, open_writer, rewrite_wholly, store_errors, transaction
+from logshipper_ingest.sqlite_file import (
+    open_reader,
+    open_writer,
+    rewrite_wholly,
+    store_errors,
+    transaction,
+)
 from logshipper_ingest.state.checkpoints import SCHEMA, VERSION
 
 _JSON_COLUMNS = (("shipped", "identity"), ("shipped", "account"), ("learnt", "account"))
@@ -26,11 +32,15 @@ class _Cell(NamedTuple):
 
 
 def purge_state(path: str, job_id: str, pattern: LinePattern, *, dry_run: bool) -> int:
-    """How many values had the pattern; of all of a job what is remembered goes. dry_run: only counts, also while the
-    agent runs; else the caller holds its lock. Raises StoreError."""
+    """How many values had the pattern; of all of a job what is remembered goes. dry_run: only
+    counts, also while the agent runs; else the caller holds its lock. Raises StoreError."""
     if not os.path.exists(path):
         return 0
-    opened = open_reader(path, VERSION) if dry_run else open_writer(path, SCHEMA, VERSION, wal=True, create=False)
+    opened = (
+        open_reader(path, VERSION)
+        if dry_run
+        else open_writer(path, SCHEMA, VERSION, wal=True, create=False)
+    )
     with closing(opened) as connection, store_errors(path):
         cells = _meant(connection, job_id, pattern)
         if cells and not dry_run:
@@ -54,22 +64,29 @@ def _meant(connection: sqlite3.Connection, job_id: str, pattern: LinePattern) ->
             cells += [_Cell(table, column, folder, new)] if new != text else []
     none_learnt = XAxis().to_json()
     for folder, text in _of(connection, "learnt", "x_axis", folders).items():
-        if text != none_learnt and pattern.has(text):  # begun again: the records it was learnt of are gone
+        if text != none_learnt and pattern.has(
+            text
+        ):  # begun again: the records it was learnt of are gone
             cells.append(_Cell("learnt", "x_axis", folder, none_learnt))
     return cells
 
 
 def _folders(connection: sqlite3.Connection, job_id: str) -> set[str]:
-    """Of the job's captures; of those of which nothing was shipped only the folder's name says whose they are."""
+    """Of the job's captures; of those of which nothing was shipped only the folder's name says
+    whose they are."""
     shipped = connection.execute("SELECT folder, identity FROM shipped").fetchall()
-    of_job = {folder for folder, identity in shipped if json.loads(identity).get("job_id") == job_id}
+    of_job = {
+        folder for folder, identity in shipped if json.loads(identity).get("job_id") == job_id
+    }
     learnt = {folder for (folder,) in connection.execute("SELECT folder FROM learnt")} - {
         folder for folder, _ in shipped
     }
     return of_job | {folder for folder in learnt if folder.rpartition("@")[0] == job_id}
 
 
-def _of(connection: sqlite3.Connection, table: str, column: str, folders: set[str]) -> dict[str, str]:
+def _of(
+    connection: sqlite3.Connection, table: str, column: str, folders: set[str]
+) -> dict[str, str]:
     rows = connection.execute(f"SELECT folder, {column} FROM {table}")  # noqa: S608  names of our own
     return {folder: text for folder, text in rows if folder in folders}
 

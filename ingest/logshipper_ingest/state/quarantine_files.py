@@ -1,8 +1,9 @@
 """The quarantine's files as they are read, and rewritten once entries are delivered or purged.
 
-The agent appends to them meanwhile: it and whoever rewrites a file hold the folder's lock (`folder_lock`), for as long
-as that takes. Who rewrites also holds REWRITER_LOCK all the while, so that places in a file stay what they were read
-as. A file is replaced by a rename: a process that is killed leaves the old one or the new one, whole.
+The agent appends to them meanwhile: it and whoever rewrites a file hold the folder's lock
+(`folder_lock`), for as long as that takes. Who rewrites also holds REWRITER_LOCK all the while, so
+that places in a file stay what they were read as. A file is replaced by a rename: a process that is
+killed leaves the old one or the new one, whole.
 """
 
 import fcntl
@@ -33,8 +34,8 @@ _LATER = ("host", "tenant", "capture")  # not in what earlier versions have writ
 
 
 class Quarantined(NamedTuple):
-    """A refused entry. stream, kind, host, tenant: of its stream's key, host "" where the agent's own is meant; uid:
-    whose it is; capture: its folder, "" where that isn't known."""
+    """A refused entry. stream, kind, host, tenant: of its stream's key, host "" where the agent's
+    own is meant; uid: whose it is; capture: its folder, "" where that isn't known."""
 
     reason: str
     status: int
@@ -56,8 +57,8 @@ class Quarantined(NamedTuple):
 
 
 class QuarantineLine(NamedTuple):
-    """A line of a file. offset, size: in bytes, its LF included; entry: None where it isn't one; whole: whether it
-    ends with LF."""
+    """A line of a file. offset, size: in bytes, its LF included; entry: None where it isn't one;
+    whole: whether it ends with LF."""
 
     offset: int
     size: int
@@ -72,7 +73,8 @@ Decide = Callable[
 
 @contextmanager
 def folder_lock(folder: str, secs: float = LOCK_SECS) -> Iterator[None]:
-    """Held by whoever appends to the files or replaces one. Raises StoreError where others hold it for so long."""
+    """Held by whoever appends to the files or replaces one. Raises StoreError where others hold it
+    for so long."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -81,7 +83,9 @@ def folder_lock(folder: str, secs: float = LOCK_SECS) -> Iterator[None]:
         deadline = time.monotonic() + secs
         while not _try_lock(fd):
             if time.monotonic() > deadline:
-                raise StoreError(folder, f"is locked by another process for over {secs:g} s") from None
+                raise StoreError(
+                    folder, f"is locked by another process for over {secs:g} s"
+                ) from None
             time.sleep(_LOCK_POLL_SECS)
         yield
     finally:
@@ -96,11 +100,15 @@ def rewriter_lock(state_dir: str) -> Iterator[None]:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if not os.path.isdir(state_dir):
-            raise StoreError(state_dir, "isn't there: no agent has run with this [agent] state_dir") from None
+            raise StoreError(
+                state_dir, "isn't there: no agent has run with this [agent] state_dir"
+            ) from None
         raise StoreError(path, f"can't be opened: {os_words(error)}") from None
     try:
         if not _try_lock(fd):
-            raise StoreError(path, "another `logshipper-agent replay`, `purge` or `fsck` is at work; try again")
+            raise StoreError(
+                path, "another `logshipper-agent replay`, `purge` or `fsck` is at work; try again"
+            )
         yield
     finally:
         os.close(fd)
@@ -115,7 +123,8 @@ def _try_lock(fd: int) -> bool:
 
 
 def names(folder: str) -> list[str]:
-    """The files, those that were begun first before others; none where there is no folder. Raises StoreError."""
+    """The files, those that were begun first before others; none where there is no folder. Raises
+    StoreError."""
     try:
         found = os.listdir(folder)
     except FileNotFoundError:
@@ -145,7 +154,9 @@ def remove_leftovers(folder: str) -> None:
         try:
             os.unlink(os.path.join(folder, name))
         except OSError as error:
-            raise StoreError(os.path.join(folder, name), f"can't be removed: {os_words(error)}") from None
+            raise StoreError(
+                os.path.join(folder, name), f"can't be removed: {os_words(error)}"
+            ) from None
 
 
 def read_lines(folder: str, name: str) -> Iterator[QuarantineLine]:
@@ -155,18 +166,22 @@ def read_lines(folder: str, name: str) -> Iterator[QuarantineLine]:
 
 
 def read_at(folder: str, name: str, line: QuarantineLine) -> Quarantined:
-    """An entry that `read_lines` has found. The caller holds the rewriter's lock. Raises StoreError."""
+    """An entry that `read_lines` has found. The caller holds the rewriter's lock. Raises
+    StoreError."""
     path = os.path.join(folder, name)
     with _opened(folder, name) as fd:
         found = _parse(os.pread(fd, line.size, line.offset), _uid(name))
     if found is None:
-        raise StoreError(path, f"at byte {line.offset}: isn't there any more what was read; call it again")
+        raise StoreError(
+            path, f"at byte {line.offset}: isn't there any more what was read; call it again"
+        )
     return found
 
 
 def rewrite(folder: str, name: str, decide: Decide) -> None:
-    """Replaces each line by what decide returns, b"" for nothing; a file of which nothing is left is removed. The
-    caller holds the rewriter's lock. Raises StoreError: then the old file is there."""
+    """Replaces each line by what decide returns, b"" for nothing; a file of which nothing is left
+    is removed. The caller holds the rewriter's lock. Raises StoreError: then the old file is
+    there."""
     new = os.path.join(folder, f"{_NEW}{name}")
     path = os.path.join(folder, name)
     with folder_lock(folder):
@@ -178,7 +193,9 @@ def rewrite(folder: str, name: str, decide: Decide) -> None:
                 os.unlink(path)
             sync_folder(folder)
         except OSError as error:
-            raise StoreError(path, f"can't be rewritten: {os_words(error)}; it is as it was") from None
+            raise StoreError(
+                path, f"can't be rewritten: {os_words(error)}; it is as it was"
+            ) from None
 
 
 def _write_new(folder: str, name: str, new: str, decide: Decide) -> bool:
@@ -225,7 +242,8 @@ def _uid(name: str) -> int:
 
 
 def _parse(raw: bytes, uid: int) -> Quarantined | None:
-    """None where it isn't what `Quarantine` writes: a full disk, a torn write, somebody's editor."""
+    """None where it isn't what `Quarantine` writes: a full disk, a torn write, somebody's
+    editor."""
     try:
         found: Any = orjson.loads(raw)  # Any: JSON, each field of which is checked
     except orjson.JSONDecodeError:
@@ -233,11 +251,17 @@ def _parse(raw: bytes, uid: int) -> Quarantined | None:
     if not isinstance(found, dict):
         return None
     numbers = {name: found.get(name, 0) for name in ("refused_ns", "status", "time_ns")}
-    texts = {name: found.get(name, "") for name in ("reason", "words", "stream", "kind", "line", *_LATER)}
+    texts = {
+        name: found.get(name, "") for name in ("reason", "words", "stream", "kind", "line", *_LATER)
+    }
     metadata = found.get("metadata")
     if not all(type(number) is int and 0 <= number < _MAX_TIME_NS for number in numbers.values()):
         return None
-    if not all(isinstance(text, str) for text in texts.values()) or not texts["kind"] or "line" not in found:
+    if (
+        not all(isinstance(text, str) for text in texts.values())
+        or not texts["kind"]
+        or "line" not in found
+    ):
         return None
     if not isinstance(metadata, dict):
         return None

@@ -1,5 +1,6 @@
-"""Which entries lie in the quarantine already: what was put there and never committed is refused once more, and must
-not stand there twice. Entries are known by what tells them apart, not by when or why they were refused."""
+"""Which entries lie in the quarantine already: what was put there and never committed is refused
+once more, and must not stand there twice. Entries are known by what tells them apart, not by when
+or why they were refused."""
 
 import hashlib
 import os
@@ -15,12 +16,15 @@ _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class QuarantinedEntries:
-    """Of the folder's files, the newest of each user; read again where others have changed them. Raises OSError."""
+    """Of the folder's files, the newest of each user; read again where others have changed them.
+    Raises OSError."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._known: dict[int, dict[bytes, None]] = {}  # by user; each in order of coming
-        self._left: dict[int, list[tuple[str, int, int, int]]] = {}  # how the user's files were left
+        self._left: dict[
+            int, list[tuple[str, int, int, int]]
+        ] = {}  # how the user's files were left
 
     def look_up(self, uid: int) -> None:
         """Has all that lies there of a user's be known."""
@@ -69,8 +73,8 @@ class QuarantinedEntries:
 
 
 def cut_torn_line(fd: int) -> int:
-    """Cuts off what a killed agent left of a line: its entry wasn't committed, and comes again. Returns the file's size
-    then. Raises OSError."""
+    """Cuts off what a killed agent left of a line: its entry wasn't committed, and comes again.
+    Returns the file's size then. Raises OSError."""
     size = end = os.fstat(fd).st_size
     while end:
         begin = max(end - _STEP_BYTES, 0)
@@ -86,7 +90,9 @@ def cut_torn_line(fd: int) -> int:
 
 def _digest(document: Mapping[str, object]) -> bytes:
     named = [document[name] for name in _NAMING]
-    return hashlib.blake2b(orjson.dumps(named, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+    return hashlib.blake2b(
+        orjson.dumps(named, option=orjson.OPT_SORT_KEYS), digest_size=16
+    ).digest()
 
 
 def _tail(path: str, size: int) -> bytes:

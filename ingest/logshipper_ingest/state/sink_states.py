@@ -1,4 +1,5 @@
-"""What the agent remembers of each Loki that it ships to, as the commands read it, also next to a running agent."""
+"""What the agent remembers of each Loki that it ships to, as the commands read it, also next to a
+running agent."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,8 +49,8 @@ def least_of(of_sinks: Sequence[Mapping[str, SpoolPosition]]) -> dict[str, Spool
 
 
 def removed(config: AgentConfig) -> list[str]:
-    """Names of sinks that the configuration has no more, and something is remembered of; "" for the one without a name.
-    Raises StoreError."""
+    """Names of sinks that the configuration has no more, and something is remembered of; "" for the
+    one without a name. Raises StoreError."""
     names = set(folders(config.agent.state_dir))
     names |= {""} if _read(config.agent.state_dir).shipped else set()
     return sorted(names - {one.loki.name for one in config.sinks})
@@ -65,7 +66,8 @@ def folders(state_dir: str) -> list[str]:
 
 
 def chosen_sinks(config: AgentConfig, shown: str) -> list[AgentConfig]:
-    """The configuration as the sink has it that is called so; "" for all. Raises ConfigError where there is none."""
+    """The configuration as the sink has it that is called so; "" for all. Raises ConfigError where
+    there is none."""
     found = [one for one in config.sinks if shown in ("", one.sink)]
     if not found:
         named = ", ".join(one.sink for one in config.sinks)

@@ -1,4 +1,5 @@
-"""What is common to the databases in an agent's state_dir: one process writes, and its threads share a connection."""
+"""What is common to the databases in an agent's state_dir: one process writes, and its threads
+share a connection."""
 
 import sqlite3
 import threading
@@ -9,8 +10,8 @@ from logshipper_ingest.sqlite_file import open_writer, store_errors, transaction
 
 
 class StateFile:
-    """The file, open for writing. One process at a time: the agent's lock sees to it; its threads share this object.
-    Raises StoreError."""
+    """The file, open for writing. One process at a time: the agent's lock sees to it; its threads
+    share this object. Raises StoreError."""
 
     def __init__(self, path: str, schema: str, version: int) -> None:
         self.path = path

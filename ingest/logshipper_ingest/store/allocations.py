@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from logshipper_ingest.model.job import Allocation
-from logshipper_ingest.sqlite_file import UnfinishedError, damaged, open_reader, open_writer, store_errors, transaction
+from logshipper_ingest.sqlite_file import (
+    UnfinishedError,
+    damaged,
+    open_reader,
+    open_writer,
+    store_errors,
+    transaction,
+)
 
 FILE = "allocations.db"
 VERSION = 1

@@ -1,8 +1,9 @@
 """`catalogue.db`: a summary of each job for lists, and tombstones of removed ones.
 
-The summaries are but a copy of what the jobs' own databases say: where the file is missing or damaged it is made again
-from these (tombstones are lost then). It is brought up to date after a job's database and before the spooled
-capture's directory goes, so that a crash in between leaves the directory, and with it the cause to do it again.
+The summaries are but a copy of what the jobs' own databases say: where the file is missing or
+damaged it is made again from these (tombstones are lost then). It is brought up to date after a
+job's database and before the spooled capture's directory goes, so that a crash in between leaves
+the directory, and with it the cause to do it again.
 """
 
 import json
@@ -59,7 +60,8 @@ class Tombstone(NamedTuple):
 
 
 class Catalogue:
-    """The list of a store's jobs. Raises StoreError. is_damaged: it was found to be so, and must be made again."""
+    """The list of a store's jobs. Raises StoreError. is_damaged: it was found to be so, and must be
+    made again."""
 
     def __init__(self, path: str, inode: int, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -70,7 +72,9 @@ class Catalogue:
     @classmethod
     def open(cls, path: str, *, wal: bool) -> "Catalogue":
         """For writing. Raises DamagedError where it is missing, or has to be made again."""
-        inode = _inode_of(path)  # looked at first: what is put into its place from now on is seen to be another one
+        inode = _inode_of(
+            path
+        )  # looked at first: what is put into its place from now on is seen to be another one
         return cls(path, inode, open_writer(path, SCHEMA, VERSION, wal=wal, create=False))
 
     @classmethod
@@ -106,7 +110,9 @@ class Catalogue:
     def jobs(self, now_ns: int) -> list[JobSummary]:
         """Newest first. now_ns: decides which running jobs are unresponsive."""
         with self._errors():
-            found = self._connection.execute("SELECT summary FROM job ORDER BY started_ns DESC, job_id").fetchall()
+            found = self._connection.execute(
+                "SELECT summary FROM job ORDER BY started_ns DESC, job_id"
+            ).fetchall()
             try:
                 jobs = [_summary_from_json(text) for (text,) in found]
             except (ValueError, TypeError, AttributeError) as error:
@@ -148,10 +154,13 @@ class Catalogue:
             )
 
     def forget(self, job_id: str) -> None:
-        """Nothing of its summary stands in the file then. It is the last one to know a job that is removed, so whoever
-        is killed before that finds the job, without its words, and removes it again."""
+        """Nothing of its summary stands in the file then. It is the last one to know a job that is
+        removed, so whoever is killed before that finds the job, without its words, and removes it
+        again."""
         with self._errors():
-            found = self._connection.execute("SELECT summary FROM job WHERE job_id = ?", (job_id,)).fetchone()
+            found = self._connection.execute(
+                "SELECT summary FROM job WHERE job_id = ?", (job_id,)
+            ).fetchone()
             try:
                 if found:
                     self.put(replace(_summary_from_json(found[0]), name=job_id, reason=""))
@@ -170,7 +179,9 @@ class Catalogue:
     def words(self, job_id: str) -> list[str]:
         """Texts of a job's summary that are the job's own."""
         with self._errors():
-            found = self._connection.execute("SELECT summary FROM job WHERE job_id = ?", (job_id,)).fetchone()
+            found = self._connection.execute(
+                "SELECT summary FROM job WHERE job_id = ?", (job_id,)
+            ).fetchone()
         summary = _summary_from_json(found[0]) if found else None
         return [summary.name, summary.reason, summary.account, summary.partition] if summary else []
 
@@ -198,8 +209,8 @@ class Catalogue:
 
 
 def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, list[str]]:
-    """A catalogue where there is none, or in the place of a damaged one, which is moved aside; and what couldn't be
-    read. It is put into place whole. The caller holds the store's lock."""
+    """A catalogue where there is none, or in the place of a damaged one, which is moved aside; and
+    what couldn't be read. It is put into place whole. The caller holds the store's lock."""
     made = f"{path}{UNFINISHED}"
     remove_database(made)
     connection = open_writer(made, SCHEMA, VERSION, wal=wal)
@@ -238,13 +249,17 @@ def read_summary(path: str, job_id: str) -> JobSummary | None:
 
 
 _NEEDED = frozenset(field.name for field in fields(JobSummary) if field.default is MISSING)
-_DEFAULTS = {field.name: field.default for field in fields(JobSummary) if field.default is not MISSING}
+_DEFAULTS = {
+    field.name: field.default for field in fields(JobSummary) if field.default is not MISSING
+}
 _UNSET = object()
 
 
 def _row(summary: JobSummary) -> tuple[str, int, str]:
     """Without what is as by default, which most are: lists are read the faster."""
-    said = {name: value for name, value in vars(summary).items() if value != _DEFAULTS.get(name, _UNSET)}
+    said = {
+        name: value for name, value in vars(summary).items() if value != _DEFAULTS.get(name, _UNSET)
+    }
     return summary.job_id, summary.started_ns, json.dumps(said)
 
 

@@ -25,7 +25,8 @@ Fetch = Callable[..., list[tuple[Any, ...]]]  # Any: columns, as the schema has 
 
 
 def read_children(fetch: Fetch, path: str) -> Iterator[Child]:
-    """In order of their iterations. fetch: asks the database, whose path is told where it is damaged."""
+    """In order of their iterations. fetch: asks the database, whose path is told where it is
+    damaged."""
     last = (-_NO_END_NS, 0)
     while has_children(fetch):
         page = fetch(_CHILDREN, *last, _PAGE)
@@ -38,7 +39,9 @@ def read_children(fetch: Fetch, path: str) -> Iterator[Child]:
         last = page[-1][:2]
 
 
-def read_child_changes(fetch: Fetch, *, newest_first: bool, begin_ns: int, end_ns: int) -> Iterator[ChildChange]:
+def read_child_changes(
+    fetch: Fetch, *, newest_first: bool, begin_ns: int, end_ns: int
+) -> Iterator[ChildChange]:
     """In order of time, or newest first. begin_ns, end_ns: as readers have it."""
     end_ns = end_ns or _NO_END_NS
     query = _NEWEST_FIRST if newest_first else _OLDEST_FIRST

@@ -1,5 +1,6 @@
-"""Tags and notes of imported jobs on their way to the reader's own: noted before their job's database says that they
-were given, so that whoever is stopped in between leaves them to the next import."""
+"""Tags and notes of imported jobs on their way to the reader's own: noted before their job's
+database says that they were given, so that whoever is stopped in between leaves them to the next
+import."""
 
 import json
 import os
@@ -27,7 +28,8 @@ Mark: TypeAlias = Callable[[Sequence[DueMarks]], None]
 
 
 class MarksOnTheirWay:
-    """root: the store's folder; mark: brings them there, the same ones twice as well as once. Raises StoreError."""
+    """root: the store's folder; mark: brings them there, the same ones twice as well as once.
+    Raises StoreError."""
 
     def __init__(self, root: str, mark: Mark) -> None:
         self._path = os.path.join(root, FILE)
@@ -37,7 +39,8 @@ class MarksOnTheirWay:
         self.deliver()
 
     def _left(self) -> list[DueMarks]:
-        """By an import that was stopped; a last line that isn't whole is of a job that isn't, either."""
+        """By an import that was stopped; a last line that isn't whole is of a job that isn't,
+        either."""
         try:
             with open(self._path, encoding="ascii") as file:
                 return [DueMarks(*json.loads(line)) for line in file if line.endswith("\n")]
@@ -87,10 +90,13 @@ def _unreadable(root: str, error: OSError | ValueError) -> UnwritableError:
 
 
 def purge(root: str, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> int:
-    """Forgets a job's where any of them has the pattern; how many have. Likewise. Raises UnwritableError."""
+    """Forgets a job's where any of them has the pattern; how many have. Likewise. Raises
+    UnwritableError."""
     try:
         with open(os.path.join(root, FILE), encoding="ascii") as file:
-            found = sum(_is_of(line, job_id) and pattern.has(line) for line in file if line.endswith("\n"))
+            found = sum(
+                _is_of(line, job_id) and pattern.has(line) for line in file if line.endswith("\n")
+            )
     except FileNotFoundError:
         return 0
     except (OSError, ValueError) as error:

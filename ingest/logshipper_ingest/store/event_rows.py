@@ -1,4 +1,5 @@
-"""Events of a job's database in order of time, read by the page: of a job with millions of them only ids are kept."""
+"""Events of a job's database in order of time, read by the page: of a job with millions of them
+only ids are kept."""
 
 import json
 from array import array
@@ -13,16 +14,22 @@ _MOST_NAMES = 20  # that the database looks for
 
 
 def read_stored_events(
-    fetch: Callable[..., list[tuple[Any, ...]]], path: str, attempts: Mapping[int, int], asked: EventsAsked
+    fetch: Callable[..., list[tuple[Any, ...]]],
+    path: str,
+    attempts: Mapping[int, int],
+    asked: EventsAsked,
 ) -> Iterator[JobEvent]:
-    """fetch: a query's rows; attempts: of the captures that are looked at, by their numbers. Raises StoreError."""
+    """fetch: a query's rows; attempts: of the captures that are looked at, by their numbers. Raises
+    StoreError."""
     where, values = _where(asked)
     direction = "DESC" if asked.newest_first else "ASC"
     order = f"ORDER BY time_ns {direction}, id {direction}"
-    ids = array("q", (its_id for (its_id,) in fetch(f"SELECT id FROM event{where} {order}", *values)))  # noqa: S608  constants
+    ids_query = f"SELECT id FROM event{where} {order}"  # noqa: S608  constants
+    ids = array("q", (its_id for (its_id,) in fetch(ids_query, *values)))
     for begin in range(0, len(ids), _PAGE):
         some = ", ".join(map(str, ids[begin : begin + _PAGE]))
-        for time_ns, capture, text in fetch(f"SELECT time_ns, capture, event FROM event WHERE id IN ({some}) {order}"):  # noqa: S608  numbers
+        page_query = f"SELECT time_ns, capture, event FROM event WHERE id IN ({some}) {order}"  # noqa: S608  numbers
+        for time_ns, capture, text in fetch(page_query):
             if capture in attempts:
                 try:
                     event = JobEvent(time_ns, json.loads(text), attempts[capture], capture)
@@ -33,7 +40,8 @@ def read_stored_events(
 
 
 def _where(asked: EventsAsked) -> tuple[str, list[object]]:
-    """What the database leaves out itself. Of names it only sees whether they stand anywhere in an event."""
+    """What the database leaves out itself. Of names it only sees whether they stand anywhere in an
+    event."""
     found: list[str] = []
     values: list[object] = []
     if asked.begin_ns:

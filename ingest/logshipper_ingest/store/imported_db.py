@@ -1,8 +1,8 @@
 """A job's database as importers write it: besides what captures have, tables of the job's children.
 
-What is written again changes nothing: a job is one capture, whose `folder` is the job's key; changes of states are told
-apart by time and state, children by their names. All of one call is one transaction, and the importer's place in its
-files is a part of it.
+What is written again changes nothing: a job is one capture, whose `folder` is the job's key;
+changes of states are told apart by time and state, children by their names. All of one call is one
+transaction, and the importer's place in its files is a part of it.
 """
 
 import json
@@ -59,8 +59,8 @@ _BATCH = 1000
 
 
 def key_of(path: str) -> str:
-    """The key of the imported job in a database, or the folder of a captured job's first capture; "" where there is
-    none. Raises StoreError."""
+    """The key of the imported job in a database, or the folder of a captured job's first capture;
+    "" where there is none. Raises StoreError."""
     connection = open_reader(path, VERSION)
     try:
         with store_errors(path):
@@ -103,7 +103,11 @@ class ImportedJobWriter(JobWriter):
         events = [(time_ns, json.loads(text)) for time_ns, text in found]
         return [
             ImportedChange(
-                time_ns, event["source_to"], event["source_from"], bool(event.get("seen")), event.get("data")
+                time_ns,
+                event["source_to"],
+                event["source_from"],
+                bool(event.get("seen")),
+                event.get("data"),
             )
             for time_ns, event in events
         ]
@@ -119,10 +123,13 @@ class ImportedJobWriter(JobWriter):
         self._insert(capture.id, rows)
 
     def finish(
-        self, capture: CaptureRow, changes: Sequence[tuple[int, Json]], children: Iterable[ImportedChild]
+        self,
+        capture: CaptureRow,
+        changes: Sequence[tuple[int, Json]],
+        children: Iterable[ImportedChild],
     ) -> None:
-        """Puts all changes of the job's own state in the place of those before, adds or replaces children, counts them,
-        and replaces what is known of the job; within `writing`."""
+        """Puts all changes of the job's own state in the place of those before, adds or replaces
+        children, counts them, and replaces what is known of the job; within `writing`."""
         account = capture.account
         self._put_changes(capture.id, changes)
         total = self._put_children(account.origin, children)
@@ -191,16 +198,23 @@ class ImportedJobWriter(JobWriter):
 
     def _child_counts(self) -> tuple[int, int]:
         """How many are over, and how many of these without success."""
-        found = self._connection.execute("SELECT state, count(*) FROM child GROUP BY state").fetchall()
+        found = self._connection.execute(
+            "SELECT state, count(*) FROM child GROUP BY state"
+        ).fetchall()
         over = {state: number for state, number in found if is_over(state)}
         finished = sum(over.values())
         return finished, finished - over.get("COMPLETED", 0)
 
-    def _begin_with_children(self, account: CaptureAccount, changes: Sequence[tuple[int, Json]]) -> None:
-        """A job whose own history says nothing of running began with its first child; one without any runs on."""
+    def _begin_with_children(
+        self, account: CaptureAccount, changes: Sequence[tuple[int, Json]]
+    ) -> None:
+        """A job whose own history says nothing of running began with its first child; one without
+        any runs on."""
         if any(event["to"] == RUNNING for _, event in changes):
             return
-        first_ns = self._connection.execute("SELECT min(ifnull(started_ns, ended_ns)) FROM child").fetchone()[0]
+        first_ns = self._connection.execute(
+            "SELECT min(ifnull(started_ns, ended_ns)) FROM child"
+        ).fetchone()[0]
         if first_ns is not None:
             account.started_ns = first_ns
         if not changes and (account.children[1] or first_ns is not None):

@@ -1,9 +1,11 @@
-"""Takes captures' segments from the spool into the jobs' databases: exactly once, whatever dies when.
+"""Takes captures' segments from the spool into the jobs' databases: exactly once, whatever dies
+when.
 
-For each batch of frames: one transaction with the lines and the position in the segments; then segments that are
-wholly ingested are removed; after the job's last batch its summary goes into the catalogue; then the directories of
-captures that are over are removed. Whoever is killed in between leaves what the next one needs to go on from there.
-One capture that can't be ingested (damaged, newer, another user's) never holds up the others: it is reported.
+For each batch of frames: one transaction with the lines and the position in the segments; then
+segments that are wholly ingested are removed; after the job's last batch its summary goes into the
+catalogue; then the directories of captures that are over are removed. Whoever is killed in between
+leaves what the next one needs to go on from there. One capture that can't be ingested (damaged,
+newer, another user's) never holds up the others: it is reported.
 """
 
 import fcntl
@@ -36,8 +38,8 @@ Progress = Callable[[int, int], None]
 
 
 class SpooledCapture(NamedTuple):
-    """A capture in the spool. life: see Life; size: bytes of its segments that aren't ingested, with what is of a
-    segment that is partly ingested."""
+    """A capture in the spool. life: see Life; size: bytes of its segments that aren't ingested,
+    with what is of a segment that is partly ingested."""
 
     folder: str
     job_id: str
@@ -81,8 +83,8 @@ class _Run:
 
 
 class Intake:
-    """Ingests one store's spool. owner: user id whose captures are taken; wal: see sqlite_file; ended: is told each
-    job that is over, when all of it that is spooled is ingested."""
+    """Ingests one store's spool. owner: user id whose captures are taken; wal: see sqlite_file;
+    ended: is told each job that is over, when all of it that is spooled is ingested."""
 
     def __init__(
         self,
@@ -100,11 +102,13 @@ class Intake:
         self._wal = wal
         self._owner = owner
         self._ended = ended
-        self._settled: dict[str, tuple[object, _Result]] = {}  # nothing to do until the signature changes
+        self._settled: dict[
+            str, tuple[object, _Result]
+        ] = {}  # nothing to do until the signature changes
 
     def run(self, deadline: float, job_id: str | None, progress: Progress | None) -> TakenIn:
-        """Ingests what is spooled, of one job or of all, at least a batch. deadline: by time.monotonic(). The caller
-        holds the store's lock."""
+        """Ingests what is spooled, of one job or of all, at least a batch. deadline: by
+        time.monotonic(). The caller holds the store's lock."""
         run = _Run(deadline, progress)
         spool_fd = _open_spool(self._spool)
         if spool_fd is None:
@@ -129,7 +133,11 @@ class Intake:
         for folder in self._folders():
             identity = _identity_of(folder)
             size = folder.bytes_from(SpoolPosition())
-            found.append(SpooledCapture(folder.name, identity.job_id if identity else "", folder.life(), size))
+            found.append(
+                SpooledCapture(
+                    folder.name, identity.job_id if identity else "", folder.life(), size
+                )
+            )
         return found
 
     def signature(self) -> object:
@@ -139,11 +147,14 @@ class Intake:
     # ---- a job that is to go; the caller holds the store's lock
 
     def check_idle(self, job_id: str) -> int:
-        """The last attempt of the job in the spool, 0 where there is none. Raises StoreError where one is alive."""
+        """The last attempt of the job in the spool, 0 where there is none. Raises StoreError where
+        one is alive."""
         last = 0
         for folder, identity in self._folders_of(job_id):
             if folder.life() is not Life.DEAD:
-                raise StoreError(folder.path, f"job {job_id} runs: it can be removed when it has ended")
+                raise StoreError(
+                    folder.path, f"job {job_id} runs: it can be removed when it has ended"
+                )
             last = max(last, identity.attempt)
         return last
 
@@ -164,9 +175,15 @@ class Intake:
                 raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
 
     def purge(self, job_id: str, pattern: LinePattern, *, dry_run: bool) -> Purged:
-        """Overwrites the job's lines that have a pattern, in what is spooled. The caller holds the store's lock."""
-        found = [purge_capture(folder, pattern, dry_run=dry_run) for folder, _ in self._folders_of(job_id)]
-        return Purged(sum(one.lines for one in found), [file for one in found for file in one.files])
+        """Overwrites the job's lines that have a pattern, in what is spooled. The caller holds the
+        store's lock."""
+        found = [
+            purge_capture(folder, pattern, dry_run=dry_run)
+            for folder, _ in self._folders_of(job_id)
+        ]
+        return Purged(
+            sum(one.lines for one in found), [file for one in found for file in one.files]
+        )
 
     def _folders_of(self, job_id: str) -> Iterator[tuple[CaptureFolder, Identity]]:
         for folder in self._folders():
@@ -175,7 +192,8 @@ class Intake:
                 yield folder, identity
 
     def _folders(self) -> Iterator[CaptureFolder]:
-        """The captures' directories that can be opened, each open until the next one is asked for."""
+        """The captures' directories that can be opened, each open until the next one is asked
+        for."""
         spool_fd = _open_spool(self._spool)
         if spool_fd is None:
             return
@@ -231,8 +249,12 @@ class Intake:
             late = [pending for pending in captures if self._attempt(pending, spool_fd) is None]
             over += [pending.folder for pending in late]
             if len(late) < len(captures):
-                with closing(JobWriter(os.path.join(self._jobs, f"{job_id}.db"), wal=self._wal)) as job:
-                    for number, pending in enumerate(pending for pending in captures if pending not in late):
+                with closing(
+                    JobWriter(os.path.join(self._jobs, f"{job_id}.db"), wal=self._wal)
+                ) as job:
+                    for number, pending in enumerate(
+                        pending for pending in captures if pending not in late
+                    ):
                         if number and run.is_over():
                             run.complete = False
                             break
@@ -246,7 +268,10 @@ class Intake:
                         self._ended(summary)
             fault_point("store_catalogue_updated")
             for name in over:
-                with _reported(run), CaptureFolder(spool_fd, self._spool, name, self._owner) as folder:
+                with (
+                    _reported(run),
+                    CaptureFolder(spool_fd, self._spool, name, self._owner) as folder,
+                ):
                     while not folder.remove():
                         if run.is_over():
                             run.complete = False
@@ -296,14 +321,22 @@ class Intake:
     def _read_on(
         self, folder: CaptureFolder, job: JobWriter, row: CaptureRow, pending: _Pending, run: _Run
     ) -> tuple[CaptureRow, Outcome]:
-        """Ingests batch after batch; Outcome.MORE where time is up, or a capture that prints on has brought more."""
+        """Ingests batch after batch; Outcome.MORE where time is up, or a capture that prints on has
+        brought more."""
         alive = pending.life is Life.LIVE
         left = pending.size
         if folder.segments_fd < 0:
             return self._store(
-                folder, job, row, FrameBatch([], [], row.position, Outcome.CUT, 0), pending.life, run
+                folder,
+                job,
+                row,
+                FrameBatch([], [], row.position, Outcome.CUT, 0),
+                pending.life,
+                run,
             ), Outcome.CUT
-        with closing(SegmentReader(folder.segments_fd, _segments(folder), row.position, owner=self._owner)) as reader:
+        with closing(
+            SegmentReader(folder.segments_fd, _segments(folder), row.position, owner=self._owner)
+        ) as reader:
             while True:
                 batch = reader.read(BATCH_BYTES, alive=alive)
                 row = self._store(folder, job, row, batch, pending.life, run)
@@ -319,7 +352,13 @@ class Intake:
                     return row, Outcome.MORE
 
     def _store(
-        self, folder: CaptureFolder, job: JobWriter, row: CaptureRow, batch: FrameBatch, life: Life, run: _Run
+        self,
+        folder: CaptureFolder,
+        job: JobWriter,
+        row: CaptureRow,
+        batch: FrameBatch,
+        life: Life,
+        run: _Run,
     ) -> CaptureRow:
         """One transaction: the frames, what is known of the capture, and how far it is ingested."""
         account, rows = row.account, Rows()
@@ -329,14 +368,22 @@ class Intake:
             run.problems.append(f"{job.path}: waits in the spool: {learnt.blocked}")
         run.problems += learnt.damages
         done = learnt.done
-        if batch.frames or learnt.damages or done or batch.position != row.position or account.reason != before:
+        if (
+            batch.frames
+            or learnt.damages
+            or done
+            or batch.position != row.position
+            or account.reason != before
+        ):
             row = row._replace(position=batch.position, done=done)
             job.write(row, rows)
         return row
 
 
 def _enter(job: JobWriter, folder: CaptureFolder, identity: Identity, attempt: int) -> CaptureRow:
-    return job.add_capture(folder.key, attempt, identity.step, identity.task, new_account(folder, identity))
+    return job.add_capture(
+        folder.key, attempt, identity.step, identity.task, new_account(folder, identity)
+    )
 
 
 def _identity_of(folder: CaptureFolder) -> Identity | None:
@@ -372,14 +419,17 @@ def _reported(run: _Run) -> Iterator[None]:
         run.complete = False
         where = error.filename if isinstance(error.filename, str) else "the spool"
         run.problems.append(f"{where}: {os_words(error)}")
-    except Exception as error:  # a capture is hostile input: what it may bring out here must not stop the others
+    except (
+        Exception
+    ) as error:  # a capture is hostile input: what it may bring out here must not stop the others
         run.complete = False
         run.problems.append(f"ingesting failed, by a fault of logshipper's own: {error!r}")
 
 
 @contextmanager
 def intake_lock(path: str, deadline: float) -> Iterator[bool]:
-    """Holds the store's lock, a file; False where others hold it until the deadline. Raises UnwritableError."""
+    """Holds the store's lock, a file; False where others hold it until the deadline. Raises
+    UnwritableError."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:

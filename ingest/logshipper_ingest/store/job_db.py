@@ -1,7 +1,9 @@
-"""A job's database, `jobs/<job id>.db`, as it is written: one row per block of lines, record, event and capture.
+"""A job's database, `jobs/<job id>.db`, as it is written: one row per block of lines, record, event
+and capture.
 
-A capture's row holds what is known of it and how far its segments are ingested. Both change in one transaction with
-the lines themselves, so that a crash between any two steps neither loses nor doubles a line.
+A capture's row holds what is known of it and how far its segments are ingested. Both change in one
+transaction with the lines themselves, so that a crash between any two steps neither loses nor
+doubles a line.
 """
 
 import json
@@ -70,7 +72,8 @@ _ZSTD_LEVEL = 1  # of log lines, higher ones save nothing, and take longer
 
 
 class CaptureRow(NamedTuple):
-    """A capture as stored. done: all of it is ingested; position: in its segments, where to go on."""
+    """A capture as stored. done: all of it is ingested; position: in its segments, where to go
+    on."""
 
     id: int
     folder: str
@@ -84,7 +87,8 @@ class CaptureRow(NamedTuple):
 
 
 class JobWriter:
-    """Writes a job's database. One writer at a time: the store's lock sees to it. Raises StoreError."""
+    """Writes a job's database. One writer at a time: the store's lock sees to it. Raises
+    StoreError."""
 
     def __init__(self, path: str, *, wal: bool, synced: bool = True) -> None:
         self.path = path
@@ -102,28 +106,47 @@ class JobWriter:
         with store_errors(self.path):
             return next(iter(read_captures(self._connection, self.path, folder)), None)
 
-    def add_capture(self, folder: str, attempt: int, step: str, task: int, account: CaptureAccount) -> CaptureRow:
-        """Enters a capture. The attempt is the next free one where another folder has the same attempt already."""
+    def add_capture(
+        self, folder: str, attempt: int, step: str, task: int, account: CaptureAccount
+    ) -> CaptureRow:
+        """Enters a capture. The attempt is the next free one where another folder has the same
+        attempt already."""
         with store_errors(self.path), transaction(self._connection):
             return self._add_capture(folder, attempt, step, task, account)
 
-    def _add_capture(self, folder: str, attempt: int, step: str, task: int, account: CaptureAccount) -> CaptureRow:
+    def _add_capture(
+        self, folder: str, attempt: int, step: str, task: int, account: CaptureAccount
+    ) -> CaptureRow:
         axis = XAxis()
         values = (folder, step, task, account.to_json().decode(), axis.to_json())
         taken = self._connection.execute(
-            "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?", (attempt, step, task)
+            "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?",
+            (attempt, step, task),
         ).fetchone()
         if taken:
-            attempt = 1 + int(self._connection.execute("SELECT max(attempt) FROM capture").fetchone()[0])
+            attempt = 1 + int(
+                self._connection.execute("SELECT max(attempt) FROM capture").fetchone()[0]
+            )
         cursor = self._connection.execute(
             "INSERT INTO capture (folder, step, task, account, x_axis, attempt, segment, offset, done)"
             " VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0)",
             (*values, attempt),
         )
-        return CaptureRow(cursor.lastrowid or 0, folder, attempt, step, task, SpoolPosition(), False, account, axis)
+        return CaptureRow(
+            cursor.lastrowid or 0,
+            folder,
+            attempt,
+            step,
+            task,
+            SpoolPosition(),
+            False,
+            account,
+            axis,
+        )
 
     def write(self, capture: CaptureRow, rows: Rows) -> None:
-        """Adds rows and replaces what is known of the capture, its position included, in one transaction."""
+        """Adds rows and replaces what is known of the capture, its position included, in one
+        transaction."""
         with store_errors(self.path), transaction(self._connection):
             self._insert(capture.id, rows)
             self._connection.execute(
@@ -152,7 +175,10 @@ class JobWriter:
         )
         self._connection.executemany(
             "INSERT INTO record (capture, stream, time_ns, n, line) VALUES (?, ?, ?, ?, ?)",
-            ((capture, row.stream, row.time_ns, row.n, row.line.decode("utf-8", "replace")) for row in rows.records),
+            (
+                (capture, row.stream, row.time_ns, row.n, row.line.decode("utf-8", "replace"))
+                for row in rows.records
+            ),
         )
         self._connection.executemany(
             "INSERT INTO event (capture, time_ns, event) VALUES (?, ?, ?)",
@@ -160,7 +186,10 @@ class JobWriter:
         )
         self._connection.executemany(
             "INSERT OR REPLACE INTO status (capture, stream, time_ns, text) VALUES (?, ?, ?, ?)",
-            ((capture, *row[:2], row.text.decode("utf-8", "replace")) for row in rows.statuses.values()),
+            (
+                (capture, *row[:2], row.text.decode("utf-8", "replace"))
+                for row in rows.statuses.values()
+            ),
         )
 
 
@@ -180,8 +209,11 @@ def unpacked_text(codec: int, stored: bytes, path: str) -> bytes:
         raise damaged(path, str(error)) from None
 
 
-def read_captures(connection: sqlite3.Connection, path: str, folder: str | None = None) -> list[CaptureRow]:
-    """All captures, or the one of a folder, in the order in which they came. Raises DamagedError and SQLite's own."""
+def read_captures(
+    connection: sqlite3.Connection, path: str, folder: str | None = None
+) -> list[CaptureRow]:
+    """All captures, or the one of a folder, in the order in which they came. Raises DamagedError
+    and SQLite's own."""
     found = connection.execute(
         "SELECT id, folder, attempt, step, task, segment, offset, done, account, x_axis FROM capture"
         " WHERE ?1 IS NULL OR folder = ?1 ORDER BY id",

@@ -1,6 +1,7 @@
 """Takes what importers give into a store: exactly once, however often it is imported.
 
-A job goes on where the last import left it: its history is what is known of it in all, and its state the last one.
+A job goes on where the last import left it: its history is what is known of it in all, and its
+state the last one.
 """
 
 import hashlib
@@ -35,8 +36,8 @@ _MOMENT = 0.0  # a log has no times: it is rendered as if all had been printed i
 
 
 class Imported(NamedTuple):
-    """What became of a job. removed: it is left out, as somebody removed it; is_new: it wasn't in the store;
-    log_differs: the log isn't the one that was imported before, and is left out."""
+    """What became of a job. removed: it is left out, as somebody removed it; is_new: it wasn't in
+    the store; log_differs: the log isn't the one that was imported before, and is left out."""
 
     job_id: str
     is_new: bool = False
@@ -49,10 +50,12 @@ class _AnotherLog(Exception):
 
 
 class JobImports:
-    """Writes imported jobs into a store whose lock is held. mark: is given what changed of their tags and notes; again:
-    also jobs that were removed from the store."""
+    """Writes imported jobs into a store whose lock is held. mark: is given what changed of their
+    tags and notes; again: also jobs that were removed from the store."""
 
-    def __init__(self, root: str, catalogue: Catalogue, *, mark: Mark, wal: bool, again: bool = False) -> None:
+    def __init__(
+        self, root: str, catalogue: Catalogue, *, mark: Mark, wal: bool, again: bool = False
+    ) -> None:
         self._jobs = os.path.join(root, "jobs")
         self._new = NewDatabases(root, self._jobs)
         self._marks = MarksOnTheirWay(root, mark)
@@ -62,11 +65,14 @@ class JobImports:
         self._summaries: dict[str, JobSummary] = {}
 
     def taken(self, job: ImportedJob) -> Json:
-        """How far its files were ingested, as `ImportedJob.taken` had it the last time; nothing of a new job."""
+        """How far its files were ingested, as `ImportedJob.taken` had it the last time; nothing of
+        a new job."""
         place = self._place(job)
         if not place.exists:
             return {}
-        with closing(ImportedJobWriter(place.path, wal=self._wal, synced=not place.is_new)) as writer:
+        with closing(
+            ImportedJobWriter(place.path, wal=self._wal, synced=not place.is_new)
+        ) as writer:
             row = writer.capture(job.key)
         return {} if row is None else dict(_own(row.account).get("taken", {}))
 
@@ -89,7 +95,10 @@ class JobImports:
 
     def _write(self, job: ImportedJob, job_id: str, path: str, *, is_new: bool) -> bool:
         """Whether the log is another one."""
-        with closing(ImportedJobWriter(path, wal=self._wal, synced=not is_new)) as writer, writer.writing():
+        with (
+            closing(ImportedJobWriter(path, wal=self._wal, synced=not is_new)) as writer,
+            writer.writing(),
+        ):
             row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
             marks = _changed_marks(job_id, job, _own(row.account))
             log_differs = not _put(writer, row, job)
@@ -115,7 +124,10 @@ class JobImports:
 
     def _place(self, job: ImportedJob) -> "_Place":
         """The first of the job's ids that isn't another job's."""
-        for job_id in (*job.ids, f"{job.ids[-1][:50]}-{hashlib.sha256(job.key.encode()).hexdigest()[:10]}"):
+        for job_id in (
+            *job.ids,
+            f"{job.ids[-1][:50]}-{hashlib.sha256(job.key.encode()).hexdigest()[:10]}",
+        ):
             waiting = self._new.key_of(job_id)
             if waiting is not None:
                 if waiting == job.key:
@@ -170,7 +182,18 @@ def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
 
 def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
     account.name, account.origin = job.name or account.name, job.origin
-    for name in ("user", "host", "parent", "nodes", "cores", "packing", "allocation", "partition", "signal", "reason"):
+    for name in (
+        "user",
+        "host",
+        "parent",
+        "nodes",
+        "cores",
+        "packing",
+        "allocation",
+        "partition",
+        "signal",
+        "reason",
+    ):
         setattr(account, name, getattr(job, name) or getattr(account, name))
     account.iteration = account.iteration if job.iteration is None else job.iteration
     account.exit_code = account.exit_code if job.exit_code is None else job.exit_code
@@ -200,7 +223,9 @@ def _own(account: CaptureAccount) -> Json:
 def _take_history(account: CaptureAccount, origin: str, changes: Sequence[ImportedChange]) -> None:
     """State, begin, end and restarts, out of all changes that are known."""
     if not changes:
-        account.state = "QUEUED" if account.state == RUNNING and not account.started_ns else account.state
+        account.state = (
+            "QUEUED" if account.state == RUNNING and not account.started_ns else account.state
+        )
         return
     states = [state_of(origin, change.to) for change in changes]
     begins = [
@@ -220,7 +245,8 @@ def _take_history(account: CaptureAccount, origin: str, changes: Sequence[Import
 
 
 def merged(known: Sequence[ImportedChange], told: Sequence[ImportedChange]) -> list[ImportedChange]:
-    """All changes, each once, in order of time; those whose time was only seen give way to exact ones."""
+    """All changes, each once, in order of time; those whose time was only seen give way to exact
+    ones."""
     found: dict[tuple[int, str], ImportedChange] = {}
     for change in (*known, *told):
         same = found.get((change.time_ns, change.to))
@@ -278,9 +304,10 @@ def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
 
 
 def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]:
-    """A console's bytes, rendered as a capture of them would be: also what was ingested before is fed, so that modes,
-    fences and numbers of records are those of the whole. time_ns: of what is new, but never before what came earlier.
-    Raises _AnotherLog where what was ingested before isn't what it was."""
+    """A console's bytes, rendered as a capture of them would be: also what was ingested before is
+    fed, so that modes, fences and numbers of records are those of the whole. time_ns: of what is
+    new, but never before what came earlier. Raises _AnotherLog where what was ingested before isn't
+    what it was."""
     if job.log == ():
         return
     account, own = row.account, _own(row.account)
@@ -309,7 +336,9 @@ def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]
         own |= {"log_bytes": fed, "log_digest": digest.hexdigest(), "log_ended": is_ended}
 
 
-def _rows_of(row: CaptureRow, items: Iterable[Lines | Event], builder: FrameBuilder, time_ns: int) -> Rows:
+def _rows_of(
+    row: CaptureRow, items: Iterable[Lines | Event], builder: FrameBuilder, time_ns: int
+) -> Rows:
     rows = Rows()
     for built in builder.build(items, time_ns):
         decoded = decode_frame(built.data, 0)

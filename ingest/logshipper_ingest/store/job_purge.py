@@ -1,4 +1,5 @@
-"""Takes a pattern out of all that a store's folder holds of one job. The caller holds the store's lock."""
+"""Takes a pattern out of all that a store's folder holds of one job. The caller holds the store's
+lock."""
 
 import os
 from collections.abc import Callable
@@ -13,9 +14,11 @@ from logshipper_ingest.store.job_traces import JobPlace, moved_aside, remove_unf
 from logshipper_ingest.store.purge_store import purge_database
 
 
-def purge_job(place: JobPlace, intake: Intake, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool) -> Purged:
-    """How many lines, names, tags and notes have it, and in which files. dry_run: only counts. Raises StoreError; where
-    a file can't be written now, once it has gone through the others."""
+def purge_job(
+    place: JobPlace, intake: Intake, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool
+) -> Purged:
+    """How many lines, names, tags and notes have it, and in which files. dry_run: only counts.
+    Raises StoreError; where a file can't be written now, once it has gone through the others."""
     spooled = intake.purge(place.job_id, pattern, dry_run=dry_run)
     if not dry_run:
         remove_unfinished(place)
@@ -50,7 +53,9 @@ def _purge_database(place: JobPlace, pattern: LinePattern, *, dry_run: bool) -> 
     return purge_database(place.database, pattern, wal=place.wal, dry_run=dry_run)
 
 
-def _purge_summary(place: JobPlace, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool) -> int:
+def _purge_summary(
+    place: JobPlace, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool
+) -> int:
     """The job's database has what is in it, too, and counts."""
     found = sum(map(pattern.has, catalogue.words(place.job_id)))
     if dry_run or not found or not os.path.exists(place.database):
@@ -63,7 +68,10 @@ def _purge_summary(place: JobPlace, catalogue: Catalogue, pattern: LinePattern, 
 
 def not_purged(place: JobPlace, pattern: LinePattern) -> list[str]:
     """What stays as it is and may have it, a sentence each."""
-    left = [f"{path}: was moved aside as damaged, and isn't looked into: remove it" for path in moved_aside(place)]
+    left = [
+        f"{path}: was moved aside as damaged, and isn't looked into: remove it"
+        for path in moved_aside(place)
+    ]
     if pattern.has(place.job_id):
         left.append(f"the job's id has it, which names files: `logshipper rm {place.job_id}`")
     return left

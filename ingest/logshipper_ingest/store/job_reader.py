@@ -1,6 +1,8 @@
-"""Reads one job's database: its lines in order of time, metadata records, events, live status, keys and X axis.
+"""Reads one job's database: its lines in order of time, metadata records, events, live status, keys
+and X axis.
 
-Queries are short: what is read is fetched by the page, so that a reader that takes its time holds no lock.
+Queries are short: what is read is fetched by the page, so that a reader that takes its time holds
+no lock.
 """
 
 import heapq
@@ -59,7 +61,8 @@ _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
 
 
 class BlockHead(NamedTuple):
-    """A block of a capture's stream, without its text. time_ns: its first line's; the others are 1 ns apart."""
+    """A block of a capture's stream, without its text. time_ns: its first line's; the others are 1
+    ns apart."""
 
     id: int
     time_ns: int
@@ -87,7 +90,8 @@ class _Open(NamedTuple):
 
 
 class _Query(NamedTuple):
-    """Which lines are asked for. attempts: of each capture; where: streams, captures and more, for SQL."""
+    """Which lines are asked for. attempts: of each capture; where: streams, captures and more, for
+    SQL."""
 
     kinds: frozenset[int]
     attempts: dict[int, int]
@@ -95,9 +99,11 @@ class _Query(NamedTuple):
 
 
 class JobReader(KeyedReader):
-    """One job, as it was when it was opened (summary, captures); lines and records are those there are when asked.
+    """One job, as it was when it was opened (summary, captures); lines and records are those there
+    are when asked.
 
-    Raises StoreError wherever the database turns out to be damaged. Close it, or the store that opened it.
+    Raises StoreError wherever the database turns out to be damaged. Close it, or the store that
+    opened it.
     """
 
     def __init__(self, path: str, job_id: str) -> None:
@@ -113,7 +119,9 @@ class JobReader(KeyedReader):
             self.close()
             raise
         now_ns = time.time_ns()
-        self.summary: JobSummary = replace(summary, state=derived_state(summary.state, summary.heartbeat_ns, now_ns))
+        self.summary: JobSummary = replace(
+            summary, state=derived_state(summary.state, summary.heartbeat_ns, now_ns)
+        )
         self.captures = [
             row.account.as_capture(
                 row.id,
@@ -131,7 +139,9 @@ class JobReader(KeyedReader):
             if capture.state == UNRESPONSIVE and row.account.silent_ns != row.account.newest_ns
         ]
         self._learnt = [row.axis for row in rows]
-        self._details = {name: value for name, value in rows[-1].account.details.items() if name != OWN_DETAILS}
+        self._details = {
+            name: value for name, value in rows[-1].account.details.items() if name != OWN_DETAILS
+        }
 
     @property
     def is_over(self) -> bool:
@@ -153,7 +163,9 @@ class JobReader(KeyedReader):
         if getattr(self, "_connection", None) is not None:
             self.close()
 
-    def _fetch(self, query: str, *values: object) -> list[tuple[Any, ...]]:  # Any: columns, as the schema has them
+    def _fetch(
+        self, query: str, *values: object
+    ) -> list[tuple[Any, ...]]:  # Any: columns, as the schema has them
         if self._connection is None:
             raise ValueError("the reader is closed")
         with store_errors(self.path):
@@ -176,13 +188,18 @@ class JobReader(KeyedReader):
         tail: int | None = None,
         since_ns: int = 0,
     ) -> Iterator[LogLine]:
-        """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: only what hadn't been read
-        when the line with this position was (ask for the same streams, kinds and attempt); tail: the last ones only;
-        since_ns: those of this time and later, which counts without after and tail.
+        """Lines in order of time. streams, kinds, attempt (None: all): which ones; after: only what
+        hadn't been read when the line with this position was (ask for the same streams, kinds and
+        attempt); tail: the last ones only; since_ns: those of this time and later, which counts
+        without after and tail.
         """
         newest = int(self._fetch("SELECT ifnull(max(id), 0) FROM block")[0][0])
-        attempts = self._attempts_of(attempt)  # after newest: the captures of all these blocks are among them
-        where = f"stream IN ({_numbers([*streams, Stream.NONE])}) AND capture IN ({_numbers(attempts)})"
+        attempts = self._attempts_of(
+            attempt
+        )  # after newest: the captures of all these blocks are among them
+        where = (
+            f"stream IN ({_numbers([*streams, Stream.NONE])}) AND capture IN ({_numbers(attempts)})"
+        )
         query = _Query(frozenset(kinds), attempts, where)
         if tail is not None and tail <= 0:
             return iter(())
@@ -191,7 +208,9 @@ class JobReader(KeyedReader):
                 return self._tail(query, newest, tail)
             if since_ns:
                 query = query._replace(where=f"{where} AND time_ns + lines > {int(since_ns)}")
-                return (line for line in self._ordered(query, 0, newest) if line.time_ns >= since_ns)
+                return (
+                    line for line in self._ordered(query, 0, newest) if line.time_ns >= since_ns
+                )
             return self._ordered(query, 0, newest)
         found = self._after(query, after, newest)
         return found if tail is None else iter(deque(found, maxlen=tail))
@@ -199,7 +218,9 @@ class JobReader(KeyedReader):
     def _after(self, query: _Query, after: Position, newest: int) -> Iterator[LogLine]:
         """First what is left of what the position was in the midst of, then what has come since."""
         where = f"time_ns >= {max(0, after.time_ns - _MAX_BLOCK_NS)} AND time_ns + lines > {after.time_ns}"
-        rest = self._ordered(query._replace(where=f"{query.where} AND {where}"), after.base, after.mark)
+        rest = self._ordered(
+            query._replace(where=f"{query.where} AND {where}"), after.base, after.mark
+        )
         for line in rest:
             if (line.time_ns, line.position.block) > (after.time_ns, after.block):
                 yield line
@@ -217,7 +238,9 @@ class JobReader(KeyedReader):
                 *last,
             )
             for time_ns, number, lines, runs in page:
-                found += sum(count for kind, count in self._runs(runs, lines) if kind in query.kinds)
+                found += sum(
+                    count for kind, count in self._runs(runs, lines) if kind in query.kinds
+                )
                 first = last = (time_ns, number)
                 if found >= tail:
                     break
@@ -226,11 +249,14 @@ class JobReader(KeyedReader):
         if first is None:
             return iter(())
         where = f"{query.where} AND (time_ns, id) >= ({first[0]}, {first[1]})"
-        return islice(self._ordered(query._replace(where=where), 0, newest), max(0, found - tail), None)
+        return islice(
+            self._ordered(query._replace(where=where), 0, newest), max(0, found - tail), None
+        )
 
     def _ordered(self, query: _Query, base: int, mark: int) -> Iterator[LogLine]:
-        """Lines of the blocks past base, up to mark. Blocks of different streams may overlap in time: while they do,
-        their lines are merged; no two blocks of one capture's stream do, so few are open at a time."""
+        """Lines of the blocks past base, up to mark. Blocks of different streams may overlap in
+        time: while they do, their lines are merged; no two blocks of one capture's stream do, so
+        few are open at a time."""
         keys = self._keys(query, base, mark)
         upcoming = next(keys, None)
         while upcoming is not None:
@@ -283,8 +309,16 @@ class JobReader(KeyedReader):
             if kind in query.kinds:
                 end = at + count
                 times = range(key.time_ns + at, key.time_ns + end)
-                positions = map(tuple.__new__, repeat(Position), zip(repeat(base), repeat(mark), times, repeat(key.id)))
-                of_lines = map(attrs.get, range(at, end), repeat(_NO_ATTRS)) if attrs else repeat(_NO_ATTRS)
+                positions = map(
+                    tuple.__new__,
+                    repeat(Position),
+                    zip(repeat(base), repeat(mark), times, repeat(key.id)),
+                )
+                of_lines = (
+                    map(attrs.get, range(at, end), repeat(_NO_ATTRS))
+                    if attrs
+                    else repeat(_NO_ATTRS)
+                )
                 fields = zip(
                     positions,
                     times,
@@ -310,21 +344,31 @@ class JobReader(KeyedReader):
 
     def blocks(self, after: int = 0) -> list[BlockHead]:
         """All blocks with a higher id, in order of their ids: as they came."""
-        found = self._fetch("SELECT id, time_ns, lines, stream, capture FROM block WHERE id > ? ORDER BY id", after)
+        found = self._fetch(
+            "SELECT id, time_ns, lines, stream, capture FROM block WHERE id > ? ORDER BY id", after
+        )
         return [BlockHead(*row) for row in found]
 
     def block_texts(self, ids: Sequence[int]) -> list[bytes]:
-        """The texts of blocks, every line with its LF, in the order of the ids; empty where a block is gone. At least
-        of the first one; of how many more, that depends on their sizes."""
-        whole = list(ids) == list(range(ids[0], ids[0] + len(ids)))  # all that there are: the usual case
-        rising = len(ids) if whole else next((at for at in range(1, len(ids)) if ids[at] <= ids[at - 1]), len(ids))
+        """The texts of blocks, every line with its LF, in the order of the ids; empty where a block
+        is gone. At least of the first one; of how many more, that depends on their sizes."""
+        whole = list(ids) == list(
+            range(ids[0], ids[0] + len(ids))
+        )  # all that there are: the usual case
+        rising = (
+            len(ids)
+            if whole
+            else next((at for at in range(1, len(ids)) if ids[at] <= ids[at - 1]), len(ids))
+        )
         found, size = self._first_blocks(ids[:rising], whole=whole)
         rising = bisect_right(ids, found[-1][0], 0, rising) if found else 1
         half = len(found) // 2
         if size < _FEW_BYTES:
             texts = self._unpacked(found)
         else:
-            other = _unpacking().submit(self._unpacked, found[half:])  # zstd lets other threads go on
+            other = _unpacking().submit(
+                self._unpacked, found[half:]
+            )  # zstd lets other threads go on
             texts = self._unpacked(found[:half]) + other.result()
         if len(texts) == rising:
             return texts
@@ -334,15 +378,18 @@ class JobReader(KeyedReader):
     def _unpacked(self, rows: list[tuple[int, int, bytes]]) -> list[bytes]:
         return [unpacked_text(codec, packed, self.path) for _, codec, packed in rows]
 
-    def _first_blocks(self, ids: Sequence[int], *, whole: bool) -> tuple[list[tuple[int, int, bytes]], int]:
-        """Ids, codecs and packed texts of the first of these blocks, whose ids rise, and the texts' size. whole: no id
-        is left out in between."""
+    def _first_blocks(
+        self, ids: Sequence[int], *, whole: bool
+    ) -> tuple[list[tuple[int, int, bytes]], int]:
+        """Ids, codecs and packed texts of the first of these blocks, whose ids rise, and the texts'
+        size. whole: no id is left out in between."""
         if self._connection is None:
             raise ValueError("the reader is closed")
         which = f"BETWEEN {int(ids[0])} AND {int(ids[-1])}" if whole else f"IN ({_numbers(ids)})"
         found, size = [], 0
         with store_errors(self.path):
-            rows = self._connection.execute(f"SELECT id, codec, text FROM block WHERE id {which} ORDER BY id")  # noqa: S608  numbers
+            query = f"SELECT id, codec, text FROM block WHERE id {which} ORDER BY id"  # noqa: S608  numbers
+            rows = self._connection.execute(query)
             for row in rows:
                 found.append(row)
                 size += len(row[2])
@@ -359,10 +406,15 @@ class JobReader(KeyedReader):
     # ---- records, events, status
 
     def records(
-        self, *, attempt: int | None = None, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+        self,
+        *,
+        attempt: int | None = None,
+        newest_first: bool = False,
+        begin_ns: int = 0,
+        end_ns: int = 0,
     ) -> Iterator[MetadataRecord]:
-        """Metadata records in order of time; newest first (R23): at equal times the one that came later. begin_ns,
-        end_ns: as all readers have it."""
+        """Metadata records in order of time; newest first (R23): at equal times the one that came
+        later. begin_ns, end_ns: as all readers have it."""
         attempts = self._attempts_of(attempt)
         end_ns = end_ns or _NO_END_NS
         compare, order, bound = ("<", "DESC", ">=") if newest_first else (">", "ASC", "<")
@@ -378,15 +430,23 @@ class JobReader(KeyedReader):
             if page:
                 times, _, numbers, captures, lines, streams = zip(*page, strict=True)
                 its = map(attempts.__getitem__, captures)
-                fields = zip(times, numbers, its, captures, lines, map(_STREAMS.__getitem__, streams), strict=True)
+                fields = zip(
+                    times,
+                    numbers,
+                    its,
+                    captures,
+                    lines,
+                    map(_STREAMS.__getitem__, streams),
+                    strict=True,
+                )
                 yield from map(tuple.__new__, repeat(MetadataRecord), fields)
             if len(page) < _PAGE:
                 return
             after = page[-1][:2]
 
     def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
-        """Metadata records in order of time, at most so many at a time, and fewer where lines are long. SQLite itself
-        puts a block together: as rows they would cost three times as much."""
+        """Metadata records in order of time, at most so many at a time, and fewer where lines are
+        long. SQLite itself puts a block together: as rows they would cost three times as much."""
         attempts = self._attempts_of(None)
         only = next(iter(attempts)) if len(attempts) == 1 else None
         captures = "''" if only is not None else "group_concat(capture)"
@@ -418,13 +478,17 @@ class JobReader(KeyedReader):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[JobEvent]:
-        """As all readers have it. A heartbeat that is late is an event before anything of it is stored."""
+        """As all readers have it. A heartbeat that is late is an event before anything of it is
+        stored."""
         asked = EventsAsked(attempt, names, newest_first, begin_ns, end_ns)
         attempts = self._attempts_of(attempt)
-        yield from asked.merged(read_stored_events(self._fetch, self.path, attempts, asked), self._silent)
+        yield from asked.merged(
+            read_stored_events(self._fetch, self.path, attempts, asked), self._silent
+        )
 
     def status(self) -> dict[Stream, tuple[int, str]]:
-        """What running bars show now, as (time in ns, text) by stream; nothing of captures that have ended."""
+        """What running bars show now, as (time in ns, text) by stream; nothing of captures that
+        have ended."""
         found = self._fetch(
             f"SELECT stream, time_ns, text FROM status WHERE capture IN ({_numbers(self._running)})"  # noqa: S608  numbers
             " ORDER BY time_ns"
@@ -439,8 +503,12 @@ class JobReader(KeyedReader):
     def children(self) -> Iterator[Child]:
         return read_children(self._fetch, self.path)
 
-    def child_changes(self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0) -> Iterator[ChildChange]:
-        return read_child_changes(self._fetch, newest_first=newest_first, begin_ns=begin_ns, end_ns=end_ns)
+    def child_changes(
+        self, *, newest_first: bool = False, begin_ns: int = 0, end_ns: int = 0
+    ) -> Iterator[ChildChange]:
+        return read_child_changes(
+            self._fetch, newest_first=newest_first, begin_ns=begin_ns, end_ns=end_ns
+        )
 
     # ---- keys and X axis
 

@@ -1,5 +1,6 @@
-"""What a store's folder holds of a job, spool and catalogue apart: its database, what was said of it, and what
-somebody has left of it who was stopped, or who moved a damaged file aside. The caller holds the store's lock."""
+"""What a store's folder holds of a job, spool and catalogue apart: its database, what was said of
+it, and what somebody has left of it who was stopped, or who moved a damaged file aside. The caller
+holds the store's lock."""
 
 import glob
 import os
@@ -26,14 +27,16 @@ class JobPlace(NamedTuple):
 
 
 def remove_traces(place: JobPlace) -> list[str]:
-    """Returns files that were moved aside and have other jobs, too: these are the user's to remove. Raises
-    StoreError."""
+    """Returns files that were moved aside and have other jobs, too: these are the user's to remove.
+    Raises StoreError."""
     try:
         remove_database(place.database)
         for aside in glob.glob(f"{glob.escape(place.database)}.damaged*"):
             os.unlink(aside)
     except OSError as error:
-        raise UnwritableError(error.filename or place.database, f"can't be removed: {os_words(error)}") from None
+        raise UnwritableError(
+            error.filename or place.database, f"can't be removed: {os_words(error)}"
+        ) from None
     remove_unfinished(place)
     due_marks.forget(place.root, place.job_id)
     left: list[str] = []
@@ -45,18 +48,26 @@ def remove_traces(place: JobPlace) -> list[str]:
 
 
 def remove_unfinished(place: JobPlace) -> None:
-    """What an import, or whoever made the catalogue again, left half-made: it is made again. Raises StoreError."""
+    """What an import, or whoever made the catalogue again, left half-made: it is made again. Raises
+    StoreError."""
     unfinished = os.path.join(place.root, new_databases.FOLDER, f"{place.job_id}.db")
     try:
         remove_database(unfinished)
         remove_database(os.path.join(place.root, f"{catalogue.FILE}{catalogue.UNFINISHED}"))
     except OSError as error:
-        raise UnwritableError(error.filename or unfinished, f"can't be removed: {os_words(error)}") from None
+        raise UnwritableError(
+            error.filename or unfinished, f"can't be removed: {os_words(error)}"
+        ) from None
 
 
 def moved_aside(place: JobPlace) -> list[str]:
-    """Files that were moved aside as damaged, and name the job, or are named after it. Raises StoreError."""
-    paths = [path for pattern in _MOVED_ASIDE for path in glob.glob(os.path.join(glob.escape(place.root), pattern))]
+    """Files that were moved aside as damaged, and name the job, or are named after it. Raises
+    StoreError."""
+    paths = [
+        path
+        for pattern in _MOVED_ASIDE
+        for path in glob.glob(os.path.join(glob.escape(place.root), pattern))
+    ]
     own = f"{place.database}."
     return sorted(path for path in paths if path.startswith(own) or _names(path, place.job_id))
 

@@ -1,8 +1,9 @@
-"""`values.db`: the last, least and greatest value of each key of jobs' metadata, so that lists needn't open each job's
-database.
+"""`values.db`: the last, least and greatest value of each key of jobs' metadata, so that lists
+needn't open each job's database.
 
-Nothing but a cache of what these say: it is removed where it is damaged or something is purged, and fills again. An
-entry counts for as long as its job has had as many records; where it can't be read or written, nothing is remembered.
+Nothing but a cache of what these say: it is removed where it is damaged or something is purged, and
+fills again. An entry counts for as long as its job has had as many records; where it can't be read
+or written, nothing is remembered.
 """
 
 import json
@@ -44,12 +45,17 @@ IsKnown = Callable[[str, int], bool]
 
 
 class KeyCache:
-    """The cache of one store, read as a whole when first asked. known: held while it is written, says of a job and its
-    database's stamp whether they are still these: what was read of a job that somebody has removed or purged meanwhile
-    isn't written; writable: whether it may be written."""
+    """The cache of one store, read as a whole when first asked. known: held while it is written,
+    says of a job and its database's stamp whether they are still these: what was read of a job that
+    somebody has removed or purged meanwhile isn't written; writable: whether it may be written."""
 
     def __init__(
-        self, root: str, known: Callable[[], AbstractContextManager[IsKnown]], *, wal: bool, writable: bool
+        self,
+        root: str,
+        known: Callable[[], AbstractContextManager[IsKnown]],
+        *,
+        wal: bool,
+        writable: bool,
     ) -> None:
         self._path = os.path.join(root, FILE)
         self._known = known
@@ -72,7 +78,8 @@ class KeyCache:
             return None
 
     def put(self, job: JobSummary, values: Mapping[str, KeyValues], stamp: int) -> None:
-        """Remembers a job's values; `flush` writes them. stamp: of its database, before they were read."""
+        """Remembers a job's values; `flush` writes them. stamp: of its database, before they were
+        read."""
         text = json.dumps(values)
         if not self._writable or len(text) > MAX_BYTES:
             return
@@ -89,7 +96,9 @@ class KeyCache:
             return
         stamps, self._stamps = self._stamps, {}
         with self._known() as known:
-            rows = [(job_id, *held) for job_id, held in waiting.items() if known(job_id, stamps[job_id])]
+            rows = [
+                (job_id, *held) for job_id, held in waiting.items() if known(job_id, stamps[job_id])
+            ]
             if rows:
                 self._write("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows)
 
@@ -119,7 +128,9 @@ class KeyCache:
         try:
             with closing(open_reader(self._path, VERSION)) as connection, store_errors(self._path):
                 self._check_version(connection)
-                rows = connection.execute("SELECT job_id, started_ns, records, held FROM key_values").fetchall()
+                rows = connection.execute(
+                    "SELECT job_id, started_ns, records, held FROM key_values"
+                ).fetchall()
         except UnfinishedError:
             return {}  # somebody makes it just now: it mustn't go from under them
         except DamagedError:

@@ -9,7 +9,8 @@
     importing/      databases of jobs that are just being imported; importing.marks: tags and notes of such
     intake.lock     held by whoever ingests; agent.lock, agent.log: the per-user agent's
 
-Whoever reads calls `ingest` first, so that what is spooled is complete. Several programs may use a store at a time.
+Whoever reads calls `ingest` first, so that what is spooled is complete. Several programs may use a
+store at a time.
 """
 
 import os
@@ -53,7 +54,16 @@ if TYPE_CHECKING:
     from logshipper_ingest.store.job_reader import JobReader
     from logshipper_ingest.store.job_traces import JobPlace
 
-__all__ = ["Capture", "JobEvent", "JobSummary", "LocalStore", "LogLine", "MetadataRecord", "Position", "TakenIn"]
+__all__ = [
+    "Capture",
+    "JobEvent",
+    "JobSummary",
+    "LocalStore",
+    "LogLine",
+    "MetadataRecord",
+    "Position",
+    "TakenIn",
+]
 
 LOCK_SECS = 10.0  # how long anything but ingest waits for others who ingest
 
@@ -61,9 +71,9 @@ LOCK_SECS = 10.0  # how long anything but ingest waits for others who ingest
 class LocalStore:
     """A store, open. Close it; closing closes what was opened from it.
 
-    root: its folder; create: make it where it is missing. spool: the captures' folder where it isn't the store's own;
-    network: says on what network file system a path lies, None for a local one.
-    Raises StoreError: missing, not a store, of a newer version, unreadable.
+    root: its folder; create: make it where it is missing. spool: the captures' folder where it
+    isn't the store's own; network: says on what network file system a path lies, None for a local
+    one. Raises StoreError: missing, not a store, of a newer version, unreadable.
     """
 
     poll_secs = 0.3  # between two looks, for whoever follows a job
@@ -79,7 +89,9 @@ class LocalStore:
         self.root = os.path.abspath(root)
         found_network = network(self.root)
         self.spool = spool or spool_root(self.root, found_network)
-        self.uses_wal = found_network is None  # it needs shared memory between all who have the file open
+        self.uses_wal = (
+            found_network is None
+        )  # it needs shared memory between all who have the file open
         self._jobs = os.path.join(self.root, "jobs")
         self._catalogue_path = os.path.join(self.root, "catalogue.db")
         self._owner = os.geteuid()
@@ -87,23 +99,33 @@ class LocalStore:
         self._problems: list[str] = []  # to be told by the next ingest
         self._creates = create
         self._find_root(create)
-        self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(self.root, os.W_OK | os.X_OK)
+        self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(
+            self.root, os.W_OK | os.X_OK
+        )
         self._catalogue = self._open_catalogue()
-        self._values = KeyCache(self.root, self._known_jobs, wal=self.uses_wal, writable=self.is_writable)
+        self._values = KeyCache(
+            self.root, self._known_jobs, wal=self.uses_wal, writable=self.is_writable
+        )
         self._made_intake: Intake | None = None
 
     def _find_root(self, create: bool) -> None:
         if not os.path.lexists(self.root):
             if not create:
-                raise StoreError(self.root, "there is no store here yet; `logshipper run -- COMMAND` makes one")
+                raise StoreError(
+                    self.root, "there is no store here yet; `logshipper run -- COMMAND` makes one"
+                )
             self._claim(self.root, OWN_NAMES)
         if not os.path.isdir(self.root):
             raise StoreError(self.root, "isn't a folder, so it can't be a store")
         if not os.access(self.root, os.R_OK | os.X_OK):
             raise StoreError(self.root, "can't be read: look at its permissions")
-        is_store = any(os.path.exists(path) for path in (self._catalogue_path, self._jobs, self.spool))
+        is_store = any(
+            os.path.exists(path) for path in (self._catalogue_path, self._jobs, self.spool)
+        )
         if not is_store and not create:
-            raise StoreError(self.root, "isn't a logshipper store: it has neither a catalogue nor a spool")
+            raise StoreError(
+                self.root, "isn't a logshipper store: it has neither a catalogue nor a spool"
+            )
 
     def _claim(self, path: str, own: tuple[str, ...] = ()) -> None:
         try:
@@ -115,12 +137,18 @@ class LocalStore:
 
     @property
     def _intake(self) -> "Intake":
-        """Made when first asked for: a list of jobs, where nothing is spooled, is there before it is imported."""
+        """Made when first asked for: a list of jobs, where nothing is spooled, is there before it
+        is imported."""
         if self._made_intake is None:
             from logshipper_ingest.store.intake import Intake
 
             self._made_intake = Intake(
-                self.spool, self._jobs, self._catalogue, wal=self.uses_wal, owner=self._owner, ended=self.key_values
+                self.spool,
+                self._jobs,
+                self._catalogue,
+                wal=self.uses_wal,
+                owner=self._owner,
+                ended=self.key_values,
             )
         return self._made_intake
 
@@ -148,7 +176,8 @@ class LocalStore:
         return self._catalogue_in_memory()
 
     def _make_private(self) -> None:
-        """Nobody else's to read, also where folder or files were there before. Raises StoreError."""
+        """Nobody else's to read, also where folder or files were there before. Raises
+        StoreError."""
         from_before = not is_private(self.root, self._catalogue_path)
         try:
             self._claim(self.root, OWN_NAMES)
@@ -158,7 +187,9 @@ class LocalStore:
             self._problems.append(str(error))  # what is in it can be read all the same
         self._claim(self._jobs)
         if from_before:
-            self._problems += make_files_private(self.root, self._jobs, self.spool, self._catalogue_path)
+            self._problems += make_files_private(
+                self.root, self._jobs, self.spool, self._catalogue_path
+            )
 
     def _catalogue_in_memory(self) -> Catalogue:
         catalogue = Catalogue.in_memory()
@@ -179,14 +210,16 @@ class LocalStore:
         return catalogue
 
     def _follow_catalogue(self) -> None:
-        """Opens the catalogue again where another program has replaced it, else makes it again where it was found to be
-        damaged. The caller holds the store's lock."""
+        """Opens the catalogue again where another program has replaced it, else makes it again
+        where it was found to be damaged. The caller holds the store's lock."""
         is_in_place = self._catalogue.is_in_place()
         if is_in_place and not self._catalogue.is_damaged:
             return
         self._catalogue.close()
         self._made_intake = None
-        self._catalogue = self._make_catalogue_again() if is_in_place else self._open_or_make_catalogue()
+        self._catalogue = (
+            self._make_catalogue_again() if is_in_place else self._open_or_make_catalogue()
+        )
 
     def _locked(self, deadline: float) -> AbstractContextManager[bool]:
         from logshipper_ingest.store.intake import intake_lock
@@ -196,12 +229,16 @@ class LocalStore:
     # ---- ingesting
 
     def ingest(
-        self, *, deadline_secs: float = 10.0, job_id: str | None = None, progress: "Progress | None" = None
+        self,
+        *,
+        deadline_secs: float = 10.0,
+        job_id: str | None = None,
+        progress: "Progress | None" = None,
     ) -> TakenIn:
         """Ingests what is spooled, of one job or of all; stops, incomplete, when the time is up.
 
-        progress: called with bytes ingested, and bytes in all. What goes wrong is told, never raised: the segments
-        stay in the spool until they are ingested.
+        progress: called with bytes ingested, and bytes in all. What goes wrong is told, never
+        raised: the segments stay in the spool until they are ingested.
         """
         problems, self._problems = self._problems, []
         if self._is_spool_empty():
@@ -217,7 +254,9 @@ class LocalStore:
         try:
             with self._locked(deadline) as held:
                 if not held:
-                    problems.append(f"{self.root}: another program is ingesting; what is shown may be older")
+                    problems.append(
+                        f"{self.root}: another program is ingesting; what is shown may be older"
+                    )
                     return TakenIn(False, problems)
                 self._follow_catalogue()
                 taken = self._intake.run(deadline, job_id, progress)
@@ -248,12 +287,15 @@ class LocalStore:
 
     @contextmanager
     def _known_jobs(self) -> "Iterator[Callable[[str, int], bool]]":
-        """Whether a job is there and its database is as its stamp says, while nobody changes that; none is where others
-        have the store's lock."""
+        """Whether a job is there and its database is as its stamp says, while nobody changes that;
+        none is where others have the store's lock."""
         known: set[str] = set()
         with ExitStack() as until:
             try:
-                if until.enter_context(self._locked(time.monotonic())) and self._catalogue.is_in_place():
+                if (
+                    until.enter_context(self._locked(time.monotonic()))
+                    and self._catalogue.is_in_place()
+                ):
                     known = self._catalogue.job_ids()
             except StoreError:
                 pass  # only a cache isn't written
@@ -268,8 +310,8 @@ class LocalStore:
 
     @contextmanager
     def importing(self, mark: "Mark", *, again: bool = False) -> Iterator["JobImports"]:
-        """What ingests imported jobs; the store's lock is held meanwhile: not for long at a time. mark, again: see
-        there. Raises StoreError."""
+        """What ingests imported jobs; the store's lock is held meanwhile: not for long at a time.
+        mark, again: see there. Raises StoreError."""
         from logshipper_ingest.store.job_imports import JobImports
 
         if not self.is_writable:
@@ -278,7 +320,9 @@ class LocalStore:
             if not held:
                 raise StoreError(self.root, "another program is ingesting: try again")
             self._follow_catalogue()
-            imports = JobImports(self.root, self._catalogue, mark=mark, wal=self.uses_wal, again=again)
+            imports = JobImports(
+                self.root, self._catalogue, mark=mark, wal=self.uses_wal, again=again
+            )
             try:
                 yield imports
             finally:
@@ -298,7 +342,8 @@ class LocalStore:
         put_allocations(self.root, allocations, wal=self.uses_wal)
 
     def allocations(self) -> "list[Allocation]":
-        """Nodes that jobs were given, oldest first, those that wait last: what was imported of them."""
+        """Nodes that jobs were given, oldest first, those that wait last: what was imported of
+        them."""
         from logshipper_ingest.store.allocations import read_allocations
 
         return read_allocations(self.root)
@@ -307,7 +352,9 @@ class LocalStore:
 
     def jobs(self) -> list[JobSummary]:
         """All jobs, newest first."""
-        if not self._catalogue.is_in_place() and (self.is_writable or not self._catalogue.is_in_memory):
+        if not self._catalogue.is_in_place() and (
+            self.is_writable or not self._catalogue.is_in_memory
+        ):
             self._catalogue.close()
             self._made_intake = None
             self._catalogue = self._open_catalogue()
@@ -318,7 +365,8 @@ class LocalStore:
             return self._catalogue.jobs(time.time_ns())
 
     def _fix_damage(self) -> None:
-        """The catalogue's damage showed only when it was read: it is made again, on disk or else in memory."""
+        """The catalogue's damage showed only when it was read: it is made again, on disk or else in
+        memory."""
         if self.is_writable:
             with self._locked(time.monotonic() + LOCK_SECS) as held:
                 if held:
@@ -329,12 +377,13 @@ class LocalStore:
         self._catalogue = self._catalogue_in_memory()
 
     def resolve(self, name: str) -> str:
-        """The id of the job that is meant: by its id, its name (the newest such job), the beginning of an id that no
-        other has, or `last`. Raises UnknownJob, with suggestions."""
+        """The id of the job that is meant: by its id, its name (the newest such job), the beginning
+        of an id that no other has, or `last`. Raises UnknownJob, with suggestions."""
         return find_job(name, self.jobs()).job_id
 
     def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
-        """The last, least and greatest value of each key of a job's metadata by its name. Raises as `open` does."""
+        """The last, least and greatest value of each key of a job's metadata by its name. Raises as
+        `open` does."""
         values = self._values.get(job)
         if values is None:
             stamp = self._stamp(job.job_id)
@@ -352,15 +401,17 @@ class LocalStore:
         return self.reader_of
 
     def open(self, job_id: str) -> "JobReader":
-        """Raises UnknownJob where there is no such job, or nothing of it is ingested yet; StoreError where its database
-        can't be read."""
+        """Raises UnknownJob where there is no such job, or nothing of it is ingested yet;
+        StoreError where its database can't be read."""
         path = self._path_of(job_id)
         from logshipper_ingest.store.job_reader import JobReader
 
         try:
             try:
                 reader = JobReader(path, job_id)
-            except UnfinishedError:  # being created; what is in the catalogue isn't any more, or else is damaged
+            except (
+                UnfinishedError
+            ):  # being created; what is in the catalogue isn't any more, or else is damaged
                 if all(job.job_id != job_id for job in self.jobs()):
                     raise UnknownJob(job_id, f"no job has the id {job_id!r}") from None
                 reader = JobReader(path, job_id)
@@ -377,10 +428,10 @@ class LocalStore:
         return os.path.join(self._jobs, f"{job_id}.db")
 
     def remove(self, job_id: str) -> list[str]:
-        """Removes all of a job: what is spooled of it, its database, its summary, its marks: none of it stands in a
-        file then, or once nobody has the store open. Late segments of it won't be ingested any more. Returns files that
-        were moved aside as damaged, and have it. Raises UnknownJob; StoreError where the job runs, or nothing can be
-        written."""
+        """Removes all of a job: what is spooled of it, its database, its summary, its marks: none
+        of it stands in a file then, or once nobody has the store open. Late segments of it won't be
+        ingested any more. Returns files that were moved aside as damaged, and have it. Raises
+        UnknownJob; StoreError where the job runs, or nothing can be written."""
         from logshipper_ingest.store.job_traces import remove_traces
 
         path = self._path_of(job_id)
@@ -416,8 +467,8 @@ class LocalStore:
         return left
 
     def purge(self, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> "Purged":
-        """Overwrites what has a pattern of a job's lines, names, tags and notes, in all of the store; how much that is.
-        dry_run: only counts. Raises UnknownJob, StoreError."""
+        """Overwrites what has a pattern of a job's lines, names, tags and notes, in all of the
+        store; how much that is. dry_run: only counts. Raises UnknownJob, StoreError."""
         from logshipper_ingest.store.job_purge import purge_job
 
         self._path_of(job_id)
@@ -429,10 +480,13 @@ class LocalStore:
             self._follow_catalogue()
             if not dry_run:
                 self._values.remove()
-            return purge_job(self._place_of(job_id), self._intake, self._catalogue, pattern, dry_run=dry_run)
+            return purge_job(
+                self._place_of(job_id), self._intake, self._catalogue, pattern, dry_run=dry_run
+            )
 
     def not_purged(self, job_id: str, pattern: "LinePattern") -> list[str]:
-        """What `purge` leaves as it is and may have the pattern, a sentence each. Raises StoreError."""
+        """What `purge` leaves as it is and may have the pattern, a sentence each. Raises
+        StoreError."""
         from logshipper_ingest.store.job_purge import not_purged
 
         return not_purged(self._place_of(job_id), pattern)
@@ -461,6 +515,9 @@ class LocalStore:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()

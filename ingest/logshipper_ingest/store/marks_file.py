@@ -1,5 +1,6 @@
-"""`overlay.db` in a store's folder: tags, notes and stars of the store's user, by job. Written by the reading side
-(logshipper_observe/model/overlay.py); of a job that goes, what is said of it goes as well."""
+"""`overlay.db` in a store's folder: tags, notes and stars of the store's user, by job. Written by
+the reading side (logshipper_observe/model/overlay.py); of a job that goes, what is said of it goes
+as well."""
 
 import os
 from contextlib import closing
@@ -36,16 +37,21 @@ def forget_marks(root: str, job_id: str, *, wal: bool) -> None:
 
 
 def purge_marks(root: str, job_id: str, pattern: "LinePattern", *, wal: bool, dry_run: bool) -> int:
-    """Overwrites a note, and names and values of tags, that have the pattern; whether (1 or 0) there are any. dry_run:
-    only looks. Raises StoreError."""
-    from logshipper_ingest.spool.purge_masks import masked, masked_json  # late: whoever lists tags doesn't need it
+    """Overwrites a note, and names and values of tags, that have the pattern; whether (1 or 0)
+    there are any. dry_run: only looks. Raises StoreError."""
+    from logshipper_ingest.spool.purge_masks import (
+        masked,
+        masked_json,
+    )  # late: whoever lists tags doesn't need it
 
     path = os.path.join(root, FILE)
     if not os.path.exists(path):
         return 0
     key = (OF_STORE, job_id)
     with closing(open_writer(path, SCHEMA, VERSION, wal=wal)) as connection, store_errors(path):
-        row = connection.execute("SELECT tags, note FROM mark WHERE source = ? AND job_id = ?", key).fetchone()
+        row = connection.execute(
+            "SELECT tags, note FROM mark WHERE source = ? AND job_id = ?", key
+        ).fetchone()
         if row is None:
             return 0
         tags = masked_json(row[0].encode(), pattern, own_levels=0).decode()
@@ -53,6 +59,9 @@ def purge_marks(root: str, job_id: str, pattern: "LinePattern", *, wal: bool, dr
         if (tags, note) == row:
             return 0
         if not dry_run:
-            connection.execute("UPDATE mark SET tags = ?, note = ? WHERE source = ? AND job_id = ?", (tags, note, *key))
+            connection.execute(
+                "UPDATE mark SET tags = ?, note = ? WHERE source = ? AND job_id = ?",
+                (tags, note, *key),
+            )
             rewrite_wholly(connection, path)
     return 1

@@ -1,8 +1,9 @@
 """Databases of jobs that are imported for the first time, many at a time.
 
-Each is written in a folder next to `jobs/` without waiting for the disk. Then all are brought onto the disk side by
-side, and get their names in `jobs/`: what has its name there is whole, whatever stops whoever imports. What somebody
-left who was stopped is removed, as it is imported again. The caller holds the store's lock.
+Each is written in a folder next to `jobs/` without waiting for the disk. Then all are brought onto
+the disk side by side, and get their names in `jobs/`: what has its name there is whole, whatever
+stops whoever imports. What somebody left who was stopped is removed, as it is imported again. The
+caller holds the store's lock.
 """
 
 import os
@@ -63,7 +64,9 @@ class NewDatabases:
         """Copied for each job: ten times as quick as making its tables."""
         if page_bytes not in self._empty:
             path = os.path.join(self._folder, "empty")
-            with closing(open_writer(path, SCHEMA, VERSION, wal=False, synced=False, page_bytes=page_bytes)):
+            with closing(
+                open_writer(path, SCHEMA, VERSION, wal=False, synced=False, page_bytes=page_bytes)
+            ):
                 pass
             with open(path, "rb") as file:
                 self._empty[page_bytes] = file.read()

@@ -1,6 +1,8 @@
-"""Files of a store that was there before, or was made under an open umask by an earlier version: nobody else's to read.
+"""Files of a store that was there before, or was made under an open umask by an earlier version:
+nobody else's to read.
 
-Only what has a name of the store's own, and belongs to its user, is changed: the folder may have had other files.
+Only what has a name of the store's own, and belongs to its user, is changed: the folder may have
+had other files.
 """
 
 import os
@@ -22,20 +24,29 @@ _IN_SPOOL = re.compile(r"\.[a-z]+|[^/]+@[^/]+")
 
 
 def is_private(root: str, catalogue: str) -> bool:
-    """Whether make_files_private was called before, which changes the catalogue last, and the folder is as it was."""
+    """Whether make_files_private was called before, which changes the catalogue last, and the
+    folder is as it was."""
     try:
-        return not os.lstat(root).st_mode & _OF_OTHERS and not os.lstat(catalogue).st_mode & _FILE_RIGHTS
+        return (
+            not os.lstat(root).st_mode & _OF_OTHERS
+            and not os.lstat(catalogue).st_mode & _FILE_RIGHTS
+        )
     except OSError:
         return False
 
 
 def make_files_private(root: str, jobs: str, spool: str, catalogue: str) -> list[str]:
-    """Takes group and others all rights to what the store has in its folders. Returns why that failed.
-    The store's own folder is the caller's."""
+    """Takes group and others all rights to what the store has in its folders. Returns why that
+    failed. The store's own folder is the caller's."""
     importing = os.path.join(root, "importing")
     problems = []
     try:
-        for folder, names in ((root, _IN_ROOT), (jobs, _IN_JOBS), (importing, _IN_JOBS), (spool, _IN_SPOOL)):
+        for folder, names in (
+            (root, _IN_ROOT),
+            (jobs, _IN_JOBS),
+            (importing, _IN_JOBS),
+            (spool, _IN_SPOOL),
+        ):
             if folder != root:
                 _close(folder)
             for path in _named(folder, names):
@@ -61,7 +72,9 @@ def _named(folder: str, names: re.Pattern[str]) -> Iterator[str]:
 def _close(path: str) -> None:
     with suppress(FileNotFoundError):  # another program has removed it
         found = os.lstat(path)
-        if found.st_uid != os.geteuid() or not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        if found.st_uid != os.geteuid() or not (
+            stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+        ):
             return
         rights = stat.S_IMODE(found.st_mode)
         less = rights & ~(_OF_OTHERS if stat.S_ISDIR(found.st_mode) else _FILE_RIGHTS)

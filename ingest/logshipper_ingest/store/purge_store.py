@@ -1,6 +1,6 @@
-"""Takes lines out of a job's database in a local store: each is overwritten by as many asterisks, in all tables; what
-was learnt of the keys of its metadata is learnt again. Neither the file nor its write-ahead log holds anything of them
-any more."""
+"""Takes lines out of a job's database in a local store: each is overwritten by as many asterisks,
+in all tables; what was learnt of the keys of its metadata is learnt again. Neither the file nor its
+write-ahead log holds anything of them any more."""
 
 import json
 import sqlite3
@@ -21,9 +21,12 @@ Mask = Callable[[bytes], bytes]
 
 
 def purge_database(path: str, pattern: LinePattern, *, wal: bool, dry_run: bool) -> int:
-    """How many lines, events, live lines and names had the pattern. dry_run: only counts. The caller holds the store's
-    lock. Raises StoreError."""
-    with closing(open_writer(path, SCHEMA, VERSION, wal=wal, create=False)) as connection, store_errors(path):
+    """How many lines, events, live lines and names had the pattern. dry_run: only counts. The
+    caller holds the store's lock. Raises StoreError."""
+    with (
+        closing(open_writer(path, SCHEMA, VERSION, wal=wal, create=False)) as connection,
+        store_errors(path),
+    ):
         with transaction(connection):
             found = _Purge(connection, path, pattern, dry_run).run()
         if found and not dry_run:
@@ -32,7 +35,9 @@ def purge_database(path: str, pattern: LinePattern, *, wal: bool, dry_run: bool)
 
 
 class _Purge:
-    def __init__(self, connection: sqlite3.Connection, path: str, pattern: LinePattern, dry_run: bool) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: str, pattern: LinePattern, dry_run: bool
+    ) -> None:
         self._connection = connection
         self._path = path
         self._pattern = pattern
@@ -73,12 +78,16 @@ class _Purge:
                 found += hits
                 if hits and not self._dry_run:
                     values = (*packed_text(text), number)
-                    self._connection.execute("UPDATE block SET codec = ?, text = ? WHERE id = ?", values)
+                    self._connection.execute(
+                        "UPDATE block SET codec = ?, text = ? WHERE id = ?", values
+                    )
         return found
 
     def _texts(self, table: str, column: str, mask: Mask) -> int:
         rows = self._connection.execute(f"SELECT rowid, {column} FROM {table} WHERE {column} <> ''")  # noqa: S608  names of our own
-        found = [(new, number) for number, text in rows if (new := mask(text.encode()).decode()) != text]
+        found = [
+            (new, number) for number, text in rows if (new := mask(text.encode()).decode()) != text
+        ]
         if not self._dry_run:
             self._connection.executemany(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", found)  # noqa: S608  likewise
         return len(found)
@@ -86,7 +95,9 @@ class _Purge:
     def _names_of_children(self) -> int:
         """No two may have the same: their numbers tell them apart."""
         rows = self._connection.execute("SELECT id, name FROM child")
-        found = [(f"{'*' * len(name)}{its_id}", its_id) for its_id, name in rows if self._has_name(name)]
+        found = [
+            (f"{'*' * len(name)}{its_id}", its_id) for its_id, name in rows if self._has_name(name)
+        ]
         if not self._dry_run:
             self._connection.executemany("UPDATE child SET name = ? WHERE id = ?", found)
         return len(found)

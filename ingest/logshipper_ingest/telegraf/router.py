@@ -1,10 +1,12 @@
-"""The node agent's listener: takes measurements of all jobs of the node at one address, and passes each on to the port
-of its job's own capture, which makes metadata of it under the job's mode (logshipper/telegraf/measurements.py).
+"""The node agent's listener: takes measurements of all jobs of the node at one address, and passes
+each on to the port of its job's own capture, which makes metadata of it under the job's mode
+(logshipper/telegraf/measurements.py).
 
-Who sent is the kernel's word, never the measurement's: user by the socket, job by the process. A capture gets what its
-own user sent, and its port counts only while it is that user's socket. What comes before a job's capture is known is
-held for HOLD_SECS; the capture learns how long it waited, as the narrowest mode since it arrived holds. What can't be
-identified is counted, and its text isn't kept, unless the configuration says so (telegraf/unidentified.py).
+Who sent is the kernel's word, never the measurement's: user by the socket, job by the process. A
+capture gets what its own user sent, and its port counts only while it is that user's socket. What
+comes before a job's capture is known is held for HOLD_SECS; the capture learns how long it waited,
+as the narrowest mode since it arrived holds. What can't be identified is counted, and its text
+isn't kept, unless the configuration says so (telegraf/unidentified.py).
 """
 
 import math
@@ -53,8 +55,8 @@ class _Target(NamedTuple):
 
 @dataclass
 class _Sent:
-    """Of a sender. until: how long it may be held; came_ns: when the first of it came (CLOCK_BOOTTIME); lines: what it
-    sent, and when that arrived (monotonic clock)."""
+    """Of a sender. until: how long it may be held; came_ns: when the first of it came
+    (CLOCK_BOOTTIME); lines: what it sent, and when that arrived (monotonic clock)."""
 
     until: float
     came_ns: int
@@ -68,9 +70,9 @@ class _Sent:
 
 
 class TelegrafRouter:
-    """counts: lines by outcome; of what never became lines (`overflow`, `too_long`, `crowded`) datagrams and
-    connections. trouble: why it doesn't listen, "" where it does: it is tried again, and the agent goes on. Raises
-    ConfigError, SpoolError where it can't work at all."""
+    """counts: lines by outcome; of what never became lines (`overflow`, `too_long`, `crowded`)
+    datagrams and connections. trouble: why it doesn't listen, "" where it does: it is tried again,
+    and the agent goes on. Raises ConfigError, SpoolError where it can't work at all."""
 
     def __init__(self, config: AgentConfig, say: Callable[[str], None]) -> None:
         self._section = config.telegraf
@@ -78,19 +80,27 @@ class TelegrafRouter:
         self.trouble = ""
         self._outcomes: Counter[str] = Counter(dict.fromkeys(TELEGRAF_OUTCOMES, 0))
         self._trouble = Seldom(say)
-        self._targets: Mapping[int, Mapping[str, _Target]] = {}  # by user and job; another one each time
-        self._ports: dict[str, tuple[int, float]] = {}  # by capture: its port, when it was looked at
+        self._targets: Mapping[
+            int, Mapping[str, _Target]
+        ] = {}  # by user and job; another one each time
+        self._ports: dict[
+            str, tuple[int, float]
+        ] = {}  # by capture: its port, when it was looked at
         self._listener: Listener | None = None  # the last one
         self._listened = Counter(dict.fromkeys(_OF_LISTENER, 0))  # by all of them
         try:
             self._owners = SocketOwners()
         except OSError as error:
-            words = f"the kernel can't be asked who sends (AF_NETLINK, sock_diag): {os_words(error)}"
+            words = (
+                f"the kernel can't be asked who sends (AF_NETLINK, sock_diag): {os_words(error)}"
+            )
             raise ConfigError("[telegraf] enabled", [words]) from None
         most = self._section.unidentified_max_bytes
         self._unidentified = Unidentified(config.agent.state_dir, most) if most else None
         if not most and remove_kept(config.agent.state_dir):
-            say("text of measurements that an earlier agent kept is removed ([telegraf] unidentified_max_bytes = 0)")
+            say(
+                "text of measurements that an earlier agent kept is removed ([telegraf] unidentified_max_bytes = 0)"
+            )
         self._senders = Senders()
         self._held: dict[SocketOwner, _Sent] = {}
         self._held_bytes: Counter[int] = Counter()  # of them, by user
@@ -143,23 +153,32 @@ class TelegrafRouter:
             if port:
                 of_user = targets[capture.identity.uid]
                 target = _Target(capture.identity.task, port)
-                of_user[capture.identity.job_id] = min(target, of_user.get(capture.identity.job_id, target))
+                of_user[capture.identity.job_id] = min(
+                    target, of_user.get(capture.identity.job_id, target)
+                )
         self._targets, self._ports = targets, ports
 
     # ---- in a thread of its own
 
     def _run(self) -> None:
-        """Until it is to stop. An address that somebody else has, or a fault, doesn't end the agent."""
+        """Until it is to stop. An address that somebody else has, or a fault, doesn't end the
+        agent."""
         stops = select.poll()
         stops.register(self._stop, select.POLLIN)
         while not stops.poll(0):
             try:
                 self._listen()
             except (OSError, SpoolError) as error:
-                words = f"{os_words(error)} ([telegraf] socket)" if isinstance(error, OSError) else str(error)
+                words = (
+                    f"{os_words(error)} ([telegraf] socket)"
+                    if isinstance(error, OSError)
+                    else str(error)
+                )
                 self.trouble = f"no measurements are taken: {words}"
             except Exception as error:  # a fault must not end it for good
-                self.trouble = f"no measurements are taken, by a fault of logshipper's own: {error!r}"
+                self.trouble = (
+                    f"no measurements are taken, by a fault of logshipper's own: {error!r}"
+                )
             if self.trouble:
                 self._trouble.say(f"{self.trouble}; tried again")
                 stops.poll(REOPEN_SECS * 1000)
@@ -170,7 +189,9 @@ class TelegrafRouter:
         try:
             sockets = open_sockets(*section.address)
         except OSError as error:
-            raise SpoolError(section.listen, f"{os_words(error)}; name another one ([telegraf] listen)") from None
+            raise SpoolError(
+                section.listen, f"{os_words(error)}; name another one ([telegraf] listen)"
+            ) from None
         try:
             if section.socket:
                 unix = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -209,7 +230,10 @@ class TelegrafRouter:
             one = self._held.get(owner)
             if one is None:
                 came_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-                self._route(_Sent(now + HOLD_SECS, came_ns, owner, sender.address, [(arrived_at, data)]), now)
+                self._route(
+                    _Sent(now + HOLD_SECS, came_ns, owner, sender.address, [(arrived_at, data)]),
+                    now,
+                )
             elif self._has_room(owner.uid):  # in the order that it came
                 self._release(one)
                 one.lines.append((arrived_at, data))
@@ -234,7 +258,9 @@ class TelegrafRouter:
         uid = one.owner.uid
         claim = self._senders.claim(one.owner, one.came_ns)
         of_user = self._targets.get(uid, {})
-        fitting = [job for job in of_user if claim is None or claim.jobs is None or job in claim.jobs]
+        fitting = [
+            job for job in of_user if claim is None or claim.jobs is None or job in claim.jobs
+        ]
         may_wait = now < one.until and self._has_room(uid)
         if claim is not None and len(fitting) == 1:
             self._pass_on(one, of_user[fitting[0]])
@@ -296,7 +322,8 @@ def _pieces(data: bytes) -> list[bytes]:
 
 
 def set_mark(spool_dir: str, *, enabled: bool) -> None:
-    """Says to captures that begin from now on whether to open a port of their own. Raises SpoolError."""
+    """Says to captures that begin from now on whether to open a port of their own. Raises
+    SpoolError."""
     path = os.path.join(spool_dir, TELEGRAF_MARK)
     try:
         if enabled:

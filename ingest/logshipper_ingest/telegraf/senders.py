@@ -1,7 +1,9 @@
-"""Which job a sender is in: by its process, which the kernel tells of a Unix socket, and /proc of any other.
+"""Which job a sender is in: by its process, which the kernel tells of a Unix socket, and /proc of
+any other.
 
-How long a search takes is in its sender's hands, who may have thousands of processes and descriptors: it has an end,
-and users share the time. An environment is read at once: the kernel (since 4.17) reads none of a file's memory.
+How long a search takes is in its sender's hands, who may have thousands of processes and
+descriptors: it has an end, and users share the time. An environment is read at once: the kernel
+(since 4.17) reads none of a file's memory.
 """
 
 import time
@@ -18,8 +20,8 @@ SEARCH_SHARE = 1 / 4  # of a core, at most, goes into searching /proc
 
 
 class Claim(NamedTuple):
-    """uid: the sender's; jobs: ids of the jobs that it may be in, empty where it is in none; None where its process
-    can't be found."""
+    """uid: the sender's; jobs: ids of the jobs that it may be in, empty where it is in none; None
+    where its process can't be found."""
 
     uid: int
     jobs: frozenset[str] | None
@@ -33,8 +35,9 @@ class Senders:
         self._search_after: dict[int, float] = {}  # by user
 
     def claim(self, owner: SocketOwner, came_ns: int) -> Claim | None:
-        """Who sent: a look at /proc for each socket now and then. came_ns: when (CLOCK_BOOTTIME): a process that is
-        younger isn't the one that did. None where it is to be asked again in a moment."""
+        """Who sent: a look at /proc for each socket now and then. came_ns: when (CLOCK_BOOTTIME): a
+        process that is younger isn't the one that did. None where it is to be asked again in a
+        moment."""
         now = time.monotonic()
         known = self._known.get(owner)
         if known is not None and known[0] > now:
@@ -56,12 +59,16 @@ class Senders:
         begin = time.thread_time()
         processes = processes_of(owner)
         took, ended = time.thread_time() - begin, time.monotonic()
-        self._search_after = {uid: after for uid, after in self._search_after.items() if after > ended}
+        self._search_after = {
+            uid: after for uid, after in self._search_after.items() if after > ended
+        }
         users = len(self._search_after.keys() | {owner.uid})
         self._search_after[owner.uid] = ended + took * (users / SEARCH_SHARE - 1)
         return processes
 
 
 def _jobs_of(processes: list[int], uid: int, came_ns: int) -> frozenset[str] | None:
-    found = [jobs for jobs in (job_ids_of(pid, uid, came_ns) for pid in processes) if jobs is not None]
+    found = [
+        jobs for jobs in (job_ids_of(pid, uid, came_ns) for pid in processes) if jobs is not None
+    ]
     return frozenset().union(*found) if found else None

@@ -1,6 +1,7 @@
-"""`STATE_DIR/telegraf/unidentified.jsonl`: measurements of senders that can't be identified, apart from all jobs. Only
-where an admin asks for it: they may be of people who never opted in, or of a job that is disabled. The newest: at most
-max_bytes, in two files, and BYTES_PER_SEC; of each batch TEXT_BYTES."""
+"""`STATE_DIR/telegraf/unidentified.jsonl`: measurements of senders that can't be identified, apart
+from all jobs. Only where an admin asks for it: they may be of people who never opted in, or of a
+job that is disabled. The newest: at most max_bytes, in two files, and BYTES_PER_SEC; of each batch
+TEXT_BYTES."""
 
 import os
 import time
@@ -31,7 +32,14 @@ class Unidentified:
     def keep(self, sender: str, uid: int, why: str, data: bytes) -> bool:
         """Whether there was room. uid: -1 where it can't be told."""
         text = data[:TEXT_BYTES].decode("utf-8", "replace")
-        entry = {"time_ns": time.time_ns(), "from": sender, "uid": uid, "why": why, "bytes": len(data), "lines": text}
+        entry = {
+            "time_ns": time.time_ns(),
+            "from": sender,
+            "uid": uid,
+            "why": why,
+            "bytes": len(data),
+            "lines": text,
+        }
         line = orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
         now = time.monotonic()
         self._room = min(self._room + (now - self._at) * BYTES_PER_SEC, BYTES_PER_SEC)
@@ -47,7 +55,10 @@ class Unidentified:
 
     def _append(self, line: bytes) -> None:
         try:
-            if os.stat(self._path, follow_symlinks=False).st_size + len(line) > self._max_bytes // 2:
+            if (
+                os.stat(self._path, follow_symlinks=False).st_size + len(line)
+                > self._max_bytes // 2
+            ):
                 os.replace(self._path, f"{self._path}.1")
         except FileNotFoundError:
             pass
@@ -59,7 +70,8 @@ class Unidentified:
 
 
 def remove_kept(state_dir: str) -> bool:
-    """What an agent kept that was configured to. Whether there was any; raises SpoolError where it can't be removed."""
+    """What an agent kept that was configured to. Whether there was any; raises SpoolError where it
+    can't be removed."""
     path = os.path.join(state_dir, FOLDER, FILE)
     found = False
     for name in (path, f"{path}.1"):
@@ -69,5 +81,7 @@ def remove_kept(state_dir: str) -> bool:
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
-            raise SpoolError(name, f"{os_words(error)}; remove it, or set [telegraf] unidentified_max_bytes") from None
+            raise SpoolError(
+                name, f"{os_words(error)}; remove it, or set [telegraf] unidentified_max_bytes"
+            ) from None
     return found

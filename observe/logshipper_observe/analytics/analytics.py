@@ -1,8 +1,9 @@
-"""Throughput, utilization and nodes over time, of jobs' events and allocations: `(X, Y)` for a step plot. Pure.
+"""Throughput, utilization and nodes over time, of jobs' events and allocations: `(X, Y)` for a step
+plot. Pure.
 
-Events are `logshipper.StateEvent`s, or whatever has job_id, timestamp, from_state, to_state and data, as Balsam's have;
-states may have any of the names that filters take. A job that gives no sign of life counts as running. Times without a
-zone are UTC.
+Events are `logshipper.StateEvent`s, or whatever has job_id, timestamp, from_state, to_state and
+data, as Balsam's have; states may have any of the names that filters take. A job that gives no sign
+of life counts as running. Times without a zone are UTC.
 """
 
 import logging
@@ -28,8 +29,8 @@ _MOST_NODES = 10**9  # that are a number of nodes
 
 
 class AnyEvent(Protocol):
-    """A job's change of state. data: `num_nodes`, where it began to run, and `node_packing_count`, the jobs that share
-    a node, 1 where it isn't said."""
+    """A job's change of state. data: `num_nodes`, where it began to run, and `node_packing_count`,
+    the jobs that share a node, 1 where it isn't said."""
 
     @property
     def job_id(self) -> Any: ...  # Any: Balsam's are numbers
@@ -55,8 +56,9 @@ class AnyAllocation(Protocol):
 
 
 class Report(tuple[list[X], list[Y]]):
-    """`(X, Y)`, two lists of the same length: `plt.step(*report, where="post")`. notes: what was left out of it, or
-    taken for granted, a sentence each; they are logged as well, by the logger `logshipper.analytics`."""
+    """`(X, Y)`, two lists of the same length: `plt.step(*report, where="post")`. notes: what was
+    left out of it, or taken for granted, a sentence each; they are logged as well, by the logger
+    `logshipper.analytics`."""
 
     notes: list[str]
 
@@ -68,18 +70,22 @@ class Report(tuple[list[X], list[Y]]):
         return made
 
 
-def throughput_report(events: Iterable[AnyEvent], to_state: str = "JOB_FINISHED") -> Report[datetime, int]:
+def throughput_report(
+    events: Iterable[AnyEvent], to_state: str = "JOB_FINISHED"
+) -> Report[datetime, int]:
     """How many changes to a state there had been: X their times, sorted, Y 1, 2, 3 and so on."""
     times = sorted(in_utc(event.timestamp) for event in events if enters(event, to_state))
     return Report(times, list(range(1, len(times) + 1)))
 
 
-def utilization_report(events: Iterable[AnyEvent], node_weighting: bool = True) -> Report[datetime, float]:
-    """The nodes that ran jobs, or without node_weighting the jobs that ran: X the times of starts and ends, Y the sum
-    from then on; at equal times ends come before starts.
+def utilization_report(
+    events: Iterable[AnyEvent], node_weighting: bool = True
+) -> Report[datetime, float]:
+    """The nodes that ran jobs, or without node_weighting the jobs that ran: X the times of starts
+    and ends, Y the sum from then on; at equal times ends come before starts.
 
-    A job counts as its nodes, divided by the jobs that share one; as 1 where that isn't said. An end without a start
-    is left out.
+    A job counts as its nodes, divided by the jobs that share one; as 1 where that isn't said. An
+    end without a start is left out.
     """
     starts: dict[object, list[tuple[datetime, Mapping[str, Any]]]] = defaultdict(list)
     ends: dict[object, list[datetime]] = defaultdict(list)
@@ -108,8 +114,9 @@ def utilization_report(events: Iterable[AnyEvent], node_weighting: bool = True) 
 
 
 def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, int]:
-    """The nodes of allocations: X the times at which they began and ended, Y the sum from then on; at equal times ends
-    come before starts. One that has no end runs; one that has no start yet is left out."""
+    """The nodes of allocations: X the times at which they began and ended, Y the sum from then on;
+    at equal times ends come before starts. One that has no end runs; one that has no start yet is
+    left out."""
     changes: list[tuple[datetime, Fraction]] = []
     alone = unknown = 0
     for allocation in allocations:
@@ -130,13 +137,18 @@ def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, in
 
 
 def enters(event: AnyEvent, state: str) -> bool:
-    """Whether a job changed to the state. What other systems tell apart and is one state here counts for that name
-    only, where an event has it: as its state, or of an imported job in its data, as `source_from` and `source_to`."""
+    """Whether a job changed to the state. What other systems tell apart and is one state here
+    counts for that name only, where an event has it: as its state, or of an imported job in its
+    data, as `source_from` and `source_to`."""
     wanted = state.strip().upper()
     before, after = _name(event.from_state), _name(event.to_state)
-    its_before, its_after = (_name((event.data or {}).get(name)) for name in ("source_from", "source_to"))
+    its_before, its_after = (
+        _name((event.data or {}).get(name)) for name in ("source_from", "source_to")
+    )
     named = its_after or after
-    if named == wanted and (wanted in STATE_ALIASES or any(wanted in names for names in _TOLD_APART)):
+    if named == wanted and (
+        wanted in STATE_ALIASES or any(wanted in names for names in _TOLD_APART)
+    ):
         return (its_before or before) != wanted
     is_ours = not its_after and named in STATES
     if not is_ours and any(wanted in names and named in names for names in _TOLD_APART):
@@ -165,15 +177,21 @@ def in_utc(time: datetime) -> datetime:
 
 
 def nodes_of(data: Mapping[str, Any]) -> Fraction | None:  # Any: JSON
-    """What a job weighs; None where its nodes aren't known. Balsam's own number, a float, is divided already."""
+    """What a job weighs; None where its nodes aren't known. Balsam's own number, a float, is
+    divided already."""
     nodes, packing = positive(data.get("num_nodes")), positive(data.get("node_packing_count"))
     is_share = "source_to" in data and isinstance(data.get("num_nodes"), float)
     return nodes if nodes is None or packing is None or is_share else nodes / packing
 
 
 def positive(value: object) -> Fraction | None:
-    """A number above 0, exact: sums of parts of nodes come out even. None for what is no number of nodes."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MOST_NODES:
+    """A number above 0, exact: sums of parts of nodes come out even. None for what is no number of
+    nodes."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 < value <= _MOST_NODES
+    ):
         return None
     return _exact(value)
 
@@ -190,13 +208,16 @@ def _exact(value: float) -> Fraction:
 def _paired(
     starts: list[tuple[datetime, Fraction]], ends: list[datetime]
 ) -> tuple[list[tuple[datetime, Fraction]], int]:
-    """A job's ends with the nodes that each gives back, and how many ends have no start. Both are in order of time; an
-    end belongs to the newest start before it that has none yet, or to one at its very time."""
+    """A job's ends with the nodes that each gives back, and how many ends have no start. Both are
+    in order of time; an end belongs to the newest start before it that has none yet, or to one at
+    its very time."""
     found: list[tuple[datetime, Fraction]] = []
     running: list[Fraction] = []
     alone = place = 0
     for end in ends:
-        while place < len(starts) and (starts[place][0] < end or (starts[place][0] == end and not running)):
+        while place < len(starts) and (
+            starts[place][0] < end or (starts[place][0] == end and not running)
+        ):
             running.append(starts[place][1])
             place += 1
         if running:
@@ -209,7 +230,9 @@ def _paired(
 def _summed(
     changes: list[tuple[datetime, Fraction]], notes: list[str], number: Callable[[float], Y]
 ) -> Report[datetime, Y]:
-    whole = math.lcm(*{nodes.denominator for _, nodes in changes})  # in integers it is exact, and fast
+    whole = math.lcm(
+        *{nodes.denominator for _, nodes in changes}
+    )  # in integers it is exact, and fast
     ordered = [(time, nodes.numerator * (whole // nodes.denominator)) for time, nodes in changes]
     ordered.sort()  # what is given back is below 0, and so before what is taken
     sums = accumulate(nodes for _, nodes in ordered)

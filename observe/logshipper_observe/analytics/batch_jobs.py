@@ -1,4 +1,5 @@
-"""Allocations: the nodes that jobs had, from when until when. `logshipper.BatchJob`, queried as Balsam's is."""
+"""Allocations: the nodes that jobs had, from when until when. `logshipper.BatchJob`, queried as
+Balsam's is."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,10 +22,10 @@ Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """An allocation: one run of a captured job on its nodes, or what was imported as one. scheduler_id: the scheduler's
-    number, which is a captured job's id; num_nodes: None where nobody told; start_time: None while it waits; end_time:
-    None while it runs, or where its end isn't known; times are UTC; project, queue: the account and the partition;
-    tags: the reader's own."""
+    """An allocation: one run of a captured job on its nodes, or what was imported as one.
+    scheduler_id: the scheduler's number, which is a captured job's id; num_nodes: None where nobody
+    told; start_time: None while it waits; end_time: None while it runs, or where its end isn't
+    known; times are UTC; project, queue: the account and the partition; tags: the reader's own."""
 
     objects: ClassVar["_Objects"]
 
@@ -73,7 +74,8 @@ class AllocationFilter:
 
 
 class AllocationQuery:
-    """Allocations of a store, the one that began last first; read each time that they are gone through."""
+    """Allocations of a store, the one that began last first; read each time that they are gone
+    through."""
 
     def __init__(self, opened: Opened, wanted: AllocationFilter) -> None:
         self._opened = opened
@@ -89,8 +91,9 @@ class AllocationQuery:
         project: str | None = None,
         queue: str | None = None,
     ) -> "AllocationQuery":
-        """Only allocations that all of this fits. id, scheduler_id: one or several; filter_tags: all must match, "" for
-        any value; state: one or several, `running` and `finished` among them; project, queue: account, partition."""
+        """Only allocations that all of this fits. id, scheduler_id: one or several; filter_tags:
+        all must match, "" for any value; state: one or several, `running` and `finished` among
+        them; project, queue: account, partition."""
         wanted = self._wanted
         states = [name for text in _several(state) for name in _states(text)]
         return AllocationQuery(
@@ -111,8 +114,12 @@ class AllocationQuery:
     def order_by(self, field: str) -> "AllocationQuery":
         """`start_time`: the one that began first is first; `-start_time`: last, as without it."""
         if field not in ("start_time", "-start_time"):
-            raise ValueError(f"allocations are ordered by `start_time` or `-start_time`, not by {field!r}")
-        return AllocationQuery(self._opened, replace(self._wanted, newest_first=field.startswith("-")))
+            raise ValueError(
+                f"allocations are ordered by `start_time` or `-start_time`, not by {field!r}"
+            )
+        return AllocationQuery(
+            self._opened, replace(self._wanted, newest_first=field.startswith("-"))
+        )
 
     def __iter__(self) -> Iterator[BatchJob]:
         with self._opened() as store:
@@ -147,7 +154,9 @@ def _allocations(store: Store, wanted: AllocationFilter) -> Iterator[BatchJob]:
     yield from _imported(store, wanted, {job.summary.allocation for job in jobs.values()})
     runs: dict[tuple[str, str, int], list[StateEvent]] = {}
     for event in EventLog(store).filter(tags=wanted.tags, job_id=wanted.ids).order_by("timestamp"):
-        runs.setdefault((event.cluster, event.job_id, event.data.get("attempt", 1)), []).append(event)
+        runs.setdefault((event.cluster, event.job_id, event.data.get("attempt", 1)), []).append(
+            event
+        )
     for (cluster, job_id, attempt), events in runs.items():
         start = next((event for event in events if is_running(event.to_state)), None)
         job = jobs.get((cluster, job_id))
@@ -155,15 +164,25 @@ def _allocations(store: Store, wanted: AllocationFilter) -> Iterator[BatchJob]:
             continue
         if job.summary.origin or job.summary.allocation:  # a part of an allocation
             continue
-        ends = [event for event in events if is_running(event.from_state) and not is_running(event.to_state)]
+        ends = [
+            event
+            for event in events
+            if is_running(event.from_state) and not is_running(event.to_state)
+        ]
         yield _allocation(job, attempt, start, ends[-1] if ends else None)
 
 
-def _imported(store: Store, wanted: AllocationFilter, of_jobs: Collection[str]) -> Iterator[BatchJob]:
+def _imported(
+    store: Store, wanted: AllocationFilter, of_jobs: Collection[str]
+) -> Iterator[BatchJob]:
     """of_jobs: the allocations that jobs with the tags ran in."""
     for one in store._store.allocations():
         told = one.details
-        if wanted.tags and one.id not in of_jobs and not _has_tags(told.get("filter_tags"), wanted.tags):
+        if (
+            wanted.tags
+            and one.id not in of_jobs
+            and not _has_tags(told.get("filter_tags"), wanted.tags)
+        ):
             continue
         yield BatchJob(
             id=one.id,

@@ -1,4 +1,5 @@
-"""Tasks of a store's jobs, for `task_analytics`: what was captured of them, and what their scheduler told."""
+"""Tasks of a store's jobs, for `task_analytics`: what was captured of them, and what their
+scheduler told."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,9 +32,10 @@ class _Change(NamedTuple):
 
 
 def tasks_of(reader: "Reader") -> Iterator[Task]:
-    """A task for each attempt of a captured job: on the nodes where it was captured, from the first capture's start to
-    the last one's end; when it was launched and over, as its scheduler told it, to the second. A task for each run of
-    an imported job, called as it, or of each of its children, as its own system tells of them."""
+    """A task for each attempt of a captured job: on the nodes where it was captured, from the first
+    capture's start to the last one's end; when it was launched and over, as its scheduler told it,
+    to the second. A task for each run of an imported job, called as it, or of each of its children,
+    as its own system tells of them."""
     if reader.summary.origin:
         yield from _imported(reader)
     else:
@@ -41,8 +43,8 @@ def tasks_of(reader: "Reader") -> Iterator[Task]:
 
 
 def tasks_until(reader: "Reader", until: float) -> Iterator[Task]:
-    """The same, but what runs is over at that time, in seconds since 1970. Of a captured job only its last attempt may
-    run."""
+    """The same, but what runs is over at that time, in seconds since 1970. Of a captured job only
+    its last attempt may run."""
     tasks = list(tasks_of(reader))
     if reader.summary.state not in RUNNING_STATES:
         yield from tasks
@@ -61,25 +63,35 @@ def tasks_of_jobs(store: Store, **which: Any) -> Iterator[Task]:  # Any: as Stor
 
 
 def events_of_children(job: "Job") -> Iterator[StateEvent]:
-    """Changes of states of a job's children, each as of a job of its own: their parent doesn't run."""
+    """Changes of states of a job's children, each as of a job of its own: their parent doesn't
+    run."""
     summary = job.summary
     with job._reader() as reader:
         nodes = {child.name: child.nodes for child in reader.children()}
         for place, change in enumerate(reader.child_changes(), start=1):
-            data: dict[str, Any] = {"source_from": change.source_from, "source_to": change.source_to}
+            data: dict[str, Any] = {
+                "source_from": change.source_from,
+                "source_to": change.source_to,
+            }
             if change.to_state in RUNNING_STATES and nodes.get(change.child):
                 data["num_nodes"] = nodes[change.child]
             its_id = f"{summary.cluster}/{job.job_id}/child/{place}".lstrip("/")
             its_job = f"{job.job_id}/{change.child}"
             states = change.from_state, change.to_state
-            yield StateEvent(its_id, its_job, change.time_ns, *states, data, change.child, summary.cluster)
+            yield StateEvent(
+                its_id, its_job, change.time_ns, *states, data, change.child, summary.cluster
+            )
 
 
 def _captured(reader: "Reader") -> Iterator[Task]:
     attempts: dict[int, list[Capture]] = {}
     for capture in reader.captures:
         attempts.setdefault(capture.attempt, []).append(capture)
-    told = {found.attempt: found.event for found in reader.events() if found.event.get("event") == JOB_ENDED}
+    told = {
+        found.attempt: found.event
+        for found in reader.events()
+        if found.event.get("event") == JOB_ENDED
+    }
     for attempt, captures in sorted(attempts.items()):
         end = told.get(attempt, {})
         ends = [capture.ended_ns for capture in captures if capture.ended_ns is not None]
@@ -97,7 +109,9 @@ def _captured(reader: "Reader") -> Iterator[Task]:
 def _imported(reader: "Reader") -> Iterator[Task]:
     job = reader.summary
     changes = [
-        _Change(found.time_ns, str(event.get("from")), str(event.get("to")), str(event.get("source_to")))
+        _Change(
+            found.time_ns, str(event.get("from")), str(event.get("to")), str(event.get("source_to"))
+        )
         for found in reader.events()
         if (event := found.event).get("event") == _STATE
     ]
@@ -105,14 +119,19 @@ def _imported(reader: "Reader") -> Iterator[Task]:
         yield from _runs(job.name, changes, reader.details(), job.host)
         return
     known = {child.name: child.details for child in reader.children()}
-    told = sorted(reader.child_changes(), key=lambda change: change.child)  # stable: each one's stay in order of time
+    told = sorted(
+        reader.child_changes(), key=lambda change: change.child
+    )  # stable: each one's stay in order of time
     for name, found in groupby(told, key=lambda change: change.child):
-        of_child = [_Change(one.time_ns, one.from_state, one.to_state, one.source_to) for one in found]
+        of_child = [
+            _Change(one.time_ns, one.from_state, one.to_state, one.source_to) for one in found
+        ]
         yield from _runs(name, of_child, known.get(name, {}), "")
 
 
 def _runs(name: str, changes: Iterable[_Change], details: "Json", host: str) -> Iterator[Task]:
-    """A task from each entry to RUNNING to the exit, or until now; one that never ran where there is none."""
+    """A task from each entry to RUNNING to the exit, or until now; one that never ran where there
+    is none."""
     cores: Mapping[str, Sequence[str]] = parse_allocation(str(details.get("allocation") or ""))
     cores = cores or ({host: ()} if host else {})
     secs = details.get("run_secs")
@@ -128,7 +147,11 @@ def _runs(name: str, changes: Iterable[_Change], details: "Json", host: str) -> 
             scheduled = time
         elif change.after in RUNNING_STATES and change.before not in RUNNING_STATES:
             start, ran = time, True
-        elif change.before in RUNNING_STATES and change.after not in RUNNING_STATES and start is not None:
+        elif (
+            change.before in RUNNING_STATES
+            and change.after not in RUNNING_STATES
+            and start is not None
+        ):
             yield Task(name, start, time, cores, scheduled, start, run_secs=secs, queued=queued)
             start = scheduled = None  # the next run's are others
             queued = time if change.after in _WAITING else None

@@ -1,8 +1,9 @@
-"""What tasks cost and how well they filled nodes and cores: launch overheads, run times, gantt, gaps, busy shares,
-efficiency. Pure; times are seconds since 1970, or from wherever all of them count.
+"""What tasks cost and how well they filled nodes and cores: launch overheads, run times, gantt,
+gaps, busy shares, efficiency. Pure; times are seconds since 1970, or from wherever all of them
+count.
 
-The terms are QCG-PilotJob's, whose reports have all of this of a task. What a task lacks (it was cancelled before it
-ran, or left out) leaves it out of what needs that, and nothing else.
+The terms are QCG-PilotJob's, whose reports have all of this of a task. What a task lacks (it was
+cancelled before it ran, or left out) leaves it out of what needs that, and nothing else.
 """
 
 import math
@@ -22,10 +23,10 @@ Core: TypeAlias = tuple[str, str]  # node and core; core "" where only nodes are
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run of a task. cores: by node, empty for a node of which they aren't known; start, end: of its program;
-    queued: when it began to wait; scheduled: when it was given its cores; launched, finished: when its launcher took it
-    for running, and for over. run_secs: how long its program ran, where its launcher tells that by itself. None for
-    what isn't known."""
+    """One run of a task. cores: by node, empty for a node of which they aren't known; start, end:
+    of its program; queued: when it began to wait; scheduled: when it was given its cores; launched,
+    finished: when its launcher took it for running, and for over. run_secs: how long its program
+    ran, where its launcher tells that by itself. None for what isn't known."""
 
     name: str
     start: float | None = None
@@ -59,11 +60,16 @@ class Task:
     @property
     def places(self) -> list[Core]:
         """Each once."""
-        return [(node, core) for node, cores in self.cores.items() for core in dict.fromkeys(cores) or ("",)]
+        return [
+            (node, core)
+            for node, cores in self.cores.items()
+            for core in dict.fromkeys(cores) or ("",)
+        ]
 
 
 class Statistics(NamedTuple):
-    """Of some numbers. stdev: the deviation of a sample, None of a single number; pstdev: of all there are."""
+    """Of some numbers. stdev: the deviation of a sample, None of a single number; pstdev: of all
+    there are."""
 
     number: int
     min: float
@@ -75,9 +81,10 @@ class Statistics(NamedTuple):
 
 
 class Overheads(NamedTuple):
-    """What launching cost, in seconds, each None where no task tells it. launch: from being given cores to being taken
-    for running; start: from there to the program's start; finish: from its end to being taken for over; share: start
-    and finish of a task in relation to its run time. tasks: of which start and finish are known."""
+    """What launching cost, in seconds, each None where no task tells it. launch: from being given
+    cores to being taken for running; start: from there to the program's start; finish: from its end
+    to being taken for over; share: start and finish of a task in relation to its run time. tasks:
+    of which start and finish are known."""
 
     tasks: int
     launch: Statistics | None
@@ -118,7 +125,8 @@ def run_times(tasks: Iterable[Task]) -> Report[str, float]:
 
 
 def queue_waits(tasks: Iterable[Task]) -> Report[str, float]:
-    """X the tasks' names, Y the seconds that each waited in its scheduler's queue, where that is told."""
+    """X the tasks' names, Y the seconds that each waited in its scheduler's queue, where that is
+    told."""
     found = [(task.name, secs) for task in tasks if (secs := task.wait) is not None]
     return Report([name for name, _ in found], [secs for _, secs in found])
 
@@ -150,7 +158,10 @@ def overhead_report(tasks: Iterable[Task]) -> Report[str, float]:
     found = [
         (task.name, task.start - task.launched + task.finished - task.end)
         for task in tasks
-        if task.start is not None and task.end is not None and task.launched is not None and task.finished is not None
+        if task.start is not None
+        and task.end is not None
+        and task.launched is not None
+        and task.finished is not None
         if _ran(task)
     ]
     return Report([name for name, _ in found], [secs for _, secs in found])
@@ -161,7 +172,11 @@ def overhead_report(tasks: Iterable[Task]) -> Report[str, float]:
 
 def gantt(tasks: Iterable[Task]) -> list[Span]:
     """Which task each core had: in order of nodes, cores and time."""
-    return [Span(place, start, end, name) for place, spans in _by_core(tasks).items() for start, end, name in spans]
+    return [
+        Span(place, start, end, name)
+        for place, spans in _by_core(tasks).items()
+        for start, end, name in spans
+    ]
 
 
 def gaps(tasks: Iterable[Task]) -> list[Span]:
@@ -171,19 +186,28 @@ def gaps(tasks: Iterable[Task]) -> list[Span]:
     found = []
     for place, spans in cores.items():
         edges = [(begin, begin), *_merged((start, stop) for start, stop, _ in spans), (end, end)]
-        found += [Span(place, before, after) for (_, before), (after, _) in pairwise(edges) if after > before]
+        found += [
+            Span(place, before, after)
+            for (_, before), (after, _) in pairwise(edges)
+            if after > before
+        ]
     return found
 
 
 def gantt_report(spans: Iterable[Span]) -> Report[tuple[float, float], str]:
-    """Of `gantt` or `gaps`: X start and end, Y the core: `for x, y in zip(*report): plt.plot(x, (y, y))`."""
+    """Of `gantt` or `gaps`: X start and end, Y the core: `for x, y in zip(*report): plt.plot(x, (y,
+    y))`."""
     found = list(spans)
-    return Report([(span.start, span.end) for span in found], [core_name(span.place) for span in found])
+    return Report(
+        [(span.start, span.end) for span in found], [core_name(span.place) for span in found]
+    )
 
 
-def busy_share(tasks: Iterable[Task], begin: float | None = None, end: float | None = None) -> Report[str, float]:
-    """X the cores, Y the part of the time in which each had a task: from the first start, or begin, to the last end, or
-    end. Of nothing at all the share is 0."""
+def busy_share(
+    tasks: Iterable[Task], begin: float | None = None, end: float | None = None
+) -> Report[str, float]:
+    """X the cores, Y the part of the time in which each had a task: from the first start, or begin,
+    to the last end, or end. Of nothing at all the share is 0."""
     cores = _by_core(tasks)
     first, last = _bounds(cores)
     first, last = first if begin is None else begin, last if end is None else end
@@ -198,8 +222,9 @@ def busy_share(tasks: Iterable[Task], begin: float | None = None, end: float | N
 
 
 def efficiency(tasks: Iterable[Task]) -> Report[str, float]:
-    """As `busy_share`, without waits that the schedule caused: a core that waits for others which the next task needs,
-    too, isn't idle before the last of these is free; nor is it after its last task."""
+    """As `busy_share`, without waits that the schedule caused: a core that waits for others which
+    the next task needs, too, isn't idle before the last of these is free; nor is it after its last
+    task."""
     ran = [task for task in tasks if _is_whole(task)]
     cores = _by_core(ran)
     begin, end = _bounds(cores)
@@ -232,7 +257,8 @@ def by_node(tasks: Iterable[Task]) -> list[Task]:
 
 
 def clipped(tasks: Iterable[Task], after: float | None, before: float | None) -> Iterator[Task]:
-    """Tasks that ran between two times, and of each what is between them; those of which no time is known stay."""
+    """Tasks that ran between two times, and of each what is between them; those of which no time is
+    known stay."""
     for task in tasks:
         if not _ran(task) or task.start is None or task.end is None:
             yield task
@@ -263,7 +289,8 @@ def _is_whole(task: Task) -> bool:
 
 
 def _by_core(tasks: Iterable[Task]) -> dict[Core, list[tuple[float, float, str]]]:
-    """Start, end and name of each core's tasks in order; cores with the numbers in their names in order."""
+    """Start, end and name of each core's tasks in order; cores with the numbers in their names in
+    order."""
     found: dict[Core, list[tuple[float, float, str]]] = defaultdict(list)
     for task in tasks:
         if _is_whole(task):
@@ -280,7 +307,9 @@ def _order(place: Core) -> tuple[str, int, str]:
 
 def _bounds(cores: Mapping[Core, Sequence[tuple[float, float, str]]]) -> tuple[float, float]:
     spans = [span for spans in cores.values() for span in spans]
-    return min((start for start, _, _ in spans), default=0.0), max((end for _, end, _ in spans), default=0.0)
+    return min((start for start, _, _ in spans), default=0.0), max(
+        (end for _, end, _ in spans), default=0.0
+    )
 
 
 def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

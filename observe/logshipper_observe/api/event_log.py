@@ -1,8 +1,9 @@
-"""Changes of jobs' states, and what jobs themselves tell: `logshipper.EventLog`, queried as Balsam's is.
+"""Changes of jobs' states, and what jobs themselves tell: `logshipper.EventLog`, queried as
+Balsam's is.
 
-Read lazily: jobs are merged by the newest (or oldest) time that an event of theirs can have, and one that ran once,
-its heartbeat never late, is not opened for its changes: its summary tells the two. What was asked of the last event is
-all that is read.
+Read lazily: jobs are merged by the newest (or oldest) time that an event of theirs can have, and
+one that ran once, its heartbeat never late, is not opened for its changes: its summary tells the
+two. What was asked of the last event is all that is read.
 """
 
 import heapq
@@ -59,7 +60,11 @@ class EventFilter:
     def has(self, event: StateEvent) -> bool:
         return (
             (not self.ids or event.id in self.ids)
-            and (not self.kinds or event.kind in self.kinds or (STATE_CHANGED in self.kinds and bool(event.to_state)))
+            and (
+                not self.kinds
+                or event.kind in self.kinds
+                or (STATE_CHANGED in self.kinds and bool(event.to_state))
+            )
             and fits(self.from_state, event.from_state, event.to_state)
             and fits(self.to_state, event.to_state, event.from_state)
             and (self.before_ns is None or event.time_ns <= self.before_ns)
@@ -69,8 +74,8 @@ class EventFilter:
 
 
 class EventQuery:
-    """Events of a store, read each time that they are gone through; `query[:10]` and `query[3]` read no further
-    than that."""
+    """Events of a store, read each time that they are gone through; `query[:10]` and `query[3]`
+    read no further than that."""
 
     def __init__(self, opened: Opened, wanted: EventFilter) -> None:
         self._opened = opened
@@ -92,13 +97,14 @@ class EventQuery:
         timestamp_after: datetime | None = None,
         own: bool | None = None,
     ) -> "EventQuery":
-        """Only events that all of this fits. id, job_id, kind: one or several; scheduler_id, batch_job_id: the
-        allocation that the job is, or ran in: of a job of Slurm's its number, which is its id; of an imported job as
-        the scheduler calls it, or as the system it is from; tags: all must match,
-        "" for any value; data: each key there with this value, objects likewise; from_state, to_state: also as Balsam,
-        QCG-PilotJob and XT call them; timestamp_before, timestamp_after: that time included, UTC unless it has a zone;
-        own: not only changes of states, which a kind implies. What is given once more takes the former's place, but
-        tags and data come together."""
+        """Only events that all of this fits. id, job_id, kind: one or several; scheduler_id,
+        batch_job_id: the allocation that the job is, or ran in: of a job of Slurm's its number,
+        which is its id; of an imported job as the scheduler calls it, or as the system it is from;
+        tags: all must match, "" for any value; data: each key there with this value, objects
+        likewise; from_state, to_state: also as Balsam, QCG-PilotJob and XT call them;
+        timestamp_before, timestamp_after: that time included, UTC unless it has a zone; own: not
+        only changes of states, which a kind implies. What is given once more takes the former's
+        place, but tags and data come together."""
         wanted = self._wanted
         kinds = _texts(kind) or wanted.kinds
         of_others = any(one != STATE_CHANGED for one in kinds)
@@ -156,8 +162,8 @@ class _Objects:
 
 
 class EventLog:
-    """Queries over jobs' events: `EventLog.objects.filter(...)` of the default store, `EventLog.filter(...)` likewise,
-    `EventLog(store).filter(...)` of an open one."""
+    """Queries over jobs' events: `EventLog.objects.filter(...)` of the default store,
+    `EventLog.filter(...)` likewise, `EventLog(store).filter(...)` of an open one."""
 
     objects: ClassVar[_Objects] = _Objects()
 
@@ -186,7 +192,9 @@ def _events(store: Store, wanted: EventFilter) -> Iterator[StateEvent]:
         if not ran_in(job.summary):
             continue
         earliest_ns, latest_ns = bounds(job.summary, own=wanted.asks_own)
-        if (wanted.after_ns or 0) > latest_ns or (wanted.before_ns is not None and wanted.before_ns < earliest_ns):
+        if (wanted.after_ns or 0) > latest_ns or (
+            wanted.before_ns is not None and wanted.before_ns < earliest_ns
+        ):
             continue
         bound = latest_ns if wanted.newest_first else earliest_ns
         waiting.append((sign * bound, number, job.summary))
@@ -202,7 +210,8 @@ def _events(store: Store, wanted: EventFilter) -> Iterator[StateEvent]:
 
 
 class _Merged:
-    """Events of several jobs, those of each in order already. sign: of times, -1 for newest first."""
+    """Events of several jobs, those of each in order already. sign: of times, -1 for newest
+    first."""
 
     def __init__(self, sign: int) -> None:
         self._sign = sign
@@ -211,7 +220,8 @@ class _Merged:
         self._read_on: set[int] = set()  # jobs that are open
 
     def add(self, number: int, events: Iterator[StateEvent]) -> None:
-        """Jobs with few events aren't left open; of those with many not too many are. number: which job."""
+        """Jobs with few events aren't left open; of those with many not too many are. number: which
+        job."""
         first = list(islice(events, None if len(self._read_on) >= MAX_OPEN else MAX_AT_ONCE))
         if len(first) == MAX_AT_ONCE and len(self._read_on) < MAX_OPEN:
             self._read_on.add(number)
@@ -240,8 +250,14 @@ def _ran_in(store: Store, wanted: EventFilter) -> Callable[[JobSummary], bool]:
         return lambda job: True
     allocations = store._store.allocations()
     by_scheduler = {one.id for one in allocations if one.scheduler_id in wanted.scheduler_ids}
-    called = {one.id: (one.id, one.id.rpartition("-")[2]) for one in allocations}  # balsam-batch-5: 5
-    by_batch = {its_id for its_id, names in called.items() if any(name in wanted.batch_job_ids for name in names)}
+    called = {
+        one.id: (one.id, one.id.rpartition("-")[2]) for one in allocations
+    }  # balsam-batch-5: 5
+    by_batch = {
+        its_id
+        for its_id, names in called.items()
+        if any(name in wanted.batch_job_ids for name in names)
+    }
 
     def fitting(job: JobSummary) -> bool:
         asked = ((wanted.scheduler_ids, by_scheduler), (wanted.batch_job_ids, by_batch))

@@ -1,4 +1,5 @@
-"""One job, as programs read it: `logshipper.Job`. What it printed is read when it is asked for, and page by page."""
+"""One job, as programs read it: `logshipper.Job`. What it printed is read when it is asked for, and
+page by page."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,16 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.job import Capture, JobSummary
 from logshipper_ingest.model.metadata_keys import Path
 from logshipper_ingest.model.x_axis import KeyStats, XChoice
-from logshipper_observe.api.tables import Columns, Numbers, Rollup, columns_of, merged, numbers_of, rollups_of, sets_of
+from logshipper_observe.api.tables import (
+    Columns,
+    Numbers,
+    Rollup,
+    columns_of,
+    merged,
+    numbers_of,
+    rollups_of,
+    sets_of,
+)
 from logshipper_observe.base.words import NS, RUNNING_STATES
 from logshipper_observe.model.documents import STREAM_NAMES
 from logshipper_observe.model.overlay import JobKey, MarkChange, Marks, Overlay, parse_change
@@ -19,15 +29,20 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader, Store
 
 StreamName: TypeAlias = Literal["stdout", "stderr", "both"]
-_STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}
+_STREAMS = {
+    "stdout": (Stream.STDOUT,),
+    "stderr": (Stream.STDERR,),
+    "both": (Stream.STDOUT, Stream.STDERR),
+}
 _KINDS = {Kind.LOG: "log", Kind.METADATA: "metadata", Kind.COMMAND: "command", Kind.NOTE: "note"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the log. time_ns: nanoseconds since 1970; stream: `stdout` or `stderr`, "" for notes of neither; kind:
-    `log`, `metadata`, `command` or `note`; text: without its end, colours that were kept in it; attempt, capture: whose
-    it is; attrs: `n`, `repeat`, `part` where they apply."""
+    """A line of the log. time_ns: nanoseconds since 1970; stream: `stdout` or `stderr`, "" for
+    notes of neither; kind: `log`, `metadata`, `command` or `note`; text: without its end, colours
+    that were kept in it; attempt, capture: whose it is; attrs: `n`, `repeat`, `part` where they
+    apply."""
 
     time_ns: int
     stream: str
@@ -40,8 +55,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A metadata record. time_ns: nanoseconds since 1970; n: its number among those with the same keys, from 1; line:
-    the JSON object exactly as it was printed."""
+    """A metadata record. time_ns: nanoseconds since 1970; n: its number among those with the same
+    keys, from 1; line: the JSON object exactly as it was printed."""
 
     time_ns: int
     n: int
@@ -52,7 +67,8 @@ class Record:
 
     @property
     def values(self) -> dict[str, Any]:  # Any: JSON
-        """The object, integers exact. Raises ValueError for numbers of thousands of digits: `line` has them."""
+        """The object, integers exact. Raises ValueError for numbers of thousands of digits: `line`
+        has them."""
         import json
 
         parsed: dict[str, Any] = json.loads(self.line)
@@ -61,8 +77,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event. time_ns: nanoseconds since 1970; name: such as `mode_changed`; message: for people; attempt; capture: 0
-    for the job as a whole; details: what else it says."""
+    """An event. time_ns: nanoseconds since 1970; name: such as `mode_changed`; message: for people;
+    attempt; capture: 0 for the job as a whole; details: what else it says."""
 
     time_ns: int
     name: str
@@ -75,8 +91,9 @@ class Event:
 class Job:
     """One job of a store, as it was when it was listed; `refresh` brings it up to date.
 
-    Raises StoreError (a local store's file is damaged), QueryError (Loki doesn't answer) or UnknownJob (it was removed)
-    wherever something is read. Iterators read on as they are asked; close the store when all is read.
+    Raises StoreError (a local store's file is damaged), QueryError (Loki doesn't answer) or
+    UnknownJob (it was removed) wherever something is read. Iterators read on as they are asked;
+    close the store when all is read.
     """
 
     def __init__(
@@ -155,38 +172,52 @@ class Job:
     def lines(
         self, stream: StreamName = "both", *, attempt: int | None = None, tail: int | None = None
     ) -> Iterator[Line]:
-        """Log lines in order of time, read by the page. attempt: None for all; tail: only the last ones."""
+        """Log lines in order of time, read by the page. attempt: None for all; tail: only the last
+        ones."""
         with self._reader() as reader:
             for line in reader.lines(streams=_STREAMS[stream], attempt=attempt, tail=tail):
                 kind = _KINDS[line.kind]
                 name = STREAM_NAMES[line.stream]
-                yield Line(line.time_ns, name, kind, line.text, line.attempt, line.capture, line.attrs)
+                yield Line(
+                    line.time_ns, name, kind, line.text, line.attempt, line.capture, line.attrs
+                )
 
-    def records(self, *, attempt: int | None = None, newest_first: bool = False) -> Iterator[Record]:
+    def records(
+        self, *, attempt: int | None = None, newest_first: bool = False
+    ) -> Iterator[Record]:
         """Metadata records in the order of printing, or newest first, read by the page."""
         with self._reader() as reader:
             tasks = {capture.capture: capture.task for capture in reader.captures}
             for record in reader.records(attempt=attempt, newest_first=newest_first):
                 task = tasks.get(record.capture, 0)
-                yield Record(record.time_ns, record.n, record.attempt, task, record.capture, record.line)
+                yield Record(
+                    record.time_ns, record.n, record.attempt, task, record.capture, record.line
+                )
 
     def events(self, *, attempt: int | None = None) -> Iterator[Event]:
         """Events in order of time: mode changes, lost lines, hints, how Slurm ended the job."""
         with self._reader() as reader:
             for found in reader.events(attempt=attempt):
                 details = {
-                    name: value for name, value in found.event.items() if name not in ("type", "event", "message")
+                    name: value
+                    for name, value in found.event.items()
+                    if name not in ("type", "event", "message")
                 }
-                name, message = str(found.event.get("event", "")), str(found.event.get("message", ""))
+                name, message = (
+                    str(found.event.get("event", "")),
+                    str(found.event.get("message", "")),
+                )
                 yield Event(found.time_ns, name, message, found.attempt, found.capture, details)
 
     def metrics(self, *keys: str, attempt: int | None = None, by: str | None = None) -> Columns:
-        """The numbers of the metadata as columns: a dict of lists of one length, a row for each record.
+        """The numbers of the metadata as columns: a dict of lists of one length, a row for each
+        record.
 
-        keys: names as in `keys` (`loss`, `opt.lr`), also joined by commas; none for all, in alphabetical order. by: one
-        row for each value of this key (within an attempt and task), the last word of each column; otherwise one for
-        each record with any of the keys. Columns: `_time` (seconds since 1970, float), `_attempt`, `_task` (int), then
-        the keys. A number is an int where all of its column are integers of 64 bits, else a float; None where a record
+        keys: names as in `keys` (`loss`, `opt.lr`), also joined by commas; none for all, in
+        alphabetical order. by: one row for each value of this key (within an attempt and task), the
+        last word of each column; otherwise one for each record with any of the keys. Columns:
+        `_time` (seconds since 1970, float), `_attempt`, `_task` (int), then the keys. A number is
+        an int where all of its column are integers of 64 bits, else a float; None where a record
         lacks the key. Raises UnknownKey.
 
         `pandas.DataFrame(job.metrics())`, `polars.DataFrame(job.metrics())` and
@@ -195,7 +226,10 @@ class Job:
         with self._reader() as reader:
             names = _numeric(reader)
             if keys:
-                names = {path: names[path] for path in pick_keys([*([by] if by else []), *keys], list(names))}
+                names = {
+                    path: names[path]
+                    for path in pick_keys([*([by] if by else []), *keys], list(names))
+                }
             rows = self._numbers(reader, attempt, names)
             if by is not None:
                 (by_path,) = pick_keys([by], list(names))
@@ -207,7 +241,10 @@ class Job:
         with self._reader() as reader:
             names = _numeric(reader)
             sets = sets_of(self._numbers(reader, attempt, names))
-            return [columns_of(rows, {path: names[path] for path in paths}) for paths, rows in sets.items()]
+            return [
+                columns_of(rows, {path: names[path] for path in paths})
+                for paths, rows in sets.items()
+            ]
 
     def rollup(self, *, attempt: int | None = None) -> dict[str, Rollup]:
         """Of each key with numbers: last, min, max, mean, std and count."""
@@ -215,15 +252,20 @@ class Job:
             names = _numeric(reader)
             return rollups_of(self._numbers(reader, attempt, names), names)
 
-    def _numbers(self, reader: "Reader", attempt: int | None, names: Mapping[Path, str]) -> Iterator[Numbers]:
+    def _numbers(
+        self, reader: "Reader", attempt: int | None, names: Mapping[Path, str]
+    ) -> Iterator[Numbers]:
         tasks = {capture.capture: capture.task for capture in reader.captures}
         for record in reader.records(attempt=attempt):
-            values = {path: number for path, number in numbers_of(record.line).items() if path in names}
+            values = {
+                path: number for path, number in numbers_of(record.line).items() if path in names
+            }
             if values:
                 yield Numbers(record.time_ns, record.attempt, tasks.get(record.capture, 0), values)
 
     def keys(self) -> list[KeyStats]:
-        """All keys of the metadata, in alphabetical order: name, count, last value, minimum, maximum."""
+        """All keys of the metadata, in alphabetical order: name, count, last value, minimum,
+        maximum."""
         with self._reader() as reader:
             return reader.keys()
 
@@ -250,13 +292,19 @@ class Job:
         self._store.ingest(job_id=self.job_id)
         with self._reader() as reader:
             summary = reader.summary
-        return Job(self._store, summary, self._overlay, self._overlay.of(_place(summary)), check=self._check)
+        return Job(
+            self._store,
+            summary,
+            self._overlay,
+            self._overlay.of(_place(summary)),
+            check=self._check,
+        )
 
     # ---- saying something of it
 
     def tag(self, *changes: str) -> Mapping[str, str]:
-        """Makes changes such as `+baseline`, `-draft`, `dataset=cifar10`; returns the tags there are then. Only you see
-        them. Raises ConfigError for what is no tag."""
+        """Makes changes such as `+baseline`, `-draft`, `dataset=cifar10`; returns the tags there
+        are then. Only you see them. Raises ConfigError for what is no tag."""
         self._check()
         parsed: list[MarkChange] = [parse_change(change) for change in changes]
         self._marks = self._overlay.tag(_place(self.summary), parsed)

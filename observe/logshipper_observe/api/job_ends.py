@@ -18,12 +18,15 @@ _GOES_ON = "REQUEUED"  # this run is over, another one follows
 
 
 class Waiting:
-    """Jobs of a store that are waited for. left: those that haven't ended; timeout_secs: None for ever.
+    """Jobs of a store that are waited for. left: those that haven't ended; timeout_secs: None for
+    ever.
 
     A job counts as ended when it says so twice: a state that has just been told may still be fixed.
     """
 
-    def __init__(self, store: "Store", ids: Sequence[str], *, timeout_secs: float | None = None) -> None:
+    def __init__(
+        self, store: "Store", ids: Sequence[str], *, timeout_secs: float | None = None
+    ) -> None:
         self.left = list(ids)
         self._store = store
         self._deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
@@ -39,7 +42,9 @@ class Waiting:
                     self.left.remove(job_id)
                     yield job
             # whoever waits for many takes no more than half a core for it
-            if not self.left or not self._pause(max(self._store.poll_secs, time.monotonic() - began)):
+            if not self.left or not self._pause(
+                max(self._store.poll_secs, time.monotonic() - began)
+            ):
                 return
 
     def _look(self, job_id: str) -> "JobSummary | None":
@@ -49,7 +54,9 @@ class Waiting:
             if job is not None:
                 job = self._terminal(job_id)
         except UnknownJob:
-            raise UnknownJob(job_id, f"job {safe(job_id)} was removed while it was waited for") from None
+            raise UnknownJob(
+                job_id, f"job {safe(job_id)} was removed while it was waited for"
+            ) from None
         except QueryError as error:
             self._bear(error)
             return None

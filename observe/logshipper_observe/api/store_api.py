@@ -1,4 +1,5 @@
-"""Jobs, as programs read them: `logshipper.Store`, over the local store or over Loki, with the same answers."""
+"""Jobs, as programs read them: `logshipper.Store`, over the local store or over Loki, with the same
+answers."""
 
 import os
 import time
@@ -36,12 +37,18 @@ class TimedOut(LogshipperError):
 
 
 class Jobs:
-    """The jobs that were asked for, each read when it is its turn; restarted each time it is gone through.
+    """The jobs that were asked for, each read when it is its turn; restarted each time it is gone
+    through.
 
     unknown: after that, an error for each selector that stood for no job.
     """
 
-    def __init__(self, list_jobs: Callable[[], Listing], job: "Callable[[Listing], Iterator[Job]]", limit: int | None):
+    def __init__(
+        self,
+        list_jobs: Callable[[], Listing],
+        job: "Callable[[Listing], Iterator[Job]]",
+        limit: int | None,
+    ):
         self.unknown: list[UnknownJob] = []
         self._list = list_jobs
         self._job = job
@@ -59,7 +66,9 @@ class Store:
     problems: what couldn't be read and stopped nothing, a sentence each.
     """
 
-    def __init__(self, store: "AnyStore", overlay: Overlay, problems: list[str] | None = None) -> None:
+    def __init__(
+        self, store: "AnyStore", overlay: Overlay, problems: list[str] | None = None
+    ) -> None:
         self.problems = [] if problems is None else problems
         self._store = store
         self._overlay = overlay
@@ -67,17 +76,21 @@ class Store:
 
     @classmethod
     def local(cls, path: "str | os.PathLike[str] | None" = None) -> "Store":
-        """A local store. path: its folder; None for $LOGSHIPPER_STORE, else the user's own. Raises StoreError."""
+        """A local store. path: its folder; None for $LOGSHIPPER_STORE, else the user's own. Raises
+        StoreError."""
         root = store_root(None if path is None else os.fspath(path))
         store = open_folder(root)
         if store is None:
-            raise StoreError(root, "there is no store here yet; `logshipper run -- COMMAND` makes one")
+            raise StoreError(
+                root, "there is no store here yet; `logshipper run -- COMMAND` makes one"
+            )
         problems: list[str] = []
         return cls(store, Overlay.of_local(store, tell=problems.append), problems)
 
     @classmethod
     def default(cls) -> "Store":
-        """Where commands read without --from: the local store, or Loki where the site file says so."""
+        """Where commands read without --from: the local store, or Loki where the site file says
+        so."""
         from logshipper_ingest.config.site import default_source
 
         here = os.environ.get("LOGSHIPPER_STORE") or default_source(os.environ) == "local"
@@ -93,9 +106,10 @@ class Store:
         cluster: str | None = None,
         since_secs: float | None = None,
     ) -> "Store":
-        """A site's Loki. url, prometheus_url: other addresses than the site file's; site: another site file; cluster:
-        only jobs of this one; since_secs: how far back jobs are looked for, 7 days by default. Credentials are those of
-        the site file. Raises ConfigError; a Loki that doesn't answer is a QueryError, later."""
+        """A site's Loki. url, prometheus_url: other addresses than the site file's; site: another
+        site file; cluster: only jobs of this one; since_secs: how far back jobs are looked for, 7
+        days by default. Credentials are those of the site file. Raises ConfigError; a Loki that
+        doesn't answer is a QueryError, later."""
         from logshipper_ingest.config.site import find
 
         file = None if site is None else os.fspath(site)
@@ -119,20 +133,23 @@ class Store:
     ) -> Jobs:
         """The jobs that all of these choose, newest first, read lazily.
 
-        selectors: ids, names, ranges `a3-a9`, wildcards; filter: conditions such as `loss<0.3`; tags: `baseline`,
-        `dataset=cifar10`; state: names of states; name: a part of the name, or a pattern; sort: a property, tag or key,
-        smallest first; reverse: the other way round; limit: at most so many. docs/reading.md has the conditions.
-        Raises ConfigError for conditions that are none; nothing is read before the jobs are gone through.
+        selectors: ids, names, ranges `a3-a9`, wildcards; filter: conditions such as `loss<0.3`;
+        tags: `baseline`, `dataset=cifar10`; state: names of states; name: a part of the name, or a
+        pattern; sort: a property, tag or key, smallest first; reverse: the other way round; limit:
+        at most so many. docs/reading.md has the conditions. Raises ConfigError for conditions that
+        are none; nothing is read before the jobs are gone through.
         """
         conditions = [parse_condition(text) for text in _several(filter)]
         conditions += [tag_condition(text) for text in _several(tags)]
         states = [state_of(text) for text in _several(state)]
-        asked = JobQuery(selectors, states, name, conditions, field_of(sort) if sort else None, reverse)
+        asked = JobQuery(
+            selectors, states, name, conditions, field_of(sort) if sort else None, reverse
+        )
         return Jobs(lambda: self._listing(asked), self._jobs_of, limit)
 
     def job(self, name: str) -> Job:
-        """The job that a name stands for: its id, its name (the newest of that name), the beginning of an id that no
-        other has, or `last`. Raises UnknownJob, with suggestions."""
+        """The job that a name stands for: its id, its name (the newest of that name), the beginning
+        of an id that no other has, or `last`. Raises UnknownJob, with suggestions."""
         self._ingest()
         with self._store.open(self._store.resolve(name)) as reader:
             summary = reader.summary
@@ -142,8 +159,9 @@ class Store:
     def info(self, *names: str) -> "Found[JobInfo]":
         """What is known of each of these jobs, by the name asked.
 
-        names: ids, names (of jobs NAME:0, NAME:1, ... one with these as its iterations), ranges and wildcards (found by
-        ids). `unknown` has an error for each that stands for none; nothing is raised for these."""
+        names: ids, names (of jobs NAME:0, NAME:1, ... one with these as its iterations), ranges and
+        wildcards (found by ids). `unknown` has an error for each that stands for none; nothing is
+        raised for these."""
         from logshipper_observe.query.info_lookup import infos
 
         self._ingest()
@@ -184,17 +202,20 @@ class Store:
     # ---- waiting
 
     def wait_all(self, *selectors: str, timeout_secs: float | None = None) -> dict[str, str]:
-        """Waits until all of these jobs have ended; how each did, by its id. Raises TimedOut when the time is up, and
-        UnknownJob where one of them is unknown, before anything is waited for."""
+        """Waits until all of these jobs have ended; how each did, by its id. Raises TimedOut when
+        the time is up, and UnknownJob where one of them is unknown, before anything is waited
+        for."""
         waiting = self._waiting(selectors, timeout_secs)
         ended = {job.job_id: job.state for job in waiting.ended()}
         if waiting.left:
             raise TimedOut(waiting.left)
         return ended
 
-    def wait_any(self, *selectors: str, timeout_secs: float | None = None) -> tuple[str, str] | tuple[None, None]:
-        """Waits until one of these jobs has ended, or had before: its id and state, or (None, None) when the time is
-        up. Nothing is remembered between two calls. Raises UnknownJob."""
+    def wait_any(
+        self, *selectors: str, timeout_secs: float | None = None
+    ) -> tuple[str, str] | tuple[None, None]:
+        """Waits until one of these jobs has ended, or had before: its id and state, or (None, None)
+        when the time is up. Nothing is remembered between two calls. Raises UnknownJob."""
         for job in self._waiting(selectors, timeout_secs).ended():
             return job.job_id, job.state
         return None, None

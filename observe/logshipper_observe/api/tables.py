@@ -1,4 +1,5 @@
-"""A job's metadata as columns of numbers: plain lists, which pandas, polars and matplotlib take as they are. Pure."""
+"""A job's metadata as columns of numbers: plain lists, which pandas, polars and matplotlib take as
+they are. Pure."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,7 +8,9 @@ from typing import NamedTuple, TypeAlias
 
 from logshipper_ingest.model.metadata_keys import Number, Path, leaves_of, parse_record
 
-Column: TypeAlias = list[int] | list[float] | list[int | None] | list[float | None] | list[Number | None]
+Column: TypeAlias = (
+    list[int] | list[float] | list[int | None] | list[float | None] | list[Number | None]
+)
 Columns: TypeAlias = dict[str, Column]
 
 TIME, ATTEMPT, TASK = "_time", "_attempt", "_task"
@@ -25,7 +28,8 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
-    """What became of a key's numbers, in the order of printing; std: of the population, 0.0 for a single number."""
+    """What became of a key's numbers, in the order of printing; std: of the population, 0.0 for a
+    single number."""
 
     last: Number
     min: Number
@@ -42,8 +46,8 @@ def numbers_of(line: str) -> Mapping[Path, Number]:
 
 
 def columns_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Columns:
-    """A list for each of these keys, all of one length, a number or None in it for each row; before them `_time`
-    (seconds since 1970), `_attempt` and `_task`.
+    """A list for each of these keys, all of one length, a number or None in it for each row; before
+    them `_time` (seconds since 1970), `_attempt` and `_task`.
 
     A column is of int where all its numbers are integers of 64 bits, and otherwise of float.
     """
@@ -69,7 +73,11 @@ def columns_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Columns:
 
 
 def _column(numbers: list[Number | None]) -> Column:
-    whole = [number for number in numbers if number is None or (isinstance(number, int) and -_INT64 <= number < _INT64)]
+    whole = [
+        number
+        for number in numbers
+        if number is None or (isinstance(number, int) and -_INT64 <= number < _INT64)
+    ]
     if len(whole) == len(numbers):
         return whole
     return [None if number is None else _as_float(number) for number in numbers]
@@ -83,8 +91,8 @@ def _as_float(number: Number) -> float:
 
 
 def merged(rows: Iterable[Numbers], by: Path) -> Iterator[Numbers]:
-    """One row for each value of a key, within an attempt and task: of what several records say the last counts.
-    Records without the key are left out."""
+    """One row for each value of a key, within an attempt and task: of what several records say the
+    last counts. Records without the key are left out."""
     held: dict[tuple[int, int, Number], Numbers] = {}
     for row in rows:
         value = row.values.get(by)
@@ -97,7 +105,8 @@ def merged(rows: Iterable[Numbers], by: Path) -> Iterator[Numbers]:
 
 
 def sets_of(rows: Iterable[Numbers]) -> dict[tuple[Path, ...], list[Numbers]]:
-    """Rows grouped by the set of keys that they have, in the order in which these were first seen."""
+    """Rows grouped by the set of keys that they have, in the order in which these were first
+    seen."""
     sets: dict[tuple[Path, ...], list[Numbers]] = {}
     for row in rows:
         if row.values:

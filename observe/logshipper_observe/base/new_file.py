@@ -1,4 +1,5 @@
-"""Files that appear whole or not at all: written next to their place under another name, moved there at the end."""
+"""Files that appear whole or not at all: written next to their place under another name, moved
+there at the end."""
 
 import os
 import re
@@ -13,7 +14,8 @@ _ENDING = re.compile(r"[^/]\.([A-Za-z][A-Za-z0-9]{0,7})\Z")
 
 
 def ending_of(path: str) -> str:
-    """The format that a file's name ends in, in lower case: `csv` of `x.CSV`; "" of `x`, `lr0.1` and `-`."""
+    """The format that a file's name ends in, in lower case: `csv` of `x.CSV`; "" of `x`, `lr0.1`
+    and `-`."""
     found = _ENDING.search(path)
     return found[1].lower() if found else ""
 
@@ -21,28 +23,34 @@ def ending_of(path: str) -> str:
 def check_ending(option: str, path: str, form: str) -> None:
     """Raises UsageError where a name's ending says another format than the one that is written."""
     if ending_of(path) not in ("", form):
-        raise UsageError(option, [f"writes {form.upper()}, and {path} ends in .{ending_of(path)}: call it .{form}"])
+        raise UsageError(
+            option,
+            [f"writes {form.upper()}, and {path} ends in .{ending_of(path)}: call it .{form}"],
+        )
 
 
 def check_new(path: str, *, force: bool, option: str = "--output") -> None:
-    """Raises LogshipperError where a file can't be made at path: there is one (force: it may be replaced), or
-    something that is no file."""
+    """Raises LogshipperError where a file can't be made at path: there is one (force: it may be
+    replaced), or something that is no file."""
     if not os.path.lexists(path):
         return
     if os.path.isdir(path):
         raise LogshipperError(f"{option}: {path} is a folder")
     if os.path.exists(path) and not os.path.isfile(path):
-        raise LogshipperError(f"{option}: {path} is no file; `logshipper metadata` and `logs` print to a pipe")
+        raise LogshipperError(
+            f"{option}: {path} is no file; `logshipper metadata` and `logs` print to a pipe"
+        )
     if not force:
         raise LogshipperError(f"{option}: {path} is there already; --force replaces it")
 
 
 @contextmanager
 def new_file(path: str, *, force: bool, option: str = "--output") -> Iterator[BinaryIO]:
-    """A file to write to; it is at path when the context ends, unless by an exception. Its folders are made.
+    """A file to write to; it is at path when the context ends, unless by an exception. Its folders
+    are made.
 
-    option: that named the path. Raises LogshipperError as `check_new` does, also where the file came meanwhile, and
-    where it can't be written.
+    option: that named the path. Raises LogshipperError as `check_new` does, also where the file
+    came meanwhile, and where it can't be written.
     """
     check_new(path, force=force, option=option)
     folder, name = os.path.split(os.path.abspath(path))
@@ -75,7 +83,9 @@ def _move_new(part: str, path: str, option: str) -> None:
         os.link(part, path)
     except FileExistsError:
         os.unlink(part)
-        raise LogshipperError(f"{option}: {path} came while it was being written; --force replaces it") from None
+        raise LogshipperError(
+            f"{option}: {path} came while it was being written; --force replaces it"
+        ) from None
     except OSError:  # a file system without links
         check_new(path, force=False, option=option)
         os.rename(part, path)

@@ -1,4 +1,5 @@
-"""Where a command's answer goes: rich tables on a terminal, plain aligned text in a pipe, JSON for programs.
+"""Where a command's answer goes: rich tables on a terminal, plain aligned text in a pipe, JSON for
+programs.
 
 Plain text has no colours, no box drawing, no tabs, and nothing is cut off: fit for grep and awk.
 """
@@ -25,7 +26,8 @@ _RICH_ROWS = 2_000  # rich lays a table out as a whole; longer ones are plain
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column. flexible: may be shortened (`cut`) or folded where the terminal is too narrow."""
+    """A table's column. flexible: may be shortened (`cut`) or folded where the terminal is too
+    narrow."""
 
     title: str
     right: bool = False
@@ -51,8 +53,9 @@ class Raw(str):
 
 
 class Output:
-    """Standard output. terminal: a person reads it; ansi: it knows escape codes; colour: and they are wanted, unless it
-    is said by `always` or `never`; columns, rows: its size; unicode: it shows more than ASCII."""
+    """Standard output. terminal: a person reads it; ansi: it knows escape codes; colour: and they
+    are wanted, unless it is said by `always` or `never`; columns, rows: its size; unicode: it shows
+    more than ASCII."""
 
     def __init__(self, colour: str = "auto") -> None:
         self.terminal = sys.stdout.isatty()
@@ -121,22 +124,31 @@ class Output:
             self.plain_table(columns, rows, plain_widths(columns, rows))
 
     def plain_table(
-        self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], widths: Sequence[int], *, header: bool = True
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Sequence[Cell]],
+        widths: Sequence[int],
+        *,
+        header: bool = True,
     ) -> None:
-        """Writes row by row, two blanks between columns; an empty cell is `-`, so that columns can be counted."""
+        """Writes row by row, two blanks between columns; an empty cell is `-`, so that columns can
+        be counted."""
         if header:
             sys.stdout.write(_plain_row([column.title for column in columns], columns, widths))
         for row in rows:
             sys.stdout.write(_plain_row(row, columns, widths))
 
     def _rows_as_fields(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-        """Each row as lines of title and cell, where the terminal is too narrow for a table: no number is cut off."""
+        """Each row as lines of title and cell, where the terminal is too narrow for a table: no
+        number is cut off."""
         for at, row in enumerate(rows):
             if at:
                 self.line()
             self.fields([(column.title, [cell]) for column, cell in zip(columns, row, strict=True)])
 
-    def _rich_table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], widths: Sequence[int]) -> None:
+    def _rich_table(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], widths: Sequence[int]
+    ) -> None:
         from rich import box
         from rich.table import Table
 
@@ -191,12 +203,15 @@ def natural_widths(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) ->
     """Columns' widths where nothing is cut or folded."""
     widths = [cells_wide(column.title) for column in columns]
     for row in rows:
-        widths = [max(width, cells_wide(_plain(cell))) for width, cell in zip(widths, row, strict=True)]
+        widths = [
+            max(width, cells_wide(_plain(cell))) for width, cell in zip(widths, row, strict=True)
+        ]
     return widths
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> int:
-    """How many of the columns, from the left, there is room for where the flexible ones are narrowed; at least one."""
+    """How many of the columns, from the left, there is room for where the flexible ones are
+    narrowed; at least one."""
     taken = -2
     for at, (column, width) in enumerate(zip(columns, widths, strict=True)):
         taken += 2 + (min(width, _FLEXIBLE_MIN) if column.flexible else width)
@@ -214,7 +229,11 @@ def _fitted(columns: Sequence[Column], widths: list[int], room: int) -> list[int
     """The widths, with the widest flexible columns narrowed until all fit."""
     excess = _taken(widths) - room
     while excess > 0:
-        able = [at for at, column in enumerate(columns) if column.flexible and widths[at] > _FLEXIBLE_MIN]
+        able = [
+            at
+            for at, column in enumerate(columns)
+            if column.flexible and widths[at] > _FLEXIBLE_MIN
+        ]
         if not able:
             break
         widest = max(able, key=widths.__getitem__)
@@ -257,10 +276,15 @@ def to_json(value: object, indent: str | None = None, level: int = 0) -> str:
         return str(value)
     if isinstance(value, Mapping):
         colon = ":" if indent is None else ": "
-        items = [_json_text(str(key)) + colon + to_json(item, indent, level + 1) for key, item in value.items()]
+        items = [
+            _json_text(str(key)) + colon + to_json(item, indent, level + 1)
+            for key, item in value.items()
+        ]
         return _enclosed("{", items, "}", indent, level)
     if isinstance(value, list | tuple):
-        return _enclosed("[", [to_json(item, indent, level + 1) for item in value], "]", indent, level)
+        return _enclosed(
+            "[", [to_json(item, indent, level + 1) for item in value], "]", indent, level
+        )
     if isinstance(value, float) and not math.isfinite(value):
         return "null"
     return _json_text(value)
@@ -289,7 +313,9 @@ def print_json(value: object) -> None:
     import orjson  # twenty times as fast, where nothing but plain values is in it
 
     try:
-        text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_PASSTHROUGH_SUBCLASS).decode()
+        text = orjson.dumps(
+            value, option=orjson.OPT_INDENT_2 | orjson.OPT_PASSTHROUGH_SUBCLASS
+        ).decode()
     except TypeError:  # Raw texts, integers of more than 64 bits, lone surrogates
         text = to_json(value, indent="  ")
     write_json(text + "\n")

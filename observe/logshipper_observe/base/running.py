@@ -1,4 +1,5 @@
-"""How every reading command runs: streams set up, a broken pipe and Ctrl-C given the exit codes a shell expects."""
+"""How every reading command runs: streams set up, a broken pipe and Ctrl-C given the exit codes a
+shell expects."""
 
 import argparse
 import io
@@ -12,7 +13,9 @@ from logshipper.safe_text import safe_lines
 
 Call = Callable[[argparse.Namespace], int]
 
-EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE  # what a shell shows for a program that died of it, such as cat
+EXIT_BROKEN_PIPE = (
+    128 + signal.SIGPIPE
+)  # what a shell shows for a program that died of it, such as cat
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -60,7 +63,8 @@ def _set_up(stdout: object) -> None:
 
 
 def _abandon_stdout() -> None:
-    """What is still buffered goes nowhere; otherwise the interpreter would complain about it when it ends."""
+    """What is still buffered goes nowhere; otherwise the interpreter would complain about it when
+    it ends."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

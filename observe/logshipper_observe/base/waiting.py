@@ -57,13 +57,18 @@ class Watch:
         told: _Wait | None = None
         while not self._closed.wait(min(_LOOK_SECS, self._after_secs)):
             wait = self._wait
-            if wait is not None and wait is not told and time.monotonic() - wait.since >= self._after_secs:
+            if (
+                wait is not None
+                and wait is not told
+                and time.monotonic() - wait.since >= self._after_secs
+            ):
                 told = wait
                 self._tell(f"waiting for {wait.server}")
 
 
 class WatchedEntries:
-    """A client of Loki's whose waits are watched: only those for the next entry, not what is done with it."""
+    """A client of Loki's whose waits are watched: only those for the next entry, not what is done
+    with it."""
 
     def __init__(self, client: "Entries", watch: Watch) -> None:
         self.name = client.name
@@ -71,7 +76,13 @@ class WatchedEntries:
         self._watch = watch
 
     def entries(
-        self, logql: str, begin_ns: int, end_ns: int, *, direction: "Direction" = "forward", page: int = 5000
+        self,
+        logql: str,
+        begin_ns: int,
+        end_ns: int,
+        *,
+        direction: "Direction" = "forward",
+        page: int = 5000,
     ) -> "Iterator[LokiEntry]":
         found = iter(self._client.entries(logql, begin_ns, end_ns, direction=direction, page=page))
         while True:

@@ -1,4 +1,5 @@
-"""Times, sizes and states in words, and text made safe for a terminal. Pure: the present is handed in."""
+"""Times, sizes and states in words, and text made safe for a terminal. Pure: the present is handed
+in."""
 
 import re
 import signal as signals
@@ -52,7 +53,8 @@ def uncoloured(text: str) -> str:
 
 
 def safe_coloured(text: str, style: str = "") -> str:
-    """As `safe`, with colours left as they are, and off at the end. style: parameters of SGR that hold elsewhere."""
+    """As `safe`, with colours left as they are, and off at the end. style: parameters of SGR that
+    hold elsewhere."""
     pieces = SEQUENCES.split(text) if "\x1b" in text else [text]
     pieces[::2] = map(safe, pieces[::2])
     if style:
@@ -64,7 +66,8 @@ def safe_coloured(text: str, style: str = "") -> str:
 
 
 def is_further_part(part: str) -> bool:
-    """Whether a line's attribute `part` (`2`, `3/3`, in Loki `1.2/17`, too) says that it goes on with the last one."""
+    """Whether a line's attribute `part` (`2`, `3/3`, in Loki `1.2/17`, too) says that it goes on
+    with the last one."""
     return bool(part) and part != "1" and not part.startswith(("1/", "1.1/"))
 
 
@@ -124,7 +127,8 @@ def _utc_second(secs: int) -> str:
 
 
 def when(time_ns: int, now_ns: int) -> str:
-    """How long ago where that is within a day, otherwise the local day and minute, or for older ones the date."""
+    """How long ago where that is within a day, otherwise the local day and minute, or for older
+    ones the date."""
     secs = (now_ns - time_ns) / NS
     if -1 <= secs < 5:
         return "just now"

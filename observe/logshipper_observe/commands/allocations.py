@@ -40,9 +40,20 @@ def call(args: argparse.Namespace) -> int:
     say_where_else(args)
     if args.json:
         listed = [_document(one) for one in found]
-        print_json({"schema": SCHEMA, "store": store_place(args), "allocations": listed, "unknown": unknown})
+        print_json(
+            {
+                "schema": SCHEMA,
+                "store": store_place(args),
+                "allocations": listed,
+                "unknown": unknown,
+            }
+        )
     elif not found:
-        say("no such allocations" if args.history or args.state else "no allocation runs; --history has those that did")
+        say(
+            "no such allocations"
+            if args.history or args.state
+            else "no allocation runs; --history has those that did"
+        )
     else:
         out = Output()
         out.table(_COLUMNS, [_row(one) for one in found])

@@ -1,4 +1,5 @@
-"""`logshipper analyze REPORT`: throughput, utilization, nodes, overheads and gantt of a store's jobs."""
+"""`logshipper analyze REPORT`: throughput, utilization, nodes, overheads and gantt of a store's
+jobs."""
 
 import argparse
 import sys
@@ -9,7 +10,11 @@ from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob, UsageError
 from logshipper_ingest.console.progress_bar import Bar
-from logshipper_observe.analytics.analytics import available_nodes, throughput_report, utilization_report
+from logshipper_observe.analytics.analytics import (
+    available_nodes,
+    throughput_report,
+    utilization_report,
+)
 from logshipper_observe.analytics.batch_jobs import BatchJob
 from logshipper_observe.analytics.job_tasks import events_of_children
 from logshipper_observe.api.event_log import EventLog, EventQuery, StateEvent
@@ -28,10 +33,23 @@ from logshipper_observe.commands.analyze_answer import (
     write_csv,
     write_picture,
 )
-from logshipper_observe.commands.analyze_tasks import CORE, gantt_answer, overheads, sentence, which_jobs
+from logshipper_observe.commands.analyze_tasks import (
+    CORE,
+    gantt_answer,
+    overheads,
+    sentence,
+    which_jobs,
+)
 from logshipper_observe.model.job_states import fits
 from logshipper_observe.query.conditions import time_ns
-from logshipper_observe.query.opening import chosen_jobs, is_from_loki, metrics_of, overlay_of, say_where_else, site_of
+from logshipper_observe.query.opening import (
+    chosen_jobs,
+    is_from_loki,
+    metrics_of,
+    overlay_of,
+    say_where_else,
+    site_of,
+)
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store as AnyStore
@@ -44,7 +62,9 @@ def call(args: argparse.Namespace) -> int:
     _check(args)
     between = _moment(args.after, "--after"), _moment(args.before, "--before")
     if between[0] is not None and between[1] is not None and between[0] > between[1]:
-        raise UsageError("--before", [f"{args.before} is before --after {args.after}: there is nothing between"])
+        raise UsageError(
+            "--before", [f"{args.before} is before --after {args.after}: there is nothing between"]
+        )
     if args.all_jobs:
         _show(args, _of_all_jobs(args, between), [])
         return 0
@@ -76,14 +96,22 @@ def _check(args: argparse.Namespace) -> None:
             check_ending(f"--{form}", path, form)
     for option in ("from_state", "to_state"):
         if getattr(args, option) and args.report != "throughput":
-            raise UsageError(f"--{option.replace('_', '-')}", ["is for throughput, which counts changes of states"])
+            raise UsageError(
+                f"--{option.replace('_', '-')}",
+                ["is for throughput, which counts changes of states"],
+            )
     if not args.node_weighting and args.report != "utilization":
-        raise UsageError("--no-node-weighting", ["is for utilization, which counts nodes otherwise"])
+        raise UsageError(
+            "--no-node-weighting", ["is for utilization, which counts nodes otherwise"]
+        )
     if args.by != CORE and args.report != "gantt":
         raise UsageError("--by", ["is for gantt, which has a row for each core otherwise"])
     if args.all_jobs:
         if args.report not in ("throughput", "utilization"):
-            raise UsageError("--all-jobs", ["is for throughput and utilization: of all jobs nothing else is known"])
+            raise UsageError(
+                "--all-jobs",
+                ["is for throughput and utilization: of all jobs nothing else is known"],
+            )
         given = {"JOB": args.jobs, "--tag": args.tag, "--to-state": args.to_state, "--from-state": args.from_state,
                  "--no-node-weighting": not args.node_weighting}  # fmt: skip
         for name, value in given.items():
@@ -100,7 +128,8 @@ def _of_all_jobs(args: argparse.Namespace, between: Between) -> Analysis:
     site = site_of(args)
     if not site.prometheus.url:
         raise UsageError(
-            "--all-jobs", ["Prometheus knows of them: give --prometheus-url, or its place in the site file"]
+            "--all-jobs",
+            ["Prometheus knows of them: give --prometheus-url, or its place in the site file"],
         )
     report = hours_utilization if args.report == "utilization" else hours_throughput
     since_secs = DEFAULT_SINCE_SECS if args.since is None else args.since
@@ -113,11 +142,17 @@ def _moment(text: str | None, option: str) -> datetime | None:
     return None if text is None else datetime.fromtimestamp(time_ns(option, text) / NS, UTC)
 
 
-def _answer(args: argparse.Namespace, store: "AnyStore | None", ids: list[str], between: Between) -> Analysis:
+def _answer(
+    args: argparse.Namespace, store: "AnyStore | None", ids: list[str], between: Between
+) -> Analysis:
     """store: None where there is none yet: of no jobs at all."""
     tags = dict(text.partition("=")[::2] for text in args.tag or ())
     read = None if store is None else Store(store, overlay_of(store))
-    jobs = [] if read is None else [job for job in read.jobs(tags=args.tag or ()) if not ids or job.job_id in ids]
+    jobs = (
+        []
+        if read is None
+        else [job for job in read.jobs(tags=args.tag or ()) if not ids or job.job_id in ids]
+    )
     if args.report == "overheads":
         return overheads(store, jobs, between)
     if args.report == "gantt":
@@ -151,7 +186,9 @@ def _events(query: EventQuery, jobs: Sequence[Job]) -> Iterator[StateEvent]:
 # ---- the reports
 
 
-def _throughput(args: argparse.Namespace, events: Iterable[StateEvent], which: str, between: Between) -> Analysis:
+def _throughput(
+    args: argparse.Namespace, events: Iterable[StateEvent], which: str, between: Between
+) -> Analysis:
     state = args.to_state or _DEFAULT_STATE
     after, before = between
     wanted = (
@@ -167,7 +204,9 @@ def _throughput(args: argparse.Namespace, events: Iterable[StateEvent], which: s
     if len(times) > 1 and times[-1] > times[0]:
         hours = (times[-1] - times[0]).total_seconds() / 3600
         words += f" in {duration(3600 * hours)}, {(len(times) - 1) / hours:.4g} an hour"
-    return Analysis(words, "jobs", {"jobs": (times, counts)}, report.notes, document={"to_state": state})
+    return Analysis(
+        words, "jobs", {"jobs": (times, counts)}, report.notes, document={"to_state": state}
+    )
 
 
 def _utilization(
@@ -193,16 +232,22 @@ def _utilization(
     return Analysis(f"{title}: {mean_words(*first)}", unit, curves, notes)
 
 
-def _within(xs: list[datetime], ys: Sequence[float], between: Between) -> tuple[list[datetime], list[float]]:
-    """What is between two times, and at both ends what was so then, as far as anything is known before and after; up to
-    now where something goes on. Without what is below 0: a run that ended at the very time at which it began is so, as
-    ends come first."""
+def _within(
+    xs: list[datetime], ys: Sequence[float], between: Between
+) -> tuple[list[datetime], list[float]]:
+    """What is between two times, and at both ends what was so then, as far as anything is known
+    before and after; up to now where something goes on. Without what is below 0: a run that ended
+    at the very time at which it began is so, as ends come first."""
     after, before = between
     now = datetime.now(UTC)
     end = min(before or now, now)
     if not xs or (after is not None and after > end):
         return [], []
-    kept = [(x, y) for x, y in zip(xs, ys, strict=True) if (after is None or x >= after) and x <= end and y >= 0]
+    kept = [
+        (x, y)
+        for x, y in zip(xs, ys, strict=True)
+        if (after is None or x >= after) and x <= end and y >= 0
+    ]
     held = [y for x, y in zip(xs, ys, strict=True) if after is not None and x < after]
     if after is not None and held and (kept or held[-1] or xs[-1] > end):
         kept.insert(0, (after, held[-1]))

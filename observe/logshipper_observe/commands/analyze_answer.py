@@ -30,8 +30,9 @@ Between: TypeAlias = tuple[datetime | None, datetime | None]
 
 @dataclass
 class Analysis:
-    """A report as it is shown. steps: by name X and Y of each curve, or points where scattered; table: rows of names
-    and cells; document: what JSON has of it besides that; chart: in the place of curves."""
+    """A report as it is shown. steps: by name X and Y of each curve, or points where scattered;
+    table: rows of names and cells; document: what JSON has of it besides that; chart: in the place
+    of curves."""
 
     title: str
     unit: str
@@ -89,7 +90,9 @@ def _graphs(answer: Analysis) -> list[Graph]:
             points.add(secs, y)
             level = y
         graph.series.append(points)
-    graph.integer = not answer.scattered and all(y == int(y) for _, ys in curves.values() for y in ys)
+    graph.integer = not answer.scattered and all(
+        y == int(y) for _, ys in curves.values() for y in ys
+    )
     graph.title = f"{answer.unit}, since {local_with_zone(int(begin.timestamp()) * NS)}"
     return [graph]
 
@@ -102,7 +105,9 @@ def write_picture(args: argparse.Namespace, answer: Analysis) -> None:
     if not graphs and answer.chart is None:
         raise LogshipperError(f"{answer.title}: nothing to draw")
     if path == "-" and sys.stdout.isatty():
-        raise LogshipperError(f"--{form}: a picture isn't written to a terminal; give a file's name")
+        raise LogshipperError(
+            f"--{form}: a picture isn't written to a terminal; give a file's name"
+        )
     said = "; ".join(answer.notes)
     if answer.chart is not None:
         answer.chart.write(path, answer.title, said, form=form)

@@ -1,5 +1,6 @@
-"""The reports of `logshipper analyze --all-jobs`: throughput and utilization by hour of all jobs that Slurm ended, by
-the sums that its controller's agent told Prometheus (logshipper_ingest/model/slurm_hours.py)."""
+"""The reports of `logshipper analyze --all-jobs`: throughput and utilization by hour of all jobs
+that Slurm ended, by the sums that its controller's agent told Prometheus
+(logshipper_ingest/model/slurm_hours.py)."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -45,12 +46,14 @@ def hours_throughput(
     counts = list(accumulate(ended.values()))
     words = f"Jobs that Slurm ended, captured or not, by hour: {count(counts[-1] if counts else 0)}"
     curve = [hour + HOUR for hour in ended], counts
-    return Analysis(words, "jobs", {"jobs": curve}, [] if told else [_NOTHING], document={"all_jobs": True})
+    return Analysis(
+        words, "jobs", {"jobs": curve}, [] if told else [_NOTHING], document={"all_jobs": True}
+    )
 
 
 def _query(metric: str, cluster: str | None, since_secs: float) -> str:
-    """The newest word on each hour: of an agent's series the greatest (it is scraped at another address, or twice), of
-    several controllers the sum."""
+    """The newest word on each hour: of an agent's series the greatest (it is scraped at another
+    address, or twice), of several controllers the sum."""
     back = f"[{max(round(since_secs), 3600)}s:5m]"
     of_cluster = f"{{cluster={quoted(cluster)}}}" if cluster is not None else ""
     agents = f"group by(instance, job, cluster, host)(last_over_time(logshipper_agent_build_info{of_cluster}{back}))"
@@ -58,15 +61,21 @@ def _query(metric: str, cluster: str | None, since_secs: float) -> str:
     return f"sum by(hour)(max by(cluster, host, hour)({told}))"
 
 
-def _hours(found: "Iterable[FoundSeries]", between: Between, now: datetime) -> dict[datetime, float]:
+def _hours(
+    found: "Iterable[FoundSeries]", between: Between, now: datetime
+) -> dict[datetime, float]:
     """Sums of hours that are over, and wholly between two times."""
     after, before = between
     hours: dict[datetime, float] = {}
     for one in found:
         try:
-            hour = datetime.strptime(one.labels.get("hour", ""), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+            hour = datetime.strptime(one.labels.get("hour", ""), "%Y-%m-%dT%H:%M:%SZ").replace(
+                tzinfo=UTC
+            )
         except ValueError:
             continue  # somebody else's series
-        if hour + HOUR <= (now if before is None else min(before, now)) and (after is None or hour >= after):
+        if hour + HOUR <= (now if before is None else min(before, now)) and (
+            after is None or hour >= after
+        ):
             hours[hour] = one.value
     return hours

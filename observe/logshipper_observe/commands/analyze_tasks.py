@@ -39,7 +39,11 @@ def which_jobs(jobs: Iterable[Job]) -> str:
     """Whose numbers they are: no others are known."""
     imported = {bool(job.summary.origin) for job in jobs}
     return (
-        "captured and imported jobs" if len(imported) > 1 else "imported jobs" if True in imported else "captured jobs"
+        "captured and imported jobs"
+        if len(imported) > 1
+        else "imported jobs"
+        if True in imported
+        else "captured jobs"
     )
 
 
@@ -60,14 +64,22 @@ def overheads(store: "AnyStore | None", jobs: Sequence[Job], between: Between) -
         ("launched to started", found.start),
         ("ended to over", found.finish),
     ]
-    notes = [] if found.start or found.launch else ["no scheduler told when these jobs were launched and over"]
+    notes = (
+        []
+        if found.start or found.launch
+        else ["no scheduler told when these jobs were launched and over"]
+    )
     if shares:
         busy, used = statistics_of(shares.values()), statistics_of(efficient.values())
         words = f"busy {100 * busy.mean:.3g} % of the time on average" if busy else ""
         words += f", {100 * used.mean:.3g} % without waits that the schedule caused" if used else ""
-        notes.append(f"{plural(len(shares), 'core' if any(task.has_cores for task in tasks) else 'node')} {words}")
+        notes.append(
+            f"{plural(len(shares), 'core' if any(task.has_cores for task in tasks) else 'node')} {words}"
+        )
     if found.share is not None:
-        notes.append(f"launching and ending took {100 * found.share:.3g} % of the run time, on average")
+        notes.append(
+            f"launching and ending took {100 * found.share:.3g} % of the run time, on average"
+        )
     over = [task for task in tasks if task.run_time is not None and task.start is not None]
     times = [datetime.fromtimestamp(task.start or 0, UTC) for task in over]
     return Analysis(
@@ -84,7 +96,10 @@ def overheads(store: "AnyStore | None", jobs: Sequence[Job], between: Between) -
             "runs": len(tasks),
             "statistics": {name.replace(" ", "_"): one and one._asdict() for name, one in rows},
             "overhead_share": found.share,
-            "cores": [{"core": core, "busy": shares[core], "efficiency": efficient.get(core)} for core in shares],
+            "cores": [
+                {"core": core, "busy": shares[core], "efficiency": efficient.get(core)}
+                for core in shares
+            ],
         },
     )
 
@@ -100,7 +115,9 @@ def _cells(one: Statistics) -> list[Cell]:
     return [count(one.number), *("-" if value is None else f"{value:.4g} s" for value in secs)]
 
 
-def _tasks(store: "AnyStore | None", jobs: Sequence[Job], until: float | None = None) -> Iterator[Task]:
+def _tasks(
+    store: "AnyStore | None", jobs: Sequence[Job], until: float | None = None
+) -> Iterator[Task]:
     """until: the end of what runs, None for none. store: None where there are no jobs."""
     if store is None:
         return
@@ -114,7 +131,9 @@ def _tasks(store: "AnyStore | None", jobs: Sequence[Job], until: float | None = 
         bar.clear()
 
 
-def gantt_answer(store: "AnyStore | None", jobs: Sequence[Job], between: Between, *, by: str) -> Analysis:
+def gantt_answer(
+    store: "AnyStore | None", jobs: Sequence[Job], between: Between, *, by: str
+) -> Analysis:
     found = list(
         clipped(
             _tasks(store, jobs, until=datetime.now(UTC).timestamp()),
@@ -126,7 +145,9 @@ def gantt_answer(store: "AnyStore | None", jobs: Sequence[Job], between: Between
     shares = dict(zip(*busy_share(tasks), strict=True))
     efficient = dict(zip(*efficiency(tasks), strict=True))
     noun = "core" if by == CORE and any(task.has_cores for task in tasks) else "node"
-    words = f"{sentence(which_jobs(jobs))} on {plural(len(shares), noun)}: {plural(len(tasks), 'run')}"
+    words = (
+        f"{sentence(which_jobs(jobs))} on {plural(len(shares), noun)}: {plural(len(tasks), 'run')}"
+    )
     mean = statistics_of(shares.values())
     words += f", busy {100 * mean.mean:.3g} % of the time on average" if mean else ""
     return Analysis(
@@ -135,12 +156,18 @@ def gantt_answer(store: "AnyStore | None", jobs: Sequence[Job], between: Between
         {},
         left_out_note(tasks),
         titles=("node", "core", "job", "start", "end", "secs"),
-        rows=[[*span.place, span.task, utc_of(span.start), utc_of(span.end), _secs(span)] for span in (*spans, *free)],
+        rows=[
+            [*span.place, span.task, utc_of(span.start), utc_of(span.end), _secs(span)]
+            for span in (*spans, *free)
+        ],
         document={
             "by": noun,
             "spans": [_span(span) for span in spans],
             "gaps": [_span(span) for span in free],
-            "cores": [{"core": core, "busy": shares[core], "efficiency": efficient.get(core)} for core in shares],
+            "cores": [
+                {"core": core, "busy": shares[core], "efficiency": efficient.get(core)}
+                for core in shares
+            ],
         },
         chart=GanttChart(spans, free, shares) if spans else None,
     )
@@ -149,7 +176,13 @@ def gantt_answer(store: "AnyStore | None", jobs: Sequence[Job], between: Between
 def _span(span: Span) -> Document:
     node, core = span.place
     job = {"job": span.task} if span.task else {}
-    return {"node": node, "core": core or None, **job, "start": utc_of(span.start), "end": utc_of(span.end)}
+    return {
+        "node": node,
+        "core": core or None,
+        **job,
+        "start": utc_of(span.start),
+        "end": utc_of(span.end),
+    }
 
 
 def _secs(span: Span) -> str:
@@ -159,7 +192,9 @@ def _secs(span: Span) -> str:
 def _is_between(task: Task, between: Between) -> bool:
     after, before = between
     start = task.start or task.launched or 0.0
-    return (after is None or start >= after.timestamp()) and (before is None or start <= before.timestamp())
+    return (after is None or start >= after.timestamp()) and (
+        before is None or start <= before.timestamp()
+    )
 
 
 def _csv_row(task: Task) -> list[str]:

@@ -1,11 +1,18 @@
-"""The reading commands' place in the command line. Light: each command is imported when it is called."""
+"""The reading commands' place in the command line. Light: each command is imported when it is
+called."""
 
 from typing import TYPE_CHECKING
 
 from logshipper_observe.commands.cli_analyze import add_allocations, add_analyze
 from logshipper_observe.commands.cli_graphs import add_plot
 from logshipper_observe.commands.cli_import import add_import
-from logshipper_observe.commands.cli_jobs import add_export, add_logs, add_metadata, add_monitor, add_show
+from logshipper_observe.commands.cli_jobs import (
+    add_export,
+    add_logs,
+    add_metadata,
+    add_monitor,
+    add_show,
+)
 from logshipper_observe.commands.cli_lists import add_events, add_info, add_ls, add_status, add_wait
 from logshipper_observe.commands.cli_marks import add_annotate, add_diff, add_rm, add_tag
 from logshipper_observe.commands.cli_options import Parser

@@ -41,8 +41,13 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper analyze throughput --from loki --since 30d\n"
         "  logshipper analyze utilization --all-jobs --from loki",
     )
-    parser.add_argument("report", choices=REPORTS, metavar="REPORT", help=f"one of {', '.join(REPORTS)}")
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"), completers.jobs)
+    parser.add_argument(
+        "report", choices=REPORTS, metavar="REPORT", help=f"one of {', '.join(REPORTS)}"
+    )
+    completed(
+        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"),
+        completers.jobs,
+    )
     to_state = parser.add_argument(
         "--to-state",
         type=event_state,
@@ -50,13 +55,20 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
         help="throughput: count changes to this state (default: JOB_FINISHED, that is COMPLETED)",
     )
     from_state = parser.add_argument(
-        "--from-state", type=event_state, metavar="STATE", help="throughput: only changes from this state"
+        "--from-state",
+        type=event_state,
+        metavar="STATE",
+        help="throughput: only changes from this state",
     )
     for action in (to_state, from_state):
         completed(action, completers.states)
-    parser.add_argument("--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30")
+    parser.add_argument(
+        "--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30"
+    )
     parser.add_argument("--before", metavar="TIME", help="not after this time")
-    parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
+    parser.add_argument(
+        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more"
+    )
     parser.add_argument(
         "--no-node-weighting",
         dest="node_weighting",
@@ -64,13 +76,20 @@ def add_analyze(subparsers: "Subparsers[Parser]") -> None:
         help="utilization: count running jobs, not their nodes",
     )
     parser.add_argument(
-        "--by", choices=("core", "node"), default="core", help="gantt: a row for each core (default), or node"
+        "--by",
+        choices=("core", "node"),
+        default="core",
+        help="gantt: a row for each core (default), or node",
     )
     parser.add_argument(
-        "--all-jobs", action="store_true", help="throughput, utilization: by hour, of all jobs that Slurm ended"
+        "--all-jobs",
+        action="store_true",
+        help="throughput, utilization: by hour, of all jobs that Slurm ended",
     )
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--png", metavar="FILE", help="write a picture instead; `-` is standard output")
+    how.add_argument(
+        "--png", metavar="FILE", help="write a picture instead; `-` is standard output"
+    )
     how.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
     how.add_argument("--csv", metavar="FILE", help="likewise, the points as CSV")
     add_raw_cells(parser)
@@ -90,12 +109,21 @@ def add_allocations(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper allocations --state timeout --tag experiment=foo\n"
         "  logshipper allocations --history --json | jq '.allocations[].num_nodes'",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"), completers.jobs)
+    completed(
+        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"),
+        completers.jobs,
+    )
     parser.add_argument("--history", action="store_true", help="also those that are over")
-    state = parser.add_argument("--state", type=state_names, metavar="STATE", help="only these, joined by commas")
+    state = parser.add_argument(
+        "--state", type=state_names, metavar="STATE", help="only these, joined by commas"
+    )
     completed(state, completers.states)
-    parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
-    parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="at most N (default: 50)")
+    parser.add_argument(
+        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more"
+    )
+    parser.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="at most N (default: 50)"
+    )
     parser.add_argument("--all", action="store_true", help="all of them")
     add_json(parser)
     add_source(parser)

@@ -40,8 +40,14 @@ def layout(text: str) -> tuple[int, int]:
     """Rows and columns of `2x3`; 0 where `x3` or `4x` leaves one open."""
     rows, by, columns = text.partition("x")
     parts = [part or "0" for part in (rows, columns)]
-    if not by or not (rows or columns) or any(not part.isdecimal() or not 0 <= int(part[:4]) <= 100 for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a layout; it looks like 2x3, x3 or 4x, rows and columns")
+    if (
+        not by
+        or not (rows or columns)
+        or any(not part.isdecimal() or not 0 <= int(part[:4]) <= 100 for part in parts)
+    ):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} isn't a layout; it looks like 2x3, x3 or 4x, rows and columns"
+        )
     found = int(parts[0]), int(parts[1])
     if (rows and not found[0]) or (columns and not found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} has room for nothing")
@@ -67,7 +73,9 @@ def add_plot(subparsers: "Subparsers[Parser]") -> None:
     )
     completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
     completed(
-        parser.add_argument("--x", metavar="KEY", help="this X instead; `time` is when a record was printed"),
+        parser.add_argument(
+            "--x", metavar="KEY", help="this X instead; `time` is when a record was printed"
+        ),
         completers.keys,
     )
     parser.add_argument(
@@ -86,10 +94,14 @@ def add_plot(subparsers: "Subparsers[Parser]") -> None:
     )
     _add_curves(parser)
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--png", metavar="FILE", help="write a picture instead; `-` is standard output")
+    how.add_argument(
+        "--png", metavar="FILE", help="write a picture instead; `-` is standard output"
+    )
     how.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
     add_json(how, "for programs: the points as JSON, described in docs/reading.md")
-    parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
+    parser.add_argument(
+        "--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt"
+    )
     add_source(parser)
 
 
@@ -109,7 +121,9 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         help="one curve for each group: this, of its runs' values at each X (default: none, a curve for each run)",
     )
     spreads = ("none", "std", "var", "sem")
-    group.add_argument("--error-bars", choices=spreads, default="none", help="how far a group's runs differ")
+    group.add_argument(
+        "--error-bars", choices=spreads, default="none", help="how far a group's runs differ"
+    )
     group.add_argument(
         "--shade",
         choices=("none", "min-max", "std", "var", "sem", "raw"),
@@ -117,7 +131,11 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         help="likewise, as a band; raw: the curves as they were, faintly",
     )
     group.add_argument(
-        "--smooth", type=weight, default=0.0, metavar="W", help="s = W*previous + (1-W)*value, for each run (0 to 1)"
+        "--smooth",
+        type=weight,
+        default=0.0,
+        metavar="W",
+        help="s = W*previous + (1-W)*value, for each run (0 to 1)",
     )
     group.add_argument(
         "--break-on",
@@ -134,7 +152,21 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         help="a graph for each value of this option, as `diff` names them; auto: of those that differ",
     )
     completed(facet, completers.facets)
-    group.add_argument("--layout", type=layout, metavar="2x3|x3|4x", help="rows and columns of graphs")
-    group.add_argument("--title", metavar="TEXT", help="of each graph; $run, $group, $col and $facet stand for its own")
-    group.add_argument("--max-traces", type=whole_number, default=64, metavar="N", help="curves in all (default: 64)")
-    group.add_argument("--max-runs", type=whole_number, default=1024, metavar="N", help="runs (default: 1024)")
+    group.add_argument(
+        "--layout", type=layout, metavar="2x3|x3|4x", help="rows and columns of graphs"
+    )
+    group.add_argument(
+        "--title",
+        metavar="TEXT",
+        help="of each graph; $run, $group, $col and $facet stand for its own",
+    )
+    group.add_argument(
+        "--max-traces",
+        type=whole_number,
+        default=64,
+        metavar="N",
+        help="curves in all (default: 64)",
+    )
+    group.add_argument(
+        "--max-runs", type=whole_number, default=1024, metavar="N", help="runs (default: 1024)"
+    )

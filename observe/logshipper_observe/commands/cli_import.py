@@ -34,10 +34,15 @@ def add_import(subparsers: "Subparsers[Parser]") -> None:
         "2 wrong usage, 130 Ctrl-C",
         module="importing",
     )
-    parser.add_argument("system", metavar="SYSTEM", choices=SYSTEMS, help=f"one of {', '.join(SYSTEMS)}")
+    parser.add_argument(
+        "system", metavar="SYSTEM", choices=SYSTEMS, help=f"one of {', '.join(SYSTEMS)}"
+    )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="folders and files")
     parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on while they grow, until the jobs' system has ended, or Ctrl-C"
+        "-f",
+        "--follow",
+        action="store_true",
+        help="go on while they grow, until the jobs' system has ended, or Ctrl-C",
     )
     parser.add_argument(
         "--as", dest="run_name", metavar="NAME", default="", help="what the run, site or workspace is called; the same "
@@ -47,6 +52,8 @@ def add_import(subparsers: "Subparsers[Parser]") -> None:
         "--timezone", metavar="ZONE", help="of times without one, such as Europe/Berlin (default: this machine's; "
         "balsam: UTC)"
     )  # fmt: skip
-    parser.add_argument("--removed", action="store_true", help="also jobs that were removed with `logshipper rm`")
+    parser.add_argument(
+        "--removed", action="store_true", help="also jobs that were removed with `logshipper rm`"
+    )
     add_json(parser)
     add_store(parser)

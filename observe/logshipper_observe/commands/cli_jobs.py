@@ -70,16 +70,31 @@ def add_logs(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper logs 4711 --from loki --follow",
     )
     add_job(parser)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on while the job runs, until it has ended")
     parser.add_argument(
-        "--for", dest="secs", type=seconds_number, metavar="SECS", help="follow for so long only: 30, 10m"
+        "-f", "--follow", action="store_true", help="go on while the job runs, until it has ended"
     )
     parser.add_argument(
-        "--after", type=place, metavar="PLACE", help="only what comes behind it; following says its PLACE"
+        "--for",
+        dest="secs",
+        type=seconds_number,
+        metavar="SECS",
+        help="follow for so long only: 30, 10m",
     )
-    parser.add_argument("--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas")
-    parser.add_argument("--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both")
-    parser.add_argument("-n", "--tail", type=whole_number, metavar="N", help="only the last N lines (that match)")
+    parser.add_argument(
+        "--after",
+        type=place,
+        metavar="PLACE",
+        help="only what comes behind it; following says its PLACE",
+    )
+    parser.add_argument(
+        "--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas"
+    )
+    parser.add_argument(
+        "--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both"
+    )
+    parser.add_argument(
+        "-n", "--tail", type=whole_number, metavar="N", help="only the last N lines (that match)"
+    )
     parser.add_argument("-t", "--times", action="store_true", help="local time before each line")
     parser.add_argument(
         "--color",
@@ -87,9 +102,17 @@ def add_logs(subparsers: "Subparsers[Parser]") -> None:
         default="auto",
         help="colours, also those that the job's lines hold (default: auto, on a terminal)",
     )
-    parser.add_argument("--grep", metavar="RE", help="only lines in which this regular expression (Python's) matches")
     parser.add_argument(
-        "--attempt", type=attempt_number, default="all", metavar="N|all", help="of a restarted job (default: all)"
+        "--grep",
+        metavar="RE",
+        help="only lines in which this regular expression (Python's) matches",
+    )
+    parser.add_argument(
+        "--attempt",
+        type=attempt_number,
+        default="all",
+        metavar="N|all",
+        help="of a restarted job (default: all)",
     )
     add_json(parser, "for programs: one JSON object a line, described in docs/reading.md")
     add_source(parser)
@@ -109,10 +132,22 @@ def add_monitor(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper monitor train.py --tail 20 --task 0",
     )
     add_job(parser)
-    parser.add_argument("--for", dest="secs", type=seconds_number, metavar="SECS", help="leave after so long: 30, 10m")
-    parser.add_argument("--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas")
-    parser.add_argument("--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both")
-    parser.add_argument("-n", "--tail", type=whole_number, metavar="N", help="begin with the last N lines")
+    parser.add_argument(
+        "--for",
+        dest="secs",
+        type=seconds_number,
+        metavar="SECS",
+        help="leave after so long: 30, 10m",
+    )
+    parser.add_argument(
+        "--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas"
+    )
+    parser.add_argument(
+        "--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both"
+    )
+    parser.add_argument(
+        "-n", "--tail", type=whole_number, metavar="N", help="begin with the last N lines"
+    )
     add_source(parser)
 
 
@@ -134,23 +169,39 @@ def add_metadata(subparsers: "Subparsers[Parser]") -> None:
     )
     add_job(parser)
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--format", choices=("table", "jsonl", "csv"), default="table", help="default: table")
-    add_json(how, "for programs: one JSON object a line with time and attempt, described in docs/reading.md")
+    how.add_argument(
+        "--format", choices=("table", "jsonl", "csv"), default="table", help="default: table"
+    )
+    add_json(
+        how,
+        "for programs: one JSON object a line with time and attempt, described in docs/reading.md",
+    )
     completed(
         parser.add_argument("--keys", metavar="A,B", help="only these keys, in this order"),
         completers.keys,
     )
     parser.add_argument(
-        "--limit", type=whole_number, metavar="N", help="only the newest N (default: all; a table on a terminal: 50)"
+        "--limit",
+        type=whole_number,
+        metavar="N",
+        help="only the newest N (default: all; a table on a terminal: 50)",
     )
     parser.add_argument("--all", action="store_true", help="all records")
     add_raw_cells(parser)
-    parser.add_argument("--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt")
+    parser.add_argument(
+        "--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt"
+    )
     numbers = parser.add_mutually_exclusive_group()
-    numbers.add_argument("--summary", action="store_true", help="last, min, max, mean, std and count of each number")
-    numbers.add_argument("--sets", action="store_true", help="a table of numbers for each set of keys in records")
+    numbers.add_argument(
+        "--summary", action="store_true", help="last, min, max, mean, std and count of each number"
+    )
+    numbers.add_argument(
+        "--sets", action="store_true", help="a table of numbers for each set of keys in records"
+    )
     completed(
-        numbers.add_argument("--by", metavar="KEY", help="a row of numbers for each value of this key, such as epoch"),
+        numbers.add_argument(
+            "--by", metavar="KEY", help="a row of numbers for each value of this key, such as epoch"
+        ),
         completers.keys,
     )
     add_source(parser)
@@ -182,7 +233,11 @@ def add_export(subparsers: "Subparsers[Parser]") -> None:
         help="default: what FILE ends in, csv where it has no ending. Parquet needs pip install pyarrow",
     )
     parser.add_argument(
-        "-o", "--output", default="./", metavar="FILE|FOLDER/", help="default: ./, that is JOB/metadata.csv and so on"
+        "-o",
+        "--output",
+        default="./",
+        metavar="FILE|FOLDER/",
+        help="default: ./, that is JOB/metadata.csv and so on",
     )
     add_raw_cells(parser)
     parser.add_argument("--force", action="store_true", help="replace files that are there")

@@ -33,7 +33,9 @@ def seconds_number(text: str) -> float:
     except ValueError:
         return time_span(text)
     if not 0 <= secs <= MAX_WAIT_SECS:
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a number of seconds from 0 to {MAX_WAIT_SECS}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} isn't a number of seconds from 0 to {MAX_WAIT_SECS}"
+        )
     return secs
 
 
@@ -41,12 +43,15 @@ def state_names(text: str) -> list[str]:
     states = [state_of(state) for state in text.split(",") if state.strip()]
     unknown = [state for state in states if state not in STATES]
     if unknown or not states:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or text!r} isn't a state; there are {', '.join(STATES)}")
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unknown) or text!r} isn't a state; there are {', '.join(STATES)}"
+        )
     return states
 
 
 def event_state(text: str) -> str:
-    """By its own name: states of other systems are told apart from those that they stand for here."""
+    """By its own name: states of other systems are told apart from those that they stand for
+    here."""
     if state_of(text) not in STATES:
         known = ", ".join((*STATES, *STATE_ALIASES))
         raise argparse.ArgumentTypeError(f"{text!r} isn't a state; there are {known}")
@@ -76,30 +81,50 @@ def add_ls(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper ls --json | jq -r '.jobs[].job_id'\n"
         "  logshipper ls --from loki --since 2d --cluster alpha",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only these"), completers.jobs)
-    parser.add_argument("--limit", type=whole_number, default=10, metavar="N", help="at most N jobs (default: 10)")
+    completed(
+        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only these"),
+        completers.jobs,
+    )
+    parser.add_argument(
+        "--limit", type=whole_number, default=10, metavar="N", help="at most N jobs (default: 10)"
+    )
     parser.add_argument("--all", action="store_true", help="all jobs")
     action = parser.add_argument(
-        "--state", type=state_names, metavar="STATE", help=f"only these, joined by commas: {', '.join(STATES)}"
+        "--state",
+        type=state_names,
+        metavar="STATE",
+        help=f"only these, joined by commas: {', '.join(STATES)}",
     )
     completed(action, completers.states)
-    parser.add_argument("--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)")
     parser.add_argument(
-        "--filter", action="append", metavar="CONDITION", help="such as 'loss<0.3'; again for more, all must hold"
+        "--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)"
     )
     parser.add_argument(
-        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs that have it; again for more"
+        "--filter",
+        action="append",
+        metavar="CONDITION",
+        help="such as 'loss<0.3'; again for more, all must hold",
+    )
+    parser.add_argument(
+        "--tag",
+        action="append",
+        metavar="TAG|KEY=VALUE",
+        help="only jobs that have it; again for more",
     )
     columns = parser.add_argument(
         "--columns", action="append", metavar="KEY=Title:FORMAT,...", help="these columns instead"
     )
     sort = parser.add_argument(
-        "--sort", metavar="KEY", help="by a property, tag, key or KEY.min and the like, smallest first"
+        "--sort",
+        metavar="KEY",
+        help="by a property, tag, key or KEY.min and the like, smallest first",
     )
     for action in (columns, sort):
         completed(action, completers.columns)
     parser.add_argument("--reverse", action="store_true", help="the other way round")
-    parser.add_argument("--by-state", action="store_true", help="how many jobs there are in each state")
+    parser.add_argument(
+        "--by-state", action="store_true", help="how many jobs there are in each state"
+    )
     add_json(parser)
     add_source(parser)
 
@@ -121,31 +146,60 @@ def add_events(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper events a3-a9 --oldest-first --tag experiment=foo\n"
         "  logshipper events last --follow",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"), completers.jobs)
-    parser.add_argument("--id", action="append", metavar="EVENT", help="this event (as --json has it); again for more")
-    parser.add_argument(
-        "--scheduler-id", action="append", metavar="ID", help="of jobs that are, or ran in, this job of the scheduler"
+    completed(
+        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"),
+        completers.jobs,
     )
-    parser.add_argument("--batch-job-id", action="append", metavar="ID", help="likewise, of Balsam's batch jobs")
+    parser.add_argument(
+        "--id",
+        action="append",
+        metavar="EVENT",
+        help="this event (as --json has it); again for more",
+    )
+    parser.add_argument(
+        "--scheduler-id",
+        action="append",
+        metavar="ID",
+        help="of jobs that are, or ran in, this job of the scheduler",
+    )
+    parser.add_argument(
+        "--batch-job-id", action="append", metavar="ID", help="likewise, of Balsam's batch jobs"
+    )
     for option, words in (("--from-state", "from"), ("--to-state", "to")):
-        action = parser.add_argument(option, type=event_state, metavar="STATE", help=f"only changes {words} this state")
+        action = parser.add_argument(
+            option, type=event_state, metavar="STATE", help=f"only changes {words} this state"
+        )
         completed(action, completers.states)
     action = parser.add_argument(
-        "--kind", action="append", metavar="KIND", help="state, user_event, mode_changed, ...; again for more"
+        "--kind",
+        action="append",
+        metavar="KIND",
+        help="state, user_event, mode_changed, ...; again for more",
     )
     completed(action, lambda **_: KINDS)
     parser.add_argument(
-        "--data", action="append", metavar="KEY=VALUE|JSON", help="what the event's data has; again for more"
+        "--data",
+        action="append",
+        metavar="KEY=VALUE|JSON",
+        help="what the event's data has; again for more",
     )
-    parser.add_argument("--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30")
+    parser.add_argument(
+        "--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30"
+    )
     parser.add_argument("--before", metavar="TIME", help="not after this time")
-    parser.add_argument("--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more")
+    parser.add_argument(
+        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more"
+    )
     parser.add_argument("--changes", action="store_true", help="only changes of states")
     parser.add_argument("--oldest-first", action="store_true", help="the other way round")
-    parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="at most N events (default: 50)")
+    parser.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="at most N events (default: 50)"
+    )
     parser.add_argument("--all", action="store_true", help="all events")
     parser.add_argument(
-        "--follow", action="store_true", help="oldest first, then each when it comes; until the JOBs end, or Ctrl-C"
+        "--follow",
+        action="store_true",
+        help="oldest first, then each when it comes; until the JOBs end, or Ctrl-C",
     )
     add_json(parser)
     add_source(parser)
@@ -168,7 +222,9 @@ def add_info(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper info 4711 --from loki",
     )
     completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
-    primary = parser.add_argument("--primary", metavar="KEY", help="also the best value of this metric: its least")
+    primary = parser.add_argument(
+        "--primary", metavar="KEY", help="also the best value of this metric: its least"
+    )
     completed(primary, completers.keys)
     parser.add_argument("--maximize", action="store_true", help="the greatest is the best")
     add_json(parser)
@@ -210,12 +266,19 @@ def add_wait(subparsers: "Subparsers[Parser]") -> None:
     )
     completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--all", dest="any", action="store_false", help="until all have ended (default)")
+    which.add_argument(
+        "--all", dest="any", action="store_false", help="until all have ended (default)"
+    )
     which.add_argument("--any", dest="any", action="store_true", help="until one has ended")
     parser.add_argument(
-        "--timeout", type=seconds_number, metavar="SECS", help="at most so long: seconds, or such as 30m, 2h"
+        "--timeout",
+        type=seconds_number,
+        metavar="SECS",
+        help="at most so long: seconds, or such as 30m, 2h",
     )
-    parser.add_argument("--check", action="store_true", help="exit code 4 where one that ended isn't COMPLETED")
+    parser.add_argument(
+        "--check", action="store_true", help="exit code 4 where one that ended isn't COMPLETED"
+    )
     add_json(parser)
     add_source(parser)
     parser.set_defaults(any=False)

@@ -59,7 +59,9 @@ def add_tag(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper tag 4711 +keep --from loki",
     )
     add_job(parser)
-    parser.add_argument("changes", metavar="+TAG|-TAG|KEY=VALUE", nargs="*", help="in this order; none: shows them")
+    parser.add_argument(
+        "changes", metavar="+TAG|-TAG|KEY=VALUE", nargs="*", help="in this order; none: shows them"
+    )
     add_json(parser)
     add_source(parser)
     _take_minus_tags(parser)
@@ -72,7 +74,9 @@ def _take_minus_tags(parser: argparse.ArgumentParser) -> None:
     def with_tags(
         args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        words = [f" {word}" if re.match("-[^-]", word) and word != "-h" else word for word in args or ()]
+        words = [
+            f" {word}" if re.match("-[^-]", word) and word != "-h" else word for word in args or ()
+        ]
         return parse(words, namespace)
 
     parser.parse_known_args = with_tags  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded
@@ -95,7 +99,9 @@ def add_annotate(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument("text", metavar="TEXT", nargs="?", help="the note; '' takes it away")
     star = parser.add_mutually_exclusive_group()
     star.add_argument("--star", action="store_const", const=True, default=None, help="star the job")
-    star.add_argument("--no-star", dest="star", action="store_const", const=False, help="take the star away")
+    star.add_argument(
+        "--no-star", dest="star", action="store_const", const=False, help="take the star away"
+    )
     add_json(parser)
     add_source(parser)
 
@@ -109,7 +115,9 @@ def add_rm(subparsers: "Subparsers[Parser]") -> None:
         "examples:\n  logshipper rm k3f9x2\n  logshipper rm --yes k3f9x2 train.py",
     )
     completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
-    parser.add_argument("-y", "--yes", action="store_true", help="don't ask (needed where there is no terminal)")
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="don't ask (needed where there is no terminal)"
+    )
     add_store(parser)
     parser.set_defaults(source=None)
     _refuse_loki(parser)

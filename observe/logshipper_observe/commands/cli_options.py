@@ -44,7 +44,9 @@ def add_command(
 
 def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--store", metavar="DIR", help="the store's folder (default: $LOGSHIPPER_STORE, else the user's own)"
+        "--store",
+        metavar="DIR",
+        help="the store's folder (default: $LOGSHIPPER_STORE, else the user's own)",
     )
 
 
@@ -68,8 +70,12 @@ def add_loki(group: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="says where Loki and Prometheus are (default: $LOGSHIPPER_SITE, the user's, /etc/logshipper/site.toml)",
     )
-    group.add_argument("--loki-url", metavar="URL", help="another Loki (default: $LOGSHIPPER_LOKI_URL)")
-    group.add_argument("--prometheus-url", metavar="URL", help="likewise (default: $LOGSHIPPER_PROMETHEUS_URL)")
+    group.add_argument(
+        "--loki-url", metavar="URL", help="another Loki (default: $LOGSHIPPER_LOKI_URL)"
+    )
+    group.add_argument(
+        "--prometheus-url", metavar="URL", help="likewise (default: $LOGSHIPPER_PROMETHEUS_URL)"
+    )
     group.add_argument("--cluster", metavar="NAME", help="only jobs of this cluster")
     group.add_argument(
         "--since",
@@ -89,7 +95,8 @@ def completed(action: argparse.Action, completer: object) -> None:
 
 
 def add_json(
-    parser: argparse._ActionsContainer, what: str = "for programs: JSON, described in docs/reading.md"
+    parser: argparse._ActionsContainer,
+    what: str = "for programs: JSON, described in docs/reading.md",
 ) -> None:
     parser.add_argument("--json", action="store_true", help=what)
 

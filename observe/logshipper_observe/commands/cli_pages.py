@@ -59,7 +59,11 @@ def add_serve(subparsers: "Subparsers[Parser]") -> None:
 
 def _add_port(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--port", type=port_number, default=0, metavar="N", help="of 127.0.0.1, where the page is (default: a free one)"
+        "--port",
+        type=port_number,
+        default=0,
+        metavar="N",
+        help="of 127.0.0.1, where the page is (default: a free one)",
     )
 
 
@@ -78,6 +82,8 @@ def add_url(subparsers: "Subparsers[Parser]") -> None:
         '  xdg-open "$(logshipper url 4711)"\n'
         "  logshipper url            in a job's script: the job's own page",
     )
-    completed(parser.add_argument("job", metavar="JOB", nargs="?", help=JOB_HELP), completers.jobs_in_loki)
+    completed(
+        parser.add_argument("job", metavar="JOB", nargs="?", help=JOB_HELP), completers.jobs_in_loki
+    )
     add_loki(parser.add_argument_group("asking Loki"))
     parser.set_defaults(source="loki", store=None)

@@ -27,7 +27,9 @@ def screen_size(text: str) -> tuple[int, int]:
     """Columns and rows of `80x25`."""
     columns, by, rows = text.partition("x")
     if not by:
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a size; it looks like 80x25, columns and rows")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} isn't a size; it looks like 80x25, columns and rows"
+        )
     return columns_number(columns), rows_number(rows)
 
 
@@ -47,26 +49,41 @@ def add_render(subparsers: "Subparsers[Parser]") -> None:
         "  logshipper render --columns 80 --rows 24 typescript > session.txt\n"
         "  logshipper render --screen 80x25 typescript     what was on the screen at the end",
     )
-    parser.add_argument("file", metavar="FILE", nargs="?", help="`-`, and the default, is standard input")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="`-`, and the default, is standard input"
+    )
     parser.add_argument(
         "--columns",
         type=columns_number,
         metavar="N",
         help=f"the terminal's width (default: {BATCH_COLUMNS})",
     )
-    parser.add_argument("--rows", type=rows_number, metavar="N", help=f"the terminal's height (default: {BATCH_ROWS})")
+    parser.add_argument(
+        "--rows",
+        type=rows_number,
+        metavar="N",
+        help=f"the terminal's height (default: {BATCH_ROWS})",
+    )
     parser.add_argument(
         "--stream-type",
         choices=("pty", "pipe"),
         default="pty",
         help="what FILE's bytes were printed to; both are rendered alike (default: pty)",
     )
-    parser.add_argument("--no-collapse", action="store_true", help="print all repeated and blank lines")
     parser.add_argument(
-        "--colors", choices=("strip", "keep"), default="strip", help="as in ~/.logoptin (default: strip)"
+        "--no-collapse", action="store_true", help="print all repeated and blank lines"
     )
     parser.add_argument(
-        "--screen", type=screen_size, metavar="COLUMNSxROWS", help="print what a terminal of that size shows at the end"
+        "--colors",
+        choices=("strip", "keep"),
+        default="strip",
+        help="as in ~/.logoptin (default: strip)",
+    )
+    parser.add_argument(
+        "--screen",
+        type=screen_size,
+        metavar="COLUMNSxROWS",
+        help="print what a terminal of that size shows at the end",
     )
     parser.set_defaults(refuse=parser.error)
 

@@ -1,5 +1,5 @@
-"""What the shell completes: jobs and keys of the local store. Bounded, and silent whatever goes wrong; with
-`--from loki` nothing, as no network holds up the command line."""
+"""What the shell completes: jobs and keys of the local store. Bounded, and silent whatever goes
+wrong; with `--from loki` nothing, as no network holds up the command line."""
 
 import argparse
 
@@ -38,7 +38,8 @@ def facets(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
 
 
 def columns(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """What jobs are sorted by, but for tags: properties, and keys of the newest jobs; after a comma, the next one."""
+    """What jobs are sorted by, but for tags: properties, and keys of the newest jobs; after a
+    comma, the next one."""
     from logshipper_observe.model.properties import PROPERTIES
 
     before, comma, _rest = prefix.rpartition(",")
@@ -85,8 +86,12 @@ def _keys_of_newest(args: argparse.Namespace) -> dict[str, None]:
     with opened_local(_with_store(args)) as store:
         if store is None:
             return {}
-        known = sorted({key for job in store.jobs()[:_KEYS_OF] if job.records for key in store.key_values(job)})
-    return {f"metadata.{key}" if key in PROPERTIES else key: None for key in known if key.isprintable()}
+        known = sorted(
+            {key for job in store.jobs()[:_KEYS_OF] if job.records for key in store.key_values(job)}
+        )
+    return {
+        f"metadata.{key}" if key in PROPERTIES else key: None for key in known if key.isprintable()
+    }
 
 
 def _keys(prefix: str, args: argparse.Namespace) -> list[str]:

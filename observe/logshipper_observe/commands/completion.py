@@ -1,4 +1,5 @@
-"""`logshipper completion SHELL`: prints what makes the shell complete commands, options, jobs and keys."""
+"""`logshipper completion SHELL`: prints what makes the shell complete commands, options, jobs and
+keys."""
 
 import argparse
 import sys

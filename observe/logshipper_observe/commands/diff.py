@@ -11,7 +11,14 @@ from logshipper_observe.model.documents import Document, job_heading
 from logshipper_observe.model.job_context import shown_option
 from logshipper_observe.model.options import differing, options_of
 from logshipper_observe.model.overlay import JobKey
-from logshipper_observe.query.opening import ingest, no_jobs_yet, opened, overlay_of, resolve, store_place
+from logshipper_observe.query.opening import (
+    ingest,
+    no_jobs_yet,
+    opened,
+    overlay_of,
+    resolve,
+    store_place,
+)
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Store
@@ -39,7 +46,11 @@ def call(args: argparse.Namespace) -> int:
             heading, known = _of_job(store, job_id)
             headings.append(heading)
             options.append(known)
-    rows = {name: changed for name, changed in differing(*options).items() if changed or not args.changed}
+    rows = {
+        name: changed
+        for name, changed in differing(*options).items()
+        if changed or not args.changed
+    }
     if args.json:
         a, b = options
         listed = [
@@ -47,7 +58,15 @@ def call(args: argparse.Namespace) -> int:
             for name, changed in rows.items()
         ]
         store_name = store_place(args)
-        print_json({"schema": SCHEMA, "store": store_name, "a": headings[0], "b": headings[1], "options": listed})
+        print_json(
+            {
+                "schema": SCHEMA,
+                "store": store_name,
+                "a": headings[0],
+                "b": headings[1],
+                "options": listed,
+            }
+        )
         return 0
     _print_table(rows, ids, options)
     return 0
@@ -77,4 +96,9 @@ def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, 
         say("nothing differs")
     if out.terminal and table:
         differ = sum(rows.values())
-        out.line(Styled(f"{differ} of {plural(len(rows), 'option')} {'differs' if differ == 1 else 'differ'}", "dim"))
+        out.line(
+            Styled(
+                f"{differ} of {plural(len(rows), 'option')} {'differs' if differ == 1 else 'differ'}",
+                "dim",
+            )
+        )

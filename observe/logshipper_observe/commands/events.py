@@ -13,13 +13,28 @@ from logshipper.errors import UsageError
 from logshipper.safe_text import safe
 from logshipper_observe.api.event_log import EventLog, EventQuery, StateEvent
 from logshipper_observe.api.store_api import Store
-from logshipper_observe.base.output import Cell, Column, Output, Styled, natural_widths, print_json, to_json, write_json
+from logshipper_observe.base.output import (
+    Cell,
+    Column,
+    Output,
+    Styled,
+    natural_widths,
+    print_json,
+    to_json,
+    write_json,
+)
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import NS, STATE_STYLES, local, local_with_zone
 from logshipper_observe.model.documents import Document, moment
 from logshipper_observe.model.event_words import words_of_event
 from logshipper_observe.query.conditions import time_ns
-from logshipper_observe.query.opening import chosen_jobs, is_from_loki, overlay_of, say_where_else, store_place
+from logshipper_observe.query.opening import (
+    chosen_jobs,
+    is_from_loki,
+    overlay_of,
+    say_where_else,
+    store_place,
+)
 
 SCHEMA = "logshipper.events/1"
 EXIT_UNKNOWN = 1
@@ -48,7 +63,9 @@ def call(args: argparse.Namespace) -> int:
         query = _query(args, reading, ids)
         if args.follow:
             say_where_else(args)
-            _follow(args, reading, query, ids, FOLLOW_LOKI_SECS if is_from_loki(args) else FOLLOW_SECS)
+            _follow(
+                args, reading, query, ids, FOLLOW_LOKI_SECS if is_from_loki(args) else FOLLOW_SECS
+            )
             return EXIT_UNKNOWN if unknown else 0
         found = list(islice(query, None if args.all else args.limit))
         for problem in reading.problems:
@@ -78,7 +95,8 @@ def _query(args: argparse.Namespace, store: Store, ids: list[str]) -> EventQuery
 
 
 def wanted_data(texts: "list[str] | tuple[str, ...]") -> dict[str, Any]:  # Any: JSON
-    """Of `KEY=VALUE` and JSON objects, all of them together. A value that isn't JSON is a text. Raises UsageError."""
+    """Of `KEY=VALUE` and JSON objects, all of them together. A value that isn't JSON is a text.
+    Raises UsageError."""
     wanted: dict[str, Any] = {}
     for text in texts:
         if text.lstrip().startswith("{"):
@@ -109,7 +127,9 @@ def _moment(text: str | None, option: str) -> datetime | None:
 # ---- following
 
 
-def _follow(args: argparse.Namespace, store: Store, query: EventQuery, ids: list[str], pause_secs: float) -> None:
+def _follow(
+    args: argparse.Namespace, store: Store, query: EventQuery, ids: list[str], pause_secs: float
+) -> None:
     """First the last ones, then each one when it comes, until the jobs have ended, or Ctrl-C."""
     asked, before = _moment(args.after, "--after"), _moment(args.before, "--before")
     shown: dict[str, StateEvent] = {}
@@ -124,11 +144,15 @@ def _follow(args: argparse.Namespace, store: Store, query: EventQuery, ids: list
     sys.stdout.flush()
     goes_on = True
     while goes_on and (before is None or datetime.now(UTC) <= before):
-        goes_on = not ids or any(store.job(its_id).is_running for its_id in ids)  # one more look after the end
+        goes_on = not ids or any(
+            store.job(its_id).is_running for its_id in ids
+        )  # one more look after the end
         if goes_on:
             time.sleep(pause_secs)
         since = horizon - timedelta(seconds=LATE_SECS)
-        later = query.order_by("timestamp").filter(timestamp_after=max(since, asked) if asked else since)
+        later = query.order_by("timestamp").filter(
+            timestamp_after=max(since, asked) if asked else since
+        )
         for event in _new(later, shown):
             _print_line(args, event)
             horizon = max(horizon, _horizon([event]))
@@ -142,7 +166,9 @@ def _horizon(events: list[StateEvent]) -> datetime:
     return min(max((event.timestamp for event in events), default=now), now)
 
 
-def _new(events: "Iterator[StateEvent] | EventQuery", shown: dict[str, StateEvent]) -> Iterator[StateEvent]:
+def _new(
+    events: "Iterator[StateEvent] | EventQuery", shown: dict[str, StateEvent]
+) -> Iterator[StateEvent]:
     for event in events:
         if event.id not in shown:
             shown[event.id] = event
@@ -165,7 +191,9 @@ def _print_line(args: argparse.Namespace, event: StateEvent) -> None:
 def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Document]) -> None:
     if args.json:
         listed = [_document(event) for event in events]
-        print_json({"schema": SCHEMA, "store": store_place(args), "events": listed, "unknown": unknown})
+        print_json(
+            {"schema": SCHEMA, "store": store_place(args), "events": listed, "unknown": unknown}
+        )
         return
     out = Output()
     if not events:
@@ -173,7 +201,9 @@ def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Doc
         return
     rows = [_row(out, event) for event in events]
     if out.terminal and sum(natural_widths(_COLUMNS, rows)) + 2 * (len(_COLUMNS) - 1) > out.columns:
-        out.table(_NARROW, [_narrow_row(row, event) for row, event in zip(rows, events, strict=True)])
+        out.table(
+            _NARROW, [_narrow_row(row, event) for row, event in zip(rows, events, strict=True)]
+        )
     else:
         out.table(_COLUMNS, rows)
 

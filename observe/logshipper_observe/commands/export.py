@@ -75,7 +75,8 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _format(args: argparse.Namespace) -> str:
-    """What --format says, else what the file's name ends in, else CSV. Raises UsageError for another ending."""
+    """What --format says, else what the file's name ends in, else CSV. Raises UsageError for
+    another ending."""
     if args.format is not None:
         return str(args.format)
     ending = ending_of(args.output)
@@ -83,13 +84,17 @@ def _format(args: argparse.Namespace) -> str:
         return CSV
     if ending not in FORMATS:
         endings = ", ".join(f".{form}" for form in FORMATS)
-        raise UsageError("--output", [f"{args.output} ends in none of {endings}: --format says what it is"])
+        raise UsageError(
+            "--output", [f"{args.output} ends in none of {endings}: --format says what it is"]
+        )
     return ending
 
 
 def _writers(form: str, *, raw: bool) -> Callable[[BinaryIO], RowWriter]:
     if form == PARQUET:
-        from logshipper_observe.formats.export_parquet import ParquetWriter  # late: it needs pyarrow, which is optional
+        from logshipper_observe.formats.export_parquet import (
+            ParquetWriter,
+        )  # late: it needs pyarrow, which is optional
 
         return ParquetWriter
     if form == JSONL:
@@ -116,7 +121,11 @@ def _kinds(args: argparse.Namespace, into_folder: bool) -> tuple[str, ...]:
 
 
 def _targets(
-    args: argparse.Namespace, form: str, kinds: tuple[str, ...], job_ids: list[str], into_folder: bool
+    args: argparse.Namespace,
+    form: str,
+    kinds: tuple[str, ...],
+    job_ids: list[str],
+    into_folder: bool,
 ) -> Iterator[_Target]:
     if into_folder:
         for job_id in job_ids:
@@ -126,7 +135,9 @@ def _targets(
         yield _Target(args.output, kinds[0], tuple(job_ids))
 
 
-def _write(store: "Store", target: _Target, open_writer: Callable[[BinaryIO], RowWriter], *, force: bool) -> _Written:
+def _write(
+    store: "Store", target: _Target, open_writer: Callable[[BinaryIO], RowWriter], *, force: bool
+) -> _Written:
     rows = 0
     check_new(target.path, force=force)  # before the first question to a server
     with new_file(target.path, force=force) as file:
@@ -163,7 +174,9 @@ def _write_job(reader: "Reader", kind: str, writer: RowWriter) -> int:
 def _tell(written: _Written) -> None:
     jobs = written.target.job_ids
     of = f" of {len(jobs)} jobs" if len(jobs) > 1 else ""
-    Output().line(f"Wrote {written.target.path}: {plural(written.rows, _NOUNS[written.target.kind])}{of}")
+    Output().line(
+        f"Wrote {written.target.path}: {plural(written.rows, _NOUNS[written.target.kind])}{of}"
+    )
 
 
 def _document(form: str, written: list[_Written], problems: list[str]) -> dict[str, object]:

@@ -19,7 +19,14 @@ from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.output import print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import size
-from logshipper_observe.model.overlay import MAX_NOTE_CHARS, MAX_TAGS, JobKey, Marks, Overlay, parse_change
+from logshipper_observe.model.overlay import (
+    MAX_NOTE_CHARS,
+    MAX_TAGS,
+    JobKey,
+    Marks,
+    Overlay,
+    parse_change,
+)
 from logshipper_observe.query.opening import ingest, overlay_of, store_folder
 
 SCHEMA = "logshipper.import/1"
@@ -68,7 +75,9 @@ def _zone(name: str | None) -> tzinfo | None:
     try:
         return zoneinfo.ZoneInfo(name)
     except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
-        raise UsageError("--timezone", [f"{name!r} isn't a time zone; it looks like Europe/Berlin or UTC"]) from None
+        raise UsageError(
+            "--timezone", [f"{name!r} isn't a time zone; it looks like Europe/Berlin or UTC"]
+        ) from None
 
 
 def _follow(taking: Taking, source: ImportSource) -> None:
@@ -78,7 +87,9 @@ def _follow(taking: Taking, source: ImportSource) -> None:
         taking.run(last=is_over)
         if is_over:
             return
-        time.sleep(max(POLL_SECS, time.monotonic() - begun))  # at most half of a CPU: a long console is read again
+        time.sleep(
+            max(POLL_SECS, time.monotonic() - begun)
+        )  # at most half of a CPU: a long console is read again
 
 
 def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:
@@ -92,7 +103,9 @@ def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:
     entries = f"{plural(counts.entries, 'entry')}: " if counts.entries else ""
     print(", ".join([entries + jobs, *more]))
     if counts.removed:
-        say(f"{plural(counts.removed, 'job')} left out, removed from the store before: --removed takes them again")
+        say(
+            f"{plural(counts.removed, 'job')} left out, removed from the store before: --removed takes them again"
+        )
     if faults.left_out:
         say(f"{faults.left_out:,} left out that couldn't be read, see above")
 

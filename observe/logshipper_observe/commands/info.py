@@ -1,5 +1,5 @@
-"""`logshipper info JOB...`: nodes, cores, folder, history and metrics of jobs, and their tasks and iterations. A name
-that isn't there is told, and the others are answered."""
+"""`logshipper info JOB...`: nodes, cores, folder, history and metrics of jobs, and their tasks and
+iterations. A name that isn't there is told, and the others are answered."""
 
 import argparse
 import time
@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Cell, Column, Output, Styled, print_json
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import NS, STATE_STYLES, duration, exit_short, exit_words, local, number
+from logshipper_observe.base.words import (
+    NS,
+    STATE_STYLES,
+    duration,
+    exit_short,
+    exit_words,
+    local,
+    number,
+)
 from logshipper_observe.model.documents import Document
 from logshipper_observe.query.opening import (
     ingest,
@@ -37,14 +45,21 @@ _CHILD_COLUMNS = (
     Column("took", right=True),
     Column("nodes", flexible=True),
 )
-_METRIC_COLUMNS = (Column("key"), Column("last", right=True), Column("min", right=True), Column("max", right=True))
+_METRIC_COLUMNS = (
+    Column("key"),
+    Column("last", right=True),
+    Column("min", right=True),
+    Column("max", right=True),
+)
 _KEYS_SHOWN = 30
 
 
 def call(args: argparse.Namespace) -> int:
     found = found_of(args)
     if args.json:
-        jobs = [{"asked": name, **_document(info), **_best(info, args)} for name, info in found.items()]
+        jobs = [
+            {"asked": name, **_document(info), **_best(info, args)} for name, info in found.items()
+        ]
         print_found(SCHEMA, args, jobs, found)
         return EXIT_UNKNOWN if found.unknown else 0
     out = Output()
@@ -56,8 +71,8 @@ def call(args: argparse.Namespace) -> int:
 
 
 def found_of(args: argparse.Namespace, *, children: bool = True) -> "Found[JobInfo]":
-    """Of `args.jobs`; children: as in `infos`. Says on stderr which are unknown. Raises UnknownJob where there is no
-    store."""
+    """Of `args.jobs`; children: as in `infos`. Says on stderr which are unknown. Raises UnknownJob
+    where there is no store."""
     from logshipper_observe.query.info_lookup import infos
 
     with opened(args) as store:
@@ -68,13 +83,21 @@ def found_of(args: argparse.Namespace, *, children: bool = True) -> "Found[JobIn
                 say(problem)
             if "last" in args.jobs:
                 say_where_else(args)
-        found = infos(store, args.jobs, lambda name: resolve(store, name, args), time.time_ns(), children=children)
+        found = infos(
+            store,
+            args.jobs,
+            lambda name: resolve(store, name, args),
+            time.time_ns(),
+            children=children,
+        )
     for error in found.unknown:
         say(str(error))
     return found
 
 
-def print_found(schema: str, args: argparse.Namespace, jobs: list[Document], found: "Found[JobInfo]") -> None:
+def print_found(
+    schema: str, args: argparse.Namespace, jobs: list[Document], found: "Found[JobInfo]"
+) -> None:
     """jobs: what is printed of those that were found."""
     unknown = [{"name": error.name, "reason": str(error)} for error in found.unknown]
     print_json({"schema": schema, "store": store_place(args), "jobs": jobs, "unknown": unknown})
@@ -95,11 +118,18 @@ def _document(info: "JobInfo") -> Document:
         "signal": info.signal,
         "messages": info.messages,
         "restarts": info.restarts,
-        "metrics": {name: {"last": one.last, "min": one.min, "max": one.max} for name, one in info.metrics.items()},
+        "metrics": {
+            name: {"last": one.last, "min": one.min, "max": one.max}
+            for name, one in info.metrics.items()
+        },
         "history": [{"time": _utc(moment), "state": state} for moment, state in info.history],
         "iteration": info.iteration,
         "iterations": iterations
-        and {"total": iterations.total, "finished": iterations.finished, "failed": iterations.failed},
+        and {
+            "total": iterations.total,
+            "finished": iterations.finished,
+            "failed": iterations.failed,
+        },
         "children": [_document(child) for child in info.children],
     }
 
@@ -123,7 +153,11 @@ def _print_info(out: Output, info: "JobInfo", args: argparse.Namespace) -> None:
         out.table(_METRIC_COLUMNS, [[name, number(one.last), number(one.min), number(one.max)]
                                     for name, one in shown_keys])  # fmt: skip
         if len(shown_keys) < len(metrics):
-            out.line(Styled(f"and {plural(len(metrics) - len(shown_keys), 'more key')}: see --json", "dim"))
+            out.line(
+                Styled(
+                    f"and {plural(len(metrics) - len(shown_keys), 'more key')}: see --json", "dim"
+                )
+            )
     if not info.children:
         return
     out.heading("Iterations", totals_words(info))
@@ -132,21 +166,34 @@ def _print_info(out: Output, info: "JobInfo", args: argparse.Namespace) -> None:
     for child in shown:
         state = Styled(child.status, STATE_STYLES.get(child.status, ""))
         exit_cell = exit_short(child.exit_code, child.signal)
-        rows.append([child.name, state, exit_cell, duration(child.time.total_seconds()), _nodes(child)])
+        rows.append(
+            [child.name, state, exit_cell, duration(child.time.total_seconds()), _nodes(child)]
+        )
     out.table(_CHILD_COLUMNS, rows)
     if len(shown) < len(info.children):
-        out.line(Styled(f"and {plural(len(info.children) - len(shown), 'more iteration')}: see --json", "dim"))
+        out.line(
+            Styled(
+                f"and {plural(len(info.children) - len(shown), 'more iteration')}: see --json",
+                "dim",
+            )
+        )
 
 
 def _fields(info: "JobInfo", args: argparse.Namespace) -> Iterator[tuple[str, list[Cell]]]:
     outcome = exit_words(info.exit_code, info.signal)
-    yield "State", [Styled(info.status, STATE_STYLES.get(info.status, "")), f", {outcome}" if outcome else ""]
+    yield (
+        "State",
+        [Styled(info.status, STATE_STYLES.get(info.status, "")), f", {outcome}" if outcome else ""],
+    )
     if info.messages:
         yield "Reason", [info.messages]
     yield "Nodes", [_nodes(info) or str(info.total_nodes or "not known")]
     yield "Cores", ["not known" if info.total_cores is None else str(info.total_cores)]
     yield "Folder", [info.wdir or "not known"]
-    yield "Run time", [duration(info.time.total_seconds()) + ("" if info.is_finished else " so far")]
+    yield (
+        "Run time",
+        [duration(info.time.total_seconds()) + ("" if info.is_finished else " so far")],
+    )
     yield "Restarts", [str(info.restarts)]
     if args.primary is not None:
         best = info.best(args.primary, maximize=args.maximize)
@@ -158,9 +205,16 @@ def _fields(info: "JobInfo", args: argparse.Namespace) -> Iterator[tuple[str, li
 
 def _nodes(info: "JobInfo") -> str:
     """`n1[0:1],n2`, as QCG-PilotJob writes them."""
-    return ",".join(f"{host}[{':'.join(map(str, cores))}]" if cores else host for host, cores in info.nodes.items())
+    return ",".join(
+        f"{host}[{':'.join(map(str, cores))}]" if cores else host
+        for host, cores in info.nodes.items()
+    )
 
 
 def totals_words(info: "JobInfo") -> str:
     totals = info.iterations
-    return f"{totals.total} total, {totals.finished} finished, {totals.failed} failed" if totals else ""
+    return (
+        f"{totals.total} total, {totals.finished} finished, {totals.failed} failed"
+        if totals
+        else ""
+    )

@@ -29,18 +29,27 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}
+STREAMS = {
+    "stdout": (Stream.STDOUT,),
+    "stderr": (Stream.STDERR,),
+    "both": (Stream.STDOUT, Stream.STDERR),
+}
 PATIENCE_SECS = 600.0  # how long a follower waits for a server that doesn't answer
 _RETRY_SECS = 5.0
 _KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
 
 
 def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
-    """tells: whether what becomes of the job and its nodes is said; None: of a job that runs, on a terminal."""
+    """tells: whether what becomes of the job and its nodes is said; None: of a job that runs, on a
+    terminal."""
     if not args.follow and args.secs is not None:
         raise UsageError("--for", ["ends following: it needs --follow"])
     lines = _Lines(args)
-    writer = JsonWriter() if args.json else TextWriter(Output(args.color), times=args.times, pattern=lines.pattern)
+    writer = (
+        JsonWriter()
+        if args.json
+        else TextWriter(Output(args.color), times=args.times, pattern=lines.pattern)
+    )
     outage = _Outage(writer, _stdout_poll(), patient=args.follow)
     with opened_job(args, outage.through) as (store, job_id):
 
@@ -57,7 +66,13 @@ def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
                 summary, is_over = outage.through(look)
                 if args.follow and not is_over:
                     follower = _Follower(
-                        store, job_id, lines, writer, outage, keys, tells=sys.stderr.isatty() or tells is True
+                        store,
+                        job_id,
+                        lines,
+                        writer,
+                        outage,
+                        keys,
+                        tells=sys.stderr.isatty() or tells is True,
                     )
                     summary, is_over = follower.follow(args.secs)
                 elif tells:
@@ -70,7 +85,9 @@ def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
                 _say_how_to_go_on(lines.summary, lines, args)
             raise
         if summary.lost and lines.attempt is None:
-            say(f"{plural(summary.lost, 'line')} of this job couldn't be logged: see `logshipper show`")
+            say(
+                f"{plural(summary.lost, 'line')} of this job couldn't be logged: see `logshipper show`"
+            )
     return 0
 
 
@@ -118,7 +135,8 @@ class _Lines:
         self._follows: bool = args.follow
 
     def check(self, reader: "Reader") -> None:
-        """Raises StoreError where the job has no such attempt or task; a job that is followed may get one yet."""
+        """Raises StoreError where the job has no such attempt or task; a job that is followed may
+        get one yet."""
         check_attempt({capture.attempt for capture in reader.captures}, self.attempt)
         tasks = {capture.task for capture in reader.captures}
         missing = sorted(self._tasks - tasks)
@@ -129,7 +147,9 @@ class _Lines:
     def print(self, reader: "Reader", writer: "Writer") -> None:
         """Writes the lines that are new since the last call; the first one keeps to --tail."""
         self.summary = reader.summary
-        self._captures = {capture.capture for capture in reader.captures if capture.task in self._tasks}
+        self._captures = {
+            capture.capture for capture in reader.captures if capture.task in self._tasks
+        }
         found = self._read(reader)
         if self._tail is not None:
             try:
@@ -149,13 +169,19 @@ class _Lines:
             self.place.note(line)
 
     def _read(self, reader: "Reader") -> Iterator["LogLine"]:
-        # where nothing is left out the store itself finds the tail; at least one line tells where to go on from
+        # where nothing is left out the store itself finds the tail; at least one line tells where
+        # to go on from
         filtered = self.pattern is not None or self._tasks or self._begun_at is not None
         tail = None if self._tail is None or filtered else max(self._tail, 1)
         since_ns = 0 if self._begun_at is None else self._begun_at.begin_ns
         after = self._after
         found = reader.lines(
-            streams=self.streams, attempt=self.attempt, kinds=_KINDS, after=after, tail=tail, since_ns=since_ns
+            streams=self.streams,
+            attempt=self.attempt,
+            kinds=_KINDS,
+            after=after,
+            tail=tail,
+            since_ns=since_ns,
         )
         for line in found:
             self._after = line.position
@@ -192,7 +218,8 @@ class _Follower:
         self._tells = tells
 
     def follow(self, secs: float | None) -> "tuple[JobSummary, bool]":
-        """How the job is at the end, and whether it has ended. secs: for how long, None: until it ends."""
+        """How the job is at the end, and whether it has ended. secs: for how long, None: until it
+        ends."""
         until = None if secs is None else time.monotonic() + secs
         if self._lines.summary is not None:
             self._say_what_is_followed(self._lines.summary)
@@ -212,7 +239,9 @@ class _Follower:
                 return summary, True
             if (summary.state == "UNRESPONSIVE") != self._unresponsive:
                 self._unresponsive = not self._unresponsive
-                self._say("the job gives no sign of life" if self._unresponsive else "the job is back")
+                self._say(
+                    "the job gives no sign of life" if self._unresponsive else "the job is back"
+                )
             shown = {stream: bar for stream, bar in status.items() if stream in self._lines.streams}
             self._writer.show_status(shown)
             left = self._store.poll_secs if until is None else until - time.monotonic()
@@ -266,7 +295,9 @@ class _Follower:
         if self._keys.fd is not None and nodes:
             keys = " + and - switch node, ESC leaves"
         of = f" of {', '.join(nodes[:8])}{', ...' if len(nodes) > 8 else ''}" if nodes else ""
-        self._say(f"following {safe(job.name)} ({job.job_id}), {job.state}: {streams}{of};{keys or ' Ctrl-C leaves'}")
+        self._say(
+            f"following {safe(job.name)} ({job.job_id}), {job.state}: {streams}{of};{keys or ' Ctrl-C leaves'}"
+        )
 
     def _say(self, words: str) -> None:
         self._writer.clear()
@@ -274,7 +305,8 @@ class _Follower:
 
 
 class _Outage:
-    """A server that doesn't answer for a while: it is said once, and waited for, by those who follow (patient)."""
+    """A server that doesn't answer for a while: it is said once, and waited for, by those who
+    follow (patient)."""
 
     def __init__(self, writer: "Writer", poll: "select.poll", *, patient: bool) -> None:
         self.poll = poll
@@ -332,4 +364,6 @@ def _stdout_poll() -> "select.poll":
 
 def _say_ended(job: "JobSummary") -> None:
     outcome = exit_words(job.exit_code, job.signal)
-    say(f"{safe(job.name)} ({job.job_id}) has ended: {job.state}{', ' + outcome if outcome else ''}")
+    say(
+        f"{safe(job.name)} ({job.job_id}) has ended: {job.state}{', ' + outcome if outcome else ''}"
+    )

@@ -1,4 +1,5 @@
-"""`logshipper ls`: the jobs of a store, newest first, filtered, sorted, and with columns of one's own."""
+"""`logshipper ls`: the jobs of a store, newest first, filtered, sorted, and with columns of one's
+own."""
 
 import argparse
 from collections import Counter
@@ -8,12 +9,41 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.console.text_table import plural
-from logshipper_observe.base.output import Cell, Column, Output, Raw, Styled, fitting, natural_widths, print_json
+from logshipper_observe.base.output import (
+    Cell,
+    Column,
+    Output,
+    Raw,
+    Styled,
+    fitting,
+    natural_widths,
+    print_json,
+)
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import STATE_STYLES, STATES, count, duration, exit_short, local_with_zone, when
+from logshipper_observe.base.words import (
+    STATE_STYLES,
+    STATES,
+    count,
+    duration,
+    exit_short,
+    local_with_zone,
+    when,
+)
 from logshipper_observe.model.documents import Document, duration_secs, job_document
-from logshipper_observe.model.properties import MISSING, JobRow, PropertyKind, field_of, without_alias
-from logshipper_observe.query.columns import ColumnAsked, cell_of, expanded, is_wildcard, parse_columns
+from logshipper_observe.model.properties import (
+    MISSING,
+    JobRow,
+    PropertyKind,
+    field_of,
+    without_alias,
+)
+from logshipper_observe.query.columns import (
+    ColumnAsked,
+    cell_of,
+    expanded,
+    is_wildcard,
+    parse_columns,
+)
 from logshipper_observe.query.conditions import parse_condition, tag_condition
 from logshipper_observe.query.listing import JobQuery, Listing
 from logshipper_observe.query.opening import (
@@ -70,7 +100,9 @@ def call(args: argparse.Namespace) -> int:
                 answer.read(rows if args.all else islice(rows, args.limit))
                 answer.matching = len(answer.rows)
                 if is_from_loki(args) and asked.is_costly and not asked.orders and not args.json:
-                    answer.more = answer.matching == args.limit and not args.all  # each further job is a question
+                    answer.more = (
+                        answer.matching == args.limit and not args.all
+                    )  # each further job is a question
                 else:
                     answer.matching += sum(1 for _ in rows)
         jobs, unknown = len(listing.jobs), listing.unknown
@@ -78,7 +110,9 @@ def call(args: argparse.Namespace) -> int:
     _tell_problems(args, problems, unknown)
     for sentence in lacking:
         say(sentence)
-    if problems and not jobs and not args.json:  # they were said, and nobody knows whether there are jobs
+    if (
+        problems and not jobs and not args.json
+    ):  # they were said, and nobody knows whether there are jobs
         return EXIT_UNREAD
     answer.print(jobs, problems, unknown)
     return EXIT_UNKNOWN if unknown else 0
@@ -97,7 +131,9 @@ def _asked(args: argparse.Namespace) -> JobQuery:
     )
 
 
-def _tell_problems(args: argparse.Namespace, problems: Sequence[str], unknown: "Sequence[UnknownJob]") -> None:
+def _tell_problems(
+    args: argparse.Namespace, problems: Sequence[str], unknown: "Sequence[UnknownJob]"
+) -> None:
     for problem in problems:
         say(problem)
     for error in unknown:
@@ -106,8 +142,9 @@ def _tell_problems(args: argparse.Namespace, problems: Sequence[str], unknown: "
 
 
 class _Answer:
-    """What is printed. rows: the jobs that are shown, cells: of columns that were asked for; matching: how many there
-    are in all; more: or there may be more, that weren't looked for; states: how many of each, where that is asked."""
+    """What is printed. rows: the jobs that are shown, cells: of columns that were asked for;
+    matching: how many there are in all; more: or there may be more, that weren't looked for;
+    states: how many of each, where that is asked."""
 
     def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnAsked]) -> None:
         self.out = Output()
@@ -128,7 +165,10 @@ class _Answer:
         self._unmatched = [one.field.name for one in wanted if is_wildcard(one.field)]
         if len(self._columns) > len(wanted) - len(self._unmatched):
             self._unmatched = []
-        self.cells = [[cell_of(column, row, terminal=terminal) for column in self._columns] for row in self.rows]
+        self.cells = [
+            [cell_of(column, row, terminal=terminal) for column in self._columns]
+            for row in self.rows
+        ]
 
     def lacking(self, listing: Listing, asked: JobQuery) -> list[str]:
         """Keys that were asked for and no job has, a sentence each. While the store is open."""
@@ -161,7 +201,9 @@ class _Answer:
         else:
             self._print_table()
             if len(self.rows) < self.matching:
-                left_out = plural(self.matching - len(self.rows), "older job" if not self._is_sorted() else "job")
+                left_out = plural(
+                    self.matching - len(self.rows), "older job" if not self._is_sorted() else "job"
+                )
                 self._tell(f"{left_out} left out: --all shows them")
             elif self.more:
                 self._tell("no more were looked for: --all shows all that match")
@@ -180,7 +222,9 @@ class _Answer:
             self._tell(f"no job matches, of {plural(jobs, 'job')} in all")
         elif is_from_loki(args):
             place = f"{_of_cluster(args)} in {store_place(args)}"
-            self._tell(f"no jobs{place} in the time that is looked at; --since 30d looks further back")
+            self._tell(
+                f"no jobs{place} in the time that is looked at; --since 30d looks further back"
+            )
         else:
             self._tell(f"no jobs in {store_place(args)} yet; begin with: {begin_with(args)}")
 
@@ -195,7 +239,8 @@ class _Answer:
         ordered = [state for state in STATES if self.states[state]]
         ordered += sorted(state for state in self.states if state not in STATES)
         rows: list[list[Cell]] = [
-            [Styled(state, STATE_STYLES.get(state, "")), str(self.states[state])] for state in ordered
+            [Styled(state, STATE_STYLES.get(state, "")), str(self.states[state])]
+            for state in ordered
         ]
         self.out.table((Column("state"), Column("jobs", right=True)), rows)
 
@@ -205,11 +250,19 @@ class _Answer:
             return
         rows = [_row(row, self.out.terminal) for row in self.rows]
         if not self.out.terminal:
-            kept = [at for at, column in enumerate(_COLUMNS) if column.title != "tags"]  # may hold blanks
-            self.out.table([_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
+            kept = [
+                at for at, column in enumerate(_COLUMNS) if column.title != "tags"
+            ]  # may hold blanks
+            self.out.table(
+                [_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows]
+            )
             return
-        # on a terminal, room is for what tells something: no column of zeros, and names before counts
-        used = {"lost": any(row.job.lost for row in self.rows), "tags": any(row[-2] for row in rows)}
+        # on a terminal, room is for what tells something: no column of zeros, and names before
+        # counts
+        used = {
+            "lost": any(row.job.lost for row in self.rows),
+            "tags": any(row[-2] for row in rows),
+        }
         kept = [at for at, column in enumerate(_COLUMNS) if used.get(column.title, True)]
         widths = natural_widths(_COLUMNS, rows)
         for title in ("records", "took", "lines", "tags", "started"):
@@ -223,7 +276,9 @@ class _Answer:
             Column(asked.title, right=number, flexible=not number)
             for asked, number in zip(self._columns, numbers, strict=True)
         ]
-        rows: list[list[Cell]] = [self._own_row(row, cells) for row, cells in zip(self.rows, self.cells, strict=True)]
+        rows: list[list[Cell]] = [
+            self._own_row(row, cells) for row, cells in zip(self.rows, self.cells, strict=True)
+        ]
         kept = len(columns)
         if self.out.terminal:
             kept = fitting(columns, natural_widths(columns, rows), self.out.columns)
@@ -232,7 +287,9 @@ class _Answer:
             names = ", ".join(column.title for column in columns[kept:][:8]) + (
                 ", ..." if len(columns) > kept + 8 else ""
             )
-            self._tell(f"{plural(len(columns) - kept, 'column')} left out, the terminal is too narrow: {names}")
+            self._tell(
+                f"{plural(len(columns) - kept, 'column')} left out, the terminal is too narrow: {names}"
+            )
 
     def _own_row(self, row: JobRow, cells: list[str]) -> list[Cell]:
         styled: list[Cell] = []

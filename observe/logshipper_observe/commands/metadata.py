@@ -1,4 +1,5 @@
-"""`logshipper metadata JOB`: its metadata records as a table, as the exact lines, as CSV, or for programs."""
+"""`logshipper metadata JOB`: its metadata records as a table, as the exact lines, as CSV, or for
+programs."""
 
 import argparse
 from collections.abc import Iterator
@@ -10,7 +11,16 @@ import orjson
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.metadata_keys import names_of
-from logshipper_observe.base.output import Cell, Column, Output, Styled, cells_wide, widen, write_data, write_json
+from logshipper_observe.base.output import (
+    Cell,
+    Column,
+    Output,
+    Styled,
+    cells_wide,
+    widen,
+    write_data,
+    write_json,
+)
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import local, utc
 from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
@@ -56,7 +66,9 @@ class _Asked:
         self.attempt: int | None = args.attempt
         self.limit: int | None = None if args.all else args.limit
         newest = next(reader.records(newest_first=True), None)
-        self._until_ns = newest.time_ns if newest else 0  # what comes later was in no first pass over the records
+        self._until_ns = (
+            newest.time_ns if newest else 0
+        )  # what comes later was in no first pass over the records
         self.paths: list[Path] | None = None
         if args.keys:
             self.paths = _pick(reader, args.keys)
@@ -82,7 +94,9 @@ class _Asked:
     def _is_asked(self, record: "MetadataRecord") -> bool:
         if record.time_ns > self._until_ns:
             return False
-        return self.paths is None or any(at_path(record.line, path) is not None for path in self.paths)
+        return self.paths is None or any(
+            at_path(record.line, path) is not None for path in self.paths
+        )
 
     def picked(self, line: str) -> dict[Path, str]:
         """The asked values of a record."""
@@ -116,7 +130,9 @@ def _print_documents(asked: _Asked) -> None:
 
 def _print_jsonl(asked: _Asked) -> None:
     for record in asked.oldest_first():
-        write_json((record.line if asked.paths is None else _rebuilt(asked.picked(record.line))) + "\n")
+        write_json(
+            (record.line if asked.paths is None else _rebuilt(asked.picked(record.line))) + "\n"
+        )
 
 
 def _rebuilt(values: dict[Path, str]) -> str:
@@ -131,7 +147,8 @@ def _print_csv(asked: _Asked, *, raw: bool) -> None:
 
 @dataclass(slots=True)
 class _Table:
-    """The columns of a table, in the order in which their keys were seen first, and what is known of each."""
+    """The columns of a table, in the order in which their keys were seen first, and what is known
+    of each."""
 
     paths: dict[Path, int]  # to the column's number
     widths: list[int]
@@ -159,8 +176,12 @@ def _table_values(asked: _Asked, line: str) -> dict[Path, str]:
 def _print_table(asked: _Asked, args: argparse.Namespace) -> None:
     out = Output()
     reader = asked.reader
-    if not reader.summary.records and next(reader.records(newest_first=True), None) is None:  # a count may lag behind
-        say(f"{safe(reader.summary.name)} has printed no metadata: that is, no line that is one JSON object")
+    if (
+        not reader.summary.records and next(reader.records(newest_first=True), None) is None
+    ):  # a count may lag behind
+        say(
+            f"{safe(reader.summary.name)} has printed no metadata: that is, no line that is one JSON object"
+        )
         return
     if out.terminal and not args.all and args.limit is None:
         asked.limit = TERMINAL_LIMIT
@@ -178,7 +199,8 @@ def _print_table(asked: _Asked, args: argparse.Namespace) -> None:
     if seen == asked.limit and seen < asked.reader.summary.records:
         out.line(
             Styled(
-                f"The newest {seen:,} of {plural(asked.reader.summary.records, 'record')}: --all shows every one", "dim"
+                f"The newest {seen:,} of {plural(asked.reader.summary.records, 'record')}: --all shows every one",
+                "dim",
             )
         )
 
@@ -186,7 +208,9 @@ def _print_table(asked: _Asked, args: argparse.Namespace) -> None:
 def _print_plain(out: Output, asked: _Asked, table: _Table) -> None:
     titles = titles_of(table.paths)
     columns = [Column(title) for title in own_titles(titles, ("_time", "_attempt"))]
-    columns += [Column(title, right=numeric) for title, numeric in zip(titles, table.numeric, strict=True)]
+    columns += [
+        Column(title, right=numeric) for title, numeric in zip(titles, table.numeric, strict=True)
+    ]
     widths = [len(utc(0)), len("_attempt"), *(min(width, 48) for width in table.widths)]
     widen(widths, [column.title for column in columns])
 
@@ -206,15 +230,21 @@ def _print_rich(out: Output, asked: _Asked, table: _Table) -> None:
     stamps = _stamps([record.time_ns for record in records])
     room = out.columns - max(map(len, stamps), default=0) - 3 - (10 if several else 0)
     x_key = asked.reader.x_axis().key
-    kept = _fitting(table.widths, room, next((at for at, title in enumerate(titles) if title == x_key), None))
-    columns = [Column("printed at", style="dim")] + ([Column("attempt", right=True, style="dim")] if several else [])
+    kept = _fitting(
+        table.widths, room, next((at for at, title in enumerate(titles) if title == x_key), None)
+    )
+    columns = [Column("printed at", style="dim")] + (
+        [Column("attempt", right=True, style="dim")] if several else []
+    )
     columns += [Column(titles[at], right=table.numeric[at], flexible=True) for at in kept]
     paths = list(table.paths)
     rows: list[list[Cell]] = []
     for record, stamp in zip(records, stamps, strict=True):
         values = _table_values(asked, record.line)
         row: list[Cell] = [stamp, *([str(record.attempt)] if several else [])]
-        rows.append([*row, *(shown(values[paths[at]]) if paths[at] in values else "" for at in kept)])
+        rows.append(
+            [*row, *(shown(values[paths[at]]) if paths[at] in values else "" for at in kept)]
+        )
     out.table(columns, rows)
     left_out = [title for at, title in enumerate(titles) if at not in kept]
     if left_out:
@@ -238,7 +268,8 @@ def _stamps(times_ns: list[int]) -> list[str]:
 
 
 def _fitting(widths: list[int], room: int, always: int | None) -> list[int]:
-    """The columns that a terminal has room for, in order; at least one. Wide ones are folded before any is left out.
+    """The columns that a terminal has room for, in order; at least one. Wide ones are folded before
+    any is left out.
 
     always: the column that is never left out (X).
     """

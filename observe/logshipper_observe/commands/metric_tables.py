@@ -1,4 +1,5 @@
-"""`metadata --summary`, `--sets`, `--by KEY`: the numbers of a job's metadata, summed up, by sets of keys, merged."""
+"""`metadata --summary`, `--sets`, `--by KEY`: the numbers of a job's metadata, summed up, by sets
+of keys, merged."""
 
 import argparse
 import json
@@ -34,7 +35,9 @@ def call(store: "AnyStore", job_id: str, args: argparse.Namespace) -> None:
         _print_summary(job, job.metrics(*keys, attempt=args.attempt), args)
     else:
         sets = (
-            [job.metrics(*keys, attempt=args.attempt, by=args.by)] if args.by else job.metric_sets(attempt=args.attempt)
+            [job.metrics(*keys, attempt=args.attempt, by=args.by)]
+            if args.by
+            else job.metric_sets(attempt=args.attempt)
         )
         _print_sets(job, [_only(columns, keys, args.by) for columns in sets], args)
 
@@ -42,15 +45,25 @@ def call(store: "AnyStore", job_id: str, args: argparse.Namespace) -> None:
 def _only(columns: Columns, keys: Sequence[str], by: str | None) -> Columns:
     """Without columns of what isn't asked for, or is in none of these rows."""
     if by:
-        return {name: column for name, column in columns.items() if any(value is not None for value in column)}
+        return {
+            name: column
+            for name, column in columns.items()
+            if any(value is not None for value in column)
+        }
     if not keys:
         return columns
     wanted = {name for text in keys for name in (text, *text.split(","))}
-    return {name: column for name, column in columns.items() if name in wanted or name in (TIME, ATTEMPT, TASK)}
+    return {
+        name: column
+        for name, column in columns.items()
+        if name in wanted or name in (TIME, ATTEMPT, TASK)
+    }
 
 
 def _print_summary(job: "Job", asked: Columns, args: argparse.Namespace) -> None:
-    rollups = {key: rollup for key, rollup in job.rollup(attempt=args.attempt).items() if key in asked}
+    rollups = {
+        key: rollup for key, rollup in job.rollup(attempt=args.attempt).items() if key in asked
+    }
     rows = [[key, *(getattr(rollup, name) for name in _SUMMARY)] for key, rollup in rollups.items()]
     if args.json:
         print_json({"schema": SUMMARY_SCHEMA, "job_id": job.job_id, "name": job.name, "state": job.state,
@@ -59,7 +72,9 @@ def _print_summary(job: "Job", asked: Columns, args: argparse.Namespace) -> None
         _write_csv(["key", *_SUMMARY], rows, raw=args.raw_cells)
     else:
         columns = [Column("key"), *(Column(name, right=True) for name in _SUMMARY)]
-        Output().table(columns, [[str(row[0]), *(number(value) for value in row[1:])] for row in rows])
+        Output().table(
+            columns, [[str(row[0]), *(number(value) for value in row[1:])] for row in rows]
+        )
 
 
 def _print_sets(job: "Job", sets: list[Columns], args: argparse.Namespace) -> None:
@@ -67,15 +82,29 @@ def _print_sets(job: "Job", sets: list[Columns], args: argparse.Namespace) -> No
     if args.json:
         listed = [{"keys": list(columns)[3:], "columns": {name: _finite(column) for name, column in columns.items()}}
                   for columns in shown]  # fmt: skip
-        print_json({"schema": SETS_SCHEMA, "job_id": job.job_id, "name": job.name, "state": job.state, "sets": listed})
+        print_json(
+            {
+                "schema": SETS_SCHEMA,
+                "job_id": job.job_id,
+                "name": job.name,
+                "state": job.state,
+                "sets": listed,
+            }
+        )
         return
     out = Output()
     for at, columns in enumerate(shown):
         if at:
             out.line()
-        names = [name for name in columns if name not in (ATTEMPT, TASK) or len(set(columns[name])) > 1]
+        names = [
+            name for name in columns if name not in (ATTEMPT, TASK) or len(set(columns[name])) > 1
+        ]
         rows = zip(
-            *(_texts(name, columns[name], brief=out.terminal and args.format != "csv") for name in names), strict=True
+            *(
+                _texts(name, columns[name], brief=out.terminal and args.format != "csv")
+                for name in names
+            ),
+            strict=True,
         )
         if args.format == "csv":
             _write_csv(names, rows, raw=args.raw_cells)
@@ -88,13 +117,18 @@ def _texts(name: str, column: Iterable[int | float | None], *, brief: bool) -> l
     """brief: for a terminal; else exact."""
     if name == TIME:
         times_ns = [round((secs or 0) * NS) for secs in column]
-        return [local(time_ns, millis=True) if brief else f"{utc(time_ns)[:-4]}Z" for time_ns in times_ns]  # of floats
+        return [
+            local(time_ns, millis=True) if brief else f"{utc(time_ns)[:-4]}Z"
+            for time_ns in times_ns
+        ]  # of floats
     return ["" if value is None else number(value) if brief else str(value) for value in column]
 
 
 def _finite(values: Iterable[object]) -> list[object]:
     """JSON has no NaN."""
-    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
+    return [
+        None if isinstance(value, float) and not math.isfinite(value) else value for value in values
+    ]
 
 
 def _write_csv(titles: Sequence[str], rows: Iterable[Sequence[object]], *, raw: bool) -> None:

@@ -1,5 +1,5 @@
-"""`logshipper monitor JOB`: its state and its log as it grows, in XT's way: `logs --follow` that also tells without a
-terminal what becomes of the job."""
+"""`logshipper monitor JOB`: its state and its log as it grows, in XT's way: `logs --follow` that
+also tells without a terminal what becomes of the job."""
 
 import argparse
 

@@ -17,7 +17,14 @@ from logshipper_observe.graphs.curves import NONE, RAW, Trace, Treatment
 from logshipper_observe.graphs.graph_notes import left_out_of, rule_words
 from logshipper_observe.graphs.plot_runs import PlotQuery, Runs, common_x, facets_of, is_plain
 from logshipper_observe.graphs.points import Points
-from logshipper_observe.graphs.series import KEY_PREFIX, TIME, Graph, GraphRequest, graphs, numeric_keys
+from logshipper_observe.graphs.series import (
+    KEY_PREFIX,
+    TIME,
+    Graph,
+    GraphRequest,
+    graphs,
+    numeric_keys,
+)
 from logshipper_observe.model.documents import job_heading
 from logshipper_observe.model.options import options_of
 from logshipper_observe.model.overlay import JobKey
@@ -61,13 +68,19 @@ def _check(args: argparse.Namespace) -> None:
     if args.x is not None and args.x_rule:
         raise UsageError("--x", ["names the X, and --x-rule has it chosen: give one of them"])
     if args.error_bars != NONE and args.aggregate == NONE:
-        raise UsageError("--error-bars", ["shows how runs of a group differ: it needs --aggregate, such as mean"])
+        raise UsageError(
+            "--error-bars", ["shows how runs of a group differ: it needs --aggregate, such as mean"]
+        )
     if args.shade not in (NONE, RAW) and args.aggregate == NONE:
         raise UsageError(
-            f"--shade {args.shade}", ["shows how runs of a group differ: it needs --aggregate, such as mean"]
+            f"--shade {args.shade}",
+            ["shows how runs of a group differ: it needs --aggregate, such as mean"],
         )
     if args.shade == RAW and args.aggregate == NONE and not args.smooth:
-        raise UsageError("--shade raw", ["shows what was smoothed or put together: it needs --smooth or --aggregate"])
+        raise UsageError(
+            "--shade raw",
+            ["shows what was smoothed or put together: it needs --smooth or --aggregate"],
+        )
 
 
 def _plot_one(reader: "Reader", request: GraphRequest, args: argparse.Namespace) -> None:
@@ -99,7 +112,9 @@ def _most(args: argparse.Namespace) -> int:
     return PNG_GRAPHS if args.png or args.svg or args.json else TERMINAL_GRAPHS
 
 
-def _plot_several(store: "Store", job_ids: list[str], wanted: PlotQuery, args: argparse.Namespace) -> None:
+def _plot_several(
+    store: "Store", job_ids: list[str], wanted: PlotQuery, args: argparse.Namespace
+) -> None:
     """Graphs of several jobs, or of one with its curves treated."""
     names = _names(store, job_ids)
     with ExitStack() as held:
@@ -118,7 +133,9 @@ def _plot_several(store: "Store", job_ids: list[str], wanted: PlotQuery, args: a
             reader = opened(job_id)
             jobs.append(job_heading(reader))
             if wanted.facets:
-                options.append(options_of(reader, overlay_of(store).of(JobKey(job_id, reader.summary.cluster))))
+                options.append(
+                    options_of(reader, overlay_of(store).of(JobKey(job_id, reader.summary.cluster)))
+                )
             if its := numeric_keys(reader):
                 keys.append(its)
                 choices.append(reader.x_axis())
@@ -135,14 +152,18 @@ def _plot_several(store: "Store", job_ids: list[str], wanted: PlotQuery, args: a
             reader.close()
         done = runs.gathered()
     if len(job_ids) > wanted.max_runs:
-        done.notes.insert(0, f"the first {wanted.max_runs:,} of {len(job_ids):,} jobs: --max-runs takes more")
+        done.notes.insert(
+            0, f"the first {wanted.max_runs:,} of {len(job_ids):,} jobs: --max-runs takes more"
+        )
     across = _across(args.layout, len(done.graphs))
     if args.json:
         first = jobs[0] if len(jobs) == 1 else {"job_id": None, "name": None, "state": None}
         print_json({"schema": SCHEMA, **first, "jobs": jobs, "graphs": [_graph(graph) for graph in done.graphs],
                     "left_out": done.left_out, "notes": done.notes})  # fmt: skip
         return
-    title = ", ".join(list(names.values())[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    title = ", ".join(list(names.values())[:4]) + (
+        f" and {len(names) - 4} more" if len(names) > 4 else ""
+    )
     notes = [*done.notes, *_left_out_note(done.left_out)]
     if not args.png and not args.svg and (args.error_bars != NONE or args.shade != NONE):
         notes.append("error bars and shades are in pictures only: --png FILE, --svg FILE")
@@ -156,17 +177,22 @@ def _names(store: "Store", job_ids: list[str]) -> dict[str, str]:
         with store.open(job_id) as reader:
             found[job_id] = reader.summary.name
     several = {name for name, times in Counter(found.values()).items() if times > 1}
-    return {job_id: f"{name} {job_id}" if name in several else name for job_id, name in found.items()}
+    return {
+        job_id: f"{name} {job_id}" if name in several else name for job_id, name in found.items()
+    }
 
 
 def _across(layout: tuple[int, int] | None, plots: int) -> int:
-    """How many graphs are side by side; 0: as it fits. Raises LogshipperError where there is no room for all."""
+    """How many graphs are side by side; 0: as it fits. Raises LogshipperError where there is no
+    room for all."""
     if layout is None:
         return 0
     rows, columns = layout
     if rows and columns and plots > rows * columns:
         room = plural(rows * columns, "graph")
-        raise LogshipperError(f"--layout {rows}x{columns} has room for {room}, and there are {plots}")
+        raise LogshipperError(
+            f"--layout {rows}x{columns} has room for {room}, and there are {plots}"
+        )
     return columns or -(-plots // rows)
 
 
@@ -177,7 +203,9 @@ def _nothing_to_plot(reader: "Reader") -> None:
             f"{name} has printed no metadata, so there is nothing to plot; "
             'a line such as {"epoch": 1, "loss": 0.5} on stdout is'
         )
-    raise LogshipperError(f"the metadata of {name} holds no number to plot; `logshipper metadata` shows it")
+    raise LogshipperError(
+        f"the metadata of {name} holds no number to plot; `logshipper metadata` shows it"
+    )
 
 
 def _graph(graph: Graph) -> dict[str, object]:
@@ -224,7 +252,9 @@ class _Head(NamedTuple):
     job_id: str
 
 
-def _show(found: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int = 0) -> None:
+def _show(
+    found: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int = 0
+) -> None:
     if args.png or args.svg:
         _write_picture(found, head, notes, args, across)
         return
@@ -240,12 +270,16 @@ def _show(found: list[Graph], head: _Head, notes: list[str], args: argparse.Name
         out.line(Styled(note, "dim"))
 
 
-def _write_picture(found: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int) -> None:
+def _write_picture(
+    found: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int
+) -> None:
     from logshipper_observe.graphs.graph_png import write_png
 
     path, form = (args.png, "png") if args.png else (args.svg, "svg")
     if path == "-" and sys.stdout.isatty():
-        raise LogshipperError(f"--{form}: a picture isn't written to a terminal; give a file's name")
+        raise LogshipperError(
+            f"--{form}: a picture isn't written to a terminal; give a file's name"
+        )
     common = next((graph for graph in found if not graph.own_x), found[0])
     write_png(path, found, head.title, rule_words(common), form=form, across=across)
     said = say if path == "-" else Output().line
@@ -261,7 +295,10 @@ def _own_x_notes(found: list[Graph]) -> list[str]:
         if graph.own_x:
             own = rule_words(graph).replace(f", in the records of {graph.key}", "")
             sharing.setdefault((graph.instead_of, own), []).append(graph.key)
-    return [f"{', '.join(keys)}: in no record with {x}, so another {own}" for (x, own), keys in sharing.items()]
+    return [
+        f"{', '.join(keys)}: in no record with {x}, so another {own}"
+        for (x, own), keys in sharing.items()
+    ]
 
 
 def _notes(reader: "Reader", found: list[Graph], left_out: list[str], *, points: int) -> list[str]:
@@ -271,7 +308,9 @@ def _notes(reader: "Reader", found: list[Graph], left_out: list[str], *, points:
         notes += left_out_of(graph)
     most = max((one.seen for graph in found for one in graph.series), default=0)
     if most > points:
-        notes.append(f"{count(most)} points are more than a graph can show: thinned, with every peak kept")
+        notes.append(
+            f"{count(most)} points are more than a graph can show: thinned, with every peak kept"
+        )
     return [*notes, *_left_out_note(left_out)]
 
 

@@ -1,7 +1,8 @@
-"""`logshipper render [FILE]`: raw output as a terminal would show it, by the lines that `run` logs or by its screen.
+"""`logshipper render [FILE]`: raw output as a terminal would show it, by the lines that `run` logs
+or by its screen.
 
-A file has no times: it is rendered as if all of it had been printed in one moment. A pipe or terminal is read live, by
-the clock, as `run` reads a command's output.
+A file has no times: it is rendered as if all of it had been printed in one moment. A pipe or
+terminal is read live, by the clock, as `run` reads a command's output.
 """
 
 import argparse
@@ -32,7 +33,10 @@ _BAR_BYTES = 4_000_000  # a smaller file is done before a bar would be drawn
 _STDIN = "standard input"
 _MOMENT = 0.0
 _FIXES = (
-    (FileNotFoundError, "is the name right? `logshipper logs JOB` prints what a job of the store has logged"),
+    (
+        FileNotFoundError,
+        "is the name right? `logshipper logs JOB` prints what a job of the store has logged",
+    ),
     (IsADirectoryError, "name a file in it"),
     (PermissionError, "ask its owner, or pipe it in: `sudo cat FILE | logshipper render`"),
 )
@@ -120,7 +124,9 @@ def _wants_bar(source: _Source, args: argparse.Namespace) -> bool:
     """Not where lines come on the same terminal meanwhile, be it from a pager."""
     if source.size < _BAR_BYTES:
         return False
-    return bool(args.screen) or not (sys.stdout.isatty() or stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode))
+    return bool(args.screen) or not (
+        sys.stdout.isatty() or stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    )
 
 
 def _read_file(source: _Source, sink: _Sink, bar: Bar | None) -> None:
@@ -213,9 +219,12 @@ class _Log:
         self._put(text)
 
     def _put(self, text: bytes) -> None:
-        """The renderer leaves no control characters; others that a terminal had better not get are taken out there."""
+        """The renderer leaves no control characters; others that a terminal had better not get are
+        taken out there."""
         if self._out.terminal:
-            sys.stdout.write("\n".join(map(safe_coloured, text.decode().split("\n"))))  # in what it can show
+            sys.stdout.write(
+                "\n".join(map(safe_coloured, text.decode().split("\n")))
+            )  # in what it can show
         else:
             sys.stdout.buffer.write(text)
 

@@ -62,7 +62,9 @@ def call(args: argparse.Namespace) -> int:
     now_ns = time.time_ns()
     with opened_job(args) as (store, job_id), store.open(job_id) as reader:
         marks = overlay_of(store).of(JobKey(job_id, reader.summary.cluster))
-        keys = reader.keys()  # first: a running job's counts are at least what they were learnt from
+        keys = (
+            reader.keys()
+        )  # first: a running job's counts are at least what they were learnt from
         job = _with_parts(reader.summary, store)
         if args.json:
             print_json(_document(reader, job, keys, store_place(args), now_ns, marks))
@@ -76,11 +78,18 @@ def _with_parts(job: "JobSummary", store: "Store") -> "JobSummary":
     if job.origin != "xt" or job.children:
         return job
     found = totals([part.state for part in store.jobs() if part.parent == job.job_id])
-    return replace(job, children=found.total, children_finished=found.finished, children_failed=found.failed)
+    return replace(
+        job, children=found.total, children_finished=found.finished, children_failed=found.failed
+    )
 
 
 def _document(
-    reader: "Reader", job: "JobSummary", keys: "Sequence[KeyStats]", store: str, now_ns: int, marks: Marks
+    reader: "Reader",
+    job: "JobSummary",
+    keys: "Sequence[KeyStats]",
+    store: str,
+    now_ns: int,
+    marks: Marks,
 ) -> Document:
     choice = reader.x_axis()
     return {
@@ -108,7 +117,9 @@ def _event_document(found: "JobEvent") -> Document:
         "message": event.get("message", ""),
         "attempt": found.attempt,
         "capture": found.capture,
-        "details": {name: value for name, value in event.items() if name not in ("type", "event", "message")},
+        "details": {
+            name: value for name, value in event.items() if name not in ("type", "event", "message")
+        },
     }
 
 
@@ -144,7 +155,10 @@ class _Page:
     def _fields(self) -> Iterator[tuple[str, list[Cell]]]:
         job = self.job
         outcome = exit_words(job.exit_code, job.signal)
-        yield "State", [Styled(job.state, STATE_STYLES.get(job.state, "")), f", {outcome}" if outcome else ""]
+        yield (
+            "State",
+            [Styled(job.state, STATE_STYLES.get(job.state, "")), f", {outcome}" if outcome else ""],
+        )
         if job.reason:
             yield "Reason", [job.reason]
         yield "Started", [local(job.started_ns), *self._ago(job.started_ns)]
@@ -153,9 +167,18 @@ class _Page:
         running = "" if job.ended_ns is not None else " so far"
         yield "Duration", [duration(duration_secs(job, self.now_ns)) + running]
         if job.user or job.host:
-            yield "Where", [f"{job.user}@{job.host}" if job.user and job.host else job.user or job.host]
+            yield (
+                "Where",
+                [f"{job.user}@{job.host}" if job.user and job.host else job.user or job.host],
+            )
         if job.origin:
-            yield "From", [_ORIGINS.get(job.origin, job.origin), f", part of {job.parent}" if job.parent else ""]
+            yield (
+                "From",
+                [
+                    _ORIGINS.get(job.origin, job.origin),
+                    f", part of {job.parent}" if job.parent else "",
+                ],
+            )
         if job.nodes:
             yield "Nodes", [str(job.nodes), f", {plural(job.cores, 'core')}" if job.cores else ""]
         if job.children:
@@ -168,7 +191,13 @@ class _Page:
         if self.marks.tags:
             yield "Tags", [", ".join(self.marks.tag_words())]
         if self.marks.note or self.marks.starred:
-            yield "Note", [Styled("starred  " if self.marks.starred else "", "yellow"), note_line(self.marks.note)]
+            yield (
+                "Note",
+                [
+                    Styled("starred  " if self.marks.starred else "", "yellow"),
+                    note_line(self.marks.note),
+                ],
+            )
         yield "Mode", [job.mode]
         yield "Output", [self._output()]
         if job.records:
@@ -198,8 +227,16 @@ class _Page:
         if not any(account["read"] for account in streams.values()):
             return
         # on a terminal, columns that are zero all over are left out: what is left still sums up
-        used = [name for name in OUTCOMES if not self.out.terminal or any(a[name] for a in streams.values())]
-        columns = [Column("stream"), Column("read", right=True), *(Column(name, right=True) for name in used)]
+        used = [
+            name
+            for name in OUTCOMES
+            if not self.out.terminal or any(a[name] for a in streams.values())
+        ]
+        columns = [
+            Column("stream"),
+            Column("read", right=True),
+            *(Column(name, right=True) for name in used),
+        ]
         streams["both"] = {name: sum(a[name] for a in streams.values()) for name in COLUMNS}
         rows: list[list[Cell]] = []
         for stream, account in streams.items():
@@ -214,11 +251,18 @@ class _Page:
         self.out.table(columns, rows)
         if balance:
             self.out.line(
-                Styled(f"The account doesn't balance: {plural(abs(balance), 'line')} unaccounted for.", "red")
+                Styled(
+                    f"The account doesn't balance: {plural(abs(balance), 'line')} unaccounted for.",
+                    "red",
+                )
             )
         own = [plural(ledger["notes"], "note"), plural(ledger["status"], "live status line")[:],
                plural(ledger["parts"], "part") + " of long lines"]  # fmt: skip
-        own = [words for words, key in zip(own, ("notes", "status", "parts"), strict=True) if ledger[key]]
+        own = [
+            words
+            for words, key in zip(own, ("notes", "status", "parts"), strict=True)
+            if ledger[key]
+        ]
         if own:
             self.out.line(Styled(f"Besides, made by logshipper itself: {', '.join(own)}", "dim"))
 
@@ -231,11 +275,16 @@ class _Page:
             return
         shown = keys[:_KEYS_SHOWN] if self.out.terminal else keys
         self.out.heading("Keys", f"of {plural(self.job.records, 'metadata record')}")
-        columns = [Column("key", flexible=True), Column("last", right=True, flexible=True, cut=True)]
+        columns = [
+            Column("key", flexible=True),
+            Column("last", right=True, flexible=True, cut=True),
+        ]
         columns += [Column(name, right=True) for name in ("min", "max", "count")]
         self.out.table(columns, [self._key_row(key) for key in shown])
         if len(shown) < len(keys):
-            self.out.line(Styled(f"{plural(len(keys) - len(shown), 'more key')}: see --json", "dim"))
+            self.out.line(
+                Styled(f"{plural(len(keys) - len(shown), 'more key')}: see --json", "dim")
+            )
         for note in self.reader.notes():
             self.out.line(Styled(note, "yellow"))
 
@@ -245,7 +294,9 @@ class _Page:
             last = last[: _VALUE_WIDE - 1] + "…"
         low = number(key.min, integer=key.integer) if key.numbers else ""
         high = number(key.max, integer=key.integer) if key.numbers else ""
-        name: Cell = Styled(key.key, "bold cyan") if key.key == self.reader.x_axis().key else key.key
+        name: Cell = (
+            Styled(key.key, "bold cyan") if key.key == self.reader.x_axis().key else key.key
+        )
         return [name, last, low, high, self._number(key.count)]
 
     def _print_captures(self) -> None:
@@ -256,14 +307,25 @@ class _Page:
         rows: list[list[Cell]] = []
         for capture in captures:
             outcome = exit_words(capture.exit_code, capture.signal)
-            state = f"{capture.state}, {outcome}" if outcome and self.out.terminal else capture.state
+            state = (
+                f"{capture.state}, {outcome}" if outcome and self.out.terminal else capture.state
+            )
             took = duration(duration_secs(capture, self.now_ns))
             row: list[Cell] = [str(capture.attempt), capture.step, str(capture.task), capture.host]
-            rows.append([*row, Styled(state, STATE_STYLES.get(capture.state, "")), local(capture.started_ns), took])
+            rows.append(
+                [
+                    *row,
+                    Styled(state, STATE_STYLES.get(capture.state, "")),
+                    local(capture.started_ns),
+                    took,
+                ]
+            )
         # on a terminal, only what tells them apart
         kept = [at for at in range(len(_CAPTURE_COLUMNS)) if not self.out.terminal or len({row[at] for row in rows}) > 1
                 or at > 3]  # fmt: skip
-        self.out.table([_CAPTURE_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
+        self.out.table(
+            [_CAPTURE_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows]
+        )
 
     def _print_events(self) -> None:
         events = list(self.reader.events())
@@ -272,7 +334,9 @@ class _Page:
         shown = events[-_EVENTS_SHOWN:] if self.out.terminal else events
         self.out.heading("Events")
         if len(shown) < len(events):
-            self.out.line(Styled(f"{plural(len(events) - len(shown), 'earlier event')}: see --json", "dim"))
+            self.out.line(
+                Styled(f"{plural(len(events) - len(shown), 'earlier event')}: see --json", "dim")
+            )
         self.out.fields([(local(event.time_ns), [event_words(event.event)]) for event in shown])
 
     def _print_next(self) -> None:
@@ -284,7 +348,9 @@ class _Page:
         if self.job.records:
             commands += [f"logshipper metadata {job_id}", f"logshipper plot {job_id}"]
         self.out.line()
-        self.out.fields([("Next:" if not at else "", [command]) for at, command in enumerate(commands)])
+        self.out.fields(
+            [("Next:" if not at else "", [command]) for at, command in enumerate(commands)]
+        )
 
 
 def note_line(note: str) -> str:

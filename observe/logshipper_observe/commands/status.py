@@ -1,4 +1,5 @@
-"""`logshipper status JOB...`: states, a line each; a name that isn't there is told, and the others are answered."""
+"""`logshipper status JOB...`: states, a line each; a name that isn't there is told, and the others
+are answered."""
 
 import argparse
 import sys
@@ -19,7 +20,9 @@ def call(args: argparse.Namespace) -> int:
     if args.json:
         asked = [(name, info.job_id, info.name, info.status) for name, info in found.items()]
         fields = ("asked", "job_id", "name", "state")
-        print_found(SCHEMA, args, [dict(zip(fields, values, strict=True)) for values in asked], found)
+        print_found(
+            SCHEMA, args, [dict(zip(fields, values, strict=True)) for values in asked], found
+        )
     else:
         for name, info in found.items():
             sys.stdout.write(_line(name, info) + "\n")
@@ -27,5 +30,11 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _line(name: str, info: "JobInfo") -> str:
-    words = (info.job_id or name, info.status, exit_short(info.exit_code, info.signal), info.name, totals_words(info))
+    words = (
+        info.job_id or name,
+        info.status,
+        exit_short(info.exit_code, info.signal),
+        info.name,
+        totals_words(info),
+    )
     return "  ".join(safe(word) for word in words if word)

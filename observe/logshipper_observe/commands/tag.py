@@ -1,4 +1,5 @@
-"""`logshipper tag JOB +TAG -TAG KEY=VALUE`: tags of the reader's own; without any, those that there are."""
+"""`logshipper tag JOB +TAG -TAG KEY=VALUE`: tags of the reader's own; without any, those that there
+are."""
 
 import argparse
 

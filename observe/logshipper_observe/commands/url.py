@@ -22,7 +22,9 @@ LOOK_SECS = 5.0  # in all, for the range of a job whose id is known
 _TIMEOUT_SECS = 2.0
 _PAD_MS = 60_000  # what came a little late, and the samples around a short job
 _MS_NS = 1_000_000
-_ID = re.compile(r"[0-9]+|[A-Za-z0-9._-]+\.u[0-9]+")  # Slurm's, and those that a node's agent gives: ID.uUID
+_ID = re.compile(
+    r"[0-9]+|[A-Za-z0-9._-]+\.u[0-9]+"
+)  # Slurm's, and those that a node's agent gives: ID.uUID
 
 
 class _Page(NamedTuple):
@@ -35,7 +37,8 @@ class _Page(NamedTuple):
 
 
 class _Asking:
-    """Asks Loki in a thread of its own, so that a hung server or name service costs no more than LOOK_SECS."""
+    """Asks Loki in a thread of its own, so that a hung server or name service costs no more than
+    LOOK_SECS."""
 
     def __init__(self, site: Site, args: argparse.Namespace, name: str) -> None:
         self._site = site
@@ -60,14 +63,18 @@ class _Asking:
 
     def _run(self) -> None:
         try:
-            with _open_store(self._site, self._args, self._said, by_id=_ID.fullmatch(self._name) is not None) as store:
+            with _open_store(
+                self._site, self._args, self._said, by_id=_ID.fullmatch(self._name) is not None
+            ) as store:
                 self._outcome = _page_in(store, self._name, self._args)
         except Exception as error:  # whatever it is: it is raised where somebody waits for it
             self._outcome = error
 
 
 def call(args: argparse.Namespace) -> int:
-    site, problems = look(os.environ, path=args.site, loki_url=args.loki_url, prometheus_url=args.prometheus_url)
+    site, problems = look(
+        os.environ, path=args.site, loki_url=args.loki_url, prometheus_url=args.prometheus_url
+    )
     _check(site, problems)
     page = _own_page(site, args) if args.job is None else None
     if page is None:
@@ -80,7 +87,8 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _check(site: Site, problems: list[str]) -> None:
-    """Raises ConfigError where the site file gives no address, or a wrong one. What it says of Loki doesn't matter."""
+    """Raises ConfigError where the site file gives no address, or a wrong one. What it says of Loki
+    doesn't matter."""
     if site.grafana.url and not any(problem.startswith("[grafana]") for problem in problems):
         return
     if not site.grafana.url:
@@ -91,7 +99,8 @@ def _check(site: Site, problems: list[str]) -> None:
 
 
 def _own_page(site: Site, args: argparse.Namespace) -> _Page | None:
-    """Of the job that this is part of; None where it isn't said when that began (Slurm 22.05 and older)."""
+    """Of the job that this is part of; None where it isn't said when that began (Slurm 22.05 and
+    older)."""
     job_id, began = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_START_TIME", "")
     if not job_id or not re.fullmatch(r"[0-9]{1,11}", began, re.ASCII):
         return None
@@ -99,17 +108,25 @@ def _own_page(site: Site, args: argparse.Namespace) -> _Page | None:
 
 
 def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) -> _Page:
-    """Raises UnknownJob for a name that isn't one, and whatever stops it where only Loki could tell."""
+    """Raises UnknownJob for a name that isn't one, and whatever stops it where only Loki could
+    tell."""
     by_id = _ID.fullmatch(name) is not None
     without_range = _Page(name, args.cluster or site.grafana.cluster)
     if problems or not site.loki.url:
         why = "; ".join(problems) or f"{site.path or 'the site file'} doesn't say where Loki is"
         if name == "last":
-            raise ConfigError(site.path or "JOB", [f"{why}: only there it is known which job is the last one"])
-        say(f"{why}: the address has no range of time" + ("" if by_id else f", and takes {safe(name)} for a job's id"))
+            raise ConfigError(
+                site.path or "JOB", [f"{why}: only there it is known which job is the last one"]
+            )
+        say(
+            f"{why}: the address has no range of time"
+            + ("" if by_id else f", and takes {safe(name)} for a job's id")
+        )
         return without_range
     try:
-        return _Asking(site, args, name).ask(LOOK_SECS if by_id else site.loki.timeout_secs + LOOK_SECS)
+        return _Asking(site, args, name).ask(
+            LOOK_SECS if by_id else site.loki.timeout_secs + LOOK_SECS
+        )
     except QueryError as error:
         if not by_id:
             raise
@@ -121,8 +138,11 @@ def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) 
     return without_range
 
 
-def _open_store(site: Site, args: argparse.Namespace, said: list[str], *, by_id: bool) -> "LokiStore":
-    """said: gets what went wrong and stops nothing. by_id: a job's script may wait, and the address is nearly known."""
+def _open_store(
+    site: Site, args: argparse.Namespace, said: list[str], *, by_id: bool
+) -> "LokiStore":
+    """said: gets what went wrong and stops nothing. by_id: a job's script may wait, and the address
+    is nearly known."""
     from logshipper_ingest.loki.client import Client
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
 
@@ -142,21 +162,29 @@ def _open_store(site: Site, args: argparse.Namespace, said: list[str], *, by_id:
 
 
 def _page_in(store: "LokiStore", name: str, args: argparse.Namespace) -> _Page:
-    """Of a job that is in Loki. Raises UnknownJob, with suggestions where the name may mean one of several."""
+    """Of a job that is in Loki. Raises UnknownJob, with suggestions where the name may mean one of
+    several."""
     if _ID.fullmatch(name):
         # no beginning of another job's id: the job may not be there yet
         clusters = store.clusters_of(name)
         if not clusters:
-            raise UnknownJob(name, f"nothing of job {name} is in {store.name} yet: the address has no range of time")
+            raise UnknownJob(
+                name,
+                f"nothing of job {name} is in {store.name} yet: the address has no range of time",
+            )
         if len(clusters) > 1:
-            raise UnknownJob(name, f"job {name} is there in several clusters: give --cluster NAME", clusters)
+            raise UnknownJob(
+                name, f"job {name} is there in several clusters: give --cluster NAME", clusters
+            )
         job_id = name
     else:
         job_id = resolve(store, name, args)
     with store.open(job_id) as reader:
         summary, captures = reader.summary, reader.captures
     begins = [capture.started_ns for capture in captures] or [summary.started_ns]
-    ends = [capture.ended_ns for capture in captures if capture.ended_ns] + [summary.ended_ns or summary.heartbeat_ns]
+    ends = [capture.ended_ns for capture in captures if capture.ended_ns] + [
+        summary.ended_ns or summary.heartbeat_ns
+    ]
     running = summary.state in RUNNING_STATES
     end_ms = None if running else max(ends) // _MS_NS + _PAD_MS
     return _Page(job_id, store.cluster_of(job_id), min(begins) // _MS_NS - _PAD_MS, end_ms)

@@ -1,4 +1,5 @@
-"""`logshipper wait JOB...`: until all, or any, of these jobs have ended; prints how they came out."""
+"""`logshipper wait JOB...`: until all, or any, of these jobs have ended; prints how they came
+out."""
 
 import argparse
 import sys
@@ -15,7 +16,14 @@ from logshipper_observe.base.running import say
 from logshipper_observe.base.words import exit_short
 from logshipper_observe.model.documents import job_document
 from logshipper_observe.model.overlay import JobKey
-from logshipper_observe.query.opening import ingest, no_jobs_yet, opened, overlay_of, resolve_several, store_place
+from logshipper_observe.query.opening import (
+    ingest,
+    no_jobs_yet,
+    opened,
+    overlay_of,
+    resolve_several,
+    store_place,
+)
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
@@ -48,16 +56,22 @@ def call(args: argparse.Namespace) -> int:
                     break
         timed_out = len(ended) < min(wanted, len(ids))
         if args.json:
-            _print_document(args, store, ended, [job_id for job_id in waiting.left if timed_out], unknown)
+            _print_document(
+                args, store, ended, [job_id for job_id in waiting.left if timed_out], unknown
+            )
     if unknown:
         return EXIT_UNKNOWN
     if timed_out:
         return EXIT_TIMED_OUT
-    return EXIT_NOT_COMPLETED if args.check and any(job.state != "COMPLETED" for job in ended) else 0
+    return (
+        EXIT_NOT_COMPLETED if args.check and any(job.state != "COMPLETED" for job in ended) else 0
+    )
 
 
 def _print_line(job: "JobSummary") -> None:
-    sys.stdout.write(f"{job.job_id}  {job.state}  {exit_short(job.exit_code, job.signal)}  {safe(job.name)}\n")
+    sys.stdout.write(
+        f"{job.job_id}  {job.state}  {exit_short(job.exit_code, job.signal)}  {safe(job.name)}\n"
+    )
     sys.stdout.flush()
 
 
@@ -73,7 +87,9 @@ def _print_document(
         "schema": SCHEMA,
         "store": store_place(args),
         "timed_out": bool(waiting),
-        "ended": [job_document(job, now_ns, overlay.of(JobKey(job.job_id, job.cluster))) for job in ended],
+        "ended": [
+            job_document(job, now_ns, overlay.of(JobKey(job.job_id, job.cluster))) for job in ended
+        ],
         "waiting": list(waiting),
         "unknown": [{"name": error.name, "reason": str(error)} for error in unknown],
     }

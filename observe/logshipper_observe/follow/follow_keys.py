@@ -1,4 +1,5 @@
-"""Keys that whoever follows a job presses, where standard input is a terminal: read one by one, without Enter."""
+"""Keys that whoever follows a job presses, where standard input is a terminal: read one by one,
+without Enter."""
 
 import os
 import re
@@ -14,7 +15,9 @@ from typing import Any
 
 NEXT, BEFORE, LEAVE = "+", "-", "\x1b"
 _KEYS = (NEXT, BEFORE, LEAVE)
-_SEQUENCE = re.compile(rb"\x1b(?:[\[O][0-?]*[ -/]*[@-~]|[^\x1b])")  # an arrow's, or a key's with Alt
+_SEQUENCE = re.compile(
+    rb"\x1b(?:[\[O][0-?]*[ -/]*[@-~]|[^\x1b])"
+)  # an arrow's, or a key's with Alt
 _SEQUENCE_SECS = 0.05  # within that the rest of an arrow key's sequence follows its ESC
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -37,14 +40,16 @@ class Keys:
                 self.fd = None  # the terminal is gone
             elif typed.endswith(b"\x1b") and select.select([self.fd], [], [], _SEQUENCE_SECS)[0]:
                 typed += os.read(self.fd, 64)
-            found += [key for key in _SEQUENCE.sub(b"", typed).decode("ascii", "replace") if key in _KEYS]
+            found += [
+                key for key in _SEQUENCE.sub(b"", typed).decode("ascii", "replace") if key in _KEYS
+            ]
         return found
 
 
 @contextmanager
 def keys_read(*, wanted: bool) -> Iterator[Keys]:
-    """Keys of standard input, where it is a terminal in whose foreground we are. It is left as it was, also where a
-    signal ends us, and set up again where we were stopped and go on."""
+    """Keys of standard input, where it is a terminal in whose foreground we are. It is left as it
+    was, also where a signal ends us, and set up again where we were stopped and go on."""
     fd = _terminal() if wanted else None
     if fd is None:
         yield Keys(None)

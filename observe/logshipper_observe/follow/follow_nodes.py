@@ -1,4 +1,5 @@
-"""Whose lines they are, for whoever follows a job of several nodes or tasks, and which of them are shown. Pure."""
+"""Whose lines they are, for whoever follows a job of several nodes or tasks, and which of them are
+shown. Pure."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -23,8 +24,9 @@ class Changes(NamedTuple):
 
 
 class Nodes:
-    """What tells the captures of a job apart: `node1` where an attempt runs on several hosts, `task 3` where several
-    tasks of a step run on one; "" where there is nothing to tell apart. Nodes are numbered as they came."""
+    """What tells the captures of a job apart: `node1` where an attempt runs on several hosts, `task
+    3` where several tasks of a step run on one; "" where there is nothing to tell apart. Nodes are
+    numbered as they came."""
 
     def __init__(self) -> None:
         self._labels: dict[int, str] = {}
@@ -43,7 +45,11 @@ class Nodes:
         first = not self._states
         for capture in captures:
             its = hosts[capture.attempt]
-            beside = [other for other in places[capture.attempt, capture.step] if other.host == capture.host]
+            beside = [
+                other
+                for other in places[capture.attempt, capture.step]
+                if other.host == capture.host
+            ]
             parts = [f"node{its.index(capture.host)}"] if len(its) > 1 else []
             parts += [f"task {capture.task}"] if len(beside) > 1 else []
             label = self._labels[capture.capture] = " ".join(parts)
@@ -83,8 +89,8 @@ def _changed(capture: "Capture", label: str) -> str:
 
 
 class NodeView:
-    """Which node's lines are shown: all of them (""), or one's. What others print meanwhile is held, so that each goes
-    on at its own place when it is shown again."""
+    """Which node's lines are shown: all of them (""), or one's. What others print meanwhile is
+    held, so that each goes on at its own place when it is shown again."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.shown = ""
@@ -106,8 +112,8 @@ class NodeView:
         return False
 
     def turn(self, steps: int) -> "tuple[list[str], list[LogLine]]":
-        """Turns to the next node (steps: 1) or the one before (-1), all of them in between. Returns what is to be said,
-        and the lines that were held and are to be shown then."""
+        """Turns to the next node (steps: 1) or the one before (-1), all of them in between. Returns
+        what is to be said, and the lines that were held and are to be shown then."""
         order = ["", *self._nodes.labels]
         if len(order) < 2:
             return ["there is one node only"], self.show_all()
@@ -115,7 +121,9 @@ class NodeView:
         self.shown = order[(at + steps) % len(order)]
         said = [f"switching to {self.shown or 'all nodes'}"]
         if self._dropped:
-            said.append(f"not kept, too many were held: {plural(self._dropped, 'line')}; `logshipper logs` has them")
+            said.append(
+                f"not kept, too many were held: {plural(self._dropped, 'line')}; `logshipper logs` has them"
+            )
             self._dropped = 0
         return said, self._let_go()
 
@@ -125,7 +133,8 @@ class NodeView:
         return self._let_go()
 
     def renamed(self) -> "list[LogLine]":
-        """As `show_all`, where the node that is shown is called something else now: tasks have joined it."""
+        """As `show_all`, where the node that is shown is called something else now: tasks have
+        joined it."""
         return self.show_all() if self.shown and self.shown not in self._nodes.labels else []
 
     def _let_go(self) -> "list[LogLine]":

@@ -1,7 +1,8 @@
-"""A place in a job's log, as text for a command line: what was printed of each capture's streams. Pure.
+"""A place in a job's log, as text for a command line: what was printed of each capture's streams.
+Pure.
 
-Within one stream of a capture lines come in the order of their times, and no two share one, so the time of the last one
-that was printed is an exact place; streams go on independently of each other.
+Within one stream of a capture lines come in the order of their times, and no two share one, so the
+time of the last one that was printed is an exact place; streams go on independently of each other.
 """
 
 import re
@@ -37,7 +38,8 @@ class LogPlace:
         return place
 
     def __str__(self) -> str:
-        """The newest line's time, and of each capture's stream how long before that its own newest one was; in hex."""
+        """The newest line's time, and of each capture's stream how long before that its own newest
+        one was; in hex."""
         if not self._printed:
             return ""
         newest = max(self._printed.values())
@@ -47,7 +49,8 @@ class LogPlace:
 
     @property
     def begin_ns(self) -> int:
-        """No line that is older hasn't been printed, of captures that are known; 0 where nothing was."""
+        """No line that is older hasn't been printed, of captures that are known; 0 where nothing
+        was."""
         return min(self._printed.values(), default=0)
 
     def note(self, line: "LogLine") -> None:

@@ -1,4 +1,5 @@
-"""Lines of a job's log as they are printed: as text, on a terminal in colours and with a running bar, or as JSON."""
+"""Lines of a job's log as they are printed: as text, on a terminal in colours and with a running
+bar, or as JSON."""
 
 import re
 import sys
@@ -68,15 +69,17 @@ class JsonWriter(Writer):
 
 
 class TextWriter(Writer):
-    """Text as it was, without its colours; on a terminal safe, with them, stderr in red, and what isn't the job's own
-    text dimmed."""
+    """Text as it was, without its colours; on a terminal safe, with them, stderr in red, and what
+    isn't the job's own text dimmed."""
 
     def __init__(self, out: Output, *, times: bool, pattern: "re.Pattern[str] | None") -> None:
         super().__init__()
         self._out = out
         self._times = times
         self._pattern = pattern if out.colour else None
-        self._open: tuple[Stream, int] | None = None  # the line that isn't ended yet: a part may follow
+        self._open: tuple[Stream, int] | None = (
+            None  # the line that isn't ended yet: a part may follow
+        )
         self._status = ""  # what the last line of the terminal shows now
 
     def write(self, line: "LogLine", whose: str = "") -> None:
@@ -89,19 +92,29 @@ class TextWriter(Writer):
         stamp = f"{whose}: " if whose else ""
         stamp += f"{local(line.time_ns, millis=True)} " if self._times else ""
         stamp = safe(stamp)
-        self._put((f"\x1b[{_DIM}m{stamp}{_RESET}" if stamp and self._out.colour else stamp) + self._dressed(line))
+        self._put(
+            (f"\x1b[{_DIM}m{stamp}{_RESET}" if stamp and self._out.colour else stamp)
+            + self._dressed(line)
+        )
         self._open = source
 
     def _dressed(self, line: "LogLine") -> str:
         if not self._out.colour:
             text = uncoloured(line.text)
             return safe(text) if self._out.terminal else text
-        code = _DIM if line.kind in (Kind.COMMAND, Kind.NOTE) else _RED if line.stream is Stream.STDERR else ""
+        code = (
+            _DIM
+            if line.kind in (Kind.COMMAND, Kind.NOTE)
+            else _RED
+            if line.stream is Stream.STDERR
+            else ""
+        )
         if self._pattern is None:
             return safe_coloured(line.text, code)
         style = f"\x1b[{code}m" if code else ""
         text = self._pattern.sub(
-            lambda found: f"{_MATCH}{found[0]}{_RESET}{style}" if found[0] else "", safe(uncoloured(line.text))
+            lambda found: f"{_MATCH}{found[0]}{_RESET}{style}" if found[0] else "",
+            safe(uncoloured(line.text)),
         )
         return f"{style}{text}{_RESET}" if style else text
 

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
 
 
-_FORMULA_BEGINS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # the last ones: the same, of full width
+_FORMULA_BEGINS = tuple(
+    "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+)  # the last ones: the same, of full width
 
 
 def no_formula(text: str) -> str:
-    """A cell that a spreadsheet shows, and doesn't calculate: what jobs print is anybody's words. Numbers stay."""
+    """A cell that a spreadsheet shows, and doesn't calculate: what jobs print is anybody's words.
+    Numbers stay."""
     return f"'{text}" if text.startswith(_FORMULA_BEGINS) and not _is_number(text) else text
 
 
@@ -30,9 +33,9 @@ def _is_number(text: str) -> bool:
 
 
 class CsvRows:
-    """Rows of cells as text, without the LF that is to end them. Cells with a CR or an LF are quoted, in all versions
-    of Python: the csv module's own line end, CR LF, is what makes it do so. raw: cells that a spreadsheet would take
-    for a formula stay as they are."""
+    """Rows of cells as text, without the LF that is to end them. Cells with a CR or an LF are
+    quoted, in all versions of Python: the csv module's own line end, CR LF, is what makes it do so.
+    raw: cells that a spreadsheet would take for a formula stay as they are."""
 
     def __init__(self, delimiter: str = ",", *, raw: bool = False) -> None:
         self._raw = raw
@@ -48,7 +51,8 @@ class CsvRows:
 
 
 def own_titles(titles: Sequence[str], own: Sequence[str]) -> list[str]:
-    """The titles of logshipper's own columns, with underscores before them until no key is called so."""
+    """The titles of logshipper's own columns, with underscores before them until no key is called
+    so."""
     found = []
     for title in own:
         unused = title
@@ -66,10 +70,14 @@ def titles_of(paths: Iterable[Path]) -> list[str]:
 
 
 def records_as_csv(
-    records: "Callable[[], Iterable[MetadataRecord]]", wanted: Sequence[Path] | None = None, *, raw: bool = False
+    records: "Callable[[], Iterable[MetadataRecord]]",
+    wanted: Sequence[Path] | None = None,
+    *,
+    raw: bool = False,
 ) -> Iterator[str]:
-    """Lines of CSV: `_time`, `_attempt` and a column per key, nested ones as `a.b`. records: gives all of them, twice:
-    the columns are known only when every record was seen. wanted: the columns, where not all are. raw: see CsvRows."""
+    """Lines of CSV: `_time`, `_attempt` and a column per key, nested ones as `a.b`. records: gives
+    all of them, twice: the columns are known only when every record was seen. wanted: the columns,
+    where not all are. raw: see CsvRows."""
     paths: dict[Path, None] = dict.fromkeys(wanted or ())
     if wanted is None:
         for record in records():
@@ -79,6 +87,10 @@ def records_as_csv(
     titles = titles_of(paths)
     yield rows.row([*own_titles(titles, ("_time", "_attempt")), *titles]) + "\n"
     for record in records():
-        values = flat(record.line) if wanted is None else {path: at_path(record.line, path) for path in paths}
+        values = (
+            flat(record.line)
+            if wanted is None
+            else {path: at_path(record.line, path) for path in paths}
+        )
         cells = [cell(value) if (value := values.get(path)) is not None else "" for path in paths]
         yield rows.row([utc(record.time_ns), str(record.attempt), *cells]) + "\n"

@@ -1,8 +1,9 @@
-"""Exported rows as Parquet: a column per key, of the narrowest type that holds all its values exactly. Needs pyarrow.
+"""Exported rows as Parquet: a column per key, of the narrowest type that holds all its values
+exactly. Needs pyarrow.
 
-Which columns and types there are is known at the end only, so blocks of rows wait as Arrow streams in a file without a
-name, a stream for each run of blocks with the same columns, and are then written, several to a row group. Memory holds
-a few blocks, whatever a job's length.
+Which columns and types there are is known at the end only, so blocks of rows wait as Arrow streams
+in a file without a name, a stream for each run of blocks with the same columns, and are then
+written, several to a row group. Memory holds a few blocks, whatever a job's length.
 """
 
 import tempfile
@@ -43,7 +44,9 @@ try:
         largest_integer,
     )
 except ImportError:
-    raise LogshipperError("Parquet needs pyarrow, which isn't installed: pip install pyarrow") from None
+    raise LogshipperError(
+        "Parquet needs pyarrow, which isn't installed: pip install pyarrow"
+    ) from None
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine, RecordBlock
@@ -53,7 +56,14 @@ if TYPE_CHECKING:
 GROUP_ROWS = 4 * BLOCK_ROWS
 _AT_WORK = 2  # blocks that are taken apart while the next one is read
 _DECIMAL_DIGITS = 76  # of the widest decimals
-_OWN_TYPES = (pa.string(), pa.timestamp("ns", "UTC"), pa.int32(), pa.string(), pa.int32(), pa.string())
+_OWN_TYPES = (
+    pa.string(),
+    pa.timestamp("ns", "UTC"),
+    pa.int32(),
+    pa.string(),
+    pa.int32(),
+    pa.string(),
+)
 _LINE_TYPES = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.string())
 
 
@@ -76,7 +86,9 @@ class ParquetWriter:
             self._spill.add(block.times, numbers, made.result())
             progress(len(block.times))
 
-        with ThreadPoolExecutor(_AT_WORK) as pool:  # Arrow and SQLite let go of the interpreter's lock
+        with ThreadPoolExecutor(
+            _AT_WORK
+        ) as pool:  # Arrow and SQLite let go of the interpreter's lock
             for block in reader.record_blocks(BLOCK_ROWS):
                 if len(at_work) >= _AT_WORK:
                     keep()
@@ -103,7 +115,9 @@ class ParquetWriter:
             self._spill.add([line.time_ns for line in block], numbers, made)
             progress(len(block))
 
-    def _numbers(self, sources: Sources, captures: Sequence[int], attempts: Mapping[int, int]) -> list[int]:
+    def _numbers(
+        self, sources: Sources, captures: Sequence[int], attempts: Mapping[int, int]
+    ) -> list[int]:
         """The numbers of the rows' sources."""
         numbers = {capture: self._sources.setdefault(sources.of(capture, attempts[capture]), len(self._sources))
                    for capture in set(captures)}  # fmt: skip
@@ -121,7 +135,9 @@ class ParquetWriter:
         with pq.ParquetWriter(self._file, pa.schema(fields)) as writer:
             held: list[Any] = []
             for times, numbers, columns in self._spill.blocks():
-                values = [_cast(columns.get(path), kind, len(times)) for path, kind in kinds.items()]
+                values = [
+                    _cast(columns.get(path), kind, len(times)) for path, kind in kinds.items()
+                ]
                 held.append(pa.table([*self._own(times, numbers), *values], schema=writer.schema))
                 if sum(table.num_rows for table in held) >= GROUP_ROWS:
                     writer.write_table(pa.concat_tables(held), row_group_size=2 * GROUP_ROWS)
@@ -135,7 +151,10 @@ class ParquetWriter:
     def _kinds(self) -> "dict[Path, Any]":
         if self._titles is not None:
             return {(title,): kind for title, kind in zip(self._titles, _LINE_TYPES, strict=True)}
-        found = {path: _kind(seen, self._spill.largest.get(path, 0)) for path, seen in self._spill.kinds.items()}
+        found = {
+            path: _kind(seen, self._spill.largest.get(path, 0))
+            for path, seen in self._spill.kinds.items()
+        }
         unsure = [path for path, kind in found.items() if kind is None]
         return found | self._spill.decimals(unsure) if unsure else found
 
@@ -170,7 +189,9 @@ def _cast(array: Array | None, kind: Any, rows: int) -> Array:
         return array
     if pa.types.is_decimal(kind) or array.type == pa.float64():
         texts = [None if value is None else _text(value) for value in array.to_pylist()]
-        return pa.array([text and Decimal(text) for text in texts] if pa.types.is_decimal(kind) else texts, kind)
+        return pa.array(
+            [text and Decimal(text) for text in texts] if pa.types.is_decimal(kind) else texts, kind
+        )
     return array.cast(kind)
 
 
@@ -180,8 +201,8 @@ def _text(value: float | int | str) -> str:
 
 
 class _Spill:
-    """Blocks of columns in a file without a name. kinds: the types that each column had; largest: its largest integer
-    by amount."""
+    """Blocks of columns in a file without a name. kinds: the types that each column had; largest:
+    its largest integer by amount."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with the spill
@@ -201,11 +222,17 @@ class _Spill:
                 seen.add(array.type)
                 self.largest[path] = max(self.largest.get(path, 0), largest_integer(array))
         if len(self.kinds) > MAX_COLUMNS:
-            raise LogshipperError(f"more than {MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them")
+            raise LogshipperError(
+                f"more than {MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them"
+            )
         own = [pa.array(times, pa.int64()), pa.array(numbers, pa.int32())]
         names = [str(number) for number in range(len(own) + len(columns))]
         batch = pa.record_batch([*own, *columns.values()], names=names)
-        if self._writer is None or self._paths != list(columns) or self._writer_schema != batch.schema:
+        if (
+            self._writer is None
+            or self._paths != list(columns)
+            or self._writer_schema != batch.schema
+        ):
             self._begin(list(columns), batch.schema)
         self._writer.write_batch(batch)
 
@@ -227,10 +254,15 @@ class _Spill:
             self._file.seek(begin)
             with pa.ipc.open_stream(self._file) as stream:
                 for batch in stream:
-                    yield batch.column(0), batch.column(1), dict(zip(paths, batch.columns[2:], strict=True))
+                    yield (
+                        batch.column(0),
+                        batch.column(1),
+                        dict(zip(paths, batch.columns[2:], strict=True)),
+                    )
 
     def decimals(self, paths: "Sequence[Path]") -> "dict[Path, Any]":
-        """For each of these columns the decimal type that holds all its values; text where there is none."""
+        """For each of these columns the decimal type that holds all its values; text where there is
+        none."""
         whole, fraction = dict.fromkeys(paths, 1), dict.fromkeys(paths, 0)
         found = dict.fromkeys(paths, True)
         for _, _, columns in self.blocks():
@@ -242,14 +274,24 @@ class _Spill:
                     found[path] = found[path] and size is not None
                     if size is None:
                         break
-                    whole[path], fraction[path] = max(whole[path], size[0]), max(fraction[path], size[1])
-        return {path: _decimal(whole[path], fraction[path]) if found[path] else pa.string() for path in paths}
+                    whole[path], fraction[path] = (
+                        max(whole[path], size[0]),
+                        max(fraction[path], size[1]),
+                    )
+        return {
+            path: _decimal(whole[path], fraction[path]) if found[path] else pa.string()
+            for path in paths
+        }
 
 
 def _digits(text: str) -> tuple[int, int] | None:
     """Digits before and behind the point; None of a number that no decimal holds."""
     _, digits, exponent = Decimal(text).as_tuple()
-    if not isinstance(exponent, int) or abs(exponent) > _DECIMAL_DIGITS or len(digits) > _DECIMAL_DIGITS:
+    if (
+        not isinstance(exponent, int)
+        or abs(exponent) > _DECIMAL_DIGITS
+        or len(digits) > _DECIMAL_DIGITS
+    ):
         return None
     return max(len(digits) + exponent, 1), max(-exponent, 0)
 

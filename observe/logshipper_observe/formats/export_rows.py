@@ -1,4 +1,5 @@
-"""What rows of an exported job hold besides its text and metadata, and the interface of all that write such rows."""
+"""What rows of an exported job hold besides its text and metadata, and the interface of all that
+write such rows."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -34,13 +35,16 @@ class ExportedCapture:
 
 
 class Sources:
-    """The captures of a job, by number. One that came while the job was being read is known by its attempt alone."""
+    """The captures of a job, by number. One that came while the job was being read is known by its
+    attempt alone."""
 
     def __init__(self, reader: "Reader") -> None:
         self._job_id = reader.summary.job_id
         self._host = reader.summary.host
         self._known = {
-            capture.capture: ExportedCapture(self._job_id, capture.attempt, capture.step, capture.task, capture.host)
+            capture.capture: ExportedCapture(
+                self._job_id, capture.attempt, capture.step, capture.task, capture.host
+            )
             for capture in reader.captures
         }
 
@@ -52,7 +56,8 @@ class RowWriter(Protocol):
     """Writes rows of one or several jobs into one file."""
 
     def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
-        """Writes a job's metadata records. Raises LogshipperError where this format can't hold them."""
+        """Writes a job's metadata records. Raises LogshipperError where this format can't hold
+        them."""
 
     def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
         """Writes lines of a job."""
@@ -64,7 +69,9 @@ class RowWriter(Protocol):
         """Lets go of what waited, whether it was written or not."""
 
 
-def record_blocks(records: "Iterable[MetadataRecord]", size: int = BLOCK_ROWS) -> "Iterator[list[MetadataRecord]]":
+def record_blocks(
+    records: "Iterable[MetadataRecord]", size: int = BLOCK_ROWS
+) -> "Iterator[list[MetadataRecord]]":
     """The records, so many at a time; fewer where they are long."""
     return _blocks(records, size, attrgetter("line"))
 

@@ -1,4 +1,5 @@
-"""Exported rows as CSV, TSV and JSONL: numbers are the text that the job printed, to the last digit."""
+"""Exported rows as CSV, TSV and JSONL: numbers are the text that the job printed, to the last
+digit."""
 
 import tempfile
 from collections.abc import Iterable
@@ -33,7 +34,8 @@ _COPY_BYTES = 1 << 20
 
 
 class JsonlWriter:
-    """One document a row: those of `logs --json` and `metadata --json`, and which capture of which job it is."""
+    """One document a row: those of `logs --json` and `metadata --json`, and which capture of which
+    job it is."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -42,7 +44,10 @@ class JsonlWriter:
         for block in record_blocks(reader.records(), _ROWS):
             documents = []
             for record in block:
-                head = {**record_document(record), **_source_document(sources.of(record.capture, record.attempt))}
+                head = {
+                    **record_document(record),
+                    **_source_document(sources.of(record.capture, record.attempt)),
+                }
                 documents.append(f'{orjson.dumps(head).decode()[:-1]},"record":{record.line}}}\n')
             self._file.write("".join(documents).encode("utf-8", "backslashreplace"))
             progress(len(block))
@@ -50,7 +55,10 @@ class JsonlWriter:
     def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
         for block in line_blocks(lines, _ROWS):
             for line in block:
-                document = {**line_document(line), **_source_document(sources.of(line.capture, line.attempt))}
+                document = {
+                    **line_document(line),
+                    **_source_document(sources.of(line.capture, line.attempt)),
+                }
                 self._file.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
             progress(len(block))
 
@@ -68,8 +76,8 @@ def _source_document(source: ExportedCapture) -> dict[str, object]:
 class CsvWriter:
     """CSV, or with a tab as delimiter TSV.
 
-    A record may bring a new key, and so a new column: rows of records wait in a file without a name until all columns
-    are known, each with the columns that were known when it was written.
+    A record may bring a new key, and so a new column: rows of records wait in a file without a name
+    until all columns are known, each with the columns that were known when it was written.
     """
 
     def __init__(self, file: BinaryIO, delimiter: str = ",", *, raw: bool = False) -> None:
@@ -93,7 +101,12 @@ class CsvWriter:
                 for path, value in values.items():
                     row[self._paths[path]] = cell(value)
                 rows.append(
-                    self._rows.row([*_own_cells(sources.of(record.capture, record.attempt), record.time_ns), *row])
+                    self._rows.row(
+                        [
+                            *_own_cells(sources.of(record.capture, record.attempt), record.time_ns),
+                            *row,
+                        ]
+                    )
                 )
             end = _ROW_END.decode("utf-8", "surrogateescape")
             waiting.write((end.join(rows) + end).encode("utf-8", "surrogateescape"))
@@ -104,7 +117,9 @@ class CsvWriter:
         for path in values:
             self._paths.setdefault(path, len(self._paths))
         if len(self._paths) > MAX_COLUMNS:
-            raise LogshipperError(f"more than {MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them")
+            raise LogshipperError(
+                f"more than {MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them"
+            )
         if len(self._paths) > known or not self._wider_from:
             self._wider_from.append((self._count, len(self._paths)))
         self._count += 1
@@ -120,7 +135,11 @@ class CsvWriter:
                 text = uncoloured(line.text)
                 extra = [str(line.attrs.get(name, "")) for name in ("repeat", "part")]
                 cells = [str(document["stream"]), str(document["kind"]), text, *extra]
-                rows.append(self._rows.row([*_own_cells(sources.of(line.capture, line.attempt), line.time_ns), *cells]))
+                rows.append(
+                    self._rows.row(
+                        [*_own_cells(sources.of(line.capture, line.attempt), line.time_ns), *cells]
+                    )
+                )
             self._put("\n".join(rows))
             progress(len(block))
 
@@ -132,7 +151,9 @@ class CsvWriter:
             return
         names = names_of(self._paths)
         titles = [names[path] for path in self._paths]
-        self._put(self._rows.row([*own_titles(titles, [f"_{title}" for title in SOURCE_TITLES]), *titles]))
+        self._put(
+            self._rows.row([*own_titles(titles, [f"_{title}" for title in SOURCE_TITLES]), *titles])
+        )
         self._waiting.seek(0)
         starts = iter([*self._wider_from[1:], (self._count, 0)])
         columns = self._wider_from[0][1] if self._wider_from else 0
@@ -155,4 +176,11 @@ class CsvWriter:
 
 
 def _own_cells(source: ExportedCapture, time_ns: int) -> list[str]:
-    return [source.job_id, utc(time_ns), str(source.attempt), source.step, str(source.task), source.host]
+    return [
+        source.job_id,
+        utc(time_ns),
+        str(source.attempt),
+        source.step,
+        str(source.task),
+        source.host,
+    ]

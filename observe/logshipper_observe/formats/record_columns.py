@@ -1,9 +1,10 @@
-"""Metadata records as Arrow columns, exact: what a block of JSON lines holds, a column per key. Needs pyarrow.
+"""Metadata records as Arrow columns, exact: what a block of JSON lines holds, a column per key.
+Needs pyarrow.
 
-Records of one job look alike, so most lines of a block share a shape: the text before each value. Such lines are cut at
-their commas by Arrow's reader of CSV; each piece must begin with the text that the shape has there, and what is left
-of it is one plain value. Whatever isn't proven to be read right that way is taken apart line by line
-(logshipper_observe/model/records.py).
+Records of one job look alike, so most lines of a block share a shape: the text before each value.
+Such lines are cut at their commas by Arrow's reader of CSV; each piece must begin with the text
+that the shape has there, and what is left of it is one plain value. Whatever isn't proven to be
+read right that way is taken apart line by line (logshipper_observe/model/records.py).
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,9 @@ from logshipper_observe.model.records import MEMBER, Path, cell, flat, is_number
 Array: TypeAlias = Any  # pyarrow has no types
 Columns: TypeAlias = dict[Path, Array]
 
-NUMBER_TEXT = pa.large_string()  # the type of columns of numbers that no double holds exactly, each as its text
+NUMBER_TEXT = (
+    pa.large_string()
+)  # the type of columns of numbers that no double holds exactly, each as its text
 EXACT_INTEGER = 1 << 53  # up to here a double is an integer's own value
 _NUMERALS = b"0123456789.eE+-"
 _SAFE_CHARS = 15  # a number has no more digits than that, then: any double gives them back
@@ -32,8 +35,8 @@ _KINDS = (pa.int64(), pa.float64(), pa.bool_(), pa.string())
 
 @dataclass(slots=True)
 class _Shape:
-    """Lines that differ in their values only. pieces: the text before each value; tail: behind the last; kinds: types
-    that the values had last."""
+    """Lines that differ in their values only. pieces: the text before each value; tail: behind the
+    last; kinds: types that the values had last."""
 
     paths: list[Path]
     pieces: list[bytes]
@@ -48,9 +51,10 @@ class ColumnMaker:
     _last: _Shape | None = field(default=None)
 
     def columns(self, text: str, rows: int) -> Columns:
-        """Columns as long as the block, in the order in which their keys are seen first: int64, double and bool where
-        these hold every value exactly, NUMBER_TEXT of other numbers, else the values' text; null where a record has no
-        such key, or null. text: so many lines, with an LF between them."""
+        """Columns as long as the block, in the order in which their keys are seen first: int64,
+        double and bool where these hold every value exactly, NUMBER_TEXT of other numbers, else the
+        values' text; null where a record has no such key, or null. text: so many lines, with an LF
+        between them."""
         block = f"{text}\n".encode("utf-8", "surrogatepass")
         if self._last is not None:
             found = _of_shape(block, rows, self._last)
@@ -61,7 +65,8 @@ class ColumnMaker:
         return _one_by_one(lines) if found is None else found
 
     def _of_shapes(self, block: bytes, lines: Sequence[str]) -> Columns | None:
-        """Each shape by itself, the rest line by line; None where their values don't go together."""
+        """Each shape by itself, the rest line by line; None where their values don't go
+        together."""
         groups: dict[bytes, list[int]] = {}
         for at, skeleton in enumerate(block.translate(None, _NUMERALS).split(b"\n")[:-1]):
             groups.setdefault(skeleton, []).append(at)
@@ -73,7 +78,9 @@ class ColumnMaker:
             if len(members) >= _MIN_ALIKE and len(parts) < _MAX_SHAPES:
                 shape = _shape_of(its[0])
             if shape is not None:
-                found = _of_shape(("\n".join(its) + "\n").encode("utf-8", "surrogatepass"), len(its), shape)
+                found = _of_shape(
+                    ("\n".join(its) + "\n").encode("utf-8", "surrogatepass"), len(its), shape
+                )
             if found is None:
                 rest += members
                 continue
@@ -96,7 +103,9 @@ def _shape_of(line: str) -> _Shape | None:
         if not value or "\\" in key or "," in key:
             return None
         begin = member.start(2)
-        pieces.append(line[at + bool(pieces) : begin].encode("utf-8", "surrogatepass"))  # without the comma
+        pieces.append(
+            line[at + bool(pieces) : begin].encode("utf-8", "surrogatepass")
+        )  # without the comma
         paths.append((key[1:-1],))
         at = begin + len(value)
     if not paths or len(set(paths)) < len(paths):
@@ -105,7 +114,8 @@ def _shape_of(line: str) -> _Shape | None:
 
 
 def _of_shape(block: bytes, rows: int, shape: _Shape) -> Columns | None:
-    """The columns of a block; None where not every line is surely of this shape, with plain values."""
+    """The columns of a block; None where not every line is surely of this shape, with plain
+    values."""
     if b"\\" in block or b"\r" in block:
         return None  # an escaped quote wouldn't end its string
     columns = _cut(block, len(shape.pieces))
@@ -113,7 +123,9 @@ def _of_shape(block: bytes, rows: int, shape: _Shape) -> Columns | None:
         return None
     made = {}
     last = len(columns) - 1
-    for at, (path, piece, column) in enumerate(zip(shape.paths, shape.pieces, columns, strict=True)):
+    for at, (path, piece, column) in enumerate(
+        zip(shape.paths, shape.pieces, columns, strict=True)
+    ):
         if not pc.all(pc.starts_with(column, piece)).as_py():
             return None
         end = _NO_END
@@ -141,7 +153,9 @@ def _cut(block: bytes, columns: int) -> Sequence[Array] | None:
             pa.BufferReader(block),
             pa.csv.ReadOptions(use_threads=False, column_names=names, block_size=len(block) + 1),
             pa.csv.ParseOptions(delimiter=",", quote_char=False, ignore_empty_lines=False),
-            pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=False),
+            pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=False
+            ),
         )
     except pa.ArrowInvalid:
         return None
@@ -149,7 +163,8 @@ def _cut(block: bytes, columns: int) -> Sequence[Array] | None:
 
 
 def _plain(texts: Array, first: Any) -> Array | None:  # Any: Arrow's types
-    """Values of their JSON text, all of one kind, or null; None of any other. first: the kind that is tried first."""
+    """Values of their JSON text, all of one kind, or null; None of any other. first: the kind that
+    is tried first."""
     nulls = pc.equal(texts, "null")
     if pc.any(nulls).as_py():
         texts = pc.if_else(nulls, None, texts)
@@ -189,19 +204,24 @@ def _all_exact(texts: Array, doubles: Array) -> bool:
 
 
 def _digits(numbers: Array) -> Array:
-    """Significant digits. A text with those of its nearest double's shortest text is the same number."""
+    """Significant digits. A text with those of its nearest double's shortest text is the same
+    number."""
     return pc.utf8_trim(pc.replace_substring_regex(numbers, "[eE].*|[-.]", ""), "0")
 
 
 def is_exact(number: str) -> bool:
-    """Whether a double gives back the digits of a JSON number, written with as many, or with as few as tell it."""
+    """Whether a double gives back the digits of a JSON number, written with as many, or with as few
+    as tell it."""
     value = float(number)
     digits = Decimal(number)
     if not digits:
         return True
     if value in (float("inf"), float("-inf"), 0.0):
         return False
-    return Decimal(repr(value)) == digits or Decimal(f"{value:.{len(digits.as_tuple().digits) - 1}e}") == digits
+    return (
+        Decimal(repr(value)) == digits
+        or Decimal(f"{value:.{len(digits.as_tuple().digits) - 1}e}") == digits
+    )
 
 
 def _one_by_one(lines: Sequence[str]) -> Columns:
@@ -239,12 +259,20 @@ def _merged(parts: Sequence[tuple[list[int], Columns]]) -> Columns | None:
     if len(parts) == 1:
         return parts[0][1]
     order = pc.sort_indices(pa.array([at for members, _ in parts for at in members], pa.int32()))
-    paths = dict.fromkeys(path for _, found in sorted(parts, key=lambda part: part[0][0]) for path in found)
+    paths = dict.fromkeys(
+        path for _, found in sorted(parts, key=lambda part: part[0][0]) for path in found
+    )
     made = {}
     for path in paths:
-        kinds = {found[path].type for _, found in parts if path in found and found[path].null_count < len(found[path])}
+        kinds = {
+            found[path].type
+            for _, found in parts
+            if path in found and found[path].null_count < len(found[path])
+        }
         kind = common_type(kinds)
-        if kind is None or (len(kinds) > 1 and not _fit_doubles(found[path] for _, found in parts if path in found)):
+        if kind is None or (
+            len(kinds) > 1 and not _fit_doubles(found[path] for _, found in parts if path in found)
+        ):
             return None
         pieces = [found[path].cast(kind) if path in found and found[path].null_count < len(found[path])
                   else pa.nulls(len(members), kind) for members, found in parts]  # fmt: skip
@@ -253,7 +281,8 @@ def _merged(parts: Sequence[tuple[list[int], Columns]]) -> Columns | None:
 
 
 def common_type(kinds: Iterable[Any]) -> Any | None:
-    """The type that holds values of all these as they are: of several ones only integers and doubles have one."""
+    """The type that holds values of all these as they are: of several ones only integers and
+    doubles have one."""
     found = set(kinds)
     if len(found) < 2:
         return found.pop() if found else pa.string()

@@ -1,6 +1,7 @@
 """What becomes of runs' curves before they are drawn: smoothed, and several put together. Pure.
 
-Deviations are those of a sample (divided by n - 1), as pandas and XT have them; of a single value there is none.
+Deviations are those of a sample (divided by n - 1), as pandas and XT have them; of a single value
+there is none.
 """
 
 import math
@@ -20,9 +21,9 @@ SPREADS = ("std", "var", "sem")
 
 
 class Trace(Points):
-    """A curve as it is drawn. key: its Y; group: what its colour stands for; runs: how many it was made of; errors:
-    half the height of its error bars (NaN: no bar); low, high: of its band; behind: the curves that it was made of,
-    drawn faintly behind it."""
+    """A curve as it is drawn. key: its Y; group: what its colour stands for; runs: how many it was
+    made of; errors: half the height of its error bars (NaN: no bar); low, high: of its band;
+    behind: the curves that it was made of, drawn faintly behind it."""
 
     __slots__ = ("behind", "errors", "group", "high", "key", "low", "runs")
 
@@ -39,7 +40,8 @@ class Trace(Points):
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """What is done to curves. smooth: the weight of what was before, 0 to 1; the others as the options are called."""
+    """What is done to curves. smooth: the weight of what was before, 0 to 1; the others as the
+    options are called."""
 
     smooth: float = 0.0
     aggregate: str = NONE
@@ -59,10 +61,13 @@ def smoothed(values: Sequence[float], weight: float) -> Values:
 
 
 def spread(values: Sequence[float], measure: str) -> float:
-    """The standard deviation (std), variance (var) or standard error of the mean (sem) of a sample. NaN of one."""
+    """The standard deviation (std), variance (var) or standard error of the mean (sem) of a sample.
+    NaN of one."""
     if len(values) < 2:
         return math.nan
-    variance = statistics.variance(values) if max(map(abs, values)) < 1e150 else math.nan  # its square is a float
+    variance = (
+        statistics.variance(values) if max(map(abs, values)) < 1e150 else math.nan
+    )  # its square is a float
     if measure == "var":
         return variance
     return math.sqrt(variance / len(values)) if measure == "sem" else math.sqrt(variance)
@@ -77,11 +82,15 @@ _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
 AGGREGATES = (NONE, *_AGGREGATES)
 
 
-def treated(runs: Sequence[Points], label: str, key: str, group: str, how: Treatment) -> list[Trace]:
+def treated(
+    runs: Sequence[Points], label: str, key: str, group: str, how: Treatment
+) -> list[Trace]:
     """The traces of the runs of a group: one for each, or with an aggregate one for all."""
     kept = [_smooth(run, how.smooth) for run in runs]
     if how.aggregate == NONE:
-        return [_as_trace(smooth, run, key, group, how) for smooth, run in zip(kept, runs, strict=True)]
+        return [
+            _as_trace(smooth, run, key, group, how) for smooth, run in zip(kept, runs, strict=True)
+        ]
     trace = Trace(label, key, group, len(runs))
     trace.errors, trace.low, trace.high = (array("d") for _ in range(3))
     combine = _AGGREGATES[how.aggregate]

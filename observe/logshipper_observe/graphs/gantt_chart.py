@@ -17,16 +17,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_ROWS = 200  # of characters
-MAX_PICTURE_ROWS = 500  # beyond that nobody can read it, and a picture is too large for its own format
+MAX_PICTURE_ROWS = (
+    500  # beyond that nobody can read it, and a picture is too large for its own format
+)
 _LEAST_CELLS = 20  # of a row's course
-_SHADES = ("\N{MIDDLE DOT}", "\N{LIGHT SHADE}", "\N{MEDIUM SHADE}", "\N{DARK SHADE}", "\N{FULL BLOCK}")
+_SHADES = (
+    "\N{MIDDLE DOT}",
+    "\N{LIGHT SHADE}",
+    "\N{MEDIUM SHADE}",
+    "\N{DARK SHADE}",
+    "\N{FULL BLOCK}",
+)
 _ASCII_SHADES = (".", "-", "+", "x", "#")
 
 
 @dataclass(frozen=True, slots=True)
 class GanttChart:
-    """spans: which run each place had; gaps: when it had none; both in order of places and time. busy: by place, the
-    part of the time in which it had one."""
+    """spans: which run each place had; gaps: when it had none; both in order of places and time.
+    busy: by place, the part of the time in which it had one."""
 
     spans: Sequence[Span]
     gaps: Sequence[Span]
@@ -43,32 +51,57 @@ class GanttChart:
     def print(self, out: Output) -> None:
         """A row for each place: how many runs it had, how busy it was, its gaps, and its course."""
         gaps = dict(_by_place(self.gaps))
-        rows = [self._row(place, spans, gaps.get(place, ())) for place, spans in _by_place(self.spans)]
-        cells = max(_LEAST_CELLS, out.columns - sum(natural_widths(_COLUMNS, rows)) - 2 * len(_COLUMNS))
+        rows = [
+            self._row(place, spans, gaps.get(place, ())) for place, spans in _by_place(self.spans)
+        ]
+        cells = max(
+            _LEAST_CELLS, out.columns - sum(natural_widths(_COLUMNS, rows)) - 2 * len(_COLUMNS)
+        )
         shades = _SHADES if out.unicode else _ASCII_SHADES
-        courses = (_course(spans, self.begin, self.end, cells, shades) for _, spans in _by_place(self.spans))
+        courses = (
+            _course(spans, self.begin, self.end, cells, shades)
+            for _, spans in _by_place(self.spans)
+        )
         shown = [[*row, course] for row, course in zip(rows[:MAX_ROWS], courses, strict=False)]
         out.table((*_COLUMNS, Column("course")), shown)
         if len(rows) > MAX_ROWS:
-            out.line(f"{MAX_ROWS} of {count(len(rows))} rows are shown: --by node has fewer, --csv all")
+            out.line(
+                f"{MAX_ROWS} of {count(len(rows))} rows are shown: --by node has fewer, --csv all"
+            )
         begin = local_with_zone(int(self.begin) * NS)
         each = (self.end - self.begin) / cells
-        out.line(f"course: from {begin}, {f'{each:.3g}s' if each < 1 else duration(each)} a character")
+        out.line(
+            f"course: from {begin}, {f'{each:.3g}s' if each < 1 else duration(each)} a character"
+        )
 
     def write(self, path: str, title: str, subtitle: str, *, form: str) -> None:
-        """As a picture: bars in a row for each place, gaps grey. form: png or svg. Raises LogshipperError."""
+        """As a picture: bars in a row for each place, gaps grey. form: png or svg. Raises
+        LogshipperError."""
         places = [core_name(place) for place, _ in _by_place(self.spans)]
         if len(places) > MAX_PICTURE_ROWS:
             raise LogshipperError(
                 f"{count(len(places))} rows are too many for a picture ({MAX_PICTURE_ROWS}): fewer jobs, or --by node"
             )
         height = max(0.22 * len(places), 1.5)
-        write_figure(path, form, (9.0, height + 1.3), title, subtitle, lambda figure: self._draw(figure, places))
+        write_figure(
+            path,
+            form,
+            (9.0, height + 1.3),
+            title,
+            subtitle,
+            lambda figure: self._draw(figure, places),
+        )
 
     def _row(self, place: Core, spans: Sequence[Span], gaps: Sequence[Span]) -> list[Cell]:
         name = core_name(place)
         longest = duration(max(gap.end - gap.start for gap in gaps)) if gaps else ""
-        return [name, count(len(spans)), f"{100 * self.busy[name]:.3g} %", count(len(gaps)), longest]
+        return [
+            name,
+            count(len(spans)),
+            f"{100 * self.busy[name]:.3g} %",
+            count(len(gaps)),
+            longest,
+        ]
 
     def _draw(self, figure: "Figure", places: Sequence[str]) -> None:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -79,7 +112,8 @@ class GanttChart:
         colours = {task: COLOURS[at % len(COLOURS)] for at, task in enumerate(tasks)}
 
         def bar(span: Span) -> tuple[float, float]:
-            start, end = (date2num(datetime.fromtimestamp(secs, UTC)) for secs in (span.start, span.end))  # type: ignore[no-untyped-call]
+            times = [datetime.fromtimestamp(secs, UTC) for secs in (span.start, span.end)]
+            start, end = map(date2num, times)
             return start, end - start
 
         for gaps, height, colour in ((self.gaps, 0.3, "#e2e8f0"), (self.spans, 0.8, "")):
@@ -87,7 +121,9 @@ class GanttChart:
                 some = list(of_place)
                 paint = colour or [colours[span.task] for span in some]
                 row = rows[core_name(place)]
-                axes.broken_barh([bar(span) for span in some], (row - height / 2, height), facecolors=paint)
+                axes.broken_barh(
+                    [bar(span) for span in some], (row - height / 2, height), facecolors=paint
+                )
         axes.set_axisbelow(True)
         axes.set_yticks(range(len(places)), labels=places, parse_math=False)
         axes.set_ylim(len(places) - 0.5, -0.5)
@@ -110,8 +146,11 @@ def _by_place(spans: Sequence[Span]) -> list[tuple[Core, list[Span]]]:
     return [(place, list(some)) for place, some in groupby(spans, key=lambda span: span.place)]
 
 
-def _course(spans: Sequence[Span], begin: float, end: float, cells: int, shades: Sequence[str]) -> str:
-    """A character for each part of the time: how much of it was busy. What is short is seen, too."""
+def _course(
+    spans: Sequence[Span], begin: float, end: float, cells: int, shades: Sequence[str]
+) -> str:
+    """A character for each part of the time: how much of it was busy. What is short is seen,
+    too."""
     whole = (end - begin) or 1.0
     busy = [0.0] * cells
     for span in spans:

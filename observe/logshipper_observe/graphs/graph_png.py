@@ -1,4 +1,5 @@
-"""Graphs as a picture, PNG or SVG, by matplotlib: an optional dependency, drawn without a display."""
+"""Graphs as a picture, PNG or SVG, by matplotlib: an optional dependency, drawn without a
+display."""
 
 import logging
 import os
@@ -36,10 +37,16 @@ _STYLE: "dict[RcKeyType, Any]" = {  # Any: matplotlib's own type of its settings
 
 
 def write_png(
-    path: str, found: Sequence[Graph], title: str, subtitle: str, *, form: str = "png", across: int = 0
+    path: str,
+    found: Sequence[Graph],
+    title: str,
+    subtitle: str,
+    *,
+    form: str = "png",
+    across: int = 0,
 ) -> None:
-    """Writes all graphs into one file; path `-` is standard output. form: png or svg; across: graphs side by side, 0:
-    as it fits. Raises LogshipperError."""
+    """Writes all graphs into one file; path `-` is standard output. form: png or svg; across:
+    graphs side by side, 0: as it fits. Raises LogshipperError."""
     across = across or (1 if len(found) == 1 else 2 if len(found) <= 4 else 3)
     down = -(-len(found) // across)
 
@@ -51,16 +58,23 @@ def write_png(
 
 
 def write_figure(
-    path: str, form: str, inches: tuple[float, float], title: str, subtitle: str, draw: "Callable[[Figure], None]"
+    path: str,
+    form: str,
+    inches: tuple[float, float],
+    title: str,
+    subtitle: str,
+    draw: "Callable[[Figure], None]",
 ) -> None:
-    """Writes what `draw` draws, with a title above it, into a file; path `-` is standard output. form: png or svg;
-    inches: width and height. Raises LogshipperError."""
+    """Writes what `draw` draws, with a title above it, into a file; path `-` is standard output.
+    form: png or svg; inches: width and height. Raises LogshipperError."""
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise LogshipperError("a picture needs matplotlib, which isn't installed: pip install matplotlib") from None
+        raise LogshipperError(
+            "a picture needs matplotlib, which isn't installed: pip install matplotlib"
+        ) from None
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that no font has is drawn as a box
@@ -81,7 +95,14 @@ def _head(figure: "Figure", title: str, subtitle: str, height_inches: float) -> 
         (subtitle, 0.38, 9.5, "normal", "#64748b"),
     ):
         figure.text(
-            0.012, 1 - inches / height_inches, text, size=size, weight=weight, color=colour, va="top", parse_math=False
+            0.012,
+            1 - inches / height_inches,
+            text,
+            size=size,
+            weight=weight,
+            color=colour,
+            va="top",
+            parse_math=False,
         )
 
 
@@ -91,7 +112,11 @@ def _draw(axes: "Axes", graph: Graph) -> None:
     unit, x_label = 1.0, graph.x.key or ""
     if graph.x.key is None and graph.seen:
         unit, name = time_unit(max(max(points.xs) for points in graph.series))
-        x_label = f"time since the start ({name})" if graph.x.words == CLOCK_WORDS else graph.x.words.partition(":")[0]
+        x_label = (
+            f"time since the start ({name})"
+            if graph.x.words == CLOCK_WORDS
+            else graph.x.words.partition(":")[0]
+        )
         unit = unit if graph.x.words == CLOCK_WORDS else 1.0
     scattered = graph.x.rule == 7
     dotted = scattered or max((len(points.xs) for points in graph.series), default=0) <= _DOTS_UP_TO
@@ -121,9 +146,13 @@ def _draw(axes: "Axes", graph: Graph) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.02)
     if graph.own_x:
-        axes.set_title(f"X: {graph.x.words}", size=8.5, color="#64748b", loc="left", parse_math=False)
+        axes.set_title(
+            f"X: {graph.x.words}", size=8.5, color="#64748b", loc="left", parse_math=False
+        )
     if not graph.seen:
-        axes.text(0.5, 0.5, "no point to show", ha="center", color="#64748b", transform=axes.transAxes)
+        axes.text(
+            0.5, 0.5, "no point to show", ha="center", color="#64748b", transform=axes.transAxes
+        )
     elif len(graph.series) > 1:
         for text in axes.legend(framealpha=0.85, edgecolor="none", fontsize=8.5).get_texts():
             text.set_parse_math(False)
@@ -133,12 +162,24 @@ def _draw_around(axes: "Axes", trace: Trace, colour: str, unit: float) -> None:
     """A trace's band and error bars, and what it was made of."""
     xs = [x / unit for x in trace.xs]
     if trace.low is not None and trace.high is not None:
-        axes.fill_between(xs, list(trace.low), list(trace.high), color=colour, alpha=0.18, linewidth=0)
+        axes.fill_between(
+            xs, list(trace.low), list(trace.high), color=colour, alpha=0.18, linewidth=0
+        )
     for points in trace.behind:
         thin = points.thinned(PNG_POINTS)
-        axes.plot([x / unit for x in thin.xs], list(thin.ys), color=colour, alpha=0.25, linewidth=0.9)
+        axes.plot(
+            [x / unit for x in thin.xs], list(thin.ys), color=colour, alpha=0.25, linewidth=0.9
+        )
     if trace.errors is not None:
-        axes.errorbar(xs, list(trace.ys), yerr=list(trace.errors), fmt="none", ecolor=colour, capsize=2, linewidth=1)
+        axes.errorbar(
+            xs,
+            list(trace.ys),
+            yerr=list(trace.errors),
+            fmt="none",
+            ecolor=colour,
+            capsize=2,
+            linewidth=1,
+        )
 
 
 def _save(figure: "Figure", path: str, form: str) -> None:
@@ -149,4 +190,6 @@ def _save(figure: "Figure", path: str, form: str) -> None:
         figure.savefig(path, format=form)
     except OSError as error:
         where = os.path.abspath(path)
-        raise LogshipperError(f"{where}: the {form.upper()} can't be written: {os_words(error)}") from None
+        raise LogshipperError(
+            f"{where}: the {form.upper()} can't be written: {os_words(error)}"
+        ) from None

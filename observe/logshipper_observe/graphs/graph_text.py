@@ -1,4 +1,5 @@
-"""Graphs made of characters, by plotext: Braille dots on a terminal, ASCII where nothing else can be shown."""
+"""Graphs made of characters, by plotext: Braille dots on a terminal, ASCII where nothing else can
+be shown."""
 
 import re
 from collections.abc import Sequence
@@ -30,11 +31,14 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def drawn(found: Sequence[Graph], out: Output, across: int = 0) -> list[str]:
-    """The lines of all graphs. across: so many side by side; 0: one below the other, or two where there is room."""
+    """The lines of all graphs. across: so many side by side; 0: one below the other, or two where
+    there is room."""
     width = min(out.columns, WIDEST)
     across = across or (2 if len(found) > 1 and width >= _TWO_COLUMNS_FROM else 1)
     down = -(-len(found) // across)
-    height = max(min(out.rows - 8, 22), 12) if down == 1 else max(min((out.rows - 6) // down, 16), 11)
+    height = (
+        max(min(out.rows - 8, 22), 12) if down == 1 else max(min((out.rows - 6) // down, 16), 11)
+    )
     each = (width - 2 * (across - 1)) // across
     blocks = [_block(graph, each, height, out) for graph in found]
     lines: list[str] = []
@@ -65,7 +69,9 @@ def _title(graph: Graph, width: int, out: Output) -> str:
         low = min(min(points.ys) for points in graph.series)
         high = max(max(points.ys) for points in graph.series)
         values = zip(("last", "min", "max"), (graph.series[-1].ys[-1], low, high), strict=True)
-        facts = "  ".join(f"{name} {number(value, integer=graph.integer)}" for name, value in values)
+        facts = "  ".join(
+            f"{name} {number(value, integer=graph.integer)}" for name, value in values
+        )
     blanks = width - cells_wide(title) - len(facts) - 1
     if blanks < 2:
         facts, blanks = "", width - cells_wide(title)
@@ -95,7 +101,9 @@ def _plot(graph: Graph, width: int, height: int, out: Output) -> list[str]:
     several = len(graph.series) > 1
     for at, points in enumerate(graph.series):
         thin = points.thinned(TEXT_POINTS)
-        marker = ("braille" if fine else "*") if colour or not several else _MARKERS[at % len(_MARKERS)]
+        marker = (
+            ("braille" if fine else "*") if colour or not several else _MARKERS[at % len(_MARKERS)]
+        )
         paint = _COLOURS[at % len(_COLOURS)] if colour else None
         draw = plt.scatter if graph.x.rule == 7 else plt.plot
         draw([x / unit for x in thin.xs], list(thin.ys), marker=marker, color=paint)
@@ -110,7 +118,11 @@ def _plot(graph: Graph, width: int, height: int, out: Output) -> list[str]:
 
 
 def _set_axes(
-    graph: Graph, x_range: tuple[float, float], y_range: tuple[float, float], width: int, height: int
+    graph: Graph,
+    x_range: tuple[float, float],
+    y_range: tuple[float, float],
+    width: int,
+    height: int,
 ) -> None:
     import plotext as plt
 

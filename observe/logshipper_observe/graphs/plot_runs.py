@@ -1,4 +1,5 @@
-"""Graphs of several jobs: which X they share, which runs belong together, and what stands in which graph."""
+"""Graphs of several jobs: which X they share, which runs belong together, and what stands in which
+graph."""
 
 import string
 from array import array
@@ -44,9 +45,9 @@ _NO_FACETS = ("job.name", "command", "git.", "cores")  # of nearly every job ano
 
 @dataclass(frozen=True, slots=True)
 class PlotQuery:
-    """What is asked for. x_rule: "xt" or ""; group_by: one of GROUPS; break_on: of BREAKS, what gets graphs of its own;
-    title: with $run, $group, $col and $facet, "" for the usual one; facets: options whose values get graphs of their
-    own, AUTO for those that differ."""
+    """What is asked for. x_rule: "xt" or ""; group_by: one of GROUPS; break_on: of BREAKS, what
+    gets graphs of its own; title: with $run, $group, $col and $facet, "" for the usual one; facets:
+    options whose values get graphs of their own, AUTO for those that differ."""
 
     request: GraphRequest
     x_rule: str = ""
@@ -61,7 +62,8 @@ class PlotQuery:
 
 @dataclass(slots=True)
 class _Run:
-    """The points of one Y of one run. group: its name; x: its X; facet: its job's values of the facets."""
+    """The points of one Y of one run. group: its name; x: its X; facet: its job's values of the
+    facets."""
 
     key: str
     x: XChoice
@@ -75,7 +77,8 @@ class _Run:
 
 @dataclass(slots=True)
 class Gathered:
-    """Graphs, and what they don't show, a sentence each. left_out: keys that there was no room for."""
+    """Graphs, and what they don't show, a sentence each. left_out: keys that there was no room
+    for."""
 
     graphs: list[Graph] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -96,7 +99,8 @@ class Runs:
         self.notes: list[str] = []
 
     def add(self, reader: "Reader", name: str, x: XChoice, facet: str = "") -> None:
-        """A job's runs. name: what tells it from the others; x: that of all jobs; facet: see `facets_of`."""
+        """A job's runs. name: what tells it from the others; x: that of all jobs; facet: see
+        `facets_of`."""
         keys = numeric_keys(reader)
         if not keys:
             self._without.append(name)
@@ -109,7 +113,9 @@ class Runs:
         if x.key is not None and x.key not in keys:
             self.notes.append(f"{name} has no key {x.key}, the X that was asked for")
             return
-        asked = GraphRequest(TIME if x.key is None else KEY_PREFIX + x.key, y, request.attempt, self._wanted.max_runs)
+        asked = GraphRequest(
+            TIME if x.key is None else KEY_PREFIX + x.key, y, request.attempt, self._wanted.max_runs
+        )
         found, left_out = graphs(reader, asked, self._most)
         self._left_out |= dict.fromkeys(left_out)
         captures = captures_by_label(reader)
@@ -140,9 +146,16 @@ class Runs:
             self.notes.append(f"{name}, {graph.key}: {plural(graph.without_x, 'number')} left out, without "
                               f"{graph.x.key} in its record")  # fmt: skip
         if graph.beyond:
-            self.notes.append(f"{name}, {graph.key}: {plural(graph.beyond, 'number')} left out, too large")
-        if any(points.seen > len(points.xs) for points in graph.series) and self._wanted.treatment != UNTREATED:
-            self.notes.append(f"{name}, {graph.key}: so long that it was thinned before it was treated")
+            self.notes.append(
+                f"{name}, {graph.key}: {plural(graph.beyond, 'number')} left out, too large"
+            )
+        if (
+            any(points.seen > len(points.xs) for points in graph.series)
+            and self._wanted.treatment != UNTREATED
+        ):
+            self.notes.append(
+                f"{name}, {graph.key}: so long that it was thinned before it was treated"
+            )
 
     def gathered(self) -> Gathered:
         """Raises LogshipperError where there is nothing to draw."""
@@ -152,12 +165,18 @@ class Runs:
                 f"nothing to plot: {', '.join(self._without)} printed no numbers as metadata"
                 if self._without and not self.notes else "; ".join(self.notes) or "nothing to plot"
             )  # fmt: skip
-        kept, beyond = (keys, []) if self._wanted.request.y else (keys[: self._most], keys[self._most :])
-        done = Gathered(left_out=[*beyond, *(key for key in self._left_out if key not in self._runs)])
+        kept, beyond = (
+            (keys, []) if self._wanted.request.y else (keys[: self._most], keys[self._most :])
+        )
+        done = Gathered(
+            left_out=[*beyond, *(key for key in self._left_out if key not in self._runs)]
+        )
         if self._without:
             done.notes.append(f"left out, without numbers: {', '.join(self._without)}")
         if self._beyond:
-            done.notes.append(f"the first {self._wanted.max_runs:,} runs are drawn: --max-runs takes more")
+            done.notes.append(
+                f"the first {self._wanted.max_runs:,} runs are drawn: --max-runs takes more"
+            )
         done.notes += self.notes
         self._make(done, kept)
         return done
@@ -170,15 +189,21 @@ class Runs:
             groups: dict[tuple[str, str], list[_Run]] = {}
             for run in self._runs[key]:
                 if run.x.key != common.key:
-                    done.notes.append(f"{run.label}: left out of {key}, it is never in a record with {common.key}")
+                    done.notes.append(
+                        f"{run.label}: left out of {key}, it is never in a record with {common.key}"
+                    )
                     continue
                 groups.setdefault((run.facet, run.group), []).append(run)
             for (facet, group), runs in groups.items():
                 label = group if len(runs) > 1 else runs[0].label
-                made = treated([run.points for run in runs], label, key, group, self._wanted.treatment)
+                made = treated(
+                    [run.points for run in runs], label, key, group, self._wanted.treatment
+                )
                 for trace in made:
                     if not trace.xs:
-                        done.notes.append(f"{label}, {key}: no point is left, as of one value there is no deviation")
+                        done.notes.append(
+                            f"{label}, {key}: no point is left, as of one value there is no deviation"
+                        )
                         continue
                     traces += 1
                     if traces > self._wanted.max_traces:
@@ -188,7 +213,9 @@ class Runs:
                     place = (*broken, facet)
                     graph = by_place.get(place)
                     if graph is None:
-                        graph = Graph(key, common, integer=runs[0].integer, x_integer=runs[0].x_integer)
+                        graph = Graph(
+                            key, common, integer=runs[0].integer, x_integer=runs[0].x_integer
+                        )
                         by_place[place] = graph
                         graph.title = self._title(place)
                     elif COL not in self._wanted.break_on and key not in graph.key.split(", "):
@@ -203,7 +230,9 @@ class Runs:
     def _title(self, place: Sequence[str]) -> str:
         run, group, col, facet = place
         if self._wanted.title:
-            return string.Template(self._wanted.title).safe_substitute(run=run, group=group, col=col, facet=facet)
+            return string.Template(self._wanted.title).safe_substitute(
+                run=run, group=group, col=col, facet=facet
+            )
         return ", ".join(part for part in place if part)
 
 
@@ -217,9 +246,11 @@ def _relabelled(points: Points, label: str, *, index: bool) -> Points:
     return named
 
 
-def common_x(wanted: PlotQuery, choices: Sequence[XChoice], keys: "Sequence[dict[str, KeyStats]]") -> XChoice:
-    """The X of all jobs' graphs: what was asked for, or the first that one of them chooses and all have; time where
-    there is none, BY_INDEX with XT's rule. Raises UnknownKey."""
+def common_x(
+    wanted: PlotQuery, choices: Sequence[XChoice], keys: "Sequence[dict[str, KeyStats]]"
+) -> XChoice:
+    """The X of all jobs' graphs: what was asked for, or the first that one of them chooses and all
+    have; time where there is none, BY_INDEX with XT's rule. Raises UnknownKey."""
     if wanted.request.x == TIME:
         return BY_TIME
     if wanted.request.x is not None:
@@ -237,26 +268,37 @@ def common_x(wanted: PlotQuery, choices: Sequence[XChoice], keys: "Sequence[dict
 
 
 def facets_of(wanted: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[str]:
-    """What each job's graphs are told apart by: `lr=0.1, tags.set=a`. options: JSON texts of each job, as
-    options has them. Raises LogshipperError for an option that no job has, and where none differs."""
+    """What each job's graphs are told apart by: `lr=0.1, tags.set=a`. options: JSON texts of each
+    job, as options has them. Raises LogshipperError for an option that no job has, and where none
+    differs."""
     known = {name for its in options for name in its}
     names: dict[str, None] = {}
     for name in wanted:
         if name == AUTO:
             differing = [one for one in sorted(known) if len({its.get(one) for its in options}) > 1]
-            names |= dict.fromkeys([one for one in differing if not one.startswith(_NO_FACETS)][:MAX_AUTO_FACETS])
+            names |= dict.fromkeys(
+                [one for one in differing if not one.startswith(_NO_FACETS)][:MAX_AUTO_FACETS]
+            )
         elif (plain := name if name in known else without_alias(name)) in known:
             names[plain] = None
         else:
-            raise LogshipperError(f"--facet: no job has the option {name!r}; `logshipper diff` shows what there are")
+            raise LogshipperError(
+                f"--facet: no job has the option {name!r}; `logshipper diff` shows what there are"
+            )
     if not names:
-        raise LogshipperError("--facet auto: nothing differs between these jobs that graphs could be told apart by")
+        raise LogshipperError(
+            "--facet auto: nothing differs between these jobs that graphs could be told apart by"
+        )
     return [
-        ", ".join(f"{name}={shown_option(name, its[name]) if name in its else 'none'}" for name in names)
+        ", ".join(
+            f"{name}={shown_option(name, its[name]) if name in its else 'none'}" for name in names
+        )
         for its in options
     ]
 
 
 def is_plain(wanted: PlotQuery) -> bool:
     """Whether nothing is asked for but X and Y: one job's graphs are drawn as they are, then."""
-    return wanted == PlotQuery(wanted.request, max_traces=wanted.max_traces, max_runs=wanted.max_runs)
+    return wanted == PlotQuery(
+        wanted.request, max_traces=wanted.max_traces, max_runs=wanted.max_runs
+    )

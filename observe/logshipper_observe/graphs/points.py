@@ -1,5 +1,6 @@
-"""The points of one series, thinned evenly while they come: of each so many neighbours the lowest and the highest stay,
-so that no spike is lost and the beginning is shown as finely as the end. Pure; memory is bounded."""
+"""The points of one series, thinned evenly while they come: of each so many neighbours the lowest
+and the highest stay, so that no spike is lost and the beginning is shown as finely as the end.
+Pure; memory is bounded."""
 
 import math
 from array import array
@@ -11,15 +12,31 @@ Floats: TypeAlias = "array[float]"
 
 
 class Points:
-    """One series. seen: the points there were; xs, ys: those that are kept, in the order in which they were printed.
+    """One series. seen: the points there were; xs, ys: those that are kept, in the order in which
+    they were printed.
 
-    most: how many are kept (16 or more), the two ends aside; inside: the lowest and highest X that count.
+    most: how many are kept (16 or more), the two ends aside; inside: the lowest and highest X that
+    count.
     """
 
-    __slots__ = ("_every", "_first", "_inside", "_most", "_thin_xs", "_thin_ys", "_xs", "_ys", "label", "seen")
+    __slots__ = (
+        "_every",
+        "_first",
+        "_inside",
+        "_most",
+        "_thin_xs",
+        "_thin_ys",
+        "_xs",
+        "_ys",
+        "label",
+        "seen",
+    )
 
     def __init__(
-        self, label: str = "", most: int = MAX_POINTS, inside: tuple[float, float] = (-math.inf, math.inf)
+        self,
+        label: str = "",
+        most: int = MAX_POINTS,
+        inside: tuple[float, float] = (-math.inf, math.inf),
     ) -> None:
         self.label = label
         self._inside = inside
@@ -57,7 +74,8 @@ class Points:
         self._xs, self._ys = xs, ys
 
     def _settle(self) -> None:
-        """Thins the newest points as the others are; all of them further where they are too many."""
+        """Thins the newest points as the others are; all of them further where they are too
+        many."""
         xs, ys = lowest_and_highest(self._xs, self._ys, self._every)
         self._thin_xs += xs
         self._thin_ys += ys
@@ -81,7 +99,8 @@ class Points:
         return xs, ys
 
     def thinned(self, points: int) -> "Points":
-        """At most so many points (but at least 4), lowest and highest, first and last among them."""
+        """At most so many points (but at least 4), lowest and highest, first and last among
+        them."""
         thin = Points(self.label)
         xs, ys = self._kept()
         most = max(points, 4)
@@ -95,12 +114,16 @@ class Points:
 
 
 class SmoothedPoints(Points):
-    """A series' moving mean, of every point: s = weight * prev + (1 - weight) * y, seeded with the first."""
+    """A series' moving mean, of every point: s = weight * prev + (1 - weight) * y, seeded with the
+    first."""
 
     __slots__ = ("_last", "_weight")
 
     def __init__(
-        self, weight: float, most: int = MAX_POINTS, inside: tuple[float, float] = (-math.inf, math.inf)
+        self,
+        weight: float,
+        most: int = MAX_POINTS,
+        inside: tuple[float, float] = (-math.inf, math.inf),
     ) -> None:
         super().__init__(most=most, inside=inside)
         self._weight = weight
@@ -113,7 +136,8 @@ class SmoothedPoints(Points):
 
 
 def lowest_and_highest(xs: Floats, ys: Floats, every: int) -> tuple[Floats, Floats]:
-    """Of each `every` neighbours two points: the lowest and the highest, or where all are alike the outer ones."""
+    """Of each `every` neighbours two points: the lowest and the highest, or where all are alike the
+    outer ones."""
     if every <= 2:
         return xs[:], ys[:]
     kept: list[int] = []

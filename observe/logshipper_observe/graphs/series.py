@@ -1,5 +1,5 @@
-"""The points of a job's graphs: which X, which Y, one series per attempt, step and task. Memory is bounded
-(logshipper_observe/graphs/points.py)."""
+"""The points of a job's graphs: which X, which Y, one series per attempt, step and task. Memory is
+bounded (logshipper_observe/graphs/points.py)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,8 @@ class Graph:
     """One Y over its X.
 
     own_x: this Y never stands in a record with the X of the others (instead_of), and has its own.
-    without_x, beyond: numbers of this key that can't be shown: their record has no X, or no float holds them.
+    without_x, beyond: numbers of this key that can't be shown: their record has no X, or no float
+    holds them.
     """
 
     key: str
@@ -53,8 +54,8 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class GraphRequest:
-    """Which graphs. x: None for the job's own choice; y: empty for every numeric key but X; attempt: None for all;
-    most_series: of a graph, the newest ones."""
+    """Which graphs. x: None for the job's own choice; y: empty for every numeric key but X;
+    attempt: None for all; most_series: of a graph, the newest ones."""
 
     x: str | None = None
     y: Sequence[str] = ()
@@ -81,7 +82,9 @@ def planned(reader: "Reader", request: GraphRequest, most: int) -> tuple[list[Gr
     """As `graphs`, without any points yet."""
     keys = numeric_keys(reader)
     choice = _x_choice(reader, request, keys)
-    wanted = [_known(name, keys) for name in split_names(request.y, keys)] or _default_y(reader, keys, choice)
+    wanted = [_known(name, keys) for name in split_names(request.y, keys)] or _default_y(
+        reader, keys, choice
+    )
     wanted = list(dict.fromkeys(wanted))
     if request.y:
         most = max(most, len(wanted))  # asked for by name: none is left out
@@ -106,8 +109,8 @@ def _known(name: str, keys: "dict[str, KeyStats]") -> str:
 
 
 def _default_y(reader: "Reader", keys: "dict[str, KeyStats]", choice: XChoice) -> list[str]:
-    """Every numeric key but X in alphabetical order; last come those that never change, and those that are X of others
-    (whose records lack the chosen X)."""
+    """Every numeric key but X in alphabetical order; last come those that never change, and those
+    that are X of others (whose records lack the chosen X)."""
     names = sorted(key for key in keys if key != choice.key)
     others_x = {reader.x_for(name).key for name in names} if choice.key is not None else set()
     return sorted(names, key=lambda name: name in others_x or keys[name].min == keys[name].max)
@@ -139,7 +142,8 @@ def _fill(reader: "Reader", found: list[Graph], request: GraphRequest) -> None:
 
 
 class Filling:
-    """Fills graphs, record by record, all of them in one pass. new_points: makes a series; most_series: of a graph."""
+    """Fills graphs, record by record, all of them in one pass. new_points: makes a series;
+    most_series: of a graph."""
 
     def __init__(
         self,
@@ -153,11 +157,18 @@ class Filling:
         self._new_points = new_points
         self._most_series = most_series
         self._paths = {
-            name: keys[name].path for graph in found for name in (graph.key, graph.x.key) if name is not None
+            name: keys[name].path
+            for graph in found
+            for name in (graph.key, graph.x.key)
+            if name is not None
         }
         self._captures = {capture.capture: _source(capture) for capture in reader.captures}
-        self._began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
-        self._series: list[dict[Source, Points]] = [{} for _ in found]  # of each graph, by source: the last ones
+        self._began_ns = min(
+            (capture.started_ns for capture in reader.captures), default=reader.summary.started_ns
+        )
+        self._series: list[dict[Source, Points]] = [
+            {} for _ in found
+        ]  # of each graph, by source: the last ones
         self._left_out: list[set[Source]] = [set() for _ in found]
 
     def add(self, record: "MetadataRecord") -> None:
@@ -169,7 +180,11 @@ class Filling:
             y = values.get(graph.key)
             if y is None:
                 continue
-            x = (record.time_ns - self._began_ns) / NS if graph.x.key is None else values.get(graph.x.key)
+            x = (
+                (record.time_ns - self._began_ns) / NS
+                if graph.x.key is None
+                else values.get(graph.x.key)
+            )
             if x is None:
                 graph.without_x += 1
             elif abs(y) > LARGEST or abs(x) > LARGEST:
@@ -180,7 +195,8 @@ class Filling:
                     points.add(x, y)
 
     def _opened(self, at: int, source: Source) -> Points | None:
-        """A new series of a graph, in place of its first one where there are many; None where it is left out itself."""
+        """A new series of a graph, in place of its first one where there are many; None where it is
+        left out itself."""
         series = self._series[at]
         if len(series) >= self._most_series:
             first = min(series)
@@ -193,7 +209,14 @@ class Filling:
 
     def show(self) -> None:
         """Gives the graphs what was added so far."""
-        labels = _labels(sorted({*self._captures.values(), *(source for series in self._series for source in series)}))
+        labels = _labels(
+            sorted(
+                {
+                    *self._captures.values(),
+                    *(source for series in self._series for source in series),
+                }
+            )
+        )
         for graph, series, left_out in zip(self._found, self._series, self._left_out, strict=True):
             graph.series = [series[source] for source in sorted(series) if series[source].seen]
             graph.more_series = len(left_out)
@@ -208,10 +231,16 @@ def _source(capture: "Capture") -> Source:
 def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
     """The numbers of a record at these paths; infinite where no float is large enough."""
     try:
-        record = orjson.loads(line)  # integers of more than 64 bits become floats, which is what is wanted
+        record = orjson.loads(
+            line
+        )  # integers of more than 64 bits become floats, which is what is wanted
     except orjson.JSONDecodeError:  # too deep, or a number that no float holds
         texts = {name: at_path(line, path) for name, path in paths.items()}
-        return {name: float(text) for name, text in texts.items() if text is not None and is_number(text)}
+        return {
+            name: float(text)
+            for name, text in texts.items()
+            if text is not None and is_number(text)
+        }
     found = {}
     for name, path in paths.items():
         value = record

@@ -13,8 +13,8 @@ def axis_range(low: float, high: float) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, most: int, *, integer: bool = False) -> list[float]:
-    """Multiples of 1, 2, 2.5 or 5 times a power of ten from low to high: as many as there may be at most (2 or more),
-    both ends where no two of them lie between."""
+    """Multiples of 1, 2, 2.5 or 5 times a power of ten from low to high: as many as there may be at
+    most (2 or more), both ends where no two of them lie between."""
     power = 10.0 ** math.floor(math.log10((high - low) / max(most, 2)))
     for factor in (1, 2, 2.5, 5, 10, 20, 25, 50):
         step = factor * power

@@ -1,4 +1,5 @@
-"""What `--json` prints of jobs (docs/reading.md has the schema). Fields are added, never changed or taken away."""
+"""What `--json` prints of jobs (docs/reading.md has the schema). Fields are added, never changed or
+taken away."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,7 +21,8 @@ STREAM_NAMES = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.NONE: "
 
 
 def moment(name: str, time_ns: int | None) -> Document:
-    """A time as two fields: `NAME` in ISO 8601 UTC, `NAME_ns` as an integer; null where there is none."""
+    """A time as two fields: `NAME` in ISO 8601 UTC, `NAME_ns` as an integer; null where there is
+    none."""
     return {name: None if time_ns is None else utc(time_ns), f"{name}_ns": time_ns}
 
 
@@ -60,7 +62,11 @@ def job_document(job: "JobSummary", now_ns: int, marks: "Marks | None" = None) -
         "cores": job.cores,
         "packing": job.packing,
         "allocation": job.allocation,
-        "children": {"total": job.children, "finished": job.children_finished, "failed": job.children_failed},
+        "children": {
+            "total": job.children,
+            "finished": job.children_finished,
+            "failed": job.children_failed,
+        },
         "tags": dict(marks.tags) if marks else {},
         "note": marks.note if marks else "",
         "starred": marks.starred if marks else False,
@@ -131,4 +137,8 @@ def record_document(record: "MetadataRecord") -> Document:
 
 def job_heading(reader: "Reader") -> Document:
     """What documents about a part of a job say of it."""
-    return {"job_id": reader.summary.job_id, "name": reader.summary.name, "state": reader.summary.state}
+    return {
+        "job_id": reader.summary.job_id,
+        "name": reader.summary.name,
+        "state": reader.summary.state,
+    }

@@ -8,7 +8,10 @@ from logshipper_observe.model.job_events import StateEvent
 def event_words(event: Document) -> str:
     """An event as a sentence."""
     if event.get("event") == "state":
-        before, after = event.get("source_from") or event.get("from"), event.get("source_to") or event.get("to")
+        before, after = (
+            event.get("source_from") or event.get("from"),
+            event.get("source_to") or event.get("to"),
+        )
         return f"from {before} to {after}" if before else f"{after}"
     message = event.get("message")
     if event.get("event") == "mode_changed":
@@ -24,5 +27,7 @@ def words_of_event(event: StateEvent) -> str:
     if not event.to_state:
         return event.message or event_words({**event.data, "event": event.kind})
     code, signal = event.data.get("exit_code"), event.data.get("signal")
-    outcome = exit_words(code if isinstance(code, int) else None, signal if isinstance(signal, int) else 0)
+    outcome = exit_words(
+        code if isinstance(code, int) else None, signal if isinstance(signal, int) else 0
+    )
     return event.message or (outcome if code or signal else "")

@@ -33,7 +33,12 @@ def imported_info(base: JobInfo, reader: "Reader", *, children: bool) -> JobInfo
 def child_of(info: JobInfo, reader: "Reader", number: int) -> JobInfo | None:
     """One iteration, also beyond those that `children` has."""
     return next(
-        iter(_children(info, reader, (child for child in reader.children() if child.iteration == number))), None
+        iter(
+            _children(
+                info, reader, (child for child in reader.children() if child.iteration == number)
+            )
+        ),
+        None,
     )
 
 
@@ -55,7 +60,11 @@ def _ends(child: "Child") -> list[tuple[datetime, str]]:
 
 
 def _child(info: JobInfo, child: "Child", history: list[tuple[datetime, str]]) -> JobInfo:
-    ran = (child.ended_ns or 0) - (child.started_ns or 0) if child.started_ns and child.ended_ns else 0
+    ran = (
+        (child.ended_ns or 0) - (child.started_ns or 0)
+        if child.started_ns and child.ended_ns
+        else 0
+    )
     its = replace(
         info,
         name=child.name,
@@ -82,7 +91,8 @@ def _with_details(info: JobInfo, details: "Json", nodes: int, cores: int) -> Job
     secs = details.get("run_secs")
     return replace(
         info,
-        nodes={host: [int(core) for core in its if core.isdecimal()] for host, its in used.items()} or info.nodes,
+        nodes={host: [int(core) for core in its if core.isdecimal()] for host, its in used.items()}
+        or info.nodes,
         total_nodes=nodes or None,
         total_cores=cores or None,
         wdir=_text(details, "work_dir"),
@@ -98,4 +108,6 @@ def _text(details: "Json", name: str) -> str:
 
 def _history(told: Iterable[tuple[int, str]]) -> list[tuple[datetime, str]]:
     """Each state when it was entered; that it was told again is no change."""
-    return [(moment_of(next(its)[0]), state) for state, its in groupby(told, key=lambda one: one[1])]
+    return [
+        (moment_of(next(its)[0]), state) for state, its in groupby(told, key=lambda one: one[1])
+    ]

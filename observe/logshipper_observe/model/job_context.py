@@ -1,5 +1,5 @@
-"""How a job was started, where `context: true` in ~/.logoptin had it recorded (logshipper/sidecar/context.py), or an
-importer knew it."""
+"""How a job was started, where `context: true` in ~/.logoptin had it recorded
+(logshipper/sidecar/context.py), or an importer knew it."""
 
 import hashlib
 import shlex
@@ -19,7 +19,8 @@ GIT_DIFF = "git.diff"
 
 
 def contexts_of(reader: "Reader") -> "dict[int, JobEvent]":
-    """The event of each capture of the newest attempt that has one, by the capture's number, in order of time."""
+    """The event of each capture of the newest attempt that has one, by the capture's number, in
+    order of time."""
     newest = max((capture.attempt for capture in reader.captures), default=1)
     found: dict[int, JobEvent] = {}
     for event in reader.events(attempt=newest):
@@ -29,15 +30,18 @@ def contexts_of(reader: "Reader") -> "dict[int, JobEvent]":
 
 
 def context_options(reader: "Reader") -> dict[str, str]:
-    """JSON texts by option: `command`, `cwd`, `cores`, `env.*`, `scheduler.*`, `git.*`; of the capture that told first.
-    Of an imported job `command`, `cwd`, and its system's own words, `balsam.ranks_per_node`. Anybody's words: what
-    isn't as it should be is left out."""
+    """JSON texts by option: `command`, `cwd`, `cores`, `env.*`, `scheduler.*`, `git.*`; of the
+    capture that told first. Of an imported job `command`, `cwd`, and its system's own words,
+    `balsam.ranks_per_node`. Anybody's words: what isn't as it should be is left out."""
     origin = reader.summary.origin
     if origin:
         details = reader.details()
         own = {f"{origin}.{name}": to_json(value) for name, value in details.items()
                if _is_plain(value) and name not in ("work_dir", "run_secs", "messages")}  # fmt: skip
-        return {**own, **_options({"command": details.get("command"), "cwd": details.get("work_dir")})}
+        return {
+            **own,
+            **_options({"command": details.get("command"), "cwd": details.get("work_dir")}),
+        }
     found = next(iter(contexts_of(reader).values()), None)
     return {} if found is None else _options(found.event)
 
@@ -54,12 +58,17 @@ def _options(event: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON
     for name, prefix in (("environment", "env"), ("scheduler", "scheduler"), ("git", "git")):
         values = event.get(name)
         if isinstance(values, dict):
-            options |= {f"{prefix}.{key}": to_json(value) for key, value in values.items() if _is_plain(value)}
+            options |= {
+                f"{prefix}.{key}": to_json(value)
+                for key, value in values.items()
+                if _is_plain(value)
+            }
     return options
 
 
 def shown_option(name: str, value: str) -> str:
-    """An option's JSON text for a table: of a diff its length and a hash, which tell whether two are the same."""
+    """An option's JSON text for a table: of a diff its length and a hash, which tell whether two
+    are the same."""
     if name != GIT_DIFF:
         return shown(value)
     text = text_of(value)

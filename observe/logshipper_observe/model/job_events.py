@@ -31,17 +31,20 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
 _NEVER_NS = 1 << 62
-_LATE_NS = 300 * NS  # after its last sign of life: its scheduler's word on its end may wait for two minutes
+_LATE_NS = (
+    300 * NS
+)  # after its last sign of life: its scheduler's word on its end may wait for two minutes
 RUNNING, REQUEUED = "RUNNING", "REQUEUED"
 
 
 @dataclass(frozen=True, slots=True)
 class StateEvent:
-    """A job's change from one state to another; both are "" for its other events. id: the same whenever it is read;
-    time_ns: nanoseconds since 1970; kind: `state`, else the event's name, such as `heartbeat_lost`, `mode_changed`,
-    `lines_lost`, `user_event`; message: a sentence, of changes "" but for a late heartbeat; data: attempt, where it
-    begins to run num_nodes, at an end exit_code, signal, reason; of a user's event just what the user gave; of others
-    all that they say."""
+    """A job's change from one state to another; both are "" for its other events. id: the same
+    whenever it is read; time_ns: nanoseconds since 1970; kind: `state`, else the event's name, such
+    as `heartbeat_lost`, `mode_changed`, `lines_lost`, `user_event`; message: a sentence, of changes
+    "" but for a late heartbeat; data: attempt, where it begins to run num_nodes, at an end
+    exit_code, signal, reason; of a user's event just what the user gave; of others all that they
+    say."""
 
     id: str
     job_id: str
@@ -57,14 +60,19 @@ class StateEvent:
     @property
     def timestamp(self) -> datetime:
         """In UTC, to the microsecond."""
-        return datetime.fromtimestamp(self.time_ns // NS, UTC).replace(microsecond=self.time_ns % NS // 1000)
+        return datetime.fromtimestamp(self.time_ns // NS, UTC).replace(
+            microsecond=self.time_ns % NS // 1000
+        )
 
 
 def bounds(job: JobSummary, *, own: bool) -> tuple[int, int]:
-    """No event of the job is before the first time, or after the second, unless its clock went back."""
+    """No event of the job is before the first time, or after the second, unless its clock went
+    back."""
     if not is_read(job, own=own):
         return job.started_ns, max(job.ended_ns or 0, job.started_ns)
-    earliest_ns = min(job.first_change_ns or job.started_ns, job.started_ns) if job.attempts == 1 else 0
+    earliest_ns = (
+        min(job.first_change_ns or job.started_ns, job.started_ns) if job.attempts == 1 else 0
+    )
     if job.state in RUNNING_STATES:
         return earliest_ns, _NEVER_NS
     latest_ns = max(job.ended_ns or 0, job.started_ns, job.heartbeat_ns, job.last_change_ns)
@@ -83,9 +91,9 @@ def is_read(job: JobSummary, *, own: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which events of a job, and in which order. own: not only changes of its state; kinds: of its own ones only these,
-    all where there are none; begin_ns, end_ns: of its own ones only those from then on and before then, 0 for no
-    limit."""
+    """Which events of a job, and in which order. own: not only changes of its state; kinds: of its
+    own ones only these, all where there are none; begin_ns, end_ns: of its own ones only those from
+    then on and before then, 0 for no limit."""
 
     own: bool = True
     newest_first: bool = False
@@ -95,7 +103,10 @@ class Which:
 
 
 def read_events(
-    job: JobSummary, opened: "Callable[[], AbstractContextManager[Reader]]", problems: list[str], which: Which
+    job: JobSummary,
+    opened: "Callable[[], AbstractContextManager[Reader]]",
+    problems: list[str],
+    which: Which,
 ) -> Iterator[StateEvent]:
     """In order. Of a job that is damaged, or was removed meanwhile, what its summary tells."""
     if is_read(job, own=which.own):
@@ -128,9 +139,13 @@ def events_of(job: JobSummary, reader: "Reader", which: Which) -> Iterator[State
     used: Counter[_Heartbeat] = Counter()
     if not found:
         runs = [_run(job, number, attempts[number], max(attempts)) for number in sorted(attempts)]
-        silent = {number: list(silences(of, _of_attempt(told, number))) for number, of in attempts.items()}
+        silent = {
+            number: list(silences(of, _of_attempt(told, number))) for number, of in attempts.items()
+        }
         found = list(_changes(job, runs, silent))
-        used.update(_heartbeat(one.told) for of in silent.values() for one in of if one.told is not None)
+        used.update(
+            _heartbeat(one.told) for of in silent.values() for one in of if one.told is not None
+        )
     key = attrgetter("time_ns")
     changes = sorted(found, key=key)
     if which.newest_first:
@@ -138,11 +153,15 @@ def events_of(job: JobSummary, reader: "Reader", which: Which) -> Iterator[State
     if not which.own:
         return iter(changes)
     names, newest_first = which.kinds, which.newest_first
-    all_own = reader.events(names=names, newest_first=newest_first, begin_ns=which.begin_ns, end_ns=which.end_ns)
+    all_own = reader.events(
+        names=names, newest_first=newest_first, begin_ns=which.begin_ns, end_ns=which.end_ns
+    )
     left = (one for one in all_own if not _is_change(one, used) and not is_stale(one, captures))
     own = _own_events(job, left, newest_first=newest_first)
     # at equal times an end comes after what was told before it
-    return merge(changes, own, key=key, reverse=True) if newest_first else merge(own, changes, key=key)
+    return (
+        merge(changes, own, key=key, reverse=True) if newest_first else merge(own, changes, key=key)
+    )
 
 
 _Heartbeat: TypeAlias = tuple[int, int, object]  # time, capture and event's name
@@ -153,7 +172,8 @@ def _heartbeat(event: JobEvent) -> _Heartbeat:
 
 
 def _is_change(event: JobEvent, used: "Counter[_Heartbeat]") -> bool:
-    """Whether a change was made of it. used: those that still are to come, each as often as a change was."""
+    """Whether a change was made of it. used: those that still are to come, each as often as a
+    change was."""
     if event.event.get("event") not in HISTORY:
         return False
     told = _heartbeat(event)
@@ -183,7 +203,9 @@ def _run(job: JobSummary, number: int, captures: Sequence[Capture], newest: int)
     worst = next(capture for capture in captures if capture.state == state)
     ends = [capture.ended_ns for capture in captures if capture.ended_ns is not None]
     begin_ns = min(capture.started_ns for capture in captures)
-    nodes = nodes_of((capture.nodes for capture in captures), (capture.host for capture in captures))
+    nodes = nodes_of(
+        (capture.nodes for capture in captures), (capture.host for capture in captures)
+    )
     return number, nodes, begin_ns, max(ends) if ends else None, state, _end_data(worst)
 
 
@@ -191,12 +213,16 @@ def _end_data(outcome: JobSummary | Capture) -> dict[str, Any]:  # Any: JSON
     return {"exit_code": outcome.exit_code, "signal": outcome.signal, "reason": outcome.reason}
 
 
-def _changes(job: JobSummary, runs: Iterable[_Run], silent: Mapping[int, Sequence[Silence]]) -> Iterator[StateEvent]:
-    """Of a restart two: back into the queue, and running again. An attempt whose end nobody saw has none. silent: by
-    attempt. None is before the one that it follows, whatever the clock did."""
+def _changes(
+    job: JobSummary, runs: Iterable[_Run], silent: Mapping[int, Sequence[Silence]]
+) -> Iterator[StateEvent]:
+    """Of a restart two: back into the queue, and running again. An attempt whose end nobody saw has
+    none. silent: by attempt. None is before the one that it follows, whatever the clock did."""
     last_ns = 0
 
-    def event(time_ns: int, before: str, after: str, data: dict[str, Any], more: str = "") -> StateEvent:  # Any: JSON
+    def event(
+        time_ns: int, before: str, after: str, data: dict[str, Any], more: str = ""
+    ) -> StateEvent:  # Any: JSON
         nonlocal last_ns
         last_ns = max(last_ns, time_ns)
         its_id = f"{job.cluster}/{job.job_id}/{data['attempt']}/{after}{more}".lstrip("/")
@@ -207,7 +233,12 @@ def _changes(job: JobSummary, runs: Iterable[_Run], silent: Mapping[int, Sequenc
         if before not in (QUEUED, REQUEUED):
             yield event(begin_ns, before, REQUEUED, {"attempt": number})
             before = REQUEUED
-        yield event(begin_ns, before, RUNNING, {"attempt": number, **({"num_nodes": nodes} if nodes else {})})
+        yield event(
+            begin_ns,
+            before,
+            RUNNING,
+            {"attempt": number, **({"num_nodes": nodes} if nodes else {})},
+        )
         before = RUNNING
         is_over = end_ns is not None and state not in RUNNING_STATES
         for one in silent.get(number, ()):
@@ -229,15 +260,24 @@ def _told_changes(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[State
         its_id = f"{job.cluster}/{job.job_id}/state/{place}".lstrip("/")
         told = change.event.event
         given = told.get("data")
-        data = {name: value for name, value in told.items() if name not in ("event", "from", "to", "data")}
+        data = {
+            name: value
+            for name, value in told.items()
+            if name not in ("event", "from", "to", "data")
+        }
         if state_of(change.after) == RUNNING and job.nodes:
-            data |= {"num_nodes": job.nodes, **({"node_packing_count": job.packing} if job.packing > 1 else {})}
+            data |= {
+                "num_nodes": job.nodes,
+                **({"node_packing_count": job.packing} if job.packing > 1 else {}),
+            }
         data |= given if isinstance(given, dict) else {}
         states = change.before, change.after
         yield StateEvent(its_id, job.job_id, change.time_ns, *states, data, job.name, job.cluster)
 
 
-def _own_events(job: JobSummary, events: Iterable[JobEvent], *, newest_first: bool) -> Iterator[StateEvent]:
+def _own_events(
+    job: JobSummary, events: Iterable[JobEvent], *, newest_first: bool
+) -> Iterator[StateEvent]:
     for _, group in groupby(events, key=attrgetter("time_ns")):
         if newest_first:  # those of one time are numbered as in the other order
             yield from reversed(list(_of_one_time(job, reversed(list(group)))))
@@ -256,4 +296,6 @@ def _of_one_time(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateE
         given = found.event.get("data")
         if kind == USER_EVENT and isinstance(given, dict):
             data = given
-        yield StateEvent(its_id, job.job_id, found.time_ns, "", "", data, job.name, job.cluster, kind, message)
+        yield StateEvent(
+            its_id, job.job_id, found.time_ns, "", "", data, job.name, job.cluster, kind, message
+        )

@@ -1,4 +1,5 @@
-"""What is asked of a job, or of one task of many, by name: `logshipper.JobInfo`, in the words of QCG-PilotJob's."""
+"""What is asked of a job, or of one task of many, by name: `logshipper.JobInfo`, in the words of
+QCG-PilotJob's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,8 +22,8 @@ NOT_ENDED = (*RUNNING_STATES, "REQUEUED", QUEUED)
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """Sub-totals of a job's tasks, or of the jobs that are its iterations. finished: ended, however; failed: of these,
-    all that aren't COMPLETED."""
+    """Sub-totals of a job's tasks, or of the jobs that are its iterations. finished: ended,
+    however; failed: of these, all that aren't COMPLETED."""
 
     total: int
     finished: int
@@ -31,7 +32,8 @@ class Iterations:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A key's numbers: the last one (None where the last value is none), the least, the greatest."""
+    """A key's numbers: the last one (None where the last value is none), the least, the
+    greatest."""
 
     last: Number | None
     min: Number
@@ -45,7 +47,9 @@ class JobInfo:
     job_id: str
     name: str  # `name:i` of an iteration
     status: str
-    nodes: Mapping[str, Sequence[int]]  # numbers of cores by host; an empty list where they aren't known
+    nodes: Mapping[
+        str, Sequence[int]
+    ]  # numbers of cores by host; an empty list where they aren't known
     total_cores: int | None  # None: not known
     wdir: str  # "": not known
     time: timedelta  # run time; of a job that runs, so far
@@ -61,9 +65,11 @@ class JobInfo:
     total_nodes: int | None = None  # None: not known
 
     def best(self, key: str, *, maximize: bool = False) -> Number | None:
-        """The greatest, or the least, of a key's numbers; of a job with iterations, of all of them. None where there is
-        none; 0 is a number."""
-        found = [one for info in (self, *self.children) if (one := info.metrics.get(key)) is not None]
+        """The greatest, or the least, of a key's numbers; of a job with iterations, of all of them.
+        None where there is none; 0 is a number."""
+        found = [
+            one for info in (self, *self.children) if (one := info.metrics.get(key)) is not None
+        ]
         if not found:
             return None
         return max(one.max for one in found) if maximize else min(one.min for one in found)
@@ -74,7 +80,8 @@ class JobInfo:
 
 
 def info_of(reader: "Reader", now_ns: int, *, children: bool = True) -> JobInfo:
-    """Of one job; its tasks are its children, where it has several. children: False where sub-totals are enough."""
+    """Of one job; its tasks are its children, where it has several. children: False where
+    sub-totals are enough."""
     job = reader.summary
     newest = max((capture.attempt for capture in reader.captures), default=1)
     captures = [capture for capture in reader.captures if capture.attempt == newest]
@@ -111,10 +118,13 @@ def info_of(reader: "Reader", now_ns: int, *, children: bool = True) -> JobInfo:
 
 
 def _history(reader: "Reader") -> list[tuple[datetime, str]]:
-    """Each state with the time at which it was entered; QUEUED, where Slurm told when a captured job was submitted."""
+    """Each state with the time at which it was entered; QUEUED, where Slurm told when a captured
+    job was submitted."""
     found = [(event.timestamp, event.to_state) for event in changes_of(reader)]
     ends = (one.event for one in reader.events() if one.event.get("event") == JOB_ENDED)
-    submitted = [at_ns for end in ends if isinstance(at_ns := end.get("submitted_ns"), int) and at_ns > 0]
+    submitted = [
+        at_ns for end in ends if isinstance(at_ns := end.get("submitted_ns"), int) and at_ns > 0
+    ]
     if found and submitted and (first := moment_of(min(submitted))) <= found[0][0]:
         found.insert(0, (first, QUEUED))
     return found
@@ -146,7 +156,10 @@ def _began(history: Sequence[tuple[datetime, str]]) -> datetime:
 
 def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
     """Of the jobs that are called NAME:0, NAME:1, ...: one that has them as its iterations."""
-    children = [replace(info, iteration=number) for number, info in sorted(members, key=lambda member: member[0])]
+    children = [
+        replace(info, iteration=number)
+        for number, info in sorted(members, key=lambda member: member[0])
+    ]
     nodes: dict[str, set[int]] = {}
     for info in children:
         for host, cores in info.nodes.items():

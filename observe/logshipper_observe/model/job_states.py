@@ -1,17 +1,24 @@
-"""What a job's own events tell of its states: heartbeats that were late, and the states of other systems. Pure."""
+"""What a job's own events tell of its states: heartbeats that were late, and the states of other
+systems. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from logshipper_ingest.model.job import HEARTBEAT_FOUND, HEARTBEAT_LOST, STATE_CHANGED, Capture, JobEvent
+from logshipper_ingest.model.job import (
+    HEARTBEAT_FOUND,
+    HEARTBEAT_LOST,
+    STATE_CHANGED,
+    Capture,
+    JobEvent,
+)
 from logshipper_observe.base.words import STATES, state_of
 
 QUEUED = "QUEUED"
 
 
 class Silence(NamedTuple):
-    """A change of a running attempt: from time_ns on none of its captures gives a sign of life, or one does again.
-    told: the event that says so, None where another capture began."""
+    """A change of a running attempt: from time_ns on none of its captures gives a sign of life, or
+    one does again. told: the event that says so, None where another capture began."""
 
     time_ns: int
     is_lost: bool
@@ -19,9 +26,9 @@ class Silence(NamedTuple):
 
 
 def fits(wanted: str | None, state: str, other: str) -> bool:
-    """Whether a state of a change is the wanted one: by its own name, or by the one that it stands for here. other: the
-    change's other state; where several states of another system stand for one (RUN_DONE, POSTPROCESSED), only what
-    comes from, or goes to, elsewhere fits it."""
+    """Whether a state of a change is the wanted one: by its own name, or by the one that it stands
+    for here. other: the change's other state; where several states of another system stand for one
+    (RUN_DONE, POSTPROCESSED), only what comes from, or goes to, elsewhere fits it."""
     if wanted is None:
         return True
     name = wanted.strip().upper()
@@ -33,8 +40,8 @@ def fits(wanted: str | None, state: str, other: str) -> bool:
 
 
 def silences(captures: Iterable[Capture], events: Iterable[JobEvent]) -> Iterator[Silence]:
-    """Of one attempt: of the captures that run, all are silent, or no longer all. What is told of a capture after its
-    end is no news."""
+    """Of one attempt: of the captures that run, all are silent, or no longer all. What is told of a
+    capture after its end is no news."""
     moments: list[tuple[int, int, int, JobEvent | None]] = []
     for capture in captures:
         moments.append((capture.started_ns, _STARTS, capture.capture, None))
@@ -60,8 +67,8 @@ def silences(captures: Iterable[Capture], events: Iterable[JobEvent]) -> Iterato
 
 
 def is_stale(event: JobEvent, captures: Sequence[Capture]) -> bool:
-    """Whether it tells of a heartbeat after the capture's end: of one that died the node's agent may, and one that was
-    stopped writes its end when it goes on."""
+    """Whether it tells of a heartbeat after the capture's end: of one that died the node's agent
+    may, and one that was stopped writes its end when it goes on."""
     ends = (capture.ended_ns for capture in captures if capture.capture == event.capture)
     return event.event.get("event") in (HEARTBEAT_LOST, HEARTBEAT_FOUND) and any(
         end is not None and event.time_ns > end for end in ends
@@ -78,11 +85,14 @@ class SystemState(NamedTuple):
 
 
 def told_changes(events: Iterable[JobEvent]) -> Iterator[SystemState]:
-    """In the order of events; from and to the same state is no change. source_from, source_to: as the system calls
-    them; from, to: what these are here."""
+    """In the order of events; from and to the same state is no change. source_from, source_to: as
+    the system calls them; from, to: what these are here."""
     for event in events:
         if event.event.get("event") == STATE_CHANGED:
-            before, after = (str(event.event.get(f"source_{end}", event.event.get(end, ""))) for end in ("from", "to"))
+            before, after = (
+                str(event.event.get(f"source_{end}", event.event.get(end, "")))
+                for end in ("from", "to")
+            )
             if after and before != after:
                 yield SystemState(event.time_ns, before, after, event)
 

@@ -1,4 +1,5 @@
-"""A job's options: what is known of how it was run, for comparing jobs. Each is a name and a JSON text."""
+"""A job's options: what is known of how it was run, for comparing jobs. Each is a name and a JSON
+text."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,15 +16,22 @@ _OF_JOB = ("name", "user", "host", "cluster", "account", "partition", "mode")
 
 
 def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
-    """Of the job, the scheduler and the terminal (`job.`), of the first records what never changed (its keys), tags
-    (`tags.`), and how it was started, where that was recorded; in alphabetical order."""
+    """Of the job, the scheduler and the terminal (`job.`), of the first records what never changed
+    (its keys), tags (`tags.`), and how it was started, where that was recorded; in alphabetical
+    order."""
     job = reader.summary
     options = {f"job.{name}": to_json(value) for name in _OF_JOB if (value := getattr(job, name))}
-    newest = [capture for capture in reader.captures if capture.attempt == max(one.attempt for one in reader.captures)]
+    newest = [
+        capture
+        for capture in reader.captures
+        if capture.attempt == max(one.attempt for one in reader.captures)
+    ]
     if newest and not job.origin:
         options["job.tasks"] = str(len({(capture.step, capture.task) for capture in newest}))
         options["job.nodes"] = str(len({capture.host for capture in newest}))
-        options["job.terminal"] = to_json(f"{newest[0].columns}x{newest[0].rows}" if newest[0].tty else "none")
+        options["job.terminal"] = to_json(
+            f"{newest[0].columns}x{newest[0].rows}" if newest[0].tty else "none"
+        )
     options |= constants_of(reader)
     options |= context_options(reader)
     options |= {f"tags.{name}": to_json(value) for name, value in marks.tags.items()}

@@ -1,8 +1,9 @@
-"""Tags, notes and stars: what people say of jobs, kept by the reading side, never part of what was captured.
+"""Tags, notes and stars: what people say of jobs, kept by the reading side, never part of what was
+captured.
 
-One SQLite file of the user's own: next to the local store where that is the user's, else in the user's data folder
-(jobs in Loki, stores of others). Nobody else sees it. The last word counts. It is opened again for each question, so
-that threads and programs may use one at a time.
+One SQLite file of the user's own: next to the local store where that is the user's, else in the
+user's data folder (jobs in Loki, stores of others). Nobody else sees it. The last word counts. It
+is opened again for each question, so that threads and programs may use one at a time.
 """
 
 import json
@@ -18,7 +19,13 @@ from logshipper.errors import ConfigError, SpoolError, StoreError, UsageError
 from logshipper.filesystem import network_type
 from logshipper.private_folder import claim_folder
 from logshipper.spool.captures import OWN_NAMES, host_local_root
-from logshipper_ingest.sqlite_file import UnfinishedError, open_reader, open_writer, store_errors, transaction
+from logshipper_ingest.sqlite_file import (
+    UnfinishedError,
+    open_reader,
+    open_writer,
+    store_errors,
+    transaction,
+)
 from logshipper_ingest.store.marks_file import FILE, OF_STORE, SCHEMA, VERSION
 
 if TYPE_CHECKING:
@@ -35,7 +42,8 @@ _COLUMNS = "tags, note, starred, changed_ns"
 
 @dataclass(frozen=True)
 class Marks:
-    """What was said of a job. tags: values by name, "" for a tag that is just a word; changed_ns: 0 for never."""
+    """What was said of a job. tags: values by name, "" for a tag that is just a word; changed_ns: 0
+    for never."""
 
     tags: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
@@ -65,18 +73,24 @@ NO_MARKS = Marks()
 
 
 class Overlay:
-    """The marks of one source's jobs. path: the file, which is made by the first mark; source: tells a store of others
-    from other sources in the same file; tell: is told that the file can't be read, so that jobs are shown without
-    marks. Raises StoreError: always where something is to be written, and without `tell` where it is read."""
+    """The marks of one source's jobs. path: the file, which is made by the first mark; source:
+    tells a store of others from other sources in the same file; tell: is told that the file can't
+    be read, so that jobs are shown without marks. Raises StoreError: always where something is to
+    be written, and without `tell` where it is read."""
 
-    def __init__(self, path: str, *, source: str = OF_STORE, tell: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self, path: str, *, source: str = OF_STORE, tell: Callable[[str], object] | None = None
+    ) -> None:
         self.path = path
         self._source = source
         self._tell = tell
 
     @classmethod
-    def of_local(cls, store: "LocalStore", *, tell: Callable[[str], object] | None = None) -> "Overlay":
-        """Next to a store of the user's own; in the user's data folder for one that can't be written."""
+    def of_local(
+        cls, store: "LocalStore", *, tell: Callable[[str], object] | None = None
+    ) -> "Overlay":
+        """Next to a store of the user's own; in the user's data folder for one that can't be
+        written."""
         if store.is_writable:
             return cls(os.path.join(store.root, FILE), tell=tell)
         return cls(own_file(os.environ), source=f"store:{store.root}", tell=tell)
@@ -102,7 +116,9 @@ class Overlay:
         found = ((self._place(source, job_id), row) for source, job_id, *row in rows)
         return {place: _marks(row) for place, row in found if place is not None}
 
-    def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:  # Any: columns, as the schema has them
+    def _rows(
+        self, query: str, *values: str
+    ) -> list[tuple[Any, ...]]:  # Any: columns, as the schema has them
         if not os.path.exists(self.path):
             return []
         try:
@@ -119,7 +135,8 @@ class Overlay:
     # ---- writing
 
     def tag(self, place: JobKey, changes: Collection[MarkChange]) -> Marks:
-        """Makes the changes in their order; returns what there is then. Raises ConfigError for too many tags."""
+        """Makes the changes in their order; returns what there is then. Raises ConfigError for too
+        many tags."""
 
         def changed(marks: Marks) -> Marks:
             tags = dict(marks.tags)
@@ -129,15 +146,21 @@ class Overlay:
                 else:
                     tags[change.name] = change.value
             if len(tags) > MAX_TAGS:
-                raise ConfigError("tags", [f"a job has at most {MAX_TAGS}; this would make it {len(tags)}"])
+                raise ConfigError(
+                    "tags", [f"a job has at most {MAX_TAGS}; this would make it {len(tags)}"]
+                )
             return replace(marks, tags=tags)
 
         return self._change(place, changed)
 
     def annotate(self, place: JobKey, text: str) -> Marks:
-        """Puts a note in the place of the last one; "" takes it away. Raises ConfigError where it is too long."""
+        """Puts a note in the place of the last one; "" takes it away. Raises ConfigError where it
+        is too long."""
         if len(text) > MAX_NOTE_CHARS:
-            raise ConfigError("TEXT", [f"a note has at most {MAX_NOTE_CHARS:,} characters; this one has {len(text):,}"])
+            raise ConfigError(
+                "TEXT",
+                [f"a note has at most {MAX_NOTE_CHARS:,} characters; this one has {len(text):,}"],
+            )
         return self._change(place, lambda marks: replace(marks, note=text))
 
     def star(self, place: JobKey, starred: bool) -> Marks:
@@ -153,7 +176,9 @@ class Overlay:
         with self._writing() as connection, store_errors(self.path), transaction(connection):
             return self._change_in(connection, place, change)
 
-    def _change_in(self, connection: sqlite3.Connection, place: JobKey, change: Callable[[Marks], Marks]) -> Marks:
+    def _change_in(
+        self, connection: sqlite3.Connection, place: JobKey, change: Callable[[Marks], Marks]
+    ) -> Marks:
         key = (self._key(place), place.job_id)
         row = connection.execute(
             f"SELECT {_COLUMNS} FROM mark WHERE source = ? AND job_id = ?",  # noqa: S608  constants
@@ -190,7 +215,9 @@ class Overlay:
             claim_folder(folder, OWN_NAMES)
         except SpoolError as error:
             raise StoreError(error.path, error.reason) from None
-        with closing(open_writer(self.path, SCHEMA, VERSION, wal=network_type(folder) is None)) as connection:
+        with closing(
+            open_writer(self.path, SCHEMA, VERSION, wal=network_type(folder) is None)
+        ) as connection:
             yield connection
 
 
@@ -204,8 +231,11 @@ def _marks(row: Sequence[Any]) -> Marks:  # Any: columns, as the schema has them
 
 
 def own_file(environment: Mapping[str, str]) -> str:
-    """Of what isn't in a store of the user's own: in the data folder, or without a home on this host."""
-    data = environment.get("XDG_DATA_HOME") or os.path.join(environment.get("HOME") or "/nonexistent", ".local/share")
+    """Of what isn't in a store of the user's own: in the data folder, or without a home on this
+    host."""
+    data = environment.get("XDG_DATA_HOME") or os.path.join(
+        environment.get("HOME") or "/nonexistent", ".local/share"
+    )
     if data.startswith("/nonexistent/") or not os.path.isabs(data):
         return os.path.join(f"{host_local_root()}-overlay", FILE)
     return os.path.join(data, FOLDER, FILE)
@@ -215,16 +245,22 @@ def parse_change(word: str) -> MarkChange:
     """What `+TAG`, `-TAG`, `KEY=VALUE`, `+KEY=VALUE` or `TAG` ask for. Raises UsageError."""
     if word.startswith("-"):
         if "=" in word:
-            raise UsageError(word, [f"takes no value: `-{word[1:].partition('=')[0]}` takes the tag away"])
+            raise UsageError(
+                word, [f"takes no value: `-{word[1:].partition('=')[0]}` takes the tag away"]
+            )
         return MarkChange(_tag_name(word[1:], word), None)
     name, _, value = word.removeprefix("+").partition("=")
     if len(value) > MAX_VALUE_CHARS or not (value.isprintable() or not value):
-        raise UsageError(name, [f"a tag's value is at most {MAX_VALUE_CHARS:,} printable characters"])
+        raise UsageError(
+            name, [f"a tag's value is at most {MAX_VALUE_CHARS:,} printable characters"]
+        )
     return MarkChange(_tag_name(name, word), value)
 
 
 def _tag_name(name: str, word: str) -> str:
-    wrong = not name or name[0] in "+-" or any(char in " ,=" for char in name) or not name.isprintable()
+    wrong = (
+        not name or name[0] in "+-" or any(char in " ,=" for char in name) or not name.isprintable()
+    )
     if wrong or len(name) > MAX_NAME_CHARS:
         looks = f"1 to {MAX_NAME_CHARS} printable characters without blank, comma and `=`, no `+` or `-` first"
         raise UsageError(repr(word), [f"isn't a tag: its name is {looks}"])

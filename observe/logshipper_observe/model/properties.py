@@ -1,8 +1,10 @@
-"""What a job can be listed, filtered and sorted by: its properties, its tags, the values of its metadata. Pure.
+"""What a job can be listed, filtered and sorted by: its properties, its tags, the values of its
+metadata. Pure.
 
-A bare name is a property, or else a key of the metadata, whose last value counts; `tags.NAME` is a tag, `metadata.KEY`
-always a key (also `metrics.KEY` and `hparams.KEY`). `KEY.min`, `KEY.max`, `KEY.last` and `KEY.count` are roll-ups of a
-key. Where a job has a key of the very name that was given, it is that.
+A bare name is a property, or else a key of the metadata, whose last value counts; `tags.NAME` is a
+tag, `metadata.KEY` always a key (also `metrics.KEY` and `hparams.KEY`). `KEY.min`, `KEY.max`,
+`KEY.last` and `KEY.count` are roll-ups of a key. Where a job has a key of the very name that was
+given, it is that.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +34,12 @@ TAGS = "tags."
 METADATA = "metadata."
 METRICS, HPARAMS = "metrics.", "hparams."
 _ALIASES = (METADATA, METRICS, HPARAMS, "hp.")
-ROLL_UPS: Final = {"last": "last", "min": "min", "max": "max", "count": "records"}  # fields of KeyValues
+ROLL_UPS: Final = {
+    "last": "last",
+    "min": "min",
+    "max": "max",
+    "count": "records",
+}  # fields of KeyValues
 
 
 class PropertyKind(Enum):
@@ -53,7 +60,9 @@ class JobRow:
 
     __slots__ = ("_keys", "_load", "job", "marks", "now_ns")
 
-    def __init__(self, job: "JobSummary", marks: Marks, now_ns: int, values: Callable[["JobSummary"], ByKey]):
+    def __init__(
+        self, job: "JobSummary", marks: Marks, now_ns: int, values: Callable[["JobSummary"], ByKey]
+    ):
         self.job = job
         self.marks = marks
         self.now_ns = now_ns
@@ -99,7 +108,10 @@ PROPERTIES: Final[dict[str, _Property]] = {
     **{name: (PropertyKind.TEXT, _of_job(name)) for name in _TEXTS},
     **{name: (PropertyKind.NUMBER, _of_job(name)) for name in _NUMBERS},
     **{name: (PropertyKind.TIME, _of_job(f"{name}_ns")) for name in _TIMES},
-    "heartbeat": (PropertyKind.TIME, lambda row: row.job.heartbeat_ns or MISSING),  # imported jobs send none
+    "heartbeat": (
+        PropertyKind.TIME,
+        lambda row: row.job.heartbeat_ns or MISSING,
+    ),  # imported jobs send none
     "state": (PropertyKind.STATE, _of_job("state")),
     "duration_secs": (PropertyKind.SPAN, _duration),
     "age_secs": (PropertyKind.SPAN, lambda row: max(row.now_ns - row.job.started_ns, 0) / NS),
@@ -107,12 +119,18 @@ PROPERTIES: Final[dict[str, _Property]] = {
     "starred": (PropertyKind.FLAG, lambda row: row.marks.starred),
     "tags": (PropertyKind.TEXT, _tags),
 }
-_SHORT = {"id": "job_id", "exit": "exit_code", "duration": "duration_secs", "took": "duration_secs", "age": "age_secs"}
+_SHORT = {
+    "id": "job_id",
+    "exit": "exit_code",
+    "duration": "duration_secs",
+    "took": "duration_secs",
+    "age": "age_secs",
+}
 
 
 class Field:
-    """A name that a person gave, and how a job's value is had. found: of a key, whether one of the jobs
-    had it; None where none was looked at."""
+    """A name that a person gave, and how a job's value is had. found: of a key, whether one of the
+    jobs had it; None where none was looked at."""
 
     __slots__ = ("_key", "_names", "_part", "found", "get", "kind", "name")
 
@@ -130,7 +148,8 @@ class Field:
         return self.kind is not PropertyKind.KEY
 
     def raw(self, row: JobRow) -> str | None:
-        """Of a key of the metadata: the JSON text of its last value, or of the roll-up that is asked for."""
+        """Of a key of the metadata: the JSON text of its last value, or of the roll-up that is
+        asked for."""
         keys = row.keys
         self.found = self.found or False
         for name in self._names:

@@ -1,6 +1,8 @@
-"""Metadata records taken apart without changing a digit: every value stays the JSON text that the job printed.
+"""Metadata records taken apart without changing a digit: every value stays the JSON text that the
+job printed.
 
-Lines were checked when they were captured: each is one valid JSON object, of any depth, numbers of any length.
+Lines were checked when they were captured: each is one valid JSON object, of any depth, numbers of
+any length.
 """
 
 import re
@@ -21,7 +23,8 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 def split(line: str) -> dict[str, str]:
-    """The keys of a JSON object and the JSON text of each one's value, in order; of a key given twice the last."""
+    """The keys of a JSON object and the JSON text of each one's value, in order; of a key given
+    twice the last."""
     found: dict[str, str] = {}
     at = line.index("{")
     while member := MEMBER.match(line, at):
@@ -59,11 +62,16 @@ def is_number(value: str) -> bool:
 
 
 def shown(value: str) -> str:
-    """A value for a table: a string as its text, or as JSON where that would be mistaken or can't be printed."""
+    """A value for a table: a string as its text, or as JSON where that would be mistaken or can't
+    be printed."""
     if not value.startswith('"'):
         return value
     text = text_of(value)
-    plain = text.isprintable() and text == text.strip() and text not in ("", "-", "null", "true", "false")
+    plain = (
+        text.isprintable()
+        and text == text.strip()
+        and text not in ("", "-", "null", "true", "false")
+    )
     return text if plain and not is_number(text) else value
 
 
@@ -80,14 +88,19 @@ def cell(value: str) -> str:
 
 
 def flat(line: str) -> dict[Path, str]:
-    """Paths of keys and their values: nested objects are opened down to FLAT_DEPTH keys; arrays stay JSON."""
+    """Paths of keys and their values: nested objects are opened down to FLAT_DEPTH keys; arrays
+    stay JSON."""
     return dict(_leaves(line, ()))
 
 
 def _leaves(line: str, above: Path) -> Iterator[tuple[Path, str]]:
     for key, value in split(line).items():
         path = (*above, key)
-        if value.startswith("{") and len(path) < FLAT_DEPTH and (inner := list(_leaves(value, path))):
+        if (
+            value.startswith("{")
+            and len(path) < FLAT_DEPTH
+            and (inner := list(_leaves(value, path)))
+        ):
             yield from inner
         else:
             yield path, value

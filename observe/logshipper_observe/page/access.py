@@ -1,10 +1,12 @@
-"""Who may ask the page's server: whoever came by the link once, on this machine, from the page itself.
+"""Who may ask the page's server: whoever came by the link once, on this machine, from the page
+itself.
 
-Other users of a login node reach the port, too. The link's token is 256 random bits; it is changed for a cookie that
-scripts can't read, and the page then lies below a path that is random as well: cookies know no ports, so another
-server on this host, visited by the same browser, would be given the cookie, but never where it is of use.
-A page of another site that has its own name lead to 127.0.0.1 (DNS rebinding) is told by the header Host; one that asks
-from where it is by Origin and Sec-Fetch-Site.
+Other users of a login node reach the port, too. The link's token is 256 random bits; it is changed
+for a cookie that scripts can't read, and the page then lies below a path that is random as well:
+cookies know no ports, so another server on this host, visited by the same browser, would be given
+the cookie, but never where it is of use. A page of another site that has its own name lead to
+127.0.0.1 (DNS rebinding) is told by the header Host; one that asks from where it is by Origin and
+Sec-Fetch-Site.
 """
 
 import hmac
@@ -46,7 +48,8 @@ class Access:
         return f"http://127.0.0.1:{port}{self.root}?token={self.token}{shown}"
 
     def set_cookie(self) -> str:
-        """The header's value: for this browser's session, this page, and nothing but requests of the page itself."""
+        """The header's value: for this browser's session, this page, and nothing but requests of
+        the page itself."""
         return f"{self._cookie_name}={self._cookie}; Path={self.root}; HttpOnly; SameSite=Strict"
 
     def has_token(self, token: str) -> bool:
@@ -59,7 +62,9 @@ class Access:
             found = SimpleCookie(header).get(self._cookie_name)
         except CookieError:
             return False
-        return found is not None and hmac.compare_digest(found.value.encode("utf-8", "replace"), self._cookie.encode())
+        return found is not None and hmac.compare_digest(
+            found.value.encode("utf-8", "replace"), self._cookie.encode()
+        )
 
 
 class Headers(Protocol):
@@ -69,7 +74,8 @@ class Headers(Protocol):
 
 
 def foreign(headers: Headers, *, entering: bool) -> str:
-    """Why a request isn't the page's own, "" where it is. entering: by the link, which may stand anywhere."""
+    """Why a request isn't the page's own, "" where it is. entering: by the link, which may stand
+    anywhere."""
     host = headers.get("Host") or ""
     name, _, port = host.rpartition(":") if host[-1:].isdigit() else (host, "", "")
     if (name or host).lower() not in HOSTS or (port and not port.isdigit()):
@@ -84,10 +90,12 @@ def foreign(headers: Headers, *, entering: bool) -> str:
 
 
 def write_redirect(link: str) -> str:
-    """A file that only its owner can read and that leads a browser to the link; its path. Others can read a browser's
-    arguments. Whoever calls removes it. Raises OSError."""
+    """A file that only its owner can read and that leads a browser to the link; its path. Others
+    can read a browser's arguments. Whoever calls removes it. Raises OSError."""
     folder = os.environ.get("XDG_RUNTIME_DIR")
-    handle, path = tempfile.mkstemp(".html", "logshipper-", folder if folder and os.path.isdir(folder) else None)
+    handle, path = tempfile.mkstemp(
+        ".html", "logshipper-", folder if folder and os.path.isdir(folder) else None
+    )
     with open(handle, "w", encoding="utf-8") as file:  # mkstemp: mode 0600
         file.write(_REDIRECT.format(url=html.escape(link)))
     return path

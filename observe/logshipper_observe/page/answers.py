@@ -1,4 +1,5 @@
-"""What the page's server is asked and what it answers: plain values between the server and the functions that know."""
+"""What the page's server is asked and what it answers: plain values between the server and the
+functions that know."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -31,8 +32,8 @@ class RequestRefused(LogshipperError):
 
 @dataclass(frozen=True)
 class Shelf:
-    """What the server keeps between requests, for all threads. listing: the list of jobs; feeds: graphs; logs: where
-    each line is; copies: of what Loki has."""
+    """What the server keeps between requests, for all threads. listing: the list of jobs; feeds:
+    graphs; logs: where each line is; copies: of what Loki has."""
 
     listing: "JobsPage"
     feeds: "Feeds"
@@ -42,8 +43,9 @@ class Shelf:
 
 @dataclass(frozen=True)
 class Ask:
-    """One request. parts: the pieces of the path that a route leaves open; words: of the query, the last of each;
-    store: the jobs; shelf: what the server keeps of them between requests; known: the ETag that the browser has."""
+    """One request. parts: the pieces of the path that a route leaves open; words: of the query, the
+    last of each; store: the jobs; shelf: what the server keeps of them between requests; known: the
+    ETag that the browser has."""
 
     parts: tuple[str, ...]
     words: Mapping[str, str]
@@ -57,9 +59,15 @@ class Ask:
         if not text:
             return default
         digits = text[1:] if text.startswith("-") else text
-        if not digits.isascii() or not digits.isdigit() or len(digits) > 19 or not least <= int(text) <= most:
+        if (
+            not digits.isascii()
+            or not digits.isdigit()
+            or len(digits) > 19
+            or not least <= int(text) <= most
+        ):
             raise RequestRefused(
-                HTTPStatus.BAD_REQUEST, f"{name}: {text[:40]!r} isn't a whole number from {least} to {most}"
+                HTTPStatus.BAD_REQUEST,
+                f"{name}: {text[:40]!r} isn't a whole number from {least} to {most}",
             )
         return int(text)
 
@@ -67,13 +75,16 @@ class Ask:
         """One of several words, by default the first. Raises Refused."""
         word = self.words.get(name) or choices[0]
         if word not in choices:
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{name}: {word[:40]!r} isn't one of {', '.join(choices)}")
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST, f"{name}: {word[:40]!r} isn't one of {', '.join(choices)}"
+            )
         return word
 
 
 @dataclass(frozen=True)
 class PageAnswer:
-    """body: all of it, or pieces of unknown length; etag: of what is shown, "" for none; file_name: to be saved as."""
+    """body: all of it, or pieces of unknown length; etag: of what is shown, "" for none; file_name:
+    to be saved as."""
 
     body: bytes | Iterator[bytes]
     content_type: str = JSON

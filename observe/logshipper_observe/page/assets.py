@@ -1,4 +1,5 @@
-"""The page's files, from the package: a fixed table, so that nothing of a request becomes a path on the disk."""
+"""The page's files, from the package: a fixed table, so that nothing of a request becomes a path on
+the disk."""
 
 import hashlib
 from importlib.resources import files

@@ -1,4 +1,5 @@
-"""What `open` and `serve` share: the page's server runs in the foreground, its link is printed, Ctrl-C ends it."""
+"""What `open` and `serve` share: the page's server runs in the foreground, its link is printed,
+Ctrl-C ends it."""
 
 import argparse
 import os
@@ -39,7 +40,8 @@ def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: b
 
 
 def forwarding_hint(port: int) -> str:
-    """How a browser on the other side of an ssh connection reaches the page, "" where there is none."""
+    """How a browser on the other side of an ssh connection reaches the page, "" where there is
+    none."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if len(connection) != 4:
         return ""
@@ -49,9 +51,11 @@ def forwarding_hint(port: int) -> str:
 
 
 def _open_browser(link: str) -> Path | None:
-    """Opens a browser by a file that only the user can read; the file, to be removed. Through ssh, and without a
-    display, none is opened: it would be one in the terminal, or nobody's."""
-    if os.environ.get("SSH_CONNECTION") or not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    """Opens a browser by a file that only the user can read; the file, to be removed. Through ssh,
+    and without a display, none is opened: it would be one in the terminal, or nobody's."""
+    if os.environ.get("SSH_CONNECTION") or not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
         return None
     try:
         path = Path(write_redirect(link))

@@ -32,7 +32,9 @@ class _Job:
         self.document = job_document(reader.summary, now_ns)
         self.keys: dict[str, KeyStats] = numeric_keys(reader)
         self.x: XChoice = reader.x_axis()
-        self.constants = {name: shown(value)[:_SHOWN_CHARS] for name, value in constants_of(reader).items()}
+        self.constants = {
+            name: shown(value)[:_SHOWN_CHARS] for name, value in constants_of(reader).items()
+        }
         started = context_options(reader).items()
         self.context = {name: shown_option(name, value)[:_SHOWN_CHARS] for name, value in started}
         summary = reader.summary
@@ -51,7 +53,8 @@ class _Job:
 
 
 def compare(ask: Ask) -> PageAnswer:
-    """jobs: a JSON list of ids. Those that aren't there are named in `unknown`, and the others shown."""
+    """jobs: a JSON list of ids. Those that aren't there are named in `unknown`, and the others
+    shown."""
     now_ns = time.time_ns()
     found: dict[str, _Job] = {}
     unknown = {}
@@ -73,7 +76,9 @@ def compare(ask: Ask) -> PageAnswer:
         "x": _shared_x(jobs),
         "keys": {job_id: sorted(job.keys) for job_id, job in found.items()},
         "shared": sorted(shared),
-        "changing": sorted(name for name in shared if any(key.min != key.max for key in having[name])),
+        "changing": sorted(
+            name for name in shared if any(key.min != key.max for key in having[name])
+        ),
         "facts": _rows([job.facts for job in jobs]),
         "constants": _rows([job.constants for job in jobs]),
         "context": _rows([job.context for job in jobs]),
@@ -92,7 +97,9 @@ def _ids(ask: Ask) -> list[str]:
         raise RequestRefused(HTTPStatus.BAD_REQUEST, "jobs: a JSON list of jobs' ids is wanted")
     ids = list(dict.fromkeys(ids))
     if len(ids) > MOST_JOBS:
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{len(ids)} jobs: at most {MOST_JOBS} are compared at once")
+        raise RequestRefused(
+            HTTPStatus.BAD_REQUEST, f"{len(ids)} jobs: at most {MOST_JOBS} are compared at once"
+        )
     return ids
 
 
@@ -106,9 +113,18 @@ def _rows(columns: Sequence[dict[str, str]]) -> list[dict[str, Any]]:  # Any: JS
 
 
 def _shared_x(jobs: Sequence[_Job]) -> dict[str, object]:
-    """The X of one of the jobs that all others have as well: that of the best rule, then the first by alphabet."""
-    fitting = [job.x for job in jobs if job.x.key is not None and all(job.x.key in other.keys for other in jobs)]
+    """The X of one of the jobs that all others have as well: that of the best rule, then the first
+    by alphabet."""
+    fitting = [
+        job.x
+        for job in jobs
+        if job.x.key is not None and all(job.x.key in other.keys for other in jobs)
+    ]
     if not fitting:
         return {"key": None, "x": TIME, "words": "X axis: time: no job's X is a key that all have"}
     best = min(fitting, key=lambda x: (x.rule, x.key or ""))
-    return {"key": best.key, "x": best.key, "words": f"X axis: {best.words} (rule {best.rule} of 7), in every job"}
+    return {
+        "key": best.key,
+        "x": best.key,
+        "words": f"X axis: {best.words} (rule {best.rule} of 7), in every job",
+    }

@@ -1,4 +1,5 @@
-"""A job's log for the page's console: lines by their numbers, searches, times, and its text to be saved."""
+"""A job's log for the page's console: lines by their numbers, searches, times, and its text to be
+saved."""
 
 import re
 from collections.abc import Iterator
@@ -26,8 +27,11 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 @contextmanager
 def _opened(ask: Ask) -> "Iterator[tuple[Log, Blocks, str]]":
-    """The view that is asked for, brought up to date and locked, what it is read from, and what is wrong with that."""
-    view = View(ask.parts[0], ask.choice("streams", "both", "stdout", "stderr"), ask.number("attempt", 0))
+    """The view that is asked for, brought up to date and locked, what it is read from, and what is
+    wrong with that."""
+    view = View(
+        ask.parts[0], ask.choice("streams", "both", "stdout", "stderr"), ask.number("attempt", 0)
+    )
     with ask.store.job(view.job_id) as reader:
         source = reader if isinstance(reader, JobReader) else ask.shelf.copies.of(view.job_id)
         log = ask.shelf.logs.of(view)
@@ -37,7 +41,8 @@ def _opened(ask: Ask) -> "Iterator[tuple[Log, Blocks, str]]":
 
 
 def _state(log: Log, source: Blocks, problem: str) -> dict[str, object]:
-    """total: lines there are; generation: rises when lines get other numbers; complete: all that there is, is known."""
+    """total: lines there are; generation: rises when lines get other numbers; complete: all that
+    there is, is known."""
     return {
         "total": log.index.total,
         "generation": log.index.generation,
@@ -47,18 +52,25 @@ def _state(log: Log, source: Blocks, problem: str) -> dict[str, object]:
 
 
 def lines(ask: Ask) -> PageAnswer:
-    """`from`, `count`: of lines by their numbers; `from=-N`: the last N. A line is a list: time (ms since 1970),
-    stream, kind, text, attempt, capture, characters left out, whether it goes on with the line before."""
+    """`from`, `count`: of lines by their numbers; `from=-N`: the last N. A line is a list: time (ms
+    since 1970), stream, kind, text, attempt, capture, characters left out, whether it goes on with
+    the line before."""
     count = ask.number("count", 200, most=MAX_LINES)
     begin = ask.number("from", 0, least=-MAX_LINES)
     with _opened(ask) as (log, source, problem):
         state = _state(log, source, problem)
-        etag = f'"{log.index.newest}-{log.index.generation}-{log.index.total}-{state["complete"]}"' if begin < 0 else ""
+        etag = (
+            f'"{log.index.newest}-{log.index.generation}-{log.index.total}-{state["complete"]}"'
+            if begin < 0
+            else ""
+        )
         if etag and etag == ask.known and not problem:
             return PageAnswer(b"", etag=etag)
         first = max(log.index.total + begin, 0) if begin < 0 else begin
         found = log.lines(source, first, first + count)
-    return json_answer({**state, "from": first, "lines": [_row(line) for line in found]}, "" if problem else etag)
+    return json_answer(
+        {**state, "from": first, "lines": [_row(line) for line in found]}, "" if problem else etag
+    )
 
 
 def _row(line: "LogLine") -> list[object]:
@@ -76,13 +88,14 @@ def _row(line: "LogLine") -> list[object]:
 
 
 def search(ask: Ask) -> PageAnswer:
-    """`q`: the text; `exact=1`: upper and lower case differ; `near`, `back`: the first hit from a line's number on, or
-    the last up to it. hits: lines that have it; at: which hit, from 0, is near; line: its number; complete: all lines
-    were looked at, else ask again: it goes on."""
+    """`q`: the text; `exact=1`: upper and lower case differ; `near`, `back`: the first hit from a
+    line's number on, or the last up to it. hits: lines that have it; at: which hit, from 0, is
+    near; line: its number; complete: all lines were looked at, else ask again: it goes on."""
     text = ask.words.get("q", "")
     if not text or len(text) > MAX_TEXT or "\n" in text:
         raise RequestRefused(
-            HTTPStatus.BAD_REQUEST, f"q: 1 to {MAX_TEXT} characters, without a line feed, can be looked for"
+            HTTPStatus.BAD_REQUEST,
+            f"q: 1 to {MAX_TEXT} characters, without a line feed, can be looked for",
         )
     near = ask.number("near", 0)
     with _opened(ask) as (log, source, problem):
@@ -103,24 +116,30 @@ def at(ask: Ask) -> PageAnswer:
     """`time`: ms since 1970. line: the number of the first line that isn't older."""
     time_ms = ask.number("time", 0, most=1 << 52)
     with _opened(ask) as (log, source, problem):
-        return json_answer({**_state(log, source, problem), "line": log.index.number_at(time_ms * 1_000_000)})
+        return json_answer(
+            {**_state(log, source, problem), "line": log.index.number_at(time_ms * 1_000_000)}
+        )
 
 
 def text(ask: Ask) -> PageAnswer:
-    """Lines as text, without colours: `from` and `count`, to be copied; or all of them, to be saved, with `times=1`
-    each behind its time in UTC."""
+    """Lines as text, without colours: `from` and `count`, to be copied; or all of them, to be
+    saved, with `times=1` each behind its time in UTC."""
     if ask.words.get("count"):
         count, begin = ask.number("count", 1, most=MAX_COPIED), ask.number("from", 0)
         with _opened(ask) as (log, source, _):
             found = log.lines(source, begin, begin + count)
         return PageAnswer(
-            "".join(_texts(iter(found), times=False)).encode("utf-8", "replace"), "text/plain; charset=utf-8"
+            "".join(_texts(iter(found), times=False)).encode("utf-8", "replace"),
+            "text/plain; charset=utf-8",
         )
     times = ask.choice("times", "0", "1") == "1"
     streams = STREAMS[ask.choice("streams", "both", "stdout", "stderr")]
     attempt = ask.number("attempt", 0) or None
     with ask.store.job(ask.parts[0]) as reader:
-        name = _NOT_IN_NAMES.sub("-", f"{reader.summary.name[:80]}-{ask.parts[0]}").strip("-.") or "job"
+        name = (
+            _NOT_IN_NAMES.sub("-", f"{reader.summary.name[:80]}-{ask.parts[0]}").strip("-.")
+            or "job"
+        )
 
     def body() -> Iterator[bytes]:
         with ask.store.job(ask.parts[0]) as reader:
@@ -130,11 +149,14 @@ def text(ask: Ask) -> PageAnswer:
 
 
 def _texts(lines: "Iterator[LogLine]", *, times: bool) -> Iterator[str]:
-    """Each line with its LF; one that was cut into parts is one again where these follow each other."""
+    """Each line with its LF; one that was cut into parts is one again where these follow each
+    other."""
     open_source: tuple[int, int] | None = None
     for line in lines:
         source = (line.stream, line.capture)
-        if open_source is not None and not (open_source == source and is_further_part(str(line.attrs.get("part", "")))):
+        if open_source is not None and not (
+            open_source == source and is_further_part(str(line.attrs.get("part", "")))
+        ):
             yield "\n"
             open_source = None
         if open_source is None and times:

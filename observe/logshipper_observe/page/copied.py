@@ -1,7 +1,7 @@
 """A copy of a job's log for the page, where its store gives lines one after another only: Loki's.
 
-A thread reads the job as `logshipper logs --follow` does, as long as somebody looks at it, into a file without a name,
-by the block and compressed. The page shows what is there so far.
+A thread reads the job as `logshipper logs --follow` does, as long as somebody looks at it, into a
+file without a name, by the block and compressed. The page shows what is there so far.
 """
 
 import tempfile
@@ -39,7 +39,8 @@ _MAX_COPIES = 8
 
 
 class Copies:
-    """The copies there are, for all threads of the server; the one that was looked at longest ago goes first."""
+    """The copies there are, for all threads of the server; the one that was looked at longest ago
+    goes first."""
 
     def __init__(self, intake: SharedIngest) -> None:
         self._intake = intake
@@ -64,7 +65,8 @@ class Copies:
 
 
 class Copy:
-    """One job's lines, as far as they are read. Blocks are of one stream and capture, in the order of reading."""
+    """One job's lines, as far as they are read. Blocks are of one stream and capture, in the order
+    of reading."""
 
     def __init__(self, job_id: str, intake: SharedIngest) -> None:
         self.captures: Sequence[Capture] = ()
@@ -102,7 +104,9 @@ class Copy:
 
     def block_texts(self, ids: Sequence[int]) -> list[bytes]:
         blocks = map(self._rows, ids[:_TEXTS])
-        return ["".join(f"{row[2]}\n" for row in rows).encode("utf-8", "replace") for rows in blocks]
+        return [
+            "".join(f"{row[2]}\n" for row in rows).encode("utf-8", "replace") for rows in blocks
+        ]
 
     def block_lines(self, head: BlockHead) -> list[LogLine]:
         attempts = {capture.capture: capture.attempt for capture in self.captures}
@@ -115,7 +119,9 @@ class Copy:
     def _rows(self, number: int) -> list[Any]:  # Any: JSON
         with self._lock:
             if self._file.closed:
-                raise StoreError(self._job_id, "its copy is given up, as nobody looked at it: ask again")
+                raise StoreError(
+                    self._job_id, "its copy is given up, as nobody looked at it: ask again"
+                )
             begin, end = self._ends[number - 1], self._ends[number]
             self._file.seek(begin)
             packed = self._file.read(end - begin)
@@ -140,7 +146,9 @@ class Copy:
                     self.problem = str(error)
                     pause = RETRY_SECS
                 except OSError as error:  # of the file: no room, say
-                    self._stay(f"its copy in {tempfile.gettempdir()} can't be written: {os_words(error)}")
+                    self._stay(
+                        f"its copy in {tempfile.gettempdir()} can't be written: {os_words(error)}"
+                    )
                     return
                 if self._is_full:
                     self._stay("the log is too long for a copy")
@@ -153,7 +161,8 @@ class Copy:
                 self._file.close()
 
     def _stay(self, reason: str) -> None:
-        """What is there is shown, and nothing more is read, as lines would be missing in between."""
+        """What is there is shown, and nothing more is read, as lines would be missing in
+        between."""
         lines = sum(head.lines for head in self._heads)
         self.problem = f"{reason}: only the first {lines:,} lines are shown"
         self.complete = True
@@ -177,11 +186,15 @@ class Copy:
         held: list[LogLine] = []
         chars = 0
         try:
-            for line in reader.lines(streams=(Stream.STDOUT, Stream.STDERR), kinds=ALL_KINDS, after=self._after):
+            for line in reader.lines(
+                streams=(Stream.STDOUT, Stream.STDERR), kinds=ALL_KINDS, after=self._after
+            ):
                 self._after = line.position
                 source = (line.stream, line.capture)
                 if held and (
-                    source != (held[0].stream, held[0].capture) or len(held) >= BLOCK_LINES or chars >= _BLOCK_CHARS
+                    source != (held[0].stream, held[0].capture)
+                    or len(held) >= BLOCK_LINES
+                    or chars >= _BLOCK_CHARS
                 ):
                     self._put(held)
                     held, chars = [], 0
@@ -194,7 +207,10 @@ class Copy:
                 self._put(held)
 
     def _put(self, lines: list[LogLine]) -> None:
-        rows = [(line.time_ns, line.kind, line.text.replace("\n", "\u240a"), dict(line.attrs)) for line in lines]
+        rows = [
+            (line.time_ns, line.kind, line.text.replace("\n", "\u240a"), dict(line.attrs))
+            for line in lines
+        ]
         packed = zlib.compress(orjson.dumps(rows), 1)
         with self._lock:
             self._file.seek(self._ends[-1])
@@ -202,4 +218,6 @@ class Copy:
             self._file.flush()
             number = len(self._heads) + 1
             self._ends.append(self._ends[-1] + len(packed))
-            self._heads.append(BlockHead(number, lines[0].time_ns, len(lines), lines[0].stream, lines[0].capture))
+            self._heads.append(
+                BlockHead(number, lines[0].time_ns, len(lines), lines[0].stream, lines[0].capture)
+            )

@@ -16,8 +16,9 @@ _WORD_CHARS = 500
 
 
 def events(ask: Ask) -> PageAnswer:
-    """`kind`: only of this one; `limit`. secs: since the job's first capture began, as graphs over time have it. Of
-    very many events only the newest are looked at and counted: complete says whether that is all."""
+    """`kind`: only of this one; `limit`. secs: since the job's first capture began, as graphs over
+    time have it. Of very many events only the newest are looked at and counted: complete says
+    whether that is all."""
     kind, limit = ask.words.get("kind", ""), ask.number("limit", 200, 1, MAX_LISTED)
     kinds: Counter[str] = Counter()
     wanted: list[StateEvent] = []
@@ -28,7 +29,9 @@ def events(ask: Ask) -> PageAnswer:
             if kind in ("", event.kind) and len(wanted) < limit:
                 wanted.append(event)
         complete = next(found, None) is None
-        began_ns = min((capture.started_ns for capture in reader.captures), default=reader.summary.started_ns)
+        began_ns = min(
+            (capture.started_ns for capture in reader.captures), default=reader.summary.started_ns
+        )
     document = {
         "total": kinds.total(),
         "complete": complete,

@@ -1,7 +1,9 @@
-"""Graphs that pages have asked for lately: of a running job they are read on from where they are, not again.
+"""Graphs that pages have asked for lately: of a running job they are read on from where they are,
+not again.
 
-A feed is read again from the beginning where that is no longer the whole truth: records came late (from another node),
-there is another capture, the job has ended or is another one of its id, or another key became X.
+A feed is read again from the beginning where that is no longer the whole truth: records came late
+(from another node), there is another capture, the job has ended or is another one of its id, or
+another key became X.
 """
 
 import math
@@ -13,7 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper_observe.graphs.points import Points, SmoothedPoints
-from logshipper_observe.graphs.series import Filling, Graph, GraphRequest, lacks_x, planned, with_own_x
+from logshipper_observe.graphs.series import (
+    Filling,
+    Graph,
+    GraphRequest,
+    lacks_x,
+    planned,
+    with_own_x,
+)
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
@@ -27,8 +36,9 @@ EVERYWHERE = (-math.inf, math.inf)
 
 
 class FeedQuery(NamedTuple):
-    """Which graphs of which job. x: None for the job's own choice; y: keys; smooth: the weight of what came before, 0
-    for the numbers themselves; inside: the lowest and highest X that are shown, of a graph whose X is known."""
+    """Which graphs of which job. x: None for the job's own choice; y: keys; smooth: the weight of
+    what came before, 0 for the numbers themselves; inside: the lowest and highest X that are shown,
+    of a graph whose X is known."""
 
     place: str
     job_id: str
@@ -40,7 +50,8 @@ class FeedQuery(NamedTuple):
 
 @dataclass
 class _Reading:
-    """Graphs that are filled together, and how far: all records before time_ns, and of that time so many."""
+    """Graphs that are filled together, and how far: all records before time_ns, and of that time so
+    many."""
 
     filling: Filling
     time_ns: int = 0
@@ -56,7 +67,9 @@ class _Reading:
             if record.time_ns == self.time_ns and known:
                 known -= 1
                 continue
-            read = self.records - before  # some in any case, or a slow machine would never come to an end
+            read = (
+                self.records - before
+            )  # some in any case, or a slow machine would never come to an end
             if read and not read % _LOOKS and time.monotonic() > deadline:
                 done = False
                 break
@@ -85,8 +98,8 @@ class Feed:
         return self._reading.records
 
     def read_on(self, reader: "Reader", secs: float = math.inf) -> list[Graph]:
-        """The graphs, with what has come since the last call. secs: how long to read at most, to go on with the next
-        call. Raises UnknownKey."""
+        """The graphs, with what has come since the last call. secs: how long to read at most, to go
+        on with the next call. Raises UnknownKey."""
         deadline = time.monotonic() + secs
         graphs, _ = planned(reader, GraphRequest(self.wanted.x, self.wanted.y), len(self.wanted.y))
         axes = [(graph.key, graph.x.key, graph.x.rule) for graph in graphs]
@@ -95,14 +108,21 @@ class Feed:
             self._begin(reader, graphs)
             self._state = state
         self.complete = self._reading.read_on(reader, deadline)
-        if self.complete and reader.summary.records - self.records > self._missing:  # some came late
-            graphs, _ = planned(reader, GraphRequest(self.wanted.x, self.wanted.y), len(self.wanted.y))
+        if (
+            self.complete and reader.summary.records - self.records > self._missing
+        ):  # some came late
+            graphs, _ = planned(
+                reader, GraphRequest(self.wanted.x, self.wanted.y), len(self.wanted.y)
+            )
             self._begin(reader, graphs)
             self.complete = self._reading.read_on(reader, deadline)
             self._missing = max(reader.summary.records - self.records, 0) if self.complete else 0
         if not self.complete or self.wanted.inside != EVERYWHERE:
             return self._graphs
-        return [self._own(reader, at, deadline) if lacks_x(graph) else graph for at, graph in enumerate(self._graphs)]
+        return [
+            self._own(reader, at, deadline) if lacks_x(graph) else graph
+            for at, graph in enumerate(self._graphs)
+        ]
 
     def _begin(self, reader: "Reader", graphs: list[Graph]) -> None:
         self._graphs = graphs
@@ -114,7 +134,11 @@ class Feed:
         smooth, inside = self.wanted.smooth, self.wanted.inside
 
         def new_points() -> Points:
-            return SmoothedPoints(smooth, KEPT_POINTS, inside) if smooth else Points(most=KEPT_POINTS, inside=inside)
+            return (
+                SmoothedPoints(smooth, KEPT_POINTS, inside)
+                if smooth
+                else Points(most=KEPT_POINTS, inside=inside)
+            )
 
         return Filling(reader, graphs, new_points)
 

@@ -1,4 +1,5 @@
-"""`api/jobs/ID/axes`, which graphs a job has; `.../graphs`, their points; `.../graph.csv`, the exact numbers."""
+"""`api/jobs/ID/axes`, which graphs a job has; `.../graphs`, their points; `.../graph.csv`, the
+exact numbers."""
 
 import math
 import time
@@ -28,12 +29,17 @@ READ_SECS = 0.6  # that an answer reads; of a longer job it has what was read so
 
 
 def axes(ask: Ask) -> PageAnswer:
-    """The X that is chosen (or asked for by `x`), the rule in words, and the keys that have graphs, in their order."""
+    """The X that is chosen (or asked for by `x`), the rule in words, and the keys that have graphs,
+    in their order."""
     with ask.store.job(ask.parts[0]) as reader:
         keys = numeric_keys(reader)
         try:
             found, _ = planned(reader, GraphRequest(ask.words.get("x") or None), len(keys))
-            chosen = planned(reader, GraphRequest(ask.words.get("x") or None, tuple(keys)[:1]), 1)[0] if keys else []
+            chosen = (
+                planned(reader, GraphRequest(ask.words.get("x") or None, tuple(keys)[:1]), 1)[0]
+                if keys
+                else []
+            )
         except UnknownKey as error:
             raise RequestRefused(HTTPStatus.NOT_FOUND, str(error)) from None
         document = {
@@ -47,8 +53,9 @@ def axes(ask: Ask) -> PageAnswer:
 
 
 def graphs(ask: Ask) -> PageAnswer:
-    """The graphs of the keys in `y`, a JSON list. x: a key, or `time`; smooth: 0 to below 1, the smoothed numbers
-    instead; points: that each series is thinned to; low, high: only what lies between these X."""
+    """The graphs of the keys in `y`, a JSON list. x: a key, or `time`; smooth: 0 to below 1, the
+    smoothed numbers instead; points: that each series is thinned to; low, high: only what lies
+    between these X."""
     points = ask.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
     wanted = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask), _weight(ask),
                     (_number(ask, "low", -math.inf), _number(ask, "high", math.inf)))  # fmt: skip
@@ -77,14 +84,17 @@ def graphs(ask: Ask) -> PageAnswer:
 
 
 def graph_csv(ask: Ask) -> PageAnswer:
-    """Every record that has one of the keys in `y` and its X as numbers: the exact ones, as they were printed."""
+    """Every record that has one of the keys in `y` and its X as numbers: the exact ones, as they
+    were printed."""
     wanted = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask))
     with ask.store.job(ask.parts[0]) as reader:
         feed = ask.shelf.feeds.get(wanted)
         with feed.lock:
             found = _read(feed, reader)
         job_id = reader.summary.job_id
-    return PageAnswer(pieces(_csv(ask, found)), "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv")
+    return PageAnswer(
+        pieces(_csv(ask, found)), "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv"
+    )
 
 
 def _csv(ask: Ask, found: list[Graph]) -> Iterator[str]:
@@ -98,8 +108,13 @@ def _csv(ask: Ask, found: list[Graph]) -> Iterator[str]:
         yield rows.row([*own_titles(names, own), *names]) + "\n"
         for record in reader.records():
             texts = {name: at_path(record.line, keys[name].path) for name in names}
-            numbers = {name: text for name, text in texts.items() if text is not None and is_number(text)}
-            if any(graph.key in numbers and (graph.x.key is None or graph.x.key in numbers) for graph in found):
+            numbers = {
+                name: text for name, text in texts.items() if text is not None and is_number(text)
+            }
+            if any(
+                graph.key in numbers and (graph.x.key is None or graph.x.key in numbers)
+                for graph in found
+            ):
                 capture = [str(record.capture)] if several else []
                 cells = [numbers.get(name, "") for name in names]
                 yield rows.row([utc(record.time_ns), str(record.attempt), *capture, *cells]) + "\n"
@@ -120,9 +135,14 @@ def _keys(ask: Ask) -> tuple[str, ...]:
     except orjson.JSONDecodeError:
         keys = None
     if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, 'y: a JSON list of keys is wanted, such as ["loss"]')
+        raise RequestRefused(
+            HTTPStatus.BAD_REQUEST, 'y: a JSON list of keys is wanted, such as ["loss"]'
+        )
     if len(keys) > MOST_GRAPHS:
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"y: {len(keys)} keys; at most {MOST_GRAPHS} are answered at once")
+        raise RequestRefused(
+            HTTPStatus.BAD_REQUEST,
+            f"y: {len(keys)} keys; at most {MOST_GRAPHS} are answered at once",
+        )
     return tuple(keys)
 
 
@@ -130,7 +150,9 @@ def _weight(ask: Ask) -> float:
     """Raises Refused."""
     weight = _number(ask, "smooth", 0.0)
     if not 0 <= weight < 1:
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"smooth: {weight} isn't a number from 0 to below 1")
+        raise RequestRefused(
+            HTTPStatus.BAD_REQUEST, f"smooth: {weight} isn't a number from 0 to below 1"
+        )
     return weight
 
 
@@ -142,25 +164,38 @@ def _number(ask: Ask, name: str, default: float) -> float:
     except ValueError:
         number = math.nan
     if math.isnan(number):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{name}: {(text or '')[:40]!r} isn't a number")
+        raise RequestRefused(
+            HTTPStatus.BAD_REQUEST, f"{name}: {(text or '')[:40]!r} isn't a number"
+        )
     return number
 
 
 def _axis(graph: Graph) -> dict[str, object]:
-    return {"key": graph.x.key, "rule": graph.x.rule, "words": rule_words(graph), "integer": graph.x_integer}
+    return {
+        "key": graph.x.key,
+        "rule": graph.x.rule,
+        "words": rule_words(graph),
+        "integer": graph.x_integer,
+    }
 
 
 def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
     notes = list(left_out_of(graph))
     if graph.own_x:
-        notes.insert(0, f"In no record with {graph.instead_of}, so over another X. {rule_words(graph)}")
+        notes.insert(
+            0, f"In no record with {graph.instead_of}, so over another X. {rule_words(graph)}"
+        )
     series = []
     for one in graph.series:
         thin = one.thinned(points)
-        series.append({"label": one.label, "seen": one.seen, "x": thin.xs.tolist(), "y": thin.ys.tolist()})
+        series.append(
+            {"label": one.label, "seen": one.seen, "x": thin.xs.tolist(), "y": thin.ys.tolist()}
+        )
         if len(thin.xs) < one.seen:
             of = f" of {one.label}" if one.label else ""
-            notes.append(f"{plural(len(thin.xs), 'point')}{of} shown of {one.seen:,}: thinned evenly, each peak kept")
+            notes.append(
+                f"{plural(len(thin.xs), 'point')}{of} shown of {one.seen:,}: thinned evenly, each peak kept"
+            )
     return {
         "key": graph.key,
         "integer": graph.integer,

@@ -1,4 +1,5 @@
-"""`api/jobs`, the list; `api/last`, the last values of some; `api/jobs/ID`, what the head of a job's page shows."""
+"""`api/jobs`, the list; `api/last`, the last values of some; `api/jobs/ID`, what the head of a
+job's page shows."""
 
 import fnmatch
 import os
@@ -49,7 +50,8 @@ SORTS: dict[str, Callable[[JobSummary, int], int | float | str]] = {
 
 
 class Listed(NamedTuple):
-    """A store's jobs and marks, as they were when the store looked like this. read: by the monotonic clock."""
+    """A store's jobs and marks, as they were when the store looked like this. read: by the
+    monotonic clock."""
 
     signature: object
     read: float
@@ -74,7 +76,9 @@ class JobsPage:
             listed = self._listed
             kept_secs = _ASKED_SECS if signature is None else _KEPT_SECS
             if listed is None or signature != listed.signature or now - listed.read > kept_secs:
-                listed = self._listed = Listed(signature, now, store.jobs(), overlay_of(store).all())
+                listed = self._listed = Listed(
+                    signature, now, store.jobs(), overlay_of(store).all()
+                )
             return listed
 
     def last(self, job: JobSummary, store: "Store") -> list[list[str]]:
@@ -93,7 +97,9 @@ class JobsPage:
                 newest = None
             if newest is not None:
                 found = list(flat(newest.line).items())[:_VALUES]
-                values = [[".".join(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]] for path, value in found]
+                values = [
+                    [".".join(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]] for path, value in found
+                ]
         with self._lock:
             self._last[job.job_id] = state, values
             while len(self._last) > _KEPT_LAST:
@@ -118,8 +124,9 @@ def _stamp(path: str) -> tuple[int, int, int]:
 
 
 def jobs(ask: Ask) -> PageAnswer:
-    """Jobs, as `ls --json` has them. `q`: in their names, ids, users, hosts, tags or notes, `*` and `?` as in a shell;
-    `state`: several, joined by commas; `tag`: `word` or `key=value`; `starred=1`; `sort`, `ascending=1`; `limit`."""
+    """Jobs, as `ls --json` has them. `q`: in their names, ids, users, hosts, tags or notes, `*` and
+    `?` as in a shell; `state`: several, joined by commas; `tag`: `word` or `key=value`;
+    `starred=1`; `sort`, `ascending=1`; `limit`."""
     now_ns = time.time_ns()
     listed = ask.shelf.listing.of(ask.store.get())
     limit = ask.number("limit", 100, most=MAX_LISTED)
@@ -135,10 +142,18 @@ def jobs(ask: Ask) -> PageAnswer:
         "total": len(listed.jobs),
         "matching": len(found),
         "states": Counter(job.state for job in listed.jobs),
-        "tags": sorted({word for marks in listed.marks.values() for word in marks.tag_words()})[:MAX_LISTED],
+        "tags": sorted({word for marks in listed.marks.values() for word in marks.tag_words()})[
+            :MAX_LISTED
+        ],
         "jobs": [_document(job, now_ns, _marks(listed, job)) for job in shown],
     }
-    facts = [*(facts_of(job) for job in shown), document["tags"], document["states"], document["problems"], len(found)]
+    facts = [
+        *(facts_of(job) for job in shown),
+        document["tags"],
+        document["states"],
+        document["problems"],
+        len(found),
+    ]
     facts.append([_marks(listed, job).changed_ns for job in shown])
     return tagged_answer(ask, {**document, "now_ns": now_ns}, facts)
 
@@ -152,7 +167,9 @@ class _Wanted:
 
     def __init__(self, ask: Ask) -> None:
         text = ask.words.get("q", "").strip().casefold()[:200]
-        self._pattern = "" if not text else text if any(mark in text for mark in "*?[") else f"*{text}*"
+        self._pattern = (
+            "" if not text else text if any(mark in text for mark in "*?[") else f"*{text}*"
+        )
         self._states = {state for state in ask.words.get("state", "").upper().split(",") if state}
         self._tag = ask.words.get("tag", "")
         self._starred = ask.choice("starred", "0", "1") == "1"
@@ -184,7 +201,9 @@ def last(ask: Ask) -> PageAnswer:
         if job.job_id in wanted and store is not None:
             try:
                 found[job.job_id] = ask.shelf.listing.last(job, store)
-            except LogshipperError:  # a damaged job's list is still a list; its own page says what is wrong
+            except (
+                LogshipperError
+            ):  # a damaged job's list is still a list; its own page says what is wrong
                 found[job.job_id] = []
     return json_answer({"last": found})
 
@@ -209,7 +228,13 @@ def job(ask: Ask) -> PageAnswer:
                 for stream, (time_ns, text) in status.items()
             },
         }
-        facts = [facts_of(summary), reader.is_over, document["captures"], sorted(status.items()), marks.changed_ns]
+        facts = [
+            facts_of(summary),
+            reader.is_over,
+            document["captures"],
+            sorted(status.items()),
+            marks.changed_ns,
+        ]
         return tagged_answer(ask, document, facts)
 
 

@@ -1,9 +1,11 @@
-"""Where each line of a job's log is: its number, counted in order of time, against the block that holds it.
+"""Where each line of a job's log is: its number, counted in order of time, against the block that
+holds it.
 
-Blocks (store/job_reader.py) come in the order of being ingested; the lines of one are in order of time. Those of
-different streams and captures may overlap in time: such neighbours are one group, whose lines are merged when they are
-read. What belongs before something that is numbered already gives what is behind it other numbers: `generation` tells.
-25 bytes a block, so that a log of ten million lines, or of as many blocks, has its index in memory.
+Blocks (store/job_reader.py) come in the order of being ingested; the lines of one are in order of
+time. Those of different streams and captures may overlap in time: such neighbours are one group,
+whose lines are merged when they are read. What belongs before something that is numbered already
+gives what is behind it other numbers: `generation` tells. 25 bytes a block, so that a log of ten
+million lines, or of as many blocks, has its index in memory.
 """
 
 from array import array
@@ -25,7 +27,8 @@ class Slice(NamedTuple):
 
 
 class IndexChange(NamedTuple):
-    """Blocks from `block` on, in the index's order, and lines from `line` on have other numbers than before."""
+    """Blocks from `block` on, in the index's order, and lines from `line` on have other numbers
+    than before."""
 
     block: int
     line: int
@@ -102,7 +105,8 @@ class LineIndex:
             self._append(block)
 
     def _group_behind(self, time_ns: int) -> tuple[int, int]:
-        """Where the first group begins that isn't over by this time, and when the one before it is."""
+        """Where the first group begins that isn't over by this time, and when the one before it
+        is."""
         at = bisect_right(self._times, time_ns)
         while at:
             begin = at - 1
@@ -122,8 +126,8 @@ class LineIndex:
         return min(list(self._changes)[-missed:]) if missed else None
 
     def alone(self, begin: int, most: int) -> int:
-        """The end of the blocks from the place `begin` on that overlap no other, at most so many: at `begin` itself
-        where that one does."""
+        """The end of the blocks from the place `begin` on that overlap no other, at most so many:
+        at `begin` itself where that one does."""
         end = min(begin + most, len(self))
         try:
             return self._joins.index(1, begin + 1, end + 1) - 1
@@ -135,14 +139,22 @@ class LineIndex:
         return self._ids[begin:end]
 
     def first(self, at: int) -> int:
-        """The number of the first line of the block at a place, or behind the last one, where it overlaps no other."""
+        """The number of the first line of the block at a place, or behind the last one, where it
+        overlaps no other."""
         return self._firsts[at] if at < len(self) else self.total
 
     def block(self, at: int) -> BlockHead:
-        return BlockHead(self._ids[at], self._times[at], self._lines[at], self._of_stream[at], self._of_capture[at])
+        return BlockHead(
+            self._ids[at],
+            self._times[at],
+            self._lines[at],
+            self._of_stream[at],
+            self._of_capture[at],
+        )
 
     def slices(self, first: int, end: int) -> Iterator[Slice]:
-        """Groups of blocks that hold the lines from first to end, and perhaps some before and behind."""
+        """Groups of blocks that hold the lines from first to end, and perhaps some before and
+        behind."""
         if first >= end or first >= self.total:
             return
         at = bisect_right(self._firsts, first) - 1
@@ -154,7 +166,8 @@ class LineIndex:
             yield found
 
     def groups(self, begin: int) -> Iterator[tuple[int, Slice]]:
-        """All groups from the block at `begin` of the order on, each with where the next one begins."""
+        """All groups from the block at `begin` of the order on, each with where the next one
+        begins."""
         at = begin
         while at < len(self):
             first = at
@@ -164,7 +177,8 @@ class LineIndex:
             yield at, Slice(self._firsts[first], [self.block(one) for one in range(first, at)])
 
     def number_at(self, time_ns: int) -> int:
-        """The number of the first line that isn't older than this; the number behind the last where all are."""
+        """The number of the first line that isn't older than this; the number behind the last where
+        all are."""
         at = bisect_right(self._times, time_ns) - 1
         if at < 0:
             return 0

@@ -1,7 +1,9 @@
-"""Jobs' logs for the page: any place of them by line number, and searches, for all threads of the server.
+"""Jobs' logs for the page: any place of them by line number, and searches, for all threads of the
+server.
 
-What is known of a log (LineIndex, searches) is kept for the jobs that were asked for last, and goes on where it was.
-Texts are read again each time: what is deleted or masked in the store is gone here as well.
+What is known of a log (LineIndex, searches) is kept for the jobs that were asked for last, and goes
+on where it was. Texts are read again each time: what is deleted or masked in the store is gone here
+as well.
 """
 
 import heapq
@@ -24,11 +26,16 @@ if TYPE_CHECKING:
 MAX_LOGS = 16  # views of jobs that are remembered
 MAX_SEARCHES = 4  # of each
 MAX_TEXTS = 8_192  # blocks that are asked for at once
-STREAMS = {"stdout": (Stream.STDOUT,), "stderr": (Stream.STDERR,), "both": (Stream.STDOUT, Stream.STDERR)}
+STREAMS = {
+    "stdout": (Stream.STDOUT,),
+    "stderr": (Stream.STDERR,),
+    "both": (Stream.STDOUT, Stream.STDERR),
+}
 
 
 class Blocks(Protocol):
-    """A job's log by the block: store.job_reader.JobReader, or a copy of what another store has (copied.py)."""
+    """A job's log by the block: store.job_reader.JobReader, or a copy of what another store has
+    (copied.py)."""
 
     @property
     def captures(self) -> "Sequence[Capture]": ...
@@ -60,8 +67,9 @@ class Log:
         self._searches: OrderedDict[tuple[str, bool], Search] = OrderedDict()
 
     def bring_up(self, source: Blocks) -> None:
-        """Ingests what has come since; all of it where the job was removed and another one has its id. source: may
-        have been opened before the one that was looked at last, and know fewer captures."""
+        """Ingests what has come since; all of it where the job was removed and another one has its
+        id. source: may have been opened before the one that was looked at last, and know fewer
+        captures."""
         blocks = source.blocks(self._newest.id - 1 if self._newest else 0)
         if self._newest is not None and (not blocks or blocks[0] != self._newest):
             self._forget()
@@ -92,7 +100,9 @@ class Log:
     def _wanted(self) -> set[int] | None:
         if not self._view.attempt:
             return None
-        return {capture for capture, attempt in self._attempts.items() if attempt == self._view.attempt}
+        return {
+            capture for capture, attempt in self._attempts.items() if attempt == self._view.attempt
+        }
 
     def lines(self, source: Blocks, first: int, end: int) -> "list[LogLine]":
         """The lines numbered from first, and before end."""
@@ -113,12 +123,15 @@ class Log:
         return search, search.scan(self.index, partial(self._text, source))
 
     def _text(self, source: Blocks, at: int) -> tuple[int, bytes]:
-        """Some lines as one text, of blocks from a place in the index on, and the place behind these."""
+        """Some lines as one text, of blocks from a place in the index on, and the place behind
+        these."""
         index = self.index
         end = index.alone(at, MAX_TEXTS)
         if end == at:
             end, group = next(index.groups(at))
-            return end, "".join(f"{line.text}\n" for line in _merged(source, group)).encode("utf-8", "replace")
+            return end, "".join(f"{line.text}\n" for line in _merged(source, group)).encode(
+                "utf-8", "replace"
+            )
         texts = source.block_texts(index.ids(at, end))
         for number, text in enumerate(texts):
             if not text:  # it's gone: a line keeps its number
@@ -146,5 +159,8 @@ def _merged(source: Blocks, group: Slice) -> "list[LogLine]":
     """A group's lines in order of time."""
     if len(group.blocks) == 1:
         return source.block_lines(group.blocks[0])
-    keyed = [[(line.time_ns, block.id, line) for line in source.block_lines(block)] for block in group.blocks]
+    keyed = [
+        [(line.time_ns, block.id, line) for line in source.block_lines(block)]
+        for block in group.blocks
+    ]
     return [line for _, _, line in heapq.merge(*keyed, key=lambda one: one[:2])]

@@ -1,4 +1,5 @@
-"""`api/jobs/ID/records`, a page of a job's metadata as a table; `.../records.csv`, `.../records.jsonl`: all of it."""
+"""`api/jobs/ID/records`, a page of a job's metadata as a table; `.../records.csv`,
+`.../records.jsonl`: all of it."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -24,11 +25,13 @@ NEWEST, OLDEST = "newest", "oldest"
 
 
 def records(ask: Ask) -> PageAnswer:
-    """Records newest first, or with `order=oldest` the other way. from, skip: where the last answer's `next` said;
-    limit: how many; search: only those whose text has it, in any case."""
+    """Records newest first, or with `order=oldest` the other way. from, skip: where the last
+    answer's `next` said; limit: how many; search: only those whose text has it, in any case."""
     order = ask.words.get("order") or NEWEST
     if order not in (NEWEST, OLDEST):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"order: {order[:40]!r} is neither {NEWEST} nor {OLDEST}")
+        raise RequestRefused(
+            HTTPStatus.BAD_REQUEST, f"order: {order[:40]!r} is neither {NEWEST} nor {OLDEST}"
+        )
     from_ns, skip = ask.number("from", 0), ask.number("skip", 0)
     limit = ask.number("limit", DEFAULT_ROWS, 1, MOST_ROWS)
     needle = ask.words.get("search", "").casefold()
@@ -93,7 +96,9 @@ def _table(found: "list[MetadataRecord]", known: list[Path]) -> dict[str, Any]: 
     names = names_of(dict.fromkeys([*known, *paths]))
     rows = []
     for record, values in zip(found, flats, strict=True):
-        cells = [_short(shown(values[path]), VALUE_CHARS) if path in values else None for path in paths]
+        cells = [
+            _short(shown(values[path]), VALUE_CHARS) if path in values else None for path in paths
+        ]
         rows.append({"time_ns": str(record.time_ns), "attempt": record.attempt, "capture": record.capture,
                      "line": _short(record.line, LINE_CHARS), "cells": cells})  # fmt: skip
     return {"columns": [{"path": path, "name": names[path]} for path in paths], "rows": rows}
@@ -110,20 +115,29 @@ def as_csv(ask: Ask) -> PageAnswer:
 
 def as_jsonl(ask: Ask) -> PageAnswer:
     """The exact lines, in the order of printing."""
-    return _file(ask, "jsonl", "application/jsonl", lambda all_of: (f"{record.line}\n" for record in all_of()))
+    return _file(
+        ask,
+        "jsonl",
+        "application/jsonl",
+        lambda all_of: (f"{record.line}\n" for record in all_of()),
+    )
 
 
 _Records = Callable[[], "Iterator[MetadataRecord]"]
 
 
-def _file(ask: Ask, suffix: str, content_type: str, lines: Callable[[_Records], Iterator[str]]) -> PageAnswer:
+def _file(
+    ask: Ask, suffix: str, content_type: str, lines: Callable[[_Records], Iterator[str]]
+) -> PageAnswer:
     with ask.store.job(ask.parts[0]) as reader:
         job_id = reader.summary.job_id
         count = reader.summary.records
 
     def body() -> Iterator[bytes]:
         with ask.store.job(ask.parts[0]) as reader:
-            most = count if not reader.is_over else None  # both passes over a running job see the same records
+            most = (
+                count if not reader.is_over else None
+            )  # both passes over a running job see the same records
             yield from pieces(lines(lambda: islice(reader.records(), most)))
 
     return PageAnswer(body(), content_type, file_name=f"{job_id}-metadata.{suffix}")

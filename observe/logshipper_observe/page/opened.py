@@ -1,5 +1,5 @@
-"""The store as the page's threads read it: opened by each for itself, since SQLite's connections and a client of Loki's
-aren't shared, and ingested by one at a time, at most every INGEST_SECS."""
+"""The store as the page's threads read it: opened by each for itself, since SQLite's connections
+and a client of Loki's aren't shared, and ingested by one at a time, at most every INGEST_SECS."""
 
 import argparse
 import threading
@@ -48,7 +48,8 @@ class SharedIngest:
 
 
 class OpenedStore:
-    """The store of one thread. Opened when it is first asked for, as there may be none yet; close it."""
+    """The store of one thread. Opened when it is first asked for, as there may be none yet; close
+    it."""
 
     def __init__(self, intake: SharedIngest) -> None:
         self.intake = intake

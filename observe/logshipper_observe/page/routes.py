@@ -1,11 +1,19 @@
-"""Which function answers which path below `api/`. A `*` stands for one piece of the path, given in `Ask.parts`."""
+"""Which function answers which path below `api/`. A `*` stands for one piece of the path, given in
+`Ask.parts`."""
 
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from logshipper_observe.page import compare_api, console_api, events_api, graphs_api, jobs_api, metadata_api
+from logshipper_observe.page import (
+    compare_api,
+    console_api,
+    events_api,
+    graphs_api,
+    jobs_api,
+    metadata_api,
+)
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused
 
 Answering: TypeAlias = Callable[[Ask], PageAnswer]
@@ -37,7 +45,8 @@ _BY_PIECES = {tuple(route.path.split("/")): route.answer for route in ROUTES}
 
 
 def find(path: str) -> tuple[Answering, tuple[str, ...]]:
-    """What answers a path such as `jobs/k3f9x2`, and what stands for its `*`. Raises Refused: 404."""
+    """What answers a path such as `jobs/k3f9x2`, and what stands for its `*`. Raises Refused:
+    404."""
     pieces = path.split("/")
     for wanted, answer in _BY_PIECES.items():
         if len(wanted) == len(pieces):

@@ -1,7 +1,9 @@
-"""Finds a text in a job's log: a scan of its blocks, in slices of time, remembered so that it is done once.
+"""Finds a text in a job's log: a scan of its blocks, in slices of time, remembered so that it is
+done once.
 
-A scan, not an index: a million lines are scanned in a fraction of a second (benchmarks/page.py), an index of words
-would take more room than the log and know no parts of words. Blocks that follow each other are matched as one text.
+A scan, not an index: a million lines are scanned in a fraction of a second (benchmarks/page.py), an
+index of words would take more room than the log and know no parts of words. Blocks that follow each
+other are matched as one text.
 """
 
 import re
@@ -34,8 +36,9 @@ class Search:
         self._ascii = text.isascii()
 
     def scan(self, index: LineIndex, texts: Texts, secs: float = SECS) -> bool:
-        """Goes on until all is scanned, or the time is up; whether all is. texts: gives the merged text of blocks from
-        a place in the index on, and the place behind these; no other one overlaps them."""
+        """Goes on until all is scanned, or the time is up; whether all is. texts: gives the merged
+        text of blocks from a place in the index on, and the place behind these; no other one
+        overlaps them."""
         change = index.changed_since(self._generation)
         self._generation = index.generation
         if change is not None and change.block < self._at:
@@ -58,13 +61,19 @@ class Search:
         if b"\x1b" in text:
             text = _COLOURS.sub(b"", text)
         if not self._exact:
-            text = text.lower() if self._ascii else text.decode("utf-8", "replace").lower().encode("utf-8", "replace")
+            text = (
+                text.lower()
+                if self._ascii
+                else text.decode("utf-8", "replace").lower().encode("utf-8", "replace")
+            )
         found = text.count(self._needle)
         if not found:
             return
         if found * _DENSE > lines:
             needle = self._needle
-            self.hits.extend(first + at for at, line in enumerate(text.split(b"\n")) if needle in line)
+            self.hits.extend(
+                first + at for at, line in enumerate(text.split(b"\n")) if needle in line
+            )
             return
         number, counted, at = first, 0, text.find(self._needle)
         while at >= 0:
@@ -75,8 +84,8 @@ class Search:
             at = text.find(self._needle, end) if end >= 0 else -1
 
     def near(self, number: int, *, back: bool) -> int | None:
-        """Which hit, counted from 0, is the first at or behind a line's number, or back: the last at or before it;
-        round the end. None where there is none."""
+        """Which hit, counted from 0, is the first at or behind a line's number, or back: the last
+        at or before it; round the end. None where there is none."""
         if not self.hits:
             return None
         if back:

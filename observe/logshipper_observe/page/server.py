@@ -1,8 +1,10 @@
-"""The page's server: HTTP on 127.0.0.1 for the one person who has the link (logshipper_observe/page/access.py).
+"""The page's server: HTTP on 127.0.0.1 for the one person who has the link
+(logshipper_observe/page/access.py).
 
-Others can reach the port as well, so it is small on purpose: MAX_CONNECTIONS at a time, each with its own thread,
-HEAD_SECS for a request's head, WRITE_SECS for a browser that doesn't take what it asked for, and heads of MAX_LINE
-bytes a line. Where there is no room for one more, the connection that has waited longest for a request goes.
+Others can reach the port as well, so it is small on purpose: MAX_CONNECTIONS at a time, each with
+its own thread, HEAD_SECS for a request's head, WRITE_SECS for a browser that doesn't take what it
+asked for, and heads of MAX_LINE bytes a line. Where there is no room for one more, the connection
+that has waited longest for a request goes.
 """
 
 import argparse
@@ -50,7 +52,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# another site's link brought the browser here: only a page of our own, which this one leads to, is sent the cookie
+# another site's link brought the browser here: only a page of our own, which this one leads to, is
+# sent the cookie
 _ENTERED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}"><title>logshipper</title>
 <link rel="icon" href="icon.svg"></head><body><p><a href="{url}">To the page</a></p></body></html>
@@ -60,20 +63,27 @@ _ENTERED = """<!doctype html>
 class PageServer:
     """Serves the page of one store from threads of its own, from `start` until `close`.
 
-    args: the options of a reading command (opening.py); port: 0 for a free one. say: told of faults of the
-    server's own. Raises ConfigError where the port isn't available.
+    args: the options of a reading command (opening.py); port: 0 for a free one. say: told of faults
+    of the server's own. Raises ConfigError where the port isn't available.
     """
 
     def __init__(
-        self, args: argparse.Namespace, port: int = 0, say: Callable[[str], None] = lambda words: None
+        self,
+        args: argparse.Namespace,
+        port: int = 0,
+        say: Callable[[str], None] = lambda words: None,
     ) -> None:
         self.access = Access()
         try:
             self._server = _Server(port, self.access, SharedIngest(args), say)
         except OSError as error:
-            raise ConfigError("--port", [f"can't listen on 127.0.0.1:{port}: {os_words(error)}; try another"]) from None
+            raise ConfigError(
+                "--port", [f"can't listen on 127.0.0.1:{port}: {os_words(error)}; try another"]
+            ) from None
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLL_SECS,), name="page", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECS,), name="page", daemon=True
+        )
 
     def link(self, view: str = "") -> str:
         """The address that lets a browser in. view: what is shown, such as `job/k3f9x2`."""
@@ -117,7 +127,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, port: int, access: Access, intake: SharedIngest, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, port: int, access: Access, intake: SharedIngest, say: Callable[[str], None]
+    ) -> None:
         self.access = access
         self.intake = intake
         self.assets = assets.load()
@@ -130,7 +142,9 @@ class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # not HTTPServer's, which asks the DNS for the machine's name
 
-    def process_request(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
+    def process_request(
+        self, request: Any, client_address: Any
+    ) -> None:  # Any: as socketserver has them
         with self._lock:
             taken = len(self._open) < MAX_CONNECTIONS or self._make_room()
             if taken:
@@ -146,10 +160,13 @@ class _Server(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def _make_room(self) -> bool:
-        """Ends the connection that has waited longest; its thread is yet to notice, so there is a little more room."""
+        """Ends the connection that has waited longest; its thread is yet to notice, so there is a
+        little more room."""
         if len(self._open) >= 2 * MAX_CONNECTIONS:
             return False
-        waiting = [(one.waits_since, one) for one in self._open.values() if one.waits_since is not None]
+        waiting = [
+            (one.waits_since, one) for one in self._open.values() if one.waits_since is not None
+        ]
         if not waiting:
             return False
         oldest = min(waiting, key=lambda found: found[0])[1]
@@ -181,7 +198,9 @@ class _Server(ThreadingHTTPServer):
                 connection.end()
         self.shelf.copies.close()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # Any: as socketserver has them
+    def handle_error(
+        self, request: Any, client_address: Any
+    ) -> None:  # Any: as socketserver has them
         """A browser that goes away is no fault of ours."""
         error = sys.exception()
         if not isinstance(error, OSError):
@@ -193,7 +212,9 @@ class _Request(BaseHTTPRequestHandler):
     raw_requestline: bytes
     protocol_version = "HTTP/1.1"
     timeout = WRITE_SECS
-    wbufsize = 1 << 16  # head and body go together, and at once: neither waits for an acknowledgement of the other
+    wbufsize = (
+        1 << 16
+    )  # head and body go together, and at once: neither waits for an acknowledgement of the other
     disable_nagle_algorithm = True
     server_version = "logshipper"
     sys_version = ""
@@ -232,16 +253,26 @@ class _Request(BaseHTTPRequestHandler):
             answer = _failure(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         except Exception as error:
             self.server.say(f"a request of the page failed: {error!r}")
-            answer = _failure(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a fault of logshipper's: see its terminal")
+            answer = _failure(
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                "this is a fault of logshipper's: see its terminal",
+            )
         self._send(answer)
 
     do_HEAD = do_GET  # noqa: N815  http.server's name
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """http.server's own: a method that isn't there, a malformed head. The connection ends: a body may follow."""
-        status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
+        """http.server's own: a method that isn't there, a malformed head. The connection ends: a
+        body may follow."""
+        status = (
+            HTTPStatus.METHOD_NOT_ALLOWED
+            if code == HTTPStatus.NOT_IMPLEMENTED
+            else HTTPStatus(code)
+        )
         self.close_connection = True
-        self.request_version = self.protocol_version  # 0.9, which bare lines are taken for, has no status
+        self.request_version = (
+            self.protocol_version
+        )  # 0.9, which bare lines are taken for, has no status
         allow = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
         self._send(_failure(status, status.phrase, {**allow, "Connection": "close"}))
 
@@ -260,10 +291,16 @@ class _Request(BaseHTTPRequestHandler):
             cookie = {"Set-Cookie": self.server.access.set_cookie()}
             url = "./" + (f"#/{quote(words['view'], safe='/')}" if words.get("view") else "")
             return PageAnswer(
-                _ENTERED.format(url=html.escape(url)).encode(), "text/html; charset=utf-8", headers=cookie
+                _ENTERED.format(url=html.escape(url)).encode(),
+                "text/html; charset=utf-8",
+                headers=cookie,
             )
-        if not asked.path.startswith(root) or not self.server.access.has_cookie(self.headers.get("Cookie") or ""):
-            raise RequestRefused(HTTPStatus.FORBIDDEN, "open the page by the link that `logshipper` has printed")
+        if not asked.path.startswith(root) or not self.server.access.has_cookie(
+            self.headers.get("Cookie") or ""
+        ):
+            raise RequestRefused(
+                HTTPStatus.FORBIDDEN, "open the page by the link that `logshipper` has printed"
+            )
         return self._inside(asked.path.removeprefix(root), words)
 
     def _inside(self, path: str, words: dict[str, str]) -> PageAnswer:
@@ -299,8 +336,8 @@ class _Request(BaseHTTPRequestHandler):
         self._send_pieces(answer.body)
 
     def _send_pieces(self, pieces: Iterator[bytes]) -> None:
-        """A body of unknown length, in chunks (RFC 9112, 7.1). What fails in the midst of it ends the connection before
-        the last chunk, so that the browser knows."""
+        """A body of unknown length, in chunks (RFC 9112, 7.1). What fails in the midst of it ends
+        the connection before the last chunk, so that the browser knows."""
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         if self.command == "HEAD":
@@ -322,7 +359,9 @@ def _words(query: str) -> dict[str, str]:
     try:
         return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_WORDS))
     except ValueError:
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"a query has at most {MAX_WORDS} parameters") from None
+        raise RequestRefused(
+            HTTPStatus.BAD_REQUEST, f"a query has at most {MAX_WORDS} parameters"
+        ) from None
 
 
 def _failure(status: HTTPStatus, words: str, headers: dict[str, str] | None = None) -> PageAnswer:

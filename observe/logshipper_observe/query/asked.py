@@ -1,4 +1,5 @@
-"""Keys as people name them on the command line: exact, or with a hint at what was perhaps meant. Pure."""
+"""Keys as people name them on the command line: exact, or with a hint at what was perhaps meant.
+Pure."""
 
 import difflib
 from collections.abc import Container, Iterable, Sequence
@@ -26,12 +27,15 @@ def unknown_key(key: str, known: Iterable[str]) -> UnknownKey:
     """The error for a key that isn't known, with those that come near."""
     names = sorted(set(known))
     lower = {name.lower(): name for name in names}
-    near = [lower[name] for name in difflib.get_close_matches(key.lower(), list(lower), n=3, cutoff=0.6)]
+    near = [
+        lower[name] for name in difflib.get_close_matches(key.lower(), list(lower), n=3, cutoff=0.6)
+    ]
     return UnknownKey(key, near, names)
 
 
 def pick_keys(names: Sequence[str], known: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The paths that names (`a` or `a.b`) stand for, in the order asked, each once. Raises UnknownKey."""
+    """The paths that names (`a` or `a.b`) stand for, in the order asked, each once. Raises
+    UnknownKey."""
     by_name = {name: path for path, name in names_of(known).items()}
     picked: dict[tuple[str, ...], None] = {}
     for name in split_names(names, by_name):
@@ -45,5 +49,7 @@ def split_names(texts: Iterable[str], known: Container[str]) -> list[str]:
     """Keys that are joined by commas, unless a key has that very name."""
     names: list[str] = []
     for text in texts:
-        names += [text] if text in known else [name.strip() for name in text.split(",") if name.strip()]
+        names += (
+            [text] if text in known else [name.strip() for name in text.split(",") if name.strip()]
+        )
     return names

@@ -25,8 +25,8 @@ _FORMAT = re.compile(r"[+ ]?0?[0-9]{0,2}[,_]?(?:\.[0-9]{1,2})?[deEfFgGn%]?", re.
 
 
 class ColumnAsked(NamedTuple):
-    """field: what it shows; title: above it; format: Python's, of numbers, "" for as they are. Of a wildcard the
-    field's name is the pattern: `expanded` makes columns of it."""
+    """field: what it shows; title: above it; format: Python's, of numbers, "" for as they are. Of a
+    wildcard the field's name is the pattern: `expanded` makes columns of it."""
 
     field: Field
     title: str
@@ -60,10 +60,14 @@ def _column(word: str) -> ColumnAsked:
     elif not equals and not _is_format(spec):
         head, spec = name, ""  # a key with a colon in it
     elif not _is_format(spec):
-        raise UsageError("--columns", [f"{spec!r} isn't a format of numbers; it looks like .5f or ,d"])
+        raise UsageError(
+            "--columns", [f"{spec!r} isn't a format of numbers; it looks like .5f or ,d"]
+        )
     field = field_of(name if equals else head)
     if equals and is_wildcard(field):
-        raise UsageError("--columns", [f"{name!r} stands for several columns: they can't share a title"])
+        raise UsageError(
+            "--columns", [f"{name!r} stands for several columns: they can't share a title"]
+        )
     return ColumnAsked(field, head or field.name, spec)
 
 
@@ -72,8 +76,9 @@ def is_wildcard(field: Field) -> bool:
 
 
 def expanded(columns: Sequence[ColumnAsked], rows: Sequence[JobRow]) -> list[ColumnAsked]:
-    """With a column for each key that a wildcard matches, in alphabetical order, each key once: `hparams.*` those that
-    never change within a job, `metrics.*` numbers that do, others of all keys. rows: the jobs that are shown."""
+    """With a column for each key that a wildcard matches, in alphabetical order, each key once:
+    `hparams.*` those that never change within a job, `metrics.*` numbers that do, others of all
+    keys. rows: the jobs that are shown."""
     if not any(is_wildcard(column.field) for column in columns):
         return list(columns)
     changes: dict[str, bool] = {}
@@ -83,7 +88,10 @@ def expanded(columns: Sequence[ColumnAsked], rows: Sequence[JobRow]) -> list[Col
             changes[key] = changes.get(key, False) or values.min != values.max
             if values.min:
                 numbers.add(key)
-    chosen = {METRICS: {key for key in numbers if changes[key]}, HPARAMS: {key for key in changes if not changes[key]}}
+    chosen = {
+        METRICS: {key for key in numbers if changes[key]},
+        HPARAMS: {key for key in changes if not changes[key]},
+    }
     named = {column.field.name for column in columns}
     found = []
     for column in columns:
@@ -91,7 +99,9 @@ def expanded(columns: Sequence[ColumnAsked], rows: Sequence[JobRow]) -> list[Col
             found.append(column)
             continue
         prefix = next((one for one in chosen if column.field.name.startswith(one)), "")
-        matches = re.compile(fnmatch.translate(without_alias(column.field.name).replace("[", "[[]"))).match
+        matches = re.compile(
+            fnmatch.translate(without_alias(column.field.name).replace("[", "[[]"))
+        ).match
         for key in sorted(chosen.get(prefix, changes)):
             field = field_of(key)
             if field.kind is not PropertyKind.KEY:  # a key that is called as a property is

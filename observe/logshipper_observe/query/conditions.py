@@ -1,6 +1,8 @@
-"""Conditions on jobs as people type them: `loss<0.3`, `tags.dataset=cifar10`, `note:exists:true`. Pure.
+"""Conditions on jobs as people type them: `loss<0.3`, `tags.dataset=cifar10`, `note:exists:true`.
+Pure.
 
-Numbers compare with numbers and texts with texts; what a job doesn't have matches no `=` and no order, and every `!=`.
+Numbers compare with numbers and texts with texts; what a job doesn't have matches no `=` and no
+order, and every `!=`.
 """
 
 import argparse
@@ -13,7 +15,15 @@ from typing import Any, NamedTuple, TypeAlias
 from logshipper.errors import UsageError
 from logshipper_ingest.console.time_span import time_span
 from logshipper_observe.base.words import NS, state_of
-from logshipper_observe.model.properties import MISSING, Field, JobRow, PropertyKind, Value, field_of, number_of
+from logshipper_observe.model.properties import (
+    MISSING,
+    Field,
+    JobRow,
+    PropertyKind,
+    Value,
+    field_of,
+    number_of,
+)
 
 OPERATORS = ("=", "==", "<", "<=", ">", ">=", "!=", "<>", ":regex:", ":exists:")
 _CONDITION = re.compile(
@@ -23,12 +33,27 @@ _CONDITION = re.compile(
 )
 _CONSTANTS: dict[str, Value] = {"$none": None, "$true": True, "$false": False, "$empty": ""}
 _Order: TypeAlias = Callable[[Any, Any], bool]  # Any: two numbers, or two texts
-_ORDERS: dict[str, _Order] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_FLAGS = {"true": True, "false": False, "$true": True, "$false": False, "yes": True, "no": False, "1": True, "0": False}
+_ORDERS: dict[str, _Order] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_FLAGS = {
+    "true": True,
+    "false": False,
+    "$true": True,
+    "$false": False,
+    "yes": True,
+    "no": False,
+    "1": True,
+    "0": False,
+}
 
 
 class Condition(NamedTuple):
-    """text: as typed; field: what is looked at; matches: whether a value is one that is asked for."""
+    """text: as typed; field: what is looked at; matches: whether a value is one that is asked
+    for."""
 
     text: str
     field: Field
@@ -42,7 +67,9 @@ def parse_condition(text: str) -> Condition:
     """Raises UsageError, which names the condition."""
     found = _CONDITION.fullmatch(text)
     if found is None:
-        raise UsageError(repr(text), [f"isn't a condition: a name, one of {' '.join(OPERATORS)}, and a value"])
+        raise UsageError(
+            repr(text), [f"isn't a condition: a name, one of {' '.join(OPERATORS)}, and a value"]
+        )
     field, sign, value = field_of(found["name"]), found["operator"], found["value"]
     return Condition(text, field, _matcher(text, field.kind, sign, value))
 
@@ -64,7 +91,10 @@ def _matcher(text: str, kind: PropertyKind, sign: str, value: str) -> Callable[[
         return _regex(text, value)
     if value[:1] in ("<", ">", "="):
         near = {"=<": "; `<=` is", "=>": "; `>=` is"}.get(sign + value[0], "")
-        raise UsageError(repr(text), [f"`{sign}{value[0]}` is no operator{near}; a text that begins so is quoted"])
+        raise UsageError(
+            repr(text),
+            [f"`{sign}{value[0]}` is no operator{near}; a text that begins so is quoted"],
+        )
     wanted = _operand(text, kind, value)
     order = _ORDERS.get(sign)
     if order is not None:
@@ -78,7 +108,9 @@ def _regex(text: str, pattern: str) -> Callable[[Value], bool]:
         search = re.compile(pattern).search
     except re.error as error:
         raise UsageError(repr(text), [f"isn't a regular expression: {error}"]) from None
-    return lambda found: found is not MISSING and found is not None and search(_text(found)) is not None
+    return lambda found: (
+        found is not MISSING and found is not None and search(_text(found)) is not None
+    )
 
 
 def _operand(text: str, kind: PropertyKind, value: str) -> Value:
@@ -101,7 +133,11 @@ def _operand(text: str, kind: PropertyKind, value: str) -> Value:
             except argparse.ArgumentTypeError:
                 pass
         if number is None:
-            looks = "a number, or a time such as 90s, 12h, 30d" if kind is PropertyKind.SPAN else "a number"
+            looks = (
+                "a number, or a time such as 90s, 12h, 30d"
+                if kind is PropertyKind.SPAN
+                else "a number"
+            )
             raise UsageError(repr(text), [f"{value!r} isn't {looks}"])
         return number
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
@@ -136,7 +172,9 @@ def _equals(value: str) -> Callable[[Value], bool]:
     number = number_of(value)
 
     def same(found: Value) -> bool:
-        return found == value or (number is not None and isinstance(found, str) and number_of(found) == number)
+        return found == value or (
+            number is not None and isinstance(found, str) and number_of(found) == number
+        )
 
     return same
 

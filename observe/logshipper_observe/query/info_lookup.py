@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import UnknownJob
 from logshipper_observe.model.imported_info import child_of
-from logshipper_observe.model.job_info import MAX_CHILDREN, JobInfo, brief, group_of, info_of, totals
+from logshipper_observe.model.job_info import (
+    MAX_CHILDREN,
+    JobInfo,
+    brief,
+    group_of,
+    info_of,
+    totals,
+)
 from logshipper_observe.query.selectors import iterations_of, resolve_each
 
 if TYPE_CHECKING:
@@ -17,8 +24,8 @@ T = TypeVar("T")
 
 
 class Found(dict[str, T]):
-    """What was found, by the names that were asked; a job of a range or a pattern by its id. unknown: an error for each
-    name that stands for none."""
+    """What was found, by the names that were asked; a job of a range or a pattern by its id.
+    unknown: an error for each name that stands for none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,10 +33,15 @@ class Found(dict[str, T]):
 
 
 def infos(
-    store: "Store", names: Iterable[str], resolve: Callable[[str], str], now_ns: int, *, children: bool = True
+    store: "Store",
+    names: Iterable[str],
+    resolve: Callable[[str], str],
+    now_ns: int,
+    *,
+    children: bool = True,
 ) -> Found[JobInfo]:
-    """Of jobs, tasks' jobs by their common name, ranges and patterns; what is unknown stops nothing. children: False
-    where states and sub-totals are enough."""
+    """Of jobs, tasks' jobs by their common name, ranges and patterns; what is unknown stops
+    nothing. children: False where states and sub-totals are enough."""
     lookup = _Lookup(store, now_ns, children=children)
     for name in names:
         try:
@@ -37,7 +49,9 @@ def infos(
         except UnknownJob as error:
             lookup.add_others(name, error)
         else:
-            lookup.found[name] = own if name in (own.job_id, "last") else lookup.with_iterations(name, own)
+            lookup.found[name] = (
+                own if name in (own.job_id, "last") else lookup.with_iterations(name, own)
+            )
     return lookup.found
 
 
@@ -56,8 +70,8 @@ class _Lookup:
             return info_of(reader, self._now_ns, children=self._children)
 
     def add_others(self, name: str, error: UnknownJob) -> None:
-        """Of a name that isn't one job's: iterations that have it in common, one of an imported job, a range, a
-        pattern."""
+        """Of a name that isn't one job's: iterations that have it in common, one of an imported
+        job, a range, a pattern."""
         known = self._group(name) or self._child(name)
         if known is not None:
             self.found[name] = known
@@ -75,14 +89,20 @@ class _Lookup:
         group = self._group(name)
         if group is None:
             return own
-        return replace(own, children=group.children, iterations=group.iterations) if own.name == name else group
+        return (
+            replace(own, children=group.children, iterations=group.iterations)
+            if own.name == name
+            else group
+        )
 
     def _child(self, name: str) -> JobInfo | None:
         """One iteration of an imported job, by NAME:i."""
         parent, colon, number = name.rpartition(":")
         if not colon or not number.isascii() or not number.isdigit():
             return None
-        job = next((job for job in self._jobs() if job.children and parent in (job.job_id, job.name)), None)
+        job = next(
+            (job for job in self._jobs() if job.children and parent in (job.job_id, job.name)), None
+        )
         if job is None:
             return None
         with self._store.open(job.job_id) as reader:
@@ -94,13 +114,19 @@ class _Lookup:
         parents = {job.job_id for job in jobs if job.name == name}
         members = iterations_of(name, jobs)
         parts = [
-            job for job in reversed(jobs) if job.parent and (job.parent in parents or _is_called(job.parent, name))
+            job
+            for job in reversed(jobs)
+            if job.parent and (job.parent in parents or _is_called(job.parent, name))
         ]
-        members += [(at if job.iteration is None else job.iteration, job) for at, job in enumerate(parts)]
+        members += [
+            (at if job.iteration is None else job.iteration, job) for at, job in enumerate(parts)
+        ]
         if not members:
             return None
         if not self._children:
-            return replace(group_of(name, [(at, brief(job, self._now_ns)) for at, job in members]), children=())
+            return replace(
+                group_of(name, [(at, brief(job, self._now_ns)) for at, job in members]), children=()
+            )
         group = group_of(name, [(at, self.of_id(job.job_id)) for at, job in members[:MAX_CHILDREN]])
         return replace(group, iterations=totals([job.state for _, job in members]))
 

@@ -1,6 +1,8 @@
-"""Which jobs of a store are listed, and in what order: shared by `ls`, other commands and the library.
+"""Which jobs of a store are listed, and in what order: shared by `ls`, other commands and the
+library.
 
-Conditions on properties and tags come first: the metadata of a job that they leave out is never read.
+Conditions on properties and tags come first: the metadata of a job that they leave out is never
+read.
 """
 
 import fnmatch
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which jobs. selectors: as in selectors, empty for all; states: empty for any; name: a part of it, or a
-    pattern; conditions: all must hold; sort: None for newest first; reverse: the other way round."""
+    """Which jobs. selectors: as in selectors, empty for all; states: empty for any; name: a part of
+    it, or a pattern; conditions: all must hold; sort: None for newest first; reverse: the other way
+    round."""
 
     selectors: Sequence[str] = ()
     states: Sequence[str] = ()
@@ -67,7 +70,8 @@ class Listing:
         rows = list(found)
         sort = self._asked.sort
         if sort is not None:
-            # what isn't there stays last, and equal ones newest first, also backwards: Python's sort is stable
+            # what isn't there stays last, and equal ones newest first, also backwards: Python's
+            # sort is stable
             values = {id(row): sort.get(row) for row in rows}
             absent = [row for row in rows if values[id(row)] in (MISSING, None)]
             present = [row for row in rows if values[id(row)] not in (MISSING, None)]
@@ -77,7 +81,9 @@ class Listing:
         yield from reversed(rows)
 
     def row(self, job: "JobSummary") -> JobRow:
-        marks = self._marks.get(JobKey(job.job_id, job.cluster), NO_MARKS) if self._marks else NO_MARKS
+        marks = (
+            self._marks.get(JobKey(job.job_id, job.cluster), NO_MARKS) if self._marks else NO_MARKS
+        )
         return JobRow(job, marks, self._now_ns, self._store.key_values)
 
     def _matching(self) -> Iterator[JobRow]:
@@ -86,7 +92,9 @@ class Listing:
         costly = [condition for condition in asked.conditions if not condition.field.cheap]
         for job in self._named():
             row = self.row(job)
-            if all(condition.holds(row) for condition in cheap) and all(condition.holds(row) for condition in costly):
+            if all(condition.holds(row) for condition in cheap) and all(
+                condition.holds(row) for condition in costly
+            ):
                 yield row
 
     def _named(self) -> "Iterator[JobSummary]":

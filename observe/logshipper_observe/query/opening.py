@@ -1,5 +1,5 @@
-"""Opening the store for a reading command: Loki, or the local one, which first ingests what is spooled, so that
-reading is complete."""
+"""Opening the store for a reading command: Loki, or the local one, which first ingests what is
+spooled, so that reading is complete."""
 
 import argparse
 import os
@@ -61,16 +61,25 @@ def _default_source(args: argparse.Namespace) -> str:
 
 
 def where_else(args: argparse.Namespace) -> str:
-    """Where jobs are that the local store doesn't have, a sentence; "" where there is no such place, and for those
-    who say themselves what is to be read."""
-    if args.source is not None or args.store is not None or os.environ.get("LOGSHIPPER_STORE") or is_from_loki(args):
+    """Where jobs are that the local store doesn't have, a sentence; "" where there is no such
+    place, and for those who say themselves what is to be read."""
+    if (
+        args.source is not None
+        or args.store is not None
+        or os.environ.get("LOGSHIPPER_STORE")
+        or is_from_loki(args)
+    ):
         return ""
     from logshipper.start.node_agent_socket import socket_path
     from logshipper_ingest.config.site import is_known
 
     if _is_socket(socket_path()):
         return "runs on this node go to its agent: --from loki reads them"
-    return "jobs on nodes with an agent are in Loki: --from loki reads them" if is_known(os.environ) else ""
+    return (
+        "jobs on nodes with an agent are in Loki: --from loki reads them"
+        if is_known(os.environ)
+        else ""
+    )
 
 
 def say_where_else(args: argparse.Namespace) -> None:
@@ -124,13 +133,17 @@ def _check_options(args: argparse.Namespace) -> None:
     """Raises UsageError for options that say nothing of the local store."""
     given = [name for name in LOKI_OPTIONS if getattr(args, name, None) is not None]
     if given:
-        raise UsageError("--" + given[0].replace("_", "-"), ["is for Loki only: give --from loki as well"])
+        raise UsageError(
+            "--" + given[0].replace("_", "-"), ["is for Loki only: give --from loki as well"]
+        )
 
 
 def site_of(args: argparse.Namespace) -> "Site":
     from logshipper_ingest.config.site import find
 
-    return find(os.environ, path=args.site, loki_url=args.loki_url, prometheus_url=args.prometheus_url)
+    return find(
+        os.environ, path=args.site, loki_url=args.loki_url, prometheus_url=args.prometheus_url
+    )
 
 
 def _open_loki(args: argparse.Namespace) -> "LokiStore":
@@ -155,8 +168,8 @@ def open_loki(
     progress: Callable[[int, int], None] | None = None,
     say: Callable[[str], None],
 ) -> "LokiStore":
-    """A site's jobs. since_secs: None for the default; watch: tells a person who is waited for; progress, say: see
-    LokiStore."""
+    """A site's jobs. since_secs: None for the default; watch: tells a person who is waited for;
+    progress, say: see LokiStore."""
     from logshipper_ingest.loki.client import Client
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
 
@@ -184,9 +197,16 @@ def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     from logshipper_ingest.metrics.prometheus import Client
 
     def ask(promql: str) -> list[FoundSeries]:
-        with Client(access) as client, nullcontext() if watch is None else watch.waiting_for(client.name):
+        with (
+            Client(access) as client,
+            nullcontext() if watch is None else watch.waiting_for(client.name),
+        ):
             answer = client.query(promql)
-        return [FoundSeries(series.labels, sample.value) for series in answer for sample in series.samples]
+        return [
+            FoundSeries(series.labels, sample.value)
+            for series in answer
+            for sample in series.samples
+        ]
 
     return ask
 
@@ -196,7 +216,11 @@ def overlay_of(store: "Store") -> "Overlay":
     from logshipper_ingest.store.local_store import LocalStore
     from logshipper_observe.model.overlay import Overlay
 
-    return Overlay.of_local(store, tell=say) if isinstance(store, LocalStore) else Overlay.of_loki(tell=say)
+    return (
+        Overlay.of_local(store, tell=say)
+        if isinstance(store, LocalStore)
+        else Overlay.of_loki(tell=say)
+    )
 
 
 def open_folder(root: str) -> "LocalStore | None":
@@ -212,7 +236,8 @@ def open_folder(root: str) -> "LocalStore | None":
 
 
 def ingest(store: "Store", *, job_id: str | None = None, secs: float = LIST_SECS) -> list[str]:
-    """Has the store ingest what is spooled, of one job or of all; returns what went wrong, a sentence each."""
+    """Has the store ingest what is spooled, of one job or of all; returns what went wrong, a
+    sentence each."""
     bar = Bar("Reading the spool", size)
     try:
         taken = store.ingest(deadline_secs=secs, job_id=job_id, progress=bar)
@@ -220,7 +245,9 @@ def ingest(store: "Store", *, job_id: str | None = None, secs: float = LIST_SECS
         bar.clear()
     problems = list(taken.problems)
     if not taken.complete and not problems:
-        problems.append("not everything that is spooled could be read in the time there was: ask again for more")
+        problems.append(
+            "not everything that is spooled could be read in the time there was: ask again for more"
+        )
     return problems
 
 
@@ -232,17 +259,20 @@ def begin_with(args: argparse.Namespace) -> str:
 
 def no_jobs_yet(args: argparse.Namespace, name: str) -> UnknownJob:
     """The error for a job of a local store that isn't there yet."""
-    words = f"no job {name!r}: {store_folder(args)} has no jobs yet; begin with `{begin_with(args)}`"
+    words = (
+        f"no job {name!r}: {store_folder(args)} has no jobs yet; begin with `{begin_with(args)}`"
+    )
     elsewhere = where_else(args)
     return UnknownJob(name, f"{words}; {elsewhere}" if elsewhere else words)
 
 
 @contextmanager
 def opened_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple["Store", str]]:
-    """The store and the id of the job that `args.job` names, with what is spooled of it ingested. ask: calls what asks
-    a server.
+    """The store and the id of the job that `args.job` names, with what is spooled of it ingested.
+    ask: calls what asks a server.
 
-    Says on stderr what couldn't be ingested, and for `last` where newer jobs may be. Raises UnknownJob.
+    Says on stderr what couldn't be ingested, and for `last` where newer jobs may be. Raises
+    UnknownJob.
     """
     with opened(args) as store:
         if store is None:
@@ -256,10 +286,12 @@ def opened_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple[
 
 
 @contextmanager
-def known_jobs(args: argparse.Namespace, names: list[str]) -> Iterator[tuple["Store", list[str], list[UnknownJob]]]:
-    """The store, the ids of the jobs that names, ranges and wildcards stand for, each once, and an error for each that
-    stands for none; what is spooled of them is ingested. Says on stderr what couldn't be ingested. Raises UnknownJob
-    where there is no store."""
+def known_jobs(
+    args: argparse.Namespace, names: list[str]
+) -> Iterator[tuple["Store", list[str], list[UnknownJob]]]:
+    """The store, the ids of the jobs that names, ranges and wildcards stand for, each once, and an
+    error for each that stands for none; what is spooled of them is ingested. Says on stderr what
+    couldn't be ingested. Raises UnknownJob where there is no store."""
     with opened(args) as store:
         if store is None:
             raise no_jobs_yet(args, names[0])
@@ -272,9 +304,11 @@ def known_jobs(args: argparse.Namespace, names: list[str]) -> Iterator[tuple["St
 
 
 @contextmanager
-def chosen_jobs(args: argparse.Namespace) -> Iterator[tuple["Store | None", list[str], list[UnknownJob]]]:
-    """As `known_jobs`, for commands on `args.jobs`, or on all where none are named; the store is None where there is
-    none yet. Says on stderr which are unknown, too."""
+def chosen_jobs(
+    args: argparse.Namespace,
+) -> Iterator[tuple["Store | None", list[str], list[UnknownJob]]]:
+    """As `known_jobs`, for commands on `args.jobs`, or on all where none are named; the store is
+    None where there is none yet. Says on stderr which are unknown, too."""
     with opened(args) as store:
         if store is None:
             missing = [no_jobs_yet(args, name) for name in args.jobs]
@@ -291,15 +325,21 @@ def chosen_jobs(args: argparse.Namespace) -> Iterator[tuple["Store | None", list
 
 
 def ingest_for(store: "Store", names: list[str]) -> list[str]:
-    """Ingests what these names may stand for: a known id's own spool; all of it for any other name."""
+    """Ingests what these names may stand for: a known id's own spool; all of it for any other
+    name."""
     known = {job.job_id for job in store.jobs()}
     if all(name in known for name in names):
-        return [problem for name in dict.fromkeys(names) for problem in ingest(store, job_id=name, secs=JOB_SECS)]
+        return [
+            problem
+            for name in dict.fromkeys(names)
+            for problem in ingest(store, job_id=name, secs=JOB_SECS)
+        ]
     return ingest(store, secs=JOB_SECS)
 
 
 def resolve(store: "Store", name: str, args: argparse.Namespace) -> str:
-    """The id of the job that a name stands for. Raises UnknownJob, its words with what was perhaps meant."""
+    """The id of the job that a name stands for. Raises UnknownJob, its words with what was perhaps
+    meant."""
     try:
         return store.resolve(name)
     except UnknownJob as error:

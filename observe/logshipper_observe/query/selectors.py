@@ -1,5 +1,5 @@
-"""Several jobs as people name them: ids, names, beginnings of ids, ranges `a3-a9`, wildcards, `last`; `sim` for
-the jobs `sim:0`, `sim:1` and so on. Pure."""
+"""Several jobs as people name them: ids, names, beginnings of ids, ranges `a3-a9`, wildcards,
+`last`; `sim` for the jobs `sim:0`, `sim:1` and so on. Pure."""
 
 import fnmatch
 import re
@@ -12,7 +12,9 @@ from logshipper_ingest.model.summary import find_job
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
 
-_RANGE = re.compile(r"(?P<prefix>.*?)(?P<first>[0-9]{1,18})-(?:(?P=prefix))?(?P<last>[0-9]{1,18})", re.DOTALL)
+_RANGE = re.compile(
+    r"(?P<prefix>.*?)(?P<first>[0-9]{1,18})-(?:(?P=prefix))?(?P<last>[0-9]{1,18})", re.DOTALL
+)
 _NUMBERED = re.compile(r"(?P<prefix>.*?)(?P<number>[0-9]{1,18})", re.DOTALL)
 WILDCARDS = "*?["
 
@@ -34,15 +36,22 @@ def pick(names: Iterable[str], jobs: "Sequence[JobSummary]", *, all_named: bool 
         except UnknownJob as error:
             unknown.append(error)
             continue
-        picked.update({(job.cluster, job.job_id): job for job in found if (job.cluster, job.job_id) not in picked})
+        picked.update(
+            {
+                (job.cluster, job.job_id): job
+                for job in found
+                if (job.cluster, job.job_id) not in picked
+            }
+        )
     return Picked(list(picked.values()), unknown)
 
 
 def resolve_each(
     names: Iterable[str], resolve: Callable[[str], str], jobs: "Callable[[], Sequence[JobSummary]]"
 ) -> tuple[list[str], list[UnknownJob]]:
-    """The ids of the jobs that selectors stand for, each once, in the order asked; and an error for each that stands
-    for none. resolve: a name's job; jobs: all of them, asked for where a name may stand for several."""
+    """The ids of the jobs that selectors stand for, each once, in the order asked; and an error for
+    each that stands for none. resolve: a name's job; jobs: all of them, asked for where a name may
+    stand for several."""
     ids: dict[str, None] = {}
     unknown = []
     for name in names:
@@ -60,7 +69,9 @@ def resolve_each(
     return list(ids), unknown
 
 
-def jobs_of(name: str, jobs: "Sequence[JobSummary]", *, all_named: bool = False) -> "list[JobSummary]":
+def jobs_of(
+    name: str, jobs: "Sequence[JobSummary]", *, all_named: bool = False
+) -> "list[JobSummary]":
     """Those that one selector stands for, at least one. Raises UnknownJob, with suggestions."""
     exact = [job for job in jobs if name in (job.job_id, job.name)]
     if exact:
@@ -95,6 +106,10 @@ def _pattern(name: str) -> Callable[[str], bool] | None:
 
     def within(text: str) -> bool:
         numbered = _NUMBERED.fullmatch(text)
-        return numbered is not None and numbered["prefix"] == prefix and first <= int(numbered["number"]) <= last
+        return (
+            numbered is not None
+            and numbered["prefix"] == prefix
+            and first <= int(numbered["number"]) <= last
+        )
 
     return within

@@ -44,14 +44,21 @@ def test_it_waits_for_what_is_over_and_names_what_runs(loki: LokiServer, tmp_pat
         assert "HTTP 503: Loki is away" in told["why"]
         away = False
         done = agent.call("drain")
-        assert (done.returncode, done.stdout) == (0, "all captures that are over are shipped\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, "all captures that are over are shipped\n"), (
+            done.stderr
+        )
         assert agent.captures() == []
         with Client(loki.url) as client:
             lines = [one.line for one in entries_of(client, cluster, "log")]
         assert lines[:500] == [f"line {n}" for n in range(500)]
         ledger = agent.status()["ledger"]
         assert (ledger["balances"], ledger["differs"], ledger["waiting"]) == (True, "", 0)
-        assert (ledger["stored"], ledger["shipped"], ledger["collapsed"], ledger["lost"]) == (504, 504, 2, 0)
+        assert (ledger["stored"], ledger["shipped"], ledger["collapsed"], ledger["lost"]) == (
+            504,
+            504,
+            2,
+            0,
+        )
         assert all(ledger[name] for name in ("blank", "dropped", "commands"))
 
 
@@ -61,7 +68,9 @@ def config(tmp_path: Path) -> Path:
     return NodeAgent(tmp_path, "http://loki.invalid", cluster="c").config
 
 
-def test_a_node_without_an_agent(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_node_without_an_agent(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["drain", "--config", str(config)]
     assert main(words) == 0, "nothing was ever there"
     capsys.readouterr()
@@ -84,7 +93,9 @@ def test_a_node_without_an_agent(config: Path, tmp_path: Path, capsys: pytest.Ca
     assert "quarantine" not in shown
 
 
-def test_the_quarantine_is_mentioned(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_quarantine_is_mentioned(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "state" / "quarantine"
     folder.mkdir(parents=True)
     (folder / "2026-01-01.u0.jsonl").write_text("12345\n")
@@ -92,7 +103,9 @@ def test_the_quarantine_is_mentioned(config: Path, tmp_path: Path, capsys: pytes
     assert "6 B are in the quarantine, on this node's disk only" in capsys.readouterr().out
 
 
-def test_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rate_and_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     progress = drain._Progress()

@@ -1,5 +1,5 @@
-"""What is damaged on a node's disk is told: where, what it means for the lines, what becomes of it. What can be read
-stays readable, whatever is fixed."""
+"""What is damaged on a node's disk is told: where, what it means for the lines, what becomes of it.
+What can be read stays readable, whatever is fixed."""
 
 import json
 import os
@@ -56,7 +56,9 @@ def test_all_is_well(node: ShippingNode) -> None:
     assert (found.captures, found.lines, found.entries, found.faults) == (2, 200, 0, [])
     assert found.segment_bytes > 2000
     node.round()
-    assert [fault.what for fault in faults(node)] == ["the capture died here: no frame says that it is over"]
+    assert [fault.what for fault in faults(node)] == [
+        "the capture died here: no frame says that it is over"
+    ]
 
 
 def test_a_flipped_bit_is_found_where_it_is(node: ShippingNode) -> None:
@@ -99,7 +101,11 @@ def test_a_torn_tail(node: ShippingNode) -> None:
     size = capture.segment.stat().st_size
     os.truncate(capture.segment, size - 5)
     torn, died = faults(node)
-    assert (torn.what, torn.level, torn.offset > size - 200) == ("the last frame is cut short", "wrong", True)
+    assert (torn.what, torn.level, torn.offset > size - 200) == (
+        "the last frame is cut short",
+        "wrong",
+        True,
+    )
     assert (died.what[:21], died.level, died.offset) == ("the capture died here", "note", size - 5)
 
 
@@ -192,7 +198,9 @@ def test_a_damaged_database_is_moved_aside_and_nothing_comes_twice(node: Shippin
         os.close(lock)
         (fault,) = faults(node, repair=True)
         assert fault.fixed
-        assert [path.read_bytes()[:4] for path in state.glob("state.db.damaged-*")] == [b"xxxx"], "it is kept"
+        assert [path.read_bytes()[:4] for path in state.glob("state.db.damaged-*")] == [b"xxxx"], (
+            "it is kept"
+        )
         node.begin()
         assert faults(node) == []
     node.ship()
@@ -208,7 +216,9 @@ def test_another_database_is_moved_aside(node: ShippingNode) -> None:
     assert faults(node) == []
 
 
-def test_unreadable_lines_of_the_quarantine(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_lines_of_the_quarantine(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", 900)
     capture = node.capture("job1", soon_ns())
     capture.lines(["x" * 1000, "short"])
@@ -253,7 +263,9 @@ def test_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = root / "jobs" / "job2.db"
     job.write_bytes(job.read_bytes()[:5000])
     document = told(capsys, 3, "--store", str(root))
-    assert [fault["path"] for fault in document["faults"] if fault["level"] == "wrong"] == [str(job)]
+    assert [fault["path"] for fault in document["faults"] if fault["level"] == "wrong"] == [
+        str(job)
+    ]
 
 
 def told(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> dict[str, Any]:  # Any: JSON

@@ -1,4 +1,5 @@
-"""A secret that a job has printed is gone from every place where it lay; neighbours' lines are all there."""
+"""A secret that a job has printed is gone from every place where it lay; neighbours' lines are all
+there."""
 
 import json
 import sys
@@ -67,7 +68,11 @@ def print_lines(node: ShippingNode, job_id: str = "job1", *, close: bool = True)
 
 def holding(folder: Path, secret: str = SECRET) -> list[str]:
     """Files whose bytes have the secret."""
-    return [path.name for path in folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    return [
+        path.name
+        for path in folder.rglob("*")
+        if path.is_file() and secret.encode() in path.read_bytes()
+    ]
 
 
 # ---- with a real Loki
@@ -86,20 +91,39 @@ def test_what_is_purged_is_gone_from_loki_and_nothing_else(servers: None, tmp_pa
         agent.wait_shipped()
         one, two, _ = [job["job_id"] for job in agent.status()["jobs"]]
         before = entries_of(client, cluster)
-        assert sum(entry.metadata["job_id"] == one and SECRET in entry.line for entry in before) == 22
+        assert (
+            sum(entry.metadata["job_id"] == one and SECRET in entry.line for entry in before) == 22
+        )
 
-        tried = agent.call("purge", "--job", one, "--fixed", SECRET, "--since", "1h", "--dry-run", "--json")
+        tried = agent.call(
+            "purge", "--job", one, "--fixed", SECRET, "--since", "1h", "--dry-run", "--json"
+        )
         assert json.loads(tried.stdout)["lines"] == {"spool": 0, "quarantine": 0, "loki": 22}
         asked = agent.call("purge", "--job", one, "--fixed", SECRET, "--since", "1h")
         assert (asked.returncode, "give --yes" in asked.stderr) == (2, True)
-        done = agent.call("purge", "--job", one, "--fixed", SECRET, "--yes", "--wait", "1s", "--since", "1h")
+        done = agent.call(
+            "purge", "--job", one, "--fixed", SECRET, "--yes", "--wait", "1s", "--since", "1h"
+        )
         # it was asked shortly before, and remembers for 5 minutes that there were no requests
         assert (done.returncode, "still shows 22 lines" in done.stderr) == (3, True), done.stderr
-        assert agent.call("purge", "--job", two, "--yes", "--wait", "1s", "--since", "1h").returncode == 3
+        assert (
+            agent.call("purge", "--job", two, "--yes", "--wait", "1s", "--since", "1h").returncode
+            == 3
+        )
         loki.stop()
         loki.start()
         again = agent.call(
-            "purge", "--job", one, "--fixed", SECRET, "--yes", "--wait", "30s", "--since", "1h", "--json"
+            "purge",
+            "--job",
+            one,
+            "--fixed",
+            SECRET,
+            "--yes",
+            "--wait",
+            "30s",
+            "--since",
+            "1h",
+            "--json",
         )
         assert again.returncode == 0, again.stderr
         assert json.loads(again.stdout)["shown"] == 0
@@ -119,16 +143,25 @@ def test_a_loki_that_deletes_nothing_is_told_of(loki: LokiServer, tmp_path: Path
     agent = NodeAgent(tmp_path, loki.url, cluster="nobody")
     agent.state.mkdir()
     found = agent.call("purge", "--job", "4711", "--yes", "--since", "1h")
-    assert (found.returncode, found.stdout) == (3, "Purged: 0 lines in spool, 0 lines in quarantine\n")
+    assert (found.returncode, found.stdout) == (
+        3,
+        "Purged: 0 lines in spool, 0 lines in quarantine\n",
+    )
     assert "HTTP 404" in found.stderr
-    for setting in ("retention_enabled: true", "delete_request_store", "deletion_mode: filter-and-delete"):
+    for setting in (
+        "retention_enabled: true",
+        "delete_request_store",
+        "deletion_mode: filter-and-delete",
+    ):
         assert setting in found.stderr
 
 
 # ---- a node's files
 
 
-def test_lines_in_the_spool_are_overwritten(node: ShippingNode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_in_the_spool_are_overwritten(
+    node: ShippingNode, capsys: pytest.CaptureFixture[str]
+) -> None:
     print_lines(node)
     print_lines(node, "job2")
     assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
@@ -140,7 +173,9 @@ def test_lines_in_the_spool_are_overwritten(node: ShippingNode, capsys: pytest.C
         f"job2 {n}" + (f" {SECRET}" if n % 10 == 4 else "") for n in range(30)
     )
     of_job = [line for line in logged if not line.startswith("job2")]
-    assert of_job == [f"job1 {n}" if n % 10 != 4 else "*" * len(f"job1 {n} {SECRET}") for n in range(30)]
+    assert of_job == [
+        f"job1 {n}" if n % 10 != 4 else "*" * len(f"job1 {n} {SECRET}") for n in range(30)
+    ]
     (closed,) = (event for event in node.events("job1") if event["event"] == "closed")
     assert (closed["lost"], closed["lines"]) == (0, 32), "lines are there, and count"
     odd = [event["message"] for event in node.events("job1") if event["event"] == "odd"]
@@ -217,11 +252,16 @@ def test_all_of_a_job(node: ShippingNode, capsys: pytest.CaptureFixture[str]) ->
     assert purge(node, "--job", "job1") == 0
     assert {one.identity.job_id for one in node.checkpoints.shipped()} == {"job2"}
     assert [path.name.split("@")[0] for path in (node.folder / "spool").glob("*@*")] == ["job2"]
-    with print_lines(node, "job3", close=False), pytest.raises(StoreError, match="job3 runs: it can be purged when"):
+    with (
+        print_lines(node, "job3", close=False),
+        pytest.raises(StoreError, match="job3 runs: it can be purged when"),
+    ):
         purge(node, "--job", "job3")
 
 
-def test_while_the_agent_runs_it_ships_first(node: ShippingNode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_while_the_agent_runs_it_ships_first(
+    node: ShippingNode, capsys: pytest.CaptureFixture[str]
+) -> None:
     capture = print_lines(node, close=False)
     lock = take_lock(str(node.folder / "state"))
     assert lock is not None
@@ -273,7 +313,9 @@ def test_a_store(tmp_path: Path) -> None:
             assert [line for line in lines if line.isdigit()] == [str(n) for n in range(0, 300, 3)]
             assert not any(SECRET in json.dumps(event.event) for event in reader.events())
             assert SECRET not in str(reader.status())
-            assert [record.line for record in reader.records() if "*" not in record.line] == ['{"a": "b"}']
+            assert [record.line for record in reader.records() if "*" not in record.line] == [
+                '{"a": "b"}'
+            ]
         with store.open("job2") as reader:
             kept = [line.text for line in reader.lines(streams=tuple(Stream), kinds=tuple(Kind))]
             assert (len(kept), sum(SECRET in line for line in kept)) == (302, 201)
@@ -323,11 +365,16 @@ def test_what_python_and_re2_read_differently_is_refused(text: str, words: str) 
 
 
 def test_hostile_text_stays_one_string(loki: LokiServer) -> None:
-    """Nobody's text gets out of its quotes: another job's line stays unfound, and Loki takes the query."""
+    """Nobody's text gets out of its quotes: another job's line stays unfound, and Loki takes the
+    query."""
     hostile = '"} or {x="y\\" |= `a`'
     assert pattern_of(None, hostile).logql == r' |= "\"} or {x=\"y\\\" |= `a`"'
     with Client(loki.url) as client:
-        for grep, fixed in ((None, hostile), (r'"\} `\d{3}\x41(?i:abc)', None), (r"(?P<n>a|b)\bc", None)):
+        for grep, fixed in (
+            (None, hostile),
+            (r'"\} `\d{3}\x41(?i:abc)', None),
+            (r"(?P<n>a|b)\bc", None),
+        ):
             query = f'sum(count_over_time({{service_name="logshipper"}}{pattern_of(grep, fixed).logql} [1h]))'
             assert client.query(query) == []
 

@@ -1,4 +1,5 @@
-"""`logshipper-agent purge`: a secret is gone from every place, whatever its form there; what is left is said."""
+"""`logshipper-agent purge`: a secret is gone from every place, whatever its form there; what is
+left is said."""
 
 import json
 import sqlite3
@@ -42,7 +43,9 @@ def print_it(capture: CaptureWriter, secret: Secret) -> None:
     capture.metadata(as_ascii, json.dumps(as_utf8, ensure_ascii=False), {"step": 3, "token": OTHER})
     capture.metadata({"step": 4, f"under {text}": 1.5}, {"step": 5, "nested": {text: [printed]}})
     capture.metadata({"step": 6, "within": json.dumps({"json": json.dumps([text])})})
-    capture.event("odd", f"it was {text}", data={"token": printed, text: 1, "list": [printed, OTHER]})
+    capture.event(
+        "odd", f"it was {text}", data={"token": printed, text: 1, "list": [printed, OTHER]}
+    )
     capture.event("even", OTHER, data={"token": OTHER})
     capture.lines([json.dumps({"not": "metadata", "token": text})])
     capture.status(f"50% {printed}")
@@ -59,7 +62,9 @@ def test_a_store_has_it_nowhere(
     root = tmp_path / "store"
     with LocalStore(str(root), create=True) as store:
         for attempt in (1, 2):
-            capture = CaptureWriter(root / "spool", "job1", attempt, name=f"run {secret.text}", step=secret.text)
+            capture = CaptureWriter(
+                root / "spool", "job1", attempt, name=f"run {secret.text}", step=secret.text
+            )
             print_it(capture, secret)
             capture.end()
             capture.close()
@@ -80,12 +85,16 @@ def test_a_store_has_it_nowhere(
             lines = [line.text for line in reader.lines(streams=tuple(Stream), kinds=tuple(Kind))]
             assert lines.count(f"1 {OTHER}") == 2
             assert sum(OTHER in line for line in lines) == 2 * (20 + 1)
-            kept = [json.loads(record.line) for record in reader.records() if "*" not in record.line]
+            kept = [
+                json.loads(record.line) for record in reader.records() if "*" not in record.line
+            ]
             assert kept == [{"step": 3, "token": OTHER}] * 2
             assert [key.path for key in _keys(reader)] == [("step",), ("token",)]
             events = [event.event for event in reader.events()]
             assert sum(event["event"] == "odd" for event in events) == 2
-            assert [event["data"] for event in events if event["event"] == "even"] == [{"token": OTHER}] * 2
+            assert [event["data"] for event in events if event["event"] == "even"] == [
+                {"token": OTHER}
+            ] * 2
         assert overlay.of(JobKey("job1")).tags["kept"] == OTHER
 
 
@@ -100,7 +109,11 @@ def test_a_running_job_prints_on_and_its_keys_are_followed(tmp_path: Path) -> No
             capture.metadata({"step": 7, "token": OTHER, "loss": 0.5})
             store.ingest()
             with store.open("job1") as reader:
-                assert [(*key.path, key.count) for key in _keys(reader)] == [("loss", 1), ("step", 2), ("token", 2)]
+                assert [(*key.path, key.count) for key in _keys(reader)] == [
+                    ("loss", 1),
+                    ("step", 2),
+                    ("token", 2),
+                ]
     assert holding(secret.text, root) == []
 
 
@@ -136,7 +149,9 @@ def test_a_page_that_had_read_it_writes_it_nowhere(tmp_path: Path) -> None:
     assert purge_store(root, "--job", "job1", "--fixed", "hunter2") == 0
     page.close()
     assert holding("hunter2", root) == []
-    assert "values.db: key_values.held" in holding(OTHER, root), "what nobody has purged is remembered"
+    assert "values.db: key_values.held" in holding(OTHER, root), (
+        "what nobody has purged is remembered"
+    )
 
 
 def test_what_a_reader_keeps_in_a_log_is_said_and_all_else_is_purged(
@@ -156,7 +171,10 @@ def test_what_a_reader_keeps_in_a_log_is_said_and_all_else_is_purged(
         reader.execute("SELECT * FROM block").fetchall()
         assert purge_store(root, "--job", "job1", "--fixed", "hunter2") == 3
         assert f"{database}: another program reads it" in capsys.readouterr().err
-        assert {place.split(":")[0] for place in holding("hunter2", root)} <= {"jobs/job1.db", "jobs/job1.db-wal"}
+        assert {place.split(":")[0] for place in holding("hunter2", root)} <= {
+            "jobs/job1.db",
+            "jobs/job1.db-wal",
+        }
         reader.execute("COMMIT")
     assert holding("hunter2", root) == []
 
@@ -184,9 +202,13 @@ def _keys(reader: JobReader) -> list[KeyStats]:
 
 @every_secret
 def test_a_node_has_it_nowhere(
-    node: ShippingNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, secret: Secret
+    node: ShippingNode,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    secret: Secret,
 ) -> None:
-    """Spool, quarantine, what couldn't be read there, the agent's state, measurements of unknown senders."""
+    """Spool, quarantine, what couldn't be read there, the agent's state, measurements of unknown
+    senders."""
     state = node.folder / "state"
     capture = node.capture("job1", soon_ns(), name=f"run {secret.text}")
     print_it(capture, secret)
@@ -207,7 +229,10 @@ def test_a_node_has_it_nowhere(
     assert purge(node, "--job", "job1", "--fixed", secret.text) == 0, capsys.readouterr().err
     assert holding(secret.text, node.folder) == []
     assert OTHER in (state / "quarantine.unreadable").read_text()
-    kept = [json.loads(line) for line in (state / "telegraf" / "unidentified.jsonl").read_text().splitlines()]
+    kept = [
+        json.loads(line)
+        for line in (state / "telegraf" / "unidentified.jsonl").read_text().splitlines()
+    ]
     assert [entry["lines"] for entry in kept if "*" not in entry["lines"]] == [OTHER]
     node.begin()
     node.ship()
@@ -216,8 +241,11 @@ def test_a_node_has_it_nowhere(
 
 
 def _put_elsewhere(state: Path, secret: Secret) -> None:
-    """What `fsck --repair` takes out of the quarantine, a torn line there, and what senders nobody knows have sent."""
-    (state / "quarantine.unreadable").write_text(f'{{"torn: "{secret.printed}\n{OTHER}\n{json.dumps(secret.text)}\n')
+    """What `fsck --repair` takes out of the quarantine, a torn line there, and what senders nobody
+    knows have sent."""
+    (state / "quarantine.unreadable").write_text(
+        f'{{"torn: "{secret.printed}\n{OTHER}\n{json.dumps(secret.text)}\n'
+    )
     quarantined = next((state / "quarantine").glob("*.jsonl"))
     with quarantined.open("a") as file:
         file.write(f'{{"metadata": {{"job_id": "job1"}}, "line": {json.dumps(secret.text)}\n')
@@ -226,7 +254,9 @@ def _put_elsewhere(state: Path, secret: Secret) -> None:
     assert unknown.keep("127.0.0.1", -1, "", OTHER.encode())
 
 
-def test_what_a_running_agent_holds_is_said(node: ShippingNode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_running_agent_holds_is_said(
+    node: ShippingNode, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It remembers names and keys, and would write them again."""
     capture = node.capture("job1", soon_ns(), name="hunter2")
     capture.lines([OTHER])
@@ -238,7 +268,10 @@ def test_what_a_running_agent_holds_is_said(node: ShippingNode, capsys: pytest.C
     lock = take_lock(str(node.folder / "state"))
     assert lock is not None
     assert purge(node, "--job", "job1", "--fixed", "hunter2") == 3
-    assert "state.db: what the agent remembers of the job's name or keys has it" in capsys.readouterr().err
+    assert (
+        "state.db: what the agent remembers of the job's name or keys has it"
+        in capsys.readouterr().err
+    )
 
 
 def test_all_of_a_job_leaves_nothing_on_a_node(node: ShippingNode) -> None:
@@ -280,14 +313,22 @@ def test_pieces_of_a_line_that_have_it_in_any_form(line: str, grep: str, found: 
 @pytest.mark.parametrize(
     ("record", "kept"),
     [
-        ({"type": "event", "event": "e1", "message": "x e1 y"}, {"type": "event", "event": "e1", "message": "******"}),
+        (
+            {"type": "event", "event": "e1", "message": "x e1 y"},
+            {"type": "event", "event": "e1", "message": "******"},
+        ),
         ({"event": "a", "data": {"e1": 1, "b": 2}}, {"event": "a", "data": {"**": 1, "b": 2}}),
         ({"event": "a", "data": {"b": 7e1, "pin": -1e1}, "z": 1}, None),
-        ({"event": "a", "data": [["e1"], {"b": ["e1", "c"]}]}, {"event": "a", "data": [["**"], {"b": ["**", "c"]}]}),
+        (
+            {"event": "a", "data": [["e1"], {"b": ["e1", "c"]}]},
+            {"event": "a", "data": [["**"], {"b": ["**", "c"]}]},
+        ),
         ({"lines": 1, "data": "e1"}, {"lines": 1, "data": "**"}),
     ],
 )
-def test_json_stays_json_as_long_as_it_was(record: dict[str, Any], kept: dict[str, Any] | None) -> None:
+def test_json_stays_json_as_long_as_it_was(
+    record: dict[str, Any], kept: dict[str, Any] | None
+) -> None:
     """Any: JSON."""
     pattern = pattern_of(None, "e1" if kept else "70.0")
     text = json.dumps(record).encode()
@@ -309,7 +350,13 @@ def test_values_of_a_database_are_read_by_the_oracle(tmp_path: Path) -> None:
 @st.composite
 def printed_secrets(draw: st.DrawFn) -> tuple[str, str]:
     """A text, and a line that has it: in colours, in JSON, in JSON within JSON, or as it is."""
-    text = draw(st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp", "Cn")), min_size=3, max_size=12))
+    text = draw(
+        st.text(
+            st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp", "Cn")),
+            min_size=3,
+            max_size=12,
+        )
+    )
     assume(text.isprintable() and text.strip("*") == text)
     shown = text
     if draw(st.booleans()):

@@ -52,7 +52,10 @@ def push(loki: LokiServer, job_id: str, lines: list[str], *, step: str = "") -> 
     entries = [Entry(begin_ns + at, line, metadata) for at, line in enumerate(lines)]
     with Client(loki.url) as client:
         for kind in ("log", "event"):
-            client.push({"service_name": "logshipper", "cluster": CLUSTER, "kind": kind, "host": "n1"}, entries)
+            client.push(
+                {"service_name": "logshipper", "cluster": CLUSTER, "kind": kind, "host": "n1"},
+                entries,
+            )
 
 
 def test_a_secret_is_gone_in_every_form(servers: None, tmp_path: Path) -> None:
@@ -66,8 +69,13 @@ def test_a_secret_is_gone_in_every_form(servers: None, tmp_path: Path) -> None:
         for name, secret in SECRETS.items():
             asked = ("purge", "--job", job_of[name], "--fixed", secret.text, "--since", "1h")
             tried = agent.call(*asked, "--dry-run", "--json")
-            assert json.loads(tried.stdout)["lines"]["loki"] == 2 * len(lines_with(secret)), (name, tried.stdout)
-            assert agent.call(*asked, "--yes", "--wait", "1s").returncode == 3, "its parts haven't heard of it"
+            assert json.loads(tried.stdout)["lines"]["loki"] == 2 * len(lines_with(secret)), (
+                name,
+                tried.stdout,
+            )
+            assert agent.call(*asked, "--yes", "--wait", "1s").returncode == 3, (
+                "its parts haven't heard of it"
+            )
         loki.stop()
         loki.start()
         for name, secret in SECRETS.items():
@@ -88,7 +96,9 @@ def test_what_stands_with_every_line_is_said(servers: None, tmp_path: Path) -> N
         agent = NodeAgent(tmp_path, loki.url, cluster=CLUSTER)
         agent.state.mkdir()
         push(loki, "job1", [OTHER], step="hunter2")
-        done = agent.call("purge", "--job", "job1", "--fixed", "hunter2", "--since", "1h", "--yes", "--wait", "1s")
+        done = agent.call(
+            "purge", "--job", "job1", "--fixed", "hunter2", "--since", "1h", "--yes", "--wait", "1s"
+        )
     assert done.returncode == 3
     assert "the job's step has it, which stands with every line in Loki" in done.stderr
 
@@ -107,13 +117,19 @@ class Answering:
 
     def entries(self, logql: str, begin_ns: int, end_ns: int) -> Iterator[Entry]:
         if "event" not in logql:
-            yield from (Entry(begin_ns, line) for line in self._lines if not self._pattern.python.search(line))
+            yield from (
+                Entry(begin_ns, line)
+                for line in self._lines
+                if not self._pattern.python.search(line)
+            )
 
     def delete(self, logql: str, begin_ns: int, end_ns: int) -> str:
         raise AssertionError
 
 
-def test_requests_are_few_and_short_whatever_forms_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_few_and_short_whatever_forms_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pattern = pattern_of("g\u00e4h[0-9]*", None)
     lines = [json.dumps(f"g\u00e4h{number}") for number in range(3000)]
     purge = LokiPurge(Answering([*lines, *lines], pattern), "c", "job1", pattern)
@@ -129,6 +145,10 @@ def test_requests_are_few_and_short_whatever_forms_there_are(monkeypatch: pytest
 
 def test_an_anchored_pattern_names_whole_lines() -> None:
     pattern = pattern_of("^g\u00e4h\\b", None)
-    purge = LokiPurge(Answering(["g\\u00e4h (x)", "a g\\u00e4h (x)"], pattern), "c", "job1", pattern)
+    purge = LokiPurge(
+        Answering(["g\\u00e4h (x)", "a g\\u00e4h (x)"], pattern), "c", "job1", pattern
+    )
     (query,) = purge.look(60).queries[1:]
-    assert query.endswith(f" |~ {quoted('^(?:' + re.escape(chr(92).join(('g', 'u00e4h (x)'))) + ')$')}")
+    assert query.endswith(
+        f" |~ {quoted('^(?:' + re.escape(chr(92).join(('g', 'u00e4h (x)'))) + ')$')}"
+    )

@@ -1,5 +1,5 @@
-"""What Loki refused leaves the quarantine when Loki has it, and not before: nothing is lost, nothing is there twice,
-whoever is killed."""
+"""What Loki refused leaves the quarantine when Loki has it, and not before: nothing is lost,
+nothing is there twice, whoever is killed."""
 
 import json
 import os
@@ -68,7 +68,9 @@ def fill(node: ShippingNode, *, job_id: str = "job1", lines: int = 200) -> list[
     return printed
 
 
-def replay(node: ShippingNode, chosen: ReplaySelection | None = None, **options: Any) -> ReplayResult:
+def replay(
+    node: ShippingNode, chosen: ReplaySelection | None = None, **options: Any
+) -> ReplayResult:
     """Any: options of Replayer."""
     return replayer(node, chosen, **options).run()
 
@@ -105,9 +107,14 @@ def kill() -> None:
 
 
 def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) -> None:
-    """A limit of Loki's is in the way of some lines in a flood of two jobs; it is raised, and one replay is killed."""
+    """A limit of Loki's is in the way of some lines in a flood of two jobs; it is raised, and one
+    replay is killed."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
-    expected = [f"{name} {n}:" + "x" * (1500 if n % 10 == 7 else 0) for name in ("a", "b") for n in range(300)]
+    expected = [
+        f"{name} {n}:" + "x" * (1500 if n % 10 == 7 else 0)
+        for name in ("a", "b")
+        for n in range(300)
+    ]
     with LokiServer(limits={"max_line_size": "1KB"}) as loki, Client(loki.url) as client:
         with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
             for name in ("a", "b"):
@@ -117,7 +124,11 @@ def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) ->
             assert [(one["reason"], one["entries"]) for one in held] == [("line_too_long", 30)] * 2
             early = agent.call("replay", "--json")
             told = json.loads(early.stdout)
-            assert (early.returncode, told["delivered"], told["refused"]) == (3, 0, {"line_too_long": 60}), early.stderr
+            assert (early.returncode, told["delivered"], told["refused"]) == (
+                3,
+                0,
+                {"line_too_long": 60},
+            ), early.stderr
 
             loki.stop()
             loki.set_limits({"max_line_size": "256KB"})
@@ -129,14 +140,19 @@ def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) ->
                 0, "30 entries delivered, 30 were in Loki already, 0 refused again, 0 not tried")  # fmt: skip
             assert list((agent.state / "quarantine").iterdir()) == []
         found = entries_of(client, cluster, "log")
-    assert sorted(entry.line for entry in found) == sorted(expected), "none is missing, none comes twice"
+    assert sorted(entry.line for entry in found) == sorted(expected), (
+        "none is missing, none comes twice"
+    )
     late = [entry for entry in found if "replay" in entry.labels]
     assert len(late) == 60
     assert {entry.labels["replay"][0] for entry in late} == {"q"}
 
 
-def test_what_loki_has_already_isnt_sent(loki: LokiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent was killed between quarantine and checkpoint, and brought the entries once the limit was gone."""
+def test_what_loki_has_already_isnt_sent(
+    loki: LokiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent was killed between quarantine and checkpoint, and brought the entries once the
+    limit was gone."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
     monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", LIMIT)
     agent = NodeAgent(tmp_path / "agent", loki.url, cluster=cluster, host="n1")
@@ -149,28 +165,54 @@ def test_what_loki_has_already_isnt_sent(loki: LokiServer, tmp_path: Path, monke
     for file in (node.folder / "state" / "quarantine").iterdir():
         file.rename(agent.state / "quarantine" / file.name)
     folder = str(agent.state / "quarantine")
-    held = [line.entry for name in quarantine_files.names(folder) for line in quarantine_files.read_lines(folder, name)]
+    held = [
+        line.entry
+        for name in quarantine_files.names(folder)
+        for line in quarantine_files.read_lines(folder, name)
+    ]
     with Client(loki.url) as client:
-        labels = {"cluster": cluster, "host": "n1", "service_name": "logshipper", "stream": "stdout", "kind": "log"}
+        labels = {
+            "cluster": cluster,
+            "host": "n1",
+            "service_name": "logshipper",
+            "stream": "stdout",
+            "kind": "log",
+        }
         there = [Entry(one.time_ns, one.line, one.metadata) for one in held[:2] if one is not None]
         client.push(labels, there)
         other = {**there[0].metadata, "task": "7"}
         assert held[2] is not None
-        client.push(labels, [Entry(held[2].time_ns, held[2].line, other)])  # another task's: not the same entry
+        client.push(
+            labels, [Entry(held[2].time_ns, held[2].line, other)]
+        )  # another task's: not the same entry
         told = json.loads(agent.call("replay", "--json").stdout)
         assert (told["chosen"], told["there"], told["delivered"], told["left"]) == (6, 2, 4, 0)
-        found = Counter((entry.time_ns, entry.metadata["task"]) for entry in entries_of(client, cluster, "log"))
+        found = Counter(
+            (entry.time_ns, entry.metadata["task"]) for entry in entries_of(client, cluster, "log")
+        )
     assert found == Counter({(one.time_ns, "0"): 1 for one in held if one is not None}) | Counter(
         {(held[2].time_ns, "7"): 1}
     )
 
 
-def test_loki_is_asked_for_sparse_entries_by_how_they_begin(loki: LokiServer, tmp_path: Path) -> None:
+def test_loki_is_asked_for_sparse_entries_by_how_they_begin(
+    loki: LokiServer, tmp_path: Path
+) -> None:
     """Whatever stands in them, and however many lines of the job are between them."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
     agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
     begin_ns = time.time_ns() - 600 * SECOND_NS
-    odd = ["", "a", "a\0b\tc", '"} |= `x` \\d (?:[', "\u2028\x1b[1m", "ü" * 100, "y" * 300, "a b-c.d", "a" * 60]
+    odd = [
+        "",
+        "a",
+        "a\0b\tc",
+        '"} |= `x` \\d (?:[',
+        "\u2028\x1b[1m",
+        "ü" * 100,
+        "y" * 300,
+        "a b-c.d",
+        "a" * 60,
+    ]
     held = [
         {"refused_ns": 1, "reason": "other", "status": 400, "words": "no", "stream": "stdout", "kind": "log",
          "host": "n1", "tenant": "", "capture": "c", "time_ns": begin_ns + n * 20 * SECOND_NS,
@@ -180,12 +222,21 @@ def test_loki_is_asked_for_sparse_entries_by_how_they_begin(loki: LokiServer, tm
     folder = agent.state / "quarantine"
     folder.mkdir(parents=True)
     (folder / "2026-01-01.u0.jsonl").write_text("".join(json.dumps(one) + "\n" for one in held))
-    labels = {"cluster": cluster, "host": "n1", "service_name": "logshipper", "stream": "stdout", "kind": "log"}
+    labels = {
+        "cluster": cluster,
+        "host": "n1",
+        "service_name": "logshipper",
+        "stream": "stdout",
+        "kind": "log",
+    }
     metadata = {"job_id": "job1", "task": "0"}
     flood = [Entry(begin_ns + n * SECOND_NS + 1, f"flood {n}", metadata) for n in range(200)]
     with Client(loki.url) as client:
         client.push(labels, flood)
-        client.push(labels, [Entry(begin_ns + n * 20 * SECOND_NS, line, metadata) for n, line in enumerate(odd)])
+        client.push(
+            labels,
+            [Entry(begin_ns + n * 20 * SECOND_NS, line, metadata) for n, line in enumerate(odd)],
+        )
         told = json.loads(agent.call("replay", "--json").stdout)
         assert (told["there"], told["delivered"]) == (len(odd), 0)
         assert len(entries_of(client, cluster, "log")) == 200 + len(odd)
@@ -194,7 +245,9 @@ def test_loki_is_asked_for_sparse_entries_by_how_they_begin(loki: LokiServer, tm
 # ---- with a modelled one
 
 
-def test_all_of_it_arrives_in_order_of_time(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_of_it_arrives_in_order_of_time(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     printed = fill(node) + fill(node, job_id="job2")
     assert len(node.quarantined()) == 40
     take_long_lines(monkeypatch)
@@ -224,8 +277,11 @@ def test_who_is_killed_loses_nothing_and_doubles_nothing(
     assert node.quarantined() == []
 
 
-def test_what_was_put_there_before_a_kill_comes_once(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was killed when the entries lay in the quarantine, and its checkpoint didn't say so yet."""
+def test_what_was_put_there_before_a_kill_comes_once(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed when the entries lay in the quarantine, and its checkpoint didn't say so
+    yet."""
     with monkeypatch.context() as patch:
         at_fault_point(patch, "sent", kill)
         with pytest.raises(Killed):
@@ -239,7 +295,9 @@ def test_what_was_put_there_before_a_kill_comes_once(node: ShippingNode, monkeyp
     assert node.quarantined() == []
 
 
-def test_half_a_rewritten_file_is_cleared_away(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_rewritten_file_is_cleared_away(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     printed = fill(node) + fill(node, job_id="job2")
     take_long_lines(monkeypatch)
     with monkeypatch.context() as patch:
@@ -253,7 +311,9 @@ def test_half_a_rewritten_file_is_cleared_away(node: ShippingNode, monkeypatch: 
     assert list(folder.iterdir()) == []
 
 
-def test_what_the_agent_puts_there_meanwhile_stays(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_agent_puts_there_meanwhile_stays(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(node)
     take_long_lines(monkeypatch)
     with monkeypatch.context() as patch:
@@ -269,7 +329,9 @@ def test_what_the_agent_puts_there_meanwhile_stays(node: ShippingNode, monkeypat
     assert len(logged(node)) == 210
 
 
-def test_what_is_refused_again_stays_with_new_words(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused_again_stays_with_new_words(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(node, lines=40)
     before = node.quarantined()
     take_long_lines(monkeypatch, LIMIT + 1)
@@ -292,17 +354,26 @@ def test_only_what_is_chosen(node: ShippingNode, monkeypatch: pytest.MonkeyPatch
     assert {entry["metadata"]["job_id"] for entry in node.quarantined()} == {"job1"}
 
 
-def test_what_cant_be_read_is_left_where_it_is(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cant_be_read_is_left_where_it_is(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(node, lines=20)
     (file,) = (node.folder / "state" / "quarantine").iterdir()
-    odd = [b"\xff\xfe\n", b"[1]\n", b'{"kind":"log","line":"x","metadata":{"a b":"c"}}\n', b'{"kind":"log"']
+    odd = [
+        b"\xff\xfe\n",
+        b"[1]\n",
+        b'{"kind":"log","line":"x","metadata":{"a b":"c"}}\n',
+        b'{"kind":"log"',
+    ]
     file.write_bytes(odd[0] + file.read_bytes() + b"".join(odd[1:]))
     take_long_lines(monkeypatch)
     assert replay(node).delivered == 2
     assert file.read_bytes() == b"".join(odd)
 
 
-def test_entries_of_an_earlier_version_have_no_host(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_of_an_earlier_version_have_no_host(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(node, lines=10)
     (file,) = (node.folder / "state" / "quarantine").iterdir()
     (entry,) = node.quarantined()
@@ -311,10 +382,14 @@ def test_entries_of_an_earlier_version_have_no_host(node: ShippingNode, monkeypa
     file.write_text(json.dumps(entry) + "\n")
     take_long_lines(monkeypatch)
     assert replay(node).delivered == 1
-    assert {'host="n1"' in one.labels for one in node.loki.stored if one.time_ns == entry["time_ns"]} == {True}
+    assert {
+        'host="n1"' in one.labels for one in node.loki.stored if one.time_ns == entry["time_ns"]
+    } == {True}
 
 
-def test_a_loki_that_takes_nothing_ends_it(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loki_that_takes_nothing_ends_it(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(node, lines=20)
     node.loki.takes = lambda number: False
     tally = replay(node, patience_secs=0.05)
@@ -323,7 +398,9 @@ def test_a_loki_that_takes_nothing_ends_it(node: ShippingNode, monkeypatch: pyte
     assert len(node.quarantined()) == 2
 
 
-def test_a_loki_that_falters_is_tried_again(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loki_that_falters_is_tried_again(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     printed = fill(node)
     take_long_lines(monkeypatch)
     node.loki.script = [throttled(), unreachable(), throttled(0.01)]
@@ -370,7 +447,9 @@ def test_one_at_a_time(node: ShippingNode) -> None:
         replay(node)
 
 
-def test_the_agent_waits_for_who_rewrites(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_agent_waits_for_who_rewrites(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(node, lines=10)
     folder = str(node.folder / "state" / "quarantine")
     (name,) = quarantine_files.names(folder)
@@ -410,7 +489,9 @@ def completed(words: str) -> list[str]:
 
 def test_a_state_that_no_agent_has_made_is_said(tmp_path: Path) -> None:
     with (
-        pytest.raises(StoreError, match=r"isn't there: no agent has run with this \[agent\] state_dir"),
+        pytest.raises(
+            StoreError, match=r"isn't there: no agent has run with this \[agent\] state_dir"
+        ),
         quarantine_files.rewriter_lock(str(tmp_path / "none")),
     ):
         pass

@@ -1,5 +1,5 @@
-"""The node agent's start and end, when something is in its way: one line that names the option, nothing left behind,
-and no signal or lost terminal that does harm."""
+"""The node agent's start and end, when something is in its way: one line that names the option,
+nothing left behind, and no signal or lost terminal that does harm."""
 
 import fcntl
 import os
@@ -63,11 +63,15 @@ def spool_is_open(agent: NodeAgent) -> str:
 
 def spool_is_a_file(agent: NodeAgent) -> str:
     agent.spool.touch()
-    return f"{agent.spool}: isn't a folder (nor may it be a link to one); [agent] spool_dir names one"
+    return (
+        f"{agent.spool}: isn't a folder (nor may it be a link to one); [agent] spool_dir names one"
+    )
 
 
 def spool_cannot_be_made(agent: NodeAgent) -> str:
-    agent.config.write_text(agent.config.read_text().replace(f"{agent.spool}", "/proc/nothing/spool"))
+    agent.config.write_text(
+        agent.config.read_text().replace(f"{agent.spool}", "/proc/nothing/spool")
+    )
     return "/proc/nothing: no such file or directory; [agent] spool_dir names another place"
 
 
@@ -82,7 +86,9 @@ def state_is_a_file(agent: NodeAgent) -> str:
 
 
 def state_cannot_be_made(agent: NodeAgent) -> str:
-    agent.config.write_text(agent.config.read_text().replace(f"{agent.state}", "/proc/nothing/state"))
+    agent.config.write_text(
+        agent.config.read_text().replace(f"{agent.state}", "/proc/nothing/state")
+    )
     return "/proc/nothing: no such file or directory; choose another place with [agent] state_dir"
 
 
@@ -95,18 +101,23 @@ def lock_is_a_folder(agent: NodeAgent) -> str:
 def state_is_damaged(agent: NodeAgent) -> str:
     made(agent.state, 0o700)
     (agent.state / "state.db").write_bytes(b"no database" * 100)
-    return f"{agent.state}/state.db: is damaged or half-written (file is not a database); move it away"
+    return (
+        f"{agent.state}/state.db: is damaged or half-written (file is not a database); move it away"
+    )
 
 
 def socket_is_a_file(agent: NodeAgent) -> str:
     agent.socket.touch()
     return (
-        f"{agent.socket}: another agent listens there, or it isn't a socket; end or remove it, or name another ([agent]"
+        f"{agent.socket}: another agent listens there, or it isn't a "
+        "socket; end or remove it, or name another ([agent]"
     )
 
 
 def socket_folder_is_missing(agent: NodeAgent) -> str:
-    agent.config.write_text(agent.config.read_text().replace(f"{agent.socket}", "/proc/nothing/agent.sock"))
+    agent.config.write_text(
+        agent.config.read_text().replace(f"{agent.socket}", "/proc/nothing/agent.sock")
+    )
     return "/proc/nothing/agent.sock: no such file or directory; [agent] socket names another place, or none"
 
 
@@ -157,7 +168,9 @@ def test_what_is_in_the_way_is_one_line_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("fault", [spool_cannot_be_made, socket_folder_is_missing])
-def test_the_command_says_the_line_and_ends_with_1(fault: Callable[[NodeAgent], str], tmp_path: Path) -> None:
+def test_the_command_says_the_line_and_ends_with_1(
+    fault: Callable[[NodeAgent], str], tmp_path: Path
+) -> None:
     agent = NodeAgent(tmp_path, NOWHERE, cluster="c")
     words = fault(agent)
     begin = time.monotonic()
@@ -195,7 +208,10 @@ def test_a_port_of_metrics_that_somebody_else_has_stops_nothing(tmp_path: Path) 
             assert f"{words}; tried again" in agent.log.read_text()
             assert agent.run("true").returncode == 0
             assert len(agent.captures()) == 1
-            wait_until(lambda: agent.status()["metrics"] == {"listen": listen, "trouble": words}, "status tells of it")
+            wait_until(
+                lambda: agent.status()["metrics"] == {"listen": listen, "trouble": words},
+                "status tells of it",
+            )
             assert f"metrics  {words}\n" in agent.call("status").stdout
             taken.close()
             wait_until(lambda: agent.status()["metrics"]["trouble"] == "", "it is free")
@@ -206,12 +222,20 @@ def test_a_place_that_another_agent_has(tmp_path: Path) -> None:
         again = run(first)
         assert again.returncode == 1
         assert "agent.lock: another agent is at work with this [agent] state_dir" in again.stderr
-        other = run(NodeAgent(tmp_path / "other", NOWHERE, cluster="c", agent={"socket": str(first.socket)}))
+        other = run(
+            NodeAgent(tmp_path / "other", NOWHERE, cluster="c", agent={"socket": str(first.socket)})
+        )
         assert other.returncode == 1
         assert f"{first.socket}: another agent listens there" in other.stderr
-        third = run(NodeAgent(tmp_path / "third", NOWHERE, cluster="c", agent={"spool_dir": str(first.spool)}))
+        third = run(
+            NodeAgent(
+                tmp_path / "third", NOWHERE, cluster="c", agent={"spool_dir": str(first.spool)}
+            )
+        )
         assert third.returncode == 1
-        assert f"{first.spool}: another agent is at work with this [agent] spool_dir" in third.stderr
+        assert (
+            f"{first.spool}: another agent is at work with this [agent] spool_dir" in third.stderr
+        )
         assert first.run("true").returncode == 0
         assert len(first.captures()) == 1
         assert first.stop() == 0
@@ -234,7 +258,9 @@ def test_an_ordinary_user_with_the_folders_of_root(which: str, open_folder: Path
         words = f"{agent.spool}: permission denied; [agent] spool_dir names another place"
     elif which == "state":
         os.chown(agent.spool, ANN, ANN)
-        words = f"{agent.state}: belongs to another user; choose one of your own with [agent] state_dir"
+        words = (
+            f"{agent.state}: belongs to another user; choose one of your own with [agent] state_dir"
+        )
     else:
         os.chown(agent.state, ANN, ANN)
         agent.spool.rmdir()
@@ -263,7 +289,10 @@ def test_root_with_the_folder_of_another_user(tmp_path: Path) -> None:
 def test_it_ends_in_time_while_loki_hangs(tmp_path: Path) -> None:
     """Loki accepts the connection and never answers."""
     hanging = FaultyServer(Said(hang=True))
-    with hanging as loki, NodeAgent(tmp_path, loki.url, cluster="c", loki={"timeout_secs": 1.0}) as agent:
+    with (
+        hanging as loki,
+        NodeAgent(tmp_path, loki.url, cluster="c", loki={"timeout_secs": 1.0}) as agent,
+    ):
         agent.run("echo", "a line")
         wait_until(lambda: loki.asked, "a push is under way")
         assert agent.process is not None
@@ -294,9 +323,24 @@ def test_a_signal_at_any_moment_of_its_end_does_no_harm(tmp_path: Path) -> None:
 
 def start_by(agent: NodeAgent, shell: str) -> None:
     """By a shell's line; "$@" is the command. It is ready afterwards."""
-    command = ["sh", "-c", shell, "sh", sys.executable, "-m", "logshipper_ingest", "run", "--config", str(agent.config)]
+    command = [
+        "sh",
+        "-c",
+        shell,
+        "sh",
+        sys.executable,
+        "-m",
+        "logshipper_ingest",
+        "run",
+        "--config",
+        str(agent.config),
+    ]
     subprocess.run(
-        command, cwd=agent.folder, env={**os.environ, "PYTHONPATH": SOURCES}, check=True, timeout=TIMEOUT_SECS
+        command,
+        cwd=agent.folder,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        check=True,
+        timeout=TIMEOUT_SECS,
     )
     wait_until(agent.socket.exists, "the agent is ready")
 

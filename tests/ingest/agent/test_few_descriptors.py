@@ -1,5 +1,5 @@
-"""An agent that runs out of file descriptors: nobody is taken for dead, nothing is counted twice, and captures go
-through however many there are."""
+"""An agent that runs out of file descriptors: nobody is taken for dead, nothing is counted twice,
+and captures go through however many there are."""
 
 import errno
 import os
@@ -112,11 +112,15 @@ def test_what_the_relay_counted_is_read_later_and_frames_count_once(
     (closed,) = [event for event in node.events("job1") if event["event"] == "closed"]
     told: Json = {name: closed["ledger"]["stdout"][name] for name in ("read", "stored", "lost")}
     assert (failures, told, closed["lines"]) == (4, {"read": 5, "stored": 2, "lost": 3}, 2)
-    assert [words.partition("1@1")[2].partition(": ")[2] for words in node.said if "tried again" in words] == [
-        "can't be read: [Errno 23] Too many open files in system; tried again"
-    ] * 2
+    assert [
+        words.partition("1@1")[2].partition(": ")[2]
+        for words in node.said
+        if "tried again" in words
+    ] == ["can't be read: [Errno 23] Too many open files in system; tried again"] * 2
     text = exposition(node.health, node.metrics)[0].decode()
-    assert 'logshipper_agent_lines_total{stream="stdout",user="me"} 5.0' in text, "of those that died as well"
+    assert 'logshipper_agent_lines_total{stream="stdout",user="me"} 5.0' in text, (
+        "of those that died as well"
+    )
 
 
 def test_more_captures_than_there_are_descriptors_for(
@@ -127,7 +131,9 @@ def test_more_captures_than_there_are_descriptors_for(
     sent: dict[Place, int] = {}
     for number in range(CAPTURES):
         sent |= spool(section, f"job{number}", LINES)
-    with agent.start(by=("prlimit", f"--nofile={LIMIT}:{LIMIT}", sys.executable, "-m", "logshipper_ingest")):
+    with agent.start(
+        by=("prlimit", f"--nofile={LIMIT}:{LIMIT}", sys.executable, "-m", "logshipper_ingest")
+    ):
         agent.wait_shipped()
         assert agent.stop() == 0
     assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}

@@ -1,4 +1,5 @@
-"""An agent whose state_dir's disk is full: /metrics goes on, limits as well, and nothing is lost."""
+"""An agent whose state_dir's disk is full: /metrics goes on, limits as well, and nothing is
+lost."""
 
 import fcntl
 import os
@@ -32,7 +33,9 @@ def living(made: Path) -> Iterator[CaptureWriter]:
 
 
 @needs_root
-def test_metrics_and_limits_go_on(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+def test_metrics_and_limits_go_on(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
     limits = {"job_spool_soft_max_bytes": 1 << 20, "job_spool_hard_max_bytes": 2 << 20}
     agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster, agent=limits)
     with small_disk(agent.state, 4 << 20, 0o700) as disk, agent:
@@ -44,13 +47,20 @@ def test_metrics_and_limits_go_on(loki: LokiServer, client: Client, cluster: str
         with living(made) as capture:
             capture.start()
             capture.lines(map(line_of, range(LINES)))
-            wait_until(lambda: "no room left on the disk" in agent.log.read_text(), "it has no room")
-            wait_until(lambda: 'captures{life="live"} 1.0' in agent.metrics(), "the capture is shown")
+            wait_until(
+                lambda: "no room left on the disk" in agent.log.read_text(), "it has no room"
+            )
+            wait_until(
+                lambda: 'captures{life="live"} 1.0' in agent.metrics(), "the capture is shown"
+            )
             other = Path(prepare_capture(section, identity._replace(attempt=2)))
             with living(other) as second:
                 second.start()
                 second.lines(["x" * 1000] * 1500)
-                wait_until(lambda: (made / LIMITS_FILE).read_bytes() != before, "the first one's limit is less")
+                wait_until(
+                    lambda: (made / LIMITS_FILE).read_bytes() != before,
+                    "the first one's limit is less",
+                )
                 second.end(ledger=make_ledger({"stored": 1500, "bytes": 1_501_500}))
                 second.close()
             size = sum(len(line_of(number)) + 1 for number in range(LINES))
@@ -65,11 +75,16 @@ def test_metrics_and_limits_go_on(loki: LokiServer, client: Client, cluster: str
         later = Path(prepare_capture(section, identity._replace(job_id="job2")))
         with living(later) as third:
             third.start()
-            wait_until(lambda: 'captures{life="live"} 1.0' in agent.metrics(), "one that starts then goes on, too")
+            wait_until(
+                lambda: 'captures{life="live"} 1.0' in agent.metrics(),
+                "one that starts then goes on, too",
+            )
             third.end()
             third.close()
         filler.unlink()
         agent.wait_shipped()
         agent.stop()
-    sent = {place: count for place, count in places("job1", LINES).items() if place.stream == "stdout"}
+    sent = {
+        place: count for place, count in places("job1", LINES).items() if place.stream == "stdout"
+    }
     assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}

@@ -9,7 +9,8 @@ import pytest
 from tests.tools.captured_runs import TIMEOUT_SECS
 from tests.tools.sources import ROOT
 
-# three buffers as a round has them, again and again: how many new pages that takes, before and after
+# three buffers as a round has them, again and again: how many new pages that takes, before and
+# after
 PROGRAM = """
 import resource
 from logshipper_ingest.agent.heap import keep_freed_memory
@@ -31,6 +32,8 @@ print(usual, new_pages())
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
 def test_buffers_of_a_round_are_not_new_pages_each_time() -> None:
     words = [sys.executable, "-c", PROGRAM]
-    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECS)
+    ran = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECS
+    )
     usual, kept = map(int, ran.stdout.split())
     assert kept * 20 < usual, ran.stdout

@@ -27,7 +27,15 @@ from logshipper_ingest.agent.job_socket import JobSocket, parse_request
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.sockets.peer import Peer, SchedulerJob, identify
 from tests.tools.captured_runs import wait_until
-from tests.tools.other_users import ANN, BEN, Forked, as_user, needs_root, open_folder, ordinary_python
+from tests.tools.other_users import (
+    ANN,
+    BEN,
+    Forked,
+    as_user,
+    needs_root,
+    open_folder,
+    ordinary_python,
+)
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
@@ -38,7 +46,9 @@ PEER_SECS = 0.3
 
 def section(folder: Path, **options: Any) -> AgentSection:  # Any: its fields
     run = folder / "run" / "agent.sock"
-    return AgentSection(cluster="c1", host="n1", spool_dir=str(folder / "spool"), **{"socket": str(run), **options})
+    return AgentSection(
+        cluster="c1", host="n1", spool_dir=str(folder / "spool"), **{"socket": str(run), **options}
+    )
 
 
 def captures(agent: AgentSection) -> list[Path]:
@@ -63,7 +73,9 @@ def connect(agent: AgentSection) -> socket.socket:
 
 
 def request(**fields: object) -> bytes:
-    return json.dumps({"version": 1, "name": "train.py", "job_id": None, "attempt": None, **fields}).encode()
+    return json.dumps(
+        {"version": 1, "name": "train.py", "job_id": None, "attempt": None, **fields}
+    ).encode()
 
 
 def ask(agent: AgentSection, data: bytes) -> dict[str, Any]:  # Any: JSON
@@ -75,7 +87,8 @@ def ask(agent: AgentSection, data: bytes) -> dict[str, Any]:  # Any: JSON
 
 
 class Server:
-    """A JobSocket in this process. said: its lines; job: what the kernel is made to say of askers."""
+    """A JobSocket in this process. said: its lines; job: what the kernel is made to say of
+    askers."""
 
     def __init__(self, agent: AgentSection, peer_secs: float = PEER_SECS) -> None:
         self.agent = agent
@@ -109,7 +122,13 @@ def test_a_directory(server: Server) -> None:
     assert captures(server.agent) == [path]
     assert stat.S_IMODE((path / "segments").stat().st_mode) == 0o700
     told = identity(path)
-    assert (told["name"], told["uid"], told["step"], told["task"], told["attempt"]) == ("train.py", ME, "", 0, 1)
+    assert (told["name"], told["uid"], told["step"], told["task"], told["attempt"]) == (
+        "train.py",
+        ME,
+        "",
+        0,
+        1,
+    )
     assert told["job_id"] == answer["job_id"]
     assert not answer["job_id"].isdigit()
     assert server.ask()["job_id"] != answer["job_id"]
@@ -118,8 +137,12 @@ def test_a_directory(server: Server) -> None:
 
 
 def test_an_id_that_is_asked_for(server: Server) -> None:
-    """It is the user's own, whatever it looks like: nobody else's, and no scheduler's. Attempts are counted."""
-    found = [(answer["job_id"], answer["attempt"]) for answer in (server.ask(job_id="42") for _ in range(2))]
+    """It is the user's own, whatever it looks like: nobody else's, and no scheduler's. Attempts are
+    counted."""
+    found = [
+        (answer["job_id"], answer["attempt"])
+        for answer in (server.ask(job_id="42") for _ in range(2))
+    ]
     assert found == [(f"42.u{ME}", 1), (f"42.u{ME}", 2)]
     assert server.ask(job_id="42", attempt=7)["attempt"] == 3
     assert server.ask(job_id="x.u77777")["job_id"] == f"x.u77777.u{ME}"
@@ -129,14 +152,22 @@ def test_an_id_that_is_asked_for(server: Server) -> None:
 
 
 def test_in_a_schedulers_job(server: Server) -> None:
-    """The job's id is the scheduler's, whatever is asked for; each run in a step is a step of its own."""
+    """The job's id is the scheduler's, whatever is asked for; each run in a step is a step of its
+    own."""
     server.job = SchedulerJob("4711", "batch", None)
     first, second = server.ask(job_id="1"), server.ask(job_id="4711")
-    assert (first["job_id"], first["attempt"], first["step"], first["task"]) == ("4711", 1, "batch.run1", 0)
+    assert (first["job_id"], first["attempt"], first["step"], first["task"]) == (
+        "4711",
+        1,
+        "batch.run1",
+        0,
+    )
     assert (second["job_id"], second["step"]) == ("4711", "batch.run2")
     assert server.ask(attempt=2)["step"] == "batch.run1"  # requeued
     server.job = SchedulerJob("4711", "0+1", 2)
-    assert [(told["step"], told["task"]) for told in (server.ask(), server.ask(task=5), server.ask())] == [
+    assert [
+        (told["step"], told["task"]) for told in (server.ask(), server.ask(task=5), server.ask())
+    ] == [
         ("0+1.run1", 2),
         ("0+1.run1", 5),  # the rank, where cgroups count the node's tasks only
         ("0+1.run2", 2),
@@ -254,7 +285,8 @@ def test_a_silent_crowd_is_dropped_before_its_time(tmp_path: Path) -> None:
 
 
 def test_a_crowd_that_asks(server: Server) -> None:
-    """More at once than may be, some of them silent, and an agent that is slow: each has its own answer."""
+    """More at once than may be, some of them silent, and an agent that is slow: each has its own
+    answer."""
     busy, go = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -270,7 +302,9 @@ def test_a_crowd_that_asks(server: Server) -> None:
                 asking[-1].send(request())
             if number == 0:
                 assert busy.wait(30)  # the others wait to be accepted
-        server.before = lambda: time.sleep(PEER_SECS / 100)  # all of them: longer than a silent one may take
+        server.before = lambda: time.sleep(
+            PEER_SECS / 100
+        )  # all of them: longer than a silent one may take
         go.set()
         answers = [json.loads(connection.recv(65536)) for connection in asking]
     said = Counter(told.get("error", "") for told in answers)
@@ -297,7 +331,9 @@ def test_the_client_in_a_crowd(tmp_path: Path) -> None:
         thread.start()
         connect_at_once = node_agent_socket._connect
 
-        def connect_and_wait(connection: Any, path: str, deadline: float) -> None:  # Any: as `_socket` has it
+        def connect_and_wait(
+            connection: Any, path: str, deadline: float
+        ) -> None:  # Any: as `_socket` has it
             connect_at_once(connection, path, deadline)
             thread.join(30)
 
@@ -373,7 +409,10 @@ def test_modes_and_the_end(tmp_path: Path) -> None:
     finally:
         os.umask(old)
     path = Path(server.agent.socket)
-    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o666, 0o755)
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (
+        0o666,
+        0o755,
+    )
     assert os.listdir(path.parent) == ["agent.sock"]
     with connect(server.agent):
         server.socket.close()  # at once, also while somebody is silent
@@ -501,13 +540,19 @@ def test_a_job_in_a_real_cgroup(root_server: RootServer) -> None:
         def enter() -> None:
             (group / "cgroup.procs").write_text(str(os.getpid()))
 
-        found: dict[str, Any] = as_user(uid, lambda: ask(agent, request(job_id="mine")), before=enter)
+        found: dict[str, Any] = as_user(
+            uid, lambda: ask(agent, request(job_id="mine")), before=enter
+        )
         return found
 
     try:
         for uid, group in zip((ANN, BEN), groups, strict=True):
             told = told_in(group, uid)
-            assert (told["job_id"], told["step"], identity(told["path"])["uid"]) == ("4711", "batch.run1", uid)
+            assert (told["job_id"], told["step"], identity(told["path"])["uid"]) == (
+                "4711",
+                "batch.run1",
+                uid,
+            )
         assert told_in(groups[0], BEN)["job_id"] == f"mine.u{BEN}"  # a group of another user's
     finally:
         for group in groups:
@@ -554,9 +599,19 @@ def test_a_run_of_an_ordinary_user(root_server: RootServer, open_folder: Path) -
     command = [found[0], "-m", "logshipper", "run", "--job-id", "night", "--", "sh", "-c"]
     script = "id -u; echo $LOGSHIPPER_JOB_ID; exit 3"
     done = subprocess.run(
-        [*command, script], env=environment, cwd="/", user=BEN, group=BEN, extra_groups=[], capture_output=True
+        [*command, script],
+        env=environment,
+        cwd="/",
+        user=BEN,
+        group=BEN,
+        extra_groups=[],
+        capture_output=True,
     )
-    assert (done.returncode, done.stdout.split(), done.stderr) == (3, [b"%d" % BEN, b"night.u%d" % BEN], b"")
+    assert (done.returncode, done.stdout.split(), done.stderr) == (
+        3,
+        [b"%d" % BEN, b"night.u%d" % BEN],
+        b"",
+    )
     (path,) = captures(root_server.agent)
     assert (path / "segments" / "0000000001.seg").read_bytes().count(b"night.u") == 1
     assert identity(path)["uid"] == BEN
@@ -590,7 +645,8 @@ def test_the_client(server: Server) -> None:
 
 
 def test_what_the_client_tells_of_its_job(server: Server) -> None:
-    """Which attempt and rank it is; of a job whose id the user chose, only a rank's attempt isn't counted."""
+    """Which attempt and rank it is; of a job whose id the user chose, only a rank's attempt isn't
+    counted."""
     rank, script = Place("Slurm", "9", 3, "0", 5), Place("Slurm", "9", 3)
     cases = (
         (SchedulerJob("42", "0", 1), rank, "mine", ("42", 3, "0.run1", 5)),
@@ -604,7 +660,12 @@ def test_what_the_client_tells_of_its_job(server: Server) -> None:
         (None, Place("GNU parallel", "p.3", None), None, (f"p.3.u{ME}", 1, "", 0)),
         (None, Place("GNU parallel", "p.3", None), None, (f"p.3.u{ME}", 2, "", 0)),
         # a job of its own, though it runs in Slurm's: no scheduler's all the same
-        (SchedulerJob("42", "batch", None), Place("QCG", "f00", apart=True), None, (f"f00.u{ME}", 1, "", 0)),
+        (
+            SchedulerJob("42", "batch", None),
+            Place("QCG", "f00", apart=True),
+            None,
+            (f"f00.u{ME}", 1, "", 0),
+        ),
     )
     for job, place, wish, told in cases:
         server.job = job
@@ -612,12 +673,16 @@ def test_what_the_client_tells_of_its_job(server: Server) -> None:
         assert made is not None
         found = identity(made.path)
         assert (found["job_id"], found["attempt"], found["step"], found["task"]) == told
-    assert node_agent_socket.ask(server.agent.socket, "x" * 300 + "\U0001f600" * 200, None) is not None
+    assert (
+        node_agent_socket.ask(server.agent.socket, "x" * 300 + "\U0001f600" * 200, None) is not None
+    )
 
 
 @pytest.mark.parametrize("step", ["a/b", "../x", ".x", "x" * 33, 7, "a b"])
 def test_steps_that_are_none(server: Server, step: object) -> None:
-    assert server.ask(job_id="1", attempt=1, step=step)["error"].startswith("step is at most 32 letters")
+    assert server.ask(job_id="1", attempt=1, step=step)["error"].startswith(
+        "step is at most 32 letters"
+    )
 
 
 def test_agents_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -635,7 +700,9 @@ def test_agents_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 break
         assert _client_says(tmp_path / "full") == "the node's agent took nobody within 0.2 s"
         assert time.monotonic() - begun < 2
-    assert _client_says(tmp_path / "silent") == "the node's agent can't be asked: connection refused"
+    assert (
+        _client_says(tmp_path / "silent") == "the node's agent can't be asked: connection refused"
+    )
     (tmp_path / "file").write_text("")
     assert _client_says(tmp_path / "file") == "the node's agent can't be asked: connection refused"
 
@@ -668,7 +735,11 @@ def test_answers_that_are_not_believed(tmp_path: Path) -> None:
         ({**told, "path": str(tmp_path / "wide")}, "isn't this user's own, with mode 0700"),
         ({**told, "path": str(tmp_path / "link")}, "not a directory"),
         ({**told, "path": str(tmp_path / "open")}, "may be written by others"),
-        *([({**told, "path": str(_of_another(tmp_path))}, "isn't this user's own")] if ME == 0 else []),
+        *(
+            [({**told, "path": str(_of_another(tmp_path))}, "isn't this user's own")]
+            if ME == 0
+            else []
+        ),
     ]
     with _listen(tmp_path / "s") as listener:
 
@@ -677,7 +748,9 @@ def test_answers_that_are_not_believed(tmp_path: Path) -> None:
                 connection, _ = listener.accept()
                 with connection:
                     connection.recv(65536)
-                    connection.send(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+                    connection.send(
+                        answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                    )
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -695,7 +768,8 @@ def _of_another(folder: Path) -> Path:
 
 
 def test_what_the_client_imports(server: Server) -> None:
-    """Next to nothing where there is no agent; never `socket`, which takes longer than the asking."""
+    """Next to nothing where there is no agent; never `socket`, which takes longer than the
+    asking."""
     code = (
         "import sys; from logshipper.start import preparation, node_agent_socket as n\n"
         "assert n.ask('/nowhere', 'x', None) is None\n"

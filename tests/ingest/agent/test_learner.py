@@ -1,4 +1,5 @@
-"""The learner: all that a capture tells reaches /metrics once, whatever Loki does and however often it is restarted."""
+"""The learner: all that a capture tells reaches /metrics once, whatever Loki does and however often
+it is restarted."""
 
 import os
 import re
@@ -35,15 +36,29 @@ def test_a_run_from_start_to_end_is_shown(node: ShippingNode) -> None:
         capture.heartbeat()
         node.learn()
         running = node.metrics.views[-1]
-        assert (running.over, running.records, running.identity.user, running.identity.step) == (False, 2, "ann", "7")
-        assert {"/".join(map(str, path)): value for path, value in running.latest.items()} == {"step": 2, "loss": 1.5}
+        assert (running.over, running.records, running.identity.user, running.identity.step) == (
+            False,
+            2,
+            "ann",
+            "7",
+        )
+        assert {"/".join(map(str, path)): value for path, value in running.latest.items()} == {
+            "step": 2,
+            "loss": 1.5,
+        }
         capture.lines(["one"])
         capture.counters((100, 3))
         capture.end(ledger=make_ledger({"stored": 3, "bytes": 100}))
         capture.close()
     node.learn()
     view = node.metrics.views[-1]
-    assert (view.state, view.exit_code, view.over, view.lines, view.bytes_printed) == ("COMPLETED", 0, True, 3, 100)
+    assert (view.state, view.exit_code, view.over, view.lines, view.bytes_printed) == (
+        "COMPLETED",
+        0,
+        True,
+        3,
+        100,
+    )
     assert view.ledger["stdout"]["stored"] == 3
     assert node.one().learnt.done
     assert node.loki.requests == [], "Loki isn't asked"
@@ -62,7 +77,9 @@ def test_nothing_new_is_not_shown_again(node: ShippingNode) -> None:
         assert len(node.metrics.views) == shown + 1
 
 
-def test_a_quiet_capture_is_left_alone_for_longer_and_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_capture_is_left_alone_for_longer_and_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = ShippingNode(tmp_path)
     node.learner._poll_secs = 0.1
     now = [1000.0]
@@ -117,7 +134,10 @@ def test_a_restart_counts_nothing_twice(saved: bool, node: ShippingNode) -> None
 
 def test_what_is_printed_is_counted_by_user(node: ShippingNode) -> None:
     """Once, and what an earlier agent has counted isn't counted again."""
-    with node.capture("job1", soon_ns(), user="ann") as ann, node.capture("job2", soon_ns(), user="bob") as bob:
+    with (
+        node.capture("job1", soon_ns(), user="ann") as ann,
+        node.capture("job2", soon_ns(), user="bob") as bob,
+    ):
         for capture, lines in ((ann, 3), (bob, 5)):
             capture.start()
             capture.lines(["x" * 9] * lines)
@@ -125,7 +145,12 @@ def test_what_is_printed_is_counted_by_user(node: ShippingNode) -> None:
             capture.heartbeat(ledger=make_ledger({"stored": lines, "bytes": lines * 10}))
         node.learn()
         node.learn()
-        assert printed(node) == {("ann", "lines"): 3, ("ann", "bytes"): 30, ("bob", "lines"): 5, ("bob", "bytes"): 50}
+        assert printed(node) == {
+            ("ann", "lines"): 3,
+            ("ann", "bytes"): 30,
+            ("bob", "lines"): 5,
+            ("bob", "bytes"): 50,
+        }
         node.restart()
         assert printed(node) == {}
         ann.lines(["y" * 9])
@@ -147,7 +172,9 @@ def printed(node: ShippingNode) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.parametrize(("most", "named"), [(1, True), (500, False)])
-def test_users_without_a_name(most: int, named: bool, node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_without_a_name(
+    most: int, named: bool, node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Past the limit, and where values of jobs aren't shown."""
     monkeypatch.setattr(learner, "MAX_USERS", most)
     node.learner._names_users = named
@@ -193,7 +220,9 @@ def test_a_dead_capture_is_over_with_what_is_lost(node: ShippingNode) -> None:
     assert node.health.registry.get_sample_value("logshipper_agent_lost_lines_total") == 4
     node.restart()
     node.learn()
-    assert node.health.registry.get_sample_value("logshipper_agent_lost_lines_total") == 0, "counted before"
+    assert node.health.registry.get_sample_value("logshipper_agent_lost_lines_total") == 0, (
+        "counted before"
+    )
 
 
 def test_an_orphan_is_not_over_while_its_relay_runs(node: ShippingNode) -> None:
@@ -226,7 +255,9 @@ def test_what_cannot_be_read_yet_is_said_once(node: ShippingNode) -> None:
     assert not node.one().learnt.done
 
 
-def test_an_error_of_the_system_costs_no_frame(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_system_costs_no_frame(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No descriptors left for a moment, just when the next segment is opened."""
     with node.capture("job1", soon_ns()) as writer:
         writer.lines(["one"])
@@ -269,7 +300,9 @@ def test_one_captures_error_leaves_the_others_followed(node: ShippingNode) -> No
 
 def test_hostile_frames_stop_nothing(node: ShippingNode) -> None:
     with node.capture("job1", soon_ns()) as writer:
-        writer.metadata("{" * 5000, "[]", '{"a": 1e999}', '{"a": NaN}', "\x00", '{"' + "k" * 70_000 + '": 1}')
+        writer.metadata(
+            "{" * 5000, "[]", '{"a": 1e999}', '{"a": NaN}', "\x00", '{"' + "k" * 70_000 + '": 1}'
+        )
         writer.lines([b"\xff\xfe"])
         writer.append(os.urandom(5000))
         writer.record({"type": "end", "state": "HACKED", "exit_code": 10**30, "ended_ns": -1})
@@ -282,7 +315,9 @@ def test_hostile_frames_stop_nothing(node: ShippingNode) -> None:
     assert node.metrics.views[-1].exit_code is None
 
 
-def test_what_was_over_before_a_restart_is_shown_while_it_waits_for_loki(node: ShippingNode) -> None:
+def test_what_was_over_before_a_restart_is_shown_while_it_waits_for_loki(
+    node: ShippingNode,
+) -> None:
     with node.capture("job1", soon_ns()) as writer:
         writer.start()
         writer.end()

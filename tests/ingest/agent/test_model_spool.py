@@ -1,8 +1,9 @@
-"""The life of captures' directories in a node's spool against a simple model: made, used or not, ended, killed,
-shipped, removed, with the agent restarted or killed at any moment, also in the midst of a removal.
+"""The life of captures' directories in a node's spool against a simple model: made, used or not,
+ended, killed, shipped, removed, with the agent restarted or killed at any moment, also in the midst
+of a removal.
 
-The agent is the real one, turn by turn, but for Loki. No line is lost or doubled; nothing that lives, or may still
-begin, is removed; and at last the spool is empty.
+The agent is the real one, turn by turn, but for Loki. No line is lost or doubled; nothing that
+lives, or may still begin, is removed; and at last the spool is empty.
 """
 
 import json
@@ -16,7 +17,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from logshipper.spool.captures import process_started
 from logshipper_ingest.agent import sink_parts
@@ -38,8 +45,8 @@ class Killed(BaseException):
 
 
 class Task:
-    """A directory that was made for a task. writer: None until its capture begins; has_sidecar, has_relay: whether they
-    live."""
+    """A directory that was made for a task. writer: None until its capture begins; has_sidecar,
+    has_relay: whether they live."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,7 +65,9 @@ class Task:
         """What the relay has counted, and whether it lives."""
         assert self.writer is not None
         pid = os.getpid() if self.has_relay else 0
-        self.writer.counters((0, len(self.lines)), pid=pid, started=process_started(pid) if pid else 0)
+        self.writer.counters(
+            (0, len(self.lines)), pid=pid, started=process_started(pid) if pid else 0
+        )
 
 
 class Spool(RuleBasedStateMachine):
@@ -103,9 +112,13 @@ class Spool(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def begin(self, data: st.DataObject) -> None:
-        task = self._some(data, [task for task in self.tasks if task.writer is None and not task.is_old])
+        task = self._some(
+            data, [task for task in self.tasks if task.writer is None and not task.is_old]
+        )
         if task is not None:
-            task.writer = CaptureWriter.in_node_spool(task.path, start_ns=time.time_ns() - 60 * 10**9)
+            task.writer = CaptureWriter.in_node_spool(
+                task.path, start_ns=time.time_ns() - 60 * 10**9
+            )
             task.writer.__enter__()
             task.has_sidecar = task.has_relay = True
             task.count()
@@ -237,8 +250,12 @@ class Spool(RuleBasedStateMachine):
             who = ("job_id", f"job{number}")
             found = [entry for entry in self.loki.found('kind="log"') if who in entry.metadata]
             assert [entry.line.decode() for entry in found] == task.lines
-            events = [entry.line for entry in self.loki.found('kind="event"') if who in entry.metadata]
-            assert Counter(json.loads(line)["event"] for line in events)["closed"] == (task.writer is not None)
+            events = [
+                entry.line for entry in self.loki.found('kind="event"') if who in entry.metadata
+            ]
+            assert Counter(json.loads(line)["event"] for line in events)["closed"] == (
+                task.writer is not None
+            )
         assert not [words for words in self.said if "fault" in words or "can't" in words]
 
     def _spooled(self) -> list[Path]:

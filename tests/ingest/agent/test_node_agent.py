@@ -1,4 +1,5 @@
-"""The whole way of a line, with a real agent and a real Loki: nothing lost, nothing twice, whatever happens between."""
+"""The whole way of a line, with a real agent and a real Loki: nothing lost, nothing twice, whatever
+happens between."""
 
 import json
 import os
@@ -65,7 +66,10 @@ def refusing(status: int, **headers: str) -> "tuple[int, dict[str, str], bytes]"
 def joined(entries: list[Entry]) -> list[tuple[int, Stream, Kind, str, dict[str, str]]]:
     """Lines as the capture has them: the pieces of long ones put together."""
     found: list[tuple[int, Stream, Kind, str, dict[str, str]]] = []
-    by_place = sorted(entries, key=lambda entry: (entry.time_ns, int(entry.metadata.get("part", "0/1").split("/")[0])))
+    by_place = sorted(
+        entries,
+        key=lambda entry: (entry.time_ns, int(entry.metadata.get("part", "0/1").split("/")[0])),
+    )
     for entry in by_place:
         attrs = {name: entry.metadata[name] for name in ("n", "repeat") if name in entry.metadata}
         kind = Kind.NOTE if "note" in entry.metadata else KINDS[entry.labels["kind"]]
@@ -79,7 +83,8 @@ def joined(entries: list[Entry]) -> list[tuple[int, Stream, Kind, str, dict[str,
 def test_segments_local_store_and_loki_hold_the_same(
     loki: LokiServer, client: Client, cluster: str, tmp_path: Path
 ) -> None:
-    """Content, times, order and counts; Loki is away while the job runs, and its spool is copied then."""
+    """Content, times, order and counts; Loki is away while the job runs, and its spool is copied
+    then."""
     with Proxy(loki.url) as proxy:
         proxy.answer = lambda _: refusing(503)
         with NodeAgent(tmp_path / "node", proxy.url, cluster=cluster) as agent:
@@ -104,7 +109,10 @@ def test_segments_local_store_and_loki_hold_the_same(
     entries = entries_of(client, cluster, "log|metadata|command")
     assert joined(entries) == local
     assert max(len(entry.line.encode()) for entry in entries) <= 256_000
-    assert [entry.metadata["part"] for entry in entries if "part" in entry.metadata] == ["1/2", "2/2"]
+    assert [entry.metadata["part"] for entry in entries if "part" in entry.metadata] == [
+        "1/2",
+        "2/2",
+    ]
     assert [entry.line for entry in entries_of(client, cluster, "metadata")] == records
     assert len(records) == 22
     in_loki = [json.loads(entry.line) for entry in entries_of(client, cluster, "event")]
@@ -118,11 +126,19 @@ def test_segments_local_store_and_loki_hold_the_same(
     (of_job,) = shown["jobs"]
     kinds = Counter(entry.labels["kind"] for entry in entries_of(client, cluster))
     assert of_job["entries"] == dict(kinds)
-    assert (of_job["state"], of_job["spooled_bytes"], of_job["refused"], of_job["lost"]) == ("COMPLETED", 0, {}, 0)
+    assert (of_job["state"], of_job["spooled_bytes"], of_job["refused"], of_job["lost"]) == (
+        "COMPLETED",
+        0,
+        {},
+        0,
+    )
 
 
-def test_reading_commands_tell_the_same_of_both_stores(loki: LokiServer, cluster: str, tmp_path: Path) -> None:
-    """`--from loki` prints what the local store's reader prints of the same capture, but for the store's name."""
+def test_reading_commands_tell_the_same_of_both_stores(
+    loki: LokiServer, cluster: str, tmp_path: Path
+) -> None:
+    """`--from loki` prints what the local store's reader prints of the same capture, but for the
+    store's name."""
     with Proxy(loki.url) as proxy:
         proxy.answer = lambda _: refusing(503)
         with NodeAgent(tmp_path / "node", proxy.url, cluster=cluster) as agent:
@@ -135,18 +151,30 @@ def test_reading_commands_tell_the_same_of_both_stores(loki: LokiServer, cluster
     remote = ["--from", "loki", "--loki-url", loki.url, "--cluster", cluster]
     asked = [("show", "both"), ("logs", "both"), ("metadata", "both"), ("plot", "both")]
     for words in asked:
-        in_loki = read(*words, "--json", *remote).replace(f'"cluster": "{cluster}"', '"cluster": ""')
+        in_loki = read(*words, "--json", *remote).replace(
+            f'"cluster": "{cluster}"', '"cluster": ""'
+        )
         assert in_loki == read(*words, "--json", *local), words
-    assert read("logs", "both", "--tail", "3", *remote) == read("logs", "both", "--tail", "3", *local)
-    assert read("metadata", "both", "--format", "csv", *remote) == read("metadata", "both", "--format", "csv", *local)
+    assert read("logs", "both", "--tail", "3", *remote) == read(
+        "logs", "both", "--tail", "3", *local
+    )
+    assert read("metadata", "both", "--format", "csv", *remote) == read(
+        "metadata", "both", "--format", "csv", *local
+    )
 
 
 def read(*words: str) -> str:
-    """What a reading command prints, without what differs: where it was read, and how long ago that was."""
+    """What a reading command prints, without what differs: where it was read, and how long ago that
+    was."""
     command = [sys.executable, "-m", "logshipper", *words]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     return re.sub(r'^  "(store|cluster)": .*\n', "", done.stdout, flags=re.MULTILINE)
@@ -192,21 +220,39 @@ def test_killed_between_two_steps(
         agent.wait_shipped()
     numbers = [entry.line for entry in entries_of(client, cluster, "log")]
     assert numbers == [f"line {number}" for number in range(2000)]
-    events = Counter(json.loads(entry.line)["event"] for entry in entries_of(client, cluster, "event"))
+    events = Counter(
+        json.loads(entry.line)["event"] for entry in entries_of(client, cluster, "event")
+    )
     assert (events["started"], events["ended"], events["closed"]) == (1, 1, 1)
 
 
-def test_killed_again_and_again(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+def test_killed_again_and_again(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
     """kill -9 wherever it is, while the job prints."""
     agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
     with agent:
         started = time.monotonic()
-        words = [sys.executable, "-m", "logshipper", "run", "--", sys.executable, "-c", NUMBERED, "6000", "0.1"]
+        words = [
+            sys.executable,
+            "-m",
+            "logshipper",
+            "run",
+            "--",
+            sys.executable,
+            "-c",
+            NUMBERED,
+            "6000",
+            "0.1",
+        ]
         with subprocess.Popen(
             words, env={**agent.environment, "HOME": str(tmp_path)}, stdout=subprocess.DEVNULL
         ) as job:
             for _ in range(4):
-                wait_until(lambda: "line" in str(entries_of(client, cluster, "log")[-1:]), "something has arrived")
+                wait_until(
+                    lambda: "line" in str(entries_of(client, cluster, "log")[-1:]),
+                    "something has arrived",
+                )
                 agent.stop(signal.SIGKILL)
                 agent.start()
             assert job.wait(60) == 0
@@ -217,22 +263,30 @@ def test_killed_again_and_again(loki: LokiServer, client: Client, cluster: str, 
 
 
 def test_loki_is_away(client: Client, cluster: str, tmp_path: Path) -> None:
-    """The job isn't held up, /metrics goes on, status says what Loki says; then all of it arrives, in order."""
+    """The job isn't held up, /metrics goes on, status says what Loki says; then all of it arrives,
+    in order."""
     with LokiServer() as own:
         with NodeAgent(tmp_path, own.url, cluster=cluster) as agent:
             agent.run("echo", "before")
             agent.wait_shipped()
             own.stop()
-            ran = agent.run(sys.executable, "-c", "for n in range(1, 501): print('{\"epoch\": %d}' % n)")
+            ran = agent.run(
+                sys.executable, "-c", "for n in range(1, 501): print('{\"epoch\": %d}' % n)"
+            )
             assert ran.returncode == 0
             wait_until(lambda: agent.status()["loki"]["waiting"], "status tells")
             shown = agent.status()
-            assert "refused" in shown["loki"]["trouble"]["words"].lower() or shown["loki"]["trouble"]["status"] == 0
+            assert (
+                "refused" in shown["loki"]["trouble"]["words"].lower()
+                or shown["loki"]["trouble"]["status"] == 0
+            )
             assert max(job["spooled_bytes"] for job in shown["jobs"]) > 0
             wait_until(lambda: 'key="epoch"} 500' in agent.metrics(), "/metrics has the last value")
             own.start()
             agent.wait_shipped()
-            wait_until(lambda: not agent.status()["loki"]["waiting"], "status tells that all is well")
+            wait_until(
+                lambda: not agent.status()["loki"]["waiting"], "status tells that all is well"
+            )
         with Client(own.url) as restarted:
             records = [entry.line for entry in entries_of(restarted, cluster, "metadata")]
     assert records == [f'{{"epoch": {n}}}' for n in range(1, 501)]
@@ -242,8 +296,8 @@ def test_loki_is_away(client: Client, cluster: str, tmp_path: Path) -> None:
 def test_nothing_is_dropped_whatever_loki_answers(
     loki: LokiServer, client: Client, cluster: str, tmp_path: Path, status: int
 ) -> None:
-    """What is told of it: somebody must fix something; so it is with a 400 in words that aren't Loki's. All answers:
-    tests/ingest/shipping/test_loki_side_faults.py."""
+    """What is told of it: somebody must fix something; so it is with a 400 in words that aren't
+    Loki's. All answers: tests/ingest/shipping/test_loki_side_faults.py."""
     with Proxy(loki.url) as proxy:
         proxy.answer = lambda _: refusing(status)
         with NodeAgent(tmp_path, proxy.url, cluster=cluster) as agent:
@@ -255,7 +309,9 @@ def test_nothing_is_dropped_whatever_loki_answers(
             proxy.answer = lambda _: None
             agent.wait_shipped()
             assert agent.status()["jobs"][0]["refused"] == {}
-    assert [entry.line for entry in entries_of(client, cluster, "log")] == [str(n) for n in range(1, 101)]
+    assert [entry.line for entry in entries_of(client, cluster, "log")] == [
+        str(n) for n in range(1, 101)
+    ]
 
 
 def test_an_answer_that_gets_lost_doubles_nothing(
@@ -268,14 +324,22 @@ def test_an_answer_that_gets_lost_doubles_nothing(
         with NodeAgent(tmp_path, proxy.url, cluster=cluster) as agent:
             agent.run("seq", "1", "500")
             agent.wait_shipped()
-    assert [entry.line for entry in entries_of(client, cluster, "log")] == [str(n) for n in range(1, 501)]
+    assert [entry.line for entry in entries_of(client, cluster, "log")] == [
+        str(n) for n in range(1, 501)
+    ]
 
 
 def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
     loki: LokiServer, client: Client, cluster: str, tmp_path: Path
 ) -> None:
-    """Loki took a quiet job's old lines and its new one; sent again, the old ones are too far behind that."""
-    minutes = (110, 80, 30, 1)  # Loki flushes what is two hours old, and for a while no query finds it
+    """Loki took a quiet job's old lines and its new one; sent again, the old ones are too far
+    behind that."""
+    minutes = (
+        110,
+        80,
+        30,
+        1,
+    )  # Loki flushes what is two hours old, and for a while no query finds it
     begin_ns = time.time_ns() - 111 * 60 * 10**9
     with Proxy(loki.url) as proxy:
         proxy.after = True
@@ -303,7 +367,8 @@ def test_retry_after_is_kept_to(loki: LokiServer, cluster: str, tmp_path: Path) 
 
 
 def test_what_loki_refuses_for_good_is_put_aside(cluster: str, tmp_path: Path) -> None:
-    """A 400: valid entries of the same push are stored, the others go to the quarantine with Loki's words."""
+    """A 400: valid entries of the same push are stored, the others go to the quarantine with Loki's
+    words."""
     with LokiServer(limits={"max_line_size": "1KB"}) as strict, Client(strict.url) as client:
         with NodeAgent(tmp_path, strict.url, cluster=cluster) as agent:
             program = "for n in range(200): print('x' * (3000 + n) if n in (7, 8, 150) else n)"
@@ -316,7 +381,9 @@ def test_what_loki_refuses_for_good_is_put_aside(cluster: str, tmp_path: Path) -
     assert lines == [str(n) for n in range(200) if n not in (7, 8, 150)]
     (file,) = (tmp_path / "state" / "quarantine").iterdir()
     refused = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [(one["line"], one["status"]) for one in refused] == [("x" * (3000 + n), 400) for n in (7, 8, 150)]
+    assert [(one["line"], one["status"]) for one in refused] == [
+        ("x" * (3000 + n), 400) for n in (7, 8, 150)
+    ]
     assert all("Max entry size" in one["words"] or "max" in one["words"].lower() for one in refused)
 
 
@@ -337,10 +404,16 @@ def test_a_loki_that_takes_nothing_as_it_is_set_up(cluster: str, tmp_path: Path)
     assert list((tmp_path / "state" / "quarantine").iterdir()) == []
 
 
-def test_loki_at_its_default_limits(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+def test_loki_at_its_default_limits(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
     """A line of 3 MB, and a record of 300 KB: split, marked, and whole again."""
     with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
-        agent.run(sys.executable, "-c", "import json; print('é' * 1_500_000); print(json.dumps({'a': 'y' * 300_000}))")
+        agent.run(
+            sys.executable,
+            "-c",
+            "import json; print('é' * 1_500_000); print(json.dumps({'a': 'y' * 300_000}))",
+        )
         agent.wait_shipped()
         assert agent.status()["jobs"][0]["refused"] == {}
     lines = joined(entries_of(client, cluster, "log|metadata"))
@@ -351,7 +424,9 @@ def test_loki_at_its_default_limits(loki: LokiServer, client: Client, cluster: s
 
 
 @needs_root
-def test_jobs_of_two_users(loki: LokiServer, client: Client, cluster: str, open_folder: Path) -> None:
+def test_jobs_of_two_users(
+    loki: LokiServer, client: Client, cluster: str, open_folder: Path
+) -> None:
     """Whose a job is, is the agent's word; jobs of two users at once, each with its own id."""
     found = ordinary_python()
     if found is None:
@@ -365,9 +440,26 @@ def test_jobs_of_two_users(loki: LokiServer, client: Client, cluster: str, open_
             os.chown(home, uid, uid)
             environment = {"PYTHONPATH": path, "HOME": str(home), "LOGSHIPPER_AGENT_SOCKET": str(agent.socket),
                            "USER": "root", "LOGNAME": "root", "PATH": "/usr/bin:/bin"}  # fmt: skip
-            words = [python, "-m", "logshipper", "run", "--job-id", "mine", "--", "sh", "-c", f"echo of {uid}; sleep 1"]
+            words = [
+                python,
+                "-m",
+                "logshipper",
+                "run",
+                "--job-id",
+                "mine",
+                "--",
+                "sh",
+                "-c",
+                f"echo of {uid}; sleep 1",
+            ]
             jobs[uid] = subprocess.Popen(
-                words, env=environment, cwd="/", user=uid, group=uid, extra_groups=[], stderr=subprocess.PIPE
+                words,
+                env=environment,
+                cwd="/",
+                user=uid,
+                group=uid,
+                extra_groups=[],
+                stderr=subprocess.PIPE,
             )
         for job in jobs.values():
             _, said = job.communicate(timeout=60)
@@ -385,8 +477,8 @@ def test_jobs_of_two_users(loki: LokiServer, client: Client, cluster: str, open_
 def test_one_x_for_a_job_on_two_nodes(
     prometheus: PrometheusServer, loki: LokiServer, client: Client, cluster: str, tmp_path: Path
 ) -> None:
-    """R25, merged by the worst: no matter which rank printed what, each agent knows only its own, and a requeued
-    attempt that begins at epoch 1 again keeps epoch."""
+    """R25, merged by the worst: no matter which rank printed what, each agent knows only its own,
+    and a requeued attempt that begins at epoch 1 again keeps epoch."""
     job = f"j{cluster}"
     with (
         NodeAgent(tmp_path / "n1", loki.url, cluster=cluster) as one,
@@ -395,7 +487,13 @@ def test_one_x_for_a_job_on_two_nodes(
         tasks: list[tuple[NodeAgent, int, int, Sequence[Mapping[str, float]]]] = [
             (one, 1, 0, [{"step": n, "beta": 0.5 * n, "loss": 1 / n} for n in range(1, 6)]),
             (one, 1, 1, [{"zeta": n, "step": n} for n in range(1, 6)]),
-            (two, 1, 2, [{"alpha": n} for n in (3, 1, 2)] + [{"step": n, "zeta": 7 - n} for n in range(1, 6)]),
+            (
+                two,
+                1,
+                2,
+                [{"alpha": n} for n in (3, 1, 2)]
+                + [{"step": n, "zeta": 7 - n} for n in range(1, 6)],
+            ),
             (two, 2, 2, [{"step": n, "loss": 2 / n} for n in range(1, 4)]),
         ]
         for agent, attempt, task, records in tasks:
@@ -411,19 +509,25 @@ def test_one_x_for_a_job_on_two_nodes(
         two.wait_shipped()
     choices = {
         json.loads(entry.line)["x_axis"]["key"]
-        for entry in entries_of(client, cluster, "event", selector=f'| job_id="{job}" | attempt="3"')
+        for entry in entries_of(
+            client, cluster, "event", selector=f'| job_id="{job}" | attempt="3"'
+        )
         if json.loads(entry.line)["event"] == "closed"
     }
     assert choices == {"epoch"}
 
 
-def print_records(agent: NodeAgent, job: str, attempt: int, task: int, records: Sequence[Mapping[str, float]]) -> None:
+def print_records(
+    agent: NodeAgent, job: str, attempt: int, task: int, records: Sequence[Mapping[str, float]]
+) -> None:
     """As a task of a job does that a scheduler's hook has prepared a directory for."""
     user = str(os.getuid())
     made = agent.call("prepare", "--job-id", job, "--user", user, "--attempt", str(attempt), "--task", str(task),
                       "--uid", user, "--gid", str(os.getgid()))  # fmt: skip
     assert made.returncode == 0, made.stderr
-    with CaptureWriter.in_node_spool(Path(made.stdout.strip()), start_ns=time.time_ns() - 60 * 10**9) as capture:
+    with CaptureWriter.in_node_spool(
+        Path(made.stdout.strip()), start_ns=time.time_ns() - 60 * 10**9
+    ) as capture:
         capture.start()
         capture.metadata(*records)
         capture.end()
@@ -431,7 +535,9 @@ def print_records(agent: NodeAgent, job: str, attempt: int, task: int, records: 
 
 
 def scrape(prometheus: PrometheusServer, *agents: NodeAgent) -> None:
-    targets = [agent.metrics_url.removeprefix("http://").removesuffix("/metrics") for agent in agents]
+    targets = [
+        agent.metrics_url.removeprefix("http://").removesuffix("/metrics") for agent in agents
+    ]
     prometheus.set_targets(targets)
     for target in targets:
         prometheus.wait_for_target(target)
@@ -440,7 +546,8 @@ def scrape(prometheus: PrometheusServer, *agents: NodeAgent) -> None:
 def wait_for_x(prometheus: PrometheusServer, job: str, *, rule: int = 0) -> tuple[str, int]:
     """The key of the job's X and the rule that chose it, as the dashboard asks for it."""
     question = (
-        f'bottomk(1, max by (key, path) (max_over_time(logshipper_x_rank{{job_id="{job}", choice="auto"}}[10m])))'
+        "bottomk(1, max by (key, path) "
+        f'(max_over_time(logshipper_x_rank{{job_id="{job}", choice="auto"}}[10m])))'
     )
     found: list[tuple[str, int]] = []
 

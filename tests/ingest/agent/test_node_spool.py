@@ -17,7 +17,12 @@ import pytest
 
 from logshipper.errors import ConfigError, SpoolError, SpoolFull
 from logshipper_ingest.agent import node_spool, prepare
-from logshipper_ingest.agent.node_spool import NodeIdentity, NodeSpool, TooManyCaptures, prepare_capture
+from logshipper_ingest.agent.node_spool import (
+    NodeIdentity,
+    NodeSpool,
+    TooManyCaptures,
+    prepare_capture,
+)
 from logshipper_ingest.config.agent_config import AgentConfig, AgentSection
 from tests.tools.other_users import ANN, BEN, as_user, needs_root, open_folder, refused
 from tests.tools.sources import ROOT
@@ -27,7 +32,9 @@ ME = os.getuid()
 
 
 def _section(folder: Path, **options: Any) -> AgentSection:  # Any: its fields
-    return AgentSection(cluster="c1", host="n1", spool_dir=str(folder / "deep" / "spool"), **options)
+    return AgentSection(
+        cluster="c1", host="n1", spool_dir=str(folder / "deep" / "spool"), **options
+    )
 
 
 @pytest.fixture
@@ -36,7 +43,15 @@ def agent(tmp_path: Path) -> AgentSection:
 
 
 def _identity(uid: int = ME, **fields: Any) -> NodeIdentity:  # Any: its fields
-    given = {"job_id": "42", "attempt": 1, "step": "0", "task": 3, "name": "train.py", "uid": uid, "user": "ann"}
+    given = {
+        "job_id": "42",
+        "attempt": 1,
+        "step": "0",
+        "task": 3,
+        "name": "train.py",
+        "uid": uid,
+        "user": "ann",
+    }
     return NodeIdentity(**{**given, "gid": uid, **fields})
 
 
@@ -108,7 +123,9 @@ def test_a_user_has_so_many(tmp_path: Path) -> None:
     agent = _section(tmp_path, max_captures_per_user=2)
     first = prepare_capture(agent, _identity())
     prepare_capture(agent, _identity())
-    with pytest.raises(TooManyCaptures, match=r"has 2 captures .* may have 2 \(\[agent\] max_captures_per_user\)"):
+    with pytest.raises(
+        TooManyCaptures, match=r"has 2 captures .* may have 2 \(\[agent\] max_captures_per_user\)"
+    ):
         prepare_capture(agent, _identity())
     shutil.rmtree(first)
     prepare_capture(agent, _identity())
@@ -156,7 +173,9 @@ def test_what_a_dead_maker_left(agent: AgentSection) -> None:
     assert len(_captures(agent)) == 2
 
 
-def test_a_maker_that_fails_leaves_nothing(agent: AgentSection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_maker_that_fails_leaves_nothing(
+    agent: AgentSection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -164,17 +183,22 @@ def test_a_maker_that_fails_leaves_nothing(agent: AgentSection, monkeypatch: pyt
     monkeypatch.setattr(os, "rename", fail)
     with pytest.raises(SpoolFull, match=r"no room left there; .*spool_dir"):
         prepare_capture(agent, _identity())
-    assert sorted(name for name in os.listdir(agent.spool_dir) if name not in (".lock", ".attempts")) == _captures(
-        agent
-    )
+    assert sorted(
+        name for name in os.listdir(agent.spool_dir) if name not in (".lock", ".attempts")
+    ) == _captures(agent)
     assert len(_captures(agent)) == 1
 
 
 def test_numbers(agent: AgentSection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts are counted per user, and the oldest are forgotten: nobody fills the disk with ids."""
+    """Attempts are counted per user, and the oldest are forgotten: nobody fills the disk with
+    ids."""
     monkeypatch.setattr(node_spool, "MAX_NUMBERS_PER_USER", 20)
     with NodeSpool(agent) as spool:
-        assert [spool.next_number(5, "a"), spool.next_number(5, "a"), spool.next_number(6, "a")] == [1, 2, 1]
+        assert [
+            spool.next_number(5, "a"),
+            spool.next_number(5, "a"),
+            spool.next_number(6, "a"),
+        ] == [1, 2, 1]
         for number in range(100):
             assert spool.next_number(6, f"k{number}") == 1
         assert spool.next_number(6, "k99") == 2
@@ -187,7 +211,9 @@ def test_ids_are_new(agent: AgentSection) -> None:
     with NodeSpool(agent) as spool:
         ids = {spool.new_job_id() for _ in range(100)}
     assert len(ids) == 100
-    assert all(job_id.isalnum() and job_id[0].isalpha() for job_id in ids)  # never a scheduler's number
+    assert all(
+        job_id.isalnum() and job_id[0].isalpha() for job_id in ids
+    )  # never a scheduler's number
 
 
 # ---- a spool's folder that isn't as it must be
@@ -240,7 +266,9 @@ def test_a_folder_of_another_user(open_folder: Path) -> None:
 
 @needs_root
 def test_a_full_disk(open_folder: Path) -> None:
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=6,mode=0711", "none", str(open_folder)]).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "nr_inodes=6,mode=0711", "none", str(open_folder)]
+    ).returncode:
         pytest.skip("no tmpfs can be mounted here")
     try:
         agent = AgentSection(spool_dir=str(open_folder))
@@ -270,7 +298,11 @@ def test_what_users_can_do_in_the_spool(open_folder: Path) -> None:
 
     with NodeSpool(agent) as opened:
         opened.next_number(ANN, "mine")
-    mine, segments, identity = own / "segments" / "mine", other / "segments", other / "identity.json"
+    mine, segments, identity = (
+        own / "segments" / "mine",
+        other / "segments",
+        other / "identity.json",
+    )
 
     def act() -> list[str]:
         mine.write_text("x")
@@ -325,7 +357,10 @@ def test_an_agent_that_isnt_root(open_folder: Path) -> None:
 
     def act() -> str:
         path = prepare_capture(agent, _identity(ANN))
-        with pytest.raises(SpoolError, match=f"uid {ANN} makes captures of its own here, only root those of uid {BEN}"):
+        with pytest.raises(
+            SpoolError,
+            match=f"uid {ANN} makes captures of its own here, only root those of uid {BEN}",
+        ):
             prepare_capture(agent, _identity(BEN))
         return path
 
@@ -355,7 +390,9 @@ def test_prepare(agent: AgentSection, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @needs_root
-def test_prepare_by_name_and_by_number(agent: AgentSection, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prepare_by_name_and_by_number(
+    agent: AgentSection, capsys: pytest.CaptureFixture[str]
+) -> None:
     for user in ("root", "0"):
         assert _call(agent, "--job-id", "42", "--user", user, "--json") == 0
         told = json.loads(capsys.readouterr().out)
@@ -366,14 +403,19 @@ def test_prepare_by_name_and_by_number(agent: AgentSection, capsys: pytest.Captu
     ("words", "said"),
     [
         (["--job-id", "../x", "--user", "a", "--uid", str(ME), "--gid", "0"], "isn't a job id"),
-        (["--job-id", "1", "--user", "no-such-user"], "'no-such-user' isn't known on this node; give --uid and --gid"),
+        (
+            ["--job-id", "1", "--user", "no-such-user"],
+            "'no-such-user' isn't known on this node; give --uid and --gid",
+        ),
         (["--job-id", "1", "--user", "4294967000"], "isn't known on this node"),
         (["--job-id", "1", "--user", "a", "--uid", "-5", "--gid", "0"], "uid and gid must be"),
         (["--job-id", "1", "--user", "a", "--uid", "9" * 30, "--gid", "0"], "uid and gid must be"),
         (["--job-id", "1", "--user", "a", "--uid", "9" * 30], "isn't known on this node"),
     ],
 )
-def test_prepare_refuses(agent: AgentSection, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prepare_refuses(
+    agent: AgentSection, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert _call(agent, *words) == 1
     out, err = capsys.readouterr()
     assert out == ""

@@ -1,4 +1,5 @@
-"""`logshipper-agent status --config`: every job once, what waits, what was refused, and nothing that forges."""
+"""`logshipper-agent status --config`: every job once, what waits, what was refused, and nothing
+that forges."""
 
 import json
 import os
@@ -65,19 +66,33 @@ def test_a_job_on_its_way_and_when_it_has_arrived(node: ShippingNode, capsys: Ca
         capture.lines(["one", "two"])
         size = capture.segment.stat().st_size
         (job,) = document(node, capsys)["jobs"]
-        assert (job["job_id"], job["user"], job["name"], job["spooled_bytes"]) == ("job1", "ann", "train.py", size)
+        assert (job["job_id"], job["user"], job["name"], job["spooled_bytes"]) == (
+            "job1",
+            "ann",
+            "train.py",
+            size,
+        )
         assert (job["lines"], job["entries"], job["captures"], job["over"]) == (0, {}, 1, 0)
         node.ship()
         capture.metadata({"a": 1})
         (job,) = document(node, capsys)["jobs"]
         assert job["spooled_bytes"] == capture.segment.stat().st_size - size
-        assert (job["lines"], job["entries"], job["state"]) == (2, {"event": 1, "log": 2}, "UNRESPONSIVE")
+        assert (job["lines"], job["entries"], job["state"]) == (
+            2,
+            {"event": 1, "log": 2},
+            "UNRESPONSIVE",
+        )
         assert 500 < job["lag_secs"] < 700
         capture.end()
         capture.close()
     node.ship()
     (job,) = document(node, capsys)["jobs"]
-    assert (job["state"], job["spooled_bytes"], job["lag_secs"], job["over"]) == ("COMPLETED", 0, 0.0, 1)
+    assert (job["state"], job["spooled_bytes"], job["lag_secs"], job["over"]) == (
+        "COMPLETED",
+        0,
+        0.0,
+        1,
+    )
     assert (job["lines"], job["records"], job["entries"]["metadata"]) == (3, 1, 1)
 
 
@@ -113,7 +128,12 @@ def test_the_ledger_balances_or_says_where_it_doesnt(node: ShippingNode, capsys:
         first.lines(["one", "two"])
         node.learn()
         ledger = document(node, capsys)["ledger"]
-        assert (ledger["read"], ledger["stored"], ledger["shipped"], ledger["waiting"]) == (2, 2, 0, 2)
+        assert (ledger["read"], ledger["stored"], ledger["shipped"], ledger["waiting"]) == (
+            2,
+            2,
+            0,
+            2,
+        )
         node.ship()
         account = make_ledger({"stored": 2, "collapsed": 3, "blank": 1, "lost": 4})
         first.end(ledger=account)
@@ -143,12 +163,16 @@ def test_the_ledger_balances_or_says_where_it_doesnt(node: ShippingNode, capsys:
     assert "job job1:" not in text
 
 
-def test_what_lies_in_the_quarantine(node: ShippingNode, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_in_the_quarantine(
+    node: ShippingNode, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with node.capture("job1", soon_ns()) as capture:
         capture.lines(["old", "older"], time_ns=time.time_ns() - 165 * HOUR_NS)
         node.ship()
         assert document(node, capsys)["quarantine"]["reasons"] == {"too_old": 2}
-        assert "in quarantine: 2 entries (2 too_old); `logshipper-agent replay` sends" in printed(node, capsys)
+        assert "in quarantine: 2 entries (2 too_old); `logshipper-agent replay` sends" in printed(
+            node, capsys
+        )
         monkeypatch.setattr(node_status, "_COUNTED_BYTES", 10)
         assert document(node, capsys)["quarantine"]["entries"] == -1
         assert "`logshipper-agent replay --dry-run` counts them" in printed(node, capsys)
@@ -169,7 +193,9 @@ def test_refusals_are_counted_by_reason(node: ShippingNode, capsys: Captured) ->
 def test_trouble_with_loki_is_said_in_its_words(node: ShippingNode, capsys: Captured) -> None:
     since_ns = 1_750_000_000 * SECOND_NS
     trouble = {"since_ns": since_ns, "status": 401, "words": "no org id"}
-    node.checkpoints.put_notes({"loki": {"url": "http://modelled", **trouble}, "last_refusal": trouble})
+    node.checkpoints.put_notes(
+        {"loki": {"url": "http://modelled", **trouble}, "last_refusal": trouble}
+    )
     found = document(node, capsys)
     assert found["loki"] == {
         "url": "http://modelled", "waiting": True,
@@ -186,7 +212,9 @@ def test_what_the_sink_tells_fits_what_status_reads(node: ShippingNode, capsys: 
     seen = []
 
     def answer(labels: str) -> None:
-        node.checkpoints.put_notes({"loki": {"url": "http://modelled", **node.sink.state._asdict()}})
+        node.checkpoints.put_notes(
+            {"loki": {"url": "http://modelled", **node.sink.state._asdict()}}
+        )
         seen.append(document(node, capsys)["loki"])
 
     node.loki.script = [refused(403, "not you"), answer]
@@ -197,7 +225,9 @@ def test_what_the_sink_tells_fits_what_status_reads(node: ShippingNode, capsys: 
 
 
 def test_hostile_names_stay_in_their_cells(node: ShippingNode, capsys: Captured) -> None:
-    with node.capture("job1", soon_ns(), name="x\nforged  COMPLETED\x1b[2J\x9b", user="me") as capture:
+    with node.capture(
+        "job1", soon_ns(), name="x\nforged  COMPLETED\x1b[2J\x9b", user="me"
+    ) as capture:
         capture.lines(["one"])
     before = printed(node, capsys)
     node.ship()
@@ -207,7 +237,9 @@ def test_hostile_names_stay_in_their_cells(node: ShippingNode, capsys: Captured)
         assert not any(line.startswith("forged") for line in text.splitlines())
 
 
-def test_what_is_no_capture_in_the_spool_is_passed_over(node: ShippingNode, capsys: Captured) -> None:
+def test_what_is_no_capture_in_the_spool_is_passed_over(
+    node: ShippingNode, capsys: Captured
+) -> None:
     spool = node.folder / "spool"
     (spool / "rubbish").mkdir()
     (spool / "file").write_text("x")
@@ -241,7 +273,8 @@ def test_jobs_with_something_in_the_spool_come_first(node: ShippingNode, capsys:
 
 @pytest.fixture
 def place(root_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the deployed configuration; root's own store is there, and no agent. An ordinary user would mean a store."""
+    """Of the deployed configuration; root's own store is there, and no agent. An ordinary user
+    would mean a store."""
     monkeypatch.setattr(agent_config, "DEFAULT_PATH", str(tmp_path / "agent.toml"))
     monkeypatch.setenv("LOGSHIPPER_AGENT_SOCKET", str(tmp_path / "agent.sock"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -272,7 +305,8 @@ def test_root_means_the_nodes_agent(
     monkeypatch.delenv("LOGSHIPPER_STORE")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(
-        "logshipper_ingest.agent.store_status.status", lambda root, as_json: print(f'{{"schema": "{root}"}}') or 0
+        "logshipper_ingest.agent.store_status.status",
+        lambda root, as_json: print(f'{{"schema": "{root}"}}') or 0,
     )
     assert schema_of(capsys) == store
 

@@ -1,4 +1,5 @@
-"""systemd learns when the agent is ready, that it is alive, and that it stops: a real agent, at a socket of a test."""
+"""systemd learns when the agent is ready, that it is alive, and that it stops: a real agent, at a
+socket of a test."""
 
 import os
 import re
@@ -31,7 +32,9 @@ def said(listener: socket.socket) -> str:
     return listener.recv(4096).decode()
 
 
-def test_ready_alive_and_stopping(listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_alive_and_stopping(
+    listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", listener.getsockname())
     monkeypatch.setenv("WATCHDOG_USEC", "300000")
     agent = NodeAgent(tmp_path / "agent", "http://127.0.0.1:9", cluster="c")
@@ -48,7 +51,9 @@ def test_ready_alive_and_stopping(listener: socket.socket, tmp_path: Path, monke
         last.append(said(listener))
 
 
-def test_status_tells_loki_s_words(listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_tells_loki_s_words(
+    listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", listener.getsockname())
     with NodeAgent(tmp_path / "agent", "http://127.0.0.1:9", cluster="c") as agent:
         agent.run("echo", "one")
@@ -63,7 +68,11 @@ def test_status_tells_loki_s_words(listener: socket.socket, tmp_path: Path, monk
 def test_a_watchdog_is_told_in_time_and_not_too_often(listener: socket.socket) -> None:
     now = [100.0]
     name = listener.getsockname()
-    environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "9000000", "WATCHDOG_PID": str(os.getpid())}
+    environment = {
+        "NOTIFY_SOCKET": name,
+        "WATCHDOG_USEC": "9000000",
+        "WATCHDOG_PID": str(os.getpid()),
+    }
     notifier = ServiceNotifier(environment, lambda: now[0])
     for now[0] in (100.0, 101.0, 102.9, 103.0, 105.9, 106.0):
         notifier.alive()
@@ -83,7 +92,11 @@ def test_a_name_in_the_abstract_namespace() -> None:
         notifier.status("two\nlines \x1b[1m")
         notifier.status("two lines \x1b[1m")
         notifier.stopping()
-        assert [said(listener) for _ in range(3)] == ["READY=1", "STATUS=two lines \x1b[1m", "STOPPING=1"]
+        assert [said(listener) for _ in range(3)] == [
+            "READY=1",
+            "STATUS=two lines \x1b[1m",
+            "STOPPING=1",
+        ]
         notifier.close()
 
 
@@ -125,16 +138,27 @@ def test_a_full_queue_holds_up_nothing(listener: socket.socket) -> None:
 def test_the_unit_waits_for_it() -> None:
     lines = UNIT.read_text().splitlines()
     assert {"Type=notify", "NotifyAccess=main", "Restart=always"} <= set(lines)
-    (secs,) = (int(found[1]) for line in lines if (found := re.fullmatch(r"WatchdogSec=(\d+)", line)))
+    (secs,) = (
+        int(found[1]) for line in lines if (found := re.fullmatch(r"WatchdogSec=(\d+)", line))
+    )
     assert secs >= 60, "a disk may stall for seconds"
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here"
+)
 def test_the_unit_is_hardened(tmp_path: Path) -> None:
     """2.4 by systemd 252: less is better, and 2.5 the limit."""
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text())
-    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25", str(unit)]
+    command = [
+        "systemd-analyze",
+        "security",
+        "--offline=true",
+        "--no-pager",
+        "--threshold=25",
+        str(unit),
+    ]
     found = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)
     overall = re.search(r"Overall exposure level for .*: ([0-9.]+)", found.stdout)
     if overall is None and "nrecognized option" in found.stderr:

@@ -1,5 +1,5 @@
-"""One agent and two Lokis: each gets every line once, whatever becomes of the other, of the agent and of the
-configuration."""
+"""One agent and two Lokis: each gets every line once, whatever becomes of the other, of the agent
+and of the configuration."""
 
 import fcntl
 import json
@@ -21,7 +21,14 @@ from logshipper_ingest.spool.segment_reader import list_segments
 from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.servers.running import LokiServer
 from tests.tools.captured_runs import wait_until
-from tests.tools.conservation import Place, all_problems, balances_in_loki, line_of, refused_in, spool
+from tests.tools.conservation import (
+    Place,
+    all_problems,
+    balances_in_loki,
+    line_of,
+    refused_in,
+    spool,
+)
 from tests.tools.faulty_server import Said
 from tests.tools.node_agents import NodeAgent, Proxy, cluster, entries_of
 from tests.tools.segment_factory import SECOND_NS, CaptureWriter
@@ -42,12 +49,17 @@ def national(servers: None) -> Iterator[LokiServer]:
 
 
 class Site:
-    """An agent between two Lokis, and proxies before both, which pass pushes only. urls: which it is configured for."""
+    """An agent between two Lokis, and proxies before both, which pass pushes only. urls: which it
+    is configured for."""
 
-    def __init__(self, folder: Path, loki: LokiServer, national: LokiServer, cluster: str, held: ExitStack) -> None:
+    def __init__(
+        self, folder: Path, loki: LokiServer, national: LokiServer, cluster: str, held: ExitStack
+    ) -> None:
         self.lokis = {"loki": loki, "national": national}
         self.cluster = cluster
-        self.proxies = {name: held.enter_context(Proxy(one.url)) for name, one in self.lokis.items()}
+        self.proxies = {
+            name: held.enter_context(Proxy(one.url)) for name, one in self.lokis.items()
+        }
         self.urls = {name: proxy.url for name, proxy in self.proxies.items()}
         self.timeout_secs = 0.5
         self.folder = folder
@@ -106,7 +118,8 @@ def site(loki: LokiServer, national: LokiServer, cluster: str, tmp_path: Path) -
 
 
 def test_killed_between_the_checkpoints_of_two_lokis(site: Site) -> None:
-    """The one is ahead, then the other, then whichever is quicker; both have quarantines of their own."""
+    """The one is ahead, then the other, then whichever is quicker; both have quarantines of their
+    own."""
     for number, late in enumerate(("loki", "national", "")):
         site.spool(f"job{number}", forged=5)
         if late:
@@ -115,10 +128,14 @@ def test_killed_between_the_checkpoints_of_two_lokis(site: Site) -> None:
             crashed = site.folder / f"crashed-{point}"
             crashed.unlink(missing_ok=True)
             site.agent.start(crash_at=point, times=times, wait=False)
-            wait_until(site.agent.has_ended, f"it kills itself at {point}: {site.agent.log.read_text()}")
+            wait_until(
+                site.agent.has_ended, f"it kills itself at {point}: {site.agent.log.read_text()}"
+            )
             assert crashed.exists(), site.agent.log.read_text()
         if late:
-            behind, ahead = (site.sink(name) for name in (late, "national" if late == "loki" else "loki"))
+            behind, ahead = (
+                site.sink(name) for name in (late, "national" if late == "loki" else "loki")
+            )
             assert behind["ledger"]["shipped"] < ahead["ledger"]["shipped"]
         site.fixed()
     with site.agent:
@@ -132,9 +149,12 @@ def test_killed_between_the_checkpoints_of_two_lokis(site: Site) -> None:
         assert {0, 5} == set(refused_in(site.quarantine("national"), site.sent).values())
 
 
-@pytest.mark.parametrize("said", [Said(503, b"Ingester is stopping"), Said(hang=True), Said(401, b"no org id")])
+@pytest.mark.parametrize(
+    "said", [Said(503, b"Ingester is stopping"), Said(hang=True), Said(401, b"no org id")]
+)
 def test_one_of_both_is_down_for_a_while(site: Site, said: Said) -> None:
-    """The other one gets all meanwhile; what is down keeps it in the spool, across a restart, too."""
+    """The other one gets all meanwhile; what is down keeps it in the spool, across a restart,
+    too."""
     site.broken("national", said)
     with site.agent as agent:
         site.spool("first")
@@ -146,7 +166,10 @@ def test_one_of_both_is_down_for_a_while(site: Site, said: Said) -> None:
         assert site.entries("national") == []
         assert len(agent.captures()) == 2
         wait_until(lambda: site.sink("national")["loki"]["trouble"], "status tells of it")
-        wait_until(lambda: not site.sink("loki")["spooled_bytes"], "status tells that the other one has all")
+        wait_until(
+            lambda: not site.sink("loki")["spooled_bytes"],
+            "status tells that the other one has all",
+        )
         behind, ahead = site.sink("national"), site.sink("loki")
         assert (ahead["spooled_bytes"], ahead["lag_secs"], ahead["loki"]["trouble"]) == (0, 0, None)
         assert behind["spooled_bytes"] > 0
@@ -156,7 +179,10 @@ def test_one_of_both_is_down_for_a_while(site: Site, said: Said) -> None:
         drained = agent.call("drain", "--timeout", "1s")
         assert drained.returncode == 3
         assert "national doesn't take it, since " in drained.stdout
-        wait_until(lambda: series(agent, 'logshipper_agent_lag_seconds{sink="national"}') > 500, "metrics tell it, too")
+        wait_until(
+            lambda: series(agent, 'logshipper_agent_lag_seconds{sink="national"}') > 500,
+            "metrics tell it, too",
+        )
         assert series(agent, "logshipper_agent_lag_seconds") == 0
         site.fixed()
         agent.wait_shipped()
@@ -165,25 +191,33 @@ def test_one_of_both_is_down_for_a_while(site: Site, said: Said) -> None:
 
 
 def series(agent: NodeAgent, name: str) -> float:
-    (line,) = [line for line in agent.metrics().splitlines() if line.startswith(f"{name} ")] or [f"{name} -1"]
+    (line,) = [line for line in agent.metrics().splitlines() if line.startswith(f"{name} ")] or [
+        f"{name} -1"
+    ]
     return float(line.rpartition(" ")[2])
 
 
 def test_what_one_refuses_the_other_has(site: Site, national: LokiServer) -> None:
-    """It lies in that one's quarantine alone, and `replay` takes it there when the cause is gone."""
+    """It lies in that one's quarantine alone, and `replay` takes it there when the cause is
+    gone."""
     long = "x" * (LONGEST + 1)
     with site.direct() as agent:
         site.spool("beside")
         agent.run("sh", "-c", f"echo short; echo {long}; echo last", options=("--job-id", "own"))
         agent.wait_shipped()
-        kept = {name: [one.line for one in site.entries(name) if is_log(one, "own")] for name in site.lokis}
+        kept = {
+            name: [one.line for one in site.entries(name) if is_log(one, "own")]
+            for name in site.lokis
+        }
         assert kept == {"loki": ["short", long, "last"], "national": ["short", "last"]}
         assert list(site.quarantine("loki").iterdir()) == []
         assert site.sink("national")["quarantine"]["reasons"] == {"line_too_long": 1}
         assert "LOKI" in agent.call("replay", "--dry-run").stdout
         again = agent.call("replay")
         assert again.returncode == 3, again.stderr
-        assert "national: 0 entries delivered, 0 were in Loki already, 1 refused again" in again.stdout
+        assert (
+            "national: 0 entries delivered, 0 were in Loki already, 1 refused again" in again.stdout
+        )
         assert agent.call("replay", "--sink", "loki").returncode == 0
         national.stop()
         national.set_limits({"max_line_size": "256KB"})
@@ -195,7 +229,11 @@ def test_what_one_refuses_the_other_has(site: Site, national: LokiServer) -> Non
             national.stop()
             national.set_limits({"max_line_size": f"{LONGEST}B"})
             national.start()
-        assert [one.line for one in site.entries("national") if is_log(one, "own")] == ["short", long, "last"]
+        assert [one.line for one in site.entries("national") if is_log(one, "own")] == [
+            "short",
+            long,
+            "last",
+        ]
         assert site.problems("loki") == site.problems("national") == {}
 
 
@@ -206,7 +244,8 @@ def is_log(entry: Entry, job_id: str) -> bool:
 
 @contextmanager
 def long_capture(site: Site, job_id: str) -> Iterator[CaptureWriter]:
-    """One that goes on, of as many segments as it rotates; it is alive until the end of the block."""
+    """One that goes on, of as many segments as it rotates; it is alive until the end of the
+    block."""
     section = agent_config.load(str(site.agent.config)).agent
     identity = NodeIdentity(job_id, 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
     made = Path(prepare_capture(section, identity))
@@ -216,8 +255,9 @@ def long_capture(site: Site, job_id: str) -> Iterator[CaptureWriter]:
 
 
 def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
-    """An agent of one Loki goes on without a repeat. The new one gets whole what is whole in the spool, and the rest of
-    what isn't, which it is told; at the end it is the only one, by its name, and the old one is forgotten."""
+    """An agent of one Loki goes on without a repeat. The new one gets whole what is whole in the
+    spool, and the rest of what isn't, which it is told; at the end it is the only one, by its name,
+    and the old one is forgotten."""
     one = site.made(loki={})
     with ExitStack() as held:
         capture = held.enter_context(long_capture(site, "long"))
@@ -229,14 +269,18 @@ def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
         capture.lines([line_of(number) for number in range(50, 100)])
         segments = Path(capture.segment).parent
         with one:
-            wait_until(lambda: not (segments / "0000000001.seg").exists(), "what the first has is removed")
+            wait_until(
+                lambda: not (segments / "0000000001.seg").exists(), "what the first has is removed"
+            )
             wait_until(lambda: len(found_lines(site, "loki", "long")) == 100, "it has all of it")
             wait_until(lambda: len(found_lines(site, "loki", "fresh")) == 50, "of the other, too")
             one.stop()
         two = site.made()
         with two:
             for writer in (capture, fresh):
-                writer.lines([line_of(number) for number in range(100 if writer is capture else 50, 150)])
+                writer.lines(
+                    [line_of(number) for number in range(100 if writer is capture else 50, 150)]
+                )
                 writer.end()
                 writer.close()
             held.close()
@@ -247,9 +291,13 @@ def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
     assert found_lines(site, "loki", "long") == found_lines(site, "loki", "fresh") == whole
     assert found_lines(site, "national", "fresh") == whole
     assert found_lines(site, "national", "long") == whole[100:]
-    told = [json.loads(entry.line) for entry in site.entries("national") if '"sink_added"' in entry.line]
+    told = [
+        json.loads(entry.line) for entry in site.entries("national") if '"sink_added"' in entry.line
+    ]
     assert [event["lines"] for event in told] == [100]
-    ended = [json.loads(entry.line) for entry in site.entries("national") if '"closed"' in entry.line]
+    ended = [
+        json.loads(entry.line) for entry in site.entries("national") if '"closed"' in entry.line
+    ]
     assert [event["lines"] for event in ended] == [150, 150]
 
     refused = two.call("forget", "national")
@@ -263,7 +311,9 @@ def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
         assert "the agent runs" in last.call("forget", "loki").stderr
         last.stop()
     assert "the sink loki isn't in the configuration any more" in last.log.read_text()
-    assert "is new" not in last.log.read_text().rpartition("stopped\n")[0].rpartition("stopped\n")[2]
+    assert (
+        "is new" not in last.log.read_text().rpartition("stopped\n")[0].rpartition("stopped\n")[2]
+    )
     assert last.call("forget", "loki").returncode == 0
     assert last.status()["removed_sinks"] == []
     assert site.problems("national") == {}
@@ -274,8 +324,11 @@ def found_lines(site: Site, name: str, job_id: str) -> list[str]:
     return [entry.line for entry in site.entries(name) if is_log(entry, job_id)]
 
 
-def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(tmp_path: Path) -> None:
-    """What is gone from the spool was shipped to those that are known: to nobody's harm only where it never had it."""
+def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(
+    tmp_path: Path,
+) -> None:
+    """What is gone from the spool was shipped to those that are known: to nobody's harm only where
+    it never had it."""
     node = ShippingNode(tmp_path)
     capture = node.capture("long", soon_ns())
     capture.start()
@@ -297,7 +350,10 @@ def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(t
         added = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks, new=[other])
         assert added.sinks[1].committed == one.first.committed
         lines = one.first.shipped.account.lines
-        assert (added.sinks[1].shipped.counts.skipped, added.sinks[1].shipped.account.lines) == (lines, lines)
+        assert (added.sinks[1].shipped.counts.skipped, added.sinks[1].shipped.account.lines) == (
+            lines,
+            lines,
+        )
         assert lines >= 3
         assert other.shipped()[0].position == one.first.shipped.position, "before anything is sent"
         again = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks)
@@ -318,7 +374,10 @@ def test_commands_know_both(site: Site) -> None:
         told = json.loads(purged.stdout)
         assert told["lines"]["quarantine"] == 8
         assert list(told["requests"]) == ["national"], "the other one has no delete API"
-        assert {name: site.sink(name)["quarantine"]["entries"] for name in site.lokis} == {"loki": 4, "national": 4}
+        assert {name: site.sink(name)["quarantine"]["entries"] for name in site.lokis} == {
+            "loki": 4,
+            "national": 4,
+        }
         with next(site.quarantine("national").iterdir()).open("a") as file:
             file.write("no entry\n")
         assert agent.status()["remote_write"] is None

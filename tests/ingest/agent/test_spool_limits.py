@@ -1,4 +1,5 @@
-"""How much a job and a user may spool, and what a disk without room costs: said and counted, while the job runs on."""
+"""How much a job and a user may spool, and what a disk without room costs: said and counted, while
+the job runs on."""
 
 import json
 import os
@@ -13,7 +14,13 @@ from typing import Any
 import pytest
 
 from logshipper.spool.segment import Stream
-from logshipper.spool.spool_room import LIMITS_BYTES, LIMITS_FILE, SpoolMarks, SpoolRoom, parse_marks
+from logshipper.spool.spool_room import (
+    LIMITS_BYTES,
+    LIMITS_FILE,
+    SpoolMarks,
+    SpoolRoom,
+    parse_marks,
+)
 from logshipper_ingest.agent.spool_limits import SpoolLimits
 from logshipper_ingest.config.agent_config import AgentSection
 from logshipper_ingest.loki.client import Client
@@ -63,7 +70,11 @@ def test_a_capture_alone_has_its_job_s_limits(node: ShippingNode) -> None:
     marks = marks_of(capture)
     assert (marks.slow_at, marks.stop_at, marks.scope) == (2 * MB, 4 * MB, "job")
     found = (capture.path / LIMITS_FILE).stat()
-    assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (os.geteuid(), 0o644, LIMITS_BYTES)
+    assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (
+        os.geteuid(),
+        0o644,
+        LIMITS_BYTES,
+    )
 
 
 def test_what_others_of_the_job_and_the_user_have_is_taken_off(node: ShippingNode) -> None:
@@ -119,7 +130,8 @@ def test_no_limits_are_no_limits(node: ShippingNode) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"1", b"2 1 1 job\n", b"1 -1 5 job\n", b"1 x y job\n", b"\xff" * 64, b"1 1 1 job more\n"]
+    "data",
+    [b"", b"1", b"2 1 1 job\n", b"1 -1 5 job\n", b"1 x y job\n", b"\xff" * 64, b"1 1 1 job more\n"],
 )
 def test_marks_that_are_none(data: bytes) -> None:
     assert parse_marks(data) is None
@@ -214,7 +226,9 @@ def test_a_job_that_spools_too_much_is_slowed_then_its_lines_stop_and_all_is_tol
             proxy.answer = lambda _: None
             agent.wait_shipped(60)
             events = events_of(client, "limits")
-            records = [json.loads(line)["n"] for line in texts(entries_of(client, "limits", "metadata"))]
+            records = [
+                json.loads(line)["n"] for line in texts(entries_of(client, "limits", "metadata"))
+            ]
             lines = entries_of(client, "limits", "log")
     assert spooled < 8 * MB
     assert records == list(range(160)), "metadata goes on"
@@ -223,11 +237,21 @@ def test_a_job_that_spools_too_much_is_slowed_then_its_lines_stop_and_all_is_tol
     assert ended["state"] == "COMPLETED"
     assert ended["slowed_secs"] >= 1
     assert ledger["lost"] == ended["lost"] == events["lines_lost"]["lines"] > 0
-    assert ledger["read"] == 160 * 501 == sum(ledger[name] for name in ("stored", "lost", "collapsed", "blank"))
+    assert (
+        ledger["read"]
+        == 160 * 501
+        == sum(ledger[name] for name in ("stored", "lost", "collapsed", "blank"))
+    )
     assert len(lines) + len(records) - len(texts(lines, note="1")) == ledger["stored"]
     notes = texts(lines, note="1")
-    assert any(note.startswith("[output is taken at 1 MiB/s at most from here on: this job's logs") for note in notes)
-    assert any(note.startswith("[log lines of stdout and stderr are left out from here on: this job") for note in notes)
+    assert any(
+        note.startswith("[output is taken at 1 MiB/s at most from here on: this job's logs")
+        for note in notes
+    )
+    assert any(
+        note.startswith("[log lines of stdout and stderr are left out from here on: this job")
+        for note in notes
+    )
     assert any(note.endswith(" lines lost here: this job's logs fill what a job may have of the node's spool]")
                for note in notes)  # fmt: skip
 
@@ -252,25 +276,52 @@ print("last", file=sys.stderr)
 
 
 @needs_root
-def test_a_full_spool_costs_stderr_first_metadata_last_and_fixes_itself(loki: LokiServer, tmp_path: Path) -> None:
+def test_a_full_spool_costs_stderr_first_metadata_last_and_fixes_itself(
+    loki: LokiServer, tmp_path: Path
+) -> None:
     release = tmp_path / "release"
-    with small_disk(tmp_path / "spool", 64 << 20, 0o711) as disk, Proxy(loki.url) as proxy, Client(loki.url) as client:
+    with (
+        small_disk(tmp_path / "spool", 64 << 20, 0o711) as disk,
+        Proxy(loki.url) as proxy,
+        Client(loki.url) as client,
+    ):
         proxy.answer = away
         with NodeAgent(tmp_path, proxy.url, cluster="disk") as agent:
             filler = fill(disk, 5 << 20)
-            command = [sys.executable, "-m", "logshipper", "run", "--", "python3", "-c", DISK, str(release)]
+            command = [
+                sys.executable,
+                "-m",
+                "logshipper",
+                "run",
+                "--",
+                "python3",
+                "-c",
+                DISK,
+                str(release),
+            ]
             nowhere = subprocess.DEVNULL
-            waiting = subprocess.Popen(command, env=agent.environment, stdin=nowhere, stdout=nowhere, stderr=nowhere)
-            wait_until(lambda: b"stdout and stderr are left out" in spooled_bytes(agent), "both streams stop", 60)
+            waiting = subprocess.Popen(
+                command, env=agent.environment, stdin=nowhere, stdout=nowhere, stderr=nowhere
+            )
+            wait_until(
+                lambda: b"stdout and stderr are left out" in spooled_bytes(agent),
+                "both streams stop",
+                60,
+            )
             filler.unlink()
             release.touch()
             assert waiting.wait(60) == 0
             proxy.answer = lambda _: None
             agent.wait_shipped(60)
             events = events_of(client, "disk")
-            records = [json.loads(line)["n"] for line in texts(entries_of(client, "disk", "metadata"))]
+            records = [
+                json.loads(line)["n"] for line in texts(entries_of(client, "disk", "metadata"))
+            ]
             lines = entries_of(client, "disk", "log")
-    out, err = ([entry.line for entry in lines if entry.labels["stream"] == name] for name in ("stdout", "stderr"))
+    out, err = (
+        [entry.line for entry in lines if entry.labels["stream"] == name]
+        for name in ("stdout", "stderr")
+    )
     assert records == list(range(1, len(records) + 1)), "metadata goes on"
     assert out[-1] == err[-1] == "last", "there is room again"
     missing = {name: first_missing(lines) for name, lines in (("stdout", out), ("stderr", err))}
@@ -280,7 +331,10 @@ def test_a_full_spool_costs_stderr_first_metadata_last_and_fixes_itself(loki: Lo
     for stream in ("stdout", "stderr"):
         ledger = events["closed"]["ledger"][stream]
         assert ledger["lost"] > 0
-        assert ledger["read"] == ledger["stored"] + ledger["lost"] + ledger["collapsed"] + ledger["blank"]
+        assert (
+            ledger["read"]
+            == ledger["stored"] + ledger["lost"] + ledger["collapsed"] + ledger["blank"]
+        )
 
 
 def spooled_bytes(agent: NodeAgent) -> bytes:
@@ -293,7 +347,9 @@ def first_missing(lines: list[str]) -> int:
 
 
 @needs_root
-def test_a_full_disk_of_checkpoints_holds_and_nothing_is_sent_twice(loki: LokiServer, tmp_path: Path) -> None:
+def test_a_full_disk_of_checkpoints_holds_and_nothing_is_sent_twice(
+    loki: LokiServer, tmp_path: Path
+) -> None:
     with (
         small_disk(tmp_path / "state", 4 << 20, 0o700) as disk,
         Proxy(loki.url) as proxy,

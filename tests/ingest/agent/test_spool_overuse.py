@@ -1,5 +1,5 @@
-"""What a job's processes put into root's spool past the sidecar: found whatever it is, and taken away from their user;
-the job runs on, and nobody else loses anything."""
+"""What a job's processes put into root's spool past the sidecar: found whatever it is, and taken
+away from their user; the job runs on, and nobody else loses anything."""
 
 import ctypes
 import json
@@ -174,7 +174,9 @@ def pipes(folder: Path) -> None:
     os.mkfifo(folder / "0000000002.seg")
 
 
-@pytest.mark.parametrize("fill", [holes, many_names_of_one_file, links_to_much, pipes], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "fill", [holes, many_names_of_one_file, links_to_much, pipes], ids=lambda one: one.__name__
+)
 def test_what_takes_no_room_is_left_alone(node: ShippingNode, fill: Callable[[Path], None]) -> None:
     capture = captured(node, "odd")
     fill(capture.segments)
@@ -183,7 +185,9 @@ def test_what_takes_no_room_is_left_alone(node: ShippingNode, fill: Callable[[Pa
     assert taken(node) == set()
 
 
-def test_a_job_at_its_hard_limit_and_a_user_with_many_jobs_are_left_alone(node: ShippingNode) -> None:
+def test_a_job_at_its_hard_limit_and_a_user_with_many_jobs_are_left_alone(
+    node: ShippingNode,
+) -> None:
     """Also past it, as metadata goes on there: up to a quarter, and the margin."""
     large = captured(node, "large")
     blocks(large.segment, 5 * MB)
@@ -228,7 +232,9 @@ def in_depth(folder: Path) -> None:
     os.close(at)
 
 
-@pytest.mark.parametrize("fill", [empty_files, empty_segments, in_depth], ids=lambda fill: str(fill.__name__))
+@pytest.mark.parametrize(
+    "fill", [empty_files, empty_segments, in_depth], ids=lambda fill: str(fill.__name__)
+)
 def test_a_flood_of_inodes_is_taken_away_without_any_limit_of_bytes(
     node: ShippingNode, fill: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,10 +276,14 @@ def test_a_user_with_entries_in_a_thousand_captures_loses_those_that_have_most(
     assert taken(node) == {"many4"}
 
 
-def test_looking_has_an_end_in_each_turn(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_has_an_end_in_each_turn(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And goes user by user."""
     monkeypatch.setattr(spool_overuse, "TURN_SECS", -1.0)
-    captures = [captured(node, f"job{number}", uid) for number, uid in enumerate([HOSTILE] * 5 + [HONEST])]
+    captures = [
+        captured(node, f"job{number}", uid) for number, uid in enumerate([HOSTILE] * 5 + [HONEST])
+    ]
     looked_at: list[str] = []
     size = CaptureFolder.size
 
@@ -301,7 +311,11 @@ def test_what_it_printed_is_shipped_and_closed_with_the_reason(node: ShippingNod
         honest.lines(["second of honest"])
         honest.close()
         node.ship()
-    assert sorted(node.loki.lines('kind="log"')) == ["first of honest", "first of hostile", "second of honest"]
+    assert sorted(node.loki.lines('kind="log"')) == [
+        "first of honest",
+        "first of hostile",
+        "second of honest",
+    ]
     events = {event["event"]: event for event in node.events("hostile")}
     assert events["closed"]["reason"] == TAKEN_AWAY
     assert events["capture_taken"]["message"] == TAKEN_AWAY
@@ -333,7 +347,9 @@ def test_its_user_cannot_go_on_writing_there(node: ShippingNode) -> None:
     hostile = captured(node, "hostile")
     one_file(hostile.segments)
     own(hostile)
-    above, opened = (os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (hostile.path, hostile.segments))
+    above, opened = (
+        os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (hostile.path, hostile.segments)
+    )
 
     def attempts() -> list[bool]:
         made = []
@@ -385,26 +401,36 @@ def test_an_agent_that_starts_in_between_goes_on(node: ShippingNode, closed_to_u
     if closed_to_user and IS_ROOT:
         os.chown(capture.path / TAKEN, 0, 0)
     (followed,) = node.follow()
-    assert (followed.folder.is_taken, followed.folder.is_unused(), followed.folder.life()) == (True, False, Life.DEAD)
+    assert (followed.folder.is_taken, followed.folder.is_unused(), followed.folder.life()) == (
+        True,
+        False,
+        Life.DEAD,
+    )
     turns(node, count=1)
     assert not (capture.path / TAKEN / "junk").exists()
     assert (capture.path / TAKEN).stat().st_uid == os.geteuid()
     node.ship()
     assert node.loki.lines('kind="log"') == ["first of hostile"]
-    assert [event["reason"] for event in node.events("hostile") if event["event"] == "closed"] == [TAKEN_AWAY]
+    assert [event["reason"] for event in node.events("hostile") if event["event"] == "closed"] == [
+        TAKEN_AWAY
+    ]
 
 
 def test_what_nobody_captures_in_is_removed_at_once_where_it_holds_something(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder_removal, "REMOVED_AT_ONCE", 20)
-    capture = node.capture("unused", soon_ns(0), uid=HOSTILE, gid=HOSTILE if IS_ROOT else os.getegid())
+    capture = node.capture(
+        "unused", soon_ns(0), uid=HOSTILE, gid=HOSTILE if IS_ROOT else os.getegid()
+    )
     capture.segment.unlink()
     overuse = SpoolOveruse(LIMITS, node.said.append)
     spool_fd = os.open(node.folder / "spool", os.O_RDONLY)
 
     def look() -> bool:
-        with CaptureFolder(spool_fd, str(node.folder / "spool"), capture.path.name, os.geteuid(), node=True) as folder:
+        with CaptureFolder(
+            spool_fd, str(node.folder / "spool"), capture.path.name, os.geteuid(), node=True
+        ) as folder:
             assert folder.is_unused()
             return overuse.removes_unused(folder)
 
@@ -440,7 +466,9 @@ def test_a_hostile_name_and_a_folder_that_is_exchanged_while_it_is_walked(
     assert followed.folder.size().entries < 20
 
 
-def test_an_entry_that_nobody_may_look_at_hides_no_other(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_nobody_may_look_at_hides_no_other(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in a file system that its user has mounted there: not even root may look into it."""
     capture = captured(node, "mounts")
     one_file(capture.segments)
@@ -472,14 +500,21 @@ for number in range(1000):
 """
 
 
-def test_a_job_that_fills_the_spool_runs_on_and_status_metrics_and_log_tell(loki: LokiServer, tmp_path: Path) -> None:
+def test_a_job_that_fills_the_spool_runs_on_and_status_metrics_and_log_tell(
+    loki: LokiServer, tmp_path: Path
+) -> None:
     limits = {"job_spool_soft_max_bytes": 1_000_000, "job_spool_hard_max_bytes": 2_000_000}
-    with Client(loki.url) as client, NodeAgent(tmp_path, loki.url, cluster="overuse", agent=limits) as agent:
+    with (
+        Client(loki.url) as client,
+        NodeAgent(tmp_path, loki.url, cluster="overuse", agent=limits) as agent,
+    ):
         release = tmp_path / "release"
         job = [sys.executable, "-c", FILLING, f"{agent.spool}/*/segments", str(release)]
         words = [sys.executable, "-m", "logshipper", "run", "--job-id", "fills", "--", *job]
         environment = {**agent.environment, "HOME": str(tmp_path)}
-        with subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        ) as process:
             wait_until(lambda: list(agent.spool.glob("*/segments")), "it is captured")
             wait_until(lambda: "taken from its user" in agent.log.read_text(), "it is taken away")
             wait_until(lambda: not agent.captures(), "it is shipped and its directory removed")
@@ -489,10 +524,18 @@ def test_a_job_that_fills_the_spool_runs_on_and_status_metrics_and_log_tell(loki
         (note,) = agent.status()["taken"]
         assert (note["reason"], note["uid"]) == ("bytes", os.geteuid())
         assert "taken away, job fills" in agent.call("status").stdout
-        wait_until(lambda: 'logshipper_agent_left_out_total{reason="captures_taken"} 1.0' in agent.metrics(), "metrics")
+        wait_until(
+            lambda: (
+                'logshipper_agent_left_out_total{reason="captures_taken"} 1.0' in agent.metrics()
+            ),
+            "metrics",
+        )
         assert "it is taken from its user, and closed; the job runs on" in agent.log.read_text()
         events = [json.loads(entry.line) for entry in entries_of(client, "overuse", "event")]
         logged = [entry.line for entry in entries_of(client, "overuse", "log")]
     assert [event["reason"] for event in events if event["event"] == "closed"] == [TAKEN_AWAY]
     assert logged == ["first"]
-    assert subprocess.run(["ls", str(agent.spool)], capture_output=True, text=True, check=True).stdout == ""
+    assert (
+        subprocess.run(["ls", str(agent.spool)], capture_output=True, text=True, check=True).stdout
+        == ""
+    )

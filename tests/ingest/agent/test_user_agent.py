@@ -1,5 +1,7 @@
-"""The per-user agent: detached, alone, nice, patient; and the `logshipper-agent` commands around it."""
+"""The per-user agent: detached, alone, nice, patient; and the `logshipper-agent` commands around
+it."""
 
+import itertools
 import json
 import os
 import re
@@ -78,11 +80,19 @@ def test_the_daemon_follows_a_job_holding_nothing_of_whoever_started_it(
         assert int(stat[16]) >= user_agent.NICE
         assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
         held = {
-            Path(f"/proc/{pid}/fd/{fd}").readlink() for fd in os.listdir(f"/proc/{pid}/fd") if fd in ("0", "1", "2")
+            Path(f"/proc/{pid}/fd/{fd}").readlink()
+            for fd in os.listdir(f"/proc/{pid}/fd")
+            if fd in ("0", "1", "2")
         }
         assert held == {Path("/dev/null"), root / "agent.log"}
-        everything = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd") if entry.is_symlink()]
-        assert not [name for name in everything if name.endswith("/open") or name.startswith(("pipe:", "/dev/pts"))]
+        everything = [
+            os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd") if entry.is_symlink()
+        ]
+        assert not [
+            name
+            for name in everything
+            if name.endswith("/open") or name.startswith(("pipe:", "/dev/pts"))
+        ]
         capture.lines(["the last line"])
         capture.end()
         capture.close()
@@ -90,19 +100,28 @@ def test_the_daemon_follows_a_job_holding_nothing_of_whoever_started_it(
     assert texts(root) == ["line 0", "line 1", "the last line"]
 
 
-def test_whoever_waits_for_the_output_of_the_starter_does_not_wait_for_the_agent(root: Path, spool: Path) -> None:
+def test_whoever_waits_for_the_output_of_the_starter_does_not_wait_for_the_agent(
+    root: Path, spool: Path
+) -> None:
     code = (
-        "import sys; from logshipper_ingest.agent_start import start; print('started', flush=True); start(sys.argv[1])"
+        "import sys; from logshipper_ingest.agent_start import start; "
+        "print('started', flush=True); start(sys.argv[1])"
     )
     with CaptureWriter(spool):  # alive: the agent goes on
         found = subprocess.run(
-            [sys.executable, "-c", code, str(root)], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_SECS
+            [sys.executable, "-c", code, str(root)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECS,
         )
         assert (found.returncode, found.stdout, found.stderr) == (0, "started\n", "")
         wait_until(lambda: running_agent(str(root)), "the agent's lock")
 
 
-def test_modules_in_the_caller_s_folder_are_not_taken_for_its_own(root: Path, spool: Path, tmp_path: Path) -> None:
+def test_modules_in_the_caller_s_folder_are_not_taken_for_its_own(
+    root: Path, spool: Path, tmp_path: Path
+) -> None:
     for name in ("json.py", "select.py", "ingest.py", "sqlite3.py"):
         (tmp_path / name).write_text("raise SystemExit('hijacked')\n")
     with CaptureWriter(spool):
@@ -115,8 +134,17 @@ def test_modules_in_the_caller_s_folder_are_not_taken_for_its_own(root: Path, sp
         wait_until(lambda: running_agent(str(root)), "the agent's lock")
 
 
-def test_run_as_a_module_it_ends_when_idle_and_a_second_one_at_once(root: Path, spool: Path) -> None:
-    command = [sys.executable, "-m", "logshipper_ingest.agent_start", "--store", str(root), "--idle-secs"]
+def test_run_as_a_module_it_ends_when_idle_and_a_second_one_at_once(
+    root: Path, spool: Path
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "logshipper_ingest.agent_start",
+        "--store",
+        str(root),
+        "--idle-secs",
+    ]
     with CaptureWriter(spool) as capture:
         first = subprocess.Popen([*command, "0"], cwd=ROOT)
         wait_until(lambda: running_agent(str(root)) == first.pid, "the first agent's lock")
@@ -145,7 +173,9 @@ def test_killed_at_any_time_it_does_no_harm(root: Path, spool: Path) -> None:
 
 def test_starts_light() -> None:
     code = "import sys, logshipper_ingest.agent.user_agent; print(' '.join(sorted(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     heavy = {
         "requests",
         "urllib3",
@@ -215,11 +245,14 @@ def test_stays_while_a_capture_lives_and_takes_in_once_a_second_at_most(
         run_agent(root, clock)
     assert len(clock.pauses) > 130
     assert len(taken_at) < 40
-    assert min(later - earlier for earlier, later in zip(taken_at, taken_at[1:])) >= user_agent.INGEST_SECS  # noqa: B905, RUF007
+    pauses = [later - earlier for earlier, later in itertools.pairwise(taken_at)]
+    assert min(pauses) >= user_agent.INGEST_SECS
     assert len(texts(root)) == 30
 
 
-def test_one_bad_capture_stops_no_other_is_said_once_and_given_up_in_the_end(root: Path, spool: Path) -> None:
+def test_one_bad_capture_stops_no_other_is_said_once_and_given_up_in_the_end(
+    root: Path, spool: Path
+) -> None:
     bad = make_capture(spool, "bad111")
     (bad.path / "identity.json").write_text("[]")
     age(bad.path, 3600)
@@ -270,7 +303,9 @@ def test_a_log_that_cannot_be_written_stops_nothing(root: Path) -> None:
 # ---- logshipper-agent
 
 
-def test_status_shows_what_is_spooled_and_ingested(root: Path, spool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_what_is_spooled_and_ingested(
+    root: Path, spool: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_capture(spool, "done11", name="eval.py")
     with LocalStore(str(root)) as store:
         store.ingest()
@@ -286,7 +321,12 @@ def test_status_shows_what_is_spooled_and_ingested(root: Path, spool: Path, caps
     runs, done = document["jobs"]
     assert (runs["job_id"], runs["state"], runs["captures_alive"]) == ("runs22", "NOT INGESTED", 1)
     assert runs["spooled_bytes"] == capture.segment.stat().st_size
-    assert (done["job_id"], done["state"], done["lines"], done["captures_spooled"]) == ("done11", "COMPLETED", 2, 0)
+    assert (done["job_id"], done["state"], done["lines"], done["captures_spooled"]) == (
+        "done11",
+        "COMPLETED",
+        2,
+        0,
+    )
     assert re.search(r"runs22 .*1 \(1 alive\)", text)
     assert "eval.py" in text
 
@@ -306,7 +346,9 @@ def test_run_takes_in_and_ends(root: Path, spool: Path, capsys: pytest.CaptureFi
 
 def test_errors_and_help_are_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--store", str(tmp_path / "none")]) == 1
-    assert capsys.readouterr().err.startswith(f"logshipper-agent: {tmp_path}/none: there is no store here yet")
+    assert capsys.readouterr().err.startswith(
+        f"logshipper-agent: {tmp_path}/none: there is no store here yet"
+    )
     for arguments in (["--help"], ["status", "--help"], ["run", "--help"]):
         with pytest.raises(SystemExit) as done:
             main(arguments)

@@ -1,4 +1,5 @@
-"""Loki's limits against what the agent needs, limit by limit; durations and sizes as Loki writes them."""
+"""Loki's limits against what the agent needs, limit by limit; durations and sizes as Loki writes
+them."""
 
 import json
 import time
@@ -10,7 +11,12 @@ import pytest
 from logshipper_ingest.checks.check_loki_limits import check_limits
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.loki_section import LokiSection
-from logshipper_ingest.servers.server_units import duration_secs, size_bytes, words_of_bytes, words_of_secs
+from logshipper_ingest.servers.server_units import (
+    duration_secs,
+    size_bytes,
+    words_of_bytes,
+    words_of_secs,
+)
 
 DEFAULTS: dict[str, Any] = {
     "schema_config": {"configs": [{"from": "2024-01-01", "store": "tsdb", "schema": "v13"}]},
@@ -103,11 +109,19 @@ def test_lokis_defaults_will_do() -> None:
         ("limits_config.max_query_length", "0s", "ok"),
         ("querier.query_ingesters_within", "0s", None),
         ("server.grpc_server_max_recv_msg_size", 100 << 20, "note"),
-        ("schema_config.configs", [{"from": "2024-01-01", "store": "boltdb-shipper", "schema": "v12"}], "wrong"),
+        (
+            "schema_config.configs",
+            [{"from": "2024-01-01", "store": "boltdb-shipper", "schema": "v12"}],
+            "wrong",
+        ),
     ],
 )
 def test_each_limit(path: str, value: object, level: str | None) -> None:
-    name = path.split(".")[1].replace("configs", "schema_config") if "schema" in path else path.split(".")[1]
+    name = (
+        path.split(".")[1].replace("configs", "schema_config")
+        if "schema" in path
+        else path.split(".")[1]
+    )
     findings = check_limits(limits_with(path, value), SECTION)
     changed = [finding for finding in findings if finding.about == f"loki {name}"]
     assert [finding.level for finding in changed] == ([level] if level else [])
@@ -121,7 +135,10 @@ def test_schema_of_today_counts() -> None:
     document = limits_with("schema_config.configs", [later, new, old])
     now_secs = time.mktime(time.strptime("2026-07-01", "%Y-%m-%d"))
     assert the(check_limits(document, SECTION, now_secs), "loki schema_config").words == "tsdb, v13"
-    assert the(check_limits(document, SECTION, now_secs - 90 * 86_400), "loki schema_config").level == "wrong"
+    assert (
+        the(check_limits(document, SECTION, now_secs - 90 * 86_400), "loki schema_config").level
+        == "wrong"
+    )
 
 
 def test_agent_that_sends_as_fast_as_it_can() -> None:
@@ -138,13 +155,16 @@ def test_agent_that_sends_more_than_a_tenant_may(rate: int) -> None:
 
 def test_both_grpc_limits_are_needed_and_retention_is_told() -> None:
     document = limits_with(
-        "server", {"grpc_server_max_recv_msg_size": 64 << 20, "grpc_server_max_send_msg_size": 64 << 20}
+        "server",
+        {"grpc_server_max_recv_msg_size": 64 << 20, "grpc_server_max_send_msg_size": 64 << 20},
     )
     document["compactor"] = {"retention_enabled": True}
     document["limits_config"]["retention_period"] = "30d"
     findings = check_limits(document, SECTION)
     assert "loki grpc_server_max_recv_msg_size" not in levels(findings)
-    assert the(findings, "loki retention") == Finding("ok", "loki retention", "Loki removes what is older than 30 days")
+    assert the(findings, "loki retention") == Finding(
+        "ok", "loki retention", "Loki removes what is older than 30 days"
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +177,9 @@ def test_both_grpc_limits_are_needed_and_retention_is_told() -> None:
     ],
 )
 def test_configuration_of_odd_shape(odd: dict[str, Any]) -> None:
-    assert [finding.about for finding in check_limits(odd, SECTION) if finding.level == "wrong"] == []
+    assert [
+        finding.about for finding in check_limits(odd, SECTION) if finding.level == "wrong"
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""`logshipper-agent check` on a node with Slurm: files as admins write them, with one fault each."""
+"""`logshipper-agent check` on a node with Slurm: files as admins write them, with one fault
+each."""
 
 import itertools
 import os
@@ -24,7 +25,8 @@ SETTINGS = ROOT / "deploy" / "slurm" / "spank" / "settings.c"
 
 
 class Node:
-    """A node's files in folder, all as they should be; `line` is what plugstack.conf has of the plugin."""
+    """A node's files in folder, all as they should be; `line` is what plugstack.conf has of the
+    plugin."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -34,7 +36,9 @@ class Node:
         self.keeper = folder / "lib" / "logshipper-keeper"
         self.spool = folder / "spool"
         self.python = folder / "python"
-        self.config = AgentConfig(AgentSection("alpha", "n1", str(self.spool)), path="/etc/agent.toml")
+        self.config = AgentConfig(
+            AgentSection("alpha", "n1", str(self.spool)), path="/etc/agent.toml"
+        )
         folder.chmod(0o755)
         self.plugin.parent.mkdir(mode=0o755)
         self.program(self.plugin, "")
@@ -48,7 +52,9 @@ class Node:
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
 
-    def write(self, conf: str = "", line: str = "", kind: str = "optional", before: str = "") -> None:
+    def write(
+        self, conf: str = "", line: str = "", kind: str = "optional", before: str = ""
+    ) -> None:
         own = line or f"spool={self.spool} cluster=alpha python={self.python}"
         self.conf.write_text(
             f"ClusterName=alpha\nPluginDir={self.plugin.parent}\nProctrackType=proctrack/cgroup\n{conf}\n"
@@ -69,7 +75,9 @@ def node(root_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         folder.chmod(0o755)  # an ordinary user runs the node's python
     found = Node(tmp_path)
     monkeypatch.setenv("SLURM_CONF", str(found.conf))
-    monkeypatch.setattr(check_slurm, "_program", lambda name: "/usr/sbin/slurmd" if name == "slurmd" else "")
+    monkeypatch.setattr(
+        check_slurm, "_program", lambda name: "/usr/sbin/slurmd" if name == "slurmd" else ""
+    )
     monkeypatch.setattr(check_slurm, "_slurm_version", lambda: (22, 5))
     monkeypatch.setattr(check_slurm, "plugin_version", lambda path: (22, 5))
     monkeypatch.setattr(check_slurm, "_cgroup", lambda: "cgroup v1")
@@ -77,7 +85,9 @@ def node(root_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def words(findings: list[Finding], level: str) -> str:
-    return "\n".join(f"{finding.words} {finding.fix}" for finding in findings if finding.level == level)
+    return "\n".join(
+        f"{finding.words} {finding.fix}" for finding in findings if finding.level == level
+    )
 
 
 def test_all_is_well(node: Node) -> None:
@@ -93,7 +103,9 @@ def test_cgroup_that_nobody_has_tried(node: Node, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(check_slurm, "_cgroup", lambda: "cgroup v2")
     found = node.check()
     assert (words(found, "wrong"), exit_code(found)) == ("", 0)
-    assert words(found, "note").startswith("cgroup v2: the plugin is untried there It was tested with cgroup v1. Begin")
+    assert words(found, "note").startswith(
+        "cgroup v2: the plugin is untried there It was tested with cgroup v1. Begin"
+    )
 
 
 def test_no_slurm_no_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +138,9 @@ def test_arguments(line: str, sentence: str, node: Node) -> None:
 
 def test_more_captures_than_the_agent_takes(node: Node) -> None:
     node.config = replace(node.config, agent=replace(node.config.agent, max_captures_per_user=7))
-    assert "max_captures=1000, but [agent] max_captures_per_user is 7" in words(node.check(), "note")
+    assert "max_captures=1000, but [agent] max_captures_per_user is 7" in words(
+        node.check(), "note"
+    )
 
 
 def test_the_order_of_plugins(node: Node) -> None:
@@ -143,7 +157,9 @@ def test_the_order_of_plugins(node: Node) -> None:
 
 def test_required(node: Node) -> None:
     node.write(kind="required")
-    assert "is required: where it can't be loaded, no job starts Write `optional`" in words(node.check(), "wrong")
+    assert "is required: where it can't be loaded, no job starts Write `optional`" in words(
+        node.check(), "wrong"
+    )
 
 
 def test_included_files(node: Node) -> None:
@@ -184,13 +200,17 @@ def test_another_plugstack_file(node: Node) -> None:
 
 def test_the_plugins_file(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_slurm, "plugin_version", lambda path: (23, 11))
-    assert "was built for Slurm 23.11, this one is 22.05: Slurm doesn't load it" in words(node.check(), "wrong")
+    assert "was built for Slurm 23.11, this one is 22.05: Slurm doesn't load it" in words(
+        node.check(), "wrong"
+    )
     monkeypatch.setattr(check_slurm, "plugin_version", lambda path: None)
     assert "it can't be told whether it was built for this Slurm" in words(node.check(), "note")
     node.plugin.chmod(0o775)
     assert f"others than root may write {node.plugin}" in words(node.check(), "wrong")
     node.plugin.unlink()
-    assert "there is no logshipper.so Install it into Slurm's plugin directory" in words(node.check(), "wrong")
+    assert "there is no logshipper.so Install it into Slurm's plugin directory" in words(
+        node.check(), "wrong"
+    )
 
 
 def test_the_keeper(node: Node) -> None:
@@ -209,7 +229,9 @@ def test_the_pythons_version_and_its_folders(node: Node) -> None:
     node.program(node.python, "echo 0.0.9")
     assert f"has logshipper 0.0.9, this is {__version__}" in words(node.check(), "wrong")
     node.program(node.python, "echo ModuleNotFoundError: no logshipper >&2; exit 1")
-    assert "can't run logshipper by it: ModuleNotFoundError: no logshipper" in words(node.check(), "wrong")
+    assert "can't run logshipper by it: ModuleNotFoundError: no logshipper" in words(
+        node.check(), "wrong"
+    )
     node.python.chmod(0o700)
     assert "an ordinary user can't run it: " in words(node.check(), "wrong")
 
@@ -229,7 +251,9 @@ def test_our_own_python_is_a_good_one(tmp_path: Path) -> None:
 
 def test_the_spool(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.spool.chmod(0o755)
-    assert "must be a folder of root's with mode 0711, and is uid 0's with 0755 `chown" in words(node.check(), "wrong")
+    assert "must be a folder of root's with mode 0711, and is uid 0's with 0755 `chown" in words(
+        node.check(), "wrong"
+    )
     node.spool.chmod(0o711)
     os.chown(node.spool, 1000, 1000)
     assert "is uid 1000's with" in words(node.check(), "wrong")
@@ -237,12 +261,16 @@ def test_the_spool(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_slurm, "_disk", lambda path: "tmpfs")
     assert "is in memory (tmpfs)" in words(node.check(), "note")
     node.spool.rmdir()
-    assert f"spool={node.spool}: no such file or directory Does the agent run?" in words(node.check(), "wrong")
+    assert f"spool={node.spool}: no such file or directory Does the agent run?" in words(
+        node.check(), "wrong"
+    )
 
 
 def test_the_type_of_a_disk(tmp_path: Path) -> None:
     assert check_slurm._disk("/proc/self") == "proc"
-    said = subprocess.run(["stat", "-f", "-c", "%T", "/dev/shm"], capture_output=True, text=True).stdout.strip()
+    said = subprocess.run(
+        ["stat", "-f", "-c", "%T", "/dev/shm"], capture_output=True, text=True
+    ).stdout.strip()
     assert check_slurm._disk("/dev/shm/x") == said
     assert check_slurm._disk(str(tmp_path)) not in ("", "proc")
 
@@ -260,7 +288,9 @@ def test_tracking_without_cgroups(node: Node) -> None:
 
 @pytest.fixture
 def controller(node: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
-    monkeypatch.setattr(check_slurm, "_program", lambda name: "/usr/sbin/slurmctld" if name == "slurmctld" else "")
+    monkeypatch.setattr(
+        check_slurm, "_program", lambda name: "/usr/sbin/slurmctld" if name == "slurmctld" else ""
+    )
     ended = node.folder / "ended"
     ended.mkdir()
     node.config = replace(node.config, slurm=SlurmSection(str(ended)))
@@ -280,7 +310,9 @@ def test_a_controllers_hook(controller: Node) -> None:
 
 
 def test_a_hook_that_nobody_calls_or_reads(controller: Node) -> None:
-    assert "names no hook that writes there JobCompType=jobcomp/script" in words(controller.check(), "wrong")
+    assert "names no hook that writes there JobCompType=jobcomp/script" in words(
+        controller.check(), "wrong"
+    )
     controller.write(conf=f"JobCompType=jobcomp/none\nJobCompLoc={controller.folder}/job-ended")
     assert "names no hook" in words(controller.check(), "wrong")
     controller.write(conf=f"EpilogSlurmctld={controller.folder}/job-ended")
@@ -298,7 +330,9 @@ def test_hook_and_agent_mean_two_folders(controller: Node) -> None:
     assert f"job-ended doesn't write into [slurm] ended_dir, {elsewhere}" in said
     assert "isn't there The agent makes it" in said
     elsewhere.mkdir()
-    controller.program(controller.folder / "own", f"exec {controller.folder}/job-ended '{elsewhere}'")
+    controller.program(
+        controller.folder / "own", f"exec {controller.folder}/job-ended '{elsewhere}'"
+    )
     controller.write(conf=f"EpilogSlurmctld={controller.folder}/own")
     assert [finding.level for finding in controller.check()] == ["ok"]
     (controller.folder / "own").chmod(0o644)
@@ -319,7 +353,9 @@ def test_defaults_and_ranges_are_the_plugins_own() -> None:
 
 def test_odd_files(tmp_path: Path) -> None:
     conf = tmp_path / "slurm.conf"
-    conf.write_bytes(b'A=1 B = 2 # C=3\nd=x\\\ny\nInclude slurm.conf\ninclude /nowhere\nTaskProlog="/a b"\n\xff\n=\n')
+    conf.write_bytes(
+        b'A=1 B = 2 # C=3\nd=x\\\ny\nInclude slurm.conf\ninclude /nowhere\nTaskProlog="/a b"\n\xff\n=\n'
+    )
     assert read_conf(str(conf)) == {"a": "1", "b": "2", "d": "x", "taskprolog": "/a b"}
     stack = tmp_path / "plugstack.conf"
     stack.write_text("include plugstack.conf\noptional a.so x=1 # y\n\noptional\n")
@@ -331,7 +367,11 @@ def test_odd_files(tmp_path: Path) -> None:
 
 def test_a_plugins_version(binaries: Path, tmp_path: Path) -> None:
     built = binaries / "logshipper.so"
-    said = subprocess.run(["slurmd", "-V"], capture_output=True, text=True) if shutil.which("slurmd") else None
+    said = (
+        subprocess.run(["slurmd", "-V"], capture_output=True, text=True)
+        if shutil.which("slurmd")
+        else None
+    )
     found = plugin_version(str(built))
     assert found is not None
     assert said is None or f"{found[0]}.{found[1]:02d}." in said.stdout
@@ -344,7 +384,9 @@ def test_a_plugins_version(binaries: Path, tmp_path: Path) -> None:
         assert plugin_version(path) is None
 
 
-def test_the_commands_option(node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_option(
+    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "agent.toml"
     file.write_text(
         '[agent]\nsocket = ""\n[loki]\nurl = "http://127.0.0.1:1"\ntimeout_secs = 0.2\n[metrics]\nlisten = ""\n'

@@ -41,8 +41,12 @@ from tests.tools.tls_gateway import Authority
 OK_METRICS = Said(200, b"x 1\n", {"Content-Type": "text/plain; version=0.0.4"})
 
 
-def config_for(folder: Path, *, loki: str = "", prometheus: str = "", listen: str = "127.0.0.1:1") -> AgentConfig:
-    agent = AgentSection("local", "n1", str(folder / "spool"), str(folder / "state"), str(folder / "agent.sock"))
+def config_for(
+    folder: Path, *, loki: str = "", prometheus: str = "", listen: str = "127.0.0.1:1"
+) -> AgentConfig:
+    agent = AgentSection(
+        "local", "n1", str(folder / "spool"), str(folder / "state"), str(folder / "agent.sock")
+    )
     access = ServerAccess(url=loki, timeout_secs=5)
     return AgentConfig(
         agent,
@@ -86,7 +90,9 @@ def the(findings: list[Finding], about: str) -> Finding:
 # ---- real servers
 
 
-def test_a_node_where_all_is_well(loki: LokiServer, prometheus: PrometheusServer, tmp_path: Path) -> None:
+def test_a_node_where_all_is_well(
+    loki: LokiServer, prometheus: PrometheusServer, tmp_path: Path
+) -> None:
     with FaultyServer(OK_METRICS) as exporter:
         listen = exporter.url.removeprefix("http://")
         prometheus.set_targets([listen])
@@ -94,14 +100,29 @@ def test_a_node_where_all_is_well(loki: LokiServer, prometheus: PrometheusServer
         config = config_for(tmp_path, loki=loki.url, prometheus=prometheus.url, listen=listen)
         for path, mode in ((config.agent.spool_dir, 0o711), (config.agent.state_dir, 0o700)):
             make_folder(path, mode)
-        with answering(config.agent.socket, b'{"error":"this agent answers requests of version 1"}'):
+        with answering(
+            config.agent.socket, b'{"error":"this agent answers requests of version 1"}'
+        ):
             findings = check(config)
     assert [finding for finding in findings if finding.level == "wrong"] == []
     assert exit_code(findings) == 0
     found = levels(findings)
-    for about in ("loki", "loki push", "loki query", "clock", "loki schema_config", "loki max_line_size", "prometheus"):
+    for about in (
+        "loki",
+        "loki push",
+        "loki query",
+        "clock",
+        "loki schema_config",
+        "loki max_line_size",
+        "prometheus",
+    ):
         assert found[about] == "ok", about
-    for about in ("prometheus retention", "prometheus scrape", "[agent] socket", "[metrics] listen"):
+    for about in (
+        "prometheus retention",
+        "prometheus scrape",
+        "[agent] socket",
+        "[metrics] listen",
+    ):
         assert found[about] == "ok", about
     assert "every 1 s" in the(findings, "prometheus scrape").words
     assert found.get("loki grpc_server_max_recv_msg_size", "ok") == "ok"
@@ -110,19 +131,37 @@ def test_a_node_where_all_is_well(loki: LokiServer, prometheus: PrometheusServer
         selector = '{service_name="logshipper",kind="event",host="n1"} |= "checked"'
         newest = next(client.entries(selector, now_ns - 600 * 10**9, now_ns, direction="backward"))
         assert json.loads(newest.line)["event"] == "checked"
-        assert newest.labels == {"cluster": "local", "host": "n1", "service_name": "logshipper", "kind": "event"}
+        assert newest.labels == {
+            "cluster": "local",
+            "host": "n1",
+            "service_name": "logshipper",
+            "kind": "event",
+        }
 
 
-def test_target_that_is_down_or_somebody_elses(prometheus: PrometheusServer, tmp_path: Path) -> None:
+def test_target_that_is_down_or_somebody_elses(
+    prometheus: PrometheusServer, tmp_path: Path
+) -> None:
     with FaultyServer(OK_METRICS) as other, FaultyServer(Said(500)) as broken:
         up, down = (server.url.removeprefix("http://") for server in (other, broken))
         prometheus.set_targets([up, down])
         prometheus.wait_for_target(up)
-        none = the(check_prometheus(config_for(tmp_path, prometheus=prometheus.url)), "prometheus scrape")
-        assert (none.level, none.words) == ("wrong", "nothing at 127.0.0.1:1 is scraped, of 2 targets")
+        none = the(
+            check_prometheus(config_for(tmp_path, prometheus=prometheus.url)), "prometheus scrape"
+        )
+        assert (none.level, none.words) == (
+            "wrong",
+            "nothing at 127.0.0.1:1 is scraped, of 2 targets",
+        )
         config = config_for(tmp_path, prometheus=prometheus.url, listen=down)
-        wait_until(lambda: the(check_prometheus(config), "prometheus scrape").level == "wrong", "a scrape that fails")
-        assert "is down: server returned HTTP status 500" in the(check_prometheus(config), "prometheus scrape").words
+        wait_until(
+            lambda: the(check_prometheus(config), "prometheus scrape").level == "wrong",
+            "a scrape that fails",
+        )
+        assert (
+            "is down: server returned HTTP status 500"
+            in the(check_prometheus(config), "prometheus scrape").words
+        )
         config = config_for(tmp_path, prometheus=prometheus.url, listen=up)
         slow = replace(config, metrics=replace(config.metrics, expire_secs=2.0))
         short = the(check_prometheus(slow), "prometheus scrape")
@@ -144,7 +183,9 @@ def fake() -> Iterator[FaultyServer]:
 def test_no_loki(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        findings = check_loki(config_for(tmp_path, loki=f"http://127.0.0.1:{taken.getsockname()[1]}"))
+        findings = check_loki(
+            config_for(tmp_path, loki=f"http://127.0.0.1:{taken.getsockname()[1]}")
+        )
     (finding,) = findings
     assert (finding.level, finding.about) == ("wrong", "loki")
     assert "Connection refused" in finding.words
@@ -172,7 +213,9 @@ def test_gateway_that_forbids_all(fake: FaultyServer, tmp_path: Path) -> None:
         (Said(400, b"entry has timestamp too new"), "see to NTP"),
     ],
 )
-def test_refused_pushes_and_their_fixs(fake: FaultyServer, tmp_path: Path, said: Said, fix: str) -> None:
+def test_refused_pushes_and_their_fixs(
+    fake: FaultyServer, tmp_path: Path, said: Said, fix: str
+) -> None:
     fake.answer(Said(200, b"ready"), Said(200, b'{"version":"3.7.6"}'), said, Said(403))
     findings = check_loki(config_for(tmp_path, loki=fake.url))
     assert the(findings, "loki version") == Finding("ok", "loki version", "3.7.6")
@@ -181,7 +224,12 @@ def test_refused_pushes_and_their_fixs(fake: FaultyServer, tmp_path: Path, said:
 
 
 def test_pushes_without_reading(fake: FaultyServer, tmp_path: Path) -> None:
-    fake.answer(Said(503, b"starting"), Said(200, b'{"version":"2.9.1"}'), Said(204), Said(403, b"forbidden"))
+    fake.answer(
+        Said(503, b"starting"),
+        Said(200, b'{"version":"2.9.1"}'),
+        Said(204),
+        Said(403, b"forbidden"),
+    )
     findings = check_loki(config_for(tmp_path, loki=fake.url))
     assert levels(findings) == {
         "loki": "note",
@@ -193,24 +241,33 @@ def test_pushes_without_reading(fake: FaultyServer, tmp_path: Path) -> None:
     }
 
 
-def test_entry_that_never_shows(fake: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_that_never_shows(
+    fake: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("logshipper_ingest.checks.check_loki.READ_BACK_SECS", 0.2)
     nothing = b'{"status":"success","data":{"resultType":"streams","result":[]}}'
     fake.answer(Said(200), Said(200, b"{}"), Said(204), Said(200, nothing))
     finding = the(check_loki(config_for(tmp_path, loki=fake.url)), "loki query")
-    assert (finding.level, finding.words) == ("wrong", "the entry that was accepted didn't show within 0.2 s")
+    assert (finding.level, finding.words) == (
+        "wrong",
+        "the entry that was accepted didn't show within 0.2 s",
+    )
 
 
 def test_entry_without_its_metadata(fake: FaultyServer, tmp_path: Path) -> None:
     values = [["1", "another line"]]
-    stream = {"status": "success", "data": {"resultType": "streams", "result": [{"stream": {}, "values": values}]}}
+    stream = {
+        "status": "success",
+        "data": {"resultType": "streams", "result": [{"stream": {}, "values": values}]},
+    }
     fake.answer(Said(200), Said(200, b"{}"), Said(204), Said(200, json.dumps(stream).encode()))
     finding = the(check_loki(config_for(tmp_path, loki=fake.url)), "loki query")
     assert (finding.level, "without its structured metadata" in finding.words) == ("wrong", True)
 
 
 @pytest.mark.parametrize(
-    ("secs", "level", "words"), [(0, "ok", ""), (30, "note", "behind"), (-1200, "wrong", "ahead of")]
+    ("secs", "level", "words"),
+    [(0, "ok", ""), (30, "note", "behind"), (-1200, "wrong", "ahead of")],
 )
 def test_clocks(fake: FaultyServer, tmp_path: Path, secs: int, level: str, words: str) -> None:
     fake.answer(Said(403, b"", {"Date": email.utils.formatdate(time.time() + secs, usegmt=True)}))
@@ -238,7 +295,9 @@ def test_remote_write(prometheus: PrometheusServer, tmp_path: Path) -> None:
         config = replace(config_for(tmp_path), remote_write=remote)
         assert levels(check_prometheus(config)) == {"remote write": "ok", "prometheus": "note"}
         assert [asked.path for asked in server.asked] == ["/write"] * 2
-        server.answer(Said(204, headers={"Date": email.utils.formatdate(time.time() - 3 * 3600, usegmt=True)}))
+        server.answer(
+            Said(204, headers={"Date": email.utils.formatdate(time.time() - 3 * 3600, usegmt=True)})
+        )
         off = the(check_prometheus(config), "remote write")
         assert (off.level, "clock is 108" in off.words) == ("wrong", True)
         assert len(server.asked) == 3, "no sample from the future is sent"
@@ -312,10 +371,15 @@ def test_folders(tmp_path: Path) -> None:
         "wrong",
         f"`chmod 711 {spool}`",
     )
-    assert the(findings, "[agent] state_dir").words == f"{state} isn't a folder (nor may it be a link to one)"
+    assert (
+        the(findings, "[agent] state_dir").words
+        == f"{state} isn't a folder (nor may it be a link to one)"
+    )
     spool.chmod(0o1777)
     first = next(finding for finding in check_node(config) if finding.about == "[agent] spool_dir")
-    assert (first.level, "name a folder of its own" in first.fix) == ("wrong", True), "it isn't for us to change"
+    assert (first.level, "name a folder of its own" in first.fix) == ("wrong", True), (
+        "it isn't for us to change"
+    )
 
 
 @needs_root
@@ -324,10 +388,15 @@ def test_folder_of_somebody_else(tmp_path: Path) -> None:
     os.mkdir(config.agent.state_dir, 0o700)
     os.chown(config.agent.state_dir, 12345, -1)
     found = next(finding for finding in check_node(config) if finding.about == "[agent] state_dir")
-    assert (found.level, f"{config.agent.state_dir} belongs to uid 12345" in found.words) == ("wrong", True)
+    assert (found.level, f"{config.agent.state_dir} belongs to uid 12345" in found.words) == (
+        "wrong",
+        True,
+    )
 
 
-def test_folder_without_room_or_on_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_without_room_or_on_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = config_for(tmp_path)
     make_folder(config.agent.spool_dir, 0o711)
     real = os.statvfs(tmp_path)
@@ -375,11 +444,17 @@ def test_who_may_read_metrics(tmp_path: Path) -> None:
 
     def found(cert: Path, key: Path) -> Finding:
         access = MetricsAccess(cert_file=str(cert), key_file=str(key))
-        return the(check_node(replace(config_for(tmp_path), metrics=MetricsSection("", access))), "/metrics")
+        return the(
+            check_node(replace(config_for(tmp_path), metrics=MetricsSection("", access))),
+            "/metrics",
+        )
 
     assert found(one.cert, one.key).level == "ok"
     wrong = found(one.cert, other.key)
-    assert (wrong.level, wrong.words.startswith(f"[metrics] key_file: {other.key}: ")) == ("wrong", True)
+    assert (wrong.level, wrong.words.startswith(f"[metrics] key_file: {other.key}: ")) == (
+        "wrong",
+        True,
+    )
     assert "/metrics" not in levels(check_node(config_for(tmp_path)))
 
 

@@ -1,4 +1,5 @@
-"""The agent's configuration: all that is wrong with it is said at once, with table, option and fix."""
+"""The agent's configuration: all that is wrong with it is said at once, with table, option and
+fix."""
 
 import dataclasses
 import os
@@ -10,7 +11,14 @@ import pytest
 
 from logshipper.errors import ConfigError
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.config.agent_config import SECTIONS, AgentConfig, listen_address, load, parse, read
+from logshipper_ingest.config.agent_config import (
+    SECTIONS,
+    AgentConfig,
+    listen_address,
+    load,
+    parse,
+    read,
+)
 from logshipper_ingest.servers.server_access import ServerAccess, read_secret
 
 LOKI = {"url": "http://127.0.0.1:3100"}
@@ -36,12 +44,15 @@ def test_a_url_is_all_it_takes(tmp_path: Path) -> None:
     assert config == dataclasses.replace(
         AgentConfig(path=str(file)),
         agent=dataclasses.replace(config.agent, host=os.uname().nodename),
-        loki=dataclasses.replace(config.loki, access=ServerAccess(url="https://loki.example.org/path")),
+        loki=dataclasses.replace(
+            config.loki, access=ServerAccess(url="https://loki.example.org/path")
+        ),
     )
 
 
 def _options(section: Any) -> dict[str, type]:
-    """Options of a table (Any: a dataclass's type, as mypy can't tell) with their types; a server's among them."""
+    """Options of a table (Any: a dataclass's type, as mypy can't tell) with their types; a server's
+    among them."""
     found: dict[str, type] = {}
     for name, kind in typing.get_type_hints(section).items():
         found |= _options(kind) if dataclasses.is_dataclass(kind) else {name: kind}
@@ -84,7 +95,10 @@ def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> Non
     together = {"username": "password_file", "password_file": "username", "key_file": "cert_file",
                 "client_ca_file": "cert_file", "org": "bucket", "bucket": "org"}  # fmt: skip
     chosen = {name: values[name] for name in (option, together.get(option, option))}
-    least = {"loki": LOKI, "influxdb": LOKI if "bucket" in chosen else {**LOKI, "database": "d"}}.get(table, {})
+    least = {
+        "loki": LOKI,
+        "influxdb": LOKI if "bucket" in chosen else {**LOKI, "database": "d"},
+    }.get(table, {})
     config, found = parse({"loki": LOKI, table: {**least, **chosen}})
     assert found == []
     section = config.influxdbs["influxdb"] if table == "influxdb" else getattr(config, table)
@@ -97,15 +111,33 @@ def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> Non
 
 def test_further_lokis_inherit_rates_and_no_credentials(tmp_path: Path) -> None:
     secret = _values(tmp_path)["token_file"]
-    first = {**LOKI, "token_file": secret, "tenant": "site", "batch_max_bytes": 20_000, "tenant_by": "user"}
+    first = {
+        **LOKI,
+        "token_file": secret,
+        "tenant": "site",
+        "batch_max_bytes": 20_000,
+        "tenant_by": "user",
+    }
     config, found = parse({"loki": {**first, "new": {"url": "http://new", "retry_max_secs": 60}}})
     assert found == []
     one, new = config.sinks
     assert one is config
     assert (one.sink, one.table, one.sink_dir) == ("loki", "loki", config.agent.state_dir)
-    assert (new.sink, new.table, new.sink_dir) == ("new", "loki.new", f"{config.agent.state_dir}/sinks/new")
-    assert (new.loki.access.url, new.loki.access.token_file, new.loki.access.tenant) == ("http://new", "", "nobody!")
-    assert (new.loki.batch_max_bytes, new.loki.retry_max_secs, new.loki.tenant_by) == (20_000, 60, "user")
+    assert (new.sink, new.table, new.sink_dir) == (
+        "new",
+        "loki.new",
+        f"{config.agent.state_dir}/sinks/new",
+    )
+    assert (new.loki.access.url, new.loki.access.token_file, new.loki.access.tenant) == (
+        "http://new",
+        "",
+        "nobody!",
+    )
+    assert (new.loki.batch_max_bytes, new.loki.retry_max_secs, new.loki.tenant_by) == (
+        20_000,
+        60,
+        "user",
+    )
     assert new.agent == config.agent
     assert not config.metrics.job_values
 
@@ -115,10 +147,17 @@ def test_further_lokis_inherit_rates_and_no_credentials(tmp_path: Path) -> None:
 
 
 def test_influxdbs_are_sinks_beside_lokis() -> None:
-    first, other = {"url": "http://influx", "database": "d"}, {"url": "http://two", "bucket": "b", "org": "o"}
-    config, found = parse({"loki": {**LOKI, "new": {"url": "http://new"}}, "influxdb": {**first, "two": other}})
+    first, other = (
+        {"url": "http://influx", "database": "d"},
+        {"url": "http://two", "bucket": "b", "org": "o"},
+    )
+    config, found = parse(
+        {"loki": {**LOKI, "new": {"url": "http://new"}}, "influxdb": {**first, "two": other}}
+    )
     assert found == []
-    named = [(one.sink, one.table, one.influxdb is not None, one.loki.access.url) for one in config.sinks]
+    named = [
+        (one.sink, one.table, one.influxdb is not None, one.loki.access.url) for one in config.sinks
+    ]
     assert named[1:] == [
         ("new", "loki.new", False, "http://new"),
         ("influxdb", "influxdb", True, "http://influx"),
@@ -134,17 +173,35 @@ def test_influxdbs_are_sinks_beside_lokis() -> None:
     ("table", "told"),
     [
         ({"database": "d"}, "[influxdb] url: is missing"),
-        ({"url": "http://x"}, "[influxdb] database: either database (1.x), or org and bucket (2.x)"),
-        ({"url": "http://x", "database": "d", "bucket": "b", "org": "o"}, "[influxdb] database: either"),
+        (
+            {"url": "http://x"},
+            "[influxdb] database: either database (1.x), or org and bucket (2.x)",
+        ),
+        (
+            {"url": "http://x", "database": "d", "bucket": "b", "org": "o"},
+            "[influxdb] database: either",
+        ),
         ({"url": "http://x", "bucket": "b"}, "[influxdb] bucket: belongs to org"),
         ({"url": "http://x", "database": "d", "org": "o"}, "[influxdb] org: belongs to bucket"),
-        ({"url": "http://x", "database": "d", "tenant": "t"}, "[influxdb] tenant: InfluxDB has none"),
-        ({"url": "http://x", "database": "d", "measurement": "a b"}, "[influxdb] measurement: a letter"),
+        (
+            {"url": "http://x", "database": "d", "tenant": "t"},
+            "[influxdb] tenant: InfluxDB has none",
+        ),
+        (
+            {"url": "http://x", "database": "d", "measurement": "a b"},
+            "[influxdb] measurement: a letter",
+        ),
         ({"url": "http://x", "database": "d\n"}, "[influxdb] bucket: names have at most"),
-        ({"url": "http://x", "databse": "d"}, "[influxdb] databse: there is no such option; did you mean database?"),
+        (
+            {"url": "http://x", "databse": "d"},
+            "[influxdb] databse: there is no such option; did you mean database?",
+        ),
         ({"new": {"url": "http://x", "database": "d"}}, "[influxdb.new]: is the name of a Loki"),
         ({"Two": {"url": "http://x", "database": "d"}}, "[influxdb.Two]: a small letter"),
-        ({f"i{n}": {"url": "http://x", "database": "d"} for n in range(7)}, "[influxdb]: 9 servers to ship to"),
+        (
+            {f"i{n}": {"url": "http://x", "database": "d"} for n in range(7)},
+            "[influxdb]: 9 servers to ship to",
+        ),
     ],
 )
 def test_what_is_wrong_with_an_influxdb_is_named(table: dict[str, Any], told: str) -> None:
@@ -176,7 +233,9 @@ def test_a_tenant_by_user_of_any_loki_hides_job_values() -> None:
         ({"listen": "localhost.example.org:9310"}, True),
     ],
 )
-def test_jobs_are_shown_by_default_where_not_everybody_reads(metrics: dict[str, Any], is_open: bool) -> None:
+def test_jobs_are_shown_by_default_where_not_everybody_reads(
+    metrics: dict[str, Any], is_open: bool
+) -> None:
     def shown(**more: Any) -> bool:  # Any: TOML
         return parse({"loki": LOKI, "metrics": {**metrics, **more}})[0].metrics.job_values
 
@@ -189,7 +248,9 @@ def test_jobs_are_shown_by_default_where_not_everybody_reads(metrics: dict[str, 
 
 @pytest.mark.parametrize(("table", "option"), EVERY_OPTION)
 @pytest.mark.parametrize("value", [True, 5, 5.5, "text", [1], {"a": 1}, float("nan"), float("inf")])
-def test_every_option_refuses_other_types_and_names_itself(table: str, option: str, value: Any) -> None:
+def test_every_option_refuses_other_types_and_names_itself(
+    table: str, option: str, value: Any
+) -> None:
     # Any: TOML
     wanted = _options(SECTIONS[table])[option]
     fits = type(value) is wanted or (wanted is float and type(value) is int)
@@ -202,7 +263,13 @@ def test_every_option_refuses_other_types_and_names_itself(table: str, option: s
 
 def test_problems_of_further_lokis_are_named_by_their_tables() -> None:
     tables = {
-        "new": {"url": "http://new", "batch_max_bytes": 1, "nam": 1, "name": "x", "ca_file": "/no/such"},
+        "new": {
+            "url": "http://new",
+            "batch_max_bytes": 1,
+            "nam": 1,
+            "name": "x",
+            "ca_file": "/no/such",
+        },
         "none": {},
         "Big": {"url": "http://big"},
         "loki": {"url": "http://other"},
@@ -309,7 +376,9 @@ def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
         ("prometheus", {"url": "x"}),
     ],
 )
-def test_values_out_of_range_are_one_problem_that_names_the_option(table: str, options: dict[str, Any]) -> None:
+def test_values_out_of_range_are_one_problem_that_names_the_option(
+    table: str, options: dict[str, Any]
+) -> None:
     # Any: TOML
     (line,) = problems(**{table: {**(LOKI if table == "loki" else {}), **options}})
     assert line.startswith(f"[{table}] ")
@@ -324,11 +393,17 @@ def test_a_table_that_is_none_is_said(value: object) -> None:
 
 
 def test_the_parts_of_a_table_are_no_options() -> None:
-    assert any("[loki] access: there is no such option" in line for line in loki_problems(access={"url": "x"}))
+    assert any(
+        "[loki] access: there is no such option" in line
+        for line in loki_problems(access={"url": "x"})
+    )
 
 
 def test_an_option_of_another_table_is_unknown_here() -> None:
-    assert any("[metrics] url: there is no such option" in line for line in problems(metrics={"url": "http://x"}))
+    assert any(
+        "[metrics] url: there is no such option" in line
+        for line in problems(metrics={"url": "http://x"})
+    )
 
 
 @pytest.mark.parametrize("digits", [400, 5000])
@@ -378,13 +453,19 @@ def test_a_missing_file_and_a_folder_are_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "fine"), [(0o600, True), (0o640, True), (0o644, False), (0o602, False), (0o601, False)]
 )
-def test_secrets_must_not_be_open_to_everybody(option: str, mode: int, fine: bool, tmp_path: Path) -> None:
+def test_secrets_must_not_be_open_to_everybody(
+    option: str, mode: int, fine: bool, tmp_path: Path
+) -> None:
     file = tmp_path / "secret"
     file.write_text("x\n")
     file.chmod(mode)
-    needed = {"password_file": {"username": "ann"}, "key_file": {"cert_file": str(file)}}.get(option, {})
+    needed = {"password_file": {"username": "ann"}, "key_file": {"cert_file": str(file)}}.get(
+        option, {}
+    )
     found = loki_problems(**{option: str(file)}, **needed)
-    assert found == ([] if fine else [f"[loki] {option}: {file}: everybody may read it; `chmod o= {file}`"])
+    assert found == (
+        [] if fine else [f"[loki] {option}: {file}: everybody may read it; `chmod o= {file}`"]
+    )
 
 
 @pytest.mark.parametrize("option", ["ca_file", "cert_file"])
@@ -395,10 +476,14 @@ def test_certificates_may_be_open(option: str, tmp_path: Path) -> None:
     assert loki_problems(**{option: str(file)}) == []
 
 
-@pytest.mark.parametrize("option", ["password_file", "token_file", "ca_file", "cert_file", "key_file"])
+@pytest.mark.parametrize(
+    "option", ["password_file", "token_file", "ca_file", "cert_file", "key_file"]
+)
 @pytest.mark.parametrize("path", ["relative", "/no/such/file", "/", "/a\0b"])
 def test_files_that_cannot_be_read_are_named(option: str, path: str) -> None:
-    needed = {"password_file": {"username": "ann"}, "key_file": {"cert_file": "/dev/null"}}.get(option, {})
+    needed = {"password_file": {"username": "ann"}, "key_file": {"cert_file": "/dev/null"}}.get(
+        option, {}
+    )
     (line,) = loki_problems(**{option: path}, **needed)
     assert line.startswith(f"[loki] {option}: ")
 
@@ -408,7 +493,9 @@ def test_credentials_that_exclude_each_other_are_said(tmp_path: Path) -> None:
     file.write_text("x\n")
     file.chmod(0o600)
     path = str(file)
-    assert loki_problems(password_file=path) == ["[loki] username and password_file belong together"]
+    assert loki_problems(password_file=path) == [
+        "[loki] username and password_file belong together"
+    ]
     assert loki_problems(key_file=path) == ["[loki] key_file: needs a cert_file"]
     found = loki_problems(username="ann", password_file=path, token_file=path)
     assert found == ["[loki] token_file: not together with username and password_file"]

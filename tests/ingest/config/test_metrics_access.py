@@ -1,4 +1,5 @@
-"""/metrics over TLS and with a password: who gets in, renewals, clients that don't shake hands; real Prometheus."""
+"""/metrics over TLS and with a password: who gets in, renewals, clients that don't shake hands;
+real Prometheus."""
 
 import base64
 import http.client
@@ -34,32 +35,47 @@ class Served:
         self.server = MetricsServer("127.0.0.1:0", self.agent, None, self.said.append, access)
 
     def get(
-        self, ca: Path | None, client: Pair | None = None, path: str = "/metrics", *, authorization: str = ""
+        self,
+        ca: Path | None,
+        client: Pair | None = None,
+        path: str = "/metrics",
+        *,
+        authorization: str = "",
     ) -> tuple[int, str]:
         """Status and body. ca: None for plain HTTP."""
         connection: http.client.HTTPConnection
         if ca is None:
-            connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=scaled(20))
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", self.server.port, timeout=scaled(20)
+            )
         else:
             context = ssl.create_default_context(cafile=str(ca))
             if client is not None:
                 context.load_cert_chain(client.cert, client.key)
-            connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, timeout=scaled(20), context=context)
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", self.server.port, timeout=scaled(20), context=context
+            )
         try:
-            connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
+            connection.request(
+                "GET", path, headers={"Authorization": authorization} if authorization else {}
+            )
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:
             connection.close()
 
     def refused(self, reason: str) -> float:
-        found = self.agent.registry.get_sample_value("logshipper_agent_scrapes_refused_total", {"reason": reason})
+        found = self.agent.registry.get_sample_value(
+            "logshipper_agent_scrapes_refused_total", {"reason": reason}
+        )
         assert found is not None
         return found
 
     def certificate(self) -> bytes:
         """What a client is shown now."""
-        return ssl.get_server_certificate(("127.0.0.1", self.server.port), timeout=scaled(20)).encode()
+        return ssl.get_server_certificate(
+            ("127.0.0.1", self.server.port), timeout=scaled(20)
+        ).encode()
 
 
 @contextmanager
@@ -79,7 +95,15 @@ def test_a_password_is_wanted_for_metrics_and_not_for_health(tmp_path: Path) -> 
     with serving(username="ann", password_file=secret(tmp_path, "password", PASSWORD)) as served:
         assert served.get(None, path="/-/healthy")[0] == 200
         wrong = base64.b64encode(b"ann:wrong").decode()
-        for header in ("", "Basic", f"Basic {wrong}", f"Bearer {BASIC}", BASIC, "Basic \xfc\xff", f"Basic {BASIC}x"):
+        for header in (
+            "",
+            "Basic",
+            f"Basic {wrong}",
+            f"Bearer {BASIC}",
+            BASIC,
+            "Basic \xfc\xff",
+            f"Basic {BASIC}x",
+        ):
             status, body = served.get(None, authorization=header)
             assert (status, "logshipper_agent" in body) == (401, False), header
         assert served.refused("unauthorized") == 7
@@ -87,7 +111,10 @@ def test_a_password_is_wanted_for_metrics_and_not_for_health(tmp_path: Path) -> 
             assert served.get(None, authorization=header)[0] == 200, header
         connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=scaled(20))
         connection.request("GET", "/metrics")
-        assert connection.getresponse().getheader("WWW-Authenticate") == 'Basic realm="logshipper-agent"'
+        assert (
+            connection.getresponse().getheader("WWW-Authenticate")
+            == 'Basic realm="logshipper-agent"'
+        )
         connection.close()
         assert served.said == []
 
@@ -146,7 +173,9 @@ def test_a_renewed_certificate_is_shown_and_one_that_is_no_good_is_not(
 
 def test_a_changed_password_counts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_access, "LOOK_SECS", 0.0)
-    with serving(username="ann", password_file=secret(tmp_path, "password", "the first one")) as served:
+    with serving(
+        username="ann", password_file=secret(tmp_path, "password", "the first one")
+    ) as served:
         assert served.get(None, authorization=f"Basic {BASIC}")[0] == 401
         secret(tmp_path, "password", PASSWORD)
         assert served.get(None, authorization=f"Basic {BASIC}")[0] == 200
@@ -164,7 +193,10 @@ def test_who_does_not_shake_hands_holds_nobody_up(
     monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 2)
     with serving(**tls(made)) as served:
         monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
-        mute = [socket.create_connection(("127.0.0.1", served.server.port), timeout=scaled(20)) for _ in range(4)]
+        mute = [
+            socket.create_connection(("127.0.0.1", served.server.port), timeout=scaled(20))
+            for _ in range(4)
+        ]
         assert served.get(made.own)[0] == 200
         assert served.refused("busy") >= 2
         monkeypatch.setattr(metrics_server, "HEAD_SECS", 0.2)
@@ -179,14 +211,20 @@ def test_who_does_not_shake_hands_holds_nobody_up(
         assert served.get(made.own)[0] == 200
 
 
-def test_who_does_not_take_an_answer_over_tls_is_ended(made: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_take_an_answer_over_tls_is_ended(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(**tls(made)) as served:
         assert served.server._server is not None
         large = b"x" * (64 << 20)  # more than any socket buffers
-        monkeypatch.setattr(served.server._server, "rendered", lambda accept, gzip: (large, "text/plain"))
+        monkeypatch.setattr(
+            served.server._server, "rendered", lambda accept, gzip: (large, "text/plain")
+        )
         context = ssl.create_default_context(cafile=str(made.own))
         with (
-            socket.create_connection(("127.0.0.1", served.server.port), timeout=scaled(20)) as plain,
+            socket.create_connection(
+                ("127.0.0.1", served.server.port), timeout=scaled(20)
+            ) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1") as slow,
         ):
             slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
@@ -209,9 +247,18 @@ def test_who_does_not_take_an_answer_over_tls_is_ended(made: Certificates, monke
         ({"username": "ann"}, "username and password_file belong together"),
         ({"username": "a:b", "password_file": "KEY"}, "username: 'a:b' can't be sent"),
         ({"cert_file": "gone.pem"}, "cert_file: 'gone.pem' must be an absolute path"),
-        ({"cert_file": "CA", "key_file": "KEY"}, "cert_file must be a certificate in PEM, and this its key"),
-        ({"cert_file": "CA", "key_file": "LOCKED"}, "cert_file must be a certificate in PEM, and this its key"),
-        ({"cert_file": "CERT", "key_file": "KEY", "client_ca_file": "KEY"}, "holds no certificate in PEM"),
+        (
+            {"cert_file": "CA", "key_file": "KEY"},
+            "cert_file must be a certificate in PEM, and this its key",
+        ),
+        (
+            {"cert_file": "CA", "key_file": "LOCKED"},
+            "cert_file must be a certificate in PEM, and this its key",
+        ),
+        (
+            {"cert_file": "CERT", "key_file": "KEY", "client_ca_file": "KEY"},
+            "holds no certificate in PEM",
+        ),
         ({"cert_file": "CERT", "key_file": "OPEN"}, "everybody may read it"),
     ],
 )
@@ -234,4 +281,6 @@ def test_what_cannot_be_used_is_said_at_the_start(
         serving(**{name: str(places.get(at, at)) for name, at in options.items()}),
     ):
         pass
-    assert any(line.startswith("[metrics] ") and words in line for line in error.value.problems), error.value.problems
+    assert any(line.startswith("[metrics] ") and words in line for line in error.value.problems), (
+        error.value.problems
+    )

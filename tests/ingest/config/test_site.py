@@ -1,4 +1,5 @@
-"""Where Loki and Prometheus are: site files, environment and flags, and what is said where they are wrong."""
+"""Where Loki and Prometheus are: site files, environment and flags, and what is said where they are
+wrong."""
 
 import socket
 from collections.abc import Iterator
@@ -38,11 +39,20 @@ def test_the_first_of_flag_environment_user_and_system_counts(tmp_path: Path) ->
     assert site.find(environment).loki.url == "http://system:3100"
     write(tmp_path / "xdg" / "logshipper" / "site.toml", '[loki]\nurl = "http://user:3100"')
     assert site.find(environment).loki.url == "http://user:3100"
-    environment["LOGSHIPPER_SITE"] = write(tmp_path / "other.toml", '[loki]\nurl = "http://named:3100"')
+    environment["LOGSHIPPER_SITE"] = write(
+        tmp_path / "other.toml", '[loki]\nurl = "http://named:3100"'
+    )
     assert site.find(environment).loki.url == "http://named:3100"
-    flagged = write(tmp_path / "flag.toml", '[loki]\nurl = "http://flag:3100"\n[prometheus]\nurl = "http://flag:9090"')
+    flagged = write(
+        tmp_path / "flag.toml",
+        '[loki]\nurl = "http://flag:3100"\n[prometheus]\nurl = "http://flag:9090"',
+    )
     found = site.find(environment, path=flagged)
-    assert (found.loki.url, found.prometheus.url, found.path) == ("http://flag:3100", "http://flag:9090", flagged)
+    assert (found.loki.url, found.prometheus.url, found.path) == (
+        "http://flag:3100",
+        "http://flag:9090",
+        flagged,
+    )
     environment["LOGSHIPPER_LOKI_URL"] = "http://environment:3100"
     assert site.find(environment).loki.url == "http://environment:3100"
     assert site.find(environment, loki_url=LOKI, prometheus_url="http://p").loki.url == LOKI
@@ -63,7 +73,11 @@ def test_credentials_go_to_the_server_that_the_file_names_only(tmp_path: Path) -
         f'[loki]\nurl = "{LOKI}/a"\ntoken_file = "{token}"\ntenant = "t"\nca_file = "{certificates}"\ntimeout_secs = 5',
     )
     assert site.find({}, path=file, loki_url=f"{LOKI}/b").loki.token_file == str(token)
-    for other in ("http://loki.example.org", "https://loki.example.org:3100", "https://evil.example.org"):
+    for other in (
+        "http://loki.example.org",
+        "https://loki.example.org:3100",
+        "https://evil.example.org",
+    ):
         assert site.find({}, path=file, loki_url=other).loki == ServerAccess(
             url=other, tenant="t", ca_file=str(certificates), timeout_secs=5
         )
@@ -82,7 +96,9 @@ def test_credentials_go_to_the_server_that_the_file_names_only(tmp_path: Path) -
         ("[prometheus]", "nothing says where Loki is: give --loki-url URL, set $LOGSHIPPER_LOKI_URL"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said(text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_said(
+    text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write(tmp_path / "site.toml", text)
     assert main(["ls", "--from", "loki", "--site", file]) == 1
     out, err = capsys.readouterr()
@@ -92,7 +108,9 @@ def test_what_is_wrong_is_said(text: str, problem: str, tmp_path: Path, capsys: 
     assert len(err.splitlines()) == 1
 
 
-def test_a_site_file_that_is_named_and_missing_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_site_file_that_is_named_and_missing_is_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["ls", "--from", "loki", "--site", "/nowhere/site.toml"]) == 1
     assert "/nowhere/site.toml: can't be read: no such file or directory" in capsys.readouterr().err
 
@@ -105,7 +123,9 @@ def test_a_site_file_that_is_named_and_missing_is_an_error(capsys: pytest.Captur
         (["ls", "--from", "loki", "--store", "/x", "--loki-url", LOKI], "--store: is a local store's folder: not"),
     ],
 )  # fmt: skip
-def test_options_that_do_not_go_together(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_do_not_go_together(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     assert sentence in capsys.readouterr().err
 
@@ -118,7 +138,11 @@ def test_nothing_says_where_loki_is(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("program", ["loki", "prometheus"])
 @pytest.mark.parametrize("by", ["option", "setting"])
 def test_a_wrong_address_is_blamed_on_whoever_gave_it(
-    program: str, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    program: str,
+    by: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = write(tmp_path / "site.toml", f'[loki]\nurl = "{LOKI}"')
     option, setting = f"--{program}-url", f"LOGSHIPPER_{program.upper()}_URL"
@@ -133,12 +157,19 @@ def test_a_wrong_address_is_blamed_on_whoever_gave_it(
     assert capsys.readouterr().err == f"logshipper: {source}: '127.0.0.1:1' {looks}\n"
 
 
-@pytest.mark.parametrize("option", [["--from", "loki"], ["--cluster", "alpha"], ["--from=loki", "--loki-url", LOKI]])
-def test_what_is_in_loki_is_not_removed_here(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "option", [["--from", "loki"], ["--cluster", "alpha"], ["--from=loki", "--loki-url", LOKI]]
+)
+def test_what_is_in_loki_is_not_removed_here(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as error:
         main(["rm", "x", *option])
     assert error.value.code == 2
-    assert "logshipper rm: only jobs of the local store are removed; what is in Loki goes" in capsys.readouterr().err
+    assert (
+        "logshipper rm: only jobs of the local store are removed; what is in Loki goes"
+        in capsys.readouterr().err
+    )
     with pytest.raises(SystemExit):
         main(["rm", "x", "--form", "loki"])
     assert "unrecognized arguments: --form" in capsys.readouterr().err
@@ -149,7 +180,10 @@ def test_a_span_that_is_none_is_wrong_usage(text: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as error:
         main(["ls", "--from", "loki", f"--since={text}"])
     assert error.value.code == 2
-    assert "isn't a span of time; it looks like 90s, 12h or 7d, ten years at most" in capsys.readouterr().err
+    assert (
+        "isn't a span of time; it looks like 90s, 12h or 7d, ten years at most"
+        in capsys.readouterr().err
+    )
 
 
 # ---- where else jobs are
@@ -172,7 +206,9 @@ def socket_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
         yield path
 
 
-@pytest.mark.parametrize("words", [["show", "last"], ["logs", "last"], ["ls"], ["rm", "--yes", "last"]])
+@pytest.mark.parametrize(
+    "words", [["show", "last"], ["logs", "last"], ["ls"], ["rm", "--yes", "last"]]
+)
 def test_on_a_node_with_an_agent_newer_jobs_are_elsewhere(
     words: list[str], socket_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,7 +222,11 @@ def test_on_a_node_with_an_agent_newer_jobs_are_elsewhere(
 @pytest.mark.parametrize("words", [["show", "none"], ["logs", "none"], ["rm", "--yes", "none"]])
 @pytest.mark.parametrize("any_job", [False, True])
 def test_a_job_that_is_not_here_may_be_elsewhere(
-    any_job: bool, words: list[str], socket_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    any_job: bool,
+    words: list[str],
+    socket_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if any_job:
         training(tmp_path / "logshipper")
@@ -197,7 +237,10 @@ def test_a_job_that_is_not_here_may_be_elsewhere(
 
 
 def test_what_is_said_of_other_places_is_true(
-    socket_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    socket_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Nothing is said to those who name a place, and where there is no other."""
     training(tmp_path / "logshipper")
@@ -314,7 +357,10 @@ def test_a_broken_default_hides_no_own_jobs(
     (tmp_path / ".local" / "share").mkdir(parents=True)
     training(tmp_path / ".local" / "share" / "logshipper")
     file = tmp_path / ".config" / "logshipper" / "site.toml"
-    for text, word in (('[reading]\ndefault_source = "grafana"', "default_source"), ("[loki", "site.toml")):
+    for text, word in (
+        ('[reading]\ndefault_source = "grafana"', "default_source"),
+        ("[loki", "site.toml"),
+    ):
         write(file, text)
         assert main(["show", "last"]) == 0
         out, err = capsys.readouterr()
@@ -323,7 +369,9 @@ def test_a_broken_default_hides_no_own_jobs(
         assert "the local store is read" in err
 
 
-def test_a_file_at_home_is_each_readers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_at_home_is_each_readers_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     write(tmp_path / "token", "secret\n")
     (tmp_path / "token").chmod(0o600)

@@ -20,7 +20,11 @@ def test_the_same_words_come_ever_so_often_with_their_number() -> None:
         seldom.say("the disk is full")
         if second == 7:
             seldom.say("Loki is away")
-    assert said == ["the disk is full", "Loki is away", "the disk is full (599 times more since this was said last)"]
+    assert said == [
+        "the disk is full",
+        "Loki is away",
+        "the disk is full (599 times more since this was said last)",
+    ]
 
 
 def test_what_was_over_is_news_again() -> None:

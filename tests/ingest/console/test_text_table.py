@@ -9,7 +9,9 @@ cells = st.text(max_size=12)
 
 
 def test_columns_are_aligned_and_numbers_stand_right() -> None:
-    table = printed_table([("JOB", "LINES", "NAME"), ("a", "12345", "x"), ("longer", "7", "yy")], right=range(1, 2))
+    table = printed_table(
+        [("JOB", "LINES", "NAME"), ("a", "12345", "x"), ("longer", "7", "yy")], right=range(1, 2)
+    )
     assert table == "JOB     LINES  NAME\na       12345  x\nlonger      7  yy\n"
 
 
@@ -18,12 +20,18 @@ def test_no_line_ends_in_blanks() -> None:
 
 
 def test_a_name_cannot_forge_a_row_or_steer_the_terminal() -> None:
-    table = printed_table([("NAME",), ("a\njob9  COMPLETED",), ("\x1b[2J\x07\x9b1m",), ("\r\t\x7f\x00",)])
+    table = printed_table(
+        [("NAME",), ("a\njob9  COMPLETED",), ("\x1b[2J\x07\x9b1m",), ("\r\t\x7f\x00",)]
+    )
     assert table.count("\n") == 4
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in table.replace("\n", ""))
 
 
-@given(st.integers(1, 5).flatmap(lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1)))
+@given(
+    st.integers(1, 5).flatmap(
+        lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1)
+    )
+)
 def test_any_cells_make_one_line_a_row(rows: list[list[str]]) -> None:
     table = printed_table(rows, right={0})
     assert table.count("\n") == len(rows)
@@ -37,5 +45,8 @@ def test_sizes() -> None:
 
 
 def test_numbers_of_things() -> None:
-    told = [plural(number, noun) for number, noun in ((0, "line"), (1, "entry"), (1234, "entry"), (2, "key"))]
+    told = [
+        plural(number, noun)
+        for number, noun in ((0, "line"), (1, "entry"), (1234, "entry"), (2, "key"))
+    ]
     assert told == ["0 lines", "1 entry", "1,234 entries", "2 keys"]

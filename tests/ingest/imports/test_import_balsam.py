@@ -1,4 +1,5 @@
-"""`import balsam`: what Balsam's own classes and launcher gave (tests/imports/make_balsam.py), in every form."""
+"""`import balsam`: what Balsam's own classes and launcher gave (tests/imports/make_balsam.py), in
+every form."""
 
 import csv
 import json
@@ -28,12 +29,20 @@ def site(tmp_path: Path) -> Path:
     return Path(shutil.copytree(SITE, tmp_path / "site"))
 
 
-EVENTS: list[dict[str, Any]] = json.loads((SITE / "events.json").read_text())["results"]  # Any: JSON
-JOBS: list[dict[str, Any]] = [json.loads(line) for line in (SITE / "jobs.jsonl").read_text().splitlines()]
+EVENTS: list[dict[str, Any]] = json.loads((SITE / "events.json").read_text())[
+    "results"
+]  # Any: JSON
+JOBS: list[dict[str, Any]] = [
+    json.loads(line) for line in (SITE / "jobs.jsonl").read_text().splitlines()
+]
 
 
 def history(job_id: int) -> list[tuple[str, str]]:
-    return [(event["from_state"], event["to_state"]) for event in EVENTS[::-1] if event["job_id"] == job_id]
+    return [
+        (event["from_state"], event["to_state"])
+        for event in EVENTS[::-1]
+        if event["job_id"] == job_id
+    ]
 
 
 def test_jobs_have_states_tags_nodes_and_packing(take: Import, store: Path) -> None:
@@ -48,7 +57,12 @@ def test_jobs_have_states_tags_nodes_and_packing(take: Import, store: Path) -> N
         "balsam-104": ("COMPLETED", 0, 2), "balsam-105": ("RUNNING", None, 1), "balsam-106": ("QUEUED", None, 1),
     }  # fmt: skip
     packed = found["balsam-102"]["summary"]
-    assert (packed.nodes, packed.packing, packed.cores, packed.allocation) == (1, 8, 2, "balsam-batch-5")
+    assert (packed.nodes, packed.packing, packed.cores, packed.allocation) == (
+        1,
+        8,
+        2,
+        "balsam-batch-5",
+    )
     assert found["balsam-104"]["summary"].nodes == 4
     with LocalStore(str(store)) as opened:
         assert opened.resolve("104") == opened.resolve("sweep/job104") == "balsam-104"
@@ -70,9 +84,13 @@ def test_histories_are_balsams_own(take: Import, store: Path, job: dict[str, Any
 
 def test_what_is_one_state_here_ends_at_the_first_of_them(take: Import, store: Path) -> None:
     take(SITE)
-    done = next(event for event in EVENTS if event["job_id"] == 101 and event["to_state"] == "RUN_DONE")
+    done = next(
+        event for event in EVENTS if event["job_id"] == 101 and event["to_state"] == "RUN_DONE"
+    )
     ended = datetime.fromisoformat(done["timestamp"]).replace(tzinfo=UTC)
-    assert contents(store)["sweep/job101"]["summary"].ended_ns / NS == pytest.approx(ended.timestamp(), abs=1e-6)
+    assert contents(store)["sweep/job101"]["summary"].ended_ns / NS == pytest.approx(
+        ended.timestamp(), abs=1e-6
+    )
 
 
 def test_logs(take: Import, store: Path) -> None:
@@ -105,7 +123,8 @@ def test_again_adds_nothing(take: Import, store: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_site_that_goes_on(take: Import, store: Path, site: Path, seed: int) -> None:
-    """Exports taken at any time, newest first as Balsam gives them: what comes of it is what one import brings."""
+    """Exports taken at any time, newest first as Balsam gives them: what comes of it is what one
+    import brings."""
     begin = len(EVENTS) * (5 - seed) // 6
     (site / "events.json").write_text(json.dumps({"count": 1, "results": EVENTS[begin:]}))
     log = site / "data" / "sweep" / "job101" / "job.out"
@@ -151,8 +170,12 @@ def as_python_prints(path: Path) -> None:
     path.write_text("".join(f"{event}\n" for event in EVENTS))
 
 
-@pytest.mark.parametrize("write", [as_array, as_indented, as_lines, as_csv, as_csv_of_json, as_python_prints])
-def test_forms_of_exports(take: Import, store: Path, site: Path, write: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "write", [as_array, as_indented, as_lines, as_csv, as_csv_of_json, as_python_prints]
+)
+def test_forms_of_exports(
+    take: Import, store: Path, site: Path, write: Callable[[Path], None]
+) -> None:
     take(SITE)
     wanted = contents(store)
     shutil.rmtree(store)
@@ -176,7 +199,10 @@ def test_only_events(take: Import, store: Path) -> None:
     take(SITE / "events.json")
     jobs = {job["summary"].job_id: job["summary"] for job in contents(store).values()}
     assert jobs["balsam-104"].state == "COMPLETED"
-    assert (jobs["balsam-104"].nodes, jobs["balsam-102"].packing) == (4, 8)  # of the events of running
+    assert (jobs["balsam-104"].nodes, jobs["balsam-102"].packing) == (
+        4,
+        8,
+    )  # of the events of running
 
 
 def test_only_jobs(take: Import, store: Path) -> None:
@@ -214,12 +240,30 @@ def test_two_sites_are_told_apart(take: Import, store: Path) -> None:
     [
         ("garbage", "isn't a JSON object"),
         ('{"job_id": 1}', "is no event, job or batch job of Balsam 0.7"),
-        ('{"job_id": "x", "from_state": "READY", "to_state": "RUNNING"}', "the job's id is missing, or no number"),
-        ('{"job_id": -1, "from_state": "READY", "to_state": "RUNNING"}', "the job's id is missing, or no number"),
-        ('{"job_id": 101, "from_state": "READY", "to_state": "WARP"}', "'WARP' is no state of Balsam 0.7"),
-        ('{"job_id": 101, "from_state": "READY", "to_state": "RUNNING", "timestamp": 1e300}', "is no time"),
-        ('{"num_nodes": 1, "wall_time_min": 5, "id": 9, "state": "lost"}', "is no state of a batch job"),
-        ('{"num_nodes": 1, "wall_time_min": 5, "state": "queued"}', "the batch job's id is missing"),
+        (
+            '{"job_id": "x", "from_state": "READY", "to_state": "RUNNING"}',
+            "the job's id is missing, or no number",
+        ),
+        (
+            '{"job_id": -1, "from_state": "READY", "to_state": "RUNNING"}',
+            "the job's id is missing, or no number",
+        ),
+        (
+            '{"job_id": 101, "from_state": "READY", "to_state": "WARP"}',
+            "'WARP' is no state of Balsam 0.7",
+        ),
+        (
+            '{"job_id": 101, "from_state": "READY", "to_state": "RUNNING", "timestamp": 1e300}',
+            "is no time",
+        ),
+        (
+            '{"num_nodes": 1, "wall_time_min": 5, "id": 9, "state": "lost"}',
+            "is no state of a batch job",
+        ),
+        (
+            '{"num_nodes": 1, "wall_time_min": 5, "state": "queued"}',
+            "the batch job's id is missing",
+        ),
         ('{"workdir": "x", "id": null}', "the job's id is missing"),
     ],
 )
@@ -240,7 +284,9 @@ def test_bad_entries_are_said_and_the_others_imported(
 def test_a_broken_element_of_an_array(take: Import, store: Path, site: Path) -> None:
     """Those before and behind it are imported, also where all is one line."""
     texts = [json.dumps(one) for one in EVENTS]
-    (site / "events.json").write_text("[" + ", ".join([*texts[:20], '{"id": oops}', *texts[20:]]) + "]")
+    (site / "events.json").write_text(
+        "[" + ", ".join([*texts[:20], '{"id": oops}', *texts[20:]]) + "]"
+    )
     code, out, _ = take(site)
     assert (code, out) == (1, "52 entries: 6 new jobs, 0 known, 3 allocations\n")
 
@@ -255,7 +301,9 @@ def test_a_truncated_page(take: Import, store: Path, site: Path, bytes_left: int
 
 
 @pytest.mark.parametrize("workdir", ["../../../etc", "/etc", "a\0b", "..", ""])
-def test_hostile_work_directories(take: Import, store: Path, site: Path, tmp_path: Path, workdir: str) -> None:
+def test_hostile_work_directories(
+    take: Import, store: Path, site: Path, tmp_path: Path, workdir: str
+) -> None:
     secret = tmp_path / "etc" / "job.out"
     secret.parent.mkdir()
     secret.write_text("secret\n")
@@ -284,7 +332,10 @@ def test_tags_that_are_none(take: Import, store: Path, site: Path) -> None:
     assert code == 0
     assert said.count("is left out") == 3
     with LocalStore(str(store)) as opened:
-        assert Overlay.of_local(opened).of(JobKey("balsam-101")).tags == {"good": "1", "ok": "\ufffd[31m"}
+        assert Overlay.of_local(opened).of(JobKey("balsam-101")).tags == {
+            "good": "1",
+            "ok": "\ufffd[31m",
+        }
 
 
 def test_nothing_of_balsam(take: Import, tmp_path: Path) -> None:
@@ -293,11 +344,19 @@ def test_nothing_of_balsam(take: Import, tmp_path: Path) -> None:
     assert "nothing of Balsam" in said
 
 
-def test_what_is_called_like_a_secret_in_parameters_is_masked(take: Import, store: Path, tmp_path: Path) -> None:
-    job = {**JOBS[0], "parameters": {"api_key": "s3cr3t", "n": 3}, "launch_params": {"args": ["--token", "s3cr3t"]}}
+def test_what_is_called_like_a_secret_in_parameters_is_masked(
+    take: Import, store: Path, tmp_path: Path
+) -> None:
+    job = {
+        **JOBS[0],
+        "parameters": {"api_key": "s3cr3t", "n": 3},
+        "launch_params": {"args": ["--token", "s3cr3t"]},
+    }
     (tmp_path / "jobs.jsonl").write_text(json.dumps(job) + "\n")
     take(tmp_path / "jobs.jsonl")
     details = contents(store)[job["workdir"]]["details"]
     assert details["parameters"] == {"api_key": "***", "n": 3}
     assert details["launch_params"] == {"args": ["--token", "***"]}
-    assert not [path for path in store.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
+    assert not [
+        path for path in store.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()
+    ]

@@ -1,4 +1,5 @@
-"""Importers and input that is meant to break them: values that no store holds, files that are others in the end."""
+"""Importers and input that is meant to break them: values that no store holds, files that are
+others in the end."""
 
 import json
 import os
@@ -85,7 +86,9 @@ def few_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few_files")
-def test_more_files_than_may_be_open(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_more_files_than_may_be_open(
+    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for number in range(60):
         folder = tmp_path / "runs" / f"run{number}" / "output"
         folder.mkdir(parents=True)
@@ -104,7 +107,11 @@ def test_a_file_that_is_found_and_cannot_be_read_is_said_once(
         bad.mkdir(exist_ok=True)
         (good / name).write_text(entry % 1 + "\n")
         (bad / name).symlink_to(good / name)
-    for system, folder in (("xt", run / "xt"), ("qcg", run / "qcg"), ("balsam", run / "balsam" / "bad")):
+    for system, folder in (
+        ("xt", run / "xt"),
+        ("qcg", run / "qcg"),
+        ("balsam", run / "balsam" / "bad"),
+    ):
         for inner in ("good", "bad"):
             if system == "qcg":
                 (folder / inner).rename(folder / f".qcgpjm-service-{inner}")
@@ -147,11 +154,26 @@ def test_followed_files_that_go_and_come(store: Path, run: Path) -> None:
     begun = json.dumps({"time": "2026-01-01T00:00:00+00:00", "event": "started", "data": {}})
     ended = begun.replace("started", "ended").replace("{}", '{"status": "completed"}')
     log.write_text(begun + "\n")
-    command = [sys.executable, "-m", "logshipper", "import", "xt", str(run), "--follow", "--store", str(store)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "logshipper",
+        "import",
+        "xt",
+        str(run),
+        "--follow",
+        "--store",
+        str(store),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stderr is not None
-            wait_until(lambda: (store / "catalogue.db").exists() and contents(store), "its begin is imported")
+            wait_until(
+                lambda: (store / "catalogue.db").exists() and contents(store),
+                "its begin is imported",
+            )
             log.unlink()
             assert "no such file" in process.stderr.readline().lower()
             (run / "new").write_text(f"{begun}\n{ended}\n")

@@ -1,4 +1,5 @@
-"""Imports that are killed (SIGKILL) anywhere, and repeated: what comes of it is what one import brings, once."""
+"""Imports that are killed (SIGKILL) anywhere, and repeated: what comes of it is what one import
+brings, once."""
 
 import random
 import subprocess
@@ -29,7 +30,10 @@ def everything(store: Path) -> dict[str, Any]:  # Any: what readers give
     """Jobs, allocations, and tags and notes without when they were given."""
     found = contents(store)
     with LocalStore(str(store)) as opened:
-        marks = {place.job_id: replace(its, changed_ns=0) for place, its in Overlay.of_local(opened).all().items()}
+        marks = {
+            place.job_id: replace(its, changed_ns=0)
+            for place, its in Overlay.of_local(opened).all().items()
+        }
         return {"jobs": found, "allocations": opened.allocations(), "marks": marks}
 
 
@@ -67,7 +71,8 @@ def test_killed_and_repeated(store: Path, whole: dict[str, Any], point: str) -> 
 
 @pytest.mark.parametrize("point", ["import_written", "import_committed", "imports_marked"])
 def test_killed_among_jobs_that_are_known(store: Path, whole: dict[str, Any], point: str) -> None:
-    """Their tags, which come later than they, aren't lost with the process that was to bring them."""
+    """Their tags, which come later than they, aren't lost with the process that was to bring
+    them."""
     events = RECORDED / "balsam" / "events.json"
     assert main(["import", "balsam", str(events), "--store", str(store)]) == 0
     assert killed(store, point, 1 if point in ONCE else 3, "balsam")
@@ -83,4 +88,6 @@ def test_again_writes_nothing(store: Path) -> None:
     for system, path in PATHS.items():
         assert main(["import", system, str(path), "--store", str(store)]) == 0
     assert len(before) > 14  # jobs, and the catalogue
-    assert [path.name for path in sorted(store.rglob("*.db")) if path.read_bytes() != before.get(path)] == []
+    assert [
+        path.name for path in sorted(store.rglob("*.db")) if path.read_bytes() != before.get(path)
+    ] == []

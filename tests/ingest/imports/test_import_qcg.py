@@ -1,4 +1,5 @@
-"""`import qcg`: what a real QCG-PilotJob wrote (tests/imports/make_qcg.py made it), whole, growing, and spoilt."""
+"""`import qcg`: what a real QCG-PilotJob wrote (tests/imports/make_qcg.py made it), whole, growing,
+and spoilt."""
 
 import json
 import os
@@ -39,14 +40,18 @@ def run(tmp_path: Path) -> Path:
 
 
 def report(run: Path) -> dict[str, Any]:  # Any: JSON
-    return {entry["name"]: entry for entry in map(json.loads, (run / "jobs.report").read_text().splitlines())}
+    return {
+        entry["name"]: entry
+        for entry in map(json.loads, (run / "jobs.report").read_text().splitlines())
+    }
 
 
 def test_jobs_are_as_the_report_has_them(take: Import, store: Path) -> None:
     assert take(RUN)[:2] == (0, "30 entries: 6 new jobs, 0 known\n")
     found = contents(store)
     states = {
-        name: (job["summary"].state, job["summary"].exit_code, job["summary"].signal) for name, job in found.items()
+        name: (job["summary"].state, job["summary"].exit_code, job["summary"].signal)
+        for name, job in found.items()
     }
     assert states == {
         "hello": ("COMPLETED", 0, 0), "sweep": ("FAILED", None, 0), "bad": ("FAILED", 1, 0),
@@ -73,7 +78,9 @@ def test_iterations_are_children(take: Import, store: Path) -> None:
     assert [child.name for child in sweep["children"]] == [f"sweep:{number}" for number in range(6)]
     assert [child.exit_code for child in sweep["children"]] == [0, 0, 0, 0, 1, 0]
     assert sweep["children"][4].state == "FAILED"
-    assert [change[0] for change in sweep["changes"]] == sorted(change[0] for change in sweep["changes"])
+    assert [change[0] for change in sweep["changes"]] == sorted(
+        change[0] for change in sweep["changes"]
+    )
     of_first = [change[5] for change in sweep["changes"] if change[1] == "sweep:0"]
     assert of_first == ["SCHEDULED", "EXECUTING", "SUCCEED"]
     assert job.started_ns == min(child.started_ns for child in sweep["children"])
@@ -94,8 +101,11 @@ def test_again_adds_nothing(take: Import, store: Path) -> None:
 
 
 @pytest.mark.parametrize("percent", range(0, 100, 9))
-def test_a_run_that_goes_on(take: Import, store: Path, run: Path, tmp_path: Path, percent: int) -> None:
-    """Cut anywhere, in the midst of a line, too: what is imported then and later is what one import brings."""
+def test_a_run_that_goes_on(
+    take: Import, store: Path, run: Path, tmp_path: Path, percent: int
+) -> None:
+    """Cut anywhere, in the midst of a line, too: what is imported then and later is what one import
+    brings."""
     for name in ("jobs.report", "track.states"):
         whole = (run / name).read_bytes()
         (run / name).write_bytes(whole[: len(whole) * percent // 100])
@@ -110,7 +120,9 @@ def test_a_run_that_goes_on(take: Import, store: Path, run: Path, tmp_path: Path
     assert grown == contents(store)
 
 
-def test_states_without_times_are_seen_until_the_report_comes(take: Import, store: Path, run: Path) -> None:
+def test_states_without_times_are_seen_until_the_report_comes(
+    take: Import, store: Path, run: Path
+) -> None:
     (run / "jobs.report").unlink()
     take(run)
     found = contents(store)
@@ -137,17 +149,36 @@ def test_only_submitted(take: Import, store: Path, run: Path) -> None:
 def following(run: Path, store: Path) -> Iterator["subprocess.Popen[str]"]:
     (run / "final_status.json").unlink()
     (run / "jobs.report").unlink()
-    command = [sys.executable, "-m", "logshipper", "import", "qcg", str(run), "--follow", *TZ, "--store", str(store)]
+    command = [
+        sys.executable,
+        "-m",
+        "logshipper",
+        "import",
+        "qcg",
+        str(run),
+        "--follow",
+        *TZ,
+        "--store",
+        str(store),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()
 
 
-def test_follow_until_the_manager_ends(following: "subprocess.Popen[str]", run: Path, store: Path) -> None:
-    wait_until(lambda: (store / "catalogue.db").exists() and len(contents(store)) == 6, "what is there is imported")
+def test_follow_until_the_manager_ends(
+    following: "subprocess.Popen[str]", run: Path, store: Path
+) -> None:
+    wait_until(
+        lambda: (store / "catalogue.db").exists() and len(contents(store)) == 6,
+        "what is there is imported",
+    )
     lines = (RUN / "jobs.report").read_text().splitlines(keepends=True)
     (run / "jobs.report").write_text("".join(lines[:3]) + lines[3][:50])
-    wait_until(lambda: len(contents(store)["sweep"]["changes"]) >= 6, "two iterations' changes are imported")
+    wait_until(
+        lambda: len(contents(store)["sweep"]["changes"]) >= 6,
+        "two iterations' changes are imported",
+    )
     (run / "jobs.report").write_text("".join(lines))
     shutil.copy(RUN / "final_status.json", run)
     out, _ = following.communicate(timeout=60)
@@ -231,15 +262,30 @@ def test_line_ends_of_windows(take: Import, store: Path, run: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["../../etc/passwd", "\x1b[31mred\x1b[0m", "a\0b", "x" * 5000, "..", ".", "-rf", "\ud800", "a b/c", "é" * 300],
+    [
+        "../../etc/passwd",
+        "\x1b[31mred\x1b[0m",
+        "a\0b",
+        "x" * 5000,
+        "..",
+        ".",
+        "-rf",
+        "\ud800",
+        "a b/c",
+        "é" * 300,
+    ],
 )
-def test_hostile_names_stay_within_the_store(take: Import, store: Path, run: Path, name: str) -> None:
+def test_hostile_names_stay_within_the_store(
+    take: Import, store: Path, run: Path, name: str
+) -> None:
     entry = json.loads(GOOD.splitlines()[0])
     (run / "jobs.report").write_text(json.dumps({**entry, "name": name}) + "\n")
     before = {path for path in store.parent.rglob("*") if store not in path.parents}
     code, _, said = take(run)
     assert code == 0, said
-    assert {path for path in store.parent.rglob("*") if store not in path.parents} <= before | {store}
+    assert {path for path in store.parent.rglob("*") if store not in path.parents} <= before | {
+        store
+    }
     with LocalStore(str(store)) as opened:
         jobs = [job for job in opened.jobs() if job.name not in report(RUN)]
         assert len(jobs) == 1
@@ -259,7 +305,9 @@ def test_what_is_no_file_is_refused(take: Import, tmp_path: Path) -> None:
     assert "isn't a file" in take("/dev/zero")[2]
 
 
-def test_links_in_a_folder_are_not_followed(take: Import, store: Path, run: Path, tmp_path: Path) -> None:
+def test_links_in_a_folder_are_not_followed(
+    take: Import, store: Path, run: Path, tmp_path: Path
+) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(GOOD)
     (run / "jobs.report").unlink()
@@ -270,8 +318,13 @@ def test_links_in_a_folder_are_not_followed(take: Import, store: Path, run: Path
     assert take(run / "jobs.report")[0] == 0  # named by the user
 
 
-def test_a_file_that_becomes_shorter_is_read_anew(following: "subprocess.Popen[str]", run: Path, store: Path) -> None:
-    wait_until(lambda: (store / "catalogue.db").exists() and len(contents(store)) == 6, "what is there is imported")
+def test_a_file_that_becomes_shorter_is_read_anew(
+    following: "subprocess.Popen[str]", run: Path, store: Path
+) -> None:
+    wait_until(
+        lambda: (store / "catalogue.db").exists() and len(contents(store)) == 6,
+        "what is there is imported",
+    )
     states = (run / "track.states").read_text()
     (run / "track.states").write_text(states.splitlines()[0].replace("hello", "again") + "\n")
     shutil.copy(RUN / "final_status.json", run)
@@ -293,7 +346,9 @@ def test_a_removed_job_stays_removed(take: Import, store: Path) -> None:
     assert "hello" in contents(store)
 
 
-def test_a_copy_is_another_run_unless_it_is_named(take: Import, store: Path, run: Path, tmp_path: Path) -> None:
+def test_a_copy_is_another_run_unless_it_is_named(
+    take: Import, store: Path, run: Path, tmp_path: Path
+) -> None:
     take(RUN, "--as", "mine")
     take(run, "--as", "mine")
     with LocalStore(str(store)) as opened:
@@ -312,7 +367,14 @@ def test_commands_know_them(take: Import, store: Path, capsys: pytest.CaptureFix
     listed = {job["name"]: job for job in json.loads(capsys.readouterr().out)["jobs"]}
     assert listed["sweep"]["children"] == {"total": 6, "finished": 6, "failed": 1}
     assert (listed["sweep"]["origin"], listed["sweep"]["heartbeat"]) == ("qcg", None)
-    conditions = ("--filter", "origin=qcg", "--filter", "children_failed>0", "--columns", "name,children,heartbeat")
+    conditions = (
+        "--filter",
+        "origin=qcg",
+        "--filter",
+        "children_failed>0",
+        "--columns",
+        "name,children,heartbeat",
+    )
     assert main(["ls", "--json", *conditions, *words]) == 0
     (only,) = json.loads(capsys.readouterr().out)["jobs"]
     assert only["columns"] == {"name": "sweep", "children": 6, "heartbeat": None}
@@ -412,4 +474,6 @@ def test_what_is_called_like_a_secret_is_masked(take: Import, store: Path, run: 
         assert found["args"] == ["-n", "1", "--apiToken", "***"]
         assert found["env"] == {"PGPASSWORD": "***", "A": "1"}
         assert found["script"] == "export API_KEY=***\nrun"
-    assert not [path for path in store.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
+    assert not [
+        path for path in store.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()
+    ]

@@ -1,4 +1,5 @@
-"""`import xt`: records that XT's own code wrote (tests/imports/make_xt.py made them), whole, growing, and spoilt."""
+"""`import xt`: records that XT's own code wrote (tests/imports/make_xt.py made them), whole,
+growing, and spoilt."""
 
 import json
 import os
@@ -47,9 +48,15 @@ def test_runs_are_jobs(take: Import, store: Path) -> None:
 
 def test_metrics_and_hyperparameters_are_metadata(take: Import, store: Path) -> None:
     take(RUNS)
-    told = [record["data"] for record in log_of("run1.1") if record["event"] in ("hparams", "metrics")]
+    told = [
+        record["data"] for record in log_of("run1.1") if record["event"] in ("hparams", "metrics")
+    ]
     wanted = [
-        {name: None if str(value) == "nan" else value for name, value in record.items() if name != "__step_name__"}
+        {
+            name: None if str(value) == "nan" else value
+            for name, value in record.items()
+            if name != "__step_name__"
+        }
         for record in told
         if isinstance(record, dict)
     ]
@@ -63,8 +70,15 @@ def test_metrics_and_hyperparameters_are_metadata(take: Import, store: Path) -> 
 def test_states_events_and_the_console(take: Import, store: Path) -> None:
     take(RUNS)
     run = contents(store)["run1.2"]
-    changes = [(event["source_to"], event["to"]) for _, event in run["events"] if event["event"] == "state"]
-    assert changes == [("created", "QUEUED"), ("queued", "QUEUED"), ("started", "RUNNING"), ("error", "FAILED")]
+    changes = [
+        (event["source_to"], event["to"]) for _, event in run["events"] if event["event"] == "state"
+    ]
+    assert changes == [
+        ("created", "QUEUED"),
+        ("queued", "QUEUED"),
+        ("started", "RUNNING"),
+        ("error", "FAILED"),
+    ]
     others = [event for _, event in run["events"] if event["event"] != "state"]
     assert [event["event"] for event in others] == ["cmd", "early_stopping", "notes"]
     assert others[1]["data"] == {"reason": "loss_is_nan"}
@@ -92,7 +106,8 @@ def test_again_adds_nothing(take: Import, store: Path) -> None:
 
 @pytest.mark.parametrize("percent", range(0, 100, 11))
 def test_a_run_that_goes_on(take: Import, store: Path, runs: Path, percent: int) -> None:
-    """Cut anywhere: what is imported then and later is what one import brings; console and records grow apart."""
+    """Cut anywhere: what is imported then and later is what one import brings; console and records
+    grow apart."""
     (runs / "all_runs.jsonl").unlink()
     files = [runs / "ws1" / "run1.1" / name for name in ("run.log", "output/console.txt")]
     for path in files:
@@ -114,7 +129,12 @@ def test_many_runs_in_a_file(take: Import, store: Path, tmp_path: Path, form: st
     documents = [
         {"run_name": run, "log": log_of(run)}
         if form == "jsonl"
-        else {"_id": run, "ws": "ws1", "log_records": log_of(run), "tags": {"best": None, "set": "a"}}
+        else {
+            "_id": run,
+            "ws": "ws1",
+            "log_records": log_of(run),
+            "tags": {"best": None, "set": "a"},
+        }
         for run in ("run1.1", "run1.2")
     ]
     path.write_text("".join(json.dumps(document) + "\n" for document in documents))
@@ -127,7 +147,9 @@ def test_many_runs_in_a_file(take: Import, store: Path, tmp_path: Path, form: st
         assert tags == {"best": "", "set": "a", "experiment": "mnist"}
 
 
-def test_another_run_of_the_same_name_is_refused_unless_named(take: Import, store: Path, runs: Path) -> None:
+def test_another_run_of_the_same_name_is_refused_unless_named(
+    take: Import, store: Path, runs: Path
+) -> None:
     take(RUNS / "ws1")
     path = runs / "ws1" / "run1.1" / "run.log"
     path.write_text(path.read_text().replace('"epoch": 3', '"epoch": 4').replace("2026-", "2025-"))
@@ -154,8 +176,14 @@ def test_a_restart_is_a_further_attempt(take: Import, store: Path, runs: Path) -
     [
         ("garbage", "isn't a JSON object"),
         ('{"time": "soon", "event": "metrics", "data": {"a": 1}}', "which is no time"),
-        ('{"time": "2026-01-01T00:00:00", "event": 7.5, "data": {}}', "the event's name is missing"),
-        ('{"time": "2026-01-01T00:00:00", "event": "ended", "data": {"status": "vanished"}}', "no status"),
+        (
+            '{"time": "2026-01-01T00:00:00", "event": 7.5, "data": {}}',
+            "the event's name is missing",
+        ),
+        (
+            '{"time": "2026-01-01T00:00:00", "event": "ended", "data": {"status": "vanished"}}',
+            "no status",
+        ),
         ('{"time": "2026-01-01T00:00:00", "event": "ended", "data": [1]}', "the status is missing"),
         ('{"level": "info", "msg": "x"}', "is no record of XT's"),
     ],
@@ -176,9 +204,12 @@ def test_bad_records_are_said_and_the_others_imported(
 
 
 def test_a_hostile_console(take: Import, store: Path, runs: Path, tmp_path: Path) -> None:
-    """What a command drops isn't imported, links aren't followed, and escape sequences don't come through."""
+    """What a command drops isn't imported, links aren't followed, and escape sequences don't come
+    through."""
     console = runs / "ws1" / "run1.1" / "output" / "console.txt"
-    console.write_bytes(b'a\x1b]0;title\x07\x1b[31mred\n/LOGCOMMAND {"mode":"disabled"}\nsecret\n\xff\xfe\n')
+    console.write_bytes(
+        b'a\x1b]0;title\x07\x1b[31mred\n/LOGCOMMAND {"mode":"disabled"}\nsecret\n\xff\xfe\n'
+    )
     other = runs / "ws1" / "run1.2" / "output" / "console.txt"
     other.unlink()
     (tmp_path / "passwd").write_text("secret\n")
@@ -194,7 +225,9 @@ def test_a_hostile_console(take: Import, store: Path, runs: Path, tmp_path: Path
 
 
 def test_a_console_of_windows(take: Import, store: Path, runs: Path) -> None:
-    (runs / "ws1" / "run1.1" / "output" / "console.txt").write_bytes("grüße\r\nzwei\r\n".encode("utf-16"))
+    (runs / "ws1" / "run1.1" / "output" / "console.txt").write_bytes(
+        "grüße\r\nzwei\r\n".encode("utf-16")
+    )
     take(runs / "ws1")
     assert contents(store)["run1.1"]["lines"] == ["grüße", "zwei"]
 
@@ -209,11 +242,24 @@ def test_follow_until_the_run_ends(store: Path, runs: Path) -> None:
     """Records and console are imported as they come, also where several are at once."""
     (runs / "all_runs.jsonl").unlink()
     shutil.rmtree(runs / "ws1" / "run1.2")
-    log, console = runs / "ws1" / "run1.1" / "run.log", runs / "ws1" / "run1.1" / "output" / "console.txt"
+    log, console = (
+        runs / "ws1" / "run1.1" / "run.log",
+        runs / "ws1" / "run1.1" / "output" / "console.txt",
+    )
     lines, printed = log.read_text().splitlines(keepends=True), console.read_bytes()
     log.write_text("".join(lines[:5]))
     console.write_bytes(printed[:30])
-    command = [sys.executable, "-m", "logshipper", "import", "xt", str(runs), "--follow", "--store", str(store)]
+    command = [
+        sys.executable,
+        "-m",
+        "logshipper",
+        "import",
+        "xt",
+        str(runs),
+        "--follow",
+        "--store",
+        str(store),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             catalogue = store / "catalogue.db"
@@ -221,7 +267,9 @@ def test_follow_until_the_run_ends(store: Path, runs: Path) -> None:
             assert contents(store)["run1.1"]["summary"].state == "RUNNING"
             with log.open("a") as file:
                 file.write("".join(lines[5:7]))
-            wait_until(lambda: len(contents(store)["run1.1"]["records"]) == 3, "new records are imported")
+            wait_until(
+                lambda: len(contents(store)["run1.1"]["records"]) == 3, "new records are imported"
+            )
             console.write_bytes(printed)
             with log.open("a") as file:
                 file.write("".join(lines[7:]))
@@ -235,8 +283,11 @@ def test_follow_until_the_run_ends(store: Path, runs: Path) -> None:
     assert followed == contents(store)
 
 
-def test_a_search_counts_its_runs(take: Import, store: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`show` and `info` of `run1` have the totals of run1.1, which is well, and run1.2, which isn't."""
+def test_a_search_counts_its_runs(
+    take: Import, store: Path, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`show` and `info` of `run1` have the totals of run1.1, which is well, and run1.2, which
+    isn't."""
     begun = {"ws": "ws1", "run_name": "run1"}
     record = {"time": "2026-01-01T00:00:00+00:00", "event": "created", "data": begun}
     (runs / "ws1" / "run1").mkdir()
@@ -251,16 +302,25 @@ def test_a_search_counts_its_runs(take: Import, store: Path, runs: Path, capsys:
     assert "2: 2 finished, 1 of them failed" in capsys.readouterr().out
 
 
-def test_what_is_called_like_a_secret_in_a_command_is_masked(take: Import, store: Path, tmp_path: Path) -> None:
+def test_what_is_called_like_a_secret_in_a_command_is_masked(
+    take: Import, store: Path, tmp_path: Path
+) -> None:
     """Also in the event that says the command, and where it is one text."""
-    for number, command in enumerate((["train", "--dbpassword", "s3cr3t"], "train --dbpassword s3cr3t")):
+    for number, command in enumerate(
+        (["train", "--dbpassword", "s3cr3t"], "train --dbpassword s3cr3t")
+    ):
         data = {"cmd": command, "xt_cmd": "xt run train --dbpassword s3cr3t"}
         (tmp_path / f"run{number}").mkdir()
         line = {"time": "2026-11-22T12:57:43+00:00", "event": "cmd", "data": data}
         (tmp_path / f"run{number}" / "run.log").write_text(json.dumps(line) + "\n")
         take(tmp_path / f"run{number}")
         run = contents(store)[f"run{number}"]
-        assert run["details"]["command"] in (["train", "--dbpassword", "***"], "train --dbpassword ***")
+        assert run["details"]["command"] in (
+            ["train", "--dbpassword", "***"],
+            "train --dbpassword ***",
+        )
         (event,) = [event for _, event in run["events"] if event["event"] == "cmd"]
         assert event["data"]["xt_cmd"] == "xt run train --dbpassword ***"
-    assert not [path for path in store.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
+    assert not [
+        path for path in store.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()
+    ]

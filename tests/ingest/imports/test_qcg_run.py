@@ -1,4 +1,5 @@
-"""A real run of QCG-PilotJob (PyPI) whose tasks are wrapped with `logshipper run --`: captured task by task."""
+"""A real run of QCG-PilotJob (PyPI) whose tasks are wrapped with `logshipper run --`: captured task
+by task."""
 
 import json
 import subprocess
@@ -20,8 +21,8 @@ SCRIPT = ROOT / "tests" / "imports" / "run_qcg.py"
 
 
 class QcgRun(NamedTuple):
-    """home: of who ran it; told: what its manager said of its jobs; followed: a store of all that was imported while it
-    ran."""
+    """home: of who ran it; told: what its manager said of its jobs; followed: a store of all that
+    was imported while it ran."""
 
     home: Home
     told: dict[str, Json]
@@ -38,7 +39,9 @@ def qcg(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     with ExitStack() as stack:
         process = stack.enter_context(
-            subprocess.Popen(command, env=home.environment, cwd=home.folder, stdin=null, stdout=pipe, stderr=pipe)
+            subprocess.Popen(
+                command, env=home.environment, cwd=home.folder, stdin=null, stdout=pipe, stderr=pipe
+            )
         )
         stack.callback(process.kill)
         followed = tmp_path_factory.mktemp("followed") / "store"
@@ -53,12 +56,28 @@ def qcg(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @contextmanager
 def following(home: Home, store: Path) -> "Iterator[subprocess.Popen[bytes]]":
     """`import qcg --follow` that has imported an iteration's end while another job still runs."""
-    wait_until(lambda: any(home.folder.glob(".qcgpjm-service-*/track.reqs")), "the manager has jobs")
-    command = [sys.executable, "-m", "logshipper", "import", "qcg", ".", "--follow", "--store", str(store)]
-    with subprocess.Popen(command, env=home.environment, cwd=home.folder, stdout=subprocess.DEVNULL) as process:
+    wait_until(
+        lambda: any(home.folder.glob(".qcgpjm-service-*/track.reqs")), "the manager has jobs"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "logshipper",
+        "import",
+        "qcg",
+        ".",
+        "--follow",
+        "--store",
+        str(store),
+    ]
+    with subprocess.Popen(
+        command, env=home.environment, cwd=home.folder, stdout=subprocess.DEVNULL
+    ) as process:
         try:
             wait_until(
-                lambda: (store / "catalogue.db").exists() and is_some_over(store), "an iteration's end is imported", 60
+                lambda: (store / "catalogue.db").exists() and is_some_over(store),
+                "an iteration's end is imported",
+                60,
             )
             yield process
         finally:
@@ -67,7 +86,11 @@ def following(home: Home, store: Path) -> "Iterator[subprocess.Popen[bytes]]":
 
 def is_some_over(store: Path) -> bool:
     jobs = contents(store)
-    return "sim" in jobs and jobs["sim"]["summary"].children_finished > 0 and jobs["quiet"]["summary"].ended_ns is None
+    return (
+        "sim" in jobs
+        and jobs["sim"]["summary"].children_finished > 0
+        and jobs["quiet"]["summary"].ended_ns is None
+    )
 
 
 def info(home: Home, *names: str) -> list[Json]:
@@ -81,7 +104,9 @@ def test_each_task_is_a_job_of_its_name(qcg: QcgRun) -> None:
     listed = json.loads(qcg.home.call("ls", "--all", "--json").stdout)["jobs"]
     names = sorted(job["name"] for job in listed if job["name"] != "manager")
     assert names == ["post", "quiet", "sim:0", "sim:1", "sim:2", "sim:3"]
-    assert all(len(job["job_id"]) == 32 for job in listed if job["name"] != "manager")  # QCG_PM_STEP_ID
+    assert all(
+        len(job["job_id"]) == 32 for job in listed if job["name"] != "manager"
+    )  # QCG_PM_STEP_ID
     assert qcg.home.logs("post") == [job["job_id"] for job in listed if job["name"] == "post"]
     assert qcg.home.logs("quiet") == ["nobody sees this"]  # QCG-PilotJob sends it to /dev/null
 
@@ -89,12 +114,20 @@ def test_each_task_is_a_job_of_its_name(qcg: QcgRun) -> None:
 def test_sub_totals_are_qcgs_own(qcg: QcgRun) -> None:
     (sim,) = info(qcg.home, "sim")
     theirs = qcg.told["sim"]["data"]
-    assert sim["iterations"] == {name: theirs["iterations"][name] for name in ("total", "finished", "failed")}
+    assert sim["iterations"] == {
+        name: theirs["iterations"][name] for name in ("total", "finished", "failed")
+    }
     assert sim["iterations"] == {"total": 4, "finished": 4, "failed": 1}
-    ours = [(child["iteration"], child["state"], str(child["exit_code"])) for child in sim["children"]]
+    ours = [
+        (child["iteration"], child["state"], str(child["exit_code"])) for child in sim["children"]
+    ]
     states = {"SUCCEED": "COMPLETED"}
     assert ours == [
-        (child["iteration"], states.get(child["state"], child["state"]), child["runtime"]["exit_code"])
+        (
+            child["iteration"],
+            states.get(child["state"], child["state"]),
+            child["runtime"]["exit_code"],
+        )
         for child in theirs["childs"]
     ]
     for name in ("post", "quiet"):
@@ -135,7 +168,9 @@ def test_its_own_account_of_the_same_run(qcg: QcgRun, tmp_path: Path) -> None:
     said = other.call("import", "qcg", str(run))
     assert said.returncode == 0, said.stderr
     (captured,) = info(qcg.home, "sim")
-    imported = {job["name"]: job for job in json.loads(other.call("ls", "--all", "--json").stdout)["jobs"]}
+    imported = {
+        job["name"]: job for job in json.loads(other.call("ls", "--all", "--json").stdout)["jobs"]
+    }
     assert imported["sim"]["children"] == captured["iterations"]
     assert {name: job["state"] for name, job in imported.items()} == {
         name: info(qcg.home, name)[0]["state"] for name in ("post", "quiet", "sim")

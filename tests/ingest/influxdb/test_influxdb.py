@@ -1,5 +1,6 @@
-"""The agent's InfluxDB sink, with Debian's InfluxDB 1.6, and by the interface of 2.x with an InfluxDB 1.8: every record
-is there once, or in the quarantine with the server's words, whatever becomes of server and agent."""
+"""The agent's InfluxDB sink, with Debian's InfluxDB 1.6, and by the interface of 2.x with an
+InfluxDB 1.8: every record is there once, or in the quarantine with the server's words, whatever
+becomes of server and agent."""
 
 import json
 import os
@@ -51,13 +52,28 @@ class Site:
         self.influxdb = influxdb
         self.database = f"d{uuid.uuid4().hex[:8]}"
         influxdb.query(f"CREATE DATABASE {self.database}")
-        quick = {"batch_wait_secs": 0.1, "retry_min_secs": 0.05, "retry_max_secs": 0.2, "timeout_secs": 2}
-        where = {"org": "any", "bucket": f"{self.database}/autogen"} if by_2x else {"database": self.database}
+        quick = {
+            "batch_wait_secs": 0.1,
+            "retry_min_secs": 0.05,
+            "retry_max_secs": 0.2,
+            "timeout_secs": 2,
+        }
+        where = (
+            {"org": "any", "bucket": f"{self.database}/autogen"}
+            if by_2x
+            else {"database": self.database}
+        )
         table = {"url": influxdb.url, **where, **quick, **options}
         self.agent = NodeAgent(folder, loki.url, cluster=cluster, influxdb=table)
         self.quarantine = self.agent.state / "sinks" / "influxdb" / "quarantine"
 
-    def print(self, records: int = RECORDS, odd: tuple[int, ...] = (), pause_secs: float = 0.0, job: str = "j") -> None:
+    def print(
+        self,
+        records: int = RECORDS,
+        odd: tuple[int, ...] = (),
+        pause_secs: float = 0.0,
+        job: str = "j",
+    ) -> None:
         words = (sys.executable, "-c", PRINTING, str(records), json.dumps(odd), str(pause_secs))
         done = self.agent.run(*words, options=("--job-id", job))
         assert (done.returncode, done.stderr) == (0, b"")  # not kept elsewhere, either
@@ -66,11 +82,15 @@ class Site:
         """A whole capture, as `print` leaves one: no agent need run."""
         identity = NodeIdentity(job, 1, "", 0, "train.py", os.geteuid(), "me", gid=os.getegid())
         made = Path(prepare_capture(agent_config.load(str(self.agent.config)).agent, identity))
-        with CaptureWriter.in_node_spool(made, start_ns=time.time_ns() - 600 * SECOND_NS) as capture:
+        with CaptureWriter.in_node_spool(
+            made, start_ns=time.time_ns() - 600 * SECOND_NS
+        ) as capture:
             capture.start()
             for begin in range(0, RECORDS, 50):
                 numbers = range(begin, begin + 50)
-                capture.metadata(*({"mark": one, "loss": "unknown" if one in odd else 0.5} for one in numbers))
+                capture.metadata(
+                    *({"mark": one, "loss": "unknown" if one in odd else 0.5} for one in numbers)
+                )
             capture.end()
             capture.close()
 
@@ -81,7 +101,11 @@ class Site:
         return Counter(int(row["mark"]) for row in self.rows())
 
     def refused(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for file in self.quarantine.glob("*.jsonl") for line in file.read_text().splitlines()]
+        return [
+            json.loads(line)
+            for file in self.quarantine.glob("*.jsonl")
+            for line in file.read_text().splitlines()
+        ]
 
     def sink(self) -> dict[str, Any]:
         (found,) = [one for one in self.agent.status()["sinks"] if one["name"] == "influxdb"]
@@ -106,17 +130,31 @@ def test_every_record_is_a_point_with_few_tags(site: Site, cluster: str) -> None
         ]
         assert sorted(row["mark"] for row in ours) == list(range(RECORDS))
         assert len({row["time"] for row in ours}) == RECORDS
-        assert {(row["cluster"], row["host"], row["opt.lr"]) for row in ours} == {(cluster, "n1", 0.1)}
-        assert [row["good"] for row in sorted(ours, key=lambda row: row["mark"])][:2] == [True, False]
+        assert {(row["cluster"], row["host"], row["opt.lr"]) for row in ours} == {
+            (cluster, "n1", 0.1)
+        }
+        assert [row["good"] for row in sorted(ours, key=lambda row: row["mark"])][:2] == [
+            True,
+            False,
+        ]
         (odd,) = [row for row in rows if row not in ours]  # what has NaN is no record
         assert (odd["time_"], odd["who"], odd["loss"]) == (5, "ann", None)
         assert site.refused() == []
         assert site.sink()["ledger"]["balances"]
-        assert 'logshipper_agent_entries_total{kind="metadata",sink="influxdb"} 301.0' in agent.metrics()
-        assert 'logshipper_agent_influxdb_values_left_out_total{sink="influxdb"} 1.0' in agent.metrics()
+        assert (
+            'logshipper_agent_entries_total{kind="metadata",sink="influxdb"} 301.0'
+            in agent.metrics()
+        )
+        assert (
+            'logshipper_agent_influxdb_values_left_out_total{sink="influxdb"} 1.0'
+            in agent.metrics()
+        )
         assert "influx influxdb, http://127.0.0.1" in agent.call("status").stdout
         checked = agent.call("check").stdout
-        assert f"ok    influxdb: InfluxDB at {site.influxdb.url} takes points for the database" in checked
+        assert (
+            f"ok    influxdb: InfluxDB at {site.influxdb.url} takes points for the database"
+            in checked
+        )
 
 
 def test_type_conflicts_are_put_aside_alone_and_replayed(site: Site) -> None:
@@ -128,9 +166,16 @@ def test_type_conflicts_are_put_aside_alone_and_replayed(site: Site) -> None:
         refused = site.refused()
         assert sorted(json.loads(one["line"])["mark"] for one in refused) == list(odd)
         assert {one["reason"] for one in refused} == {"type_conflict"}
-        assert 'input field "loss" on measurement "logshipper" is type string, already exists' in refused[0]["words"]
-        assert 'refused_entries_total{reason="type_conflict",sink="influxdb"} 5.0' in agent.metrics()
-        assert agent.call("replay", "--sink", "influxdb").returncode == 3  # refused again, and still there
+        assert (
+            'input field "loss" on measurement "logshipper" is type string, already exists'
+            in refused[0]["words"]
+        )
+        assert (
+            'refused_entries_total{reason="type_conflict",sink="influxdb"} 5.0' in agent.metrics()
+        )
+        assert (
+            agent.call("replay", "--sink", "influxdb").returncode == 3
+        )  # refused again, and still there
         assert len(site.refused()) == len(odd)
         site.influxdb.query("DROP MEASUREMENT logshipper", site.database)
         assert agent.call("replay", "--sink", "influxdb").returncode == 0
@@ -160,7 +205,9 @@ def test_server_and_agent_are_killed_and_nothing_is_lost_or_twice(
         points = Counter((row["job_id"], int(row["mark"])) for row in site.rows())
         odd = {("j1", 3), ("j2", 3)}
         wanted = Counter({(job, mark) for job in jobs for mark in range(RECORDS)} - odd)
-        assert points == wanted, f"before InfluxDB was killed there were {before}; {agent.log.read_text()}"
+        assert points == wanted, (
+            f"before InfluxDB was killed there were {before}; {agent.log.read_text()}"
+        )
         assert Counter((one["metadata"]["job_id"], json.loads(one["line"])["mark"])
                        for one in site.refused()) == Counter(odd)  # fmt: skip
 
@@ -177,11 +224,17 @@ def test_credentials_that_are_wrong_hold_all_until_they_are_fixed(
         secret = tmp_path / "password"
         secret.write_text("wrong-word\n")
         secret.chmod(0o600)
-        access: dict[str, Any] = {"ca_file": str(authority.ca), "username": "agent", "password_file": str(secret)}
+        access: dict[str, Any] = {
+            "ca_file": str(authority.ca),
+            "username": "agent",
+            "password_file": str(secret),
+        }
         site = Site(tmp_path / "node", loki, influxdb, cluster, **access)
         with site.agent as agent:
             site.print(20)
-            wait_until(lambda: (site.sink()["loki"]["trouble"] or {}).get("status") == 401, "it is told")
+            wait_until(
+                lambda: (site.sink()["loki"]["trouble"] or {}).get("status") == 401, "it is told"
+            )
             assert "authorization failed" in agent.log.read_text()
             assert "look at [influxdb] in the agent's configuration" in agent.log.read_text()
             assert len(agent.captures()) == 1
@@ -195,7 +248,9 @@ def test_a_database_that_is_missing_holds_all(site: Site) -> None:
     site.influxdb.query(f"DROP DATABASE {site.database}")
     with site.agent as agent:
         site.print(5)
-        wait_until(lambda: (site.sink()["loki"]["trouble"] or {}).get("status") == 404, "it is told")
+        wait_until(
+            lambda: (site.sink()["loki"]["trouble"] or {}).get("status") == 404, "it is told"
+        )
         assert "wrong influxdb: " in agent.call("check").stdout
         site.influxdb.query(f"CREATE DATABASE {site.database}")
         agent.wait_shipped()
@@ -233,9 +288,13 @@ def test_by_the_interface_of_2x_all_is_there_once_whatever_befalls_the_server(
             wait_until(lambda: waits_for(0), "it is away")
             influxdb.start()
             agent.wait_shipped()
-            assert f"takes points for the bucket {site.database}/autogen" in agent.call("check").stdout
+            assert (
+                f"takes points for the bucket {site.database}/autogen" in agent.call("check").stdout
+            )
         points = Counter((row["job_id"].partition(".")[0], int(row["mark"])) for row in site.rows())
         odd = {("j", 5), ("j", 100), ("away", 7)}
-        assert points == Counter({(job, mark) for job in ("j", "away") for mark in range(RECORDS)} - odd)
+        assert points == Counter(
+            {(job, mark) for job in ("j", "away") for mark in range(RECORDS)} - odd
+        )
         assert sorted(json.loads(one["line"])["mark"] for one in site.refused()) == [5, 7, 100]
         assert {one["reason"] for one in site.refused()} == {"type_conflict"}

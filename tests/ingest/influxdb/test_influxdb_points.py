@@ -1,5 +1,5 @@
-"""Records as points, and what InfluxDB makes of the oddest ones; the interface of 2.x, with a server that checks what
-is sent as 2.x documents it."""
+"""Records as points, and what InfluxDB makes of the oddest ones; the interface of 2.x, with a
+server that checks what is sent as 2.x documents it."""
 
 import gzip
 import json
@@ -18,7 +18,13 @@ from logshipper_ingest.agent.sink_parts import made_sink, push_client
 from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.influxdb.client import InfluxdbClient, packed
 from logshipper_ingest.influxdb.influxdb_sink import InfluxdbSink, reason_of
-from logshipper_ingest.influxdb.points import MAX_FIELDS, MAX_STRING_BYTES, encode, encode_all, point_of
+from logshipper_ingest.influxdb.points import (
+    MAX_FIELDS,
+    MAX_STRING_BYTES,
+    encode,
+    encode_all,
+    point_of,
+)
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.servers.loki_push import encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey
@@ -40,14 +46,20 @@ def chunk(*records: object, job_id: str = "4711") -> Chunk:
     lines = [json.dumps(record).encode() for record in records]
     times = range(BEGIN_NS, BEGIN_NS + len(lines))
     return Chunk(
-        "folder", StreamKey("stdout", "metadata", host="n1"), times, lines, Metadata(pairs, encode_metadata(pairs))
+        "folder",
+        StreamKey("stdout", "metadata", host="n1"),
+        times,
+        lines,
+        Metadata(pairs, encode_metadata(pairs)),
     )
 
 
 def test_the_oddest_record_is_read_back_as_it_was(influxdb: InfluxdbServer) -> None:
     database = f"d{uuid.uuid4().hex[:8]}"
     influxdb.query(f"CREATE DATABASE {database}")
-    config, problems = parse({"loki": {"url": "http://x"}, "influxdb": {"url": influxdb.url, "database": database}})
+    config, problems = parse(
+        {"loki": {"url": "http://x"}, "influxdb": {"url": influxdb.url, "database": database}}
+    )
     assert problems == []
     body, left_out = encode_all([chunk(ODD)], "logshipper", "c1", "n1")
     with InfluxdbClient(config.influxdbs["influxdb"]) as client:
@@ -68,7 +80,16 @@ def test_hostile_records_never_raise_and_fields_have_a_cap() -> None:
     many = point_of(json.dumps({f"k{number}": number for number in range(MAX_FIELDS + 5)}).encode())
     assert (len(many.fields), many.left_out) == (MAX_FIELDS, 5)
     deep = b'{"a":' * 400 + b"1" + b"}" * 400
-    for line in (b"", b"{", b"[1]", b'{"a": 1e999}', b'{"a": "\\ud800"}', b'{"\\ud800": 1}', b"\xff", deep):
+    for line in (
+        b"",
+        b"{",
+        b"[1]",
+        b'{"a": 1e999}',
+        b'{"a": "\\ud800"}',
+        b'{"\\ud800": 1}',
+        b"\xff",
+        deep,
+    ):
         point = point_of(line)
         encode("m", {"user": "dom\\ann\\", "step": "a b,c=\n"}, point.fields or {"x": 1.0}, 1)
     told = encode("m", {"user": "dom\\ann\\", "step": "a b"}, {"x": 1.0}, 1)
@@ -78,7 +99,11 @@ def test_hostile_records_never_raise_and_fields_have_a_cap() -> None:
 @pytest.mark.parametrize(
     ("words", "status", "reason"),
     [
-        ('partial write: field type conflict: input field "x" on measurement "m" is type string', 400, "type_conflict"),
+        (
+            'partial write: field type conflict: input field "x" on measurement "m" is type string',
+            400,
+            "type_conflict",
+        ),
         ("partial write: points beyond retention policy dropped=5", 400, "too_old"),
         ("partial write: max-values-per-tag limit exceeded (100000/100000)", 400, "series_limit"),
         ("unable to parse 'm x=nan 1': invalid number", 400, "malformed"),
@@ -92,11 +117,14 @@ def test_reasons_are_few_words(words: str, status: int, reason: str) -> None:
 
 # ---- 2.x
 
-_LINE = re.compile(rb"logshipper,cluster=c1,host=n1,user=ann,job_id=4711,attempt=1,task=0 (\S+) (\d{19})")
+_LINE = re.compile(
+    rb"logshipper,cluster=c1,host=n1,user=ann,job_id=4711,attempt=1,task=0 (\S+) (\d{19})"
+)
 
 
 class Influxdb2:
-    """A sink, and a server of whose answers each is one that InfluxDB 2.7 documents for /api/v2/write."""
+    """A sink, and a server of whose answers each is one that InfluxDB 2.7 documents for
+    /api/v2/write."""
 
     def __init__(self, folder: Path, server: FaultyServer) -> None:
         token = folder / "token"
@@ -104,12 +132,20 @@ class Influxdb2:
         token.chmod(0o600)
         table = {"url": server.url, "org": "my org", "bucket": "b/1", "token_file": str(token), "retry_min_secs": 0.001,
                  "retry_max_secs": 0.002, "timeout_secs": 0.5}  # fmt: skip
-        config, problems = parse({"agent": {"cluster": "c1"}, "loki": {"url": "http://x"}, "influxdb": table})
+        config, problems = parse(
+            {"agent": {"cluster": "c1"}, "loki": {"url": "http://x"}, "influxdb": table}
+        )
         assert problems == []
         self.server = server
         self.said: list[str] = []
         (_, of_sink) = config.sinks
-        self.sink = made_sink(of_sink, lambda: push_client(of_sink), SinkMetrics(), threading.Event(), self.said.append)
+        self.sink = made_sink(
+            of_sink,
+            lambda: push_client(of_sink),
+            SinkMetrics(),
+            threading.Event(),
+            self.said.append,
+        )
         assert isinstance(self.sink, InfluxdbSink)
 
     def deliver(self, *records: Any) -> list[Refusal]:
@@ -121,7 +157,10 @@ class Influxdb2:
         for asked in self.server.asked:
             if (asked.method, asked.path) == ("GET", "/ping"):  # whether it is there at all
                 continue
-            assert (asked.method, asked.path) == ("POST", "/api/v2/write?org=my+org&bucket=b%2F1&precision=ns")
+            assert (asked.method, asked.path) == (
+                "POST",
+                "/api/v2/write?org=my+org&bucket=b%2F1&precision=ns",
+            )
             assert asked.headers["Authorization"] == "Token s3cret-token"
             assert asked.headers["Content-Type"] == "text/plain; charset=utf-8"
             assert asked.headers["Content-Encoding"] == "gzip"
@@ -140,7 +179,9 @@ def two(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Influxdb2]:
 
 def error(status: int, code: str, message: str, **headers: str) -> Said:
     body = json.dumps({"code": code, "message": message}).encode()
-    return Said(status, body, headers={"Content-Type": "application/json; charset=utf-8", **headers})
+    return Said(
+        status, body, headers={"Content-Type": "application/json; charset=utf-8", **headers}
+    )
 
 
 LATER = (
@@ -185,11 +226,17 @@ def test_an_answer_that_is_not_influxdbs_neither_takes_nor_refuses_anything(two:
 @pytest.mark.parametrize("two", [(CONFLICT, Said(204))], indirect=True)
 def test_2x_names_a_conflict_and_that_point_alone_is_refused(two: Influxdb2) -> None:
     (refusal,) = two.deliver({"loss": 0.5}, {"loss": "none"}, {"loss": 1})
-    assert (refusal.chunk.lines, refusal.reason, refusal.status) == ([b'{"loss": "none"}'], "type_conflict", 422)
+    assert (refusal.chunk.lines, refusal.reason, refusal.status) == (
+        [b'{"loss": "none"}'],
+        "type_conflict",
+        422,
+    )
     assert [len(lines) for lines in two.written()] == [3, 2]
 
 
-@pytest.mark.parametrize("two", [(error(400, "invalid", "a gateway's"),) * 2 + (Said(204),)], indirect=True)
+@pytest.mark.parametrize(
+    "two", [(error(400, "invalid", "a gateway's"),) * 2 + (Said(204),)], indirect=True
+)
 def test_a_400_that_nobody_knows_puts_nothing_aside(two: Influxdb2) -> None:
     """The second one answers the question whether anything is taken."""
     assert two.deliver({"loss": 0.5}) == []

@@ -1,5 +1,6 @@
-"""Access to Loki as a site guards it: TLS with a CA of its own, certificates, passwords, tokens, tenants; for the
-agent, for `check` and for who reads. And what is said, kept and never shown where something of that is wrong."""
+"""Access to Loki as a site guards it: TLS with a CA of its own, certificates, passwords, tokens,
+tenants; for the agent, for `check` and for who reads. And what is said, kept and never shown where
+something of that is wrong."""
 
 import json
 import time
@@ -60,7 +61,11 @@ def written_site(folder: Path, url: str, options: Mapping[str, Any]) -> str:
 
 def wrong_of_check(agent: NodeAgent) -> str:
     """What `check` finds wrong with Loki, with its fixes."""
-    found = [finding for finding in check_loki(agent_config.load(str(agent.config))) if finding.level == "wrong"]
+    found = [
+        finding
+        for finding in check_loki(agent_config.load(str(agent.config)))
+        if finding.level == "wrong"
+    ]
     return "; ".join(f"{finding.about}: {finding.words} {finding.fix}" for finding in found)
 
 
@@ -69,10 +74,15 @@ def wrong_of_check(agent: NodeAgent) -> str:
 
 @pytest.mark.parametrize("way", ["certificate", "token"])
 def test_each_way_leads_to_its_tenant(
-    way: str, made: Certificates, tenants: LokiServer, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    way: str,
+    made: Certificates,
+    tenants: LokiServer,
+    cluster: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A job's lines, what `check` pushes and reads back, and reading by a site file; another tenant sees nothing. With
-    the certificate goes a password."""
+    """A job's lines, what `check` pushes and reads back, and reading by a site file; another tenant
+    sees nothing. With the certificate goes a password."""
     options: dict[str, str] = {"ca_file": str(made.own), "tenant": f"{cluster}-{way}"}
     with Gateway(tenants.url, made.server, made.own if way == "certificate" else None) as gateway:
         gateway.tenant = options["tenant"]
@@ -101,7 +111,8 @@ def test_each_way_leads_to_its_tenant(
 
 
 def test_several_tenants_can_be_named_and_are_loki_s_to_allow(tenants: LokiServer) -> None:
-    """To push to them is Loki's 400: it isn't about the entries, and mustn't lead to their being given up."""
+    """To push to them is Loki's 400: it isn't about the entries, and mustn't lead to their being
+    given up."""
     access = ServerAccess(url=tenants.url, tenant="physics|biology")
     assert access.problems("loki") == []
     for tenant in ("physics|biology", "no blanks"):
@@ -125,7 +136,12 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
 ) -> None:
     """One fault after the other, each fixed while the agent runs."""
     password = secret(tmp_path, "password", PASSWORD)
-    options = {"ca_file": str(made.own), "username": "ann", "password_file": password, **with_certificate(made.client)}
+    options = {
+        "ca_file": str(made.own),
+        "username": "ann",
+        "password_file": password,
+        **with_certificate(made.client),
+    }
     soon = {"retry_max_secs": 0.2}
     line = f"private {uuid.uuid4().hex}"
     with Gateway(loki.url, made.strange_server) as gateway, Wire(gateway.url) as wire:
@@ -134,11 +150,17 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
             assert agent.run("sh", "-c", f"for n in 1 2 3; do echo {line} $n; done").returncode == 0
 
             def says(words: str) -> None:
-                wait_until(lambda: words in agent.log.read_text(), f"the log says {words}: {agent.log.read_text()}")
+                wait_until(
+                    lambda: words in agent.log.read_text(),
+                    f"the log says {words}: {agent.log.read_text()}",
+                )
                 assert words in wrong_of_check(agent)
 
             says("ca_file must hold the certificate of the CA")
-            wait_until(lambda: "ca_file must hold" in str(agent.status()["loki"]["trouble"]), "`status` says it, too")
+            wait_until(
+                lambda: "ca_file must hold" in str(agent.status()["loki"]["trouble"]),
+                "`status` says it, too",
+            )
             gateway.use(made.expired)
             says("certificate has expired; the server's has to be renewed")
             gateway.use(made.misnamed)
@@ -152,7 +174,8 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
             gateway.use(made.server, made.own)
             says("HTTP 401: who is there?; look at username, password_file, cert_file")
             wait_until(
-                lambda: "HTTP 401: who is there?; look at username" in agent.call("status").stdout, "so does status"
+                lambda: "HTTP 401: who is there?; look at username" in agent.call("status").stdout,
+                "so does status",
             )
             shown = agent.call("status")
             gateway.refusal = 403, {}, f"you aren't {BASIC} with {PASSWORD}".encode()
@@ -169,9 +192,18 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
             command_line = Path(f"/proc/{agent.process.pid}/cmdline").read_bytes()
             secret(tmp_path, "password", "another-password")
             agent.wait_shipped()
-            told = "".join((agent.log.read_text(), shown.stdout, json.dumps(agent.status()), command_line.decode()))
+            told = "".join(
+                (
+                    agent.log.read_text(),
+                    shown.stdout,
+                    json.dumps(agent.status()),
+                    command_line.decode(),
+                )
+            )
     with Client(loki.url) as client:
-        assert [entry.line for entry in entries_of(client, cluster, "log")] == [f"{line} {n}" for n in (1, 2, 3)]
+        assert [entry.line for entry in entries_of(client, cluster, "log")] == [
+            f"{line} {n}" for n in (1, 2, 3)
+        ]
     kept = b"".join(path.read_bytes() for path in (tmp_path / "node").rglob("*") if path.is_file())
     for word in (*SECRETS, "another-password"):
         assert word not in told
@@ -198,7 +230,8 @@ def test_a_token_that_changes_while_the_agent_runs(
             assert agent.captures()
             Path(token).write_text("")  # as while it is rewritten
             wait_until(
-                lambda: f"token_file: {token}: holds no secret" in agent.log.read_text(), "an empty file is said"
+                lambda: f"token_file: {token}: holds no secret" in agent.log.read_text(),
+                "an empty file is said",
             )
             Path(token).write_text(NEXT_TOKEN)
             agent.wait_shipped()
@@ -221,7 +254,10 @@ def test_a_token_that_changes_while_the_agent_runs(
         ("expired", "certificate has expired"),
         ("certificate", "cert_file"),
         ("token", "HTTP 401: who is there?; look at token_file"),
-        ("no token", "HTTP 401: who is there?; none of username and password_file, token_file, tenant is set"),
+        (
+            "no token",
+            "HTTP 401: who is there?; none of username and password_file, token_file, tenant is set",
+        ),
         ("plain", "if it speaks TLS, url is https://"),
     ],
 )
@@ -233,10 +269,14 @@ def test_what_a_reader_is_told(
         options["token_file"] = secret(tmp_path, "token", TOKEN)
     certificate = {"host": made.misnamed, "expired": made.expired}.get(fault, made.server)
     with FaultyServer(Said(204)) as loki:
-        with Gateway(loki.url, certificate, made.own if fault == "certificate" else None) as gateway:
+        with Gateway(
+            loki.url, certificate, made.own if fault == "certificate" else None
+        ) as gateway:
             gateway.token = "another" if "token" in fault else TOKEN
             url = gateway.url.replace("https", "http") if fault == "plain" else gateway.url
-            assert main(["ls", "--from", "loki", "--site", written_site(tmp_path, url, options)]) == 1
+            assert (
+                main(["ls", "--from", "loki", "--site", written_site(tmp_path, url, options)]) == 1
+            )
         assert loki.asked == []
     out, err = capsys.readouterr()
     assert out == ""

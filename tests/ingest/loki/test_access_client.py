@@ -1,4 +1,5 @@
-"""Credentials, certificates, redirects and proxies of one client: what it sends to whom, and what it says."""
+"""Credentials, certificates, redirects and proxies of one client: what it sends to whom, and what
+it says."""
 
 import base64
 import os
@@ -29,7 +30,9 @@ from tests.tools.tls_gateway import Gateway, Wire, locked
 __all__ = ["made", "plain_environment"]  # fixtures
 
 
-@pytest.mark.parametrize("tenant", ["a b", "a:b", ".", "..", "ü", "a||b", "x" * 151, "a\nX-Other: b"])
+@pytest.mark.parametrize(
+    "tenant", ["a b", "a:b", ".", "..", "ü", "a||b", "x" * 151, "a\nX-Other: b"]
+)
 def test_a_tenant_that_loki_would_not_take_is_refused_beforehand(tenant: str) -> None:
     (problem,) = ServerAccess(url="http://loki:3100", tenant=tenant).problems("loki")
     assert problem.startswith("[loki] tenant: ")
@@ -38,12 +41,17 @@ def test_a_tenant_that_loki_would_not_take_is_refused_beforehand(tenant: str) ->
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_token_is_read_again_after_a_refusal_only(status: int, tmp_path: Path) -> None:
     token = secret(tmp_path, "token", TOKEN)
-    with FaultyServer(Said(204)) as server, Client(ServerAccess(url=server.url, token_file=token)) as client:
+    with (
+        FaultyServer(Said(204)) as server,
+        Client(ServerAccess(url=server.url, token_file=token)) as client,
+    ):
         client.push(LABELS, [Entry(1, "x")])
         Path(token).write_text(NEXT_TOKEN)
         client.push(LABELS, [Entry(1, "x")])
         server.answer(Said(status), Said(204))
-        with pytest.raises(RejectedPushError, match=f"HTTP {status}: \\(no words\\); look at token_file"):
+        with pytest.raises(
+            RejectedPushError, match=f"HTTP {status}: \\(no words\\); look at token_file"
+        ):
             client.push(LABELS, [Entry(1, "x")])
         client.push(LABELS, [Entry(1, "x")])
         used = [asked.headers["Authorization"].removeprefix("Bearer ") for asked in server.asked]
@@ -55,7 +63,10 @@ def test_a_token_is_read_again_after_a_refusal_only(status: int, tmp_path: Path)
     [
         (PAGE, "look at cert_file and key_file"),
         (b"Client sent an HTTP request to an HTTPS server.\n", "url must begin with https://"),
-        (b"<html><title>400 The plain HTTP request was sent to HTTPS port</title>", "url must begin with https://"),
+        (
+            b"<html><title>400 The plain HTTP request was sent to HTTPS port</title>",
+            "url must begin with https://",
+        ),
         (b"<html><body><h1>Bad Request</h1></body></html>", "Bad Request"),
         (b"tenant ID 'a b' contains unsupported character ' '", "look at tenant"),
     ],
@@ -66,7 +77,12 @@ def test_a_400_that_is_not_about_the_entries_is_tried_again(words: bytes, fix: s
             client.push(LABELS, [Entry(1, "x")])
         assert caught.value.status == 0
         assert fix in caught.value.excerpt
-        server.answer(Said(400, b"entry for stream '{cluster=\"a\"}' has timestamp too old: 2020-01-01T00:00:00Z"))
+        server.answer(
+            Said(
+                400,
+                b"entry for stream '{cluster=\"a\"}' has timestamp too old: 2020-01-01T00:00:00Z",
+            )
+        )
         with pytest.raises(RejectedPushError) as refused:
             client.push(LABELS, [Entry(1, "x")])
         assert refused.value.status == 400
@@ -76,8 +92,14 @@ def test_credentials_do_not_follow_a_redirect(made: Certificates, tmp_path: Path
     token = secret(tmp_path, "token", TOKEN)
     with FaultyServer(Said(204)) as elsewhere, Gateway(elsewhere.url, made.server) as gateway:
         for status in (301, 302, 303, 307, 308):
-            gateway.refusal = status, {"Location": f"{elsewhere.url}/loki/api/v1/push?was={TOKEN}"}, b""
-            with Client(ServerAccess(url=gateway.url, ca_file=str(made.own), token_file=token)) as client:
+            gateway.refusal = (
+                status,
+                {"Location": f"{elsewhere.url}/loki/api/v1/push?was={TOKEN}"},
+                b"",
+            )
+            with Client(
+                ServerAccess(url=gateway.url, ca_file=str(made.own), token_file=token)
+            ) as client:
                 with pytest.raises(PushError) as caught:
                     client.push(LABELS, [Entry(1, "x")])
                 assert caught.value.status == status
@@ -140,11 +162,15 @@ def test_a_certificate_with_its_key_inside_is_a_secret(made: Certificates, tmp_p
     both.write_bytes(made.client.cert.read_bytes() + made.client.key.read_bytes())
     both.chmod(0o644)
     access = ServerAccess(url="https://loki", cert_file=str(both))
-    assert access.problems("loki") == [f"[loki] cert_file: {both}: everybody may read it; `chmod o= {both}`"]
+    assert access.problems("loki") == [
+        f"[loki] cert_file: {both}: everybody may read it; `chmod o= {both}`"
+    ]
     both.chmod(0o600)
     assert access.problems("loki") == []
     with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server, made.own) as gateway:
-        with Client(ServerAccess(url=gateway.url, ca_file=str(made.own), cert_file=str(both))) as client:
+        with Client(
+            ServerAccess(url=gateway.url, ca_file=str(made.own), cert_file=str(both))
+        ) as client:
             client.push(LABELS, [Entry(1, "x")])
         assert [seen.subject for seen in gateway.seen] == ["node7"]
 
@@ -165,7 +191,11 @@ def test_a_proxy_of_the_environment_carries_what_it_cannot_read(
     name: str, made: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = secret(tmp_path, "token", TOKEN)
-    with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server) as gateway, Wire() as proxy:
+    with (
+        FaultyServer(Said(204)) as loki,
+        Gateway(loki.url, made.server) as gateway,
+        Wire() as proxy,
+    ):
         gateway.token = TOKEN
         access = ServerAccess(url=gateway.url, ca_file=str(made.own), token_file=token)
         monkeypatch.setenv(name, f"http://ann:{PROXY_PASSWORD}@127.0.0.1:{proxy.port}")
@@ -177,7 +207,11 @@ def test_a_proxy_of_the_environment_carries_what_it_cannot_read(
         assert TOKEN not in proxy.heads[0]
         for told in (TOKEN, "a private line", PROXY_PASSWORD, login):
             assert told.encode() not in proxy.sent
-        for bypass in ("elsewhere.example.org, 127.0.0.1", "elsewhere.example.org,127.0.0.0/8", "*"):
+        for bypass in (
+            "elsewhere.example.org, 127.0.0.1",
+            "elsewhere.example.org,127.0.0.0/8",
+            "*",
+        ):
             monkeypatch.setenv("no_proxy", bypass)
             with Client(access) as client:
                 client.push(LABELS, [Entry(1, "x")])
@@ -198,11 +232,20 @@ def test_a_proxy_that_refuses_is_named_without_its_password(
 
     with Wire() as proxy:
         proxy.answer = b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"
-        assert "https_proxy needs a user and a password" in words(f"http://ann:{PROXY_PASSWORD}@127.0.0.1:{proxy.port}")
-    assert "the environment's proxy: Connection refused" in words(f"http://ann:{PROXY_PASSWORD}@127.0.0.1:1")
+        assert "https_proxy needs a user and a password" in words(
+            f"http://ann:{PROXY_PASSWORD}@127.0.0.1:{proxy.port}"
+        )
+    assert "the environment's proxy: Connection refused" in words(
+        f"http://ann:{PROXY_PASSWORD}@127.0.0.1:1"
+    )
     for odd in (f"http://ann:x/{PROXY_PASSWORD}@127.0.0.1:1", f"http:/ann:{PROXY_PASSWORD}@"):
-        assert "https_proxy, http_proxy or all_proxy in the environment isn't a proxy's address" in words(odd)
-    assert "https_proxy and all_proxy must be http://" in words(f"socks5://ann:{PROXY_PASSWORD}@127.0.0.1:1")
+        assert (
+            "https_proxy, http_proxy or all_proxy in the environment isn't a proxy's address"
+            in words(odd)
+        )
+    assert "https_proxy and all_proxy must be http://" in words(
+        f"socks5://ann:{PROXY_PASSWORD}@127.0.0.1:1"
+    )
 
 
 def test_the_environments_certificates_count_only_without_a_ca_file(
@@ -226,7 +269,9 @@ def test_the_environments_certificates_count_only_without_a_ca_file(
         assert len(loki.asked) == 4
 
 
-def test_a_ca_that_is_exchanged_is_used_at_the_next_connection(made: Certificates, tmp_path: Path) -> None:
+def test_a_ca_that_is_exchanged_is_used_at_the_next_connection(
+    made: Certificates, tmp_path: Path
+) -> None:
     ca = tmp_path / "ca.pem"
     shutil.copy(made.strange_ca, ca)
     with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server) as gateway:

@@ -31,14 +31,27 @@ def run() -> str:
     return uuid.uuid4().hex
 
 
-def push_block(client: Client, labels: dict[str, str], lines: list[bytes], begin_ns: int, **metadata: str) -> None:
-    client.push_body(compress(assemble(labels, [encode_block(lines, begin_ns, encode_metadata(metadata))])))
+def push_block(
+    client: Client, labels: dict[str, str], lines: list[bytes], begin_ns: int, **metadata: str
+) -> None:
+    client.push_body(
+        compress(assemble(labels, [encode_block(lines, begin_ns, encode_metadata(metadata))]))
+    )
 
 
 def test_what_was_pushed_is_what_is_read(client: Client, run: str) -> None:
     odd = {"host": 'n"1\\\n\t\x01ü', "kind": "log", "run": run, "service_name": "logshipper"}
     metadata = {"job_id": "7", "user": 'q"uo\\te\nä\x01', "step": "", "detected_level": "x"}
-    lines = ["", " ", "plain", "umlauts äöü, emoji 😀", "null \0 byte", '{"loss":0.1}', "\x1b[31mred", "x" * 256_000]
+    lines = [
+        "",
+        " ",
+        "plain",
+        "umlauts äöü, emoji 😀",
+        "null \0 byte",
+        '{"loss":0.1}',
+        "\x1b[31mred",
+        "x" * 256_000,
+    ]
     second_ns = time.time_ns() // 10**9 * 10**9 - 4  # the next second begins within the lines
     entries = [Entry(second_ns + at, line, metadata) for at, line in enumerate(lines)]
     answer = client.push(odd, entries)
@@ -53,24 +66,41 @@ def test_what_was_pushed_is_what_is_read(client: Client, run: str) -> None:
 
 
 def test_pages_in_both_directions(client: Client, run: str) -> None:
-    """7,500 entries of three streams, in page sizes that begin and end anywhere; each time belongs to three."""
+    """7,500 entries of three streams, in page sizes that begin and end anywhere; each time belongs
+    to three."""
     begin_ns = time.time_ns() - 60 * 10**9
     lines = [b"%d" % at for at in range(2500)]
     for host in ("a", "b", "c"):
-        push_block(client, {"run": run, "host": host, "service_name": "x"}, lines, begin_ns, job_id="7")
+        push_block(
+            client, {"run": run, "host": host, "service_name": "x"}, lines, begin_ns, job_id="7"
+        )
     everything = {(begin_ns + at, str(at), host) for at in range(2500) for host in "abc"}
     for page in (5000, 997):
-        forward = list(client.entries(f'{{run="{run}"}}', begin_ns - HOUR_NS, begin_ns + HOUR_NS, page=page))
+        forward = list(
+            client.entries(f'{{run="{run}"}}', begin_ns - HOUR_NS, begin_ns + HOUR_NS, page=page)
+        )
         assert [entry.time_ns for entry in forward] == sorted(entry.time_ns for entry in forward)
         assert len(forward) == len(everything)
-        assert {(entry.time_ns, entry.line, entry.labels["host"]) for entry in forward} == everything
+        assert {
+            (entry.time_ns, entry.line, entry.labels["host"]) for entry in forward
+        } == everything
         selector = f'{{run="{run}"}} | job_id="7"'
-        backward = list(client.entries(selector, begin_ns - HOUR_NS, begin_ns + 2500, direction="backward", page=page))
-        assert [entry.time_ns for entry in backward] == sorted((entry.time_ns for entry in backward), reverse=True)
-        assert {(entry.time_ns, entry.line, entry.labels["host"]) for entry in backward} == everything
+        backward = list(
+            client.entries(
+                selector, begin_ns - HOUR_NS, begin_ns + 2500, direction="backward", page=page
+            )
+        )
+        assert [entry.time_ns for entry in backward] == sorted(
+            (entry.time_ns for entry in backward), reverse=True
+        )
+        assert {
+            (entry.time_ns, entry.line, entry.labels["host"]) for entry in backward
+        } == everything
         assert len(backward) == len(everything)
     part = list(client.entries(f'{{run="{run}",host="b"}}', begin_ns + 10, begin_ns + 20))
-    assert [entry.line for entry in part] == [str(at) for at in range(10, 20)], "the end doesn't belong to it"
+    assert [entry.line for entry in part] == [str(at) for at in range(10, 20)], (
+        "the end doesn't belong to it"
+    )
 
 
 def test_range_longer_than_a_question_may_be(client: Client, run: str) -> None:
@@ -88,7 +118,11 @@ def test_range_in_parts(client: Client, run: str, monkeypatch: pytest.MonkeyPatc
     push_block(client, {"run": run}, [b"%d" % at for at in range(30)], begin_ns)
     forward = list(client.entries(f'{{run="{run}"}}', begin_ns - 5, begin_ns + 29, page=3))
     assert [entry.line for entry in forward] == [str(at) for at in range(29)]
-    backward = list(client.entries(f'{{run="{run}"}}', begin_ns + 1, begin_ns + 31, direction="backward", page=3))
+    backward = list(
+        client.entries(
+            f'{{run="{run}"}}', begin_ns + 1, begin_ns + 31, direction="backward", page=3
+        )
+    )
     assert [entry.line for entry in backward] == [str(at) for at in range(29, 0, -1)]
 
 
@@ -97,21 +131,28 @@ def test_pages_of_two(client: Client, run: str) -> None:
     push_block(client, {"run": run}, [b"%d" % at for at in range(7)], begin_ns)
     client.push({"run": run}, [Entry(begin_ns + 3, f"shares its time {at}") for at in range(5)])
     for direction in ("forward", "backward"):
-        found = list(client.entries(f'{{run="{run}"}}', begin_ns, begin_ns + 7, direction=direction, page=2))
+        found = list(
+            client.entries(f'{{run="{run}"}}', begin_ns, begin_ns + 7, direction=direction, page=2)
+        )
         lines = sorted(entry.line for entry in found)
         assert lines == sorted([*map(str, range(7)), *(f"shares its time {at}" for at in range(5))])
 
 
 def test_one_time_for_many(client: Client, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page full of one nanosecond can't be paged through: fewer than the limit come at once, more are an error."""
-    monkeypatch.setattr("logshipper_ingest.loki.client.MAX_PAGE", 200)  # Loki takes seconds for 5,000 of them
+    """A page full of one nanosecond can't be paged through: fewer than the limit come at once, more
+    are an error."""
+    monkeypatch.setattr(
+        "logshipper_ingest.loki.client.MAX_PAGE", 200
+    )  # Loki takes seconds for 5,000 of them
     at_ns = time.time_ns() - 10**9
     selector = f'{{run="{run}"}}'
     client.push({"run": run}, [Entry(at_ns, f"{at}") for at in range(199)])
     client.push({"run": run}, [Entry(at_ns - 1, "before"), Entry(at_ns + 1, "behind")])
     for direction in ("forward", "backward"):
         found = list(client.entries(selector, at_ns - 5, at_ns + 5, direction=direction, page=20))
-        assert sorted(entry.line for entry in found) == sorted(["before", "behind", *map(str, range(199))])
+        assert sorted(entry.line for entry in found) == sorted(
+            ["before", "behind", *map(str, range(199))]
+        )
     client.push({"run": run}, [Entry(at_ns, "one more")])
     with pytest.raises(QueryError, match=f"share the time {at_ns} ns: narrow the query"):
         list(client.entries(selector, at_ns - 5, at_ns + 5, page=20))
@@ -120,12 +161,18 @@ def test_one_time_for_many(client: Client, run: str, monkeypatch: pytest.MonkeyP
 
 
 def test_long_lines_come_in_small_pages(client: Client, run: str) -> None:
-    """Of 5,000 entries an answer would have 12 MB, and Loki's parts send each other 4: it would never come."""
+    """Of 5,000 entries an answer would have 12 MB, and Loki's parts send each other 4: it would
+    never come."""
     begin_ns = time.time_ns() - 60 * 10**9
     lines = [b"%d " % at + b"x" * 4000 for at in range(3000)]
     for at in range(0, 3000, 250):
         labels = {"run": run, "part": str(at // 1000)}  # three streams: below Loki's limit of each
-        wait_until(lambda at=at, labels=labels: pushed(client, labels, lines[at : at + 250], begin_ns + at), "a push")  # type: ignore[misc]  # lambdas have no types
+        wait_until(
+            lambda at=at, labels=labels: pushed(  # type: ignore[misc]
+                client, labels, lines[at : at + 250], begin_ns + at
+            ),
+            "a push",
+        )
     begin = time.monotonic()
     found = list(client.entries(f'{{run="{run}"}}', begin_ns, begin_ns + 3000))
     assert time.monotonic() - begin < 20, "without an answer that never came"
@@ -153,7 +200,9 @@ def test_refusals_have_lokis_words_and_spare_the_others(client: Client, run: str
     with pytest.raises(RejectedPushError, match="max entry size") as caught:
         client.push({"run": run}, [Entry(now_ns, "good"), Entry(now_ns + 1, "x" * 300_000)])
     assert caught.value.status == 400
-    assert [entry.line for entry in client.entries(f'{{run="{run}"}}', now_ns, now_ns + 5)] == ["good"]
+    assert [entry.line for entry in client.entries(f'{{run="{run}"}}', now_ns, now_ns + 5)] == [
+        "good"
+    ]
     with pytest.raises(RejectedPushError, match="timestamp too old"):
         client.push({"run": run}, [Entry(now_ns - 30 * 24 * HOUR_NS, "old")])
     with pytest.raises(QueryError, match="parse error") as refused:
@@ -164,14 +213,24 @@ def test_refusals_have_lokis_words_and_spare_the_others(client: Client, run: str
 def test_questions(client: Client, run: str) -> None:
     begin_ns = time.time_ns() - 10 * 10**9
     push_block(
-        client, {"run": run, "kind": "metadata"}, [b'{"loss":%d}' % at for at in range(10)], begin_ns, job_id="7"
+        client,
+        {"run": run, "kind": "metadata"},
+        [b'{"loss":%d}' % at for at in range(10)],
+        begin_ns,
+        job_id="7",
     )
     selector = f'{{run="{run}"}}'
     now_ns = time.time_ns()
     (count,) = client.query(f"sum by (job_id) (count_over_time({selector}[1h]))")
-    assert (count.labels, [sample.value for sample in count.samples], count.entries) == ({"job_id": "7"}, [10.0], [])
+    assert (count.labels, [sample.value for sample in count.samples], count.entries) == (
+        {"job_id": "7"},
+        [10.0],
+        [],
+    )
     assert abs(count.samples[0].time_ns - now_ns) < 60 * 10**9
-    (over,) = client.query_range(f"sum(count_over_time({selector}[1h]))", now_ns, now_ns + 60 * 10**9, step_secs=20)
+    (over,) = client.query_range(
+        f"sum(count_over_time({selector}[1h]))", now_ns, now_ns + 60 * 10**9, step_secs=20
+    )
     assert {sample.value for sample in over.samples} == {10.0}
     assert over.samples[1].time_ns - over.samples[0].time_ns == 20 * 10**9
     (vector,) = client.query("vector(2)", time_ns=now_ns // 10**6 * 10**6)
@@ -179,7 +238,10 @@ def test_questions(client: Client, run: str) -> None:
     (scalar,) = client.query("1+1")
     assert (scalar.labels, [sample.value for sample in scalar.samples]) == ({}, [2.0])
     newest = client.query_range(selector, begin_ns, now_ns, limit=2, direction="backward")
-    assert sorted(entry.line for result in newest for entry in result.entries) == ['{"loss":8}', '{"loss":9}']
+    assert sorted(entry.line for result in newest for entry in result.entries) == [
+        '{"loss":8}',
+        '{"loss":9}',
+    ]
     parsed = next(client.entries(selector + " | json", begin_ns, begin_ns + 10))
     assert (parsed.parsed["loss"], parsed.metadata["job_id"]) == ("0", "7")
     assert client.query_range(selector, begin_ns - HOUR_NS, begin_ns) == []
@@ -190,8 +252,13 @@ def test_labels(client: Client, run: str) -> None:
     for host in ("n1", "n2"):
         client.push({"run": run, "host": host}, [Entry(begin_ns, "x")])
     assert {"run", "host"} <= set(client.labels(begin_ns - HOUR_NS, begin_ns + HOUR_NS))
-    assert client.label_values("host", begin_ns - HOUR_NS, selector=f'{{run="{run}"}}') == ["n1", "n2"]
-    found = client.series(f'{{run="{run}",host="n1"}}', f'{{run="{run}",host="n2"}}', begin_ns=begin_ns - HOUR_NS)
+    assert client.label_values("host", begin_ns - HOUR_NS, selector=f'{{run="{run}"}}') == [
+        "n1",
+        "n2",
+    ]
+    found = client.series(
+        f'{{run="{run}",host="n1"}}', f'{{run="{run}",host="n2"}}', begin_ns=begin_ns - HOUR_NS
+    )
     assert sorted(labels["host"] for labels in found) == ["n1", "n2"]
 
 
@@ -204,7 +271,9 @@ def test_about_the_server(client: Client, loki: LokiServer) -> None:
 
 def test_example_in_the_documentation(loki: LokiServer, capsys: pytest.CaptureFixture[str]) -> None:
     """It runs as it stands there, and prints what the page says."""
-    (code, output) = re.findall(r"^```(?:python|text)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)[:2]
+    (code, output) = re.findall(
+        r"^```(?:python|text)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )[:2]
     assert "http://127.0.0.1:3100" in code
     exec(code.replace("http://127.0.0.1:3100", loki.url), {})  # noqa: S102  our own page
     assert capsys.readouterr().out == output

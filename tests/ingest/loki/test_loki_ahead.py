@@ -1,5 +1,5 @@
-"""Events of many jobs of Loki, read with few questions, and none before it is asked for: over a Loki in memory. Over a
-real one tests/observe/api/test_events_both_stores.py has them."""
+"""Events of many jobs of Loki, read with few questions, and none before it is asked for: over a
+Loki in memory. Over a real one tests/observe/api/test_events_both_stores.py has them."""
 
 import time
 from collections import Counter
@@ -66,7 +66,9 @@ def test_events_of_many_jobs_take_few_questions(fake: FakeLoki) -> None:
     chosen = {event.job_id for event in some}
     assert len(chosen) == JOBS // 10
     assert sorted((event for event in found if event.job_id in chosen), key=order) == some
-    assert [event.time_ns for event in found] == sorted((event.time_ns for event in found), reverse=True)
+    assert [event.time_ns for event in found] == sorted(
+        (event.time_ns for event in found), reverse=True
+    )
     oldest_first = list(log.order_by("timestamp"))
     assert [event.id for event in oldest_first] == [event.id for event in found][::-1]
     assert log[: JOBS // 2] == found[: JOBS // 2]
@@ -78,12 +80,16 @@ def test_what_is_not_asked_for_is_not_read(fake: FakeLoki) -> None:
     store = opened(fake)
     list(store.jobs())
     listing, handed = len(fake.asked), fake.handed
-    assert [event.data.get("step") for event in logshipper.EventLog(store).filter(own=True)[:3]] == [0, 1, None][::-1]
+    assert [
+        event.data.get("step") for event in logshipper.EventLog(store).filter(own=True)[:3]
+    ] == [0, 1, None][::-1]
     assert len(fake.asked) == 2 * listing + 1
     assert fake.handed < 2 * handed + 5 * ahead.FIRST
 
 
-def test_jobs_with_very_many_events_are_read_fewer_at_a_time(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_with_very_many_events_are_read_fewer_at_a_time(
+    fake: FakeLoki, monkeypatch: pytest.MonkeyPatch
+) -> None:
     push_jobs(fake, ended=12, events=20)
     monkeypatch.setattr(ahead, "MOST_ENTRIES", 60)
     found = list(logshipper.EventLog(opened(fake)).filter(own=True))
@@ -94,7 +100,9 @@ def test_jobs_with_very_many_events_are_read_fewer_at_a_time(fake: FakeLoki, mon
 
 def test_another_clusters_job_of_the_same_id_is_another_job(fake: FakeLoki) -> None:
     push_jobs(fake, ended=3)
-    copies = [entry._replace(labels={**entry.labels, "cluster": "other"}) for entry in fake._entries]
+    copies = [
+        entry._replace(labels={**entry.labels, "cluster": "other"}) for entry in fake._entries
+    ]
     fake._entries += [entry for entry in copies if entry.metadata["job_id"] != "j2"]
     found = list(logshipper.EventLog(opened(fake)).filter(own=True))
     assert Counter((event.cluster, event.job_id) for event in found) == {
@@ -129,7 +137,10 @@ def test_the_last_heartbeats_of_silent_jobs_are_found_among_many(fake: FakeLoki)
     assert len(fake.asked) < 20
     silent = {f"j{number}" for number in range(60, 100)}
     assert set(found) == silent
-    assert all(last[job_id] < at_ns <= last[job_id] + SHIPPED_UNRESPONSIVE_NS for job_id, at_ns in found.items())
+    assert all(
+        last[job_id] < at_ns <= last[job_id] + SHIPPED_UNRESPONSIVE_NS
+        for job_id, at_ns in found.items()
+    )
 
 
 def test_what_ran_where_prometheus_knows_no_agent_is_whole(fake: FakeLoki) -> None:
@@ -144,7 +155,9 @@ def test_what_ran_where_prometheus_knows_no_agent_is_whole(fake: FakeLoki) -> No
 
 
 @pytest.mark.parametrize("begin_secs", [1e-9, 1.0, float("nan"), -5.0, 1e300])
-def test_a_begin_that_nobody_believes_makes_no_long_search(fake: FakeLoki, begin_secs: float) -> None:
+def test_a_begin_that_nobody_believes_makes_no_long_search(
+    fake: FakeLoki, begin_secs: float
+) -> None:
     Pushing(fake).close()
     hint = FoundSeries({"cluster": "local", "job_id": JOB, "host": "node1"}, begin_secs)
     now_ns = time.time_ns()

@@ -1,4 +1,5 @@
-"""The Loki client against answers that a healthy Loki won't give: each becomes a typed error with plain words."""
+"""The Loki client against answers that a healthy Loki won't give: each becomes a typed error with
+plain words."""
 
 import email.utils
 import gzip
@@ -18,7 +19,9 @@ from logshipper_ingest.servers.server_access import ServerAccess
 from tests.tools.faulty_server import FaultyServer, Said, requests_of
 
 LABELS = {"cluster": "local"}
-NO_STREAMS = json.dumps({"status": "success", "data": {"resultType": "streams", "result": []}}).encode()
+NO_STREAMS = json.dumps(
+    {"status": "success", "data": {"resultType": "streams", "result": []}}
+).encode()
 
 
 @pytest.fixture
@@ -53,7 +56,11 @@ def test_only_204_counts(server: FaultyServer, client: Client) -> None:
     for status in (200, 202, 260):
         server.answer(Said(status, b"dropped on purpose"))
         error = refused(client)
-        assert (type(error), error.status, error.excerpt) == (RejectedPushError, status, "dropped on purpose")
+        assert (type(error), error.status, error.excerpt) == (
+            RejectedPushError,
+            status,
+            "dropped on purpose",
+        )
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
@@ -73,14 +80,26 @@ def test_what_is_refused(server: FaultyServer, client: Client, status: int) -> N
 
 @pytest.mark.parametrize(
     ("said", "secs"),
-    [("7", 7.0), ("0", 0.0), ("1.5", 1.5), ("-3", 0.0), ("99999999999", 86_400.0), ("nan", None), ("soon", None)],
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("1.5", 1.5),
+        ("-3", 0.0),
+        ("99999999999", 86_400.0),
+        ("nan", None),
+        ("soon", None),
+    ],
 )
-def test_retry_after_in_seconds(server: FaultyServer, client: Client, said: str, secs: float | None) -> None:
+def test_retry_after_in_seconds(
+    server: FaultyServer, client: Client, said: str, secs: float | None
+) -> None:
     server.answer(Said(429, b"", {"Retry-After": said}))
     assert refused(client).retry_after_secs == secs
 
 
-def test_retry_after_as_a_date_is_by_the_servers_clock(server: FaultyServer, client: Client) -> None:
+def test_retry_after_as_a_date_is_by_the_servers_clock(
+    server: FaultyServer, client: Client
+) -> None:
     hours_ahead = time.time() + 3 * 3600
     dates = [email.utils.formatdate(hours_ahead + secs, usegmt=True) for secs in (0, 90)]
     server.answer(Said(429, b"", {"Date": dates[0], "Retry-After": dates[1]}))
@@ -91,7 +110,11 @@ def test_no_connection() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and doesn't listen
         error = refused(Client(f"http://127.0.0.1:{taken.getsockname()[1]}"))
-    assert (type(error), error.status, error.excerpt) == (RetryablePushError, 0, "Connection refused")
+    assert (type(error), error.status, error.excerpt) == (
+        RetryablePushError,
+        0,
+        "Connection refused",
+    )
 
 
 def test_no_tls_there(server: FaultyServer) -> None:
@@ -103,7 +126,11 @@ def test_no_tls_there(server: FaultyServer) -> None:
 def test_time_out(server: FaultyServer) -> None:
     server.answer(Said(hang=True))
     error = refused(Client(ServerAccess(url=server.url, timeout_secs=0.2)))
-    assert (type(error), error.status, error.excerpt) == (RetryablePushError, 0, "no answer within 0.2 s")
+    assert (type(error), error.status, error.excerpt) == (
+        RetryablePushError,
+        0,
+        "no answer within 0.2 s",
+    )
 
 
 def test_answer_that_drips_ends(server: FaultyServer) -> None:
@@ -152,7 +179,9 @@ def test_push_is_one_request_and_says_what_it_is(server: FaultyServer, tmp_path:
     token = tmp_path / "token"
     token.write_text("secret\n")
     token.chmod(0o600)
-    with Client(ServerAccess(url=server.url + "/prefix/", tenant="physics", token_file=str(token))) as client:
+    with Client(
+        ServerAccess(url=server.url + "/prefix/", tenant="physics", token_file=str(token))
+    ) as client:
         client.push_body(b"body")
     (asked,) = server.asked
     assert (asked.method, asked.path, asked.body) == ("POST", "/prefix/loki/api/v1/push", b"body")
@@ -170,7 +199,10 @@ def test_new_credentials_are_read_after_a_401(server: FaultyServer, tmp_path: Pa
     assert refused(client).status == 401
     token.write_text("newer")
     assert client.push_body(b"").status == 204
-    assert [asked.headers["Authorization"] for asked in server.asked] == ["Bearer new", "Bearer newer"]
+    assert [asked.headers["Authorization"] for asked in server.asked] == [
+        "Bearer new",
+        "Bearer newer",
+    ]
 
 
 def test_unreadable_credentials_are_worth_another_try(server: FaultyServer, tmp_path: Path) -> None:
@@ -199,15 +231,24 @@ def test_the_servers_clock(server: FaultyServer, client: Client) -> None:
 
 def test_answer_over_the_cap(server: FaultyServer) -> None:
     client = Client(server.url, max_answer_bytes=100_000)
-    for said in (Said(200, b"[" * 200_000), Said(200, gzip.compress(b"[" * 10_000_000), {"Content-Encoding": "gzip"})):
+    for said in (
+        Said(200, b"[" * 200_000),
+        Said(200, gzip.compress(b"[" * 10_000_000), {"Content-Encoding": "gzip"}),
+    ):
         server.answer(said)
         error = not_answered(client)
-        assert (error.status, error.excerpt) == (200, "the answer is over 100000 bytes: ask for less at a time")
+        assert (error.status, error.excerpt) == (
+            200,
+            "the answer is over 100000 bytes: ask for less at a time",
+        )
 
 
 def test_answer_is_cut_off(server: FaultyServer, client: Client) -> None:
     server.answer(Said(200, NO_STREAMS, body_bytes=len(NO_STREAMS) + 1))
-    assert (not_answered(client).status, not_answered(client).excerpt) == (0, "the answer was cut off")
+    assert (not_answered(client).status, not_answered(client).excerpt) == (
+        0,
+        "the answer was cut off",
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Following a job in a Loki in memory: late lines are printed, none twice, and it ends with the job."""
+"""Following a job in a Loki in memory: late lines are printed, none twice, and it ends with the
+job."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -105,14 +106,18 @@ def test_reading_goes_on_in_the_midst(fake: FakeLoki) -> None:
 @settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 25)), max_size=40, unique_by=lambda x: x[:2]
+        st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 25)),
+        max_size=40,
+        unique_by=lambda x: x[:2],
     )
 )
 def test_whatever_comes_when_all_is_read_once(lines: list[tuple[int, int, int]]) -> None:
     """lines: (second in the job, task, how many looks later than the first it comes to Loki)."""
     fake = FakeLoki()
     began_ns = time.time_ns() - 3600 * NS
-    ranks = [Pushing(fake, began_ns=began_ns, host=f"node{task}", task=str(task)) for task in range(3)]
+    ranks = [
+        Pushing(fake, began_ns=began_ns, host=f"node{task}", task=str(task)) for task in range(3)
+    ]
     follower = Follower(fake, began_ns + 45 * NS)
     found = []
     for look in range(27):
@@ -133,7 +138,13 @@ def test_a_job_is_over_only_when_its_account_is_closed(fake: FakeLoki) -> None:
     job = Pushing(fake, began_ns=began_ns)
     follower = Follower(fake, began_ns + 10 * NS)
     follower.look()
-    ended = {"event": "ended", "state": "FAILED", "exit_code": 3, "signal": 0, "ended_ns": began_ns + 11 * NS}
+    ended = {
+        "event": "ended",
+        "state": "FAILED",
+        "exit_code": 3,
+        "signal": 0,
+        "ended_ns": began_ns + 11 * NS,
+    }
     job.event(ended, 11 * NS)
     follower.look()
     over = [follower.is_over]  # lines may follow
@@ -143,7 +154,11 @@ def test_a_job_is_over_only_when_its_account_is_closed(fake: FakeLoki) -> None:
         over.append(follower.is_over)
     assert (over[0], over[-1]) == (False, True)
     with open_store(fake).open(JOB) as reader:
-        assert (reader.summary.state, reader.summary.exit_code, reader.is_over) == ("FAILED", 3, True)
+        assert (reader.summary.state, reader.summary.exit_code, reader.is_over) == (
+            "FAILED",
+            3,
+            True,
+        )
 
 
 def test_an_end_that_is_told_late_is_noticed(fake: FakeLoki) -> None:
@@ -223,7 +238,9 @@ def test_an_outage_in_the_opening_is_waited_out(
             yield entry
 
     monkeypatch.setattr(fake, "entries", entries)
-    monkeypatch.setattr("logshipper_observe.commands.logs._pause", lambda poll, secs: paused.append(secs))
+    monkeypatch.setattr(
+        "logshipper_observe.commands.logs._pause", lambda poll, secs: paused.append(secs)
+    )
     code, out, err = ask("logs", JOB, "--follow", *tail)
     assert (code, out.split()) == (0, ["1", "2", "3"] if tail else ["0", "1", "2", "3"])
     assert ("trying again for 10 minutes" in err) == bool(paused)
@@ -263,7 +280,11 @@ def test_status_is_what_running_bars_show_now(fake: FakeLoki) -> None:
 @pytest.mark.parametrize(
     ("bar", "line", "ended"),
     [
-        ("ep0:  99%|█▉| 99/100 [00:01<00:00, 90.1it/s]", "ep0: 100%|██| 100/100 [00:01<00:00, 1.2s/it]", True),
+        (
+            "ep0:  99%|█▉| 99/100 [00:01<00:00, 90.1it/s]",
+            "ep0: 100%|██| 100/100 [00:01<00:00, 1.2s/it]",
+            True,
+        ),
         ("Downloading 1.2/34.5 MB eta 0:00:01", "Downloading 34.5/34.5 MB 9 MB/s", True),
         ("loading", "loading", True),
         ("ep0:  99%|█▉| 99/100", "saved after 99 steps", False),
@@ -271,27 +292,35 @@ def test_status_is_what_running_bars_show_now(fake: FakeLoki) -> None:
         ("9" * 5000, " " * 200_000, False),
     ],
 )
-def test_a_bar_that_is_in_the_log_by_now_is_not_shown(bar: str, line: str, ended: bool, fake: FakeLoki) -> None:
+def test_a_bar_that_is_in_the_log_by_now_is_not_shown(
+    bar: str, line: str, ended: bool, fake: FakeLoki
+) -> None:
     job = Pushing(fake, began_ns=time.time_ns() - 30 * NS)
     job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1}, 29 * NS)
     job.line(5, line, stream="stderr")
     job.push("status", 10, bar, stream="stderr")
     job.line(15, line, stream="stdout")
     with open_store(fake).open(JOB) as reader:
-        assert reader.status()[Stream.STDERR][1] == bar, "older lines and other streams' say nothing"
+        assert reader.status()[Stream.STDERR][1] == bar, (
+            "older lines and other streams' say nothing"
+        )
     job.line(20, line, stream="stderr")
     with open_store(fake).open(JOB) as reader:
         assert (reader.status() == {}) == ended
 
 
 @pytest.mark.parametrize("spacing_secs", [10, 600, 3600])
-def test_a_job_with_sparse_heartbeats_is_not_unresponsive(spacing_secs: int, fake: FakeLoki) -> None:
+def test_a_job_with_sparse_heartbeats_is_not_unresponsive(
+    spacing_secs: int, fake: FakeLoki
+) -> None:
     """Its node agent sends one each [loki] heartbeat_secs."""
     now_ns = time.time_ns()
     began_ns = now_ns - 12 * 3600 * NS
     job = Pushing(fake, began_ns=began_ns)
     for beat in range(5):
-        job.event({"event": "heartbeat", "mode": "enabled", "lines": beat}, beat * spacing_secs * NS)
+        job.event(
+            {"event": "heartbeat", "mode": "enabled", "lines": beat}, beat * spacing_secs * NS
+        )
     newest_ns = began_ns + 4 * spacing_secs * NS
     patience_ns = max(3 * spacing_secs, 60) * NS
     for silent_ns, state in ((patience_ns - NS, "RUNNING"), (patience_ns + NS, "UNRESPONSIVE")):
@@ -306,7 +335,9 @@ def test_sparse_heartbeats_of_many_jobs_are_known_too(fake: FakeLoki) -> None:
     for number in range(30):
         job = Pushing(fake, job_id=f"job{number}", began_ns=now_ns - 3600 * NS)
         for beat in range(6):
-            job.event({"event": "heartbeat", "mode": "enabled", "lines": beat}, (beat * 600 + 100) * NS)
+            job.event(
+                {"event": "heartbeat", "mode": "enabled", "lines": beat}, (beat * 600 + 100) * NS
+            )
     store = open_store(fake, now=lambda: now_ns)
     assert {(found.state, found.lines) for found in store.jobs()} == {("RUNNING", 5)}
 
@@ -316,16 +347,28 @@ def test_a_pause_between_heartbeats_is_no_reason_to_wait_for_ever(fake: FakeLoki
     job = Pushing(fake, began_ns=now_ns - 100 * 3600 * NS)
     for hours in (1, 50):
         job.event({"event": "heartbeat", "mode": "enabled", "lines": 1}, hours * 3600 * NS)
-    assert [found.state for found in open_store(fake, now=lambda: now_ns).jobs()] == ["UNRESPONSIVE"]
+    assert [found.state for found in open_store(fake, now=lambda: now_ns).jobs()] == [
+        "UNRESPONSIVE"
+    ]
 
 
 def test_a_silent_job_is_unresponsive(fake: FakeLoki) -> None:
     job = Pushing(fake, began_ns=time.time_ns() - 600 * NS)
-    heartbeat = {"event": "heartbeat", "mode": "metadata", "ledger": make_ledger({"stored": 4, "lost": 1}), "lines": 4}
+    heartbeat = {
+        "event": "heartbeat",
+        "mode": "metadata",
+        "ledger": make_ledger({"stored": 4, "lost": 1}),
+        "lines": 4,
+    }
     job.event(heartbeat, 100 * NS)
     job.event({**heartbeat, "lines": 3}, 90 * NS)
     [summary] = open_store(fake).jobs()
-    assert (summary.state, summary.lines, summary.lost, summary.mode) == ("UNRESPONSIVE", 4, 1, "metadata")
+    assert (summary.state, summary.lines, summary.lost, summary.mode) == (
+        "UNRESPONSIVE",
+        4,
+        1,
+        "metadata",
+    )
     with open_store(fake).open(JOB) as reader:
         assert reader.summary == summary
         assert reader.captures[0].ledger["stdout"]["stored"] == 4
@@ -352,13 +395,18 @@ def test_what_was_read_is_known(read_ones: list[tuple[int, int]]) -> None:
     keys = [CaptureKey(1, "", task, "node1") for task in range(3)]
     for task, time_ns in read_ones:
         seen.add(keys[task], time_ns)
-    assert {(task, at) for task in range(3) for at in range(62) if seen.has(keys[task], at)} == set(read_ones)
+    assert {(task, at) for task in range(3) for at in range(62) if seen.has(keys[task], at)} == set(
+        read_ones
+    )
 
 
 def test_longer_spans_are_read_again_more_seldom() -> None:
     seen = Seen()
     seen.add(CaptureKey(1, "", 0, "node1"), 10_000 * NS)
-    backs = [10_000 - seen.read_from_ns((10_000 + second) * NS, last=False) // NS for second in range(200)]
+    backs = [
+        10_000 - seen.read_from_ns((10_000 + second) * NS, last=False) // NS
+        for second in range(200)
+    ]
     assert backs[0] == 3
     assert sorted(set(backs)) == [3, 30, 300]
     assert (backs.count(30), backs.count(300)) == (12, 1)

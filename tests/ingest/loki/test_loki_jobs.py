@@ -1,4 +1,5 @@
-"""Which job in Loki is meant, where Prometheus says to look, and entries that somebody else has pushed."""
+"""Which job in Loki is meant, where Prometheus says to look, and entries that somebody else has
+pushed."""
 
 import json
 import time
@@ -49,7 +50,9 @@ def test_jobs_are_found_by_id_name_beginning_and_last(fake: FakeLoki) -> None:
     assert {name: store.resolve(name) for name in names} == names
     with pytest.raises(UnknownJob, match="2 jobs have an id that begins with 'aaa'"):
         store.resolve("aaa")
-    with pytest.raises(UnknownJob, match="in Loki in memory, where jobs of the last 7 days") as error:
+    with pytest.raises(
+        UnknownJob, match="in Loki in memory, where jobs of the last 7 days"
+    ) as error:
         store.resolve("aaa223")
     assert "aaa222" in error.value.suggestions
     assert [job.job_id for job in open_store(fake, since_secs=240).jobs()] == ["aaa222"]
@@ -66,7 +69,9 @@ def test_jobs_are_found_by_id_name_beginning_and_last(fake: FakeLoki) -> None:
         (14 * 86_400, "14 days"),
     ],
 )
-def test_how_far_was_looked_is_said_as_it_was_given(secs: float, words: str, fake: FakeLoki) -> None:
+def test_how_far_was_looked_is_said_as_it_was_given(
+    secs: float, words: str, fake: FakeLoki
+) -> None:
     with pytest.raises(UnknownJob, match=f"of the last {words} were looked for"):
         open_store(fake, since_secs=secs).resolve("nothing")
 
@@ -92,7 +97,9 @@ def test_prometheus_says_where_and_when_to_look(fake: FakeLoki) -> None:
 
     def metrics(promql: str) -> Iterator[FoundSeries]:
         asked.append(promql)
-        labels = {"cluster": "local", "job_id": JOB} | ({"host": "node7"} if "job_info" in promql else {})
+        labels = {"cluster": "local", "job_id": JOB} | (
+            {"host": "node7"} if "job_info" in promql else {}
+        )
         yield FoundSeries(labels, 1.0 if "job_info" in promql else began_ns / NS)
 
     store = open_store(fake, metrics=metrics)
@@ -128,7 +135,10 @@ def test_a_node_that_prometheus_has_not_seen_yet_is_looked_at(fake: FakeLoki) ->
     Pushing(fake, host="node1", began_ns=time.time_ns() - 100 * NS).line(10, "seen")
     Pushing(fake, host="node2", task="1", began_ns=time.time_ns() - 90 * NS).line(10, "not yet")
     store = open_store(
-        fake, metrics=lambda promql: [FoundSeries({"cluster": "local", "job_id": JOB, "host": "node1"}, 1.0)]
+        fake,
+        metrics=lambda promql: [
+            FoundSeries({"cluster": "local", "job_id": JOB, "host": "node1"}, 1.0)
+        ],
     )
     with store.open(store.resolve(JOB)) as reader:
         assert texts(list(reader.lines(streams=BOTH))) == ["seen", "not yet"]
@@ -167,12 +177,18 @@ FIELDS = (
         st.tuples(
             st.sampled_from(["started", "heartbeat", "ended", "closed", "mode_changed", "odd"]),
             st.dictionaries(st.sampled_from(FIELDS), HOSTILE, max_size=12),
-            st.dictionaries(st.sampled_from(["attempt", "task", "step", "user"]), st.text(max_size=12), max_size=4),
+            st.dictionaries(
+                st.sampled_from(["attempt", "task", "step", "user"]),
+                st.text(max_size=12),
+                max_size=4,
+            ),
             st.integers(0, 50 * NS),
         ),
         max_size=6,
     ),
-    st.sampled_from(["", "[]", "null", '{"event":', '{"event":[]}', '{"event":1e999}', "[" * 5000, "1" * 5000]),
+    st.sampled_from(
+        ["", "[]", "null", '{"event":', '{"event":[]}', '{"event":1e999}', "[" * 5000, "1" * 5000]
+    ),
 )
 def test_hostile_events_never_raise_and_never_forge(
     events: list[tuple[str, Json, dict[str, str], int]], odd_line: str
@@ -203,11 +219,34 @@ def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
     entries = []
     for at_ns, event in enumerate(
         [
-            {"event": "started", "name": "train.py", "user": "me", "mode": "enabled", "started_ns": began_ns},
-            {"event": "heartbeat", "mode": "enabled", "lines": 4, "ledger": make_ledger({"stored": 4})},
+            {
+                "event": "started",
+                "name": "train.py",
+                "user": "me",
+                "mode": "enabled",
+                "started_ns": began_ns,
+            },
+            {
+                "event": "heartbeat",
+                "mode": "enabled",
+                "lines": 4,
+                "ledger": make_ledger({"stored": 4}),
+            },
             {"event": "mode_changed", "message": "m", "from": "enabled", "to": "metadata"},
-            {"event": "heartbeat", "mode": "metadata", "lines": 7, "ledger": make_ledger({"stored": 7})},
-            {"event": "ended", "state": "FAILED", "exit_code": 3, "mode": "metadata", "lines": 8, "ended_ns": began_ns},
+            {
+                "event": "heartbeat",
+                "mode": "metadata",
+                "lines": 7,
+                "ledger": make_ledger({"stored": 7}),
+            },
+            {
+                "event": "ended",
+                "state": "FAILED",
+                "exit_code": 3,
+                "mode": "metadata",
+                "lines": 8,
+                "ended_ns": began_ns,
+            },
             {
                 "event": "closed",
                 "state": "FAILED",
@@ -219,7 +258,9 @@ def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
         ]
     ):
         whose = {"job_id": JOB, "task": "0", "attempt": "1"}
-        entries.append(Entry(began_ns + at_ns, json.dumps(event), whose, {"cluster": "local", "host": "node1"}))
+        entries.append(
+            Entry(began_ns + at_ns, json.dumps(event), whose, {"cluster": "local", "host": "node1"})
+        )
     summaries = []
     for order in (entries, random.sample(entries * 2, 2 * len(entries))):
         account = JobAccount(JobKey("local", JOB))
@@ -238,19 +279,27 @@ def observe_everything(reader: Any) -> None:  # Any: a reader, of which everythi
     from logshipper_observe.model.documents import capture_document, job_document
     from logshipper_observe.model.overlay import NO_MARKS
 
-    json.loads(to_json(_document(reader, reader.summary, reader.keys(), "", time.time_ns(), NO_MARKS)))
+    json.loads(
+        to_json(_document(reader, reader.summary, reader.keys(), "", time.time_ns(), NO_MARKS))
+    )
     to_json([job_document(reader.summary, 0), *map(capture_document, reader.captures)])
 
 
 @pytest.mark.parametrize(
-    "line", ["no JSON", "[1]", '{"a":', '{"a": NaN}', "", "{", '{"a":1}\n{"b":2}', '{"a":1} ', "{" * 9000]
+    "line",
+    ["no JSON", "[1]", '{"a":', '{"a": NaN}', "", "{", '{"a":1}\n{"b":2}', '{"a":1} ', "{" * 9000],
 )
 def test_a_record_that_is_none_is_left_out(line: str, fake: FakeLoki, ask: Ask) -> None:
     job = Pushing(fake)
     job.push("metadata", 10, line, n="1")
     job.push("metadata", 11, '{"a": 3}', n="2")
     job.close(records=2)
-    for words in (("metadata", JOB), ("metadata", JOB, "--format", "csv"), ("show", JOB), ("plot", JOB, "--json")):
+    for words in (
+        ("metadata", JOB),
+        ("metadata", JOB, "--format", "csv"),
+        ("show", JOB),
+        ("plot", JOB, "--json"),
+    ):
         ask(*words)
     assert ask("metadata", JOB, "--format", "jsonl") == (0, '{"a": 3}\n', "")
 
@@ -278,7 +327,10 @@ def test_names_that_a_terminal_would_obey_are_made_safe(fake: FakeLoki, ask: Ask
     job.event({"event": "started", "name": "trian.py\x1b[31m", "started_ns": began_ns}, -1)
     job.event({"event": "odd", "message": "m\x1b[31m"}, 2)
     job.push("status", 3, "10%\x1b[31m")
-    answers = [ask(*words) for words in (("ls",), ("show", JOB), ("logs", "train.pyx"), ("logs", "trian.py\x1b[3"))]
+    answers = [
+        ask(*words)
+        for words in (("ls",), ("show", JOB), ("logs", "train.pyx"), ("logs", "trian.py\x1b[3"))
+    ]
     assert [answer[0] for answer in answers] == [0, 0, 1, 1]
     assert "did you mean trian.py\ufffd[31m?" in answers[2][2]
     assert not any("\x1b" in out + err for _, out, err in answers)
@@ -305,7 +357,9 @@ def test_job_ids_that_can_be_none_never_reach_a_query(fake: FakeLoki) -> None:
             open_store(fake).resolve(name)
         with pytest.raises(UnknownJob):
             open_store(fake).open(name)
-    assert all("job_id" not in asked.logql or f'job_id="{JOB}"' in asked.logql for asked in fake.asked)
+    assert all(
+        "job_id" not in asked.logql or f'job_id="{JOB}"' in asked.logql for asked in fake.asked
+    )
 
 
 @given(st.text(max_size=30))

@@ -1,4 +1,5 @@
-"""Reading jobs from a Loki in memory: the same answers as from the local store, in order and piece by piece."""
+"""Reading jobs from a Loki in memory: the same answers as from the local store, in order and piece
+by piece."""
 
 import json
 import time
@@ -70,7 +71,9 @@ def test_answers_are_the_same(
     assert from_loki
 
 
-def test_show_is_the_same(fake: FakeLoki, store: Path, ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_is_the_same(
+    fake: FakeLoki, store: Path, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
     training(store)
     with SpooledCapture(store, attempt=2, started_ns=time.time_ns() - 20 * NS) as job:
         job.metadata({"step": 10**30, "loss": 0.1}, {"step": 10**30 + 1, "name": "größe"})
@@ -91,7 +94,10 @@ def test_long_lines_are_whole_again(store: Path, fake: FakeLoki) -> None:
     capture = CaptureWriter(store / "spool")
     capture.start()
     capture.lines(["ä" * 5000, "short"])
-    capture.lines(["a" * 3000, "b" * 2000, "end"], attrs={0: {"part": "1"}, 1: {"part": "2"}, 2: {"part": "3/3"}})
+    capture.lines(
+        ["a" * 3000, "b" * 2000, "end"],
+        attrs={0: {"part": "1"}, 1: {"part": "2"}, 2: {"part": "3/3"}},
+    )
     record = json.dumps({"epoch": 1, "text": "z" * 4000})
     capture.metadata(record)
     capture.end(ledger=make_ledger({"stored": 4}))
@@ -112,7 +118,9 @@ def test_long_lines_are_whole_again(store: Path, fake: FakeLoki) -> None:
 def test_counts_of_a_running_job_are_at_least_those_of_its_keys(fake: FakeLoki, ask: Ask) -> None:
     """Its last heartbeat, 10 s ago, told of nothing yet."""
     job = Pushing(fake, began_ns=time.time_ns() - 10 * NS)
-    job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1, "bytes_printed": 9}, 1)
+    job.event(
+        {"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1, "bytes_printed": 9}, 1
+    )
     for n in (1, 2, 3):
         job.push("metadata", NS + n, json.dumps({"epoch": n}), n=str(n))
     answer = json.loads(ask("show", JOB, "--json")[1])
@@ -122,14 +130,19 @@ def test_counts_of_a_running_job_are_at_least_those_of_its_keys(fake: FakeLoki, 
     assert "in 3 lines" in page
     assert "(rule 2 of 7)" in page
     code, out, err = ask("metadata", JOB)
-    assert (code, err, [row.split()[-1] for row in out.splitlines()]) == (0, "", ["epoch", "3", "2", "1"])
+    assert (code, err, [row.split()[-1] for row in out.splitlines()]) == (
+        0,
+        "",
+        ["epoch", "3", "2", "1"],
+    )
 
 
 # ---- order, pieces, ties
 
 
 def test_ties_are_in_the_order_of_captures(fake: FakeLoki) -> None:
-    """Both ranks printed at the same nanosecond; they are read in the order of their numbers, forwards and back."""
+    """Both ranks printed at the same nanosecond; they are read in the order of their numbers,
+    forwards and back."""
     began_ns = time.time_ns() - 100 * NS
     second = Pushing(fake, host="node2", began_ns=began_ns, task="1")
     first = Pushing(fake, host="node1", began_ns=began_ns - 5)
@@ -145,11 +158,16 @@ def test_ties_are_in_the_order_of_captures(fake: FakeLoki) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(
-    st.lists(st.tuples(st.text(alphabet="aäß😀 ", max_size=40), st.sampled_from(["", "1", "2", "3/3"])), max_size=8),
+    st.lists(
+        st.tuples(st.text(alphabet="aäß😀 ", max_size=40), st.sampled_from(["", "1", "2", "3/3"])),
+        max_size=8,
+    ),
     st.integers(4, 12),
     st.randoms(use_true_random=False),
 )
-def test_pieces_are_joined_whatever_the_order(lines: list[tuple[str, str]], max_bytes: int, random: Any) -> None:
+def test_pieces_are_joined_whatever_the_order(
+    lines: list[tuple[str, str]], max_bytes: int, random: Any
+) -> None:
     fake = FakeLoki()
     job = Pushing(fake)
     expected, entries = [], []
@@ -163,7 +181,9 @@ def test_pieces_are_joined_whatever_the_order(lines: list[tuple[str, str]], max_
         assert [(line.text, dict(line.attrs)) for line in read(fake, **asked)] == expected
 
 
-def test_a_line_without_all_its_pieces_is_shown_in_pieces_when_they_are_late(fake: FakeLoki) -> None:
+def test_a_line_without_all_its_pieces_is_shown_in_pieces_when_they_are_late(
+    fake: FakeLoki,
+) -> None:
     job = Pushing(fake)
     job.line(10, "one", part="1/3")
     job.line(10, "three", part="3/3")
@@ -197,7 +217,9 @@ def test_attributes_have_their_types_again(fake: FakeLoki) -> None:
         (Kind.METADATA, {"n": 7}), (Kind.NOTE, {"repeat": 12}), (Kind.COMMAND, {}), (Kind.METADATA, {}),
     ]  # fmt: skip
     assert [line.kind for line in read(fake, kinds=(Kind.NOTE,))] == [Kind.NOTE]
-    assert [line.kind for line in read(fake, kinds=(Kind.METADATA,), streams=(Stream.STDERR,))] == []
+    assert [
+        line.kind for line in read(fake, kinds=(Kind.METADATA,), streams=(Stream.STDERR,))
+    ] == []
 
 
 # ---- lazy
@@ -210,16 +232,24 @@ def test_a_tail_reads_backward_and_little(fake: FakeLoki) -> None:
     store = open_store(fake)
     with store.open(JOB) as reader:
         before = fake.handed
-        assert texts(list(reader.lines(streams=BOTH, tail=3))) == ["line 4997", "line 4998", "line 4999"]
+        assert texts(list(reader.lines(streams=BOTH, tail=3))) == [
+            "line 4997",
+            "line 4998",
+            "line 4999",
+        ]
         assert fake.handed - before < 1100
         assert fake.asked[-1].direction == "backward"
         assert list(reader.lines(streams=BOTH, tail=0)) == []
 
 
-def test_a_tail_that_is_too_long_to_be_kept_is_right(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tail_that_is_too_long_to_be_kept_is_right(
+    fake: FakeLoki, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("logshipper_ingest.loki.reader.MAX_HELD", 10)
     began_ns = time.time_ns() - 100 * NS
-    ranks = [Pushing(fake, began_ns=began_ns, host=f"node{task}", task=str(task)) for task in range(3)]
+    ranks = [
+        Pushing(fake, began_ns=began_ns, host=f"node{task}", task=str(task)) for task in range(3)
+    ]
     for at_ns in range(20):
         for task, rank in enumerate(ranks):
             rank.line(10 + at_ns, f"{at_ns} of {task}")
@@ -243,7 +273,8 @@ def test_lines_come_as_they_are_read(fake: FakeLoki) -> None:
 
 
 def test_x_is_judged_capture_by_capture(fake: FakeLoki, store: Path) -> None:
-    """Two ranks whose epochs interleave; a requeued attempt begins at 1 again: `step` still only rises."""
+    """Two ranks whose epochs interleave; a requeued attempt begins at 1 again: `step` still only
+    rises."""
     for attempt, task in ((1, 0), (1, 1), (2, 0)):
         capture = CaptureWriter(
             store / "spool",
@@ -277,7 +308,9 @@ def test_progress_tells_how_many_records_are_read(fake: FakeLoki) -> None:
         job.push("metadata", 10 + at_ns, '{"a":1}')
     job.close(records=2500)
     told: list[tuple[int, int]] = []
-    with open_store(fake, progress=lambda done, total: told.append((done, total))).open(JOB) as reader:
+    with open_store(fake, progress=lambda done, total: told.append((done, total))).open(
+        JOB
+    ) as reader:
         reader.x_axis()
         reader.keys()
         reader.notes()

@@ -1,4 +1,5 @@
-"""Reading jobs from a real Loki: what a person gets is what the local store says of the same captures."""
+"""Reading jobs from a real Loki: what a person gets is what the local store says of the same
+captures."""
 
 import json
 import select
@@ -46,12 +47,19 @@ def asked_of_both(ask: Ask, loki: LokiServer, store: Path, *words: str) -> tuple
     return ask(*words, "--from", "loki", "--loki-url", loki.url), ask(*words, "--store", str(store))
 
 
-def test_all_commands_say_the_same(loki: LokiServer, client: Client, tmp_path: Path, ask: Ask) -> None:
+def test_all_commands_say_the_same(
+    loki: LokiServer, client: Client, tmp_path: Path, ask: Ask
+) -> None:
     """Two attempts: text, a bar, records, notes, long lines, umlauts, a command, an event."""
     store, job = tmp_path / "store", "real-same"
     training(store, job_id=job, name="same.py")
-    with SpooledCapture(store, job, 2, name="same.py", started_ns=time.time_ns() - 20 * NS) as second:
-        second.metadata({"epoch": 1, "loss": 0.25, "size": 2**80}, {"epoch": 2, "größe": 1e-9, "text": "z" * 3000})
+    with SpooledCapture(
+        store, job, 2, name="same.py", started_ns=time.time_ns() - 20 * NS
+    ) as second:
+        second.metadata(
+            {"epoch": 1, "loss": 0.25, "size": 2**80},
+            {"epoch": 2, "größe": 1e-9, "text": "z" * 3000},
+        )
         second.lines("x" * 2500, "ü😀" * 900, "  a  b", "{'epoch': 1}", '"quoted" \\ `tick`')
         second.lines("part one", "part two", attrs={0: {"part": "1"}, 1: {"part": "2/2"}})
         second.stderr("Warnung: größer")
@@ -68,21 +76,29 @@ def test_all_commands_say_the_same(loki: LokiServer, client: Client, tmp_path: P
         from_loki, from_store = asked_of_both(ask, loki, store, *words)
         assert from_loki == from_store, words
         assert from_loki
-    shown = [json.loads(answer) for answer in asked_of_both(ask, loki, store, "show", job, "--json")]
+    shown = [
+        json.loads(answer) for answer in asked_of_both(ask, loki, store, "show", job, "--json")
+    ]
     assert (shown[0].pop("store"), shown[1].pop("store")) == (loki.url, str(store))
     assert (shown[0].pop("cluster"), shown[1].pop("cluster")) == ("local", "")
     assert shown[0] == shown[1]
-    listed = [json.loads(answer)["jobs"] for answer in asked_of_both(ask, loki, store, "ls", "--json", "--all")]
+    listed = [
+        json.loads(answer)["jobs"]
+        for answer in asked_of_both(ask, loki, store, "ls", "--json", "--all")
+    ]
     assert [found | {"cluster": ""} for found in listed[0] if found["job_id"] == job] == listed[1]
 
 
 def test_pages_of_lines_are_whole_and_in_order(client: Client, loki: LokiServer) -> None:
-    """12,000 lines of three ranks that print at the very same nanoseconds: more than two of Loki's answers."""
+    """12,000 lines of three ranks that print at the very same nanoseconds: more than two of Loki's
+    answers."""
     began_ns, job = time.time_ns() - 60 * NS, "real-pages"
     for task in range(3):
         where = {"cluster": "local", "host": f"node{task}", "service_name": "logshipper"}
         whose = {"job_id": job, "user": "me", "task": str(task), "attempt": "1"}
-        started = json.dumps({"event": "started", "name": "x", "user": "me", "started_ns": began_ns + task})
+        started = json.dumps(
+            {"event": "started", "name": "x", "user": "me", "started_ns": began_ns + task}
+        )
         client.push({**where, "kind": "event"}, [Entry(began_ns + task, started, whose)])
         lines = [Entry(began_ns + 1000 + at, f"{at} {task}", whose) for at in range(4000)]
         for stream, which in (("stdout", lines[::2]), ("stderr", lines[1::2])):
@@ -105,7 +121,10 @@ def test_odd_values_are_quoted_for_loki(client: Client, loki: LokiServer) -> Non
     client.push({**where, "kind": "event"}, [Entry(began_ns, started, whose)])
     client.push({**where, "kind": "log", "stream": "stdout"}, [Entry(began_ns + 1, "mine", whose)])
     other = {**where, "host": "node"}
-    client.push({**other, "kind": "log", "stream": "stdout"}, [Entry(began_ns + 2, "forged", {**whose, "job_id": "x"})])
+    client.push(
+        {**other, "kind": "log", "stream": "stdout"},
+        [Entry(began_ns + 2, "forged", {**whose, "job_id": "x"})],
+    )
     for asked in (None, cluster):
         store = LokiStore(client, cluster=asked)
         with store.open(store.resolve(job)) as reader:
@@ -129,7 +148,13 @@ def test_follow_prints_what_comes_and_ends_with_the_job(
     def finish() -> None:
         line(began_ns + 8 * NS, "late", "stderr")
         line(began_ns + 10 * NS, "third")
-        event(began_ns + 10 * NS + 1, event="closed", state="COMPLETED", exit_code=0, ended_ns=began_ns + 10 * NS)
+        event(
+            began_ns + 10 * NS + 1,
+            event="closed",
+            state="COMPLETED",
+            exit_code=0,
+            ended_ns=began_ns + 10 * NS,
+        )
 
     event(began_ns, event="started", name="x", user="me", started_ns=began_ns)
     event(began_ns + 8 * NS, event="heartbeat", mode="enabled", lines=1)

@@ -1,4 +1,5 @@
-"""Jobs in Loki whose end Slurm's controller has told: its word counts for the job, the node's for each capture."""
+"""Jobs in Loki whose end Slurm's controller has told: its word counts for the job, the node's for
+each capture."""
 
 import json
 import time
@@ -32,15 +33,29 @@ def ask(fake: FakeLoki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return asking(fake, monkeypatch, capsys)
 
 
-def end_job(fake: FakeLoki, state: object, at_ns: int, *, attempt: int = 1, note: str = "", **fields: Any) -> None:
+def end_job(
+    fake: FakeLoki, state: object, at_ns: int, *, attempt: int = 1, note: str = "", **fields: Any
+) -> None:
     """As the controller's agent tells it. Any: JSON."""
     labels = {"cluster": "local", "host": HOST, "service_name": "logshipper"}
     metadata = {"job_id": JOB, "user": "me", "attempt": str(attempt)}
     message = f"Slurm ended job {JOB}: {state}"
-    event = {"event": JOB_ENDED, "message": message, "state": state, "exit_code": None, "signal": 0, "ended_ns": at_ns}
-    fake.push({**labels, "kind": "event"}, [Entry(at_ns, json.dumps({**event, **fields}), metadata)])
+    event = {
+        "event": JOB_ENDED,
+        "message": message,
+        "state": state,
+        "exit_code": None,
+        "signal": 0,
+        "ended_ns": at_ns,
+    }
+    fake.push(
+        {**labels, "kind": "event"}, [Entry(at_ns, json.dumps({**event, **fields}), metadata)]
+    )
     if note:
-        fake.push({**labels, "kind": "log", "stream": "stdout"}, [Entry(at_ns, note, {**metadata, "note": "1"})])
+        fake.push(
+            {**labels, "kind": "log", "stream": "stdout"},
+            [Entry(at_ns, note, {**metadata, "note": "1"})],
+        )
 
 
 def outcome(fake: FakeLoki) -> tuple[str, int | None, int]:
@@ -64,12 +79,19 @@ def outcome(fake: FakeLoki) -> tuple[str, int | None, int]:
         (FAILED, {"state": None}, ("FAILED", 3, 0)),
         ({}, {"state": "DEADLINE"}, ("DEADLINE", 0, 0)),
         (FAILED, {"state": "RUNNING"}, ("FAILED", 3, 0)),
-        (FAILED, {"state": ["COMPLETED"], "exit_code": "0", "signal": 10**30, "ended_ns": -1}, ("FAILED", 3, 0)),
+        (
+            FAILED,
+            {"state": ["COMPLETED"], "exit_code": "0", "signal": 10**30, "ended_ns": -1},
+            ("FAILED", 3, 0),
+        ),
         (FAILED, {"state": "FAILED", "exit_code": 10**30, "signal": True}, ("FAILED", None, 0)),
     ],
 )
 def test_slurms_word_counts_for_the_job(
-    fake: FakeLoki, of_node: dict[str, Any], of_slurm: dict[str, Any], expected: tuple[str, int | None, int]
+    fake: FakeLoki,
+    of_node: dict[str, Any],
+    of_slurm: dict[str, Any],
+    expected: tuple[str, int | None, int],
 ) -> None:  # Any: JSON
     job = Pushing(fake)
     job.close(**of_node)
@@ -99,7 +121,9 @@ def test_a_node_that_died(fake: FakeLoki) -> None:
     end_job(fake, "NODE_FAIL", began_ns + 100 * NS)
     assert outcome(fake) == ("NODE_FAIL", None, 0)
     with open_store(fake).open(JOB) as reader:
-        assert [(one.state, one.ended_ns) for one in reader.captures] == [("NODE_FAIL", began_ns + 100 * NS)]
+        assert [(one.state, one.ended_ns) for one in reader.captures] == [
+            ("NODE_FAIL", began_ns + 100 * NS)
+        ]
         assert (reader.is_over, reader.summary.lines, reader.status()) == (True, 1, {})
     before = len(fake.asked)
     open_store(fake).jobs()
@@ -170,7 +194,11 @@ def test_commands_show_it(fake: FakeLoki, ask: Ask) -> None:
     assert ask("logs", JOB)[1] == f"begun\n{note}\n"
     assert f"Slurm ended job {JOB}: TIMEOUT" in ask("show", JOB)[1]
     shown = json.loads(ask("show", JOB, "--json")[1])
-    assert (shown["state"], shown["signal"], shown["captures"][0]["state"]) == ("TIMEOUT", 9, "CANCELLED")
+    assert (shown["state"], shown["signal"], shown["captures"][0]["state"]) == (
+        "TIMEOUT",
+        9,
+        "CANCELLED",
+    )
     (event,) = shown["events"]
     assert (event["event"], event["attempt"], event["capture"]) == (JOB_ENDED, 1, 0)
 
@@ -179,11 +207,19 @@ def test_since_when_it_was_queued_is_shown(fake: FakeLoki, ask: Ask) -> None:
     job = Pushing(fake)
     job.close(60 * NS)
     began_ns = job.began_ns // NS * NS
-    end_job(fake, "COMPLETED", job.began_ns + 61 * NS, started_ns=began_ns, submitted_ns=began_ns - 300 * NS)
+    end_job(
+        fake,
+        "COMPLETED",
+        job.began_ns + 61 * NS,
+        started_ns=began_ns,
+        submitted_ns=began_ns - 300 * NS,
+    )
     (told,) = json.loads(ask("info", JOB, "--json")[1])["jobs"]
     assert [one["state"] for one in told["history"]] == ["QUEUED", "RUNNING", "COMPLETED"]
     assert told["history"][0]["time"][:19] == utc(began_ns - 300 * NS)[:19]
-    waits = json.loads(ask("analyze", "overheads", "--json")[1])["statistics"]["waited_in_the_queue"]
+    waits = json.loads(ask("analyze", "overheads", "--json")[1])["statistics"][
+        "waited_in_the_queue"
+    ]
     assert (waits["number"], waits["mean"]) == (1, 300)
 
 
@@ -196,7 +232,9 @@ def test_prometheus_does_not_know_the_controller(fake: FakeLoki) -> None:
     end_job(fake, "TIMEOUT", began_ns + 300 * NS, note="[ended]")
 
     def metrics(promql: str) -> Iterator[FoundSeries]:
-        labels = {"cluster": "local", "job_id": JOB} | ({"host": "node7"} if "job_info" in promql else {})
+        labels = {"cluster": "local", "job_id": JOB} | (
+            {"host": "node7"} if "job_info" in promql else {}
+        )
         yield FoundSeries(labels, 1.0 if "job_info" in promql else began_ns / NS)
 
     store = open_store(fake, metrics=metrics)

@@ -1,4 +1,5 @@
-"""Series of jobs: what is exported, with which labels and values, for how long, and what the caps leave out."""
+"""Series of jobs: what is exported, with which labels and values, for how long, and what the caps
+leave out."""
 
 import gc
 import threading
@@ -18,7 +19,15 @@ from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD, J
 from logshipper_ingest.metrics.job_series import SLURM_END, number_text
 from logshipper_ingest.model.job import UNRESPONSIVE_NS
 from logshipper_ingest.model.ledger import COLUMNS
-from tests.tools.job_views import SECOND, START_NS, FakeCapture, Labels, auto_ranks, job_metrics, samples
+from tests.tools.job_views import (
+    SECOND,
+    START_NS,
+    FakeCapture,
+    Labels,
+    auto_ranks,
+    job_metrics,
+    samples,
+)
 from tests.tools.model_settings import examples
 
 CAPTURE: Labels = (("attempt", "1"), ("step", ""), ("task", "0"))
@@ -39,7 +48,10 @@ def count(jobs: JobMetrics, name: str, **labels: str) -> float:
 
 
 def values(jobs: JobMetrics) -> dict[str, float]:
-    return {dict(labels)["key"]: value for labels, value in samples(jobs.text(), "logshipper_metadata_value").items()}
+    return {
+        dict(labels)["key"]: value
+        for labels, value in samples(jobs.text(), "logshipper_metadata_value").items()
+    }
 
 
 # ---- what is exported
@@ -48,7 +60,9 @@ def values(jobs: JobMetrics) -> dict[str, float]:
 def test_a_running_capture() -> None:
     jobs = job_metrics()
     account = {name: number for number, name in enumerate(COLUMNS)} | {"line_feeds": 9, "bytes": 9}
-    capture = FakeCapture().print({"epoch": 1, "loss": 0.25, "opt": {"beta": 0.9}, "ok": True, "s": "0.1"})
+    capture = FakeCapture().print(
+        {"epoch": 1, "loss": 0.25, "opt": {"beta": 0.9}, "ok": True, "s": "0.1"}
+    )
     jobs.update(capture.view(ledger={"stdout": account, "notes": 3}))
     text = jobs.text()
     info = labels(user="alice", account="ml", partition="gpu", name="train.py", host="n1")
@@ -61,15 +75,30 @@ def test_a_running_capture() -> None:
         assert samples(text, f"logshipper_job_{absent}") == {}
     lines = {labels(stream="stdout", outcome=name): number for number, name in enumerate(COLUMNS)}
     assert samples(text, "logshipper_job_lines") == lines
-    assert samples(text, "logshipper_job_bytes") == {labels(what="printed"): 100, labels(what="logged"): 90}
-    assert values(jobs) == {"epoch": 1, "loss": 0.25, "opt.beta": 0.9}  # R22: booleans and "0.1" are no numbers
+    assert samples(text, "logshipper_job_bytes") == {
+        labels(what="printed"): 100,
+        labels(what="logged"): 90,
+    }
+    assert values(jobs) == {
+        "epoch": 1,
+        "loss": 0.25,
+        "opt.beta": 0.9,
+    }  # R22: booleans and "0.1" are no numbers
     assert samples(text, "logshipper_records") == {(("dec", ""),): 1}
     keys = {("epoch", "epoch", ""), ("loss", "loss", "epoch"), ("opt.beta", 'opt"]["beta', "epoch")}
     assert samples(text, "logshipper_key") == {
         (("dec", ""), ("key", key), ("path", path), ("x", own_x)): 1 for key, path, own_x in keys
     }
-    ranks = {(dict(found)["choice"], dict(found)["path"]): int(value) for found, value in x_ranks(jobs).items()}
-    assert ranks == {("auto", "epoch"): 2, ("epoch", "epoch"): 2, ("loss", "loss"): 0, ("opt.beta", 'opt"]["beta'): 0}
+    ranks = {
+        (dict(found)["choice"], dict(found)["path"]): int(value)
+        for found, value in x_ranks(jobs).items()
+    }
+    assert ranks == {
+        ("auto", "epoch"): 2,
+        ("epoch", "epoch"): 2,
+        ("loss", "loss"): 0,
+        ("opt.beta", 'opt"]["beta'): 0,
+    }
     assert 'cluster="c1",job_id="4711"' in text
 
 
@@ -104,7 +133,11 @@ def test_no_sign_of_life_shows_without_any_update() -> None:
 def test_captures_of_a_job_are_merged_where_a_series_is_the_job_s() -> None:
     jobs = job_metrics()
     for task, value in ((0, 1.5), (1, 2.5)):
-        jobs.update(FakeCapture(key=f"c{task}", task=task).print({"step": 1, "loss": value}, {"step": 2}).view())
+        jobs.update(
+            FakeCapture(key=f"c{task}", task=task)
+            .print({"step": 1, "loss": value}, {"step": 2})
+            .view()
+        )
     text = jobs.text()
     assert samples(text, "logshipper_records") == {(("dec", ""),): 4}
     by_task = {dict(found)["task"]: value for found, value in samples(text, "logshipper_metadata_value").items()
@@ -124,23 +157,40 @@ def own_x(jobs: JobMetrics) -> dict[str, str]:
 
 
 def test_each_key_s_own_x_is_that_of_its_records() -> None:
-    """R25's arrow: a validation's keys, and those of training records, which have no epoch. As `x_for` says it."""
+    """R25's arrow: a validation's keys, and those of training records, which have no epoch. As
+    `x_for` says it."""
     jobs = job_metrics()
     capture = FakeCapture()
     for step in range(1, 20):
-        record = {"epoch": step // 5, "val_loss": 1 / step} if step % 5 == 0 else {"step": step, "loss": 1 / step}
+        record = (
+            {"epoch": step // 5, "val_loss": 1 / step}
+            if step % 5 == 0
+            else {"step": step, "loss": 1 / step}
+        )
         jobs.update(capture.print(record).view())
     capture.print({"temperature": 40})
     jobs.update(capture.view())
-    assert own_x(jobs) == {"epoch": "", "val_loss": "epoch", "step": "", "loss": "step", "temperature": ""}
+    assert own_x(jobs) == {
+        "epoch": "",
+        "val_loss": "epoch",
+        "step": "",
+        "loss": "step",
+        "temperature": "",
+    }
     for key in ("step", "loss", "val_loss"):
         assert (capture.axis.x_for(key).key or "") == own_x(jobs)[key]
 
 
 def test_of_several_captures_the_one_with_most_records_says_a_key_s_own_x() -> None:
     jobs = job_metrics()
-    jobs.update(FakeCapture(key="c1").print(*({"step": at, "loss": 1} for at in range(3))).view(over=True))
-    jobs.update(FakeCapture(key="c2", attempt=2).print(*({"epoch": at, "loss": 1} for at in range(5))).view())
+    jobs.update(
+        FakeCapture(key="c1").print(*({"step": at, "loss": 1} for at in range(3))).view(over=True)
+    )
+    jobs.update(
+        FakeCapture(key="c2", attempt=2)
+        .print(*({"epoch": at, "loss": 1} for at in range(5)))
+        .view()
+    )
     assert own_x(jobs) == {"step": "", "epoch": "", "loss": "epoch"}
 
 
@@ -155,7 +205,10 @@ def test_long_jobs_are_thinned_by_their_number_and_each_key_by_its_own() -> None
     capture = FakeCapture().print(*[{"step": n} for n in range(4600)], {"val": 1})
     jobs.update(capture.view())
     assert samples(jobs.text(), "logshipper_records") == {(("dec", "0"),): 4601}
-    found = {dict(labels)["key"]: dict(labels)["dec"] for labels in samples(jobs.text(), "logshipper_key")}
+    found = {
+        dict(labels)["key"]: dict(labels)["dec"]
+        for labels in samples(jobs.text(), "logshipper_key")
+    }
     assert found == {"step": "0", "val": ""}
 
 
@@ -167,7 +220,9 @@ def test_an_unchanged_job_is_not_written_anew_a_changed_one_is() -> None:
     jobs.text()
     before = jobs._jobs["1"].texts, jobs._jobs["2"].texts
     jobs.update(other.print({"a": 2}).view())
-    written = {line for line in jobs.text().splitlines() if line.startswith("logshipper_metadata_value{")}
+    written = {
+        line for line in jobs.text().splitlines() if line.startswith("logshipper_metadata_value{")
+    }
     assert sorted(line.split()[-1] for line in written) == ["1", "2"]
     assert jobs._jobs["1"].texts is before[0]
     assert jobs._jobs["2"].texts is not before[1]
@@ -210,7 +265,9 @@ def test_a_key_called_auto_takes_nothing_s_place() -> None:
 def test_numbers_are_exact(written: str, shown: str) -> None:
     jobs = job_metrics()
     jobs.update(FakeCapture().print(f'{{"k": {written}}}').view())
-    (line,) = [line for line in jobs.text().splitlines() if line.startswith("logshipper_metadata_value{")]
+    (line,) = [
+        line for line in jobs.text().splitlines() if line.startswith("logshipper_metadata_value{")
+    ]
     assert line.split()[-1] == shown
     assert values(jobs)["k"] == float(written)
 
@@ -252,7 +309,9 @@ HOSTILE = [
 def test_hostile_names_are_labels_and_nothing_else(name: str) -> None:
     jobs = job_metrics()
     capture = FakeCapture(
-        job_id=name, step=name, identity=dict.fromkeys(("user", "account", "partition", "name"), name)
+        job_id=name,
+        step=name,
+        identity=dict.fromkeys(("user", "account", "partition", "name"), name),
     )
     jobs.update(capture.print({"a": 1}, {"a": 2}).view())
     ordinary = job_metrics()
@@ -269,7 +328,9 @@ def test_hostile_names_are_labels_and_nothing_else(name: str) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.dictionaries(st.text(max_size=6), st.integers(0, 3), max_size=6), st.text(max_size=6))
-def test_any_keys_and_names_give_text_that_parses_to_what_went_in(record: dict[str, int], name: str) -> None:
+def test_any_keys_and_names_give_text_that_parses_to_what_went_in(
+    record: dict[str, int], name: str
+) -> None:
     jobs = job_metrics()
     jobs.update(FakeCapture(identity={"name": name}).print(record).view())
     found = values(jobs)
@@ -285,7 +346,15 @@ def test_keys_that_are_left_out_are_counted_and_said_once() -> None:
     jobs = job_metrics(MetricsSection(max_keys=2), say=said.append)
     capture = FakeCapture()
     for value in (1, 2):
-        record = {'say "hi"': 1, "loss[0]": 1, "": 1, "x" * 200: 1, "a": value, "b": value, "c": value}
+        record = {
+            'say "hi"': 1,
+            "loss[0]": 1,
+            "": 1,
+            "x" * 200: 1,
+            "a": value,
+            "b": value,
+            "c": value,
+        }
         jobs.update(capture.print(record).view())
         assert left_out(jobs) == {"characters": 2, "empty": 1, "too_long": 1, "too_many": 1}
     assert set(values(jobs)) == {"a", "b"}
@@ -313,14 +382,18 @@ def test_a_job_that_always_prints_new_keys_has_an_end_of_series_and_of_lines_in_
     assert 100 < len(ever) <= MAX_JOB_KEYS
     assert len(said) == MAX_KEYS_TOLD
     assert said[-1].endswith("is left out: too_many; more keys of it are only counted")
-    assert 100 < count(jobs, "logshipper_agent_keys_left_out_total", reason="too_many") <= MAX_JOB_KEYS
+    assert (
+        100 < count(jobs, "logshipper_agent_keys_left_out_total", reason="too_many") <= MAX_JOB_KEYS
+    )
 
 
 def test_a_job_s_keys_have_a_cap_over_all_its_captures() -> None:
     jobs = job_metrics()
     for number in range(6):
         keys = {f"k{number}_{key}": 1 for key in range(250)} | {"epoch": number}
-        jobs.update(FakeCapture(key=f"c{number}", task=number).print(keys).view(over=number % 2 == 0))
+        jobs.update(
+            FakeCapture(key=f"c{number}", task=number).print(keys).view(over=number % 2 == 0)
+        )
     jobs.text()
     assert len(jobs._jobs["4711"].keys._labels) <= MAX_JOB_KEYS + 2
     assert left_out(jobs) == {"too_many": 6 * 250 + 1 - 100}
@@ -382,7 +455,12 @@ def test_how_slurm_ended_a_job_is_shown_for_as_long() -> None:
 def test_how_slurm_ended_jobs_has_a_cap_and_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_metrics_module, "MAX_SLURM_ENDS", 2)
     jobs = job_metrics()
-    assert [jobs.slurm_ended(job_id, 1, "FAILED", 1) for job_id in ("1", "2", "1", "3")] == [0, 0, 0, 1]
+    assert [jobs.slurm_ended(job_id, 1, "FAILED", 1) for job_id in ("1", "2", "1", "3")] == [
+        0,
+        0,
+        0,
+        1,
+    ]
     assert 'job_id="2"' not in jobs.text()
     assert len(samples(jobs.text().replace('job_id="1"', 'job_id="1",one="1"'), SLURM_END)) == 2
 
@@ -410,7 +488,9 @@ def test_over_max_captures_those_that_are_over_go_first_the_oldest_before_others
     jobs.update(captures[3].view(over=True))
     jobs.update(captures[5].view())
     assert shown() == {"0", "4", "5"}
-    jobs.update(captures[2].view(over=True))  # left out before, and over: it doesn't come back for another
+    jobs.update(
+        captures[2].view(over=True)
+    )  # left out before, and over: it doesn't come back for another
     assert shown() == {"0", "4", "5"}
 
 
@@ -447,7 +527,9 @@ def test_without_job_values_there_is_nothing_of_jobs() -> None:
 
 def test_collector_gives_the_same_as_the_text() -> None:
     jobs = job_metrics()
-    jobs.update(FakeCapture(identity={"name": HOSTILE[0]}).print({"a": 0.1, "opt": {"b": 2}}).view())
+    jobs.update(
+        FakeCapture(identity={"name": HOSTILE[0]}).print({"a": 0.1, "opt": {"b": 2}}).view()
+    )
     registry = CollectorRegistry()
     registry.register(jobs)
 
@@ -472,7 +554,9 @@ def test_a_view_s_parts_may_change_after_update() -> None:
     capture.print({"a": 2, "b": 5})
     assert values(jobs) == {"a": 1}
     assert auto_ranks(jobs) == {}
-    assert samples(jobs.text(), "logshipper_job_lines")[labels(stream="stdout", outcome="read")] == 1
+    assert (
+        samples(jobs.text(), "logshipper_job_lines")[labels(stream="stdout", outcome="read")] == 1
+    )
 
 
 def test_updates_scrapes_and_expiry_from_several_threads() -> None:
@@ -482,7 +566,9 @@ def test_updates_scrapes_and_expiry_from_several_threads() -> None:
 
     def learn(number: int) -> None:
         try:
-            captures = [FakeCapture(key=f"{number}-{n}", job_id=str(n % 5), task=n) for n in range(15)]
+            captures = [
+                FakeCapture(key=f"{number}-{n}", job_id=str(n % 5), task=n) for n in range(15)
+            ]
             for at in range(20):
                 for capture in captures:
                     jobs.update(capture.print({"step": at, f"k{at}": 1}).view(over=at == 19))
@@ -492,7 +578,11 @@ def test_updates_scrapes_and_expiry_from_several_threads() -> None:
     def scrape() -> None:
         try:
             while not done.is_set():
-                lines = [line.rpartition(" ")[0] for line in jobs.text().splitlines() if not line.startswith("#")]
+                lines = [
+                    line.rpartition(" ")[0]
+                    for line in jobs.text().splitlines()
+                    if not line.startswith("#")
+                ]
                 assert len(lines) == len(set(lines))
                 jobs.expire(START_NS)
         except BaseException as error:  # whatever it is, the test says it
@@ -523,7 +613,9 @@ def test_an_update_keeps_no_record_and_no_axis() -> None:
             jobs.update(capture.print({"step": at, "loss": 1 / (at + 1)}).view())
         jobs.text()
         gc.collect()
-        ours = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/ingest/*")])  # not other threads'
+        ours = tracemalloc.take_snapshot().filter_traces(
+            [tracemalloc.Filter(True, "*/ingest/*")]
+        )  # not other threads'
         return sum(one.size for one in ours.statistics("filename"))
 
     tracemalloc.start()

@@ -30,7 +30,11 @@ def rows(section: str) -> dict[str, list[str]]:
     """The cells of the tables of a section, by the name in the first one."""
     text = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert text is not None
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text[1].splitlines() if line[:1] == "|"]
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in text[1].splitlines()
+        if line[:1] == "|"
+    ]
     return {row[0].strip("`"): row[1:] for row in cells if row[0].startswith("`")}
 
 
@@ -39,7 +43,9 @@ def code(cell: str) -> set[str]:
 
 
 def test_every_metric_of_jobs_is_documented_and_no_other() -> None:
-    documented = {name: cells for name, cells in rows("Jobs").items() if name.startswith("logshipper_")}
+    documented = {
+        name: cells for name, cells in rows("Jobs").items() if name.startswith("logshipper_")
+    }
     assert documented.keys() == FAMILIES.keys()
     seen = exported()
     for name, cells in documented.items():
@@ -47,8 +53,12 @@ def test_every_metric_of_jobs_is_documented_and_no_other() -> None:
 
 
 def test_every_metric_of_the_agent_is_documented_and_no_other() -> None:
-    documented = {name: cells for name, cells in rows("The agent").items() if name.startswith("logshipper_")}
-    seen = {name: facts for name, facts in exported().items() if name.startswith("logshipper_agent_")}
+    documented = {
+        name: cells for name, cells in rows("The agent").items() if name.startswith("logshipper_")
+    }
+    seen = {
+        name: facts for name, facts in exported().items() if name.startswith("logshipper_agent_")
+    }
     assert documented.keys() == seen.keys()
     for name, cells in documented.items():
         assert seen[name] == (cells[0], code(cells[1])), name
@@ -59,12 +69,16 @@ def test_every_metric_of_the_agent_is_documented_and_no_other() -> None:
 def test_values_of_labels_and_reasons() -> None:
     table = rows("Jobs")
     assert set(REASONS) == {name for name in table if not name.startswith("logshipper_")}
-    assert set(COLUMNS) | {"outcome", "stream", "stdout", "stderr"} == code(table["logshipper_job_lines"][1])
+    assert set(COLUMNS) | {"outcome", "stream", "stdout", "stderr"} == code(
+        table["logshipper_job_lines"][1]
+    )
     assert {RUNNING, UNRESPONSIVE} < code(table["logshipper_job_state"][1])
 
 
 def test_reasons_of_what_is_left_out() -> None:
-    assert set(LEFT_OUT_REASONS) == set(re.findall(r"of what was left out: `(\w+)`, `(\w+)`, `(\w+)`", PAGE)[0])
+    assert set(LEFT_OUT_REASONS) == set(
+        re.findall(r"of what was left out: `(\w+)`, `(\w+)`, `(\w+)`", PAGE)[0]
+    )
     assert set(INFLUXDB_REASONS) == code(re.search(r"by an InfluxDB (.*?);", PAGE, re.DOTALL)[1])  # type: ignore[index]
 
 
@@ -83,7 +97,10 @@ def test_reasons_of_samples_that_remote_write_gave_up() -> None:
 def test_series_of_a_capture_and_of_its_job() -> None:
     text = " ".join(PAGE.split())
     of_capture, of_job, keys = 23, 1, 20
-    assert f"{of_capture} + K series (two more once it is over), and its job {of_job} + 3 K more on each" in text
+    assert (
+        f"{of_capture} + K series (two more once it is over), and its job {of_job} + 3 K more on each"
+        in text
+    )
     ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(COLUMNS, 1))
     jobs = job_metrics()
     for task in range(3):

@@ -1,4 +1,5 @@
-"""Metrics as real servers take them: promtool's check, Prometheus' answers over two nodes, Loki's json expressions."""
+"""Metrics as real servers take them: promtool's check, Prometheus' answers over two nodes, Loki's
+json expressions."""
 
 import json
 import subprocess
@@ -48,7 +49,9 @@ def ask(prometheus: PrometheusServer, promql: str) -> list[tuple[dict[str, str],
     return [(series["metric"], float(series["value"][1])) for series in found["data"]["result"]]
 
 
-def x_of(prometheus: PrometheusServer, job: str, choice: str = "auto") -> tuple[str, str, int] | None:
+def x_of(
+    prometheus: PrometheusServer, job: str, choice: str = "auto"
+) -> tuple[str, str, int] | None:
     """Key, path and rule that GRAFANA's query answers."""
     series = ask(prometheus, X.format(job=json.dumps(job), choice=json.dumps(choice)))
     if not series:
@@ -63,20 +66,33 @@ def test_promtool_finds_no_fault() -> None:
     if found is None:
         pytest.skip("promtool isn't there: python -m tests.servers.build gets it")
     jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
-    capture = FakeCapture(identity={"name": HOSTILE}).print({"a": 1, "$": 1, "opt": {"b": 1.5}}, {"a": 2})
+    capture = FakeCapture(identity={"name": HOSTILE}).print(
+        {"a": 1, "$": 1, "opt": {"b": 1.5}}, {"a": 2}
+    )
     ledger = dict.fromkeys(("stdout", "stderr"), dict.fromkeys(COLUMNS, 1))
     jobs.update(capture.view(over=True, ledger=ledger, signal=9))
-    for count in (agent.pushes, agent.entries, agent.retries, agent.refused_entries, agent.left_out, agent.captures):
+    for count in (
+        agent.pushes,
+        agent.entries,
+        agent.retries,
+        agent.refused_entries,
+        agent.left_out,
+        agent.captures,
+    ):
         count.labels("x")
     for gauge in (agent.disk_free_bytes, agent.disk_size_bytes):
         gauge.labels("spool").set(float("nan"))
     RemoteWriteMetrics(agent.registry).retries.labels("x")
     text, _ = exposition(agent, jobs)
-    checked = subprocess.run([found.promtool, "check", "metrics"], input=text, capture_output=True, timeout=30)
+    checked = subprocess.run(
+        [found.promtool, "check", "metrics"], input=text, capture_output=True, timeout=30
+    )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
-def test_a_job_that_always_prints_new_keys_has_an_end_of_series(prometheus: PrometheusServer) -> None:
+def test_a_job_that_always_prints_new_keys_has_an_end_of_series(
+    prometheus: PrometheusServer,
+) -> None:
     """A thousand keys, and then another thousand."""
     job = f"job-{uuid.uuid4()}"
     jobs = job_metrics()
@@ -89,9 +105,15 @@ def test_a_job_that_always_prints_new_keys_has_an_end_of_series(prometheus: Prom
                 capture.print({f"k{number}{key:03}": key})
             jobs.update(capture.view(bytes_printed=number))
             printed = f'logshipper_job_bytes{{job_id="{job}",what="printed"}} == {number}'
-            wait_until(lambda asked=printed: ask(prometheus, asked), "it is scraped", SCRAPED_WITHIN_SECS)  # type: ignore[misc]  # asked has a default
+            wait_until(
+                lambda asked=printed: ask(prometheus, asked),  # type: ignore[misc]
+                "it is scraped",
+                SCRAPED_WITHIN_SECS,
+            )
             assert len(ask(prometheus, selector)) == MetricsSection().max_keys
-        ((_, left_out),) = ask(prometheus, f'logshipper_keys_left_out{{job_id="{job}",reason="too_many"}}')
+        ((_, left_out),) = ask(
+            prometheus, f'logshipper_keys_left_out{{job_id="{job}",reason="too_many"}}'
+        )
         assert left_out > 0
         ever = ask(prometheus, f"last_over_time({selector}[10m])")
         assert MetricsSection().max_keys <= len(ever) <= MAX_KEYS
@@ -126,26 +148,46 @@ def test_one_x_for_a_job_on_two_nodes(prometheus: PrometheusServer) -> None:
         print_all(2)
         print_all(3)
         tell()
-        wait_until(lambda: x_of(prometheus, job) == ("step", "step", 3), "the X is known", SCRAPED_WITHIN_SECS)
+        wait_until(
+            lambda: x_of(prometheus, job) == ("step", "step", 3),
+            "the X is known",
+            SCRAPED_WITHIN_SECS,
+        )
         assert merged().choose().key == "step"
         beta = ("opt.beta", 'opt"]["beta', 6)
-        wait_until(lambda: x_of(prometheus, job, "opt.beta") == beta, "the override is known", SCRAPED_WITHIN_SECS)
-        wait_until(lambda: rules(prometheus, job)["a"] == 5, "both nodes' `a` is known", SCRAPED_WITHIN_SECS)
+        wait_until(
+            lambda: x_of(prometheus, job, "opt.beta") == beta,
+            "the override is known",
+            SCRAPED_WITHIN_SECS,
+        )
+        wait_until(
+            lambda: rules(prometheus, job)["a"] == 5,
+            "both nodes' `a` is known",
+            SCRAPED_WITHIN_SECS,
+        )
         requeued = FakeCapture(key="c9", job_id=job, attempt=2, identity={"name": HOSTILE})
         nodes[1].update(requeued.print({"epoch": 1, "step": 1}).view())
-        wait_until(lambda: x_of(prometheus, job) == ("epoch", "epoch", 2), "`epoch` is known", SCRAPED_WITHIN_SECS)
+        wait_until(
+            lambda: x_of(prometheus, job) == ("epoch", "epoch", 2),
+            "`epoch` is known",
+            SCRAPED_WITHIN_SECS,
+        )
         tell(over=True)
         nodes[1].update(requeued.view(over=True))
         chosen = merged().merge(requeued.axis).choose()
         assert (chosen.key, chosen.rule) == ("epoch", 2)
         hosts = f'count by(host,name)(logshipper_job_info{{job_id="{job}"}})'
         expected = {("n1", "train.py"), ("n2", "train.py"), ("n2", HOSTILE)}
-        assert {(labels["host"], labels["name"]) for labels, _ in ask(prometheus, hosts)} == expected
+        assert {
+            (labels["host"], labels["name"]) for labels, _ in ask(prometheus, hosts)
+        } == expected
         for jobs in nodes:
             jobs.expire(START_NS)
             jobs.expire(START_NS + 301 * SECOND)
         gone = f'logshipper_x_rank{{job_id="{job}"}}'
-        wait_until(lambda: not ask(prometheus, gone), "the job's series are gone", SCRAPED_WITHIN_SECS)
+        wait_until(
+            lambda: not ask(prometheus, gone), "the job's series are gone", SCRAPED_WITHIN_SECS
+        )
         assert x_of(prometheus, job) == ("epoch", "epoch", 2)  # Prometheus remembers
         assert all(value == 1 for _, value in ask(prometheus, "up"))
 
@@ -189,19 +231,30 @@ def test_loki_understands_every_key_that_is_exported(loki: LokiServer) -> None:
     stream = {"stream": labels, "values": [[str(now), json.dumps(record), {"job_id": job}]]}
     with requests.Session() as session:
         session.trust_env = False
-        pushed = session.post(f"{loki.url}/loki/api/v1/push", json={"streams": [stream]}, timeout=10)
+        pushed = session.post(
+            f"{loki.url}/loki/api/v1/push", json={"streams": [stream]}, timeout=10
+        )
         assert pushed.status_code == 204, pushed.text
 
         def lines(path: Path) -> list[str]:
-            """What GRAFANA's query for one panel per key gives; of a key that it can't hold, nothing."""
+            """What GRAFANA's query for one panel per key gives; of a key that it can't hold,
+            nothing."""
             key = ".".join(path)
             query = f'{{cluster="c1",kind="metadata"}} | job_id="{job}" | json lsx=`["{json_path(path)}"]`'
             query += f' | lsx=~`-?[0-9].*` | line_format `{{"{key}":{{{{.lsx}}}}}}`'
-            parameters: dict[str, str | int] = {"query": query, "start": now - SECOND, "end": now + SECOND}
-            answer = session.get(f"{loki.url}/loki/api/v1/query_range", params=parameters, timeout=10)
+            parameters: dict[str, str | int] = {
+                "query": query,
+                "start": now - SECOND,
+                "end": now + SECOND,
+            }
+            answer = session.get(
+                f"{loki.url}/loki/api/v1/query_range", params=parameters, timeout=10
+            )
             if answer.status_code != 200:
                 return []
-            return [line for result in answer.json()["data"]["result"] for _, line in result["values"]]
+            return [
+                line for result in answer.json()["data"]["result"] for _, line in result["values"]
+            ]
 
         wait_until(lambda: lines(("loss",)), "the record can be queried", 30)
         for number, path in enumerate(FIT):
@@ -209,4 +262,6 @@ def test_loki_understands_every_key_that_is_exported(loki: LokiServer) -> None:
             assert [json.loads(line) for line in lines(path)] == [{".".join(path): number}], path
         for number, path in enumerate(UNFIT, start=len(FIT)):
             assert unfit(path, 128) == "characters"
-            assert lines(path) != [json.dumps({".".join(path): number}, separators=(",", ":"))], path
+            assert lines(path) != [json.dumps({".".join(path): number}, separators=(",", ":"))], (
+                path
+            )

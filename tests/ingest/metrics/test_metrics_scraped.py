@@ -1,5 +1,6 @@
-"""A real agent scraped by a real Prometheus, over TLS and with a password: every series of a job and of the agent has
-the name, labels, type and unit that docs/metrics.md says, and a job's series end, after three scrapes at least."""
+"""A real agent scraped by a real Prometheus, over TLS and with a password: every series of a job
+and of the agent has the name, labels, type and unit that docs/metrics.md says, and a job's series
+end, after three scrapes at least."""
 
 import email.utils
 import os
@@ -16,7 +17,14 @@ from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.metrics.prometheus import Client
 from tests.ingest.metrics.test_metrics_docs import JOB_LABELS, code, rows
 from tests.servers.running import LokiServer, PrometheusServer
-from tests.tools.access_setup import PASSWORD, Certificates, made, plain_environment, secret, with_certificate
+from tests.tools.access_setup import (
+    PASSWORD,
+    Certificates,
+    made,
+    plain_environment,
+    secret,
+    with_certificate,
+)
 from tests.tools.captured_runs import wait_until
 from tests.tools.faulty_server import FaultyServer, Said
 from tests.tools.node_agents import NodeAgent
@@ -75,15 +83,18 @@ def test_every_series_is_as_documented_and_ends_as_documented(
         ended = time.time()
         of_job = f'{{job_id=~"{job}.*"}}'
         expected = documented.keys() - NOT_OF_THIS_JOB
-        wait_until(lambda: {one["__name__"] for one in client.series(of_job)} == expected, "all series are there")
+        wait_until(
+            lambda: {one["__name__"] for one in client.series(of_job)} == expected,
+            "all series are there",
+        )
         for labels in client.series(of_job):
             wanted = JOB_LABELS | code(documented[labels["__name__"]][0]) | ADDED
             # a label that is empty is none to Prometheus
             assert labels.keys() <= wanted, labels
             assert wanted - labels.keys() <= {"step", "account", "partition", "dec", "x"}, labels
-        assert {name: kind for name, kind in types(prometheus).items() if name in expected} == dict.fromkeys(
-            expected, "gauge"
-        )
+        assert {
+            name: kind for name, kind in types(prometheus).items() if name in expected
+        } == dict.fromkeys(expected, "gauge")
 
         def last(name: str, **labels: str) -> float:
             """The last value that was scraped, also of what has ended."""
@@ -95,7 +106,9 @@ def test_every_series_is_as_documented_and_ends_as_documented(
             return not client.query(of_job)
 
         wait_until(is_over, "its series end")
-        (seen,) = client.query(f'count_over_time(logshipper_job_exit_code{{job_id=~"{job}.*"}}[10m])')
+        (seen,) = client.query(
+            f'count_over_time(logshipper_job_exit_code{{job_id=~"{job}.*"}}[10m])'
+        )
         assert seen.samples[-1].value >= 3
         for name in ("start", "end", "heartbeat"):
             assert begin - 1 <= last(f"logshipper_job_{name}_time_seconds") <= ended + 5, name
@@ -117,7 +130,10 @@ def test_what_an_agent_waits_for_and_a_clock_that_is_off(tmp_path: Path) -> None
         NodeAgent(tmp_path, loki.url, cluster="c1") as agent,
     ):
         assert agent.run("echo", "hello").returncode == 0
-        wait_until(lambda: 'logshipper_agent_waiting_streams{result="401"} 0.0' not in agent.metrics(), "it waits")
+        wait_until(
+            lambda: 'logshipper_agent_waiting_streams{result="401"} 0.0' not in agent.metrics(),
+            "it waits",
+        )
         text = agent.metrics()
         values = {sample.name: sample.value for family in parsed(text) for sample in family.samples}
         assert values["logshipper_agent_clock_skew_seconds"] == pytest.approx(3 * 3600, abs=60)
@@ -126,7 +142,9 @@ def test_what_an_agent_waits_for_and_a_clock_that_is_off(tmp_path: Path) -> None
 
 
 def _agents_own_series(client: Client, kinds: dict[str, str]) -> None:
-    documented = {name: row for name, row in rows("The agent").items() if name.startswith("logshipper_")}
+    documented = {
+        name: row for name, row in rows("The agent").items() if name.startswith("logshipper_")
+    }
     series = client.series('{__name__=~"logshipper_agent_.*"}')
     parts = ("_bucket", "_sum", "_count")  # of a histogram
     for labels in series:

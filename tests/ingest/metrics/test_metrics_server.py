@@ -36,20 +36,35 @@ def serving(
 
 
 def get(
-    server: MetricsServer, path: str = "/metrics", *, host: str = "127.0.0.1", method: str = "GET", **headers: str
+    server: MetricsServer,
+    path: str = "/metrics",
+    *,
+    host: str = "127.0.0.1",
+    method: str = "GET",
+    **headers: str,
 ) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(host, server.port, timeout=20)
     try:
-        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        connection.request(
+            method, path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
         answer = connection.getresponse()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        return (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            answer.read(),
+        )
     finally:
         connection.close()
 
 
 def jobs_with_one() -> JobMetrics:
     jobs = job_metrics()
-    jobs.update(FakeCapture(identity={"name": 'a "name"\\'}).print({"loss": 1}, {"loss": 0.5, "$": 1}).view())
+    jobs.update(
+        FakeCapture(identity={"name": 'a "name"\\'})
+        .print({"loss": 1}, {"loss": 0.5, "$": 1})
+        .view()
+    )
     return jobs
 
 
@@ -95,7 +110,11 @@ def test_openmetrics_where_the_client_prefers_it() -> None:
     assert body.count(b"# EOF") == 1
     ours = {family.name: family for family in parse_openmetrics(body.decode())}  # type: ignore[no-untyped-call]  # prometheus_client's
     assert ours["logshipper_metadata_value"].samples[0].value == 0.5
-    jobs_lines = [line for line in plain.splitlines() if line.startswith((b"logshipper_job_", b"logshipper_x_rank"))]
+    jobs_lines = [
+        line
+        for line in plain.splitlines()
+        if line.startswith((b"logshipper_job_", b"logshipper_x_rank"))
+    ]
     assert jobs_lines
     assert set(jobs_lines) <= set(body.splitlines())
 
@@ -208,7 +227,10 @@ def test_all_addresses_only_where_asked() -> None:
 
 
 def test_close_frees_the_port_and_ends_connections() -> None:
-    with serving() as server, socket.create_connection(("127.0.0.1", server.port), timeout=5) as idle:
+    with (
+        serving() as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=5) as idle,
+    ):
         idle.sendall(b"GET /met")
         wait_until(lambda: len(opened(server)) == 1, "the connection is taken")
         port = server.port
@@ -228,7 +250,9 @@ def opened(server: MetricsServer) -> list[metrics_server._Connection]:
 
 
 def connect(server: MetricsServer, source: str = "127.0.0.1") -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=20, source_address=(source, 0))
+    return socket.create_connection(
+        ("127.0.0.1", server.port), timeout=20, source_address=(source, 0)
+    )
 
 
 def is_ended(connection: socket.socket) -> bool:
@@ -243,7 +267,10 @@ def is_ended(connection: socket.socket) -> bool:
 
 def test_a_stuck_client_is_ended_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "HEAD_SECS", 0.5)
-    with serving() as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as stuck:
+    with (
+        serving() as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=20) as stuck,
+    ):
         began = time.monotonic()
         stuck.sendall(b"GET /metrics HTTP/1.0\r\n")
         stuck.settimeout(0.05)
@@ -278,11 +305,16 @@ def test_who_has_most_connections_gives_way(monkeypatch: pytest.MonkeyPatch) -> 
         other = stack.enter_context(connect(server, "127.0.0.2"))
         wait_until(lambda: len(opened(server)) == 1, "the first one is taken")
         many = [stack.enter_context(connect(server)) for _ in range(6)]
-        wait_until(lambda: [is_ended(one) for one in many] == [True] * 4 + [False] * 2, "all but two had to go")
+        wait_until(
+            lambda: [is_ended(one) for one in many] == [True] * 4 + [False] * 2,
+            "all but two had to go",
+        )
         assert not is_ended(other)
 
 
-def test_an_answer_that_nobody_takes_gives_way_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_nobody_takes_gives_way_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 2)
     monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
     with serving() as server, ExitStack() as stack:
@@ -369,7 +401,9 @@ def test_a_client_that_goes_away_is_no_fault(capfd: pytest.CaptureFixture[str]) 
     try:
         for _ in range(5):
             with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset
+                client.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
+                )  # a reset
                 client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         wait_until(lambda: not opened(server), "all connections are forgotten")
     finally:
@@ -397,7 +431,9 @@ def test_a_further_loki_has_the_same_series_by_its_name() -> None:
     national.lag_seconds.set(7)
     for accept in ("", "application/openmetrics-text; version=1.0.0"):
         lines = exposition(agent, None, accept)[0].decode().splitlines()
-        assert 'logshipper_agent_refused_entries_total{reason="too_old",sink="national"} 3.0' in lines
+        assert (
+            'logshipper_agent_refused_entries_total{reason="too_old",sink="national"} 3.0' in lines
+        )
         assert 'logshipper_agent_lag_seconds{sink="national"} 7.0' in lines
         assert 'logshipper_agent_refused_entries_total{reason="too_old"} 0.0' in lines
         assert not [line for line in lines if "sink=" in line and "_created" in line]

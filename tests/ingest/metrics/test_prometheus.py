@@ -1,4 +1,5 @@
-"""The Prometheus client against a real Prometheus that scrapes a server of the test's own; faults by a fake one."""
+"""The Prometheus client against a real Prometheus that scrapes a server of the test's own; faults
+by a fake one."""
 
 import time
 from collections.abc import Iterator
@@ -16,11 +17,15 @@ METRICS = b'# TYPE steps gauge\nsteps{job_id="7",key="val/loss"} 3\nsteps{job_id
 
 @pytest.fixture
 def exporter() -> Iterator[FaultyServer]:
-    with FaultyServer(Said(200, METRICS, {"Content-Type": "text/plain; version=0.0.4"})) as exporter:
+    with FaultyServer(
+        Said(200, METRICS, {"Content-Type": "text/plain; version=0.0.4"})
+    ) as exporter:
         yield exporter
 
 
-def test_what_is_scraped_is_what_is_asked(prometheus: PrometheusServer, exporter: FaultyServer) -> None:
+def test_what_is_scraped_is_what_is_asked(
+    prometheus: PrometheusServer, exporter: FaultyServer
+) -> None:
     address = exporter.url.removeprefix("http://")
     prometheus.set_targets([address])
     prometheus.wait_for_target(address)
@@ -29,7 +34,10 @@ def test_what_is_scraped_is_what_is_asked(prometheus: PrometheusServer, exporter
         begin_ns = time.time_ns()
         wait_until(lambda: len(client.query(selector)) == 2, "both series")
         (seven,) = client.query(f'steps{{job_id="7",instance="{address}"}}')
-        assert (seven.labels["key"], [sample.value for sample in seven.samples]) == ("val/loss", [3.0])
+        assert (seven.labels["key"], [sample.value for sample in seven.samples]) == (
+            "val/loss",
+            [3.0],
+        )
         assert abs(seven.samples[0].time_ns - begin_ns) < 60 * 10**9
         (eight,) = client.query(f'steps{{job_id="8",instance="{address}"}}')
         assert eight.labels["key"] == 'a"b\\\n'
@@ -75,7 +83,11 @@ def test_about_the_server(prometheus: PrometheusServer) -> None:
     ],
 )
 def test_answer_of_something_else(body: bytes) -> None:
-    with FaultyServer(Said(200, body)) as server, Client(server.url) as client, pytest.raises(QueryError):
+    with (
+        FaultyServer(Said(200, body)) as server,
+        Client(server.url) as client,
+        pytest.raises(QueryError),
+    ):
         client.query("up")
 
 

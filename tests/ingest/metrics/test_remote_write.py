@@ -1,5 +1,5 @@
-"""Remote write: what is sent, to real Prometheus too; what it refuses is found and dropped, and nothing is tried for
-ever."""
+"""Remote write: what is sent, to real Prometheus too; what it refuses is found and dropped, and
+nothing is tried for ever."""
 
 import email.utils
 import struct
@@ -17,8 +17,20 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from logshipper_ingest.config.agent_config import RemoteWriteSection
 from logshipper_ingest.metrics.prometheus import Client
-from logshipper_ingest.metrics.remote_write import MAX_SPLITS, PROBE, TRIES, RemoteWrite, RemoteWriteMetrics
-from logshipper_ingest.metrics.remote_write_encoding import MAX_TIME_MS, STALE, SeriesEncoder, encoded_time, split
+from logshipper_ingest.metrics.remote_write import (
+    MAX_SPLITS,
+    PROBE,
+    TRIES,
+    RemoteWrite,
+    RemoteWriteMetrics,
+)
+from logshipper_ingest.metrics.remote_write_encoding import (
+    MAX_TIME_MS,
+    STALE,
+    SeriesEncoder,
+    encoded_time,
+    split,
+)
 from logshipper_ingest.model.ranks import escape
 from logshipper_ingest.servers.loki_push import compress
 from logshipper_ingest.servers.server_access import ServerAccess
@@ -35,10 +47,16 @@ HOUR_MS = 3_600_000
 
 
 class Sender:
-    """A remote write with clocks that are moved by hand. series: what /metrics shows, by name with labels."""
+    """A remote write with clocks that are moved by hand. series: what /metrics shows, by name with
+    labels."""
 
     def __init__(
-        self, url: str, *, max_off_secs: float = inf, access: Mapping[str, str] | None = None, **options: float | int
+        self,
+        url: str,
+        *,
+        max_off_secs: float = inf,
+        access: Mapping[str, str] | None = None,
+        **options: float | int,
     ) -> None:
         section = RemoteWriteSection(
             ServerAccess(url=url, timeout_secs=5.0, **(access or {})),
@@ -53,7 +71,10 @@ class Sender:
         self.write = RemoteWrite(
             section,
             {"job": self.job, "instance": "c1/n1"},
-            lambda: "# HELP x y\n" + "".join(f"{name} {value!r}\n" for name, value in self.series.items()),
+            lambda: (
+                "# HELP x y\n"
+                + "".join(f"{name} {value!r}\n" for name, value in self.series.items())
+            ),
             RemoteWriteMetrics(self.registry),
             self.said.append,
             clock=lambda: self.now,
@@ -83,7 +104,9 @@ class Sender:
         self.write._round_due = self.now
 
     def metric(self, name: str, **labels: str) -> float:
-        return self.registry.get_sample_value(f"logshipper_agent_remote_write_{name}", labels) or 0.0
+        return (
+            self.registry.get_sample_value(f"logshipper_agent_remote_write_{name}", labels) or 0.0
+        )
 
     def dropped(self) -> dict[str, float]:
         """By reason, without zeros."""
@@ -138,11 +161,15 @@ def test_a_round_is_what_metrics_shows_with_labels_in_order_and_gone_series_end(
 
 @settings(deadline=None)
 @given(
-    st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), st.text(max_size=300), max_size=5),
+    st.dictionaries(
+        st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), st.text(max_size=300), max_size=5
+    ),
     st.floats(),
     st.integers(0, MAX_TIME_MS),
 )
-def test_any_labels_numbers_and_times_come_back(labels: dict[str, str], value: float, time_ms: int) -> None:
+def test_any_labels_numbers_and_times_come_back(
+    labels: dict[str, str], value: float, time_ms: int
+) -> None:
     escaped = ",".join(f'{name}="{escape(text)}"' for name, text in labels.items())
     text = f"x{{{escaped}}} {value!r}\ny 1\n"
     encoded = SeriesEncoder({"own": "1"}).encode(text, time_ms)
@@ -166,13 +193,17 @@ def test_times_that_no_sample_has(time_ms: int) -> None:
 
 @pytest.mark.parametrize("status", [429, 503, 500, 401, 404, 302])
 def test_all_waits_while_nothing_is_taken_then_comes_in_order(status: int) -> None:
-    with FaultyServer(TAKEN, Said(status, b"dear me", {"Retry-After": "7"} if status == 429 else {})) as server:
+    with FaultyServer(
+        TAKEN, Said(status, b"dear me", {"Retry-After": "7"} if status == 429 else {})
+    ) as server:
         sender = Sender(server.url, retry_min_secs=1.0, retry_max_secs=4.0)
         for number in range(3):
             sender.series = {"a": float(number)}
             sender.until(1015.0 + 15 * number)
         pauses = len(written_to(server))
-        assert (pauses <= 7) if status == 429 else (9 <= pauses <= 25), "not sooner than it asks, nor at once"
+        assert (pauses <= 7) if status == 429 else (9 <= pauses <= 25), (
+            "not sooner than it asks, nor at once"
+        )
         assert sender.dropped() == {}
         assert sender.metric("retries_total", reason=str(status)) == pauses
         assert sender.metric("queue_bytes") > 0
@@ -180,7 +211,12 @@ def test_all_waits_while_nothing_is_taken_then_comes_in_order(status: int) -> No
         sender.series = {"a": 3.0}
         before = len(server.asked)
         sender.until(1060.0)
-        assert [struct.unpack("<d", one[0].value)[0] for one in written_to(server)[-4:]] == [0.0, 1.0, 2.0, 3.0]
+        assert [struct.unpack("<d", one[0].value)[0] for one in written_to(server)[-4:]] == [
+            0.0,
+            1.0,
+            2.0,
+            3.0,
+        ]
         assert len(server.asked) == before + 4
     assert len([words for words in sender.said if "is tried again" in words]) == 1
     assert sender.said[-1] == "remote write: everything is taken again"
@@ -188,7 +224,9 @@ def test_all_waits_while_nothing_is_taken_then_comes_in_order(status: int) -> No
 
 def test_what_has_waited_too_long_is_dropped_and_the_queue_has_a_cap() -> None:
     with FaultyServer(TAKEN, Said(503)) as server:
-        sender = Sender(server.url, max_age_secs=100.0, queue_max_bytes=100_000, retry_min_secs=30.0)
+        sender = Sender(
+            server.url, max_age_secs=100.0, queue_max_bytes=100_000, retry_min_secs=30.0
+        )
         sender.series = {f'a{{b="{uuid.uuid4()}"}}': 1.0 for _ in range(1000)}
         for _ in range(4):
             sender.turn()
@@ -199,7 +237,9 @@ def test_what_has_waited_too_long_is_dropped_and_the_queue_has_a_cap() -> None:
         sender.series = {"a": 1.0}
         sender.turn()
         # the thousand that are gone end with a sample each, so that another thousand had to go
-        assert sender.dropped() == sender.write.state.dropped == {"queue_full": 3000, "expired": 1000}
+        assert (
+            sender.dropped() == sender.write.state.dropped == {"queue_full": 3000, "expired": 1000}
+        )
         assert (sender.write.state.taken_ns, sender.write.state.status) == (0, 503)
         assert sender.write.state.waiting_bytes == sender.metric("queue_bytes") > 0
         server.answer(TAKEN)
@@ -231,7 +271,10 @@ def test_a_new_token_counts_without_a_restart(tmp_path: Path) -> None:
         sender.go_on(pause)
         sender.one_round()
         assert server.asked[0].headers["Authorization"] == "Bearer the old one"
-        assert server.asked[-1].headers["Authorization"].encode("latin-1").decode() == f"Bearer {PASSWORD}"
+        assert (
+            server.asked[-1].headers["Authorization"].encode("latin-1").decode()
+            == f"Bearer {PASSWORD}"
+        )
     assert "look at token_file" in sender.said[0]
 
 
@@ -300,9 +343,13 @@ def test_a_clock_that_was_set_is_compared_again() -> None:
 
 
 @pytest.fixture(scope="module", params=["", "10m"], ids=["in order", "out-of-order window"])
-def receiver(request: pytest.FixtureRequest, servers: None) -> Iterator[tuple[PrometheusServer, bool]]:
+def receiver(
+    request: pytest.FixtureRequest, servers: None
+) -> Iterator[tuple[PrometheusServer, bool]]:
     """A Prometheus that takes remote write; whether it has an out-of-order window."""
-    window = {"storage": {"tsdb": {"out_of_order_time_window": request.param}}} if request.param else {}
+    window = (
+        {"storage": {"tsdb": {"out_of_order_time_window": request.param}}} if request.param else {}
+    )
     with PrometheusServer(config=window, flags=RECEIVER) as server:
         yield server, bool(request.param)
 
@@ -317,7 +364,9 @@ def stored(prometheus: PrometheusServer, sender: Sender) -> dict[str, list[float
     return {one.labels["__name__"]: [sample.value for sample in one.samples] for one in found}
 
 
-def test_prometheus_has_what_was_sent_and_series_end(receiver: tuple[PrometheusServer, bool]) -> None:
+def test_prometheus_has_what_was_sent_and_series_end(
+    receiver: tuple[PrometheusServer, bool],
+) -> None:
     prometheus, _ = receiver
     sender = sender_to(prometheus)
     sender.wall_ms -= 60_000
@@ -345,7 +394,9 @@ def test_a_resend_is_taken(receiver: tuple[PrometheusServer, bool]) -> None:
     assert (sender.dropped(), sender.said) == ({}, [])
 
 
-def test_another_value_for_the_same_time_is_dropped_and_nothing_else(receiver: tuple[PrometheusServer, bool]) -> None:
+def test_another_value_for_the_same_time_is_dropped_and_nothing_else(
+    receiver: tuple[PrometheusServer, bool],
+) -> None:
     prometheus, has_window = receiver
     sender = sender_to(prometheus)
     sender.series = {f"a{number}": 0.0 for number in range(20)}
@@ -359,8 +410,11 @@ def test_another_value_for_the_same_time_is_dropped_and_nothing_else(receiver: t
     assert sender.dropped() == {"duplicate": 1}, has_window
 
 
-def test_samples_that_are_too_old_are_dropped_and_nothing_else(receiver: tuple[PrometheusServer, bool]) -> None:
-    """Three series are ahead, by some other sender's clock: a window of 10 minutes doesn't help them."""
+def test_samples_that_are_too_old_are_dropped_and_nothing_else(
+    receiver: tuple[PrometheusServer, bool],
+) -> None:
+    """Three series are ahead, by some other sender's clock: a window of 10 minutes doesn't help
+    them."""
     prometheus, has_window = receiver
     sender = sender_to(prometheus)
     ahead = {"a3": 1.0, "a11": 1.0, "a17": 1.0}
@@ -394,7 +448,9 @@ def test_a_round_of_which_nothing_is_taken_is_not_looked_through_for_ever(
     sender.go_on(15.0)
     sender.one_round()
     assert sender.dropped() == {"too_old": 600}
-    assert len(sent) <= (4 if has_window else 2) * MAX_SPLITS + 30  # besides each 500 a sample of our own
+    assert (
+        len(sent) <= (4 if has_window else 2) * MAX_SPLITS + 30
+    )  # besides each 500 a sample of our own
 
 
 @pytest.mark.parametrize("receiver", [""], ids=["in order"], indirect=True)
@@ -414,14 +470,19 @@ def test_an_agent_whose_node_nobody_scrapes(
         wait_until(lambda: bool(client.query(ended)), f"its end is known: {agent.log.read_text()}")
         (exit_code,) = client.query(ended)
         assert exit_code.samples[0].value == 3
-        assert (exit_code.labels["instance"], exit_code.labels["job"]) == (f"{cluster}/n1", "logshipper-agent")
+        assert (exit_code.labels["instance"], exit_code.labels["job"]) == (
+            f"{cluster}/n1",
+            "logshipper-agent",
+        )
         joined = (
             "logshipper_agent_lag_seconds * on(instance, job) group_left(cluster, host) "
             f'logshipper_agent_build_info{{cluster="{cluster}"}}'
         )
         assert [one.labels["host"] for one in client.query(joined)] == ["n1"]
         wait_until(lambda: not client.query(ended), "its series end")
-        (taken,) = client.query(f'logshipper_agent_remote_write_samples_total{{instance="{cluster}/n1"}}')
+        (taken,) = client.query(
+            f'logshipper_agent_remote_write_samples_total{{instance="{cluster}/n1"}}'
+        )
         assert taken.samples[0].value > 0
         own = f'logshipper_agent_start_time_seconds{{instance="{cluster}/n1"}}'
         assert client.query(own)
@@ -435,25 +496,42 @@ def test_status_tells_of_it_without_secrets(loki: LokiServer, tmp_path: Path) ->
     token.write_text("s3cret-t0ken\n")
     token.chmod(0o600)
     with FaultyServer(Said(204)) as server:
-        section = {"url": f"{server.url}/write", "token_file": str(token), "interval_secs": 1.0, "retry_max_secs": 1.0}
-        with NodeAgent(tmp_path / "node", loki.url, cluster="c-told", host="n1", remote_write=section) as agent:
+        section = {
+            "url": f"{server.url}/write",
+            "token_file": str(token),
+            "interval_secs": 1.0,
+            "retry_max_secs": 1.0,
+        }
+        with NodeAgent(
+            tmp_path / "node", loki.url, cluster="c-told", host="n1", remote_write=section
+        ) as agent:
             wait_until(lambda: agent.status()["remote_write"]["last_success"], "a success is told")
             assert agent.status()["remote_write"]["last_refusal"] is None
             server.answer(Said(401, b"nobody knows s3cret-t0ken"))
             wait_until(lambda: agent.status()["remote_write"]["last_refusal"], "a refusal is told")
-            wait_until(lambda: agent.status()["remote_write"]["waiting_bytes"] > 0, "what waits is told")
+            wait_until(
+                lambda: agent.status()["remote_write"]["waiting_bytes"] > 0, "what waits is told"
+            )
             told = agent.status()["remote_write"]
             shown = agent.call("status").stdout
-    assert (told["url"], told["dropped"], told["last_refusal"]["status"]) == (f"{server.url}/write", {}, 401)
+    assert (told["url"], told["dropped"], told["last_refusal"]["status"]) == (
+        f"{server.url}/write",
+        {},
+        401,
+    )
     assert "nobody knows [hidden]" in told["last_refusal"]["words"]
     assert f"remote {server.url}/write: last taken 20" in shown
     assert "       its last refusal: since 20" in shown
     assert "s3cret" not in shown
 
 
-def test_a_server_that_hangs_does_not_hold_up_the_agent_s_end(loki: LokiServer, tmp_path: Path) -> None:
+def test_a_server_that_hangs_does_not_hold_up_the_agent_s_end(
+    loki: LokiServer, tmp_path: Path
+) -> None:
     with FaultyServer(Said(hang=True)) as server:
-        options: dict[str, Mapping[str, object]] = {"remote_write": {"url": server.url, "timeout_secs": 300.0}}
+        options: dict[str, Mapping[str, object]] = {
+            "remote_write": {"url": server.url, "timeout_secs": 300.0}
+        }
         with NodeAgent(tmp_path, loki.url, cluster="c-hangs", host="n1", **options) as agent:
             wait_until(lambda: bool(server.asked), "it is asked")
             assert agent.stop() == 0

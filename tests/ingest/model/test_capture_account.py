@@ -24,12 +24,16 @@ def take(account: CaptureAccount, rows: Rows, record: Json, time_ns: int) -> Non
     account.take(decoded[0], None, rows, time_ns)
 
 
-def test_lines_that_are_no_metadata_are_soon_no_longer_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_are_no_metadata_are_soon_no_longer_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     parsed: list[bytes] = []
     monkeypatch.setattr(capture_account, "parse_record", parsed.append)
     account, rows, axis = CaptureAccount(), Rows(), XAxis()
     for _ in range(5):
-        frame = Frame(FrameType.LINES, Stream.STDOUT, START_NS, 90, b"{x}\n" * 90, ((Kind.METADATA, 90),))
+        frame = Frame(
+            FrameType.LINES, Stream.STDOUT, START_NS, 90, b"{x}\n" * 90, ((Kind.METADATA, 90),)
+        )
         account.take(frame, axis, rows, START_NS)
     assert len(parsed) == MAX_UNPARSED
     assert len(rows.records) == 450
@@ -40,10 +44,17 @@ def test_lines_that_are_no_metadata_are_soon_no_longer_parsed(monkeypatch: pytes
 def test_a_heartbeat_a_second_is_enough(kept: bool) -> None:
     account, rows = CaptureAccount(), Rows()
     for beat in range(1000):
-        take(account, rows, {"type": "heartbeat", "mode": "metadata", "ledger": {}}, START_NS + beat * SECOND_NS // 100)
+        take(
+            account,
+            rows,
+            {"type": "heartbeat", "mode": "metadata", "ledger": {}},
+            START_NS + beat * SECOND_NS // 100,
+        )
         if kept:
             account = CaptureAccount.from_json(account.to_json())
-    assert [mark.time_ns for mark in rows.marks] == [START_NS + second * SECOND_NS for second in range(10)]
+    assert [mark.time_ns for mark in rows.marks] == [
+        START_NS + second * SECOND_NS for second in range(10)
+    ]
     assert account.mode == "metadata"
     assert account.heartbeat_ns == START_NS + 999 * SECOND_NS // 100
 
@@ -65,7 +76,10 @@ def test_a_silence_is_told_once_and_ends(kept: bool) -> None:
     assert [(row.event["event"], row.time_ns) for row in rows.events] == [
         ("heartbeat_lost", last_ns + UNRESPONSIVE_NS), ("heartbeat_found", found_ns),
     ]  # fmt: skip
-    assert (account.first_change_ns, account.last_change_ns) == (last_ns + UNRESPONSIVE_NS, found_ns)
+    assert (account.first_change_ns, account.last_change_ns) == (
+        last_ns + UNRESPONSIVE_NS,
+        found_ns,
+    )
     again = Rows()
     seen_late = CaptureAccount()  # nobody looked on: the same words at the same times
     for time_ns in (START_NS, START_NS + UNRESPONSIVE_NS, found_ns):
@@ -104,7 +118,10 @@ def test_a_record_that_is_too_long_is_left_out_and_said(monkeypatch: pytest.Monk
 
 def test_a_command_that_could_not_be_run_is_told_by_its_exit_code() -> None:
     """In a node's spool, where the capture's directory stays."""
-    for wait_status, reason in ((127 << 8, "its command couldn't be run"), (1 << 8, "its capture died before")):
+    for wait_status, reason in (
+        (127 << 8, "its command couldn't be run"),
+        (1 << 8, "its capture died before"),
+    ):
         account = CaptureAccount()
         account.conclude(died=True, boot_id="", end=(wait_status, START_NS))
         assert (account.state, account.exit_code, account.reason.startswith(reason)) == (
@@ -119,7 +136,9 @@ def test_a_command_that_could_not_be_run_is_told_by_its_exit_code() -> None:
 
 
 @pytest.mark.parametrize("silent_secs", [0.0, 2.0])
-@pytest.mark.parametrize(("printed", "feeds"), [(1 << 61, 1 << 61), (5000, 1 << 61), (0, 1 << 61), (1 << 61, 0)])
+@pytest.mark.parametrize(
+    ("printed", "feeds"), [(1 << 61, 1 << 61), (5000, 1 << 61), (0, 1 << 61), (1 << 61, 0)]
+)
 def test_forged_counters_count_for_no_more_than_can_have_been_printed(
     printed: int, feeds: int, silent_secs: float
 ) -> None:
@@ -128,7 +147,9 @@ def test_forged_counters_count_for_no_more_than_can_have_been_printed(
     ledger = make_ledger({"stored": 20, "bytes": 4000, "line_feeds": 20})
     take(account, rows, {"type": "ledger", "ledger": ledger}, START_NS)
     account.stored = {"stdout": 20}
-    account.take_counters({"stdout": printed, "stderr": printed}, {"stdout": feeds, "stderr": feeds}, silent_secs)
+    account.take_counters(
+        {"stdout": printed, "stderr": printed}, {"stdout": feeds, "stderr": feeds}, silent_secs
+    )
     account.conclude(died=True, boot_id="")
     most = AHEAD_BYTES + int(silent_secs * MOST_PRINTED_PER_SEC)
     assert account.bytes_printed <= 4000 + 2 * most
@@ -137,7 +158,12 @@ def test_forged_counters_count_for_no_more_than_can_have_been_printed(
 
 def test_counters_that_are_ahead_of_the_ledger_count_what_is_lost() -> None:
     account, rows = CaptureAccount(), Rows()
-    take(account, rows, {"type": "ledger", "ledger": make_ledger({"stored": 20, "bytes": 400})}, START_NS)
+    take(
+        account,
+        rows,
+        {"type": "ledger", "ledger": make_ledger({"stored": 20, "bytes": 400})},
+        START_NS,
+    )
     account.stored = {"stdout": 20}
     account.take_counters({"stdout": 1400, "stderr": 0}, {"stdout": 70, "stderr": 0})
     account.conclude(died=True, boot_id="")

@@ -1,5 +1,5 @@
-"""A job may write any frames into its segments, checksums and all: nothing of them ends in a fault of the agent's, and
-another job's lines are shipped and shown next to them."""
+"""A job may write any frames into its segments, checksums and all: nothing of them ends in a fault
+of the agent's, and another job's lines are shipped and shown next to them."""
 
 import json
 import struct
@@ -22,22 +22,39 @@ from tests.tools.model_settings import model_settings
 from tests.tools.segment_factory import memory_folder
 from tests.tools.shipping_node import ShippingNode, soon_ns
 
-WHOLES = st.sampled_from([0, 1, -1, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, -(1 << 63), 10**400])
+WHOLES = st.sampled_from(
+    [0, 1, -1, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, -(1 << 63), 10**400]
+)
 FLOATS = st.sampled_from([0.5, 1e308, -1e308, 5e-324])
 ODD_TEXTS = ("enabled", "\ud800", "\u202e", "\x00\x1b[2J", "A" * 5000, "1/3")
 TEXTS = st.one_of(
-    st.text(max_size=8), st.sampled_from(["enabled", "\ud800", "\u202e", "\x00\x1b[2J", "A" * 5000, "1/3"])
+    st.text(max_size=8),
+    st.sampled_from(["enabled", "\ud800", "\u202e", "\x00\x1b[2J", "A" * 5000, "1/3"]),
 )
 SCALARS = st.one_of(st.none(), st.booleans(), WHOLES, FLOATS, TEXTS)
 VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=6
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
 )
-COUNTS = st.dictionaries(st.sampled_from(["read", "stored", "lost", "pending", "line_feeds", "bytes"]), SCALARS)
-LEDGERS = st.one_of(VALUES, st.fixed_dictionaries({"stdout": COUNTS | SCALARS, "stderr": COUNTS, "notes": SCALARS}))
-NAMES = "message mode version started_ns ended_ns state exit_code signal reason host columns to".split()
+COUNTS = st.dictionaries(
+    st.sampled_from(["read", "stored", "lost", "pending", "line_feeds", "bytes"]), SCALARS
+)
+LEDGERS = st.one_of(
+    VALUES, st.fixed_dictionaries({"stdout": COUNTS | SCALARS, "stderr": COUNTS, "notes": SCALARS})
+)
+NAMES = (
+    "message mode version started_ns ended_ns state exit_code signal reason host columns to".split()
+)
 RECORDS = st.fixed_dictionaries(
-    {"type": st.one_of(st.sampled_from(["start", "heartbeat", "ledger", "event", "end"]), SCALARS), "ledger": LEDGERS},
-    optional=dict.fromkeys(NAMES, VALUES) | {"event": st.sampled_from(["closed", "mode_changed", "x", "\ud800"])},
+    {
+        "type": st.one_of(
+            st.sampled_from(["start", "heartbeat", "ledger", "event", "end"]), SCALARS
+        ),
+        "ledger": LEDGERS,
+    },
+    optional=dict.fromkeys(NAMES, VALUES)
+    | {"event": st.sampled_from(["closed", "mode_changed", "x", "\ud800"])},
 )
 TIMES = st.sampled_from([0, 1, 1 << 62, (1 << 63) - 1, (1 << 64) - 1])
 KEYS = st.sampled_from(["runs", "lines", "x"])
@@ -46,31 +63,46 @@ ATTRIBUTES = st.one_of(
     st.binary(max_size=20),
     st.builds(
         lambda runs, lines: json.dumps({"runs": runs, "lines": lines}).encode("utf-8", "replace"),
-        st.lists(st.tuples(st.integers(0, 6) | SCALARS, st.integers(-1, 3) | SCALARS), max_size=4) | VALUES,
-        st.dictionaries(st.sampled_from(["0", "1", "-1", "x", "9" * 5000]), VALUES, max_size=3) | VALUES,
+        st.lists(st.tuples(st.integers(0, 6) | SCALARS, st.integers(-1, 3) | SCALARS), max_size=4)
+        | VALUES,
+        st.dictionaries(st.sampled_from(["0", "1", "-1", "x", "9" * 5000]), VALUES, max_size=3)
+        | VALUES,
     ),
 )
 LINES = st.lists(
     st.one_of(
         st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"")),
-        st.dictionaries(TEXTS, VALUES, max_size=3).map(lambda record: json.dumps(record).encode("utf-8", "replace")),
+        st.dictionaries(TEXTS, VALUES, max_size=3).map(
+            lambda record: json.dumps(record).encode("utf-8", "replace")
+        ),
     ),
     max_size=4,
 )
 
 
-def frame(kind: int, stream: int, time_ns: int, count: int, attributes: bytes, text: bytes) -> bytes:
+def frame(
+    kind: int, stream: int, time_ns: int, count: int, attributes: bytes, text: bytes
+) -> bytes:
     """Whatever is given, with a checksum that matches."""
     sizes = len(attributes) + len(text), count, time_ns, len(attributes)
     head = struct.pack("<4sBBHIIQI", segment.FRAME_MAGIC, kind, stream, 0, *sizes)
-    return head + zlib.crc32(text, zlib.crc32(attributes, zlib.crc32(head))).to_bytes(4, "little") + attributes + text
+    return (
+        head
+        + zlib.crc32(text, zlib.crc32(attributes, zlib.crc32(head))).to_bytes(4, "little")
+        + attributes
+        + text
+    )
 
 
 def of_lines(lines: list[bytes], stream: int, time_ns: int, attributes: bytes, kind: int) -> bytes:
     """kind: of all lines, where that says more than the attributes."""
     if kind:
-        attributes = json.dumps({"runs": [[kind, len(lines)]], "lines": {"0": {"n": 1 << 70}}}).encode()
-    return frame(1, stream, time_ns, len(lines), attributes, b"".join(line + b"\n" for line in lines))
+        attributes = json.dumps(
+            {"runs": [[kind, len(lines)]], "lines": {"0": {"n": 1 << 70}}}
+        ).encode()
+    return frame(
+        1, stream, time_ns, len(lines), attributes, b"".join(line + b"\n" for line in lines)
+    )
 
 
 def of_record(record: Any, time_ns: int) -> bytes:  # Any: JSON
@@ -78,7 +110,14 @@ def of_record(record: Any, time_ns: int) -> bytes:  # Any: JSON
 
 
 FRAMES = st.one_of(
-    st.builds(of_lines, LINES, st.integers(0, 3), TIMES | st.just(time.time_ns()), ATTRIBUTES, st.integers(0, 5)),
+    st.builds(
+        of_lines,
+        LINES,
+        st.integers(0, 3),
+        TIMES | st.just(time.time_ns()),
+        ATTRIBUTES,
+        st.integers(0, 5),
+    ),
     st.builds(of_record, RECORDS | VALUES, TIMES | st.just(time.time_ns())),
     st.binary(max_size=40),
 )
@@ -94,7 +133,10 @@ def test_any_frames_stop_nobody(frames: list[bytes], counters: bytes, ends: bool
     with tempfile.TemporaryDirectory(prefix="logshipper-test-", dir=memory_folder()) as folder:
         node = ShippingNode(Path(folder))
         try:
-            with node.capture("hostile", soon_ns()) as hostile, node.capture("honest", soon_ns()) as honest:
+            with (
+                node.capture("hostile", soon_ns()) as hostile,
+                node.capture("honest", soon_ns()) as honest,
+            ):
                 hostile.append(b"".join(frames))
                 (hostile.segments / "counters").write_bytes(b"LOGCNT\r\n" + counters)
                 honest.lines(["good day"])
@@ -120,14 +162,20 @@ def test_a_fault_that_a_job_s_frames_find_stops_no_other_job(
     node = ShippingNode(tmp_path)
     take = CaptureAccount.take
 
-    def failing(account: CaptureAccount, taken: segment.Frame, axis: XAxis | None, rows: Rows, now_ns: int) -> None:
+    def failing(
+        account: CaptureAccount, taken: segment.Frame, axis: XAxis | None, rows: Rows, now_ns: int
+    ) -> None:
         take(account, taken, axis, rows, now_ns)
         if b"poison" in taken.text and (axis is None) is (party == "shipper"):
             raise ZeroDivisionError("A" * 10_000)
 
     with monkeypatch.context() as patch:
         patch.setattr(CaptureAccount, "take", failing)
-        for name, line in (("a-hostile", "poison"), ("b-honest", "good day"), ("c-honest", "here, too")):
+        for name, line in (
+            ("a-hostile", "poison"),
+            ("b-honest", "good day"),
+            ("c-honest", "here, too"),
+        ):
             with node.capture(name, soon_ns()) as capture:
                 capture.lines([line])
                 capture.close()
@@ -142,7 +190,9 @@ def test_a_fault_that_a_job_s_frames_find_stops_no_other_job(
         followed.next_look = 0.0
     node.ship()
     assert sorted(node.loki.lines('kind="log"')) == ["good day", "here, too", "poison"]
-    (hostile,) = [known for known in node.checkpoints.shipped() if known.identity.job_id == "a-hostile"]
+    (hostile,) = [
+        known for known in node.checkpoints.shipped() if known.identity.job_id == "a-hostile"
+    ]
     assert hostile.account.lines == 1
     assert all(capture.learnt.account.lines == 1 for capture in node.captures.values())
     node.close()

@@ -76,7 +76,22 @@ def test_keys_that_no_query_can_hold_are_left_out(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["loss", "val/acc", "a.b", "x y", "ß", "日本", "🙂", "a'b", "a{b}", "[0", "100%", "a,b", "<b>&"]
+    "key",
+    [
+        "loss",
+        "val/acc",
+        "a.b",
+        "x y",
+        "ß",
+        "日本",
+        "🙂",
+        "a'b",
+        "a{b}",
+        "[0",
+        "100%",
+        "a,b",
+        "<b>&",
+    ],
 )
 def test_other_keys_are_fine(key: str) -> None:
     assert unfit((key,), 128) == ""
@@ -101,7 +116,15 @@ def test_labels_are_escaped() -> None:
 
 @pytest.mark.parametrize(
     ("records", "digits"),
-    [(0, ""), (4500, ""), (4501, "0"), (45_000, "0"), (45_001, "00"), (450_000, "00"), (10**9, "000000")],
+    [
+        (0, ""),
+        (4500, ""),
+        (4501, "0"),
+        (45_000, "0"),
+        (45_001, "00"),
+        (450_000, "00"),
+        (10**9, "000000"),
+    ],
 )
 def test_thinning_digits(records: int, digits: str) -> None:
     assert thinning_digits(records) == digits
@@ -133,7 +156,9 @@ def test_first_six_characters_are_told_apart() -> None:
 
 
 @given(st.tuples(*[st.integers(0, 7), st.integers(0, (1 << 42) - 1), st.integers(0, 255)] * 2))
-def test_a_float_holds_rule_code_and_place_exactly(facts: tuple[int, int, int, int, int, int]) -> None:
+def test_a_float_holds_rule_code_and_place_exactly(
+    facts: tuple[int, int, int, int, int, int],
+) -> None:
     one, other = facts[:3], facts[3:]
     assert (rank(*one) < rank(*other)) is (one < other)
     assert int(rank(*one)) == one[0]
@@ -144,14 +169,16 @@ def test_place_has_a_cap() -> None:
 
 
 def test_where_the_worst_of_two_nodes_is_not_the_rule_over_both() -> None:
-    """Each node merges its captures by shape and by integer; Prometheus sees only the rule of each. Of all pairs that
-    is worse in one: a key is a rising fraction on one node (4), and an integer that only falls on the other (5):
-    together it is a number that goes one way (6), Prometheus says 5."""
+    """Each node merges its captures by shape and by integer; Prometheus sees only the rule of each.
+    Of all pairs that is worse in one: a key is a rising fraction on one node (4), and an integer
+    that only falls on the other (5): together it is a number that goes one way (6), Prometheus says
+    5."""
     kinds = list(product((RISING, ONE_WAY, ANY), (True, False)))
     different = [
         (one, other)
         for one, other in product(kinds, kinds)
-        if Trend(*one, 1).merged(Trend(*other, 1)).rule() != max(Trend(*one, 1).rule(), Trend(*other, 1).rule())
+        if Trend(*one, 1).merged(Trend(*other, 1)).rule()
+        != max(Trend(*one, 1).rule(), Trend(*other, 1).rule())
     ]
     pair = ((RISING, False), (ONE_WAY, True))
     assert different == [pair, pair[::-1]]
@@ -179,14 +206,18 @@ def test_progress_and_epoch_always_have_room() -> None:
 
 def test_the_best_keys_are_shown_and_stay() -> None:
     keys, _ = keys_of(max_keys=1)
-    assert names(keys, {("a",): Trend(0, True, 1), ("b",): Trend(0, True, 1)}) == ["a"]  # nothing to choose by yet
+    assert names(keys, {("a",): Trend(0, True, 1), ("b",): Trend(0, True, 1)}) == [
+        "a"
+    ]  # nothing to choose by yet
     assert names(keys, {("a",): Trend(ANY, True, 2), ("b",): Trend(RISING, True, 2)}) == ["b"]
     worse: dict[Path, Trend] = {
         ("a",): Trend(RISING, True, 3),
         ("b",): Trend(ANY, False, 3),
         ("0",): Trend(RISING, True, 1),
     }
-    assert names(keys, worse) == ["b"]  # Prometheus remembers its better rank: it must learn of the worse one
+    assert names(keys, worse) == [
+        "b"
+    ]  # Prometheus remembers its better rank: it must learn of the worse one
 
 
 def test_of_two_keys_with_one_name_the_first_is_shown() -> None:
@@ -200,7 +231,11 @@ def test_of_two_keys_with_one_name_the_first_is_shown() -> None:
 
 def test_each_key_is_told_once() -> None:
     keys, told = keys_of()
-    trends = {("$",): Trend(RISING, True, 2), ("x" * 200,): Trend(RISING, True, 2), ("a", ""): Trend(0, True, 1)}
+    trends = {
+        ("$",): Trend(RISING, True, 2),
+        ("x" * 200,): Trend(RISING, True, 2),
+        ("a", ""): Trend(0, True, 1),
+    }
     for _ in range(3):
         assert keys.shown(trends) == ({}, {"characters": 1, "too_long": 1, "empty": 1})
     assert sorted(reason for reason, _ in told) == ["characters", "empty", "too_long"]

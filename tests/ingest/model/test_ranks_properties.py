@@ -1,4 +1,5 @@
-"""The job's X as Prometheus finds it over several agents, against the choice over all captures (R24-R26)."""
+"""The job's X as Prometheus finds it over several agents, against the choice over all captures
+(R24-R26)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,13 @@ KEYS: tuple[Path, ...] = (
     *(("a",), ("b",), ("val/acc",), ("progress",), ("epoch",), ("äz",), ("öa",)),
     *(("opt", "beta"), ("opt", "eps")),
 )
-ALIKE: tuple[Path, ...] = (("train/loss",), ("train/acc",), ("train/time",), ("train/", "x"), ("val/acc",))
+ALIKE: tuple[Path, ...] = (
+    ("train/loss",),
+    ("train/acc",),
+    ("train/time",),
+    ("train/", "x"),
+    ("val/acc",),
+)
 _SMALL = st.one_of(st.integers(-2, 3), st.sampled_from([0.5, 1.0, -2.5, 2.0, 2**53 + 1, 10**400]))
 
 
@@ -37,7 +44,8 @@ class Cluster:
         self.agents = [job_metrics() for _ in range(max(self.agent_of) + 1)]
 
     def run(self) -> Iterator[list[dict[tuple[str, str], float]]]:
-        """What each agent exports after each record, and after each end of a capture (two while others run)."""
+        """What each agent exports after each record, and after each end of a capture (two while
+        others run)."""
         left = [sum(capture == n for capture, _ in self.events) for n in range(len(self.captures))]
         for number, record in self.events:
             left[number] -= 1
@@ -87,7 +95,10 @@ def clusters(draw: st.DrawFn) -> Cluster:
                 put(record, path, value)
         records += [(number, record) for record in own]
     shuffled = draw(st.permutations([number for number, _ in records]))
-    queues = {number: iter([record for other, record in records if other == number]) for number in range(len(agent_of))}
+    queues = {
+        number: iter([record for other, record in records if other == number])
+        for number in range(len(agent_of))
+    }
     return Cluster(agent_of, [(number, next(queues[number])) for number in shuffled])
 
 
@@ -126,7 +137,9 @@ def test_the_answer_over_all_agents_is_the_choice_over_all_captures(cluster: Clu
     for path, rule in rules.items():
         seen = max(int(ranks.get((".".join(path), json_path(path)), 0)) for ranks in final)
         ways = {node[path][:2] for node in nodes if path in node}
-        if rule == 6 and (2, False) not in ways:  # fractions only where it rises, integers where it falls
+        if (
+            rule == 6 and (2, False) not in ways
+        ):  # fractions only where it rises, integers where it falls
             assert ways >= {(1, False), (2, True)}
             assert seen == 5
             differ.add(path)
@@ -143,7 +156,11 @@ def test_the_answer_over_all_agents_is_the_choice_over_all_captures(cluster: Clu
     if differ and chosen.rule >= 5:
         return  # the one place where the rules can differ: see test_ranks
     assert found[1] == chosen.rule
-    alike = [path for path in best if alphabetical_code(".".join(path)) == alphabetical_code(".".join(chosen.path))]
+    alike = [
+        path
+        for path in best
+        if alphabetical_code(".".join(path)) == alphabetical_code(".".join(chosen.path))
+    ]
     if len(alike) > 1 and not places_agree(nodes, alike):
         event("beginnings alike on agents that know different keys")
         assert found[0] in {".".join(path) for path in alike}
@@ -152,15 +169,18 @@ def test_the_answer_over_all_agents_is_the_choice_over_all_captures(cluster: Clu
 
 
 def places_agree(nodes: list[dict[Path, Trend]], alike: list[Path]) -> bool:
-    """Whether what decides between keys with one beginning has them in alphabetical order: the largest place of each
-    on the nodes where it has its worst rule."""
+    """Whether what decides between keys with one beginning has them in alphabetical order: the
+    largest place of each on the nodes where it has its worst rule."""
     code = alphabetical_code(".".join(alike[0]))
     deciding = []
     for path in sorted(alike, key=order):
         ranks = []
         for node in nodes:
             if path in node:
-                known = sorted((other for other in node if alphabetical_code(".".join(other)) == code), key=order)
+                known = sorted(
+                    (other for other in node if alphabetical_code(".".join(other)) == code),
+                    key=order,
+                )
                 ranks.append((rule_of(path, node[path]), known.index(path)))
         deciding.append(max(ranks)[1])
     return deciding == sorted(set(deciding))
@@ -179,13 +199,19 @@ def test_ties_go_by_the_alphabet_whatever_keys_each_agent_knows(known: list[set[
 
 
 def test_beginnings_alike_on_agents_that_know_different_keys_can_be_taken_for_one_another() -> None:
-    """The limit of a rank: after six characters only the keys that an agent knows itself are counted."""
-    cluster = Cluster([0, 1], [(0, {"train/acc": noise, "train/iter": at}) for at, noise in enumerate((1, 3, 2))])
+    """The limit of a rank: after six characters only the keys that an agent knows itself are
+    counted."""
+    cluster = Cluster(
+        [0, 1], [(0, {"train/acc": noise, "train/iter": at}) for at, noise in enumerate((1, 3, 2))]
+    )
     cluster.events += [(1, {"train/step": at}) for at in range(3)]
     *_, final = cluster.run()
     assert cluster.merged().choose().key == "train/iter"
     assert answer(final) == ("train/step", 3)  # the same rule
-    same_keys = Cluster([0, 1], [(node, {"train/acc": 1 - at, "train/iter": at}) for at in range(3) for node in (0, 1)])
+    same_keys = Cluster(
+        [0, 1],
+        [(node, {"train/acc": 1 - at, "train/iter": at}) for at in range(3) for node in (0, 1)],
+    )
     *_, final = same_keys.run()
     assert answer(final) == ("train/iter", 3)
 
@@ -221,10 +247,15 @@ def test_a_key_is_ranked_once_it_moves_or_its_capture_is_over() -> None:
 
 
 def test_three_tasks_on_two_nodes_have_one_x() -> None:
-    """Whichever rank prints what: `epoch` on one node only, `step` on both, a key that falls on one of them."""
+    """Whichever rank prints what: `epoch` on one node only, `step` on both, a key that falls on one
+    of them."""
     cluster = Cluster([0, 0, 1], [])
     for step in range(1, 5):
-        cluster.events += [(0, {"step": step, "a": step}), (1, {"step": step + 7}), (2, {"step": step, "a": -step})]
+        cluster.events += [
+            (0, {"step": step, "a": step}),
+            (1, {"step": step + 7}),
+            (2, {"step": step, "a": -step}),
+        ]
     *_, final = cluster.run()
     assert answer(final) == ("step", 3) == (cluster.merged().choose().key, 3)
     late = cluster.captures[2].print({"epoch": 1})

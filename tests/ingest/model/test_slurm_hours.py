@@ -1,4 +1,5 @@
-"""Sums of hours of all jobs that Slurm ended, by hand; kept by the agent's file, shown in its metrics."""
+"""Sums of hours of all jobs that Slurm ended, by hand; kept by the agent's file, shown in its
+metrics."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -19,7 +20,9 @@ NOW = T0 + 5 * HOUR_SECS
 
 def ended(start: int, end: int, nodes: int) -> EndRecord:
     begin = T0 + start if start else 0
-    return EndRecord("jobcomp/script", "1", "COMPLETED", 0, 0, begin, T0 + end, -1, "ann", (), nodes)
+    return EndRecord(
+        "jobcomp/script", "1", "COMPLETED", 0, 0, begin, T0 + end, -1, "ann", (), nodes
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,10 @@ def test_they_are_kept_with_the_records_once_and_forgotten(tmp_path: Path) -> No
         return found.sums
 
     path = str(tmp_path / "slurm.db")
-    taken = [WaitingEnd("1", ended(600, 1200, 1), 0, 0), WaitingEnd("2", ended(1800, 5400, 1), 0, 0)]
+    taken = [
+        WaitingEnd("1", ended(600, 1200, 1), 0, 0),
+        WaitingEnd("2", ended(1800, 5400, 1), 0, 0),
+    ]
     waiting = WaitingEnds(path)
     waiting.put(taken, 10, hours_of)
     waiting.close()
@@ -83,7 +89,9 @@ def test_metrics_have_the_hours_that_are_kept() -> None:
     agent.set_slurm_hours({HOUR: HourSums(60, 1), HOUR + 1: HourSums(30, 0)})
     agent.set_slurm_hours({HOUR + 1: HourSums(40, 2)})
     text = exposition(agent, None)[0].decode()
-    assert [line for line in text.splitlines() if line.startswith("logshipper_agent_slurm_hour")] == [
+    assert [
+        line for line in text.splitlines() if line.startswith("logshipper_agent_slurm_hour")
+    ] == [
         'logshipper_agent_slurm_hour_node_seconds{hour="2024-10-04T01:00:00Z"} 40.0',
         'logshipper_agent_slurm_hour_jobs{hour="2024-10-04T01:00:00Z"} 2.0',
     ]

@@ -53,7 +53,9 @@ def parse(**fields: str) -> EndRecord:
         ("", "", ("", None, 0)),
     ],
 )
-def test_states_and_exit_status(state: str, status: str, expected: tuple[str, int | None, int]) -> None:
+def test_states_and_exit_status(
+    state: str, status: str, expected: tuple[str, int | None, int]
+) -> None:
     record = parse(state=state, exit=status)
     assert (record.state, record.exit_code, record.signal) == expected
     assert EndRecord.from_json(record.to_json()) == record
@@ -70,7 +72,9 @@ def test_when_it_was_submitted_which_older_hooks_do_not_tell() -> None:
     assert (parse(start="", submit="1699999990").submit, parse(start="", submit="1699999990").waited_secs) == (
         1699999990, None
     )  # fmt: skip
-    assert "submitted_ns" not in event_of(parse()), "what an older version sent is sent again byte for byte"
+    assert "submitted_ns" not in event_of(parse()), (
+        "what an older version sent is sent again byte for byte"
+    )
 
 
 def test_records_that_an_older_version_kept() -> None:
@@ -175,7 +179,9 @@ def test_any_list_of_nodes(text: str) -> None:
     ],
 )
 def test_the_line_for_the_log(fields: dict[str, str], note: str) -> None:
-    said = f"[logshipper: Slurm ended job 4711 at 2023-11-14T22:14:20+00:00: {note}]" if note else ""
+    said = (
+        f"[logshipper: Slurm ended job 4711 at 2023-11-14T22:14:20+00:00: {note}]" if note else ""
+    )
     assert note_of(parse(**fields)) == said
 
 

@@ -1,4 +1,5 @@
-"""The X-axis rule (R22, R24-R26), case by case, and the parsing of metadata records for it (R18-R21)."""
+"""The X-axis rule (R22, R24-R26), case by case, and the parsing of metadata records for it
+(R18-R21)."""
 
 import json
 import sys
@@ -6,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from logshipper_ingest.model.metadata_keys import MAX_INT_DIGITS, MAX_KEY_BYTES, names_of, parse_record, raw_value
+from logshipper_ingest.model.metadata_keys import (
+    MAX_INT_DIGITS,
+    MAX_KEY_BYTES,
+    names_of,
+    parse_record,
+    raw_value,
+)
 from logshipper_ingest.model.x_axis import MAX_GROUPS, MAX_KEYS, MAX_PLANNED_KEYS, XAxis, merge_all
 
 Json = dict[str, Any]  # Any: JSON
@@ -39,7 +46,10 @@ def numbers(*values: object, key: str = "k") -> list[Json]:
     [
         ([], (None, 0)),
         ([{"size": "big", "fast": True, "list": [1, 2], "none": None}], (None, 0)),
-        ([{"a": 1, "progress": 7.5, "epoch": 1}, {"a": 2, "progress": 7.5, "epoch": 2}], ("progress", 1)),
+        (
+            [{"a": 1, "progress": 7.5, "epoch": 1}, {"a": 2, "progress": 7.5, "epoch": 2}],
+            ("progress", 1),
+        ),
         ([{"a": 1, "epoch": 9}, {"a": 2, "epoch": 3}], ("epoch", 2)),
         ([{"progress": "50%", "epoch": 1}], ("epoch", 2)),
         (numbers(1, 1, 2), ("k", 3)),
@@ -70,7 +80,9 @@ def test_integer_means_written_without_fraction_or_exponent_in_every_record_r25(
 
 
 def test_only_the_exact_top_level_key_counts_for_the_first_two_rules_r25() -> None:
-    assert choice_of({"run": {"epoch": 1}, "Progress": 5, "a": 1}, {"run": {"epoch": 1}, "a": 2}) == ("a", 3)
+    assert choice_of(
+        {"run": {"epoch": 1}, "Progress": 5, "a": 1}, {"run": {"epoch": 1}, "a": 2}
+    ) == ("a", 3)
 
 
 def test_booleans_and_strings_are_no_numbers_r22() -> None:
@@ -78,7 +90,10 @@ def test_booleans_and_strings_are_no_numbers_r22() -> None:
 
 
 def test_judged_over_the_records_that_have_the_key_r25() -> None:
-    assert choice_of({"step": 1}, {"val": 0.5}, {"step": 2}, {"val": 0.6}, {"step": 2}) == ("step", 3)
+    assert choice_of({"step": 1}, {"val": 0.5}, {"step": 2}, {"val": 0.6}, {"step": 2}) == (
+        "step",
+        3,
+    )
 
 
 def test_examples_of_r19() -> None:
@@ -90,7 +105,12 @@ def test_examples_of_r19() -> None:
     assert axis.choose().words == "epoch: the key epoch"
     stats = {key.key: key for key, _ in axis.key_stats()}
     assert list(stats) == ["acc", "epoch", "flops", "loss", "lr", "size", "speed", "step", "time"]
-    assert (stats["lr"].min, stats["lr"].max, stats["lr"].count, stats["lr"].integer) == (0.07938926, 0.1, 2, False)
+    assert (stats["lr"].min, stats["lr"].max, stats["lr"].count, stats["lr"].integer) == (
+        0.07938926,
+        0.1,
+        2,
+        False,
+    )
     assert (stats["size"].min, stats["size"].numbers, stats["size"].count) == (None, 0, 1)
     assert stats["step"].integer
     assert stats["step"].min == 151100
@@ -110,7 +130,9 @@ def test_words_of_every_rule() -> None:
 
 
 def test_a_restart_from_the_beginning_spoils_nothing_r25() -> None:
-    first, second = (axis_of(*[{"step": step, "loss": 1 / step} for step in range(1, 9)]) for _ in range(2))
+    first, second = (
+        axis_of(*[{"step": step, "loss": 1 / step} for step in range(1, 9)]) for _ in range(2)
+    )
     assert first.merge(second).choose().rule == 3
     together = axis_of(*[{"step": step} for step in (1, 2, 3, 1, 2, 3)])
     assert together.choose().rule == 7
@@ -147,7 +169,10 @@ def test_records_after_a_merge_begin_another_attempt() -> None:
 
 def test_a_key_apart_gets_an_x_by_the_same_rule_over_its_own_records_r25() -> None:
     axis = axis_of(
-        {"epoch": 1, "loss": 0.5}, {"iter": 10, "val": 0.9, "z": 3}, {"epoch": 2, "loss": 0.4}, {"iter": 20, "val": 1}
+        {"epoch": 1, "loss": 0.5},
+        {"iter": 10, "val": 0.9, "z": 3},
+        {"epoch": 2, "loss": 0.4},
+        {"iter": 20, "val": 1},
     )
     assert axis.choose().key == "epoch"
     assert axis.x_for("loss") == axis.choose()
@@ -155,12 +180,21 @@ def test_a_key_apart_gets_an_x_by_the_same_rule_over_its_own_records_r25() -> No
     assert (own.key, own.rule) == ("iter", 3)
     assert own.words == "iter: integers that never fall, in the records of val"
     itself = axis.x_for("iter")
-    assert (itself.key, itself.rule, itself.words) == (None, 0, "time: iter itself is the X of its records")
+    assert (itself.key, itself.rule, itself.words) == (
+        None,
+        0,
+        "time: iter itself is the X of its records",
+    )
 
 
 def test_own_records_only_decide_r25() -> None:
     # `iter` falls over all records, but not over those of `val`
-    axis = axis_of({"epoch": 1, "iter": 50}, {"iter": 1, "val": 0.5}, {"iter": 2, "val": 0.4}, {"epoch": 2, "iter": 0})
+    axis = axis_of(
+        {"epoch": 1, "iter": 50},
+        {"iter": 1, "val": 0.5},
+        {"iter": 2, "val": 0.4},
+        {"epoch": 2, "iter": 0},
+    )
     assert axis.x_for("val").key == "iter"
     assert axis.x_for("val").rule == 3
     assert axis.x_for("iter").key == "epoch"
@@ -193,7 +227,9 @@ def test_nested_numbers_are_keys_down_to_depth_4_more_is_said_r22() -> None:
 
 
 def test_keys_with_dots_never_collide_with_nested_ones() -> None:
-    axis = axis_of({"a.b": 1, "a": {"b": 10}, "loss.train": 5}, {"a.b": 2, "a": {"b": 9}, "loss.train": 4})
+    axis = axis_of(
+        {"a.b": 1, "a": {"b": 10}, "loss.train": 5}, {"a.b": 2, "a": {"b": 9}, "loss.train": 4}
+    )
     assert [key.key for key, _ in axis.key_stats()] == ["a.b", '"a.b"', "loss.train"]
     assert axis.choose().key == '"a.b"'
     assert axis.path_of("a.b") == ("a", "b")
@@ -202,7 +238,16 @@ def test_keys_with_dots_never_collide_with_nested_ones() -> None:
 
 def test_names_are_unique_and_printable() -> None:
     nested = [("a", "b.c"), ("a.b", "c"), ("a", "b", "c"), ("a.b.c",), ('"a.b.c"',)]
-    odd = [("",), ("", ""), (".",), ("\x1b[31m",), ("\ud800",), ("\\ud800",), ('"\\ud800"',), ("ü",)]
+    odd = [
+        ("",),
+        ("", ""),
+        (".",),
+        ("\x1b[31m",),
+        ("\ud800",),
+        ("\\ud800",),
+        ('"\\ud800"',),
+        ("ü",),
+    ]
     paths = nested + odd
     names = names_of(paths)
     assert len(set(names.values())) == len(paths)
@@ -253,7 +298,10 @@ def test_what_cannot_be_worked_with_is_said() -> None:
     axis = axis_of(f'{{"k": {digits}, "a": 1}}', '{"k": 1e999, "a": 2}')
     assert axis.choose().key == "a"
     assert axis.notes() == ["2 numbers are left out: too long or too large to work with"]
-    assert [(key.key, key.count, key.numbers) for key, _ in axis.key_stats()] == [("a", 2, 2), ("k", 2, 0)]
+    assert [(key.key, key.count, key.numbers) for key, _ in axis.key_stats()] == [
+        ("a", 2, 2),
+        ("k", 2, 0),
+    ]
 
 
 def test_ever_other_sets_of_keys_cost_bounded_memory() -> None:
@@ -267,11 +315,15 @@ def test_ever_other_sets_of_keys_cost_bounded_memory() -> None:
 
 def test_long_keys_are_left_out_and_said() -> None:
     longest = "\u00e9" * (MAX_KEY_BYTES // 2)
-    axis = axis_of({longest: 1, longest + "x": 2, "y" * 1_000_000: "z", "nested": {longest + "x": 3, "a": 4}})
+    axis = axis_of(
+        {longest: 1, longest + "x": 2, "y" * 1_000_000: "z", "nested": {longest + "x": 3, "a": 4}}
+    )
     assert [stats.key for stats, _ in axis.key_stats()] == ["nested.a", longest]
     assert axis.notes() == ["3 values are left out: of keys that are longer than 256 bytes"]
     assert XAxis.from_json(axis.to_json()).notes() == axis.notes()
-    assert axis.merge(axis).notes() == ["6 values are left out: of keys that are longer than 256 bytes"]
+    assert axis.merge(axis).notes() == [
+        "6 values are left out: of keys that are longer than 256 bytes"
+    ]
 
 
 def test_a_state_of_before_long_keys_were_counted_is_taken() -> None:
@@ -365,7 +417,9 @@ def test_state_that_is_no_state_raises_value_error() -> None:
 )
 def test_raw_values_are_as_printed_r19(path: tuple[str, ...], raw: str | None) -> None:
     nested = '{"c":1E5 , "d" : [1, {"x": "}"}]}'
-    line = f'{{"a":1.50, "b": {nested},"s":"\\u0041 \\" }}","dup": 1, "dup": 2 , "big": {"9" * 6000}}}'
+    line = (
+        f'{{"a":1.50, "b": {nested},"s":"\\u0041 \\" }}","dup": 1, "dup": 2 , "big": {"9" * 6000}}}'
+    )
     assert raw_value(line, path) == raw
 
 

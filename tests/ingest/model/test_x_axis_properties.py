@@ -1,4 +1,5 @@
-"""The X-axis rule against an oracle that reads R25 and its arrows literally over the whole list of records."""
+"""The X-axis rule against an oracle that reads R25 and its arrows literally over the whole list of
+records."""
 
 import json
 from collections.abc import Sequence
@@ -30,13 +31,17 @@ _VALUE = st.one_of(_SMALL, _SMALL, _SMALL, st.booleans(), st.sampled_from(["0.1"
 def tasks(draw: st.DrawFn) -> Task:
     """Records whose numbers, for each key, rather rise, fall, stand still, or do as they like."""
     count = draw(st.integers(0, 8))
-    keys = draw(st.lists(st.sampled_from(KEYS[: draw(st.sampled_from([3, 4, 6]))]), unique=True, max_size=4))
+    keys = draw(
+        st.lists(st.sampled_from(KEYS[: draw(st.sampled_from([3, 4, 6]))]), unique=True, max_size=4)
+    )
     courses: dict[str, Sequence[object]] = {}
     for key in keys:
         values: Sequence[object] = draw(st.lists(_VALUE, min_size=count, max_size=count))
         order = draw(st.sampled_from(["as is", "rising", "falling", "nested"]))
         if order in ("rising", "falling"):
-            values = sorted(draw(st.lists(_SMALL, min_size=count, max_size=count)), reverse=order == "falling")
+            values = sorted(
+                draw(st.lists(_SMALL, min_size=count, max_size=count)), reverse=order == "falling"
+            )
         if order == "nested":
             values = [{"in": value} for value in values]
         courses[key] = values
@@ -66,12 +71,17 @@ def numbers_of(record: Record) -> dict[str, Number]:
 def increases(values: list[Number]) -> bool:
     """Never falling and rising at least once, over the records that have the key."""
     steps = list(pairwise(values))
-    return all(later >= earlier for earlier, later in steps) and any(later > earlier for earlier, later in steps)
+    return all(later >= earlier for earlier, later in steps) and any(
+        later > earlier for earlier, later in steps
+    )
 
 
 def rule_of(key: str, job: list[Task]) -> int:
-    """R25's rule 3 to 7: judged within each attempt and task that has the key, merged by the worst."""
-    courses = [[numbers[key] for numbers in map(numbers_of, task) if key in numbers] for task in job]
+    """R25's rule 3 to 7: judged within each attempt and task that has the key, merged by the
+    worst."""
+    courses = [
+        [numbers[key] for numbers in map(numbers_of, task) if key in numbers] for task in job
+    ]
     courses = [course for course in courses if course]
     integer = all(isinstance(value, int) for course in courses for value in course)
     rising = all(increases(course) for course in courses)
@@ -93,8 +103,8 @@ def choice_of(job: list[Task]) -> tuple[str | None, int]:
 
 
 def own_choice_of(job: list[Task], key: str) -> tuple[str | None, int]:
-    """The chosen X, or, for a key that never stands in a record with it, one by the same rule over its own records,
-    unless that is the key itself."""
+    """The chosen X, or, for a key that never stands in a record with it, one by the same rule over
+    its own records, unless that is the key itself."""
     chosen = choice_of(job)
     own = [[record for record in task if key in numbers_of(record)] for task in job]
     if any(chosen[0] in numbers_of(record) for task in own for record in task) or not any(own):
@@ -130,7 +140,9 @@ def test_choice_is_the_oracle_s_r24_r25_r26(job: list[Task]) -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(tasks(), st.data())
-def test_going_on_from_json_at_any_record_is_as_good_as_the_whole(task: Task, data: st.DataObject) -> None:
+def test_going_on_from_json_at_any_record_is_as_good_as_the_whole(
+    task: Task, data: st.DataObject
+) -> None:
     cut = data.draw(st.integers(0, len(task)))
     axis = XAxis.from_json(learn(task[:cut]).to_json())
     for time_ns, record in enumerate(task[cut:], start=cut):
@@ -154,7 +166,9 @@ def test_merging_is_associative_and_commutative(one: Task, two: Task, three: Tas
 
 @settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 200), st.integers(150, 260), st.integers(0, 200))
-def test_merging_past_the_limit_of_keys_is_associative_too(first: int, count: int, other: int) -> None:
+def test_merging_past_the_limit_of_keys_is_associative_too(
+    first: int, count: int, other: int
+) -> None:
     a = learn([{f"k{number:03d}": number for number in range(first, first + count)}])
     b = learn([{f"k{number:03d}": 1.5 for number in range(other, other + count)}, {"epoch": 1}])
     c = learn([{f"k{number:03d}": -number for number in range(100)}])

@@ -37,8 +37,14 @@ def test_jitter_spreads() -> None:
     assert after(3).pause_secs(0.5) == 1.5
 
 
-@given(st.integers(0, 100), jitters, st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True)))
-def test_what_is_asked_for_is_the_least_and_never_endless(tries: int, jitter: float, asked: float | None) -> None:
+@given(
+    st.integers(0, 100),
+    jitters,
+    st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True)),
+)
+def test_what_is_asked_for_is_the_least_and_never_endless(
+    tries: int, jitter: float, asked: float | None
+) -> None:
     pause = Backoff(0.5, 30.0, tries).pause_secs(jitter, asked)
     assert 0.25 <= pause <= 1.1 * MAX_ASKED_SECS
     if asked is not None and asked > 0:
@@ -82,7 +88,9 @@ def test_no_rate_is_no_limit() -> None:
     st.lists(st.tuples(st.integers(0, 5000), st.floats(0, 10)), min_size=1, max_size=50),
     st.floats(1, 10_000),
 )
-def test_whoever_waits_as_told_stays_below_the_rate(takes: list[tuple[int, float]], rate: float) -> None:
+def test_whoever_waits_as_told_stays_below_the_rate(
+    takes: list[tuple[int, float]], rate: float
+) -> None:
     """From the start to any moment: a burst and the rate, no more."""
     now = 0.0
     sent = 0

@@ -1,4 +1,5 @@
-"""What is pushed to Loki is what was meant, byte for byte: checked by a decoder of the tests' own (push_decoder.py)."""
+"""What is pushed to Loki is what was meant, byte for byte: checked by a decoder of the tests' own
+(push_decoder.py)."""
 
 import json
 
@@ -26,9 +27,12 @@ LAST_NS = (1 << 63) - 1
 
 lines_of_all_lengths = st.one_of(
     st.binary(max_size=300),
-    st.sampled_from([0, 1, 63, 64, 90, 110, 127, 128, 4095, 4096, 4097, 16383, 16384, 70_000]).map(lambda n: b"x" * n),
+    st.sampled_from([0, 1, 63, 64, 90, 110, 127, 128, 4095, 4096, 4097, 16383, 16384, 70_000]).map(
+        lambda n: b"x" * n
+    ),
 )
-# around each border that the encoder knows: of a second, of the low 14 bits, of five groups of seven bits
+# around each border that the encoder knows: of a second, of the low 14 bits, of five groups of
+# seven bits
 times = st.one_of(
     st.integers(0, LAST_NS - 1000),
     st.builds(
@@ -51,14 +55,18 @@ def sent(metadata: dict[str, str]) -> list[tuple[str, str]]:
 
 @settings(max_examples=examples(60))
 @given(st.lists(lines_of_all_lengths, max_size=40), times, metadatas)
-def test_block_is_read_as_it_was_meant(lines: list[bytes], time_ns: int, metadata: dict[str, str]) -> None:
+def test_block_is_read_as_it_was_meant(
+    lines: list[bytes], time_ns: int, metadata: dict[str, str]
+) -> None:
     body = assemble(LABELS, [encode_block(lines, time_ns, encode_metadata(metadata))])
     labels, entries = decode(decompress(compress(body)))
     assert labels == '{cluster="local",kind="log"}'
     assert entries == [Pushed(time_ns + at, line, sent(metadata)) for at, line in enumerate(lines)]
 
 
-@pytest.mark.parametrize("time_ns", [0, 16_380, SECOND_NS - 3, 1_700_000_000 * SECOND_NS + 999_990_000])
+@pytest.mark.parametrize(
+    "time_ns", [0, 16_380, SECOND_NS - 3, 1_700_000_000 * SECOND_NS + 999_990_000]
+)
 def test_block_longer_than_the_tables(time_ns: int) -> None:
     """35,000 lines cross several borders of 16,384 ns, and one of a second."""
     lines = [b"%d" % at for at in range(35_000)]
@@ -73,12 +81,16 @@ def test_cut_anywhere_gives_the_same_bytes() -> None:
     time_ns = 1_700_000_000 * SECOND_NS - 50
     whole = encode_block(lines, time_ns, b"")
     for cut in (0, 1, 49, 50, 51, 99, 100):
-        assert encode_block(lines[:cut], time_ns) + encode_block(lines[cut:], time_ns + cut) == whole
+        assert (
+            encode_block(lines[:cut], time_ns) + encode_block(lines[cut:], time_ns + cut) == whole
+        )
 
 
 def test_line_of_four_mebibytes() -> None:
     line = bytes(range(256)) * (16 << 10)
-    _, entries = decode(assemble(LABELS, [encode_block([b"", line, b""], 5, encode_metadata({"part": "1/3"}))]))
+    _, entries = decode(
+        assemble(LABELS, [encode_block([b"", line, b""], 5, encode_metadata({"part": "1/3"}))])
+    )
     assert [entry.line for entry in entries] == [b"", line, b""]
 
 
@@ -98,7 +110,11 @@ def test_times_that_loki_has_not(time_ns: int) -> None:
 def test_entries_with_times_and_metadata_of_their_own(entries: list[Entry]) -> None:
     _, found = decode(encode_push(LABELS, entries))
     assert found == [
-        Pushed(entry.time_ns, entry.line.encode("utf-8", "backslashreplace"), sent(dict(entry.metadata)))
+        Pushed(
+            entry.time_ns,
+            entry.line.encode("utf-8", "backslashreplace"),
+            sent(dict(entry.metadata)),
+        )
         for entry in entries
     ]
 
@@ -110,7 +126,14 @@ def test_metadata_is_sorted_and_without_what_is_empty() -> None:
     assert entry.metadata == [("job_id", "7"), ("user", 'q"ä\n\0')]
 
 
-@given(st.dictionaries(names, st.text(st.characters(codec="utf-8"), min_size=1, max_size=80), min_size=1, max_size=5))
+@given(
+    st.dictionaries(
+        names,
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=80),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_labels_are_escaped(labels: dict[str, str]) -> None:
     """A Go string literal of what is escaped here is a JSON string as well."""
     text = encode_labels(labels)

@@ -1,5 +1,5 @@
-"""What the agent does where Loki takes less than there is: each limit by itself, nobody held up by another's, nothing
-lost or doubled."""
+"""What the agent does where Loki takes less than there is: each limit by itself, nobody held up by
+another's, nothing lost or doubled."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +20,9 @@ STREAM_LIMIT = (
     "maximum active stream limit exceeded when trying to create stream {...}, reduce the number of active streams "
     "(reduce labels or reduce label values), or contact your Loki administrator to see if the limit can be increased"
 )
-STREAM_RATE = "Per stream rate limit exceeded (limit: 3MB/sec) while attempting to ingest for stream '{...}'"
+STREAM_RATE = (
+    "Per stream rate limit exceeded (limit: 3MB/sec) while attempting to ingest for stream '{...}'"
+)
 RATE = (
     "ingestion rate limit exceeded for user fake (limit: 4194304 bytes/sec) while attempting to ingest '7' lines "
     "totaling '900' bytes, reduce log volume"
@@ -34,7 +36,9 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
     made.close()
 
 
-def whole(node: ShippingNode, job_id: str, stdout: list[str], stderr: list[str], minutes: float = 10) -> None:
+def whole(
+    node: ShippingNode, job_id: str, stdout: list[str], stderr: list[str], minutes: float = 10
+) -> None:
     """A capture from start to END."""
     with node.capture(job_id, soon_ns(minutes)) as capture:
         capture.start()
@@ -56,7 +60,10 @@ def ailing(part: str, error: PushError) -> Callable[[str], PushError | None]:
 
 
 def throttles(node: ShippingNode, limit: str) -> float:
-    return node.health.registry.get_sample_value("logshipper_agent_throttled_total", {"limit": limit}) or 0.0
+    return (
+        node.health.registry.get_sample_value("logshipper_agent_throttled_total", {"limit": limit})
+        or 0.0
+    )
 
 
 # ---- one stream
@@ -71,7 +78,9 @@ def test_a_stream_that_loki_limits_holds_up_no_other(node: ShippingNode, words: 
     assert node.loki.lines('kind="log"') == ["one", "two"]
     assert [event["event"] for event in node.events("job2")] == ["started", "ended", "closed"]
     assert node.events("job1") == [], "who reads of its end finds all its lines"
-    assert {name.split("@")[0]: capture.first.shipped.done for name, capture in node.captures.items()} == {
+    assert {
+        name.split("@")[0]: capture.first.shipped.done for name, capture in node.captures.items()
+    } == {
         "job1": False,
         "job2": True,
     }
@@ -88,26 +97,38 @@ def test_a_job_that_comes_later_doesn_t_wait_for_a_stream_either(node: ShippingN
     assert node.loki.doubles() == []
 
 
-def test_a_user_s_limit_of_streams_holds_up_neither_the_user_s_others_nor_other_users(tmp_path: Path) -> None:
+def test_a_user_s_limit_of_streams_holds_up_neither_the_user_s_others_nor_other_users(
+    tmp_path: Path,
+) -> None:
     node = ShippingNode(tmp_path, tenant_by="user")
     node.loki.ails = lambda labels: (
-        throttled(words=STREAM_LIMIT) if 'stream="stderr"' in labels and 'tenant="ann"' in labels else None
+        throttled(words=STREAM_LIMIT)
+        if 'stream="stderr"' in labels and 'tenant="ann"' in labels
+        else None
     )
-    for job_id, user, stderr in (("job1", "ann", ["oops"]), ("job2", "ann", []), ("job3", "ben", ["oops"])):
+    for job_id, user, stderr in (
+        ("job1", "ann", ["oops"]),
+        ("job2", "ann", []),
+        ("job3", "ben", ["oops"]),
+    ):
         with node.capture(job_id, soon_ns(), user=user) as capture:
             capture.lines([job_id])
             if stderr:
                 capture.lines(stderr, stream=Stream.STDERR)
     rounds(node, 4)
     assert sorted(node.loki.lines('kind="log"')) == ["job1", "job2", "job3", "oops"]
-    done = {name.split("@")[0]: capture.first.shipped.done for name, capture in node.captures.items()}
+    done = {
+        name.split("@")[0]: capture.first.shipped.done for name, capture in node.captures.items()
+    }
     assert done == {"job1": False, "job2": True, "job3": True}
     assert node.sink.waiting_tenants() == set()
     node.close()
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_a_part_of_loki_that_is_away_holds_up_no_other_stream(node: ShippingNode, status: int) -> None:
+def test_a_part_of_loki_that_is_away_holds_up_no_other_stream(
+    node: ShippingNode, status: int
+) -> None:
     whole(node, "before", ["zero"], ["zero"])
     node.ship()
     node.loki.ails = ailing('stream="stderr"', refused(status, "at least 1 live replicas required"))
@@ -172,7 +193,9 @@ def test_a_limit_of_streams_that_lasts_is_not_hammered(node: ShippingNode) -> No
 def test_the_same_trouble_in_other_numbers_is_said_once(node: ShippingNode) -> None:
     whole(node, "job1", ["one"], [])
     node.loki.script = [throttled(words=RATE.replace("900", str(number))) for number in range(5)]
-    node.loki.script += [refused(500, f"shard {number} of {{a={number}}} is away") for number in range(5)]
+    node.loki.script += [
+        refused(500, f"shard {number} of {{a={number}}} is away") for number in range(5)
+    ]
     node.ship()
     assert len([line for line in node.said if "rate limit" in line]) == 1
     assert len([line for line in node.said if "is away" in line]) == 1
@@ -181,7 +204,9 @@ def test_the_same_trouble_in_other_numbers_is_said_once(node: ShippingNode) -> N
 # ---- a tenant's rate
 
 
-def test_what_a_tenant_is_refused_goes_in_smaller_pushes(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_tenant_is_refused_goes_in_smaller_pushes(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As where Loki's burst is less than a push: then no pause would ever do."""
 
     def small(labels: str) -> PushError | None:
@@ -221,7 +246,11 @@ def test_a_round_is_as_small_as_the_rate(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture(scope="module")
 def tight(servers: None) -> Iterator[LokiServer]:
-    limits = {"ingestion_rate_mb": 1, "ingestion_burst_size_mb": 1, "max_global_streams_per_user": 4}
+    limits = {
+        "ingestion_rate_mb": 1,
+        "ingestion_burst_size_mb": 1,
+        "max_global_streams_per_user": 4,
+    }
     with LokiServer(limits=limits, auth_enabled=True) as server:
         yield server
 
@@ -231,14 +260,23 @@ def reader(server: LokiServer, tenant: str) -> Client:
 
 
 def throttled_in(metrics: str) -> dict[str, float]:
-    lines = [line for line in metrics.splitlines() if line.startswith("logshipper_agent_throttled_total{")]
+    lines = [
+        line
+        for line in metrics.splitlines()
+        if line.startswith("logshipper_agent_throttled_total{")
+    ]
     return {line.split('"')[1]: float(line.split()[-1]) for line in lines}
 
 
-def test_a_backlog_beyond_a_real_loki_s_rate_is_taken_with_few_refusals(tight: LokiServer, tmp_path: Path) -> None:
+def test_a_backlog_beyond_a_real_loki_s_rate_is_taken_with_few_refusals(
+    tight: LokiServer, tmp_path: Path
+) -> None:
     lines = 15_000
     agent = NodeAgent(
-        tmp_path, tight.url, cluster="rate", loki={"tenant": "rate", "stream_max_bytes_per_sec": 3_000_000}
+        tmp_path,
+        tight.url,
+        cluster="rate",
+        loki={"tenant": "rate", "stream_max_bytes_per_sec": 3_000_000},
     )
     script = f"for n in range({lines}): print(n, 'x' * 150)"
     with agent:
@@ -252,7 +290,9 @@ def test_a_backlog_beyond_a_real_loki_s_rate_is_taken_with_few_refusals(tight: L
     assert throttled_by["stream_limit"] == throttled_by["other"] == 0
 
 
-def test_a_real_loki_s_limit_of_streams_stops_new_streams_alone(tight: LokiServer, tmp_path: Path) -> None:
+def test_a_real_loki_s_limit_of_streams_stops_new_streams_alone(
+    tight: LokiServer, tmp_path: Path
+) -> None:
     with reader(tight, "streams") as client:
         node = ShippingNode(tmp_path, client=client)
         whole(node, "job1", ["one"], ["oops"])
@@ -266,7 +306,10 @@ def test_a_real_loki_s_limit_of_streams_stops_new_streams_alone(tight: LokiServe
         rounds(node, 5)
         found = {entry.line for entry in entries_of(client, "testing", "log")}
         assert {"one", "oops", "two"} <= found
-        done = {name.split("@")[0]: capture.first.shipped.done for name, capture in node.captures.items()}
+        done = {
+            name.split("@")[0]: capture.first.shipped.done
+            for name, capture in node.captures.items()
+        }
         assert done == {"job1": True, "job11": True, "job21": False, "job31": True}
         assert "maximum active stream limit exceeded" in node.sink.state.words
         assert throttles(node, "stream_limit") == 1

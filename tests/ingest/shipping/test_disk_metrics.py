@@ -26,7 +26,10 @@ def test_room_and_what_cannot_be_told(tmp_path: Path, monkeypatch: pytest.Monkey
     DiskMetrics(metrics, {"spool": str(tmp_path), "state": str(tmp_path / "gone")}).measure()
     room = QuarantineMetrics(metrics, quarantine, 1000)
     room.measure()
-    free, size = value(metrics, "disk_free_bytes", folder="spool"), value(metrics, "disk_size_bytes", folder="spool")
+    free, size = (
+        value(metrics, "disk_free_bytes", folder="spool"),
+        value(metrics, "disk_size_bytes", folder="spool"),
+    )
     found = os.statvfs(tmp_path)
     assert size == found.f_blocks * found.f_frsize
     assert 0 < free <= size
@@ -38,7 +41,10 @@ def test_room_and_what_cannot_be_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert isnan(value(metrics, "disk_free_bytes", folder="state"))
     for name in ("disk_size_bytes", "disk_free_files", "disk_size_files"):
         assert isnan(value(metrics, name, folder="state")), name
-    assert (value(metrics, "quarantine_bytes"), value(metrics, "quarantine_max_bytes")) == (300, 1000)
+    assert (value(metrics, "quarantine_bytes"), value(metrics, "quarantine_max_bytes")) == (
+        300,
+        1000,
+    )
 
     (folder / "2026-01-02.u7.jsonl").write_bytes(b"x" * 5)
     room.measure()

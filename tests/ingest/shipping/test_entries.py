@@ -1,4 +1,5 @@
-"""Rows as Loki's entries: the same bytes each time, nothing longer than it may be, nothing lost on the way."""
+"""Rows as Loki's entries: the same bytes each time, nothing longer than it may be, nothing lost on
+the way."""
 
 import json
 import random
@@ -33,9 +34,10 @@ Attrs = dict[int, dict[str, Any]]  # Any: JSON of a segment
 
 kinds = st.sampled_from([Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE])
 lines_of_bytes = st.lists(
-    st.one_of(st.binary(max_size=40), st.text(max_size=20).map(lambda text: text.encode("utf-8", "replace"))).map(
-        lambda line: line.replace(b"\n", b"")
-    ),
+    st.one_of(
+        st.binary(max_size=40),
+        st.text(max_size=20).map(lambda text: text.encode("utf-8", "replace")),
+    ).map(lambda line: line.replace(b"\n", b"")),
     min_size=1,
     max_size=30,
 )
@@ -46,9 +48,14 @@ def builder(max_line_bytes: int = 1000) -> EntryBuilder:
 
 
 def block(
-    lines: list[bytes], runs: list[tuple[int, int]] | None = None, attrs: Attrs | None = None, time_ns: int = T0
+    lines: list[bytes],
+    runs: list[tuple[int, int]] | None = None,
+    attrs: Attrs | None = None,
+    time_ns: int = T0,
 ) -> BlockRow:
-    return BlockRow(Stream.STDOUT, time_ns, len(lines), runs, attrs, b"".join(line + b"\n" for line in lines))
+    return BlockRow(
+        Stream.STDOUT, time_ns, len(lines), runs, attrs, b"".join(line + b"\n" for line in lines)
+    )
 
 
 def chunks(*blocks: BlockRow, max_line_bytes: int = 1000) -> list[Chunk]:
@@ -72,15 +79,21 @@ def test_labels_are_those_of_the_contract_and_never_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job_id", "shard"), [("4711", "1"), ("7", "7"), ("k3x", "x"), ("4711.batch", "x"), ("4_20", "0")]
+    ("job_id", "shard"),
+    [("4711", "1"), ("7", "7"), ("k3x", "x"), ("4711.batch", "x"), ("4_20", "0")],
 )
 def test_a_job_s_lines_have_a_stream_of_their_own_among_ten(job_id: str, shard: str) -> None:
     """And only its lines: of all else there is less, and it is asked for more often."""
     rows = Rows(
-        blocks=[block([b"x", b"{}"], runs=[(int(Kind.LOG), 1), (int(Kind.METADATA), 1)])], marks=[EventRow(T0, {})]
+        blocks=[block([b"x", b"{}"], runs=[(int(Kind.LOG), 1), (int(Kind.METADATA), 1)])],
+        marks=[EventRow(T0, {})],
     )
     made = EntryBuilder("f", IDENTITY._replace(job_id=job_id), 1000).chunks(rows)
-    assert [(chunk.key.kind, chunk.key.shard) for chunk in made] == [("log", shard), ("metadata", ""), ("event", "")]
+    assert [(chunk.key.kind, chunk.key.shard) for chunk in made] == [
+        ("log", shard),
+        ("metadata", ""),
+        ("event", ""),
+    ]
 
 
 def test_what_is_empty_of_an_identity_is_left_out() -> None:
@@ -88,7 +101,13 @@ def test_what_is_empty_of_an_identity_is_left_out() -> None:
     assert chunk.metadata(0) == OWN
     full = Identity("job1", 2, "3.run1", 4, "n", "ann", "h", "c")
     (chunk,) = EntryBuilder("f", full, 1000).chunks(Rows(blocks=[block([b"x"])]))
-    assert chunk.metadata(0) == {"job_id": "job1", "user": "ann", "step": "3.run1", "task": "4", "attempt": "2"}
+    assert chunk.metadata(0) == {
+        "job_id": "job1",
+        "user": "ann",
+        "step": "3.run1",
+        "task": "4",
+        "attempt": "2",
+    }
 
 
 # ---- lines
@@ -97,14 +116,33 @@ def test_what_is_empty_of_an_identity_is_left_out() -> None:
 def test_a_block_of_plain_lines_is_one_chunk_a_nanosecond_apart() -> None:
     (chunk,) = chunks(block([b"a", b"", b"c"]))
     assert chunk.key == StreamKey("stdout", "log", host="n1", shard="1")
-    assert [(entry.time_ns - T0, entry.line) for entry in pushed(chunk)] == [(0, b"a"), (1, b""), (2, b"c")]
+    assert [(entry.time_ns - T0, entry.line) for entry in pushed(chunk)] == [
+        (0, b"a"),
+        (1, b""),
+        (2, b"c"),
+    ]
 
 
 def test_runs_of_kinds_go_to_their_streams_with_their_times() -> None:
-    runs = [(Kind.LOG, 1), (Kind.METADATA, 2), (Kind.STATUS, 1), (Kind.NOTE, 1), (Kind.LOG, 0), (Kind.COMMAND, 1)]
+    runs = [
+        (Kind.LOG, 1),
+        (Kind.METADATA, 2),
+        (Kind.STATUS, 1),
+        (Kind.NOTE, 1),
+        (Kind.LOG, 0),
+        (Kind.COMMAND, 1),
+    ]
     attrs: Attrs = {1: {"n": 1}, 2: {"n": 2}, 4: {"repeat": 9}}
-    made = chunks(block([b"a", b"{}", b"{}", b"50%", b"(9 times)", b"/LOG"], [(int(k), n) for k, n in runs], attrs))
-    found = [(chunk.key.kind, [t - T0 for t in chunk.times_ns], list(chunk.lines)) for chunk in made]
+    made = chunks(
+        block(
+            [b"a", b"{}", b"{}", b"50%", b"(9 times)", b"/LOG"],
+            [(int(k), n) for k, n in runs],
+            attrs,
+        )
+    )
+    found = [
+        (chunk.key.kind, [t - T0 for t in chunk.times_ns], list(chunk.lines)) for chunk in made
+    ]
     assert found == [
         ("log", [0], [b"a"]),
         ("metadata", [1, 2], [b"{}", b"{}"]),
@@ -115,14 +153,20 @@ def test_runs_of_kinds_go_to_their_streams_with_their_times() -> None:
     assert made[2].metadata(0) == {**OWN, "repeat": "9", "note": "1"}
 
 
-@given(st.lists(st.tuples(kinds, lines_of_bytes), min_size=1, max_size=6), st.integers(4, 60), st.data())
+@given(
+    st.lists(st.tuples(kinds, lines_of_bytes), min_size=1, max_size=6),
+    st.integers(4, 60),
+    st.data(),
+)
 def test_every_line_is_there_once_whatever_it_is(
     parts: list[tuple[Kind, list[bytes]]], max_line_bytes: int, data: st.DataObject
 ) -> None:
     lines = [line for _, some in parts for line in some]
     runs = [(int(kind), len(some)) for kind, some in parts]
     values: list[object] = [1, "2/3", None, []]
-    hostile = st.dictionaries(st.sampled_from(["n", "repeat", "part", "job_id"]), st.sampled_from(values))
+    hostile = st.dictionaries(
+        st.sampled_from(["n", "repeat", "part", "job_id"]), st.sampled_from(values)
+    )
     attrs = data.draw(st.dictionaries(st.integers(-2, len(lines) + 2), hostile, max_size=5))
     made = chunks(block(lines, runs, attrs), max_line_bytes=max_line_bytes)
     joined: dict[int, bytes] = {}
@@ -133,7 +177,9 @@ def test_every_line_is_there_once_whatever_it_is(
             entry.line.decode()
             assert dict(entry.metadata).items() >= OWN.items()
             joined[entry.time_ns - T0] = joined.get(entry.time_ns - T0, b"") + entry.line
-    assert [joined[at] for at in range(len(lines))] == [line.decode("utf-8", "replace").encode() for line in lines]
+    assert [joined[at] for at in range(len(lines))] == [
+        line.decode("utf-8", "replace").encode() for line in lines
+    ]
 
 
 @given(lines_of_bytes, st.data())
@@ -142,7 +188,10 @@ def test_slices_encode_as_the_whole_does(lines: list[bytes], data: st.DataObject
     attrs = data.draw(st.none() | st.just({0: {"n": 5}}))
     (chunk,) = chunks(block(lines, None, attrs), max_line_bytes=1000)
     cuts = sorted({0, len(lines), *data.draw(st.lists(st.integers(0, len(lines)), max_size=4))})
-    assert b"".join(chunk.slice(begin, end).encoded() for begin, end in pairwise(cuts)) == chunk.encoded()
+    assert (
+        b"".join(chunk.slice(begin, end).encoded() for begin, end in pairwise(cuts))
+        == chunk.encoded()
+    )
 
 
 def test_the_same_rows_are_the_same_bytes_in_another_process() -> None:
@@ -167,15 +216,18 @@ def test_a_line_of_just_the_length_is_whole() -> None:
 
 
 def test_parts_of_a_part_say_both() -> None:
-    (chunk,) = chunks(block([b"x" * 1500], None, {0: {"part": "2"}}), block([b"y" * 1500], None, {0: {"part": "3/3"}}))[
-        :1
-    ]
+    (chunk,) = chunks(
+        block([b"x" * 1500], None, {0: {"part": "2"}}),
+        block([b"y" * 1500], None, {0: {"part": "3/3"}}),
+    )[:1]
     assert [chunk.metadata(at)["part"] for at in range(2)] == ["2.1/2", "2.2/2"]
     (_, chunk) = chunks(block([b"x"]), block([b"y" * 1500], None, {0: {"part": "3/3"}}))
     assert [chunk.metadata(at)["part"] for at in range(2)] == ["3/3.1/2", "3/3.2/2"]
 
 
-@pytest.mark.parametrize("lines", [[b"\xff" * 999], [b"ok", b"\xff" * 400, b"\xfe" * 400], [b"\xc3" * 1000]])
+@pytest.mark.parametrize(
+    "lines", [[b"\xff" * 999], [b"ok", b"\xff" * 400, b"\xfe" * 400], [b"\xc3" * 1000]]
+)
 def test_bad_bytes_count_as_what_they_become(lines: list[bytes]) -> None:
     for chunk in chunks(block(lines)):
         assert max(map(len, chunk.lines)) <= 1000
@@ -195,8 +247,15 @@ def test_pieces_are_whole_characters_and_join_to_the_line(line: bytes, max_bytes
 
 
 def test_a_status_is_cut_between_characters_and_never_empty() -> None:
-    for text, shown in ((b"", " "), (b"50 %", "50 %"), ("€".encode() * 500, "€" * 333), (b"\xff", "\ufffd")):
-        (chunk,) = builder().chunks(Rows(statuses={Stream.STDERR: StatusRow(Stream.STDERR, T0, text)}))
+    for text, shown in (
+        (b"", " "),
+        (b"50 %", "50 %"),
+        ("€".encode() * 500, "€" * 333),
+        (b"\xff", "\ufffd"),
+    ):
+        (chunk,) = builder().chunks(
+            Rows(statuses={Stream.STDERR: StatusRow(Stream.STDERR, T0, text)})
+        )
         assert chunk.key == StreamKey("stderr", "status", host="n1")
         assert [entry.line.decode() for entry in pushed(chunk)] == [shown]
 
@@ -209,8 +268,11 @@ def test_events_and_marks_are_one_stream_by_time() -> None:
 
 
 def test_events_of_hours_do_not_make_others_of_the_stream_too_far_behind() -> None:
-    """Streams are sent chunk by chunk, by their first times: a chunk that spans an hour lets none follow it."""
-    rows = Rows(marks=[EventRow(T0 + minute * 60 * 10**9, {"event": "heartbeat"}) for minute in range(300)])
+    """Streams are sent chunk by chunk, by their first times: a chunk that spans an hour lets none
+    follow it."""
+    rows = Rows(
+        marks=[EventRow(T0 + minute * 60 * 10**9, {"event": "heartbeat"}) for minute in range(300)]
+    )
     for chunk in builder().chunks(rows):
         assert chunk.times_ns[-1] - chunk.times_ns[0] < HOUR_NS
 
@@ -257,9 +319,16 @@ def test_replay_hours_are_three_digits_of_a_week(time_ns: int) -> None:
     assert replay_hour(time_ns + 168 * HOUR_NS) == hour != replay_hour(time_ns + HOUR_NS)
 
 
-@given(st.lists(st.integers(0, 10 * HOUR_NS), min_size=1, max_size=20).map(sorted), st.integers(-1, 11 * HOUR_NS))
-def test_only_what_is_before_the_floor_is_replayed_hour_by_hour(offsets: list[int], floor: int) -> None:
-    rows = Rows(events=[EventRow(T0 + offset, {"event": str(at)}) for at, offset in enumerate(offsets)])
+@given(
+    st.lists(st.integers(0, 10 * HOUR_NS), min_size=1, max_size=20).map(sorted),
+    st.integers(-1, 11 * HOUR_NS),
+)
+def test_only_what_is_before_the_floor_is_replayed_hour_by_hour(
+    offsets: list[int], floor: int
+) -> None:
+    rows = Rows(
+        events=[EventRow(T0 + offset, {"event": str(at)}) for at, offset in enumerate(offsets)]
+    )
     parts = [part for chunk in builder().chunks(rows) for part in with_replay(chunk, T0 + floor)]
     found = [(time_ns, part.key.replay) for part in parts for time_ns in part.times_ns]
     assert [time_ns for time_ns, _ in found] == [T0 + offset for offset in offsets]
@@ -308,6 +377,8 @@ def test_batches_hold_all_in_order_and_keep_to_the_size(
 
 def test_sizes_are_about_those_on_the_wire() -> None:
     for length in (0, 10, 1000):
-        made = chunks(block([b"x" * length] * 1000, None, {at: {"n": at + 1} for at in range(1000)}))
+        made = chunks(
+            block([b"x" * length] * 1000, None, {at: {"n": at + 1} for at in range(1000)})
+        )
         said, real = sum(chunk.size for chunk in made), sum(len(chunk.encoded()) for chunk in made)
         assert 0.9 * real <= said <= 1.4 * real

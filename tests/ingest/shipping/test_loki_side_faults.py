@@ -1,4 +1,5 @@
-"""All that Loki, or what stands before it, can do to an agent: no line is missing, twice or out of order afterwards."""
+"""All that Loki, or what stands before it, can do to an agent: no line is missing, twice or out of
+order afterwards."""
 
 import json
 import os
@@ -22,7 +23,15 @@ from logshipper_ingest.servers.loki_push import Entry, assemble, compress, encod
 from logshipper_ingest.state.checkpoints import read_state
 from tests.servers.running import LokiServer
 from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
-from tests.tools.conservation import Place, all_problems, balances_in_loki, line_of, numbering, places, spool
+from tests.tools.conservation import (
+    Place,
+    all_problems,
+    balances_in_loki,
+    line_of,
+    numbering,
+    places,
+    spool,
+)
 from tests.tools.faulty_server import Said
 from tests.tools.node_agents import NodeAgent, Proxy, client, cluster, entries_of
 from tests.tools.push_decoder import decompress, fields
@@ -40,14 +49,20 @@ needs_mounts = pytest.mark.skipif(
 
 
 class Site:
-    """An agent whose way to Loki is broken in one way after another. streams: how many each push had."""
+    """An agent whose way to Loki is broken in one way after another. streams: how many each push
+    had."""
 
     def __init__(self, loki: LokiServer, folder: Path) -> None:
         self.cluster = f"t{uuid.uuid4().hex[:10]}"
         self.streams: set[int] = set()
         self.proxy = Proxy(loki.url)
         self.proxy.look = lambda body: self.streams.add(len(list(fields(decompress(body)))))
-        options = {"timeout_secs": 0.5, "retry_min_secs": 0.02, "retry_max_secs": 0.2, "max_line_bytes": 300_000}
+        options = {
+            "timeout_secs": 0.5,
+            "retry_min_secs": 0.02,
+            "retry_max_secs": 0.2,
+            "max_line_bytes": 300_000,
+        }
         self.agent = NodeAgent(folder, self.proxy.url, cluster=self.cluster, loki=options)
         self.section = agent_config.load(str(self.agent.config)).agent
 
@@ -75,10 +90,13 @@ def each(said: Said) -> Callable[[bytes], Said | None]:
     return lambda _: said
 
 
-# without a limit of streams, after which the agent waits for half a minute: tests/ingest/shipping/test_backpressure.py
+# without a limit of streams, after which the agent waits for half a minute:
+# tests/ingest/shipping/test_backpressure.py
 FAULTS: dict[str, Callable[[bytes], Said | None]] = {
     "hangs": each(Said(hang=True)),
-    "drips its answer's head for minutes": each(Said(204, b"", {"X-Long": "x" * 20_000}, drip=True)),
+    "drips its answer's head for minutes": each(
+        Said(204, b"", {"X-Long": "x" * 20_000}, drip=True)
+    ),
     "answers byte by byte": each(Said(204, drip=True)),
     "fails byte by byte": each(Said(503, b"Ingester is stopping", drip=True)),
     "refuses byte by byte": each(Said(500, b"x" * 2000, pieces=2000)),
@@ -87,7 +105,9 @@ FAULTS: dict[str, Callable[[bytes], Said | None]] = {
     "takes one of three": every_third(Said(503)),
     "429": each(Said(429, b"Ingestion rate limit exceeded")),
     "429 with Retry-After": each(Said(429, b"Ingestion rate limit exceeded", {"Retry-After": "1"})),
-    "429 with a date": each(Said(429, b"not now", {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})),
+    "429 with a date": each(
+        Said(429, b"not now", {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})
+    ),
     "429 with a Retry-After that is none": each(Said(429, b"not now", {"Retry-After": "soon"})),
     "200": each(Said(200, b"ok")),
     "260": each(Said(260, b"blocked")),
@@ -106,7 +126,8 @@ FAULTS: dict[str, Callable[[bytes], Said | None]] = {
 
 
 def test_whatever_loki_answers(site: Site, client: Client) -> None:
-    """One answer after another, with a new job before each, while the last one's lines may still wait."""
+    """One answer after another, with a new job before each, while the last one's lines may still
+    wait."""
     sent: dict[Place, int] = {}
     jobs: dict[str, str] = {}
     for number, (fault, answer) in enumerate(FAULTS.items()):
@@ -121,14 +142,22 @@ def test_whatever_loki_answers(site: Site, client: Client) -> None:
             site.proxy.fixed()
         wait_until(lambda: site.proxy.pushes > taken, f"a push after: {fault}")  # noqa: B023  called at once
     site.agent.wait_shipped()
-    problems = all_problems(balances_in_loki(entries_of(client, site.cluster, selector='| job_id=~"fault.*"'), sent))
+    problems = all_problems(
+        balances_in_loki(entries_of(client, site.cluster, selector='| job_id=~"fault.*"'), sent)
+    )
     assert {jobs[place.split("/")[0]]: found for place, found in problems.items()} == {}
     assert not list((site.agent.state / "quarantine").iterdir())
-    wait_until(lambda: not site.agent.status()["loki"]["waiting"], "the agent says that nothing holds it up")
+    wait_until(
+        lambda: not site.agent.status()["loki"]["waiting"],
+        "the agent says that nothing holds it up",
+    )
 
 
-def test_a_head_that_drips_holds_no_push_and_no_sigterm(loki: LokiServer, cluster: str, tmp_path: Path) -> None:
-    """Each byte comes in time, the whole would take minutes: two time-outs are the most for a push."""
+def test_a_head_that_drips_holds_no_push_and_no_sigterm(
+    loki: LokiServer, cluster: str, tmp_path: Path
+) -> None:
+    """Each byte comes in time, the whole would take minutes: two time-outs are the most for a
+    push."""
     endless = Said(204, b"", {"X-Long": "x" * 20_000}, drip=True)
     with Proxy(loki.url) as proxy:
         proxy.broken(lambda _: endless)
@@ -150,24 +179,40 @@ def test_a_head_that_drips_holds_no_push_and_no_sigterm(loki: LokiServer, cluste
 def test_one_entry_in_a_thousand_is_refused(site: Site, client: Client) -> None:
     """Loki's 400: it alone is in the quarantine, with Loki's words."""
     text = "for number in range(1000): print('x' * 280_000 if number == 500 else f'line {number}')"
-    assert site.agent.run(sys.executable, "-c", text, options=("--job-id", "thousand")).returncode == 0
+    assert (
+        site.agent.run(sys.executable, "-c", text, options=("--job-id", "thousand")).returncode == 0
+    )
     site.agent.wait_shipped()
     found = entries_of(client, site.cluster, "log", selector='| job_id=~"thousand.*"')
-    assert [entry.line for entry in found] == [line_of(number) for number in range(1000) if number != 500]
+    assert [entry.line for entry in found] == [
+        line_of(number) for number in range(1000) if number != 500
+    ]
     (file,) = (site.agent.state / "quarantine").iterdir()
     (refused,) = map(json.loads, file.read_text().splitlines())
-    assert (refused["line"], refused["status"], refused["reason"]) == ("x" * 280_000, 400, "line_too_long")
+    assert (refused["line"], refused["status"], refused["reason"]) == (
+        "x" * 280_000,
+        400,
+        "line_too_long",
+    )
     assert "exceeded" in refused["words"]
 
 
 def test_a_204_for_several_streams_hides_a_refusal(client: Client, cluster: str) -> None:
     """Why a push has one stream: Loki forgets what it refused of one when it takes the next."""
     now_ns = time.time_ns()
-    behind, good = ({"cluster": cluster, "kind": "log", "stream": name} for name in ("behind", "good"))
+    behind, good = (
+        {"cluster": cluster, "kind": "log", "stream": name} for name in ("behind", "good")
+    )
     client.push(behind, [Entry(now_ns, "newest")])
     late = assemble(behind, [encode_block([b"late"], now_ns - 2 * HOUR_NS)])
-    assert client.push_body(compress(late + assemble(good, [encode_block([b"good"], now_ns)]))).status == 204
-    assert sorted(entry.line for entry in entries_of(client, cluster, hours=3)) == ["good", "newest"]
+    assert (
+        client.push_body(compress(late + assemble(good, [encode_block([b"good"], now_ns)]))).status
+        == 204
+    )
+    assert sorted(entry.line for entry in entries_of(client, cluster, hours=3)) == [
+        "good",
+        "newest",
+    ]
     with pytest.raises(RejectedPushError, match="too far behind"):
         client.push_body(compress(late))
 
@@ -190,8 +235,11 @@ def test_loki_is_killed_and_comes_back(servers: None, cluster: str, tmp_path: Pa
     assert all_problems(balances) == {}
 
 
-def test_the_clock_is_set_back_and_forward(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
-    """By an hour, by a day, and then it is three hours fast: jobs that run at the time, and those that begin later."""
+def test_the_clock_is_set_back_and_forward(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
+    """By an hour, by a day, and then it is three hours fast: jobs that run at the time, and those
+    that begin later."""
     clock = tmp_path / "clock"
     sent: dict[Place, int] = {}
     running: list[subprocess.Popen[bytes]] = []
@@ -217,17 +265,28 @@ def test_the_clock_is_set_back_and_forward(loki: LokiServer, client: Client, clu
             )  # fmt: skip
             sent |= places(f"{job_id}.u{os.getuid()}", LINES)
             of_job = f'| job_id="{job_id}.u{os.getuid()}"'
-            wait_until(partial(entries_of, client, cluster, "log", hours=2, selector=of_job), f"{job_id} has begun")
+            wait_until(
+                partial(entries_of, client, cluster, "log", hours=2, selector=of_job),
+                f"{job_id} has begun",
+            )
         for process in running:
             assert process.wait(TIMEOUT_SECS) == 0
         agent.wait_shipped()
         log = agent.log.read_text()
     assert all_problems(balances_in_loki(entries_of(client, cluster, hours=2), sent)) == {}
     assert not list((agent.state / "quarantine").iterdir())
-    assert [f"clock is {secs} s ahead" in log for secs in (86_400, 86_401, 10_800, 10_801)].count(True) == 2
+    assert [f"clock is {secs} s ahead" in log for secs in (86_400, 86_401, 10_800, 10_801)].count(
+        True
+    ) == 2
 
 
-def test_an_upgrade_in_the_middle(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+def has_more_than(count: int, client: Client, cluster: str) -> bool:
+    return len(entries_of(client, cluster, "log")) > count
+
+
+def test_an_upgrade_in_the_middle(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
     """Another version of the packages takes over while jobs print, and the first one again."""
     for package in (LOGSHIPPER, INGEST):
         shutil.copytree(package, tmp_path / "newer" / package.name)
@@ -238,10 +297,12 @@ def test_an_upgrade_in_the_middle(loki: LokiServer, client: Client, cluster: str
         words = [sys.executable, "-m", "logshipper", "run", "--job-id", "on", "--"]
         environment = {**agent.environment, "HOME": str(tmp_path)}
         command = [*words, *numbering(3000, bursts=60, pause_secs=0.05)]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as job:
             for path in (tmp_path / "newer", ROOT):
                 before = len(entries_of(client, cluster, "log"))
-                wait_until(lambda: len(entries_of(client, cluster, "log")) > before, "more has come")  # noqa: B023
+                wait_until(partial(has_more_than, before, client, cluster), "more has come")
                 assert agent.stop() == 0
                 agent.start(path=path)
                 if path != ROOT:
@@ -257,7 +318,9 @@ def version_of(agent: NodeAgent) -> object:
 
 
 @needs_mounts
-def test_the_name_service_is_gone(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+def test_the_name_service_is_gone(
+    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
     url = f"http://loki.logshipper-test.invalid:{loki.port}"
@@ -280,9 +343,14 @@ def test_the_name_service_is_gone(loki: LokiServer, client: Client, cluster: str
 def test_a_backlog_of_hours_beside_a_flood(
     sharded: bool, loki: LokiServer, cluster: str, tmp_path: Path, servers: None
 ) -> None:
-    """The backlog is two hours behind the flood in the same streams, with Loki's splitting of streams on and off."""
+    """The backlog is two hours behind the flood in the same streams, with Loki's splitting of
+    streams on and off."""
     with ExitStack() as stack:
-        server = loki if sharded else stack.enter_context(LokiServer(limits={"shard_streams": {"enabled": False}}))
+        server = (
+            loki
+            if sharded
+            else stack.enter_context(LokiServer(limits={"shard_streams": {"enabled": False}}))
+        )
         agent = NodeAgent(tmp_path, server.url, cluster=cluster)
         section = agent_config.load(str(agent.config)).agent
         sent = spool(section, "flood10", 2000, frames=40, ago_secs=60)
@@ -294,4 +362,6 @@ def test_a_backlog_of_hours_beside_a_flood(
         with Client(server.url) as client:
             entries = entries_of(client, cluster, hours=3)
     assert all_problems(balances_in_loki(entries, sent)) == {}
-    assert {entry.metadata["job_id"] for entry in entries if "replay" in entry.labels} == {"backlog0"}
+    assert {entry.metadata["job_id"] for entry in entries if "replay" in entry.labels} == {
+        "backlog0"
+    }

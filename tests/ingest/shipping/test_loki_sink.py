@@ -71,7 +71,9 @@ def chunk(lines: Sequence[bytes], time_ns: int) -> Chunk:
     """Lines a nanosecond apart."""
     text = b"".join(line + b"\n" for line in lines)
     builder = EntryBuilder("job1@1.aaaa", IDENTITY, 4 << 20)
-    (made,) = builder.chunks(Rows(blocks=[BlockRow(Stream.STDOUT, time_ns, len(lines), None, None, text)]))
+    (made,) = builder.chunks(
+        Rows(blocks=[BlockRow(Stream.STDOUT, time_ns, len(lines), None, None, text)])
+    )
     return made
 
 
@@ -132,12 +134,19 @@ def test_a_server_that_cannot_be_reached_is_tried_again() -> None:
 
 def test_other_words_are_said_again() -> None:
     sink = Sink()
-    sink.loki.script = [refused(500, "one"), refused(500, "one"), refused(500, "two"), refused(503, "two")]
+    sink.loki.script = [
+        refused(500, "one"),
+        refused(500, "one"),
+        refused(500, "two"),
+        refused(503, "two"),
+    ]
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert len(sink.said) == 4  # one, two, two with another status, recovery
 
 
-def test_a_trouble_that_comes_and_goes_is_said_ever_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trouble_that_comes_and_goes_is_said_ever_so_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sink = Sink()
     for _ in range(20):
         sink.loki.script = [refused(503, "away")]
@@ -161,7 +170,9 @@ def test_state_tells_of_the_trouble_while_it_lasts_and_of_the_last_refusal_after
     begin_ns = time.time_ns()
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert [state.status for state in seen] == [0, 401, 401]
-    assert begin_ns <= seen[1].since_ns == seen[2].since_ns <= time.time_ns(), "since when, not when last"
+    assert begin_ns <= seen[1].since_ns == seen[2].since_ns <= time.time_ns(), (
+        "since when, not when last"
+    )
     assert sink.sink.state.since_ns == 0
     assert sink.sink.last_refusal.words == "who are you"
 
@@ -202,7 +213,9 @@ def test_stop_ends_a_wait_at_once() -> None:
     assert sink.loki.stored == []
 
 
-def test_a_streams_rate_is_kept_to_and_another_streams_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_streams_rate_is_kept_to_and_another_streams_is_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sink = Sink(stream_max_bytes_per_sec=10_000)
     waits = waits_of(sink, monkeypatch)
     now_ns = time.time_ns()
@@ -210,18 +223,25 @@ def test_a_streams_rate_is_kept_to_and_another_streams_is_its_own(monkeypatch: p
     sink.deliver([big])
     assert len(waits) == 1
     assert 4.5 < waits[0] < 5.0, "50 kB at 10 kB/s, a quarter of that at once"
-    other = Chunk(big.capture, StreamKey("stderr", "log"), range(now_ns, now_ns + 1), [b"y"], big.common)
+    other = Chunk(
+        big.capture, StreamKey("stderr", "log"), range(now_ns, now_ns + 1), [b"y"], big.common
+    )
     sink.deliver([other])
     assert len(waits) == 1
 
 
-def test_what_is_sent_again_counts_in_its_streams_rate_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loki counts what it has already, too: else a push whose answers are lost makes it split the stream."""
+def test_what_is_sent_again_counts_in_its_streams_rate_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Loki counts what it has already, too: else a push whose answers are lost makes it split the
+    stream."""
     sink = Sink(stream_max_bytes_per_sec=10_000, settle_secs=0)
     sink.loki.script = [refused(500), unreachable()]
     waits = waits_of(sink, monkeypatch)
     sink.deliver([chunk([b"x" * 50_000], time.time_ns())])
-    assert [round(secs) for secs in waits if secs > 1] == [5, 10, 15], "of a clock that stands still"
+    assert [round(secs) for secs in waits if secs > 1] == [5, 10, 15], (
+        "of a clock that stands still"
+    )
 
 
 def test_loki_that_was_away_is_left_to_settle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +250,10 @@ def test_loki_that_was_away_is_left_to_settle(monkeypatch: pytest.MonkeyPatch) -
     waits = waits_of(sink, monkeypatch)
     now_ns = time.time_ns()
     sink.loki.script = [unreachable(), unreachable()]
-    away = [QueryError("Loki", 0, "connection refused"), QueryError("Loki", 503, "Ingester not ready")]
+    away = [
+        QueryError("Loki", 0, "connection refused"),
+        QueryError("Loki", 503, "Ingester not ready"),
+    ]
     monkeypatch.setattr(sink.loki, "ready", lambda: raising(away.pop(0)) if away else True)
     sink.deliver([chunk([b"a"], now_ns)])
     assert not away
@@ -263,7 +286,13 @@ def test_a_time_out_alone_lets_nobody_wait(monkeypatch: pytest.MonkeyPatch) -> N
 
 def of_tenant(tenant: str, stream: str, time_ns: int) -> Chunk:
     made = chunk([b"a"], time_ns)
-    return Chunk(made.capture, StreamKey(stream, "log", tenant=tenant), made.times_ns, made.lines, made.common)
+    return Chunk(
+        made.capture,
+        StreamKey(stream, "log", tenant=tenant),
+        made.times_ns,
+        made.lines,
+        made.common,
+    )
 
 
 def failed(sink: Sink, tenant: str, stream: str, error: PushError) -> None:
@@ -315,7 +344,9 @@ def test_trouble_with_a_tenant_that_nobody_has_anything_for_is_over() -> None:
     assert sink.sink.state.since_ns == 0
 
 
-@pytest.mark.parametrize("error", [refused(401), refused(403), refused(400), throttled(), refused(500)], ids=str)
+@pytest.mark.parametrize(
+    "error", [refused(401), refused(403), refused(400), throttled(), refused(500)], ids=str
+)
 def test_who_waits_is_said_where_it_is_one_user(error: PushError) -> None:
     sink = Sink()
     sink.loki.refusing = {"ann": error}
@@ -383,7 +414,9 @@ def test_413_halves_a_batch_and_refuses_an_entry_that_is_alone() -> None:
             raise refused(413, "request entity too large")
 
     sink.loki.script = [limit] * 1000
-    (refusal,) = sink.deliver([chunk([b"a" * 400, b"b" * 400, b"c" * 600, b"d" * 10], time.time_ns())])
+    (refusal,) = sink.deliver(
+        [chunk([b"a" * 400, b"b" * 400, b"c" * 600, b"d" * 10], time.time_ns())]
+    )
     assert refusal.reason == "too_large"
     assert refused_lines([refusal]) == [b"c" * 600]
     assert sorted(entry.line[:1] for entry in sink.loki.found()) == [b"a", b"b", b"d"]
@@ -392,13 +425,28 @@ def test_413_halves_a_batch_and_refuses_an_entry_that_is_alone() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("entry for stream '{}' has timestamp too old: 2026-01-01T00:00:00Z, oldest acceptable", "too_old"),
+        (
+            "entry for stream '{}' has timestamp too old: 2026-01-01T00:00:00Z, oldest acceptable",
+            "too_old",
+        ),
         ("entry for stream '{}' has timestamp too new: 2199-11-06T00:00:00Z", "too_new"),
-        ("max entry size '262144' bytes exceeded for stream '{}' while adding an entry", "line_too_long"),
-        ("stream '{}' has structured metadata too large: '70001' bytes, limit", "metadata_too_large"),
-        ("stream '{}' has too many structured metadata labels: '200', limit: '128'", "metadata_too_large"),
+        (
+            "max entry size '262144' bytes exceeded for stream '{}' while adding an entry",
+            "line_too_long",
+        ),
+        (
+            "stream '{}' has structured metadata too large: '70001' bytes, limit",
+            "metadata_too_large",
+        ),
+        (
+            "stream '{}' has too many structured metadata labels: '200', limit: '128'",
+            "metadata_too_large",
+        ),
         ("entry for stream '{}' has 32 label names; limit 15", "labels"),
-        ("entry with timestamp 2026-01-01 ignored, reason: 'entry too far behind, entry", "too_far_behind"),
+        (
+            "entry with timestamp 2026-01-01 ignored, reason: 'entry too far behind, entry",
+            "too_far_behind",
+        ),
         ("the moon is full", "other"),
     ],
 )
@@ -464,7 +512,11 @@ def test_the_model_has_the_words_of_a_real_loki(loki: LokiServer) -> None:
     model = ModelledLoki()
     tries: dict[str, list[Entry]] = {
         "first": [Entry(now_ns, "x")],
-        "late": [Entry(now_ns - 2 * HOUR_NS, "a"), Entry(now_ns - 2 * HOUR_NS + SECOND_NS, "b"), Entry(now_ns, "c")],
+        "late": [
+            Entry(now_ns - 2 * HOUR_NS, "a"),
+            Entry(now_ns - 2 * HOUR_NS + SECOND_NS, "b"),
+            Entry(now_ns, "c"),
+        ],
         "at the floor": [Entry(now_ns - HOUR_NS, "d")],
         "before the floor": [Entry(now_ns - HOUR_NS - 1, "e")],
         "old": [Entry(now_ns - 200 * HOUR_NS, "f")],
@@ -475,7 +527,9 @@ def test_the_model_has_the_words_of_a_real_loki(loki: LokiServer) -> None:
         for what, entries in tries.items():
             assert _answer(model, labels, entries) == _answer(real, labels, entries), what
         query = f'{{run="{labels["run"]}"}}'
-        found = sorted(entry.line for entry in real.entries(query, now_ns - 2 * HOUR_NS, now_ns + SECOND_NS))
+        found = sorted(
+            entry.line for entry in real.entries(query, now_ns - 2 * HOUR_NS, now_ns + SECOND_NS)
+        )
     assert found == sorted(model.lines()) == ["c", "d", "x"]
 
 
@@ -497,7 +551,9 @@ def test_a_mixed_batch_at_a_real_loki_is_stored_but_for_what_is_returned(loki: L
         fine = chunk([b"fine", b"x" * 300_000], now_ns - SECOND_NS)
         refusals = sink.deliver([late, fine])
         query = f'{{run="{run}"}}'
-        found = [entry.line for entry in client.entries(query, now_ns - 3 * HOUR_NS, now_ns + SECOND_NS)]
+        found = [
+            entry.line for entry in client.entries(query, now_ns - 3 * HOUR_NS, now_ns + SECOND_NS)
+        ]
     assert found == ["fine", "newest"]
     assert refused_lines(refusals) == sorted([*late.lines, b"x" * 300_000])
 
@@ -508,7 +564,9 @@ def _answer(client: Client | ModelledLoki, labels: dict[str, str], entries: list
     except RejectedPushError as error:
         words = f"{error.status} {error.excerpt}"
         # a week's age by the server's clock, which has gone on
-        return words.partition("oldest acceptable timestamp is: ")[0] if "too old" in words else words
+        return (
+            words.partition("oldest acceptable timestamp is: ")[0] if "too old" in words else words
+        )
     return "204"
 
 

@@ -1,8 +1,9 @@
-"""Spool to Loki against a simple model, with everything failing at any moment: each line that was spooled is visible in
-Loki once, or in the quarantine once, and the accounts agree.
+"""Spool to Loki against a simple model, with everything failing at any moment: each line that was
+spooled is visible in Loki once, or in the quarantine once, and the accounts agree.
 
-The shipper, the learner, the sink, the checkpoints and the quarantine are real; Loki is modelled in memory. What dies
-dies as by SIGKILL: nothing of it happens any more, and the next agent has what is on the disk.
+The shipper, the learner, the sink, the checkpoints and the quarantine are real; Loki is modelled in
+memory. What dies dies as by SIGKILL: nothing of it happens any more, and the next agent has what is
+on the disk.
 """
 
 import json
@@ -43,7 +44,9 @@ BEFORE: dict[str, Callable[[], PushError]] = {
     "401": lambda: refused(401),
     "404": lambda: refused(404),
     "500": lambda: refused(500, "at least 1 live replicas required"),
-    "limit": lambda: throttled(words="maximum active stream limit exceeded when trying to create stream {...}"),
+    "limit": lambda: throttled(
+        words="maximum active stream limit exceeded when trying to create stream {...}"
+    ),
     "away": unreachable,
 }
 
@@ -53,8 +56,9 @@ class Killed(BaseException):
 
 
 class FaultyLoki(ModelledLoki):
-    """faults: what happens to the next pushes. `lost`: stored, but the answer gets lost; `killed`, `killed late`: the
-    agent dies before or after Loki stored it. Refuses lines that hold BAD, and stores the others of a push."""
+    """faults: what happens to the next pushes. `lost`: stored, but the answer gets lost; `killed`,
+    `killed late`: the agent dies before or after Loki stored it. Refuses lines that hold BAD, and
+    stores the others of a push."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +83,9 @@ class FaultyLoki(ModelledLoki):
         good = [entry for entry in entries if BAD.encode() not in entry.line]
         super()._take(labels, good)
         if len(good) < len(entries):
-            raise RejectedPushError(NAME, 400, f"max entry size '1' bytes exceeded for stream '{labels}'")
+            raise RejectedPushError(
+                NAME, 400, f"max entry size '1' bytes exceeded for stream '{labels}'"
+            )
 
 
 class Job:
@@ -96,7 +102,9 @@ class Shipping(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(shipper_module, "STREAMS_AT_ONCE", 1)  # or the order of faults would be chance
+        self.patch.setattr(
+            shipper_module, "STREAMS_AT_ONCE", 1
+        )  # or the order of faults would be chance
         self.patch.setattr(loki_sink, "STREAM_LIMIT_SECS", (0.001, 0.002))
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
         self.loki = FaultyLoki()
@@ -104,13 +112,19 @@ class Shipping(RuleBasedStateMachine):
         self.jobs: list[Job] = []
         self.serial = 0
         self.at_disk: dict[str, list[str]] = {"commit": [], "put_notes": [], "quarantine": []}
-        self.patch.setattr(quarantine_module, "_write_all", self._written(quarantine_module._write_all))
+        self.patch.setattr(
+            quarantine_module, "_write_all", self._written(quarantine_module._write_all)
+        )
         self._arm()
 
     def _arm(self) -> None:
         """Has the checkpoints of the agent that begins fail where that is wished for."""
         for name in ("commit", "put_notes"):
-            setattr(self.node.checkpoints, name, self._failing(name, getattr(self.node.checkpoints, name)))
+            setattr(
+                self.node.checkpoints,
+                name,
+                self._failing(name, getattr(self.node.checkpoints, name)),
+            )
 
     def _failing(self, name: str, act: Callable[..., None]) -> Callable[..., None]:
         def acting(*arguments: Any) -> None:  # Any: the method's own
@@ -158,10 +172,14 @@ class Shipping(RuleBasedStateMachine):
         kind=st.sampled_from([Kind.LOG, Kind.LOG, Kind.METADATA]),
         bad=st.lists(st.sampled_from([False, False, False, True]), min_size=1, max_size=4),
     )
-    def write(self, data: st.DataObject, gap: int, stream: Stream, kind: Kind, bad: Sequence[bool]) -> None:
+    def write(
+        self, data: st.DataObject, gap: int, stream: Stream, kind: Kind, bad: Sequence[bool]
+    ) -> None:
         job = self._pick(data)
         capture = job.capture
-        capture.now_ns = max(capture.now_ns, min(capture.now_ns + gap * MINUTE_NS, time.time_ns() - MINUTE_NS))
+        capture.now_ns = max(
+            capture.now_ns, min(capture.now_ns + gap * MINUTE_NS, time.time_ns() - MINUTE_NS)
+        )
         texts = []
         for is_bad in bad:
             self.serial += 1
@@ -197,7 +215,11 @@ class Shipping(RuleBasedStateMachine):
     # ---- what happens to the agent
 
     @rule(
-        faults=st.lists(st.sampled_from([*BEFORE, "", "lost", "lost", "killed", "killed late"]), min_size=1, max_size=3)
+        faults=st.lists(
+            st.sampled_from([*BEFORE, "", "lost", "lost", "killed", "killed late"]),
+            min_size=1,
+            max_size=3,
+        )
     )
     def loki_fails(self, faults: list[str]) -> None:
         self.loki.faults = list(faults)
@@ -267,7 +289,11 @@ class Shipping(RuleBasedStateMachine):
             assert Counter(event["event"] for event in events)["closed"] == 1
             shipped = counts[job.capture.job_id]
             assert shipped.done
-            sent = {kind: count for kind, count in shipped.counts.entries.items() if kind in ("log", "metadata")}
+            sent = {
+                kind: count
+                for kind, count in shipped.counts.entries.items()
+                if kind in ("log", "metadata")
+            }
             assert sum(sent.values()) == len(job.lines)
             assert sum(shipped.counts.refused.values()) == len(job.bad)
 

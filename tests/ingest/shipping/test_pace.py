@@ -1,4 +1,5 @@
-"""How fast an agent sends: alone just below what it may, with others at its share, and few refusals on the way."""
+"""How fast an agent sends: alone just below what it may, with others at its share, and few refusals
+on the way."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,10 +67,16 @@ def test_without_a_limit_nothing_waits_until_loki_refuses() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("tri"), st.integers(1, 10 * MB), st.floats(0, 100), st.floats(0, 1))),
+    st.lists(
+        st.tuples(
+            st.sampled_from("tri"), st.integers(1, 10 * MB), st.floats(0, 100), st.floats(0, 1)
+        )
+    ),
     st.sampled_from([0.0, 100_000.0, MOST]),
 )
-def test_rates_and_waits_stay_within_bounds(steps: list[tuple[str, int, float, float]], most: float) -> None:
+def test_rates_and_waits_stay_within_bounds(
+    steps: list[tuple[str, int, float, float]], most: float
+) -> None:
     pace, now = Pace.begin(most, 0.0), 0.0
     for step, size, secs, jitter in steps:
         before = now

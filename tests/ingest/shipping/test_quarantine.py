@@ -1,4 +1,5 @@
-"""What Loki refused for good lies on the disk before it counts as dealt with, and never takes more than its room."""
+"""What Loki refused for good lies on the disk before it counts as dealt with, and never takes more
+than its room."""
 
 import json
 import os
@@ -34,7 +35,11 @@ def refusals(*lines: bytes, words: str = "no thanks") -> list[Refusal]:
 
 
 def entries(folder: Path) -> list[dict[str, Any]]:  # Any: JSON
-    return [json.loads(line) for file in sorted(folder.iterdir()) for line in file.read_text().splitlines()]
+    return [
+        json.loads(line)
+        for file in sorted(folder.iterdir())
+        for line in file.read_text().splitlines()
+    ]
 
 
 def test_an_entry_is_kept_with_all_that_replaying_it_takes(tmp_path: Path) -> None:
@@ -53,10 +58,21 @@ def test_an_entry_is_kept_with_all_that_replaying_it_takes(tmp_path: Path) -> No
         "tenant": "",
         "capture": "job1@2.aaaa",
         "time_ns": TIME_NS,
-        "metadata": {"job_id": "job1", "user": "ann", "step": "3", "task": "4", "attempt": "2", "repeat": "5"},
+        "metadata": {
+            "job_id": "job1",
+            "user": "ann",
+            "step": "3",
+            "task": "4",
+            "attempt": "2",
+            "repeat": "5",
+        },
         "line": "one",
     }
-    assert (second["time_ns"], second["line"], "repeat" in second["metadata"]) == (TIME_NS + 1, "two", False)
+    assert (second["time_ns"], second["line"], "repeat" in second["metadata"]) == (
+        TIME_NS + 1,
+        "two",
+        False,
+    )
 
 
 def test_nobody_else_may_read_it(tmp_path: Path) -> None:
@@ -83,7 +99,8 @@ def test_hostile_lines_and_words_stay_one_line_each(tmp_path: Path) -> None:
 
 
 def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
-    """A round that is sent again, by the same agent or by the next one, behind a line that a crash cut off."""
+    """A round that is sent again, by the same agent or by the next one, behind a line that a crash
+    cut off."""
     first = Quarantine(str(tmp_path), 100_000)
     assert first.put(refusals(b"one", b"two")) == 0
     assert first.put(refusals(b"one", b"two")) == 0
@@ -94,7 +111,9 @@ def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
     assert later.put(refusals(b"one", b"two")) == 0
     assert file.read_bytes() == b"[1]\n" + whole
     assert later.put([*refusals(b"one", b"other", words="as before")]) == 0
-    assert [entry["line"] for entry in map(json.loads, file.read_text()[len(whole) + 4 :].splitlines())] == ["other"]
+    assert [
+        entry["line"] for entry in map(json.loads, file.read_text()[len(whole) + 4 :].splitlines())
+    ] == ["other"]
 
 
 def test_what_finds_no_room_is_counted_and_the_cap_holds(tmp_path: Path) -> None:
@@ -137,7 +156,8 @@ def test_room_that_somebody_made_is_used(tmp_path: Path) -> None:
 
 
 def test_what_an_agent_put_in_before_it_was_killed_stands_there_once(tmp_path: Path) -> None:
-    """It was put in, and killed before its checkpoint; the next one has it refused again, with others."""
+    """It was put in, and killed before its checkpoint; the next one has it refused again, with
+    others."""
     Quarantine(str(tmp_path), 80_000).put(refusals(b"a", b"b"))
     (file,) = tmp_path.iterdir()
     (first, second) = file.read_bytes().splitlines(keepends=True)
@@ -166,7 +186,9 @@ def test_what_somebody_took_out_is_put_in_again(tmp_path: Path) -> None:
     assert [entry["line"] for entry in entries(tmp_path)] == ["a", "b"]
 
 
-def test_what_could_not_be_written_whole_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_written_whole_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     quarantine = Quarantine(str(tmp_path), 100_000)
     quarantine.put(refusals(b"before"))
     with monkeypatch.context() as patch:
@@ -209,7 +231,10 @@ def test_a_line_that_a_power_cut_left_spoils_none_that_follows(tmp_path: Path) -
     with file.open("ab") as torn:
         torn.write(b'{"refused_ns":17')
     quarantine.put(refusals(b"after"))
-    found = [line.entry.line if line.entry else None for line in quarantine_files.read_lines(str(tmp_path), file.name)]
+    found = [
+        line.entry.line if line.entry else None
+        for line in quarantine_files.read_lines(str(tmp_path), file.name)
+    ]
     assert found == ["before", "after"]
 
 
@@ -220,8 +245,11 @@ def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [entry["line"] for entry in entries(tmp_path)] == ["a", "b"]
 
 
-def test_a_new_file_and_its_name_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file whose name isn't on the disk is gone after a power cut, and the segments with its lines are, too."""
+def test_a_new_file_and_its_name_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file whose name isn't on the disk is gone after a power cut, and the segments with its
+    lines are, too."""
     quarantine = Quarantine(str(tmp_path), 100_000)
     synced: list[bool] = []
     fsync = os.fsync
@@ -241,7 +269,10 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     folder = tmp_path / "quarantine"
     quarantine = Quarantine(str(folder), 10_000)
     for day in (0, 86400):  # midnight may pass meanwhile
-        (folder / time.strftime(f"%Y-%m-%d.u{IDENTITY.uid}.jsonl", time.gmtime(time.time() + day))).symlink_to(target)
+        (
+            folder
+            / time.strftime(f"%Y-%m-%d.u{IDENTITY.uid}.jsonl", time.gmtime(time.time() + day))
+        ).symlink_to(target)
     with pytest.raises(StoreError):
         quarantine.put(refusals(b"one"))
     assert not target.exists()

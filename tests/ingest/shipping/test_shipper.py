@@ -1,5 +1,5 @@
-"""The shipper in one process with a modelled Loki: what goes out, in which order, when it counts as sent, and what
-hostile captures can do to others (which is nothing)."""
+"""The shipper in one process with a modelled Loki: what goes out, in which order, when it counts as
+sent, and what hostile captures can do to others (which is nothing)."""
 
 import json
 import os
@@ -47,7 +47,9 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
     made.close()
 
 
-def whole(node: ShippingNode, job_id: str, lines: list[str], start_ns: int | None = None, **more: Any) -> NodeCapture:
+def whole(
+    node: ShippingNode, job_id: str, lines: list[str], start_ns: int | None = None, **more: Any
+) -> NodeCapture:
     # Any: fields of an identity
     """A capture from start to END."""
     capture = node.capture(job_id, soon_ns() if start_ns is None else start_ns, **more)
@@ -73,7 +75,9 @@ def kill() -> None:
 
 
 def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> None:
-    capture = node.capture("job7", soon_ns(), user="ann", step="3", task=2, attempt=4, account="phys", partition="gpu")
+    capture = node.capture(
+        "job7", soon_ns(), user="ann", step="3", task=2, attempt=4, account="phys", partition="gpu"
+    )
     capture.start(version="0.9")
     lines_ns = capture.lines(["one", "two"])
     capture.lines(["oops"], stream=Stream.STDERR)
@@ -90,10 +94,17 @@ def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> 
     found = node.loki.found()
     own = {("job_id", "job7"), ("user", "ann"), ("step", "3"), ("task", "2"), ("attempt", "4")}
     assert all(own <= set(entry.metadata) for entry in found)
-    assert all('cluster="testing"' in entry.labels and 'host="n1"' in entry.labels for entry in found)
+    assert all(
+        'cluster="testing"' in entry.labels and 'host="n1"' in entry.labels for entry in found
+    )
     assert all('service_name="logshipper"' in entry.labels for entry in found)
     assert not any(REPLAY in labels for labels in node.loki.streams())
-    assert node.loki.lines('kind="log"', 'stream="stdout"') == ["one", "two", "three", "(repeated 5 times)"]
+    assert node.loki.lines('kind="log"', 'stream="stdout"') == [
+        "one",
+        "two",
+        "three",
+        "(repeated 5 times)",
+    ]
     assert node.loki.lines('kind="log"', 'stream="stderr"') == ["oops"]
     assert node.loki.lines('kind="metadata"') == ['{"loss": 1.5}', '{"loss": 1.25}']
     assert node.loki.lines('kind="command"') == ["/LOGENABLE"]
@@ -104,12 +115,31 @@ def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> 
     assert extra[b"one"] == {}
     times = {entry.line: entry.time_ns for entry in found}
     assert (times[b"one"], times[b"two"]) == (lines_ns, lines_ns + 1)
-    assert not any("stream=" in labels for labels in node.loki.streams() if 'kind="event"' in labels)
+    assert not any(
+        "stream=" in labels for labels in node.loki.streams() if 'kind="event"' in labels
+    )
     events = node.events()
-    assert [event["event"] for event in events] == ["started", "mode_changed", "heartbeat", "ended", "closed"]
-    who = {"user": "ann", "account": "phys", "partition": "gpu", "host": "n1", "cluster": "testing", "version": "0.9"}
+    assert [event["event"] for event in events] == [
+        "started",
+        "mode_changed",
+        "heartbeat",
+        "ended",
+        "closed",
+    ]
+    who = {
+        "user": "ann",
+        "account": "phys",
+        "partition": "gpu",
+        "host": "n1",
+        "cluster": "testing",
+        "version": "0.9",
+    }
     assert {name: events[0][name] for name in who} == who
-    assert (events[-1]["state"], events[-1]["hosts"], events[-1]["lines"]) == ("COMPLETED", ["n1"], 6)
+    assert (events[-1]["state"], events[-1]["hosts"], events[-1]["lines"]) == (
+        "COMPLETED",
+        ["n1"],
+        6,
+    )
     assert set(events[-1]["x_axis"]) == {"key", "rule", "words", "path"}
     assert node.quarantined() == []
     assert node.said == []
@@ -166,8 +196,11 @@ def test_heartbeats_go_out_as_often_as_is_said_across_rounds_and_restarts(tmp_pa
 # ---- a clock that is ahead
 
 
-def test_times_of_a_node_that_is_hours_ahead_are_set_back(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loki would refuse them all. A kill in between, and another measure of the clocks then, change no byte."""
+def test_times_of_a_node_that_is_hours_ahead_are_set_back(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loki would refuse them all. A kill in between, and another measure of the clocks then, change
+    no byte."""
     node.loki.behind_ns = 3 * HOUR_NS
     start_ns = soon_ns()
     whole(node, "job1", [f"a {number}" for number in range(500)], start_ns)
@@ -194,7 +227,8 @@ def test_times_of_a_node_that_is_hours_ahead_are_set_back(node: ShippingNode, mo
 
 
 def test_a_clock_that_is_set_while_the_agent_runs(node: ShippingNode) -> None:
-    """Each capture has the clock that it began with; one that is minutes ahead is left alone, as Loki takes it."""
+    """Each capture has the clock that it began with; one that is minutes ahead is left alone, as
+    Loki takes it."""
     for ahead_ns in (0, 4 * 60 * SECOND_NS, 24 * HOUR_NS, 0):
         node.loki.behind_ns = ahead_ns
         node.sink.clock.note(time.time_ns() - ahead_ns)
@@ -223,7 +257,9 @@ def test_a_gateway_that_lets_only_pushes_through_tells_the_time_all_the_same(
     assert node.quarantined() == []
 
 
-def test_a_server_that_tells_no_time_changes_none(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_tells_no_time_changes_none(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[bool] = []
 
     def silent() -> bool:
@@ -251,7 +287,12 @@ def test_nothing_is_remembered_before_all_of_a_round_is_acknowledged(node: Shipp
         remembered.append(node.checkpoints.shipped())
         raise unreachable()
 
-    node.loki.script = [answer, answer, answer, lambda labels: remembered.append(node.checkpoints.shipped())]
+    node.loki.script = [
+        answer,
+        answer,
+        answer,
+        lambda labels: remembered.append(node.checkpoints.shipped()),
+    ]
     node.round()
     assert remembered == [[], [], [], []]
     assert len(node.checkpoints.shipped()) == 2
@@ -270,14 +311,22 @@ def test_kill_at_a_fault_point_loses_nothing_and_doubles_nothing(
         at_fault(patch, place, kill)
         with pytest.raises(Killed):
             node.round()
-    sent = {(labels, entry) for labels, entries in node.loki.requests for entry in map(_hashable, entries)}
+    sent = {
+        (labels, entry)
+        for labels, entries in node.loki.requests
+        for entry in map(_hashable, entries)
+    }
     first = sorted(node.loki.bodies)
     node.restart(saved=False)
     assert len(node.checkpoints.shipped()) == (2 if place == "committed" else 0)
     node.loki.requests.clear()
     node.loki.bodies.clear()
     node.ship()
-    again = {(labels, entry) for labels, entries in node.loki.requests for entry in map(_hashable, entries)}
+    again = {
+        (labels, entry)
+        for labels, entries in node.loki.requests
+        for entry in map(_hashable, entries)
+    }
     assert again == (sent if place == "sent" else set()), "byte for byte"
     assert sorted(node.loki.bodies) == (first if place == "sent" else [])
     assert len(node.loki.found('kind="log"')) == 3010
@@ -303,7 +352,9 @@ def test_what_grew_meanwhile_makes_no_doubles_of_what_was_sent_before_a_kill(
         for number in range(20, 40):
             capture.lines([f"{number}.{line}" for line in range(3)])
             capture.heartbeat()
-        capture.counters((10**6, 10**5), pid=os.getpid())  # what the relay counts is further on by now
+        capture.counters(
+            (10**6, 10**5), pid=os.getpid()
+        )  # what the relay counts is further on by now
         node.restart(saved=False)
         node.ship()
     lines = node.loki.lines('kind="log"')
@@ -313,7 +364,9 @@ def test_what_grew_meanwhile_makes_no_doubles_of_what_was_sent_before_a_kill(
     node.close()
 
 
-def test_an_error_of_our_own_goes_back_to_the_checkpoint(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_our_own_goes_back_to_the_checkpoint(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole(node, "job1", ["one", "two"])
     node.learn()
     with monkeypatch.context() as patch:
@@ -334,7 +387,9 @@ def test_an_error_of_our_own_goes_back_to_the_checkpoint(node: ShippingNode, mon
     assert node.checkpoints.shipped()[0].account.lines == 2
 
 
-def test_a_commit_without_room_is_made_up_for(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_without_room_is_made_up_for(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole(node, "job1", ["one"])
     whole(node, "job2", ["two"])
     node.learn()
@@ -349,10 +404,14 @@ def test_a_commit_without_room_is_made_up_for(node: ShippingNode, monkeypatch: p
         node.round()
     node.ship()
     assert node.loki.lines('kind="log"') == ["one", "two"]
-    assert [shipped.counts.entries for shipped in node.checkpoints.shipped()] == [{"log": 1, "event": 3}] * 2
+    assert [shipped.counts.entries for shipped in node.checkpoints.shipped()] == [
+        {"log": 1, "event": 3}
+    ] * 2
 
 
-def test_going_back_that_fails_as_well_loses_nothing(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_going_back_that_fails_as_well_loses_nothing(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A failing disk: neither the commit nor the last checkpoint is available for a while."""
     whole(node, "job1", ["one"])
     whole(node, "job2", ["two"])
@@ -413,7 +472,9 @@ def test_stop_in_an_outage_ends_a_round_and_the_next_agent_sends_all(tmp_path: P
     node.close()
 
 
-def test_the_shippers_thread_survives_what_a_round_raises(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shippers_thread_survives_what_a_round_raises(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole(node, "job1", ["one"])
     node.learn()
     round_ = node.shipper.round
@@ -429,7 +490,9 @@ def test_the_shippers_thread_survives_what_a_round_raises(node: ShippingNode, mo
     thread = threading.Thread(target=ship_until, args=words)
     thread.start()
     try:
-        wait_until(lambda: node.loki.lines('kind="log"') == ["one"], "it is shipped all the same", 15)
+        wait_until(
+            lambda: node.loki.lines('kind="log"') == ["one"], "it is shipped all the same", 15
+        )
     finally:
         node.stop.set()
         thread.join(scaled(10))
@@ -506,7 +569,9 @@ def test_replay_streams_take_a_week_in_any_order(node: ShippingNode) -> None:
         for hour in hours:
             with node.capture(f"job{hour}x", now_ns - hour * HOUR_NS) as capture:
                 capture.lines([f"{hour} first", f"{hour} second"])
-                capture.lines([f"{hour} later"], time_ns=now_ns - hour * HOUR_NS + 40 * 60 * SECOND_NS)
+                capture.lines(
+                    [f"{hour} later"], time_ns=now_ns - hour * HOUR_NS + 40 * 60 * SECOND_NS
+                )
             node.ship()
     assert len(node.loki.lines('kind="log"', REPLAY)) == 3 * len(hours)
     assert node.quarantined() == []
@@ -514,7 +579,8 @@ def test_replay_streams_take_a_week_in_any_order(node: ShippingNode) -> None:
 
 
 def test_two_quiet_jobs_after_an_outage_of_hours_are_stored_once(node: ShippingNode) -> None:
-    """Their heartbeats of hours are of one stream: neither's may make the other's too far behind."""
+    """Their heartbeats of hours are of one stream: neither's may make the other's too far
+    behind."""
     begin_ns = soon_ns(5 * 60)
     captures = []
     for number in range(2):
@@ -636,7 +702,9 @@ def test_what_is_shipped_or_refused_counts_once_however_often_the_disk_is_full(
     counts = node.one().first.shipped.counts
     assert (failures, counts.entries["log"], counts.refused) == (3, 1, {"too_old": 3})
     value = node.health.registry.get_sample_value
-    assert value("logshipper_agent_entries_total", {"kind": "log"}) == 1, "what was refused isn't acknowledged"
+    assert value("logshipper_agent_entries_total", {"kind": "log"}) == 1, (
+        "what was refused isn't acknowledged"
+    )
     assert value("logshipper_agent_refused_entries_total", {"reason": "too_old"}) == 3
     assert sum("too_old" in words for words in node.said) == 1
 
@@ -656,7 +724,10 @@ def test_the_last_event_waits_for_the_learner(node: ShippingNode) -> None:
         assert node.loki.stored == []
     capture.learn_reader.close()
     capture.learn_reader = SegmentReader(
-        capture.folder.segments_fd, str(capture.folder.path), capture.learnt.position, owner=os.geteuid()
+        capture.folder.segments_fd,
+        str(capture.folder.path),
+        capture.learnt.position,
+        owner=os.geteuid(),
     )
     node.ship()
     assert [event["event"] for event in node.events()] == ["started", "ended", "closed"]
@@ -689,7 +760,9 @@ def test_held_frames_are_kept_over_an_error_of_another_capture(
     assert sorted(node.loki.lines('kind="log"')) == ["one", "two"]
 
 
-def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(node: ShippingNode) -> None:
+def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
+    node: ShippingNode,
+) -> None:
     """The learner's thread sets life at any time, also while the shipper has just read."""
     with node.capture("job1", soon_ns()) as writer:
         writer.start()
@@ -766,7 +839,8 @@ def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
 def test_a_kill_after_an_outage_of_hours_doubles_nothing(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """The next agent finds newer lines, too, of the same job and of another one: what was sent goes where it went."""
+    """The next agent finds newer lines, too, of the same job and of another one: what was sent goes
+    where it went."""
     capture = after_hours(node)
     round_killed(node, monkeypatch, fault)
     sent = node.loki.streams()
@@ -775,7 +849,10 @@ def test_a_kill_after_an_outage_of_hours_doubles_nothing(
     node.restart(saved=False)
     node.ship()
     assert node.loki.doubles() == []
-    assert [line for line in node.loki.lines('kind="log"') if line != "new"] == [*ALL_HOURS, "later"]
+    assert [line for line in node.loki.lines('kind="log"') if line != "new"] == [
+        *ALL_HOURS,
+        "later",
+    ]
     assert sent <= node.loki.streams()
     capture.die()
 
@@ -783,7 +860,8 @@ def test_a_kill_after_an_outage_of_hours_doubles_nothing(
 def test_what_was_sent_once_and_is_old_by_now_goes_to_the_same_stream(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent was away for hours after it was killed: what it had sent as news is far behind now."""
+    """The agent was away for hours after it was killed: what it had sent as news is far behind
+    now."""
     with node.capture("quiet", soon_ns(200)) as capture:
         capture.lines(["then"])
         node.learn()
@@ -808,7 +886,9 @@ def test_others_wait_for_what_may_have_been_sent_but_not_for_ever(
         node.learn()
         read = SegmentReader.read
 
-        def refuse(reader: SegmentReader, *arguments: Any, **options: Any) -> FrameBatch:  # Any: the method's own
+        def refuse(
+            reader: SegmentReader, *arguments: Any, **options: Any
+        ) -> FrameBatch:  # Any: the method's own
             if "/first@" in reader._path:
                 raise PermissionError(13, "Permission denied")
             return read(reader, *arguments, **options)
@@ -824,7 +904,9 @@ def test_others_wait_for_what_may_have_been_sent_but_not_for_ever(
     assert node.loki.doubles() == []
 
 
-def test_a_capture_that_died_is_closed_also_where_the_agent_was_restarted_in_between(node: ShippingNode) -> None:
+def test_a_capture_that_died_is_closed_also_where_the_agent_was_restarted_in_between(
+    node: ShippingNode,
+) -> None:
     """The learner had seen the end of it, Loki nothing yet."""
     node.capture("job1", soon_ns()).lines(["last words"])
     node.learn()
@@ -888,7 +970,9 @@ def test_no_capture_waits_for_anothers_flood(node: ShippingNode) -> None:
     assert len(node.loki.found('kind="log"')) == 10_001
 
 
-def test_more_floods_than_a_round_holds_take_turns(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_floods_than_a_round_holds_take_turns(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shares, "SHARE_BYTES", 10_000)
     monkeypatch.setattr(shares, "MAX_SHARE_BYTES", 10_000)
     monkeypatch.setattr(shares, "ROUND_BYTES", 30_000)
@@ -908,8 +992,11 @@ def test_more_floods_than_a_round_holds_take_turns(node: ShippingNode, monkeypat
     assert len(node.loki.found('kind="log"')) == 9000
 
 
-def test_lines_of_few_bytes_do_not_make_a_round_a_flood(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each entry costs a hundred bytes at Loki, whatever its line has: a share is what is sent, not what was read."""
+def test_lines_of_few_bytes_do_not_make_a_round_a_flood(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each entry costs a hundred bytes at Loki, whatever its line has: a share is what is sent, not
+    what was read."""
     share = 50_000
     monkeypatch.setattr(shares, "SHARE_BYTES", share)
     monkeypatch.setattr(shares, "MAX_SHARE_BYTES", share)
@@ -976,7 +1063,13 @@ def test_bytes_that_are_no_text_go_out_as_text(node: ShippingNode) -> None:
         capture.lines([b"\xff{"], kind=Kind.METADATA, attrs={0: {"n": 1}})
         capture.lines([b"\xff" * 10], kind=Kind.STATUS)
     node.ship()
-    assert node.loki.lines('kind="log"') == ["\ufffd\ufffd bad", "nul \0 nul", "\x1b[31mred", "cut \ufffd", ""]
+    assert node.loki.lines('kind="log"') == [
+        "\ufffd\ufffd bad",
+        "nul \0 nul",
+        "\x1b[31mred",
+        "cut \ufffd",
+        "",
+    ]
     assert node.loki.lines('kind="status"') == ["\ufffd" * 10]
 
 
@@ -1003,7 +1096,9 @@ def _parts(node: ShippingNode) -> list[Any]:
         {"part": "\u0661/\u0662"},
     ],
 )
-def test_attributes_that_are_no_attributes_are_left_out(node: ShippingNode, attrs: dict[str, Any]) -> None:
+def test_attributes_that_are_no_attributes_are_left_out(
+    node: ShippingNode, attrs: dict[str, Any]
+) -> None:
     with node.capture("job1", soon_ns()) as capture:
         capture.lines(["one", "two"], attrs={0: attrs, 77: {"n": 3}, -1: {"n": 3}})
     node.ship()
@@ -1026,7 +1121,9 @@ def test_one_captures_impossible_times_leave_others_alone(node: ShippingNode) ->
             honest.lines(["good day"])
             node.ship()
         assert node.loki.lines('kind="log"', '"}') == ["good day"]
-        assert not any(REPLAY in labels for labels in node.loki.streams()), "refused entries are nobody's newest"
+        assert not any(REPLAY in labels for labels in node.loki.streams()), (
+            "refused entries are nobody's newest"
+        )
     node.restart()
     with node.capture("honest2", soon_ns(1)) as honest:
         honest.lines(["good night"])
@@ -1147,7 +1244,9 @@ def test_a_capture_that_the_system_refuses_to_read_stops_nobody(
     node.learn()
     read = SegmentReader.read
 
-    def refuse(reader: SegmentReader, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None) -> FrameBatch:
+    def refuse(
+        reader: SegmentReader, max_bytes: int, *, alive: bool, until: SpoolPosition | None = None
+    ) -> FrameBatch:
         if "/hostile@" in reader._path:
             raise PermissionError(13, "Permission denied")
         return read(reader, max_bytes, alive=alive, until=until)

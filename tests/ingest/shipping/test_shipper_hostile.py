@@ -1,4 +1,5 @@
-"""What one user's captures can't do to others: forged times, floods of captures, and what they put aside."""
+"""What one user's captures can't do to others: forged times, floods of captures, and what they put
+aside."""
 
 import json
 import os
@@ -26,7 +27,11 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
 
 def refused(node: ShippingNode) -> list[dict[str, object]]:
     folder = node.folder / "state" / "quarantine"
-    return [json.loads(line) for file in sorted(folder.iterdir()) for line in file.read_text().splitlines()]
+    return [
+        json.loads(line)
+        for file in sorted(folder.iterdir())
+        for line in file.read_text().splitlines()
+    ]
 
 
 def test_times_ahead_are_put_aside_unsent(node: ShippingNode) -> None:
@@ -51,8 +56,12 @@ def test_times_before_the_capture_open_no_streams(node: ShippingNode) -> None:
         capture.lines(["now"], time_ns=now_ns)
         node.ship()
     assert node.loki.lines('kind="log"') == ["now"]
-    assert len({labels for labels, _ in node.loki.requests}) == 2, "of lines, and of events: the heartbeat is back"
-    assert {(entry["reason"], entry["words"]) for entry in refused(node)} == {("too_old", "before its capture")}
+    assert len({labels for labels, _ in node.loki.requests}) == 2, (
+        "of lines, and of events: the heartbeat is back"
+    )
+    assert {(entry["reason"], entry["words"]) for entry in refused(node)} == {
+        ("too_old", "before its capture")
+    }
 
 
 @needs_root

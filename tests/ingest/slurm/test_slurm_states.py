@@ -1,4 +1,5 @@
-"""The controller's agent: records of how jobs ended, from the hook's folder to Loki, through faults and restarts."""
+"""The controller's agent: records of how jobs ended, from the hook's folder to Loki, through faults
+and restarts."""
 
 import json
 import os
@@ -63,8 +64,8 @@ class AskedLoki(FakeLoki):
 
 
 class Controller:
-    """An agent's part in this process; its clock is `shift_ns` ahead of ours. asked: what it reads of Loki; loki: what
-    it pushes to."""
+    """An agent's part in this process; its clock is `shift_ns` ahead of ours. asked: what it reads
+    of Loki; loki: what it pushes to."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         # Any: of [loki]
@@ -72,9 +73,21 @@ class Controller:
         self.ended.mkdir(mode=0o700)
         self.state = folder / "state"
         self.state.mkdir(mode=0o700)
-        agent = {"cluster": "local", "host": "ctl", "spool_dir": str(folder / "spool"), "state_dir": str(self.state)}
-        loki = {"url": "http://modelled", "retry_min_secs": 0.001, "retry_max_secs": 0.002, **options}
-        self.config, problems = parse({"agent": agent, "loki": loki, "slurm": {"ended_dir": str(self.ended)}})
+        agent = {
+            "cluster": "local",
+            "host": "ctl",
+            "spool_dir": str(folder / "spool"),
+            "state_dir": str(self.state),
+        }
+        loki = {
+            "url": "http://modelled",
+            "retry_min_secs": 0.001,
+            "retry_max_secs": 0.002,
+            **options,
+        }
+        self.config, problems = parse(
+            {"agent": agent, "loki": loki, "slurm": {"ended_dir": str(self.ended)}}
+        )
         assert problems == []
         self.asked = AskedLoki()
         self.loki = ModelledLoki()
@@ -114,7 +127,9 @@ class Controller:
     def now_ns(self) -> int:
         return time.time_ns()
 
-    def write(self, job_id: str = JOB, *, by: str = "jobcomp", name: str = "", **fields: Any) -> Path:
+    def write(
+        self, job_id: str = JOB, *, by: str = "jobcomp", name: str = "", **fields: Any
+    ) -> Path:
         """As the hook does. Any: what a field says."""
         now = self.now_ns() // NS
         said = {"by": by, "job_id": job_id, "state": "CANCELLED", "exit": "0:15", "start": now - 60, "end": now,
@@ -125,10 +140,14 @@ class Controller:
         place.chmod(0o600)
         return place
 
-    def captured(self, job_id: str = JOB, *, ago_secs: int = 60, attempt: int = 1, host: str = "n1") -> Pushing:
+    def captured(
+        self, job_id: str = JOB, *, ago_secs: int = 60, attempt: int = 1, host: str = "n1"
+    ) -> Pushing:
         """A capture that began so long ago, and is in Loki."""
         began_ns = self.now_ns() - ago_secs * NS
-        return Pushing(self.asked, job_id=job_id, host=host, began_ns=began_ns, attempt=str(attempt))
+        return Pushing(
+            self.asked, job_id=job_id, host=host, began_ns=began_ns, attempt=str(attempt)
+        )
 
     def turn(self, after_secs: float = 0) -> None:
         """All that is to be done some time later."""
@@ -171,10 +190,16 @@ def test_a_captured_job(controller: Controller) -> None:
     controller.turn(3)
     (told,) = controller.in_loki(OF_EVENTS)
     (note,) = controller.in_loki(OF_LOG)
-    assert event(told).items() >= {"event": "job_ended", "state": "CANCELLED", "attempt": "1", "user": "ann"}.items()
+    assert (
+        event(told).items()
+        >= {"event": "job_ended", "state": "CANCELLED", "attempt": "1", "user": "ann"}.items()
+    )
     assert note.metadata == (("attempt", "1"), ("job_id", JOB), ("note", "1"), ("user", "ann"))
     assert note.line.decode().endswith("CANCELLED, signal 15]")
-    assert all(label in note.labels for label in ('host="ctl"', 'cluster="local"', 'stream="stdout"', "logshipper"))
+    assert all(
+        label in note.labels
+        for label in ('host="ctl"', 'cluster="local"', 'stream="stdout"', "logshipper")
+    )
     assert "stream" not in told.labels
     assert told.time_ns == note.time_ns > capture.began_ns + 62 * NS
     assert controller.counts() == {"taken": 1, "shipped": 1}
@@ -205,7 +230,11 @@ def test_the_state_of_a_captured_job_is_shown(controller: Controller) -> None:
     shown = re.findall(r"^(\w+)\{(.*)\} (\d+)$", text, re.M)
     assert sorted(one for one in shown if one[0].startswith("logshipper_job_")) == [
         *(
-            (SLURM_END, f'cluster="local",job_id="{JOB}",attempt="{attempt}",state="{state}"', str(end))
+            (
+                SLURM_END,
+                f'cluster="local",job_id="{JOB}",attempt="{attempt}",state="{state}"',
+                str(end),
+            )
             for attempt, state, end in ((1, "REQUEUED", now - 400), (2, "TIMEOUT", now - 5))
         ),
         *(
@@ -214,9 +243,10 @@ def test_the_state_of_a_captured_job_is_shown(controller: Controller) -> None:
         ),
     ]
     jobs = re.findall(r'^logshipper_agent_slurm_jobs_total\{state="(\w+)"\} (\S+)$', text, re.M)
-    assert {state: count for state, count in jobs if count != "0.0"} == {"REQUEUED": "1.0", "TIMEOUT": "2.0"}, (
-        "the one that wasn't captured, too"
-    )
+    assert {state: count for state, count in jobs if count != "0.0"} == {
+        "REQUEUED": "1.0",
+        "TIMEOUT": "2.0",
+    }, "the one that wasn't captured, too"
 
 
 def test_hours_of_all_jobs_survive_the_agent_and_waits_are_counted(controller: Controller) -> None:
@@ -249,25 +279,38 @@ def test_waits_of_all_jobs(controller: Controller) -> None:
     controller.write("3", start=now - 60, submit="")
     controller.turn()
     text = exposition(controller.metrics, controller.jobs)[0].decode()
-    found = dict(re.findall(r"^logshipper_agent_slurm_wait_seconds_(\w+(?:\{le=\"\S+\"\})?) (\S+)$", text, re.M))
+    found = dict(
+        re.findall(
+            r"^logshipper_agent_slurm_wait_seconds_(\w+(?:\{le=\"\S+\"\})?) (\S+)$", text, re.M
+        )
+    )
     assert (found["count"], found["sum"]) == ("2.0", "100.0")
-    assert [found[f'bucket{{le="{secs}"}}'] for secs in ("1.0", "60.0", "300.0")] == ["1.0", "1.0", "2.0"]
+    assert [found[f'bucket{{le="{secs}"}}'] for secs in ("1.0", "60.0", "300.0")] == [
+        "1.0",
+        "1.0",
+        "2.0",
+    ]
 
 
 def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each by its own records: what one couldn't take yet keeps the hook's file, and nobody sends it before."""
+    """Each by its own records: what one couldn't take yet keeps the hook's file, and nobody sends
+    it before."""
     controller = Controller(tmp_path, monkeypatch, other={"url": "http://other"})
     _, config = controller.config.sinks
     Path(config.sink_dir).mkdir(parents=True)
     asked, loki, metrics = AskedLoki(), ModelledLoki(), AgentMetrics()
     checkpoints = Checkpoints(f"{config.sink_dir}/state.db")
     say, stop = controller.said.append, controller.stop
-    sink = LokiSink(lambda: loki, config.loki, lambda key: key.labels("local", "ctl"), metrics, stop, say)
+    sink = LokiSink(
+        lambda: loki, config.loki, lambda key: key.labels("local", "ctl"), metrics, stop, say
+    )
     quarantine = Quarantine(f"{config.sink_dir}/quarantine", 1 << 20)
     other = SlurmStates(config, checkpoints, sink, quarantine, metrics, stop, say, asked)
     controller.states.give(other)
     for its in (controller.asked, asked):
-        Pushing(its, job_id=JOB, host="n1", began_ns=controller.now_ns() - 60 * NS, attempt="1").close(62 * NS)
+        Pushing(
+            its, job_id=JOB, host="n1", began_ns=controller.now_ns() - 60 * NS, attempt="1"
+        ).close(62 * NS)
     place = controller.write()
 
     def no_room(*_: object) -> dict[str, int]:
@@ -285,7 +328,9 @@ def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pass
     assert not place.exists()
     assert [len(its.found(OF_EVENTS)) for its in (controller.loki, loki)] == [1, 1]
-    assert read_counts(f"{config.sink_dir}/{FILE}")["shipped"] == controller.counts()["shipped"] == 1
+    assert (
+        read_counts(f"{config.sink_dir}/{FILE}")["shipped"] == controller.counts()["shipped"] == 1
+    )
     other.close()
     checkpoints.close()
     controller.end()
@@ -338,10 +383,18 @@ def test_hundreds_of_jobs_in_a_few_questions(controller: Controller) -> None:
     assert controller.counts() == {"taken": 500, "shipped": 1, "waiting": 499}
 
 
-def test_a_job_with_too_many_events_costs_no_other(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_with_too_many_events_costs_no_other(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(slurm_captured, "MAX_ENTRIES", 20)
     for step in range(30):
-        Pushing(controller.asked, job_id="5003", began_ns=controller.now_ns() - 50 * NS, host="n1", step=str(step))
+        Pushing(
+            controller.asked,
+            job_id="5003",
+            began_ns=controller.now_ns() - 50 * NS,
+            host="n1",
+            step=str(step),
+        )
     ids = [str(number) for number in range(5000, 5008)]
     for job_id in ids:
         controller.captured(job_id).close()
@@ -424,8 +477,12 @@ def test_a_resized_job(controller: Controller) -> None:
     assert len(controller.in_loki(OF_EVENTS)) == 1
 
 
-@pytest.mark.parametrize(("restarts", "closed_ago_secs", "sent"), [(0, 300, 1), (1, 300, 0), (1, 10, 1), (2, 10, 1)])
-def test_an_epilog_without_times(controller: Controller, restarts: int, closed_ago_secs: int, sent: int) -> None:
+@pytest.mark.parametrize(
+    ("restarts", "closed_ago_secs", "sent"), [(0, 300, 1), (1, 300, 0), (1, 10, 1), (2, 10, 1)]
+)
+def test_an_epilog_without_times(
+    controller: Controller, restarts: int, closed_ago_secs: int, sent: int
+) -> None:
     controller.captured(ago_secs=500).close((500 - closed_ago_secs) * NS)
     file = controller.write(by="epilog", start="", end="", state="", restarts=restarts)
     now = controller.now_ns()
@@ -465,7 +522,9 @@ def test_killed_in_between_it_sends_the_same_bytes(
     assert controller.counts() == {"taken": 1, "shipped": 1}
 
 
-def test_killed_before_the_file_is_removed(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_before_the_file_is_removed(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is sent of a record that might be found once more."""
     controller.captured().close()
     file = controller.write()
@@ -532,11 +591,15 @@ def test_loki_does_not_answer_questions(controller: Controller) -> None:
     assert controller.counts() == {"taken": 1, "shipped": 1}
 
 
-def test_its_thread_goes_on_after_errors(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_thread_goes_on_after_errors(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(slurm_states, "_MAX_RETRY_SECS", 0.01)
     monkeypatch.setattr(slurm_states, "POLL_SECS", 0.01)
     monkeypatch.setattr(slurm_states, "Backoff", lambda least, most: shorter(most))
-    errors: list[Exception] = [QueryError("Loki at http://x", 403, "no")] * 3 + [ValueError("a fault")]
+    errors: list[Exception] = [QueryError("Loki at http://x", 403, "no")] * 3 + [
+        ValueError("a fault")
+    ]
 
     def round_() -> bool:
         if errors:
@@ -612,7 +675,9 @@ def tenants(monkeypatch: pytest.MonkeyPatch) -> Tenants:
 
 
 @pytest.fixture
-def by_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tenants: Tenants) -> Iterator[Controller]:
+def by_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tenants: Tenants
+) -> Iterator[Controller]:
     made = Controller(tmp_path, monkeypatch, tenant_by="user", retry_max_secs=30.0)
     yield made
     made.end()
@@ -687,7 +752,9 @@ def test_what_is_never_answered_for_a_tenant_is_dropped_in_the_end(
     assert by_user.counts() == {"taken": 1, "not_captured": 1}
 
 
-def test_where_loki_answers_for_nobody_one_tenant_s_records_are_kept(by_user: Controller, tenants: Tenants) -> None:
+def test_where_loki_answers_for_nobody_one_tenant_s_records_are_kept(
+    by_user: Controller, tenants: Tenants
+) -> None:
     by_user.write(user="ann")
     tenants.of["ann"].broken = by_user.asked.broken = broken(500)
     by_user.turn()
@@ -808,7 +875,9 @@ def pipe(place: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [garbage, empty, huge, link, pipe])
-def test_what_is_no_record_is_removed_and_counted(make: Callable[[Path], None], controller: Controller) -> None:
+def test_what_is_no_record_is_removed_and_counted(
+    make: Callable[[Path], None], controller: Controller
+) -> None:
     place = controller.ended / "4711.1700000000.jobcomp.1"
     make(place)
     controller.captured("4712").close()
@@ -822,7 +891,15 @@ def test_what_is_no_record_is_removed_and_counted(make: Callable[[Path], None], 
 
 def test_files_that_are_not_the_hooks_are_left_alone(controller: Controller) -> None:
     """Somebody may name a folder of others' by mistake."""
-    names = ["passwd", "4711", "4711.1.jobcomp", "4711.1.jobcomp.x", ".new.passwd", "x.1.jobcomp.1", "\udcff"]
+    names = [
+        "passwd",
+        "4711",
+        "4711.1.jobcomp",
+        "4711.1.jobcomp.x",
+        ".new.passwd",
+        "x.1.jobcomp.1",
+        "\udcff",
+    ]
     for name in names:
         (controller.ended / name).touch()
         os.utime(controller.ended / name, (0, 0))
@@ -884,7 +961,9 @@ def test_too_many_records(controller: Controller, monkeypatch: pytest.MonkeyPatc
     assert any("1 that waited the longest are dropped" in line for line in controller.said)
 
 
-def test_as_many_at_once_as_one_turn_should_take(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_at_once_as_one_turn_should_take(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(slurm_intake, "MAX_AT_ONCE", 10)
     for number in range(25):
         controller.write(str(5000 + number))

@@ -1,4 +1,5 @@
-"""deploy/slurm/hooks/job-ended writes a record that the agent understands, and never fails Slurm's controller."""
+"""deploy/slurm/hooks/job-ended writes a record that the agent understands, and never fails Slurm's
+controller."""
 
 import os
 import subprocess
@@ -31,7 +32,9 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def run(place: Path, environment: dict[str, str], *, hook: Path = HOOK, path: str = "/usr/bin:/bin") -> int:
+def run(
+    place: Path, environment: dict[str, str], *, hook: Path = HOOK, path: str = "/usr/bin:/bin"
+) -> int:
     said = subprocess.run(
         [hook, place], env={"PATH": path, **environment}, stdin=subprocess.DEVNULL, capture_output=True,
         timeout=TIMEOUT_SECS,
@@ -49,7 +52,18 @@ def record(place: Path) -> EndRecord:
 def test_jobcomp(folder: Path) -> None:
     assert run(folder, JOBCOMP) == 0
     assert record(folder) == EndRecord(
-        "jobcomp/script", "4711", "FAILED", 7, 0, 1700000000, 1700000060, -1, "ann", ("n1", "n2"), 2, 1699999000
+        "jobcomp/script",
+        "4711",
+        "FAILED",
+        7,
+        0,
+        1700000000,
+        1700000060,
+        -1,
+        "ann",
+        ("n1", "n2"),
+        2,
+        1699999000,
     )
 
 

@@ -1,4 +1,5 @@
-"""The controller's agent as a process, killed at each point, and a real Loki: how a job ended stands there once."""
+"""The controller's agent as a process, killed at each point, and a real Loki: how a job ended
+stands there once."""
 
 import json
 import secrets
@@ -22,7 +23,11 @@ def push_capture(client: Client, cluster: str, began_ns: int) -> None:
     metadata = {"job_id": JOB, "user": "ann", "step": "batch", "task": "0", "attempt": "1"}
     events = {"started": began_ns, "closed": began_ns + 30 * NS}
     lines = [
-        Entry(at_ns, json.dumps({"event": name, "started_ns": began_ns, "state": "CANCELLED"}), metadata)
+        Entry(
+            at_ns,
+            json.dumps({"event": name, "started_ns": began_ns, "state": "CANCELLED"}),
+            metadata,
+        )
         for name, at_ns in events.items()
     ]
     client.push(labels, lines)
@@ -49,7 +54,9 @@ def test_killed_anywhere_it_is_told_once(crash_at: str, tmp_path: Path, loki: Lo
     push_capture(client, cluster, began_ns)
     write_record(ended, JOB, began_ns)
     write_record(ended, "4712", began_ns)  # which wasn't captured
-    agent = NodeAgent(tmp_path, loki.url, cluster=cluster, host="ctl", slurm={"ended_dir": str(ended)})
+    agent = NodeAgent(
+        tmp_path, loki.url, cluster=cluster, host="ctl", slurm={"ended_dir": str(ended)}
+    )
     if crash_at:
         with agent.start(crash_at=crash_at, wait=False):
             wait_until(agent.has_ended, "it has killed itself", 30.0)

@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper_ingest.sockets import peer
-from logshipper_ingest.sockets.peer import Accounts, PeerUnknown, SchedulerJob, identify, parse_cgroup
+from logshipper_ingest.sockets.peer import (
+    Accounts,
+    PeerUnknown,
+    SchedulerJob,
+    identify,
+    parse_cgroup,
+)
 
 _V2 = "0::/system.slice/slurmstepd.scope"
 _V1 = "/slurm/uid_1000/job_42"
@@ -76,11 +82,16 @@ def test_no_jobs(text: str) -> None:
     assert parse_cgroup(text, 1000) is None
 
 
-@given(st.text(st.sampled_from("0:/\n_ab1") | st.characters(), max_size=60), st.integers(0, 1 << 32))
+@given(
+    st.text(st.sampled_from("0:/\n_ab1") | st.characters(), max_size=60), st.integers(0, 1 << 32)
+)
 def test_any_text(text: str, uid: int) -> None:
     assert parse_cgroup(text, uid) is None
     found = parse_cgroup(f"{_V2}/job_42/step_0/user/task_0/{text}", uid)
-    assert found in (SchedulerJob("42", "0", 0), None)  # a group's own name below the task never makes another job
+    assert found in (
+        SchedulerJob("42", "0", 0),
+        None,
+    )  # a group's own name below the task never makes another job
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
@@ -117,7 +128,8 @@ def test_a_process_that_has_ended(option: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_number_that_was_given_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the kernel can't name the process: a younger one than the connection isn't the one that asked."""
+    """Where the kernel can't name the process: a younger one than the connection isn't the one that
+    asked."""
     monkeypatch.setattr(peer, "_SO_PEERPIDFD", 9999)
     ours, theirs = _pair()
     with ours, theirs, pytest.raises(PeerUnknown, match="another one has its number"):

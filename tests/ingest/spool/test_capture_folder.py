@@ -63,7 +63,9 @@ def nest(path: Path, depth: int) -> None:
     os.close(fd)
 
 
-def test_any_depth_is_removed_with_few_descriptors(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_depth_is_removed_with_few_descriptors(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nest(spool.capture.segments, 1500)
     most = 0
     scandir = os.scandir
@@ -94,7 +96,9 @@ def test_what_is_linked_to_stays(spool: Spool, tmp_path: Path) -> None:
     assert sorted(path.name for path in kept.iterdir()) == ["below", "file"]
 
 
-def test_a_call_has_an_end_and_the_identity_goes_last(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_has_an_end_and_the_identity_goes_last(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folder_removal, "REMOVED_AT_ONCE", 100)
     for number in range(300):
         (spool.capture.segments / f"file{number}").touch()
@@ -112,7 +116,9 @@ def test_a_call_has_an_end_and_the_identity_goes_last(spool: Spool, monkeypatch:
     assert list(spool.path.iterdir()) == []
 
 
-def test_what_cannot_be_removed_is_an_os_error(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_removed_is_an_os_error(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(name: str, *, dir_fd: int) -> None:
         raise PermissionError(1, "Operation not permitted", name)
 
@@ -123,7 +129,9 @@ def test_what_cannot_be_removed_is_an_os_error(spool: Spool, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("how", ["ingest", "remove"])
-def test_the_local_store_goes_on_until_it_is_gone(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_local_store_goes_on_until_it_is_gone(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folder_removal, "REMOVED_AT_ONCE", 3)
     with LocalStore(str(tmp_path / "store"), create=True) as store:
         capture = make_capture(tmp_path / "store" / "spool")
@@ -138,7 +146,9 @@ def test_the_local_store_goes_on_until_it_is_gone(how: str, tmp_path: Path, monk
         assert list((tmp_path / "store" / "spool").iterdir()) == []
 
 
-def test_the_local_store_leaves_the_rest_for_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_local_store_leaves_the_rest_for_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folder_removal, "REMOVED_AT_ONCE", 3)
     with LocalStore(str(tmp_path / "store"), create=True) as store:
         capture = make_capture(tmp_path / "store" / "spool")

@@ -1,5 +1,6 @@
-"""What a job may put in place of its segments: it costs that job's own log. The agent's time and memory stay bounded,
-another user's lines are shipped next to it, and each refusal has a reason, a count and a line."""
+"""What a job may put in place of its segments: it costs that job's own log. The agent's time and
+memory stay bounded, another user's lines are shipped next to it, and each refusal has a reason, a
+count and a line."""
 
 import os
 import socket
@@ -29,7 +30,9 @@ pytestmark = needs_root
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNode]:
-    monkeypatch.setattr(segment_reader, "SEARCH_BYTES", 64 << 20)  # a quarter: three quarters less time
+    monkeypatch.setattr(
+        segment_reader, "SEARCH_BYTES", 64 << 20
+    )  # a quarter: three quarters less time
     made = ShippingNode(tmp_path)
     yield made
     made.close()
@@ -122,7 +125,9 @@ NO_SEGMENT = "this isn't a regular file of the capture's owner"
     [link, link_to_nothing, link_to_itself, pipe, listening_socket, folder, device, anothers_file],
     ids=lambda make: str(make.__name__),
 )
-def test_what_is_no_segment_is_passed_over(node: ShippingNode, make: Callable[[CaptureWriter, Path], None]) -> None:
+def test_what_is_no_segment_is_passed_over(
+    node: ShippingNode, make: Callable[[CaptureWriter, Path], None]
+) -> None:
     with captured(node, "hostile", HOSTILE) as hostile, captured(node, "honest", HONEST):
         make(hostile, next_segment(hostile))
         hostile.open_segment()
@@ -155,7 +160,9 @@ def frame_of_16_mib(capture: CaptureWriter) -> None:
 
 def impossible_lengths(capture: CaptureWriter) -> None:
     for payload in (segment.MAX_PAYLOAD_BYTES + 1, (1 << 32) - 1):
-        capture.append(segment._FRAME_HEADER.pack(FRAME_MAGIC, 1, 1, 0, payload, 1 << 31, 5, 1 << 31, 0))
+        capture.append(
+            segment._FRAME_HEADER.pack(FRAME_MAGIC, 1, 1, 0, payload, 1 << 31, 5, 1 << 31, 0)
+        )
 
 
 def holes_of_terabytes(capture: CaptureWriter) -> None:
@@ -189,7 +196,14 @@ def renamed(capture: CaptureWriter) -> None:
 
 
 def odd_names(capture: CaptureWriter) -> None:
-    for name in (b"\xff\xfe.seg", b"\x1b[2J", b"0000000002.seg\n", "٠٠٠٠٠٠٠٠٠١.seg".encode(), b"-1.seg", b"x" * 255):
+    for name in (
+        b"\xff\xfe.seg",
+        b"\x1b[2J",
+        b"0000000002.seg\n",
+        "٠٠٠٠٠٠٠٠٠١.seg".encode(),
+        b"-1.seg",
+        b"x" * 255,
+    ):
         (capture.segments / os.fsdecode(name)).write_bytes(b"?")
 
 
@@ -307,7 +321,8 @@ def test_damages_by_the_thousand_are_few_lines_and_small_rounds(
 
 
 def test_the_learner_goes_user_by_user(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn has a second: who has one capture isn't behind another's hundred that take all of it."""
+    """A turn has a second: who has one capture isn't behind another's hundred that take all of
+    it."""
     for number in range(30):
         captured(node, f"a-hostile{number}", HOSTILE)
     captured(node, "b-honest", HONEST)
@@ -328,10 +343,15 @@ def test_the_learner_goes_user_by_user(node: ShippingNode, monkeypatch: pytest.M
     assert any(name.startswith("b-honest") for name in looked_at)
 
 
-def test_names_are_listed_until_it_has_begun_and_no_more(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_listed_until_it_has_begun_and_no_more(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hostile = captured(node, "hostile", HOSTILE)
     (capture,) = node.follow()
     capture.folder.life()
-    monkeypatch.setattr("logshipper_ingest.spool.capture_folder.list_segments", lambda fd: pytest.fail("listed again"))
+    monkeypatch.setattr(
+        "logshipper_ingest.spool.capture_folder.list_segments",
+        lambda fd: pytest.fail("listed again"),
+    )
     with hostile:
         assert capture.folder.life().value == "live"

@@ -1,7 +1,9 @@
-"""A capture's writer and reader against a simple model: the reader gives what was written, from the first frame on,
-each once and in order, whatever fails and wherever it is resumed; a crash may cost what wasn't synced, no more.
+"""A capture's writer and reader against a simple model: the reader gives what was written, from the
+first frame on, each once and in order, whatever fails and wherever it is resumed; a crash may cost
+what wasn't synced, no more.
 
-Both are real. A crash of the machine loses any part of what wasn't synced: its end, or its bytes, or both.
+Both are real. A crash of the machine loses any part of what wasn't synced: its end, or its bytes,
+or both.
 """
 
 import errno
@@ -36,7 +38,9 @@ class Faults:
         self.sync: list[str] = []
         self.open: list[str] = []
 
-    def failing(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:  # Any: the call's own
+    def failing(
+        self, name: str, act: Callable[..., Any]
+    ) -> Callable[..., Any]:  # Any: the call's own
         def acting(*arguments: Any, **options: Any) -> Any:  # Any: likewise
             planned: list[str] = getattr(self, name)
             fault = planned.pop(0) if planned else ""
@@ -69,7 +73,9 @@ class WriterAndReader(RuleBasedStateMachine):
         self.faults = Faults()
         self.patch.setattr(segment_writer, "os", FaultyOs(self.faults))
         self.patch.setattr(segment_writer, "MAX_SEGMENT_BYTES", SEGMENT_BYTES)
-        self.patch.setattr(SegmentWriter, "_sync_on", lambda writer: None)  # here syncs are steps of their own
+        self.patch.setattr(
+            SegmentWriter, "_sync_on", lambda writer: None
+        )  # here syncs are steps of their own
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
         self.writer = SegmentWriter(str(self.folder), 1)
         self.fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -95,7 +101,9 @@ class WriterAndReader(RuleBasedStateMachine):
         serial = len(self.written)
         if is_record:
             text = b'{"type":"event","event":"e%d","message":"%s"}' % (serial, b"m" * size)
-            frame = segment.encode_record(serial, {"type": "event", "event": f"e{serial}", "message": "m" * size})
+            frame = segment.encode_record(
+                serial, {"type": "event", "event": f"e{serial}", "message": "m" * size}
+            )
         else:
             text = b"%d %s\n" % (serial, b"x" * size)
             frame = segment.encode_lines(Stream.STDOUT, serial, text, [(Kind.LOG, 1)])
@@ -107,7 +115,9 @@ class WriterAndReader(RuleBasedStateMachine):
         else:
             self.written.append(text)
         if self.writer._number != number:
-            self.synced = len(self.written) - 1 if self.written[-1:] == [text] else len(self.written)
+            self.synced = (
+                len(self.written) - 1 if self.written[-1:] == [text] else len(self.written)
+            )
             self.synced_bytes = segment.FILE_HEADER_BYTES
 
     @precondition(lambda self: self.is_alive)
@@ -128,7 +138,11 @@ class WriterAndReader(RuleBasedStateMachine):
         short=st.booleans(),
     )
     def disk_fails(self, call: str, before: int, fault: str, short: bool) -> None:
-        setattr(self.faults, call, [""] * before + (["short"] if short and call == "pwrite" else []) + [fault])
+        setattr(
+            self.faults,
+            call,
+            [""] * before + (["short"] if short and call == "pwrite" else []) + [fault],
+        )
 
     @precondition(lambda self: self.is_alive)
     @rule()
@@ -215,7 +229,9 @@ class WriterAndReader(RuleBasedStateMachine):
             reads += 1
             assert reads < 1000
         assert outcome is (Outcome.CLOSED if self.is_closed else Outcome.CUT)
-        assert self.given == self.written[: len(self.given)], "nothing is invented, doubled or misplaced"
+        assert self.given == self.written[: len(self.given)], (
+            "nothing is invented, doubled or misplaced"
+        )
         assert len(self.given) >= self.synced, "nothing that was synced is lost"
         if not self.lost_bytes:
             assert self.given == self.written

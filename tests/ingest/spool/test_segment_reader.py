@@ -1,4 +1,5 @@
-"""Reading segments: in order, while they grow, from any position; damage, hostile files and other versions."""
+"""Reading segments: in order, while they grow, from any position; damage, hostile files and other
+versions."""
 
 import os
 import socket
@@ -12,7 +13,13 @@ import pytest
 from logshipper.spool import segment
 from logshipper.spool.segment import FRAME_HEADER_BYTES, Kind, Stream
 from logshipper_ingest.spool import segment_reader
-from logshipper_ingest.spool.segment_reader import Damage, FrameBatch, Outcome, SegmentReader, SpoolPosition
+from logshipper_ingest.spool.segment_reader import (
+    Damage,
+    FrameBatch,
+    Outcome,
+    SegmentReader,
+    SpoolPosition,
+)
 from tests.tools.segment_factory import CaptureWriter
 
 MANY = 1 << 40  # bytes: all that is there
@@ -23,7 +30,9 @@ class Reading:
 
     def __init__(self, capture: CaptureWriter, position: SpoolPosition | None = None) -> None:
         self.fd = os.open(capture.segments, os.O_RDONLY | os.O_DIRECTORY)
-        self.reader = SegmentReader(self.fd, str(capture.segments), position or SpoolPosition(), owner=os.getuid())
+        self.reader = SegmentReader(
+            self.fd, str(capture.segments), position or SpoolPosition(), owner=os.getuid()
+        )
         self.texts: list[bytes] = []
         self.damages: list[Damage] = []
 
@@ -63,7 +72,9 @@ def reasons(reading: Reading) -> list[str]:
 # ---- undamaged
 
 
-def test_reads_all_frames_in_order_over_several_segments(capture: CaptureWriter, reading: Reading) -> None:
+def test_reads_all_frames_in_order_over_several_segments(
+    capture: CaptureWriter, reading: Reading
+) -> None:
     for number in range(9):
         capture.lines([f"line {number}"])
         if number % 3 == 2:
@@ -75,7 +86,9 @@ def test_reads_all_frames_in_order_over_several_segments(capture: CaptureWriter,
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, MANY])
-def test_a_live_segment_is_followed_as_it_grows(capture: CaptureWriter, reading: Reading, max_bytes: int) -> None:
+def test_a_live_segment_is_followed_as_it_grows(
+    capture: CaptureWriter, reading: Reading, max_bytes: int
+) -> None:
     for number in range(5):
         capture.lines([f"line {number}"], stream=Stream.STDERR)
         assert reading.read(max_bytes) is Outcome.WAITING
@@ -124,8 +137,11 @@ def test_a_file_header_byte_by_byte_is_waited_for(capture: CaptureWriter, readin
     assert reading.texts == [b"one\n"]
 
 
-def test_a_rotation_under_way_is_not_the_end_of_a_segment(capture: CaptureWriter, reading: Reading) -> None:
-    """The writer makes the next segment before it ends the last one, and takes it back where there is no room."""
+def test_a_rotation_under_way_is_not_the_end_of_a_segment(
+    capture: CaptureWriter, reading: Reading
+) -> None:
+    """The writer makes the next segment before it ends the last one, and takes it back where there
+    is no room."""
     capture.lines(["one"])
     following = capture.segments / "0000000002.seg"
     following.write_bytes(segment.encode_file_header(2, 5))
@@ -143,13 +159,17 @@ def test_a_rotation_under_way_is_not_the_end_of_a_segment(capture: CaptureWriter
 def test_large_frames_pass_and_memory_is_bounded(capture: CaptureWriter, reading: Reading) -> None:
     line = b"x" * (segment.MAX_LINE_BYTES - 1) + b"\n"
     text = line * 4
-    capture.append(segment.encode_lines(Stream.STDOUT, 5, text[: segment.MAX_PAYLOAD_BYTES], [(Kind.LOG, 4)]))
+    capture.append(
+        segment.encode_lines(Stream.STDOUT, 5, text[: segment.MAX_PAYLOAD_BYTES], [(Kind.LOG, 4)])
+    )
     capture.lines(["after"])
     assert reading.read() is Outcome.WAITING
     assert reading.texts == [text, b"after\n"]
 
 
-def test_a_reader_keeps_nothing_of_what_it_has_read(capture: CaptureWriter, reading: Reading) -> None:
+def test_a_reader_keeps_nothing_of_what_it_has_read(
+    capture: CaptureWriter, reading: Reading
+) -> None:
     """An agent has two of each capture, and many of these are over."""
     capture.lines(["x" * 1000])
     capture.append(b"?")
@@ -172,7 +192,9 @@ def test_a_batch_is_about_as_large_as_asked(capture: CaptureWriter, reading: Rea
 # ---- a capture that died
 
 
-def test_dead_without_an_end_is_cut_after_the_last_whole_frame(capture: CaptureWriter, reading: Reading) -> None:
+def test_dead_without_an_end_is_cut_after_the_last_whole_frame(
+    capture: CaptureWriter, reading: Reading
+) -> None:
     capture.lines(["one"])
     frame = segment.encode_lines(Stream.STDOUT, 5, b"torn\n", [(Kind.LOG, 1)])
     capture.append(frame[:-3])
@@ -211,7 +233,9 @@ def test_dead_between_two_segments(capture: CaptureWriter, reading: Reading) -> 
     assert reading.damages == []
 
 
-def test_zeros_that_a_machine_s_crash_left_are_skipped(capture: CaptureWriter, reading: Reading) -> None:
+def test_zeros_that_a_machine_s_crash_left_are_skipped(
+    capture: CaptureWriter, reading: Reading
+) -> None:
     capture.lines(["one"])
     capture.append(bytes(5000))
     assert reading.read(alive=False) is Outcome.CUT
@@ -267,7 +291,9 @@ def test_a_damaged_file_header_costs_no_frame(capture: CaptureWriter, reading: R
     assert reasons(reading) == ["this isn't a segment: the magic number is wrong"]
 
 
-def test_a_lost_end_mark_or_segment_is_reported_and_reading_goes_on(capture: CaptureWriter, reading: Reading) -> None:
+def test_a_lost_end_mark_or_segment_is_reported_and_reading_goes_on(
+    capture: CaptureWriter, reading: Reading
+) -> None:
     capture.lines(["one"])
     capture.open_segment()
     capture.lines(["two"])
@@ -280,10 +306,15 @@ def test_a_lost_end_mark_or_segment_is_reported_and_reading_goes_on(capture: Cap
     lost.unlink()
     assert reading.read(alive=False) is Outcome.CLOSED
     assert reading.texts == [b"one\n", b"two\n", b"four\n"]
-    assert reasons(reading) == ["the end mark is missing", "segments before 0000000004.seg are missing"]
+    assert reasons(reading) == [
+        "the end mark is missing",
+        "segments before 0000000004.seg are missing",
+    ]
 
 
-def test_attributes_that_make_python_raise_are_damage(capture: CaptureWriter, reading: Reading) -> None:
+def test_attributes_that_make_python_raise_are_damage(
+    capture: CaptureWriter, reading: Reading
+) -> None:
     hostile = [
         b'{"runs":[[1,1e999]]}',
         b'{"runs":[[1,-1],[1,2]]}',
@@ -295,7 +326,9 @@ def test_attributes_that_make_python_raise_are_damage(capture: CaptureWriter, re
         b"\xff",
     ]
     for attrs in hostile:
-        head = struct.pack("<4sBBHIIQI", segment.FRAME_MAGIC, 1, 1, 0, len(attrs) + 2, 1, 5, len(attrs))
+        head = struct.pack(
+            "<4sBBHIIQI", segment.FRAME_MAGIC, 1, 1, 0, len(attrs) + 2, 1, 5, len(attrs)
+        )
         crc = zlib.crc32(b"a\n", zlib.crc32(attrs, zlib.crc32(head)))
         capture.append(head + crc.to_bytes(4, "little") + attrs + b"a\n")
     capture.lines(["after"])
@@ -359,7 +392,9 @@ def test_an_incomplete_tail_is_not_searched_at_every_look(
     assert len(gone_over) == 20
 
 
-def test_a_whole_frame_after_an_incomplete_one_is_found_in_time(capture: CaptureWriter, reading: Reading) -> None:
+def test_a_whole_frame_after_an_incomplete_one_is_found_in_time(
+    capture: CaptureWriter, reading: Reading
+) -> None:
     capture.append(incomplete())
     assert reading.read() is Outcome.WAITING
     capture.lines(["after"])
@@ -412,7 +447,9 @@ def test_what_a_frame_costs_counts_for_a_batch(capture: CaptureWriter, reading: 
     assert batch.size > 3 * 1000 * segment_reader.FRAME_COST_BYTES > batch.frame_bytes
 
 
-def test_a_folder_that_another_thread_reads_is_listed_whole(capture: CaptureWriter, reading: Reading) -> None:
+def test_a_folder_that_another_thread_reads_is_listed_whole(
+    capture: CaptureWriter, reading: Reading
+) -> None:
     """Whoever dies with nothing read would be told, and all its lines left out."""
     capture.lines(["one"])
     capture.rotate()
@@ -433,7 +470,11 @@ def test_very_many_names_are_listed_once_a_read_and_passed_over_in_pieces(
 ) -> None:
     listed = []
     list_segments = segment_reader.list_segments
-    monkeypatch.setattr(segment_reader, "list_segments", lambda fd: listed.append(fd) or list_segments(fd))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        segment_reader,
+        "list_segments",
+        lambda fd: listed.append(fd) or list_segments(fd),  # type: ignore[func-returns-value]
+    )
     capture.append(segment.encode_end(5, closed=False))
     for number in range(2, 2502):
         (capture.segments / f"{number:010d}.seg").symlink_to("nothing")
@@ -447,10 +488,13 @@ def test_very_many_names_are_listed_once_a_read_and_passed_over_in_pieces(
     assert len(reading.damages) >= 2500
 
 
-def test_links_pipes_folders_and_sockets_are_passed_over(capture: CaptureWriter, tmp_path: Path) -> None:
+def test_links_pipes_folders_and_sockets_are_passed_over(
+    capture: CaptureWriter, tmp_path: Path
+) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(
-        segment.encode_file_header(1, 5) + segment.encode_lines(Stream.STDOUT, 5, b"secret\n", [(Kind.LOG, 1)])
+        segment.encode_file_header(1, 5)
+        + segment.encode_lines(Stream.STDOUT, 5, b"secret\n", [(Kind.LOG, 1)])
     )
     capture.append(segment.encode_end(5, closed=False))
     (capture.segments / "0000000002.seg").symlink_to(secret)
@@ -498,7 +542,9 @@ def test_other_names_are_no_segments() -> None:
     assert segment_reader.segment_number("0000000012.seg") == 12
 
 
-def test_a_newer_version_is_left_for_a_newer_program(capture: CaptureWriter, reading: Reading) -> None:
+def test_a_newer_version_is_left_for_a_newer_program(
+    capture: CaptureWriter, reading: Reading
+) -> None:
     capture.lines(["one"])
     damage_at(capture.segment, 8, b"\x02\x00")
     assert reading.read(alive=False) is Outcome.BLOCKED

@@ -1,4 +1,5 @@
-"""Segments under random damage: the reader never raises, never invents a line, and loses only what was damaged."""
+"""Segments under random damage: the reader never raises, never invents a line, and loses only what
+was damaged."""
 
 import os
 import tempfile
@@ -48,7 +49,9 @@ def captures(draw: st.DrawFn) -> Made:
                 lines = draw(st.lists(st.text("ab{}é", max_size=20), min_size=1, max_size=4))
                 text = b"".join(b"%d %s\n" % (serial, line.encode()) for line in lines)
                 kind = draw(st.sampled_from([Kind.LOG, Kind.METADATA]))
-                frame = segment.encode_lines(Stream.STDOUT, serial, text, [(kind, len(lines))], {0: {"n": 1}})
+                frame = segment.encode_lines(
+                    Stream.STDOUT, serial, text, [(kind, len(lines))], {0: {"n": 1}}
+                )
             frames.append(Placed(number, len(written), len(written) + len(frame), text))
             written += frame
         written += segment.encode_end(9, closed=number == count)
@@ -102,7 +105,9 @@ def test_undamaged_captures_are_read_whole(made: Made, max_bytes: int) -> None:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(captures(), st.data())
-def test_overwritten_bytes_cost_the_frames_that_they_hit_and_no_other(made: Made, data: st.DataObject) -> None:
+def test_overwritten_bytes_cost_the_frames_that_they_hit_and_no_other(
+    made: Made, data: st.DataObject
+) -> None:
     hit: set[tuple[int, int]] = set()
     for _ in range(data.draw(st.integers(1, 4))):
         number = data.draw(st.sampled_from(sorted(made.files)))
@@ -112,7 +117,11 @@ def test_overwritten_bytes_cost_the_frames_that_they_hit_and_no_other(made: Made
             if at < len(written) and written[at] != value:
                 written[at] = value
                 hit.add((number, at))
-    intact = [f.text for f in made.frames if not any(f.segment == n and f.begin <= at < f.end for n, at in hit)]
+    intact = [
+        f.text
+        for f in made.frames
+        if not any(f.segment == n and f.begin <= at < f.end for n, at in hit)
+    ]
     with folder_of(made.files) as folder:
         texts, _ = read_all(folder, alive=False, max_bytes=data.draw(st.sampled_from([1, 1 << 40])))
     assert is_in_order(texts, made)
@@ -121,13 +130,19 @@ def test_overwritten_bytes_cost_the_frames_that_they_hit_and_no_other(made: Made
 
 @settings(max_examples=examples(50), deadline=None)
 @given(captures(), st.data())
-def test_inserted_and_deleted_bytes_cost_only_the_frames_there(made: Made, data: st.DataObject) -> None:
+def test_inserted_and_deleted_bytes_cost_only_the_frames_there(
+    made: Made, data: st.DataObject
+) -> None:
     number = data.draw(st.sampled_from(sorted(made.files)))
     written = made.files[number]
     at = data.draw(st.integers(FILE_HEADER_BYTES, len(written)))
     size = data.draw(st.integers(0, 50))
-    junk = data.draw(st.one_of(st.binary(max_size=80), st.just(segment.FRAME_MAGIC), st.just(bytes(64))))
-    intact = [f.text for f in made.frames if f.segment != number or f.end <= at or f.begin >= at + size]
+    junk = data.draw(
+        st.one_of(st.binary(max_size=80), st.just(segment.FRAME_MAGIC), st.just(bytes(64)))
+    )
+    intact = [
+        f.text for f in made.frames if f.segment != number or f.end <= at or f.begin >= at + size
+    ]
     written[at : at + size] = junk
     with folder_of(made.files) as folder:
         texts, _ = read_all(folder, alive=False)
@@ -149,7 +164,12 @@ def test_truncation_anywhere_keeps_all_before_it(made: Made, data: st.DataObject
 
 
 @settings(max_examples=examples(50), deadline=None)
-@given(st.lists(st.one_of(st.binary(max_size=200), st.just(segment.FRAME_MAGIC), st.just(b"LOGSEG\r\n")), max_size=8))
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=200), st.just(segment.FRAME_MAGIC), st.just(b"LOGSEG\r\n")),
+        max_size=8,
+    )
+)
 def test_any_bytes_at_all_never_raise(pieces: list[bytes]) -> None:
     for begin in (b"", segment.encode_file_header(1, 5)):
         with folder_of({1: bytearray(begin + b"".join(pieces))}) as folder:

@@ -1,4 +1,5 @@
-"""A running job whose heartbeat is late: said once, taken back when it returns, over a local store and over Loki."""
+"""A running job whose heartbeat is late: said once, taken back when it returns, over a local store
+and over Loki."""
 
 import json
 import os
@@ -40,7 +41,11 @@ def wait_out(node: ShippingNode, secs: float = LATE_SECS) -> None:
 
 
 def told(node: ShippingNode, job_id: str) -> list[str]:
-    return [event["event"] for event in node.events(job_id) if str(event["event"]).startswith("heartbeat_")]
+    return [
+        event["event"]
+        for event in node.events(job_id)
+        if str(event["event"]).startswith("heartbeat_")
+    ]
 
 
 def silent_capture(node: ShippingNode, job_id: str) -> CaptureWriter:
@@ -66,7 +71,9 @@ def test_the_agent_says_it_while_it_lasts_and_only_once(node: ShippingNode) -> N
     assert told(node, "job1") == ["heartbeat_lost", "heartbeat_found"]
     wait_out(node)
     node.ship()
-    assert told(node, "job1") == ["heartbeat_lost", "heartbeat_found", "heartbeat_lost"], "another silence"
+    assert told(node, "job1") == ["heartbeat_lost", "heartbeat_found", "heartbeat_lost"], (
+        "another silence"
+    )
     capture.die()
     assert node.loki.doubles() == []
 
@@ -99,7 +106,9 @@ def test_a_stepped_clock_is_no_silence(node: ShippingNode, monkeypatch: pytest.M
     capture = silent_capture(node, "job1")
     real_ns = time.time_ns
     for hours in (1, -1):
-        monkeypatch.setattr(time, "time_ns", lambda hours=hours: real_ns() + hours * 3600 * SECOND_NS)
+        monkeypatch.setattr(
+            time, "time_ns", lambda hours=hours: real_ns() + hours * 3600 * SECOND_NS
+        )
         node.ship()
     assert told(node, "job1") == []
     capture.die()
@@ -111,7 +120,9 @@ def test_a_dead_capture_has_ended_and_is_not_late(node: ShippingNode) -> None:
     wait_out(node)
     node.ship()
     assert told(node, "job1") == []
-    assert [event["state"] for event in node.events("job1") if event["event"] == "closed"] == ["FAILED"]
+    assert [event["state"] for event in node.events("job1") if event["event"] == "closed"] == [
+        "FAILED"
+    ]
 
 
 def test_an_orphans_heartbeat_is_late(node: ShippingNode) -> None:
@@ -126,13 +137,19 @@ def test_an_orphans_heartbeat_is_late(node: ShippingNode) -> None:
     capture.counters((4, 1))
     node.ship()
     closed = node.events("job1")[-1]
-    assert (closed["event"], closed["state"]) == ("closed", "FAILED"), "and nothing comes after that"
+    assert (closed["event"], closed["state"]) == ("closed", "FAILED"), (
+        "and nothing comes after that"
+    )
 
 
-def test_a_segment_that_cannot_be_read_is_no_silence(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_cannot_be_read_is_no_silence(
+    node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     capture = silent_capture(node, "job1")
     with monkeypatch.context() as patch:
-        patch.setattr(SegmentReader, "read", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "no")))
+        patch.setattr(
+            SegmentReader, "read", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "no"))
+        )
         wait_out(node)
         node.round()
     assert told(node, "job1") == []
@@ -155,7 +172,17 @@ def sidecar_of(captures: Path) -> int:
 
 @contextmanager
 def running(home: Home, **more: Any) -> Iterator[None]:
-    command = ("run", "--name", "sleeper", "--job-id", "s1", "--", "sh", "-c", "echo begun; exec sleep 600")
+    command = (
+        "run",
+        "--name",
+        "sleeper",
+        "--job-id",
+        "s1",
+        "--",
+        "sh",
+        "-c",
+        "echo begun; exec sleep 600",
+    )
     with home.start(*command, start_new_session=True, **more) as process:
         try:
             yield
@@ -189,18 +216,25 @@ def test_a_stopped_sidecar_is_unresponsive_and_comes_back(
     with ExitStack() as stack:
         agent = stack.enter_context(NodeAgent(tmp_path / "node", loki.url, cluster=cluster))
         stack.enter_context(running(home))
-        by_agent = {key: value for key, value in agent.environment.items() if key.startswith("LOGSHIPPER")}
+        by_agent = {
+            key: value for key, value in agent.environment.items() if key.startswith("LOGSHIPPER")
+        }
         other = Home(tmp_path / "home")
         other.environment.pop("LOGSHIPPER_STORE")
         stack.enter_context(running(other, env=by_agent))
         spools = (home.store / "spool", agent.spool)
-        wait_until(lambda: all(any(spool.glob("*@*/segments/lock")) for spool in spools), "both captures have begun")
+        wait_until(
+            lambda: all(any(spool.glob("*@*/segments/lock")) for spool in spools),
+            "both captures have begun",
+        )
         sidecars = [sidecar_of(spool) for spool in spools]
         assert all(sidecars)
         local = stack.enter_context(logshipper.Store.local(home.store))
         there = stack.enter_context(logshipper.Store.loki(loki.url, cluster=cluster))
         stores = (local, there)
-        wait_until(lambda: [job.state for job in there.jobs("s1*")] == ["RUNNING"], "Loki knows the job")
+        wait_until(
+            lambda: [job.state for job in there.jobs("s1*")] == ["RUNNING"], "Loki knows the job"
+        )
         for pid in sidecars:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -217,7 +251,10 @@ def test_a_stopped_sidecar_is_unresponsive_and_comes_back(
             wait_until(partial(is_in, store, "RUNNING"), "its heartbeat is back")
             wait_until(partial(has_been_found, store), "and that is an event")
             lost, found = (
-                logshipper.EventLog(store).filter(kind=kind)[0] for kind in ("heartbeat_lost", "heartbeat_found")
+                logshipper.EventLog(store).filter(kind=kind)[0]
+                for kind in ("heartbeat_lost", "heartbeat_found")
             )
             assert 0 < (found.time_ns - lost.time_ns) / SECOND_NS < 60
-            assert found.data["secs"] == pytest.approx((found.time_ns - lost.time_ns) / SECOND_NS + 20, abs=0.01)
+            assert found.data["secs"] == pytest.approx(
+                (found.time_ns - lost.time_ns) / SECOND_NS + 20, abs=0.01
+            )

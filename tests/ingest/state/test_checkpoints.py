@@ -1,4 +1,5 @@
-"""What the agent remembers: exactly what was put in, for as long as it is wanted, whatever the file is."""
+"""What the agent remembers: exactly what was put in, for as long as it is wanted, whatever the file
+is."""
 
 import os
 import sqlite3
@@ -15,10 +16,18 @@ from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.capture_folder import Identity
 from logshipper_ingest.spool.segment_reader import SpoolPosition
-from logshipper_ingest.state.checkpoints import CaptureKnowledge, Checkpoints, Counts, Shipped, read_state
+from logshipper_ingest.state.checkpoints import (
+    CaptureKnowledge,
+    Checkpoints,
+    Counts,
+    Shipped,
+    read_state,
+)
 
 DAY_NS = 86400 * 10**9
-IDENTITY = Identity("job1", 1, "0.run1", 3, "trai\u00f1.py \ufffd", "ann", "n1", "local", 1000, "phys", "gpu")
+IDENTITY = Identity(
+    "job1", 1, "0.run1", 3, "trai\u00f1.py \ufffd", "ann", "n1", "local", 1000, "phys", "gpu"
+)
 
 
 @pytest.fixture
@@ -33,7 +42,9 @@ def checkpoints(path: str) -> Iterator[Checkpoints]:
 
 
 def shipped(folder: str = "job1@1.aaaa", **fields: object) -> Shipped:
-    made = Shipped(folder, IDENTITY, CaptureAccount(name="train.py", stored={"stdout": 7}, started_ns=5))
+    made = Shipped(
+        folder, IDENTITY, CaptureAccount(name="train.py", stored={"stdout": 7}, started_ns=5)
+    )
     for name, value in fields.items():
         setattr(made, name, value)
     return made
@@ -66,7 +77,9 @@ def test_what_was_put_in_comes_out_after_a_restart(path: str) -> None:
         assert second.learnt("other") is None
 
 
-def test_a_later_commit_replaces_and_a_streams_newest_time_only_rises(checkpoints: Checkpoints) -> None:
+def test_a_later_commit_replaces_and_a_streams_newest_time_only_rises(
+    checkpoints: Checkpoints,
+) -> None:
     checkpoints.commit([shipped(position=SpoolPosition(1, 10))], {"a": 100, "b": 5})
     checkpoints.commit([shipped(position=SpoolPosition(2, 0))], {"a": 50, "b": 6})
     assert [one.position for one in checkpoints.shipped()] == [(2, 0)]
@@ -118,7 +131,9 @@ def test_what_is_done_and_gone_is_forgotten_in_time(checkpoints: Checkpoints) ->
     assert checkpoints.learnt("young") is not None
 
 
-def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(checkpoints: Checkpoints) -> None:
+def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(
+    checkpoints: Checkpoints,
+) -> None:
     """Or the file grows with every such capture, and `status` shows it for ever."""
     checkpoints.commit([shipped("removed halfway", changed_ns=10)], {})
     checkpoints.put_learnt([learnt("removed halfway"), learnt("removed unshipped")])
@@ -147,7 +162,9 @@ def test_threads_share_it(checkpoints: Checkpoints) -> None:
     def work(name: str) -> None:
         try:
             for number in range(20):
-                checkpoints.commit([shipped(name, position=SpoolPosition(1, number))], {name: number})
+                checkpoints.commit(
+                    [shipped(name, position=SpoolPosition(1, number))], {name: number}
+                )
                 checkpoints.put_learnt([learnt(name)])
                 assert checkpoints.shipped(name)[0].position.offset == number
         except BaseException as error:
@@ -206,7 +223,9 @@ def test_a_newer_logshippers_file_is_left_alone(path: str) -> None:
         "UPDATE shipped SET counts = '5'",
     ],
 )
-def test_rows_that_cannot_be_understood_are_damage_with_words(checkpoints: Checkpoints, path: str, change: str) -> None:
+def test_rows_that_cannot_be_understood_are_damage_with_words(
+    checkpoints: Checkpoints, path: str, change: str
+) -> None:
     checkpoints.commit([shipped()], {})
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(change)
@@ -217,7 +236,9 @@ def test_rows_that_cannot_be_understood_are_damage_with_words(checkpoints: Check
         read_state(path)
 
 
-@pytest.mark.parametrize("change", ["account = ''", "x_axis = '{}'", "x_axis = 'x'", "account = '[1]'"])
+@pytest.mark.parametrize(
+    "change", ["account = ''", "x_axis = '{}'", "x_axis = 'x'", "account = '[1]'"]
+)
 def test_learnt_rows_that_cannot_be_understood_are_damage_with_words(
     checkpoints: Checkpoints, path: str, change: str
 ) -> None:
@@ -233,6 +254,7 @@ def test_a_later_versions_further_fields_do_no_harm(checkpoints: Checkpoints, pa
     checkpoints.commit([shipped()], {})
     with closing(sqlite3.connect(path)) as connection:
         for column in ("account", "identity", "counts"):
-            connection.execute(f"UPDATE shipped SET {column} = json_set({column}, '$.mood', 'good')")  # noqa: S608
+            update = f"UPDATE shipped SET {column} = json_set({column}, '$.mood', 'good')"  # noqa: S608
+            connection.execute(update)
         connection.commit()
     assert checkpoints.shipped() == [shipped()]

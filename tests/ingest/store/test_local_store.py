@@ -1,4 +1,5 @@
-"""The local store: what is spooled is ingested, once and whole, and read again as it was printed."""
+"""The local store: what is spooled is ingested, once and whole, and read again as it was
+printed."""
 
 import json
 import os
@@ -65,8 +66,20 @@ def test_a_completed_job(store: LocalStore, spool: Path) -> None:
     job = reader.summary
     assert store.jobs() == [job]
     assert (job.job_id, job.name, job.user, job.host) == ("k3f9x2", "train.py", "me", "node1")
-    assert (job.state, job.exit_code, job.signal, job.attempts, job.reason) == ("COMPLETED", 0, 0, 1, "")
-    assert (job.lines, job.records, job.lost, job.bytes_printed, job.bytes_logged) == (3, 0, 0, 12, 13)
+    assert (job.state, job.exit_code, job.signal, job.attempts, job.reason) == (
+        "COMPLETED",
+        0,
+        0,
+        1,
+        "",
+    )
+    assert (job.lines, job.records, job.lost, job.bytes_printed, job.bytes_logged) == (
+        3,
+        0,
+        0,
+        12,
+        13,
+    )
     assert job.started_ns == START_NS
     assert job.ended_ns is not None
     assert job.ended_ns > START_NS
@@ -82,9 +95,12 @@ def test_ingesting_again_changes_nothing(store: LocalStore, spool: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("state", "exit_code", "signal"), [("FAILED", 3, 0), ("CANCELLED", None, 15), ("FAILED", None, 11)]
+    ("state", "exit_code", "signal"),
+    [("FAILED", 3, 0), ("CANCELLED", None, 15), ("FAILED", None, 11)],
 )
-def test_how_a_job_ended(store: LocalStore, spool: Path, state: str, exit_code: int | None, signal: int) -> None:
+def test_how_a_job_ended(
+    store: LocalStore, spool: Path, state: str, exit_code: int | None, signal: int
+) -> None:
     capture = CaptureWriter(spool)
     capture.start()
     capture.end(state, exit_code, signal=signal)
@@ -96,12 +112,25 @@ def test_how_a_job_ended(store: LocalStore, spool: Path, state: str, exit_code: 
 def test_start_record_events_and_modes_are_kept(store: LocalStore, spool: Path) -> None:
     with CaptureWriter(spool, host="elsewhere") as capture:
         capture.start(mode="disabled", columns=200, rows=24, tty=False, host="forged")
-        capture.event("mode_changed", "mode changed", **{"from": "disabled", "to": "metadata"}, stream="stdout")
+        capture.event(
+            "mode_changed",
+            "mode changed",
+            **{"from": "disabled", "to": "metadata"},
+            stream="stdout",
+        )
         reader = take(store)
-        assert (reader.captures[0].columns, reader.captures[0].rows, reader.captures[0].tty) == (200, 24, False)
+        assert (reader.captures[0].columns, reader.captures[0].rows, reader.captures[0].tty) == (
+            200,
+            24,
+            False,
+        )
         assert (reader.summary.mode, reader.summary.host) == ("metadata", "elsewhere")
         event = next(reader.events()).event
-        assert (event["event"], event["to"], event["message"]) == ("mode_changed", "metadata", "mode changed")
+        assert (event["event"], event["to"], event["message"]) == (
+            "mode_changed",
+            "metadata",
+            "mode changed",
+        )
         capture.heartbeat("enabled")
         assert take(store).summary.mode == "enabled"
 
@@ -109,7 +138,12 @@ def test_start_record_events_and_modes_are_kept(store: LocalStore, spool: Path) 
 def test_kinds_streams_and_attributes(store: LocalStore, spool: Path) -> None:
     capture = CaptureWriter(spool)
     capture.mixed(
-        [(Kind.LOG, "text"), (Kind.METADATA, '{"a": 1}'), (Kind.NOTE, "[repeated]"), (Kind.COMMAND, "/LOGCOMMAND {}")],
+        [
+            (Kind.LOG, "text"),
+            (Kind.METADATA, '{"a": 1}'),
+            (Kind.NOTE, "[repeated]"),
+            (Kind.COMMAND, "/LOGCOMMAND {}"),
+        ],
         at1={"n": 7},
         at2={"repeat": 5},
     )
@@ -142,7 +176,19 @@ def test_metadata_is_exact_r18_r19_r23(store: LocalStore, spool: Path) -> None:
     assert newest_first == list(reader.records())[::-1]
     assert newest_first[0].line == '{"big": 123456789012345678901234567890, "f": 1e3}'
     last = {stats.key: stats.last for stats in reader.keys()}  # noqa: SIM118  not a dict's
-    assert list(last) == ["acc", "big", "epoch", "f", "flops", "loss", "lr", "size", "speed", "step", "time"]
+    assert list(last) == [
+        "acc",
+        "big",
+        "epoch",
+        "f",
+        "flops",
+        "loss",
+        "lr",
+        "size",
+        "speed",
+        "step",
+        "time",
+    ]
     assert (last["big"], last["f"], last["size"], last["lr"]) == (
         "123456789012345678901234567890",
         "1e3",
@@ -153,13 +199,18 @@ def test_metadata_is_exact_r18_r19_r23(store: LocalStore, spool: Path) -> None:
     assert reader.summary.records == 4
 
 
-def test_equal_times_of_two_tasks_newest_first_is_the_later_arrival_r23(store: LocalStore, spool: Path) -> None:
+def test_equal_times_of_two_tasks_newest_first_is_the_later_arrival_r23(
+    store: LocalStore, spool: Path
+) -> None:
     for task in (0, 1):
         capture = CaptureWriter(spool, task=task, suffix=f"task{task}")
         capture.metadata({"task": task})
         capture.close()
     reader = take(store)
-    assert [record.line for record in reader.records(newest_first=True)] == ['{"task": 1}', '{"task": 0}']
+    assert [record.line for record in reader.records(newest_first=True)] == [
+        '{"task": 1}',
+        '{"task": 0}',
+    ]
 
 
 def test_records_of_a_span_of_time(store: LocalStore, spool: Path) -> None:
@@ -172,11 +223,15 @@ def test_records_of_a_span_of_time(store: LocalStore, spool: Path) -> None:
 
 def test_parts_of_a_long_line_count_once(store: LocalStore, spool: Path) -> None:
     capture = CaptureWriter(spool)
-    capture.lines(["a" * 10, "b" * 10, "c"], attrs={0: {"part": "1"}, 1: {"part": "2"}, 2: {"part": "3/3"}})
+    capture.lines(
+        ["a" * 10, "b" * 10, "c"], attrs={0: {"part": "1"}, 1: {"part": "2"}, 2: {"part": "3/3"}}
+    )
     assert take(store).summary.lines == 1
 
 
-def test_bytes_that_are_no_utf_8_are_replaced_never_fatal_r29(store: LocalStore, spool: Path) -> None:
+def test_bytes_that_are_no_utf_8_are_replaced_never_fatal_r29(
+    store: LocalStore, spool: Path
+) -> None:
     capture = CaptureWriter(spool)
     capture.lines([b"\xff\xfe", b"ok"])
     capture.lines([b'{"a": 1, "b": "\xff"}'], kind=Kind.METADATA)
@@ -186,7 +241,9 @@ def test_bytes_that_are_no_utf_8_are_replaced_never_fatal_r29(store: LocalStore,
 # ---- live status
 
 
-def test_live_status_is_replaced_withdrawn_and_never_logged_r29(store: LocalStore, spool: Path) -> None:
+def test_live_status_is_replaced_withdrawn_and_never_logged_r29(
+    store: LocalStore, spool: Path
+) -> None:
     with CaptureWriter(spool) as capture:
         capture.status("10%")
         time_ns = capture.status("20%")
@@ -197,7 +254,13 @@ def test_live_status_is_replaced_withdrawn_and_never_logged_r29(store: LocalStor
             Stream.STDERR: (time_ns + SECOND_NS, "warming up"),
         }
         capture.mixed(
-            [(Kind.LOG, "before"), (Kind.STATUS, ""), (Kind.LOG, "after"), (Kind.METADATA, '{"a":1}')], at3={"n": 1}
+            [
+                (Kind.LOG, "before"),
+                (Kind.STATUS, ""),
+                (Kind.LOG, "after"),
+                (Kind.METADATA, '{"a":1}'),
+            ],
+            at3={"n": 1},
         )
         reader = take(store)
         assert set(reader.status()) == {Stream.STDERR}
@@ -229,7 +292,9 @@ def test_a_running_job_shows_what_there_is(store: LocalStore, spool: Path) -> No
     assert take(store).summary.state == "COMPLETED"
 
 
-def test_lines_may_follow_the_end_record_until_the_capture_is_closed(store: LocalStore, spool: Path) -> None:
+def test_lines_may_follow_the_end_record_until_the_capture_is_closed(
+    store: LocalStore, spool: Path
+) -> None:
     with CaptureWriter(spool) as capture:
         capture.lines(["from the command"])
         capture.end()
@@ -305,7 +370,9 @@ def test_what_was_pending_when_a_capture_died_is_lost(store: LocalStore, spool: 
     assert (ledger["read"], ledger["pending"], ledger["lost"]) == (3, 0, 3)
 
 
-def test_a_capture_that_died_after_its_end_record_keeps_its_state(store: LocalStore, spool: Path) -> None:
+def test_a_capture_that_died_after_its_end_record_keeps_its_state(
+    store: LocalStore, spool: Path
+) -> None:
     capture = CaptureWriter(spool)
     capture.start()
     capture.end("FAILED", 3, ledger=make_ledger({"stored": 0}))
@@ -323,7 +390,9 @@ def test_another_boot_id_is_node_fail(store: LocalStore, spool: Path) -> None:
     assert boot_id() != "00000000-0000-0000-0000-000000000000"
 
 
-def test_a_capture_that_died_before_its_first_frame_is_a_failed_job(store: LocalStore, spool: Path) -> None:
+def test_a_capture_that_died_before_its_first_frame_is_a_failed_job(
+    store: LocalStore, spool: Path
+) -> None:
     folder = spool / "abcdef@2.xxxx"
     (folder / "segments").mkdir(parents=True)
     age(folder, 3600)
@@ -356,8 +425,8 @@ def test_while_the_relay_runs_on_the_job_does_too(store: LocalStore, spool: Path
 
 
 def test_the_relay_is_known_by_its_number_and_its_start(store: LocalStore, spool: Path) -> None:
-    """However long after the directory it came, as on a node that is too busy, and whatever the wall clock did since: a
-    capture whose sidecar is still to come isn't over."""
+    """However long after the directory it came, as on a node that is too busy, and whatever the
+    wall clock did since: a capture whose sidecar is still to come isn't over."""
     capture = CaptureWriter(spool)
     died(capture)
     for segment in capture.segments.glob("*.seg"):
@@ -376,7 +445,9 @@ def test_the_relay_is_known_by_its_number_and_its_start(store: LocalStore, spool
 def life(capture: CaptureWriter) -> Life:
     spool_fd = os.open(capture.path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with CaptureFolder(spool_fd, str(capture.path.parent), capture.path.name, os.geteuid()) as folder:
+        with CaptureFolder(
+            spool_fd, str(capture.path.parent), capture.path.name, os.geteuid()
+        ) as folder:
             return folder.life()
     finally:
         os.close(spool_fd)
@@ -387,16 +458,28 @@ def life(capture: CaptureWriter) -> Life:
 
 def test_attempts_and_tasks_are_one_job(store: LocalStore, spool: Path) -> None:
     for attempt, task in ((1, 0), (1, 1), (2, 0)):
-        make_capture(spool, lines=[f"{attempt}/{task}"], attempt=attempt, task=task, suffix=f"s{attempt}{task}")
+        make_capture(
+            spool,
+            lines=[f"{attempt}/{task}"],
+            attempt=attempt,
+            task=task,
+            suffix=f"s{attempt}{task}",
+        )
     reader = take(store)
     assert (reader.summary.attempts, reader.summary.lines) == (2, 3)
-    assert [(capture.attempt, capture.task) for capture in reader.captures] == [(1, 0), (1, 1), (2, 0)]
+    assert [(capture.attempt, capture.task) for capture in reader.captures] == [
+        (1, 0),
+        (1, 1),
+        (2, 0),
+    ]
     assert [line.text for line in reader.lines(streams=BOTH, attempt=2)] == ["2/0"]
     assert {line.text for line in reader.lines(streams=BOTH, attempt=1)} == {"1/0", "1/1"}
     assert list(reader.records(attempt=3)) == []
 
 
-def test_state_is_the_newest_attempt_s_and_the_worst_of_its_tasks(store: LocalStore, spool: Path) -> None:
+def test_state_is_the_newest_attempt_s_and_the_worst_of_its_tasks(
+    store: LocalStore, spool: Path
+) -> None:
     for attempt, task, state, code in (
         (1, 0, "FAILED", 9),
         (2, 0, "COMPLETED", 0),
@@ -449,7 +532,9 @@ def test_state_of_the_x_axis_survives_between_batches(store: LocalStore, spool: 
 
 
 def test_resolve_by_id_name_prefix_and_last(store: LocalStore, spool: Path) -> None:
-    for at, (job_id, name) in enumerate((("abc111", "train.py"), ("abd222", "train.py"), ("xyz333", "eval.py"))):
+    for at, (job_id, name) in enumerate(
+        (("abc111", "train.py"), ("abd222", "train.py"), ("xyz333", "eval.py"))
+    ):
         make_capture(spool, job_id, name=name, start_ns=START_NS + at * 100 * SECOND_NS)
     store.ingest()
     assert [job.job_id for job in store.jobs()] == ["xyz333", "abd222", "abc111"]
@@ -515,7 +600,9 @@ def test_a_running_job_is_not_removed(store: LocalStore, spool: Path) -> None:
     assert texts_of(take(store)) == ["one"]
 
 
-def test_late_segments_of_a_removed_job_are_not_resurrected(store: LocalStore, spool: Path, tmp_path: Path) -> None:
+def test_late_segments_of_a_removed_job_are_not_resurrected(
+    store: LocalStore, spool: Path, tmp_path: Path
+) -> None:
     make_capture(spool)
     late = make_capture(tmp_path / "elsewhere", suffix="late")
     store.ingest()
@@ -527,12 +614,16 @@ def test_late_segments_of_a_removed_job_are_not_resurrected(store: LocalStore, s
     assert not list(Path(store.root, "jobs").iterdir())
 
 
-def test_a_removed_job_s_id_is_used_again_as_a_higher_attempt(store: LocalStore, spool: Path) -> None:
+def test_a_removed_job_s_id_is_used_again_as_a_higher_attempt(
+    store: LocalStore, spool: Path
+) -> None:
     make_capture(spool, attempt=3)
     store.ingest()
     store.remove("k3f9x2")
     again = make_capture(spool, lines=["again"], attempt=1)
-    os.utime(again.path / "identity.json", (time.time() + 5, time.time() + 5))  # begun after the removal
+    os.utime(
+        again.path / "identity.json", (time.time() + 5, time.time() + 5)
+    )  # begun after the removal
     reader = take(store)
     assert [capture.attempt for capture in reader.captures] == [4]
     assert texts_of(reader) == ["again"]
@@ -541,7 +632,9 @@ def test_a_removed_job_s_id_is_used_again_as_a_higher_attempt(store: LocalStore,
 # ---- bounds and progress
 
 
-def test_progress_and_the_deadline(store: LocalStore, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_and_the_deadline(
+    store: LocalStore, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("logshipper_ingest.store.intake.BATCH_BYTES", 10_000)
     capture = CaptureWriter(spool)
     for number in range(30):
@@ -584,7 +677,15 @@ def test_one_job_only(store: LocalStore, spool: Path) -> None:
 
 
 def test_identity_of_any_shape_never_stops_the_others(store: LocalStore, spool: Path) -> None:
-    shapes = ("[]", "{", '"x"', '{"job_id": "../../etc"}', '{"job_id": 5}', '{"version": 2}', "[" * 70_000)
+    shapes = (
+        "[]",
+        "{",
+        '"x"',
+        '{"job_id": "../../etc"}',
+        '{"job_id": 5}',
+        '{"version": 2}',
+        "[" * 70_000,
+    )
     for at, shape in enumerate(shapes):
         folder = make_capture(spool, f"bad{at}", suffix=f"s{at}").path
         (folder / "identity.json").write_text(shape)
@@ -598,7 +699,14 @@ def test_identity_of_any_shape_never_stops_the_others(store: LocalStore, spool: 
 
 def test_identity_with_fields_of_any_type(store: LocalStore, spool: Path) -> None:
     capture = make_capture(spool)
-    identity = {"job_id": "k3f9x2", "attempt": "x", "step": 5, "task": -1, "name": "a\x1b[31m\n" * 99, "user": None}
+    identity = {
+        "job_id": "k3f9x2",
+        "attempt": "x",
+        "step": 5,
+        "task": -1,
+        "name": "a\x1b[31m\n" * 99,
+        "user": None,
+    }
     (capture.path / "identity.json").write_text(json.dumps(identity))
     job = take(store).summary
     assert job.name.isprintable()
@@ -606,7 +714,9 @@ def test_identity_with_fields_of_any_type(store: LocalStore, spool: Path) -> Non
     assert (job.user, job.host) == ("", "node1")
 
 
-def test_links_in_the_place_of_folders_are_not_followed(store: LocalStore, spool: Path, tmp_path: Path) -> None:
+def test_links_in_the_place_of_folders_are_not_followed(
+    store: LocalStore, spool: Path, tmp_path: Path
+) -> None:
     elsewhere = make_capture(tmp_path / "elsewhere")
     spool.mkdir()
     (spool / "k3f9x2@1.link").symlink_to(elsewhere.path)
@@ -629,7 +739,9 @@ def test_names_of_any_bytes_are_ingested_and_said_safely(store: LocalStore, spoo
     assert problems[0].isprintable()
 
 
-def test_a_capture_s_links_are_removed_not_followed(store: LocalStore, spool: Path, tmp_path: Path) -> None:
+def test_a_capture_s_links_are_removed_not_followed(
+    store: LocalStore, spool: Path, tmp_path: Path
+) -> None:
     treasure = tmp_path / "treasure"
     treasure.mkdir()
     (treasure / "keep").write_text("x")
@@ -675,7 +787,9 @@ def test_records_of_any_shape_never_raise(store: LocalStore, spool: Path) -> Non
     assert store.jobs()[0].lines == 2
 
 
-def test_times_that_stand_still_or_fall_keep_the_order_of_lines(store: LocalStore, spool: Path) -> None:
+def test_times_that_stand_still_or_fall_keep_the_order_of_lines(
+    store: LocalStore, spool: Path
+) -> None:
     capture = CaptureWriter(spool)
     for number, time_ns in enumerate((1000, 1000, 5, 2000, 2001)):
         capture.lines([f"{number}a", f"{number}b"], time_ns=time_ns)

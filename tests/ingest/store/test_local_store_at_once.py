@@ -1,4 +1,5 @@
-"""The store while others change it: databases being created, removed, replaced, or damaged under whoever has them."""
+"""The store while others change it: databases being created, removed, replaced, or damaged under
+whoever has them."""
 
 import os
 import shutil
@@ -55,7 +56,9 @@ def as_tables(path: Path) -> None:
 
 
 @pytest.mark.parametrize("begin", [as_file, as_tables])
-def test_a_job_of_which_nothing_is_stored_yet_is_unknown_not_damaged(root: Path, begin: Callable[[Path], None]) -> None:
+def test_a_job_of_which_nothing_is_stored_yet_is_unknown_not_damaged(
+    root: Path, begin: Callable[[Path], None]
+) -> None:
     begin(root / "jobs" / "new222.db")
     with LocalStore(str(root)) as store:
         with pytest.raises(UnknownJob):
@@ -63,11 +66,15 @@ def test_a_job_of_which_nothing_is_stored_yet_is_unknown_not_damaged(root: Path,
         begun = root / "jobs" / "good1.db"
         begun.unlink()
         begin(begun)
-        with pytest.raises(StoreError, match="damaged or half-written"):  # the catalogue says what was in it
+        with pytest.raises(
+            StoreError, match="damaged or half-written"
+        ):  # the catalogue says what was in it
             store.open("good1")
 
 
-def test_a_job_that_is_removed_while_it_is_opened_is_unknown(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_removed_while_it_is_opened_is_unknown(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     connect = sqlite_file._connect_reader
 
     def too_late(path: str) -> sqlite3.Connection:
@@ -116,7 +123,10 @@ def test_a_file_that_is_made_while_it_is_looked_at_is_no_other_programs(
             return super().execute(*words)  # type: ignore[arg-type]  # as they were given
 
     with closing(sqlite3.connect(path, factory=Connection)) as connection:
-        assert sqlite_file._check_version(connection, str(path), job_db.VERSION) in (0, job_db.VERSION)
+        assert sqlite_file._check_version(connection, str(path), job_db.VERSION) in (
+            0,
+            job_db.VERSION,
+        )
     assert left < 0 or questions == 3
 
 
@@ -175,7 +185,9 @@ def spoil_tombstones(path: Path) -> None:
     """Only the page that they begin on: lists show nothing of it."""
     with closing(sqlite3.connect(path)) as connection:
         size = connection.execute("PRAGMA page_size").fetchone()[0]
-        page = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'tombstone'").fetchone()[0]
+        page = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'tombstone'"
+        ).fetchone()[0]
     with path.open("r+b") as file:
         file.seek(size * (page - 1))
         file.write(b"\xff" * size)
@@ -207,7 +219,9 @@ def test_damage_that_another_program_has_fixed_is_not_fixed_again(root: Path) ->
         assert (root / "catalogue.db").stat().st_ino == fixed
 
 
-def test_a_catalogue_that_cannot_be_made_now_is_made_later(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalogue_that_cannot_be_made_now_is_made_later(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("logshipper_ingest.store.local_store.LOCK_SECS", 0.05)
     (root / "catalogue.db").unlink()
     make_capture(root / "spool", "new222")
@@ -222,7 +236,9 @@ def test_a_catalogue_that_cannot_be_made_now_is_made_later(root: Path, monkeypat
     assert (root / "catalogue.db").exists()
 
 
-def test_what_the_catalogue_refused_is_put_there_by_the_next_look(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_catalogue_refused_is_put_there_by_the_next_look(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put = Catalogue.put
 
     def refused(catalogue: Catalogue, summary: JobSummary) -> None:

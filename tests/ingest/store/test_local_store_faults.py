@@ -1,4 +1,5 @@
-"""The store when things go wrong: damaged or newer files, no room, no permission, network file systems, two at once."""
+"""The store when things go wrong: damaged or newer files, no room, no permission, network file
+systems, two at once."""
 
 import os
 import resource
@@ -110,7 +111,9 @@ def test_a_newer_job_is_refused_and_others_go_on(filled: Path, spool: Path) -> N
     with LocalStore(str(filled)) as store:
         taken = store.ingest()
         assert not taken.complete
-        assert [("job222.db" in problem, "newer" in problem) for problem in taken.problems] == [(True, True)]
+        assert [("job222.db" in problem, "newer" in problem) for problem in taken.problems] == [
+            (True, True)
+        ]
         assert waiting.path.exists()
         assert len(store.jobs()) == 2
         assert texts(store, "good1") == ["one", "two", "three"]
@@ -155,7 +158,9 @@ def empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize("break_it", [halve, scribble, empty])
-def test_a_damaged_job_is_named_and_others_stay_readable(filled: Path, spool: Path, break_it: object) -> None:
+def test_a_damaged_job_is_named_and_others_stay_readable(
+    filled: Path, spool: Path, break_it: object
+) -> None:
     assert callable(break_it)
     broken = filled / "jobs" / "job222.db"
     break_it(broken)
@@ -240,7 +245,9 @@ def test_a_job_s_missing_database_is_an_unknown_job(filled: Path) -> None:
         assert len(store.jobs()) == 1
 
 
-def test_a_log_that_goes_while_somebody_opens_the_database(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_goes_while_somebody_opens_the_database(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever closes a database last removes its write-ahead log, at any time."""
     exists = os.path.exists
     monkeypatch.setattr(os.path, "exists", lambda path: str(path).endswith("-wal") or exists(path))
@@ -260,7 +267,9 @@ def test_a_read_only_store_is_read_without_ingesting(filled: Path, spool: Path) 
         with LocalStore(str(filled)) as store:
             taken = store.ingest()
             assert not taken.complete
-            assert taken.problems == [f"{filled}: can't be written: 1 capture in the spool not ingested"]
+            assert taken.problems == [
+                f"{filled}: can't be written: 1 capture in the spool not ingested"
+            ]
             assert len(store.jobs()) == 2
             assert texts(store, "good1") == ["one", "two"]
             with pytest.raises(StoreError, match="can't be written"):
@@ -315,7 +324,9 @@ def test_unreadable_files_are_named(filled: Path) -> None:
 
 
 @ordinary_user_only
-def test_a_segment_that_cannot_be_opened_waits_and_the_rest_goes_on(root: Path, spool: Path) -> None:
+def test_a_segment_that_cannot_be_opened_waits_and_the_rest_goes_on(
+    root: Path, spool: Path
+) -> None:
     locked = make_capture(spool, "locked")
     locked.segment.chmod(0)
     make_capture(spool, "good1")
@@ -330,7 +341,9 @@ def test_a_segment_that_cannot_be_opened_waits_and_the_rest_goes_on(root: Path, 
         assert texts(store, "locked") == ["one", "two"]
 
 
-def test_captures_of_another_user_are_left_alone(root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captures_of_another_user_are_left_alone(
+    root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     capture = make_capture(spool)
     with LocalStore(str(root), create=True) as store:
         monkeypatch.setattr(store._intake, "_owner", os.geteuid() + 1)
@@ -421,7 +434,9 @@ def small_disk(root_user: None, tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_said_reading_goes_on_and_room_fixes_it(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_said_reading_goes_on_and_room_fixes_it(
+    small_disk: Path, tmp_path: Path
+) -> None:
     root, spool = small_disk / "store", tmp_path / "spool"
     make_capture(spool, "good1")
     with LocalStore(str(root), create=True, spool=str(spool)) as store:
@@ -438,7 +453,9 @@ def test_a_full_disk_is_said_reading_goes_on_and_room_fixes_it(small_disk: Path,
     with LocalStore(str(root), spool=str(spool)) as store:
         taken = store.ingest()
         assert not taken.complete
-        assert any("room" in problem or "disk" in problem for problem in taken.problems), taken.problems
+        assert any("room" in problem or "disk" in problem for problem in taken.problems), (
+            taken.problems
+        )
         assert [job.job_id for job in store.jobs()] == ["good1"]
         assert texts(store, "good1") == ["one", "two"]
     assert capture.segment.exists()
@@ -512,7 +529,9 @@ def test_several_ingest_at_a_time_each_line_once(root: Path, spool: Path, tmp_pa
     with LocalStore(str(root), create=True):
         pass
     command = [sys.executable, "-c", _INGEST_UNTIL_STOPPED, str(root), str(stop)]
-    children = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    children = [
+        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
     with CaptureWriter(spool) as capture:
         for number in range(400):
             capture.lines([f"line {number}"])
@@ -531,13 +550,25 @@ def test_several_ingest_at_a_time_each_line_once(root: Path, spool: Path, tmp_pa
 
 # ---- killed at any point
 
-TAKING_IN = ("store_rows_written", "store_committed", "store_segments_removed", "store_catalogue_updated")
-REMOVING = ("store_job_buried", "store_spool_dropped", "store_database_removed", "store_summary_blanked")
+TAKING_IN = (
+    "store_rows_written",
+    "store_committed",
+    "store_segments_removed",
+    "store_catalogue_updated",
+)
+REMOVING = (
+    "store_job_buried",
+    "store_spool_dropped",
+    "store_database_removed",
+    "store_summary_blanked",
+)
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 4])
 @pytest.mark.parametrize("point", TAKING_IN)
-def test_killed_while_ingesting_nothing_is_lost_or_doubled(root: Path, spool: Path, point: str, times: int) -> None:
+def test_killed_while_ingesting_nothing_is_lost_or_doubled(
+    root: Path, spool: Path, point: str, times: int
+) -> None:
     expected: list[str] = []
     records: list[str] = []
     with CaptureWriter(spool, start_ns=time.time_ns()) as capture:
@@ -556,23 +587,33 @@ def test_killed_while_ingesting_nothing_is_lost_or_doubled(root: Path, spool: Pa
         capture.end()
         capture.close()
     make_capture(spool, "after1", lines=["other"])
-    died = [killed(root.parent / f"killed{life}", point, times, "ingest", str(root)) for life in (1, 2)]
+    died = [
+        killed(root.parent / f"killed{life}", point, times, "ingest", str(root)) for life in (1, 2)
+    ]
     assert died[0] or times > 1
     with LocalStore(str(root), create=True) as store:
         assert store.ingest() == TakenIn(True, [])
         reader = store.open("k3f9x2")
         assert [line.text for line in reader.lines(streams=BOTH)] == expected
         assert [record.line for record in reader.records()] == records
-        assert [event.event["message"] for event in reader.events()] == [str(number) for number in range(12)]
+        assert [event.event["message"] for event in reader.events()] == [
+            str(number) for number in range(12)
+        ]
         assert reader.x_axis().words == "step: integers that never fall"
-        assert (reader.summary.lines, reader.summary.records, reader.summary.state) == (312, 12, "COMPLETED")
+        assert (reader.summary.lines, reader.summary.records, reader.summary.state) == (
+            312,
+            12,
+            "COMPLETED",
+        )
         assert {job.job_id for job in store.jobs()} == {"k3f9x2", "after1"}
         assert texts(store, "after1") == ["other"]
     assert list(spool.iterdir()) == []
 
 
 @pytest.mark.parametrize("point", REMOVING)
-def test_killed_while_a_job_is_removed_it_is_gone_at_the_next_time(root: Path, spool: Path, point: str) -> None:
+def test_killed_while_a_job_is_removed_it_is_gone_at_the_next_time(
+    root: Path, spool: Path, point: str
+) -> None:
     make_capture(spool, "job111", lines=["one", "two"])
     make_capture(spool, "job222", lines=["other"])
     assert ingest(root).problems == []
@@ -590,9 +631,14 @@ def test_killed_while_a_job_is_removed_it_is_gone_at_the_next_time(root: Path, s
 
 
 def killed(flag: Path, point: str, times: int, *words: str) -> bool:
-    """Runs a program of tests.tools.crashing; whether it came to the point, and was killed there."""
+    """Runs a program of tests.tools.crashing; whether it came to the point, and was killed
+    there."""
     found = subprocess.run(
-        crashing.command(point, times, flag, *words), cwd=ROOT, capture_output=True, text=True, timeout=CHILD_SECS
+        crashing.command(point, times, flag, *words),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=CHILD_SECS,
     )
     assert found.returncode in (-9, 0), found.stderr
     assert flag.exists() is (found.returncode == -9)

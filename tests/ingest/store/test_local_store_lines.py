@@ -1,4 +1,5 @@
-"""Lines in order of time, from any position on, and the last ones: against a plain list of what was written."""
+"""Lines in order of time, from any position on, and the last ones: against a plain list of what was
+written."""
 
 import sqlite3
 import tempfile
@@ -24,7 +25,8 @@ BOTH = (Stream.STDOUT, Stream.STDERR)
 
 
 class Step(NamedTuple):
-    """One frame of a job of two tasks. gap: ns after the last frame's time, of whatever stream: frames may overlap."""
+    """One frame of a job of two tasks. gap: ns after the last frame's time, of whatever stream:
+    frames may overlap."""
 
     task: int
     stream: Stream
@@ -58,7 +60,9 @@ class Job:
     """Writes steps, and keeps the list of lines."""
 
     def __init__(self, root: Path) -> None:
-        self.tasks = [CaptureWriter(root / "spool", task=task, suffix=f"s{task}") for task in (0, 1)]
+        self.tasks = [
+            CaptureWriter(root / "spool", task=task, suffix=f"s{task}") for task in (0, 1)
+        ]
         self.written: list[Written] = []
         self._now_ns = 1000
         self._last: dict[tuple[int, Stream], int] = {}
@@ -72,7 +76,8 @@ class Job:
         texts = [f'{{"{self._frames}": {at}}}' for at in range(step.lines)]
         self.tasks[step.task].lines(texts, stream=step.stream, kind=step.kind, time_ns=begin)
         self.written += [
-            Written(begin + at, self._frames, step.stream, step.kind, text) for at, text in enumerate(texts)
+            Written(begin + at, self._frames, step.stream, step.kind, text)
+            for at, text in enumerate(texts)
         ]
 
 
@@ -102,7 +107,9 @@ def test_lines_come_in_order_of_time_each_once(steps: list[Step]) -> None:
             job.write(step)
         reader = reader_of(store)
         found = list(reader.lines(streams=BOTH))
-        assert [line.time_ns for line in found] == sorted(written.time_ns for written in job.written)
+        assert [line.time_ns for line in found] == sorted(
+            written.time_ns for written in job.written
+        )
         assert sorted(texts(iter(found))) == sorted(written.text for written in job.written)
         for stream in BOTH:
             its = [line for line in found if line.stream is stream]
@@ -122,10 +129,13 @@ def test_the_tail_is_the_end_of_all(steps: list[Step], tail: int) -> None:
         whole = list(reader.lines(streams=BOTH))
         found = texts(reader.lines(streams=BOTH, tail=tail))
         assert len(found) == min(tail, len(whole))
-        # where blocks overlap within some nanoseconds the tail may begin with another of their lines
+        # where blocks overlap within some nanoseconds the tail may begin with another of their
+        # lines
         assert set(found) <= set(texts(iter(whole)))
         only = [line.text for line in whole if line.kind is Kind.METADATA]
-        assert len(texts(reader.lines(streams=BOTH, kinds=[Kind.METADATA], tail=tail))) == min(tail, len(only))
+        assert len(texts(reader.lines(streams=BOTH, kinds=[Kind.METADATA], tail=tail))) == min(
+            tail, len(only)
+        )
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -133,7 +143,8 @@ def test_the_tail_is_the_end_of_all(steps: list[Step], tail: int) -> None:
 def test_following_from_any_position_misses_nothing_and_repeats_nothing(
     parts: list[list[Step]], data: st.DataObject
 ) -> None:
-    """As `logs --follow` does, but stopping in the midst of what there is; late arrivals have earlier times."""
+    """As `logs --follow` does, but stopping in the midst of what there is; late arrivals have
+    earlier times."""
     with job_and_store() as (job, store):
         after: Position | None = None
         read: list[str] = []
@@ -182,10 +193,16 @@ def test_more_lines_than_a_page_of_blocks(tmp_path: Path) -> None:
         reader = reader_of(store)
         whole = list(reader.lines(streams=BOTH))
         assert [line.text for line in whole] == [f'{{"n": {number}}}' for number in range(count)]
-        assert texts(reader.lines(streams=BOTH, tail=count - 5)) == [line.text for line in whole[5:]]
-        assert texts(reader.lines(streams=BOTH, after=whole[10].position, tail=3)) == [line.text for line in whole[-3:]]
+        assert texts(reader.lines(streams=BOTH, tail=count - 5)) == [
+            line.text for line in whole[5:]
+        ]
+        assert texts(reader.lines(streams=BOTH, after=whole[10].position, tail=3)) == [
+            line.text for line in whole[-3:]
+        ]
         assert [record.line for record in reader.records()] == [line.text for line in whole]
-        assert [record.line for record in reader.records(newest_first=True)] == [line.text for line in whole[::-1]]
+        assert [record.line for record in reader.records(newest_first=True)] == [
+            line.text for line in whole[::-1]
+        ]
 
 
 def test_writing_goes_on_while_somebody_reads_slowly() -> None:
@@ -200,7 +217,12 @@ def test_writing_goes_on_while_somebody_reads_slowly() -> None:
 
 
 @settings(max_examples=examples(50), deadline=None)
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 300), st.integers(0, 200), st.data())
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=30),
+    st.integers(1, 300),
+    st.integers(0, 200),
+    st.data(),
+)
 def test_texts_of_any_blocks(sizes: list[int], most: int, few: int, data: st.DataObject) -> None:
     """Large or small, in any order, and some that are gone."""
     wanted = data.draw(st.lists(st.integers(1, len(sizes) + 3), min_size=1, unique=True))
@@ -213,7 +235,10 @@ def test_texts_of_any_blocks(sizes: list[int], most: int, few: int, data: st.Dat
         reader, read = reader_of(store), 0
         while read < len(wanted):
             found = reader.block_texts(wanted[read:])
-            assert found == [blocks[one] + b"\n" if one in blocks else b"" for one in wanted[read : read + len(found)]]
+            assert found == [
+                blocks[one] + b"\n" if one in blocks else b""
+                for one in wanted[read : read + len(found)]
+            ]
             assert found
             read += len(found)
 

@@ -1,4 +1,5 @@
-"""Stores, spools and the agent's state that 0.1.0 wrote (tests/stores) are read, and what it hadn't done is done."""
+"""Stores, spools and the agent's state that 0.1.0 wrote (tests/stores) are read, and what it hadn't
+done is done."""
 
 import json
 import os
@@ -13,14 +14,18 @@ from tests.tools.shipping_node import ShippingNode
 from tests.tools.sources import ROOT
 
 WRITTEN = ROOT / "tests" / "stores" / "0.1.0"
-EXPECTED: dict[str, Any] = json.loads((WRITTEN / "expected.json").read_text())  # Any: what its commands printed
+EXPECTED: dict[str, Any] = json.loads(
+    (WRITTEN / "expected.json").read_text()
+)  # Any: what its commands printed
 MANY_YEARS_HOURS = 1e6
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     with tarfile.open(WRITTEN / "written.tar.xz") as archive:
-        archive.extraction_filter = tarfile.fully_trusted_filter if hasattr(tarfile, "fully_trusted_filter") else None
+        archive.extraction_filter = (
+            tarfile.fully_trusted_filter if hasattr(tarfile, "fully_trusted_filter") else None
+        )
         archive.extractall(tmp_path)  # noqa: S202  ours
     for file in tmp_path.rglob("identity.json"):  # of whoever runs the tests
         identity = json.loads(file.read_text())
@@ -63,7 +68,9 @@ def test_its_agents_state_is_gone_on_from(written: Path) -> None:
     """Of one capture all had been shipped, of one some, of one nothing."""
     node = ShippingNode(written / "node")
     try:
-        object.__setattr__(node.config.loki, "max_age_hours", MANY_YEARS_HOURS)  # else its lines are too old by now
+        object.__setattr__(
+            node.config.loki, "max_age_hours", MANY_YEARS_HOURS
+        )  # else its lines are too old by now
         shipped = {one.folder: one for one in node.checkpoints.shipped()}
         assert {
             folder: [one.identity.job_id, one.identity.attempt, *one.position, one.done, one.account.state,

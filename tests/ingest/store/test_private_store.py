@@ -17,7 +17,13 @@ from tests.tools.captured_runs import Home, wait_until
 from tests.tools.import_tools import RECORDED
 from tests.tools.other_users import needs_root
 
-FOREIGN = {"notes.txt": 0o644, "catalogue": 0o666, "data.db": 0o664, "jobs/table.csv": 0o666, "spool/README": 0o644}
+FOREIGN = {
+    "notes.txt": 0o644,
+    "catalogue": 0o666,
+    "data.db": 0o664,
+    "jobs/table.csv": 0o666,
+    "spool/README": 0o644,
+}
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -28,14 +34,21 @@ def modes(folder: Path) -> dict[str, int]:
 def open_ones(folder: Path) -> dict[str, str]:
     """What somebody else has rights to, but for FOREIGN."""
     foreign = {str(folder / name) for name in FOREIGN}
-    return {path: oct(mode) for path, mode in modes(folder).items() if mode & 0o077 and path not in foreign}
+    return {
+        path: oct(mode)
+        for path, mode in modes(folder).items()
+        if mode & 0o077 and path not in foreign
+    }
 
 
 def use(home: Home) -> None:
     """All that writes into a store."""
     script = """echo x; echo '{"loss": 1}'"""
     options = ("--job-id", "one", "--telegraf")
-    assert home.run("sh", "-c", script, options=options, env={"LOGSHIPPER_AGENT": "on"}).returncode == 0
+    assert (
+        home.run("sh", "-c", script, options=options, env={"LOGSHIPPER_AGENT": "on"}).returncode
+        == 0
+    )
     wait_until((home.store / "agent.log").exists, "an agent has begun")
     assert home.run("true", options=("--job-id", "one")).returncode == 0
     for words in (
@@ -67,22 +80,33 @@ def test_whatever_the_umask_nobody_else_has_rights(home: Home, umask: int) -> No
         "values.db",
     }  # fmt: skip
     assert open_ones(home.store) == {}
-    assert not (home.folder / "above").stat().st_mode & 0o022, "who may write there may replace the store"
+    assert not (home.folder / "above").stat().st_mode & 0o022, (
+        "who may write there may replace the store"
+    )
 
 
-def test_files_are_private_while_they_are_in_use_as_well(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_private_while_they_are_in_use_as_well(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Logs and journals of databases, and segments."""
     monkeypatch.setenv("HOME", str(home.folder))
     before = os.umask(0)
     try:
         with (
-            home.start("run", "--", "sh", "-c", "echo begun; read line", stdin=subprocess.PIPE) as run,
+            home.start(
+                "run", "--", "sh", "-c", "echo begun; read line", stdin=subprocess.PIPE
+            ) as run,
             LocalStore(str(home.store), create=True) as store,
         ):
             wait_until(lambda: store.ingest() and store.jobs(), "the job is in the store")
             with store.open(store.jobs()[0].job_id):
                 names = {path.name for path in home.store.rglob("*")}
-                assert {"catalogue.db-wal", "catalogue.db-shm", "0000000001.seg", "counters"} <= names
+                assert {
+                    "catalogue.db-wal",
+                    "catalogue.db-shm",
+                    "0000000001.seg",
+                    "counters",
+                } <= names
                 assert open_ones(home.store) == {}
             run.communicate(b"\n", timeout=60)
     finally:
@@ -103,7 +127,9 @@ def put_foreign(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["run", "ls"])
-def test_a_store_that_was_open_is_closed_and_files_that_are_not_its_own_stay(home: Home, first: str) -> None:
+def test_a_store_that_was_open_is_closed_and_files_that_are_not_its_own_stay(
+    home: Home, first: str
+) -> None:
     use(home)
     wait_until(lambda: not list((home.store / "spool").glob("*@*")), "all is in the store")
     capture = captures.create_capture(str(home.store), "x")
@@ -134,14 +160,18 @@ def test_files_of_an_earlier_version_in_a_closed_folder_are_closed_once(home: Ho
     assert open_ones(home.store) == {}
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="for root such a folder is the system's; runs as an ordinary user")
+@pytest.mark.skipif(
+    os.getuid() == 0, reason="for root such a folder is the system's; runs as an ordinary user"
+)
 def test_an_ordinary_users_folder_with_files_becomes_private(tmp_path: Path) -> None:
     put_foreign(tmp_path / "project")
     (tmp_path / "project").chmod(0o2775)
     with LocalStore(str(tmp_path / "project"), create=True):
         pass
     assert stat.S_IMODE((tmp_path / "project").stat().st_mode) & 0o777 == 0o700
-    assert {name: stat.S_IMODE((tmp_path / "project" / name).stat().st_mode) for name in FOREIGN} == FOREIGN
+    assert {
+        name: stat.S_IMODE((tmp_path / "project" / name).stat().st_mode) for name in FOREIGN
+    } == FOREIGN
 
 
 def shared_places(folder: Path) -> dict[str, str]:
@@ -149,7 +179,10 @@ def shared_places(folder: Path) -> dict[str, str]:
     for name, mode in (("sticky", 0o1777), ("home", 0o755), ("others", 0o777)):
         (folder / name).mkdir()
         (folder / name).chmod(mode)
-    places = {"sticky": "is shared by several users (it is sticky)", "home": "is shared: it is a home, or the root"}
+    places = {
+        "sticky": "is shared by several users (it is sticky)",
+        "home": "is shared: it is a home, or the root",
+    }
     if os.getuid() == 0:
         (folder / "others" / "theirs").write_text("")
         os.chown(folder / "others" / "theirs", 12345, 12345)

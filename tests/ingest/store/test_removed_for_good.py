@@ -1,4 +1,5 @@
-"""`logshipper rm`: no byte on the disk has the job's text, name, tags or notes then, whoever has the store open."""
+"""`logshipper rm`: no byte on the disk has the job's text, name, tags or notes then, whoever has
+the store open."""
 
 import sqlite3
 from collections.abc import Callable
@@ -31,7 +32,8 @@ def sqlite_that_overwrites_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_store(root: Path, secret: Secret) -> None:
-    """job1 has the secret everywhere: in its name, in what it printed, in a tag and a note; others haven't."""
+    """job1 has the secret everywhere: in its name, in what it printed, in a tag and a note; others
+    haven't."""
     printed = secret.printed
     for number in range(OTHERS):
         with SpooledCapture(root, f"other{number}", name=f"other{number}.py") as other:
@@ -67,7 +69,12 @@ def make_store(root: Path, secret: Secret) -> None:
 def test_what_is_removed_is_nowhere(store: Path, ask: Ask, secret: Secret) -> None:
     make_store(store, secret)
     before = "\n".join(holding(secret.text, store))
-    for place in ("jobs/job1.db: block.text", "catalogue.db: job.summary", "overlay.db: mark.note", "spool/job1@3"):
+    for place in (
+        "jobs/job1.db: block.text",
+        "catalogue.db: job.summary",
+        "overlay.db: mark.note",
+        "spool/job1@3",
+    ):
         assert place in before, before
     status, _, said = ask("rm", "job1", "--yes")
     assert (status, said) == (0, "")
@@ -79,7 +86,8 @@ def test_what_is_removed_is_nowhere(store: Path, ask: Ask, secret: Secret) -> No
 
 
 def test_others_who_have_the_store_open_leave_nothing_when_they_rest(store: Path, ask: Ask) -> None:
-    """The user's agent, a page: one has read the job's values, and not written them yet; another one reads."""
+    """The user's agent, a page: one has read the job's values, and not written them yet; another
+    one reads."""
     secret = SECRETS["plain"]
     make_store(store, secret)
     (store / "values.db").unlink()
@@ -99,7 +107,9 @@ def test_others_who_have_the_store_open_leave_nothing_when_they_rest(store: Path
 
 
 @pytest.mark.parametrize("point", REMOVING)
-def test_killed_while_it_is_removed_nothing_is_left_the_next_time(store: Path, ask: Ask, point: str) -> None:
+def test_killed_while_it_is_removed_nothing_is_left_the_next_time(
+    store: Path, ask: Ask, point: str
+) -> None:
     secret = SECRETS["umlauts"]
     make_store(store, secret)
     assert killed(store.parent / "killed", point, 1, "rm", "job1", "--yes", "--store", str(store))

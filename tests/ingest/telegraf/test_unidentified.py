@@ -1,4 +1,5 @@
-"""What is kept of measurements whose senders can't be told: the newest, and no more than was said."""
+"""What is kept of measurements whose senders can't be told: the newest, and no more than was
+said."""
 
 import json
 import os
@@ -13,7 +14,12 @@ from logshipper_ingest.telegraf.unidentified import Unidentified
 def entries(folder: Path) -> list[str]:
     """The kept lines, the oldest first."""
     files = [folder / "telegraf" / name for name in ("unidentified.jsonl.1", "unidentified.jsonl")]
-    return [json.loads(line)["lines"] for file in files if file.exists() for line in file.read_text().splitlines()]
+    return [
+        json.loads(line)["lines"]
+        for file in files
+        if file.exists()
+        for line in file.read_text().splitlines()
+    ]
 
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
@@ -28,7 +34,9 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "telegraf" / "unidentified.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_too_much_is_said_not_to_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_much_is_said_not_to_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not Unidentified(str(tmp_path), 0).keep("a", 7, "ambiguous", b"m value=1i")
     monkeypatch.setattr(unidentified, "BYTES_PER_SEC", 300)
     kept = Unidentified(str(tmp_path), 100_000)

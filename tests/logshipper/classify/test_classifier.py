@@ -1,4 +1,5 @@
-"""What is logged, and as what: modes, commands, metadata, repeats, blank lines (R5, R7-R22, R30, R31)."""
+"""What is logged, and as what: modes, commands, metadata, repeats, blank lines (R5, R7-R22, R30,
+R31)."""
 
 import json
 from typing import Any
@@ -21,7 +22,9 @@ STOP = b'/LOGCOMMAND {"stop":"token-12345"}\n'
 RESUME = b'/LOGCOMMAND {"resume":"token-12345"}\n'
 
 
-def _run(*steps: tuple[Stream, bytes], mode: str = "enabled", end: bool = True, **options: Any) -> Classifier:
+def _run(
+    *steps: tuple[Stream, bytes], mode: str = "enabled", end: bool = True, **options: Any
+) -> Classifier:
     """Feeds each step whole, then ends both streams. options: of Classifier, of several types."""
     made = Classifier(mode, **options)
     for stream, data in steps:
@@ -32,12 +35,16 @@ def _run(*steps: tuple[Stream, bytes], mode: str = "enabled", end: bool = True, 
     return made
 
 
-def _lines(made: Classifier | list[Lines | Event], *kinds: Kind, stream: Stream | None = None) -> list[bytes]:
+def _lines(
+    made: Classifier | list[Lines | Event], *kinds: Kind, stream: Stream | None = None
+) -> list[bytes]:
     items = made.take() if isinstance(made, Classifier) else made
     return [
         line
         for item in items
-        if isinstance(item, Lines) and (not kinds or item.kind in kinds) and stream in (None, item.stream)
+        if isinstance(item, Lines)
+        and (not kinds or item.kind in kinds)
+        and stream in (None, item.stream)
         for line in item.text.split(b"\n")[:-1]
     ]
 
@@ -98,7 +105,9 @@ def test_a_command_without_a_last_line_feed() -> None:
     assert made.mode == "disabled"
 
 
-@pytest.mark.parametrize("before", [b" ", b"\t", b"Loading...", "50%|██   |".encode(), b"x" * 500, b"\x1b[31mx"])
+@pytest.mark.parametrize(
+    "before", [b" ", b"\t", b"Loading...", "50%|██   |".encode(), b"x" * 500, b"\x1b[31mx"]
+)
 @pytest.mark.parametrize("colours", [False, True])
 def test_text_before_a_command(before: bytes, colours: bool) -> None:
     """R15: then it may narrow, and never widens; an event tells either."""
@@ -106,7 +115,9 @@ def test_text_before_a_command(before: bytes, colours: bool) -> None:
     items = made.take()
     assert (made.mode, _events(items)) == ("disabled", ["command_refused", "mode_changed"])
     assert b"secret" not in b"".join(_lines(items))
-    assert len(_lines(items, Kind.LOG)) == 1  # the command's own line, printed before it was in force
+    assert (
+        len(_lines(items, Kind.LOG)) == 1
+    )  # the command's own line, printed before it was in force
     made = _run((OUT, before + ENABLE + b"secret\n"), mode="disabled", keep_colours=colours)
     items = made.take()
     assert (made.mode, _lines(items), _events(items)) == ("disabled", [], ["command_refused"])
@@ -145,7 +156,12 @@ def test_text_behind_a_narrowing_command_is_not_logged() -> None:
 @pytest.mark.parametrize("shape", [b"%s\n", b"\x1b[A\r%s\r\n"])
 def test_a_command_at_the_end_of_a_line_that_is_cut_into_parts(shape: bytes) -> None:
     """Wherever its parts are cut, on both tiers."""
-    for size in (MAX_LINE_BYTES - len(DISABLE), MAX_LINE_BYTES - 5, MAX_LINE_BYTES, MAX_LINE_BYTES + 3):
+    for size in (
+        MAX_LINE_BYTES - len(DISABLE),
+        MAX_LINE_BYTES - 5,
+        MAX_LINE_BYTES,
+        MAX_LINE_BYTES + 3,
+    ):
         made = _run((OUT, shape % (b"x" * size + DISABLE.strip()) + b"secret\n"), columns=10_000)
         items = made.take()
         assert made.mode == "disabled", size
@@ -159,7 +175,9 @@ def test_a_resize_amid_a_command(size: tuple[int, int], tier: str) -> None:
     """R15's arrow: the line is the rendered line."""
     for at in range(1, len(DISABLE)):
         made = Classifier("enabled", columns=80, rows=24)
-        made.feed(OUT, b"a\nb\n" + (b"\x1b[A\x1b[B" if tier == "screen" else b"") + DISABLE[:at], 1.0)
+        made.feed(
+            OUT, b"a\nb\n" + (b"\x1b[A\x1b[B" if tier == "screen" else b"") + DISABLE[:at], 1.0
+        )
         made.resize(*size)
         made.feed(OUT, DISABLE[at:] + b"secret\n", 1.1)
         assert made.mode == "disabled", at
@@ -171,7 +189,8 @@ def test_a_resize_amid_a_command(size: tuple[int, int], tier: str) -> None:
 
 
 def test_a_stale_command_of_the_other_stream() -> None:
-    """R16's arrow: stderr's `enabled` was printed first and is read last: it widens nothing, and an event says so."""
+    """R16's arrow: stderr's `enabled` was printed first and is read last: it widens nothing, and an
+    event says so."""
     made = Classifier("enabled")
     made.feed(OUT, DISABLE, 1.0)
     made.feed(ERR, ENABLE, 1.0)
@@ -189,7 +208,8 @@ def test_a_stale_command_of_the_other_stream() -> None:
 
 
 def test_what_narrows_counts_where_the_mode_is_narrower_already() -> None:
-    """stderr's `enabled` was printed before stdout's malformed `disabled`, and undoes only what is older."""
+    """stderr's `enabled` was printed before stdout's malformed `disabled`, and undoes only what is
+    older."""
     made = Classifier("enabled")
     made.feed(ERR, DISABLE, 1.0)
     made.feed(OUT, b" " + DISABLE, 1.0)
@@ -203,8 +223,11 @@ def test_what_narrows_counts_where_the_mode_is_narrower_already() -> None:
 @pytest.mark.parametrize("before", [b"", b"Loading..."])
 @pytest.mark.parametrize("mode", ["enabled", "metadata", "disabled"])
 @pytest.mark.parametrize("colours", [False, True])
-def test_a_change_of_the_mode_amid_a_commands_line(tier: bytes, before: bytes, mode: str, colours: bool) -> None:
-    """Wherever the line was cut when the other stream's commands were read: it is obeyed, and its text is nowhere."""
+def test_a_change_of_the_mode_amid_a_commands_line(
+    tier: bytes, before: bytes, mode: str, colours: bool
+) -> None:
+    """Wherever the line was cut when the other stream's commands were read: it is obeyed, and its
+    text is nowhere."""
     line = before + DISABLE.strip()
     for at in range(len(before) + 1, len(line) + 1):
         made = Classifier(mode, keep_colours=colours)
@@ -302,7 +325,8 @@ def test_escapes_behind_a_token_that_are_none() -> None:
 
 
 def test_tokens_in_what_is_sent_and_in_events() -> None:
-    """A number that is masked is no number: the record is dropped, the event keeps its name for it."""
+    """A number that is masked is no number: the record is dropped, the event keeps its name for
+    it."""
     made = Classifier("enabled")
     made.feed(OUT, b'/LOGCOMMAND {"stop":"12345678"}\n/LOGCOMMAND {"resume":"12345678"}\n', 1.0)
     made.measured([b'{"x":12345678}', b'{"x":1}'], 1.0)
@@ -420,7 +444,9 @@ def test_refused_commands_are_ordinary_output() -> None:
 
 def test_a_dict_repr_narrows() -> None:
     """R15's arrow: it must not leak a token; the event shows the right form, and never the line."""
-    made = _run((OUT, b"/LOGCOMMAND {'mode': 'disabled', 'why': 'hush'}\nsecret\n"), mode="metadata")
+    made = _run(
+        (OUT, b"/LOGCOMMAND {'mode': 'disabled', 'why': 'hush'}\nsecret\n"), mode="metadata"
+    )
     items = made.take()
     assert made.mode == "disabled"
     assert _lines(items) == []
@@ -439,7 +465,8 @@ def test_commands_off() -> None:
 
 
 def test_stop_token() -> None:
-    """R16's arrow: between stop and resume nothing is obeyed; the token is masked in what is logged."""
+    """R16's arrow: between stop and resume nothing is obeyed; the token is masked in what is
+    logged."""
     text = (
         b'/LOGCOMMAND {"stop":"tok-12345678"}\n'
         + DISABLE
@@ -449,14 +476,23 @@ def test_stop_token() -> None:
     made = _run((OUT, text))
     items = made.take()
     assert made.mode == "metadata"
-    assert _lines(items, Kind.LOG) == [DISABLE.strip(), b'/LOGCOMMAND {"resume":"***"}', b"said ***"]
+    assert _lines(items, Kind.LOG) == [
+        DISABLE.strip(),
+        b'/LOGCOMMAND {"resume":"***"}',
+        b"said ***",
+    ]
     assert _lines(items, Kind.COMMAND) == [
         b'/LOGCOMMAND {"stop":"***"}',
         b'/LOGCOMMAND {"resume":"***"}',
         METADATA.strip(),
     ]
     assert "tok-12345678" not in str(items)
-    assert _events(items) == ["commands_fenced", "command_refused", "commands_resumed", "mode_changed"]
+    assert _events(items) == [
+        "commands_fenced",
+        "command_refused",
+        "commands_resumed",
+        "mode_changed",
+    ]
 
 
 def test_a_fence_holds_for_the_other_stream_until_seen_empty() -> None:
@@ -480,7 +516,10 @@ def test_a_stale_resume_does_not_end_the_other_streams_fence() -> None:
     made.seen_empty(OUT, 1.0)
     made.feed(OUT, ENABLE, 1.0)
     items = made.take()
-    assert (made.mode, _events(items)) == ("disabled", ["commands_fenced", "command_refused", "command_refused"])
+    assert (made.mode, _events(items)) == (
+        "disabled",
+        ["commands_fenced", "command_refused", "command_refused"],
+    )
     assert "token-12345" not in str(items)
 
 
@@ -498,7 +537,8 @@ def test_a_stale_resume_does_not_end_the_other_streams_fence() -> None:
     ],
 )
 def test_a_malformed_stop_fences(line: bytes) -> None:
-    """R16's arrow: what follows may not be trusted, so nothing of it widens; its token is masked."""
+    """R16's arrow: what follows may not be trusted, so nothing of it widens; its token is
+    masked."""
     made = Classifier("metadata")
     made.feed(OUT, line + b"\n" + ENABLE, 1.0)
     made.feed(OUT, b'{"said": "token-12345"}\n', 1.0)
@@ -517,7 +557,9 @@ def test_a_stop_without_a_token_keeps_out_what_widens() -> None:
 
 def test_a_malformed_resume_lets_pass_what_narrows() -> None:
     """A secret may follow; it must not be logged for two wrong quotes."""
-    made = _run((OUT, STOP + b"/LOGCOMMAND {'resume': 'token-12345'}\n" + DISABLE + b"secret\n" + ENABLE))
+    made = _run(
+        (OUT, STOP + b"/LOGCOMMAND {'resume': 'token-12345'}\n" + DISABLE + b"secret\n" + ENABLE)
+    )
     items = made.take()
     assert made.mode == "disabled"
     assert b"secret" not in b"".join(_lines(items))
@@ -528,11 +570,16 @@ def test_tokens_are_masked_in_every_form() -> None:
     """As JSON may write them, beyond the 64th, and where a long line is cut."""
     tokens = [f'täg"{number:04}\\/' for number in range(200)]
     stops = "".join(
-        f"/LOGCOMMAND {json.dumps({'stop': token})}\n/LOGCOMMAND {json.dumps({'resume': token})}\n" for token in tokens
+        f"/LOGCOMMAND {json.dumps({'stop': token})}\n/LOGCOMMAND {json.dumps({'resume': token})}\n"
+        for token in tokens
     )
     made = Classifier("enabled")
     made.feed(OUT, stops.encode(), 1.0)
-    forms = [form for token in tokens for form in (token, json.dumps(token), json.dumps(token, ensure_ascii=False))]
+    forms = [
+        form
+        for token in tokens
+        for form in (token, json.dumps(token), json.dumps(token, ensure_ascii=False))
+    ]
     forms += ["".join(f"\\u{ord(char):04X}" for char in token) for token in tokens]
     made.feed(OUT, "".join(f'{{"k": "x {form}"}}\n{form}\n' for form in forms).encode(), 1.0)
     token = tokens[0].encode()
@@ -630,7 +677,12 @@ def test_repeats_are_said_before_a_command() -> None:
     command = b'/LOGCOMMAND {"mode":"enabled"}\n'
     made = _run((OUT, b"w\nw\n" + command + b"w\n"))
     items = [item for item in made.take() if isinstance(item, Lines)]
-    assert [item.text for item in items] == [b"w\n", b"[last line repeated 1 time]\n", command, b"w\n"]
+    assert [item.text for item in items] == [
+        b"w\n",
+        b"[last line repeated 1 time]\n",
+        command,
+        b"w\n",
+    ]
 
 
 def test_repeats_are_said_while_they_go_on() -> None:
@@ -645,7 +697,10 @@ def test_repeats_are_said_while_they_go_on() -> None:
     made.feed(OUT, b"w\n" * 3, 12.0)
     made.tick(12.0 + stream_log.REPEAT_SECS)
     made.feed(OUT, b"x\n", 30.0)
-    assert _lines(made, Kind.NOTE) == [b"[last line repeated 1 time]", b"[last line repeated 3 times]"]
+    assert _lines(made, Kind.NOTE) == [
+        b"[last line repeated 1 time]",
+        b"[last line repeated 3 times]",
+    ]
 
 
 def test_repeats_are_never_fuzzy_and_per_stream() -> None:
@@ -670,7 +725,8 @@ def test_blank_lines() -> None:
 
 
 def test_live_status() -> None:
-    """R29's arrow: what a bar shows now; at most every 10 s, only when it changed, withdrawn at the end."""
+    """R29's arrow: what a bar shows now; at most every 10 s, only when it changed, withdrawn at the
+    end."""
     made = Classifier("enabled")
     made.feed(OUT, b"\r 10%|#  |", 100.0)
     made.tick(100.5)
@@ -768,8 +824,16 @@ def test_any_split_gives_the_same(steps: list[tuple[Stream, bytes]], size: int) 
         made.end(OUT, 2.0)
         made.end(ERR, 2.0)
     for stream in (OUT, ERR):
-        one = [(item.kind, item.text) for item in whole.take() if isinstance(item, Lines) and item.stream is stream]
-        other = [(item.kind, item.text) for item in split.take() if isinstance(item, Lines) and item.stream is stream]
+        one = [
+            (item.kind, item.text)
+            for item in whole.take()
+            if isinstance(item, Lines) and item.stream is stream
+        ]
+        other = [
+            (item.kind, item.text)
+            for item in split.take()
+            if isinstance(item, Lines) and item.stream is stream
+        ]
         assert _joined(one) == _joined(other)
 
 

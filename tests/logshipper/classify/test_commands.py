@@ -83,14 +83,23 @@ def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> 
         (b'x/LOGCOMMAND {"mode":"enabled"}', Refused(BEHIND, 1)),
         (b'x/LOGCOMMAND {"mode":"disabled"}', Refused(BEHIND, 1, "disabled")),
         (b"x/LOGCOMMAND {'MODE': 'Metadata'}  ", Refused(BEHIND, 1, "metadata")),
-        (b'/LOGCOMMAND no /LOGCOMMAND {"mode":"disabled"}', Refused("what follows isn't a JSON object", 0, "disabled")),
+        (
+            b'/LOGCOMMAND no /LOGCOMMAND {"mode":"disabled"}',
+            Refused("what follows isn't a JSON object", 0, "disabled"),
+        ),
         (b'x/LOGCOMMAND {"mode":"disabled"} x', Refused(BEHIND, 1)),
         (b'x/LOGCOMMAND {"stop":"tok"}', Refused(BEHIND, 1, None, "tok")),
         (b"x/LOGCOMMAND {'resume': 'tok'}", Refused(BEHIND, 1, None, None, "tok")),
         (b'\t/LOGCOMMAND {"mode":"enabled"}', Refused("blanks stand before it", 1)),
         (b'/LogCommand {"mode":"disabled"}', Refused("it isn't in capitals", 0, "disabled")),
-        (b'/LOGCOMMAND {"stop": 7}', Refused("stop takes a token of 1 to 256 printable characters", 0, None, "7")),
-        (b'/LOGCOMMAND {"stop": ["a"]}', Refused("stop takes a token of 1 to 256 printable characters", 0, None, "")),
+        (
+            b'/LOGCOMMAND {"stop": 7}',
+            Refused("stop takes a token of 1 to 256 printable characters", 0, None, "7"),
+        ),
+        (
+            b'/LOGCOMMAND {"stop": ["a"]}',
+            Refused("stop takes a token of 1 to 256 printable characters", 0, None, ""),
+        ),
         (
             b'/LOGCOMMAND {"stop":"t\\u006fk"} x',
             Refused("something follows the JSON object", 0, None, "tok", None, True),

@@ -1,5 +1,5 @@
-"""Two streams whose order is known in part only: nothing that was printed while it was to be kept out is logged (R16,
-R17), and what is seen empty in time loses nothing."""
+"""Two streams whose order is known in part only: nothing that was printed while it was to be kept
+out is logged (R16, R17), and what is seen empty in time loses nothing."""
 
 from collections.abc import Iterator
 from itertools import combinations, product
@@ -37,7 +37,8 @@ class Printed(NamedTuple):
 
 
 def _programs(most: int, kinds: tuple[str, ...] = _ITEMS) -> Iterator[list[Printed]]:
-    """Everything of these kinds that two streams may print, in each order: up to `most` items in all."""
+    """Everything of these kinds that two streams may print, in each order: up to `most` items in
+    all."""
     for size in range(1, most + 1):
         for whats in product(kinds, repeat=size):
             if TEXT not in whats:
@@ -49,8 +50,8 @@ def _programs(most: int, kinds: tuple[str, ...] = _ITEMS) -> Iterator[list[Print
 
 
 def _wanted(program: list[Printed], text: Printed, read: dict[Stream, int], start: str) -> str:
-    """The mode in force when text was printed, by all commands that are read so far; a later command of the other
-    stream may not be read yet, which nobody can know."""
+    """The mode in force when text was printed, by all commands that are read so far; a later
+    command of the other stream may not be read yet, which nobody can know."""
     mode = start
     seen = dict.fromkeys((OUT, ERR), 0)
     for item in program[: text.at]:
@@ -82,8 +83,12 @@ def _leaks(program: list[Printed], start: str) -> list[str]:
                 policies.narrow(stream, item.mode)
             elif item.what != TEXT:
                 policies.set_mode(stream, item.mode)
-            elif width(policies.mode_of(stream)) < width(wanted := _wanted(program, item, read, start)):
-                leaks.append(f"{item} of {program} from {start}: {policies.mode_of(stream)}, not {wanted}")
+            elif width(policies.mode_of(stream)) < width(
+                wanted := _wanted(program, item, read, start)
+            ):
+                leaks.append(
+                    f"{item} of {program} from {start}: {policies.mode_of(stream)}, not {wanted}"
+                )
             nexts.append((printed, {**read, stream: read[stream] + 1}, _state(policies)))
         for count, reads, after in nexts:
             one = (count, reads[OUT], reads[ERR], after)
@@ -94,7 +99,10 @@ def _leaks(program: list[Printed], start: str) -> list[str]:
 
 
 def _state(policies: Policies) -> tuple[object, ...]:
-    return (policies._start, *(getattr(policies._of[stream], name) for stream in (OUT, ERR) for name in _FIELDS))
+    return (
+        policies._start,
+        *(getattr(policies._of[stream], name) for stream in (OUT, ERR) for name in _FIELDS),
+    )
 
 
 def _restore(policies: Policies, state: tuple[object, ...]) -> None:
@@ -108,7 +116,8 @@ def _restore(policies: Policies, state: tuple[object, ...]) -> None:
 @pytest.mark.parametrize("start", ["enabled", "disabled"])
 @pytest.mark.parametrize("kinds", [_ITEMS, _ODD_ITEMS])
 def test_nothing_leaks_in_any_order_of_reading(start: str, kinds: tuple[str, ...]) -> None:
-    """All of what two streams can print in four steps: 3,126 programs, each in all interleavings."""
+    """All of what two streams can print in four steps: 3,126 programs, each in all
+    interleavings."""
     leaks = [leak for program in _programs(4, kinds) for leak in _leaks(program, start)]
     assert leaks == []
 
@@ -166,7 +175,9 @@ def test_a_fence_is_certain_on_its_own_stream_only() -> None:
     policies = Policies("enabled")
     policies.stop(OUT, "t", is_certain=True)
     assert policies.obedience(OUT) is Obedience.NONE
-    assert policies.obedience(ERR) is Obedience.NARROWING  # what is read may have been printed before
+    assert (
+        policies.obedience(ERR) is Obedience.NARROWING
+    )  # what is read may have been printed before
     policies.seen_empty(ERR)
     assert policies.obedience(ERR) is Obedience.NARROWING  # stdout may have ended it by now
     assert policies.resume(ERR, "other", is_certain=True) is None
@@ -227,7 +238,8 @@ def test_a_fence_within_an_uncertain_one_ends_there() -> None:
 
 
 def test_a_stale_resume_ends_no_fence() -> None:
-    """stderr fences and resumes with the token that stdout fences by afterwards, and is read last."""
+    """stderr fences and resumes with the token that stdout fences by afterwards, and is read
+    last."""
     policies = Policies("enabled")
     policies.stop(OUT, "t", is_certain=True)
     policies.stop(ERR, "t", is_certain=True)

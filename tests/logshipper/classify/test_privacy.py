@@ -1,8 +1,10 @@
-"""Nothing printed before an enabling command, or after a narrowing one, is ever logged (R10, R11, R16, R17).
+"""Nothing printed before an enabling command, or after a narrowing one, is ever logged (R10, R11,
+R16, R17).
 
-A job is a list of writes to two streams; a model of the relay reads them in any order that pipes allow, in any split,
-and tells truthfully what it saw empty. Every write carries a character of its own, so that a single one of them in any
-output, of any kind, proves a leak. What is forbidden is computed from the order of the writes alone.
+A job is a list of writes to two streams; a model of the relay reads them in any order that pipes
+allow, in any split, and tells truthfully what it saw empty. Every write carries a character of its
+own, so that a single one of them in any output, of any kind, proves a leak. What is forbidden is
+computed from the order of the writes alone.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +19,8 @@ from logshipper.spool.segment import Stream
 from tests.tools.model_settings import examples
 
 _COMMAND = '/LOGCOMMAND {"mode":"%s"}\n'
-# what a program does with text on a terminal: lines, half lines, bars, repeats, cursor moves, erasing, JSON
+# what a program does with text on a terminal: lines, half lines, bars, repeats, cursor moves,
+# erasing, JSON
 _SHAPES = (
     "%s\n",
     "%s",
@@ -56,8 +59,8 @@ _ODD_COMMANDS = (
 
 @dataclass
 class _Write:
-    """stream, data: what is written. mark: the character that must not leak. mode: what a command asks for; is_odd: it
-    can only narrow."""
+    """stream, data: what is written. mark: the character that must not leak. mode: what a command
+    asks for; is_odd: it can only narrow."""
 
     stream: Stream
     data: bytes
@@ -84,7 +87,9 @@ def _jobs(draw: st.DrawFn, shapes: tuple[str, ...] = _SHAPES) -> _Job:
             is_odd = draw(st.integers(0, 2)) == 0
             form = draw(st.sampled_from(_ODD_COMMANDS)) if is_odd else _COMMAND
             before = b"" if at_line_start[stream] else b"\x1b[?1049l\x18\n"
-            job.writes.append(_Write(stream, before + (form % mode).encode(), mode=mode, is_odd=is_odd))
+            job.writes.append(
+                _Write(stream, before + (form % mode).encode(), mode=mode, is_odd=is_odd)
+            )
             at_line_start[stream] = True
             continue
         mark = chr(0x100 + index * 2) if draw(st.booleans()) else chr(0x4E00 + index)
@@ -96,7 +101,8 @@ def _jobs(draw: st.DrawFn, shapes: tuple[str, ...] = _SHAPES) -> _Job:
 
 
 def _is_allowed(write: _Write, mode: str) -> bool:
-    """By the mode alone; whether an ordinary line was metadata is for other tests: here JSON counts as allowed."""
+    """By the mode alone; whether an ordinary line was metadata is for other tests: here JSON counts
+    as allowed."""
     if mode == "enabled":
         return True
     return mode == "metadata" and write.stream is Stream.STDOUT and write.data.startswith(b'{"k"')
@@ -152,16 +158,20 @@ def _read(job: _Job, data: st.DataObject, *, small_pieces: bool) -> None:
 
 def _texts(made: Classifier) -> list[str]:
     """All that is written, of every kind of record."""
-    return [item.text.decode() if isinstance(item, Lines) else str(item.record) for item in made.take()]
+    return [
+        item.text.decode() if isinstance(item, Lines) else str(item.record) for item in made.take()
+    ]
 
 
 def _check(job: _Job, began: dict[int, int], read_until: dict[int, int], logged: str) -> None:
-    """A write obeys all commands that were written before it and read before it: on its own stream these are all, on
-    the other one nobody can obey what isn't read yet."""
+    """A write obeys all commands that were written before it and read before it: on its own stream
+    these are all, on the other one nobody can obey what isn't read yet."""
     for index, write in enumerate(job.writes):
         mode = job.start
         for number, command in enumerate(job.writes[:index]):
-            if command.mode and (command.stream is write.stream or read_until[number] < began[index]):
+            if command.mode and (
+                command.stream is write.stream or read_until[number] < began[index]
+            ):
                 mode = narrowest(mode, command.mode) if command.is_odd else command.mode
         if write.mark and not _is_allowed(write, mode):
             assert write.mark not in logged, f"write {index} leaked: {write}"

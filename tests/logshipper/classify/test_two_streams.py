@@ -1,5 +1,5 @@
-"""Real processes whose two streams switch modes against each other leak nothing, by both relays (R11, R16, R17): some
-runs of `make order-stress`."""
+"""Real processes whose two streams switch modes against each other leak nothing, by both relays
+(R11, R16, R17): some runs of `make order-stress`."""
 
 from contextlib import ExitStack
 
@@ -27,8 +27,8 @@ def test_nothing_that_was_kept_out_is_stored(number: int) -> None:
 
 
 def test_the_oracle_knows_what_is_kept_out() -> None:
-    """Each secret that it names is dropped where the streams are read one after the other, in either order; of the
-    others some are logged."""
+    """Each secret that it names is dropped where the streams are read one after the other, in
+    either order; of the others some are logged."""
     logged = 0
     for run in telling_runs(RUNS):
         for order in ((1, 2), (2, 1)):

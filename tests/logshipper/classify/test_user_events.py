@@ -1,4 +1,5 @@
-"""What a job tells about itself, `/LOGCOMMAND {"event": ...}` and `logshipper.event`: however many, however hostile."""
+"""What a job tells about itself, `/LOGCOMMAND {"event": ...}` and `logshipper.event`: however many,
+however hostile."""
 
 import json
 import re
@@ -26,7 +27,9 @@ def line_of(value: object) -> bytes:
     return b"/LOGCOMMAND " + json.dumps({"event": value}).encode()
 
 
-def classified(data: bytes, *, stream: Stream = OUT, mode: str = "enabled", **options: Any) -> Classifier:
+def classified(
+    data: bytes, *, stream: Stream = OUT, mode: str = "enabled", **options: Any
+) -> Classifier:
     made = Classifier(mode, **options)
     made.feed(stream, data, 1.0)
     for one in (OUT, ERR):
@@ -39,7 +42,9 @@ def told(items: list[Lines | Event]) -> list[dict[str, Any]]:
 
 
 def lines(items: list[Lines | Event], kind: Kind) -> list[bytes]:
-    found = (item.text.splitlines() for item in items if isinstance(item, Lines) and item.kind is kind)
+    found = (
+        item.text.splitlines() for item in items if isinstance(item, Lines) and item.kind is kind
+    )
     return [line for of_item in found for line in of_item]
 
 
@@ -94,7 +99,10 @@ def test_names_and_messages(value: object, data: object, message: str) -> None:
         (b"/LOGCOMMAND {'event': {'a': 1}}", "isn't one JSON object"),
         (line_of({"a": "x" * MAX_EVENT_BYTES}), "over 8 KiB"),
         (b'/LOGCOMMAND {"event": ' + b'{"a":' * 200 + b"1" + b"}" * 201, "over 100 brackets"),
-        (b'/LOGCOMMAND {"event": ' + b"[" * 4000, "isn't a JSON object|isn't one JSON|something follows"),
+        (
+            b'/LOGCOMMAND {"event": ' + b"[" * 4000,
+            "isn't a JSON object|isn't one JSON|something follows",
+        ),
         (b'/LOGCOMMAND {"event": {"a": ' + b"9" * 5000 + b"}}", "isn't one JSON object"),
     ],
 )
@@ -113,7 +121,11 @@ def test_a_malformed_event_that_names_a_narrow_mode_narrows() -> None:
 
 
 def test_a_fence_and_commands_off_leave_events_alone() -> None:
-    fenced = b'/LOGCOMMAND {"stop":"token-of-mine"}\n' + line_of("a") + b'\n/LOGCOMMAND {"resume":"token-of-mine"}\n'
+    fenced = (
+        b'/LOGCOMMAND {"stop":"token-of-mine"}\n'
+        + line_of("a")
+        + b'\n/LOGCOMMAND {"resume":"token-of-mine"}\n'
+    )
     items = classified(fenced).take()
     assert "user_event" not in [event["event"] for event in told(items)]
     assert lines(items, Kind.LOG) == [line_of("a")]
@@ -151,7 +163,11 @@ def test_very_many_events_leave_room_for_others_and_none_is_lost() -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
         max_leaves=20,
     )
@@ -169,21 +185,29 @@ def test_any_event_stays_as_it_is_in_a_segment(value: object) -> None:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "pytest.CaptureFixture[str]":
+def said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> "pytest.CaptureFixture[str]":
     monkeypatch.setattr(emitting, "_said", set())
     return capsys
 
 
 def test_what_python_tells_is_an_event(said: "pytest.CaptureFixture[str]") -> None:
-    logshipper.event("checkpoint", {"step": 3, "name": "another"}, loss=float("nan"), path=Path("/tmp/größer"))
+    logshipper.event(
+        "checkpoint", {"step": 3, "name": "another"}, loss=float("nan"), path=Path("/tmp/größer")
+    )
     out, err = said.readouterr()
     assert out.isascii()
     asked = commands.parse(out.rstrip("\n").encode())
-    assert asked == UserEvent({"name": "checkpoint", "step": 3, "loss": None, "path": "/tmp/größer"})
+    assert asked == UserEvent(
+        {"name": "checkpoint", "step": 3, "loss": None, "path": "/tmp/größer"}
+    )
     assert "loss is nan" in err
 
 
-def test_what_cannot_be_told_is_said_once_and_raises_nothing(said: "pytest.CaptureFixture[str]") -> None:
+def test_what_cannot_be_told_is_said_once_and_raises_nothing(
+    said: "pytest.CaptureFixture[str]",
+) -> None:
     deep: dict[str, object] = {}
     for _ in range(20):
         deep = {"a": [deep] * 5}
@@ -203,7 +227,10 @@ def test_what_cannot_be_told_is_said_once_and_raises_nothing(said: "pytest.Captu
 
 
 def test_limits_are_the_captures() -> None:
-    assert (emitting.MAX_EVENT_BYTES, emitting.MAX_EVENT_NESTED) == (MAX_EVENT_BYTES, MAX_EVENT_NESTED)
+    assert (emitting.MAX_EVENT_BYTES, emitting.MAX_EVENT_NESTED) == (
+        MAX_EVENT_BYTES,
+        MAX_EVENT_NESTED,
+    )
 
 
 JOB = """
@@ -230,5 +257,7 @@ def test_a_captured_job_tells_events_printed_and_sent(tmp_path: Path) -> None:
     assert "train: checkpoint" in table
     assert "evaluated" not in table
     assert home.logs("last") == ["begins", '{"epoch": 1, "loss": 0.5}', *home.logs("last")[2:]]
-    assert home.logs("last")[-1] == '{"event": "job_ended", "state": "FAILED"}', "metadata is no event"
+    assert home.logs("last")[-1] == '{"event": "job_ended", "state": "FAILED"}', (
+        "metadata is no event"
+    )
     assert home.show()["state"] == "COMPLETED"

@@ -1,5 +1,5 @@
-"""What runs next to a command holds its output in memory and leaves no core file of it; the command's own limit is as
-its caller set it."""
+"""What runs next to a command holds its output in memory and leaves no core file of it; the
+command's own limit is as its caller set it."""
 
 import os
 import resource
@@ -71,7 +71,9 @@ def test_of_a_run_only_the_command_may_leave_one(home: Home) -> None:
         assert run.stderr is not None
         assert run.stderr.readline() == b"begun\n"
         sidecar = sidecar_of(run.pid)
-        assert_none_but(home, {"sh"}, {"sh", "logshipper-side", "logshipper-tele", comm_of(run.pid)})
+        assert_none_but(
+            home, {"sh"}, {"sh", "logshipper-side", "logshipper-tele", comm_of(run.pid)}
+        )
         kill(sidecar, signal.SIGABRT)
         wait_until(lambda: not os.path.exists(f"/proc/{sidecar}"), "the sidecar is gone")
         out, _ = run.communicate(b"\n", timeout=60)
@@ -80,12 +82,24 @@ def test_of_a_run_only_the_command_may_leave_one(home: Home) -> None:
 
 
 def test_on_a_terminal_as_well(home: Home) -> None:
-    words = ["-m", "logshipper", "run", "--", "sh", "-c", "cat /proc/self/limits; echo begun; read line"]
-    run: pexpect.spawn[bytes] = pexpect.spawn(sys.executable, words, env=home.environment, preexec_fn=allow)
+    words = [
+        "-m",
+        "logshipper",
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "cat /proc/self/limits; echo begun; read line",
+    ]
+    run: pexpect.spawn[bytes] = pexpect.spawn(
+        sys.executable, words, env=home.environment, preexec_fn=allow
+    )
     try:
         run.expect_exact("begun")
         assert core_limit((run.before or b"").decode()) == OWN
-        assert_none_but(home, {"sh"}, {"sh", "logshipper-side", "logshipper-tty", comm_of(run.pid or 0)})
+        assert_none_but(
+            home, {"sh"}, {"sh", "logshipper-side", "logshipper-tty", comm_of(run.pid or 0)}
+        )
         run.sendline("")
         run.expect(pexpect.EOF)
     finally:

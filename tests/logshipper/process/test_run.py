@@ -63,28 +63,46 @@ def test_every_byte_value(driver: Driver, options: tuple[str, ...]) -> None:
 
 
 def test_a_million_lines(driver: Driver, options: tuple[str, ...]) -> None:
-    """Byte-identical on both streams, in the output and in the log; and the counters (contract) agree."""
-    code = "import sys; out = [sys.stdout, sys.stderr]\nfor n in range(%d): print(n, file=out[n & 1])"
-    done = driver.run(*python(code % FLOOD_LINES), serve="digest", options=options, env={"PYTHONUNBUFFERED": ""})
+    """Byte-identical on both streams, in the output and in the log; and the counters (contract)
+    agree."""
+    code = (
+        "import sys; out = [sys.stdout, sys.stderr]\nfor n in range(%d): print(n, file=out[n & 1])"
+    )
+    done = driver.run(
+        *python(code % FLOOD_LINES), serve="digest", options=options, env={"PYTHONUNBUFFERED": ""}
+    )
     expected = ["".join(f"{n}\n" for n in range(odd, FLOOD_LINES, 2)).encode() for odd in (0, 1)]
     assert [done.stdout == expected[0], done.stderr == expected[1]] == [True, True]
     digests = driver.seen("digest")[0]
     assert [digests["1"], digests["2"]] == [hashlib.sha256(text).hexdigest() for text in expected]
-    assert driver.counted() == (len(expected[0]), FLOOD_LINES // 2, len(expected[1]), FLOOD_LINES // 2)
+    assert driver.counted() == (
+        len(expected[0]),
+        FLOOD_LINES // 2,
+        len(expected[1]),
+        FLOOD_LINES // 2,
+    )
 
 
 def test_a_line_of_100_megabytes(driver: Driver, tmp_path: Path, options: tuple[str, ...]) -> None:
     out = tmp_path / "out"
     code = "import sys\nfor _ in range(100): sys.stdout.write('x' * 1_000_000)\nprint()"
     with out.open("wb") as file:
-        done = driver.run(*python(code), serve="digest", options=options, stdout=file, stderr=subprocess.PIPE)
+        done = driver.run(
+            *python(code), serve="digest", options=options, stdout=file, stderr=subprocess.PIPE
+        )
     assert (done.returncode, done.stderr) == (0, b"")
     with out.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    assert digest == hashlib.sha256(b"x" * 100_000_000 + b"\n").hexdigest() == driver.seen("digest")[0]["1"]
+    assert (
+        digest
+        == hashlib.sha256(b"x" * 100_000_000 + b"\n").hexdigest()
+        == driver.seen("digest")[0]["1"]
+    )
 
 
-def test_in_order_where_both_streams_are_one_file(driver: Driver, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_in_order_where_both_streams_are_one_file(
+    driver: Driver, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     """Within a stream the order is exact, and no line is torn by the other stream's."""
     code = """
 import os, threading
@@ -96,11 +114,18 @@ threads = [threading.Thread(target=write, args=of) for of in ((1, 97), (2, 98))]
 """
     out = tmp_path / "out"
     with out.open("wb") as file:
-        assert driver.run(*python(code), serve="digest", options=options, stdout=file, stderr=file).returncode == 0
+        assert (
+            driver.run(
+                *python(code), serve="digest", options=options, stdout=file, stderr=file
+            ).returncode
+            == 0
+        )
     lines = out.read_bytes().splitlines()
     for letter in b"ab":
         mine = [line for line in lines if line[0] == letter]
-        assert mine == [b"%c%05d %s" % (letter, n, bytes([letter]) * (n % 200)) for n in range(20000)]
+        assert mine == [
+            b"%c%05d %s" % (letter, n, bytes([letter]) * (n % 200)) for n in range(20000)
+        ]
     assert len(lines) == 40000
 
 
@@ -125,11 +150,14 @@ def test_nothing_changes_for_who_shares_the_output(driver: Driver) -> None:
 
 
 def test_socket_as_output(driver: Driver) -> None:
-    """It can't be opened again, so it is written to with care; 300 kB are more than fit in at once."""
+    """It can't be opened again, so it is written to with care; 300 kB are more than fit in at
+    once."""
     import socket
 
     ours, theirs = socket.socketpair()
-    process = driver.start("sh", "-c", "seq 50000", serve="drain", stdout=theirs.fileno(), stderr=subprocess.DEVNULL)
+    process = driver.start(
+        "sh", "-c", "seq 50000", serve="drain", stdout=theirs.fileno(), stderr=subprocess.DEVNULL
+    )
     theirs.close()
     received = b"".join(iter(lambda: ours.recv(1 << 16), b""))
     ours.close()
@@ -143,23 +171,33 @@ def test_socket_as_output(driver: Driver) -> None:
 def test_terminals_of_a_batch_job(driver: Driver) -> None:
     """At least 160 columns, raw from the start: no CR before LF; stdin is the caller's own."""
     code = (
-        "import os, sys; print([os.isatty(fd) for fd in range(3)], *os.get_terminal_size(1), *os.get_terminal_size(2))"
+        "import os, sys; print([os.isatty(fd) for fd in range(3)], "
+        "*os.get_terminal_size(1), *os.get_terminal_size(2))"
     )
     done = driver.run(*python(code))
     assert done.stdout == b"[False, True, True] 160 50 160 50\n"
     plan = driver.plan()
-    assert (plan["columns"], plan["rows"], plan["tty"], plan["interactive"]) == (160, 50, True, False)
+    assert (plan["columns"], plan["rows"], plan["tty"], plan["interactive"]) == (
+        160,
+        50,
+        True,
+        False,
+    )
 
 
 def test_no_tty_gives_pipes(driver: Driver) -> None:
-    done = driver.run("sh", "-c", "for fd in 0 1 2; do [ -t $fd ] || echo $fd; done", options=("--no-tty",))
+    done = driver.run(
+        "sh", "-c", "for fd in 0 1 2; do [ -t $fd ] || echo $fd; done", options=("--no-tty",)
+    )
     assert done.stdout == b"0\n1\n2\n"
     assert driver.plan()["tty"] is False
 
 
 def test_job_knows_its_id(driver: Driver) -> None:
     assert driver.run("sh", "-c", "echo $LOGSHIPPER_JOB_ID").stdout == b"test1\n"
-    assert driver.run("sh", "-c", "echo $LOGSHIPPER_JOB_ID", options=("--no-capture",)).stdout == b"\n"
+    assert (
+        driver.run("sh", "-c", "echo $LOGSHIPPER_JOB_ID", options=("--no-capture",)).stdout == b"\n"
+    )
 
 
 def test_stdin_file_pipe_and_here_document(driver: Driver, tmp_path: Path) -> None:
@@ -170,7 +208,10 @@ def test_stdin_file_pipe_and_here_document(driver: Driver, tmp_path: Path) -> No
     assert driver.run("cat", stdin=b"from a pipe").stdout == b"from a pipe"
     script = '"$@" <<END\nfrom a here-document\nEND\n'
     done = subprocess.run(
-        ["sh", "-c", script, "sh", *driver.argv("cat")], env=driver.environment(), capture_output=True, timeout=60
+        ["sh", "-c", script, "sh", *driver.argv("cat")],
+        env=driver.environment(),
+        capture_output=True,
+        timeout=60,
     )
     assert done.stdout == b"from a here-document\n"
 
@@ -181,7 +222,9 @@ def test_rest_of_stdin_is_left_to_others(driver: Driver, tmp_path: Path) -> None
     given.write_bytes(b"first\nsecond\n")
     script = '{ "$@"; cat; } < ' + str(given)
     job = driver.argv(*python("import os; os.write(1, os.read(0, 6))"))
-    done = subprocess.run(["sh", "-c", script, "sh", *job], env=driver.environment(), capture_output=True, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *job], env=driver.environment(), capture_output=True, timeout=60
+    )
     assert done.stdout == b"first\nsecond\n"
 
 
@@ -191,7 +234,9 @@ def test_who_feeds_stdin_learns_that_it_was_closed(driver: Driver) -> None:
     process = driver.start(*python(code), stdin=read, stdout=subprocess.DEVNULL)
     os.close(read)
     driver.wait_captured(b"closed")
-    for _ in range(16):  # 64 KiB, as much as the pipe holds: with a reader left this would wait, not fail
+    for _ in range(
+        16
+    ):  # 64 KiB, as much as the pipe holds: with a reader left this would wait, not fail
         with pytest.raises(BrokenPipeError):
             os.write(write, b"x" * 4096)
     os.close(write)
@@ -205,7 +250,8 @@ def test_no_fd_leaks_into_cmd(driver: Driver) -> None:
 
 
 def test_fd_of_the_caller_reaches_cmd_and_is_let_go(driver: Driver) -> None:
-    """Who waits for the end of such a pipe waits for CMD's: a job server, a lock, `exec 3> >(tee)`."""
+    """Who waits for the end of such a pipe waits for CMD's: a job server, a lock, `exec 3>
+    >(tee)`."""
     read, write = os.pipe()
     code = f"import os; os.write({write}, b'x'); os.close({write}); os.read(0, 1)"
     process = driver.start(*python(code), stdin=subprocess.PIPE, pass_fds=(write,))
@@ -225,7 +271,9 @@ def test_cmd_has_no_children(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (0, 1, 2)])
-def test_fds_that_the_caller_closed_stay_closed(driver: Driver, tmp_path: Path, closed: tuple[int, ...]) -> None:
+def test_fds_that_the_caller_closed_stay_closed(
+    driver: Driver, tmp_path: Path, closed: tuple[int, ...]
+) -> None:
     report = tmp_path / "report"
     code = f"""
 import os
@@ -252,7 +300,8 @@ for fd in found[1:] if found[:1] == [0] else found: os.write(fd, b'%d' % fd)
 
 
 def test_signals_are_inherited_as_they_were(driver: Driver) -> None:
-    """Masks and ignored signals as without us (nohup), but Python's own ignoring of SIGPIPE and SIGXFSZ undone."""
+    """Masks and ignored signals as without us (nohup), but Python's own ignoring of SIGPIPE and
+    SIGXFSZ undone."""
     code = """
 import signal
 print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
@@ -267,16 +316,25 @@ print([n for n in range(1, 32) if ignored >> (n - 1) & 1])  # 32 and 33 are the 
             signal.signal(signo, signal.SIG_IGN)
 
     done = driver.run(*python(code), preexec_fn=prepare)
-    ignored = sorted({signal.SIGHUP, signal.SIGCHLD, signal.SIGTTOU, signal.SIGPIPE, signal.SIGXFSZ})
+    ignored = sorted(
+        {signal.SIGHUP, signal.SIGCHLD, signal.SIGTTOU, signal.SIGPIPE, signal.SIGXFSZ}
+    )
     # this CMD is a Python: it ignores PIPE and XFSZ itself
-    assert done.stdout.decode().splitlines() == [f"[{signal.SIGUSR2!r}]", str([int(number) for number in ignored])]
+    assert done.stdout.decode().splitlines() == [
+        f"[{signal.SIGUSR2!r}]",
+        str([int(number) for number in ignored]),
+    ]
     assert done.returncode == 0
     command = [shutil.which("grep") or "grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"]
-    assert driver.run(*command).stdout == subprocess.run(command, capture_output=True, timeout=60).stdout
+    assert (
+        driver.run(*command).stdout
+        == subprocess.run(command, capture_output=True, timeout=60).stdout
+    )
 
 
 def test_job_is_not_started_later_for_the_sidecars_sake(driver: Driver) -> None:
-    """CMD runs before the sidecar is there: it isn't even a sibling that CMD's start could wait for."""
+    """CMD runs before the sidecar is there: it isn't even a sibling that CMD's start could wait
+    for."""
     done = driver.run("sh", "-c", "ps -o comm= --ppid $PPID 2>/dev/null | grep -c logshipper-side; true", serve="hang",
                       options=("--stall-secs", "0.5"))  # fmt: skip
     assert done.returncode == 0
@@ -308,7 +366,9 @@ def test_dies_of_an_ignored_signal_as_well(driver: Driver) -> None:
     """`nohup logshipper run -- CMD`, where CMD set SIGHUP back and died of it."""
     code = "import os, signal; signal.signal(1, signal.SIG_DFL); os.kill(os.getpid(), 1)"
     argv = driver.argv(*python(code))
-    done = subprocess.run(["nohup", *argv], env=driver.environment(), capture_output=True, timeout=60)
+    done = subprocess.run(
+        ["nohup", *argv], env=driver.environment(), capture_output=True, timeout=60
+    )
     assert done.returncode == -signal.SIGHUP
 
 
@@ -321,7 +381,9 @@ def test_core_file_is_cmds(driver: Driver, tmp_path: Path) -> None:
 
     if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
         pytest.skip("core files are forbidden here (ulimit -Hc)")
-    process = driver.start("sh", "-c", "kill -SEGV $$", cwd=tmp_path, preexec_fn=allow, stdout=subprocess.DEVNULL)
+    process = driver.start(
+        "sh", "-c", "kill -SEGV $$", cwd=tmp_path, preexec_fn=allow, stdout=subprocess.DEVNULL
+    )
     _, status = os.waitpid(process.pid, 0)
     process.returncode = 0  # waited for by hand: subprocess doesn't tell of core files
     assert os.WTERMSIG(status) == signal.SIGSEGV
@@ -333,7 +395,9 @@ def test_core_file_is_cmds(driver: Driver, tmp_path: Path) -> None:
 
 def test_cmd_that_is_not_there(driver: Driver) -> None:
     for name in ("no-such-command", "./no-such-file", "/no/such/path", ""):
-        done = driver.run(name, env={"PATH": os.defpath})  # all of it readable: a folder that isn't makes it 126
+        done = driver.run(
+            name, env={"PATH": os.defpath}
+        )  # all of it readable: a folder that isn't makes it 126
         assert (done.returncode, done.stdout) == (127, b"")
         assert done.stderr == f"logshipper: {name}: No such file or directory\n".encode()
     assert driver.events() == []  # the sidecar never began
@@ -353,7 +417,9 @@ def test_cmd_that_cannot_be_run(driver: Driver, tmp_path: Path) -> None:
     missing.chmod(0o755)
     done = driver.run(str(missing))
     assert (done.returncode, b"what its first line names isn't" in done.stderr) == (127, True)
-    assert b"`./LICENSE`" in driver.run("LICENSE", env={"PATH": os.defpath}).stderr  # the folder that it runs in
+    assert (
+        b"`./LICENSE`" in driver.run("LICENSE", env={"PATH": os.defpath}).stderr
+    )  # the folder that it runs in
     assert b"no quotes" in driver.run("python train.py", env={"PATH": os.defpath}).stderr
 
 
@@ -369,7 +435,10 @@ def test_script_without_an_interpreter_line(driver: Driver, tmp_path: Path) -> N
 def test_first_in_path_that_can_be_run(driver: Driver, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "echo").write_text("not executable")
-    assert driver.run("echo", "found", env={"PATH": f"{tmp_path}/a:{os.environ['PATH']}"}).stdout == b"found\n"
+    assert (
+        driver.run("echo", "found", env={"PATH": f"{tmp_path}/a:{os.environ['PATH']}"}).stdout
+        == b"found\n"
+    )
 
 
 @pytest.mark.parametrize("fds", [6, 8, 10, 12, 14, 16, 18, 20])
@@ -387,7 +456,8 @@ def test_job_runs_with_few_fds(driver: Driver, fds: int) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
 def test_job_runs_with_few_processes(driver: Driver, processes: int) -> None:
-    """`ulimit -u`, which counts threads: CMD, the sidecar, or the signals' thread isn't available."""
+    """`ulimit -u`, which counts threads: CMD, the sidecar, or the signals' thread isn't
+    available."""
     if os.getuid() == 0:
         pytest.skip("root has as many processes as it likes")
     mine = 0
@@ -407,7 +477,8 @@ def test_job_runs_with_few_processes(driver: Driver, processes: int) -> None:
 
 
 def test_command_substitution_ends(driver: Driver) -> None:
-    """Whatever is started next to the job closes all inherited fds, or `x=$(logshipper run ...)` hangs."""
+    """Whatever is started next to the job closes all inherited fds, or `x=$(logshipper run ...)`
+    hangs."""
     script = 'x=$("$@"); echo "<$x>"'
     done = subprocess.run(
         ["sh", "-c", script, "sh", *driver.argv("sh", "-c", "echo hi")],
@@ -419,9 +490,14 @@ def test_command_substitution_ends(driver: Driver) -> None:
 
 
 def test_head_ends_a_flood(driver: Driver, options: tuple[str, ...]) -> None:
-    """`logshipper run -- yes | head -1` ends at once, with head's output; yes dies of SIGPIPE, not of EIO."""
-    process = driver.start("yes", serve="digest", options=options, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, timeout=WAIT_SECS)
+    """`logshipper run -- yes | head -1` ends at once, with head's output; yes dies of SIGPIPE, not
+    of EIO."""
+    process = driver.start(
+        "yes", serve="digest", options=options, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    head = subprocess.run(
+        ["head", "-1"], stdin=process.stdout, capture_output=True, timeout=WAIT_SECS
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
@@ -469,7 +545,11 @@ threading.Thread(target=lambda: [os.write(1, b'x' * 4096) for _ in range(500)], 
 for n in range(1000): os.write(2, b'%d\\n' % n)
 """
     process = driver.start(
-        *python(code), serve="digest", options=options, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        *python(code),
+        serve="digest",
+        options=options,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stderr is not None
     assert process.stdout is not None
@@ -495,9 +575,16 @@ def test_slow_reader_gets_all(driver: Driver) -> None:
 
 
 def test_full_disk_of_the_users_own(driver: Driver) -> None:
-    """Without us CMD would see the error. With us it can't: one line says so, CMD and its log go on."""
+    """Without us CMD would see the error. With us it can't: one line says so, CMD and its log go
+    on."""
     with Path("/dev/full").open("wb") as full:
-        done = driver.run("sh", "-c", "seq 1000; seq 1000; echo on >&2; exit 3", stdout=full, stderr=subprocess.PIPE)
+        done = driver.run(
+            "sh",
+            "-c",
+            "seq 1000; seq 1000; echo on >&2; exit 3",
+            stdout=full,
+            stderr=subprocess.PIPE,
+        )
     assert done.returncode == 3
     assert done.stderr.count(b"logshipper: ") == 1
     assert b"standard output can't be written" in done.stderr
@@ -508,13 +595,19 @@ def test_full_disk_of_the_users_own(driver: Driver) -> None:
 # ---- processes left behind
 
 
-def test_left_behind_child_keeps_a_working_stdout(driver: Driver, tmp_path: Path, options: tuple[str, ...]) -> None:
-    """R28, RELAY: `run` returns with CMD; a child's output goes on to where it belongs, and into the log."""
+def test_left_behind_child_keeps_a_working_stdout(
+    driver: Driver, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """R28, RELAY: `run` returns with CMD; a child's output goes on to where it belongs, and into
+    the log."""
     go, out = tmp_path / "go", tmp_path / "out"
     os.mkfifo(go)
     script = f"(trap '' HUP; read x < {go}; echo late; echo later >&2) & echo early"
     with out.open("wb") as file:
-        assert driver.run("sh", "-c", script, options=options, stdout=file, stderr=file).returncode == 0
+        assert (
+            driver.run("sh", "-c", script, options=options, stdout=file, stderr=file).returncode
+            == 0
+        )
     assert out.read_bytes() == b"early\n"
     go.write_text("\n")
     wait_for(lambda: driver.seen("over"), "the child's output ends")
@@ -526,7 +619,9 @@ def test_left_behind_child_that_never_stops_printing(driver: Driver, tmp_path: P
     """The drain is bounded: `run` returns, and the sidecar goes on."""
     out, pid = tmp_path / "out", tmp_path / "pid"
     with out.open("wb") as file:
-        done = driver.run("sh", "-c", f"yes & echo $! >{pid}", serve="digest", stdout=file, stderr=file)
+        done = driver.run(
+            "sh", "-c", f"yes & echo $! >{pid}", serve="digest", stdout=file, stderr=file
+        )
     assert done.returncode == 0
     size = out.stat().st_size
     wait_for(lambda: out.stat().st_size > size, "the child prints on")
@@ -534,7 +629,9 @@ def test_left_behind_child_that_never_stops_printing(driver: Driver, tmp_path: P
     wait_for(lambda: driver.seen("over"), "the child's output ends")
 
 
-def test_left_behind_child_without_a_sidecar(driver: Driver, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_left_behind_child_without_a_sidecar(
+    driver: Driver, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     """Then a helper relays until the last holder is gone."""
     go, out = tmp_path / "go", tmp_path / "out"
     os.mkfifo(go)
@@ -551,7 +648,9 @@ def test_left_behind_child_without_a_sidecar(driver: Driver, tmp_path: Path, opt
 
 def test_daemon_in_a_session_of_its_own(driver: Driver, tmp_path: Path) -> None:
     pids = tmp_path / "pid"
-    script = f"setsid sh -c 'echo $$ > {pids}; exec sleep 600' >/dev/null 2>&1 </dev/null & echo started"
+    script = (
+        f"setsid sh -c 'echo $$ > {pids}; exec sleep 600' >/dev/null 2>&1 </dev/null & echo started"
+    )
     assert driver.run("sh", "-c", script).stdout == b"started\n"
     wait_for(lambda: pids.exists() and pids.read_text(), "the daemon starts")
     pid = int(pids.read_text())
@@ -568,5 +667,18 @@ def test_imports_are_light(driver: Driver) -> None:
     done = subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"],
                           capture_output=True, text=True, check=True)  # fmt: skip
     loaded = set(done.stdout.split())
-    heavy = {"subprocess", "ctypes", "json", "logging", "pathlib", "tempfile", "socket", "threading", "typing", "re"}
-    assert not loaded & (heavy | {"dataclasses", "inspect", "resource", "hashlib", "contextlib", "random", "asyncio"})
+    heavy = {
+        "subprocess",
+        "ctypes",
+        "json",
+        "logging",
+        "pathlib",
+        "tempfile",
+        "socket",
+        "threading",
+        "typing",
+        "re",
+    }
+    assert not loaded & (
+        heavy | {"dataclasses", "inspect", "resource", "hashlib", "contextlib", "random", "asyncio"}
+    )

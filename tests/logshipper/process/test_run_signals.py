@@ -1,4 +1,5 @@
-"""Signals in the batch case: each arrives at CMD once, logshipper itself survives, and stops as shells expect."""
+"""Signals in the batch case: each arrives at CMD once, logshipper itself survives, and stops as
+shells expect."""
 
 import contextlib
 import os
@@ -45,7 +46,8 @@ def lines(driver: Driver) -> list[bytes]:
 
 
 def end(driver: Driver, process: "subprocess.Popen[bytes]") -> list[bytes]:
-    """Ends TELLING; what it told. By then a signal sent twice has arrived twice: it is delivered before the last."""
+    """Ends TELLING; what it told. By then a signal sent twice has arrived twice: it is delivered
+    before the last."""
     os.kill(driver.plan()["cmd_pid"], signal.SIGRTMIN)
     assert process.wait(30) == 0
     return lines(driver)
@@ -73,7 +75,13 @@ def terminal_job(driver: Driver, *command: str) -> "pexpect.spawn[str]":
     script = 'exec "$@" < /dev/null'
     argv = ["-c", script, "sh", *driver.argv(*command)]
     return pexpect.spawn(
-        "sh", argv, cwd=str(ROOT), env=os.environ, timeout=WAIT_SECS, dimensions=(30, 100), encoding="utf-8"
+        "sh",
+        argv,
+        cwd=str(ROOT),
+        env=os.environ,
+        timeout=WAIT_SECS,
+        dimensions=(30, 100),
+        encoding="utf-8",
     )
 
 
@@ -92,7 +100,8 @@ def test_ctrl_c_arrives_once(driver: Driver) -> None:
 
 
 def test_resize_in_a_batch_job(driver: Driver) -> None:
-    """The new size is there when the (last) signal is: RELAY (T), the child saw the previous size."""
+    """The new size is there when the (last) signal is: RELAY (T), the child saw the previous
+    size."""
     code = """
 import os, signal, sys
 def tell(*_): os.write(1, b'%dx%d\\n' % os.get_terminal_size(1))
@@ -124,7 +133,8 @@ def bash(driver: Driver) -> "Iterator[pexpect.spawn[str]]":
 
 
 def test_ctrl_z_and_fg_in_a_batch_job(driver: Driver, bash: "pexpect.spawn[str]") -> None:
-    """CMD and logshipper stop together, as the shell expects, and go on together, CMD with one SIGCONT."""
+    """CMD and logshipper stop together, as the shell expects, and go on together, CMD with one
+    SIGCONT."""
     code = """
 import os, signal
 signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'continued\\n'))
@@ -152,7 +162,9 @@ while True: signal.pause()
     bash.expect("code=143")
 
 
-def test_batch_job_in_the_background_reads_the_terminal(driver: Driver, bash: "pexpect.spawn[str]") -> None:
+def test_batch_job_in_the_background_reads_the_terminal(
+    driver: Driver, bash: "pexpect.spawn[str]"
+) -> None:
     """CMD stops by SIGTTIN as without us, the shell sees the job stopped, and `fg` lets it read."""
     script = driver.folder / "cmd.py"
     script.write_text("print('got', input())")
@@ -201,7 +213,8 @@ def test_continue_sent_to_logshipper_alone(driver: Driver) -> None:
 
 
 def test_impatient_caller(driver: Driver) -> None:
-    """CMD is gone, its output's reader asleep: a signal ends the wait, later than CMD's own would arrive."""
+    """CMD is gone, its output's reader asleep: a signal ends the wait, later than CMD's own would
+    arrive."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     with contextlib.suppress(BlockingIOError):

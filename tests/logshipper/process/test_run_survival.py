@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.tools.captured_runs import comm_of
-from tests.tools.relay_tools import WAIT_SECS, Driver, is_alive, nothing_left, python, state, wait_for
+from tests.tools.relay_tools import (
+    WAIT_SECS,
+    Driver,
+    is_alive,
+    nothing_left,
+    python,
+    state,
+    wait_for,
+)
 
 # prints, waits for a line on its stdin, prints on; both streams
 WAITING = """
@@ -44,7 +52,9 @@ def options(request: pytest.FixtureRequest) -> tuple[str, ...]:
     return ("--no-tty",) if request.param == "pipe" else ()
 
 
-def start(driver: Driver, *, serve: str = "collect", options: tuple[str, ...] = ()) -> "subprocess.Popen[bytes]":
+def start(
+    driver: Driver, *, serve: str = "collect", options: tuple[str, ...] = ()
+) -> "subprocess.Popen[bytes]":
     return driver.start(
         *python(WAITING), serve=serve, options=options,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -55,7 +65,8 @@ def start(driver: Driver, *, serve: str = "collect", options: tuple[str, ...] = 
 
 
 def test_sidecar_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
-    """CMD's output and exit code are its own; one line on stderr says what is missing from the log."""
+    """CMD's output and exit code are its own; one line on stderr says what is missing from the
+    log."""
     process = start(driver, options=options)
     driver.wait_captured(b"before")
     pid = driver.plan()["pid"]
@@ -94,7 +105,8 @@ def test_sidecar_ends_without_a_word(driver: Driver) -> None:
 
 @pytest.mark.parametrize("kind", ["hang", "stop"])
 def test_hung_sidecar_is_given_up(driver: Driver, kind: str) -> None:
-    """A full side pipe slows the job, but who takes nothing for some seconds is given up, and the job runs on."""
+    """A full side pipe slows the job, but who takes nothing for some seconds is given up, and the
+    job runs on."""
     code = "import sys\nfor n in range(200000): print('x' * 20)"
     done = driver.run(*python(code), serve=kind, options=("--stall-secs", "0.7"))
     assert done.returncode == 0
@@ -150,14 +162,22 @@ def test_own_line_where_no_line_ends(driver: Driver) -> None:
 
 
 def test_sidecar_is_beside_the_job(driver: Driver) -> None:
-    """A session of its own, no fd of the caller's, and no signal that the job's group gets ends it."""
+    """A session of its own, no fd of the caller's, and no signal that the job's group gets ends
+    it."""
     process = driver.start("sleep", "600", stdout=subprocess.PIPE, start_new_session=True)
     plan = driver.plan()
     pid = plan["pid"]
     assert os.getsid(pid) == pid
     for fd in range(3):
         assert os.readlink(f"/proc/{pid}/fd/{fd}") == os.devnull
-    for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGTSTP):
+    for signo in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGTSTP,
+    ):
         os.kill(pid, signo)
     os.kill(plan["cmd_pid"], signal.SIGTERM)
     process.communicate(timeout=WAIT_SECS)
@@ -169,10 +189,13 @@ def test_sidecar_is_beside_the_job(driver: Driver) -> None:
 
 
 def test_relay_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
-    """The sidecar takes over: no write of CMD's meets EIO, every byte arrives, and the log goes on."""
+    """The sidecar takes over: no write of CMD's meets EIO, every byte arrives, and the log goes
+    on."""
     out = driver.folder / "out"
     with out.open("wb") as file:
-        process = driver.start(*python(WAITING), options=options, stdin=subprocess.PIPE, stdout=file, stderr=file)
+        process = driver.start(
+            *python(WAITING), options=options, stdin=subprocess.PIPE, stdout=file, stderr=file
+        )
     driver.wait_captured(b"err before", 2)
     plan = driver.plan()
     process.kill()
@@ -222,8 +245,11 @@ def test_relay_and_reader_are_gone(driver: Driver) -> None:
 
 
 def test_suspended_relay_does_not_blame_the_sidecar(driver: Driver) -> None:
-    """Time in which we didn't run doesn't count as the sidecar's stall: a suspended job, a stopped shell."""
-    process = driver.start("yes", serve="stop", options=("--stall-secs", "2"), stdout=subprocess.DEVNULL)
+    """Time in which we didn't run doesn't count as the sidecar's stall: a suspended job, a stopped
+    shell."""
+    process = driver.start(
+        "yes", serve="stop", options=("--stall-secs", "2"), stdout=subprocess.DEVNULL
+    )
     pid = driver.plan()["pid"]
     wait_for(lambda: state(pid) == "T", "the sidecar stops")
     os.kill(process.pid, signal.SIGSTOP)

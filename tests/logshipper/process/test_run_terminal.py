@@ -1,4 +1,5 @@
-"""`run`, interactive case: fds 0, 1 and 2 are one terminal. Programs that want all of it work as without us."""
+"""`run`, interactive case: fds 0, 1 and 2 are one terminal. Programs that want all of it work as
+without us."""
 
 import contextlib
 import os
@@ -13,7 +14,15 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.tools.relay_tools import WAIT_SECS, Driver, is_alive, nothing_left, python, state, wait_for
+from tests.tools.relay_tools import (
+    WAIT_SECS,
+    Driver,
+    is_alive,
+    nothing_left,
+    python,
+    state,
+    wait_for,
+)
 from tests.tools.sources import ROOT
 
 # a full-screen program in small: raw mode by a given fd, keys read from fd 0, told one by one
@@ -67,13 +76,17 @@ class Starter:
         self._spawned.append(job)
         return job
 
-    def job(self, *command: str, serve: str = "collect", options: tuple[str, ...] = ()) -> "pexpect.spawn[str]":
+    def job(
+        self, *command: str, serve: str = "collect", options: tuple[str, ...] = ()
+    ) -> "pexpect.spawn[str]":
         return self.spawn(self._driver.argv(*command, serve=serve, options=options))
 
     def bash(self) -> "pexpect.spawn[str]":
         """An interactive bash with job control; its prompt is PROMPT."""
         shell = self.spawn(["bash", "--norc", "--noprofile", "-i"], echo=False)
-        shell.sendline("bind 'set enable-bracketed-paste off' 2>/dev/null; PS1='PROM''PT '; stty -echo")
+        shell.sendline(
+            "bind 'set enable-bracketed-paste off' 2>/dev/null; PS1='PROM''PT '; stty -echo"
+        )
         shell.expect("PROMPT ")
         return shell
 
@@ -100,7 +113,8 @@ def ended(job: "pexpect.spawn[str]") -> int:
 
 
 def test_cmd_has_the_terminal(driver: Driver, on_terminal: Starter) -> None:
-    """All three are terminals of its size; it leads the foreground group of a session of its own; stderr is apart."""
+    """All three are terminals of its size; it leads the foreground group of a session of its own;
+    stderr is apart."""
     code = """
 import os
 names = [os.ttyname(fd) for fd in range(3)]
@@ -139,7 +153,8 @@ def test_raw_keys(driver: Driver, on_terminal: Starter, fd: int) -> None:
 
 
 def test_keys_for_a_program_that_reads_stderr(on_terminal: Starter) -> None:
-    """`vim -` reads keys from fd 2, whose terminal isn't stdin's: what is typed goes to where raw mode is."""
+    """`vim -` reads keys from fd 2, whose terminal isn't stdin's: what is typed goes to where raw
+    mode is."""
     code = RAW.replace("os.read(0, 1)", "os.read(2, 1)")
     job = on_terminal.job(*python(code), "2")
     job.expect("ready")
@@ -151,8 +166,14 @@ def test_keys_for_a_program_that_reads_stderr(on_terminal: Starter) -> None:
 
 def test_terminal_is_given_back(driver: Driver, on_terminal: Starter) -> None:
     """Exactly as it was, whether CMD ends well, dies, or can't be run at all."""
-    for command, code in ((["true"], 0), (["sh", "-c", "kill -9 $$"], 137), (["./no-such-command"], 127)):
-        shell = on_terminal.spawn(["sh", "-c", 'stty -g; "$@"; echo code=$?; stty -g', "sh", *driver.argv(*command)])
+    for command, code in (
+        (["true"], 0),
+        (["sh", "-c", "kill -9 $$"], 137),
+        (["./no-such-command"], 127),
+    ):
+        shell = on_terminal.spawn(
+            ["sh", "-c", 'stty -g; "$@"; echo code=$?; stty -g', "sh", *driver.argv(*command)]
+        )
         shell.expect(pexpect.EOF)
         assert shell.before is not None
         words = shell.before.split()
@@ -172,7 +193,9 @@ def test_line_input_and_end_of_file(driver: Driver, on_terminal: Starter) -> Non
 
 def test_typed_ahead(driver: Driver, on_terminal: Starter) -> None:
     """What was typed before CMD was there reaches it."""
-    job = on_terminal.spawn(["sh", "-c", 'read x; echo asked; "$@"', "sh", *driver.argv("head", "-n1")])
+    job = on_terminal.spawn(
+        ["sh", "-c", 'read x; echo asked; "$@"', "sh", *driver.argv("head", "-n1")]
+    )
     job.send("one\ntwo\n")
     job.expect("asked")
     job.expect("two\r\n")
@@ -251,12 +274,14 @@ def test_terminal_is_closed(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_ctrl_z_and_fg(driver: Driver, on_terminal: Starter) -> None:
-    """Stop and resume are passed up and down; the shell's own terminal mode in between; CMD keeps its own."""
+    """Stop and resume are passed up and down; the shell's own terminal mode in between; CMD keeps
+    its own."""
     shell = on_terminal.bash()
     script = driver.folder / "cmd.py"
     script.write_text(
         RAW.replace(
-            "os.write(1, b'key", "print(end='', flush=True) if key != b'z' else os.kill(0, 20); os.write(1, b'key"
+            "os.write(1, b'key",
+            "print(end='', flush=True) if key != b'z' else os.kill(0, 20); os.write(1, b'key",
         )
     )
     cooked = attributes(shell)
@@ -295,12 +320,15 @@ def test_ctrl_z_in_a_cooked_program(driver: Driver, on_terminal: Starter) -> Non
 
 
 def test_bg_then_fg(driver: Driver, on_terminal: Starter) -> None:
-    """In the background it prints on and leaves the terminal to the shell; brought back, it has it again."""
+    """In the background it prints on and leaves the terminal to the shell; brought back, it has it
+    again."""
     shell = on_terminal.bash()
     script = driver.folder / "cmd.py"
     go = driver.folder / "go"
     os.mkfifo(go)
-    script.write_text(f"print('ready'); print(open({str(go)!r}).read()); print('asked'); print('got', input())")
+    script.write_text(
+        f"print('ready'); print(open({str(go)!r}).read()); print('asked'); print('got', input())"
+    )
     shell.sendline(" ".join(driver.argv(sys.executable, str(script))))
     shell.expect("ready")
     shell.send("\x1a")
@@ -319,7 +347,8 @@ def test_bg_then_fg(driver: Driver, on_terminal: Starter) -> None:
 
 
 def test_command_that_suspends_itself_without_a_shell(driver: Driver, on_terminal: Starter) -> None:
-    """Nobody could continue us (no job control above): then nobody stops, and CMD goes on at once."""
+    """Nobody could continue us (no job control above): then nobody stops, and CMD goes on at
+    once."""
     job = on_terminal.job("sh", "-c", "echo ready; kill -TSTP $$; echo on")
     job.expect("ready.*on")
     assert ended(job) == 0
@@ -357,7 +386,13 @@ def test_relay_is_killed(driver: Driver, on_terminal: Starter) -> None:
 def test_relay_is_killed_without_a_shell(driver: Driver, on_terminal: Starter) -> None:
     """Nobody else puts the terminal right: the sidecar did."""
     job = on_terminal.spawn(
-        ["sh", "-c", 'stty -g; "$@"; stty -g', "sh", *driver.argv("sh", "-c", "echo ready; exec sleep 600")]
+        [
+            "sh",
+            "-c",
+            'stty -g; "$@"; stty -g',
+            "sh",
+            *driver.argv("sh", "-c", "echo ready; exec sleep 600"),
+        ]
     )
     job.expect("ready")
     plan = driver.plan()
@@ -368,7 +403,8 @@ def test_relay_is_killed_without_a_shell(driver: Driver, on_terminal: Starter) -
 
 
 def test_monitor_is_killed(driver: Driver, on_terminal: Starter) -> None:
-    """The kernel hangs up on CMD. We relay what it still prints, give the terminal back, and say what isn't known."""
+    """The kernel hangs up on CMD. We relay what it still prints, give the terminal back, and say
+    what isn't known."""
     code = """
 import os, signal, time
 def hung_up(*_): os.write(1, b'hung up\\n'); raise SystemExit(3)
@@ -377,10 +413,14 @@ while True: signal.pause()
 """
     job = on_terminal.job(*python(code))
     job.expect("ready")
-    monitor = int(Path(f"/proc/{driver.plan()['cmd_pid']}/stat").read_text().rpartition(")")[2].split()[1])
+    monitor = int(
+        Path(f"/proc/{driver.plan()['cmd_pid']}/stat").read_text().rpartition(")")[2].split()[1]
+    )
     os.kill(monitor, signal.SIGKILL)
     job.expect("hung up")
-    job.expect("logshipper: the process that held CMD's terminal was killed: CMD's exit code isn't known")
+    job.expect(
+        "logshipper: the process that held CMD's terminal was killed: CMD's exit code isn't known"
+    )
     assert ended(job) == 125
 
 
@@ -392,7 +432,9 @@ def test_sidecar_is_killed(driver: Driver, on_terminal: Starter) -> None:
     job.send("a")
     job.expect("key 97")
     job.send("q")
-    job.expect("left\r\nlogshipper: output is missing from the log, as the logging process was killed by signal 9\r\n")
+    job.expect(
+        "left\r\nlogshipper: output is missing from the log, as the logging process was killed by signal 9\r\n"
+    )
     assert ended(job) == 0
 
 

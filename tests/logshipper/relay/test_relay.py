@@ -1,4 +1,5 @@
-"""The relay by itself: channels between pipes and ptys, in one process (RELAY; R16: what is called empty, is)."""
+"""The relay by itself: channels between pipes and ptys, in one process (RELAY; R16: what is called
+empty, is)."""
 
 import contextlib
 import errno
@@ -165,7 +166,8 @@ def test_order_of_arrival_is_kept(bench: Bench) -> None:
 
 
 def test_stream_that_is_not_read_is_not_called_empty(bench: Bench) -> None:
-    """Backpressure: the output of one stream is full, so it isn't asked for, and nothing is known of it."""
+    """Backpressure: the output of one stream is full, so it isn't asked for, and nothing is known
+    of it."""
     with contextlib.suppress(BlockingIOError):
         while not bench.channels[0].blocked:
             bench.write(OUT, b"x" * 4096)
@@ -228,7 +230,8 @@ def _write_records(bench: Bench, written: mmap.mmap) -> None:
 
 @pytest.mark.parametrize("ptys", [False, True])
 def test_claims_never_lie(ptys: bool) -> None:
-    """R16: what comes of a stream after it was called empty was written after the poll that the claim rests on."""
+    """R16: what comes of a stream after it was called empty was written after the poll that the
+    claim rests on."""
     written = mmap.mmap(-1, 8 * CLAIM_RECORDS)
     with contextlib.closing(Bench(ptys=ptys)) as bench:
         clocked = _Clocked(bench.relay._poll)
@@ -302,7 +305,8 @@ def test_open_line_is_held_for_a_bounded_time(one_file: Bench) -> None:
 
 
 class Clock:
-    """Time goes on here alone: by turns POLL_SECS apart in `pass_on`, as where a stream waits for the other one."""
+    """Time goes on here alone: by turns POLL_SECS apart in `pass_on`, as where a stream waits for
+    the other one."""
 
     def __init__(self, bench: Bench, patch: pytest.MonkeyPatch) -> None:
         self._bench = bench
@@ -348,8 +352,12 @@ def test_line_is_waited_for_while_the_relay_did_not_run(one_file: Bench, clock: 
     assert one_file.read() == b"half whole\nerr\n"
 
 
-@pytest.mark.parametrize(("size", "secs"), [(10, HOLD_SECS), (2000, PIECES_SECS), (PTY_READ_BYTES, PIECES_SECS)])
-def test_line_in_pieces_is_waited_for_longer(one_file: Bench, clock: Clock, size: int, secs: float) -> None:
+@pytest.mark.parametrize(
+    ("size", "secs"), [(10, HOLD_SECS), (2000, PIECES_SECS), (PTY_READ_BYTES, PIECES_SECS)]
+)
+def test_line_in_pieces_is_waited_for_longer(
+    one_file: Bench, clock: Clock, size: int, secs: float
+) -> None:
     line = b"one\n" + b"x" * (size - 4)
     one_file.write(OUT, line)
     clock.jump(0.0)
@@ -360,7 +368,9 @@ def test_line_in_pieces_is_waited_for_longer(one_file: Bench, clock: Clock, size
     assert one_file.read() == b"err\n"
 
 
-def test_line_without_an_end_does_not_slow_the_other_stream_down(one_file: Bench, clock: Clock) -> None:
+def test_line_without_an_end_does_not_slow_the_other_stream_down(
+    one_file: Bench, clock: Clock
+) -> None:
     def dots(secs: float) -> bytes:
         for _ in range(round(secs / POLL_SECS)):
             one_file.write(OUT, b".")
@@ -394,7 +404,10 @@ def test_lines_of_two_streams(case: Case) -> None:
     if case.is_terminal:
         tty.setraw(write)
     os.set_blocking(read, False)
-    channels = [Channel(stream, os.open("/dev/null", os.O_RDONLY), Output(os.dup(write))) for stream in (OUT, ERR)]
+    channels = [
+        Channel(stream, os.open("/dev/null", os.O_RDONLY), Output(os.dup(write)))
+        for stream in (OUT, ERR)
+    ]
     assert pair(channels)
     for step in case.steps:
         now = 100.0 + step.ms / 1000
@@ -452,13 +465,18 @@ def test_held_back_is_bounded(one_file: Bench) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from([OUT, ERR]), st.integers(0, 9000), st.booleans(), st.integers(0, 2)), max_size=40
+        st.tuples(
+            st.sampled_from([OUT, ERR]), st.integers(0, 9000), st.booleans(), st.integers(0, 2)
+        ),
+        max_size=40,
     )
 )
 def test_streams_are_exact_and_lines_whole(steps: list[tuple[int, int, bool, int]]) -> None:
-    """Whatever is written in whatever pieces: each stream's bytes in order, and lines that were written whole stay so.
+    """Whatever is written in whatever pieces: each stream's bytes in order, and lines that were
+    written whole stay so.
 
-    stdout writes upper case letters, stderr lower case ones. As time stands still, no line is held too long.
+    stdout writes upper case letters, stderr lower case ones. As time stands still, no line is held
+    too long.
     """
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(Bench(one_file=True)) as bench:
         patch.setattr(time, "monotonic", lambda: 100.0)  # stands still
@@ -485,7 +503,9 @@ def test_streams_are_exact_and_lines_whole(steps: list[tuple[int, int, bool, int
         if text:
             mine[OUT if text.isupper() else ERR] += line
     for stream in (OUT, ERR):
-        assert mine[stream] == b"".join(line for line in wrote[stream].splitlines(True) if line != b"\n")
+        assert mine[stream] == b"".join(
+            line for line in wrote[stream].splitlines(True) if line != b"\n"
+        )
         assert bench.sink.of(stream) == wrote[stream]
     assert got.count(b"\n") == sum(text.count(b"\n") for text in wrote.values())
 
@@ -514,7 +534,8 @@ def test_blocked_output_bounds_what_is_held(bench: Bench) -> None:
 
 
 def test_reader_is_gone(bench: Bench) -> None:
-    """EPIPE: the owner is told (SIGPIPE) while the pty is still open, then the stream is closed; bytes are logged."""
+    """EPIPE: the owner is told (SIGPIPE) while the pty is still open, then the stream is closed;
+    bytes are logged."""
     os.close(bench.readers.pop(OUT))
     bench.write(OUT, b"lost\n")
     bench.turns(2)
@@ -611,11 +632,14 @@ def test_own_line_is_not_the_jobs(bench: Bench) -> None:
 
 
 def test_counters_go_on_from_where_they_are() -> None:
-    """Bytes and line feeds as read, at the places that the contract gives them; whoever takes over adds to them."""
+    """Bytes and line feeds as read, at the places that the contract gives them; whoever takes over
+    adds to them."""
     counters = mmap.mmap(-1, 64)
     struct.pack_into("<QQ", counters, 32, 100, 10)
     read, write = os.pipe()
-    relay = Relay([Channel(ERR, read, Output(os.open(os.devnull, os.O_WRONLY)), counters)], Told(), Owner())
+    relay = Relay(
+        [Channel(ERR, read, Output(os.open(os.devnull, os.O_WRONLY)), counters)], Told(), Owner()
+    )
     os.write(write, b"one\ntwo\nthree")
     relay.turn(0)
     assert struct.unpack_from("<QQQQ", counters, 16) == (0, 0, 113, 12)
@@ -624,8 +648,11 @@ def test_counters_go_on_from_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("early", [0, 1])
-def test_a_terminals_last_bytes_after_its_first_eio(monkeypatch: pytest.MonkeyPatch, early: int) -> None:
-    """Linux says EIO too early now and then, where they are still on their way between both ends."""
+def test_a_terminals_last_bytes_after_its_first_eio(
+    monkeypatch: pytest.MonkeyPatch, early: int
+) -> None:
+    """Linux says EIO too early now and then, where they are still on their way between both
+    ends."""
     master, slave = os.openpty()
     tty.setraw(slave)
     channel = Channel(OUT, master, Output(os.open(os.devnull, os.O_WRONLY)), None)
@@ -648,7 +675,8 @@ def test_a_terminals_last_bytes_after_its_first_eio(monkeypatch: pytest.MonkeyPa
 
 
 def test_drain_is_bounded(bench: Bench) -> None:
-    """A child that was left behind and never stops printing: some 256 KiB, then it is left to others."""
+    """A child that was left behind and never stops printing: some 256 KiB, then it is left to
+    others."""
     bench.relay.begin_drain()
     read = 0
     while not bench.relay.is_drained():
@@ -698,7 +726,9 @@ class Pipe:
             kind, stream, flags, size = HEADER.unpack_from(self._carry)
             if len(self._carry) < HEADER.size + size:
                 break
-            found.append((SideType(kind), stream, flags, self._carry[HEADER.size : HEADER.size + size]))
+            found.append(
+                (SideType(kind), stream, flags, self._carry[HEADER.size : HEADER.size + size])
+            )
             self._carry = self._carry[HEADER.size + size :]
         return found
 
@@ -728,7 +758,8 @@ def test_small_reads_gather_in_one_frame(pipe: Pipe) -> None:
 
 
 def test_gathered_frame_says_no_more_than_its_first_piece_knew(pipe: Pipe) -> None:
-    """Flags are of the poll before all of a frame's bytes: a later piece may know less, never more."""
+    """Flags are of the poll before all of a frame's bytes: a later piece may know less, never
+    more."""
     pipe.link.data(OUT, b"a", 0)
     pipe.link.data(OUT, b"b", ERR)
     pipe.link.data(OUT, b"c", 0)
@@ -792,7 +823,8 @@ def test_last_words_are_the_reason(pipe: Pipe) -> None:
 
 
 def test_take_over_by_itself() -> None:
-    """The whole of a take-over in one process: CMD's death is seen by its pidfd, streams by their end."""
+    """The whole of a take-over in one process: CMD's death is seen by its pidfd, streams by their
+    end."""
     code = """
 import os, subprocess, sys
 from logshipper.relay.handover import SidecarPlan

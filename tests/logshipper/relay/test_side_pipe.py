@@ -15,13 +15,17 @@ def test_header_is_as_documented() -> None:
     assert [name for _, _, name in rows] == ["type", "stream", "flags", "length"]
     sizes = [int(size) for _, size, _ in rows]
     assert [int(offset) for offset, _, _ in rows] == [sum(sizes[:at]) for at in range(len(sizes))]
-    assert side_pipe.HEADER.format == "<" + "".join({1: "B", 2: "H", 4: "I"}[size] for size in sizes)
+    assert side_pipe.HEADER.format == "<" + "".join(
+        {1: "B", 2: "H", 4: "I"}[size] for size in sizes
+    )
     assert side_pipe.HEADER.size == 8
 
 
 def test_types_are_as_documented() -> None:
     rows = re.findall(r"^\| (\d) ([A-Z]+) \|", PAGE, re.MULTILINE)
-    assert {int(number): name for number, name in rows} == {kind.value: kind.name for kind in SideType}
+    assert {int(number): name for number, name in rows} == {
+        kind.value: kind.name for kind in SideType
+    }
     assert (Empty.STDOUT, Empty.STDERR) == (1, 2)
 
 
@@ -35,12 +39,21 @@ def test_limits_are_as_documented() -> None:
     assert f"a buffer of {handover.BUFFER_BYTES >> 10} KiB" in PAGE
     assert f"takes nothing for {handover.STALL_SECS:g} s" in PAGE
     # a frame is one turn's reading at most
-    assert max(handover.FRAME_BYTES, relay.TURN_BYTES + (64 << 10), channel.HELD_BYTES) <= side_pipe.MAX_PAYLOAD_BYTES
+    assert (
+        max(handover.FRAME_BYTES, relay.TURN_BYTES + (64 << 10), channel.HELD_BYTES)
+        <= side_pipe.MAX_PAYLOAD_BYTES
+    )
 
 
 def test_frames_byte_by_byte() -> None:
-    assert side_pipe.encode(SideType.DATA, 1, Empty.STDERR, b"hi") == b"\x01\x01\x02\x00\x02\x00\x00\x00hi"
-    assert side_pipe.encode(SideType.EMPTY, 0, Empty.STDOUT | Empty.STDERR) == b"\x02\x00\x03\x00\x00\x00\x00\x00"
+    assert (
+        side_pipe.encode(SideType.DATA, 1, Empty.STDERR, b"hi")
+        == b"\x01\x01\x02\x00\x02\x00\x00\x00hi"
+    )
+    assert (
+        side_pipe.encode(SideType.EMPTY, 0, Empty.STDOUT | Empty.STDERR)
+        == b"\x02\x00\x03\x00\x00\x00\x00\x00"
+    )
     assert side_pipe.encode_size(160, 50) == b"\x03\x00\x00\x00\x04\x00\x00\x00\xa0\x00\x32\x00"
     assert side_pipe.encode(SideType.CLOSED, 2) == b"\x04\x02\x00\x00\x00\x00\x00\x00"
     assert side_pipe.encode_exit(-1) == b"\x05\x00\x00\x00\x04\x00\x00\x00" + struct.pack("<i", -1)

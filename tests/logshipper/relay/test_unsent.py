@@ -1,4 +1,5 @@
-"""What the relay has read and the sidecar may not have: found in memory that outlives the relay, byte for byte."""
+"""What the relay has read and the sidecar may not have: found in memory that outlives the relay,
+byte for byte."""
 
 import os
 import random
@@ -34,7 +35,9 @@ def test_what_is_too_far_back_is_left_out() -> None:
     unsent = Unsent()
     for number in range(20):
         read(unsent, 2, number * BUFFER_BYTES, bytes([number + 1]) * BUFFER_BYTES)
-    assert unsent.counted(2, 0, 20 * BUFFER_BYTES) == b"".join(bytes([n + 1]) * BUFFER_BYTES for n in range(12, 20))
+    assert unsent.counted(2, 0, 20 * BUFFER_BYTES) == b"".join(
+        bytes([n + 1]) * BUFFER_BYTES for n in range(12, 20)
+    )
 
 
 def test_rings_hold_more_than_the_relay_holds_back() -> None:

@@ -22,18 +22,26 @@ NAMES = capture.names()
 
 def _params() -> list[object]:
     return [
-        pytest.param(name, marks=pytest.mark.xfail(reason=DIFFERENT[name], strict=True)) if name in DIFFERENT else name
+        pytest.param(name, marks=pytest.mark.xfail(reason=DIFFERENT[name], strict=True))
+        if name in DIFFERENT
+        else name
         for name in NAMES
     ]
 
 
 @pytest.mark.parametrize("name", _params())
-def test_captures_are_logged_as_tmux_shows_them(name: str, record_property: Callable[[str, object], None]) -> None:
+def test_captures_are_logged_as_tmux_shows_them(
+    name: str, record_property: Callable[[str, object], None]
+) -> None:
     """In the recorded reads, whole, and byte by byte."""
     record_property(PROPERTY, name)
     made = capture.read(name)
     data = made.data
-    for reads in (made.timed_reads(), [(data, 0.0)], [(data[at : at + 1], 0.0) for at in range(len(data))]):
+    for reads in (
+        made.timed_reads(),
+        [(data, 0.0)],
+        [(data[at : at + 1], 0.0) for at in range(len(data))],
+    ):
         assert log_lines(Renderer(made.columns, made.rows), reads) == made.shown
 
 

@@ -1,4 +1,5 @@
-"""`colors: keep` from the job's bytes to the reader's terminal: all is as with `strip`, but for the colours."""
+"""`colors: keep` from the job's bytes to the reader's terminal: all is as with `strip`, but for the
+colours."""
 
 import json
 import re
@@ -32,7 +33,9 @@ STOP = b'/LOGCOMMAND {"stop":"long-secret-token"}\n'
 Ask = Callable[..., str]
 
 
-def _items(data: bytes, *, keep: bool = True, mode: str = "enabled", cut: int = 1 << 20) -> list[Lines | Event]:
+def _items(
+    data: bytes, *, keep: bool = True, mode: str = "enabled", cut: int = 1 << 20
+) -> list[Lines | Event]:
     made = Classifier(mode, keep_colours=keep)
     for at in range(0, len(data), cut):
         made.feed(OUT, data[at : at + cut], 1.0)
@@ -68,14 +71,18 @@ def test_blanks_at_the_end_go_whatever_their_colour() -> None:
 def test_coloured_json_is_metadata_and_plain() -> None:
     """R18-R20: as with `strip`."""
     assert _logged(f'{RED}{{"epoch": {GREEN}1}}{OFF}\n') == [(Kind.METADATA, '{"epoch": 1}')]
-    assert _logged(f'{RED}{{"epoch": 1}}{OFF}\n{RED}x{OFF}\n', mode="metadata") == [(Kind.METADATA, '{"epoch": 1}')]
+    assert _logged(f'{RED}{{"epoch": 1}}{OFF}\n{RED}x{OFF}\n', mode="metadata") == [
+        (Kind.METADATA, '{"epoch": 1}')
+    ]
     assert _logged(f'{RED} {{"epoch": 1}}{OFF}\n') == [(Kind.LOG, f'{RED} {{"epoch": 1}}{OFF}')]
 
 
 @pytest.mark.parametrize("cut", [1, 5, 1000])
 def test_a_coloured_command_is_obeyed(cut: int) -> None:
     data = f'a\n{RED}/LOG{GREEN}COMMAND {{"mode":"disabled"}}{OFF}\n{RED}secret{OFF}\n'.encode()
-    assert b"secret" not in b"".join(item.text for item in _items(data, cut=cut) if isinstance(item, Lines))
+    assert b"secret" not in b"".join(
+        item.text for item in _items(data, cut=cut) if isinstance(item, Lines)
+    )
     kinds = [item.kind for item in _items(data, cut=cut) if isinstance(item, Lines)]
     assert kinds == [Kind.LOG, Kind.COMMAND]
 
@@ -91,14 +98,20 @@ def test_repeats_differ_in_text_not_in_colour() -> None:
 
 def test_a_token_is_masked_though_colours_stand_in_it() -> None:
     data = STOP + f"{RED}x{OFF}\nlong-{RED}secret-token{OFF} here\n".encode()
-    texts = [item.text for item in _items(data) if isinstance(item, Lines) and item.kind is Kind.LOG]
+    texts = [
+        item.text for item in _items(data) if isinstance(item, Lines) and item.kind is Kind.LOG
+    ]
     assert b"".join(texts) == f"{RED}x{OFF}\n*** here\n".encode()
 
 
 _WORDS = (
     *("a", " ", "  ", "\n", "\n", "b\n", "b\n", "\t", "\r", "\r 10%", "\x1b[A", "\x1b[?1049h"),
     *(RED, GREEN, OFF, "\x1b[44m", "{", '{"x": 1}', '{"x": 1}\n', '{"x": NaN}\n', "{'x': 1}\n"),
-    *('/LOGCOMMAND {"mode":"metadata"}\n', '/LOGCOMMAND {"mode":"enabled"}\n', '/LOGCOMMAND {"mode":"disabled"}\n'),
+    *(
+        '/LOGCOMMAND {"mode":"metadata"}\n',
+        '/LOGCOMMAND {"mode":"enabled"}\n',
+        '/LOGCOMMAND {"mode":"disabled"}\n',
+    ),
     *("/LOGCOMMAND x\n", STOP.decode(), "long-secret-token"),
 )
 
@@ -116,9 +129,14 @@ def test_all_else_is_as_with_strip(words: list[str], cut: int) -> None:
         made.end(OUT, 2.0)
         accounts.append(made.ledger())
         items = made.take()
-        entries.append([entry for item in items if isinstance(item, Lines) for entry in _entries(item)])
+        entries.append(
+            [entry for item in items if isinstance(item, Lines) for entry in _entries(item)]
+        )
         events.append([item for item in items if isinstance(item, Event)])
-    without = [(kind, attrs, stripped(line) if kind is Kind.LOG else line) for kind, attrs, line in entries[1]]
+    without = [
+        (kind, attrs, stripped(line) if kind is Kind.LOG else line)
+        for kind, attrs, line in entries[1]
+    ]
     assert (entries[0], events[0], accounts[0]) == (without, events[1], accounts[1])
 
 
@@ -235,8 +253,17 @@ def test_a_coloured_line_is_known_as_a_bars_end() -> None:
 def test_check_says_what_the_keys_mean(tmp_path: Path) -> None:
     home = Home(tmp_path)
     for content, words in (
-        (b"", ("colors: strip   colours and bold text are taken out", "snapshots: off  of a running bar, the log")),
-        (b"colors: keep\nsnapshots: 1.5m\n", ("colors: keep    colours and bold text stay", "logged every 90s")),
+        (
+            b"",
+            (
+                "colors: strip   colours and bold text are taken out",
+                "snapshots: off  of a running bar, the log",
+            ),
+        ),
+        (
+            b"colors: keep\nsnapshots: 1.5m\n",
+            ("colors: keep    colours and bold text stay", "logged every 90s"),
+        ),
         (b"snapshots: 120m\n", ("snapshots: 2h   what a running bar shows is logged every 2h",)),
     ):
         home.opt_in(content)

@@ -45,13 +45,19 @@ LINES = {
     "tabs": ("a\tb\n\tc\n", "a       b\n        c\n"),
     "a tab behind the last column": ("x" * 165 + "\ty\n", "x" * 165 + "   y\n"),
     "colours": ("\x1b[1;31mred\x1b[0m\x1b[K \x1b(B\x1b[m\n", "red \n"),
-    "blanks from an erased bar are not text": ('\r 10%|##  |\r          \r{"a": 1}\n', '{"a": 1}\n'),
+    "blanks from an erased bar are not text": (
+        '\r 10%|##  |\r          \r{"a": 1}\n',
+        '{"a": 1}\n',
+    ),
     "blanks that were printed are": ('\r          \r{"a": 1} \n', '{"a": 1} \n'),
     "what a shorter text leaves": ("abcdef\rxyz\n", "xyzdef\n"),
     "erased": ("abcdef\r\x1b[Kxyz\n", "xyz\n"),
     "CRLF erases nothing": ("abc\r\x1b[0m\r\n", "abc\n"),
     "only the final state of a bar": ("\r 10%\r 20%\r100%\n", "100%\n"),
-    "soft wraps are joined": ("x" * 500 + "\n" + "日" * 100 + "\n", "x" * 500 + "\n" + "日" * 100 + "\n"),
+    "soft wraps are joined": (
+        "x" * 500 + "\n" + "日" * 100 + "\n",
+        "x" * 500 + "\n" + "日" * 100 + "\n",
+    ),
     "soft wraps on the screen": (
         "\x1b[?25l" + "x" * 500 + "\n" + "日" * 161 + "\n",
         "x" * 500 + "\n" + "日" * 161 + "\n",
@@ -164,7 +170,10 @@ def test_a_live_table_taller_than_the_screen_is_logged_as_it_scrolls(make: type[
     made = make(160, 4)
     out = ""
     for rows in (5, 6, 7):
-        out += _fed(made, "\x1b[A\x1b[2K" * 6 + "\r" + "".join(f"\r{rows}, row {row}\n" for row in range(rows)))
+        out += _fed(
+            made,
+            "\x1b[A\x1b[2K" * 6 + "\r" + "".join(f"\r{rows}, row {row}\n" for row in range(rows)),
+        )
     out += _text(made.flush())
     shown = [(5, 0), (5, 1), *((6, row) for row in range(3)), *((7, row) for row in range(7))]
     assert out == "".join(f"{rows}, row {row}\n" for rows, row in shown)
@@ -178,7 +187,9 @@ def test_a_screen_that_is_addressed_may_be_drawn_again_after_seconds(make: type[
     assert _text(made.tick(4.0 + ADDRESSED_QUIET_SECS)) + _text(made.flush()) == "load 2\nprocess\n"
 
 
-def test_rows_below_the_alternate_screen_are_final_when_they_were_left_alone(make: type[Renderer]) -> None:
+def test_rows_below_the_alternate_screen_are_final_when_they_were_left_alone(
+    make: type[Renderer],
+) -> None:
     made = make()
     _fed(made, "\r 10%\r 50%\n\x1b[?1049h", 1.0)
     assert made.pending() == 1
@@ -238,11 +249,14 @@ def test_alternate_screen_is_left_out_with_one_note_per_stay(make: type[Renderer
 
 
 def test_a_plain_stream_is_fast_again_after_a_bar() -> None:
-    """What follows a bar goes by the chunk: otherwise these lines would take minutes, not a second."""
+    """What follows a bar goes by the chunk: otherwise these lines would take minutes, not a
+    second."""
     made = Renderer()
     made.feed(b"\r 10%\r100%\n\x1b[?25h", 0.0)
     chunk = b"a plain line of text, and some more of it\n" * 1560
-    count = sum(block.text.count(b"\n") for _ in range(400) for block in made.feed(chunk, 0.0).blocks)
+    count = sum(
+        block.text.count(b"\n") for _ in range(400) for block in made.feed(chunk, 0.0).blocks
+    )
     assert made.feed(chunk, 0.0).blocks == [Block(chunk)]
     assert count == 400 * 1560 + 1
 
@@ -254,11 +268,17 @@ COMMAND = '/LOGCOMMAND {"mode":"metadata"}'
 
 def _stopped(made: Renderer, data: str, now: float = 0.0) -> tuple[str, int, str | None]:
     fed = made.feed(data.encode(), now)
-    return _text(fed.blocks), fed.consumed, fed.command.decode() if fed.command is not None else None
+    return (
+        _text(fed.blocks),
+        fed.consumed,
+        fed.command.decode() if fed.command is not None else None,
+    )
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r\r\n"])
-@pytest.mark.parametrize("before", ["", "one\n", "\x1b[?25l", "bar\r   \r", "\x1b[0m", "é\n", "\udcff\n"])
+@pytest.mark.parametrize(
+    "before", ["", "one\n", "\x1b[?25l", "bar\r   \r", "\x1b[0m", "é\n", "\udcff\n"]
+)
 def test_stops_right_behind_a_command(before: str, end: str, make: type[Renderer]) -> None:
     made = make()
     start = (before + COMMAND + end).encode(errors="surrogateescape")
@@ -269,7 +289,13 @@ def test_stops_right_behind_a_command(before: str, end: str, make: type[Renderer
     made.take_command()
     rest = fed.blocks + made.feed(start + b"more\n", 0.0, fed.consumed).blocks + made.flush()
     assert _text(rest) == (
-        "one\n" if before == "one\n" else "é\n" if "é" in before else "\ufffd\n" if "\n" in before else ""
+        "one\n"
+        if before == "one\n"
+        else "é\n"
+        if "é" in before
+        else "\ufffd\n"
+        if "\n" in before
+        else ""
     ) + ("more\n")
 
 
@@ -376,14 +402,28 @@ STATES = {
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize(
-    "suffix", ["\n", "\x1b8x\n", "\x1b[A\x1b[5C.\n\n", "\ty\rz\n", "\x1b[?1049lq\n", "m\x07\udc96v\n", "\x1b[9b"]
+    "suffix",
+    [
+        "\n",
+        "\x1b8x\n",
+        "\x1b[A\x1b[5C.\n\n",
+        "\ty\rz\n",
+        "\x1b[?1049lq\n",
+        "m\x07\udc96v\n",
+        "\x1b[9b",
+    ],
 )
 def test_nothing_from_before_has_any_effect(name: str, suffix: str, make: type[Renderer]) -> None:
     made, fresh = make(), make()
     after = suffix.encode(errors="surrogateescape")
     made.feed(STATES[name].encode(errors="surrogateescape"), 0.0)
     made.discard()
-    assert (made.status(), made.pending(), made.next_tick(), made.held_line_feeds()) == (b"", 0, None, 0)
+    assert (made.status(), made.pending(), made.next_tick(), made.held_line_feeds()) == (
+        b"",
+        0,
+        None,
+        0,
+    )
     assert made.feed(after, 9.0) == fresh.feed(after, 9.0)
     assert made.flush() == fresh.flush()
     made.feed(STATES[name].encode(errors="surrogateescape"), 9.0)
@@ -415,7 +455,12 @@ def test_status_and_pending(make: type[Renderer]) -> None:
     _fed(made, "\r\x1b[K")
     assert (made.status(), made.pending()) == (b"", 0)
     _fed(made, "\r 1\n\r 2\x1b[A")
-    assert (made.status(), made.pending(), made.held_line_feeds(), made.line_feeds) == (b" 2", 2, 1, 2)
+    assert (made.status(), made.pending(), made.held_line_feeds(), made.line_feeds) == (
+        b" 2",
+        2,
+        1,
+        2,
+    )
 
 
 def test_resize(make: type[Renderer]) -> None:
@@ -470,7 +515,9 @@ def test_bars_by_the_chunk_show_what_each_character_by_itself_does(
 
 
 @pytest.mark.parametrize("start", ["", "\x1b[?25l"])
-def test_long_line_comes_in_parts(start: str, make: type[Renderer], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_line_comes_in_parts(
+    start: str, make: type[Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in (final_lines, renderer):
         monkeypatch.setattr(module, "MAX_LINE_BYTES", 1000)
     made = make(40, 5)
@@ -482,7 +529,10 @@ def test_long_line_comes_in_parts(start: str, make: type[Renderer], monkeypatch:
     blocks += made.feed(b"\nb\n", 0.0).blocks + made.flush()
     parts = [(block.part, len(block.text), block.text[-2:-1]) for block in blocks if block.part]
     assert parts == [("1", 1000, b"x"), ("2", 1001, b"y"), ("3/3", 403, b"y")]
-    assert "".join(_text([block])[:-1] if block.part else _text([block]) for block in blocks) == f"a\n{line}b\n"
+    assert (
+        "".join(_text([block])[:-1] if block.part else _text([block]) for block in blocks)
+        == f"a\n{line}b\n"
+    )
 
 
 FLOODS = {
@@ -519,7 +569,8 @@ FLOODS = {
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_floods_cost_little_memory(name: str, make: type[Renderer]) -> None:
-    """A megabyte of one kind; what comes out is thrown away, as the sidecar does when it is written."""
+    """A megabyte of one kind; what comes out is thrown away, as the sidecar does when it is
+    written."""
     start, piece = FLOODS[name]
     made = make()
     made.feed(start, 0.0)
@@ -558,7 +609,8 @@ def test_huge_numbers_do_not_stall(make: type[Renderer]) -> None:
 
 
 def test_scrollback_that_is_kept_is_capped() -> None:
-    """For a cursor that may rise: as many lines as the screen has rows, of 64 KiB at most for each chunk."""
+    """For a cursor that may rise: as many lines as the screen has rows, of 64 KiB at most for each
+    chunk."""
     made = Renderer(40, 5)
     tracemalloc.start()
     try:

@@ -1,4 +1,5 @@
-"""`colors: keep`: the lines hold colours in one normal form, and are else those of `strip` (docs/rendering.md)."""
+"""`colors: keep`: the lines hold colours in one normal form, and are else those of `strip`
+(docs/rendering.md)."""
 
 import re
 from collections.abc import Sequence
@@ -43,8 +44,24 @@ _STYLES = (
         "\x1b[42m",
         "\x1b[49m",
     ),
-    *("\x1b[38;5;200m", "\x1b[48;2;1;2;3m", "\x1b[38:2::9:8:7m", "\x1b[39m", "\x1b[4:0m", "\x1b[38;5m", "\x1b[0;;1m"),
-    *("\x1b[" + "1;" * 200 + "m", "\x1b[>4;2m", "\x1b[1 m", "\x1b[5;8m", "\x1b[K", "\x1b(B", "\x1b["),
+    *(
+        "\x1b[38;5;200m",
+        "\x1b[48;2;1;2;3m",
+        "\x1b[38:2::9:8:7m",
+        "\x1b[39m",
+        "\x1b[4:0m",
+        "\x1b[38;5m",
+        "\x1b[0;;1m",
+    ),
+    *(
+        "\x1b[" + "1;" * 200 + "m",
+        "\x1b[>4;2m",
+        "\x1b[1 m",
+        "\x1b[5;8m",
+        "\x1b[K",
+        "\x1b(B",
+        "\x1b[",
+    ),
 )
 _CONTROLS = (
     *(
@@ -60,8 +77,31 @@ _CONTROLS = (
         "\x1b[2J",
         "\x1b[H",
     ),
-    *("\x1b7", "\x1b8", "\x1bc", "\x1b[!p", "\x1b[X", "\x1b[P", "\x1b[@", "\x1b[L", "\x1b[3b", "\x1b[?25l", "\x1b[4h"),
-    *("\x1b[?1049h", "\x1b[?1049l", "\x1b[2;3r", "\x1b[r", "e\u0301", "\u0301", "👩\u200d", "👍🏽", "⚠\ufe0f", "\x85"),
+    *(
+        "\x1b7",
+        "\x1b8",
+        "\x1bc",
+        "\x1b[!p",
+        "\x1b[X",
+        "\x1b[P",
+        "\x1b[@",
+        "\x1b[L",
+        "\x1b[3b",
+        "\x1b[?25l",
+        "\x1b[4h",
+    ),
+    *(
+        "\x1b[?1049h",
+        "\x1b[?1049l",
+        "\x1b[2;3r",
+        "\x1b[r",
+        "e\u0301",
+        "\u0301",
+        "👩\u200d",
+        "👍🏽",
+        "⚠\ufe0f",
+        "\x85",
+    ),
     *("/LOGCOMMAND x\n", "/LOG", "COMMAND", "{"),
 )
 _NORMAL = re.compile(rb"(?:[^\x00-\x1f\x7f]|\x1b\[[0-9;]+m)*")
@@ -78,7 +118,10 @@ def _bytes(words: Sequence[str]) -> bytes:
 
 
 _words = st.one_of(
-    st.sampled_from(_TEXT), st.sampled_from(_STYLES), st.sampled_from(_TEXT + _STYLES), st.sampled_from(_CONTROLS)
+    st.sampled_from(_TEXT),
+    st.sampled_from(_STYLES),
+    st.sampled_from(_TEXT + _STYLES),
+    st.sampled_from(_CONTROLS),
 )
 _easy_words = st.one_of(st.sampled_from(_TEXT), st.sampled_from(_STYLES))
 _sizes = st.tuples(st.sampled_from([2, 5, 10, 160]), st.sampled_from([1, 2, 3, 5, 50]))
@@ -86,7 +129,9 @@ _data = st.one_of(st.lists(_easy_words, max_size=30), st.lists(_words, max_size=
 _streams = st.lists(st.tuples(_data, st.sampled_from([0.0, 0.1, 2.0])), min_size=1, max_size=5)
 
 
-def _outcome(made: Renderer, stream: Timed, cut: int = 1 << 20) -> tuple[list[bytes], list[tuple[object, ...]]]:
+def _outcome(
+    made: Renderer, stream: Timed, cut: int = 1 << 20
+) -> tuple[list[bytes], list[tuple[object, ...]]]:
     """The lines, and the account of them; every second command is taken."""
     out: list[Block] = []
     account: list[tuple[object, ...]] = []
@@ -129,7 +174,9 @@ def test_tiers_and_cuts_agree_and_strip_is_the_same_without_colours(
     assert ([stripped(line) for line in lines], account) == _outcome(Renderer(*size), stream)
     for line in lines:
         assert _NORMAL.fullmatch(line)
-        assert normalised(line + b"\n") == (line + b"\n", PLAIN, PLAIN), "begins and ends plain, says nothing twice"
+        assert normalised(line + b"\n") == (line + b"\n", PLAIN, PLAIN), (
+            "begins and ends plain, says nothing twice"
+        )
 
 
 @given(st.lists(_easy_words, max_size=20).map(_bytes), _sizes)
@@ -181,11 +228,17 @@ def test_lines(name: str, made: type[ColouredRenderer]) -> None:
 
 @pytest.mark.parametrize("made", [ColouredRenderer, ScreenOnly])
 @pytest.mark.parametrize("cut", [7, 1 << 20])
-def test_colours_count_towards_the_cap(monkeypatch: pytest.MonkeyPatch, made: type[ColouredRenderer], cut: int) -> None:
+def test_colours_count_towards_the_cap(
+    monkeypatch: pytest.MonkeyPatch, made: type[ColouredRenderer], cut: int
+) -> None:
     cap = 100
     for module in (final_lines, renderer, coloured_screen, coloured_renderer):
         monkeypatch.setattr(module, "MAX_LINE_BYTES", cap)
-    text = b"".join(b"\x1b[3%dm%03dabc\xc3\xa9" % (n % 7 + 1, n) for n in range(60)) + b"\x1b[0m plain" + b"x" * 130
+    text = (
+        b"".join(b"\x1b[3%dm%03dabc\xc3\xa9" % (n % 7 + 1, n) for n in range(60))
+        + b"\x1b[0m plain"
+        + b"x" * 130
+    )
     one = made(10, 3)
     blocks: list[Block] = []
     for at in range(0, len(text), cut):
@@ -193,8 +246,13 @@ def test_colours_count_towards_the_cap(monkeypatch: pytest.MonkeyPatch, made: ty
     blocks += one.feed(b"\nnext\n", 0.0).blocks + one.flush()
     parts = [block for block in blocks if block.part]
     count = len(parts)
-    assert [block.part for block in parts] == [*(str(n + 1) for n in range(count - 1)), f"{count}/{count}"]
-    assert all(len(block.text) <= cap + 1 and normalised(block.text)[0] == block.text for block in parts)
+    assert [block.part for block in parts] == [
+        *(str(n + 1) for n in range(count - 1)),
+        f"{count}/{count}",
+    ]
+    assert all(
+        len(block.text) <= cap + 1 and normalised(block.text)[0] == block.text for block in parts
+    )
     assert stripped(b"".join(block.text[:-1] for block in parts)) == stripped(text)
     assert blocks[-1].text == b"next\n"
     whole = ScreenOnly(10, 3).feed(text + b"\n", 0.0).blocks
@@ -203,7 +261,9 @@ def test_colours_count_towards_the_cap(monkeypatch: pytest.MonkeyPatch, made: ty
 
 @given(st.lists(st.one_of(_easy_words, st.sampled_from(["\x1b[3m", "plain"])), max_size=20))
 def test_normal_form_is_one(words: list[str]) -> None:
-    text = re.sub("\x1b(?!\\[[0-9;:]*m)", "", "".join(words).replace("\r", "")).encode(errors="replace")
+    text = re.sub("\x1b(?!\\[[0-9;:]*m)", "", "".join(words).replace("\r", "")).encode(
+        errors="replace"
+    )
     once, shown, _ = normalised(text)
     assert normalised(once) == (once, shown, shown)
     assert SGR.sub(b"", once) == SGR.sub(b"", text)

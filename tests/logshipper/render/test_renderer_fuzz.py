@@ -14,10 +14,16 @@ FAULTS = {
     "a wrapped line that goes on later": Case(
         12,
         4,
-        [(b"====               ", 0.0), (b"2Kother 3\r\x1b[\r1A*\r\x1b[2K", 1.5), (b"\x1b[?1048l", 2.4)],
+        [
+            (b"====               ", 0.0),
+            (b"2Kother 3\r\x1b[\r1A*\r\x1b[2K", 1.5),
+            (b"\x1b[?1048l", 2.4),
+        ],
         [1, 26, 12],
     ),
-    "no autowrap: cells drawn over": Case(10, 3, [(b"\x1b[?7lb@xxxxxxx\xbd\x1b[2JHa\n", 0.0)], [3, 21]),
+    "no autowrap: cells drawn over": Case(
+        10, 3, [(b"\x1b[?7lb@xxxxxxx\xbd\x1b[2JHa\n", 0.0)], [3, 21]
+    ),
 }
 
 
@@ -43,7 +49,9 @@ def test_a_failing_stream_is_kept_with_its_seed(
         raise ValueError(f"{len(case.pieces)} pieces")
 
     monkeypatch.setattr(fuzz, "check", fail)
-    monkeypatch.setattr("sys.argv", ["fuzz", "--seed", "7", "--count", "100", "--failures", str(tmp_path / "found")])
+    monkeypatch.setattr(
+        "sys.argv", ["fuzz", "--seed", "7", "--count", "100", "--failures", str(tmp_path / "found")]
+    )
     assert fuzz.main() == 1
     assert "20 streams failed; that's enough" in capsys.readouterr().out
     kept = (tmp_path / "found" / "7.txt").read_text()

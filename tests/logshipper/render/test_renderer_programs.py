@@ -1,4 +1,5 @@
-"""Real programs run in a pty; what the renderer logs of their bytes is what tmux shows of them (R29)."""
+"""Real programs run in a pty; what the renderer logs of their bytes is what tmux shows of them
+(R29)."""
 
 import shutil
 import sys
@@ -11,7 +12,8 @@ from tests.tools.terminal_oracle import Tmux, log_lines, run_in_pty, run_python,
 
 __all__ = ["tmux"]  # a fixture
 
-# no joined emoji in lines that are wider than the terminal: what tmux shows of them depends on how its reads are cut
+# no joined emoji in lines that are wider than the terminal: what tmux shows of them depends on how
+# its reads are cut
 PROGRAMS = {
     "tqdm": r"""
 from tqdm import tqdm
@@ -170,8 +172,24 @@ w("pulled\n")
 """,
 }
 COMMANDS = {
-    "dd status=progress": ["dd", "if=/dev/zero", "of=/dev/null", "bs=1M", "count=200", "status=progress"],
-    "pytest -v in colour": [sys.executable, "-m", "pytest", "-v", "--color=yes", "-p", "no:cacheprovider", "FILE"],
+    "dd status=progress": [
+        "dd",
+        "if=/dev/zero",
+        "of=/dev/null",
+        "bs=1M",
+        "count=200",
+        "status=progress",
+    ],
+    "pytest -v in colour": [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "--color=yes",
+        "-p",
+        "no:cacheprovider",
+        "FILE",
+    ],
     "git clone": [
         "sh",
         "-c",
@@ -192,7 +210,9 @@ def _compare(reads: list[tuple[bytes, float]], tmux: Tmux) -> None:
     assert log_lines(Renderer(), [(data, 0.0)]) == shown
     assert (
         log_lines(
-            Renderer(), [(data[at : at + 1], 0.0) for at in range(min(len(data), 20_000))] + [(data[20_000:], 0.0)]
+            Renderer(),
+            [(data[at : at + 1], 0.0) for at in range(min(len(data), 20_000))]
+            + [(data[20_000:], 0.0)],
         )
         == shown
     )
@@ -211,7 +231,12 @@ def test_commands_as_tmux_shows_them(name: str, tmux: Tmux, tmp_path: Path) -> N
     if shutil.which(name.split(maxsplit=1)[0]) is None:
         pytest.skip(f"{name.split(maxsplit=1)[0]} isn't installed")
     file = tmp_path / "test_some.py"
-    file.write_text("import pytest\n\n@pytest.mark.parametrize('n', range(20))\ndef test_n(n):\n    assert n % 7\n" * 2)
+    file.write_text(
+        "import pytest\n\n@pytest.mark.parametrize('n', range(20))\ndef test_n(n):\n    assert n % 7\n"
+        * 2
+    )
     (tmp_path / "test_some.py.c").write_text("int main(void) { int unused; return wrong; }\n")
-    words = [word.replace("FILE", str(file)).replace("FOLDER", str(tmp_path)) for word in COMMANDS[name]]
+    words = [
+        word.replace("FILE", str(file)).replace("FOLDER", str(tmp_path)) for word in COMMANDS[name]
+    ]
     _compare(run_in_pty(["sh", "-c", '"$@" || true', "sh", *words]), tmux)

@@ -12,12 +12,34 @@ from tests.tools.model_settings import examples
 
 _PLAIN = (
     *("a", "hello world", " ", "   ", "\n", "\n", "\r\n", "\r\r\n", "\t", "x" * 13, "line\n" * 6),
-    *("é", "日本", "😀", "\x1b[31m", "\x1b[0m", "\x1b[K", "\x1b(B", "\udcff", "\udce2\udc96", "\udc88"),
+    *(
+        "é",
+        "日本",
+        "😀",
+        "\x1b[31m",
+        "\x1b[0m",
+        "\x1b[K",
+        "\x1b(B",
+        "\udcff",
+        "\udce2\udc96",
+        "\udc88",
+    ),
 )
 _CONTROLS = (
     *("\r", "\b", "\v", "\f", "\a", "\0", "\x7f", "\x18", "\x0e", "\x0f", "\x85", "\x9b"),
     *("⚠\ufe0f", "👩\u200d💻", "👍🏽", "e\u0301", "\u0301", "\u200d"),
-    *("\x1b[1K", "\x1b[2K", "\x1b[J", "\x1b[1J", "\x1b[2J", "\x1b[H", "\x1b[2;2H", "\x1b[4;1H", "\x1bc", "\x1b#8"),
+    *(
+        "\x1b[1K",
+        "\x1b[2K",
+        "\x1b[J",
+        "\x1b[1J",
+        "\x1b[2J",
+        "\x1b[H",
+        "\x1b[2;2H",
+        "\x1b[4;1H",
+        "\x1bc",
+        "\x1b#8",
+    ),
     *(
         "\x1b[A",
         "\x1b[2A",
@@ -85,8 +107,12 @@ def _bytes(words: Sequence[str]) -> bytes:
     return "".join(words).encode(errors="surrogateescape")
 
 
-_VOWELS = "".join(map(chr, [*range(0x1160, 0x1200), *range(0xD7B0, 0xD800)]))  # of conjoining Hangul
-_OF_THEIR_OWN = st.characters(exclude_categories=["C", "M", "Zl", "Zp"], exclude_characters=_VOWELS)  # join nothing
+_VOWELS = "".join(
+    map(chr, [*range(0x1160, 0x1200), *range(0xD7B0, 0xD800)])
+)  # of conjoining Hangul
+_OF_THEIR_OWN = st.characters(
+    exclude_categories=["C", "M", "Zl", "Zp"], exclude_characters=_VOWELS
+)  # join nothing
 _words = st.one_of(st.sampled_from(_PLAIN), st.sampled_from(_PLAIN + _CONTROLS))
 _plain = st.lists(st.sampled_from(_PLAIN), max_size=40).map(_bytes)
 _any = st.one_of(st.lists(_words, max_size=30).map(_bytes), st.binary(max_size=60))
@@ -96,7 +122,9 @@ _sizes = st.tuples(st.sampled_from([2, 5, 10, 160]), st.sampled_from([1, 2, 3, 5
 @st.composite
 def _streams(draw: st.DrawFn) -> Timed:
     """Bytes, and when they were fed; now and then long enough apart to make rows final."""
-    pieces = draw(st.lists(st.tuples(_any, st.sampled_from([0.0, 0.1, 2.0])), min_size=1, max_size=5))
+    pieces = draw(
+        st.lists(st.tuples(_any, st.sampled_from([0.0, 0.1, 2.0])), min_size=1, max_size=5)
+    )
     now = 0.0
     stream = []
     for data, later in pieces:
@@ -120,7 +148,8 @@ def _split(stream: Timed, sizes: Sequence[int]) -> Timed:
 
 
 def _outcome(made: Renderer, stream: Timed) -> list[tuple[str, bool, bytes]]:
-    """All that came out and the account of it, each second command taken; text that follows text is one."""
+    """All that came out and the account of it, each second command taken; text that follows text is
+    one."""
     commands = 0
     out: list[tuple[str, bool, bytes]] = []
     for data, now in stream:
@@ -201,14 +230,20 @@ def test_plain_lines_come_out_once_and_in_order(lines: list[str], cut: int) -> N
     if b"\n/LOGCOMMAND" in b"\n" + data:
         return
     for made in (Renderer(20, 4), ScreenOnly(20, 4)):
-        blocks = [block for at in range(0, len(data), cut) for block in made.feed(data[at : at + cut], 0.0).blocks]
+        blocks = [
+            block
+            for at in range(0, len(data), cut)
+            for block in made.feed(data[at : at + cut], 0.0).blocks
+        ]
         text = b"".join(block.text for block in blocks)
         assert text == data
 
 
 @given(_streams(), _streams(), _sizes)
 @settings(max_examples=examples(60), deadline=None)
-def test_discard_and_flush_forget_everything(before: Timed, after: Timed, size: tuple[int, int]) -> None:
+def test_discard_and_flush_forget_everything(
+    before: Timed, after: Timed, size: tuple[int, int]
+) -> None:
     """R11: what comes after is what a renderer makes of it that has seen nothing else."""
     for forget in ("discard", "flush"):
         made, fresh = Renderer(*size), Renderer(*size)
@@ -241,7 +276,12 @@ def test_resizing_raises_nothing_and_counts_stay_sane(
         assert made.pending() >= bool(made.status())
         made.next_tick()
     _add([], made.flush())
-    assert (made.pending(), made.held_line_feeds(), made.status(), made.next_tick()) == (0, 0, b"", None)
+    assert (made.pending(), made.held_line_feeds(), made.status(), made.next_tick()) == (
+        0,
+        0,
+        b"",
+        None,
+    )
 
 
 @given(_streams(), _sizes)

@@ -14,7 +14,8 @@ from logshipper.render.renderer import Renderer
 from tests.tools.sources import ROOT
 
 XTERM = ROOT.parent / "shared" / "conformance" / "xterm"
-# Cases that xterm.js itself leaves out since terminals differ (t0504-vim, the fifth, passes), and why they fail here.
+# Cases that xterm.js itself leaves out since terminals differ (t0504-vim, the fifth, passes), and
+# why they fail here.
 DIFFERENT = {
     "t0055-EL": "erasing to the right of a line that fills its row erases nothing, as in tmux: compilers do it",
     "t0084-CBT": "a back tab from behind the last column goes from the last column",
@@ -95,7 +96,10 @@ CONTROLS = {
     "alternate screen": ("ab\x1b[?1049hxyz\n\nxyz\x1b[?1049lc", ["abc"]),
     "alternate screen, cursor not saved": ("ab\x1b[?47hx\x1b[?47lc", ["ab c"]),
     "left the alternate screen twice": ("a\x1b[?1049h\x1b[?1049l\x1b[?1049lb", ["ab"]),
-    "the alternate screen's saved cursor is its own": ("ab\x1b7c\x1b[?47h\x1b[3;3H\x1b7\x1b[?47l\x1b8x", ["abx"]),
+    "the alternate screen's saved cursor is its own": (
+        "ab\x1b7c\x1b[?47h\x1b[3;3H\x1b7\x1b[?47l\x1b8x",
+        ["abx"],
+    ),
     "a cursor behind the last column is so after the alternate screen": (
         "0123456789\x1b[?1049hx\x1b[?1049lab",
         ["0123456789", "ab"],
@@ -115,7 +119,10 @@ CONTROLS = {
     "line drawing, G1": ("\x1b)0l\x0el\x0fl", ["l┌l"]),
     "SGR": ("\x1b[1;38;2;1;2;3;48:5:1mab\x1b[m", ["ab"]),
     "titles and links": ("\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b\x1b]8;;\x1b\\c", ["abc"]),
-    "DCS, SOS, PM, APC": ("a\x1bPq#0\x07\x1b\\b\x1bXx\x1b\\c\x1b^x\x1b\\d\x1b_Gx\x1b\\e", ["abcde"]),
+    "DCS, SOS, PM, APC": (
+        "a\x1bPq#0\x07\x1b\\b\x1bXx\x1b\\c\x1b^x\x1b\\d\x1b_Gx\x1b\\e",
+        ["abcde"],
+    ),
     "queries": ("a\x1b[c\x1b[>c\x1b[6n\x1b[?6n\x1b[18t\x1bZ\x1b[>q\x1b[?2026$pb", ["ab"]),
     "unknown sequences": ("a\x1b[1;2y\x1b[?1;2z\x1b[ q\x1b%G\x1b=\x1b>\x1b[=1u\x1b[<5mb", ["ab"]),
     "controls in a sequence": ("abc\x1b[\b1\rCx", ["axc"]),
@@ -146,15 +153,23 @@ def test_controls(name: str) -> None:
     parser = EscapeParser(one_by_one)
     for character in text:
         assert parser.feed(character) == -1
-    assert ["".join(row.cells) for row in one_by_one.rows] == ["".join(row.cells) for row in _screen(text).rows]
+    assert ["".join(row.cells) for row in one_by_one.rows] == [
+        "".join(row.cells) for row in _screen(text).rows
+    ]
 
 
 def _xterm_cases() -> list[object]:
     names = sorted(path.stem for path in XTERM.glob("*.in"))
     if not names:
-        return [pytest.param("", marks=pytest.mark.skip(reason=f"{XTERM.name}'s cases aren't in ../shared"))]
+        return [
+            pytest.param(
+                "", marks=pytest.mark.skip(reason=f"{XTERM.name}'s cases aren't in ../shared")
+            )
+        ]
     return [
-        pytest.param(name, marks=pytest.mark.xfail(reason=DIFFERENT[name], strict=True)) if name in DIFFERENT else name
+        pytest.param(name, marks=pytest.mark.xfail(reason=DIFFERENT[name], strict=True))
+        if name in DIFFERENT
+        else name
         for name in names
     ]
 
@@ -209,7 +224,9 @@ def test_classes_of_characters_agree_with_the_unicode_tables() -> None:
 
 
 def test_characters_that_join_are_never_taken_for_others() -> None:
-    joining = re.compile("[\u0300-\u036f\u200b-\u200f\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\u0080-\u009f\x1b\r\b]")
+    joining = re.compile(
+        "[\u0300-\u036f\u200b-\u200f\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\u0080-\u009f\x1b\r\b]"
+    )
     for code in range(0x3000):
         if joining.match(chr(code)) and chr(code) not in "\x1b\r":
             assert not_own_cells(chr(code)) is not None, hex(code)
@@ -245,7 +262,10 @@ def test_characters_joined_in_a_cell_are_capped() -> None:
 def test_resize_keeps_text() -> None:
     screen = _screen("one\ntwo\nthree\nfour, more\x1b[2;2H")
     screen.resize(6, 2)
-    assert ["".join(row.cells) for row in screen.rows] == ["two", "three"]  # the cursor's line stays
+    assert ["".join(row.cells) for row in screen.rows] == [
+        "two",
+        "three",
+    ]  # the cursor's line stays
     screen.resize(20, 6)
     assert ["".join(row.cells) for row in screen.rows] == ["two", "three", "", "", "", ""]
     assert (screen.x, screen.y, screen.bottom) == (1, 0, 5)

@@ -1,4 +1,5 @@
-"""`snapshots`: what a running bar shows, as lines of the log; and its live status, up to a reader's terminal."""
+"""`snapshots`: what a running bar shows, as lines of the log; and its live status, up to a reader's
+terminal."""
 
 import json
 import re
@@ -24,7 +25,9 @@ COUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "los
 
 
 def _taken(made: Classifier, *kinds: Kind) -> list[bytes]:
-    return [item.text[:-1] for item in made.take() if isinstance(item, Lines) and item.kind in kinds]
+    return [
+        item.text[:-1] for item in made.take() if isinstance(item, Lines) and item.kind in kinds
+    ]
 
 
 def test_a_running_bar_is_logged_now_and_then() -> None:
@@ -44,7 +47,9 @@ def test_a_running_bar_is_logged_now_and_then() -> None:
     made.tick(200.0)
     assert _taken(made, Kind.NOTE, Kind.LOG) == [], "it hasn't changed"
     made.end(OUT, 201.0)
-    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"30%|###|"], "the last state is logged all the same"
+    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"30%|###|"], (
+        "the last state is logged all the same"
+    )
     ledger = made.ledger()
     assert (ledger["stdout"]["read"], ledger["stdout"]["stored"], ledger["notes"]) == (1, 1, 2)
 
@@ -93,7 +98,18 @@ def test_tokens_are_masked() -> None:
 _steps = st.lists(
     st.tuples(
         st.sampled_from([OUT, ERR]),
-        st.sampled_from([b"\r 10%", b"\r 20%", b"\n", b"line %d\n", b'{"x": 1}\n', b"\x1b[A", b"\x1b[?25l", b"  "]),
+        st.sampled_from(
+            [
+                b"\r 10%",
+                b"\r 20%",
+                b"\n",
+                b"line %d\n",
+                b'{"x": 1}\n',
+                b"\x1b[A",
+                b"\x1b[?25l",
+                b"  ",
+            ]
+        ),
         st.sampled_from([0.0, 1.0, 6.0, 11.0, 40.0]),
     ),
     max_size=30,
@@ -124,7 +140,9 @@ def test_lines_and_account_are_as_without(steps: list[tuple[Stream, bytes, float
                 lines += [item.text] if item.kind in (Kind.LOG, Kind.METADATA) else []
         ledger = made.ledger()
         assert ledger["notes"] == notes
-        found.append((b"".join(lines), {name: ledger[name]["read"] for name in ("stdout", "stderr")}))
+        found.append(
+            (b"".join(lines), {name: ledger[name]["read"] for name in ("stdout", "stderr")})
+        )
     assert sorted(set(found[0][0].split(b"\n"))) == sorted(set(found[1][0].split(b"\n")))
     assert found[0][1] == found[1][1]
 
@@ -199,7 +217,9 @@ class Bar:
         self._words = folder / "words"
         self._words.mkdir()
         code = WAIT + BARS[name]
-        started = self.home.start("run", "--name", "bar", "--", sys.executable, "-c", code, str(self._words))
+        started = self.home.start(
+            "run", "--name", "bar", "--", sys.executable, "-c", code, str(self._words)
+        )
         self.job = stack.enter_context(started)
         stack.callback(self.let_go, *WORDS)
 
@@ -218,7 +238,8 @@ class Bar:
         self._seen = self.reader.logfile_read = StringIO()
 
     def shown(self) -> list[str]:
-        """What the terminal shows, with what has scrolled off; but for what is said of following."""
+        """What the terminal shows, with what has scrolled off; but for what is said of
+        following."""
         terminal = pyte.HistoryScreen(60, 30, history=1000)
         text = re.sub(r"logshipper: following [^\r\n]*\r?\n", "", self._seen.getvalue())
         pyte.Stream(terminal).feed(text)
@@ -243,7 +264,9 @@ def test_real_bars_live(tmp_path: Path) -> None:
             bar.let_go("line")
             bar.reader.expect_exact("a line above")
             bar.reader.expect_exact("50%")
-            assert bar.shown()[:2] == ["begin", "a line above"], "the bar was erased, and drawn again below"
+            assert bar.shown()[:2] == ["begin", "a line above"], (
+                "the bar was erased, and drawn again below"
+            )
             assert len(bar.shown()) == 3
             bar.let_go("over")
         for bar in bars:
@@ -255,6 +278,8 @@ def test_real_bars_live(tmp_path: Path) -> None:
             bar.job.communicate(timeout=60)
             shown = bar.shown()
             assert shown[:2] == ["begin", "a line above"]
-            assert not [row for row in shown if "50%" in row], "no running bar is left in what has scrolled by"
+            assert not [row for row in shown if "50%" in row], (
+                "no running bar is left in what has scrolled by"
+            )
             assert sum("100%" in row for row in shown) == 1
             assert bar.home.logs("bar")[:2] == ["begin", "a line above"]

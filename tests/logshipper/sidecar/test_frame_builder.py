@@ -30,7 +30,12 @@ def test_neighbours_of_a_stream_share_a_frame() -> None:
     ]
     built = FrameBuilder().build(items, 1000)
     frames = [_decode(frame.data) for frame in built]
-    assert [frame.text for frame in frames] == [b"a\nb\nc\n{}\n", b"e\n", b'{"type":"event","event":"x"}', b"[n]\n"]
+    assert [frame.text for frame in frames] == [
+        b"a\nb\nc\n{}\n",
+        b"e\n",
+        b'{"type":"event","event":"x"}',
+        b"[n]\n",
+    ]
     assert frames[0].runs == ((Kind.LOG, 3), (Kind.METADATA, 1))
     assert frames[0].attrs == {3: {"n": 1}}
     assert frames[3].attrs == {0: {"repeat": 2}}
@@ -39,7 +44,9 @@ def test_neighbours_of_a_stream_share_a_frame() -> None:
 
 
 def test_a_long_line_counts_once() -> None:
-    parts: list[Lines | Event] = [Lines(OUT, Kind.LOG, b"x\n", 1, {"part": part}) for part in ("1", "2", "3/3")]
+    parts: list[Lines | Event] = [
+        Lines(OUT, Kind.LOG, b"x\n", 1, {"part": part}) for part in ("1", "2", "3/3")
+    ]
     assert sum(frame.stored for frame in FrameBuilder().build(parts, 1)) == 1
 
 

@@ -1,4 +1,5 @@
-"""`context: true` in ~/.logoptin: how a job was started is recorded then, and only then, and shown by `diff`."""
+"""`context: true` in ~/.logoptin: how a job was started is recorded then, and only then, and shown
+by `diff`."""
 
 import json
 import os
@@ -43,7 +44,11 @@ def context_of(home: Home) -> dict[str, Any]:  # Any: JSON
 
 def test_command_environment_and_git_are_recorded(home: Home, repository: Path) -> None:
     home.opt_in(b"context: true\n")
-    home.environment |= {"OMP_NUM_THREADS": "7", "SLURM_JOB_QOS": "normal", "AWS_SECRET_ACCESS_KEY": "hunter2"}
+    home.environment |= {
+        "OMP_NUM_THREADS": "7",
+        "SLURM_JOB_QOS": "normal",
+        "AWS_SECRET_ACCESS_KEY": "hunter2",
+    }
     argv = [sys.executable, "-c", COUNT, "--lr", "0.1", "--api-key", "hunter2", "--hub-token=hunter2",
             "https://ann:hunter2@example.org/x"]  # fmt: skip
     assert home.run(*argv, cwd=repository).stdout.strip() == b"7"
@@ -64,9 +69,14 @@ def test_what_is_called_like_a_secret_is_recorded_nowhere(home: Home, repository
     home.opt_in(b"context: true\n")
     folder = repository / "api_key=hunter2"
     folder.mkdir()
-    (repository / "train.py").write_text("DB_PASSWORD = 'hunter2'\nurl = 'https://ann:hunter2@example.org'\nlr = 1\n")
+    (repository / "train.py").write_text(
+        "DB_PASSWORD = 'hunter2'\nurl = 'https://ann:hunter2@example.org'\nlr = 1\n"
+    )
     subprocess.run(["git", "checkout", "-q", "-b", "token=hunter2"], cwd=repository, check=True)
-    home.environment |= {"MASTER_ADDR": "tcp://ann:hunter2@node1", "LOADEDMODULES": "a:--dbpassword hunter2"}
+    home.environment |= {
+        "MASTER_ADDR": "tcp://ann:hunter2@node1",
+        "LOADEDMODULES": "a:--dbpassword hunter2",
+    }
     argv = ["env", "PGPASSWORD=hunter2", "true", "--dbpassword", "hunter2", "--apiToken=hunter2", "--password",
             "-hunter2", "--lr", "0.1", "x; API_KEY=hunter2 y"]  # fmt: skip
     home.run(*argv, cwd=folder)

@@ -68,7 +68,8 @@ def pipes() -> Iterator[tuple[SidecarPlan, int]]:
 def test_what_time_brings_comes_in_constant_flow_too(
     made: captures.Capture, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that never pauses, and whose sidecar is never done reading: heartbeats and the agent's start."""
+    """A job that never pauses, and whose sidecar is never done reading: heartbeats and the agent's
+    start."""
     monkeypatch.setattr(sidecar, "AGENT_AFTER_SECS", 0.0)
     plan, send = pipes
     in_flow: list[bool] = []

@@ -12,25 +12,38 @@ from logshipper.spool import segment
 from logshipper.spool.segment import FrameType, Kind, Stream
 
 _line = st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"?"))
-_runs = st.lists(st.tuples(st.sampled_from(Kind), st.lists(_line, min_size=1, max_size=5)), min_size=1, max_size=5)
+_runs = st.lists(
+    st.tuples(st.sampled_from(Kind), st.lists(_line, min_size=1, max_size=5)),
+    min_size=1,
+    max_size=5,
+)
 
 
 def test_plain_lines_as_documented() -> None:
     """The example in docs/segment-format.md, byte for byte: other programs read this."""
-    frame = segment.encode_lines(Stream.STDOUT, 1_700_000_000_000_000_000, b"hello\nworld\n", [(Kind.LOG, 2)])
+    frame = segment.encode_lines(
+        Stream.STDOUT, 1_700_000_000_000_000_000, b"hello\nworld\n", [(Kind.LOG, 2)]
+    )
     assert frame.hex(" ", -4) == (
         "f14c5346 01010000 0c000000 02000000 00002a36 fe9c9717 00000000 b860847e 68656c6c 6f0a776f 726c640a"
     )
     header = segment.encode_file_header(1, 1_700_000_000_000_000_000)
-    assert header.hex(" ", -4) == "4c4f4753 45470d0a 01002000 00000000 01000000 00000000 00002a36 fe9c9717"
+    assert (
+        header.hex(" ", -4)
+        == "4c4f4753 45470d0a 01002000 00000000 01000000 00000000 00002a36 fe9c9717"
+    )
 
 
 @given(st.sampled_from([Stream.STDOUT, Stream.STDERR]), _runs, st.integers(0, 2**63))
-def test_lines_round_trip(stream: Stream, runs: list[tuple[Kind, list[bytes]]], time_ns: int) -> None:
+def test_lines_round_trip(
+    stream: Stream, runs: list[tuple[Kind, list[bytes]]], time_ns: int
+) -> None:
     lines = [(kind, line) for kind, part in runs for line in part]
     attrs: dict[int, segment.Json] = {0: {"n": 1}, len(lines) - 1: {"part": "2/2"}}
     text = b"".join(line + b"\n" for _, line in lines)
-    data = segment.encode_lines(stream, time_ns, text, [(kind, len(part)) for kind, part in runs], attrs)
+    data = segment.encode_lines(
+        stream, time_ns, text, [(kind, len(part)) for kind, part in runs], attrs
+    )
     decoded = segment.decode_frame(b"xyz" + data + b"more", 3)
     assert decoded is not None
     frame, end = decoded
@@ -43,7 +56,9 @@ def test_lines_round_trip(stream: Stream, runs: list[tuple[Kind, list[bytes]]], 
 
 
 def test_records_and_end() -> None:
-    data = segment.encode_record(5, {"type": "start", "x": "ü\ud800"}) + segment.encode_end(6, closed=True)
+    data = segment.encode_record(5, {"type": "start", "x": "ü\ud800"}) + segment.encode_end(
+        6, closed=True
+    )
     decoded = segment.decode_frame(data, 0)
     assert decoded is not None
     assert decoded[0].record() == {"type": "start", "x": "ü\ud800"}
@@ -54,25 +69,51 @@ def test_records_and_end() -> None:
 
 def test_a_record_that_is_too_long_keeps_its_beginning() -> None:
     """As of a ~/.logoptin with thousands of problems."""
-    record = {"type": "event", "event": "config_refused", "message": "m" * 99_999, "problems": ["p"] * 99_999, "n": 7}
+    record = {
+        "type": "event",
+        "event": "config_refused",
+        "message": "m" * 99_999,
+        "problems": ["p"] * 99_999,
+        "n": 7,
+    }
     decoded = segment.decode_frame(segment.encode_record(5, record), 0)
     assert decoded is not None
     assert len(decoded[0].text) <= segment.MAX_RECORD_BYTES
-    assert decoded[0].record() == {"type": "event", "event": "config_refused", "message": "m" * 1024, "n": 7}
+    assert decoded[0].record() == {
+        "type": "event",
+        "event": "config_refused",
+        "message": "m" * 1024,
+        "n": 7,
+    }
 
 
 def lines_frame(attrs: bytes, count: int) -> bytes:
     """A frame of blank lines with these attributes."""
     text = b"\n" * count
-    head = struct.pack("<4sBBHIIQI", segment.FRAME_MAGIC, 1, 1, 0, len(attrs) + count, count, 5, len(attrs))
-    return head + zlib.crc32(text, zlib.crc32(attrs, zlib.crc32(head))).to_bytes(4, "little") + attrs + text
+    head = struct.pack(
+        "<4sBBHIIQI", segment.FRAME_MAGIC, 1, 1, 0, len(attrs) + count, count, 5, len(attrs)
+    )
+    return (
+        head
+        + zlib.crc32(text, zlib.crc32(attrs, zlib.crc32(head))).to_bytes(4, "little")
+        + attrs
+        + text
+    )
 
 
 @pytest.mark.parametrize(
     ("attrs", "count", "reason"),
     [
-        (b'{"lines":{' + b" " * 320 + b"}}", 1, "impossible frame header"),  # more than a line can have
-        (b'{"lines":{' + b" " * segment.MAX_ATTRS_BYTES + b"}}", 100_000, "impossible frame header"),
+        (
+            b'{"lines":{' + b" " * 320 + b"}}",
+            1,
+            "impossible frame header",
+        ),  # more than a line can have
+        (
+            b'{"lines":{' + b" " * segment.MAX_ATTRS_BYTES + b"}}",
+            100_000,
+            "impossible frame header",
+        ),
         (b'{"runs":[' + b"[1,1],[2,1]," * 32_768 + b"[1,1]]}", 65_537, "65537 runs"),
         (b'{"runs":[[2,65537]]}', 65_537, "too many metadata lines"),
     ],
@@ -98,7 +139,9 @@ def test_a_frame_cut_short_is_waited_for(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_any_flipped_bit_is_noticed(data: st.DataObject) -> None:
-    frame = segment.encode_lines(Stream.STDERR, 7, b"abc\n{}\n", [(Kind.LOG, 1), (Kind.METADATA, 1)], {1: {"n": 1}})
+    frame = segment.encode_lines(
+        Stream.STDERR, 7, b"abc\n{}\n", [(Kind.LOG, 1), (Kind.METADATA, 1)], {1: {"n": 1}}
+    )
     bit = data.draw(st.integers(0, len(frame) * 8 - 1))
     bad = bytearray(frame)
     bad[bit // 8] ^= 1 << bit % 8
@@ -123,7 +166,10 @@ def test_any_bytes_are_a_frame_or_corrupt(data: bytes) -> None:
     [
         (b"", "cut short"),
         (b"x" * 32, "isn't a segment"),
-        (segment.encode_file_header(1, 0).replace(b"\x01\x00", b"\x02\x00", 1), "newer than this logshipper's"),
+        (
+            segment.encode_file_header(1, 0).replace(b"\x01\x00", b"\x02\x00", 1),
+            "newer than this logshipper's",
+        ),
     ],
 )
 def test_file_headers_that_cannot_be_read(header: bytes, said: str) -> None:
@@ -132,11 +178,14 @@ def test_file_headers_that_cannot_be_read(header: bytes, said: str) -> None:
 
 
 def test_file_header() -> None:
-    assert segment.decode_file_header(segment.encode_file_header(3, 99)) == segment.FILE_HEADER_BYTES
+    assert (
+        segment.decode_file_header(segment.encode_file_header(3, 99)) == segment.FILE_HEADER_BYTES
+    )
 
 
 def test_attributes_that_lie() -> None:
-    """A job could write its own segments: runs that don't sum up, kinds that don't exist, lists for objects."""
+    """A job could write its own segments: runs that don't sum up, kinds that don't exist, lists for
+    objects."""
     for extra in (
         b'{"runs":[[1,5]]}',
         b'{"runs":[[99,1]]}',

@@ -1,5 +1,5 @@
-"""A small capture, torn, flipped, zeroed and shifted at every byte: the reader gives all that isn't hit, in order, and
-nothing else; what is hit counts as lost, in bytes and in lines."""
+"""A small capture, torn, flipped, zeroed and shifted at every byte: the reader gives all that isn't
+hit, in order, and nothing else; what is hit counts as lost, in bytes and in lines."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 import pytest
 
-from logshipper.spool.segment import FILE_HEADER_BYTES, FRAME_MAGIC, FrameType, Json, Kind, Stream, decode_frame
+from logshipper.spool.segment import (
+    FILE_HEADER_BYTES,
+    FRAME_MAGIC,
+    FrameType,
+    Json,
+    Kind,
+    Stream,
+    decode_frame,
+)
 from logshipper_ingest.model.capture_account import CaptureAccount, Rows
 from logshipper_ingest.model.job import RUNNING
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
@@ -44,7 +52,9 @@ class Whole(NamedTuple):
 
 
 def ledger(stdout: int, stderr: int = 0) -> Json:
-    return make_ledger({"stored": stdout, "line_feeds": stdout}, {"stored": stderr, "line_feeds": stderr})
+    return make_ledger(
+        {"stored": stdout, "line_feeds": stdout}, {"stored": stderr, "line_feeds": stderr}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +71,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     capture.end(ledger=ledger(6, 1))
     capture.close()
     files = {path.name: path.read_bytes() for path in sorted(capture.segments.glob("*.seg"))}
-    return Whole(capture.segments, files, [frame for name, data in files.items() for frame in placed(name, data)])
+    return Whole(
+        capture.segments,
+        files,
+        [frame for name, data in files.items() for frame in placed(name, data)],
+    )
 
 
 def placed(name: str, data: bytes) -> Iterator[Placed]:
@@ -69,14 +83,19 @@ def placed(name: str, data: bytes) -> Iterator[Placed]:
     while (decoded := decode_frame(data, at)) is not None:
         frame, end = decoded
         is_end = frame.type is FrameType.END
-        yield Placed(name, at, end, frame.text, frame.count if frame.type is FrameType.LINES else 0, is_end)
+        yield Placed(
+            name, at, end, frame.text, frame.count if frame.type is FrameType.LINES else 0, is_end
+        )
         at = end
 
 
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """An empty one, in memory where possible, open."""
-    path = Path(memory_folder() or tmp_path_factory.mktemp("x")) / f"logshipper-test-damage-{os.getpid()}"
+    path = (
+        Path(memory_folder() or tmp_path_factory.mktemp("x"))
+        / f"logshipper-test-damage-{os.getpid()}"
+    )
     path.mkdir()
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     yield fd
@@ -126,11 +145,17 @@ def check(batch: FrameBatch, whole: Whole, hit: list[Placed], *, counted: bool =
             parts = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
             assert counts["read"] == sum(counts[name] for name in parts)
     if counted:
-        assert sum(damage.skipped for damage in batch.damages) >= sum(frame.end - frame.begin for frame in hit)
+        assert sum(damage.skipped for damage in batch.damages) >= sum(
+            frame.end - frame.begin for frame in hit
+        )
 
 
 def hit_at(whole: Whole, name: str, begin: int, end: int) -> list[Placed]:
-    return [frame for frame in whole.frames if frame.segment == name and frame.begin < end and begin < frame.end]
+    return [
+        frame
+        for frame in whole.frames
+        if frame.segment == name and frame.begin < end and begin < frame.end
+    ]
 
 
 @pytest.mark.parametrize("name", [FIRST, SECOND])
@@ -149,7 +174,9 @@ def test_a_flipped_byte_costs_its_frame_and_no_other(whole: Whole, folder: int, 
 
 
 @pytest.mark.parametrize("name", [FIRST, SECOND])
-def test_a_segment_torn_anywhere_gives_all_before_and_the_next_segment(whole: Whole, folder: int, name: str) -> None:
+def test_a_segment_torn_anywhere_gives_all_before_and_the_next_segment(
+    whole: Whole, folder: int, name: str
+) -> None:
     for other, data in whole.files.items():
         write(folder, other, data)
     for size in range(len(whole.files[name])):
@@ -172,9 +199,13 @@ def test_a_live_segment_torn_anywhere_is_waited_for(whole: Whole, folder: int) -
         assert [frame.text for frame in batch.frames] == expected
 
 
-@pytest.mark.parametrize("junk", [b"", b"?", FRAME_MAGIC, bytes(40)], ids=["cut out", "?", "magic", "zeros"])
+@pytest.mark.parametrize(
+    "junk", [b"", b"?", FRAME_MAGIC, bytes(40)], ids=["cut out", "?", "magic", "zeros"]
+)
 @pytest.mark.parametrize("name", [FIRST, SECOND])
-def test_bytes_put_in_or_cut_out_cost_the_frame_there(whole: Whole, folder: int, name: str, junk: bytes) -> None:
+def test_bytes_put_in_or_cut_out_cost_the_frame_there(
+    whole: Whole, folder: int, name: str, junk: bytes
+) -> None:
     for other, data in whole.files.items():
         write(folder, other, data)
     for at in range(FILE_HEADER_BYTES, len(whole.files[name])):

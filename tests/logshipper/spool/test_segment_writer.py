@@ -78,9 +78,11 @@ def test_what_is_written_is_synced_soon(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_full_disk_leaves_no_torn_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool) -> None:
-    """Short writes and ENOSPC: the frame is cut off again, or written over where a failing disk refuses that, and
-    writing goes on when there is room."""
+def test_a_full_disk_leaves_no_torn_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    """Short writes and ENOSPC: the frame is cut off again, or written over where a failing disk
+    refuses that, and writing goes on when there is room."""
     writer = SegmentWriter(str(tmp_path), 1)
     writer.write(_line(b"before"), 1)
     real = os.pwrite
@@ -121,13 +123,17 @@ def test_a_full_disk_at_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             writer.write(_line(b"lost"), 2)
     writer.write(_line(b"after"), 3)
     writer.close(4)
-    assert [frame.text[-6:] for _, frame in _frames(tmp_path) if frame.text] == [b"xxxxx\n", b"after\n"]
+    assert [frame.text[-6:] for _, frame in _frames(tmp_path) if frame.text] == [
+        b"xxxxx\n",
+        b"after\n",
+    ]
 
 
 def test_a_failed_sync_at_rotation_loses_nothing_that_is_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last segment says already that another one follows: what stood behind that would never be read."""
+    """The last segment says already that another one follows: what stood behind that would never be
+    read."""
     monkeypatch.setattr(segment_writer, "MAX_SEGMENT_BYTES", 400)
     writer = SegmentWriter(str(tmp_path), 1)
     writer.write(_line(b"first"), 1)

@@ -39,7 +39,8 @@ def test_network_file_systems(tmp_path: Path) -> None:
 
 
 def test_store_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """--store, then LOGSHIPPER_STORE, then the data folder; host-local on a network, or without a home."""
+    """--store, then LOGSHIPPER_STORE, then the data folder; host-local on a network, or without a
+    home."""
     monkeypatch.setenv("LOGSHIPPER_STORE", "/a/store")
     assert captures.store_root("/b") == "/b"
     assert captures.store_root() == "/a/store"
@@ -49,7 +50,9 @@ def test_store_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setenv("HOME", "/some/home")
     assert captures.store_root() == "/some/home/.local/share/logshipper"
-    monkeypatch.setattr(captures, "network_type", lambda path: "nfs4" if path.startswith("/some") else None)
+    monkeypatch.setattr(
+        captures, "network_type", lambda path: "nfs4" if path.startswith("/some") else None
+    )
     assert captures.store_root() == f"/var/tmp/logshipper-{os.getuid()}"
     monkeypatch.delenv("HOME")
     assert captures.store_root() == f"/var/tmp/logshipper-{os.getuid()}"
@@ -73,7 +76,11 @@ def test_create(tmp_path: Path) -> None:
     made.counters[16:24] = (77).to_bytes(8, "little")
     counters = captures.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
     assert counters is not None
-    assert (counters.pid, counters.printed, counters.end) == (os.getpid(), {"stdout": 77, "stderr": 0}, None)
+    assert (counters.pid, counters.printed, counters.end) == (
+        os.getpid(),
+        {"stdout": 77, "stderr": 0},
+        None,
+    )
     assert counters.started == captures.process_started(os.getpid()) > 0
     assert captures.process_started(2**22 + 1) == 0  # no process can have this id
     assert captures.read_counters(b"short") is None
@@ -129,10 +136,14 @@ def test_a_read_only_store(tmp_path: Path) -> None:
         (["./run.sh"], "run.sh"),
     ],
 )
-def test_default_names_tell_nothing_of_the_arguments(argv: list[str], name: str, tmp_path: Path) -> None:
+def test_default_names_tell_nothing_of_the_arguments(
+    argv: list[str], name: str, tmp_path: Path
+) -> None:
     script = tmp_path / "train.py"
     script.touch()
-    assert captures.default_name([str(script) if word == "SCRIPT" else word for word in argv]) == name
+    assert (
+        captures.default_name([str(script) if word == "SCRIPT" else word for word in argv]) == name
+    )
 
 
 def test_the_relays_word_on_the_end(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The fallback for bash without Slurm: what a batch script's shell does by BASH_ENV as task-prolog sets it."""
+"""The fallback for bash without Slurm: what a batch script's shell does by BASH_ENV as task-prolog
+sets it."""
 
 import os
 import secrets
@@ -25,7 +26,9 @@ LINES = "".join(f"{n}\n" for n in range(1, 20_001)).encode()
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeAgent]:
     """Loki is away: what is captured stays in the spool."""
-    with NodeAgent(tmp_path_factory.mktemp("agent"), "http://127.0.0.1:1", cluster="batch") as running:
+    with NodeAgent(
+        tmp_path_factory.mktemp("agent"), "http://127.0.0.1:1", cluster="batch"
+    ) as running:
         yield running
 
 
@@ -46,16 +49,27 @@ class Batch:
         self.python.write_text(lines)
         self.python.chmod(0o755)
 
-    def start(self, script: str, *, bash: str = "bash", **variables: str) -> "subprocess.Popen[bytes]":
+    def start(
+        self, script: str, *, bash: str = "bash", **variables: str
+    ) -> "subprocess.Popen[bytes]":
         """With stdout and stderr in files `out` and `err`."""
         file = self.home / "script"
         file.write_text(script)
         own = f"$$|{self.python}|{self.agent.socket}|{variables.pop('BASH_ENV', '')}"
         begin = f'LOGSHIPPER_BATCH="{own}" BASH_ENV={HOOK} exec {bash} {file}'
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), "SLURM_JOB_ID": self.job_id, **variables}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "SLURM_JOB_ID": self.job_id,
+            **variables,
+        }
         with (self.home / "out").open("wb") as out, (self.home / "err").open("wb") as err:
             return subprocess.Popen(
-                ["sh", "-c", begin], env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+                ["sh", "-c", begin],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
             )
 
     def run(self, script: str, **more: str) -> tuple[int, bytes, bytes]:
@@ -68,14 +82,19 @@ class Batch:
     def captures(self) -> list[Logged]:
         """In the agent's spool."""
         name = f"{self.job_id}.u{os.getuid()}"
-        return [Logged(self.agent.spool, path.name) for path in sorted(self.agent.spool.glob(f"{name}@*"))]
+        return [
+            Logged(self.agent.spool, path.name)
+            for path in sorted(self.agent.spool.glob(f"{name}@*"))
+        ]
 
     def helper(self, name: str) -> int:
         """A process of this capture's, by what `ps` calls it."""
         found: list[int] = []
 
         def is_there() -> bool:
-            found[:] = [int(path.name) for path in Path("/proc").glob("[0-9]*") if self._is(path, name)]
+            found[:] = [
+                int(path.name) for path in Path("/proc").glob("[0-9]*") if self._is(path, name)
+            ]
             return bool(found)
 
         wait_until(is_there, f"there is a {name}")
@@ -83,7 +102,10 @@ class Batch:
 
     def _is(self, path: Path, name: str) -> bool:
         try:
-            return f"note={self.note}".encode() in (path / "cmdline").read_bytes() and comm_of(int(path.name)) == name
+            return (
+                f"note={self.note}".encode() in (path / "cmdline").read_bytes()
+                and comm_of(int(path.name)) == name
+            )
         except OSError:
             return False
 
@@ -113,9 +135,17 @@ def test_nothing_is_left_in_the_shell(batch: Batch, tmp_path: Path) -> None:
     script = "set -u; compgen -v | sort; declare -F; trap; env | sort; echo $-; ls /proc/$$/fd; shopt; jobs; umask"
     code, out, err = batch.run(script, bash="bash -eu", BASH_ENV="", SEEN="1")
     file = tmp_path / "script"
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SLURM_JOB_ID": batch.job_id, "SEEN": "1"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "SLURM_JOB_ID": batch.job_id,
+        "SEEN": "1",
+    }
     plain = subprocess.run(
-        ["sh", "-c", f"exec bash -eu {file}"], env=environment, stdin=subprocess.DEVNULL, capture_output=True
+        ["sh", "-c", f"exec bash -eu {file}"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
     )
     assert (code, err) == (plain.returncode, plain.stderr)
     assert out.decode().splitlines() == plain.stdout.decode().splitlines()
@@ -194,6 +224,9 @@ def test_what_is_malformed_starts_disabled(content: bytes, tmp_path: Path) -> No
 
 def test_no_file_that_can_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert batch_output.configure(999) == (config.Config(mode="disabled"), ("can't be read any more",))
+    assert batch_output.configure(999) == (
+        config.Config(mode="disabled"),
+        ("can't be read any more",),
+    )
     os.mkfifo(tmp_path / ".logoptin")
     assert batch_output.configure(999)[1] == ("is a FIFO, not a file",)

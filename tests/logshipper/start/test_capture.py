@@ -1,4 +1,5 @@
-"""`logshipper run` from end to end: what is logged, what goes on unchanged, and what goes wrong (R1-R31)."""
+"""`logshipper run` from end to end: what is logged, what goes on unchanged, and what goes wrong
+(R1-R31)."""
 
 import os
 import shutil
@@ -28,7 +29,9 @@ def home(tmp_path: Path) -> Home:
 def test_a_run_and_its_reading(home: Home) -> None:
     """R8, R10: logged, and every byte goes on; reading is complete right after `run` returned."""
     done = home.run(
-        "sh", "-c", 'printf \'a\\n\\033[31mred\\033[0m\\n{"epoch": 1, "loss": 0.5}\\n\'; echo e >&2; exit 3'
+        "sh",
+        "-c",
+        'printf \'a\\n\\033[31mred\\033[0m\\n{"epoch": 1, "loss": 0.5}\\n\'; echo e >&2; exit 3',
     )
     assert (done.returncode, done.stdout, done.stderr) == (
         3,
@@ -48,7 +51,9 @@ def test_names_ids_and_attempts(home: Home) -> None:
     """A reused --job-id is a new attempt."""
     for attempt in (1, 2):
         assert (
-            home.run("sh", "-c", f"echo try {attempt}", options=["--job-id", "night", "--name", "sweep"]).returncode
+            home.run(
+                "sh", "-c", f"echo try {attempt}", options=["--job-id", "night", "--name", "sweep"]
+            ).returncode
             == 0
         )
     shown = home.show("night")
@@ -67,7 +72,12 @@ def test_the_token_of_the_environment_tells_the_job(home: Home) -> None:
 @pytest.mark.parametrize("mode", ["metadata", "disabled"])
 def test_mode_option(home: Home, mode: str) -> None:
     """R9, R10: and nothing else lies in spool or store."""
-    done = home.run("sh", "-c", "echo hush-hush; echo '{\"a\": 1}'; echo hush-hush >&2", options=["--mode", mode])
+    done = home.run(
+        "sh",
+        "-c",
+        "echo hush-hush; echo '{\"a\": 1}'; echo hush-hush >&2",
+        options=["--mode", mode],
+    )
     assert done.stdout == b'hush-hush\n{"a": 1}\n'
     assert home.logs() == (['{"a": 1}'] if mode == "metadata" else [])
     assert b"hush" not in home.stored_bytes()
@@ -189,7 +199,8 @@ def test_check(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "code"), [(["no-such-command"], 127), (["/etc/passwd"], 126), (["/etc"], 126), (["/no/such/file"], 127)]
+    ("command", "code"),
+    [(["no-such-command"], 127), (["/etc/passwd"], 126), (["/etc"], 126), (["/no/such/file"], 127)],
 )
 def test_no_command(home: Home, command: list[str], code: int) -> None:
     """As `env` does; nothing is left in the store."""
@@ -197,7 +208,9 @@ def test_no_command(home: Home, command: list[str], code: int) -> None:
     assert done.returncode == code
     assert done.stderr.startswith(f"logshipper: {command[0]}: ".encode())
     assert home.call("ls", "--json").stdout.count(b"job_id") == 0
-    assert not [name for name in os.listdir(home.store / "spool") if not name.startswith(".")]  # nor later
+    assert not [
+        name for name in os.listdir(home.store / "spool") if not name.startswith(".")
+    ]  # nor later
 
 
 @pytest.mark.parametrize(
@@ -210,7 +223,9 @@ def test_help_that_nobody_reads_ends_without_a_word(words: list[str]) -> None:
     """`logshipper --help | head -1`, and head is gone already."""
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-m", *words], stdout=write, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", *words], stdout=write, stderr=subprocess.PIPE, timeout=60
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
 
@@ -286,10 +301,15 @@ def test_metadata_of_one_megabyte(home: Home) -> None:
 
 
 def test_the_sidecar_is_killed(home: Home) -> None:
-    """CMD runs on, its exit code is its own, one line says what is missing; what was never synced counts as lost."""
+    """CMD runs on, its exit code is its own, one line says what is missing; what was never synced
+    counts as lost."""
     go = home.folder / "go"
     process = home.start(
-        "run", "--", "sh", "-c", f"seq 1000; while [ ! -e {go} ]; do sleep 0.02; done; seq 1000; exit 7"
+        "run",
+        "--",
+        "sh",
+        "-c",
+        f"seq 1000; while [ ! -e {go} ]; do sleep 0.02; done; seq 1000; exit 7",
     )
     kill(sidecar_of(process.pid))
     go.touch()
@@ -333,7 +353,10 @@ def test_a_child_left_behind_is_logged_on(home: Home) -> None:
     assert home.logs() == ["early"]
     assert home.show()["state"] == "COMPLETED"
     go.touch()
-    wait_until(lambda: (home.folder / "out").read_bytes() == b"early\nlate\n", "the child's line in the output")
+    wait_until(
+        lambda: (home.folder / "out").read_bytes() == b"early\nlate\n",
+        "the child's line in the output",
+    )
     wait_until(lambda: home.logs() == ["early", "late"], "the child's line in the log")
 
 
@@ -371,14 +394,17 @@ def test_a_read_only_store(home: Home) -> None:
 @pytest.fixture
 def small_tmpfs(root_user: None, home: Home) -> Path:
     home.store.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "none", str(home.store)])
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "none", str(home.store)]
+    )
     if mounted.returncode:
         pytest.skip("no tmpfs can be mounted here")
     return home.store
 
 
 def test_a_full_disk(home: Home, small_tmpfs: Path) -> None:
-    """CMD runs on; one line says so; the log says how many lines are missing, and the end is there all the same."""
+    """CMD runs on; one line says so; the log says how many lines are missing, and the end is there
+    all the same."""
     try:
         done = home.run("seq", "200000")
         assert done.returncode == 0
@@ -404,7 +430,10 @@ def test_a_full_disk(home: Home, small_tmpfs: Path) -> None:
 
 def test_a_disk_that_is_full_from_the_start(home: Home, small_tmpfs: Path) -> None:
     try:
-        subprocess.run(["dd", "if=/dev/zero", f"of={small_tmpfs / 'filler'}", "bs=4096"], stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["dd", "if=/dev/zero", f"of={small_tmpfs / 'filler'}", "bs=4096"],
+            stderr=subprocess.DEVNULL,
+        )
         _check_runs_without_a_log(home, b"no room left")
     finally:
         subprocess.run(["umount", str(small_tmpfs)], check=True)
@@ -423,7 +452,10 @@ class NodeAgent:
         self.home = Home(folder, agent=True)
         self.data = folder / "data"
         del self.home.environment["LOGSHIPPER_STORE"]
-        self.home.environment |= {"LOGSHIPPER_AGENT_SOCKET": self.agent.socket, "XDG_DATA_HOME": str(self.data)}
+        self.home.environment |= {
+            "LOGSHIPPER_AGENT_SOCKET": self.agent.socket,
+            "XDG_DATA_HOME": str(self.data),
+        }
 
     def segments(self) -> bytes:
         """Of the one capture in the node's spool."""
@@ -439,11 +471,16 @@ def node(tmp_path: Path) -> Iterator[NodeAgent]:
 
 
 def test_the_nodes_spool(node: NodeAgent) -> None:
-    """The run is as ever, what is logged is the node agent's to ship; no agent of the user's starts."""
+    """The run is as ever, what is logged is the node agent's to ship; no agent of the user's
+    starts."""
     script = "printf 'a\\n\\033[31mred\\033[0m\\n%s\\n' $LOGSHIPPER_JOB_ID; exit 3"  # in one write, so in one frame
     done = node.home.run("sh", "-c", script, options=["--job-id", "night"])
     job_id = b"night.u%d" % os.getuid()
-    assert (done.returncode, done.stdout, done.stderr) == (3, b"a\n\x1b[31mred\x1b[0m\n" + job_id + b"\n", b"")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        3,
+        b"a\n\x1b[31mred\x1b[0m\n" + job_id + b"\n",
+        b"",
+    )
     assert b"a\nred\n" + job_id in node.segments()
     assert b'"state":"FAILED"' in node.segments().replace(b'": ', b'":')
     assert not node.data.exists()
@@ -474,7 +511,11 @@ def _check_falls_back(node: NodeAgent, said: bytes) -> None:
     """One line, the user's own store, and CMD runs."""
     node.home.environment["LOGSHIPPER_AGENT"] = "off"
     done = node.home.run("sh", "-c", "echo a; exit 9")
-    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (9, b"a\n", 1 if said else 0), done.stderr
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (
+        9,
+        b"a\n",
+        1 if said else 0,
+    ), done.stderr
     assert said in done.stderr
     assert node.socket.made == 0
     assert node.home.logs() == ["a"]
@@ -493,7 +534,9 @@ def test_an_agent_that_is_dead(node: NodeAgent) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
         dead.bind(path)
     node.home.environment["LOGSHIPPER_AGENT_SOCKET"] = path
-    _check_falls_back(node, b"connection refused; this run is kept in " + os.fsencode(node.data) + b"/logshipper")
+    _check_falls_back(
+        node, b"connection refused; this run is kept in " + os.fsencode(node.data) + b"/logshipper"
+    )
 
 
 def test_an_agent_that_is_silent(node: NodeAgent) -> None:

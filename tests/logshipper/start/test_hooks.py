@@ -1,5 +1,5 @@
-"""Hooks and entrypoints change nothing of the job but its output: its environment is what its launcher gave it, and
-whatever is wrong with them, it runs."""
+"""Hooks and entrypoints change nothing of the job but its output: its environment is what its
+launcher gave it, and whatever is wrong with them, it runs."""
 
 import os
 import shutil
@@ -13,15 +13,23 @@ from tests.tools.captured_runs import Home
 from tests.tools.sources import ROOT, SOURCES
 
 HOOKS = ROOT / "deploy" / "launchers"
-# names that scripts like to use, names that no shell can have, an exported function of bash, quotes and line feeds
+# names that scripts like to use, names that no shell can have, an exported function of bash, quotes
+# and line feeds
 GIVEN = {
-    **dict.fromkeys(("capture", "command", "direct", "here", "home", "logshipper", "mode", "name"), "the job's own"),
+    **dict.fromkeys(
+        ("capture", "command", "direct", "here", "home", "logshipper", "mode", "name"),
+        "the job's own",
+    ),
     "BASH_FUNC_module%%": '() {  echo "it\'s"\n}',
     "a.b": "1\n'2'\n",
     "my-var": '$(exit 1) `x` \\ "',
     "2nd": "",
 }
-PRINT = [sys.executable, "-c", "import os, sys; sys.stdout.buffer.write(open('/proc/self/environ', 'rb').read())"]
+PRINT = [
+    sys.executable,
+    "-c",
+    "import os, sys; sys.stdout.buffer.write(open('/proc/self/environ', 'rb').read())",
+]
 SGE = {
     "SGE_STARTER_SHELL_PATH": "/bin/sh",
     "SGE_STARTER_SHELL_START_MODE": "unix_behavior",
@@ -35,7 +43,9 @@ SGE = {
 def home(tmp_path: Path) -> Home:
     home = Home(tmp_path)
     program = tmp_path / "logshipper"
-    program.write_text(f"#!{sys.executable}\nimport sys\nfrom logshipper.__main__ import main\nsys.exit(main())\n")
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom logshipper.__main__ import main\nsys.exit(main())\n"
+    )
     program.chmod(0o755)
     home.environment["LOGSHIPPER"] = str(program)
     bash_env = tmp_path / "bash_env"
@@ -58,7 +68,9 @@ def environment_of(said: bytes) -> dict[str, str]:
 
 @pytest.mark.parametrize("opted_in", [False, True])
 @pytest.mark.parametrize("hook", ["capture-job", "condor-job-wrapper", "sge-starter-method"])
-def test_the_jobs_environment_is_what_its_launcher_gave_it(hook: str, opted_in: bool, home: Home) -> None:
+def test_the_jobs_environment_is_what_its_launcher_gave_it(
+    hook: str, opted_in: bool, home: Home
+) -> None:
     if opted_in:
         home.opt_in()
     options = ["--if-opted-in", "--"] if hook == "capture-job" else []
@@ -103,7 +115,9 @@ def test_a_hook_whose_other_part_is_missing(hook: str, missing: str, home: Home)
     assert (done.returncode, done.stdout, done.stderr) == (6, b"ran\n", b"")
 
 
-@pytest.mark.parametrize("option", [["--mode", "bogus"], ["--name"], ["--nothing"], ["--job-id", "a/b"]])
+@pytest.mark.parametrize(
+    "option", [["--mode", "bogus"], ["--name"], ["--nothing"], ["--job-id", "a/b"]]
+)
 def test_a_mistake_in_a_hook_costs_no_job(option: list[str], home: Home) -> None:
     """It is said, and the command runs; by hand it is an error."""
     home.opt_in()
@@ -121,7 +135,10 @@ def test_a_fault_of_ours_costs_no_job_by_hand_either(home: Home) -> None:
     )
     done = home.run("sh", "-c", "echo out; exit 7", env={"PYTHONPATH": f"{broken}:{SOURCES}"})
     assert (done.returncode, done.stdout) == (7, b"out\n")
-    assert done.stderr == b"logshipper: nothing of this run is logged: ZeroDivisionError: division by zero\n"
+    assert (
+        done.stderr
+        == b"logshipper: nothing of this run is logged: ZeroDivisionError: division by zero\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,14 +154,30 @@ def test_a_fault_of_ours_costs_no_job_by_hand_either(home: Home) -> None:
 def test_words_that_nobody_gets_cost_no_job(
     stderr: str, options: list[str], opted_in: bytes, store: str, home: Home
 ) -> None:
-    """A full disk has the job's stderr, and no room for the store; a stderr that is closed, or that nobody reads."""
+    """A full disk has the job's stderr, and no room for the store; a stderr that is closed, or that
+    nobody reads."""
     home.opt_in(opted_in)
     del home.environment["BASH_ENV"]
-    run = [sys.executable, "-m", "logshipper", "run", *options, "--", "sh", "-c", "echo ran; exit 6"]
+    run = [
+        sys.executable,
+        "-m",
+        "logshipper",
+        "run",
+        *options,
+        "--",
+        "sh",
+        "-c",
+        "echo ran; exit 6",
+    ]
     read, write = os.pipe()
     os.close(read)
     try:
-        shell = ["bash", "-c", 'exec "$@"' + {"full": " 2>/dev/full", "closed": " 2>&-"}.get(stderr, ""), "bash"]
+        shell = [
+            "bash",
+            "-c",
+            'exec "$@"' + {"full": " 2>/dev/full", "closed": " 2>&-"}.get(stderr, ""),
+            "bash",
+        ]
         done = subprocess.run(
             [*shell, *run], env={**home.environment, "LOGSHIPPER_STORE": store or str(home.store)},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=write, timeout=60,
@@ -155,15 +188,25 @@ def test_words_that_nobody_gets_cost_no_job(
 
 
 @pytest.mark.parametrize("options", [[], ["--if-opted-in"]])
-@pytest.mark.parametrize("given", [{}, {"LC_CTYPE": "POSIX"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}])
-def test_a_locale_of_pythons_own_stays_python_s(options: list[str], given: dict[str, str], home: Home) -> None:
+@pytest.mark.parametrize(
+    "given", [{}, {"LC_CTYPE": "POSIX"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}]
+)
+def test_a_locale_of_pythons_own_stays_python_s(
+    options: list[str], given: dict[str, str], home: Home
+) -> None:
     """In the C locale Python sets LC_CTYPE; CMD's is the caller's."""
     for name in [name for name in home.environment if name.startswith(("LC_", "LANG"))]:
         del home.environment[name]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))
+    }
     command = [sys.executable, "-m", "logshipper", "run", *options, "--", "env"]
     done = subprocess.run(
-        command, env={**clean, **home.environment, **given}, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+        command,
+        env={**clean, **home.environment, **given},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
     )
     found = {line for line in done.stdout.decode().splitlines() if line.startswith(("LC_", "LANG"))}
     assert found == {f"{name}={value}" for name, value in given.items()}

@@ -1,4 +1,5 @@
-"""Which job, attempt, step and rank a run is, by what launchers say; and real ones: GNU parallel, make, xargs, tmux."""
+"""Which job, attempt, step and rank a run is, by what launchers say; and real ones: GNU parallel,
+make, xargs, tmux."""
 
 import json
 import os
@@ -51,7 +52,11 @@ CASES: list[tuple[dict[str, str], Told]] = [
 
 def told(environment: dict[str, str]) -> Told | None:
     place = launchers.find(environment)
-    return None if place is None else (place.job_id, place.attempt, place.step, place.task, place.apart)
+    return (
+        None
+        if place is None
+        else (place.job_id, place.attempt, place.step, place.task, place.apart)
+    )
 
 
 @pytest.mark.parametrize(("environment", "wanted"), CASES)
@@ -76,7 +81,9 @@ def test_no_place(environment: dict[str, str]) -> None:
     assert told(environment) is None
 
 
-@pytest.mark.parametrize("hostile", ["../../x", "." * 100, "a" * 1000, "a\nb", "\udc80", "/", "\u0661"])
+@pytest.mark.parametrize(
+    "hostile", ["../../x", "." * 100, "a" * 1000, "a\nb", "\udc80", "/", "\u0661"]
+)
 def test_hostile_environments_make_an_id_or_none(hostile: str) -> None:
     for name in ("SLURM_JOB_ID", "QCG_PM_STEP_ID", "PBS_JOBID", "FLUX_JOB_ID"):
         place = launchers.find({name: hostile, "SLURM_STEP_ID": hostile, "SLURM_PROCID": hostile})
@@ -92,7 +99,11 @@ def test_ranks_of_one_process_are_one_job() -> None:
     first, second = launchers.find(environment), launchers.find({**environment, "RANK": "1"})
     assert first is not None
     assert second is not None
-    assert first.job_id == second.job_id == f"torchrun-{os.getppid()}-{captures.process_started(os.getppid())}"
+    assert (
+        first.job_id
+        == second.job_id
+        == f"torchrun-{os.getppid()}-{captures.process_started(os.getppid())}"
+    )
     assert (first.task, second.task) == (0, 1)
 
 
@@ -133,13 +144,20 @@ def sh(home: Home, script: str, **environment: str) -> "subprocess.CompletedProc
 def test_ranks(home: Home) -> None:
     """One stream for each, in one job and attempt; what fails there is the job's end."""
     rank = "RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 TORCHELASTIC_RUN_ID=night"
-    sh(home, f"for r in 0 1 2; do env {rank} {RUN} sh -c 'echo of rank $RANK; exit $RANK' & done; wait")
+    sh(
+        home,
+        f"for r in 0 1 2; do env {rank} {RUN} sh -c 'echo of rank $RANK; exit $RANK' & done; wait",
+    )
     job = "torchrun-night"
     assert places(home) == [(job, 1, "", rank) for rank in range(3)]
     for number in range(3):
         assert home.logs(job, "--task", str(number)) == [f"of rank {number}"]
     assert home.show(job)["state"] == "FAILED"
-    sh(home, f"env {rank.replace('$r', '1')} TORCHELASTIC_RESTART_COUNT=1 {RUN} true; exit 0", r="1")
+    sh(
+        home,
+        f"env {rank.replace('$r', '1')} TORCHELASTIC_RESTART_COUNT=1 {RUN} true; exit 0",
+        r="1",
+    )
     assert home.show(job)["attempts"] == 2
 
 
@@ -151,7 +169,12 @@ def test_a_name_of_any_bytes_is_read(home: Home, user: str | bytes) -> None:
         file.write(b"#!/bin/sh\necho ran\n")
     os.chmod(program, 0o700)
     environment = {**home.environment, "LOGNAME": os.fsdecode(user)}
-    subprocess.run([sys.executable, "-m", "logshipper", "run", "--", program], env=environment, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-m", "logshipper", "run", "--", program],
+        env=environment,
+        check=True,
+        timeout=60,
+    )
     assert home.logs() == ["ran"]
     assert home.show()["name"] == "caf?"
 
@@ -164,13 +187,18 @@ def test_an_id_of_the_users_own_for_ranks(home: Home) -> None:
 
 
 def test_several_runs_in_one_job(home: Home) -> None:
-    sh(home, f"{RUN} echo one; {RUN} echo two; {RUN.replace('run --', 'run --job-id own --')} echo three", **SGE)
+    sh(
+        home,
+        f"{RUN} echo one; {RUN} echo two; {RUN.replace('run --', 'run --job-id own --')} echo three",
+        **SGE,
+    )
     assert places(home) == [("4711", 1, "", 0), ("4711", 1, "run2", 0), ("own", 1, "", 0)]
     assert home.logs("4711") == ["one", "two"]
 
 
 def test_what_comes_after_a_job_was_removed_is_kept(home: Home) -> None:
-    """A scheduler's job goes on under its id when what was logged of it so far is removed: that is its next attempt."""
+    """A scheduler's job goes on under its id when what was logged of it so far is removed: that is
+    its next attempt."""
     sh(home, f"{RUN} echo one; {RUN} echo two", **SGE)
     assert home.call("rm", "4711", "--yes").returncode == 0
     sh(home, f"{RUN} echo three", **SGE)
@@ -178,7 +206,9 @@ def test_what_comes_after_a_job_was_removed_is_kept(home: Home) -> None:
     assert [capture["attempt"] for capture in home.show("4711")["captures"]] == [2]
 
 
-needs_parallel = pytest.mark.skipif(shutil.which("parallel") is None, reason="GNU parallel isn't installed")
+needs_parallel = pytest.mark.skipif(
+    shutil.which("parallel") is None, reason="GNU parallel isn't installed"
+)
 
 
 @needs_parallel
@@ -208,7 +238,8 @@ def test_parallel_in_a_run_is_logged_once(home: Home, grouping: str) -> None:
 
 
 def test_make(home: Home) -> None:
-    """`make -j`: a job for each recipe that is wrapped; in a run they are the run's, also with --output-sync."""
+    """`make -j`: a job for each recipe that is wrapped; in a run they are the run's, also with
+    --output-sync."""
     rules = "".join(f"{name}:\n\t@{RUN} sh -c 'echo {name}; exit 0'\n" for name in "abc")
     (home.folder / "Makefile").write_text(f"all: a b c\n{rules}")
     sh(home, "make -s -j3")
@@ -217,14 +248,17 @@ def test_make(home: Home) -> None:
         home.environment["LOGSHIPPER_STORE"] = str(home.folder / f"store{option}")
         sh(home, f"{RUN} make -s -j3 {option}")
         assert sorted(home.logs()) == ["a", "b", "c"]
-        assert len(home.call("ls", "--columns", "id").stdout.splitlines()) == 2  # a heading, and one job
+        assert (
+            len(home.call("ls", "--columns", "id").stdout.splitlines()) == 2
+        )  # a heading, and one job
 
 
 # ---- runs inside of runs
 
 
 def test_run_inside_run(home: Home) -> None:
-    """Logged once, with the exit code; what goes into a file, or somewhere by a pipe, is the inner run's own."""
+    """Logged once, with the exit code; what goes into a file, or somewhere by a pipe, is the inner
+    run's own."""
     script = f"{RUN} sh -c 'echo out; echo err >&2; exit 3'; echo code $?"
     assert sh(home, f"{RUN} sh -c '{script.replace(chr(39), chr(34))}'").stdout == b"out\ncode 3\n"
     assert len(home.captures()) == 1
@@ -233,7 +267,8 @@ def test_run_inside_run(home: Home) -> None:
 
 @pytest.mark.parametrize("outer", ["run --", "run --no-tty --"])
 def test_what_the_outer_run_does_not_see(home: Home, outer: str) -> None:
-    """Standard output goes into a file: it is the inner run's; standard error is the outer's, and once."""
+    """Standard output goes into a file: it is the inner run's; standard error is the outer's, and
+    once."""
     inner = f'{RUN} sh -c "echo out; echo err >&2" > file'
     sh(home, f"{RUN.replace('run --', outer)} sh -c '{inner}; {RUN} echo piped | cat > other'")
     assert (home.folder / "file").read_text() == "out\n"
@@ -262,7 +297,8 @@ def test_who_names_a_job_wants_it(home: Home) -> None:
 
 
 def test_what_outlives_a_run_is_in_it_no_more(home: Home) -> None:
-    """A tmux server hands on the environment of a run that is over, whose terminals' numbers others have by now."""
+    """A tmux server hands on the environment of a run that is over, whose terminals' numbers others
+    have by now."""
     relay = captures.process_started(os.getpid())
     master, slave = os.openpty()
     try:
@@ -270,10 +306,23 @@ def test_what_outlives_a_run_is_in_it_no_more(home: Home) -> None:
         assert mark.startswith(f"{os.getpid()}.{relay}@")
         of_another = mark.replace(f"{os.getpid()}.{relay}@", f"{os.getpid()}.{relay + 1}@")
         elsewhere = of_another.replace("@", "@another-boot")
-        for value, number in ((mark, 0), (elsewhere, 0), (mark.partition(" ")[2], 0), (of_another, 1)):
+        for value, number in (
+            (mark, 0),
+            (elsewhere, 0),
+            (mark.partition(" ")[2], 0),
+            (of_another, 1),
+        ):
             command = [sys.executable, "-m", "logshipper", "run", "--", "true"]
             environment = {**home.environment, nesting.VARIABLE: value}
-            subprocess.run(command, env=environment, stdin=slave, stdout=slave, stderr=slave, check=True, timeout=60)
+            subprocess.run(
+                command,
+                env=environment,
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                check=True,
+                timeout=60,
+            )
             assert len(home.captures()) == number, value
     finally:
         os.close(master)
@@ -288,21 +337,35 @@ def test_a_fault_of_ours_in_a_hook_runs_the_command(home: Home) -> None:
     home.opt_in()
     broken = home.folder / "broken"
     broken.mkdir()
-    (broken / "sitecustomize.py").write_text("import logshipper.start.launchers as l\nl.find = lambda _: 1 / 0\n")
+    (broken / "sitecustomize.py").write_text(
+        "import logshipper.start.launchers as l\nl.find = lambda _: 1 / 0\n"
+    )
     path = f"{broken}:{SOURCES}"
-    done = home.run("sh", "-c", "echo out; exit 7", options=["--if-opted-in"], env={"PYTHONPATH": path})
+    done = home.run(
+        "sh", "-c", "echo out; exit 7", options=["--if-opted-in"], env={"PYTHONPATH": path}
+    )
     assert (done.returncode, done.stdout) == (7, b"out\n")
-    assert done.stderr == b"logshipper: nothing of this run is logged: ZeroDivisionError: division by zero\n"
+    assert (
+        done.stderr
+        == b"logshipper: nothing of this run is logged: ZeroDivisionError: division by zero\n"
+    )
 
 
 def test_tmux(home: Home) -> None:
-    """A detached session: the window's run goes on, and is captured, after who started it has gone."""
+    """A detached session: the window's run goes on, and is captured, after who started it has
+    gone."""
     if shutil.which("tmux") is None:
         pytest.skip("tmux isn't installed")
     server = ["tmux", "-L", "logshipper", "-f", "/dev/null"]
-    environment = {**home.environment, "TMUX_TMPDIR": str(home.folder), "TERM": "xterm", "SHELL": "/bin/sh"}
+    environment = {
+        **home.environment,
+        "TMUX_TMPDIR": str(home.folder),
+        "TERM": "xterm",
+        "SHELL": "/bin/sh",
+    }
     command = (
-        f"{RUN.replace('run --', 'run --job-id mine --')} sh -c 'tty; echo out; exit 5'; echo $? > {home.folder}/code"
+        f"{RUN.replace('run --', 'run --job-id mine --')} sh -c 'tty; "
+        f"echo out; exit 5'; echo $? > {home.folder}/code"
     )
     subprocess.run([*server, "new-session", "-d", command], env=environment, check=True, timeout=60)
     code = home.folder / "code"
@@ -323,7 +386,9 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         pytest.skip("openssh-server or openssh-client isn't installed")
     folder = tmp_path_factory.mktemp("sshd")
     for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
+        )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -334,13 +399,32 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     )
     if os.getuid() == 0:
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
-    options = [f"-oIdentityFile={folder}/user", "-oStrictHostKeyChecking=no", "-oBatchMode=yes", "-oIdentitiesOnly=yes"]
-    client = ["ssh", "-F", "none", "-q", f"-p{port}", *options, f"-oUserKnownHostsFile={folder}/known", "127.0.0.1"]
+    options = [
+        f"-oIdentityFile={folder}/user",
+        "-oStrictHostKeyChecking=no",
+        "-oBatchMode=yes",
+        "-oIdentitiesOnly=yes",
+    ]
+    client = [
+        "ssh",
+        "-F",
+        "none",
+        "-q",
+        f"-p{port}",
+        *options,
+        f"-oUserKnownHostsFile={folder}/known",
+        "127.0.0.1",
+    ]
     log = folder / "log"
     with log.open("wb") as file:
-        server = subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=file)
+        server = subprocess.Popen(
+            [sshd, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=file
+        )
     try:
-        wait_until(lambda: "Server listening" in log.read_text() or server.poll() is not None, "sshd listens")
+        wait_until(
+            lambda: "Server listening" in log.read_text() or server.poll() is not None,
+            "sshd listens",
+        )
         tried = subprocess.run([*client, "true"], stdin=subprocess.DEVNULL, timeout=60)
         if tried.returncode:
             pytest.skip(f"sshd lets nobody in here: {log.read_text()}")
@@ -366,12 +450,14 @@ def test_ssh(home: Home, ssh: list[str]) -> None:
 
 @pytest.mark.parametrize("option", ["-T", "-tt"])
 def test_ssh_that_breaks_off(option: str, home: Home, ssh: list[str]) -> None:
-    """What was printed is in the log, and how the job ended: with a terminal of ssh's by its SIGHUP; without one only
-    when it prints again."""
+    """What was printed is in the log, and how the job ended: with a terminal of ssh's by its
+    SIGHUP; without one only when it prints again."""
     script = "echo begun; while sleep 0.2; do echo more; done"
     command = over_ssh(home, f"{RUN} sh -c '{script}'")
     client = [*ssh[:1], option, *ssh[1:]]
-    with subprocess.Popen([*client, command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [*client, command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == b"begun"
         process.kill()
@@ -385,17 +471,21 @@ def test_ssh_that_breaks_off(option: str, home: Home, ssh: list[str]) -> None:
 
 
 def test_grid_engines_signals_arrive_once(home: Home) -> None:
-    """Its shepherd signals the whole process group, so CMD has got it by itself, and nothing is sent on."""
+    """Its shepherd signals the whole process group, so CMD has got it by itself, and nothing is
+    sent on."""
     script = "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('told', flush=True))\n"
     script += (
-        "signal.signal(signal.SIGUSR2, lambda *_: exit(5))\nprint('ready', flush=True)\nwhile True: signal.pause()"
+        "signal.signal(signal.SIGUSR2, lambda *_: exit(5))\nprint('ready', "
+        "flush=True)\nwhile True: signal.pause()"
     )
     shepherd = "import os, sys\nopen('/proc/self/comm', 'w').write('sge_shepherd')\nos.kill(int(sys.argv[1]), 10)"
     with home.start("run", "--", sys.executable, "-c", script, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         subprocess.run([sys.executable, "-c", shepherd, str(process.pid)], check=True, timeout=60)
-        process.send_signal(signal.SIGUSR2)  # to the relay alone, so that it comes behind all that is sent on
+        process.send_signal(
+            signal.SIGUSR2
+        )  # to the relay alone, so that it comes behind all that is sent on
         assert process.stdout.read() == b""
         assert process.wait(60) == 5
 
@@ -405,14 +495,21 @@ HOOKS = ROOT / "deploy" / "launchers"
 
 @pytest.mark.parametrize("opted_in", [False, True])
 def test_condor_job_wrapper(opted_in: bool, home: Home) -> None:
-    """Called as condor_starter calls it, with the job's ClassAd next to the job. Debian has no HTCondor to try."""
+    """Called as condor_starter calls it, with the job's ClassAd next to the job. Debian has no
+    HTCondor to try."""
     if opted_in:
         home.opt_in()
     (home.folder / ".job.ad").write_text("ClusterId = 12\nProcId = 3\n")
     program = home.folder / "logshipper"
-    program.write_text(f'#!/bin/sh\ntouch {home.folder}/began\nexec {sys.executable} -m logshipper "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\ntouch {home.folder}/began\nexec {sys.executable} -m logshipper "$@"\n'
+    )
     program.chmod(0o755)
-    environment = {**home.environment, "_CONDOR_JOB_AD": str(home.folder / ".job.ad"), "LOGSHIPPER": str(program)}
+    environment = {
+        **home.environment,
+        "_CONDOR_JOB_AD": str(home.folder / ".job.ad"),
+        "LOGSHIPPER": str(program),
+    }
     command = [
         str(HOOKS / "condor-job-wrapper"),
         "sh",
@@ -421,7 +518,9 @@ def test_condor_job_wrapper(opted_in: bool, home: Home) -> None:
         "sh",
         "a  b",
     ]
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+    )
     assert (done.returncode, done.stdout, done.stderr) == (4, b"a  b\nnone\n", b"")
     assert places(home) == ([("12.3", 1, "", 0)] if opted_in else [])
     assert (home.folder / "began").exists() == opted_in  # no Python for who didn't

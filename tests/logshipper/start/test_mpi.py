@@ -1,4 +1,5 @@
-"""Ranks of a real mpirun: one stream for each, nothing twice, its exit code; by hand and in a run."""
+"""Ranks of a real mpirun: one stream for each, nothing twice, its exit code; by hand and in a
+run."""
 
 import shutil
 import subprocess
@@ -38,8 +39,15 @@ def mpirun() -> list[str]:
 
 def call(home: Home, command: list[str]) -> "subprocess.CompletedProcess[bytes]":
     # of the sandbox that tests may run in: no network, and a short folder for sockets
-    environment = {**home.environment, "OMPI_MCA_btl": "self,vader", "OMPI_MCA_plm": "isolated", "TMPDIR": "/tmp"}
-    return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    environment = {
+        **home.environment,
+        "OMPI_MCA_btl": "self,vader",
+        "OMPI_MCA_plm": "isolated",
+        "TMPDIR": "/tmp",
+    }
+    return subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+    )
 
 
 def printed() -> list[bytes]:
@@ -58,7 +66,8 @@ def test_a_stream_for_each_rank(home: Home, mpirun: list[str]) -> None:
 
 
 def test_in_a_run_it_is_logged_once(home: Home, mpirun: list[str]) -> None:
-    """mpirun gives each rank a terminal for stdout, a pipe for stderr, and prints what comes: the outer run has it."""
+    """mpirun gives each rank a terminal for stdout, a pipe for stderr, and prints what comes: the
+    outer run has it."""
     done = call(home, [*RUN, *mpirun, *RUN, "sh", "-c", SCRIPT])
     assert done.returncode == 0
     assert sorted((done.stdout + done.stderr).splitlines()) == printed()

@@ -1,4 +1,5 @@
-"""Influx line protocol: what is a measurement, what is none and why; any bytes at all never raise."""
+"""Influx line protocol: what is a measurement, what is none and why; any bytes at all never
+raise."""
 
 import json
 import math
@@ -68,7 +69,10 @@ def test_a_measurement_becomes_a_record(line: str, record: object) -> None:
         ("m value=1 -9999999999999999999", "time"),
         (",a=b value=1", "measurement"),
         ("m " + ",".join(f"f{number}=1" for number in range(MAX_FIELDS + 1)), "too_many"),
-        ("m," + ",".join(f"t{number}=1" for number in range(MAX_TAGS + 1)) + " value=1", "too_many"),
+        (
+            "m," + ",".join(f"t{number}=1" for number in range(MAX_TAGS + 1)) + " value=1",
+            "too_many",
+        ),
         (f'm value="{"x" * MAX_LINE_BYTES}"', "too_long"),
     ],
 )
@@ -83,7 +87,11 @@ def test_bytes_that_are_no_text_cost_one_line() -> None:
     assert [one.reason for one in found] == ["", "encoding", ""]
 
 
-@given(st.one_of(st.binary(max_size=200), st.text(alphabet='m,= \\"\n\r#1.eiut', max_size=80).map(str.encode)))
+@given(
+    st.one_of(
+        st.binary(max_size=200), st.text(alphabet='m,= \\"\n\r#1.eiut', max_size=80).map(str.encode)
+    )
+)
 def test_any_bytes_at_all_never_raise_and_all_records_are_metadata(data: bytes) -> None:
     for one in parse(data):
         assert bool(one.record) != bool(one.reason)
@@ -99,18 +107,31 @@ def test_lines_without_quotes_are_read_as_those_with_them(line: str) -> None:
 
 
 _NAMES = st.text(
-    st.characters(exclude_characters='\n\\\r\t#"', exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8
+    st.characters(exclude_characters='\n\\\r\t#"', exclude_categories=["Cs", "Cc"]),
+    min_size=1,
+    max_size=8,
 )
 _NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-_VALUES = st.one_of(st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), _NUMBERS, st.text(max_size=9))
+_VALUES = st.one_of(
+    st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), _NUMBERS, st.text(max_size=9)
+)
 
 
-@given(_NAMES, st.dictionaries(_NAMES, _VALUES, min_size=1, max_size=4), st.dictionaries(_NAMES, _NAMES, max_size=3))
+@given(
+    _NAMES,
+    st.dictionaries(_NAMES, _VALUES, min_size=1, max_size=4),
+    st.dictionaries(_NAMES, _NAMES, max_size=3),
+)
 def test_what_is_written_by_the_book_is_read_as_it_was(
     name: str, fields: dict[str, object], tags: dict[str, str]
 ) -> None:
-    name, tags = name.strip() or "m", {key: value for key, value in tags.items() if value.strip() and key.strip()}
-    text = "".join([_escaped(name), *(f",{_escaped(key)}={_escaped(value)}" for key, value in tags.items())])
+    name, tags = (
+        name.strip() or "m",
+        {key: value for key, value in tags.items() if value.strip() and key.strip()},
+    )
+    text = "".join(
+        [_escaped(name), *(f",{_escaped(key)}={_escaped(value)}" for key, value in tags.items())]
+    )
     text += " " + ",".join(f"{_escaped(key)}={_written(value)}" for key, value in fields.items())
     (found,) = parse(text.encode("utf-8", "replace"))
     assert found.reason == "", text

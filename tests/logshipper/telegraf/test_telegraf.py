@@ -1,4 +1,5 @@
-"""Measurements that a job sends to its own port, by the real pytelegraf: metadata of that job, as if printed."""
+"""Measurements that a job sends to its own port, by the real pytelegraf: metadata of that job, as
+if printed."""
 
 import contextlib
 import json
@@ -50,7 +51,10 @@ def collector_of(home: Home) -> int:
 
     def is_ours(pid: int) -> bool:
         try:
-            return comm_of(pid) == COMM and os.fsencode(home.store) in Path(f"/proc/{pid}/environ").read_bytes()
+            return (
+                comm_of(pid) == COMM
+                and os.fsencode(home.store) in Path(f"/proc/{pid}/environ").read_bytes()
+            )
         except OSError:  # another one, and it is gone
             return False
 
@@ -85,7 +89,9 @@ def test_invalid_lines_of_pytelegraf_are_survived_and_counted(home: Home) -> Non
 
 
 def test_graphs_know_what_was_sent_and_lines_balance(home: Home) -> None:
-    sends = "for i in range(500): client.metric('loss', {'step': i, 'train': 1 / (i + 1)}); print(i)"
+    sends = (
+        "for i in range(500): client.metric('loss', {'step': i, 'train': 1 / (i + 1)}); print(i)"
+    )
     script = f"{connected()}\n{sends}\n{SETTLED}"
     assert home.run(sys.executable, "-c", script, options=("--telegraf",)).returncode == 0
     shown = home.show()
@@ -93,7 +99,9 @@ def test_graphs_know_what_was_sent_and_lines_balance(home: Home) -> None:
     assert shown["x_axis"]["key"] == "loss.step"
     ledger = shown["ledger"]["stdout"]
     assert (ledger["read"], ledger["stored"], ledger["lost"]) == (1000, 1000, 0)
-    assert [line for line in home.logs() if line[:1] != "{"] == [str(number) for number in range(500)]
+    assert [line for line in home.logs() if line[:1] != "{"] == [
+        str(number) for number in range(500)
+    ]
 
 
 def test_a_collector_that_is_killed_is_said_and_the_log_goes_on(home: Home) -> None:
@@ -104,7 +112,9 @@ print('begun', flush=True)
 input()
 print('the end')
 """
-    with home.start("run", "--telegraf", "--", sys.executable, "-c", script, stdin=subprocess.PIPE) as process:
+    with home.start(
+        "run", "--telegraf", "--", sys.executable, "-c", script, stdin=subprocess.PIPE
+    ) as process:
         wait_until(lambda: b"begun" in home.call("logs", "last").stdout, "it runs")
         wait_until(lambda: records(home) == [{"before": 1}], "its measurement is there")
         os.kill(collector_of(home), signal.SIGKILL)
@@ -135,7 +145,10 @@ def test_a_port_that_is_taken_is_told_before_the_command_runs(home: Home) -> Non
         port = str(taken.getsockname()[1])
         done = home.run("echo", "ran", options=("--telegraf-port", port))
     assert (done.returncode, done.stdout) == (125, b"")
-    assert f"--telegraf-port: {port} isn't available: address already in use; another one, or" in done.stderr.decode()
+    assert (
+        f"--telegraf-port: {port} isn't available: address already in use; another one, or"
+        in done.stderr.decode()
+    )
     assert home.captures() == []
     assert home.run("echo", options=("--telegraf-port", "0")).returncode == 125
 
@@ -154,7 +167,9 @@ print(port, flush=True)
 sys.stdin.read()
 stream.sendall(b'by_stream value=1i\\n')
 client.metric('own', 1){SETTLED}"""
-    with home.start("run", "--telegraf", "--no-tty", "--", sys.executable, "-c", waits, stdin=-1) as process:
+    with home.start(
+        "run", "--telegraf", "--no-tty", "--", sys.executable, "-c", waits, stdin=-1
+    ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         port = int(process.stdout.readline())
@@ -166,11 +181,15 @@ client.metric('own', 1){SETTLED}"""
 
 
 def _send_and_stay(port: int) -> None:
-    """By UDP and by as many connections as there may be, until the other side has looked who it is."""
+    """By UDP and by as many connections as there may be, until the other side has looked who it
+    is."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.sendto(b"forged,job_id=last value=1", (LOOPBACK, port))
         for _ in range(MAX_CONNECTIONS):
-            with socket.create_connection((LOOPBACK, port)) as tcp, contextlib.suppress(ConnectionError):
+            with (
+                socket.create_connection((LOOPBACK, port)) as tcp,
+                contextlib.suppress(ConnectionError),
+            ):
                 tcp.sendall(b"forged value=2\n")
                 assert tcp.recv(1) == b""
         time.sleep(scaled(1.0))

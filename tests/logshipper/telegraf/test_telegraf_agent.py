@@ -1,5 +1,6 @@
-"""The node agent's Telegraf-compatible listener, fed by the real pytelegraf: what a job sends is that job's, whatever
-it says of itself; what can't be identified is counted; a flood costs nobody else anything."""
+"""The node agent's Telegraf-compatible listener, fed by the real pytelegraf: what a job sends is
+that job's, whatever it says of itself; what can't be identified is counted; a flood costs nobody
+else anything."""
 
 import json
 import os
@@ -41,11 +42,30 @@ class Site:
         telegraf = {"enabled": True, "listen": self.address, "socket": str(self.socket)}
         self.agent = NodeAgent(folder, loki.url, cluster=cluster, telegraf=telegraf)
 
-    def start(self, script: str, job: str, **options: Any) -> "subprocess.Popen[bytes]":  # Any: of Popen
+    def start(
+        self, script: str, job: str, **options: Any
+    ) -> "subprocess.Popen[bytes]":  # Any: of Popen
         script = f"{connected(repr(self.address))}\nsocket_path = {str(self.socket)!r}\n{script}\n{SETTLED}"
-        words = [sys.executable, "-m", "logshipper", "run", "--job-id", job, "--", sys.executable, "-c", script]
-        environment = {**self.agent.environment, "PYTHONPATH": f"{SOURCES}:{PLACE}", "HOME": str(self.agent.folder)}
-        return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **options)
+        words = [
+            sys.executable,
+            "-m",
+            "logshipper",
+            "run",
+            "--job-id",
+            job,
+            "--",
+            sys.executable,
+            "-c",
+            script,
+        ]
+        environment = {
+            **self.agent.environment,
+            "PYTHONPATH": f"{SOURCES}:{PLACE}",
+            "HOME": str(self.agent.folder),
+        }
+        return subprocess.Popen(
+            words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **options
+        )
 
     def send(self, script: str, job: str) -> None:
         with self.start(script, job) as process:
@@ -61,7 +81,9 @@ class Site:
         """By job, as it was asked for."""
         found: dict[str, list[dict[str, Any]]] = {}
         for entry in entries_of(client, self.agent.cluster, "metadata"):
-            found.setdefault(entry.metadata["job_id"].partition(".u")[0], []).append(json.loads(entry.line))
+            found.setdefault(entry.metadata["job_id"].partition(".u")[0], []).append(
+                json.loads(entry.line)
+            )
         return found
 
 
@@ -74,8 +96,11 @@ def site(loki: LokiServer, cluster: str, tmp_path: Path) -> Iterator[Site]:
             yield found
 
 
-def test_what_a_job_sends_is_that_jobs_whatever_it_says_of_itself(site: Site, client: Client) -> None:
-    """Two jobs of one user, at once, at one address: by UDP, by TCP, by the Unix socket, and by each one's own port."""
+def test_what_a_job_sends_is_that_jobs_whatever_it_says_of_itself(
+    site: Site, client: Client
+) -> None:
+    """Two jobs of one user, at once, at one address: by UDP, by TCP, by the Unix socket, and by
+    each one's own port."""
     script = """
 import socket, time
 for i in range(50):
@@ -91,7 +116,10 @@ of_job.metric('own', {'of': NAME})
 time.sleep(1)
 """
     names = {"one": "two", "two": "one"}
-    running = [site.start(f"NAME, OTHER = {name!r}, {other!r}\n{script}", name) for name, other in names.items()]
+    running = [
+        site.start(f"NAME, OTHER = {name!r}, {other!r}\n{script}", name)
+        for name, other in names.items()
+    ]
     for process in running:
         process.communicate(timeout=TIMEOUT_SECS)
         assert process.returncode == 0
@@ -99,16 +127,28 @@ time.sleep(1)
     records = site.records(client)
     assert records.keys() == names.keys()
     for name, of_job in records.items():
-        assert Counter(next(iter(record)) for record in of_job) == {"loss": 50, "unix": 1, "tcp": 1, "own": 1}
+        assert Counter(next(iter(record)) for record in of_job) == {
+            "loss": 50,
+            "unix": 1,
+            "tcp": 1,
+            "own": 1,
+        }
         assert {record[next(iter(record))]["of"] for record in of_job} == {name}
     assert "telegraf 127.0.0.1:" in site.agent.call("status").stdout
     assert 'logshipper_agent_telegraf_lines_total{outcome="passed_on"}' in site.agent.metrics()
-    wait_until(lambda: _series(site, 'telegraf_lines_total{outcome="passed_on"}') >= 104, "/metrics tells of them")
+    wait_until(
+        lambda: _series(site, 'telegraf_lines_total{outcome="passed_on"}') >= 104,
+        "/metrics tells of them",
+    )
 
 
 def _series(site: Site, name: str) -> float:
     lines = site.agent.metrics().splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"logshipper_agent_{name}"))
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith(f"logshipper_agent_{name}")
+    )
 
 
 def test_what_is_sent_before_the_capture_is_known_is_held(site: Site, client: Client) -> None:
@@ -117,7 +157,9 @@ def test_what_is_sent_before_the_capture_is_known_is_held(site: Site, client: Cl
     assert site.records(client) == {"quick": [{"first": 1}]}
 
 
-def test_a_sender_that_is_gone_is_counted_and_its_text_is_not_kept(site: Site, client: Client) -> None:
+def test_a_sender_that_is_gone_is_counted_and_its_text_is_not_kept(
+    site: Site, client: Client
+) -> None:
     process = site.agent.process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
@@ -130,7 +172,12 @@ def test_a_sender_that_is_gone_is_counted_and_its_text_is_not_kept(site: Site, c
         process.send_signal(signal.SIGCONT)
     wait_until(lambda: site.counts().get("unidentified"), "it is counted")
     assert "not_kept" not in site.counts()
-    files = [path for folder in (site.agent.state, site.agent.spool) for path in folder.rglob("*") if path.is_file()]
+    files = [
+        path
+        for folder in (site.agent.state, site.agent.spool)
+        for path in folder.rglob("*")
+        if path.is_file()
+    ]
     assert not [path for path in files if b"whose" in path.read_bytes()]
     assert site.records(client) == {}
 
@@ -170,11 +217,13 @@ time.sleep(1)
 
 @needs_root
 def test_a_flood_costs_nobody_else_anything(site: Site, client: Client) -> None:
-    """Garbage, giant packets, thousands of connections and lines without end, by another user, as fast as it can; a
-    job's own lines and measurements arrive meanwhile, and /metrics answers."""
+    """Garbage, giant packets, thousands of connections and lines without end, by another user, as
+    fast as it can; a job's own lines and measurements arrive meanwhile, and /metrics answers."""
     lines = 500
     address = site.address
-    floods = [Forked(ANN, partial(_flood, address, kind)) for kind in ("small", "giant", "connections")]
+    floods = [
+        Forked(ANN, partial(_flood, address, kind)) for kind in ("small", "giant", "connections")
+    ]
     try:
         script = f"""
 import socket, time
@@ -201,9 +250,14 @@ time.sleep(1)
     site.agent.wait_shipped()
     printed = [entry.line for entry in entries_of(client, site.agent.cluster, "log")]
     assert printed == [f"line {number}" for number in range(lines)]
-    assert site.records(client) == {"beside": [{"beside": {"i": number}} for number in range(0, lines, 20)]}
+    assert site.records(client) == {
+        "beside": [{"beside": {"i": number}} for number in range(0, lines, 20)]
+    }
     wanted = {"overflow", "crowded", "too_long", "no_job"}
-    wait_until(lambda: wanted <= site.counts().keys(), f"all of it is counted: {site.counts()}, {sent} were sent")
+    wait_until(
+        lambda: wanted <= site.counts().keys(),
+        f"all of it is counted: {site.counts()}, {sent} were sent",
+    )
     log = site.agent.log.read_text()
     assert "Traceback" not in log
     assert len(log.splitlines()) < 20
@@ -248,14 +302,24 @@ def test_an_address_that_somebody_has_costs_measurements_only(
         with squatter, site.agent as agent:
             agent.run("echo", "printed", options=("--job-id", "without"))
             agent.wait_shipped()
-            assert "address already in use; name another one ([telegraf] listen)" in agent.call("status").stdout
+            assert (
+                "address already in use; name another one ([telegraf] listen)"
+                in agent.call("status").stdout
+            )
             assert f"{site.address}: address already in use" in agent.log.read_text()
-            wait_until(lambda: "logshipper_agent_telegraf_down 1.0" in agent.metrics(), "metrics tell it, too")
+            wait_until(
+                lambda: "logshipper_agent_telegraf_down 1.0" in agent.metrics(),
+                "metrics tell it, too",
+            )
             squatter.close()
-            wait_until(lambda: "measurements are taken at" in agent.log.read_text(), "it has the address")
+            wait_until(
+                lambda: "measurements are taken at" in agent.log.read_text(), "it has the address"
+            )
             site.send("client.metric('got', 1)\nimport time\ntime.sleep(2)", "after")
             agent.wait_shipped()
             wait_until(lambda: not agent.status()["telegraf"]["trouble"], "status tells of none")
-            wait_until(lambda: "logshipper_agent_telegraf_down 0.0" in agent.metrics(), "nor do metrics")
+            wait_until(
+                lambda: "logshipper_agent_telegraf_down 0.0" in agent.metrics(), "nor do metrics"
+            )
         assert [entry.line for entry in entries_of(client, cluster, "log")] == ["printed"]
         assert site.records(client) == {"after": [{"got": 1}]}

@@ -1,5 +1,5 @@
-"""The listener for measurements, and who looks whose they are, against what another user's process may do: what it
-passes on, holds open, or sends without end."""
+"""The listener for measurements, and who looks whose they are, against what another user's process
+may do: what it passes on, holds open, or sends without end."""
 
 import array
 import os
@@ -26,7 +26,8 @@ PER_SEC = 20_000
 
 
 class Listening:
-    """A listener, served by a thread from `start` on. taken: what came, by the last byte of each sender's address."""
+    """A listener, served by a thread from `start` on. taken: what came, by the last byte of each
+    sender's address."""
 
     def __init__(self, folder: Path, *, per_sec: int = PER_SEC) -> None:
         sockets = open_sockets(LOOPBACK, 0)
@@ -39,7 +40,11 @@ class Listening:
         self.turns_wanted = 0  # 0: for ever
         self._stop, self._stopping = os.pipe()
         self.listener = Listener(
-            sockets._replace(unix=unix), self._take, self._stop, per_sec=per_sec, between=self._between
+            sockets._replace(unix=unix),
+            self._take,
+            self._stop,
+            per_sec=per_sec,
+            between=self._between,
         )
         self._thread = threading.Thread(target=self.listener.serve)
 
@@ -103,7 +108,9 @@ def test_descriptors_that_are_passed_on_stay_outside(make: Callable[..., Listeni
             sender.sendmsg([b"m value=1i"], passed)
             sender.sendmsg([b"x" * 70_000], passed)
         wait_until(lambda: len(listening.taken) == 4, "all is taken")
-        wait_until(lambda: listening.listener.counts["too_long"] == 3, "what is too long is counted")
+        wait_until(
+            lambda: listening.listener.counts["too_long"] == 3, "what is too long is counted"
+        )
         assert _open_fds() == before
     (owner,) = {sender.owner for sender, _ in listening.taken}
     assert owner == SocketOwner(os.getuid(), pid=os.getpid())
@@ -127,11 +134,17 @@ def test_an_agents_sockets_refuse_descriptors_where_the_kernel_can() -> None:
         sender.send(b"m value=1i")
 
 
-def test_without_room_for_connections_datagrams_go_on_and_nothing_spins(make: Callable[..., Listening]) -> None:
+def test_without_room_for_connections_datagrams_go_on_and_nothing_spins(
+    make: Callable[..., Listening],
+) -> None:
     listening = make()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with udp, socket.create_connection(listening.address) as first, socket.create_connection(listening.address) as late:
+    with (
+        udp,
+        socket.create_connection(listening.address) as first,
+        socket.create_connection(listening.address) as late,
+    ):
         first.sendall(b"first value=1i\n")
         late.sendall(b"late value=1i\n")
         free = os.dup(udp.fileno())
@@ -150,7 +163,9 @@ def test_without_room_for_connections_datagrams_go_on_and_nothing_spins(make: Ca
         wait_until(lambda: listening.count() == 12, "the connections are taken when there is room")
 
 
-def test_connections_together_keep_to_the_rate_and_none_waits_for_busy_ones(make: Callable[..., Listening]) -> None:
+def test_connections_together_keep_to_the_rate_and_none_waits_for_busy_ones(
+    make: Callable[..., Listening],
+) -> None:
     busy, per_sec, line = 16, 2000, b"busy value=1i\n"
     listening = make(per_sec)
     opened = [socket.create_connection(listening.address) for _ in range(busy + 1)]
@@ -159,7 +174,10 @@ def test_connections_together_keep_to_the_rate_and_none_waits_for_busy_ones(make
     opened[-1].sendall(b"quiet value=1i\n")
     begin = time.monotonic()
     listening.start()
-    wait_until(lambda: any(data == b"quiet value=1i\n" for _, data in listening.taken), "the quiet one is taken")
+    wait_until(
+        lambda: any(data == b"quiet value=1i\n" for _, data in listening.taken),
+        "the quiet one is taken",
+    )
     size = sum(len(data) for _, data in listening.taken)
     secs = time.monotonic() - begin
     assert size / 128 <= per_sec * (BURST_SECS + secs) + 3 * BATCH
@@ -181,7 +199,10 @@ def test_a_search_for_a_process_has_an_end() -> None:
 
 def test_a_user_who_has_many_sockets_searched_for_holds_up_no_other() -> None:
     senders = Senders()
-    assert any(senders.claim(SocketOwner(ANN, inode), 0) is None for inode in range(1 << 40, (1 << 40) + 100))
+    assert any(
+        senders.claim(SocketOwner(ANN, inode), 0) is None
+        for inode in range(1 << 40, (1 << 40) + 100)
+    )
     assert senders.claim(SocketOwner(BEN, 1 << 41), 0) is not None
 
 
@@ -191,7 +212,10 @@ def test_a_process_that_is_younger_than_what_was_sent_is_not_its_sender() -> Non
     with subprocess.Popen(["sleep", "60"], env=environment) as process:
         try:
             now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + 10**9
-            wait_until(lambda: job_ids_of(process.pid, os.getuid(), now_ns) == frozenset({"4711"}), "it runs")
+            wait_until(
+                lambda: job_ids_of(process.pid, os.getuid(), now_ns) == frozenset({"4711"}),
+                "it runs",
+            )
             assert job_ids_of(process.pid, os.getuid(), before_ns - 10**9) is None
         finally:
             process.kill()

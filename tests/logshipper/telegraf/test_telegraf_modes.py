@@ -1,5 +1,6 @@
-"""Measurements and modes: a measurement counts under the narrowest mode from its arrival until it is recorded, wherever
-it waits meanwhile, and of senders that can't be identified nothing is kept but a count."""
+"""Measurements and modes: a measurement counts under the narrowest mode from its arrival until it
+is recorded, wherever it waits meanwhile, and of senders that can't be identified nothing is kept
+but a count."""
 
 import json
 import os
@@ -70,7 +71,9 @@ class Job:
     def set_mode(self, mode: str, changes: int) -> None:
         """Returns when the sidecar has obeyed. changes: how many there are then."""
         self.do(f"say({mode!r})")
-        wait_until(lambda: self.home.events().count("mode_changed") == changes, f"the mode is {mode}")
+        wait_until(
+            lambda: self.home.events().count("mode_changed") == changes, f"the mode is {mode}"
+        )
 
     def records(self) -> list[dict[str, Any]]:  # Any: JSON
         found = self.home.call("metadata", "last", "--format", "jsonl")
@@ -89,11 +92,17 @@ class Job:
 
     @contextmanager
     def stopped_collector(self) -> Iterator[None]:
-        (pid,) = (int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_collector(int(name)))
+        (pid,) = (
+            int(name)
+            for name in os.listdir("/proc")
+            if name.isdigit() and self._is_collector(int(name))
+        )
         os.kill(pid, signal.SIGSTOP)
         try:
             stat = Path(f"/proc/{pid}/stat")
-            wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
+            wait_until(
+                lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still"
+            )
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -109,7 +118,14 @@ class Job:
 @contextmanager
 def running(home: Home) -> Iterator[Job]:
     with home.start(
-        "run", "--telegraf", "--", sys.executable, "-c", OBEYS, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        "run",
+        "--telegraf",
+        "--",
+        sys.executable,
+        "-c",
+        OBEYS,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     ) as process:
         yield Job(home, process)
         assert process.stdin is not None
@@ -123,7 +139,9 @@ def home(tmp_path: Path) -> Home:
 
 
 def left_out(home: Home) -> dict[str, int]:
-    reasons = [event for event in home.show()["events"] if event["event"] == "measurements_left_out"]
+    reasons = [
+        event for event in home.show()["events"] if event["event"] == "measurements_left_out"
+    ]
     return dict(reasons[-1]["details"]["reasons"]) if reasons else {}
 
 
@@ -155,7 +173,8 @@ def test_what_waited_in_the_kernel_while_disabled_is_never_recorded(home: Home, 
 
 
 def test_who_sends_all_the_time_is_recorded_again(home: Home) -> None:
-    """By TCP, whose bytes have no times: a connection that is never quiet for long is looked at all the same."""
+    """By TCP, whose bytes have no times: a connection that is never quiet for long is looked at all
+    the same."""
     code = "say('disabled'); by_tcp('secret'); time.sleep(0.5); say('enabled')"
     sending = "[(by_tcp(f'after{n}'), time.sleep(0.02)) for n in range(150)]"
     with running(home) as job:
@@ -198,7 +217,9 @@ class Piped:
         self.sidecar = Measurements(Collector(read, control, 1))
 
     def put(self, arrived_at: float, *records: bytes) -> None:
-        os.write(self.write, b"@%.6f\n" % arrived_at + b"".join(record + b"\n" for record in records))
+        os.write(
+            self.write, b"@%.6f\n" % arrived_at + b"".join(record + b"\n" for record in records)
+        )
 
 
 def test_a_record_waits_for_all_that_was_printed_before_it() -> None:
@@ -209,7 +230,11 @@ def test_a_record_waits_for_all_that_was_printed_before_it() -> None:
     assert piped.sidecar.ready(piped.sidecar.due, None, (5, 0)) == [], "it hasn't read all"
     assert piped.sidecar.ready(piped.sidecar.due, (9, 3), (5, 3)) == [], "the sidecar hasn't all"
     (batch,) = piped.sidecar.ready(piped.sidecar.due, (12, 4), (9, 3))
-    assert (batch.arrived_at, batch.records, batch.undecided) == (100.0, [b'{"a":1}', b'{"b":2}'], False)
+    assert (batch.arrived_at, batch.records, batch.undecided) == (
+        100.0,
+        [b'{"a":1}', b'{"b":2}'],
+        False,
+    )
 
 
 @pytest.mark.parametrize("read", [None, (9, 0)])
@@ -249,7 +274,11 @@ def test_the_narrowest_mode_since_the_arrival_counts(first: str, meanwhile: str,
     classifier.seen_empty(1, 11.0)  # type: ignore[arg-type]
     classifier.seen_empty(2, 11.0)  # type: ignore[arg-type]
     dropped += classifier.measured([b'{"new":1}'], 12.0)
-    recorded = [item.text for item in classifier.take() if isinstance(item, Lines) and item.text.startswith(b"{")]
+    recorded = [
+        item.text
+        for item in classifier.take()
+        if isinstance(item, Lines) and item.text.startswith(b"{")
+    ]
     assert recorded == ([b'{"old":1}\n'] if "disabled" not in (first, meanwhile, then) else []) + (
         [b'{"new":1}\n'] if then != "disabled" else []
     )
@@ -277,10 +306,16 @@ class Routed:
     """An agent's router, and the port of a job of this process' user."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        agent = {"state_dir": str(folder / "state"), "spool_dir": str(folder / "spool"), "cluster": "c"}
+        agent = {
+            "state_dir": str(folder / "state"),
+            "spool_dir": str(folder / "spool"),
+            "cluster": "c",
+        }
         address = f"{LOOPBACK}:{free_port()}"
         telegraf = {"enabled": True, "listen": address, **options}
-        config, problems = parse({"agent": agent, "loki": {"url": "http://nowhere"}, "telegraf": telegraf})
+        config, problems = parse(
+            {"agent": agent, "loki": {"url": "http://nowhere"}, "telegraf": telegraf}
+        )
         assert problems == []
         self.said: list[str] = []
         self.router = TelegrafRouter(config, self.said.append)
@@ -309,7 +344,9 @@ class Routed:
             f"udp.sendto({text.encode()!r}, {self.address!r}); sys.stdin.read()"
         )
         environment = {**os.environ, "LOGSHIPPER_JOB_ID": job}
-        return subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, env=environment)
+        return subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, env=environment
+        )
 
 
 def test_the_agent_says_how_long_it_held_a_measurement(route: Callable[..., Routed]) -> None:
@@ -327,7 +364,13 @@ def test_the_agent_says_how_long_it_held_a_measurement(route: Callable[..., Rout
 
 
 def test_what_waited_elsewhere_is_as_much_older() -> None:
-    data = b"now value=1i\n" + waited_line(2.5) + b"held value=2i\n" + waited_line(-1) + b"late value=3i"
+    data = (
+        b"now value=1i\n"
+        + waited_line(2.5)
+        + b"held value=2i\n"
+        + waited_line(-1)
+        + b"late value=3i"
+    )
     found = list(measurements._by_arrival(data, 100.0))
     assert [(lines.strip(), at) for lines, at in found] == [
         (b"now value=1i", 100.0),
@@ -335,11 +378,16 @@ def test_what_waited_elsewhere_is_as_much_older() -> None:
         (b"late value=3i", 100.0),
     ]
     younger = b"#logshipper waited_ns=-5000000000\nforged value=1i"
-    assert list(measurements._by_arrival(younger, 100.0)) == [(younger, 100.0)], "nobody makes it younger"
+    assert list(measurements._by_arrival(younger, 100.0)) == [(younger, 100.0)], (
+        "nobody makes it younger"
+    )
 
 
-def test_by_default_the_agent_keeps_counts_and_no_text(route: Callable[..., Routed], tmp_path: Path) -> None:
-    """Of senders that can't be identified, of users without a job, and of those of whom a job may be disabled."""
+def test_by_default_the_agent_keeps_counts_and_no_text(
+    route: Callable[..., Routed], tmp_path: Path
+) -> None:
+    """Of senders that can't be identified, of users without a job, and of those of whom a job may
+    be disabled."""
     kept = tmp_path / "state" / "telegraf"
     kept.mkdir(parents=True)
     for name in ("unidentified.jsonl", "unidentified.jsonl.1"):
@@ -353,7 +401,11 @@ def test_by_default_the_agent_keeps_counts_and_no_text(route: Callable[..., Rout
         wait_until(lambda: routed.router.counts["no_job"] == 1, "it is counted")
     counts = routed.router.counts
     assert (counts["unidentified"], counts["ambiguous"], counts["not_kept"]) == (1, 2, 0)
-    assert not [path for path in (tmp_path / "state").rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
+    assert not [
+        path
+        for path in (tmp_path / "state").rglob("*")
+        if path.is_file() and b"secret" in path.read_bytes()
+    ]
 
 
 def test_an_admin_may_have_text_kept(route: Callable[..., Routed], tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Throughput, utilization and available nodes: cases computed by hand, and what must hold of any events."""
+"""Throughput, utilization and available nodes: cases computed by hand, and what must hold of any
+events."""
 
 import logging
 import math
@@ -11,7 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper_observe.analytics.analytics import Report, available_nodes, throughput_report, utilization_report
+from logshipper_observe.analytics.analytics import (
+    Report,
+    available_nodes,
+    throughput_report,
+    utilization_report,
+)
 
 T0 = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -34,7 +40,9 @@ def at(secs: float) -> datetime:
     return T0 + timedelta(seconds=secs)
 
 
-def run(job: str, begin: float, end: float | None = None, state: str = "COMPLETED", **data: object) -> list[Event]:
+def run(
+    job: str, begin: float, end: float | None = None, state: str = "COMPLETED", **data: object
+) -> list[Event]:
     """The events of a job's run."""
     events = [Event(job, at(begin), "QUEUED", "RUNNING", data)]
     return events if end is None else [*events, Event(job, at(end), "RUNNING", state)]
@@ -58,7 +66,8 @@ def test_throughput_counts_the_ends_of_a_state() -> None:
 
 
 def test_balsams_failed_comes_after_its_run_error_and_is_not_it() -> None:
-    """A run that failed may be begun again; a job that FAILED isn't. By Balsam's names, and as they are imported."""
+    """A run that failed may be begun again; a job that FAILED isn't. By Balsam's names, and as they
+    are imported."""
     told = [("RUNNING", "RUN_ERROR"), ("RUN_ERROR", "RESTART_READY"), ("RESTART_READY", "RUNNING"),
             ("RUNNING", "RUN_ERROR"), ("RUN_ERROR", "FAILED")]  # fmt: skip
     as_theirs = [Event("a", at(secs), before, after) for secs, (before, after) in enumerate(told)]
@@ -71,11 +80,17 @@ def test_balsams_failed_comes_after_its_run_error_and_is_not_it() -> None:
         assert seconds(throughput_report(events, to_state="RUN_ERROR")[0]) == [0, 3]
         assert seconds(throughput_report(events, to_state="failed")[0]) == [4]
     captured = [Event("b", at(1), "UNRESPONSIVE", "FAILED")]
-    assert [throughput_report(captured, to_state=state)[1] for state in ("FAILED", "RUN_ERROR")] == [[1], [1]]
+    assert [
+        throughput_report(captured, to_state=state)[1] for state in ("FAILED", "RUN_ERROR")
+    ] == [[1], [1]]
 
 
 def test_nothing_gives_nothing() -> None:
-    reports: list[Report[datetime, Any]] = [throughput_report([]), utilization_report([]), available_nodes([])]
+    reports: list[Report[datetime, Any]] = [
+        throughput_report([]),
+        utilization_report([]),
+        available_nodes([]),
+    ]
     for report in reports:
         assert tuple(report) == ([], [])
         assert report.notes == []
@@ -86,9 +101,13 @@ def test_names_of_states_that_are_one_here_are_told_apart_where_events_have_them
     events = [Event("1", at(n), *pair) for n, pair in enumerate(pairwise(balsam))]
     for state, time in {"RUN_DONE": 1, "POSTPROCESSED": 2, "JOB_FINISHED": 4}.items():
         assert seconds(throughput_report(events, to_state=state)[0]) == [time]
-    assert seconds(throughput_report(run("1", 0, 7), to_state="RUN_DONE")[0]) == [7]  # a run that was captured
+    assert seconds(throughput_report(run("1", 0, 7), to_state="RUN_DONE")[0]) == [
+        7
+    ]  # a run that was captured
     for state in ("COMPLETED", "RUN_DONE", "FAILED"):
-        assert throughput_report([Event("1", T0, state, state)], to_state=state) == ([], []), "no change"
+        assert throughput_report([Event("1", T0, state, state)], to_state=state) == ([], []), (
+            "no change"
+        )
 
 
 def test_times_without_a_zone_are_utc_and_others_are_compared_as_what_they_are() -> None:
@@ -106,7 +125,11 @@ def test_times_without_a_zone_are_utc_and_others_are_compared_as_what_they_are()
 
 
 def test_utilization_is_the_sum_of_running_jobs_nodes() -> None:
-    events = [*run("a", 0, 10, num_nodes=4), *run("b", 5, 20, num_nodes=2), *run("c", 8, num_nodes=1)]
+    events = [
+        *run("a", 0, 10, num_nodes=4),
+        *run("b", 5, 20, num_nodes=2),
+        *run("c", 8, num_nodes=1),
+    ]
     times, nodes = utilization_report(events)
     assert (seconds(times), nodes) == ([0, 5, 8, 10, 20], [4, 6, 7, 3, 1])
     times, jobs = utilization_report(events, node_weighting=False)
@@ -120,19 +143,29 @@ def test_at_equal_times_ends_come_before_starts() -> None:
 
 
 def test_jobs_that_share_a_node_are_parts_of_it() -> None:
-    eight = [event for n in range(8) for event in run(str(n), n, 100, num_nodes=1, node_packing_count=8)]
+    eight = [
+        event for n in range(8) for event in run(str(n), n, 100, num_nodes=1, node_packing_count=8)
+    ]
     _, nodes = utilization_report(eight)
     assert nodes[7] == 1.0  # 8/8
-    three = [event for n in range(3) for event in run(str(n), n, 100 + n, num_nodes=1 / 3)]  # as Balsam writes them
+    three = [
+        event for n in range(3) for event in run(str(n), n, 100 + n, num_nodes=1 / 3)
+    ]  # as Balsam writes them
     assert utilization_report(three)[1] == [1 / 3, 2 / 3, 1, 2 / 3, 1 / 3, 0]
 
 
 @pytest.mark.parametrize("nodes", [None, 0, -1, math.nan, math.inf, "4", True, [2], 10**400])
-def test_a_node_count_that_is_none_counts_as_one(nodes: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_node_count_that_is_none_counts_as_one(
+    nodes: object, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "logshipper.analytics"):
         report = utilization_report(run("a", 0, 10, num_nodes=nodes))
     assert report[1] == [1, 0]
-    assert report.notes == caplog.messages == ["of 1 job the number of nodes isn't known: each counts as 1"]
+    assert (
+        report.notes
+        == caplog.messages
+        == ["of 1 job the number of nodes isn't known: each counts as 1"]
+    )
     assert utilization_report(run("a", 0, 10), node_weighting=False).notes == []
     assert available_nodes([Allocation(T0, None, nodes)])[1] == [1]
 
@@ -236,27 +269,40 @@ def test_utilization_is_never_negative_and_ends_with_what_still_runs(
     for time in set(times):  # after all of a moment: exactly what runs then
         after = nodes[len(times) - 1 - times[::-1].index(time)]
         now = (time - T0).total_seconds()
-        running = sum(w or 1 for _, begin, secs, w in runs if begin <= now and (secs is None or now < begin + secs))
+        running = sum(
+            w or 1
+            for _, begin, secs, w in runs
+            if begin <= now and (secs is None or now < begin + secs)
+        )
         assert math.isclose(after, running, abs_tol=1e-9)
 
 
 @given(RUNS)
-def test_throughput_rises_by_one_and_leaves_none_out(runs: list[tuple[str, int, int | None, Any]]) -> None:
+def test_throughput_rises_by_one_and_leaves_none_out(
+    runs: list[tuple[str, int, int | None, Any]],
+) -> None:
     times, counts = throughput_report(events_of(runs))
     ended = sorted(begin + secs for _, begin, secs, _ in runs if secs is not None)
     assert (seconds(times), counts) == (ended, list(range(1, len(ended) + 1)))
 
 
 @given(RUNS)
-def test_allocations_sum_as_the_jobs_that_are_as_long(runs: list[tuple[str, int, int | None, Any]]) -> None:
+def test_allocations_sum_as_the_jobs_that_are_as_long(
+    runs: list[tuple[str, int, int | None, Any]],
+) -> None:
     whole = [(job, begin, secs, int(nodes or 1) or 1) for job, begin, secs, nodes in runs]
-    allocations = [Allocation(at(begin), None if secs is None else at(begin + secs), n) for _, begin, secs, n in whole]
+    allocations = [
+        Allocation(at(begin), None if secs is None else at(begin + secs), n)
+        for _, begin, secs, n in whole
+    ]
     assert available_nodes(allocations) == utilization_report(events_of(list(whole)))
 
 
 @given(st.lists(st.tuples(JOBS, SECS, st.sampled_from(["QUEUED", "RUNNING", "COMPLETED"]),
                           st.sampled_from(["RUNNING", "FAILED", "REQUEUED"])), max_size=20))  # fmt: skip
-def test_incomplete_events_lose_nothing_but_ends_without_a_start(found: list[tuple[str, int, str, str]]) -> None:
+def test_incomplete_events_lose_nothing_but_ends_without_a_start(
+    found: list[tuple[str, int, str, str]],
+) -> None:
     events = [Event(job, at(secs), before, after) for job, secs, before, after in found]
     report = utilization_report(events)
     starts = sum(before != "RUNNING" and after == "RUNNING" for _, _, before, after in found)

@@ -1,7 +1,9 @@
-"""Balsam's and QCG-PilotJob's own published code on the same events (tests/tools/analytics_oracle.py): where the two
-differ from ours each case says why, and docs/analytics.md how many there are.
+"""Balsam's and QCG-PilotJob's own published code on the same events
+(tests/tools/analytics_oracle.py): where the two differ from ours each case says why, and
+docs/analytics.md how many there are.
 
-Cases are random, and the same each time. Theirs are in environments of their own: requirements/tool.sh.
+Cases are random, and the same each time. Theirs are in environments of their own:
+requirements/tool.sh.
 """
 
 import json
@@ -16,7 +18,12 @@ from typing import Any
 
 import pytest
 
-from logshipper_observe.analytics.analytics import Report, available_nodes, throughput_report, utilization_report
+from logshipper_observe.analytics.analytics import (
+    Report,
+    available_nodes,
+    throughput_report,
+    utilization_report,
+)
 from logshipper_observe.analytics.task_analytics import (
     Span,
     Statistics,
@@ -43,8 +50,15 @@ Json = Any  # Any: JSON
 
 def asked_of(program: str, cases: list[Json]) -> list[Json]:
     """Their answers."""
-    command = [str(python_of(program)), "-I", str(ROOT / "tests" / "tools" / "analytics_oracle.py"), program]
-    ran = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, timeout=TIMEOUT_SECS)
+    command = [
+        str(python_of(program)),
+        "-I",
+        str(ROOT / "tests" / "tools" / "analytics_oracle.py"),
+        program,
+    ]
+    ran = subprocess.run(
+        command, input=json.dumps(cases), capture_output=True, text=True, timeout=TIMEOUT_SECS
+    )
     assert ran.returncode == 0, ran.stderr
     answers: list[Json] = json.loads(ran.stdout)
     assert len(answers) == len(cases)
@@ -83,8 +97,8 @@ def moment(secs: float | None) -> datetime | None:
 
 
 def a_workflow(chance: random.Random) -> list[Json]:
-    """Events of some jobs, as Balsam has them: restarts, parts of nodes, many at the same time; one in four lacks
-    something."""
+    """Events of some jobs, as Balsam has them: restarts, parts of nodes, many at the same time; one
+    in four lacks something."""
     whole = chance.random() < 0.75
     events: list[Json] = []
     for job in range(chance.randint(1 if whole else 0, 8)):
@@ -120,7 +134,9 @@ def a_workflow(chance: random.Random) -> list[Json]:
 
 def ours_of_events(case: Json) -> Report[datetime, Any]:
     events = [
-        SimpleNamespace(job_id=job, timestamp=moment(at), from_state=before, to_state=after, data=data)
+        SimpleNamespace(
+            job_id=job, timestamp=moment(at), from_state=before, to_state=after, data=data
+        )
         for job, at, before, after, data in case["events"]
     ]
     if case["ask"] == "throughput":
@@ -132,7 +148,9 @@ def is_same(ours: Report[datetime, Any], theirs: Json) -> bool:
     if isinstance(theirs, dict):
         return False
     times, counts = theirs
-    return [time.timestamp() for time in ours[0]] == times and ours[1] == pytest.approx(counts, abs=1e-9)
+    return [time.timestamp() for time in ours[0]] == times and ours[1] == pytest.approx(
+        counts, abs=1e-9
+    )
 
 
 def why_running_differs(case: Json) -> str:
@@ -144,7 +162,9 @@ def why_running_differs(case: Json) -> str:
     if weighted and any("num_nodes" not in event[4] for event in starts):
         return "without a node count: KeyError"
     running: Counter[int] = Counter()
-    for job, _, _, after, _ in sorted(starts + ends, key=lambda event: (event[1], event[3] != "RUNNING")):
+    for job, _, _, after, _ in sorted(
+        starts + ends, key=lambda event: (event[1], event[3] != "RUNNING")
+    ):
         running[job] += 1 if after == "RUNNING" else -1
         if running[job] < 0:
             return "with an end without a start: counted as 1"
@@ -211,15 +231,20 @@ def test_balsams_report_of_allocations(balsam: tuple[list[Json], list[Json]]) ->
 
 
 def a_pilot(chance: random.Random) -> Json:
-    """Tasks on the cores of some nodes, one after the other on each; one case in five has something odd: `odd`."""
-    odd = chance.choice(["", "", "", "", chance.choice(["cancelled", "alone", "no time", "overlapping"])])
+    """Tasks on the cores of some nodes, one after the other on each; one case in five has something
+    odd: `odd`."""
+    odd = chance.choice(
+        ["", "", "", "", chance.choice(["cancelled", "alone", "no time", "overlapping"])]
+    )
     nodes, cores = chance.randint(1, 3), chance.randint(1, 4)
     free = {(f"n{node}", str(core)): 0.0 for node in range(nodes) for core in range(cores)}
     tasks: list[Json] = []
     for number in range(1 if odd == "alone" else chance.randint(3, 12)):
         places = sorted(chance.sample(sorted(free), chance.randint(1, min(4, len(free)))))
         scheduled = max(free[place] for place in places) + chance.choice([0, 0, 0.5, 3])
-        launched = scheduled + chance.choice([0.0625, 0.25])  # whole in binary, as sums are compared
+        launched = scheduled + chance.choice(
+            [0.0625, 0.25]
+        )  # whole in binary, as sums are compared
         start = launched + chance.choice([0.125, 0.375])
         secs = 0.0 if odd == "no time" and not number else chance.choice([0.75, 2, 7.125])
         finished = start + secs + chance.choice([0, 0.25])
@@ -249,11 +274,15 @@ def told_by_qcg(tasks: list[Json]) -> Json:
             history.append(("CANCELED", task["scheduled"]))
         else:
             history += [("EXECUTING", task["launched"]), ("SUCCEED", task["finished"])]
-            runtime["allocation"] = ",".join(f"{node}[{':'.join(cores)}]" for node, cores in nodes.items())
+            runtime["allocation"] = ",".join(
+                f"{node}[{':'.join(cores)}]" for node, cores in nodes.items()
+            )
             runtime["rtime"] = str(timedelta(seconds=task["end"] - task["start"]))
             rtimes[task["name"]] = {"s": date(task["start"]), "f": date(task["end"])}
         told = [{"state": state, "date": date(secs)} for state, secs in history]
-        report.append({"name": task["name"], "state": history[-1][0], "history": told, "runtime": runtime})
+        report.append(
+            {"name": task["name"], "state": history[-1][0], "history": told, "runtime": runtime}
+        )
     return {"report": report, "rtimes": rtimes}
 
 
@@ -267,7 +296,17 @@ def our_tasks(tasks: list[Json]) -> list[Task]:
         if task["cancelled"]:
             found.append(Task(name, scheduled=scheduled))
         else:
-            found.append(Task(name, task["start"], task["end"], cores, scheduled, task["launched"], task["finished"]))
+            found.append(
+                Task(
+                    name,
+                    task["start"],
+                    task["end"],
+                    cores,
+                    scheduled,
+                    task["launched"],
+                    task["finished"],
+                )
+            )
     return found
 
 
@@ -276,14 +315,18 @@ def secs_of(text: str) -> float:
 
 
 def bars(spans: list[Span], nothing: str = "") -> list[list[Any]]:
-    return sorted([core_name(span.place), span.start, span.end, span.task or nothing] for span in spans)
+    return sorted(
+        [core_name(span.place), span.start, span.end, span.task or nothing] for span in spans
+    )
 
 
 def same_statistics(ours: Statistics | None, theirs: Mapping[str, float] | None) -> bool:
     if ours is None or theirs is None or ours.stdev is None:
         return ours is None and theirs is None
     names = ("min", "max", "mean", "median", "stdev", "pstdev")
-    return [getattr(ours, name) for name in names] == pytest.approx([theirs.get(name) for name in names], abs=1e-6)
+    return [getattr(ours, name) for name in names] == pytest.approx(
+        [theirs.get(name) for name in names], abs=1e-6
+    )
 
 
 def same_shares(ours: Report[str, float], theirs: Json) -> bool:
@@ -307,7 +350,9 @@ def same_overheads(tasks: list[Task], theirs: Json) -> bool:
 def same_chart(ours: list[list[Any]], theirs: Json) -> bool:
     if isinstance(theirs, dict):
         return False
-    return ours == sorted([core, secs_of(start), secs_of(end), job] for core, start, end, job in theirs)
+    return ours == sorted(
+        [core, secs_of(start), secs_of(end), job] for core, start, end, job in theirs
+    )
 
 
 PARTS: dict[str, tuple[str, Callable[[list[Task], Json], bool]]] = {
@@ -333,7 +378,11 @@ def why_qcg_differs(part: str, case: Json, theirs: Json) -> str:
         return "with a task of 0 s: ZeroDivisionError"
     if case["odd"] == "overlapping" and part in ("gaps", "busy", "efficiency"):
         return "with tasks that share a core at a time: gaps below 0"
-    if part == "gaps" and isinstance(theirs, list) and any(start == end for _, start, end, _ in theirs):
+    if (
+        part == "gaps"
+        and isinstance(theirs, list)
+        and any(start == end for _, start, end, _ in theirs)
+    ):
         return "with gaps of 0 s"
     return ""
 
@@ -354,5 +403,7 @@ def test_qcgs_reports(qcg: tuple[list[Json], list[Json]], part: str) -> None:
         failed = isinstance(theirs, dict) and "error" in theirs
         reason = why_qcg_differs(part, case, theirs)
         assert not failed or reason.endswith(theirs["error"]), (case, theirs)
-        found.take(case, equal=not failed and is_equal(our_tasks(case["tasks"]), theirs), reason=reason)
+        found.take(
+            case, equal=not failed and is_equal(our_tasks(case["tasks"]), theirs), reason=reason
+        )
     found.assert_as_documented(f"QCG-PilotJob {name}")

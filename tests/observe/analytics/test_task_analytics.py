@@ -1,5 +1,5 @@
-"""Run times, gantt, gaps, busy shares and efficiency of tasks: cases computed by hand, and tasks of which little
-is told, or what can't be; the chart of characters."""
+"""Run times, gantt, gaps, busy shares and efficiency of tasks: cases computed by hand, and tasks of
+which little is told, or what can't be; the chart of characters."""
 
 import math
 
@@ -61,7 +61,13 @@ def test_between_two_times() -> None:
     assert [(task.name, task.start, task.end) for task in found[:3]] == [
         ("first", 3.5, 4), ("second", 3.5, 6), ("third", 7, 8)
     ]  # fmt: skip
-    assert [task.name for task in found[3:]] == ["back", "no number", "for ever", "since ever", "waits"]
+    assert [task.name for task in found[3:]] == [
+        "back",
+        "no number",
+        "for ever",
+        "since ever",
+        "waits",
+    ]
     assert list(clipped(TASKS, None, None)) == TASKS
 
 
@@ -117,8 +123,14 @@ def test_a_chart_of_characters(
     assert note.startswith("course: from 1970-01-01T")
 
 
-def test_what_is_short_is_seen_in_the_chart_and_so_is_no_time_at_all(capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = [Task("x", 0, 0, {"n": ()}), Task("y", 500, 500.001, {"n": ()}), Task("z", 1000, 1000, {"n": ()})]
+def test_what_is_short_is_seen_in_the_chart_and_so_is_no_time_at_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tasks = [
+        Task("x", 0, 0, {"n": ()}),
+        Task("y", 500, 500.001, {"n": ()}),
+        Task("z", 1000, 1000, {"n": ()}),
+    ]
     out = Output()
     out.unicode = False
     GanttChart(gantt(tasks), gaps(tasks), {"n": 0.0}).print(out)

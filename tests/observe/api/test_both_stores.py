@@ -1,5 +1,6 @@
-"""`logshipper.Store` over a local store, and over a real Loki and Prometheus that the node agent fills: every question
-has the same answer. The same tests for both, and generated jobs whose answers are compared."""
+"""`logshipper.Store` over a local store, and over a real Loki and Prometheus that the node agent
+fills: every question has the same answer. The same tests for both, and generated jobs whose answers
+are compared."""
 
 import dataclasses
 import json
@@ -33,21 +34,34 @@ from tests.tools.two_stores import TwoStores, note_opened, source, store, two_st
 
 __all__ = ["source", "store"]  # fixtures
 BEGAN_NS = time.time_ns() - 600 * NS
-WRITTEN = [f"a{number}" for number in range(1, 6)]  # others get random ids, of six letters and digits
+WRITTEN = [
+    f"a{number}" for number in range(1, 6)
+]  # others get random ids, of six letters and digits
 
 
 def write_jobs(store: Path) -> None:
-    """Jobs a1 to a5, a minute younger each: epochs, a constant, a failure, two attempts, and one without records."""
+    """Jobs a1 to a5, a minute younger each: epochs, a constant, a failure, two attempts, and one
+    without records."""
     for number in range(1, 4):
-        options: dict[str, Any] = {"name": f"run{number}.py", "started_ns": BEGAN_NS + 60 * number * NS}
+        options: dict[str, Any] = {
+            "name": f"run{number}.py",
+            "started_ns": BEGAN_NS + 60 * number * NS,
+        }
         with SpooledCapture(store, f"a{number}", **options) as job:
             job.lines("Training", "größer ✓")
-            job.metadata({"lr": 0.1 * number, "model": "mlp", "opt": {"name": "sgd", "momentum": 0.9}})
+            job.metadata(
+                {"lr": 0.1 * number, "model": "mlp", "opt": {"name": "sgd", "momentum": 0.9}}
+            )
             for epoch in range(1, 6):
                 job.metadata({"epoch": epoch, "loss": number / epoch})
                 job.stderr(f"epoch {epoch} done")
             job.metadata({"epoch": 5, "val_loss": 2**70 if number == 3 else number})
-            job.event("mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout")
+            job.event(
+                "mode_changed",
+                "metadata now",
+                **{"from": "enabled", "to": "metadata"},
+                stream="stdout",
+            )
             job.end(number % 2)
     training(store, job_id="a4", name="train.py", started_ns=BEGAN_NS + 240 * NS)
     with SpooledCapture(store, "a4", 2, name="train.py", started_ns=BEGAN_NS + 260 * NS) as job:
@@ -80,14 +94,20 @@ def test_jobs_are_listed_filtered_and_sorted(store: logshipper.Store) -> None:
     assert ids(store.jobs("a?", filter=["loss<0.5", "epoch>=2"])) == ["a4", "a2", "a1"]
     assert ids(store.jobs("a?", filter="loss:exists:false")) == ["a5"]
     assert ids(store.jobs("a?", filter=f"val_loss={2**70}")) == ["a3"]
-    assert ids(store.jobs("a?", filter="opt.momentum=0.9", sort="lr", reverse=True)) == ["a3", "a2", "a1"]
+    assert ids(store.jobs("a?", filter="opt.momentum=0.9", sort="lr", reverse=True)) == [
+        "a3",
+        "a2",
+        "a1",
+    ]
     assert ids(store.jobs("a?", sort="loss", limit=2)) == ["a1", "a4"]
     jobs = store.jobs("a2", "nobody", "x*")
     assert ids(jobs) == ["a2"]
     assert [error.name for error in jobs.unknown] == ["nobody", "x*"]
 
 
-def test_jobs_are_read_when_it_is_their_turn(store: logshipper.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_are_read_when_it_is_their_turn(
+    store: logshipper.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert ids(store.jobs("a1")) == ["a1"], "all is ingested, which looks at what has ended"
     asked = []
     read = store._store.key_values
@@ -119,9 +139,13 @@ def test_lines(store: logshipper.Store) -> None:
     job = store.job("a1")
     lines = list(job.lines())
     assert [line.text for line in lines[:3]] == ["Training", "größer ✓", lines[2].text]
-    assert [(line.kind, line.stream) for line in lines[:3]] == [("log", "stdout")] * 2 + [("metadata", "stdout")]
+    assert [(line.kind, line.stream) for line in lines[:3]] == [("log", "stdout")] * 2 + [
+        ("metadata", "stdout")
+    ]
     assert [line.time_ns for line in lines] == sorted(line.time_ns for line in lines)
-    assert [line.text for line in job.lines("stderr")] == [f"epoch {epoch} done" for epoch in range(1, 6)]
+    assert [line.text for line in job.lines("stderr")] == [
+        f"epoch {epoch} done" for epoch in range(1, 6)
+    ]
     assert [line.text for line in job.lines("stderr", tail=2)] == ["epoch 4 done", "epoch 5 done"]
     assert lines[2].attrs == {"n": 1}
     assert {line.attempt for line in store.job("a4").lines(attempt=2)} == {2}
@@ -130,10 +154,15 @@ def test_lines(store: logshipper.Store) -> None:
 
 def test_records_are_exact(store: logshipper.Store) -> None:
     records = list(store.job("a3").records())
-    assert records[0].line == '{"lr": 0.30000000000000004, "model": "mlp", "opt": {"name": "sgd", "momentum": 0.9}}'
+    assert (
+        records[0].line
+        == '{"lr": 0.30000000000000004, "model": "mlp", "opt": {"name": "sgd", "momentum": 0.9}}'
+    )
     assert records[-1].values == {"epoch": 5, "val_loss": 2**70}
     assert [record.n for record in records] == [1, 1, 2, 3, 4, 5, 1]
-    assert [record.line for record in store.job("a3").records(newest_first=True)] == [r.line for r in records[::-1]]
+    assert [record.line for record in store.job("a3").records(newest_first=True)] == [
+        r.line for r in records[::-1]
+    ]
     newest = next(iter(store.job("a4").records(attempt=2, newest_first=True)))
     assert (newest.attempt, newest.values["text"]) == (2, '"0.1"')
     assert list(store.job("a5").records()) == []
@@ -142,7 +171,16 @@ def test_records_are_exact(store: logshipper.Store) -> None:
 def test_metrics_are_columns(store: logshipper.Store) -> None:
     job = store.job("a1")
     columns = job.metrics()
-    assert list(columns) == ["_time", "_attempt", "_task", "epoch", "loss", "lr", "opt.momentum", "val_loss"]
+    assert list(columns) == [
+        "_time",
+        "_attempt",
+        "_task",
+        "epoch",
+        "loss",
+        "lr",
+        "opt.momentum",
+        "val_loss",
+    ]
     assert {len(column) for column in columns.values()} == {7}
     assert columns["epoch"] == [None, 1, 2, 3, 4, 5, 5]
     assert columns["loss"] == [None, 1.0, 0.5, 1 / 3, 0.25, 0.2, None]
@@ -180,9 +218,16 @@ def test_rollup(store: logshipper.Store) -> None:
     rollup = store.job("a1").rollup()
     losses = [1.0, 0.5, 1 / 3, 0.25, 0.2]
     mean = sum(losses) / 5
-    assert (rollup["loss"].last, rollup["loss"].min, rollup["loss"].max, rollup["loss"].count) == (0.2, 0.2, 1.0, 5)
+    assert (rollup["loss"].last, rollup["loss"].min, rollup["loss"].max, rollup["loss"].count) == (
+        0.2,
+        0.2,
+        1.0,
+        5,
+    )
     assert rollup["loss"].mean == pytest.approx(mean)
-    assert rollup["loss"].std == pytest.approx(math.sqrt(sum((loss - mean) ** 2 for loss in losses) / 5))
+    assert rollup["loss"].std == pytest.approx(
+        math.sqrt(sum((loss - mean) ** 2 for loss in losses) / 5)
+    )
     assert rollup["lr"].std == 0.0
 
 
@@ -193,13 +238,22 @@ def test_keys_axis_and_events(store: logshipper.Store) -> None:
     assert job.last_values()["model"] == '"mlp"'
     assert (job.x_axis().key, job.x_axis().rule) == ("epoch", 2)
     (event,) = job.events()
-    assert (event.name, event.message, event.attempt, event.capture) == ("mode_changed", "metadata now", 1, 1)
+    assert (event.name, event.message, event.attempt, event.capture) == (
+        "mode_changed",
+        "metadata now",
+        1,
+        1,
+    )
     assert event.details["to"] == "metadata"
     assert [capture.state for capture in store.job("a4").captures()] == ["COMPLETED", "CANCELLED"]
 
 
 def changes(events: Iterable[logshipper.StateEvent]) -> list[tuple[str, str, str]]:
-    return [(event.job_id, event.from_state, event.to_state) for event in events if event.job_id in WRITTEN]
+    return [
+        (event.job_id, event.from_state, event.to_state)
+        for event in events
+        if event.job_id in WRITTEN
+    ]
 
 
 def test_changes_of_states(store: logshipper.Store) -> None:
@@ -211,19 +265,36 @@ def test_changes_of_states(store: logshipper.Store) -> None:
     assert changes(log.filter(job_id="a4")) == of_a4
     assert changes(log.filter(job_id=["a4"]).order_by("timestamp")) == of_a4[::-1]
     everything = list(log.filter(own=True))
-    assert [event.time_ns for event in everything] == sorted((event.time_ns for event in everything), reverse=True)
+    assert [event.time_ns for event in everything] == sorted(
+        (event.time_ns for event in everything), reverse=True
+    )
     assert len({event.id for event in everything}) == len(everything)
-    assert changes(log.filter(to_state="failed")) == [("a3", "RUNNING", "FAILED"), ("a1", "RUNNING", "FAILED")]
-    assert changes(log.filter(from_state="RESTART_READY", to_state="RUNNING")) == [of_a4[1]], "restarts only"
+    assert changes(log.filter(to_state="failed")) == [
+        ("a3", "RUNNING", "FAILED"),
+        ("a1", "RUNNING", "FAILED"),
+    ]
+    assert changes(log.filter(from_state="RESTART_READY", to_state="RUNNING")) == [of_a4[1]], (
+        "restarts only"
+    )
     assert changes(log.filter(data={"exit_code": 1})) == changes(log.filter(to_state="FAILED"))
     ended = log.filter(job_id="a2", to_state="RUN_DONE")[0]
     assert (ended.data["attempt"], ended.timestamp) == (1, store.job("a2").ended)
-    assert ended in log.filter(timestamp_before=ended.timestamp + timedelta(microseconds=1), job_id="a2")
-    assert changes(log.filter(timestamp_after=ended.timestamp + timedelta(microseconds=1), job_id="a2")) == []
+    assert ended in log.filter(
+        timestamp_before=ended.timestamp + timedelta(microseconds=1), job_id="a2"
+    )
+    assert (
+        changes(
+            log.filter(timestamp_after=ended.timestamp + timedelta(microseconds=1), job_id="a2")
+        )
+        == []
+    )
     assert log.filter(id=ended.id)[:5] == [ended]
     own = [event for event in log.filter(scheduler_id="a1", own=True) if not event.to_state]
     assert [event.data["event"] for event in own] == ["mode_changed"]
-    assert log.filter(data={"event": "mode_changed", "to": "metadata"}, own=True, job_id="a1").count() == 1
+    assert (
+        log.filter(data={"event": "mode_changed", "to": "metadata"}, own=True, job_id="a1").count()
+        == 1
+    )
     with pytest.raises(IndexError):
         log.filter(job_id="nobody")[0]
     with pytest.raises(ValueError, match="timestamp"):
@@ -238,7 +309,9 @@ def test_events_of_tagged_jobs(store: logshipper.Store) -> None:
     store.job("a3").tag("-experiment", "-x")
 
 
-def test_no_job_is_opened_before_its_events_are_due(store: logshipper.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_job_is_opened_before_its_events_are_due(
+    store: logshipper.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = note_opened(store, monkeypatch)
     log = logshipper.EventLog(store).filter(job_id=["a1", "a4", "a5"])
     assert changes(log[:2]) == [("a5", "RUNNING", "COMPLETED"), ("a5", "QUEUED", "RUNNING")]
@@ -248,20 +321,31 @@ def test_no_job_is_opened_before_its_events_are_due(store: logshipper.Store, mon
 
 
 def test_waiting(store: logshipper.Store) -> None:
-    assert store.wait_all("a1", "a2", "a4", timeout_secs=30) == {"a1": "FAILED", "a2": "COMPLETED", "a4": "CANCELLED"}
+    assert store.wait_all("a1", "a2", "a4", timeout_secs=30) == {
+        "a1": "FAILED",
+        "a2": "COMPLETED",
+        "a4": "CANCELLED",
+    }
     assert store.wait_any("a2", timeout_secs=30) == ("a2", "COMPLETED")
     with pytest.raises(logshipper.UnknownJob):
         store.wait_all("a1", "nobody")
 
 
-def test_a_running_job_is_waited_for_in_loki(both: TwoStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_job_is_waited_for_in_loki(
+    both: TwoStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It ends when whoever waits has seen that it runs, and pauses."""
     go, words = tmp_path / "go", ["-m", "logshipper", "run", "--name", "waits", "--", "sh", "-c"]
     script = f"echo begun; while [ ! -e {go} ]; do sleep 0.05; done; exit 3"
     environment = {**both.agent.environment, "HOME": str(tmp_path)}
-    with subprocess.Popen([sys.executable, *words, script], env=environment, stdout=subprocess.PIPE) as job:
+    with subprocess.Popen(
+        [sys.executable, *words, script], env=environment, stdout=subprocess.PIPE
+    ) as job:
         with both.loki() as store:
-            wait_until(lambda: [found.state for found in store.jobs(name="waits")] == ["RUNNING"], "Loki knows the job")
+            wait_until(
+                lambda: [found.state for found in store.jobs(name="waits")] == ["RUNNING"],
+                "Loki knows the job",
+            )
             (found,) = store.jobs(name="waits")
             assert store.wait_any(found.job_id, timeout_secs=0) == (None, None)
             pause = time.sleep
@@ -271,14 +355,20 @@ def test_a_running_job_is_waited_for_in_loki(both: TwoStores, tmp_path: Path, mo
                 pause(secs)
 
             monkeypatch.setattr("time.sleep", go_on)
-            assert store.wait_all(found.job_id, timeout_secs=TIMEOUT_SECS) == {found.job_id: "FAILED"}
+            assert store.wait_all(found.job_id, timeout_secs=TIMEOUT_SECS) == {
+                found.job_id: "FAILED"
+            }
             assert found.refresh().exit_code == 3
         assert job.wait(TIMEOUT_SECS) == 3
 
 
 def test_marks_are_kept_and_choose(store: logshipper.Store, source: str) -> None:
     job = store.job("a2")
-    assert dict(job.tag("+best", "seed=1", f"source={source}")) == {"best": "", "seed": "1", "source": source}
+    assert dict(job.tag("+best", "seed=1", f"source={source}")) == {
+        "best": "",
+        "seed": "1",
+        "source": source,
+    }
     job.annotate("look at the loss")
     job.star()
     assert ids(store.jobs(tags=["best", "seed=1"])) == ["a2"]
@@ -294,7 +384,12 @@ def test_a_closed_store_answers_no_more(store: logshipper.Store) -> None:
     job = store.job("a1")
     store.close()
     store.close()
-    for ask in (lambda: store.job("a1"), lambda: list(job.lines()), job.metrics, lambda: list(store.jobs())):
+    for ask in (
+        lambda: store.job("a1"),
+        lambda: list(job.lines()),
+        job.metrics,
+        lambda: list(store.jobs()),
+    ):
         with pytest.raises(ValueError, match="closed"):
             ask()
 
@@ -302,7 +397,9 @@ def test_a_closed_store_answers_no_more(store: logshipper.Store) -> None:
 # ---- commands
 
 
-def answer(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+def answer(
+    both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *words: str
+) -> tuple[int, str, str]:
     code = main([words[0], *both.options(source), *words[1:]])
     return (code, *capsys.readouterr())
 
@@ -328,7 +425,9 @@ def answer(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *wo
     ],
     ids=" ".join,
 )
-def test_commands_say_the_same(words: tuple[str, ...], both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_say_the_same(
+    words: tuple[str, ...], both: TwoStores, capsys: pytest.CaptureFixture[str]
+) -> None:
     local, loki = (answer(both, source, capsys, *words) for source in ("local", "loki"))
     kept = [line for line in loki[1].splitlines() if "job.cluster" not in line]
     if words[0] == "diff":  # the cluster's name is one more option, and may be the widest
@@ -357,10 +456,15 @@ def test_a_limit_ends_the_questions_to_loki(
     assert (code, out.split(), asked) == (0, ["id", "a3"], ["a3"])
     assert err == "logshipper: no more were looked for: --all shows all that match\n"
     assert answer(both, "loki", capsys, *words, "--all")[1].split() == ["id", "a3", "a2", "a1"]
-    assert json.loads(answer(both, "loki", capsys, *words, "--limit", "1", "--json")[1])["matching"] == 3
+    assert (
+        json.loads(answer(both, "loki", capsys, *words, "--limit", "1", "--json")[1])["matching"]
+        == 3
+    )
 
 
-def test_tags_in_loki_are_said_to_be_ones_own(both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tags_in_loki_are_said_to_be_ones_own(
+    both: TwoStores, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = answer(both, "loki", capsys, "tag", "a1", "+mine")
     assert code == 0
     assert "mine" in out
@@ -398,10 +502,14 @@ ENDS = st.tuples(st.sampled_from([0, 1, 137, None]), st.sampled_from([0, 9]))
 JOBS = st.lists(st.tuples(STEPS, ENDS), min_size=1, max_size=2)  # attempts
 
 
-def write_generated(store: Path, job_id: str, attempts: "list[tuple[list[Any], tuple[int | None, int]]]") -> None:
+def write_generated(
+    store: Path, job_id: str, attempts: "list[tuple[list[Any], tuple[int | None, int]]]"
+) -> None:
     began_ns = time.time_ns() - 100 * NS
     for attempt, (steps, (exit_code, signal)) in enumerate(attempts, start=1):
-        with SpooledCapture(store, job_id, attempt, name="generated", started_ns=began_ns + attempt * 20 * NS) as job:
+        with SpooledCapture(
+            store, job_id, attempt, name="generated", started_ns=began_ns + attempt * 20 * NS
+        ) as job:
             for kind, what in steps:
                 if kind == "record":
                     job.metadata(json.dumps(what, ensure_ascii=False))
@@ -413,14 +521,21 @@ def write_generated(store: Path, job_id: str, attempts: "list[tuple[list[Any], t
 def everything(store: logshipper.Store, job_id: str) -> dict[str, Any]:
     """All that is said of a job, but for its cluster."""
     (job,) = store.jobs(job_id)
-    summaries = [dataclasses.replace(found.summary, cluster="") for found in (job, job.refresh(), store.job(job_id))]
+    summaries = [
+        dataclasses.replace(found.summary, cluster="")
+        for found in (job, job.refresh(), store.job(job_id))
+    ]
     assert summaries[1] == summaries[2]
     return {
         "listed": summaries[0],
         "opened": summaries[1],
         "lines": [list(job.lines(stream)) for stream in ("both", "stdout", "stderr")],
         "tails": [list(job.lines(tail=tail)) for tail in (0, 1, 3)],
-        "records": [list(job.records()), list(job.records(newest_first=True)), list(job.records(attempt=2))],
+        "records": [
+            list(job.records()),
+            list(job.records(newest_first=True)),
+            list(job.records(attempt=2)),
+        ],
         "events": list(job.events()),
         "keys": job.keys(),
         "axis": job.x_axis(),
@@ -436,7 +551,11 @@ def everything(store: logshipper.Store, job_id: str) -> dict[str, Any]:
 @settings(
     max_examples=6,
     deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink would take minutes: each example is shipped
+    phases=(
+        Phase.explicit,
+        Phase.reuse,
+        Phase.generate,
+    ),  # to shrink would take minutes: each example is shipped
     suppress_health_check=list(HealthCheck),
 )
 def test_generated_jobs_are_told_alike(
@@ -446,6 +565,8 @@ def test_generated_jobs_are_told_alike(
     write_generated(both.folder, job_id, attempts)
     both.ship()
     with ExitStack() as stack:
-        local, loki = (everything(stack.enter_context(store), job_id) for store in (both.local(), both.loki()))
+        local, loki = (
+            everything(stack.enter_context(store), job_id) for store in (both.local(), both.loki())
+        )
     for question, said in local.items():
         assert loki[question] == said, question

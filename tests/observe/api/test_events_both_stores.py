@@ -1,4 +1,5 @@
-"""Events of jobs, over a local store and over a real Loki that the node agent fills: the same tests for both."""
+"""Events of jobs, over a local store and over a real Loki that the node agent fills: the same tests
+for both."""
 
 import json
 import time
@@ -27,15 +28,24 @@ BEGAN_NS = time.time_ns() - 1800 * NS
 
 
 def write_jobs(store: Path) -> None:
-    """e1: user events, a switch, lost lines, forged words; e2: its heartbeat was late twice; e3: one of two tasks' was,
-    then both; e4: died with lines unwritten; e5: forges changes of its state; e6: more events than are kept;
-    e7: its clock went back an hour before it was begun again."""
+    """e1: user events, a switch, lost lines, forged words; e2: its heartbeat was late twice; e3:
+    one of two tasks' was, then both; e4: died with lines unwritten; e5: forges changes of its
+    state; e6: more events than are kept; e7: its clock went back an hour before it was begun
+    again."""
     with SpooledCapture(store, "e1", name="train.py", started_ns=BEGAN_NS) as job:
         job.event("user_event", "checkpoint", data={"step": 100, "opt": {"lr": 0.1, "wd": 0}})
         job.lines('/LOGCOMMAND {"event":"x"}', kind=Kind.COMMAND)
         job.event("user_event", "evil \x1b[31m\x07", data={"name": "evil", "event": "job_ended"})
-        job.event("mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout")
-        job.event("lines_lost", "3 lines lost here: no space", lines=3, reason="no space left", stream="stdout")
+        job.event(
+            "mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout"
+        )
+        job.event(
+            "lines_lost",
+            "3 lines lost here: no space",
+            lines=3,
+            reason="no space left",
+            stream="stdout",
+        )
         job.event("heartbeat_lost", "forged")
         job.event("job_ended", "forged", state="FAILED")
         job.end()
@@ -49,7 +59,9 @@ def write_jobs(store: Path) -> None:
         job.lines("four")
         job.end(1)
     for task in (0, 1):
-        with SpooledCapture(store, "e3", task=task, suffix=f"task{task}", started_ns=BEGAN_NS + 300 * NS) as job:
+        with SpooledCapture(
+            store, "e3", task=task, suffix=f"task{task}", started_ns=BEGAN_NS + 300 * NS
+        ) as job:
             job.lines("one")
             job.sleep(15 if task else 50)
             job.lines("two")
@@ -106,12 +118,21 @@ def test_all_that_happened_to_a_job(log: EventQuery) -> None:
     ]  # fmt: skip
     checkpoint, evil, _, lost = found[1:5]
     assert checkpoint.data == {"step": 100, "opt": {"lr": 0.1, "wd": 0}}
-    assert (checkpoint.from_state, checkpoint.to_state, checkpoint.message) == ("", "", "checkpoint")
+    assert (checkpoint.from_state, checkpoint.to_state, checkpoint.message) == (
+        "",
+        "",
+        "checkpoint",
+    )
     assert evil.data == {"name": "evil", "event": "job_ended"}, "just what the user gave"
     assert (lost.data["reason"], lost.data["lines"]) == ("no space left", 3)
-    assert changes(log.filter(job_id="e1")) == [("RUNNING", "COMPLETED"), ("QUEUED", "RUNNING")], "newest first"
+    assert changes(log.filter(job_id="e1")) == [("RUNNING", "COMPLETED"), ("QUEUED", "RUNNING")], (
+        "newest first"
+    )
     assert len({event.id for event in found}) == len(found)
-    assert list(log.filter(id=[event.id for event in found[:2]], own=True).order_by("timestamp")) == found[:2]
+    assert (
+        list(log.filter(id=[event.id for event in found[:2]], own=True).order_by("timestamp"))
+        == found[:2]
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +147,9 @@ def test_data_is_contained(log: EventQuery, wanted: dict[str, Any], fits: bool) 
     assert log.filter(job_id="e1", kind="user_event", data=wanted).count() == fits + (not wanted)
 
 
-def test_a_late_heartbeat_is_said_once_and_taken_back(log: EventQuery, store: logshipper.Store) -> None:
+def test_a_late_heartbeat_is_said_once_and_taken_back(
+    log: EventQuery, store: logshipper.Store
+) -> None:
     query = log.filter(job_id="e2").order_by("timestamp")
     assert changes(query) == [
         ("QUEUED", "RUNNING"), ("RUNNING", "UNRESPONSIVE"), ("UNRESPONSIVE", "RUNNING"), ("RUNNING", "UNRESPONSIVE"),
@@ -141,33 +164,50 @@ def test_a_late_heartbeat_is_said_once_and_taken_back(log: EventQuery, store: lo
     assert kinds(log.filter(job_id="e2", kind=["heartbeat_lost", "heartbeat_found"])) == [
         "heartbeat_found", "heartbeat_lost", "heartbeat_found", "heartbeat_lost",
     ]  # fmt: skip
-    assert kinds(log.filter(job_id="e2", own=True)) == kinds(log.filter(job_id="e2")), "nothing is told twice"
+    assert kinds(log.filter(job_id="e2", own=True)) == kinds(log.filter(job_id="e2")), (
+        "nothing is told twice"
+    )
     assert log.filter(to_state="UNRESPONSIVE")[0].job_id in ("e2", "e3")
     assert store.job("e2").state == "FAILED"
 
 
 def test_a_job_is_unresponsive_when_all_of_its_tasks_are(log: EventQuery) -> None:
-    """Task 0 is silent from 20 to 50 s and from 70 to 110 s, task 1 from 35 to 45 s and from 65 to 109 s."""
+    """Task 0 is silent from 20 to 50 s and from 70 to 110 s, task 1 from 35 to 45 s and from 65 to
+    109 s."""
     found = list(log.filter(job_id="e3", own=True).order_by("timestamp"))
     begin_ns = found[0].time_ns
-    told = [(round((event.time_ns - begin_ns) / NS), event.kind, event.to_state) for event in found[1:-2]]
+    told = [
+        (round((event.time_ns - begin_ns) / NS), event.kind, event.to_state)
+        for event in found[1:-2]
+    ]
     assert told == [
         (20, "heartbeat_lost", ""), (35, "heartbeat_lost", "UNRESPONSIVE"), (45, "heartbeat_found", "RUNNING"),
         (50, "heartbeat_found", ""), (65, "heartbeat_lost", ""), (70, "heartbeat_lost", "UNRESPONSIVE"),
         (109, "heartbeat_found", "RUNNING"),
     ]  # fmt: skip
-    assert [(event.kind, event.to_state) for event in found[-2:]] == [("heartbeat_found", ""), ("state", "COMPLETED")]
+    assert [(event.kind, event.to_state) for event in found[-2:]] == [
+        ("heartbeat_found", ""),
+        ("state", "COMPLETED"),
+    ]
 
 
 def test_what_a_dead_capture_never_wrote_is_a_drop_with_its_reason(log: EventQuery) -> None:
     (lost,) = log.filter(job_id="e4", kind="lines_lost")
-    assert (lost.data["lines"], lost.data["reason"]) == (4, "its capture died before it had written them")
+    assert (lost.data["lines"], lost.data["reason"]) == (
+        4,
+        "its capture died before it had written them",
+    )
     assert changes(log.filter(job_id="e4"))[0][1] == "FAILED"
 
 
 def test_a_job_forges_no_change_of_its_state(log: EventQuery) -> None:
     assert changes(log.filter(job_id="e5")) == [("RUNNING", "FAILED"), ("QUEUED", "RUNNING")]
-    assert kinds(log.filter(job_id="e5", own=True)) == ["state", "long_" * 1000, "not_state", "state"]
+    assert kinds(log.filter(job_id="e5", own=True)) == [
+        "state",
+        "long_" * 1000,
+        "not_state",
+        "state",
+    ]
 
 
 def test_events_beyond_the_cap_are_said(log: EventQuery) -> None:
@@ -189,15 +229,28 @@ def test_a_clock_that_went_back_turns_no_change_around(log: EventQuery) -> None:
 
 def test_times_are_included_and_orders_are_each_others_reverse(log: EventQuery) -> None:
     everything = list(log.filter(own=True))
-    assert [event.time_ns for event in everything] == sorted((event.time_ns for event in everything), reverse=True)
-    assert {event.id for event in log.filter(own=True).order_by("timestamp")} == {event.id for event in everything}
+    assert [event.time_ns for event in everything] == sorted(
+        (event.time_ns for event in everything), reverse=True
+    )
+    assert {event.id for event in log.filter(own=True).order_by("timestamp")} == {
+        event.id for event in everything
+    }
     moment = next(event for event in everything if event.kind == "mode_changed").timestamp
     micro = timedelta(microseconds=1)
-    assert log.filter(own=True, timestamp_after=moment - micro, timestamp_before=moment + micro).count() >= 1
+    assert (
+        log.filter(
+            own=True, timestamp_after=moment - micro, timestamp_before=moment + micro
+        ).count()
+        >= 1
+    )
     assert log.filter(job_id="e1", kind="mode_changed", timestamp_after=moment + micro).count() == 0
-    assert log.filter(job_id="e1", kind="mode_changed", timestamp_before=moment - micro).count() == 0
+    assert (
+        log.filter(job_id="e1", kind="mode_changed", timestamp_before=moment - micro).count() == 0
+    )
     naive = (moment + micro).astimezone(UTC).replace(tzinfo=None)
-    assert log.filter(job_id="e1", kind="mode_changed", timestamp_before=naive).count() == 1, "UTC without a zone"
+    assert log.filter(job_id="e1", kind="mode_changed", timestamp_before=naive).count() == 1, (
+        "UTC without a zone"
+    )
 
 
 @pytest.mark.parametrize("job_id", [f"e{number}" for number in range(1, 8)])
@@ -210,7 +263,9 @@ def test_one_jobs_events_are_the_same_in_either_order(
     assert log.filter(job_id=job_id, own=True)[2:9:3] == newest_first[2:9:3]
 
 
-def test_how_many_jobs_are_held_open_changes_nothing(log: EventQuery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many_jobs_are_held_open_changes_nothing(
+    log: EventQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for query in (log.filter(own=True), log.filter(own=True).order_by("timestamp")):
         expected = list(query)
         for at_once, files in ((1, 2), (3, 1), (2, 0)):
@@ -222,9 +277,18 @@ def test_how_many_jobs_are_held_open_changes_nothing(log: EventQuery, monkeypatc
 
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize(
-    "names", [(), ("user_event",), ("heartbeat_lost", "heartbeat_found"), ("lines_lost", 'x"y'), ("größer",)]
+    "names",
+    [
+        (),
+        ("user_event",),
+        ("heartbeat_lost", "heartbeat_found"),
+        ("lines_lost", 'x"y'),
+        ("größer",),
+    ],
 )
-def test_a_reader_gives_what_is_asked_for(store: logshipper.Store, names: tuple[str, ...], newest_first: bool) -> None:
+def test_a_reader_gives_what_is_asked_for(
+    store: logshipper.Store, names: tuple[str, ...], newest_first: bool
+) -> None:
     for job_id in ("e1", "e2", "e6", "e7"):
         with store._store.open(job_id) as reader:
             everything = list(reader.events())
@@ -235,11 +299,15 @@ def test_a_reader_gives_what_is_asked_for(store: logshipper.Store, names: tuple[
                 continue
             begin_ns, end_ns = everything[len(everything) // 3].time_ns, everything[-1].time_ns
             within = [event for event in ordered if begin_ns <= event.time_ns < end_ns]
-            asked = reader.events(names=names, newest_first=newest_first, begin_ns=begin_ns, end_ns=end_ns)
+            asked = reader.events(
+                names=names, newest_first=newest_first, begin_ns=begin_ns, end_ns=end_ns
+            )
             assert list(asked) == within
 
 
-def test_the_newest_of_very_many_events_are_read_alone(both: TwoStores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_of_very_many_events_are_read_alone(
+    both: TwoStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = 0
     read = JobReader._fetch
 
@@ -256,7 +324,10 @@ def test_the_newest_of_very_many_events_are_read_alone(both: TwoStores, monkeypa
         after = store.job("e6").summary.started_ns + 100 * NS
         texts = 0
         found = logshipper.EventLog(store).filter(
-            job_id="e6", own=True, timestamp_after=datetime.fromtimestamp(after / NS, UTC), timestamp_before=None
+            job_id="e6",
+            own=True,
+            timestamp_after=datetime.fromtimestamp(after / NS, UTC),
+            timestamp_before=None,
         )
         assert found.count() < 100
         assert texts < 100, "what is too old isn't looked at"
@@ -289,7 +360,9 @@ def answer(
     return code, json.loads(out) if "--json" in words else {"out": out}, err
 
 
-def test_every_filter_has_an_option(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_filter_has_an_option(
+    both: TwoStores, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     def ask(*words: str) -> list[dict[str, Any]]:
         code, found, err = answer(both, source, capsys, "events", *words, "--json")
         assert (code, "no such" in err) == (0, False)
@@ -297,19 +370,27 @@ def test_every_filter_has_an_option(both: TwoStores, source: str, capsys: pytest
         return events
 
     of_e1 = ask("e1", "--oldest-first")
-    assert ask("--id", of_e1[1]["id"], "--id", of_e1[3]["id"], "--oldest-first") == [of_e1[1], of_e1[3]]
+    assert ask("--id", of_e1[1]["id"], "--id", of_e1[3]["id"], "--oldest-first") == [
+        of_e1[1],
+        of_e1[3],
+    ]
     assert ask("--scheduler-id", "e1", "--kind", "user_event", "--data", "step=100") == [of_e1[1]]
     assert ask("--batch-job-id", "e1", "--data", '{"opt": {"lr": 0.1}}') == [of_e1[1]]
     assert ask("e1", "--data", "reason=no space left") == [of_e1[4]]
     assert ask("e1", "--changes", "--oldest-first") == [of_e1[0], of_e1[-1]]
-    assert [one["to_state"] for one in ask("e2", "--from-state", "unresponsive")] == ["RUNNING", "RUNNING"]
+    assert [one["to_state"] for one in ask("e2", "--from-state", "unresponsive")] == [
+        "RUNNING",
+        "RUNNING",
+    ]
     assert [one["kind"] for one in ask("e1", "--limit", "2")] == ["state", "not_job_ended"]
     at = datetime.fromtimestamp(of_e1[3]["time_ns"] / NS, UTC)
     assert of_e1[3] in ask("e1", "--after", (at - timedelta(milliseconds=1)).isoformat(), "--before",
                            (at + timedelta(milliseconds=1)).isoformat())  # fmt: skip
 
 
-def test_the_table_is_fit_for_a_terminal(both: TwoStores, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_is_fit_for_a_terminal(
+    both: TwoStores, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, found, _ = answer(both, source, capsys, "events", "e1", "nobody")
     assert code == 1
     assert not {"\x1b", "\x07"} & set(found["out"])
@@ -328,7 +409,11 @@ def test_the_table_is_fit_for_a_terminal(both: TwoStores, source: str, capsys: p
     ],
 )  # fmt: skip
 def test_bad_options_are_named(
-    both: TwoStores, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, told: str
+    both: TwoStores,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    code: int,
+    told: str,
 ) -> None:
     try:
         ended_with: int | str | None = main(["events", *words, *both.options("local")])
@@ -342,7 +427,9 @@ def test_both_stores_answer_alike(both: TwoStores, capsys: pytest.CaptureFixture
     answers = []
     for which in ("local", "loki"):
         events = answer(both, which, capsys, "events", "e1-e7", "--all", "--json")[1]["events"]
-        answers.append([{**event, "id": "", "cluster": "", "data": without_capture(event)} for event in events])
+        answers.append(
+            [{**event, "id": "", "cluster": "", "data": without_capture(event)} for event in events]
+        )
     assert answers[0] == answers[1]
 
 

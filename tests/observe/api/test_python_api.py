@@ -1,4 +1,5 @@
-"""docs/python-api.md: every example runs, with the result that it shows; the package's names; its light import."""
+"""docs/python-api.md: every example runs, with the result that it shows; the package's names; its
+light import."""
 
 import doctest
 import re
@@ -28,7 +29,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             for epoch in range(1, 4):
                 job.metadata({"epoch": epoch, "loss": 2 * 0.5**epoch if number == 2 else 1 / epoch})
                 job.stderr(f"epoch {epoch} done")
-            job.event("mode_changed", "metadata now", **{"from": "enabled", "to": "metadata"}, stream="stdout")
+            job.event(
+                "mode_changed",
+                "metadata now",
+                **{"from": "enabled", "to": "metadata"},
+                stream="stdout",
+            )
             job.end(number % 2)
     return root
 
@@ -36,16 +42,22 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_pages_examples_run(store: Path) -> None:
     text = PAGE.read_text()
     assert text.count(">>> ") > 25
-    examples = doctest.DocTestParser().get_doctest(re.sub(r"^```.*$", "", text, flags=re.M), {}, PAGE.name, None, 0)
+    examples = doctest.DocTestParser().get_doctest(
+        re.sub(r"^```.*$", "", text, flags=re.M), {}, PAGE.name, None, 0
+    )
     found: list[str] = []
-    result = doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL).run(examples, out=found.append)
+    result = doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL).run(
+        examples, out=found.append
+    )
     assert result.failed == 0, "".join(found)
     assert result.attempted == text.count(">>> ")
 
 
 def test_every_name_is_there() -> None:
     assert dir(logshipper) == sorted(logshipper.__all__)
-    assert all(getattr(logshipper, name).__doc__ for name in logshipper.__all__ if name != "Columns")
+    assert all(
+        getattr(logshipper, name).__doc__ for name in logshipper.__all__ if name != "Columns"
+    )
     with pytest.raises(AttributeError, match="no_such"):
         logshipper.no_such  # noqa: B018  that is the question
 
@@ -60,7 +72,9 @@ def test_errors_of_the_page_are_all_there_are() -> None:
 def test_commands_start_without_the_library() -> None:
     loaded = "print([name for name in sys.modules if name.endswith('_api')])"
     code = f"import sys, logshipper, logshipper_observe.commands.cli; {loaded}"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert found.stdout == "[]\n"
 
 

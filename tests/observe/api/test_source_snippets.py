@@ -1,7 +1,9 @@
-"""What users of earlier systems were shown runs here, word by word: the cluster's page on logging (Pegasus), and XT's
-own code on metrics, monitoring and runs' ends (tests/snippets; xtlib 1.0.0, MIT licence, Copyright Microsoft).
+"""What users of earlier systems were shown runs here, word by word: the cluster's page on logging
+(Pegasus), and XT's own code on metrics, monitoring and runs' ends (tests/snippets; xtlib 1.0.0, MIT
+licence, Copyright Microsoft).
 
-Balsam's events and analytics, and pytelegraf's metrics of MLO, are in the tests named in docs/coverage.md.
+Balsam's events and analytics, and pytelegraf's metrics of MLO, are in the tests named in
+docs/coverage.md.
 """
 
 import json
@@ -20,7 +22,16 @@ from tests.tools.coming_from import EPOCHS, prepare
 from tests.tools.reading_store import SpooledCapture
 from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.sources import ROOT
-from tests.tools.xt_names import CONTROL_C, ESCAPE, Console, Keys, RunStore, actual_x, names, run_record
+from tests.tools.xt_names import (
+    CONTROL_C,
+    ESCAPE,
+    Console,
+    Keys,
+    RunStore,
+    actual_x,
+    names,
+    run_record,
+)
 
 METADATA = """{"epoch": 1, "loss": 7.2355865, "acc": 0.00123}
 {"step": 151100, "lr": 0.07938926, "flops": 789773523480.1762, "time": 16520}
@@ -66,7 +77,9 @@ def test_pegasus_an_empty_file_is_mode_enabled(home: Home) -> None:
 
 def test_pegasus_a_command_changes_what_is_logged(home: Home) -> None:
     home.opt_in()
-    script = """echo seen; echo '/LOGCOMMAND {"mode":"metadata"}'; echo secret; echo '{"epoch": 1}'"""
+    script = (
+        """echo seen; echo '/LOGCOMMAND {"mode":"metadata"}'; echo secret; echo '{"epoch": 1}'"""
+    )
     home.run("sh", "-c", script)
     assert home.logs() == ["seen", '/LOGCOMMAND {"mode":"metadata"}', '{"epoch": 1}']
 
@@ -103,7 +116,9 @@ def xt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[logshipper.Store]:
         yield store
 
 
-def snippet(name: str, store: logshipper.Store, console: Console, **more: Any) -> Callable[..., Any]:
+def snippet(
+    name: str, store: logshipper.Store, console: Console, **more: Any
+) -> Callable[..., Any]:
     """A function as XT has it; only the names of its modules are ours."""
     found = {**names(store, console), **more}
     path = ROOT / "tests" / "snippets" / f"xt_{name}.txt"
@@ -148,7 +163,14 @@ def monitor(store: logshipper.Store, job: str, keys: list[str | None], **more: A
     console = Console()
     Keys.typed = list(keys)
     owner = SimpleNamespace(store=None, core=None, cancel_job=more.pop("cancel_job", None))
-    options = {"jupyter": None, "sleep": 0.1, "node_index": None, "log_name": "console", "escape": 0, **more}
+    options = {
+        "jupyter": None,
+        "sleep": 0.1,
+        "node_index": None,
+        "log_name": "console",
+        "escape": 0,
+        **more,
+    }
     options.pop("single_char_input", None)
     extra = {name: more[name] for name in ("single_char_input",) if name in more}
     snippet("monitor_job_node", store, console, **extra)(owner, job, **options)
@@ -204,11 +226,15 @@ def test_xt_the_end_record_of_a_cancelled_run(xt: logshipper.Store) -> None:
         "node_index": 3, "ws": "ws5", "aggregate_dest": "job", "dest_name": "job2264", "primary_metric": "test-acc",
         "maximize_metric": True, "report_rollup": False, "after_files_list": [], "job_id": "job2264",
     }  # fmt: skip
-    snippet("wrapup_run_with_context", xt, Console())(runs, {"run_index": 2, "run_name": "run2264.2"}, context)
+    snippet("wrapup_run_with_context", xt, Console())(
+        runs, {"run_index": 2, "run_name": "run2264.2"}, context
+    )
     (ended,) = runs.ended
     assert (ended["run"], ended["status"], ended["exit_code"]) == ("run2264.2", "cancelled", 0)
     assert (ended["node_id"], ended["run_index"], ended["job_id"]) == ("node3", 2, "job2264")
-    assert ended["best"] == pytest.approx(0.695), "the greatest of its metric, as the context wants it"
+    assert ended["best"] == pytest.approx(0.695), (
+        "the greatest of its metric, as the context wants it"
+    )
     assert [job.job_id for job in xt.jobs("run2264.2", state=ended["status"])] == [], (
         "its name of a state is understood"
     )
@@ -236,7 +262,11 @@ def test_xt_the_end_record_of_a_run_that_closes_itself(xt: logshipper.Store, is_
     assert sorted(closed) == sorted(writers)
     ended, *at_end = runs.ended
     known = ended["known"]
-    assert (ended["status"].upper(), ended["exit_code"]) == (known.status, known.exit_code) == ("COMPLETED", 0)
+    assert (
+        (ended["status"].upper(), ended["exit_code"])
+        == (known.status, known.exit_code)
+        == ("COMPLETED", 0)
+    )
     assert (ended["node_id"], ended["job_id"], ended["run_index"]) == ("node0", "job2264", None)
     assert ended["best"] == pytest.approx(0.6925)
     assert known.metrics["test-acc"].max == ended["best"]

@@ -1,4 +1,5 @@
-"""What Balsam's documentation told its users of the EventLog API runs here: verbatim but for the import."""
+"""What Balsam's documentation told its users of the EventLog API runs here: verbatim but for the
+import."""
 
 import json
 import textwrap
@@ -19,7 +20,9 @@ from tests.tools.reading_store import SpooledCapture
 from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.segment_factory import START_NS
 
-pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # the snippets' own
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:datetime.datetime.utcnow:DeprecationWarning"
+)  # the snippets' own
 
 PRINTED = """
 from balsam.api import EventLog
@@ -36,7 +39,9 @@ BY_BATCH_JOB = (
     "EventLog.objects.filter(batch_job_id=123)  # Using Balsam's intrinsic BatchJob ID "
     "(revealed by balsam queue ls --history)"
 )
-BY_SCHEDULER = "EventLog.objects.filter(scheduler_id=456)  # Using the HPC scheduler's own ID (e.g. Cobalt ID)"
+BY_SCHEDULER = (
+    "EventLog.objects.filter(scheduler_id=456)  # Using the HPC scheduler's own ID (e.g. Cobalt ID)"
+)
 BY_TAGS = 'EventLog.objects.filter(tags={"experiment": "ffn-1", "scale_nodes": "512"})'
 STARTUPS = 'EventLog.objects.filter(to_state="RUNNING")  # all Job startup events'
 RESTARTS = 'EventLog.objects.filter(from_state="RESTART_READY", to_state="RUNNING")  # Only *restart* Events'
@@ -50,7 +55,9 @@ EventLog.objects.filter(timestamp_after=yesterday)  # Only events more recent th
 
 def run(snippet: str) -> Any:  # Any: what its last line gives
     """Runs it; what its last line, an expression, gives."""
-    text = textwrap.dedent(snippet).strip().replace("from balsam.api import", "from logshipper import")
+    text = (
+        textwrap.dedent(snippet).strip().replace("from balsam.api import", "from logshipper import")
+    )
     *before, last = text.split("\n")
     known: dict[str, Any] = {"EventLog": logshipper.EventLog}
     if last.startswith(" "):
@@ -71,7 +78,8 @@ def ran(job_id: str, end: str = "COMPLETED") -> list[tuple[str, str, str]]:
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> logshipper.Store:
-    """Jobs 123 to 126 and 456 of last year, a minute apart, 124 restarted after it failed; and `new`, of today."""
+    """Jobs 123 to 126 and 456 of last year, a minute apart, 124 restarted after it failed; and
+    `new`, of today."""
     folder = tmp_path / "store"
     for number, job_id in enumerate(("123", "124", "125", "126", "456")):
         with SpooledCapture(folder, job_id, started_ns=START_NS + number * 60 * NS) as job:
@@ -104,7 +112,11 @@ def test_all_details_of_the_events_of_tagged_jobs(capsys: pytest.CaptureFixture[
 
 
 def test_events_of_some_jobs() -> None:
-    again = [("124", "RUNNING", "COMPLETED"), ("124", "REQUEUED", "RUNNING"), ("124", "FAILED", "REQUEUED")]
+    again = [
+        ("124", "RUNNING", "COMPLETED"),
+        ("124", "REQUEUED", "RUNNING"),
+        ("124", "FAILED", "REQUEUED"),
+    ]
     assert found(BY_JOB) == [*again, *ran("125"), *ran("124", "FAILED"), *ran("123")]
 
 
@@ -131,17 +143,26 @@ def test_only_events_of_the_last_day() -> None:
 
 
 @pytest.fixture
-def imported(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> EventQuery:
+def imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> EventQuery:
     folder = tmp_path / "imported"
     assert main(["import", "balsam", str(RECORDED / "balsam"), "--store", str(folder)]) == 0
     monkeypatch.setenv("LOGSHIPPER_STORE", str(folder))
     return logshipper.EventLog.objects.filter()
 
 
-def told(events: Iterable[Any]) -> list[tuple[int, str, str, datetime]]:  # Any: of Balsam or of here
+def told(
+    events: Iterable[Any],
+) -> list[tuple[int, str, str, datetime]]:  # Any: of Balsam or of here
     """Newest first; of equal times in any order."""
     found = [
-        (int(str(event.job_id).removeprefix("balsam-")), event.from_state, event.to_state, event.timestamp)
+        (
+            int(str(event.job_id).removeprefix("balsam-")),
+            event.from_state,
+            event.to_state,
+            event.timestamp,
+        )
         for event in events
     ]
     return sorted(found, key=lambda one: (one[3], one[0], one[1]), reverse=True)
@@ -152,7 +173,9 @@ def of_balsam(**wanted: object) -> list[tuple[int, str, str, datetime]]:
     events = json.loads((RECORDED / "balsam" / "events.json").read_text())["results"]
     chosen = [one for one in events if all(one[name] == value for name, value in wanted.items())]
     return told(
-        SimpleNamespace(**{**one, "timestamp": datetime.fromisoformat(one["timestamp"]).replace(tzinfo=UTC)})
+        SimpleNamespace(
+            **{**one, "timestamp": datetime.fromisoformat(one["timestamp"]).replace(tzinfo=UTC)}
+        )
         for one in chosen
     )
 
@@ -162,7 +185,10 @@ def test_imported_events_are_balsams_own(imported: EventQuery) -> None:
     times = [event.timestamp for event in imported]
     assert times == sorted(times, reverse=True)
     for state in {state for _, *states, _ in of_balsam() for state in states}:
-        if state not in {"FAILED", "RUNNING"}:  # those are states of here, too, which others stand for
+        if state not in {
+            "FAILED",
+            "RUNNING",
+        }:  # those are states of here, too, which others stand for
             assert told(imported.filter(to_state=state)) == of_balsam(to_state=state), state
             assert told(imported.filter(from_state=state)) == of_balsam(from_state=state), state
     restarts = imported.filter(from_state="RESTART_READY", to_state="RUNNING")
@@ -193,7 +219,9 @@ def test_imported_states_keep_their_names(
          "from_state": before, "to_state": after}
         for second, (before, after) in enumerate(pairwise(STATES))
     ]  # fmt: skip
-    (tmp_path / "events.json").write_text(json.dumps({"count": len(events), "results": events[::-1]}))
+    (tmp_path / "events.json").write_text(
+        json.dumps({"count": len(events), "results": events[::-1]})
+    )
     folder = str(tmp_path / "states")
     assert main(["import", "balsam", str(tmp_path / "events.json"), "--store", folder]) == 0
     monkeypatch.setenv("LOGSHIPPER_STORE", folder)
@@ -205,13 +233,20 @@ def test_imported_states_keep_their_names(
     assert changes(query) == list(pairwise(STATES[:-1])), "a same-state update is no event"
     for state in set(STATES[1:]):
         assert {event.to_state for event in query.filter(to_state=state.lower())} == {state}
-    assert changes(query.filter(to_state="COMPLETED")) == [("RUNNING", "RUN_DONE")], "once, though three stand for it"
+    assert changes(query.filter(to_state="COMPLETED")) == [("RUNNING", "RUN_DONE")], (
+        "once, though three stand for it"
+    )
     assert changes(query.filter(to_state="FAILED")) == [("RUNNING", "RUN_ERROR")]
-    assert changes(query.filter(from_state="RESTART_READY", to_state="RUNNING")) == [("RESTART_READY", "RUNNING")]
+    assert changes(query.filter(from_state="RESTART_READY", to_state="RUNNING")) == [
+        ("RESTART_READY", "RUNNING")
+    ]
     assert changes(query.filter(from_state="QUEUED")) == [("PREPROCESSED", "RUNNING")]
     assert changes(query.filter(to_state="QUEUED")) == []
 
 
 def test_a_balsam_state_finds_captured_jobs_too() -> None:
     found = logshipper.EventLog.objects.filter(job_id=["123", "456"], to_state="RUN_DONE")
-    assert [(event.job_id, event.to_state) for event in found] == [("456", "COMPLETED"), ("123", "COMPLETED")]
+    assert [(event.job_id, event.to_state) for event in found] == [
+        ("456", "COMPLETED"),
+        ("123", "COMPLETED"),
+    ]

@@ -1,5 +1,5 @@
-"""`logshipper analyze` and `allocations` on a store of jobs whose times and nodes are known; the snippets of Balsam's
-document on analytics; the examples of docs/analytics.md."""
+"""`logshipper analyze` and `allocations` on a store of jobs whose times and nodes are known; the
+snippets of Balsam's document on analytics; the examples of docs/analytics.md."""
 
 import csv
 import io
@@ -41,7 +41,11 @@ JOBS = {  # by id: start and end in seconds, nodes, exit code
 
 def make(store: Path, t0_ns: int = T0_NS, hosts: Sequence[str] = ("n0", "n1")) -> None:
     for job_id, (start, end, nodes, code) in JOBS.items():
-        options: dict[str, Any] = {"name": f"train{job_id}", "started_ns": t0_ns + start * NS, "nodes": nodes or 0}
+        options: dict[str, Any] = {
+            "name": f"train{job_id}",
+            "started_ns": t0_ns + start * NS,
+            "nodes": nodes or 0,
+        }
         with SpooledCapture(store, job_id, host=hosts[int(job_id) % len(hosts)], **options) as job:
             job.lines("hello")
             job.end(code, time_ns=t0_ns + end * NS)
@@ -71,7 +75,9 @@ def ask(store: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
 
 
 def secs(times: list[datetime]) -> list[int]:
-    return [round((time - datetime.fromtimestamp(T0_NS // NS, UTC)).total_seconds()) for time in times]
+    return [
+        round((time - datetime.fromtimestamp(T0_NS // NS, UTC)).total_seconds()) for time in times
+    ]
 
 
 def document(answer: tuple[int, str, str]) -> dict[str, Any]:
@@ -81,7 +87,9 @@ def document(answer: tuple[int, str, str]) -> dict[str, Any]:
 
 
 def curve(series: dict[str, Any]) -> tuple[list[int], list[float]]:
-    return secs([datetime.fromisoformat(x[:26]).replace(tzinfo=UTC) for x in series["x"]]), series["y"]
+    return secs([datetime.fromisoformat(x[:26]).replace(tzinfo=UTC) for x in series["x"]]), series[
+        "y"
+    ]
 
 
 # ---- the snippets of Balsam's document: verbatim, but for the import and the tag's place in a store
@@ -164,8 +172,13 @@ def test_balsams_available_nodes(store: Path) -> None:
 
 def test_allocations_are_queried_as_batch_jobs(store: Path) -> None:
     every = logshipper.BatchJob.objects
-    assert [one.id for one in every.order_by("start_time").filter(filter_tags={"experiment": "foo"})] == ["123", "124"]
-    assert {one.id for one in every.filter(scheduler_id=[125, 126], state="finished")} == {"125", "126"}
+    assert [
+        one.id for one in every.order_by("start_time").filter(filter_tags={"experiment": "foo"})
+    ] == ["123", "124"]
+    assert {one.id for one in every.filter(scheduler_id=[125, 126], state="finished")} == {
+        "125",
+        "126",
+    }
     assert every.filter(state="running").count() == 0
     one = every.filter(id=123)[0]
     assert (one.num_nodes, one.state, one.is_running, one.name, one.tags) == (
@@ -194,7 +207,9 @@ def test_a_restarted_job_has_two_allocations_and_a_running_one_is_open(tmp_path:
 def test_nodes_are_at_least_those_that_a_job_was_seen_on(tmp_path: Path) -> None:
     root = tmp_path / "store"
     for task in range(3):
-        with SpooledCapture(root, "8", started_ns=T0_NS, task=task, host=f"n{task}", suffix=f"s{task}") as job:
+        with SpooledCapture(
+            root, "8", started_ns=T0_NS, task=task, host=f"n{task}", suffix=f"s{task}"
+        ) as job:
             job.end()
     with logshipper.Store.local(root) as opened:
         assert [one.num_nodes for one in logshipper.BatchJob.over(opened)] == [3]
@@ -210,7 +225,9 @@ def test_nodes_are_at_least_those_that_a_job_was_seen_on(tmp_path: Path) -> None
         ({}, 1),
     ],
 )
-def test_the_scheduler_says_how_many_nodes_a_run_has(tmp_path: Path, told: dict[str, str], nodes: int) -> None:
+def test_the_scheduler_says_how_many_nodes_a_run_has(
+    tmp_path: Path, told: dict[str, str], nodes: int
+) -> None:
     """The launcher's word counts before that of the allocation around it."""
     plain = {name: value for name, value in os.environ.items() if name not in NODE_COUNTS}
     environment = {**plain, "LOGSHIPPER_STORE": str(tmp_path), "LOGSHIPPER_AGENT": "off", **told}
@@ -248,12 +265,16 @@ def test_throughput(ask: Ask) -> None:
     assert curve(found["series"][0]) == ([300, 600, 900], [1, 2, 3])
     failed = document(ask("analyze", "throughput", "--to-state", "RUN_ERROR", "--json"))
     assert curve(failed["series"][0]) == ([360], [1])
-    late = document(ask("analyze", "throughput", "12*", "--after", "2026-05-01T12:06:00Z", "--json"))
+    late = document(
+        ask("analyze", "throughput", "12*", "--after", "2026-05-01T12:06:00Z", "--json")
+    )
     assert curve(late["series"][0]) == ([600, 900], [1, 2])
 
 
 def test_jobs_may_stand_behind_options(ask: Ask) -> None:
-    found = document(ask("analyze", "throughput", "--to-state", "completed", "12[34]", "--json", "126"))
+    found = document(
+        ask("analyze", "throughput", "--to-state", "completed", "12[34]", "--json", "126")
+    )
     assert curve(found["series"][0]) == ([300, 600, 900], [1, 2, 3])
     code, out, _ = ask("allocations", "124", "--history", "123")
     assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["id", "124", "123"])
@@ -263,9 +284,14 @@ def test_jobs_may_stand_behind_options(ask: Ask) -> None:
 
 def test_utilization_by_nodes_and_by_jobs(ask: Ask) -> None:
     found = document(ask("analyze", "utilization", "--json"))
-    assert curve(found["series"][0]) == ([0, 60, 300, 300, 300, 360, 600, 900], [4, 6, 4, 5, 6, 5, 1, 0])
+    assert curve(found["series"][0]) == (
+        [0, 60, 300, 300, 300, 360, 600, 900],
+        [4, 6, 4, 5, 6, 5, 1, 0],
+    )
     assert found["title"] == "Nodes that ran captured jobs: 6 at most, 3.933 on average in 15m00s"
-    jobs = document(ask("analyze", "utilization", "--no-node-weighting", "--tag", "experiment", "--json"))
+    jobs = document(
+        ask("analyze", "utilization", "--no-node-weighting", "--tag", "experiment", "--json")
+    )
     assert (jobs["unit"], *curve(jobs["series"][0])) == ("jobs", [0, 60, 300, 600], [1, 2, 1, 0])
 
 
@@ -285,11 +311,17 @@ def test_nodes_that_there_are_and_that_are_used(ask: Ask) -> None:
 def test_overheads_of_captured_jobs_are_their_run_times(ask: Ask) -> None:
     found = document(ask("analyze", "overheads", "--json"))
     times = found["statistics"]["run_time"]
-    assert (times["number"], times["min"], times["max"], times["mean"], times["median"]) == pytest.approx(
-        (4, 60, 600, 375, 420), abs=0.1
-    )
+    assert (
+        times["number"],
+        times["min"],
+        times["max"],
+        times["mean"],
+        times["median"],
+    ) == pytest.approx((4, 60, 600, 375, 420), abs=0.1)
     assert found["statistics"]["launched_to_started"] is None
-    assert {one["core"]: one["busy"] for one in found["cores"]} == pytest.approx({"n0": 14 / 15, "n1": 2 / 3}, abs=0.01)
+    assert {one["core"]: one["busy"] for one in found["cores"]} == pytest.approx(
+        {"n0": 14 / 15, "n1": 2 / 3}, abs=0.01
+    )
 
 
 def test_gantt(ask: Ask, tmp_path: Path) -> None:
@@ -310,7 +342,9 @@ def test_gantt(ask: Ask, tmp_path: Path) -> None:
         ("n1", None, "123", 0, 600), ("n1", None, "125", 300, 360),
         ("n0", None, None, 0, 60), ("n1", None, None, 600, 900),
     ]  # fmt: skip
-    assert {one["core"]: one["busy"] for one in found["cores"]} == pytest.approx({"n0": 14 / 15, "n1": 2 / 3})
+    assert {one["core"]: one["busy"] for one in found["cores"]} == pytest.approx(
+        {"n0": 14 / 15, "n1": 2 / 3}
+    )
     assert found["title"] == "Captured jobs on 2 nodes: 4 runs, busy 80 % of the time on average"
     _, out, _ = ask("analyze", "gantt", "--csv", "-", "--after", "2026-05-01T12:10:00Z")
     assert list(csv.reader(io.StringIO(out))) == [
@@ -334,8 +368,11 @@ def moment_of(text: str) -> float:
     return datetime.fromisoformat(text[:26]).replace(tzinfo=UTC).timestamp()
 
 
-def test_what_runs_is_in_the_gantt_until_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a job that was begun again only its last run: the first one is over, though it didn't say so."""
+def test_what_runs_is_in_the_gantt_until_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a job that was begun again only its last run: the first one is over, though it didn't say
+    so."""
     began_ns = time.time_ns() - 100 * NS
     with SpooledCapture(tmp_path, "7", started_ns=began_ns) as first:
         first.beat()
@@ -343,7 +380,9 @@ def test_what_runs_is_in_the_gantt_until_now(tmp_path: Path, capsys: pytest.Capt
         job.beat()
         assert main(["analyze", "gantt", "--json", "--store", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
-    (first_end, _), (end, start) = [(moment_of(one["end"]), moment_of(one["start"])) for one in found["spans"]]
+    (first_end, _), (end, start) = [
+        (moment_of(one["end"]), moment_of(one["start"])) for one in found["spans"]
+    ]
     assert start == pytest.approx(began_ns / NS + 40, abs=0.001)
     assert time.time() - 60 < first_end < end <= time.time()
 
@@ -353,16 +392,21 @@ def test_the_ends_of_a_span_of_time_are_there_where_more_is_known_beyond(ask: As
     span = ("--after", "2026-05-01T11:59:00Z", "--before", "2026-05-01T12:20:00Z")
     whole = document(ask("analyze", "utilization", "124", *span, "--json"))
     assert curve(whole["series"][0]) == ([60, 300], [2, 0]), "nothing is known before or after"
-    after = document(ask("analyze", "utilization", "124", "--after", "2026-05-01T12:06:00Z", "--json"))
+    after = document(
+        ask("analyze", "utilization", "124", "--after", "2026-05-01T12:06:00Z", "--json")
+    )
     assert curve(after["series"][0]) == ([], [])
-    early = document(ask("analyze", "utilization", "124", "126", "--before", "2026-05-01T12:00:30Z", "--json"))
+    early = document(
+        ask("analyze", "utilization", "124", "126", "--before", "2026-05-01T12:00:30Z", "--json")
+    )
     assert curve(early["series"][0]) == ([], [])
     future = document(ask("analyze", "utilization", "--after", "2100-01-01", "--json"))
     assert curve(future["series"][0]) == ([], [])
 
 
 def test_a_run_of_no_time_is_not_shown_as_less_than_nothing() -> None:
-    """As one is that Slurm ended, to the second, before its node saw it begin: its end comes first."""
+    """As one is that Slurm ended, to the second, before its node saw it begin: its end comes
+    first."""
     moment = datetime.fromtimestamp(T0_NS // NS, UTC)
     events = [
         logshipper.StateEvent("a", "7", T0_NS, "QUEUED", "RUNNING", {"num_nodes": 4}),
@@ -376,10 +420,18 @@ def test_a_run_of_no_time_is_not_shown_as_less_than_nothing() -> None:
 def test_csv_and_pictures(ask: Ask, tmp_path: Path) -> None:
     code, out, _ = ask("analyze", "throughput", "--csv", "-")
     assert code == 0
-    assert list(csv.reader(io.StringIO(out)))[:2] == [["series", "time", "jobs"], ["jobs", utc(T0_NS + 300 * NS), "1"]]
+    assert list(csv.reader(io.StringIO(out)))[:2] == [
+        ["series", "time", "jobs"],
+        ["jobs", utc(T0_NS + 300 * NS), "1"],
+    ]
     rows = tmp_path / "runs.csv"
     assert ask("analyze", "overheads", "--csv", str(rows))[0] == 0
-    assert [row["job"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == ["123", "124", "125", "126"]
+    assert [row["job"] for row in csv.DictReader(io.StringIO(rows.read_text()))] == [
+        "123",
+        "124",
+        "125",
+        "126",
+    ]
     for option, begin in (("--png", b"\x89PNG"), ("--svg", b"<?xml")):
         path = tmp_path / f"picture{option}"
         code, out, _ = ask("analyze", "nodes", option, str(path))
@@ -408,7 +460,10 @@ def test_the_terminal_has_graph_and_statistics(ask: Ask) -> None:
         (["throughput", "123", "--all-jobs"], "JOB: not with --all-jobs"),
         (["throughput", "--all-jobs", "--tag", "x"], "--tag: not with --all-jobs"),
         (["utilization", "--all-jobs"], "--all-jobs: Prometheus knows of them: give --from loki"),
-        (["utilization", "--all-jobs", "--from", "loki", "--loki-url", "http://127.0.0.1:9"], "give --prometheus-url"),
+        (
+            ["utilization", "--all-jobs", "--from", "loki", "--loki-url", "http://127.0.0.1:9"],
+            "give --prometheus-url",
+        ),
         (
             ["nodes", "--after", "2026-05-02", "--before", "2026-05-01"],
             "--before: 2026-05-01 is before --after 2026-05-02",
@@ -422,7 +477,10 @@ def test_what_makes_no_sense_is_told(ask: Ask, words: list[str], why: str) -> No
 
 @pytest.mark.parametrize(
     "words",
-    [["throughput", "--to-state", "TIMEOUT", "--png", "x.png"], ["gantt", "--tag", "none=such", "--svg", "x.svg"]],
+    [
+        ["throughput", "--to-state", "TIMEOUT", "--png", "x.png"],
+        ["gantt", "--tag", "none=such", "--svg", "x.svg"],
+    ],
 )
 def test_nothing_to_draw(ask: Ask, words: list[str]) -> None:
     code, _, err = ask("analyze", *words)
@@ -464,7 +522,9 @@ def test_a_store_that_is_not_there_yet_has_empty_answers_of_the_same_kind(
         assert "no job 'no-such'" in capsys.readouterr().err
 
 
-def test_the_pages_python_runs(store: Path, pyplot: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pages_python_runs(
+    store: Path, pyplot: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (ROOT / "docs" / "analytics.md").read_text()
     snippets = re.findall(r"```python\n(.*?)```", text, re.S)
     assert len(snippets) == 3
@@ -483,10 +543,14 @@ def both(
 ) -> Iterator[TwoStores]:
     began_ns = time.time_ns() - 1000 * NS
     folder = tmp_path_factory.mktemp("both")
-    yield from two_stores(folder, loki, prometheus, f"t{uuid.uuid4().hex[:10]}", lambda at: make(at, began_ns, [HOST]))
+    yield from two_stores(
+        folder, loki, prometheus, f"t{uuid.uuid4().hex[:10]}", lambda at: make(at, began_ns, [HOST])
+    )
 
 
-def test_both_stores_have_the_same_analytics(both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_stores_have_the_same_analytics(
+    both: TwoStores, capsys: pytest.CaptureFixture[str]
+) -> None:
     def reports(store: logshipper.Store) -> list[Any]:
         events = logshipper.EventLog(store).filter(job_id=[123, 124, 125, 126])
         return [

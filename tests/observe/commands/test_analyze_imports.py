@@ -1,4 +1,5 @@
-"""Analytics of what was imported: of a real run of QCG-PilotJob, next to its own report, and of Balsam's exports."""
+"""Analytics of what was imported: of a real run of QCG-PilotJob, next to its own report, and of
+Balsam's exports."""
 
 import json
 from collections.abc import Iterator
@@ -33,11 +34,15 @@ def qcg(store: Path) -> Iterator[list[Task]]:
 
 
 def report() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (RECORDED / "qcg" / "jobs.report").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (RECORDED / "qcg" / "jobs.report").read_text().splitlines()
+    ]
 
 
 def test_all_tasks_are_there_and_those_that_never_ran_stop_nothing(qcg: list[Task]) -> None:
-    assert {task.name for task in qcg} == {entry["name"] for entry in report()} - {"sweep"}, "its iterations are tasks"
+    assert {task.name for task in qcg} == {entry["name"] for entry in report()} - {"sweep"}, (
+        "its iterations are tasks"
+    )
     found = {task.name: task for task in qcg}
     assert (found["never"].start, found["never"].run_time, found["never"].cores) == (None, None, {})
     assert found["long"].run_time == pytest.approx(0.111956)
@@ -46,14 +51,17 @@ def test_all_tasks_are_there_and_those_that_never_ran_stop_nothing(qcg: list[Tas
 
 @needs_program_of_others
 def test_they_are_as_qcgs_own_report_has_them(qcg: list[Task]) -> None:
-    (theirs,) = asked_of("qcg", [{"report": [one for one in report() if one["state"] in RAN], "rtimes": {}}])
+    (theirs,) = asked_of(
+        "qcg", [{"report": [one for one in report() if one["state"] in RAN], "rtimes": {}}]
+    )
     names = {entry["name"] for entry in report() if entry["state"] in RAN}
     tasks = [task for task in qcg if task.name in names]
     assert same_statistics(statistics_of(task.run_time for task in tasks if task.run_time is not None),
                            theirs["run_times"])  # fmt: skip
     assert same_statistics(launch_overheads(tasks).launch, theirs["launch"])
     ours = [
-        (core, moment(start), moment(end), name.removeprefix("qcg-")) for core, start, end, name in bars(gantt(tasks))
+        (core, moment(start), moment(end), name.removeprefix("qcg-"))
+        for core, start, end, name in bars(gantt(tasks))
     ]
     assert ours == [tuple(bar) for bar in theirs["gantt_as_told"]]
 
@@ -63,7 +71,9 @@ def moment(secs: float) -> str:
     return str(datetime.fromtimestamp(round(secs, 6), UTC).replace(tzinfo=None))
 
 
-def test_the_command_has_cores_and_launch_times(qcg: list[Task], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_has_cores_and_launch_times(
+    qcg: list[Task], capsys: pytest.CaptureFixture[str]
+) -> None:
     capsys.readouterr()
     assert main(["analyze", "overheads", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -78,7 +88,8 @@ def test_the_command_has_cores_and_launch_times(qcg: list[Task], capsys: pytest.
 
 
 def told_waits() -> tuple[int, float, float]:
-    """How many tasks were told to wait, and the shortest and longest time until they had cores, by its own report."""
+    """How many tasks were told to wait, and the shortest and longest time until they had cores, by
+    its own report."""
     waits = []
     for entry in report():
         at = {one["state"]: datetime.fromisoformat(one["date"]) for one in entry["history"]}
@@ -91,7 +102,9 @@ def told_waits() -> tuple[int, float, float]:
 def balsam(store: Path) -> list[dict[str, Any]]:
     """Its events, which were imported, as its API gives them."""
     assert main(["import", "balsam", str(RECORDED / "balsam")]) == 0
-    events: list[dict[str, Any]] = json.loads((RECORDED / "balsam" / "events.json").read_text())["results"]
+    events: list[dict[str, Any]] = json.loads((RECORDED / "balsam" / "events.json").read_text())[
+        "results"
+    ]
     return events
 
 
@@ -102,20 +115,37 @@ def secs(text: str) -> float:
 @needs_program_of_others
 def test_reports_of_imported_events_are_as_balsams_own(balsam: list[dict[str, Any]]) -> None:
     events = [
-        [one["job_id"], secs(one["timestamp"]), one["from_state"], one["to_state"], one["data"]] for one in balsam
+        [one["job_id"], secs(one["timestamp"]), one["from_state"], one["to_state"], one["data"]]
+        for one in balsam
     ]
-    states = ["JOB_FINISHED", "RUN_DONE", "POSTPROCESSED", "RUNNING", "RESTART_READY", "RUN_ERROR", "RUN_TIMEOUT"]
-    cases: list[dict[str, Any]] = [{"ask": "throughput", "events": events, "to_state": state} for state in states]
+    states = [
+        "JOB_FINISHED",
+        "RUN_DONE",
+        "POSTPROCESSED",
+        "RUNNING",
+        "RESTART_READY",
+        "RUN_ERROR",
+        "RUN_TIMEOUT",
+    ]
+    cases: list[dict[str, Any]] = [
+        {"ask": "throughput", "events": events, "to_state": state} for state in states
+    ]
     cases += [{"ask": ask, "events": events} for ask in ("utilization", "jobs")]
     imported = logshipper.EventLog.objects.filter()
     for case, theirs in zip(cases, asked_of("balsam", cases), strict=True):
         if case["ask"] == "throughput":
-            ours: logshipper.Report[datetime, Any] = logshipper.throughput_report(imported, to_state=case["to_state"])
+            ours: logshipper.Report[datetime, Any] = logshipper.throughput_report(
+                imported, to_state=case["to_state"]
+            )
         else:
-            ours = logshipper.utilization_report(imported, node_weighting=case["ask"] == "utilization")
+            ours = logshipper.utilization_report(
+                imported, node_weighting=case["ask"] == "utilization"
+            )
         assert theirs[0], case
         assert is_same(ours, theirs), case
-    of_one = logshipper.utilization_report(logshipper.EventLog.objects.filter(tags={"experiment": "foo", "n": "102"}))
+    of_one = logshipper.utilization_report(
+        logshipper.EventLog.objects.filter(tags={"experiment": "foo", "n": "102"})
+    )
     assert of_one[1] == [0.125, 0], "one of eight on its node"
 
 
@@ -140,9 +170,13 @@ def test_waits_of_balsams_jobs_are_from_their_first_state_or_their_last_run_to_t
     )
 
 
-def test_allocations_of_balsam(balsam: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_allocations_of_balsam(
+    balsam: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
     """One was, one runs, one waits."""
-    mine = logshipper.BatchJob.objects.filter(filter_tags={"experiment": "foo"}).order_by("start_time")
+    mine = logshipper.BatchJob.objects.filter(filter_tags={"experiment": "foo"}).order_by(
+        "start_time"
+    )
     assert [(one.scheduler_id, one.num_nodes, one.is_running) for one in mine] == [
         ("456", 8, False), ("457", 4, True), ("", 2, False)
     ]  # fmt: skip
@@ -154,10 +188,14 @@ def test_allocations_of_balsam(balsam: list[dict[str, Any]], capsys: pytest.Capt
     capsys.readouterr()
     assert main(["analyze", "nodes", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["title"].startswith("Nodes of imported jobs, and how many of them ran one: 12 at most")
+    assert found["title"].startswith(
+        "Nodes of imported jobs, and how many of them ran one: 12 at most"
+    )
 
 
-def test_iterations_count_and_their_parent_does_not(qcg: list[Task], capsys: pytest.CaptureFixture[str]) -> None:
+def test_iterations_count_and_their_parent_does_not(
+    qcg: list[Task], capsys: pytest.CaptureFixture[str]
+) -> None:
     capsys.readouterr()
     assert main(["analyze", "throughput", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -1,4 +1,5 @@
-"""docs/coming-from-*.md: each right-hand side runs, on jobs that are called so, and says what it should."""
+"""docs/coming-from-*.md: each right-hand side runs, on jobs that are called so, and says what it
+should."""
 
 import ast
 import os
@@ -25,9 +26,15 @@ from tests.tools.tools_of_others import needs_program_of_others, python_of
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}
 _ROW = re.compile(r"^\| (?P<theirs>.+?) \| `(?P<ours>.+)` \| (?P<note>.*?)\|$", re.MULTILINE)
 SERVES = ("logshipper open",)
-CHANGES = ("logshipper tag", "logshipper rm", "logshipper run", "logshipper import")  # what is in the store
+CHANGES = (
+    "logshipper tag",
+    "logshipper rm",
+    "logshipper run",
+    "logshipper import",
+)  # what is in the store
 
-# what each says: a regular expression of its output, or of the file that it writes ("FILE: RE"); "\Z" for nothing
+# what each says: a regular expression of its output, or of the file that it writes ("FILE: RE");
+# "\Z" for nothing
 SAYS = {
     "logshipper run -- python miniMnist.py": r"^trained$",
     "logshipper monitor job3321": r"begun\n.*ended: COMPLETED",
@@ -173,8 +180,11 @@ view blob, view team, view workspace, wget, zip
 
 
 def rows(page: Path) -> list[tuple[str, str]]:
-    """Left and right of each row whose right side is code; a `|` in it is written as a table wants it."""
-    found = [(row["theirs"], row["ours"].replace("\\|", "|")) for row in _ROW.finditer(page.read_text())]
+    """Left and right of each row whose right side is code; a `|` in it is written as a table wants
+    it."""
+    found = [
+        (row["theirs"], row["ours"].replace("\\|", "|")) for row in _ROW.finditer(page.read_text())
+    ]
     ours = ("logshipper", "store.", "EventLog")
     return [row for row in found if row[1].startswith(ours)]
 
@@ -186,7 +196,10 @@ COMMANDS = sorted({ours for page in DOCS.values() for _, ours in rows(page)})
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("coming")
     (folder / "bin").mkdir()
-    for name, text in {"logshipper": f'exec {sys.executable} -m logshipper "$@"', "python": "echo trained"}.items():
+    for name, text in {
+        "logshipper": f'exec {sys.executable} -m logshipper "$@"',
+        "python": "echo trained",
+    }.items():
         (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / "bin" / name).chmod(0o755)
     prepare(folder / "store")
@@ -212,7 +225,8 @@ def place(prepared: Path, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyP
 
 
 def said_by(line: str, capfd: pytest.CaptureFixture[str]) -> str:
-    """What a right-hand side says: of Python the value, of a command its output, and then what it says next to it."""
+    """What a right-hand side says: of Python the value, of a command its output, and then what it
+    says next to it."""
     if line.startswith("logshipper."):
         eval(line, {"logshipper": logshipper})  # noqa: S307  the documentation's own words
         return capfd.readouterr().out
@@ -220,7 +234,9 @@ def said_by(line: str, capfd: pytest.CaptureFixture[str]) -> str:
         with logshipper.Store.default() as store:
             value = eval(line, {"store": store, "EventLog": logshipper.EventLog})  # noqa: S307
             return repr(list(value) if line.startswith("EventLog") else value)
-    if not line.startswith((*SERVES, "logshipper run")) and not any(mark in line for mark in ("|", ">", "$(")):
+    if not line.startswith((*SERVES, "logshipper run")) and not any(
+        mark in line for mark in ("|", ">", "$(")
+    ):
         code = main(shlex.split(line)[1:])
         said = "".join(capfd.readouterr())
         assert code == TROUBLE.get(line, 0), said
@@ -267,21 +283,38 @@ def test_every_row_is_read() -> None:
 
 def test_each_of_xts_commands_is_on_the_page() -> None:
     text = DOCS["xt"].read_text()
-    assert [name for name in listed(XT_COMMANDS) if f"`xt {name}`" not in text and f"`xt {name} " not in text] == []
+    assert [
+        name
+        for name in listed(XT_COMMANDS)
+        if f"`xt {name}`" not in text and f"`xt {name} " not in text
+    ] == []
 
 
 @needs_program_of_others
 def test_these_are_all_of_xts_commands() -> None:
-    """By xtlib's own source: functions that it decorates with `@command`, which may give another name."""
+    """By xtlib's own source: functions that it decorates with `@command`, which may give another
+    name."""
     (package,) = python_of("xtlib").parents[1].glob("lib/python*/site-packages/xtlib")
     named = set()
     for path in package.rglob("*.py"):
         with warnings.catch_warnings(action="ignore"):  # of a Python that is older
-            functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+            functions = [
+                node
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.FunctionDef)
+            ]
         for function in functions:
             for call in function.decorator_list:
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "command":
-                    names = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg == "name"}
+                if (
+                    isinstance(call, ast.Call)
+                    and isinstance(call.func, ast.Name)
+                    and call.func.id == "command"
+                ):
+                    names = {
+                        one.arg: ast.literal_eval(one.value)
+                        for one in call.keywords
+                        if one.arg == "name"
+                    }
                     named.add(names.get("name", function.name.replace("_", " ")))
     assert named == {*listed(XT_COMMANDS), *listed(XT_OTHERS)}
 

@@ -1,4 +1,5 @@
-"""What real shells complete: bash, zsh and fish with the script that `logshipper completion` prints."""
+"""What real shells complete: bash, zsh and fish with the script that `logshipper completion`
+prints."""
 
 import os
 import shutil
@@ -57,13 +58,22 @@ def shell_is_there(shell: str) -> None:
 
 def test_fish(environment: dict[str, str]) -> None:
     shell_is_there("fish")
-    script = "logshipper completion fish | source\n" + "".join(f"echo LINE; complete -C '{line}'\n" for line in LINES)
+    script = "logshipper completion fish | source\n" + "".join(
+        f"echo LINE; complete -C '{line}'\n" for line in LINES
+    )
     done = subprocess.run(
-        ["fish", "--no-config", "-c", script], env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECS
+        ["fish", "--no-config", "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECS,
     )
     assert done.stderr == ""
     answers = [answer.split("\n")[1:-1] for answer in done.stdout.split("LINE")[1:]]
-    found = {line: [word.split("\t")[0] for word in answer] for line, answer in zip(LINES, answers, strict=True)}
+    found = {
+        line: [word.split("\t")[0] for word in answer]
+        for line, answer in zip(LINES, answers, strict=True)
+    }
     assert found == {line: [word] for line, word in LINES.items()}
 
 

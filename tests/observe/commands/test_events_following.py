@@ -51,7 +51,11 @@ def test_older_events_than_the_last_ones_are_not_taken_for_late(tmp_path: Path) 
     home = Home(tmp_path)
     told = "; ".join(f"logshipper.event('step', n={n})" for n in range(8))
     home.run("python3", "-c", f"import logshipper; {told}")
-    followed = home.call("events", "last", "--follow", "--limit", "3", "--json").stdout.decode().splitlines()
+    followed = (
+        home.call("events", "last", "--follow", "--limit", "3", "--json")
+        .stdout.decode()
+        .splitlines()
+    )
     assert [json.loads(line)["data"].get("n") for line in followed] == [6, 7, None]
 
 

@@ -30,7 +30,19 @@ from tests.tools.segment_factory import SECOND_NS as NS
 
 Export = Callable[..., tuple[int, str, str]]
 OWN = ["_job_id", "_time", "_attempt", "_step", "_task", "_host"]
-LOGS = ["job_id", "time", "attempt", "step", "task", "host", "stream", "kind", "text", "repeat", "part"]
+LOGS = [
+    "job_id",
+    "time",
+    "attempt",
+    "step",
+    "task",
+    "host",
+    "stream",
+    "kind",
+    "text",
+    "repeat",
+    "part",
+]
 BIG = 2**53 + 1
 
 
@@ -66,7 +78,8 @@ def parquet_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def odd_job(store: Path, job_id: str = "odd") -> list[str]:
-    """Numbers that doubles can't hold, keys that come late, text that needs quotes, nested and mixed values."""
+    """Numbers that doubles can't hold, keys that come late, text that needs quotes, nested and
+    mixed values."""
     lines = [
         '{"model": "a,b\\t\\"c\\"\\n", "opt": {"lr": 0.10, "name": "adam"}, "seed": 7}',
         f'{{"epoch": 1, "loss": 0.1, "tokens": {BIG}, "big": {2**80}, "fine": 0.1234567890123456789}}',
@@ -77,7 +90,12 @@ def odd_job(store: Path, job_id: str = "odd") -> list[str]:
         job.metadata(*lines)
         job.lines("plain, with a comma", 'a "quote"', "tab\there")
         job.stderr("warned")
-        job.lines("[the line above 9 times more]", stream=Stream.STDERR, kind=Kind.NOTE, attrs={0: {"repeat": 9}})
+        job.lines(
+            "[the line above 9 times more]",
+            stream=Stream.STDERR,
+            kind=Kind.NOTE,
+            attrs={0: {"repeat": 9}},
+        )
         job.end()
     return lines
 
@@ -86,7 +104,9 @@ def odd_job(store: Path, job_id: str = "odd") -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv"])
-def test_tables_of_text_hold_what_was_printed(form: str, store: Path, export: Export, tmp_path: Path) -> None:
+def test_tables_of_text_hold_what_was_printed(
+    form: str, store: Path, export: Export, tmp_path: Path
+) -> None:
     odd_job(store)
     path = tmp_path / f"out.{form}"
     code, out, err = export("odd", "--output", str(path))
@@ -96,27 +116,45 @@ def test_tables_of_text_hold_what_was_printed(form: str, store: Path, export: Ex
     assert list(rows[0]) == [*OWN, *keys]
     assert rows[0]["model"] == 'a,b\t"c"\n'
     assert rows[0]["opt.lr"] == "0.10"
-    assert (rows[1]["tokens"], rows[1]["big"], rows[1]["fine"]) == (str(BIG), str(2**80), "0.1234567890123456789")
+    assert (rows[1]["tokens"], rows[1]["big"], rows[1]["fine"]) == (
+        str(BIG),
+        str(2**80),
+        "0.1234567890123456789",
+    )
     assert (rows[2]["loss"], rows[3]["loss"], rows[0]["loss"]) == ("1e-07", "null", "")
     assert (rows[3]["list"], rows[3]["mixed"], rows[3]["größe"]) == ("[1, 2.50]", "x", "ü😀")
     assert {row["_job_id"] for row in rows} == {"odd"}
     assert b"\r" not in path.read_bytes()
 
 
-def test_parquet_has_types_that_hold_every_value(store: Path, export: Export, tmp_path: Path) -> None:
+def test_parquet_has_types_that_hold_every_value(
+    store: Path, export: Export, tmp_path: Path
+) -> None:
     odd_job(store)
     path = tmp_path / "out.parquet"
     assert export("odd", "--output", str(path)) == (0, f"Wrote {path}: 4 records\n", "")
     table = pq.read_table(path)
     types = {field.name: str(field.type) for field in table.schema}
-    assert [types[name] for name in OWN] == ["string", "timestamp[ns, tz=UTC]", "int32", "string", "int32", "string"]
+    assert [types[name] for name in OWN] == [
+        "string",
+        "timestamp[ns, tz=UTC]",
+        "int32",
+        "string",
+        "int32",
+        "string",
+    ]
     assert [types[key] for key in ("epoch", "loss", "tokens", "on", "opt.lr")] == [
         "int64", "double", "int64", "bool", "double",
     ]  # fmt: skip
     rows = parquet_rows(path)
     assert [row["tokens"] for row in rows] == [None, BIG, 3, None]
     assert [row["big"] for row in rows] == [None, Decimal(2**80), Decimal(1), None]
-    assert [row["fine"] for row in rows] == [None, Decimal("0.1234567890123456789"), Decimal("2.5"), None]
+    assert [row["fine"] for row in rows] == [
+        None,
+        Decimal("0.1234567890123456789"),
+        Decimal("2.5"),
+        None,
+    ]
     assert [row["loss"] for row in rows] == [None, 0.1, 1e-7, None]
     assert [row["mixed"] for row in rows] == [None, None, "1", "x"]
     assert (rows[0]["model"], rows[3]["list"], rows[3]["on"]) == ('a,b\t"c"\n', "[1, 2.50]", True)
@@ -129,7 +167,11 @@ def test_jsonl_rows_are_documents(store: Path, export: Export, tmp_path: Path) -
     for line, written in zip(lines, text.splitlines(), strict=True):
         assert written.endswith(f'"record":{line}}}'), "not a digit is changed"
     document = json.loads(text.splitlines()[0])
-    assert (document["schema"], document["job_id"], document["task"]) == ("logshipper.metadata/1", "odd", 0)
+    assert (document["schema"], document["job_id"], document["task"]) == (
+        "logshipper.metadata/1",
+        "odd",
+        0,
+    )
     assert export("odd", "--what", "logs", "--output", str(tmp_path / "l.jsonl"))[0] == 0
     found = [json.loads(line) for line in (tmp_path / "l.jsonl").read_text().splitlines()]
     assert [one["text"] for one in found][-2:] == ["warned", "[the line above 9 times more]"]
@@ -150,7 +192,9 @@ def test_logs_as_tables(form: str, store: Path, export: Export, tmp_path: Path) 
     assert (str(rows[-1]["repeat"]), rows[-2]["stream"]) == ("9", "stderr")
 
 
-def test_a_key_of_a_job_may_be_called_as_our_columns(store: Path, export: Export, tmp_path: Path) -> None:
+def test_a_key_of_a_job_may_be_called_as_our_columns(
+    store: Path, export: Export, tmp_path: Path
+) -> None:
     with SpooledCapture(store, "own") as job:
         job.metadata({"_time": 5, "_job_id": "mine"})
         job.end()
@@ -161,14 +205,20 @@ def test_a_key_of_a_job_may_be_called_as_our_columns(store: Path, export: Export
         assert (str(row["_time"]), row["_job_id"], row["__job_id"]) == ("5", "mine", "own")
 
 
-def test_a_job_without_metadata_is_a_table_without_rows(store: Path, export: Export, tmp_path: Path) -> None:
+def test_a_job_without_metadata_is_a_table_without_rows(
+    store: Path, export: Export, tmp_path: Path
+) -> None:
     with SpooledCapture(store, "none") as job:
         job.end()
     for form in ("csv", "parquet", "jsonl"):
         for what in ("metadata", "logs"):
             path = tmp_path / f"{what}.{form}"
             noun = "record" if what == "metadata" else "line"
-            assert export("none", "--what", what, "--output", str(path)) == (0, f"Wrote {path}: 0 {noun}s\n", "")
+            assert export("none", "--what", what, "--output", str(path)) == (
+                0,
+                f"Wrote {path}: 0 {noun}s\n",
+                "",
+            )
             if form == "parquet":
                 assert pq.read_table(path).num_rows == 0
             else:
@@ -181,7 +231,10 @@ def test_too_many_keys_for_a_table(
     with SpooledCapture(store, "wide") as job:
         job.metadata({f"k{number}": number for number in range(9)})
         job.end()
-    for module in ("logshipper_observe.formats.export_text", "logshipper_observe.formats.export_parquet"):
+    for module in (
+        "logshipper_observe.formats.export_text",
+        "logshipper_observe.formats.export_parquet",
+    ):
         importlib.import_module(module)
         monkeypatch.setattr(sys.modules[module], "MAX_COLUMNS", 8)
     for form in ("csv", "parquet"):
@@ -210,7 +263,9 @@ def test_which_numbers_a_double_gives_back(text: str, exact: bool) -> None:
 NUMBER = st.one_of(
     st.integers(-(2**70), 2**70).map(str),
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
-    st.decimals(allow_nan=False, allow_infinity=False, places=19, min_value=-9, max_value=9).map(lambda d: f"{d:f}"),
+    st.decimals(allow_nan=False, allow_infinity=False, places=19, min_value=-9, max_value=9).map(
+        lambda d: f"{d:f}"
+    ),
     st.floats(0, 1).map(lambda value: f"{value:.17g}"),
 )
 VALUE = st.one_of(
@@ -219,7 +274,9 @@ VALUE = st.one_of(
     st.text().map(json.dumps),
     st.text(alphabet=',":{} ab\\null').map(json.dumps),
 )
-RECORD = st.dictionaries(st.sampled_from(["loss", "epoch", "a b", 'q"', "ü", "x,y"]), VALUE, max_size=4)
+RECORD = st.dictionaries(
+    st.sampled_from(["loss", "epoch", "a b", 'q"', "ü", "x,y"]), VALUE, max_size=4
+)
 SHAPES = st.lists(st.tuples(RECORD, st.integers(1, 40)), min_size=1, max_size=4)
 
 
@@ -229,10 +286,16 @@ SHAPES = st.lists(st.tuples(RECORD, st.integers(1, 40)), min_size=1, max_size=4)
 @example([({"loss": '"0.5"'}, 40), ({"loss": "0.5"}, 40)], ": ", ", ")
 @example([({"loss": '"a\\", \\"epoch\\": 1"'}, 40), ({"loss": "1", "epoch": "2"}, 1)], ": ", ", ")
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_columns_are_what_the_lines_hold(shapes: list[tuple[dict[str, str], int]], colon: str, comma: str) -> None:
+def test_columns_are_what_the_lines_hold(
+    shapes: list[tuple[dict[str, str], int]], colon: str, comma: str
+) -> None:
     """Whichever way they were read: all lines alike, several shapes mixed, or line by line."""
     lines = [
-        "{" + comma.join(f"{json.dumps(key, ensure_ascii=False)}{colon}{value}" for key, value in record.items()) + "}"
+        "{"
+        + comma.join(
+            f"{json.dumps(key, ensure_ascii=False)}{colon}{value}" for key, value in record.items()
+        )
+        + "}"
         for record, times in shapes
         for _ in range(times)
     ]
@@ -268,7 +331,9 @@ def test_blocks_of_many_kinds_become_one_file(
     importlib.import_module("logshipper_observe.formats.export_parquet")
     monkeypatch.setattr("logshipper_observe.formats.export_parquet.BLOCK_ROWS", 5)
     values: list[Any] = [0, 1, 2.5, BIG, "x", True, None, 0.1]
-    records = [{"n": at, "a": values[at // 10], **({"late": at} if at > 60 else {})} for at in range(80)]
+    records = [
+        {"n": at, "a": values[at // 10], **({"late": at} if at > 60 else {})} for at in range(80)
+    ]
     with SpooledCapture(store, "many") as job:
         job.metadata(*records)
         job.end()
@@ -291,13 +356,18 @@ def test_blocks_of_records_are_the_records(store: Path) -> None:
     with LocalStore(str(store)) as local:
         local.ingest()
         with local.open("both") as reader:
-            wanted = [(record.time_ns, record.capture, record.attempt, record.line) for record in reader.records()]
+            wanted = [
+                (record.time_ns, record.capture, record.attempt, record.line)
+                for record in reader.records()
+            ]
             assert len(wanted) == 40
             for rows in (1, 3, 40, 41, 1000):
                 found = [
                     (time_ns, capture, block.attempts[capture], line)
                     for block in reader.record_blocks(rows)
-                    for time_ns, capture, line in zip(block.times, block.captures, block.text.split("\n"), strict=True)
+                    for time_ns, capture, line in zip(
+                        block.times, block.captures, block.text.split("\n"), strict=True
+                    )
                 ]
                 assert found == wanted, rows
 
@@ -305,19 +375,29 @@ def test_blocks_of_records_are_the_records(store: Path) -> None:
 # ---- several jobs, files and folders
 
 
-def test_a_folder_per_job_and_unknown_jobs_one_by_one(store: Path, export: Export, tmp_path: Path) -> None:
+def test_a_folder_per_job_and_unknown_jobs_one_by_one(
+    store: Path, export: Export, tmp_path: Path
+) -> None:
     training(store, job_id="aaaaaa", name="one.py")
     training(store, job_id="bbbbbb", name="two.py")
     out_folder = tmp_path / "out"
-    code, out, err = export("nope", "aaaaaa", "nada", "two.py", "aaaaaa", "--output", f"{out_folder}/")
+    code, out, err = export(
+        "nope", "aaaaaa", "nada", "two.py", "aaaaaa", "--output", f"{out_folder}/"
+    )
     assert code == 1
     assert [line.split(":")[0] for line in err.splitlines()] == ["logshipper"] * 2
     assert "nope" in err.splitlines()[0]
     assert "nada" in err.splitlines()[1]
-    files = sorted(str(path.relative_to(out_folder)) for path in out_folder.rglob("*") if path.is_file())
-    assert files == [f"{job}/{what}.csv" for job in ("aaaaaa", "bbbbbb") for what in ("logs", "metadata")]
+    files = sorted(
+        str(path.relative_to(out_folder)) for path in out_folder.rglob("*") if path.is_file()
+    )
+    assert files == [
+        f"{job}/{what}.csv" for job in ("aaaaaa", "bbbbbb") for what in ("logs", "metadata")
+    ]
     assert len(out.splitlines()) == 4
-    assert [row["epoch"] for row in rows_of(out_folder / "bbbbbb" / "metadata.csv")] == list("12345")
+    assert [row["epoch"] for row in rows_of(out_folder / "bbbbbb" / "metadata.csv")] == list(
+        "12345"
+    )
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
@@ -325,13 +405,21 @@ def test_several_jobs_in_one_file(form: str, store: Path, export: Export, tmp_pa
     training(store, job_id="aaaaaa", name="one.py", epochs=2)
     odd_job(store)
     path = tmp_path / f"both.{form}"
-    assert export("aaaaaa", "odd", "--output", str(path)) == (0, f"Wrote {path}: 6 records of 2 jobs\n", "")
+    assert export("aaaaaa", "odd", "--output", str(path)) == (
+        0,
+        f"Wrote {path}: 6 records of 2 jobs\n",
+        "",
+    )
     if form == "jsonl":
         jobs = [json.loads(line)["job_id"] for line in path.read_text().splitlines()]
     else:
-        rows: list[dict[str, Any]] = parquet_rows(path) if form == "parquet" else list(rows_of(path))
+        rows: list[dict[str, Any]] = (
+            parquet_rows(path) if form == "parquet" else list(rows_of(path))
+        )
         jobs = [row["_job_id"] for row in rows]
-        assert [row["seed"] for row in rows][:3] == ([None, None, 7] if form == "parquet" else ["", "", "7"])
+        assert [row["seed"] for row in rows][:3] == (
+            [None, None, 7] if form == "parquet" else ["", "", "7"]
+        )
     assert jobs == ["aaaaaa"] * 2 + ["odd"] * 4
 
 
@@ -341,15 +429,24 @@ def test_captures_of_a_job_are_told_apart(store: Path, export: Export, tmp_path:
             job.metadata({"epoch": attempt})
             job.end()
     assert export("again", "--output", str(tmp_path / "a.csv"))[0] == 0
-    assert {(row["_attempt"], row["epoch"]) for row in rows_of(tmp_path / "a.csv")} == {("1", "1"), ("2", "2")}
+    assert {(row["_attempt"], row["epoch"]) for row in rows_of(tmp_path / "a.csv")} == {
+        ("1", "1"),
+        ("2", "2"),
+    }
 
 
-def test_files_that_are_there_stay_unless_forced(store: Path, export: Export, tmp_path: Path) -> None:
+def test_files_that_are_there_stay_unless_forced(
+    store: Path, export: Export, tmp_path: Path
+) -> None:
     odd_job(store)
     path = tmp_path / "out.csv"
     path.write_text("mine")
     code, out, err = export("odd", "--output", str(path))
-    assert (code, out, err) == (1, "", f"logshipper: --output: {path} is there already; --force replaces it\n")
+    assert (code, out, err) == (
+        1,
+        "",
+        f"logshipper: --output: {path} is there already; --force replaces it\n",
+    )
     assert path.read_text() == "mine"
     assert export("odd", "--output", str(path), "--force")[0] == 0
     assert len(rows_of(path)) == 4
@@ -389,18 +486,26 @@ def test_a_failure_leaves_no_half_file(
         (["--output", "/proc/none/x.csv"], "can't be made: "),
     ],
 )  # fmt: skip
-def test_outputs_that_cannot_be(words: list[str], wanted: str, store: Path, export: Export, tmp_path: Path) -> None:
+def test_outputs_that_cannot_be(
+    words: list[str], wanted: str, store: Path, export: Export, tmp_path: Path
+) -> None:
     odd_job(store)
     words = [word.format(tmp=tmp_path) for word in words]
     assert _code_and_words(export, "odd", *words)[0] == 1
     assert wanted.format(tmp=tmp_path) in _code_and_words(export, "odd", *words)[1]
 
 
-def test_a_name_that_ends_in_another_format_is_refused(store: Path, export: Export, tmp_path: Path) -> None:
+def test_a_name_that_ends_in_another_format_is_refused(
+    store: Path, export: Export, tmp_path: Path
+) -> None:
     odd_job(store)
     for name in ("o.xml", "o.json", "o.csv.gz"):
         code, out, err = export("odd", "--output", str(tmp_path / name))
-        assert (code, out, f"{name} ends in none of .csv, .tsv, .jsonl, .parquet" in err) == (2, "", True)
+        assert (code, out, f"{name} ends in none of .csv, .tsv, .jsonl, .parquet" in err) == (
+            2,
+            "",
+            True,
+        )
         assert not (tmp_path / name).exists()
     for name, more in (("o", ()), ("lr0.1", ()), ("o.txt", ("--format", "tsv")), ("o.TSV", ())):
         assert export("odd", "--output", str(tmp_path / name), *more)[0] == 0
@@ -422,7 +527,12 @@ def test_without_pyarrow_parquet_says_what_to_install(
     for name in [
         name
         for name in sys.modules
-        if name.startswith(("logshipper_observe.formats.export_parquet", "logshipper_observe.formats.record_columns"))
+        if name.startswith(
+            (
+                "logshipper_observe.formats.export_parquet",
+                "logshipper_observe.formats.record_columns",
+            )
+        )
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -446,7 +556,9 @@ def test_json_tells_of_files_and_problems(store: Path, export: Export, tmp_path:
 # ---- Loki
 
 
-def test_from_loki_the_same_files(loki: LokiServer, store: Path, export: Export, tmp_path: Path) -> None:
+def test_from_loki_the_same_files(
+    loki: LokiServer, store: Path, export: Export, tmp_path: Path
+) -> None:
     """More rows than one of Loki's answers holds."""
     with SpooledCapture(store, "export-loki") as job:
         job.metadata({"model": "mlp"}, *({"step": at, "loss": 1 / (1 + at)} for at in range(6000)))
@@ -456,10 +568,14 @@ def test_from_loki_the_same_files(loki: LokiServer, store: Path, export: Export,
     place = ("--from", "loki", "--loki-url", loki.url)
     for form in ("csv", "jsonl", "parquet"):
         for where, options in (("loki", place), ("local", ())):
-            code, _, err = export("export-loki", "--format", form, "--output", f"{tmp_path}/{where}/", place=options)
+            code, _, err = export(
+                "export-loki", "--format", form, "--output", f"{tmp_path}/{where}/", place=options
+            )
             assert (code, err) == (0, "")
         for what in ("metadata", "logs"):
-            both = [tmp_path / where / "export-loki" / f"{what}.{form}" for where in ("loki", "local")]
+            both = [
+                tmp_path / where / "export-loki" / f"{what}.{form}" for where in ("loki", "local")
+            ]
             rows = [[str(row) for row in parquet_rows(path)] if form == "parquet" else path.read_text().splitlines()
                     for path in both]  # fmt: skip
             assert rows[0] == rows[1], (form, what)

@@ -1,4 +1,5 @@
-"""Every example that a reading command's --help has, run as it stands there, on jobs that are called so."""
+"""Every example that a reading command's --help has, run as it stands there, on jobs that are
+called so."""
 
 import io
 import os
@@ -49,7 +50,11 @@ SERVES = re.compile(r"logshipper (open|serve)\b")
 
 def told_by(*words: str) -> str:
     """What the command line prints, and ends then."""
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out, suppress(SystemExit):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(io.StringIO()) as out,
+        suppress(SystemExit),
+    ):
         patch.setenv("COLUMNS", "100")
         main(list(words))
     return out.getvalue()
@@ -74,7 +79,10 @@ class Place:
         self._loki = loki
         self._bin.mkdir()
         here = Path(sys.executable).parent
-        for name, text in {**OTHERS, "logshipper": f'exec {here / "python"} -m logshipper "$@"'}.items():
+        for name, text in {
+            **OTHERS,
+            "logshipper": f'exec {here / "python"} -m logshipper "$@"',
+        }.items():
             (self._bin / name).write_text(f"#!/bin/sh\n{text}\n")
             (self._bin / name).chmod(0o755)
         (folder / "site.toml").write_text(
@@ -92,11 +100,17 @@ class Place:
                 assert agent.run(sys.executable, "-c", JOB, options=options).returncode == 0
             agent.wait_shipped()
 
-    def _train(self, job_id: str, started_secs: int, **place: Any) -> None:  # Any: of SpooledCapture
+    def _train(
+        self, job_id: str, started_secs: int, **place: Any
+    ) -> None:  # Any: of SpooledCapture
         started_ns = time.time_ns() - started_secs * NS
-        with SpooledCapture(self._store, job_id, name="train.py", started_ns=started_ns, **place) as job:
+        with SpooledCapture(
+            self._store, job_id, name="train.py", started_ns=started_ns, **place
+        ) as job:
             job.lines("training")
-            job.metadata(*({"epoch": epoch, "loss": 1 / epoch, "val_loss": 2 / epoch} for epoch in (1, 2, 3)))
+            job.metadata(
+                *({"epoch": epoch, "loss": 1 / epoch, "val_loss": 2 / epoch} for epoch in (1, 2, 3))
+            )
             job.stderr("warning: done")
             job.end()
 
@@ -105,7 +119,12 @@ class Place:
         shutil.copytree(self._store, folder / "store", symlinks=True)
         for name in ("slurm-4711.out", "typescript"):
             (folder / name).write_bytes(b"start\r\n 10%\r 20%\r100%\r\n\x1b[31mred\x1b[0m\r\n")
-        for system, to in (("qcg", ".qcgpjm-service-n1.8303"), ("qcg", "copy"), ("xt", "runs"), ("balsam", "site")):
+        for system, to in (
+            ("qcg", ".qcgpjm-service-n1.8303"),
+            ("qcg", "copy"),
+            ("xt", "runs"),
+            ("balsam", "site"),
+        ):
             shutil.copytree(RECORDED / system, folder / to)
         for name in ("events.json", "jobs.jsonl", "batchjobs.csv"):
             (folder / "site" / name).rename(folder / name)
@@ -152,7 +171,9 @@ def test_example_of_help(place: Place, tmp_path: Path, command: str, example: st
         assert "Traceback" not in done.stderr
 
 
-def shell(line: str, folder: Path, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+def shell(
+    line: str, folder: Path, environment: Mapping[str, str]
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", line],
         cwd=folder,
@@ -169,10 +190,16 @@ def serve(line: str, folder: Path, environment: Mapping[str, str]) -> None:
     line = re.sub(r"--port \d+", "--port 0", line)  # another may be there
     with (folder / "said").open("wb") as said:
         process = subprocess.Popen(
-            ["bash", "-c", f"exec {line}"], cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT
+            ["bash", "-c", f"exec {line}"],
+            cwd=folder,
+            env=environment,
+            stdout=said,
+            stderr=subprocess.STDOUT,
         )
     try:
-        wait_until(lambda: "http://127.0.0.1:" in (folder / "said").read_text(), "the link is printed")
+        wait_until(
+            lambda: "http://127.0.0.1:" in (folder / "said").read_text(), "the link is printed"
+        )
     finally:
         process.send_signal(signal.SIGINT)
         code = process.wait(TIMEOUT_SECS)
@@ -180,7 +207,9 @@ def serve(line: str, folder: Path, environment: Mapping[str, str]) -> None:
 
 
 def confirm(line: str, folder: Path, environment: Mapping[str, str]) -> None:
-    asked = pexpect.spawn("bash", ["-c", line], cwd=str(folder), env=dict(environment), timeout=TIMEOUT_SECS)
+    asked = pexpect.spawn(
+        "bash", ["-c", line], cwd=str(folder), env=dict(environment), timeout=TIMEOUT_SECS
+    )
     asked.expect(r"\? |\[y/N\]")
     asked.sendline("y")
     asked.expect(pexpect.EOF)

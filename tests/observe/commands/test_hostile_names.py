@@ -25,11 +25,18 @@ from tests.tools.reading_store import SpooledCapture
 from tests.tools.shipping_node import ShippingNode, soon_ns
 from tests.tools.sources import SOURCES
 
-# a title, a cleared screen, C1's CSI, a new line of its own, text from right to left, a line separator
+# a title, a cleared screen, C1's CSI, a new line of its own, text from right to left, a line
+# separator
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9b2Jd\x08e\x00f\ng\u202eh\u2066i\u2028j\x85k"
-NAME = HOSTILE.replace("\x00", "") + "\udcff\udc9b"  # a file's: any bytes but NUL, also such as are no UTF-8
-OBEYED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-OWN = re.compile(r"\r?\x1b\[\d*[KJA]|\r\x1b\[K|\x1b\[\?25[lh]|\r\n|\x1b\[6n")  # what our own bars and pages send
+NAME = (
+    HOSTILE.replace("\x00", "") + "\udcff\udc9b"
+)  # a file's: any bytes but NUL, also such as are no UTF-8
+OBEYED = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+OWN = re.compile(
+    r"\r?\x1b\[\d*[KJA]|\r\x1b\[K|\x1b\[\?25[lh]|\r\n|\x1b\[6n"
+)  # what our own bars and pages send
 
 SERVED = "its page is looked at by tests/observe/page/test_hostile.py"
 NOT_TRIED = {"open": SERVED, "serve": SERVED, "run": "prints what CMD prints, unchanged"}
@@ -82,7 +89,11 @@ AGENT_LINES: dict[str, list[list[str]]] = {
 
 
 def _commands(parser: argparse.ArgumentParser) -> set[str]:
-    (choices,) = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    (choices,) = [
+        action.choices
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
     return set(choices)
 
 
@@ -116,11 +127,13 @@ def on_a_terminal(command: list[str], environment: dict[str, str]) -> tuple[str,
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of hostile names: of a job, its metadata's keys, tags, note, host and step, of what lies in the spool,
-    and of files that it is told to read."""
+    """A store of hostile names: of a job, its metadata's keys, tags, note, host and step, of what
+    lies in the spool, and of files that it is told to read."""
     root = tmp_path_factory.mktemp("hostile") / "store"
     for job_id in ("other", "k3f9x2"):
-        with SpooledCapture(root, job_id, name=HOSTILE, host=HOSTILE.replace("\x00", ""), step=HOSTILE) as job:
+        with SpooledCapture(
+            root, job_id, name=HOSTILE, host=HOSTILE.replace("\x00", ""), step=HOSTILE
+        ) as job:
             job.lines(HOSTILE)
             job.stderr(HOSTILE, kind=Kind.NOTE)
             for epoch in (1, 2):
@@ -146,7 +159,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out.mkdir()
     (out / NAME).write_text(HOSTILE + "\n")
     (out / "raw").write_text(HOSTILE + "\n")
-    (out / "jobs.json").write_text(json.dumps([{"id": 1, HOSTILE: HOSTILE, "state": HOSTILE, "workdir": HOSTILE}]))
+    (out / "jobs.json").write_text(
+        json.dumps([{"id": 1, HOSTILE: HOSTILE, "state": HOSTILE, "workdir": HOSTILE}])
+    )
     return root
 
 
@@ -183,7 +198,9 @@ def node(tmp_path: Path) -> ShippingNode:
     for folder in (state / "quarantine", state / "sinks" / NAME / "quarantine"):
         folder.mkdir(parents=True, exist_ok=True)
         for name in (f".rewritten-{NAME}", f"2026-01-01.u0{NAME}.jsonl", "2026-01-01.u0.jsonl"):
-            (folder / name).write_text(json.dumps({"job_id": HOSTILE, "words": HOSTILE, "reason": HOSTILE}) + "\n")
+            (folder / name).write_text(
+                json.dumps({"job_id": HOSTILE, "words": HOSTILE, "reason": HOSTILE}) + "\n"
+            )
     (state / "sinks" / NAME / "state.db").write_text("x")
     (state / f"state{NAME}.db").write_text("x")
     return node
@@ -192,15 +209,23 @@ def node(tmp_path: Path) -> ShippingNode:
 AGENT_COMMANDS = [[command, *words] for command, lines in AGENT_LINES.items() for words in lines]
 
 
-@pytest.mark.parametrize("words", AGENT_COMMANDS, ids=[" ".join(map(ascii, line))[:60] for line in AGENT_COMMANDS])
+@pytest.mark.parametrize(
+    "words", AGENT_COMMANDS, ids=[" ".join(map(ascii, line))[:60] for line in AGENT_COMMANDS]
+)
 def test_commands_of_admins(
-    node: ShippingNode, store: Path, words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    node: ShippingNode,
+    store: Path,
+    words: list[str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     config = tmp_path / "agent.toml"
     agent_table = {"cluster": "testing", "host": "n1", "spool_dir": node.config.agent.spool_dir,
                    "state_dir": node.config.agent.state_dir, "socket": str(tmp_path / "socket")}  # fmt: skip
     lines = [f"{name} = {json.dumps(value)}" for name, value in agent_table.items()]
-    config.write_text("\n".join(["[agent]", *lines, "[loki]", 'url = "http://127.0.0.1:9"', "timeout_secs = 1"]))
+    config.write_text(
+        "\n".join(["[agent]", *lines, "[loki]", 'url = "http://127.0.0.1:9"', "timeout_secs = 1"])
+    )
     told = [word.replace("{out}", str(tmp_path)) for word in words]
     if told[-1] == "--store":
         told.append(str(store))

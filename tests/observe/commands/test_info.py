@@ -25,22 +25,36 @@ BEGAN_NS = time.time_ns() - 600 * NS
 
 
 def write_jobs(store: Path) -> None:
-    """sweep:0 to sweep:2, of which one failed; ranks, a job of three tasks on two nodes; again, begun twice."""
+    """sweep:0 to sweep:2, of which one failed; ranks, a job of three tasks on two nodes; again,
+    begun twice."""
     for number in range(3):
-        with SpooledCapture(store, f"s{number}", name=f"sweep:{number}", started_ns=BEGAN_NS + number * 10 * NS) as job:
+        with SpooledCapture(
+            store, f"s{number}", name=f"sweep:{number}", started_ns=BEGAN_NS + number * 10 * NS
+        ) as job:
             job.event(
-                "context", "", command=["train", str(number)], cwd="/data/run", cores=[2 * number, 2 * number + 1]
+                "context",
+                "",
+                command=["train", str(number)],
+                cwd="/data/run",
+                cores=[2 * number, 2 * number + 1],
             )
             job.metadata({"epoch": 1, "loss": number}, {"epoch": 2, "loss": 2 - number})
             job.end(3 if number == 1 else 0)
     for task in range(3):
-        options: dict[str, Any] = {"name": "ranks", "started_ns": BEGAN_NS, "task": task, "suffix": f"t{task}"}
+        options: dict[str, Any] = {
+            "name": "ranks",
+            "started_ns": BEGAN_NS,
+            "task": task,
+            "suffix": f"t{task}",
+        }
         with SpooledCapture(store, "ranks", host=f"n{task // 2}", **options) as job:
             job.event("context", "", cwd=f"/data/{task}", cores=[task])
             job.lines("x")
             job.end(task % 2)
     for attempt, code in ((1, 1), (2, 0)):
-        with SpooledCapture(store, "again", attempt, name="again", started_ns=BEGAN_NS + attempt * 100 * NS) as job:
+        with SpooledCapture(
+            store, "again", attempt, name="again", started_ns=BEGAN_NS + attempt * 100 * NS
+        ) as job:
             job.lines("x")
             job.end(code)
 
@@ -77,7 +91,9 @@ def test_info_of_one_job(store: logshipper.Store) -> None:
     assert began.tzinfo is UTC
     assert began == datetime.fromtimestamp((BEGAN_NS + 10 * NS) // 1000 / 1e6, UTC)
     assert timedelta() < info.time
-    assert abs(info.time - (ended - began)) <= timedelta(microseconds=1), "both are cut to the microsecond"
+    assert abs(info.time - (ended - began)) <= timedelta(microseconds=1), (
+        "both are cut to the microsecond"
+    )
     assert info.is_finished
     assert (info.iterations, info.children, info.restarts) == (None, (), 0)
     assert info.metrics["loss"] == logshipper.Metric(last=1, min=1, max=1)
@@ -108,10 +124,18 @@ def test_tasks_are_children(store: logshipper.Store) -> None:
 def test_restarts_are_counted_and_in_the_history(store: logshipper.Store) -> None:
     info = store.info("again")["again"]
     assert info.restarts == 1
-    assert [state for _, state in info.history] == ["RUNNING", "FAILED", "REQUEUED", "RUNNING", "COMPLETED"]
+    assert [state for _, state in info.history] == [
+        "RUNNING",
+        "FAILED",
+        "REQUEUED",
+        "RUNNING",
+        "COMPLETED",
+    ]
 
 
-def call(both: TwoStores, source: str, command: str, *words: str) -> "subprocess.CompletedProcess[str]":
+def call(
+    both: TwoStores, source: str, command: str, *words: str
+) -> "subprocess.CompletedProcess[str]":
     line = [sys.executable, "-m", "logshipper", command, *words, *both.options(source)]
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
@@ -132,7 +156,9 @@ def test_commands(both: TwoStores, source: str) -> None:
     assert "Restarts  1" in info.stdout
     assert "node1[0:1:2:3:4:5]" in info.stdout
     document = json.loads(
-        call(both, source, "info", "s2", "nobody", "--primary", "loss", "--maximize", "--json").stdout
+        call(
+            both, source, "info", "s2", "nobody", "--primary", "loss", "--maximize", "--json"
+        ).stdout
     )
     assert document["schema"] == "logshipper.info/1"
     assert [one["name"] for one in document["unknown"]] == ["nobody"]
@@ -157,7 +183,9 @@ def test_a_common_name_stands_for_iterations_elsewhere_too(both: TwoStores, sour
 def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
     home = Home(tmp_path)
     script = f"echo begun; until test -e {tmp_path}/go; do sleep 0.05; done; echo over; exit 3"
-    with home.start("run", "--job-id", "m1", "--", "sh", "-c", script, stdout=subprocess.DEVNULL) as job:
+    with home.start(
+        "run", "--job-id", "m1", "--", "sh", "-c", script, stdout=subprocess.DEVNULL
+    ) as job:
         wait_until(lambda: home.call("logs", "m1").stdout == b"begun\n", "the first line")
         with home.start("monitor", "m1", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watched:
             assert watched.stderr is not None
@@ -175,7 +203,10 @@ def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
 def qcg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[logshipper.Store]:
     """What a real QCG-PilotJob wrote, imported."""
     store = tmp_path_factory.mktemp("qcg") / "store"
-    assert main(["import", "qcg", str(RECORDED / "qcg"), "--timezone", "UTC", "--store", str(store)]) == 0
+    assert (
+        main(["import", "qcg", str(RECORDED / "qcg"), "--timezone", "UTC", "--store", str(store)])
+        == 0
+    )
     with logshipper.Store.local(store) as opened:
         yield opened
 
@@ -185,13 +216,18 @@ def test_imported_iterations(qcg: logshipper.Store) -> None:
     found = qcg.info("sweep", "sweep:4", "sweep:9", "hello", "wide", "never")
     assert [error.name for error in found.unknown] == ["sweep:9"]
     assert found["sweep"].iterations == logshipper.Iterations(total=6, finished=6, failed=1)
-    assert [child.name for child in found["sweep"].children] == [f"sweep:{number}" for number in range(6)]
+    assert [child.name for child in found["sweep"].children] == [
+        f"sweep:{number}" for number in range(6)
+    ]
     failed = found["sweep:4"]
     assert (failed.status, failed.exit_code, failed.iteration) == ("FAILED", 1, 4)
     assert failed == found["sweep"].children[4]
     assert [state for _, state in failed.history] == ["QUEUED", "RUNNING", "FAILED"]
     assert (found["hello"].wdir, found["hello"].status) == ("/scratch/run", "COMPLETED")
-    assert {host: len(cores) for host, cores in found["wide"].nodes.items()} == {"node1": 1, "node2": 1}
+    assert {host: len(cores) for host, cores in found["wide"].nodes.items()} == {
+        "node1": 1,
+        "node2": 1,
+    }
     assert found["wide"].total_cores == 2
     assert found["never"].status == "CANCELLED"
 
@@ -203,7 +239,9 @@ def test_imported_times_are_the_reports(qcg: logshipper.Store) -> None:
     told = report["hello"]["history"]
     assert info.history[-1][0].isoformat()[:23] == told[-1]["date"].replace(" ", "T")[:23]
     hours, minutes, secs = report["hello"]["runtime"]["rtime"].split(":")
-    assert info.time.total_seconds() == pytest.approx(int(hours) * 3600 + int(minutes) * 60 + float(secs), abs=1e-6)
+    assert info.time.total_seconds() == pytest.approx(
+        int(hours) * 3600 + int(minutes) * 60 + float(secs), abs=1e-6
+    )
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +253,9 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-def test_xts_runs_have_roll_ups_and_hyperparameters(others: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_xts_runs_have_roll_ups_and_hyperparameters(
+    others: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with logshipper.Store.local(others) as store:
         run = store.info("run1.1")["run1.1"]
         assert (run.best("test-acc", maximize=True), run.metrics["train-loss"].max) == (0.6, 0.1)
@@ -223,13 +263,34 @@ def test_xts_runs_have_roll_ups_and_hyperparameters(others: Path, capsys: pytest
         assert search.iterations == logshipper.Iterations(total=2, finished=2, failed=1)
         assert [child.name for child in search.children] == ["run1.1", "run1.2"]
         assert search.best("test-acc", maximize=True) == 0.6
-    assert main(["ls", "run1.*", "--columns", "name,hparams.lr,metrics.test-acc", "--store", str(others)]) == 0
+    assert (
+        main(
+            [
+                "ls",
+                "run1.*",
+                "--columns",
+                "name,hparams.lr,metrics.test-acc",
+                "--store",
+                str(others),
+            ]
+        )
+        == 0
+    )
     assert [row.split() for row in capsys.readouterr().out.splitlines()[1:]] == [
         ["run1.2", "0.01", "0.51"], ["run1.1", "0.1", "0.6"],
     ]  # fmt: skip
     assert main(["diff", "run1.1", "run1.2", "--changed", "--store", str(others)]) == 0
     changed = {row.split()[1]: row.split()[2:] for row in capsys.readouterr().out.splitlines()[1:]}
-    assert changed["command"] == ["python", "train.py", "--lr", "0.1", "python", "train.py", "--lr", "0.01"]
+    assert changed["command"] == [
+        "python",
+        "train.py",
+        "--lr",
+        "0.1",
+        "python",
+        "train.py",
+        "--lr",
+        "0.01",
+    ]
     assert (changed["lr"], "xt.compute" in changed) == (["0.1", "0.01"], False)
     assert main(["monitor", "run1.1", "--store", str(others)]) == 0
     told = capsys.readouterr()

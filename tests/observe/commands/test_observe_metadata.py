@@ -1,4 +1,5 @@
-"""The formats of `logshipper metadata`: exact lines, CSV that reads back, columns that fit (R19, R22, R23)."""
+"""The formats of `logshipper metadata`: exact lines, CSV that reads back, columns that fit (R19,
+R22, R23)."""
 
 import argparse
 import csv
@@ -27,7 +28,8 @@ print_csv = partial(metadata._print_csv, raw=True)
 
 
 def printed(function: Any, *arguments: Any) -> str:
-    """What a function writes to standard output: hypothesis runs it many times, so without pytest's fixtures."""
+    """What a function writes to standard output: hypothesis runs it many times, so without pytest's
+    fixtures."""
     with pytest.MonkeyPatch.context() as patch:
         out = io.StringIO(newline="")
         patch.setattr("sys.stdout", out)
@@ -39,7 +41,9 @@ def printed(function: Any, *arguments: Any) -> str:
 @given(st.lists(OBJECTS, min_size=1, max_size=5))
 def test_jsonl_is_what_was_printed(values: list[dict[str, object]]) -> None:
     lines = [json.dumps(value) for value in values]
-    assert printed(metadata._print_jsonl, asked(FakeReader(lines))) == "".join(f"{line}\n" for line in lines)
+    assert printed(metadata._print_jsonl, asked(FakeReader(lines))) == "".join(
+        f"{line}\n" for line in lines
+    )
 
 
 @settings(deadline=None, max_examples=examples(60))
@@ -54,7 +58,9 @@ def test_csv_reads_back(values: list[dict[str, object]]) -> None:
     paths = list(dict.fromkeys(path for values in flat for path in values))
     assert len(header) == 2 + len(paths)
     for row, values_of in zip(rows, flat, strict=True):
-        assert row[2:] == [records.cell(values_of[path]) if path in values_of else "" for path in paths]
+        assert row[2:] == [
+            records.cell(values_of[path]) if path in values_of else "" for path in paths
+        ]
 
 
 def test_r19_in_every_format() -> None:
@@ -67,7 +73,9 @@ def test_r19_in_every_format() -> None:
     assert (second["flops"], second["time"]) == ("789773523480.1762", "16520")
     assert (third["size"], third["lr"], third["_attempt"]) == ("big", "0.1", "1")
     assert third["_time"].endswith("Z")
-    documents = [json.loads(line) for line in printed(metadata._print_documents, asked(reader)).splitlines()]
+    documents = [
+        json.loads(line) for line in printed(metadata._print_documents, asked(reader)).splitlines()
+    ]
     assert [document["record"] for document in documents] == [json.loads(line) for line in R19]
     assert documents[0]["schema"] == "logshipper.metadata/1"
     assert documents[0]["time_ns"] == STARTED_NS + 10**9
@@ -77,23 +85,35 @@ def test_exact_numbers_survive() -> None:
     line = f'{{"n": {"7" * 400}, "x": 1.0000000000000000000001, "y": 1e999, "z": -0.0}}'
     out = printed(metadata._print_documents, asked(FakeReader([line])))
     assert out.rstrip().endswith(f'"record":{line}}}')
-    assert f",{'7' * 400},1.0000000000000000000001,1e999,-0.0" in printed(print_csv, asked(FakeReader([line])))
+    assert f",{'7' * 400},1.0000000000000000000001,1e999,-0.0" in printed(
+        print_csv, asked(FakeReader([line]))
+    )
 
 
 def test_csv_columns_of_awkward_keys() -> None:
-    lines = ['{"a.b": 1, "a": {"b": 2, "c": [1, 2], "e": {}}, "_time": "x", "q\\"": "1,\\"2\\"\\n\\r"}']
-    header, row = list(csv.reader(io.StringIO(printed(print_csv, asked(FakeReader(lines))), newline="")))
+    lines = [
+        '{"a.b": 1, "a": {"b": 2, "c": [1, 2], "e": {}}, "_time": "x", "q\\"": "1,\\"2\\"\\n\\r"}'
+    ]
+    header, row = list(
+        csv.reader(io.StringIO(printed(print_csv, asked(FakeReader(lines))), newline=""))
+    )
     assert header == ["__time", "_attempt", '"a.b"', "a.b", "a.c", "a.e", "_time", '"q\\""']
     assert row[2:] == ["1", "2", "[1, 2]", "{}", "x", '1,"2"\n\r']
 
 
 def test_chosen_keys() -> None:
-    lines = ['{"epoch": 1, "loss": 0.50, "v": {"x": 1.0}}', '{"note": "warm"}', '{"epoch": 2, "loss": 0.25}']
+    lines = [
+        '{"epoch": 1, "loss": 0.50, "v": {"x": 1.0}}',
+        '{"note": "warm"}',
+        '{"epoch": 2, "loss": 0.25}',
+    ]
     reader = FakeReader(lines)
     assert printed(metadata._print_jsonl, asked(reader, keys="loss,v.x")) == (
         '{"loss": 0.50, "v.x": 1.0}\n{"loss": 0.25}\n'
     )
-    assert printed(print_csv, asked(reader, keys="loss,v.x")).splitlines()[1].endswith(",1,0.50,1.0")
+    assert (
+        printed(print_csv, asked(reader, keys="loss,v.x")).splitlines()[1].endswith(",1,0.50,1.0")
+    )
     assert printed(metadata._print_jsonl, asked(reader, keys="v")) == '{"v": {"x": 1.0}}\n'
     with pytest.raises(Exception, match="did you mean epoch"):
         asked(reader, keys="epochs")
@@ -108,7 +128,9 @@ def test_limit_takes_the_newest_in_the_order_of_printing() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(1, 80), min_size=1, max_size=12), st.integers(1, 200), st.integers(0, 11))
+@given(
+    st.lists(st.integers(1, 80), min_size=1, max_size=12), st.integers(1, 200), st.integers(0, 11)
+)
 def test_columns_fit_and_x_is_never_left_out(widths: list[int], room: int, x: int) -> None:
     always = x if x < len(widths) else None
     kept = metadata._fitting(widths, room, always)

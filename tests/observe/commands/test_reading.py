@@ -36,7 +36,9 @@ def ok(answer: tuple[int, str, str]) -> str:
 def command(store: Path, *words: str, **options: Any) -> "subprocess.Popen[bytes]":
     """A process of its own. options: of Popen."""
     environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES}
-    return subprocess.Popen([sys.executable, "-m", "logshipper", *words], env=environment, **options)
+    return subprocess.Popen(
+        [sys.executable, "-m", "logshipper", *words], env=environment, **options
+    )
 
 
 # ---- ls
@@ -44,11 +46,25 @@ def command(store: Path, *words: str, **options: Any) -> "subprocess.Popen[bytes
 
 def test_ls_lists_newest_first(store: Path, ask: Ask) -> None:
     began = time.time_ns()
-    for age, job_id, name in ((300, "aaaaaa", "old"), (20, "bbbbbb", "new"), (100, "cccccc", "between")):
+    for age, job_id, name in (
+        (300, "aaaaaa", "old"),
+        (20, "bbbbbb", "new"),
+        (100, "cccccc", "between"),
+    ):
         training(store, job_id=job_id, name=name, started_ns=began - age * NS)
     out = ok(ask("ls"))
     header, *rows = out.splitlines()
-    assert header.split() == ["id", "state", "exit", "started", "took", "lines", "records", "lost", "name"]
+    assert header.split() == [
+        "id",
+        "state",
+        "exit",
+        "started",
+        "took",
+        "lines",
+        "records",
+        "lost",
+        "name",
+    ]
     assert [row.split()[0] for row in rows] == ["bbbbbb", "cccccc", "aaaaaa"]
     assert rows[0].split()[1:3] == ["COMPLETED", "0"]
     assert rows[0].split()[5:] == ["8", "5", "0", "new"]
@@ -57,7 +73,9 @@ def test_ls_lists_newest_first(store: Path, ask: Ask) -> None:
 
 def test_ls_filters_and_limits(store: Path, ask: Ask) -> None:
     for number in range(25):
-        with SpooledCapture(store, f"job{number:02}", name=f"train{number}.py", started_ns=NS * (1000 + number)) as job:
+        with SpooledCapture(
+            store, f"job{number:02}", name=f"train{number}.py", started_ns=NS * (1000 + number)
+        ) as job:
             job.lines("x")
             job.end(number % 3)
     code, out, err = ask("ls")
@@ -65,13 +83,22 @@ def test_ls_filters_and_limits(store: Path, ask: Ask) -> None:
     assert len(out.splitlines()) == 11
     assert err == "logshipper: 15 older jobs left out: --all shows them\n"
     assert len(ok(ask("ls", "--all")).splitlines()) == 26
-    assert ok(ask("ls", "--name", "train1?.py", "--state", "completed")).splitlines()[-1].split()[0] == "job12"
-    assert {row.split()[1] for row in ok(ask("ls", "--state", "failed", "--all")).splitlines()[1:]} == {"FAILED"}
+    assert (
+        ok(ask("ls", "--name", "train1?.py", "--state", "completed")).splitlines()[-1].split()[0]
+        == "job12"
+    )
+    assert {
+        row.split()[1] for row in ok(ask("ls", "--state", "failed", "--all")).splitlines()[1:]
+    } == {"FAILED"}
     assert len(ok(ask("ls", "--name", "RAIN7")).splitlines()) == 2
     code, out, err = ask("ls", "--name", "nothing")
     assert (code, out, err) == (0, "", "logshipper: no job matches, of 25 jobs in all\n")
     document = json.loads(ok(ask("ls", "--json", "--limit", "2")))
-    assert (document["schema"], document["matching"], len(document["jobs"])) == ("logshipper.ls/1", 25, 2)
+    assert (document["schema"], document["matching"], len(document["jobs"])) == (
+        "logshipper.ls/1",
+        25,
+        2,
+    )
     assert document["store"] == str(store)
 
 
@@ -81,7 +108,10 @@ def test_ls_of_an_empty_store_says_how_to_begin(made: bool, store: Path, ask: As
         store.mkdir(mode=0o700)
     code, out, err = ask("ls")
     assert (code, out) == (0, "")
-    assert err == f"logshipper: no jobs in {store} yet; begin with: logshipper run --store {store} -- COMMAND\n"
+    assert (
+        err
+        == f"logshipper: no jobs in {store} yet; begin with: logshipper run --store {store} -- COMMAND\n"
+    )
     assert json.loads(ok(ask("ls", "--json")))["jobs"] == []
     assert list(store.iterdir() if made else []) == [], "looking makes nothing"
 
@@ -135,7 +165,11 @@ def test_show_json_is_what_the_schema_promises(store: Path, ask: Ask) -> None:
     keys = {key["key"]: key for key in found["keys"]}
     assert keys["opt.lr"] == {"key": "opt.lr", "path": ["opt", "lr"], "count": 5, "numbers": 5, "last": 0.1,
                               "min": 0.1, "max": 0.1, "integer": False}  # fmt: skip
-    assert found["events"][0]["details"] == {"from": "enabled", "to": "metadata", "stream": "stdout"}
+    assert found["events"][0]["details"] == {
+        "from": "enabled",
+        "to": "metadata",
+        "stream": "stdout",
+    }
     assert found["captures"][0]["columns"] == 160
     assert found["live_status"] == {}
     documented = (ROOT / "docs" / "reading.md").read_text()
@@ -165,7 +199,9 @@ def test_show_of_a_running_job(store: Path, ask: Ask) -> None:
         assert "RUNNING" in out
         assert "so far" in out
         assert "epoch 7:  42%|████▏     | 17/40" in out
-        assert json.loads(ok(ask("show", "last", "--json")))["live_status"]["stderr"]["text"].startswith("epoch 7")
+        assert json.loads(ok(ask("show", "last", "--json")))["live_status"]["stderr"][
+            "text"
+        ].startswith("epoch 7")
 
 
 def test_show_of_attempts(store: Path, ask: Ask) -> None:
@@ -182,7 +218,12 @@ def test_show_of_attempts(store: Path, ask: Ask) -> None:
 def test_job_names(store: Path, ask: Ask) -> None:
     training(store, started_ns=5 * NS)
     training(store, job_id="k3zzzz", name="eval", started_ns=9 * NS)
-    for name, job_id in (("last", "k3zzzz"), ("train.py", "k3f9x2"), ("k3f", "k3f9x2"), ("eval", "k3zzzz")):
+    for name, job_id in (
+        ("last", "k3zzzz"),
+        ("train.py", "k3f9x2"),
+        ("k3f", "k3f9x2"),
+        ("eval", "k3zzzz"),
+    ):
         assert json.loads(ok(ask("show", name, "--json")))["job_id"] == job_id
     code, out, err = ask("show", "trian.py")
     assert (code, out) == (1, "")
@@ -218,7 +259,9 @@ def test_logs_are_both_streams_in_order_of_time(store: Path, ask: Ask) -> None:
     assert len(ok(ask("logs", "last", "--stream", "stderr")).splitlines()) == 3
     assert ok(ask("logs", "last", "-n", "1")) == '/LOGCOMMAND {"mode":"metadata"}\n'
     assert ok(ask("logs", "last", "--tail", "0")) == ""
-    assert ok(ask("logs", "last", "--grep", "lr", "--tail", "1")).startswith('{"epoch": 1'), "counted after --grep"
+    assert ok(ask("logs", "last", "--grep", "lr", "--tail", "1")).startswith('{"epoch": 1'), (
+        "counted after --grep"
+    )
     assert ok(ask("logs", "last", "--grep", "^no such")) == ""
     stamped = ok(ask("logs", "last", "--times")).splitlines()[0]
     assert stamped[19] == "."
@@ -381,7 +424,9 @@ def test_plot_as_png(store: Path, ask: Ask, tmp_path: Path) -> None:
 
 def test_png_into_a_pipe(store: Path) -> None:
     training(store)
-    with command(store, "plot", "last", "--png", "-", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with command(
+        store, "plot", "last", "--png", "-", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         out, err = process.communicate(timeout=DEADLINE_SECS)
     assert process.returncode == 0
     assert out[:8] == b"\x89PNG\r\n\x1a\n"
@@ -392,8 +437,14 @@ def test_plot_json(store: Path, ask: Ask) -> None:
     training(store, epochs=3)
     found = json.loads(ok(ask("plot", "last", "--y", "loss", "--json")))
     assert found["schema"] == "logshipper.plot/1"
-    assert found["graphs"][0]["x_axis"] == {"key": "epoch", "rule": 2, "words": "epoch: the key epoch"}
-    assert found["graphs"][0]["series"] == [{"label": "", "seen": 3, "x": [1, 2, 3], "y": [1.0, 0.5, 1 / 3]}]
+    assert found["graphs"][0]["x_axis"] == {
+        "key": "epoch",
+        "rule": 2,
+        "words": "epoch: the key epoch",
+    }
+    assert found["graphs"][0]["series"] == [
+        {"label": "", "seen": 3, "x": [1, 2, 3], "y": [1.0, 0.5, 1 / 3]}
+    ]
 
 
 def test_nothing_to_plot(store: Path, ask: Ask) -> None:
@@ -406,7 +457,11 @@ def test_nothing_to_plot(store: Path, ask: Ask) -> None:
     with SpooledCapture(store, "alone0") as job:
         job.metadata({"loss": 1}, {"loss": 2})
         job.end()
-    for name, words in (("plain0", "printed no metadata"), ("words0", "no number"), ("alone0", "--x time")):
+    for name, words in (
+        ("plain0", "printed no metadata"),
+        ("words0", "no number"),
+        ("alone0", "--x time"),
+    ):
         code, out, err = ask("plot", name)
         assert (code, out) == (1, "")
         assert words in err
@@ -424,7 +479,10 @@ def test_rm(store: Path, ask: Ask) -> None:
     assert "--yes" in err, "no terminal to ask on"
     assert ask("rm", "--yes", "aaaaaa", "nobody")[0] == 1
     assert len(ok(ask("ls")).splitlines()) == 4, "one name was wrong: nothing is removed"
-    assert ok(ask("rm", "--yes", "aaaaaa", "bbbbbb")) == "Removed aaaaaa (aaaaaa)\nRemoved bbbbbb (bbbbbb)\n"
+    assert (
+        ok(ask("rm", "--yes", "aaaaaa", "bbbbbb"))
+        == "Removed aaaaaa (aaaaaa)\nRemoved bbbbbb (bbbbbb)\n"
+    )
     assert [line.split()[0] for line in ok(ask("ls")).splitlines()[1:]] == ["cccccc"]
 
 
@@ -468,7 +526,9 @@ def test_broken_pipe_ends_silently(store: Path) -> None:
             assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("words", [["ls"], ["show", "last"], ["rm", "last"]], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [["ls"], ["show", "last"], ["rm", "last"]], ids=lambda words: words[0]
+)
 def test_closed_streams_are_no_error_of_their_own(store: Path, words: list[str]) -> None:
     training(store)
     shell = f"{sys.executable} -m logshipper {' '.join(words)} <&- >&- 2>&-"
@@ -479,7 +539,10 @@ def test_closed_streams_are_no_error_of_their_own(store: Path, words: list[str])
 
 def test_full_disk_is_one_line(store: Path) -> None:
     training(store)
-    with open("/dev/full", "wb") as full, command(store, "ls", stdout=full, stderr=subprocess.PIPE) as process:
+    with (
+        open("/dev/full", "wb") as full,
+        command(store, "ls", stdout=full, stderr=subprocess.PIPE) as process,
+    ):
         _, err = process.communicate(timeout=DEADLINE_SECS)
     assert process.returncode == 1
     assert err == b"logshipper: standard output: no space left on device\n"
@@ -520,11 +583,15 @@ def test_follow_ends_when_nobody_reads_any_more(store: Path) -> None:
     with SpooledCapture(store) as job:
         job.lines("first")
         job.beat()
-        with command(store, "logs", "last", "-f", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        with command(
+            store, "logs", "last", "-f", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"first\n"
             process.stdout.close()
-            assert process.wait(DEADLINE_SECS) == 141, "the job prints nothing any more, and yet it is noticed"
+            assert process.wait(DEADLINE_SECS) == 141, (
+                "the job prints nothing any more, and yet it is noticed"
+            )
 
 
 # ---- a big job
@@ -535,19 +602,29 @@ def test_a_big_job_is_read_in_bounded_memory(store: Path) -> None:
     with SpooledCapture(store) as job:
         for begin in range(0, 100_000, 1000):
             job.lines(*[f"line {number} " + "x" * 100 for number in range(begin, begin + 1000)])
-            records = [f'{{"step": {number}, "loss": {number % 7}.5}}' for number in range(begin, begin + 1000)]
-            job.lines(*records, kind=Kind.METADATA, attrs={at: {"n": begin + at + 1} for at in range(1000)})
+            records = [
+                f'{{"step": {number}, "loss": {number % 7}.5}}'
+                for number in range(begin, begin + 1000)
+            ]
+            job.lines(
+                *records,
+                kind=Kind.METADATA,
+                attrs={at: {"n": begin + at + 1} for at in range(1000)},
+            )
         job.end()
 
     def answer(*words: str) -> list[bytes]:
-        """The lines that a command prints; its own memory is looked at, not what it was forked from."""
+        """The lines that a command prints; its own memory is looked at, not what it was forked
+        from."""
         script = (
             "import sys; from pathlib import Path; from logshipper.start.cli import main; code = main(sys.argv[1:])\n"
             "words = Path('/proc/self/status').read_text().split(); peak = int(words[words.index('VmHWM:') + 1])\n"
             "sys.exit(code or peak > 100_000)  # KiB; some 30,000, as a rule"
         )
         environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES}
-        done = subprocess.run([sys.executable, "-c", script, *words], env=environment, capture_output=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", script, *words], env=environment, capture_output=True, timeout=60
+        )
         assert (done.returncode, done.stderr) == (0, b"")
         return done.stdout.splitlines()
 
@@ -597,10 +674,19 @@ def test_help_has_examples_and_exit_codes(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("ls --colums id", "logshipper ls: unrecognized arguments: --colums; did you mean --columns?"),
-        ("annotate last --note hello", "logshipper annotate: unrecognized arguments: --note hello\n"),
+        (
+            "ls --colums id",
+            "logshipper ls: unrecognized arguments: --colums; did you mean --columns?",
+        ),
+        (
+            "annotate last --note hello",
+            "logshipper annotate: unrecognized arguments: --note hello\n",
+        ),
         ("--bogus ls", "unrecognized arguments: --bogus\n"),
-        ("--store X ls", "logshipper: --store stands behind a command, as in `logshipper ls --store ...`\n"),
+        (
+            "--store X ls",
+            "logshipper: --store stands behind a command, as in `logshipper ls --store ...`\n",
+        ),
         ("--reverse", "--reverse stands behind a command, as in `logshipper "),
         ("follow last", "there is no command `follow`; did you mean `monitor`?"),
         ("analyze", "the following arguments are required: REPORT\n"),
@@ -621,7 +707,11 @@ def test_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> No
     out = capsys.readouterr().out
     assert "_ARGCOMPLETE" in out
     for program in ("logshipper", "logshipper-agent"):
-        assert re.search(rf"^(complete|compdef) .*[ \"']{program}(?![-\w])", out.replace("compdef", "\ncompdef"), re.M)
+        assert re.search(
+            rf"^(complete|compdef) .*[ \"']{program}(?![-\w])",
+            out.replace("compdef", "\ncompdef"),
+            re.M,
+        )
 
 
 def completions(store: Path, line: str) -> list[str]:
@@ -630,7 +720,10 @@ def completions(store: Path, line: str) -> list[str]:
                    "_ARGCOMPLETE_SHELL": "bash", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line,
                    "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(found)}  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-m", "logshipper"], env=environment, capture_output=True, timeout=DEADLINE_SECS
+        [sys.executable, "-m", "logshipper"],
+        env=environment,
+        capture_output=True,
+        timeout=DEADLINE_SECS,
     )
     assert (done.stdout, done.stderr) == (b"", b"")
     return found.read_text().split("\n")
@@ -639,7 +732,9 @@ def completions(store: Path, line: str) -> list[str]:
 def test_completion_knows_commands_jobs_and_keys(store: Path) -> None:
     training(store)
     training(store, job_id="k9zzzz", name="evil\x1b[31m")
-    assert main(["ls", "--store", str(store)]) == 0  # completion itself waits for little to come into the store
+    assert (
+        main(["ls", "--store", str(store)]) == 0
+    )  # completion itself waits for little to come into the store
     assert completions(store, "logshipper me") == ["metadata "]
     assert set(completions(store, "logshipper show k")) == {"k3f9x2", "k9zzzz"}
     assert completions(store, "logshipper logs tr") == ["train.py "]
@@ -683,7 +778,11 @@ def test_metadata_summary(store: Path, ask: Ask) -> None:
     assert document["keys"] == [{"key": "loss", "last": 0, "min": 0, "max": 2, "mean": 1.0,
                                  "std": pytest.approx(0.816496580927726), "count": 3}]  # fmt: skip
     table = list(
-        csv.reader(io.StringIO(ok(ask("metadata", "nums", "--summary", "--keys", "lr,loss", "--format", "csv"))))
+        csv.reader(
+            io.StringIO(
+                ok(ask("metadata", "nums", "--summary", "--keys", "lr,loss", "--format", "csv"))
+            )
+        )
     )
     assert table[1:] == [
         ["loss", "0", "0", "2", "1.0", table[1][5], "3"],
@@ -697,7 +796,11 @@ def test_metadata_by_sets_of_keys_and_merged(store: Path, ask: Ask) -> None:
     assert [table.splitlines()[0].split() for table in tables] == [
         ["_time", "lr"], ["_time", "epoch", "loss"], ["_time", "epoch", "val_loss"],
     ]  # fmt: skip
-    assert [line.split()[1:] for line in tables[1].splitlines()[1:]] == [["1", "2"], ["2", "1"], ["3", "0"]]
+    assert [line.split()[1:] for line in tables[1].splitlines()[1:]] == [
+        ["1", "2"],
+        ["2", "1"],
+        ["3", "0"],
+    ]
     merged = json.loads(ok(ask("metadata", "nums", "--by", "epoch", "--json")))
     (one,) = merged["sets"]
     assert one["columns"]["epoch"] == [1, 2, 3]

@@ -1,4 +1,5 @@
-"""Reading commands on a terminal: tables, colours, widths, live following, questions; and hostile text."""
+"""Reading commands on a terminal: tables, colours, widths, live following, questions; and hostile
+text."""
 
 import os
 import re
@@ -26,15 +27,28 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def start(store: Path, *words: str, columns: int = 80, rows: int = 40, **environment: str) -> "pexpect.spawn[str]":
+def start(
+    store: Path, *words: str, columns: int = 80, rows: int = 40, **environment: str
+) -> "pexpect.spawn[str]":
     options: dict[str, Any] = {
         "encoding": "utf-8",
         "dimensions": (rows, columns),
         "timeout": DEADLINE_SECS,
     }  # Any: pexpect
-    base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
-    base |= {"TERM": "xterm-256color", "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES, "PYTHONUTF8": "1"}
-    child = pexpect.spawn(sys.executable, ["-m", "logshipper", *words], env={**base, **environment}, **options)
+    base = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "COLUMNS", "LINES")
+    }
+    base |= {
+        "TERM": "xterm-256color",
+        "LOGSHIPPER_STORE": str(store),
+        "PYTHONPATH": SOURCES,
+        "PYTHONUTF8": "1",
+    }
+    child = pexpect.spawn(
+        sys.executable, ["-m", "logshipper", *words], env={**base, **environment}, **options
+    )
     child.delaybeforesend = None
     return child
 
@@ -71,9 +85,17 @@ def test_no_number_is_cut_off_where_the_terminal_is_narrow(store: Path) -> None:
 def test_answers_fit_the_terminal(store: Path, words: list[str], columns: int) -> None:
     with SpooledCapture(store, name="a_rather_long_name_for_a_training_script.py") as job:
         for epoch in range(1, 9):
-            values = {"note": "a long sentence " * 5, "nested": {"a": [epoch] * 30}, "time": 16520, "size": "big"}
+            values = {
+                "note": "a long sentence " * 5,
+                "nested": {"a": [epoch] * 30},
+                "time": 16520,
+                "size": "big",
+            }
             job.metadata({"epoch": epoch, "loss": 1 / epoch, **values, "lr": 0.1**epoch})
-        job.event("json_hint", message="A line looks like metadata but holds NaN, which JSON doesn't know. " * 2)
+        job.event(
+            "json_hint",
+            message="A line looks like metadata but holds NaN, which JSON doesn't know. " * 2,
+        )
         job.end(1)
     text = screen(store, *words, columns=columns)
     assert max(cells_wide(SGR.sub("", line)) for line in text.splitlines()) <= columns
@@ -81,9 +103,15 @@ def test_answers_fit_the_terminal(store: Path, words: list[str], columns: int) -
     assert "─" in text or words[0] == "plot"
 
 
-@pytest.mark.parametrize("words", [*COMMANDS, ["logs", "last", "--times", "--grep", "lr"]], ids=lambda words: words[0])
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
-def test_no_colours_where_they_are_not_wanted(store: Path, words: list[str], environment: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "words", [*COMMANDS, ["logs", "last", "--times", "--grep", "lr"]], ids=lambda words: words[0]
+)
+@pytest.mark.parametrize(
+    "environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"]
+)
+def test_no_colours_where_they_are_not_wanted(
+    store: Path, words: list[str], environment: dict[str, str]
+) -> None:
     training(store)
     assert "\x1b" not in screen(store, *words, **dict[str, Any](environment))
 
@@ -102,7 +130,9 @@ def test_metadata_says_what_it_leaves_out(store: Path) -> None:
     assert "The newest 50 of 60 records: --all shows every one" in text
     assert text.splitlines()[2].split()[1] == "59"
     assert len(screen(store, "metadata", "last", "--all").splitlines()) > 60
-    chosen = SGR.sub("", screen(store, "metadata", "last", "--keys", "some_key_19,step", "--limit", "3"))
+    chosen = SGR.sub(
+        "", screen(store, "metadata", "last", "--keys", "some_key_19,step", "--limit", "3")
+    )
     assert chosen.splitlines()[0].split() == ["printed", "at", "some_key_19", "step"]
 
 
@@ -114,7 +144,9 @@ def test_columns_that_do_not_fit_are_named(store: Path) -> None:
     header, _, row, *note = text.splitlines()
     assert header.split() == ["id", *(f"some_key_{at}" for at in (0, 1, 10, 11, 12, 13))]
     assert row.split()[:3] == ["wide", "0", "0.142857"], "no number is folded"
-    assert " ".join(note).startswith("14 columns left out, the terminal is too narrow: some_key_14, some_key_15, ")
+    assert " ".join(note).startswith(
+        "14 columns left out, the terminal is too narrow: some_key_14, some_key_15, "
+    )
 
 
 def test_events_of_many_words_get_the_room(store: Path) -> None:
@@ -137,7 +169,9 @@ def test_one_option_that_differs(store: Path) -> None:
         with SpooledCapture(store, job_id) as job:
             job.metadata({"lr": lr})
             job.end()
-    assert re.search(r"^1 of \d+ options differs$", SGR.sub("", screen(store, "diff", "d1", "d2")), re.MULTILINE)
+    assert re.search(
+        r"^1 of \d+ options differs$", SGR.sub("", screen(store, "diff", "d1", "d2")), re.MULTILINE
+    )
 
 
 def test_long_values_are_folded_not_cut(store: Path) -> None:
@@ -160,7 +194,13 @@ def test_hostile_text_never_reaches_the_terminal(store: Path) -> None:
         job.event("odd", message=HOSTILE)
         job.status(HOSTILE)
         job.beat()
-        for words in (["ls"], ["show", "last"], ["logs", "last"], ["metadata", "last"], ["plot", "last"]):
+        for words in (
+            ["ls"],
+            ["show", "last"],
+            ["logs", "last"],
+            ["metadata", "last"],
+            ["plot", "last"],
+        ):
             text = SGR.sub("", screen(store, *words))
             assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", text), words
     assert "a�]0;title�b" in SGR.sub("", screen(store, "logs", "last"))
@@ -209,7 +249,9 @@ def test_ctrl_c_leaves_a_followed_job(store: Path) -> None:
         child.expect(pexpect.EOF)
         child.close()
         assert "Traceback" not in str(child.before)
-        assert str(child.before).endswith("\r\x1b[K^C\r\n") or "\r\x1b[K" in str(child.before), "the bar is cleared"
+        assert str(child.before).endswith("\r\x1b[K^C\r\n") or "\r\x1b[K" in str(child.before), (
+            "the bar is cleared"
+        )
         assert child.exitstatus == 128 + signal.SIGINT
 
 

@@ -1,4 +1,5 @@
-"""`logshipper render`: what `logshipper run` logs of the same bytes; the last screen; pipes, live; bad input."""
+"""`logshipper render`: what `logshipper run` logs of the same bytes; the last screen; pipes, live;
+bad input."""
 
 import array
 import fcntl
@@ -44,11 +45,17 @@ SAMPLES = {
     "empty": b"",
     "LF": b"one\n\n\ntwo  \ntwo\ntwo\n   \nthree",
     "CRLF": b"one\r\n\r\n\r\ntwo  \r\ntwo\r\ntwo\r\n   \r\nthree",
-    "bars": b"begin\n" + b"".join(b"\r%3d%%|%-20s|" % (5 * n, b"#" * n) for n in range(21)) + b"\nend\n",
-    "two bars": b"".join(b"\router %d\n\r  inner %d\x1b[K\x1b[A" % (n, n * n) for n in range(30)) + b"\n\n",
+    "bars": b"begin\n"
+    + b"".join(b"\r%3d%%|%-20s|" % (5 * n, b"#" * n) for n in range(21))
+    + b"\nend\n",
+    "two bars": b"".join(b"\router %d\n\r  inner %d\x1b[K\x1b[A" % (n, n * n) for n in range(30))
+    + b"\n\n",
     "colours, titles, tabs": b"\x1b]0;t\x07\x1b[1;31merror\x1b[0m\x1b[K a\tb\r\n\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n",
-    "wide, joined, invalid": "日本語 ⚠\ufe0f é 👩\u200d💻\n".encode() + b"\xff\xe6\x97 a\x80\n" + "\x85x\n".encode(),
-    "scrolled, cleared": b"".join(b"line %d\n" % n for n in range(70)) + b"\x1b[5A\rup\n\x1b[2J\x1b[Hnew\n",
+    "wide, joined, invalid": "日本語 ⚠\ufe0f é 👩\u200d💻\n".encode()
+    + b"\xff\xe6\x97 a\x80\n"
+    + "\x85x\n".encode(),
+    "scrolled, cleared": b"".join(b"line %d\n" % n for n in range(70))
+    + b"\x1b[5A\rup\n\x1b[2J\x1b[Hnew\n",
     "full screen": b"before\n\x1b[?1049h\x1b[Hin\nit\x1b[?1049lafter\n",
     "metadata": b'{"epoch": 1}\n{"epoch": 1}\n {"epoch": 1}\n{"loss": NaN}\n{"loss": NaN}\n\r{"a": 1} \r\n{"b": []}',
     "metadata only": b'a\n/LOGCOMMAND {"mode":"metadata"}\nb\n{"a":1}\n/LOGCOMMAND {"mode":"enabled"}\nc\nc\n',
@@ -56,10 +63,18 @@ SAMPLES = {
     "off at the end": b'a\n/LOGCOMMAND {"mode":"disabled"}\nb\n\n{"a": 1}\nc',
     "fenced": b'/LOGCOMMAND {"stop":"tokentoken"}\n/LOGCOMMAND {"mode":"disabled"}\ntokentoken\n'
     b'/LOGCOMMAND {"resume":"tokentoken"}\n/LOGCOMMAND  {"mode":"enabled"}\nx\n',
-    "long lines": b"a\n" + b"b" * (9 << 20) + b"\n" + b"c" * (5 << 20) + b"\nd\n" + b"e" * (4 << 20) + b"\n",
+    "long lines": b"a\n"
+    + b"b" * (9 << 20)
+    + b"\n"
+    + b"c" * (5 << 20)
+    + b"\nd\n"
+    + b"e" * (4 << 20)
+    + b"\n",
     "long line cut off": b"f" * (5 << 20) + b'\r/LOGCOMMAND {"mode":"disabled"}\ng\n',
     "random": random.Random(1).randbytes(4000),
-    "random text": bytes(random.Random(2).choices(b"ab \n\r\b\t\x1b[0123;ABCDHJKLMPSTX?hlm", k=4000)),
+    "random text": bytes(
+        random.Random(2).choices(b"ab \n\r\b\t\x1b[0123;ABCDHJKLMPSTX?hlm", k=4000)
+    ),
 }
 
 
@@ -107,20 +122,29 @@ def _typescript(folder: Path) -> bytes:
         pytest.skip("script isn't installed")
     file = folder / "typescript"
     code = "printf 'one\\ntwo\\n'; for n in 1 2 3; do printf \"\\r$n of 3\"; done; echo; ls --color=always /"
-    subprocess.run(["script", "-c", code, str(file)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        ["script", "-c", code, str(file)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
     return file.read_bytes()
 
 
 def _tqdm(_: Path) -> bytes:
     pytest.importorskip("tqdm")
-    return b"".join(data for data, _ in run_python("from tqdm import tqdm\nfor i in tqdm(range(30)): print(i)"))
+    return b"".join(
+        data for data, _ in run_python("from tqdm import tqdm\nfor i in tqdm(range(30)): print(i)")
+    )
 
 
 REAL = {"a typescript of script(1)": _typescript, "tqdm": _tqdm}
 
 
 @pytest.mark.parametrize("name", [*SAMPLES, *REAL])
-def test_prints_what_run_logs(name: str, home: Home, render: Render, file: Callable[[bytes], Path]) -> None:
+def test_prints_what_run_logs(
+    name: str, home: Home, render: Render, file: Callable[[bytes], Path]
+) -> None:
     data = SAMPLES[name] if name in SAMPLES else REAL[name](home.folder)
     path = file(data)
     expected = {}
@@ -135,16 +159,24 @@ def test_prints_what_run_logs(name: str, home: Home, render: Render, file: Calla
         assert ok(render("--stream-type", kind, path)) == expected[kind]
 
 
-def test_a_typescript_keeps_the_lines_of_script(render: Render, file: Callable[[bytes], Path], tmp_path: Path) -> None:
+def test_a_typescript_keeps_the_lines_of_script(
+    render: Render, file: Callable[[bytes], Path], tmp_path: Path
+) -> None:
     lines = ok(render(file(_typescript(tmp_path)))).decode().splitlines()
     assert lines[0].startswith("Script started on ")
     assert lines[-1].startswith("Script done on ")
     assert lines[1:4] == ["one", "two", "3 of 3"]
 
 
-def test_line_ends_of_a_redirect_and_of_a_terminal_are_alike(render: Render, file: Callable[[bytes], Path]) -> None:
+def test_line_ends_of_a_redirect_and_of_a_terminal_are_alike(
+    render: Render, file: Callable[[bytes], Path]
+) -> None:
     text = b"one\n  two\n\r10%\r20%\n\x1b[Adone\nend\n"
-    assert ok(render(file(text))) == ok(render(file(text.replace(b"\n", b"\r\n")))) == b"one\n  two\ndone\nend\n"
+    assert (
+        ok(render(file(text)))
+        == ok(render(file(text.replace(b"\n", b"\r\n"))))
+        == b"one\n  two\ndone\nend\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,19 +190,24 @@ def test_line_ends_of_a_redirect_and_of_a_terminal_are_alike(render: Render, fil
 def test_size_of_the_terminal(
     render: Render, file: Callable[[bytes], Path], options: list[str], expected: bytes
 ) -> None:
-    """CR goes to the begin of a row: in ten columns of the first one, where the second one isn't begun."""
+    """CR goes to the begin of a row: in ten columns of the first one, where the second one isn't
+    begun."""
     data = b"0123456789" if len(options) == 4 else b"0123456789\n"
     assert ok(render(*options, file(data + b"\rX"))) == expected
 
 
 def test_no_collapse(render: Render, file: Callable[[bytes], Path]) -> None:
     path = file(b'a\na\na \n\n\n  \nb\nb\n{"a": 1}\n\n\n{"a": 1}\n\n\nc')
-    assert ok(render("--no-collapse", path)) == b'a\na\na\n\n\n\nb\nb\n{"a": 1}\n\n\n{"a": 1}\n\n\nc\n'
+    assert (
+        ok(render("--no-collapse", path)) == b'a\na\na\n\n\n\nb\nb\n{"a": 1}\n\n\n{"a": 1}\n\n\nc\n'
+    )
     assert ok(render(path)).count(b"[last line repeated") == 2
 
 
 @pytest.mark.parametrize("more", [(), ("--no-collapse",)])
-def test_colours_are_kept_where_asked_for(more: tuple[str, ...], render: Render, file: Callable[[bytes], Path]) -> None:
+def test_colours_are_kept_where_asked_for(
+    more: tuple[str, ...], render: Render, file: Callable[[bytes], Path]
+) -> None:
     path = file(
         b'\x1b[31mred\x1b[0m\n\x1b[31mred \x1b[0m\nplain\x1b[?25l\n\x1b[1m{"a": 1}\x1b[m\n10%\r\x1b[32m20%\x1b[0m\n'
     )
@@ -182,7 +219,8 @@ def test_colours_are_kept_where_asked_for(more: tuple[str, ...], render: Render,
 
 @settings(max_examples=examples(50), deadline=None)
 @given(
-    st.lists(st.sampled_from([b"", b" ", b"a", b"a ", b"b", b'{"a": 1}', b"\x1b[Kc"]), max_size=30), st.integers(1, 99)
+    st.lists(st.sampled_from([b"", b" ", b"a", b"a ", b"b", b'{"a": 1}', b"\x1b[Kc"]), max_size=30),
+    st.integers(1, 99),
 )
 def test_no_collapse_keeps_every_line(lines: list[bytes], size: int) -> None:
     from logshipper.classify.classifier import Classifier
@@ -206,7 +244,15 @@ def test_no_collapse_keeps_every_line(lines: list[bytes], size: int) -> None:
 SCREENS = {
     **{
         name: SAMPLES[name]
-        for name in ("LF", "CRLF", "bars", "two bars", "colours, titles, tabs", "metadata", "fenced")
+        for name in (
+            "LF",
+            "CRLF",
+            "bars",
+            "two bars",
+            "colours, titles, tabs",
+            "metadata",
+            "fenced",
+        )
     },
     "scrolled": b"".join(b"line %d of many\n" % n for n in range(300)) + b"\x1b[3A\rup",
     "cleared": SAMPLES["scrolled, cleared"],
@@ -234,10 +280,15 @@ def test_screen_of_xterm_s_cases(render: Render) -> None:
     for path in files:
         if path.stem in XTERM_DIFFERS:
             continue
-        expected = [line.rstrip() for line in path.with_suffix(".text").read_text().split("\n")[:25]]
+        expected = [
+            line.rstrip() for line in path.with_suffix(".text").read_text().split("\n")[:25]
+        ]
         while expected and not expected[-1]:
             expected.pop()
-        shown = [line.rstrip() for line in ok(render("--screen", "80x25", path)).decode().split("\n")[:-1]]
+        shown = [
+            line.rstrip()
+            for line in ok(render("--screen", "80x25", path)).decode().split("\n")[:-1]
+        ]
         assert shown == expected, path.stem
 
 
@@ -246,7 +297,9 @@ class _AllDrawn(LastScreen):
         return 0
 
 
-_TEXTS = st.sampled_from([b"ab\n", b"\n", b"abcdefghi\r\n", "日é\n".encode(), b"\x1b[1ma\x1b[m\t\n"])
+_TEXTS = st.sampled_from(
+    [b"ab\n", b"\n", b"abcdefghi\r\n", "日é\n".encode(), b"\x1b[1ma\x1b[m\t\n"]
+)
 _LINES = st.builds(lambda line, times: line * times, _TEXTS, st.integers(0, 30))
 _CONTROLS = st.sampled_from(
     [b"\x1b[A", b"\x1b[2;2Hx", b"\x1b[2J", b"\x1b[2;3r", b"\x1b[r", b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b7", b"\x1b8",
@@ -282,7 +335,9 @@ def test_plain_lines_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- hostile input
 
 
-def _start(home: Home, *words: str, **options: Any) -> "subprocess.Popen[bytes]":  # Any: options of Popen
+def _start(
+    home: Home, *words: str, **options: Any
+) -> "subprocess.Popen[bytes]":  # Any: options of Popen
     return home.start("render", *words, stdin=subprocess.PIPE, bufsize=0, **options)
 
 
@@ -315,7 +370,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("options", [[], ["--screen", "80x25"]], ids=["lines", "screen"])
-def test_hostile_input(name: str, options: list[str], render: Render, file: Callable[[bytes], Path]) -> None:
+def test_hostile_input(
+    name: str, options: list[str], render: Render, file: Callable[[bytes], Path]
+) -> None:
     out = ok(render(*options, file(HOSTILE[name] + b"\n\x1bc\nlast")))
     assert out.endswith(b"last\n")
     assert not set(out) & {*range(0x0A), *range(0x0B, 0x20), 0x7F}
@@ -324,7 +381,9 @@ def test_hostile_input(name: str, options: list[str], render: Render, file: Call
 
 @pytest.mark.parametrize("options", [[], ["--screen", "80x25"]], ids=["log", "screen"])
 @pytest.mark.parametrize(
-    "piece", [b"x", b"a line\n", b"\x1b]0;" + b"x" * 4000 + b"\x07", b"\rbar "], ids=["line", "lines", "OSC", "bar"]
+    "piece",
+    [b"x", b"a line\n", b"\x1b]0;" + b"x" * 4000 + b"\x07", b"\rbar "],
+    ids=["line", "lines", "OSC", "bar"],
 )
 def test_memory_is_constant(home: Home, options: list[str], piece: bytes, tmp_path: Path) -> None:
     """One endless line, many, endless titles, one endless bar, in a pipe."""
@@ -334,7 +393,9 @@ def test_memory_is_constant(home: Home, options: list[str], piece: bytes, tmp_pa
         for _ in range(MANY_BYTES // len(chunk)):
             _send(run, chunk)
         wait_until(lambda: _has_read_all(run), "all is read")
-        (peak,) = re.findall(r"^VmHWM:\s+([0-9]+) kB$", Path(f"/proc/{run.pid}/status").read_text(), re.MULTILINE)
+        (peak,) = re.findall(
+            r"^VmHWM:\s+([0-9]+) kB$", Path(f"/proc/{run.pid}/status").read_text(), re.MULTILINE
+        )
         _, err = run.communicate(timeout=TIMEOUT_SECS)
     assert (run.returncode, err) == (0, b"")
     assert int(peak) < MEMORY_KIB
@@ -358,7 +419,9 @@ def test_lines_of_a_pipe_come_at_once(home: Home) -> None:
         assert _line(run) == b"two more\n"
         _send(run, b"\n\x1b[?25lheld while it may be drawn again\n")
         assert _line(run) == b"20%\n"
-        assert _line(run) == b"held while it may be drawn again\n"  # when it was left alone for a second
+        assert (
+            _line(run) == b"held while it may be drawn again\n"
+        )  # when it was left alone for a second
         out, err = run.communicate(b"half", timeout=TIMEOUT_SECS)
     assert (run.returncode, out, err) == (0, b"half\n", b"")
 
@@ -370,7 +433,9 @@ def test_repeats_of_a_pipe_are_counted(home: Home) -> None:
     assert (run.returncode, out, err) == (0, b"a\n[last line repeated 5 times]\nb\n", b"")
 
 
-@pytest.mark.parametrize(("options", "shown"), [([], b"half\n"), (["--screen", "80x25"], b"one\nhalf\n")])
+@pytest.mark.parametrize(
+    ("options", "shown"), [([], b"half\n"), (["--screen", "80x25"], b"one\nhalf\n")]
+)
 def test_ctrl_c_ends_it_with_what_was_held(home: Home, options: list[str], shown: bytes) -> None:
     with _start(home, *options) as run:
         _send(run, b"one\n")
@@ -416,7 +481,12 @@ def _shown(home: Home, command: str) -> str:
     """All that a command in a shell shows on a terminal."""
     environment = {**home.environment, "TERM": "xterm-256color", "PYTHONUTF8": "1"}
     child = pexpect.spawn(
-        "sh", ["-c", command], env=environment, cwd=str(home.folder), timeout=TIMEOUT_SECS, encoding="utf-8"
+        "sh",
+        ["-c", command],
+        env=environment,
+        cwd=str(home.folder),
+        timeout=TIMEOUT_SECS,
+        encoding="utf-8",
     )
     shown = str(child.read())
     child.close()
@@ -434,7 +504,11 @@ def test_notes_are_dimmed_on_a_terminal(home: Home, file: Callable[[bytes], Path
 def test_the_keyboard_is_read_until_ctrl_d(home: Home) -> None:
     environment = {**home.environment, "TERM": "xterm-256color"}
     child = pexpect.spawn(
-        sys.executable, ["-m", "logshipper", "render"], env=environment, timeout=TIMEOUT_SECS, echo=False
+        sys.executable,
+        ["-m", "logshipper", "render"],
+        env=environment,
+        timeout=TIMEOUT_SECS,
+        echo=False,
     )
     child.delaybeforesend = None
     child.expect_exact(b"logshipper: reading from the terminal; Ctrl-D ends it\r\n")
@@ -447,7 +521,9 @@ def test_the_keyboard_is_read_until_ctrl_d(home: Home) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--screen", "80x25"]], ids=["lines", "screen"])
-def test_bar_where_a_file_is_big(options: list[str], home: Home, file: Callable[[bytes], Path]) -> None:
+def test_bar_where_a_file_is_big(
+    options: list[str], home: Home, file: Callable[[bytes], Path]
+) -> None:
     """Not where lines come on the same terminal meanwhile."""
     path = file(b"a line\n" * 700_000)
     call = home.folder / "call.py"  # without waiting for half a second
@@ -476,7 +552,11 @@ def test_missing_file(render: Render, tmp_path: Path) -> None:
 
 
 def test_folder(render: Render, tmp_path: Path) -> None:
-    assert render(tmp_path) == (1, b"", f"logshipper: {tmp_path}: is a directory; name a file in it\n")
+    assert render(tmp_path) == (
+        1,
+        b"",
+        f"logshipper: {tmp_path}: is a directory; name a file in it\n",
+    )
 
 
 def test_unreadable_file(render: Render, file: Callable[[bytes], Path]) -> None:
@@ -486,7 +566,9 @@ def test_unreadable_file(render: Render, file: Callable[[bytes], Path]) -> None:
         pytest.skip("root reads every file")
     code, out, err = render(path)
     assert (code, out) == (1, b"")
-    assert err.startswith(f"logshipper: {path}: permission denied; ask its owner, or pipe it in: `sudo cat FILE | ")
+    assert err.startswith(
+        f"logshipper: {path}: permission denied; ask its owner, or pipe it in: `sudo cat FILE | "
+    )
 
 
 def test_name_that_is_none(render: Render) -> None:
@@ -504,7 +586,10 @@ def test_standard_input_that_is_closed(home: Home) -> None:
 def test_output_that_is_full(home: Home, file: Callable[[bytes], Path]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = home.call("render", str(file(b"a\n" * 9)), stdout=full)
-    assert (done.returncode, done.stderr) == (1, b"logshipper: standard output: no space left on device\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        b"logshipper: standard output: no space left on device\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -530,7 +615,11 @@ def test_wrong_usage(render: Render, words: str, said: str) -> None:
 
 def test_capture_path_doesn_t_import_it() -> None:
     code = "import sys; from logshipper.start.cli import build_parser; build_parser(); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=ROOT)
-    assert not {"logshipper_observe.commands.render", "logshipper.render.renderer", "logshipper.render.screen"} & set(
-        done.stdout.split()
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=ROOT
     )
+    assert not {
+        "logshipper_observe.commands.render",
+        "logshipper.render.renderer",
+        "logshipper.render.screen",
+    } & set(done.stdout.split())

@@ -1,4 +1,5 @@
-"""`logshipper url`: the address of a job's page, whatever Loki knows of the job, or whether there is one."""
+"""`logshipper url`: the address of a job's page, whatever Loki knows of the job, or whether there
+is one."""
 
 import argparse
 import time
@@ -29,15 +30,21 @@ Url = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def no_system_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(site, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml"))
-    monkeypatch.setattr(logshipper_observe.commands.url, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml"))
+    monkeypatch.setattr(
+        logshipper_observe.commands.url, "SYSTEM_PATH", str(tmp_path / "etc" / "site.toml")
+    )
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeLoki:
     fake = FakeLoki()
 
-    def open_fake(_: site.Site, args: argparse.Namespace, said: list[str], *, by_id: bool) -> LokiStore:
-        return LokiStore(fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400, say=said.append)
+    def open_fake(
+        _: site.Site, args: argparse.Namespace, said: list[str], *, by_id: bool
+    ) -> LokiStore:
+        return LokiStore(
+            fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400, say=said.append
+        )
 
     monkeypatch.setattr(logshipper_observe.commands.url, "_open_store", open_fake)
     return fake
@@ -45,9 +52,13 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeLoki:
 
 @pytest.fixture
 def url(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Url:
-    """Runs the command with a site file; returns exit code, stdout and stderr. text: of the file."""
+    """Runs the command with a site file; returns exit code, stdout and stderr. text: of the
+    file."""
 
-    def run(*words: str, text: str = f'[loki]\nurl = "http://loki.invalid"\n[grafana]\nurl = "{GRAFANA}"') -> object:
+    def run(
+        *words: str,
+        text: str = f'[loki]\nurl = "http://loki.invalid"\n[grafana]\nurl = "{GRAFANA}"',
+    ) -> object:
         file = tmp_path / "site.toml"
         file.write_text(text)
         code = main(["url", *words, "--site", str(file)])
@@ -109,7 +120,15 @@ def test_a_job_of_several_clusters(fake: FakeLoki, url: Url) -> None:
     for cluster in ("alpha", "beta"):
         pushing = Pushing(fake, job_id="4712")
         pushing._labels["cluster"] = cluster
-        pushing.event({"event": "started", "name": "x", "user": "me", "host": "n", "started_ns": pushing.began_ns})
+        pushing.event(
+            {
+                "event": "started",
+                "name": "x",
+                "user": "me",
+                "host": "n",
+                "started_ns": pushing.began_ns,
+            }
+        )
     code, out, err = url("4712")
     assert (code, out) == (1, "")
     assert "several clusters" in err
@@ -138,7 +157,10 @@ def test_a_hung_loki_holds_up_for_a_stated_time(url: Url, monkeypatch: pytest.Mo
         code, out, err = url("4711", text=text)
         took = time.monotonic() - began
     assert (code, out) == (0, f"{PAGE}?var-job=4711")
-    assert err == f"logshipper: Loki at {server.url}: no answer within 0.3 s: the address has no range of time\n"
+    assert (
+        err
+        == f"logshipper: Loki at {server.url}: no answer within 0.3 s: the address has no range of time\n"
+    )
     assert took < scaled(2)
 
 
@@ -192,7 +214,9 @@ def test_where_to_write_it_where_there_is_no_file(
 # ---- in a job
 
 
-def test_in_a_job_it_is_the_jobs_own(fake: FakeLoki, url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_job_it_is_the_jobs_own(
+    fake: FakeLoki, url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     monkeypatch.setenv("SLURM_JOB_START_TIME", "1700000000")
     assert url() == (0, f"{PAGE}?var-job=77&from=1699999940000&to=now", "")
@@ -212,7 +236,11 @@ def test_in_a_job_of_an_old_slurm_loki_tells_the_start(
 
 
 def test_outside_of_a_job_it_must_be_named(url: Url) -> None:
-    assert url() == (1, "", "logshipper: JOB: which job? Only inside a Slurm job it may be left out\n")
+    assert url() == (
+        1,
+        "",
+        "logshipper: JOB: which job? Only inside a Slurm job it may be left out\n",
+    )
 
 
 # ---- the address

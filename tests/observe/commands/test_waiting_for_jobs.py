@@ -31,7 +31,8 @@ def running(store: Path) -> Iterator[dict[str, SpooledCapture]]:
 
 
 def each_pause(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> None:
-    """In each pause of whoever waits, the next step is done; after the last one, it is an error to wait any longer."""
+    """In each pause of whoever waits, the next step is done; after the last one, it is an error to
+    wait any longer."""
     left = iter(steps)
 
     def pause(secs: float) -> None:
@@ -42,8 +43,15 @@ def each_pause(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) ->
     monkeypatch.setattr("time.sleep", pause)
 
 
-def test_all_are_waited_for(running: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    each_pause(monkeypatch, lambda: running["a2"].end(3), running["a1"].end, lambda: running["a3"].end(None, 15))
+def test_all_are_waited_for(
+    running: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each_pause(
+        monkeypatch,
+        lambda: running["a2"].end(3),
+        running["a1"].end,
+        lambda: running["a3"].end(None, 15),
+    )
     code, out, err = ask("wait", "a1-a3")
     assert (code, err) == (0, "")
     assert [line.split() for line in out.splitlines()] == [
@@ -52,14 +60,20 @@ def test_all_are_waited_for(running: dict[str, SpooledCapture], ask: Ask, monkey
     ]  # fmt: skip
 
 
-def test_any_is_enough(running: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_is_enough(
+    running: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what has ended before counts: nothing is remembered between two calls."""
     each_pause(monkeypatch, running["a2"].end)
     for _ in range(2):
         code, out, err = ask("wait", "--any", "a1", "a2", "--json")
         assert (code, err) == (0, "")
         document = json.loads(out)
-        assert (document["schema"], document["timed_out"], document["waiting"]) == ("logshipper.wait/1", False, [])
+        assert (document["schema"], document["timed_out"], document["waiting"]) == (
+            "logshipper.wait/1",
+            False,
+            [],
+        )
         assert [(job["job_id"], job["state"]) for job in document["ended"]] == [("a2", "COMPLETED")]
 
 
@@ -73,7 +87,9 @@ def test_the_time_is_up(which: str, running: dict[str, SpooledCapture], ask: Ask
     assert [job["job_id"] for job in document["ended"]] == ["a3"]
 
 
-def test_unknown_jobs_are_told_and_the_others_waited_for(running: dict[str, SpooledCapture], ask: Ask) -> None:
+def test_unknown_jobs_are_told_and_the_others_waited_for(
+    running: dict[str, SpooledCapture], ask: Ask
+) -> None:
     running["a1"].end()
     code, out, err = ask("wait", "nobody", "a1", "zz*")
     assert code == 1
@@ -120,7 +136,10 @@ def test_a_server_that_is_away_is_waited_for(
     with LocalStore(str(store)) as opened:
         opened.ingest()
         waiting = Waiting(opened, ["k3f9x2"])
-        read, answers = waiting._terminal, iter([QueryError("Loki", 503, "away"), QueryError("Loki", 0, "no answer")])
+        read, answers = (
+            waiting._terminal,
+            iter([QueryError("Loki", 503, "away"), QueryError("Loki", 0, "no answer")]),
+        )
 
         def terminal(job_id: str) -> object:
             error = next(answers, None)
@@ -153,7 +172,9 @@ def test_odd_times_are_wrong_usage(ask: Ask) -> None:
 def test_diff_tells_options_apart(store: Path, ask: Ask) -> None:
     began_ns = time.time_ns() - 60 * NS
     for number, lr in ((1, "0.1"), (2, "0.10"), (3, "0.2")):
-        with SpooledCapture(store, f"a{number}", name="train.py", started_ns=began_ns + number * NS) as job:
+        with SpooledCapture(
+            store, f"a{number}", name="train.py", started_ns=began_ns + number * NS
+        ) as job:
             job.metadata(f'{{"lr": {lr}, "model": {{"name": "mlp", "layers": 3}}, "epoch": 0}}')
             job.metadata(*[{"epoch": epoch, "loss": 1 / epoch} for epoch in range(1, 4)])
             job.end()
@@ -165,15 +186,27 @@ def test_diff_tells_options_apart(store: Path, ask: Ask) -> None:
     assert header == ["-", "option", "a1", "a3"]
     assert [row[1] for row in rows] == sorted(row[1] for row in rows)
     different = {row[1]: row[2:] for row in rows if row[0] == "!"}
-    assert different == {"lr": ["0.1", "0.2"], "tags.baseline": ['""', "-"], "tags.seed": ['"1"', '"2"']}
+    assert different == {
+        "lr": ["0.1", "0.2"],
+        "tags.baseline": ['""', "-"],
+        "tags.seed": ['"1"', '"2"'],
+    }
     same = {row[1]: row[2:] for row in rows if row[0] == "="}
     assert same["model.name"] == ["mlp", "mlp"]
     assert same["job.name"] == ["train.py", "train.py"]
     assert "epoch" not in same, "it changes"
     document = json.loads(ask("diff", "a1", "a3", "--changed", "--json")[1])
-    assert (document["schema"], document["a"]["job_id"], document["b"]["job_id"]) == ("logshipper.diff/1", "a1", "a3")
+    assert (document["schema"], document["a"]["job_id"], document["b"]["job_id"]) == (
+        "logshipper.diff/1",
+        "a1",
+        "a3",
+    )
     assert document["options"][0] == {"option": "lr", "differs": True, "a": 0.1, "b": 0.2}
-    assert [option["option"] for option in document["options"]] == ["lr", "tags.baseline", "tags.seed"]
+    assert [option["option"] for option in document["options"]] == [
+        "lr",
+        "tags.baseline",
+        "tags.seed",
+    ]
     assert ask("diff", "a1", "a1", "--changed") == (0, "", "logshipper: nothing differs\n")
 
 
@@ -181,4 +214,7 @@ def test_diff_of_unknown_jobs_names_each(store: Path, ask: Ask) -> None:
     training(store)
     code, out, err = ask("diff", "one", "other")
     assert (code, out) == (1, "")
-    assert [line.split(";")[0].rpartition(" ")[2] for line in err.splitlines()] == ["'one'", "'other'"]
+    assert [line.split(";")[0].rpartition(" ")[2] for line in err.splitlines()] == [
+        "'one'",
+        "'other'",
+    ]

@@ -1,4 +1,5 @@
-"""Following a job of several nodes: whose line it is, keys that switch, places to go on from; on both stores."""
+"""Following a job of several nodes: whose line it is, keys that switch, places to go on from; on
+both stores."""
 
 import dataclasses
 import json
@@ -58,10 +59,15 @@ def line(number: int, text: str = "x", time_ns: int = 5, stream: Stream = Stream
         ([ONE, capture(2, step="0")], ["", ""]),
         ([ONE, capture(2, host="gpu2", task=1)], ["node0", "node1"]),
         ([ONE, capture(2, task=1)], ["task 0", "task 1"]),
-        ([ONE, capture(2, task=1), capture(3, host="gpu2", task=2)], ["node0 task 0", "node0 task 1", "node1"]),
+        (
+            [ONE, capture(2, task=1), capture(3, host="gpu2", task=2)],
+            ["node0 task 0", "node0 task 1", "node1"],
+        ),
     ],
 )
-def test_only_what_tells_captures_apart_is_named(captures: list[Capture], labels: list[str]) -> None:
+def test_only_what_tells_captures_apart_is_named(
+    captures: list[Capture], labels: list[str]
+) -> None:
     nodes = Nodes()
     nodes.learn(captures)
     assert [nodes.label(one.capture) for one in captures] == labels
@@ -99,7 +105,12 @@ def turned(view: NodeView, steps: int) -> tuple[list[str], list[str]]:
 def test_each_node_keeps_its_place(view: NodeView) -> None:
     assert view.takes(line(1))
     assert turned(view, 1) == (["switching to node0"], [])
-    assert [view.takes(line(number, str(number))) for number in (1, 2, 3, 2)] == [True, False, False, False]
+    assert [view.takes(line(number, str(number))) for number in (1, 2, 3, 2)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     assert turned(view, 1) == (["switching to node1"], ["2", "2"])
     assert turned(view, -2) == (["switching to all nodes"], ["3"])
     assert turned(view, -1) == (["switching to node2"], []), "nothing twice"
@@ -136,7 +147,12 @@ def test_what_is_held_has_a_cap(view: NodeView, monkeypatch: pytest.MonkeyPatch)
     assert turned(view, 1) == (["switching to node2", dropped], [])
 
 
-@given(st.lists(st.tuples(st.integers(1, 70), st.sampled_from(list(Stream)), st.integers(1, 2**62)), max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 70), st.sampled_from(list(Stream)), st.integers(1, 2**62)),
+        max_size=30,
+    )
+)
 def test_a_place_goes_through_a_command_line(lines: list[tuple[int, Stream, int]]) -> None:
     place = LogPlace()
     for number, stream, time_ns in lines:
@@ -156,7 +172,9 @@ def test_a_place_goes_through_a_command_line(lines: list[tuple[int, Stream, int]
     assert not again.is_printed(line(71))
 
 
-@pytest.mark.parametrize("text", ["", "x", "5", "5-", "5-1o", "5-1x3", "5-1o3-", "5-1o3;ls", "g-1o3"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "5", "5-", "5-1o", "5-1x3", "5-1o3-", "5-1o3;ls", "g-1o3"]
+)
 def test_what_is_no_place(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["logs", "x", f"--after={text}"])
@@ -190,7 +208,9 @@ def two(store: Path) -> Iterator[tuple[SpooledCapture, SpooledCapture]]:
         yield first, second
 
 
-def test_keys_switch_nodes_and_esc_leaves(store: Path, two: tuple[SpooledCapture, SpooledCapture]) -> None:
+def test_keys_switch_nodes_and_esc_leaves(
+    store: Path, two: tuple[SpooledCapture, SpooledCapture]
+) -> None:
     child = start(store, "logs", "4711", "-f", columns=200, NO_COLOR="1")
     child.expect_exact("node0: first of gpu1\r\n")
     child.expect_exact("node1: first of gpu2\r\n")
@@ -224,7 +244,12 @@ def test_the_terminal_is_left_as_it_was(
 ) -> None:
     """By ESC, by Ctrl-C and by a signal."""
     script = f"trap : INT; stty -g; {sys.executable} -m logshipper logs 4711 -f; echo =$?; stty -g"
-    environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "TERM": "xterm", "PYTHONPATH": SOURCES}
+    environment = {
+        **os.environ,
+        "LOGSHIPPER_STORE": str(store),
+        "TERM": "xterm",
+        "PYTHONPATH": SOURCES,
+    }
     options: dict[str, Any] = {"encoding": "utf-8", "timeout": DEADLINE_SECS}  # Any: pexpect
     child = pexpect.spawn("sh", ["-c", script], env=environment, **options)
     before = child.readline()
@@ -234,7 +259,10 @@ def test_the_terminal_is_left_as_it_was(
     elif how == "int":
         child.sendintr()
     else:
-        (pid,) = (int(pid) for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split())
+        (pid,) = (
+            int(pid)
+            for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        )
         os.kill(pid, signal.SIGTERM)
     child.expect(r"=(\d+)\r\n")
     assert isinstance(child.match, re.Match)
@@ -260,7 +288,11 @@ def test_going_on_from_a_place_misses_nothing_and_repeats_nothing(store: Path) -
             second.beat()
             done = subprocess_of(store, *words)
             printed += done.stdout.splitlines()
-            words = [*shlex.split(done.stderr.splitlines()[0].partition("from here: ")[2])[1:], "--for", "0.2"]
+            words = [
+                *shlex.split(done.stderr.splitlines()[0].partition("from here: ")[2])[1:],
+                "--for",
+                "0.2",
+            ]
         first.lines("last")
         first.end()
         second.end()
@@ -286,7 +318,10 @@ def test_ctrl_c_says_how_to_go_on_with_the_same_options(store: Path) -> None:
         with command(store, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            assert [process.stdout.readline().split()[2:] for _ in range(2)] == [[b"error", b"1"], [b"error", b"2"]]
+            assert [process.stdout.readline().split()[2:] for _ in range(2)] == [
+                [b"error", b"1"],
+                [b"error", b"2"],
+            ]
             process.send_signal(signal.SIGINT)
             said = process.stderr.read().decode()
             assert process.wait(DEADLINE_SECS) == 130
@@ -327,14 +362,23 @@ def test_nodes_and_places_in_a_real_loki(
     began_ns, job = time.time_ns() - 30 * NS, "follow-nodes"
 
     def push(task: int, at_ns: int, text: str, kind: str = "log") -> None:
-        labels = {"cluster": "local", "host": f"gpu{task}", "service_name": "logshipper", "kind": kind}
+        labels = {
+            "cluster": "local",
+            "host": f"gpu{task}",
+            "service_name": "logshipper",
+            "kind": kind,
+        }
         whose = {"job_id": job, "user": "me", "task": str(task), "attempt": "1"}
-        client.push(labels | ({"stream": "stdout"} if kind == "log" else {}), [Entry(at_ns, text, whose)])
+        client.push(
+            labels | ({"stream": "stdout"} if kind == "log" else {}), [Entry(at_ns, text, whose)]
+        )
 
     for task in range(2):
         started = {"event": "started", "name": "x", "user": "me", "started_ns": began_ns + task}
         push(task, began_ns + task, json.dumps(started), "event")
-        push(task, began_ns + 25 * NS, json.dumps({"event": "heartbeat", "mode": "enabled"}), "event")
+        push(
+            task, began_ns + 25 * NS, json.dumps({"event": "heartbeat", "mode": "enabled"}), "event"
+        )
         push(task, began_ns + 10 * NS + task, f"first of {task}")
 
     def interrupt(poll: "select.poll", secs: float) -> None:
@@ -349,7 +393,12 @@ def test_nodes_and_places_in_a_real_loki(
     push(1, began_ns + 9 * NS, "late of 1, out of order")
     for task in range(2):
         push(task, began_ns + 12 * NS + task, f"second of {task}")
-        ended = {"event": "closed", "state": "COMPLETED", "exit_code": 0, "ended_ns": began_ns + 13 * NS}
+        ended = {
+            "event": "closed",
+            "state": "COMPLETED",
+            "exit_code": 0,
+            "ended_ns": began_ns + 13 * NS,
+        }
         push(task, began_ns + 13 * NS + task, json.dumps(ended), "event")
     assert main(words) == 0
     assert capsys.readouterr().out.splitlines() == ["node0: second of 0", "node1: second of 1"]

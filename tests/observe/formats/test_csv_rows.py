@@ -1,4 +1,5 @@
-"""Tables of text that a spreadsheet opens: it shows what a job printed, and calculates none of it."""
+"""Tables of text that a spreadsheet opens: it shows what a job printed, and calculates none of
+it."""
 
 import csv
 import io
@@ -40,7 +41,9 @@ def test_numbers_and_other_texts_stay(text: str) -> None:
     assert no_formula(text) == text
 
 
-@given(st.lists(st.text(st.sampled_from("=+-@\t\r\n,\"' a1.e")), min_size=1), st.sampled_from(",\t"))
+@given(
+    st.lists(st.text(st.sampled_from("=+-@\t\r\n,\"' a1.e")), min_size=1), st.sampled_from(",\t")
+)
 def test_rows_can_be_read_again(cells: list[str], delimiter: str) -> None:
     for raw in (False, True):
         rows = io.StringIO(CsvRows(delimiter, raw=raw).row(cells) + "\n", newline="")
@@ -49,7 +52,9 @@ def test_rows_can_be_read_again(cells: list[str], delimiter: str) -> None:
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_every_command_that_writes_csv(raw: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_that_writes_csv(
+    raw: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store, words = tmp_path / "store", ["--raw-cells"] if raw else []
     with SpooledCapture(store, name="=job") as job:
         job.metadata({"=key": "=1+1", "loss": -0.5}, {"=key": "ok", "loss": 0.25})

@@ -1,4 +1,5 @@
-"""Graphs as they are drawn: on a terminal within its width, as ASCII, as a PNG; whatever the keys are called."""
+"""Graphs as they are drawn: on a terminal within its width, as ASCII, as a PNG; whatever the keys
+are called."""
 
 import json
 import math
@@ -33,7 +34,13 @@ def some(*captures: list[dict[str, object]], most: int = 9) -> list[Graph]:
 
 def training(epochs: int = 30) -> list[dict[str, object]]:
     return [
-        {"epoch": n, "loss": math.exp(-n / 9), "acc": 1 - math.exp(-n / 9), "lr": 0.1 / n, "flops": 7.8e12 + n}
+        {
+            "epoch": n,
+            "loss": math.exp(-n / 9),
+            "acc": 1 - math.exp(-n / 9),
+            "lr": 0.1 / n,
+            "flops": 7.8e12 + n,
+        }
         for n in range(1, epochs + 1)
     ]
 
@@ -102,11 +109,15 @@ def test_png_grows_with_its_graphs(tmp_path: Path) -> None:
 
 
 def test_png_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(LogshipperError, match=r"nowhere/a\.png: the PNG can't be written: no such file"):
+    with pytest.raises(
+        LogshipperError, match=r"nowhere/a\.png: the PNG can't be written: no such file"
+    ):
         write_png(str(tmp_path / "nowhere" / "a.png"), some(training()), "t", "s")
 
 
-def test_without_matplotlib_the_fix_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_fix_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(LogshipperError, match=re.escape("pip install matplotlib")):
         write_png(str(tmp_path / "a.png"), some(training()), "t", "s")

@@ -1,4 +1,5 @@
-"""What graphs are made of: R22 (numbers only), R24-R26 (X), restarts as series of their own, bounded memory."""
+"""What graphs are made of: R22 (numbers only), R24-R26 (X), restarts as series of their own,
+bounded memory."""
 
 import json
 import math
@@ -27,9 +28,15 @@ def points(graph: Graph) -> list[list[tuple[float, float]]]:
 
 
 def test_r25_the_chosen_x_and_every_other_number() -> None:
-    reader = FakeReader(lines(*({"epoch": n, "loss": 1 / n, "acc": n / 9, "on": True, "s": "0.1"} for n in (1, 2, 3))))
+    reader = FakeReader(
+        lines(
+            *({"epoch": n, "loss": 1 / n, "acc": n / 9, "on": True, "s": "0.1"} for n in (1, 2, 3))
+        )
+    )
     found, left_out = made(reader)
-    assert [graph.key for graph in found] == ["acc", "loss"], "R22: a boolean or a string is not a number"
+    assert [graph.key for graph in found] == ["acc", "loss"], (
+        "R22: a boolean or a string is not a number"
+    )
     assert not left_out
     assert found[1].x.rule == 2
     assert points(found[1]) == [[(1, 1), (2, 1 / 2), (3, 1 / 3)]]
@@ -50,10 +57,14 @@ def test_r25_a_key_without_the_chosen_x_has_its_own_and_says_so() -> None:
 
 
 def test_r24_by_time_on_request() -> None:
-    found, _ = made(FakeReader(lines({"time": 5, "loss": 1}, {"time": 9, "loss": 2})), x="time", y=["loss"])
+    found, _ = made(
+        FakeReader(lines({"time": 5, "loss": 1}, {"time": 9, "loss": 2})), x="time", y=["loss"]
+    )
     assert found[0].x.key is None
     assert points(found[0]) == [[(1, 1), (2, 2)]], "seconds since the start"
-    found, _ = made(FakeReader(lines({"time": 5, "loss": 1}, {"time": 9, "loss": 2})), x="key:time", y=["loss"])
+    found, _ = made(
+        FakeReader(lines({"time": 5, "loss": 1}, {"time": 9, "loss": 2})), x="key:time", y=["loss"]
+    )
     assert points(found[0]) == [[(5, 1), (9, 2)]]
 
 
@@ -63,8 +74,13 @@ def test_a_restart_is_a_series_of_its_own() -> None:
     found, _ = made(FakeReader(first, again))
     assert [one.label for one in found[0].series] == ["attempt 1", "attempt 2"]
     assert points(found[0]) == [[(1, 1.0), (2, 0.9)], [(1, 0.8)]]
-    assert [one.label for one in made(FakeReader(first, again), attempt=2)[0][0].series] == ["attempt 2"]
-    assert [one.label for one in made(FakeReader(first, again, tasks=(0, 1)))[0][0].series] == ["task 0", "task 1"]
+    assert [one.label for one in made(FakeReader(first, again), attempt=2)[0][0].series] == [
+        "attempt 2"
+    ]
+    assert [one.label for one in made(FakeReader(first, again, tasks=(0, 1)))[0][0].series] == [
+        "task 0",
+        "task 1",
+    ]
 
 
 def test_a_series_without_end_of_attempts_is_bounded() -> None:
@@ -77,17 +93,24 @@ def test_a_series_without_end_of_attempts_is_bounded() -> None:
 
 def test_of_many_tasks_each_key_keeps_its_own_last_ones() -> None:
     tasks = range(series.MAX_SERIES + 4)
-    reader = FakeReader(*[lines({"step": 1, "all": n, **({"first": n} if n < 2 else {})}) for n in tasks], tasks=tasks)
+    reader = FakeReader(
+        *[lines({"step": 1, "all": n, **({"first": n} if n < 2 else {})}) for n in tasks],
+        tasks=tasks,
+    )
     found = {graph.key: graph for graph in made(reader, x="step")[0]}
     assert [one.label for one in found["all"].series] == [f"task {n}" for n in tasks[4:]]
     assert found["all"].more_series == 4
     assert [one.label for one in found["first"].series] == ["task 0", "task 1"]
     backwards = FakeReader(*[lines({"step": 1, "all": n}) for n in tasks], tasks=tasks[::-1])
-    assert [one.label for one in made(backwards, x="step")[0][0].series] == [f"task {n}" for n in tasks[4:]]
+    assert [one.label for one in made(backwards, x="step")[0][0].series] == [
+        f"task {n}" for n in tasks[4:]
+    ]
 
 
 def test_too_many_keys_are_left_out_by_name_but_not_those_asked_for() -> None:
-    reader = FakeReader(lines(*({"epoch": n, "still": 1, **{f"k{i}": n * i for i in range(1, 6)}} for n in (1, 2))))
+    reader = FakeReader(
+        lines(*({"epoch": n, "still": 1, **{f"k{i}": n * i for i in range(1, 6)}} for n in (1, 2)))
+    )
     found, left_out = made(reader, most=3)
     assert [graph.key for graph in found] == ["k1", "k2", "k3"]
     assert left_out == ["k4", "k5", "still"], "what never changes comes last"
@@ -146,7 +169,10 @@ def test_thinning_is_even_over_the_whole_series() -> None:
         one.add(x, math.sin(x))
     for kept in (one, one.thinned(1000)):
         assert len(kept.xs) <= 4098
-        tenths = [sum(begin <= x < begin + 100_000 for x in kept.xs) for begin in range(0, 1_000_000, 100_000)]
+        tenths = [
+            sum(begin <= x < begin + 100_000 for x in kept.xs)
+            for begin in range(0, 1_000_000, 100_000)
+        ]
         assert max(tenths) < 1.3 * min(tenths), "the beginning is shown as finely as the end"
     for count in range(1, 300):  # whatever the number: none twice, first and last there
         few = Points(most=16)

@@ -46,7 +46,14 @@ def test_safe_keeps_what_is_harmless() -> None:
 
 @pytest.mark.parametrize(
     ("octets", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (45_678, "45.7 kB"), (999_600, "1.00 MB"), (10**15, "1000 TB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.00 kB"),
+        (45_678, "45.7 kB"),
+        (999_600, "1.00 MB"),
+        (10**15, "1000 TB"),
+    ],
 )
 def test_size(octets: int, text: str) -> None:
     assert words.size(octets) == text
@@ -83,7 +90,11 @@ def test_outcomes() -> None:
     assert words.exit_words(3, 0) == "exit code 3"
     assert words.exit_words(None, 9) == "died of SIGKILL"
     assert words.exit_words(None, 0) == ""
-    assert [words.exit_short(0, 0), words.exit_short(None, 15), words.exit_short(None, 0)] == ["0", "SIGTERM", "-"]
+    assert [words.exit_short(0, 0), words.exit_short(None, 15), words.exit_short(None, 0)] == [
+        "0",
+        "SIGTERM",
+        "-",
+    ]
     assert words.signal_name(200) == "signal 200"
     assert words.times_smaller(1000, 100) == "10 times smaller"
     assert words.times_smaller(100, 1000) == words.times_smaller(100, 0) == ""
@@ -129,7 +140,11 @@ def test_wrong_key_gets_a_hint() -> None:
 
 
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 
@@ -145,7 +160,10 @@ def test_json_is_json(value: object, indent: str | None) -> None:
 
 def test_json_keeps_texts_and_knows_no_infinity() -> None:
     big = "1" * 5000
-    assert output.to_json({"a": output.Raw(big), "b": math.inf, "c": []}) == f'{{"a":{big},"b":null,"c":[]}}'
+    assert (
+        output.to_json({"a": output.Raw(big), "b": math.inf, "c": []})
+        == f'{{"a":{big},"b":null,"c":[]}}'
+    )
 
 
 def test_plain_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,5 +175,7 @@ def test_plain_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0].startswith("id ")
     assert lines[0][at + 3] == "n"
     assert lines[1].split() == ["a", "1", "日本"]
-    assert lines[2].split() == ["bcd", "-", "tab�here"], "an empty cell is a dash, so that columns can be counted"
+    assert lines[2].split() == ["bcd", "-", "tab�here"], (
+        "an empty cell is a dash, so that columns can be counted"
+    )
     assert lines[3] == f"{wide}  22  -", "nothing is cut off"

@@ -1,4 +1,5 @@
-"""Curves of several runs: numbers as numpy has them, groups, breaks, limits, pictures; on both stores."""
+"""Curves of several runs: numbers as numpy has them, groups, breaks, limits, pictures; on both
+stores."""
 
 import itertools
 import json
@@ -88,9 +89,24 @@ def only_series(answer: tuple[int, str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize("aggregate", NUMPY)
 def test_aggregates_are_numpys(aggregate: str, plot: Plot) -> None:
     found = only_series(
-        plot("aaa", "bbb", "--y", "loss", "--group-by", "experiment", "--aggregate", aggregate, "--json")
+        plot(
+            "aaa",
+            "bbb",
+            "--y",
+            "loss",
+            "--group-by",
+            "experiment",
+            "--aggregate",
+            aggregate,
+            "--json",
+        )
     )
-    assert (found["label"], found["group"], found["runs"], found["seen"]) == ("sweep", "sweep", 2, 40)
+    assert (found["label"], found["group"], found["runs"], found["seen"]) == (
+        "sweep",
+        "sweep",
+        2,
+        40,
+    )
     wanted = [NUMPY[aggregate](pair) for pair in zip(losses(1), losses(2), strict=True)]
     assert found["x"] == list(range(1, 21))
     np.testing.assert_allclose(found["y"], wanted, rtol=1e-12)
@@ -107,15 +123,24 @@ def test_error_bars_and_shades_are_numpys(measure: str, plot: Plot) -> None:
     np.testing.assert_allclose(found["low"], middle - width, rtol=1e-9)
     np.testing.assert_allclose(found["high"], middle + width, rtol=1e-9)
     found = only_series(plot("aaa", "bbb", *words, "--shade", "min-max"))
-    assert (found["low"], found["high"]) == ([min(pair) for pair in pairs], [max(pair) for pair in pairs])
+    assert (found["low"], found["high"]) == (
+        [min(pair) for pair in pairs],
+        [max(pair) for pair in pairs],
+    )
 
 
 @given(
-    st.lists(st.lists(st.tuples(st.integers(0, 5), st.floats(-1e6, 1e6)), max_size=12), min_size=1, max_size=4),
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.floats(-1e6, 1e6)), max_size=12),
+        min_size=1,
+        max_size=4,
+    ),
     st.sampled_from(AGGREGATES[1:]),
     st.floats(0, 0.99),
 )
-def test_any_runs_as_numpy_has_them(runs: list[list[tuple[int, float]]], aggregate: str, weight: float) -> None:
+def test_any_runs_as_numpy_has_them(
+    runs: list[list[tuple[int, float]]], aggregate: str, weight: float
+) -> None:
     """X values that only some have, and several times."""
     made, by_x = [], dict[float, list[float]]()
     for run in runs:
@@ -127,7 +152,9 @@ def test_any_runs_as_numpy_has_them(runs: list[list[tuple[int, float]]], aggrega
             by_x.setdefault(x, []).append(y)
     (trace,) = treated(made, "g", "loss", "g", Treatment(weight, aggregate, "std", "sem"))
     least = 2 if aggregate in ("std", "var", "sem") else 1
-    wanted = {x: NUMPY[aggregate](values) for x, values in sorted(by_x.items()) if len(values) >= least}
+    wanted = {
+        x: NUMPY[aggregate](values) for x, values in sorted(by_x.items()) if len(values) >= least
+    }
     assert list(trace.xs) == list(wanted)
     np.testing.assert_allclose(list(trace.ys), list(wanted.values()), rtol=1e-6, atol=1e-6)
     assert trace.errors is not None
@@ -202,7 +229,11 @@ def test_the_rule_that_chose_x_is_said(plot: Plot, tmp_path: Path) -> None:
     words = "time: integers that never fall"
     assert x_of("one") == (words, [5, 6, 7])
     assert x_of("one", "two") == x_of("one", "--smooth", "0.5") == (words, [5, 6, 7])
-    assert x_of("one", "two", "--x", "key:time") == x_of("one", "--x", "key:time") == ("time: asked for", [5, 6, 7])
+    assert (
+        x_of("one", "two", "--x", "key:time")
+        == x_of("one", "--x", "key:time")
+        == ("time: asked for", [5, 6, 7])
+    )
     assert x_of("one", "two", "--x", "time")[0].startswith("time: when each record")
     assert "(rule 3 of 7)" in plot("one", "two", "--y", "volts", store=store)[1]
 
@@ -216,7 +247,9 @@ def test_the_rule_that_chose_x_is_said(plot: Plot, tmp_path: Path) -> None:
      ("job", ["aaa", "bbb", "ccc"]), ("node", ["node1"] * 3)],
 )  # fmt: skip
 def test_groups(by: str, groups: list[str], plot: Plot) -> None:
-    (graph,) = document(plot("aaa", "bbb", "ccc", "--y", "loss", "--group-by", by, "--json"))["graphs"]
+    (graph,) = document(plot("aaa", "bbb", "ccc", "--y", "loss", "--group-by", by, "--json"))[
+        "graphs"
+    ]
     assert [series["group"] for series in graph["series"]] == groups
     assert [series["label"] for series in graph["series"]] == ["sweep aaa", "sweep bbb", "other"]
 
@@ -236,13 +269,18 @@ def test_breaks_and_titles(breaks: str, titles: list[str], plot: Plot, tmp_path:
     found = document(plot("aaa", "ccc", "--break-on", breaks, "--json", store=store))["graphs"]
     assert [graph["title"] for graph in found] == titles
     assert sum(len(graph["series"]) for graph in found) == 4
-    named = document(plot("aaa", "ccc", "--break-on", breaks, "--title", "$col of $run $$", "--json", store=store))
+    named = document(
+        plot(
+            "aaa", "ccc", "--break-on", breaks, "--title", "$col of $run $$", "--json", store=store
+        )
+    )
     assert named["graphs"][0]["title"].endswith(" $")
 
 
 @pytest.fixture(scope="module")
 def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """v11 to v22: every combination of two learning rates and two models; the seed is of each its own."""
+    """v11 to v22: every combination of two learning rates and two models; the seed is of each its
+    own."""
     store = tmp_path_factory.mktemp("varied") / "store"
     for lr, model in itertools.product((1, 2), (1, 2)):
         with SpooledCapture(store, f"v{lr}{model}", name="varied") as job:
@@ -262,8 +300,12 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("batch", {"loss, batch=32": 4}),
     ],
 )
-def test_facets_are_graphs_of_jobs_with_one_value(facet: str, graphs: dict[str, int], plot: Plot, varied: Path) -> None:
-    found = document(plot("v11", "v12", "v21", "v22", "--y", "loss", "--facet", facet, "--json", store=varied))
+def test_facets_are_graphs_of_jobs_with_one_value(
+    facet: str, graphs: dict[str, int], plot: Plot, varied: Path
+) -> None:
+    found = document(
+        plot("v11", "v12", "v21", "v22", "--y", "loss", "--facet", facet, "--json", store=varied)
+    )
     assert {graph["title"]: len(graph["series"]) for graph in found["graphs"]} == graphs
 
 
@@ -271,7 +313,10 @@ def test_facets_part_groups_too(plot: Plot, varied: Path) -> None:
     """Runs of one group but of different values aren't put together."""
     words = ("--group-by", "experiment", "--aggregate", "mean", "--title", "of $facet", "--json")
     found = document(plot("v*", "--y", "loss", "--facet", "lr", *words, store=varied))
-    made = {graph["title"]: (graph["series"][0]["runs"], graph["series"][0]["y"][0]) for graph in found["graphs"]}
+    made = {
+        graph["title"]: (graph["series"][0]["runs"], graph["series"][0]["y"][0])
+        for graph in found["graphs"]
+    }
     assert made == {f"of lr=0.{lr}": (2, float(lr)) for lr in (1, 2)}
 
 
@@ -289,12 +334,17 @@ def test_tasks_and_attempts_are_runs(plot: Plot, tmp_path: Path) -> None:
             job.metadata(*({"epoch": at, "loss": attempt * at} for at in (1, 2, 3)))
             job.end()
     (graph,) = document(plot("again", "--group-by", "job", "--json", store=store))["graphs"]
-    assert [series["label"] for series in graph["series"]] == ["again, attempt 1", "again, attempt 2"]
-    found = only_series(plot("again", "--group-by", "job", "--aggregate", "mean", "--json", store=store))
-    assert found["y"] == [1.5, 3, 4.5]
-    (graph,) = document(plot("again", "--attempt", "2", "--smooth", "0", "--layout", "x1", "--json", store=store))[
-        "graphs"
+    assert [series["label"] for series in graph["series"]] == [
+        "again, attempt 1",
+        "again, attempt 2",
     ]
+    found = only_series(
+        plot("again", "--group-by", "job", "--aggregate", "mean", "--json", store=store)
+    )
+    assert found["y"] == [1.5, 3, 4.5]
+    (graph,) = document(
+        plot("again", "--attempt", "2", "--smooth", "0", "--layout", "x1", "--json", store=store)
+    )["graphs"]
     assert [series["y"] for series in graph["series"]] == [[2, 4, 6]]
 
 
@@ -399,7 +449,10 @@ def test_pictures(words: list[str], plot: Plot, tmp_path: Path) -> None:
 
 def test_a_group_has_one_colour(plot: Plot, tmp_path: Path) -> None:
     svg = tmp_path / "a.svg"
-    assert plot("aaa", "bbb", "ccc", "--y", "loss", "--group-by", "experiment", "--svg", str(svg))[0] == 0
+    assert (
+        plot("aaa", "bbb", "ccc", "--y", "loss", "--group-by", "experiment", "--svg", str(svg))[0]
+        == 0
+    )
     drawn = r'<path d="[^"]*"[^>]*style="fill: none; stroke: (#[0-9a-f]{6}); stroke-width: 1.6'
     lines = re.findall(drawn, svg.read_text())
     assert [key for key, _ in itertools.groupby(lines[:3])] == ["#2563eb", "#ea580c"]
@@ -411,7 +464,9 @@ def test_a_trace_is_made_of_points() -> None:
     assert (trace.thinned(4).xs[0], trace.seen) == (1, 1)
 
 
-def test_from_loki_the_same(loki: LokiServer, plot: Plot, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_loki_the_same(
+    loki: LokiServer, plot: Plot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = tmp_path / "store"
     make_runs(store, {"plot-loki-1": ("lokisweep", 4), "plot-loki-2": ("lokisweep", 5)})
     push_spool(Client(loki.url), store / "spool")
@@ -435,7 +490,11 @@ def test_from_loki_the_same(loki: LokiServer, plot: Plot, tmp_path: Path, capsys
 def test_a_picture_that_ends_in_another_format_is_refused(plot: Plot, tmp_path: Path) -> None:
     for option, name in (("--png", "x.jpg"), ("--png", "x.svg"), ("--svg", "x.PDF")):
         code, out, err = plot("aaa", option, str(tmp_path / name))
-        assert (code, out, f"ends in .{name[-3:].lower()}: call it .{option[2:]}" in err) == (2, "", True)
+        assert (code, out, f"ends in .{name[-3:].lower()}: call it .{option[2:]}" in err) == (
+            2,
+            "",
+            True,
+        )
     assert plot("aaa", "--png", str(tmp_path / "lr0.1"))[0] == 0
     assert plot("aaa", "--png", str(tmp_path / "x.PNG"))[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["lr0.1", "x.PNG"]

@@ -14,7 +14,11 @@ R19 = [
     '{"size": "big", "speed": "slow", "lr": 0.1}',
 ]
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
@@ -30,7 +34,9 @@ def test_r19_values_stay_as_they_were_printed() -> None:
 
 @settings(deadline=None)
 @given(OBJECTS, SEPARATORS, st.booleans())
-def test_split_finds_what_json_finds(value: dict[str, object], separators: tuple[str, str], ascii_only: bool) -> None:
+def test_split_finds_what_json_finds(
+    value: dict[str, object], separators: tuple[str, str], ascii_only: bool
+) -> None:
     line = json.dumps(value, separators=separators, ensure_ascii=ascii_only)
     found = records.split(line)
     assert list(found) == list(value)
@@ -53,7 +59,8 @@ def test_flat_leaves_nothing_out(value: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["{}", "{ }", '{"a" : {} , "b":[ ]}', '{"a":"}{,:\\"\\\\"}', '{"a":[{"b":["]"]}],"c":1}']
+    "line",
+    ["{}", "{ }", '{"a" : {} , "b":[ ]}', '{"a":"}{,:\\"\\\\"}', '{"a":[{"b":["]"]}],"c":1}'],
 )
 def test_split_of_odd_objects(line: str) -> None:
     assert {key: json.loads(text) for key, text in records.split(line).items()} == json.loads(line)

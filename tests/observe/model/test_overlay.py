@@ -1,4 +1,5 @@
-"""Tags, notes and stars: the reader's own, next to a store; the last word counts; several writers at a time."""
+"""Tags, notes and stars: the reader's own, next to a store; the last word counts; several writers
+at a time."""
 
 import json
 import os
@@ -64,7 +65,8 @@ def test_changes_as_they_are_typed(word: str, change: MarkChange) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["", "+", "-", "=x", "-a=b", "a b", "a,b", "++a", "x" * 65, "a\x1b[31m", "a=\n", "\u202e"]
+    "word",
+    ["", "+", "-", "=x", "-a=b", "a b", "a,b", "++a", "x" * 65, "a\x1b[31m", "a=\n", "\u202e"],
 )
 def test_what_is_no_tag_is_refused(word: str) -> None:
     with pytest.raises(ConfigError) as error:
@@ -79,7 +81,13 @@ def test_the_last_word_counts(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
     overlay.tag(
         JOB,
-        [MarkChange("a", ""), MarkChange("lr", "1"), MarkChange("lr", "2"), MarkChange("a", None), MarkChange("b", "")],
+        [
+            MarkChange("a", ""),
+            MarkChange("lr", "1"),
+            MarkChange("lr", "2"),
+            MarkChange("a", None),
+            MarkChange("b", ""),
+        ],
     )
     overlay.annotate(JOB, "first")
     overlay.annotate(JOB, "second")
@@ -103,8 +111,13 @@ def test_sources_are_apart(tmp_path: Path) -> None:
     loki.tag(alpha, [MarkChange("a", "")])
     loki.tag(beta, [MarkChange("b", "")])
     others.tag(JobKey("4711"), [MarkChange("c", "")])
-    assert {place: set(marks.tags) for place, marks in loki.all().items()} == {alpha: {"a"}, beta: {"b"}}
-    assert {place: set(marks.tags) for place, marks in others.all().items()} == {JobKey("4711"): {"c"}}
+    assert {place: set(marks.tags) for place, marks in loki.all().items()} == {
+        alpha: {"a"},
+        beta: {"b"},
+    }
+    assert {place: set(marks.tags) for place, marks in others.all().items()} == {
+        JobKey("4711"): {"c"}
+    }
     loki.tag(alpha, [MarkChange("a", None)])
     assert set(loki.all()) == {beta}
 
@@ -143,7 +156,9 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
         "for n in range(15): overlay.tag(JobKey('k3f9x2'), [MarkChange(f'w{sys.argv[2]}-{n}', '')])"
     )
     path = str(tmp_path / "overlay.db")
-    writers = [subprocess.Popen([sys.executable, "-c", code, path, str(n)], cwd=ROOT) for n in range(4)]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, path, str(n)], cwd=ROOT) for n in range(4)
+    ]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0, 0]
     assert len(Overlay(path).of(JOB).tags) == 60
 
@@ -153,7 +168,9 @@ _NAMES = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max
 )
 
 
-@given(st.lists(st.tuples(_NAMES, st.none() | st.sampled_from(["", "1", "x y", "=+-"])), max_size=12))
+@given(
+    st.lists(st.tuples(_NAMES, st.none() | st.sampled_from(["", "1", "x y", "=+-"])), max_size=12)
+)
 @settings(max_examples=examples(20), deadline=None)
 def test_any_changes_end_as_their_last_words(changes: list[tuple[str, str | None]]) -> None:
     expected: dict[str, str] = {}
@@ -161,7 +178,9 @@ def test_any_changes_end_as_their_last_words(changes: list[tuple[str, str | None
         expected.pop(name, None)
         if value is not None:
             expected[name] = value
-    typed = [parse_change(f"-{name}" if value is None else f"{name}={value}") for name, value in changes]
+    typed = [
+        parse_change(f"-{name}" if value is None else f"{name}={value}") for name, value in changes
+    ]
     with tempfile.TemporaryDirectory() as folder:
         overlay = Overlay(os.path.join(folder, "overlay.db"))
         for change in typed:
@@ -190,7 +209,10 @@ def test_tag_and_annotate_are_shown_everywhere(store: Path, ask: Ask) -> None:
     shown = ok(ask("show", "last"))
     assert "Tags      baseline, lr=0.1\n" in shown
     assert "Note      starred  lr too high / see the plot\n" in shown
-    for document in (json.loads(ok(ask("show", "last", "--json"))), json.loads(ok(ask("ls", "--json")))["jobs"][0]):
+    for document in (
+        json.loads(ok(ask("show", "last", "--json"))),
+        json.loads(ok(ask("ls", "--json")))["jobs"][0],
+    ):
         assert {name: document[name] for name in ("tags", "note", "starred")} == {
             "tags": {"baseline": "", "lr": "0.1"}, "note": "lr too high\nsee the plot", "starred": True
         }  # fmt: skip
@@ -200,7 +222,9 @@ def test_rm_drops_them(store: Path, ask: Ask) -> None:
     ok(ask("tag", "last", "+a"))
     ok(ask("rm", "last", "--yes"))
     training(store, attempt=2)
-    assert json.loads(ok(ask("tag", "last", "--json")))["tags"] == {}, "the job of the same id is another one"
+    assert json.loads(ok(ask("tag", "last", "--json")))["tags"] == {}, (
+        "the job of the same id is another one"
+    )
 
 
 def test_bad_tags_change_nothing(store: Path, ask: Ask) -> None:

@@ -1,4 +1,5 @@
-"""Windows of the browser for tests: by their width and colours, watched for complaints and requests elsewhere."""
+"""Windows of the browser for tests: by their width and colours, watched for complaints and requests
+elsewhere."""
 
 import os
 import re
@@ -29,12 +30,14 @@ FLAGS = [
     *(["--no-sandbox"] if os.geteuid() == 0 else []),  # Chromium's own refuses root
 ]
 # a window's width and its colours don't depend on each other
-each_look = pytest.mark.parametrize(("width", "dark"), [(PHONE, True), (WIDE, False)], ids=["phone-dark", "wide-light"])
+each_look = pytest.mark.parametrize(
+    ("width", "dark"), [(PHONE, True), (WIDE, False)], ids=["phone-dark", "wide-light"]
+)
 
 
 class Browsing:
-    """Opens pages of a server. faults: what a page complained of, or asked for elsewhere; expected: complaints that
-    hold such a text are none."""
+    """Opens pages of a server. faults: what a page complained of, or asked for elsewhere; expected:
+    complaints that hold such a text are none."""
 
     def __init__(self, browser: Browser, server: PageServer, name: str) -> None:
         self.faults: list[str] = []
@@ -49,7 +52,8 @@ class Browsing:
         self, view: str = "", *, width: int = WIDE, dark: bool = False, server: PageServer | None = None,
         bypass_csp: bool = False,
     ) -> Page:  # fmt: skip
-        """A page in a window of its own, let in by the link. view: such as `job/k3f9x2`; bypass_csp: for axe."""
+        """A page in a window of its own, let in by the link. view: such as `job/k3f9x2`;
+        bypass_csp: for axe."""
         server = server or self._server
         context = self._browser.new_context(
             viewport={"width": width, "height": HEIGHT},
@@ -78,7 +82,9 @@ class Browsing:
         return path
 
     def check(self) -> None:
-        faults = [fault for fault in self.faults if not any(text in fault for text in self.expected)]
+        faults = [
+            fault for fault in self.faults if not any(text in fault for text in self.expected)
+        ]
         assert not faults, "\n".join(faults)
 
     def _note_console(self, kind: str, text: str) -> None:
@@ -94,7 +100,10 @@ class Browsing:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for context in self._contexts:
             context.close()

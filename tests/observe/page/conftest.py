@@ -1,7 +1,8 @@
-"""One browser for all tests of the page: Debian's Chromium, driven by Playwright; stores with fixture jobs, served.
+"""One browser for all tests of the page: Debian's Chromium, driven by Playwright; stores with
+fixture jobs, served.
 
-Where there is no Chromium, tests are skipped and say so; in `make test-all` as root on Debian, which installs it,
-they fail.
+Where there is no Chromium, tests are skipped and say so; in `make test-all` as root on Debian,
+which installs it, they fail.
 """
 
 import argparse
@@ -37,7 +38,9 @@ def browser() -> Iterator[Browser]:
     expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         try:
-            launched = playwright.chromium.launch(executable_path=path, args=FLAGS, timeout=LAUNCH_MS)
+            launched = playwright.chromium.launch(
+                executable_path=path, args=FLAGS, timeout=LAUNCH_MS
+            )
         except Error as error:
             if _WANTED == "required":
                 raise
@@ -102,9 +105,13 @@ def serve() -> Iterator[Callable[[Path], PageServer]]:
 
 @pytest.fixture
 def browse(
-    browser: Browser, served: PageServer, serve: Callable[[Path], PageServer], request: pytest.FixtureRequest
+    browser: Browser,
+    served: PageServer,
+    serve: Callable[[Path], PageServer],
+    request: pytest.FixtureRequest,
 ) -> Iterator[Browsing]:
-    """Opens pages in a window; in the end none may have complained, or asked anybody but its own server.
+    """Opens pages in a window; in the end none may have complained, or asked anybody but its own
+    server.
 
     serve: so that its servers end after the windows, which would complain of lost connections.
     """

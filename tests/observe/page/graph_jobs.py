@@ -9,7 +9,15 @@ from tests.observe.page.jobs import STARTED_NS
 from tests.tools.reading_store import SpooledCapture
 from tests.tools.segment_factory import SECOND_NS as NS
 
-CURVES, OTHER, AGAIN, WIDE_JOB, HOSTILE, LONG, PLAIN = "c1", "c2", "again", "keys256", "hostile", "long", "plain"
+CURVES, OTHER, AGAIN, WIDE_JOB, HOSTILE, LONG, PLAIN = (
+    "c1",
+    "c2",
+    "again",
+    "keys256",
+    "hostile",
+    "long",
+    "plain",
+)
 EPOCHS = 40
 LONG_RECORDS = 20_000
 PEAK_AT = 14_001
@@ -39,25 +47,34 @@ def curves_of(lr: float, epochs: int = EPOCHS) -> list[dict[str, object]]:
 
 
 def graph_jobs(root: Path) -> None:
-    """Two runs of one training; one that was started again; 256 keys; hostile ones; a long one; one of words only."""
+    """Two runs of one training; one that was started again; 256 keys; hostile ones; a long one; one
+    of words only."""
     for job_id, lr, batch in ((CURVES, 0.1, 32), (OTHER, 0.2, 64)):
         with SpooledCapture(root, job_id, name="train.py", started_ns=STARTED_NS) as job:
             job.metadata({"lr": lr, "batch": batch, "seed": 7, "model": "resnet"})
             job.metadata(*curves_of(lr))
             job.end()
     for attempt in (1, 2):
-        with SpooledCapture(root, AGAIN, attempt, name="again.py", started_ns=STARTED_NS + attempt * 60 * NS) as job:
+        with SpooledCapture(
+            root, AGAIN, attempt, name="again.py", started_ns=STARTED_NS + attempt * 60 * NS
+        ) as job:
             job.metadata(*curves_of(0.1 * attempt, 5 * attempt))
             job.end()
     with SpooledCapture(root, WIDE_JOB, name="many keys", started_ns=STARTED_NS) as job:
         for step in range(1, 21):
-            job.metadata({"step": step, **{f"k{number:03}": step * number for number in range(KEYS - 1)}})
+            job.metadata(
+                {"step": step, **{f"k{number:03}": step * number for number in range(KEYS - 1)}}
+            )
         job.end()
     with SpooledCapture(root, HOSTILE, name=XSS, started_ns=STARTED_NS) as job:
         for step in range(1, 4):
-            values: dict[str, object] = {key: step * number for number, key in enumerate(HOSTILE_KEYS, start=1)}
+            values: dict[str, object] = {
+                key: step * number for number, key in enumerate(HOSTILE_KEYS, start=1)
+            }
             job.metadata({"step": step, **values, "text": XSS, "nested": {"a": {"b": [1, XSS]}}})
-        job.metadata('{"step": 4, "a": {"b": 1}, "big": 123456789012345678901234567890, "exact": 0.10, "e": 1E5}')
+        job.metadata(
+            '{"step": 4, "a": {"b": 1}, "big": 123456789012345678901234567890, "exact": 0.10, "e": 1E5}'
+        )
         job.end()
     with SpooledCapture(root, LONG, name="long", started_ns=STARTED_NS) as job:
         job.metadata(*(long_line(step) for step in range(LONG_RECORDS)))
@@ -66,9 +83,13 @@ def graph_jobs(root: Path) -> None:
         job.metadata({"words": "only"})
         job.end()
     with LocalStore(str(root)) as store:
-        assert store.ingest(deadline_secs=INGEST_SECS).complete  # no page's first answer waits for it
+        assert store.ingest(
+            deadline_secs=INGEST_SECS
+        ).complete  # no page's first answer waits for it
 
 
 def long_line(step: int) -> str:
     """One record of the long job, which has a peak."""
-    return json.dumps({"step": step, "loss": 99.5 if step == PEAK_AT else round(math.cos(step / 2e3), 6)})
+    return json.dumps(
+        {"step": step, "loss": 99.5 if step == PEAK_AT else round(math.cos(step / 2e3), 6)}
+    )

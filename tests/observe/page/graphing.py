@@ -1,4 +1,5 @@
-"""Graphs on the page as tests see them: what a chart shows, in plain values, and where its points lie."""
+"""Graphs on the page as tests see them: what a chart shows, in plain values, and where its points
+lie."""
 
 from typing import Any
 
@@ -13,7 +14,9 @@ _CHART = """async (panel) => {
 }"""
 
 
-def open_graphs(browse: Browsing, server: PageServer, view: str, **how: Any) -> Page:  # Any: of Browsing.open
+def open_graphs(
+    browse: Browsing, server: PageServer, view: str, **how: Any
+) -> Page:  # Any: of Browsing.open
     """A page, once its first graph is painted."""
     page = browse.open(view, server=server, **how)
     expect(page.locator(".graph-panel .chart canvas[aria-label]").first).to_be_visible()
@@ -48,7 +51,9 @@ def model(page: Page, key: str) -> dict[str, Any]:
 def wait_for_model(page: Page, key: str, condition: str) -> dict[str, Any]:
     """What a chart shows once this holds, an expression of JavaScript over `model`."""
     handle = chart(page, key)
-    page.wait_for_function(f"(chart) => {{ const model = chart.model(); return {condition}; }}", arg=handle)
+    page.wait_for_function(
+        f"(chart) => {{ const model = chart.model(); return {condition}; }}", arg=handle
+    )
     return model(page, key)
 
 
@@ -73,18 +78,23 @@ PIXEL = """(chart, left, top) => {
 
 def colour_at(page: Page, key: str, x: float, y: float) -> tuple[int, int, int]:
     """The colour that the canvas has at a point."""
-    found = chart(page, key).evaluate(f"(chart, [x, y]) => ({PIXEL})(chart, ...chart.pixelOf(x, y))", [x, y])
+    found = chart(page, key).evaluate(
+        f"(chart, [x, y]) => ({PIXEL})(chart, ...chart.pixelOf(x, y))", [x, y]
+    )
     return found[0], found[1], found[2]
 
 
 def wait_for_ground(page: Page, key: str, colour: tuple[int, int, int]) -> None:
     """Until the chart is drawn on another ground."""
     page.wait_for_function(
-        f"([chart, one]) => ({PIXEL})(chart, 2, 2).join() === one", arg=[chart(page, key), ",".join(map(str, colour))]
+        f"([chart, one]) => ({PIXEL})(chart, 2, 2).join() === one",
+        arg=[chart(page, key), ",".join(map(str, colour))],
     )
 
 
 def theme_colour(page: Page, name: str) -> tuple[int, int, int]:
     """A colour of the page's theme, such as `--chart-1`."""
-    text = page.evaluate("(name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()", name)
+    text = page.evaluate(
+        "(name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()", name
+    )
     return int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)

@@ -12,16 +12,21 @@ LONG_LINES = 30_000
 
 
 def fixture_jobs(root: Path) -> None:
-    """A job that has run, one that failed, and a long one with both streams, colours and records."""
+    """A job that has run, one that failed, and a long one with both streams, colours and
+    records."""
     training(root, job_id=TRAINED, started_ns=STARTED_NS)
-    with SpooledCapture(root, FAILED, name="prepare data.sh", started_ns=STARTED_NS - 3600 * NS) as job:
+    with SpooledCapture(
+        root, FAILED, name="prepare data.sh", started_ns=STARTED_NS - 3600 * NS
+    ) as job:
         job.lines("reading", "half of it is there")
         job.stderr("cannot open /data/images: No such file or directory")
         job.end(exit_code=2)
     with SpooledCapture(root, LONG, name="simulate", started_ns=STARTED_NS - 7200 * NS) as job:
         for thousand in range(LONG_LINES // 1000):
             job.lines(*(long_line(1000 * thousand + number) for number in range(998)))
-            job.stderr(f"warning {thousand}: \x1b[1;31mresidual\x1b[0m is \x1b[38;5;208mhigh\x1b[0m")
+            job.stderr(
+                f"warning {thousand}: \x1b[1;31mresidual\x1b[0m is \x1b[38;5;208mhigh\x1b[0m"
+            )
             job.metadata({"step": 1000 * thousand, "residual": 1 / (thousand + 1)})
         job.end()
 

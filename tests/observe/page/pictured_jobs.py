@@ -26,7 +26,10 @@ def pictured_jobs(root: Path) -> Iterator[None]:
             job.lines(*(f"file {number:05} is ready" for number in range(1, 400)))
             if name == "train.py":
                 job.metadata(
-                    *({"epoch": epoch, "loss": round(2 / (epoch + int(job_id) % 7 + 1), 4)} for epoch in range(90))
+                    *(
+                        {"epoch": epoch, "loss": round(2 / (epoch + int(job_id) % 7 + 1), 4)}
+                        for epoch in range(90)
+                    )
                 )
             if exit_code:
                 job.stderr("prepare_data.sh: line 12: /data/images: No such file or directory")
@@ -47,13 +50,21 @@ def pictured_jobs(root: Path) -> Iterator[None]:
 
 def _train(job: SpooledCapture) -> None:
     noise = random.Random(7)
-    job.lines("\x1b[1mtraining resnet50\x1b[0m on cifar10: 50,000 samples, 391 batches an epoch", "")
+    job.lines(
+        "\x1b[1mtraining resnet50\x1b[0m on cifar10: 50,000 samples, 391 batches an epoch", ""
+    )
     for epoch in range(1, 31):
         loss = 2.1 / epoch**0.5 + noise.gauss(0, 0.02)
-        job.lines(f"epoch {epoch:2}: \x1b[32m100%\x1b[0m|██████████| 391/391 [00:17<00:00, 22.31batch/s]")
-        job.metadata({"epoch": epoch, "loss": round(loss, 5), "acc": round(1 - loss / 2.5, 4), "lr": 0.02})
+        job.lines(
+            f"epoch {epoch:2}: \x1b[32m100%\x1b[0m|██████████| 391/391 [00:17<00:00, 22.31batch/s]"
+        )
+        job.metadata(
+            {"epoch": epoch, "loss": round(loss, 5), "acc": round(1 - loss / 2.5, 4), "lr": 0.02}
+        )
         if epoch % 7 == 0:
-            job.stderr(f"\x1b[33mWARNING\x1b[0m gradient norm {noise.uniform(9, 20):.2f} was clipped to 5.0")
+            job.stderr(
+                f"\x1b[33mWARNING\x1b[0m gradient norm {noise.uniform(9, 20):.2f} was clipped to 5.0"
+            )
         if epoch % 10 == 0:
             job.lines(f"checkpoint written to runs/4713/epoch{epoch}.pt")
     job.status("epoch 31:  61%|██████    | 239/391 [00:10<00:06, 22.40batch/s]")

@@ -1,4 +1,5 @@
-"""Pictures of the local page for docs/page.md and README: `python -m tests.observe.page.pictures`."""
+"""Pictures of the local page for docs/page.md and README: `python -m
+tests.observe.page.pictures`."""
 
 import math
 import random
@@ -34,7 +35,14 @@ def training(root: Path, job_id: str, lr: float, batch: int) -> None:
             loss = 0.3 + 2 * fall + noise.gauss(0, 0.06)
             val = 0.38 + 1.9 * fall + epoch / 900 + noise.gauss(0, 0.03)
             acc = 0.93 - 0.8 * fall + noise.gauss(0, 0.012)
-            job.metadata({"epoch": epoch, "loss": round(loss, 4), "acc": round(acc, 4), "val": {"loss": round(val, 4)}})
+            job.metadata(
+                {
+                    "epoch": epoch,
+                    "loss": round(loss, 4),
+                    "acc": round(acc, 4),
+                    "val": {"loss": round(val, 4)},
+                }
+            )
         job.end()
 
 

@@ -1,4 +1,5 @@
-"""Who is let in: nobody without the link, from elsewhere, or by another name of the host; and what bad requests get."""
+"""Who is let in: nobody without the link, from elsewhere, or by another name of the host; and what
+bad requests get."""
 
 import http.client
 import json
@@ -28,13 +29,18 @@ class Client:
         self.root = server.access.root
         self.cookie = server.access.set_cookie().split(";")[0]
 
-    def ask(self, path: str, method: str = "GET", *, cookie: bool = True, **headers: str) -> "Answer":
-        """path: below the page's own, or with a slash from the host's root. headers: `_` stands for `-`."""
+    def ask(
+        self, path: str, method: str = "GET", *, cookie: bool = True, **headers: str
+    ) -> "Answer":
+        """path: below the page's own, or with a slash from the host's root. headers: `_` stands for
+        `-`."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=SECS)
         try:
             own = {"Host": self.host, **({"Cookie": self.cookie} if cookie else {})}
             own |= {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.putrequest(method, path if path.startswith("/") else self.root + path, skip_host=True)
+            connection.putrequest(
+                method, path if path.startswith("/") else self.root + path, skip_host=True
+            )
             for name, value in own.items():
                 connection.putheader(name, value)
             connection.endheaders()
@@ -66,7 +72,9 @@ def client(served: PageServer) -> Client:
 
 def test_the_link_is_changed_for_a_cookie(client: Client) -> None:
     link = client.server.link("job/k3f9x2").removeprefix(f"http://127.0.0.1:{client.server.port}")
-    answer = client.ask(link, cookie=False, Sec_Fetch_Site="cross-site")  # a file of the user's own leads here
+    answer = client.ask(
+        link, cookie=False, Sec_Fetch_Site="cross-site"
+    )  # a file of the user's own leads here
     assert answer.status == 200
     cookie = answer.headers["Set-Cookie"]
     assert {"HttpOnly", "SameSite=Strict", f"Path={client.root}"} <= set(cookie.split("; "))
@@ -82,29 +90,51 @@ def test_what_the_link_shows_is_no_html(client: Client) -> None:
     assert b"<script" not in client.ask(link, cookie=False).body
 
 
-@pytest.mark.parametrize("path", ["", "app.js", "api/jobs", f"api/jobs/{TRAINED}/lines", "?token=", "nothing-is-here"])
+@pytest.mark.parametrize(
+    "path", ["", "app.js", "api/jobs", f"api/jobs/{TRAINED}/lines", "?token=", "nothing-is-here"]
+)
 def test_nothing_without_cookie_or_token(client: Client, path: str) -> None:
     """Nobody learns from the answer what is there."""
-    for cookie in ({}, {"Cookie": client.cookie[:-1]}, {"Cookie": client.cookie + "x"}, {"Cookie": ";;=\x00"[:3]}):
+    for cookie in (
+        {},
+        {"Cookie": client.cookie[:-1]},
+        {"Cookie": client.cookie + "x"},
+        {"Cookie": ";;=\x00"[:3]},
+    ):
         answer = client.ask(path, cookie=False, **cookie)
         assert answer.status == 403
-        assert json.loads(answer.body) == {"error": "open the page by the link that `logshipper` has printed"}
+        assert json.loads(answer.body) == {
+            "error": "open the page by the link that `logshipper` has printed"
+        }
         assert "Set-Cookie" not in answer.headers
 
 
 def test_a_wrong_token(client: Client) -> None:
     token = client.server.access.token
     for wrong in (token[:-1], token + "A", "", "é", token.swapcase()):
-        assert client.ask(f"?token={wrong.encode().hex() if wrong == 'é' else wrong}", cookie=False).status == 403
+        assert (
+            client.ask(
+                f"?token={wrong.encode().hex() if wrong == 'é' else wrong}", cookie=False
+            ).status
+            == 403
+        )
 
 
 def test_the_cookie_counts_below_the_random_path_only(client: Client) -> None:
-    for path in ("/", "/api/jobs", "/index.html", "/favicon.ico", client.root[:-1], client.root.upper()):
+    for path in (
+        "/",
+        "/api/jobs",
+        "/index.html",
+        "/favicon.ico",
+        client.root[:-1],
+        client.root.upper(),
+    ):
         assert client.ask(path).status == 403
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::2]:80", "127.0.0.1:x"]
+    "host",
+    ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::2]:80", "127.0.0.1:x"],
 )
 def test_other_names_of_the_host(client: Client, host: str) -> None:
     """DNS rebinding: another site's name that leads to 127.0.0.1."""
@@ -119,7 +149,14 @@ def test_a_forwarded_port(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://{host}", "http://localhost:{port}"]
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://127.0.0.1:1",
+        "https://{host}",
+        "http://localhost:{port}",
+    ],
 )
 def test_other_origins(client: Client, origin: str) -> None:
     origin = origin.format(host=client.host, port=client.server.port)
@@ -149,7 +186,9 @@ def test_path_tricks(client: Client, path: str) -> None:
     assert set(json.loads(answer.body)) == {"error"}
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW"])
+@pytest.mark.parametrize(
+    "method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW"]
+)
 def test_methods(client: Client, method: str) -> None:
     answer = client.ask("api/jobs", method)
     assert answer.status == 405
@@ -164,7 +203,9 @@ def test_head(client: Client) -> None:
 
 
 def test_a_body_is_not_taken_for_a_request(client: Client) -> None:
-    head = f"GET {client.root}api/jobs HTTP/1.1\r\nHost: {client.host}\r\nContent-Length: 40\r\n\r\n"
+    head = (
+        f"GET {client.root}api/jobs HTTP/1.1\r\nHost: {client.host}\r\nContent-Length: 40\r\n\r\n"
+    )
     answer = client.raw(head.encode() + b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     assert answer.count(b"HTTP/1.1 ") == 1
 
@@ -202,7 +243,9 @@ def test_many_parameters(client: Client) -> None:
 def test_bad_queries(client: Client, query: str) -> None:
     answer = client.ask(f"api/jobs/{TRAINED}/{query}")
     assert answer.status == 400
-    assert json.loads(answer.body)["error"].startswith(query.partition("?")[2].partition("=")[0] or "q")
+    assert json.loads(answer.body)["error"].startswith(
+        query.partition("?")[2].partition("=")[0] or "q"
+    )
 
 
 def test_unknown_jobs(client: Client) -> None:
@@ -213,7 +256,13 @@ def test_unknown_jobs(client: Client) -> None:
 
 
 def test_headers_of_every_answer(client: Client) -> None:
-    for path, cookie in (("", True), ("app.js", True), ("api/jobs", True), ("nothing", True), ("", False)):
+    for path, cookie in (
+        ("", True),
+        ("app.js", True),
+        ("api/jobs", True),
+        ("nothing", True),
+        ("", False),
+    ):
         headers = client.ask(path, cookie=cookie).headers
         assert headers["Content-Security-Policy"] == POLICY
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -226,9 +275,13 @@ def test_headers_of_every_answer(client: Client) -> None:
 
 def test_it_listens_on_this_machine_only(served: PageServer) -> None:
     ports = [
-        line.split() for path in ("/proc/net/tcp", "/proc/net/tcp6") for line in Path(path).read_text().splitlines()
+        line.split()
+        for path in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in Path(path).read_text().splitlines()
     ]
-    listening = [words[1] for words in ports if words[3] == "0A" and words[1].endswith(f":{served.port:04X}")]
+    listening = [
+        words[1] for words in ports if words[3] == "0A" and words[1].endswith(f":{served.port:04X}")
+    ]
     assert listening == [f"0100007F:{served.port:04X}"]
 
 
@@ -241,7 +294,9 @@ def test_foreign_names() -> None:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch, store: Path, serve: Callable[[Path], PageServer]) -> Client:
+def impatient(
+    monkeypatch: pytest.MonkeyPatch, store: Path, serve: Callable[[Path], PageServer]
+) -> Client:
     monkeypatch.setattr(page_server, "HEAD_SECS", 0.5)
     monkeypatch.setattr(page_server, "MAX_CONNECTIONS", 4)
     return Client(serve(store))
@@ -253,7 +308,9 @@ def test_a_client_that_sends_nothing_is_let_go(impatient: Client) -> None:
     assert impatient.raw(b"GET / HTTP/1.1\r\nHost: a\r\n") == b""
 
 
-def test_whoever_waits_longest_makes_room(impatient: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_waits_longest_makes_room(
+    impatient: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(page_server, "HEAD_SECS", 600.0)
     idle = [socket.create_connection(("127.0.0.1", impatient.server.port), SECS) for _ in range(6)]
     try:
@@ -280,7 +337,10 @@ def test_the_redirect_is_the_users_own(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_each_server_has_secrets_of_its_own() -> None:
     one, other = Access(), Access()
-    assert len({one.token, other.token, one.place, other.place, one.set_cookie(), other.set_cookie()}) == 6
+    assert (
+        len({one.token, other.token, one.place, other.place, one.set_cookie(), other.set_cookie()})
+        == 6
+    )
     assert not one.has_token(other.token)
     assert not one.has_cookie(other.set_cookie().split(";")[0])
     assert len(one.token) >= 43  # 256 bits

@@ -1,4 +1,5 @@
-"""axe-core finds nothing serious on any page, light or dark; the page works with a keyboard alone."""
+"""axe-core finds nothing serious on any page, light or dark; the page works with a keyboard
+alone."""
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
@@ -56,8 +57,11 @@ def test_tab_reaches_everything(browse: Browsing) -> None:
 
 @each_look
 def test_axe_on_numbers(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
-    """Graphs, with a legend, a tip and numbers open; the table, with a line and the columns open; jobs side by side."""
-    page = open_graphs(browse, graphed, f"job/{AGAIN}/graphs", width=width, dark=dark, bypass_csp=True)
+    """Graphs, with a legend, a tip and numbers open; the table, with a line and the columns open;
+    jobs side by side."""
+    page = open_graphs(
+        browse, graphed, f"job/{AGAIN}/graphs", width=width, dark=dark, bypass_csp=True
+    )
     panel(page, "loss").get_by_role("button", name="attempt 1").click()
     panel(page, "loss").get_by_text("Numbers").click()
     panel(page, "loss").locator("canvas").focus()

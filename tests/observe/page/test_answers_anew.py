@@ -17,8 +17,12 @@ from tests.tools.reading_store import SpooledCapture
 JOB = "r5t8aa"
 
 
-@pytest.mark.parametrize("path", ["jobs", f"jobs/{JOB}", "compare?jobs=" + quote(json.dumps([JOB]))])
-def test_more_lines_are_another_answer(serve: Callable[[Path], PageServer], tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["jobs", f"jobs/{JOB}", "compare?jobs=" + quote(json.dumps([JOB]))]
+)
+def test_more_lines_are_another_answer(
+    serve: Callable[[Path], PageServer], tmp_path: Path, path: str
+) -> None:
     store = tmp_path / "store"
     with SpooledCapture(store, JOB) as job:
         job.lines("one")
@@ -40,8 +44,15 @@ def lines_of(document: dict[str, Any]) -> int:  # Any: JSON
 
 
 def test_all_that_is_told_of_a_job_counts() -> None:
-    job = JobSummary(JOB, "n", "u", "h", "RUNNING", None, 0, 1, 5, None, 7, "enabled", 1, 2, 3, 4, 5)
+    job = JobSummary(
+        JOB, "n", "u", "h", "RUNNING", None, 0, 1, 5, None, 7, "enabled", 1, 2, 3, 4, 5
+    )
     of_job = facts_of(job)
     assert facts_of(JobSummary(**{**vars(job), "heartbeat_ns": 8})) == of_job
-    for name, value in (("children_finished", 1), ("bytes_logged", 6), ("reason", "r"), ("signal", 9)):
+    for name, value in (
+        ("children_finished", 1),
+        ("bytes_logged", 6),
+        ("reason", "r"),
+        ("signal", 9),
+    ):
         assert facts_of(JobSummary(**{**vars(job), name: value})) != of_job

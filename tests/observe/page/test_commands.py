@@ -1,4 +1,5 @@
-"""`logshipper open` and `logshipper serve` as commands: the link, the browser, ssh, how they end."""
+"""`logshipper open` and `logshipper serve` as commands: the link, the browser, ssh, how they
+end."""
 
 import os
 import re
@@ -60,7 +61,12 @@ def test_serve(tmp_path: Path, how: signal.Signals) -> None:
 
 
 def test_through_ssh(tmp_path: Path) -> None:
-    ssh = {"SSH_CONNECTION": "192.0.2.1 50000 192.0.2.2 22", "DISPLAY": ":0", "BROWSER": "false", "USER": "ada"}
+    ssh = {
+        "SSH_CONNECTION": "192.0.2.1 50000 192.0.2.2 22",
+        "DISPLAY": ":0",
+        "BROWSER": "false",
+        "USER": "ada",
+    }
     with command("open", "--store", str(tmp_path / "none"), **ssh) as process:
         found = LINK.fullmatch(link_of(process) + "\n")
         process.send_signal(signal.SIGINT)
@@ -78,7 +84,12 @@ def test_the_browser_gets_a_file_of_the_users_own(tmp_path: Path) -> None:
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$@" >{told}\n')
     browser.chmod(0o755)
-    desktop = {"DISPLAY": ":0", "BROWSER": f"{browser} %s", "XDG_RUNTIME_DIR": str(tmp_path), "SSH_CONNECTION": ""}
+    desktop = {
+        "DISPLAY": ":0",
+        "BROWSER": f"{browser} %s",
+        "XDG_RUNTIME_DIR": str(tmp_path),
+        "SSH_CONNECTION": "",
+    }
     with command("open", "train.py", "--store", str(tmp_path / "store"), **desktop) as process:
         link = link_of(process)
         assert link.endswith(f"&view=job/{TRAINED}")

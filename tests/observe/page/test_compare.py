@@ -9,7 +9,14 @@ from playwright.sync_api import Page, expect
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing, each_look
 from tests.observe.page.graph_jobs import AGAIN, CURVES, HOSTILE, LONG, OTHER, PLAIN, XSS, curves_of
-from tests.observe.page.graphing import colour_at, model, open_graphs, panel, theme_colour, wait_for_model
+from tests.observe.page.graphing import (
+    colour_at,
+    model,
+    open_graphs,
+    panel,
+    theme_colour,
+    wait_for_model,
+)
 from tests.tools.reading_store import SpooledCapture
 
 
@@ -19,13 +26,17 @@ def both(browse: Browsing, graphed: PageServer) -> Page:
 
 
 def test_curves_over_a_shared_key(both: Page) -> None:
-    expect(both.get_by_text("X axis: epoch: the key epoch (rule 2 of 7), in every job")).to_be_visible()
+    expect(
+        both.get_by_text("X axis: epoch: the key epoch (rule 2 of 7), in every job")
+    ).to_be_visible()
     shown = wait_for_model(both, "loss", "model.curves.length === 2")
     assert shown["labels"] == [f"train.py {CURVES}", f"train.py {OTHER}"]
     for curve, lr in zip(shown["curves"], (0.1, 0.2), strict=True):
         assert curve["ys"] == [record["loss"] for record in curves_of(lr)]
     second = curves_of(0.2)[4]["loss"]
-    assert colour_at(both, "loss", 5, second) == pytest.approx(theme_colour(both, "--chart-2"), abs=2)  # type: ignore[arg-type]
+    assert colour_at(both, "loss", 5, second) == pytest.approx(  # type: ignore[arg-type]
+        theme_colour(both, "--chart-2"), abs=2
+    )
     titles = both.locator(".graph-panel h3").all_inner_texts()
     assert titles == ["acc", "loss", "val.loss"], "what never changes is configuration"
 
@@ -40,7 +51,11 @@ def configuration(page: Page) -> dict[str, list[str]]:
 
 def test_differences_of_configuration(both: Page) -> None:
     found = configuration(both)
-    assert (found["lr"], found["batch"], found["seed"]) == (["0.1", "0.2"], ["32", "64"], ["7", "7"])
+    assert (found["lr"], found["batch"], found["seed"]) == (
+        ["0.1", "0.2"],
+        ["32", "64"],
+        ["7", "7"],
+    )
     assert found["name"] == ["train.py", "train.py"]
     assert "epoch" not in found
     assert "loss" not in found
@@ -48,23 +63,37 @@ def test_differences_of_configuration(both: Page) -> None:
     assert differing == ["lr", "batch"]
     dim = "(row) => getComputedStyle(row.cells[1]).color"
     same = both.locator(".differences tr", has_text="seed").evaluate(dim)
-    assert same != both.locator(".differences tr", has_text="batch").evaluate(dim), "what is equal is dimmed"
+    assert same != both.locator(".differences tr", has_text="batch").evaluate(dim), (
+        "what is equal is dimmed"
+    )
     both.get_by_role("checkbox", name="Only what differs").check()
     assert list(configuration(both)) == ["lr", "batch"]
 
 
-def test_how_jobs_were_started(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path) -> None:
+def test_how_jobs_were_started(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
     """Where that was recorded: what differs is marked, a diff shown by its length and a hash."""
     for job_id, lr in (("b1", 0.1), ("b2", 0.2)):
         with SpooledCapture(tmp_path / "store", job_id) as job:
             git = {"commit": "0a1b2c", "diff": f"-lr = 0\n+lr = {lr}\n"}
-            job.event("context", "", command=["train", f"--lr={lr}"], cwd="/data", environment={"TZ": "UTC"}, git=git)
+            job.event(
+                "context",
+                "",
+                command=["train", f"--lr={lr}"],
+                cwd="/data",
+                environment={"TZ": "UTC"},
+                git=git,
+            )
             job.metadata({"epoch": 1, "loss": lr}, {"epoch": 2, "loss": 0})
             job.end()
     page = browse.open("compare/b1,b2", server=serve(tmp_path / "store"))
     expect(page.get_by_text("How it was started")).to_be_visible()
     found = configuration(page)
-    assert (found["command"], found["cwd"]) == (["train --lr=0.1", "train --lr=0.2"], ["/data", "/data"])
+    assert (found["command"], found["cwd"]) == (
+        ["train --lr=0.1", "train --lr=0.2"],
+        ["/data", "/data"],
+    )
     assert found["env.TZ"] == ["UTC", "UTC"]
     assert all(text.startswith("2 lines, sha256 ") for text in found["git.diff"])
     differing = page.locator(".differences tr.differs th").all_inner_texts()
@@ -83,7 +112,9 @@ def test_jobs_that_lack_a_key_are_named(browse: Browsing, graphed: PageServer) -
     assert shown["labels"][1:] == ["again.py, attempt 1", "again.py, attempt 2"]
 
 
-def test_a_job_is_left_out_and_unknown_ones_are_named(browse: Browsing, graphed: PageServer) -> None:
+def test_a_job_is_left_out_and_unknown_ones_are_named(
+    browse: Browsing, graphed: PageServer
+) -> None:
     page = open_graphs(browse, graphed, f"compare/{CURVES},{OTHER},nosuchjob")
     expect(page.get_by_text("no job has the id 'nosuchjob'")).to_be_visible()
     page.get_by_role("link", name=f"Leave out train.py {OTHER}").click()
@@ -119,7 +150,9 @@ def test_one_graph_per_value(both: Page) -> None:
     wait_for_model(both, "loss", "model.curves.length === 4")
 
 
-def test_values_of_hostile_jobs_and_none(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path) -> None:
+def test_values_of_hostile_jobs_and_none(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
     """Three jobs, one without the option; a value is text, whatever stands in it."""
     for job_id, record in (("v1", {"set": XSS}), ("v2", {"set": XSS}), ("v3", {"other": 1})):
         with SpooledCapture(tmp_path / "store", job_id, name=job_id) as job:

@@ -1,4 +1,5 @@
-"""The job's console in the browser: every place of the log, search, times, streams, following, copying, saving."""
+"""The job's console in the browser: every place of the log, search, times, streams, following,
+copying, saving."""
 
 import re
 import time
@@ -78,7 +79,8 @@ def test_scrolling_to_each_place(browse: Browsing) -> None:
 
 
 def test_ten_million_lines_scroll(browse: Browsing) -> None:
-    """More than a browser's elements are high: the store says so many, the scroller gets to each place."""
+    """More than a browser's elements are high: the store says so many, the scroller gets to each
+    place."""
     page = browse.open(VIEW)
     total = 10_000_000
 
@@ -87,9 +89,17 @@ def test_ten_million_lines_scroll(browse: Browsing) -> None:
         begin, count = int(query["from"]), int(query["count"])
         first = total + begin if begin < 0 else begin
         found = [
-            [0, "stdout", "log", f"line {at + 1}", 1, 1, 0, False] for at in range(first, min(first + count, total))
+            [0, "stdout", "log", f"line {at + 1}", 1, 1, 0, False]
+            for at in range(first, min(first + count, total))
         ]
-        body = {"total": total, "generation": 0, "complete": True, "problem": "", "from": first, "lines": found}
+        body = {
+            "total": total,
+            "generation": 0,
+            "complete": True,
+            "problem": "",
+            "from": first,
+            "lines": found,
+        }
         route.fulfill(json=body)  # type: ignore[attr-defined]
 
     page.route("**/lines?*", lines)
@@ -104,7 +114,8 @@ def test_ten_million_lines_scroll(browse: Browsing) -> None:
     middle = row(page, total // 2)
 
     def dragged() -> bool:
-        """The way to the end may still be under way when the bar is dragged: then it is dragged again."""
+        """The way to the end may still be under way when the bar is dragged: then it is dragged
+        again."""
         box.evaluate("box => { box.scrollTop = (box.scrollHeight - box.clientHeight) / 2; }")
         page.wait_for_timeout(100)
         return middle.count() > 0
@@ -112,10 +123,14 @@ def test_ten_million_lines_scroll(browse: Browsing) -> None:
     wait_until(dragged, "the middle is there")
     expect(middle).to_contain_text(f"line {total // 2}")
     box.hover()
-    for _ in range(3):  # small movements move by their own pixels, though the bar stands for 25 times as much
+    for _ in range(
+        3
+    ):  # small movements move by their own pixels, though the bar stands for 25 times as much
         before = int(rows(page).first.get_attribute("data-number") or 0)
         page.mouse.wheel(0, 100)
-        expect(rows(page).first).to_have_attribute("data-number", re.compile(f"{before + 5}|{before + 6}|{before + 4}"))
+        expect(rows(page).first).to_have_attribute(
+            "data-number", re.compile(f"{before + 5}|{before + 6}|{before + 4}")
+        )
     page.keyboard.press("Home")
     expect(row(page, 1)).to_be_in_viewport()
 
@@ -169,7 +184,9 @@ def test_streams(browse: Browsing) -> None:
     colour = row(page, 1).locator(".text").evaluate("node => getComputedStyle(node).color")
     page.get_by_label("Streams").select_option("stdout")
     expect(page.get_by_text("29,970 lines", exact=True)).to_be_visible()
-    assert colour != page.locator(".row:visible .text").first.evaluate("node => getComputedStyle(node).color")
+    assert colour != page.locator(".row:visible .text").first.evaluate(
+        "node => getComputedStyle(node).color"
+    )
 
 
 def test_kept_colours_are_shown(browse: Browsing) -> None:
@@ -179,7 +196,9 @@ def test_kept_colours_are_shown(browse: Browsing) -> None:
     expect(first.get_by_text("residual")).to_have_class("bold fore1")
     expect(first.get_by_text("high")).to_have_css("color", "rgb(255, 135, 0)")
     expect(first.locator(".text")).to_have_text("warning 0: residual is high")
-    page.get_by_label("Search in the log").fill("residual is high")  # over pieces of several colours
+    page.get_by_label("Search in the log").fill(
+        "residual is high"
+    )  # over pieces of several colours
     expect(page.locator("output.hits")).to_have_text(re.compile("of 30 lines"))
     expect(first.locator("mark")).to_have_text(["residual", " is ", "high"])
 
@@ -234,8 +253,12 @@ def test_saving(browse: Browsing) -> None:
     assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z Training on", stamped)
 
 
-def test_following_a_running_job(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path) -> None:
-    with SpooledCapture(tmp_path / "store", "r5t8aa", name="simulate", started_ns=time.time_ns() - 10**9) as job:
+def test_following_a_running_job(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    with SpooledCapture(
+        tmp_path / "store", "r5t8aa", name="simulate", started_ns=time.time_ns() - 10**9
+    ) as job:
         job.lines(*(f"step {step}" for step in range(1, 201)))
         job.status("step 200/1000  20%|██        |")
         job.beat()
@@ -277,7 +300,9 @@ def test_late_lines_of_another_rank_are_put_in_their_place(
         job.beat()
         page = browse.open("job/r5t8aa", server=serve(tmp_path / "store"))
         expect(row(page, 2)).to_contain_text("third")
-        with SpooledCapture(tmp_path / "store", "r5t8aa", 2, started_ns=now_ns - 6 * 10**9) as earlier:
+        with SpooledCapture(
+            tmp_path / "store", "r5t8aa", 2, started_ns=now_ns - 6 * 10**9
+        ) as earlier:
             earlier.lines("zeroth")
             earlier.beat()
             expect(row(page, 3)).to_contain_text("third")
@@ -292,7 +317,9 @@ def test_on_a_phone(browse: Browsing) -> None:
     browse.picture(page)
 
 
-def test_the_server_goes_away(browse: Browsing, serve: Callable[[Path], PageServer], store: Path) -> None:
+def test_the_server_goes_away(
+    browse: Browsing, serve: Callable[[Path], PageServer], store: Path
+) -> None:
     server = serve(store)
     page = browse.open(f"job/{TRAINED}", server=server)
     expect(row(page, 1)).to_be_visible()

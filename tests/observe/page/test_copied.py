@@ -1,4 +1,5 @@
-"""The copy of a log whose store gives lines one after another only: nothing twice, nothing lost, whatever fails."""
+"""The copy of a log whose store gives lines one after another only: nothing twice, nothing lost,
+whatever fails."""
 
 import tempfile
 import time
@@ -22,8 +23,8 @@ CAPTURES = [SimpleNamespace(capture=1, attempt=1), SimpleNamespace(capture=2, at
 
 
 class FakeLoki:
-    """One job's lines; reading goes on only behind the line that was read last, as with Loki. fail_at: how many lines
-    are read before a server's error, each once."""
+    """One job's lines; reading goes on only behind the line that was read last, as with Loki.
+    fail_at: how many lines are read before a server's error, each once."""
 
     def __init__(self, texts: Sequence[str], fail_at: Sequence[int] = ()) -> None:
         self.texts = list(texts)
@@ -51,7 +52,16 @@ class FakeLoki:
             stream = Stream.STDERR if at % 5 == 4 else Stream.STDOUT
             capture = 1 if at < len(self.texts) // 2 else 2
             position = Position(1, 0, at, self._read)
-            yield LogLine(position, 1000 * at, stream, Kind.LOG, self.texts[at], {"part": "1"}, capture, capture)
+            yield LogLine(
+                position,
+                1000 * at,
+                stream,
+                Kind.LOG,
+                self.texts[at],
+                {"part": "1"},
+                capture,
+                capture,
+            )
 
     def close(self) -> None: ...
 
@@ -108,7 +118,9 @@ def test_one_stream_one_attempt(copy_of: Callable[[FakeLoki], Copy]) -> None:
     assert (list(search.hits), through) == ([2, 3], True)
 
 
-def test_a_log_that_is_too_long(copy_of: Callable[[FakeLoki], Copy], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_too_long(
+    copy_of: Callable[[FakeLoki], Copy], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(copied, "MAX_BYTES", 2_000)
     monkeypatch.setattr(copied, "BLOCK_LINES", 10)
     copy = copy_of(FakeLoki([f"line {number}" for number in range(10_000)]))
@@ -125,7 +137,9 @@ def test_a_job_that_is_not_there(copy_of: Callable[..., Copy]) -> None:
     assert "nobody" in copy.problem
 
 
-def test_nobody_looks_any_more(copy_of: Callable[[FakeLoki], Copy], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_looks_any_more(
+    copy_of: Callable[[FakeLoki], Copy], monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = copy_of(FakeLoki(["one"]))
     until(lambda: copy.complete)
     (head,) = copy.blocks()
@@ -136,7 +150,9 @@ def test_nobody_looks_any_more(copy_of: Callable[[FakeLoki], Copy], monkeypatch:
         copy.block_lines(head)
 
 
-def test_no_room_for_it(copy_of: Callable[[FakeLoki], Copy], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_it(
+    copy_of: Callable[[FakeLoki], Copy], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open("/dev/full", "w+b", buffering=0) as full:
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: full)
         copy = copy_of(FakeLoki(["one"]))

@@ -22,12 +22,15 @@ XSS = "<img src=x onerror=alert(1)>\x1b[31m"
 
 
 def event_jobs(root: Path) -> None:
-    """Its heartbeat is late between 12 and 42 s; events of its own, one of them hostile; lost lines."""
+    """Its heartbeat is late between 12 and 42 s; events of its own, one of them hostile; lost
+    lines."""
     with SpooledCapture(root, JOB, name="train.py", started_ns=STARTED_NS) as job:
         for step in range(3):
             job.sleep(4)
             job.metadata({"step": step, "loss": 1 / (step + 1)})
-        job.event("user_event", "checkpoint: saved", data={"name": "checkpoint", "step": 2, "big": 2**70})
+        job.event(
+            "user_event", "checkpoint: saved", data={"name": "checkpoint", "step": 2, "big": 2**70}
+        )
         job.sleep(30)
         job.metadata({"step": 3, "loss": 0.1})
         job.event("user_event", XSS, data={"name": XSS})
@@ -60,7 +63,9 @@ def test_events_are_listed_newest_first(browse: Browsing, events: PageServer) ->
         ["user event", "", ""], ["state", "QUEUED", "RUNNING"],
     ]  # fmt: skip
     assert rows(page)[0][4] == "exit code 1"
-    assert json.loads(rows(page)[6][5]) == {"name": "checkpoint", "step": 2, "big": 2**70}, "every digit"
+    assert json.loads(rows(page)[6][5]) == {"name": "checkpoint", "step": 2, "big": 2**70}, (
+        "every digit"
+    )
     assert "\x1b" not in rows(page)[3][4]
     assert rows(page)[3][4].startswith("<img src=x"), "text is text"
     page.get_by_label("Kind").select_option("user_event")

@@ -1,4 +1,5 @@
-"""The page of jobs that are in Loki: what it is answered is what the local store's page is, of the same captures."""
+"""The page of jobs that are in Loki: what it is answered is what the local store's page is, of the
+same captures."""
 
 import json
 import time
@@ -28,11 +29,15 @@ Documents = tuple[dict[str, Any], dict[str, Any]]  # Any: JSON
 
 
 @pytest.fixture(scope="module")
-def both(loki: LokiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Client]]:
+def both(
+    loki: LokiServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Client, Client]]:
     """The pages of Loki and of a local store that have the same jobs."""
     store = tmp_path_factory.mktemp("both") / "store"
     training(store, job_id=JOB, name="same.py")
-    with SpooledCapture(store, JOB, 2, name="same.py", started_ns=time.time_ns() - 20 * NS) as second:
+    with SpooledCapture(
+        store, JOB, 2, name="same.py", started_ns=time.time_ns() - 20 * NS
+    ) as second:
         second.metadata({"epoch": 1, "loss": 0.25})
         second.lines("part one", "part two", attrs={0: {"part": "1"}, 1: {"part": "2/2"}})
         second.stderr("Warnung: größer \x1b[31mrot\x1b[0m")
@@ -54,7 +59,9 @@ def document(client: Client, path: str) -> dict[str, Any]:  # Any: JSON
     return dict(json.loads(answer.body))
 
 
-def until(client: Client, path: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:  # Any: JSON
+def until(
+    client: Client, path: str, holds: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:  # Any: JSON
     """The first answer of which this holds."""
     deadline = time.monotonic() + DEADLINE_SECS
     while not holds(found := document(client, path)):
@@ -64,15 +71,23 @@ def until(client: Client, path: str, holds: Callable[[dict[str, Any]], bool]) ->
 
 
 def whole(client: Client, job: str, lines: int) -> None:
-    until(client, f"jobs/{job}/lines?count=1", lambda found: found["complete"] and found["total"] == lines)
+    until(
+        client,
+        f"jobs/{job}/lines?count=1",
+        lambda found: found["complete"] and found["total"] == lines,
+    )
 
 
-@pytest.mark.parametrize("view", ["", "streams=stderr", "streams=stdout", "attempt=2", "attempt=1&streams=stderr"])
+@pytest.mark.parametrize(
+    "view", ["", "streams=stderr", "streams=stdout", "attempt=2", "attempt=1&streams=stderr"]
+)
 def test_lines(both: tuple[Client, Client], view: str) -> None:
     remote, local = both
     wanted = document(local, f"jobs/{JOB}/lines?{view}")
     assert wanted["total"] == len(wanted["lines"]) > 0
-    found = until(remote, f"jobs/{JOB}/lines?{view}", lambda found: found["total"] == wanted["total"])
+    found = until(
+        remote, f"jobs/{JOB}/lines?{view}", lambda found: found["total"] == wanted["total"]
+    )
     assert [line[1:] for line in found["lines"]] == [line[1:] for line in wanted["lines"]]
     for times in zip(found["lines"], wanted["lines"], strict=True):
         assert times[0][0] == pytest.approx(times[1][0], abs=1)
@@ -83,10 +98,15 @@ def test_any_place_of_a_long_log(both: tuple[Client, Client]) -> None:
         whole(client, LONG, LINES + 1)
         for begin in (0, 4_999, 5_000, 11_990):
             found = document(client, f"jobs/{LONG}/lines?from={begin}&count=20")["lines"]
-            wanted = [f"step {number}" for number in range(begin, min(begin + 20, LINES))] + ["the end"]
+            wanted = [f"step {number}" for number in range(begin, min(begin + 20, LINES))] + [
+                "the end"
+            ]
             assert [line[3] for line in found] == wanted[:20]
         tail = document(client, f"jobs/{LONG}/lines?from=-2&count=2")
-        assert (tail["from"], [line[3] for line in tail["lines"]]) == (LINES - 1, [f"step {LINES - 1}", "the end"])
+        assert (tail["from"], [line[3] for line in tail["lines"]]) == (
+            LINES - 1,
+            [f"step {LINES - 1}", "the end"],
+        )
 
 
 def test_searches_and_times(both: tuple[Client, Client]) -> None:
@@ -96,7 +116,9 @@ def test_searches_and_times(both: tuple[Client, Client]) -> None:
         assert (found["hits"], found["line"], found["complete"]) == (1111, 11_000, True)
         assert document(client, f"jobs/{LONG}/search?q=STEP+11&exact=1")["hits"] == 0
     remote, local = both
-    ends = [document(client, f"jobs/{LONG}/lines?from=-1&count=1")["lines"][0][0] for client in both]
+    ends = [
+        document(client, f"jobs/{LONG}/lines?from=-1&count=1")["lines"][0][0] for client in both
+    ]
     for end, client in zip(ends, both, strict=True):
         assert document(client, f"jobs/{LONG}/at?time={int(end) + 1}")["line"] == LINES + 1
         assert document(client, f"jobs/{LONG}/at?time={int(end) - 3_600_000}")["line"] == 0

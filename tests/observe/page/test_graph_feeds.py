@@ -1,4 +1,5 @@
-"""Graphs that are read on while a job runs are those that one pass over all of its records gives."""
+"""Graphs that are read on while a job runs are those that one pass over all of its records
+gives."""
 
 import json
 import time
@@ -162,7 +163,10 @@ def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_same_from_loki(tmp_path: Path) -> None:
     fake = FakeLoki()
     with SpooledCapture(tmp_path / "store") as job:
-        job.metadata(*(json.dumps({"epoch": step, "loss": 1 / step}) for step in range(1, 9)), {"step": 1, "lr": 0.1})
+        job.metadata(
+            *(json.dumps({"epoch": step, "loss": 1 / step}) for step in range(1, 9)),
+            {"step": 1, "lr": 0.1},
+        )
         job.end()
     push_spool(fake, tmp_path / "store" / "spool")
     local = Following(tmp_path / "store", "loss", "lr")

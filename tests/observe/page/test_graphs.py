@@ -65,14 +65,23 @@ def test_r25_every_number_over_the_chosen_x(curves: Page) -> None:
     shown = model(curves, "loss")
     assert shown["curves"][0]["xs"] == list(range(1, EPOCHS + 1))
     assert shown["curves"][0]["ys"] == LOSS
-    assert model(curves, "val.loss")["curves"][0]["ys"] == [record["val"]["loss"] for record in RECORDS]  # type: ignore[index]
+    assert model(curves, "val.loss")["curves"][0]["ys"] == [
+        record["val"]["loss"]  # type: ignore[index]
+        for record in RECORDS
+    ]
     titles = curves.locator(".graph-panel h3").all_inner_texts()
-    assert titles == ["acc", "loss", "val.loss", "batch", "lr", "seed"], "what never changes comes last"
-    expect(panel(curves, "batch").get_by_text("In no record with epoch, so over another X")).to_be_visible()
+    assert titles == ["acc", "loss", "val.loss", "batch", "lr", "seed"], (
+        "what never changes comes last"
+    )
+    expect(
+        panel(curves, "batch").get_by_text("In no record with epoch, so over another X")
+    ).to_be_visible()
 
 
 def test_what_is_drawn_lies_where_it_should(curves: Page) -> None:
-    assert colour_at(curves, "loss", 20, LOSS[19]) == pytest.approx(theme_colour(curves, "--chart-1"), abs=2)
+    assert colour_at(curves, "loss", 20, LOSS[19]) == pytest.approx(
+        theme_colour(curves, "--chart-1"), abs=2
+    )
     assert colour_at(curves, "loss", 35, 1.25) == theme_colour(curves, "--chart-ground")
     ticks = [tick["label"] for tick in model(curves, "loss")["xTicks"]]
     assert ticks == ["10", "20", "30", "40"]
@@ -84,7 +93,9 @@ def test_hovering_tells_exact_values(curves: Page) -> None:
     tip = panel(curves, "loss").locator(".chart-tip")
     expect(tip).to_contain_text("epoch: 20")
     expect(tip).to_contain_text(str(LOSS[19]))
-    assert model(curves, "loss")["hover"]["points"] == [{"label": "", "x": 20, "y": LOSS[19], "number": 0}]
+    assert model(curves, "loss")["hover"]["points"] == [
+        {"label": "", "x": 20, "y": LOSS[19], "number": 0}
+    ]
     curves.mouse.move(0, 0)
     expect(tip).to_be_hidden()
 
@@ -96,7 +107,10 @@ def test_dragging_zooms_and_show_all_goes_back(curves: Page) -> None:
     curves.mouse.move(*end, steps=4)
     curves.mouse.up()
     shown = model(curves, "loss")
-    assert (shown["x"]["low"], shown["x"]["high"]) == (pytest.approx(10, abs=0.1), pytest.approx(20, abs=0.1))
+    assert (shown["x"]["low"], shown["x"]["high"]) == (
+        pytest.approx(10, abs=0.1),
+        pytest.approx(20, abs=0.1),
+    )
     assert shown["y"]["high"] < 1, "Y fits what is in view"
     panel(curves, "loss").get_by_role("button", name="Show all").click()
     shown = model(curves, "loss")
@@ -110,7 +124,10 @@ def test_a_rectangle_zooms_both_axes(curves: Page) -> None:
     curves.mouse.move(*pixel_of(curves, "loss", 30, 0.2), steps=4)
     curves.mouse.up()
     shown = model(curves, "loss")
-    assert (shown["y"]["low"], shown["y"]["high"]) == (pytest.approx(0.2, abs=0.02), pytest.approx(1.2, abs=0.02))
+    assert (shown["y"]["low"], shown["y"]["high"]) == (
+        pytest.approx(0.2, abs=0.02),
+        pytest.approx(1.2, abs=0.02),
+    )
 
 
 def test_the_wheel_zooms_only_where_the_graph_is_in_use(curves: Page) -> None:
@@ -156,7 +173,9 @@ def test_log_scale_says_what_it_cannot_show(curves: Page) -> None:
     assert not model(curves, "acc")["y"]["log"]
     curves.get_by_role("checkbox", name="Log scale").check()
     assert model(curves, "acc")["y"]["log"]
-    expect(panel(curves, "loss").get_by_text("not on a log scale")).to_have_count(0)  # all are above 0
+    expect(panel(curves, "loss").get_by_text("not on a log scale")).to_have_count(
+        0
+    )  # all are above 0
 
 
 def test_smoothing_is_the_documented_formula(curves: Page) -> None:
@@ -166,12 +185,16 @@ def test_smoothing_is_the_documented_formula(curves: Page) -> None:
     assert shown["curves"][1]["ys"] == pytest.approx(smoothed(LOSS, 0.9), rel=1e-12)
 
 
-def test_smoothing_a_thinned_series_is_of_all_its_points(browse: Browsing, graphed: PageServer) -> None:
+def test_smoothing_a_thinned_series_is_of_all_its_points(
+    browse: Browsing, graphed: PageServer
+) -> None:
     page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
     page.get_by_role("slider").fill("0.99")
     exact = smoothed([json.loads(long_line(step))["loss"] for step in range(LONG_RECORDS)], 0.99)
     wait_for_model(page, "loss", "model.curves.length === 2")
-    end = wait_for_model(page, "loss", f"Math.abs(model.curves[1].ys.at(-1) - {exact[-1]!r}) < 1e-12")
+    end = wait_for_model(
+        page, "loss", f"Math.abs(model.curves[1].ys.at(-1) - {exact[-1]!r}) < 1e-12"
+    )
     curve = end["curves"][1]
     assert [exact[int(x)] for x in curve["xs"]] == pytest.approx(curve["ys"], rel=1e-12)
 
@@ -220,7 +243,9 @@ def test_all_keys_in_one_graph(curves: Page) -> None:
     shown = wait_for_model(curves, "All keys", "model.labels.length === 3")
     assert shown["labels"] == ["acc", "loss", "val.loss"]
     expect(
-        panel(curves, "All keys").get_by_text("Over another X, so not in this graph: batch, lr, seed.")
+        panel(curves, "All keys").get_by_text(
+            "Over another X, so not in this graph: batch, lr, seed."
+        )
     ).to_be_visible()
     panel(curves, "All keys").get_by_role("button", name="loss", exact=True).click()
     assert model(curves, "All keys")["shown"] == [False, True, False]
@@ -238,46 +263,68 @@ def test_256_keys_only_what_is_in_view_is_asked_for(browse: Browsing, graphed: P
     found = sum("7" in f"k{number:03}" for number in range(100, 200))
     expect(page.get_by_text(f"{found} keys, {KEYS - 1 - found} hidden")).to_be_visible()
     page.get_by_label("Layout").select_option("together")
-    expect(page.get_by_text(f"{found - 16} more keys left out: one graph shows 16.")).to_be_visible()
+    expect(
+        page.get_by_text(f"{found - 16} more keys left out: one graph shows 16.")
+    ).to_be_visible()
     wait_for_model(page, "All keys", "model.labels.length === 16")
 
 
 def test_long_jobs_are_thinned_evenly_and_it_is_said(browse: Browsing, graphed: PageServer) -> None:
     page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
-    expect(panel(page, "loss").get_by_text(f"of {LONG_RECORDS:,}: thinned evenly, each peak kept")).to_be_visible()
+    expect(
+        panel(page, "loss").get_by_text(f"of {LONG_RECORDS:,}: thinned evenly, each peak kept")
+    ).to_be_visible()
     curve = model(page, "loss")["curves"][0]
     assert 1000 <= len(curve["xs"]) <= 2000
     peak = curve["ys"].index(99.5)
     assert curve["xs"][peak] == PEAK_AT
-    tenths = [sum(begin <= x < begin + 2_000 for x in curve["xs"]) for begin in range(0, LONG_RECORDS, 2_000)]
+    tenths = [
+        sum(begin <= x < begin + 2_000 for x in curve["xs"])
+        for begin in range(0, LONG_RECORDS, 2_000)
+    ]
     assert max(tenths) < 1.3 * min(tenths)
     assert (curve["xs"][0], curve["xs"][-1]) == (0, LONG_RECORDS - 1)
 
 
 def test_a_long_job_is_drawn_by_and_by(
-    browse: Browsing, graph_store: Path, serve: Callable[[Path], PageServer], monkeypatch: pytest.MonkeyPatch
+    browse: Browsing,
+    graph_store: Path,
+    serve: Callable[[Path], PageServer],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(graphs_api, "READ_SECS", 0.0)
-    page = open_graphs(browse, serve(graph_store), f"job/{LONG}/graphs")  # a server that hasn't read any of it yet
+    page = open_graphs(
+        browse, serve(graph_store), f"job/{LONG}/graphs"
+    )  # a server that hasn't read any of it yet
     page.get_by_label("X axis").select_option("time")
     secs = LONG_RECORDS / 100  # one every 10 ms
     wait_for_model(page, "loss", f"Math.abs(model.curves[0].xs.at(-1) - {secs}) < 0.1")
     expect(panel(page, "loss").get_by_text(f"of {LONG_RECORDS:,}: thinned evenly")).to_be_visible()
     expect(page.get_by_text(f"of {LONG_RECORDS:,} records …")).to_have_count(0)
-    asked = [url for url in browse.requests if "/graphs?" in url and "x=time" in url]  # marks of events ask, too
+    asked = [
+        url for url in browse.requests if "/graphs?" in url and "x=time" in url
+    ]  # marks of events ask, too
     assert len(asked) > LONG_RECORDS / 1000, "many answers, each with more of the graph"
 
 
-def test_zooming_into_a_thinned_graph_shows_every_point(browse: Browsing, graphed: PageServer) -> None:
+def test_zooming_into_a_thinned_graph_shows_every_point(
+    browse: Browsing, graphed: PageServer
+) -> None:
     page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
     page.get_by_role("slider").fill("0.9")
-    thinned = wait_for_model(page, "loss", "model.curves.length === 2 && model.curves[1].xs.length < 2001")
+    thinned = wait_for_model(
+        page, "loss", "model.curves.length === 2 && model.curves[1].xs.length < 2001"
+    )
     chart(page, "loss").evaluate("(chart) => chart.zoomTo([13990, 14010])")
-    shown = wait_for_model(page, "loss", "model.curves[0].xs.length === 21 && model.curves[1].xs.length === 21")
+    shown = wait_for_model(
+        page, "loss", "model.curves[0].xs.length === 21 && model.curves[1].xs.length === 21"
+    )
     exact = [json.loads(long_line(step))["loss"] for step in range(LONG_RECORDS)]
     assert shown["curves"][0]["ys"] == exact[13_990:14_011]
     of_all = smoothed(exact, 0.9)
-    assert shown["curves"][1]["ys"] == pytest.approx(of_all[13_990:14_011], rel=1e-12), "seeded where the series begins"
+    assert shown["curves"][1]["ys"] == pytest.approx(of_all[13_990:14_011], rel=1e-12), (
+        "seeded where the series begins"
+    )
     panel(page, "loss").locator("canvas").focus()
     page.keyboard.press("-")
     again = wait_for_model(page, "loss", "model.curves[0].xs.length > 21 && model.zoomed")
@@ -304,7 +351,9 @@ def test_csv_has_the_exact_numbers(browse: Browsing, graphed: PageServer) -> Non
 def test_csv_of_a_graph_is_every_record(curves: Page) -> None:
     rows = list(csv.reader(io.StringIO(saved(curves, "loss", "CSV").read_text())))
     assert rows[0] == ["_time", "_attempt", "epoch", "loss"]
-    assert [row[2:] for row in rows[1:]] == [[str(record["epoch"]), str(record["loss"])] for record in RECORDS]
+    assert [row[2:] for row in rows[1:]] == [
+        [str(record["epoch"]), str(record["loss"])] for record in RECORDS
+    ]
 
 
 def test_png_is_a_picture_of_the_graph(curves: Page) -> None:
@@ -319,7 +368,9 @@ def test_hostile_keys_are_text(browse: Browsing, graphed: PageServer) -> None:
     page.get_by_label("X axis").select_option("step")
     assert page.locator(".graph-panel").count() == len(HOSTILE_KEYS) + 4
     for key, factor in (("__proto__", 2), ("constructor", 3), ('""', 5), ("日本語", 10)):
-        shown = wait_for_model(page, key, "model.curves.length === 1 && model.curves[0].xs[0] === 1")
+        shown = wait_for_model(
+            page, key, "model.curves.length === 1 && model.curves[0].xs[0] === 1"
+        )
         assert shown["curves"][0]["ys"] == [factor, 2 * factor, 3 * factor]
     panel(page, json.dumps(XSS)).scroll_into_view_if_needed()
     page.get_by_label("Layout").select_option("together")
@@ -328,7 +379,9 @@ def test_hostile_keys_are_text(browse: Browsing, graphed: PageServer) -> None:
     assert "\u202e" not in page.locator("main").inner_text()
 
 
-def test_a_running_jobs_graph_grows(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path) -> None:
+def test_a_running_jobs_graph_grows(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
     with SpooledCapture(tmp_path / "store", name="live") as job:
         job.metadata(*({"step": step, "loss": 1 / step} for step in range(1, 4)))
         job.beat()
@@ -350,14 +403,18 @@ def test_jobs_without_a_number_say_so(browse: Browsing, graphed: PageServer) -> 
 
 
 @each_look
-def test_graphs_fit_and_follow_the_theme(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
+def test_graphs_fit_and_follow_the_theme(
+    browse: Browsing, graphed: PageServer, width: int, dark: bool
+) -> None:
     page = open_graphs(browse, graphed, f"job/{CURVES}/graphs", width=width, dark=dark)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.querySelector('main').scrollWidth") <= width
     ground = colour_at(page, "loss", 35, 1.25)
     assert ground == theme_colour(page, "--chart-ground")
     assert (sum(ground) < 150) == dark
-    assert colour_at(page, "loss", 20, LOSS[19]) == pytest.approx(theme_colour(page, "--chart-1"), abs=2)
+    assert colour_at(page, "loss", 20, LOSS[19]) == pytest.approx(
+        theme_colour(page, "--chart-1"), abs=2
+    )
     browse.picture(page)
     page.emulate_media(color_scheme="light" if dark else "dark")
     wait_for_ground(page, "loss", (255, 255, 255) if dark else (13, 17, 23))
@@ -371,13 +428,18 @@ def test_graphs_are_drawn_anew_at_another_width(curves: Page) -> None:
             && canvas.width === Math.round(canvas.clientWidth * devicePixelRatio)""",
         arg=[panel(curves, "loss").locator("canvas").element_handle(), before],
     )
-    assert colour_at(curves, "loss", 20, LOSS[19]) == pytest.approx(theme_colour(curves, "--chart-1"), abs=2)
+    assert colour_at(curves, "loss", 20, LOSS[19]) == pytest.approx(
+        theme_colour(curves, "--chart-1"), abs=2
+    )
 
 
 def test_numbers_for_those_who_cannot_see(curves: Page) -> None:
     label = panel(curves, "loss").locator("canvas").get_attribute("aria-label")
     assert label is not None
-    assert f"loss. Over epoch. {EPOCHS} points, from {min(LOSS)} to {max(LOSS)}, last {LOSS[-1]}." in label
+    assert (
+        f"loss. Over epoch. {EPOCHS} points, from {min(LOSS)} to {max(LOSS)}, last {LOSS[-1]}."
+        in label
+    )
     panel(curves, "loss").get_by_text("Numbers").click()
     cells = panel(curves, "loss").locator("tbody td").all_inner_texts()
     assert cells == [str(EPOCHS), str(min(LOSS)), str(max(LOSS)), str(LOSS[-1])]

@@ -34,7 +34,11 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hostile") / "store"
     with SpooledCapture(root, JOB, name=NAME) as job:
         job.lines(
-            *XSS, BIDI, "nul \x00 bell \x07 del \x7f csi \x9b31m esc \x1b]0;owned\x07", "\x1b[31", "\x1b[999999999m?"
+            *XSS,
+            BIDI,
+            "nul \x00 bell \x07 del \x7f csi \x9b31m esc \x1b]0;owned\x07",
+            "\x1b[31",
+            "\x1b[999999999m?",
         )
         job.stderr(*XSS[:2])
         job.metadata({XSS[1]: XSS[0], "a\u202eb": 1})
@@ -67,7 +71,9 @@ def hostile(hostile_store: Path, browser: object) -> Iterator[PageServer]:
 def untouched(page: Page) -> None:
     assert "owned" not in page.title()
     assert (
-        page.locator("main script, main iframe, main style, main svg[onload], .text img, .head img, td img").count()
+        page.locator(
+            "main script, main iframe, main style, main svg[onload], .text img, .head img, td img"
+        ).count()
         == 0
     )
 
@@ -78,7 +84,10 @@ def test_lines(browse: Browsing, hostile: PageServer) -> None:
     for text in XSS:
         expect(page.locator(".row .text").get_by_text(text, exact=True).first).to_be_visible()
     shown = page.locator(".row:visible .text").all_inner_texts()
-    assert "safe <U+202E>gnp.exe<U+202C> <U+2066>x<U+2069> <U+200B>zero<U+FEFF> <U+061C> <U+E0041>tag <U+2028>" in shown
+    assert (
+        "safe <U+202E>gnp.exe<U+202C> <U+2066>x<U+2069> <U+200B>zero<U+FEFF> <U+061C> <U+E0041>tag <U+2028>"
+        in shown
+    )
     assert "nul ␀ bell ␇ del ␡ csi <U+009B>31m esc ␛]0;owned␇" in shown
     assert "␛[31" in shown
     assert "?" in shown  # an unknown colour colours nothing
@@ -107,10 +116,18 @@ def test_addresses(browse: Browsing, hostile: PageServer) -> None:
     untouched(page)
 
 
-def test_inline_code_is_blocked_even_where_it_gets_in(browse: Browsing, hostile: PageServer) -> None:
-    browse.expected = ("Content Security Policy", "TrustedHTML", "request elsewhere: http://127.0.0.1:9/x.png")
+def test_inline_code_is_blocked_even_where_it_gets_in(
+    browse: Browsing, hostile: PageServer
+) -> None:
+    browse.expected = (
+        "Content Security Policy",
+        "TrustedHTML",
+        "request elsewhere: http://127.0.0.1:9/x.png",
+    )
     page = browse.open(server=hostile)
-    error = page.evaluate("try { document.body.innerHTML = '<img src=x>'; 'set' } catch (error) { error.name }")
+    error = page.evaluate(
+        "try { document.body.innerHTML = '<img src=x>'; 'set' } catch (error) { error.name }"
+    )
     assert error == "TypeError"  # trusted types
     with page.expect_event("requestfailed") as failed:
         page.evaluate("""() => {

@@ -1,4 +1,5 @@
-"""The list of jobs in the browser: search, filters, order, tags, last values, keys, and what comes meanwhile."""
+"""The list of jobs in the browser: search, filters, order, tags, last values, keys, and what comes
+meanwhile."""
 
 import re
 import time
@@ -53,7 +54,9 @@ def test_search_and_states(page: Page) -> None:
 def test_order(page: Page) -> None:
     page.get_by_role("button", name="Name").click()
     expect_names(page, "prepare data.sh", "simulate", "train.py")
-    expect(page.get_by_role("columnheader", name="Name")).to_have_attribute("aria-sort", "ascending")
+    expect(page.get_by_role("columnheader", name="Name")).to_have_attribute(
+        "aria-sort", "ascending"
+    )
     page.get_by_role("button", name="Name").click()
     expect_names(page, "train.py", "simulate", "prepare data.sh")
     page.get_by_role("button", name="Lines").click()
@@ -79,11 +82,15 @@ def test_by_keyboard_alone(page: Page) -> None:
     expect_names(page, "train.py", "prepare data.sh", "simulate")
 
 
-def test_jobs_that_come_and_end(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path) -> None:
+def test_jobs_that_come_and_end(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
     page = browse.open(server=serve(tmp_path / "store"))
     expect(page.get_by_text("No jobs yet")).to_be_visible()
     browse.picture(page, "none")
-    with SpooledCapture(tmp_path / "store", "r5t8aa", name="simulate", started_ns=time.time_ns()) as job:
+    with SpooledCapture(
+        tmp_path / "store", "r5t8aa", name="simulate", started_ns=time.time_ns()
+    ) as job:
         job.metadata({"step": 1})
         job.beat()
         expect_names(page, "simulate")
@@ -96,7 +103,9 @@ def test_jobs_that_come_and_end(browse: Browsing, serve: Callable[[Path], PageSe
     expect(page.locator("td .state")).to_have_text("FAILED")
 
 
-def test_tags_notes_and_stars(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path) -> None:
+def test_tags_notes_and_stars(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
     root = tmp_path / "store"
     training(root, job_id="k3f9x2", name="one.py")
     training(root, job_id="m4n8bb", name="two.py")
@@ -104,7 +113,9 @@ def test_tags_notes_and_stars(browse: Browsing, serve: Callable[[Path], PageServ
     expect(page.locator("td.name a")).to_have_count(2)
     expect(page.get_by_label("Tag", exact=True)).to_be_hidden()
     overlay = Overlay(str(root / "overlay.db"))
-    overlay.tag(JobKey("k3f9x2"), [MarkChange("baseline", ""), MarkChange("data", "cifar <b>10</b>")])
+    overlay.tag(
+        JobKey("k3f9x2"), [MarkChange("baseline", ""), MarkChange("data", "cifar <b>10</b>")]
+    )
     overlay.annotate(JobKey("k3f9x2"), "lr is <i>too</i> high")
     overlay.star(JobKey("m4n8bb"), True)
     expect(page.locator(".tag")).to_have_text(["baseline", "data=cifar <b>10</b>"])
@@ -124,7 +135,9 @@ def test_tags_notes_and_stars(browse: Browsing, serve: Callable[[Path], PageServ
 
 
 @pytest.mark.parametrize("width", [PHONE, 1500])
-def test_many_jobs(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path, width: int) -> None:
+def test_many_jobs(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path, width: int
+) -> None:
     root = tmp_path / "store"
     for number in range(105):
         with SpooledCapture(root, f"job{number:03d}", name=f"run {number:03d}") as job:
@@ -141,8 +154,15 @@ def test_the_head_of_a_job(browse: Browsing) -> None:
     page = browse.open(f"job/{TRAINED}")
     head = page.get_by_role("region", name="The job", exact=True)
     expect(head).to_contain_text("exit code 0")
-    for name, value in (("Mode", "metadata"), ("Lines", "8"), ("Records", "5"), ("Printed", "50.0 kB")):
-        expect(head.locator("dl div", has=page.get_by_text(name, exact=True))).to_contain_text(value)
+    for name, value in (
+        ("Mode", "metadata"),
+        ("Lines", "8"),
+        ("Records", "5"),
+        ("Printed", "50.0 kB"),
+    ):
+        expect(head.locator("dl div", has=page.get_by_text(name, exact=True))).to_contain_text(
+            value
+        )
     page.get_by_text("Account of lines and captures").click()
     account = page.get_by_role("region", name="Account of lines").get_by_role("row")
     expect(account.nth(2)).to_have_text(re.compile(r"stderr\s*501\s*2\s*499"))

@@ -1,4 +1,5 @@
-"""Where each line is, and which lines hold a text, against the plainest way: all lines sorted, each looked at."""
+"""Where each line is, and which lines hold a text, against the plainest way: all lines sorted, each
+looked at."""
 
 from collections.abc import Collection
 
@@ -13,7 +14,9 @@ from logshipper_observe.page.search import Search
 
 Lines = list[tuple[int, int, int]]  # time, block, place in the block
 
-block_shapes = st.tuples(st.integers(0, 60), st.integers(1, 9), st.sampled_from([1, 2]), st.integers(1, 3))
+block_shapes = st.tuples(
+    st.integers(0, 60), st.integers(1, 9), st.sampled_from([1, 2]), st.integers(1, 3)
+)
 
 
 def heads(shapes: list[tuple[int, int, int, int]]) -> list[BlockHead]:
@@ -21,7 +24,9 @@ def heads(shapes: list[tuple[int, int, int, int]]) -> list[BlockHead]:
 
 
 def plain(blocks: list[BlockHead]) -> Lines:
-    return sorted((block.time_ns + at, block.id, at) for block in blocks for at in range(block.lines))
+    return sorted(
+        (block.time_ns + at, block.id, at) for block in blocks for at in range(block.lines)
+    )
 
 
 def merged(group: Slice) -> Lines:
@@ -36,7 +41,9 @@ def numbered(index: LineIndex, first: int, end: int) -> Lines:
 
 
 @given(st.lists(st.lists(block_shapes, max_size=6), max_size=5), st.data())
-def test_lines_by_their_numbers(parts: list[list[tuple[int, int, int, int]]], data: st.DataObject) -> None:
+def test_lines_by_their_numbers(
+    parts: list[list[tuple[int, int, int, int]]], data: st.DataObject
+) -> None:
     blocks = heads([shape for part in parts for shape in part])
     index, added = LineIndex(), 0
     for part in parts:
@@ -106,16 +113,22 @@ def test_blocks_that_overlap_none(shapes: list[tuple[int, int, int, int]], most:
         else:
             assert end - at <= most
             alone = [[index.block(one).id] for one in range(at, end)]
-            assert [[block.id for block in group.blocks] for _, group in index.groups(at)][: end - at] == alone
+            assert [[block.id for block in group.blocks] for _, group in index.groups(at)][
+                : end - at
+            ] == alone
             assert list(index.ids(at, end)) == [number for (number,) in alone]
-        assert index.first(end) == index.first(at) + sum(index.block(one).lines for one in range(at, end))
+        assert index.first(end) == index.first(at) + sum(
+            index.block(one).lines for one in range(at, end)
+        )
         at = end
 
 
 # ---- search
 
 TEXTS = st.lists(
-    st.lists(st.text("abAB \u00e9\u00c9\u0130\u00df", max_size=6), min_size=1, max_size=12), min_size=1, max_size=8
+    st.lists(st.text("abAB \u00e9\u00c9\u0130\u00df", max_size=6), min_size=1, max_size=12),
+    min_size=1,
+    max_size=8,
 )
 
 
@@ -128,7 +141,10 @@ class Texts:
 
     def heads(self) -> list[BlockHead]:
         starts = [sum(map(len, self.blocks[:at])) for at in range(len(self.blocks))]
-        return [BlockHead(at + 1, 10 * starts[at], len(lines), 1, 1) for at, lines in enumerate(self.blocks)]
+        return [
+            BlockHead(at + 1, 10 * starts[at], len(lines), 1, 1)
+            for at, lines in enumerate(self.blocks)
+        ]
 
     def __call__(self, at: int) -> tuple[int, bytes]:
         self.read.append(at + 1)
@@ -139,7 +155,11 @@ def having(lines: Collection[str], text: str, *, exact: bool) -> list[int]:
     if exact:
         return [number for number, line in enumerate(lines) if text in line]
     if text.isascii():
-        return [number for number, line in enumerate(lines) if text.encode().lower() in line.encode().lower()]
+        return [
+            number
+            for number, line in enumerate(lines)
+            if text.encode().lower() in line.encode().lower()
+        ]
     return [number for number, line in enumerate(lines) if text.lower() in line.lower()]
 
 

@@ -19,7 +19,8 @@ JOIN_SECS = scaled(60.0)
 
 
 class Asking(threading.Thread):
-    """Asks for everything there is again and again; what was wrong with an answer is in `faults`."""
+    """Asks for everything there is again and again; what was wrong with an answer is in
+    `faults`."""
 
     def __init__(self, client: Client, over: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -35,7 +36,9 @@ class Asking(threading.Thread):
             self._look_at(f"jobs/{JOB}", lambda found: found["job_id"] == JOB)
             self._look_at(f"jobs/{JOB}/lines?from=-50&count=50", _is_in_order)
             self._look_at(f"jobs/{JOB}/lines?from=40&count=100&streams=stdout", _is_in_order)
-            self._look_at(f"jobs/{JOB}/search?q=line", lambda found: found["hits"] <= found["total"])
+            self._look_at(
+                f"jobs/{JOB}/search?q=line", lambda found: found["hits"] <= found["total"]
+            )
 
     def _look_at(self, path: str, holds: Callable[[dict[str, Any]], object]) -> None:  # Any: JSON
         answer = self._client.ask(f"api/{path}")
@@ -69,7 +72,9 @@ def test_many_at_once(serve: Callable[[Path], PageServer], tmp_path: Path) -> No
     assert all(one.rounds for one in asking)
     found = json.loads(client.ask(f"api/jobs/{JOB}/lines?from=-1&count=1").body)
     deadline = time.monotonic() + JOIN_SECS
-    while found["total"] < LINES + 1 and time.monotonic() < deadline:  # what came last is ingested a little later
+    while (
+        found["total"] < LINES + 1 and time.monotonic() < deadline
+    ):  # what came last is ingested a little later
         found = json.loads(client.ask(f"api/jobs/{JOB}/lines?from=-1&count=1").body)
     assert found["total"] == LINES + 1
     assert json.loads(client.ask(f"api/jobs/{JOB}/search?q=line").body)["hits"] == LINES + 1

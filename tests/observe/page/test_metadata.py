@@ -61,15 +61,32 @@ def test_r23_newest_first_with_every_value(table: Page) -> None:
     shown = rows(table)
     assert len(shown) == EPOCHS + 1
     last = RECORDS[-1]
-    assert shown[0] == [str(EPOCHS), str(last["loss"]), str(last["acc"]), str(last["val"]["loss"]), "", "", "", ""]  # type: ignore[index]
+    assert shown[0] == [
+        str(EPOCHS),
+        str(last["loss"]),
+        str(last["acc"]),
+        str(last["val"]["loss"]),  # type: ignore[index]
+        "",
+        "",
+        "",
+        "",
+    ]
     assert shown[-1] == ["", "", "", "", "0.1", "32", "7", "resnet"]
-    expect(table.get_by_text(f"Newest first: 1 to {EPOCHS + 1} of {EPOCHS + 1} records")).to_be_visible()
+    expect(
+        table.get_by_text(f"Newest first: 1 to {EPOCHS + 1} of {EPOCHS + 1} records")
+    ).to_be_visible()
 
 
-def test_numbers_keep_every_digit_and_hostile_values_are_text(browse: Browsing, graphed: PageServer) -> None:
+def test_numbers_keep_every_digit_and_hostile_values_are_text(
+    browse: Browsing, graphed: PageServer
+) -> None:
     page = opened(browse, graphed, HOSTILE)
     values = dict(zip(head(page), rows(page)[0], strict=True))
-    assert (values["big"], values["exact"], values["e"]) == ("123456789012345678901234567890", "0.10", "1E5")
+    assert (values["big"], values["exact"], values["e"]) == (
+        "123456789012345678901234567890",
+        "0.10",
+        "1E5",
+    )
     third = dict(zip(head(page), rows(page)[1], strict=True))
     assert (third["__proto__"], third["constructor"], third['""']) == ("6", "9", "15")
     assert third["text"] == XSS
@@ -84,7 +101,9 @@ def test_a_row_opens_to_its_exact_line_by_keys_alone(browse: Browsing, graphed: 
     opener.focus()
     page.keyboard.press("Enter")
     expect(opener).to_have_attribute("aria-expanded", "true")
-    line = '{"step": 4, "a": {"b": 1}, "big": 123456789012345678901234567890, "exact": 0.10, "e": 1E5}'
+    line = (
+        '{"step": 4, "a": {"b": 1}, "big": 123456789012345678901234567890, "exact": 0.10, "e": 1E5}'
+    )
     expect(page.locator(".records code").first).to_have_text(line)
     page.keyboard.press("Enter")
     expect(page.locator(".records code").first).to_be_hidden()
@@ -111,7 +130,8 @@ def test_pages_from_either_end(browse: Browsing, graphed: PageServer) -> None:
     def turn(name: str, first: int) -> None:
         page.get_by_role("button", name=f"{name} records").click()
         page.wait_for_function(
-            "(first) => document.querySelector('.records tbody tr')?.cells[2].innerText === String(first)", arg=first
+            "(first) => document.querySelector('.records tbody tr')?.cells[2].innerText === String(first)",
+            arg=first,
         )
 
     last = LONG_RECORDS - 1
@@ -157,12 +177,20 @@ def test_downloads_are_every_record_exactly(browse: Browsing, graphed: PageServe
     with page.expect_download() as downloading:
         page.get_by_role("button", name="All records as CSV").click()
     assert downloading.value.suggested_filename == f"{HOSTILE}-metadata.csv"
-    found = list(csv.DictReader(io.StringIO(Path(downloading.value.path()).read_text(), newline="")))
+    found = list(
+        csv.DictReader(io.StringIO(Path(downloading.value.path()).read_text(), newline=""))
+    )
     assert [row["step"] for row in found] == ["1", "2", "3", "4"]
-    assert (found[3]["big"], found[3]["exact"], found[0]["text"]) == ("123456789012345678901234567890", "0.10", XSS)
+    assert (found[3]["big"], found[3]["exact"], found[0]["text"]) == (
+        "123456789012345678901234567890",
+        "0.10",
+        XSS,
+    )
 
 
-def test_a_running_jobs_records_come(browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path) -> None:
+def test_a_running_jobs_records_come(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
     with SpooledCapture(tmp_path / "store", name="live") as job:
         job.metadata({"step": 1})
         job.beat()

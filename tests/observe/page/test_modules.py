@@ -1,4 +1,5 @@
-"""The page's modules by themselves: numbers on axes, smoothing, colours; and that every one is valid JavaScript."""
+"""The page's modules by themselves: numbers on axes, smoothing, colours; and that every one is
+valid JavaScript."""
 
 import math
 import re
@@ -17,12 +18,25 @@ from tests.tools.sources import OBSERVE
 ASSETS = OBSERVE / "page" / "assets"
 _MAX_LINES = 500  # of one module
 Colour = tuple[float, float, float]
-# how a colour looks to people without red, green, blue cones: Machado, Oliveira and Fernandes 2009, severity 1
+# how a colour looks to people without red, green, blue cones: Machado, Oliveira and Fernandes 2009,
+# severity 1
 SIGHTS = {
     "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
-    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
-    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
 }
 
 
@@ -47,18 +61,26 @@ def test_every_module_is_valid_and_small(path: Path) -> None:
     text = path.read_text()
     assert text.startswith("//"), "says what it is for"
     assert len(text.splitlines()) < _MAX_LINES
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+    )
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node to check the syntax")
     done = subprocess.run(
-        [node, "--check", "--input-type=module", "-"], input=text, capture_output=True, text=True, timeout=60
+        [node, "--check", "--input-type=module", "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
 
 
 def test_ticks_are_round_and_lie_inside(module: Any) -> None:
-    def labels(low: float, high: float, most: int = 6, kind: str = "number", log: bool = False) -> list[str]:
+    def labels(
+        low: float, high: float, most: int = 6, kind: str = "number", log: bool = False
+    ) -> list[str]:
         ticks = module("scale.js", "ticksOf", {"low": low, "high": high, "log": log}, most, kind)
         places = [tick["at"] for tick in ticks]
         assert all(low - 1e-9 * abs(low) <= at <= high + 1e-9 * abs(high) for at in places)

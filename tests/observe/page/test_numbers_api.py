@@ -1,4 +1,5 @@
-"""What graphs, metadata and comparing are asked by HTTP: wrong questions are refused with a word about why."""
+"""What graphs, metadata and comparing are asked by HTTP: wrong questions are refused with a word
+about why."""
 
 import json
 from urllib.parse import urlencode
@@ -43,7 +44,9 @@ def asked(client: Client, path: str, **words: str) -> tuple[int, dict[str, objec
         ("compare", {"jobs": json.dumps([str(n) for n in range(17)])}, 400, "at most 16"),
     ],
 )
-def test_wrong_questions(client: Client, path: str, words: dict[str, str], status: int, why: str) -> None:
+def test_wrong_questions(
+    client: Client, path: str, words: dict[str, str], status: int, why: str
+) -> None:
     found, document = asked(client, path, **words)
     assert (found, why in str(document["error"])) == (status, True), document
 

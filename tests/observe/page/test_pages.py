@@ -31,8 +31,12 @@ def test_what_is_imported_at_first_is_fetched_at_once() -> None:
     assets = Path(logshipper_observe.page.__file__).parent / "assets"
     waiting, imported = ["app.js"], set[str]()
     while waiting:
-        found = re.findall(r'^import .* from "\./([\w.]+)";$', (assets / waiting.pop()).read_text(), re.MULTILINE)
+        found = re.findall(
+            r'^import .* from "\./([\w.]+)";$', (assets / waiting.pop()).read_text(), re.MULTILINE
+        )
         waiting += set(found) - imported
         imported |= set(found)
-    preloaded = re.findall(r'rel="modulepreload" href="([\w.]+)"', (assets / "index.html").read_text())
+    preloaded = re.findall(
+        r'rel="modulepreload" href="([\w.]+)"', (assets / "index.html").read_text()
+    )
     assert set(preloaded) == imported

@@ -1,4 +1,5 @@
-"""`ls` on a local store: conditions, selectors, columns, order; unknown jobs are told one by one."""
+"""`ls` on a local store: conditions, selectors, columns, order; unknown jobs are told one by
+one."""
 
 import json
 import os
@@ -109,8 +110,12 @@ def test_conditions_that_are_none(text: str, why: str) -> None:
 
 
 def test_tags_as_conditions() -> None:
-    assert all(tag_condition(text).holds(row()) for text in ("baseline", "dataset=cifar10", "lr=0.1"))
-    assert not any(tag_condition(text).holds(row()) for text in ("other", "dataset=mnist", "baseline=x"))
+    assert all(
+        tag_condition(text).holds(row()) for text in ("baseline", "dataset=cifar10", "lr=0.1")
+    )
+    assert not any(
+        tag_condition(text).holds(row()) for text in ("other", "dataset=mnist", "baseline=x")
+    )
 
 
 JOBS = [summary(f"a{number}", f"run{number}") for number in (12, 9, 7, 3, 1)] + [
@@ -160,7 +165,9 @@ def store(tmp_path: Path) -> Path:
     began_ns = time.time_ns() - 1000 * NS
     root = tmp_path / "store"
     for number in range(1, 13):
-        with SpooledCapture(root, f"a{number}", name=f"run{number}", started_ns=began_ns + number * NS) as job:
+        with SpooledCapture(
+            root, f"a{number}", name=f"run{number}", started_ns=began_ns + number * NS
+        ) as job:
             job.metadata({"model": "big" if number % 2 else "small", "opt": {"lr": number}})
             job.metadata({"epoch": 1, "loss": 9.0}, {"epoch": 2, "loss": 1 / number})
             job.end(0 if number % 3 else 1)
@@ -180,7 +187,11 @@ def ids(answer: tuple[int, str, str]) -> list[str]:
 def test_conditions_order_and_limit(ask: Ask) -> None:
     assert ids(ask("--json", "--all")) == [f"a{number}" for number in range(12, 0, -1)]
     assert len(ids(ask("--json"))) == 10, "by default"
-    assert ids(ask("--json", "--filter", "loss<0.2", "--filter", "model=big")) == ["a11", "a9", "a7"]
+    assert ids(ask("--json", "--filter", "loss<0.2", "--filter", "model=big")) == [
+        "a11",
+        "a9",
+        "a7",
+    ]
     assert ids(ask("--json", "--filter", "loss<0.2", "--state", "failed")) == ["a12", "a9", "a6"]
     assert ids(ask("--json", "--sort", "loss", "--limit", "3")) == ["a12", "a11", "a10"]
     assert ids(ask("--json", "--sort", "opt.lr", "--limit", "2", "a3-a9")) == ["a3", "a4"]
@@ -191,14 +202,18 @@ def test_conditions_order_and_limit(ask: Ask) -> None:
 
 
 def test_columns_in_a_pipe_and_for_programs(ask: Ask) -> None:
-    code, out, err = ask("a3", "a1", "--columns", "id,loss=Loss:.3f,opt.lr=LR,model,nothing,tags.x,exit")
+    code, out, err = ask(
+        "a3", "a1", "--columns", "id,loss=Loss:.3f,opt.lr=LR,model,nothing,tags.x,exit"
+    )
     assert (code, err) == (0, "logshipper: none of these jobs has the key 'nothing'\n")
     assert [line.split() for line in out.splitlines()] == [
         ["id", "Loss", "LR", "model", "nothing", "tags.x", "exit"],
         ["a3", "0.333", "3", "big", "-", "-", "1"],
         ["a1", "1.000", "1", "big", "-", "-", "0"],
     ]
-    (job,) = json.loads(ask("a3", "--json", "--columns", "loss=L:.1f,nothing,name,model")[1])["jobs"]
+    (job,) = json.loads(ask("a3", "--json", "--columns", "loss=L:.1f,nothing,name,model")[1])[
+        "jobs"
+    ]
     assert job["columns"] == {"loss": 1 / 3, "nothing": None, "name": "run3", "model": "big"}
 
 
@@ -220,8 +235,12 @@ def test_roll_ups_are_columns(tmp_path: Path, ask: Ask) -> None:
         ["r1", "0.2", str(2**70), "3", str(2**70)],
         ["r2", "7", "7", "1", "7"],
     ]
-    assert ids(ask("--json", "--filter", "loss.max>=7", "--filter", "loss.count=3", *words)) == ["r1"]
-    (job_document, *_) = json.loads(ask("--json", "--columns", "loss.max,lr.min", "r1", *words)[1])["jobs"]
+    assert ids(ask("--json", "--filter", "loss.max>=7", "--filter", "loss.count=3", *words)) == [
+        "r1"
+    ]
+    (job_document, *_) = json.loads(ask("--json", "--columns", "loss.max,lr.min", "r1", *words)[1])[
+        "jobs"
+    ]
     assert job_document["columns"] == {"loss.max": 2**70, "lr.min": 0.1}
 
 
@@ -229,7 +248,9 @@ def test_wildcards_are_columns(tmp_path: Path, ask: Ask) -> None:
     root = tmp_path / "wild"
     with SpooledCapture(root, "w1") as job:
         job.metadata(
-            {"lr": 0.1, "state": "odd", "[a]": 1}, {"loss": 0.5, "val.loss": 1}, {"loss": 0.25, "val.loss": 0.5}
+            {"lr": 0.1, "state": "odd", "[a]": 1},
+            {"loss": 0.5, "val.loss": 1},
+            {"loss": 0.25, "val.loss": 0.5},
         )
         job.end()
     words = ("w1", "--store", str(root), "--columns")
@@ -244,30 +265,51 @@ def test_wildcards_are_columns(tmp_path: Path, ask: Ask) -> None:
     assert named("id,loss,*:.2f") == ["id", "loss", "[a]", "lr", "state", "val.loss"]
     assert named("*loss") == ["loss", "val.loss"]
     assert named("[a]*") == ["[a]"]
-    assert ask(*words, "*:.2f")[1].splitlines()[1].split() == ["1.00", "0.25", "0.10", "odd", "0.50"]
+    assert ask(*words, "*:.2f")[1].splitlines()[1].split() == [
+        "1.00",
+        "0.25",
+        "0.10",
+        "odd",
+        "0.50",
+    ]
     (found,) = json.loads(ask(*words, "state,hparams.*", "--json")[1])["jobs"]
     assert found["columns"] == {"state": "COMPLETED", "[a]": 1, "lr": 0.1, "metadata.state": "odd"}
     code, out, err = ask(*words, "zz*,id")
-    assert (code, out.split(), err) == (0, ["id", "w1"], "logshipper: none of these jobs has a key 'zz*'\n")
+    assert (code, out.split(), err) == (
+        0,
+        ["id", "w1"],
+        "logshipper: none of these jobs has a key 'zz*'\n",
+    )
     code, _, err = ask(*words, "*loss=Loss")
     assert (code, "can't share a title" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
-    "words", [["--sort", "los"], ["--columns", "id,los"], ["--filter", "los<1"]], ids=lambda words: words[0]
+    "words",
+    [["--sort", "los"], ["--columns", "id,los"], ["--filter", "los<1"]],
+    ids=lambda words: words[0],
 )
 def test_a_mistyped_key_is_told(words: list[str], ask: Ask) -> None:
     code, out, err = ask(*words)
     assert (code, bool(out)) == (0, words[0] != "--filter")
     if words[0] == "--sort":
         assert out.splitlines()[1].startswith("a12 "), "what none has changes nothing"
-    assert err.splitlines()[0] == "logshipper: none of these jobs has the key 'los'; did you mean loss?"
+    assert (
+        err.splitlines()[0]
+        == "logshipper: none of these jobs has the key 'los'; did you mean loss?"
+    )
     assert "has the key" not in ask("--filter", "nothing:exists:false")[2], "that is asked for"
-    assert "has the key" not in ask("--filter", "los<1", "--state", "timeout")[2], "no job's keys were looked at"
+    assert "has the key" not in ask("--filter", "los<1", "--state", "timeout")[2], (
+        "no job's keys were looked at"
+    )
 
 
 def test_an_operator_that_is_none_is_told(ask: Ask) -> None:
-    for condition, words in (("loss=<3", "`<=` is"), ("loss=>3", "`>=` is"), ("loss==<3", "no operator")):
+    for condition, words in (
+        ("loss=<3", "`<=` is"),
+        ("loss=>3", "`>=` is"),
+        ("loss==<3", "no operator"),
+    ):
         code, out, err = ask("--filter", condition)
         assert (code, out, words in err) == (2, "", True)
     assert ask("--filter", "model='<b>'")[0] == 0
@@ -311,16 +353,22 @@ def test_tags_choose(ask: Ask, store: Path, capsys: pytest.CaptureFixture[str]) 
     assert ids(ask("--json", "--filter", "tags.set=x", "--sort", "tags.set")) == ["a7", "a3"]
 
 
-@pytest.mark.parametrize("words", [["ls", "--all"], ["ls", "--all", "--json"], ["events", "--all"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["ls", "--all"], ["ls", "--all", "--json"], ["events", "--all"]], ids=" ".join
+)
 def test_whoever_reads_may_go(words: list[str], tmp_path: Path) -> None:
     """More than a pipe holds is printed, and one line of it is read."""
     root = str(tmp_path / "many")
     with closing(LocalStore(root, create=True)) as made, transaction(made._catalogue._connection):
         for number in range(2000):
-            made._catalogue.put(summary(f"j{number}", f"train-{number}.py", started_ns=NOW_NS + number))
+            made._catalogue.put(
+                summary(f"j{number}", f"train-{number}.py", started_ns=NOW_NS + number)
+            )
     environment = {**os.environ, "PYTHONPATH": SOURCES, "LOGSHIPPER_STORE": root}
     command = [sys.executable, "-m", "logshipper", *words]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline()
@@ -392,7 +440,8 @@ def test_a_store_that_cannot_be_written_is_not_called_empty(tmp_path: Path) -> N
     with SpooledCapture(root, "a1") as job:
         job.end()
     script = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); import logshipper.start.cli as c; "
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, "
+        "(0, 0)); import logshipper.start.cli as c; "
     )
     words = [sys.executable, "-c", f"{script}sys.exit(c.main(['ls', '--store', {str(root)!r}]))"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
