@@ -30,9 +30,8 @@ MAX_ITEMS = 10_000  # of one value: arrays are no business of a log's
 MAX_KEY_BYTES = 256  # as graphs and dashboards take them
 MAX_INT_BITS = 13_000  # 4,000 digits: Python refuses to print, and a capture to read, longer ones
 MAX_LINE_BYTES = 1 << 20  # a capture takes four times as much
-MAX_EVENT_BYTES = (
-    8 << 10
-)  # as logshipper.classify.commands has it, whose import would cost more than all of this
+# as logshipper.classify.commands has it, whose import would cost more than all of this
+MAX_EVENT_BYTES = 8 << 10
 MAX_EVENT_NESTED = 100
 MAX_SAID = 1_000  # notes on stderr
 _WAIT_SECS = 10.0  # for a reader that doesn't read, where standard output doesn't block

@@ -140,9 +140,8 @@ class GrafanaServer:
             if error.status in (403, 404):
                 return None
             raise
-        versions = (
-            found.get("versions") if isinstance(found, dict) else found
-        )  # from Grafana 11 on in an object
+        # from Grafana 11 on in an object
+        versions = found.get("versions") if isinstance(found, dict) else found
         known = (
             [one for one in versions if isinstance(one, dict)] if isinstance(versions, list) else []
         )

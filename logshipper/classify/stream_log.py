@@ -294,9 +294,8 @@ class StreamLog:
         never collapsed."""
         if block.part:
             is_first = block.part == "1"
-            self._capture.parts += (
-                not is_first
-            )  # further parts are logshipper's doing: the line counts once
+            # further parts are logshipper's doing: the line counts once
+            self._capture.parts += not is_first
             if self.mode != "enabled":
                 self.tally.dropped += is_first
                 return

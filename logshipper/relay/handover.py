@@ -20,9 +20,8 @@ from logshipper.errors import LogshipperError
 from logshipper.relay import side_pipe
 from logshipper.relay.side_pipe import SideType
 
-SIDE_PIPE_BYTES = (
-    1 << 20
-)  # wished for; any size is accepted (the user's 65th pipe of this size is refused or shrunk)
+# wished for; any size is accepted (the user's 65th pipe of this size is refused or shrunk)
+SIDE_PIPE_BYTES = 1 << 20
 FRAME_BYTES = 64 << 10
 BUFFER_BYTES = 256 << 10  # waiting next to a full pipe; then the streams aren't read
 STALL_SECS = 10.0

@@ -12,9 +12,8 @@ import mmap
 import struct
 
 BUFFER_BYTES = 64 << 10  # of one turn's reading
-RING_BYTES = (
-    512 << 10
-)  # of a stream; above handover.BUFFER_BYTES and a turn's bytes of both streams
+# of a stream; above handover.BUFFER_BYTES and a turn's bytes of both streams
+RING_BYTES = 512 << 10
 _HEAD = struct.Struct(
     "<QQ"
 )  # of the buffer: its stream, 0 for none; bytes of it that were counted before

@@ -215,9 +215,8 @@ class EscapeParser:
         self._before = ""  # the character drawn right before the sequence, "" where it wasn't one: what REP repeats
         self._string_size = 0
         self._is_osc = False
-        self._text_end = (
-            -1
-        )  # place in what is being fed where text ended last, -1 where there was none
+        # place in what is being fed where text ended last, -1 where there was none
+        self._text_end = -1
         self._last_drawn = ""
 
     @property

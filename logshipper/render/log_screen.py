@@ -258,9 +258,8 @@ class LogScreen(Screen):
     def align(self) -> None:
         super().align()
         for row in self.rows:
-            row.out = (
-                row.text()
-            )  # no text of the program's; logged, it would be a thousand times what asks for it
+            # no text of the program's; logged, it would be a thousand times what asks for it
+            row.out = row.text()
 
     def show_alternate(self, *, saves_cursor: bool) -> None:
         if not self.is_alternate:

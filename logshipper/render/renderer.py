@@ -29,9 +29,8 @@ from logshipper.spool.segment import MAX_LINE_BYTES
 __all__ = ["Block", "Fed", "Renderer"]
 
 _PLAIN_BYTES = 64 << 10  # looked at at once
-_AFTER_COMMAND_BYTES = (
-    1 << 10
-)  # likewise, right behind a command; twice as much each time that none follows
+# likewise, right behind a command; twice as much each time that none follows
+_AFTER_COMMAND_BYTES = 1 << 10
 _SCREEN_BYTES = 64 << 10
 _MIN_PLAIN_BYTES = 2 << 10  # less than that isn't worth leaving the screen for
 _TAIL_BYTES = 64 << 10  # kept of a block for the screen
@@ -78,9 +77,8 @@ class Renderer:
         self._open_since = self._now  # ... when it was drawn upon last
         self._rest = b""  # raw bytes behind it that mean something only with what follows
         self._last = b""  # raw bytes before it
-        self._tail: deque[tuple[bytes, int]] = (
-            deque()
-        )  # the last lines, and how many, that the screen doesn't know
+        # the last lines, and how many, that the screen doesn't know
+        self._tail: deque[tuple[bytes, int]] = deque()
         self._tail_lines = 0
 
     def _make_screen(self, columns: int, rows: int) -> None:

@@ -41,9 +41,8 @@ RETRY_SECS = 1.0  # how long a spool that refused is left alone
 AGENT_AFTER_SECS = 2.0
 LEFT_OUT_SECS = 10.0
 _READ_BYTES = 1 << 20
-_SLOW_READ_BYTES = (
-    SLOW_BYTES_PER_SEC // 4
-)  # then a pause that is far from what counts as no progress (handover)
+# then a pause that is far from what counts as no progress (handover)
+_SLOW_READ_BYTES = SLOW_BYTES_PER_SEC // 4
 _STREAM_KINDS = (Kind.LOG, Kind.NOTE, Kind.STATUS)  # left out where there is no room
 
 
@@ -71,9 +70,8 @@ class Sidecar:
     def __init__(self, plan: SidecarPlan, settings: Settings) -> None:
         self._plan = plan
         self._settings = settings
-        self._wall_ns = (
-            time.time_ns() - time.monotonic_ns()
-        )  # times follow the monotonic clock from here on
+        # times follow the monotonic clock from here on
+        self._wall_ns = time.time_ns() - time.monotonic_ns()
         config = settings.config
         self._classifier = Classifier(
             config.mode,

@@ -81,9 +81,8 @@ def _extracted(frame: Frame, source: str, *, keep: bool) -> Frame:
         return frame
     columns: dict[str, list[Any]] = {}  # Any: JSON
     for row, line in enumerate(found.values):
-        point: Json = (
-            line if isinstance(line, dict) else parsed_object(line)
-        )  # what comes of an object is parsed
+        # what comes of an object is parsed
+        point: Json = line if isinstance(line, dict) else parsed_object(line)
         for key, value in point.items():
             columns.setdefault(key, [None] * frame.length)[row] = value
     made = [Field(name, _kind(values), values) for name, values in columns.items()]

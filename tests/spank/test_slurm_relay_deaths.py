@@ -158,9 +158,8 @@ def own_output(kind: str, path: Path) -> Iterator[int]:
 def test_relay_is_killed_in_a_flood(node: Node, binaries: Path, kind: str, content: bytes) -> None:
     """At any moment: not a byte of its own output is lost or comes twice, and not a line of the
     log."""
-    node.keeper = (
-        binaries / "logshipper-keeper"
-    )  # as it is installed: its course isn't the sanitizers'
+    # as it is installed: its course isn't the sanitizers'
+    node.keeper = binaries / "logshipper-keeper"
     node.opt_in(content)
     chosen = random.Random(f"{kind} {content!r}")
     path = node.folder / "own"

@@ -156,9 +156,8 @@ def _attacks(expression: Expression) -> Iterator[Attack]:
     pieces = [piece for piece in (*_pieces(items), *heads) if piece]
     pairs = ["".join(pair) for pair in itertools.permutations(chars, 2)]
     least = _parser.parse(pattern, expression.flags & ~re.UNICODE).getwidth()[0]
-    fillers = (
-        [char * least for char in (*chars, "a")] if least > _LONG else []
-    )  # less text is refused unseen
+    # less text is refused unseen
+    fillers = [char * least for char in (*chars, "a")] if least > _LONG else []
     for run in dict.fromkeys([*chars, *pieces, *pairs]):
         for head in heads if len(run) == 1 or run in pieces else heads[:1]:
             for tail in (*_TAILS, *fillers):

@@ -84,9 +84,8 @@ def _replay(
         bar.clear()
         sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
 
-    ask = (
-        None if options.no_query or config.influxdb else client
-    )  # what is sent there twice stands there once
+    # what is sent there twice stands there once
+    ask = None if options.no_query or config.influxdb else client
     replayer = Replayer(config, chosen, push, ask, stop, say, bar, options.timeout)
     error: LogshipperError | None = None
     try:

@@ -24,9 +24,8 @@ from logshipper_ingest.spool.folder_size import BYTES_PER_ENTRY, FolderSize
 
 LOOK_SECS = 10.0  # between two looks at a capture
 TURN_SECS = 0.2  # of looking, and as much of removing, in a turn
-MARGIN_BYTES = (
-    64 << 20
-)  # above a hard limit, and a quarter of it: what a file system allocates ahead
+# above a hard limit, and a quarter of it: what a file system allocates ahead
+MARGIN_BYTES = 64 << 20
 USER_ENTRIES = 20_000  # of all captures of a user: a thousand of them have half of that
 MOST_NOTED = 10
 MOST_SAID = 20  # lines in the agent's log for a user

@@ -36,9 +36,8 @@ from logshipper_ingest.model.job import (
 from logshipper_ingest.model.summary import CaptureFacts, summarise
 
 STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
-END_AHEAD_NS = (
-    3600 * 10**9
-)  # how far an end may be told in advance: where a node's clock is ahead, it is
+# how far an end may be told in advance: where a node's clock is ahead, it is
+END_AHEAD_NS = 3600 * 10**9
 BEATS = 4  # heartbeats whose spacing tells how long a capture may be silent
 _MISSED = 3  # so many of them
 MAX_PATIENCE_NS = _MISSED * 3600 * 10**9  # an agent's heartbeats are an hour apart at most

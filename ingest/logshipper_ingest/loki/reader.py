@@ -330,9 +330,8 @@ class LokiJobReader(KeyedReader):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[LokiLine]:
-        page = (
-            _TAIL_LOOK_BACK if direction == "backward" else _PAGE
-        )  # backwards often only the newest ones are wanted
+        # backwards often only the newest ones are wanted
+        page = _TAIL_LOOK_BACK if direction == "backward" else _PAGE
         query = _Query(frozenset({Kind.METADATA}), frozenset(), attempt)
         for line in self._lines(query, direction, begin_ns=begin_ns, end_ns=end_ns, page=page):
             keys = keys_of(line.text.encode("utf-8", "surrogatepass"))

@@ -89,9 +89,8 @@ class _Job:
         self.captures: dict[str, CaptureValues] = {}
         self.closed: dict[Path, Trend] = {}
         self.closed_records = 0
-        self.compared: set[Path] = (
-            set()
-        )  # over its whole life: two threads add, so that some may be too many
+        # over its whole life: two threads add, so that some may be too many
+        self.compared: set[Path] = set()
         self.not_compared = 0  # keys past MAX_JOB_KEYS
         self.over_ns: int | None = None  # when it was first seen that all captures were over
         self.changes = 0
@@ -138,9 +137,8 @@ class JobMetrics(Collector):
         self._say = say
         self._clock = clock
         self._lock = threading.Lock()  # for what update and expire change
-        self._scrape_lock = (
-            threading.Lock()
-        )  # for keys and texts of jobs; taken before the other one
+        # for keys and texts of jobs; taken before the other one
+        self._scrape_lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}
         self._job_of: dict[str, _Job] = {}  # by the capture's key
         # by job and attempt: when it was told, its lines

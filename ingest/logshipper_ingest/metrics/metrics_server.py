@@ -56,9 +56,8 @@ MAX_CONNECTIONS = 16
 HEAD_SECS = 2.0  # from the connection to the end of the request's head
 DEADLINE_SECS = 15.0
 SHARED_SECS = 1.0  # how long one answer is given to all that ask
-_MAX_THREADS = (
-    4 * MAX_CONNECTIONS
-)  # connections that had to go included, until their threads have noticed
+# connections that had to go included, until their threads have noticed
+_MAX_THREADS = 4 * MAX_CONNECTIONS
 RETRY_SECS = 2.0  # for a port that somebody else has
 _POLL_SECS = 1.0  # between two looks for connections that are late
 RETRY_REASONS = ("no_connection", "429", "500", "503")
@@ -314,9 +313,8 @@ def exposition(agent: AgentMetrics, jobs: JobMetrics | None, accept: str = "") -
     """All that is exported, and its content type. accept: the request's header: OpenMetrics or the
     text format."""
     encoder, content_type = choose_encoder(accept)
-    text = (
-        b"" if jobs is None else jobs.text().encode()
-    )  # first: writing it counts what is left out
+    # first: writing it counts what is left out
+    text = b"" if jobs is None else jobs.text().encode()
     body = encoder(_Health(agent, jobs))
     return (body[: -len(_END)] + text + _END if body.endswith(_END) else body + text), content_type
 

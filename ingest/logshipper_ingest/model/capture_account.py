@@ -44,9 +44,8 @@ NOT_A_JOBS = (
     CAPTURE_TAKEN,
     *HISTORY,
 )  # who reads a store trusts these
-AHEAD_BYTES = (
-    16 << 20
-)  # that the relay may have counted before the sidecar's ledger does: pipe and buffers
+# that the relay may have counted before the sidecar's ledger does: pipe and buffers
+AHEAD_BYTES = 16 << 20
 MOST_PRINTED_PER_SEC = 1 << 30
 MAX_MARKS = 100  # starts and ends, per capture
 MAX_UNPARSED = 100  # metadata lines that are no JSON objects, per capture: no sidecar writes any

@@ -15,9 +15,8 @@ NAME = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 )  # what a job's id, a host and a cluster may be called
 UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer, where its segments are
-SHIPPED_UNRESPONSIVE_NS = (
-    60 * 10**9
-)  # the same in Loki: the agent sends a sign every 10 s, and shipping takes its time
+# the same in Loki: the agent sends a sign every 10 s, and shipping takes its time
+SHIPPED_UNRESPONSIVE_NS = 60 * 10**9
 MAX_NODES = 1_000_000  # of a job: what says more is wrong
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"

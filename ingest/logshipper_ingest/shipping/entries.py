@@ -197,9 +197,8 @@ class EntryBuilder:
                 begin = at
 
     def _key(self, stream: str, kind: str) -> StreamKey:
-        shard = (
-            self._shard if kind == "log" else ""
-        )  # a flood is one of lines; others' streams have none
+        # a flood is one of lines; others' streams have none
+        shard = self._shard if kind == "log" else ""
         return StreamKey(stream, kind, host=self._host, tenant=self._tenant, shard=shard)
 
     # ---- lines

@@ -8,9 +8,8 @@ from logshipper_ingest.shipping.loki_sink import LokiSink
 SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
 MAX_SHARE_BYTES = 4 << 20
 LEAST_SHARE_BYTES = 16 << 10  # where Loki takes little
-ROUND_BYTES = (
-    4 << 20
-)  # what others may have to wait for: some seconds, at the rate that a stream may have
+# what others may have to wait for: some seconds, at the rate that a stream may have
+ROUND_BYTES = 4 << 20
 
 
 class Held:

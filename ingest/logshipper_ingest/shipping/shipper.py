@@ -48,9 +48,8 @@ from logshipper_ingest.spool.learning import learn, own_fault
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome
 from logshipper_ingest.state.checkpoints import Checkpoints
 
-FULL_ROUND_BYTES = (
-    256 << 10
-)  # so much needn't wait for more: pushes of it cost Loki no more than larger ones
+# so much needn't wait for more: pushes of it cost Loki no more than larger ones
+FULL_ROUND_BYTES = 256 << 10
 LEAST_PAUSE_SECS = 0.05  # between two rounds
 STREAMS_AT_ONCE = 8
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
@@ -288,9 +287,8 @@ class Shipper:
         ):  # nothing else of it was sent yet
             rows.marks[:0] = self._late_begin(capture, begun_at_ns)
         if learnt.done:
-            closed_ns = (
-                max(account.newest_ns, account.started_ns, account.told_ns) + 1
-            )  # nothing of it comes later
+            # nothing of it comes later
+            closed_ns = max(account.newest_ns, account.started_ns, account.told_ns) + 1
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
             most = self._config.loki.max_line_bytes

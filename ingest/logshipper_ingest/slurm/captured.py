@@ -16,9 +16,8 @@ from logshipper_ingest.servers.logql import SERVICE, any_of, quoted, with_event
 
 MAX_ENTRIES = 100_000  # of an answer
 BEFORE_NS = 60 * SECOND_NS  # by which a capture's clock may be behind, in a question
-SKEW_NS = (
-    5 * SECOND_NS
-)  # by which a node's clock may differ from the controller's; runs are further apart
+# by which a node's clock may differ from the controller's; runs are further apart
+SKEW_NS = 5 * SECOND_NS
 FRESH_NS = 60 * SECOND_NS
 
 

@@ -23,9 +23,8 @@ from logshipper_ingest.spool.segment_reader import list_segments, segment_name
 
 REMOVED_AT_ONCE = 10_000  # entries by one call: about a second
 TAKEN = "taken"  # what `segments/` is called once it was taken from its user
-_LARGEST_SEGMENT_BYTES = (
-    64 << 20
-)  # on the disk: a sidecar's have 32 MiB; a file system may allocate as much ahead
+# on the disk: a sidecar's have 32 MiB; a file system may allocate as much ahead
+_LARGEST_SEGMENT_BYTES = 64 << 20
 _KEPT = "identity.json"
 _COUNTERS = "counters"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

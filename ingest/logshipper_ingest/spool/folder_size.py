@@ -16,9 +16,8 @@ from typing import NamedTuple
 from logshipper_ingest.spool.segment_reader import segment_number
 
 FEW_ENTRIES = 1000
-BYTES_PER_ENTRY = (
-    64 << 10
-)  # further entries are allowed for so many bytes of segments; compressed, they may be as small
+# further entries are allowed for so many bytes of segments; compressed, they may be as small
+BYTES_PER_ENTRY = 64 << 10
 MAX_DEPTH = 4  # `segments/` is the only directory, and has none
 _BLOCK = 512  # of st_blocks: stat(2)
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

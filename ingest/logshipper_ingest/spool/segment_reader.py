@@ -37,13 +37,11 @@ from logshipper.spool.segment import (
 from logshipper_ingest.spool.folder_entries import scanned
 
 BLOCK_BYTES = 1 << 20
-MAX_SEGMENT_BYTES = (
-    1 << 30
-)  # the writer's are 32 MiB; what is beyond is left out, and counts as that much at most
+# the writer's are 32 MiB; what is beyond is left out, and counts as that much at most
+MAX_SEGMENT_BYTES = 1 << 30
 READ_WORK_BYTES = 64 << 20  # of one read
-SEARCH_BYTES = (
-    256 << 20
-)  # how much a reader goes over in search of frames; past that a segment's rest is left out
+# how much a reader goes over in search of frames; past that a segment's rest is left out
+SEARCH_BYTES = 256 << 20
 FRAME_COST_BYTES = 200  # what a frame, a run of lines, a line's attributes cost besides their bytes
 _RECORD_COST_BYTES = 5 * FRAME_COST_BYTES
 _NAME_WORK_BYTES = 64 << 10  # what opening a file counts as

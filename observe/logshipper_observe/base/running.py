@@ -13,9 +13,8 @@ from logshipper.safe_text import safe_lines
 
 Call = Callable[[argparse.Namespace], int]
 
-EXIT_BROKEN_PIPE = (
-    128 + signal.SIGPIPE
-)  # what a shell shows for a program that died of it, such as cat
+# what a shell shows for a program that died of it, such as cat
+EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 

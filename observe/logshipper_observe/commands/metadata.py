@@ -66,9 +66,8 @@ class _Asked:
         self.attempt: int | None = args.attempt
         self.limit: int | None = None if args.all else args.limit
         newest = next(reader.records(newest_first=True), None)
-        self._until_ns = (
-            newest.time_ns if newest else 0
-        )  # what comes later was in no first pass over the records
+        # what comes later was in no first pass over the records
+        self._until_ns = newest.time_ns if newest else 0
         self.paths: list[Path] | None = None
         if args.keys:
             self.paths = _pick(reader, args.keys)

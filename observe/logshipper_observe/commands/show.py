@@ -62,9 +62,8 @@ def call(args: argparse.Namespace) -> int:
     now_ns = time.time_ns()
     with opened_job(args) as (store, job_id), store.open(job_id) as reader:
         marks = overlay_of(store).of(JobKey(job_id, reader.summary.cluster))
-        keys = (
-            reader.keys()
-        )  # first: a running job's counts are at least what they were learnt from
+        # first: a running job's counts are at least what they were learnt from
+        keys = reader.keys()
         job = _with_parts(reader.summary, store)
         if args.json:
             print_json(_document(reader, job, keys, store_place(args), now_ns, marks))

@@ -21,9 +21,8 @@ from logshipper_observe.model.records import MEMBER, Path, cell, flat, is_number
 Array: TypeAlias = Any  # pyarrow has no types
 Columns: TypeAlias = dict[Path, Array]
 
-NUMBER_TEXT = (
-    pa.large_string()
-)  # the type of columns of numbers that no double holds exactly, each as its text
+# the type of columns of numbers that no double holds exactly, each as its text
+NUMBER_TEXT = pa.large_string()
 EXACT_INTEGER = 1 << 53  # up to here a double is an integer's own value
 _NUMERALS = b"0123456789.eE+-"
 _SAFE_CHARS = 15  # a number has no more digits than that, then: any double gives them back

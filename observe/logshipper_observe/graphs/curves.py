@@ -65,9 +65,8 @@ def spread(values: Sequence[float], measure: str) -> float:
     NaN of one."""
     if len(values) < 2:
         return math.nan
-    variance = (
-        statistics.variance(values) if max(map(abs, values)) < 1e150 else math.nan
-    )  # its square is a float
+    # its square is a float
+    variance = statistics.variance(values) if max(map(abs, values)) < 1e150 else math.nan
     if measure == "var":
         return variance
     return math.sqrt(variance / len(values)) if measure == "sem" else math.sqrt(variance)

@@ -67,9 +67,8 @@ class _Reading:
             if record.time_ns == self.time_ns and known:
                 known -= 1
                 continue
-            read = (
-                self.records - before
-            )  # some in any case, or a slow machine would never come to an end
+            # some in any case, or a slow machine would never come to an end
+            read = self.records - before
             if read and not read % _LOOKS and time.monotonic() > deadline:
                 done = False
                 break

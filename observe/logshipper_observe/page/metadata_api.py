@@ -135,9 +135,8 @@ def _file(
 
     def body() -> Iterator[bytes]:
         with ask.store.job(ask.parts[0]) as reader:
-            most = (
-                count if not reader.is_over else None
-            )  # both passes over a running job see the same records
+            # both passes over a running job see the same records
+            most = count if not reader.is_over else None
             yield from pieces(lines(lambda: islice(reader.records(), most)))
 
     return PageAnswer(body(), content_type, file_name=f"{job_id}-metadata.{suffix}")

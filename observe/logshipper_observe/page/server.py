@@ -212,9 +212,8 @@ class _Request(BaseHTTPRequestHandler):
     raw_requestline: bytes
     protocol_version = "HTTP/1.1"
     timeout = WRITE_SECS
-    wbufsize = (
-        1 << 16
-    )  # head and body go together, and at once: neither waits for an acknowledgement of the other
+    # head and body go together, and at once: neither waits for an acknowledgement of the other
+    wbufsize = 1 << 16
     disable_nagle_algorithm = True
     server_version = "logshipper"
     sys_version = ""
@@ -270,9 +269,8 @@ class _Request(BaseHTTPRequestHandler):
             else HTTPStatus(code)
         )
         self.close_connection = True
-        self.request_version = (
-            self.protocol_version
-        )  # 0.9, which bare lines are taken for, has no status
+        # 0.9, which bare lines are taken for, has no status
+        self.request_version = self.protocol_version
         allow = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
         self._send(_failure(status, status.phrase, {**allow, "Connection": "close"}))
 

@@ -28,9 +28,8 @@ from tests.tools.sources import SOURCES
 # a title, a cleared screen, C1's CSI, a new line of its own, text from right to left, a line
 # separator
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9b2Jd\x08e\x00f\ng\u202eh\u2066i\u2028j\x85k"
-NAME = (
-    HOSTILE.replace("\x00", "") + "\udcff\udc9b"
-)  # a file's: any bytes but NUL, also such as are no UTF-8
+# a file's: any bytes but NUL, also such as are no UTF-8
+NAME = HOSTILE.replace("\x00", "") + "\udcff\udc9b"
 OBEYED = re.compile(
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
