@@ -131,7 +131,7 @@ def test_a_grafana_user_is_nothing_to_agents(site: Site) -> None:
 
 
 def findings(agent: NodeAgent) -> dict[str, tuple[str, str]]:
-    found = check_loki(agent_config.load(str(agent.config)))
+    found = check_loki(agent_config.load(str(agent.config)).lokis[0])
     return {finding.about: (finding.level, f"{finding.words} {finding.fix}") for finding in found}
 
 

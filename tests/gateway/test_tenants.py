@@ -150,9 +150,9 @@ def test_a_tenant_that_takes_nothing_holds_up_no_other(node: ShippingNode, troub
     assert done == {"ben"}
     assert node.quarantined() == []
     assert len(node.said) == 1, node.said
-    assert node.sink.state.since_ns > 0
+    assert node.delivery.state.since_ns > 0
     node.loki.refusing = {}
-    wait_until(lambda: "ann" not in node.sink.waiting_tenants(), "its time comes")
+    wait_until(lambda: "ann" not in node.delivery.waiting_tenants(), "its time comes")
     node.ship()
     assert sorted(node.loki.lines(OF_ANN, 'kind="log"')) == ["ann 0", "ann 1", "ann 2"]
     assert node.loki.doubles() == []
@@ -160,7 +160,7 @@ def test_a_tenant_that_takes_nothing_holds_up_no_other(node: ShippingNode, troub
         "nothing is sent twice that was taken"
     )
     assert [event["event"] for event in node.events("a0")] == ["started", "ended", "closed"]
-    assert node.sink.state.since_ns == 0
+    assert node.delivery.state.since_ns == 0
 
 
 def test_a_tenant_that_waits_is_asked_ever_more_seldom(tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_a_tenant_that_waits_is_asked_ever_more_seldom(tmp_path: Path) -> None:
         for _ in range(4):
             node.round()
             pushes.append(len(node.loki.requests))
-            wait_until(lambda: "ann" not in node.sink.waiting_tenants(), "its time comes")
+            wait_until(lambda: "ann" not in node.delivery.waiting_tenants(), "its time comes")
         node.round()
-        pauses = [pause.backoff.tries for pause in node.sink._pauses.values()]
+        pauses = [pause.backoff.tries for pause in node.delivery._pauses.values()]
         assert max(pauses) >= 4
         before = len(node.loki.requests)
         node.round()
@@ -232,7 +232,7 @@ def sizes(requests: Any) -> int:  # Any: a model's
 def rounds_until_shipped(node: ShippingNode, most: int) -> None:
     node.learn()
     for _ in range(most):
-        wait_until(lambda: "ann" not in node.sink.waiting_tenants(), "its time comes")
+        wait_until(lambda: "ann" not in node.delivery.waiting_tenants(), "its time comes")
         node.round()
         if not any(capture.first.waits for capture in node.captures.values()):
             return
@@ -284,7 +284,7 @@ def test_a_tenant_that_failed_is_tried_with_a_batch_of_one_capture(
     node.loki.refusing = {"ann": throttled()}
     node.round()
     assert node.loki.lines(OF_BEN, 'kind="log"') == ["one"]
-    wait_until(lambda: "ann" not in node.sink.waiting_tenants(), "its time comes")
+    wait_until(lambda: "ann" not in node.delivery.waiting_tenants(), "its time comes")
     node.loki.refusing = {}
     node.loki.requests.clear()
     node.round()
@@ -319,10 +319,10 @@ def test_trouble_ends_with_the_capture_that_had_it(node: ShippingNode) -> None:
     node.learn()
     node.loki.refusing = {"ann": refused(403)}
     node.round()
-    assert node.sink.state.status == 403
+    assert node.delivery.state.status == 403
     node.shipper.round([])
-    assert node.sink.state.since_ns == 0
-    assert node.sink.failing_tenants() == set()
+    assert node.delivery.state.since_ns == 0
+    assert node.delivery.failing_tenants() == set()
 
 
 def _plain(body: bytes) -> bytes:

@@ -1,5 +1,5 @@
 """Loki in memory, as far as pushes go: what it stores, what it refuses, and its words for that
-(3.7.6's: a test of tests/ingest/shipping/test_loki_sink.py compares them with a real one's)."""
+(3.7.6's: a test of tests/ingest/shipping/test_delivery.py compares them with a real one's)."""
 
 import threading
 import time

@@ -7,7 +7,7 @@ from itertools import count
 from typing import NamedTuple
 
 from logshipper_ingest.servers.backoff import Backoff
-from logshipper_ingest.shipping.loki_sink import OUTAGE_SECS
+from logshipper_ingest.shipping.delivery import OUTAGE_SECS
 from logshipper_ingest.shipping.pace import Pace
 
 LIMIT, BURST = 4 << 20, 6 << 20  # Loki's defaults

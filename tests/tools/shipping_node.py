@@ -13,6 +13,7 @@ from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config.agent_config import AgentConfig, parse
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
+from logshipper_ingest.shipping.delivery import Delivery
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.quarantine import Quarantine
@@ -99,18 +100,23 @@ class ShippingNode:
         self.quarantine = Quarantine(
             str(self.folder / "state" / "quarantine"), self.config.loki.quarantine_max_bytes
         )
-        sink = LokiSink(
+        self.delivery = Delivery(
+            LokiSink(CLUSTER, HOST),
             lambda: self.loki,
             self.config.loki,
-            lambda key: key.labels(CLUSTER, HOST),
             self.health,
             self.stop,
             self.said.append,
         )
-        self.sink = sink
+        (sink_config,) = self.config.sinks
         self.shipper = Shipper(
-            self.config, self.checkpoints, sink, self.quarantine, self.health, self.said.append
-        )  # fmt: skip
+            sink_config,
+            self.checkpoints,
+            self.delivery,
+            self.quarantine,
+            self.health,
+            self.said.append,
+        )
         self.learner = Learner(self.checkpoints, self.metrics, self.health, 0.0, self.said.append)
 
     def end(self, *, saved: bool = True) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from logshipper.spool.captures import store_root
 from logshipper.start import node_agent_socket
 from logshipper_ingest.config import agent_config
+from logshipper_ingest.config.loki_section import FIRST_SINK
 from logshipper_ingest.console.time_span import time_span
 
 Add = Callable[
@@ -263,7 +264,7 @@ def _sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
         config = agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH)
     except Exception:
         return []
-    return sorted(one.sink for one in config.sinks if one.sink.startswith(prefix))
+    return sorted(one.label for one in config.sinks if one.label.startswith(prefix))
 
 
 def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
@@ -274,7 +275,7 @@ def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) ->
         names = removed(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
     except Exception:
         return []
-    return sorted(name or agent_config.FIRST_SINK for name in names if name.startswith(prefix))
+    return sorted(name or FIRST_SINK for name in names if name.startswith(prefix))
 
 
 def config_of_root(store: str | None) -> str:

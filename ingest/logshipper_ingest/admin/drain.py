@@ -104,7 +104,7 @@ def _why(found: Look, timeout_secs: float) -> str:
         trouble = trouble_of(one)
         if trouble is not None:
             status = f"HTTP {trouble['status']}: " if trouble["status"] else ""
-            name = "Loki" if one.config.table == "loki" else one.config.sink
+            name = "Loki" if one.config.is_first else one.config.label
             words.append(
                 f"{name} doesn't take it, since {trouble['since']}: {status}{trouble['words']}"
             )
@@ -146,7 +146,7 @@ class _Progress:
 
 
 def _document(config: AgentConfig, found: Look, why: str) -> dict[str, Any]:  # Any: JSON
-    ends = [os.path.join(one.sink_dir, SLURM_FILE) for one in config.sinks]
+    ends = [os.path.join(one.folder, SLURM_FILE) for one in config.sinks]
     return {
         "schema": SCHEMA,
         "drained": not found.left and not found.unreadable,
@@ -158,7 +158,7 @@ def _document(config: AgentConfig, found: Look, why: str) -> dict[str, Any]:  # 
         ],
         "unreadable": found.unreadable,
         "running": sorted({one["job_id"] for one in found.running}),
-        "quarantine_bytes": sum(quarantine_files.size(one.sink_dir) for one in config.sinks),
+        "quarantine_bytes": sum(quarantine_files.size(one.folder) for one in config.sinks),
         "slurm_waiting": max(
             read_counts(path)["waiting"] if os.path.exists(path) else 0 for path in ends
         ),

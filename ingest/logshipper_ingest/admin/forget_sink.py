@@ -8,7 +8,9 @@ import sys
 from logshipper.errors import ConfigError, StoreError, os_words
 from logshipper.safe_text import safe
 from logshipper_ingest.agent.user_agent import take_lock
-from logshipper_ingest.config.agent_config import FIRST_SINK, SINKS_FOLDER, AgentConfig
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.loki_section import FIRST_SINK
+from logshipper_ingest.config.sink_config import SINKS_FOLDER
 from logshipper_ingest.console.text_table import shown_size
 from logshipper_ingest.slurm.waiting import FILE as ENDS_FILE
 from logshipper_ingest.sqlite_file import SUFFIXES
@@ -22,7 +24,7 @@ EXIT_LEFT = 3
 def call(config: AgentConfig, shown: str, *, discard_quarantine: bool) -> int:
     """shown: what it is called. Returns the exit code. Raises ConfigError, StoreError."""
     name = "" if shown == FIRST_SINK else shown
-    if name in {one.loki.name for one in config.sinks}:
+    if name in {one.name for one in config.sinks}:
         raise ConfigError("NAME", [f"{shown} is in the configuration: take its table out first"])
     if name not in removed(config):
         raise ConfigError("NAME", [f"nothing is remembered of a sink {shown!r}"])

@@ -17,7 +17,8 @@ from logshipper.spool.captures import spool_root
 from logshipper_ingest.admin.fsck_findings import MAX_FINDINGS, Examined, Fault, show
 from logshipper_ingest.admin.fsck_spool import Sizes, SpoolCheck
 from logshipper_ingest.agent.user_agent import take_lock
-from logshipper_ingest.config.agent_config import SINKS_FOLDER, AgentConfig
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.sink_config import SINKS_FOLDER
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.slurm import waiting as slurm_waiting
 from logshipper_ingest.spool.segment_reader import SpoolPosition
@@ -62,12 +63,12 @@ class Fsck:
         try:
             stopped = held is not None
             # where a sink was removed from the configuration, its files are looked at all the same
-            sinks = {state_dir: None, **{one.sink_dir: None for one in config.sinks}}
+            sinks = {state_dir: None, **{one.folder: None for one in config.sinks}}
             sinks |= {
                 os.path.join(state_dir, SINKS_FOLDER, name): None for name in folders(state_dir)
             }
             positions = {folder: self._check_state(folder, fixable=stopped) for folder in sinks}
-            least = least_of([positions[one.sink_dir] for one in config.sinks])
+            least = least_of([positions[one.folder] for one in config.sinks])
             sizes = self._check_spool(config.agent.spool_dir, least, node=True)
             for folder in sinks:
                 self._check_quarantine(state_dir, folder)

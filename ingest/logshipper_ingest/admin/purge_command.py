@@ -14,6 +14,7 @@ from logshipper.safe_text import safe, safe_lines
 from logshipper_ingest.admin.purge_loki import LokiPurge, PurgeSpan
 from logshipper_ingest.admin.purge_node import Certificate, LokiPlace, NodePurge, PurgeReport
 from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.sink_config import is_influxdb
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.job import NAME
@@ -197,10 +198,10 @@ def _in_influxdb(config: AgentConfig, job_id: str) -> list[str]:
     """InfluxDB takes out series, not single lines of them, and its writers mayn't."""
     where = f"WHERE cluster='{config.agent.cluster}' AND job_id='{job_id}'"
     return [
-        f"{sink.sink} isn't purged: metadata of the job may be there; an admin of it calls `DROP SERIES FROM "
-        f'"{sink.influxdb.measurement}" {where}` (2.x: influx delete --predicate)'
+        f"{sink.label} isn't purged: metadata of the job may be there; an admin of it calls `DROP SERIES FROM "
+        f'"{sink.server.measurement}" {where}` (2.x: influx delete --predicate)'
         for sink in config.sinks
-        if sink.influxdb is not None
+        if is_influxdb(sink)
     ]
 
 

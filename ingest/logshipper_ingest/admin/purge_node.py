@@ -15,8 +15,9 @@ from typing import NamedTuple
 from logshipper.errors import ConfigError, LogshipperError, StoreError, os_words
 from logshipper_ingest.admin.purge_files import StateFiles
 from logshipper_ingest.agent.user_agent import take_lock
-from logshipper_ingest.config.agent_config import SINKS_FOLDER, AgentConfig
+from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.config.sink_config import SINKS_FOLDER
 from logshipper_ingest.config.tenants import NOBODYS, tenant_of
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.loki.client import Client
@@ -110,9 +111,9 @@ class NodePurge:
         """Clients for each tenant of each Loki. user: who is meant where the node doesn't know;
         own: in the place of the configuration's certificate."""
         return {
-            LokiPlace(sink.sink if sink is not self._config else "", tenant): client
+            LokiPlace("" if sink.is_first else sink.label, tenant): client
             for sink in self._config.lokis
-            for tenant, client in self._tenants(sink.loki, user, own).items()
+            for tenant, client in self._tenants(sink.server, user, own).items()
         }
 
     def _tenants(

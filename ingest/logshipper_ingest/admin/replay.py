@@ -22,14 +22,15 @@ import orjson
 
 from logshipper.errors import QueryError
 from logshipper.fault_points import fault_point
-from logshipper_ingest.agent.sink_parts import made_sink
-from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.agent.sink_parts import make_delivery
+from logshipper_ingest.config.sink_config import Server, SinkConfig
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
 from logshipper_ingest.servers import logql
 from logshipper_ingest.servers.loki_push import Entry, encode_metadata
+from logshipper_ingest.shipping.delivery import Stopped, TenantWaits
 from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey, replay_hour
-from logshipper_ingest.shipping.loki_sink import PushClient, Stopped, TenantWaits
 from logshipper_ingest.shipping.quarantine import Refusal
+from logshipper_ingest.shipping.sink import PushClient
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.state.quarantine_files import Quarantined, QuarantineLine
 
@@ -87,13 +88,13 @@ class _Place(NamedTuple):
 
 
 class Replayer:
-    """One course through the quarantine of one Loki, config's. push, ask: make a client, for a
+    """One course through the quarantine of one sink. push, ask: make a client, for a
     tenant ("" for the configuration's own); ask None: nobody is asked. stop: ends it early, nothing
     lost; bar: called with entries done, and in all."""
 
     def __init__(
         self,
-        config: AgentConfig,
+        config: SinkConfig[Server],
         chosen: ReplaySelection,
         push: Callable[[], PushClient],
         ask: Callable[[str], ReplayClient] | None,
@@ -102,21 +103,21 @@ class Replayer:
         bar: Callable[[int, int], None] = lambda done, total: None,
         patience_secs: float = PATIENCE_SECS,
     ) -> None:
-        agent = config.agent
         self._config = config
         self._chosen = chosen
-        self._folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
+        self._folder = os.path.join(config.folder, quarantine_files.FOLDER)
         self._stop = stop
         self._ask = ask
         self._asked: dict[str, ReplayClient] = {}
         self._bar = bar
         self._patience_secs = patience_secs
-        self._sink = made_sink(config, push, AgentMetrics(agent.cluster, agent.host), stop, say)
+        metrics = AgentMetrics(config.cluster, config.host)
+        self._delivery = make_delivery(config, push, metrics, stop, say)
         self.tally = ReplayResult()
 
     def run(self) -> ReplayResult:
         """Raises StoreError, QueryError. What was delivered until then has left the quarantine."""
-        with quarantine_files.rewriter_lock(self._config.agent.state_dir), self._watched():
+        with quarantine_files.rewriter_lock(self._config.state_dir), self._watched():
             quarantine_files.remove_leftovers(self._folder)
             files = {name: self._places(name) for name in quarantine_files.names(self._folder)}
             self.tally.chosen = sum(map(len, files.values()))
@@ -143,7 +144,7 @@ class Replayer:
 
         def watch() -> None:
             while not over.wait(_PAUSE_SECS):
-                state = self._sink.state
+                state = self._delivery.state
                 if state.since_ns and time.time_ns() - state.since_ns > self._patience_secs * 1e9:
                     status = f"HTTP {state.status}: " if state.status else ""
                     self.tally.why = (
@@ -188,7 +189,7 @@ class Replayer:
         return True
 
     def _window_end(self, places: Sequence[_Place], begin: int) -> int:
-        room = self._config.loki.batch_max_bytes
+        room = self._config.delivery.batch_max_bytes
         end = begin
         while (
             end < len(places)
@@ -237,7 +238,7 @@ class Replayer:
         chunk = Chunk("", key, [entry.time_ns for entry in entries], lines, common, extra)
         while True:
             try:
-                refusals = self._sink.deliver([chunk])
+                refusals = self._delivery.deliver([chunk])
                 break
             except TenantWaits:
                 if self._stop.wait(_PAUSE_SECS):
@@ -281,11 +282,10 @@ class Replayer:
         if first.tenant not in self._asked:
             self._asked[first.tenant] = ask(first.tenant)
         client = self._asked[first.tenant]
-        agent = self._config.agent
         streams = logql.selector(
             [first.kind],
-            cluster=agent.cluster,
-            hosts=[first.host or agent.host],
+            cluster=self._config.cluster,
+            hosts=[first.host or self._config.host],
             streams=[first.stream],
         )
         query = streams + logql.with_metadata({"job_id": first.job_id}) + _beginnings(near)

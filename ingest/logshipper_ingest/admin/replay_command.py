@@ -16,12 +16,13 @@ from logshipper.safe_text import safe_lines
 from logshipper_ingest.admin.replay import Replayer, ReplayResult, ReplaySelection
 from logshipper_ingest.agent.sink_parts import push_client
 from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.sink_config import Server, SinkConfig, is_influxdb
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.stop_signals import set_by_signals
 from logshipper_ingest.console.text_table import plural, printed_table
 from logshipper_ingest.influxdb.client import InfluxdbClient
 from logshipper_ingest.loki.client import Client
-from logshipper_ingest.shipping.loki_sink import PushClient
+from logshipper_ingest.shipping.sink import PushClient
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.state.sink_states import chosen_sinks
 
@@ -36,13 +37,13 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
     sinks = chosen_sinks(config, options.sink)
     if options.dry_run:
         return _dry_run(sinks, chosen, as_json=options.json)
-    stops = {one.sink: threading.Event() for one in sinks}
+    stops = {one.label: threading.Event() for one in sinks}
     tallies: dict[str, ReplayResult] = {}
     errors: list[LogshipperError] = []
     with set_by_signals(stops.values(), (signal.SIGINT, signal.SIGTERM)):
         for one in sinks:
-            tally, error = _replay(options, one, chosen, stops[one.sink])
-            tallies[one.sink] = tally
+            tally, error = _replay(options, one, chosen, stops[one.label])
+            tallies[one.label] = tally
             errors += [error] if error is not None else []
     _print_tallies(tallies, as_json=options.json)
     for left in errors[:-1]:
@@ -60,11 +61,14 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _replay(
-    options: argparse.Namespace, config: AgentConfig, chosen: ReplaySelection, stop: threading.Event
+    options: argparse.Namespace,
+    config: SinkConfig[Server],
+    chosen: ReplaySelection,
+    stop: threading.Event,
 ) -> tuple[ReplayResult, LogshipperError | None]:
-    """To one Loki, config's. What ends it early is no end for the others."""
+    """To one sink. What ends it early is no end for the others."""
     bar = Bar(
-        f"Replaying to {config.sink}" if config.loki.name else "Replaying",
+        f"Replaying to {config.label}" if config.name else "Replaying",
         "{:,}".format,
         " entries",
     )
@@ -76,7 +80,7 @@ def _replay(
         return pushes[-1]
 
     def client(tenant: str = "") -> Client:
-        access = replace(config.loki.access, tenant=tenant) if tenant else config.loki.access
+        access = replace(config.server.access, tenant=tenant) if tenant else config.server.access
         clients.append(Client(access))
         return clients[-1]
 
@@ -85,7 +89,7 @@ def _replay(
         sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
 
     # what is sent there twice stands there once
-    ask = None if options.no_query or config.influxdb else client
+    ask = None if options.no_query or is_influxdb(config) else client
     replayer = Replayer(config, chosen, push, ask, stop, say, bar, options.timeout)
     error: LogshipperError | None = None
     try:
@@ -134,16 +138,16 @@ def _as_json(tallies: Sequence[ReplayResult]) -> dict[str, object]:
     }
 
 
-def _dry_run(sinks: Sequence[AgentConfig], chosen: ReplaySelection, *, as_json: bool) -> int:
+def _dry_run(sinks: Sequence[SinkConfig[Server]], chosen: ReplaySelection, *, as_json: bool) -> int:
     counts: Counter[tuple[str, str, str]] = Counter()
     words: dict[tuple[str, str, str], str] = {}
     for sink in sinks:
-        folder = os.path.join(sink.sink_dir, quarantine_files.FOLDER)
+        folder = os.path.join(sink.folder, quarantine_files.FOLDER)
         for name in quarantine_files.names(folder):
             for line in quarantine_files.read_lines(folder, name):
                 entry = line.entry
                 if entry is not None and chosen.has(entry):
-                    of = (entry.job_id, entry.reason, sink.sink)
+                    of = (entry.job_id, entry.reason, sink.label)
                     counts[of] += 1
                     words[of] = entry.words
     if as_json:

@@ -36,7 +36,8 @@ from logshipper_ingest.agent.service_notify import ServiceNotifier
 from logshipper_ingest.agent.sink_course import SinkCourse
 from logshipper_ingest.agent.spool_limits import SpoolLimits
 from logshipper_ingest.agent.spool_overuse import SpoolOveruse
-from logshipper_ingest.config.agent_config import FIRST_SINK, AgentConfig
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.loki_section import FIRST_SINK
 from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.metrics.job_metrics import JobMetrics
@@ -143,7 +144,7 @@ class NodeAgent:
         """Those that weren't there when the agent ran last: they may come in the midst of
         captures."""
         known = self._checkpoints.note(SINKS_NOTE) or [FIRST_SINK]
-        added = [one for one in self._sinks if one.config.sink not in known]
+        added = [one for one in self._sinks if one.config.label not in known]
         for one in added:
             self._say(
                 f"[{one.config.table}] is new: it gets what is in the spool now, and all that comes"
@@ -245,7 +246,7 @@ class NodeAgent:
     def _ready_words(self, port: int) -> str:
         agent = self._config.agent
         shown = f"/metrics on port {port}" if port else "no /metrics"
-        urls = " and ".join(one.config.loki.access.url for one in self._sinks)
+        urls = " and ".join(one.config.url for one in self._sinks)
         return f"ready: {agent.spool_dir} to {urls}, as {agent.cluster}/{agent.host}; {shown}"
 
     def _serve(self) -> None:
@@ -325,7 +326,7 @@ class NodeAgent:
         """For the agent's next start. Not while captures wait: a new sink is new to them as
         well."""
         if not self._sinks_noted and not self._waiting:
-            self._checkpoints.put_notes({SINKS_NOTE: [one.config.sink for one in self._sinks]})
+            self._checkpoints.put_notes({SINKS_NOTE: [one.config.label for one in self._sinks]})
             self._sinks_noted = True
 
     def _follow_all(self, names: list[str]) -> int:

@@ -14,7 +14,9 @@ from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
 from logshipper_ingest.agent.node_ledger import Ledger, ledger_of, shown, summed
 from logshipper_ingest.agent.user_agent import running_agent
-from logshipper_ingest.config.agent_config import FIRST_SINK, AgentConfig
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.loki_section import FIRST_SINK
+from logshipper_ingest.config.sink_config import Server, SinkConfig
 from logshipper_ingest.console.text_table import plural, printed_table, shown_size
 from logshipper_ingest.model.capture_account import CaptureAccount
 from logshipper_ingest.model.end_record import OUTCOMES
@@ -137,8 +139,8 @@ def _of_all(by_sink: Sequence[Sequence[NodeJob]]) -> list[NodeJob]:
 def _sink(sink: SinkCheckpoints, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # Any: JSON
     """One Loki. jobs: as that has them."""
     return {
-        "name": sink.config.sink,
-        "kind": "loki" if sink.config.influxdb is None else "influxdb",
+        "name": sink.config.label,
+        "kind": sink.config.server.kind,
         "loki": _loki(sink),
         "last_refusal": moment_of(sink.state.notes.get("last_refusal")),
         "slurm": _slurm(sink.config),
@@ -155,11 +157,11 @@ def _sink(sink: SinkCheckpoints, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # 
     }
 
 
-def _quarantine(config: AgentConfig) -> dict[str, object]:
+def _quarantine(config: SinkConfig[Server]) -> dict[str, object]:
     """What lies there now, by reason; entries: -1 where there is so much that counting would take a
     while."""
-    folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
-    size = quarantine_files.size(config.sink_dir)
+    folder = os.path.join(config.folder, quarantine_files.FOLDER)
+    size = quarantine_files.size(config.folder)
     if size > _COUNTED_BYTES:
         return {"bytes": size, "entries": -1, "reasons": {}}
     reasons: Counter[str] = Counter()
@@ -170,24 +172,24 @@ def _quarantine(config: AgentConfig) -> dict[str, object]:
     return {"bytes": size, "entries": reasons.total(), "reasons": dict(reasons)}
 
 
-def _slurm(config: AgentConfig) -> dict[str, object] | None:
+def _slurm(config: SinkConfig[Server]) -> dict[str, object] | None:
     """What became of records of how Slurm's jobs ended; None where this isn't the controller."""
-    if not config.slurm.ended_dir:
+    if not config.ended_dir:
         return None
-    path = os.path.join(config.sink_dir, SLURM_FILE)
+    path = os.path.join(config.folder, SLURM_FILE)
     counts = read_counts(path) if os.path.exists(path) else dict.fromkeys((*OUTCOMES, "waiting"), 0)
-    return {"ended_dir": config.slurm.ended_dir, **counts}
+    return {"ended_dir": config.ended_dir, **counts}
 
 
 def _loki(sink: SinkCheckpoints) -> dict[str, object]:
     trouble = trouble_of(sink)
-    return {"url": sink.config.loki.access.url, "waiting": trouble is not None, "trouble": trouble}
+    return {"url": sink.config.url, "waiting": trouble is not None, "trouble": trouble}
 
 
 def trouble_of(sink: SinkCheckpoints) -> dict[str, object] | None:
     """What the sink doesn't take, as the agent told last; None where all is well."""
     known = sink.state.notes.get("loki", {})
-    url = sink.config.loki.access.url
+    url = sink.config.url
     return (
         moment_of(known) if known.get("url") == url else None
     )  # the agent may have been at another one

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from logshipper.private_folder import make_private_folder
-from logshipper_ingest.agent.sink_parts import made_sink, push_client
-from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.agent.sink_parts import make_delivery, push_client
+from logshipper_ingest.config.sink_config import Server, SinkConfig, is_loki
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
 from logshipper_ingest.shipping.disk_metrics import QuarantineMetrics
@@ -28,12 +28,11 @@ Say = Callable[[str], None]
 
 
 class SinkCourse:
-    """config: as this Loki has it (`AgentConfig.sinks`); checkpoints: the learner's, which are
-    those of a sink without a name as well. Raises StoreError, SpoolError."""
+    """checkpoints: the learner's, which are those of a sink without a name as well. Raises StoreError, SpoolError."""
 
     def __init__(
         self,
-        config: AgentConfig,
+        config: SinkConfig[Server],
         checkpoints: Checkpoints,
         metrics: AgentMetrics,
         stop: threading.Event,
@@ -43,37 +42,39 @@ class SinkCourse:
         self.config = config
         self.wake = threading.Event()  # something is there to be shipped
         self._stop = stop
-        self._say = say = say if config.table == "loki" else _of_sink(config, say)
+        self._say = say = say if config.is_first else _of_sink(config, say)
         self._leaving: deque[FollowedCapture] = deque()  # to be let go
-        if config.loki.name:
-            make_private_folder(os.path.dirname(config.sink_dir))
-            make_private_folder(config.sink_dir)
-        named = Checkpoints(os.path.join(config.sink_dir, STATE_FILE)) if config.loki.name else None
+        if config.name:
+            make_private_folder(os.path.dirname(config.folder))
+            make_private_folder(config.folder)
+        named = Checkpoints(os.path.join(config.folder, STATE_FILE)) if config.name else None
         self.checkpoints = named or checkpoints
         self._own = named
         self._told: dict[str, object] = {}
-        self.metrics = metrics if config.table == "loki" else metrics.of_sink(config.sink)
-        loki = config.loki
+        self.metrics = metrics if config.is_first else metrics.of_sink(config.label)
+        room_bytes = config.delivery.quarantine_max_bytes
         try:
-            self.sink = made_sink(config, lambda: push_client(config), self.metrics, stop, say)
-            folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
-            quarantine = Quarantine(folder, loki.quarantine_max_bytes)
-            self._room = QuarantineMetrics(self.metrics, quarantine, loki.quarantine_max_bytes)
+            self.delivery = make_delivery(
+                config, lambda: push_client(config), self.metrics, stop, say
+            )
+            folder = os.path.join(config.folder, quarantine_files.FOLDER)
+            quarantine = Quarantine(folder, room_bytes)
+            self._room = QuarantineMetrics(self.metrics, quarantine, room_bytes)
             self._shipper = Shipper(
-                config, self.checkpoints, self.sink, quarantine, self.metrics, say
+                config, self.checkpoints, self.delivery, quarantine, self.metrics, say
             )
             self.slurm = (
                 SlurmStates(
                     config,
                     self.checkpoints,
-                    self.sink,
+                    self.delivery,
                     quarantine,
                     self.metrics,
                     stop,
                     say,
                     jobs=jobs,
                 )
-                if config.slurm.ended_dir
+                if is_loki(config) and config.ended_dir
                 else None
             )
         except BaseException:
@@ -84,7 +85,7 @@ class SinkCourse:
         """Those that do it, not started. captures: all that there are now."""
 
         def ship() -> None:
-            wait_secs = self.config.loki.batch_wait_secs
+            wait_secs = self.config.delivery.batch_wait_secs
             ship_until(
                 self._shipper,
                 lambda: self._to_ship(captures),
@@ -94,9 +95,9 @@ class SinkCourse:
                 self.wake,
             )
 
-        made = [threading.Thread(target=ship, name=f"shipper {self.config.sink}")]
+        made = [threading.Thread(target=ship, name=f"shipper {self.config.label}")]
         if self.slurm is not None:
-            made.append(threading.Thread(target=self.slurm.run, name=f"slurm {self.config.sink}"))
+            made.append(threading.Thread(target=self.slurm.run, name=f"slurm {self.config.label}"))
         return made
 
     def _to_ship(self, captures: Callable[[], Iterable[FollowedCapture]]) -> list[ShippedCapture]:
@@ -139,8 +140,8 @@ class SinkCourse:
     def save_notes(self) -> None:
         """What `status` tells of it."""
         notes: dict[str, object] = {
-            "loki": {"url": self.config.loki.access.url, **self.sink.state._asdict()},
-            "last_refusal": self.sink.last_refusal._asdict(),
+            "loki": {"url": self.config.url, **self.delivery.state._asdict()},
+            "last_refusal": self.delivery.last_refusal._asdict(),
         }
         if notes != self._told:
             self.checkpoints.put_notes(notes)
@@ -148,12 +149,14 @@ class SinkCourse:
 
     def shown_trouble(self) -> str:
         """ "" where it takes all."""
-        state = self.sink.state
+        state = self.delivery.state
         if not state.since_ns:
             return ""
         status = f"HTTP {state.status}: " if state.status else ""
-        name = "" if self.config.table == "loki" else f" ({self.config.sink})"
-        return f"{self.sink.server}{name} doesn't take what it is sent: {status}{state.words}"
+        name = "" if self.config.is_first else f" ({self.config.label})"
+        return (
+            f"{self.delivery.sink.kind}{name} doesn't take what it is sent: {status}{state.words}"
+        )
 
     def measure(self, captures: Sequence[FollowedCapture]) -> None:
         """For /metrics. How much waits is looked at as far as time allows, those first that were
@@ -176,9 +179,9 @@ class SinkCourse:
         self.metrics.lag_seconds.set(
             max((now_ns - since_ns for since_ns in since), default=0) / 1e9
         )
-        self.metrics.set_waiting(self.sink.waiting_by_result())
+        self.metrics.set_waiting(self.delivery.waiting_by_result())
         self._room.measure()
 
 
-def _of_sink(config: AgentConfig, say: Say) -> Say:
+def _of_sink(config: SinkConfig[Server], say: Say) -> Say:
     return lambda words: say(f"[{config.table}] {words}")

@@ -4,20 +4,22 @@ from logshipper.errors import PushError
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.influxdb_section import InfluxdbSection
+from logshipper_ingest.config.sink_config import SinkConfig, is_influxdb
 from logshipper_ingest.influxdb.client import NOTHING, InfluxdbClient, packed
 
 
 def check_influxdbs(config: AgentConfig) -> list[Finding]:
     """A finding about each."""
-    return [_check(sink, sink.influxdb) for sink in config.sinks if sink.influxdb is not None]
+    return [_check(sink) for sink in config.sinks if is_influxdb(sink)]
 
 
-def _check(config: AgentConfig, section: InfluxdbSection) -> Finding:
+def _check(config: SinkConfig[InfluxdbSection]) -> Finding:
+    section = config.server
     with InfluxdbClient(section) as client:
         try:
             client.push_body(packed(NOTHING))
         except PushError as error:
             fix = f"Do [{config.table}] url, database or bucket, and credentials fit? The agent makes no database."
-            return Finding("wrong", config.sink, str(error), fix)
+            return Finding("wrong", config.label, str(error), fix)
         where = f"bucket {section.bucket}" if section.bucket else f"database {section.database}"
-        return Finding("ok", config.sink, f"{client.name} takes points for the {where}")
+        return Finding("ok", config.label, f"{client.name} takes points for the {where}")

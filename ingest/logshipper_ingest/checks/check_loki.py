@@ -12,6 +12,8 @@ from logshipper.errors import PushError, QueryError
 from logshipper_ingest.checks.check_loki_limits import check_limits
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.config.sink_config import SinkConfig
 from logshipper_ingest.loki.client import Client, Entry
 
 READ_BACK_SECS = 10.0
@@ -27,10 +29,10 @@ def check_lokis(config: AgentConfig) -> list[Finding]:
     found: list[Finding] = []
     for sink in config.lokis:
         of_sink = check_loki(sink)
-        if sink is not config:
+        if not sink.is_first:
             of_sink = [
                 one._replace(
-                    about=f"{sink.sink}: {one.about}",
+                    about=f"{sink.label}: {one.about}",
                     fix=one.fix.replace("[loki]", f"[{sink.table}]"),
                 )
                 for one in of_sink
@@ -39,9 +41,9 @@ def check_lokis(config: AgentConfig) -> list[Finding]:
     return found
 
 
-def check_loki(config: AgentConfig) -> list[Finding]:
+def check_loki(config: SinkConfig[LokiSection]) -> list[Finding]:
     """Findings about config's. Those that come first explain what follows."""
-    with Client(config.loki.access) as client:
+    with Client(config.server.access) as client:
         reached = _reach(client)
         if any(finding.level == "wrong" for finding in reached):
             return reached
@@ -90,16 +92,16 @@ def _version(client: Client) -> Finding:
     return Finding("ok", "loki version", version)
 
 
-def _push_and_read(client: Client, config: AgentConfig) -> list[Finding]:
+def _push_and_read(client: Client, config: SinkConfig[LokiSection]) -> list[Finding]:
     token = uuid.uuid4().hex
     labels = {
-        "cluster": config.agent.cluster,
-        "host": config.agent.host,
+        "cluster": config.cluster,
+        "host": config.host,
         "service_name": "logshipper",
         "kind": "event",
     }
     line = json.dumps(
-        {"event": "checked", "host": config.agent.host, "version": __version__, "token": token}
+        {"event": "checked", "host": config.host, "version": __version__, "token": token}
     )
     entry = Entry(time.time_ns(), line, {"check": token})
     try:
@@ -111,7 +113,9 @@ def _push_and_read(client: Client, config: AgentConfig) -> list[Finding]:
     pushed = Finding("ok", "loki push", "an entry was accepted")
     read = _read_back(client, labels, entry)
     apart = (
-        [_told_apart(config, labels, entry)] if config.loki.tenant_by and read.level == "ok" else []
+        [_told_apart(config, labels, entry)]
+        if config.server.tenant_by and read.level == "ok"
+        else []
     )
     return [pushed, read, *apart]
 
@@ -140,9 +144,9 @@ def _ask_for(client: Client, labels: dict[str, str], entry: Entry) -> list[Entry
     return list(client.entries(logql, entry.time_ns, entry.time_ns + 1))
 
 
-def _told_apart(config: AgentConfig, labels: dict[str, str], entry: Entry) -> Finding:
+def _told_apart(config: SinkConfig[LokiSection], labels: dict[str, str], entry: Entry) -> Finding:
     """Loki without auth_enabled takes every tenant for the same one, and says nothing."""
-    access = config.loki.access
+    access = config.server.access
     with Client(replace(access, tenant=f"{access.tenant}!")) as other:
         try:
             found = _ask_for(other, labels, entry)
@@ -198,10 +202,10 @@ def _clock(client: Client, now_ns: Callable[[], int] = time.time_ns) -> list[Fin
     return [Finding("wrong" if abs(ahead_secs) > _SKEW_WRONG_SECS else "note", "clock", words, fix)]
 
 
-def _limits(client: Client, config: AgentConfig) -> list[Finding]:
+def _limits(client: Client, config: SinkConfig[LokiSection]) -> list[Finding]:
     try:
         document = client.config()
     except QueryError as error:
         fix = f"Ask whoever runs Loki for: {_NEEDED} (docs/agent.md)."
         return [Finding("note", "loki limits", f"weren't looked at: {error}", fix)]
-    return check_limits(document, config.loki)
+    return check_limits(document, config.server)

@@ -5,61 +5,53 @@ import ipaddress
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.config.influxdb_section import INFLUXDB_SINK, InfluxdbSection, filled
-from logshipper_ingest.config.loki_section import MAX_LINE_BYTES, SINK_NAME, LokiSection
+from logshipper_ingest.config.influxdb_section import INFLUXDB_SINK, InfluxdbSection, fill_influxdbs
+from logshipper_ingest.config.loki_section import FIRST_SINK, MAX_SINKS, LokiSection, fill_lokis
 from logshipper_ingest.config.metrics_access import MetricsAccess
+from logshipper_ingest.config.sink_config import AnyServer, Server, SinkConfig
 from logshipper_ingest.config.telegraf_section import TelegrafSection
-from logshipper_ingest.config.tenants import NOBODYS, TENANT_BY
 from logshipper_ingest.config.toml_section import broken, fill, hint, read_toml
 from logshipper_ingest.model.job import NAME
 from logshipper_ingest.servers.server_access import ServerAccess
 
 DEFAULT_PATH = "/etc/logshipper/agent.toml"
 MIN_SPOOL_BYTES = 1_000_000
-MAX_SINKS = 8
-FIRST_SINK = "loki"  # what [loki] is called where it has no name
-SINKS_FOLDER = "sinks"  # in state_dir: a folder for each sink that has a name
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
 
 
 @dataclass(frozen=True)
 class AgentSection:
-    """cluster: its label; host: the node's, "" for its own name; spool_dir: captures wait there;
-    state_dir: what the agent remembers; socket: where `logshipper run` asks for a directory, "" for
-    none; max_captures_per_user: in the spool at a time; job_spool_..., user_spool_...: bytes of
-    segments of a job, and of a user, on this node, 0 for any: soft slows their output, hard stops
-    their log lines; poll_secs: between two looks at the spool."""
+    """The node's part: where captures wait, and how much of them."""
 
-    cluster: str = "local"
-    host: str = ""
-    spool_dir: str = "/var/spool/logshipper"
-    state_dir: str = "/var/lib/logshipper"
-    socket: str = "/run/logshipper/agent.sock"
-    max_captures_per_user: int = 1000
+    cluster: str = "local"  # a label of all that is shipped
+    host: str = ""  # the node's, "" for its own name
+    spool_dir: str = "/var/spool/logshipper"  # captures wait there
+    state_dir: str = "/var/lib/logshipper"  # what the agent remembers
+    socket: str = "/run/logshipper/agent.sock"  # `logshipper run` asks there; "" for none
+    max_captures_per_user: int = 1000  # in the spool at a time
+    # Bytes of segments on this node, of a job and of a user, 0 for any: soft limits slow their
+    # output, hard ones stop their log lines.
     job_spool_soft_max_bytes: int = 4 << 30
     job_spool_hard_max_bytes: int = 8 << 30
     user_spool_soft_max_bytes: int = 8 << 30
     user_spool_hard_max_bytes: int = 16 << 30
-    poll_secs: float = 0.25
+    poll_secs: float = 0.25  # between two looks at the spool
 
 
 @dataclass(frozen=True)
 class MetricsSection:
-    """listen: address and port of /metrics, "" for none; access: who may read it; job_values:
-    whether jobs' ids, keys and values are shown, by default unless is_open; expire_secs: how long
-    after its end a job's series stay; max_captures, max_keys: of all, and of a job;
-    max_label_bytes: keys that are longer are left out."""
+    """/metrics of the agent."""
 
-    listen: str = "127.0.0.1:9310"
-    access: MetricsAccess = field(default_factory=MetricsAccess)
-    job_values: bool = True
-    expire_secs: float = 300.0
-    max_captures: int = 2000
-    max_keys: int = 100
-    max_label_bytes: int = 128
+    listen: str = "127.0.0.1:9310"  # address and port; "" for none
+    access: MetricsAccess = field(default_factory=MetricsAccess)  # who may read it
+    job_values: bool = True  # show jobs' ids, keys and values; by default unless is_open
+    expire_secs: float = 300.0  # how long after its end a job's series stay
+    max_captures: int = 2000  # of all jobs
+    max_keys: int = 100  # of a job
+    max_label_bytes: int = 128  # longer keys are left out
 
     @property
     def is_open(self) -> bool:
@@ -79,34 +71,27 @@ class PrometheusSection:
 
 @dataclass(frozen=True)
 class RemoteWriteSection:
-    """access: its url is where remote write goes, path included, "" for nowhere; interval_secs:
-    between two rounds of samples; max_samples: of a request; queue_max_bytes: of requests that
-    wait, compressed; max_age_secs: older ones are dropped; retry_min_secs, retry_max_secs: pauses
-    between tries."""
+    """Samples that are pushed, where no Prometheus can scrape."""
 
-    access: ServerAccess = field(default_factory=ServerAccess)
-    interval_secs: float = 15.0
-    max_samples: int = 2000
-    queue_max_bytes: int = 16_000_000
-    max_age_secs: float = 3000.0
-    retry_min_secs: float = 1.0
-    retry_max_secs: float = 30.0
+    access: ServerAccess = field(default_factory=ServerAccess)  # url: path included, "" for nowhere
+    interval_secs: float = 15.0  # between two rounds of samples
+    max_samples: int = 2000  # of a request
+    queue_max_bytes: int = 16_000_000  # of requests that wait, compressed
+    max_age_secs: float = 3000.0  # older ones are dropped
+    retry_min_secs: float = 1.0  # the first pause between tries
+    retry_max_secs: float = 30.0  # the longest one
 
 
 @dataclass(frozen=True)
 class SlurmSection:
-    """ended_dir: where the hook job-ended on Slurm's controller tells how jobs ended, "" where
-    there is none."""
+    """What Slurm's controller reports."""
 
-    ended_dir: str = ""
+    ended_dir: str = ""  # the hook job-ended writes there how jobs ended; "" where there is none
 
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """loki: the sink that is meant, the first Loki where nothing else is said; further: the other
-    Lokis, by name; influxdbs: InfluxDBs, likewise; influxdb: the one that is meant, None for a
-    Loki; table: what stands over it in the file, without brackets; path: the file that says so, ""
-    for none."""
+    """All of the file. Where more than one server is shipped to, `sinks` has each."""
 
     agent: AgentSection = field(default_factory=AgentSection)
     loki: LokiSection = field(default_factory=LokiSection)
@@ -115,49 +100,35 @@ class AgentConfig:
     slurm: SlurmSection = field(default_factory=SlurmSection)
     remote_write: RemoteWriteSection = field(default_factory=RemoteWriteSection)
     telegraf: TelegrafSection = field(default_factory=TelegrafSection)
-    path: str = ""
-    further: Mapping[str, LokiSection] = field(default_factory=dict)
-    table: str = "loki"
-    influxdbs: Mapping[str, InfluxdbSection] = field(default_factory=dict)
-    influxdb: InfluxdbSection | None = None
+    path: str = ""  # the file, "" for none
+    named_lokis: Mapping[str, LokiSection] = field(default_factory=dict)  # [loki.NAME], by name
+    influxdbs: Mapping[str, InfluxdbSection] = field(default_factory=dict)  # likewise
 
     @property
-    def sinks(self) -> list["AgentConfig"]:
-        """This configuration as each sink has it, where `loki` is that one; the first is [loki]'s.
-        Of an InfluxDB `loki` has what a shipper has to know of any sink."""
-        alone = replace(self, further={}, influxdbs={})
-        lokis = [
-            replace(alone, loki=one, table=f"loki.{name}") for name, one in self.further.items()
-        ]
+    def sinks(self) -> list[SinkConfig[Server]]:
+        """All servers that the agent ships to; the first is [loki]'s."""
         influxdbs = [
-            replace(
-                alone,
-                loki=one.as_loki(name),
-                table=_influxdb_table(name),
-                influxdb=one,
-                slurm=SlurmSection(),
-            )
-            for name, one in self.influxdbs.items()
+            self._sink(section, name, _influxdb_table(name))
+            for name, section in self.influxdbs.items()
         ]
-        return [self, *lokis, *influxdbs]
+        return [*self.lokis, *influxdbs]
 
     @property
-    def lokis(self) -> list["AgentConfig"]:
+    def lokis(self) -> list[SinkConfig[LokiSection]]:
         """Those of the sinks that are one."""
-        return [one for one in self.sinks if one.influxdb is None]
+        ended_dir = self.slurm.ended_dir
+        named = self.named_lokis.items()
+        return [
+            self._sink(self.loki, self.loki.name, FIRST_SINK, ended_dir),
+            *(self._sink(loki, name, f"loki.{name}", ended_dir) for name, loki in named),
+        ]
 
-    @property
-    def sink(self) -> str:
-        """What `loki` is called in logs, `status` and metrics."""
-        return self.loki.name or FIRST_SINK
-
-    @property
-    def sink_dir(self) -> str:
-        """Where the agent remembers how far it is with `loki`, and keeps what that refused."""
-        name = self.loki.name
-        return (
-            os.path.join(self.agent.state_dir, SINKS_FOLDER, name) if name else self.agent.state_dir
-        )
+    def _sink(
+        self, server: AnyServer, name: str, table: str, ended_dir: str = ""
+    ) -> SinkConfig[AnyServer]:
+        agent = self.agent
+        where = agent.cluster, agent.host, agent.state_dir
+        return SinkConfig(server, name, table, *where, ended_dir)
 
 
 def _influxdb_table(name: str) -> str:
@@ -199,8 +170,7 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
         if name not in SECTIONS
     ]
     agent = fill(AgentSection, tables.get("agent", {}), "agent", problems)
-    loki_table, further_tables = _loki_tables(tables.get("loki", {}))
-    loki = fill(LokiSection, loki_table, "loki", problems)
+    loki, named_lokis, loki_problems = fill_lokis(tables.get("loki", {}), problems)
     metrics = fill(MetricsSection, tables.get("metrics", {}), "metrics", problems)
     if metrics.is_open and "job_values" not in _names(tables.get("metrics")):
         metrics = replace(metrics, job_values=False)
@@ -212,67 +182,22 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     telegraf = fill(TelegrafSection, tables.get("telegraf", {}), "telegraf", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
-    further = {
-        name: _further(loki, name, table, problems) for name, table in further_tables.items()
-    }
-    loki, further = _for_nobody(loki), {name: _for_nobody(one) for name, one in further.items()}
-    if any(one.tenant_by for one in (loki, *further.values())):
-        metrics = replace(
-            metrics, job_values=False
-        )  # Prometheus has no users: its readers would see all jobs
-    problems += _agent_problems(agent) + _loki_rules(loki, "loki") + loki.access.problems("loki")
-    problems += _further_problems(loki, further)
-    influxdbs = filled(tables.get("influxdb", {}), problems)
-    problems += _names_problems({loki.name or FIRST_SINK, *further}, influxdbs)
+    if any(each_loki.tenant_by for each_loki in (loki, *named_lokis.values())):
+        # Prometheus has no users: its readers would see all jobs
+        metrics = replace(metrics, job_values=False)
+    problems += _agent_problems(agent) + loki_problems
+    influxdbs = fill_influxdbs(tables.get("influxdb", {}), problems)
+    problems += _names_problems({loki.name or FIRST_SINK, *named_lokis}, influxdbs)
     problems += _metrics_problems(metrics)
     problems += prometheus.access.problems("prometheus") + _slurm_problems(slurm, agent)
     problems += _remote_write_problems(remote_write) + telegraf.problems()
     sections = agent, loki, metrics, prometheus, slurm, remote_write, telegraf
-    config = AgentConfig(*sections, path, further, influxdbs=influxdbs)
+    config = AgentConfig(*sections, path, named_lokis, influxdbs)
     return config, problems
 
 
 def _names(table: object) -> Collection[object]:
     return table if isinstance(table, Mapping) else ()
-
-
-_LOKI_OPTIONS = [option.name for option in fields(LokiSection)]
-_INHERITED = [name for name in _LOKI_OPTIONS if name not in ("access", "name")]
-
-
-def _loki_tables(loki: object) -> tuple[object, dict[str, Mapping[str, object]]]:
-    """[loki] by itself, and those of further Lokis, [loki.NAME], by name."""
-    if not isinstance(loki, Mapping):
-        return loki, {}
-    known = {*_LOKI_OPTIONS, *(option.name for option in fields(ServerAccess))}
-    further = {
-        name: table
-        for name, table in loki.items()
-        if isinstance(table, Mapping) and name not in known
-    }
-    return {name: value for name, value in loki.items() if name not in further}, further
-
-
-def _further(
-    first: LokiSection, name: str, table: Mapping[str, object], problems: list[str]
-) -> LokiSection:
-    """What it doesn't say of rates, sizes, pauses and tenant_by is as in [loki]; nothing of how
-    Loki is reached is: another server must not get the first one's credentials."""
-    if "name" in table:
-        problems.append(f"[loki.{name}] name: the table's own is the name")
-    said = fill(LokiSection, {option: value for option, value in table.items() if option != "name"},
-                f"loki.{name}", problems)  # fmt: skip
-    return replace(
-        said,
-        name=name,
-        **{option: getattr(first, option) for option in _INHERITED if option not in table},
-    )
-
-
-def _for_nobody(loki: LokiSection) -> LokiSection:
-    if not loki.tenant_by:
-        return loki
-    return replace(loki, access=replace(loki.access, tenant=loki.access.tenant or NOBODYS))
 
 
 def _agent_problems(agent: AgentSection) -> list[str]:
@@ -320,30 +245,6 @@ def _spool_problems(agent: AgentSection) -> list[str]:
     return problems
 
 
-def _further_problems(first: LokiSection, further: Mapping[str, LokiSection]) -> list[str]:
-    """Of what is inherited only [loki] is told."""
-    problems = []
-    inherited = {problem.partition("] ")[2] for problem in _loki_rules(first, "loki")}
-    places = {(first.access.url.rstrip("/"), first.access.tenant): "loki"}
-    for name, loki in further.items():
-        table = f"loki.{name}"
-        own = _loki_rules(loki, table)
-        problems += [
-            one for one in own if "] url:" in one or one.partition("] ")[2] not in inherited
-        ]
-        problems += loki.access.problems(table)
-        if name == first.name:
-            problems.append(f"[{table}]: is the name of [loki]; another name tells them apart")
-        known = places.setdefault((loki.access.url.rstrip("/"), loki.access.tenant), table)
-        if known != table and loki.access.url:
-            problems.append(
-                f"[{table}]: has url and tenant of [{known}]: all would be sent there twice"
-            )
-    if len(further) >= MAX_SINKS:
-        problems.append(f"[loki]: {len(further)} tables more than itself, at most {MAX_SINKS - 1}")
-    return problems
-
-
 def _names_problems(lokis: set[str], influxdbs: Mapping[str, InfluxdbSection]) -> list[str]:
     taken = [_influxdb_table(name) for name in influxdbs if name in lokis]
     problems = [
@@ -354,50 +255,6 @@ def _names_problems(lokis: set[str], influxdbs: Mapping[str, InfluxdbSection]) -
             f"[influxdb]: {len(lokis) + len(influxdbs)} servers to ship to, with Lokis, at most {MAX_SINKS}"
         )
     return problems
-
-
-def _loki_rules(loki: LokiSection, table: str) -> list[str]:
-    rules = {
-        "name": (
-            not loki.name or (bool(SINK_NAME.fullmatch(loki.name)) and loki.name != FIRST_SINK),
-            f"a small letter, then small letters, digits, `_`, `-`, at most 32; not `{FIRST_SINK}`",
-        ),
-        "url": (
-            bool(loki.access.url),
-            "is missing: where Loki is, such as http://loki.example.org:3100",
-        ),
-        "tenant_by": (loki.tenant_by in TENANT_BY, 'must be "user", or "" for one tenant'),
-        "batch_max_bytes": (
-            10_000 <= loki.batch_max_bytes <= 10_000_000,
-            "must be 10000 to 10000000",
-        ),
-        "batch_wait_secs": (0 <= loki.batch_wait_secs <= 60, "must be 0 to 60"),
-        "stream_max_bytes_per_sec": (
-            loki.stream_max_bytes_per_sec == 0 or loki.stream_max_bytes_per_sec >= 10_000,
-            "must be 0, or at least 10000",
-        ),
-        "tenant_max_bytes_per_sec": (
-            loki.tenant_max_bytes_per_sec == 0 or loki.tenant_max_bytes_per_sec >= 100_000,
-            "must be 0, or at least 100000",
-        ),
-        "max_line_bytes": (
-            1000 <= loki.max_line_bytes <= MAX_LINE_BYTES,
-            f"must be 1000 to {MAX_LINE_BYTES}",
-        ),
-        "max_age_hours": (
-            1 <= loki.max_age_hours <= 167,
-            "must be 1 to 167: replay streams are told apart for a week",
-        ),
-        "retry_min_secs": (
-            0 < loki.retry_min_secs <= loki.retry_max_secs,
-            "must be over 0, at most retry_max_secs",
-        ),
-        "retry_max_secs": (loki.retry_max_secs <= 600, "must be at most 600"),
-        "settle_secs": (0 <= loki.settle_secs <= 600, "must be 0 to 600"),
-        "heartbeat_secs": (5 <= loki.heartbeat_secs <= 3600, "must be 5 to 3600"),
-        "quarantine_max_bytes": (loki.quarantine_max_bytes >= 0, "must not be negative"),
-    }
-    return broken(rules, table)
 
 
 def _metrics_problems(metrics: MetricsSection) -> list[str]:

@@ -1,38 +1,151 @@
 """`[loki]` and `[loki.NAME]` of the node agent's configuration."""
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar
 
+from logshipper_ingest.config.delivery_options import delivery_rules
+from logshipper_ingest.config.tenants import NOBODYS, TENANT_BY
+from logshipper_ingest.config.toml_section import broken, fill
 from logshipper_ingest.servers.server_access import ServerAccess
 
 MAX_LINE_BYTES = 4 << 20
+FIRST_SINK = "loki"  # what [loki] is called where it has no name
+MAX_SINKS = 8
 SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class LokiSection:
-    """name: the sink's, "" for the first one's usual; tenant_by: "user" sends each job to a tenant
-    that is called after its user, "" all to `tenant`; batch_max_bytes: of a push, before
-    compression; batch_wait_secs: how long entries may wait for others; stream_max_bytes_per_sec: of
-    one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md);
-    tenant_max_bytes_per_sec: of all streams of a tenant, as Loki counts them, 0 for any: where Loki
-    takes less (429), the agent finds out how much; max_line_bytes: longer lines are split;
-    max_age_hours: older entries Loki would refuse; retry_min_secs, retry_max_secs: pauses between
-    tries; settle_secs: from Loki's first answer after it was away to the next push; heartbeat_secs:
-    between two heartbeats of a capture, in Loki; quarantine_max_bytes: of what Loki refused for
-    good, on this node."""
+    """A Loki, and how it is shipped to."""
+
+    kind: ClassVar = "loki"
 
     access: ServerAccess = field(default_factory=ServerAccess)
-    name: str = ""
-    tenant_by: str = ""
-    batch_max_bytes: int = 1_000_000
-    batch_wait_secs: float = 0.8
+    name: str = ""  # the sink's, "" for the first one's usual
+    tenant_by: str = ""  # "user": each job to a tenant called after its user; "": all to `tenant`
+    batch_max_bytes: int = 1_000_000  # of a push, before compression
+    batch_wait_secs: float = 0.8  # how long entries may wait for others
+    # Of one stream, 0 for any: above some 1.5 MB/s Loki may hide refusals (docs/agent.md).
     stream_max_bytes_per_sec: int = 1_000_000
+    # Of all streams of a tenant, as Loki counts them, 0 for any: where Loki takes less (429), the
+    # agent finds out how much.
     tenant_max_bytes_per_sec: int = 4_000_000
-    max_line_bytes: int = 256_000
-    max_age_hours: float = 160.0
-    retry_min_secs: float = 0.5
-    retry_max_secs: float = 30.0
-    settle_secs: float = 10.0
-    heartbeat_secs: float = 10.0
-    quarantine_max_bytes: int = 1 << 30
+    max_line_bytes: int = 256_000  # longer lines are split
+    max_age_hours: float = 160.0  # older entries Loki would refuse
+    retry_min_secs: float = 0.5  # the first pause between tries
+    retry_max_secs: float = 30.0  # the longest one
+    settle_secs: float = 10.0  # from Loki's first answer after it was away to the next push
+    heartbeat_secs: float = 10.0  # between two heartbeats of a capture, in Loki
+    quarantine_max_bytes: int = 1 << 30  # of what Loki refused for good, on this node
+
+
+def fill_lokis(
+    loki_table: object, problems: list[str]
+) -> tuple[LokiSection, dict[str, LokiSection], list[str]]:
+    """[loki], and [loki.NAME] by name. Of the sentences that say what is wrong those about single
+    options are added to problems; those about values are returned."""
+    first_table, named_tables = _tables(loki_table)
+    loki = fill(LokiSection, first_table, "loki", problems)
+    named = {name: _named(loki, name, table, problems) for name, table in named_tables.items()}
+    loki, named = _for_nobody(loki), {name: _for_nobody(other) for name, other in named.items()}
+    loki_problems = _rules(loki, "loki") + loki.access.problems("loki")
+    return loki, named, loki_problems + _named_problems(loki, named)
+
+
+_OPTIONS = [option.name for option in fields(LokiSection)]
+_INHERITED = [name for name in _OPTIONS if name not in ("access", "name")]
+
+
+def _tables(loki: object) -> tuple[object, dict[str, Mapping[str, object]]]:
+    """[loki] by itself, and [loki.NAME], by name."""
+    if not isinstance(loki, Mapping):
+        return loki, {}
+    options = {*_OPTIONS, *(option.name for option in fields(ServerAccess))}
+    named = {
+        name: table
+        for name, table in loki.items()
+        if isinstance(table, Mapping) and name not in options
+    }
+    return {name: value for name, value in loki.items() if name not in named}, named
+
+
+def _named(
+    first: LokiSection, name: str, table: Mapping[str, object], problems: list[str]
+) -> LokiSection:
+    """What it doesn't say of rates, sizes, pauses and tenant_by is as in [loki]; nothing of how
+    Loki is reached is: another server must not get the first one's credentials."""
+    if "name" in table:
+        problems.append(f"[loki.{name}] name: the table's own is the name")
+    options = {option: value for option, value in table.items() if option != "name"}
+    loki = fill(LokiSection, options, f"loki.{name}", problems)
+    return replace(
+        loki,
+        name=name,
+        **{option: getattr(first, option) for option in _INHERITED if option not in table},
+    )
+
+
+def _for_nobody(loki: LokiSection) -> LokiSection:
+    if not loki.tenant_by:
+        return loki
+    return replace(loki, access=replace(loki.access, tenant=loki.access.tenant or NOBODYS))
+
+
+def _named_problems(first: LokiSection, named: Mapping[str, LokiSection]) -> list[str]:
+    """What is inherited is reported of [loki] only."""
+    problems = []
+    inherited = {problem.partition("] ")[2] for problem in _rules(first, "loki")}
+    places = {(first.access.url.rstrip("/"), first.access.tenant): "loki"}
+    for name, loki in named.items():
+        table = f"loki.{name}"
+        own = _rules(loki, table)
+        problems += [
+            one for one in own if "] url:" in one or one.partition("] ")[2] not in inherited
+        ]
+        problems += loki.access.problems(table)
+        if name == first.name:
+            problems.append(f"[{table}]: is the name of [loki]; another name tells them apart")
+        known = places.setdefault((loki.access.url.rstrip("/"), loki.access.tenant), table)
+        if known != table and loki.access.url:
+            problems.append(
+                f"[{table}]: has url and tenant of [{known}]: all would be sent there twice"
+            )
+    if len(named) >= MAX_SINKS:
+        problems.append(f"[loki]: {len(named)} tables more than itself, at most {MAX_SINKS - 1}")
+    return problems
+
+
+def _rules(loki: LokiSection, table: str) -> list[str]:
+    rules = {
+        "name": (
+            not loki.name or (bool(SINK_NAME.fullmatch(loki.name)) and loki.name != FIRST_SINK),
+            f"a small letter, then small letters, digits, `_`, `-`, at most 32; not `{FIRST_SINK}`",
+        ),
+        "url": (
+            bool(loki.access.url),
+            "is missing: where Loki is, such as http://loki.example.org:3100",
+        ),
+        "tenant_by": (loki.tenant_by in TENANT_BY, 'must be "user", or "" for one tenant'),
+        **delivery_rules(loki),
+        "stream_max_bytes_per_sec": (
+            loki.stream_max_bytes_per_sec == 0 or loki.stream_max_bytes_per_sec >= 10_000,
+            "must be 0, or at least 10000",
+        ),
+        "tenant_max_bytes_per_sec": (
+            loki.tenant_max_bytes_per_sec == 0 or loki.tenant_max_bytes_per_sec >= 100_000,
+            "must be 0, or at least 100000",
+        ),
+        "max_line_bytes": (
+            1000 <= loki.max_line_bytes <= MAX_LINE_BYTES,
+            f"must be 1000 to {MAX_LINE_BYTES}",
+        ),
+        "max_age_hours": (
+            1 <= loki.max_age_hours <= 167,
+            "must be 1 to 167: replay streams are told apart for a week",
+        ),
+        "settle_secs": (0 <= loki.settle_secs <= 600, "must be 0 to 600"),
+        "heartbeat_secs": (5 <= loki.heartbeat_secs <= 3600, "must be 5 to 3600"),
+    }
+    return broken(rules, table)

@@ -1,18 +1,17 @@
-"""Brings batches to Loki until each entry is acknowledged or refused for good. Nothing is dropped
+"""Brings batches to a sink until each entry is acknowledged or refused for good. Nothing is dropped
 on the way.
 
-Only 204 counts. What may be taken later is tried again, for as long as it takes, with growing
-pauses. A 400 means that some entries were refused and the others stored: the batch is halved until
-the refused ones are alone; pushing the others once more does no harm, as Loki drops exact repeats.
-Where somebody must fix something first (401, 403, 404, and all answers that nobody expects)
-everything waits and `status` tells.
+What may be taken later is tried again, for as long as it takes, with growing pauses. Where an
+answer is about some of the entries, the batch is halved until the refused ones are alone. Where
+somebody must fix something first (401, 403, 404, and all answers that nobody expects) everything
+waits and `status` says so.
 
 Where users have tenants of their own, one's limits aren't the others': a delivery that fails isn't
 tried again here, but given back to the caller (TenantWaits), who goes on with the others until
-`waiting_tenants` names it no more. Any later push that it takes ends its trouble, and so does that
+`waiting_tenants` names it no more. Any later push that is taken ends its trouble, and so does that
 nobody has anything for it: the stream that failed may never come again.
 
-A stream that alone doesn't take what others of its tenant's do (its own rate, Loki's limit of
+A stream that alone isn't taken while others of its tenant are (its own rate, Loki's limit of
 streams, a part of Loki that is away) is given back in the same way (StreamWaits): the others of the
 round don't wait for it.
 """
@@ -21,51 +20,33 @@ import random
 import re
 import threading
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from logshipper.errors import PushError, QueryError, RetryablePushError
-from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.config.delivery_options import DeliveryOptions
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.servers.backoff import Backoff
-from logshipper_ingest.servers.loki_push import assemble, compress, encode_block, encode_metadata
-from logshipper_ingest.servers.refusals import (
-    CERTAIN,
-    SPLITTING,
-    STREAM_LIMIT,
-    STREAM_RATE,
-    fix_of,
-    reason_of,
-    throttle_of,
-)
+from logshipper_ingest.servers.refusals import STREAM_LIMIT, STREAM_RATE, throttle_of
 from logshipper_ingest.shipping.entries import Chunk, StreamKey
 from logshipper_ingest.shipping.quarantine import Refusal
 from logshipper_ingest.shipping.rates import Rates
 from logshipper_ingest.shipping.server_clock import ServerClock
+from logshipper_ingest.shipping.sink import PushClient, Sink
 
-_PROBE = b'{"event":"checked"}'
-_PROBE_METADATA = encode_metadata(dict.fromkeys(("job_id", "user", "task", "attempt"), "checked"))
 _MAX_TOLD = 100
 _ALL_TENANTS = (0, 404)  # nothing about one of them
 _ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other streams
-STREAM_LIMIT_SECS = (
-    30.0,
-    600.0,
-)  # least and longest pause: Loki has no room before streams have been idle for long
+# Least and longest pause: Loki has no room before streams have been idle for long.
+STREAM_LIMIT_SECS = (30.0, 600.0)
 OUTAGE_SECS = 5.0  # after which others will come back at the same time
 RESTART_SECS = 1.0  # without an answer: Loki may have been restarted
 PART_SECS = 2.0  # of 5xx for one stream: others are tried then, as only a part of Loki may be away
 SAY_AGAIN_SECS = 600.0  # the same trouble, while it lasts, or where it comes and goes
-STALE_SECS = (
-    1200.0  # how long after its pause a stream that nobody has anything for counts as failing
-)
+# How long after its pause a stream that nobody has anything for counts as failing.
+STALE_SECS = 1200.0
 _COUNTS = re.compile(r"[0-9]+|\{[^}]*+(?:\}|\Z)")  # in Loki's words: another one each time
-_BEHIND = re.compile(
-    r"oldest acceptable timestamp is:? (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z"
-)
 
 
 class Stopped(Exception):
@@ -88,65 +69,49 @@ class StreamWaits(Exception):
         self.key = key
 
 
-class PushClient(Protocol):
-    """The part of `logshipper_ingest.loki.client.Client` that is needed here."""
+class DeliveryState(NamedTuple):
+    """For `status`."""
 
-    @property
-    def answer_date_ns(self) -> int | None: ...
-
-    def push_body(self, body: bytes, tenant: str = "") -> object: ...
-
-    def ready(self) -> bool: ...
-
-
-class SinkState(NamedTuple):
-    """What the sink is at, for `status`. since_ns: 0 while all is well; words: what the server said
-    last, or why nothing is sent; status: HTTP's."""
-
-    since_ns: int = 0
-    status: int = 0
-    words: str = ""
+    since_ns: int = 0  # 0 while all is well
+    status: int = 0  # HTTP's
+    words: str = ""  # what the server said last, or why nothing is sent
 
 
 class _Pause(NamedTuple):
-    """Of a stream that failed. at, until: when, and when it is tried again, by the monotonic clock;
-    alone: others of its tenant go on."""
+    """Of a stream that failed. Times are of the monotonic clock."""
 
     backoff: Backoff
-    at: float
-    until: float
-    alone: bool
+    failed_at: float
+    until: float  # when it is tried again
+    alone: bool  # others of its tenant go on
 
 
-class LokiSink:
-    """One Loki. make_client: for each thread that delivers; labels: of a stream; stop: set when the
-    agent ends; say: lines for the agent's log. clock: Loki's. What only Loki means by its answers
-    is in methods that another server's sink has its own of
-    (logshipper_ingest/influxdb/influxdb_sink.py)."""
-
-    server = "Loki"
-    _splitting: tuple[int, ...] = SPLITTING
+class Delivery:
+    """To one server. make_client: for each thread that delivers; stop: set when the agent ends;
+    say: lines for the agent's log; clock: the server's."""
 
     def __init__(
         self,
+        sink: Sink,
         make_client: Callable[[], PushClient],
-        section: LokiSection,
-        labels: Callable[[StreamKey], dict[str, str]],
+        options: DeliveryOptions,
         metrics: SinkMetrics,
         stop: threading.Event,
         say: Callable[[str], None],
     ) -> None:
+        self.sink = sink
         self._make_client = make_client
         self._clients = threading.local()  # a connection is one thread's
-        self._section = section
-        self._labels = labels
+        self._options = options
         self._metrics = metrics
+        for reason in sink.reasons:  # at 0 from the start: rate() sees the first ones, too
+            metrics.refused_entries.labels(reason)
         self._stop = stop
         self._say = say
         self._lock = threading.Lock()
-        self._troubles: dict[StreamKey, SinkState] = {}
-        self._last = SinkState()
-        self.rates = Rates(section)
+        self._troubles: dict[StreamKey, DeliveryState] = {}
+        self._last = DeliveryState()
+        self.rates = Rates(options)
         self._failing_since: dict[StreamKey, float] = {}  # as _troubles, by the monotonic clock
         self._taken_at: dict[str, float] = {}  # the last time, by tenant
         self._pauses: dict[StreamKey, _Pause] = {}
@@ -160,11 +125,13 @@ class LokiSink:
         self.clock = ServerClock(self._ask_time)
 
     @property
-    def state(self) -> SinkState:
+    def state(self) -> DeliveryState:
         """The longest trouble of all streams, or that all is well."""
         with self._lock:
             return min(
-                self._troubles.values(), key=lambda trouble: trouble.since_ns, default=SinkState()
+                self._troubles.values(),
+                key=lambda trouble: trouble.since_ns,
+                default=DeliveryState(),
             )
 
     def waiting_by_result(self) -> Counter[str]:
@@ -214,7 +181,7 @@ class LokiSink:
         self.rates.forget(set(wanted))
 
     @property
-    def last_refusal(self) -> SinkState:
+    def last_refusal(self) -> DeliveryState:
         """The last answer that wasn't 204."""
         with self._lock:
             return self._last
@@ -232,49 +199,27 @@ class LokiSink:
             if throttle_of(error):  # in smaller pushes: many share what there is
                 todo += reversed(_halves(part))
                 continue
-            if not self._is_certain(error) and not self._takes_others(part[0].key):
+            if not self.sink.is_certain(error) and not self._takes_others(part[0].key):
                 self._hold(part[0].key, error)
                 todo.append(part)
                 continue
-            rest = self._take_known(part, error, refusals)
-            left = _count(rest)
-            if left < _count(part):
+            rest, known_refusals = self.sink.judge(part, error)
+            refusals += known_refusals
+            rest_count = _count(rest)
+            if rest_count < _count(part):
                 todo += [rest] if rest else []  # nothing is known of these yet
-            elif left > 1:
+            elif rest_count > 1:
                 todo += reversed(_halves(rest))  # the earlier half first
             else:
-                reason = self._reason(error)
+                reason = self.sink.reason(error)
                 refusals += [Refusal(chunk, reason, error.status, error.excerpt) for chunk in rest]
         return refusals
 
-    # ---- what is Loki's own
-
-    def takes(self, key: StreamKey) -> bool:
-        """Whether entries of such streams go there at all."""
-        return True
-
-    def _body(self, part: Sequence[Chunk]) -> bytes:
-        return compress(assemble(self._labels(part[0].key), [chunk.encoded() for chunk in part]))
-
-    def _acknowledged(self, part: Sequence[Chunk]) -> None:
-        """Told of each push that was taken."""
-
-    def _reason(self, error: PushError) -> str:
-        return reason_of(error)
-
-    def _is_certain(self, error: PushError) -> bool:
-        """Whether it is surely about the entries."""
-        return reason_of(error) in CERTAIN
-
-    def _fix(self, error: PushError, tenant: str) -> str:
-        return fix_of(error, tenant)
-
     def _takes_others(self, key: StreamKey) -> bool:
-        """Whether an entry of our own is taken in this stream. If not, a 400 has nothing to do with
-        the entries that were sent: a limit of Loki's is in the way, or a gateway before it."""
-        probe = encode_block([_PROBE], time.time_ns(), _PROBE_METADATA)
+        """Whether a push of our own is taken in this stream. If not, a refusal has nothing to do
+        with the entries that were sent: a limit of the server's is in the way, or a gateway."""
         try:
-            self._client().push_body(compress(assemble(self._labels(key), [probe])), key.tenant)
+            self._client().push_body(self.sink.probe(key), key.tenant)
         except PushError:
             return False
         return True
@@ -283,30 +228,14 @@ class LokiSink:
         """Everything waits: somebody must fix something."""
         self._trouble(key, error)
         self._pause(
-            key, self._backoff(key), self._section.retry_max_secs, alone=self._is_alone(key)
+            key, self._backoff(key), self._options.retry_max_secs, alone=self._is_alone(key)
         )
-
-    def _take_known(
-        self, part: list[Chunk], error: PushError, refusals: list[Refusal]
-    ) -> list[Chunk]:
-        """Where Loki says from which time on it takes entries: those before it are refused at once.
-        Returns the rest, which is pushed again; all of it where Loki says nothing that helps."""
-        floor_ns = _floor_ns(error.excerpt) if reason_of(error) == "too_far_behind" else 0
-        kept: list[Chunk] = []
-        for chunk in part:
-            late = bisect_left(chunk.times_ns, floor_ns)  # times rise within a chunk
-            if late:
-                told = Refusal(chunk.slice(0, late), "too_far_behind", error.status, error.excerpt)
-                refusals.append(told)
-            if late < len(chunk.lines):
-                kept.append(chunk.slice(late, len(chunk.lines)) if late else chunk)
-        return kept
 
     def _push(self, part: list[Chunk]) -> PushError | None:
         """Pushes until there is an answer that says something about these entries, or that they are
         too many at once; None: all are taken."""
         key = part[0].key
-        body = self._body(part)
+        push = self.sink.push(part)
         weight = sum(chunk.weight for chunk in part)
         backoff = self._backoff(key)
         client = self._client()
@@ -317,7 +246,7 @@ class LokiSink:
                 raise Stopped
             begin = time.monotonic()
             try:
-                client.push_body(body, key.tenant)
+                client.push_body(push.body, key.tenant)
             except PushError as error:
                 self._note(key, error)
                 is_lasting = self._has_failed_for(key) > RESTART_SECS
@@ -329,7 +258,10 @@ class LokiSink:
                     self._is_away = True
                 if error.status:
                     self._compare_clocks(client.answer_date_ns)
-                if not isinstance(error, RetryablePushError) and error.status in self._splitting:
+                if (
+                    not isinstance(error, RetryablePushError)
+                    and error.status in self.sink.split_statuses
+                ):
                     return error
                 backoff = backoff.failed()
                 self._metrics.retries.labels(_result(error.status)).inc()
@@ -338,8 +270,9 @@ class LokiSink:
             else:
                 self._metrics.pushes.labels("204").inc()
                 self._metrics.push_seconds.observe(time.monotonic() - begin)
-                self._metrics.pushed_bytes.inc(len(body))
-                self._acknowledged(part)
+                self._metrics.pushed_bytes.inc(len(push.body))
+                if push.values_left_out:
+                    self._metrics.values_left_out.inc(push.values_left_out)
                 self._compare_clocks(client.answer_date_ns)
                 self.rates.taken(key.tenant, weight)
                 self._recovered(key, begin)
@@ -354,7 +287,7 @@ class LokiSink:
                 if self._is_away:
                     self._is_away, self._settled_at = (
                         False,
-                        time.monotonic() + self._section.settle_secs,
+                        time.monotonic() + self._options.settle_secs,
                     )
         self._wait_if(max(0.0, self._settled_at - time.monotonic()))
 
@@ -404,7 +337,7 @@ class LokiSink:
         return (
             known.backoff
             if known
-            else Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
+            else Backoff(self._options.retry_min_secs, self._options.retry_max_secs)
         )
 
     def _ask_time(self) -> int | None:
@@ -449,8 +382,10 @@ class LokiSink:
     def _note(self, key: StreamKey, error: PushError) -> None:
         self._metrics.pushes.labels(_result(error.status)).inc()
         with self._lock:
-            self._last = SinkState(time.time_ns(), error.status, error.excerpt)
-        if error.status not in self._splitting:  # these are the entries' fault, not the sink's
+            self._last = DeliveryState(time.time_ns(), error.status, error.excerpt)
+        if (
+            error.status not in self.sink.split_statuses
+        ):  # these are the entries' fault, not the sink's
             self._trouble(key, error)
 
     def _trouble(self, key: StreamKey, error: PushError) -> None:
@@ -459,7 +394,7 @@ class LokiSink:
             known = self._troubles.get(key)
             since_ns = known.since_ns if known else time.time_ns()
             self._failing_since.setdefault(key, time.monotonic())
-            self._troubles[key] = SinkState(since_ns, error.status, error.excerpt)
+            self._troubles[key] = DeliveryState(since_ns, error.status, error.excerpt)
             told = (tenant, error.status, throttle_of(error) or _COUNTS.sub("0", error.excerpt))
             now = time.monotonic()
             self._told = {key: at for key, at in self._told.items() if now - at < SAY_AGAIN_SECS}
@@ -468,7 +403,7 @@ class LokiSink:
                 self._told[told] = now
                 self._is_told = True
         if is_news:
-            self._say(f"{error}; {self._fix(error, tenant)}")
+            self._say(f"{error}; {self.sink.fix(error, tenant)}")
 
     def _compare_clocks(self, date_ns: int | None) -> None:
         """date_ns: Loki's, of an answer that came just now: also of a refusal, which a clock that
@@ -485,23 +420,25 @@ class LokiSink:
             of_tenant = [
                 (one, pause) for one, pause in self._pauses.items() if one.tenant == key.tenant
             ]
-            earlier = (one for one, pause in of_tenant if pause.at <= begin and not pause.alone)
+            earlier = (
+                one for one, pause in of_tenant if pause.failed_at <= begin and not pause.alone
+            )
             troubles = self._forget([key, *earlier])
             is_over = bool(troubles) and not self._troubles
             is_told, self._is_told = self._is_told, self._is_told and not is_over
         if is_over and is_told:
             since_ns = min(trouble.since_ns for trouble in troubles)
             self._say(
-                f"{self.server} takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s"
+                f"{self.sink.kind} takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s"
             )
 
     def _failed(self) -> list[StreamKey]:
         """Users' streams. The caller has the lock, here and below."""
         return [key for key in {**self._troubles, **self._pauses} if key.tenant]
 
-    def _forget(self, keys: Iterable[StreamKey]) -> list[SinkState]:
+    def _forget(self, keys: Iterable[StreamKey]) -> list[DeliveryState]:
         """Returns their troubles."""
-        troubles: list[SinkState] = []
+        troubles: list[DeliveryState] = []
         for key in keys:
             self._pauses.pop(key, None)
             self._failing_since.pop(key, None)
@@ -535,15 +472,3 @@ def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
 
 def _count(part: Iterable[Chunk]) -> int:
     return sum(len(chunk.lines) for chunk in part)
-
-
-def _floor_ns(words: str) -> int:
-    """The time before which Loki took nothing, as its words have it; 0 where they haven't."""
-    found = _BEHIND.search(words)
-    if found is None:
-        return 0
-    try:
-        whole = datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
-    except ValueError:
-        return 0
-    return int(whole.timestamp()) * 10**9 + int((found[2] or "").ljust(9, "0"))

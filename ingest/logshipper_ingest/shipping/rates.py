@@ -5,7 +5,7 @@ import random
 import threading
 import time
 
-from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.config.delivery_options import DeliveryOptions
 from logshipper_ingest.servers.backoff import Allowance
 from logshipper_ingest.shipping.entries import StreamKey
 from logshipper_ingest.shipping.pace import Pace
@@ -19,10 +19,10 @@ LEAST_BATCH_BYTES = 10_000
 
 
 class Rates:
-    """section: [loki] of the agent's configuration."""
+    """Of one sink."""
 
-    def __init__(self, section: LokiSection) -> None:
-        self._section = section
+    def __init__(self, options: DeliveryOptions) -> None:
+        self._options = options
         self._lock = threading.Lock()
         self._allowances: dict[StreamKey, Allowance] = {}
         self._paces: dict[str, Pace] = {}
@@ -33,7 +33,7 @@ class Rates:
         as Loki counts them."""
         now = time.monotonic()
         with self._lock:
-            most = self._section.stream_max_bytes_per_sec
+            most = self._options.stream_max_bytes_per_sec
             allowance = self._allowances.get(key) or Allowance.full(most, self._stream_burst, now)
             self._allowances[key], pause = allowance.take(weight, now)
             self._paces[key.tenant], pause_of_all = self._pace(key.tenant).take(weight, now)
@@ -68,11 +68,11 @@ class Rates:
 
     @property
     def _stream_burst(self) -> float:
-        return self._section.stream_max_bytes_per_sec * STREAM_BURST
+        return self._options.stream_max_bytes_per_sec * STREAM_BURST
 
     def batch_bytes(self, tenant: str) -> int:
         """Of a push, at most."""
-        most = self._section.batch_max_bytes
+        most = self._options.batch_max_bytes
         if self._stream_burst:
             most = min(most, max(int(self._stream_burst), LEAST_BATCH_BYTES))
         with self._lock:
@@ -85,5 +85,5 @@ class Rates:
 
     def _pace(self, tenant: str) -> Pace:
         return self._paces.get(tenant) or Pace.begin(
-            self._section.tenant_max_bytes_per_sec, time.monotonic()
+            self._options.tenant_max_bytes_per_sec, time.monotonic()
         )

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
+from logshipper_ingest.shipping.delivery import Delivery
 from logshipper_ingest.shipping.entries import StreamKey
-from logshipper_ingest.shipping.loki_sink import LokiSink
 
 SHARE_BYTES = 512 << 10  # of a capture in a round; more where few have something
 MAX_SHARE_BYTES = 4 << 20
@@ -24,15 +24,15 @@ class Held:
 
 
 class Shares:
-    """What a round may still read, by tenant and for those that failed last. rates: of the sink;
-    waiting: captures that have something, by tenant."""
+    """What a round may still read, by tenant and for those that failed last. waiting: captures
+    that have something, by tenant."""
 
-    def __init__(self, sink: LokiSink, waiting: Counter[str]) -> None:
-        self._rates = sink.rates
-        self._failing = sink.failing_tenants() | sink.failing_streams()
+    def __init__(self, delivery: Delivery, waiting: Counter[str]) -> None:
+        self._rates = delivery.rates
+        self._failing = delivery.failing_tenants() | delivery.failing_streams()
         self._tried: set[str | StreamKey] = set()
         self._size = 0
-        self._room = {tenant: sink.rates.round_bytes(tenant, ROUND_BYTES) for tenant in waiting}
+        self._room = {tenant: delivery.rates.round_bytes(tenant, ROUND_BYTES) for tenant in waiting}
         usual = max(SHARE_BYTES, ROUND_BYTES // max(sum(waiting.values()), 1))
         self._most = {
             tenant: min(

@@ -31,15 +31,15 @@ from typing import NamedTuple
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.spool.segment import Json
-from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.sink_config import Server, SinkConfig
 from logshipper_ingest.config.tenants import tenant_of
 from logshipper_ingest.console.seldom import Seldom
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.model.capture_account import EventRow, Rows
 from logshipper_ingest.shipping.attempts import Attempts, End
+from logshipper_ingest.shipping.delivery import Delivery, Stopped, StreamWaits, TenantWaits
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
 from logshipper_ingest.shipping.followed_capture import in_turn
-from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
 from logshipper_ingest.shipping.shares import Held, Shares
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture
@@ -79,21 +79,20 @@ class _Sent(NamedTuple):
 
 
 class Shipper:
-    """To one Loki, config's. quarantine, sink, checkpoints: its own. Not thread-safe: one
-    thread's."""
+    """To one sink. quarantine, delivery, checkpoints: of that one. Not thread-safe: one thread's."""
 
     def __init__(
         self,
-        config: AgentConfig,
+        config: SinkConfig[Server],
         checkpoints: Checkpoints,
-        sink: LokiSink,
+        delivery: Delivery,
         quarantine: Quarantine,
         metrics: SinkMetrics,
         say: Callable[[str], None],
     ) -> None:
         self._config = config
         self._checkpoints = checkpoints
-        self._sink = sink
+        self._delivery = delivery
         self._quarantine = quarantine
         self._metrics = metrics
         self._say = say
@@ -150,15 +149,15 @@ class Shipper:
         self.round_bytes, more = 0, False
         self._turn += 1
         waiting = [capture for capture in captures if capture.waits or self._end(capture)]
-        self._sink.want("captures", {self._tenant(capture) for capture in waiting})
-        held, streams = self._sink.waiting_tenants(), self._sink.waiting_streams()
+        self._delivery.want("captures", {self._tenant(capture) for capture in waiting})
+        held, streams = self._delivery.waiting_tenants(), self._delivery.waiting_streams()
         waiting = [
             one
             for one in waiting
             if self._tenant(one) not in held and not self._blocked_by(one) & streams
         ]
         waiting = self._first_again(waiting)
-        shares = Shares(self._sink, Counter(map(self._tenant, waiting)))
+        shares = Shares(self._delivery, Counter(map(self._tenant, waiting)))
         waiting.sort(
             key=lambda capture: capture.served_turn
         )  # first those that have waited the longest
@@ -243,7 +242,7 @@ class Shipper:
         shipped = capture.shipped
         if shipped.changed_ns:
             return
-        ahead_ns = self._sink.clock.ahead_ns()
+        ahead_ns = self._delivery.clock.ahead_ns()
         if ahead_ns:
             shipped.counts.ahead_ns, shipped.changed_ns = ahead_ns, time.time_ns()
             self._checkpoints.commit([shipped], {})
@@ -291,28 +290,30 @@ class Shipper:
             closed_ns = max(account.newest_ns, account.started_ns, account.told_ns) + 1
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
-            most = self._config.loki.max_line_bytes
+            most = self._config.delivery.max_line_bytes
             ahead_ns = capture.shipped.counts.ahead_ns
             capture.entries = EntryBuilder(
                 capture.folder.key, capture.identity, most, self._tenant(capture), ahead_ns=ahead_ns
             )
         capture.shipped.position = batch.position
-        chunks = [chunk for chunk in capture.entries.chunks(rows) if self._sink.takes(chunk.key)]
+        chunks = [
+            chunk for chunk in capture.entries.chunks(rows) if self._delivery.sink.takes(chunk.key)
+        ]
         return _Piece(capture, chunks, learnt.done, again)
 
     def _dressed(self, mark: EventRow, capture: ShippedCapture) -> EventRow | None:
         """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too
         many."""
-        kind, counts, agent = mark.event["event"], capture.shipped.counts, self._config.agent
+        kind, counts = mark.event["event"], capture.shipped.counts
         mark = EventRow(mark.time_ns, _set_back(mark.event, counts.ahead_ns))
         if kind == "started":
             who = {name: getattr(capture.identity, name) for name in _WHO}
             return EventRow(
                 mark.time_ns,
-                {**mark.event, **who, "host": self._host(capture), "cluster": agent.cluster},
+                {**mark.event, **who, "host": self._host(capture), "cluster": self._config.cluster},
             )
         if kind == "heartbeat":
-            if mark.time_ns - counts.heartbeat_ns < self._config.loki.heartbeat_secs * 1e9:
+            if mark.time_ns - counts.heartbeat_ns < self._config.delivery.heartbeat_secs * 1e9:
                 return None
             counts.heartbeat_ns = mark.time_ns
             return mark
@@ -329,10 +330,12 @@ class Shipper:
         return [mark for mark in marks if mark is not None]
 
     def _tenant(self, capture: ShippedCapture) -> str:
-        return tenant_of(self._config.loki.tenant_by, capture.identity.user, capture.identity.uid)
+        return tenant_of(
+            self._config.delivery.tenant_by, capture.identity.user, capture.identity.uid
+        )
 
     def _host(self, capture: ShippedCapture) -> str:
-        return capture.identity.host or self._config.agent.host
+        return capture.identity.host or self._config.host
 
     def _last_words(self, capture: ShippedCapture) -> dict[str, object]:
         choice = capture.learnt.axis.choose()
@@ -352,7 +355,7 @@ class Shipper:
         streams = self._by_stream(
             chunk for piece in pieces for chunk in piece.chunks if not self._is_taken(chunk)
         )
-        held = Held(self._sink.waiting_streams())
+        held = Held(self._delivery.waiting_streams())
         refusals = self._untimely(pieces, streams)
         sent = self._deliver(streams, held)
         refusals += sent.refusals
@@ -466,8 +469,8 @@ class Shipper:
     ) -> list[Refusal]:
         """Takes out what Loki would refuse for its time, and what is older than its own capture:
         forged times must not open streams by the hundred, or have Loki refuse line by line."""
-        now_ns = self._sink.clock.now_ns()
-        hours = self._config.loki.max_age_hours
+        now_ns = self._delivery.clock.now_ns()
+        hours = self._config.delivery.max_age_hours
         too_old = f"older than [{self._config.table}] max_age_hours, {hours:g}"
         oldest_ns = now_ns - int(hours * 3600e9)
         begun = {
@@ -529,14 +532,14 @@ class Shipper:
     def _deliver_stream(self, chunks: Sequence[Chunk], held: Held) -> _Sent:
         sent = _Sent([], [])
         key = chunks[0].key
-        for whole in batches(chunks, self._sink.rates.batch_bytes(key.tenant)):
+        for whole in batches(chunks, self._delivery.rates.batch_bytes(key.tenant)):
             if held.has(key):
                 break
             batch = [
                 chunk for chunk in whole if not self._is_taken(chunk)
             ]  # parts of a chunk are told apart here
             try:
-                refusals = self._sink.deliver(batch) if batch else []
+                refusals = self._delivery.deliver(batch) if batch else []
             except TenantWaits:
                 held.tenants.add(key.tenant)
                 break
@@ -557,7 +560,8 @@ class Shipper:
             self._metrics.refused_entries.labels(reason).inc(count)
             words = next(refusal.words for refusal in refusals if refusal.reason == reason)
             self._say(
-                f"{self._sink.server} refuses {count} entries for good ({reason}), they are in the quarantine: {words}"
+                f"{self._delivery.sink.kind} refuses {count} entries for good ({reason}), "
+                f"they are in the quarantine: {words}"
             )
         if dropped:
             self._metrics.left_out.labels("quarantine_full").inc(dropped)

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from logshipper.errors import LogshipperError, QueryError
 from logshipper.fault_points import fault_point
-from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.loki_section import LokiSection
+from logshipper_ingest.config.sink_config import SinkConfig
 from logshipper_ingest.config.tenants import USER, tenant_of, tenant_of_uid
 from logshipper_ingest.loki.account import JobAccount
 from logshipper_ingest.loki.client import Client
@@ -44,6 +45,7 @@ from logshipper_ingest.model.slurm_hours import HOUR_SECS, Hours, HourSums, olde
 from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.loki_push import encode_metadata, to_utf8
 from logshipper_ingest.shipping import shipper
+from logshipper_ingest.shipping.delivery import Delivery, Stopped, StreamWaits, TenantWaits
 from logshipper_ingest.shipping.entries import (
     Chunk,
     Metadata,
@@ -52,7 +54,6 @@ from logshipper_ingest.shipping.entries import (
     json_line,
     replay_hour,
 )
-from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, StreamWaits, TenantWaits
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
 from logshipper_ingest.slurm.captured import Run, ask, run_of
 from logshipper_ingest.slurm.intake import EndedFolder, Say
@@ -99,9 +100,9 @@ class SlurmStates:
 
     def __init__(
         self,
-        config: AgentConfig,
+        config: SinkConfig[LokiSection],
         checkpoints: Checkpoints,
-        sink: LokiSink,
+        delivery: Delivery,
         quarantine: Quarantine,
         metrics: SinkMetrics,
         stop: threading.Event,
@@ -110,17 +111,17 @@ class SlurmStates:
         jobs: JobMetrics | None = None,
     ) -> None:
         self._config = config
-        self._client = ask_by or Client(config.loki.access)
-        self._sink = sink
+        self._client = ask_by or Client(config.server.access)
+        self._delivery = delivery
         self._quarantine = quarantine
         self._checkpoints = checkpoints
         self._metrics = metrics
         self._jobs = jobs
         self._stop = stop
         self._say = say
-        self._waiting = WaitingEnds(os.path.join(config.sink_dir, FILE))
+        self._waiting = WaitingEnds(os.path.join(config.folder, FILE))
         self._folder = EndedFolder(
-            config.slurm.ended_dir,
+            config.ended_dir,
             self._waiting,
             self._counted,
             say,
@@ -253,7 +254,7 @@ class SlurmStates:
         if not asked:
             return []
         now_ns = time.time_ns()
-        longest_ns = int(self._config.loki.max_age_hours * 3600) * SECOND_NS
+        longest_ns = int(self._config.delivery.max_age_hours * 3600) * SECOND_NS
         found = self._find(asked, now_ns, longest_ns)
         ready: list[WaitingEnd] = []
         later: dict[str, int] = {}
@@ -357,9 +358,9 @@ class SlurmStates:
             client: Entries = self._client
             if tenant:
                 client = undo.enter_context(
-                    Client(replace(self._config.loki.access, tenant=tenant))
+                    Client(replace(self._config.server.access, tenant=tenant))
                 )
-            return ask(client, self._config.agent.cluster, records, now_ns, longest_ns)
+            return ask(client, self._config.cluster, records, now_ns, longest_ns)
 
     def _say_silent(self, failed: Mapping[str, QueryError]) -> None:
         for tenant, error in failed.items():
@@ -369,10 +370,10 @@ class SlurmStates:
 
     @property
     def _put_off_ns(self) -> int:
-        return int(self._config.loki.retry_max_secs * SECOND_NS)
+        return int(self._config.delivery.retry_max_secs * SECOND_NS)
 
     def _tenant(self, record: EndRecord) -> str:
-        by = self._config.loki.tenant_by
+        by = self._config.delivery.tenant_by
         if not by:
             return ""
         return tenant_of(
@@ -397,7 +398,7 @@ class SlurmStates:
         refusals: list[Refusal] = []
         held: set[str] = set()  # captures, as their chunks have them
         homes = {one.name: self._home(one) for one in told}
-        self._sink.want("slurm", set(self._homes.values()))
+        self._delivery.want("slurm", set(self._homes.values()))
         for build in (_note_chunk, _event_chunk):
             streams: dict[StreamKey, list[Chunk]] = defaultdict(list)
             for one in told:
@@ -432,7 +433,7 @@ class SlurmStates:
                 if one.name not in again
             }
         )
-        self._sink.want("slurm", set(self._homes.values()))
+        self._delivery.want("slurm", set(self._homes.values()))
         fault_point("slurm_committed")
 
     def _show(self, told: Sequence[WaitingEnd]) -> None:
@@ -448,16 +449,14 @@ class SlurmStates:
 
     def _deliver(self, key: StreamKey, chunks: Sequence[Chunk]) -> list[Refusal]:
         """Sends them, but for those that are too old for Loki."""
-        oldest_ns = time.time_ns() - int(self._config.loki.max_age_hours * 3600e9)
-        words = (
-            f"older than [{self._config.table}] max_age_hours, {self._config.loki.max_age_hours:g}"
-        )
+        oldest_ns = time.time_ns() - int(self._config.delivery.max_age_hours * 3600e9)
+        words = f"older than [{self._config.table}] max_age_hours, {self._config.delivery.max_age_hours:g}"
         refusals = [
             Refusal(chunk, "too_old", 0, words) for chunk in chunks if chunk.times_ns[0] < oldest_ns
         ]
         timely = [chunk for chunk in chunks if chunk.times_ns[0] >= oldest_ns]
-        for batch in batches(timely, self._config.loki.batch_max_bytes):
-            refusals += self._sink.deliver(batch)
+        for batch in batches(timely, self._config.delivery.batch_max_bytes):
+            refusals += self._delivery.deliver(batch)
         taken = len(chunks) - len(refusals)
         self._metrics.entries.labels(key.kind).inc(taken)
         if taken:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from logshipper.errors import ConfigError
-from logshipper_ingest.config.agent_config import SINKS_FOLDER, AgentConfig
+from logshipper_ingest.config.agent_config import AgentConfig
+from logshipper_ingest.config.sink_config import SINKS_FOLDER, Server, SinkConfig
 from logshipper_ingest.spool.segment_reader import SpoolPosition
 from logshipper_ingest.state.checkpoints import STATE_FILE, State, read_state
 
@@ -14,16 +15,16 @@ SINKS_NOTE = "sinks"  # a note of the agent's own: the names of all that it ship
 
 
 class SinkCheckpoints(NamedTuple):
-    """config: as the sink has it; learnt, in its state, is the same for all."""
+    """learnt, in its state, is the same for all."""
 
-    config: AgentConfig
+    config: SinkConfig[Server]
     state: State
 
 
 def read_states(config: AgentConfig) -> list[SinkCheckpoints]:
     """Of all that the configuration names, in its order. Raises StoreError."""
     main = _read(config.agent.state_dir)
-    read = [(one, _read(one.sink_dir) if one.loki.name else main) for one in config.sinks]
+    read = [(one, _read(one.folder) if one.name else main) for one in config.sinks]
     return [SinkCheckpoints(one, state._replace(learnt=main.learnt)) for one, state in read]
 
 
@@ -53,7 +54,7 @@ def removed(config: AgentConfig) -> list[str]:
     one without a name. Raises StoreError."""
     names = set(folders(config.agent.state_dir))
     names |= {""} if _read(config.agent.state_dir).shipped else set()
-    return sorted(names - {one.loki.name for one in config.sinks})
+    return sorted(names - {one.name for one in config.sinks})
 
 
 def folders(state_dir: str) -> list[str]:
@@ -65,11 +66,11 @@ def folders(state_dir: str) -> list[str]:
         return []
 
 
-def chosen_sinks(config: AgentConfig, shown: str) -> list[AgentConfig]:
-    """The configuration as the sink has it that is called so; "" for all. Raises ConfigError where
+def chosen_sinks(config: AgentConfig, shown: str) -> list[SinkConfig[Server]]:
+    """The sink that is called so; "" for all. Raises ConfigError where
     there is none."""
-    found = [one for one in config.sinks if shown in ("", one.sink)]
+    found = [one for one in config.sinks if shown in ("", one.label)]
     if not found:
-        named = ", ".join(one.sink for one in config.sinks)
+        named = ", ".join(one.label for one in config.sinks)
         raise ConfigError("--sink", [f"{shown!r} isn't in the configuration: {named}"])
     return found

@@ -83,9 +83,14 @@ def replayer(
     patience_secs: float = 60.0,
 ) -> Replayer:
     return Replayer(
-        node.config, chosen or ReplaySelection(), lambda: node.loki, ask, threading.Event(), node.said.append,
+        node.config.sinks[0],
+        chosen or ReplaySelection(),
+        lambda: node.loki,
+        ask,
+        threading.Event(),
+        node.said.append,
         patience_secs=patience_secs,
-    )  # fmt: skip
+    )
 
 
 def logged(node: ShippingNode) -> list[str]:

@@ -213,7 +213,7 @@ def test_what_the_sink_tells_fits_what_status_reads(node: ShippingNode, capsys: 
 
     def answer(labels: str) -> None:
         node.checkpoints.put_notes(
-            {"loki": {"url": "http://modelled", **node.sink.state._asdict()}}
+            {"loki": {"url": "http://modelled", **node.delivery.state._asdict()}}
         )
         seen.append(document(node, capsys)["loki"])
 

@@ -184,7 +184,7 @@ def test_no_loki(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         findings = check_loki(
-            config_for(tmp_path, loki=f"http://127.0.0.1:{taken.getsockname()[1]}")
+            config_for(tmp_path, loki=f"http://127.0.0.1:{taken.getsockname()[1]}").lokis[0]
         )
     (finding,) = findings
     assert (finding.level, finding.about) == ("wrong", "loki")
@@ -192,7 +192,7 @@ def test_no_loki(tmp_path: Path) -> None:
 
 
 def test_gateway_that_forbids_all(fake: FaultyServer, tmp_path: Path) -> None:
-    findings = check_loki(config_for(tmp_path, loki=fake.url))
+    findings = check_loki(config_for(tmp_path, loki=fake.url).lokis[0])
     found = levels(findings)
     assert found["loki"] == found["loki version"] == found["loki limits"] == "note"
     push = the(findings, "loki push")
@@ -217,7 +217,7 @@ def test_refused_pushes_and_their_fixs(
     fake: FaultyServer, tmp_path: Path, said: Said, fix: str
 ) -> None:
     fake.answer(Said(200, b"ready"), Said(200, b'{"version":"3.7.6"}'), said, Said(403))
-    findings = check_loki(config_for(tmp_path, loki=fake.url))
+    findings = check_loki(config_for(tmp_path, loki=fake.url).lokis[0])
     assert the(findings, "loki version") == Finding("ok", "loki version", "3.7.6")
     assert the(findings, "loki push").level == "wrong"
     assert fix in the(findings, "loki push").fix
@@ -230,7 +230,7 @@ def test_pushes_without_reading(fake: FaultyServer, tmp_path: Path) -> None:
         Said(204),
         Said(403, b"forbidden"),
     )
-    findings = check_loki(config_for(tmp_path, loki=fake.url))
+    findings = check_loki(config_for(tmp_path, loki=fake.url).lokis[0])
     assert levels(findings) == {
         "loki": "note",
         "loki version": "wrong",
@@ -247,7 +247,7 @@ def test_entry_that_never_shows(
     monkeypatch.setattr("logshipper_ingest.checks.check_loki.READ_BACK_SECS", 0.2)
     nothing = b'{"status":"success","data":{"resultType":"streams","result":[]}}'
     fake.answer(Said(200), Said(200, b"{}"), Said(204), Said(200, nothing))
-    finding = the(check_loki(config_for(tmp_path, loki=fake.url)), "loki query")
+    finding = the(check_loki(config_for(tmp_path, loki=fake.url).lokis[0]), "loki query")
     assert (finding.level, finding.words) == (
         "wrong",
         "the entry that was accepted didn't show within 0.2 s",
@@ -261,7 +261,7 @@ def test_entry_without_its_metadata(fake: FaultyServer, tmp_path: Path) -> None:
         "data": {"resultType": "streams", "result": [{"stream": {}, "values": values}]},
     }
     fake.answer(Said(200), Said(200, b"{}"), Said(204), Said(200, json.dumps(stream).encode()))
-    finding = the(check_loki(config_for(tmp_path, loki=fake.url)), "loki query")
+    finding = the(check_loki(config_for(tmp_path, loki=fake.url).lokis[0]), "loki query")
     assert (finding.level, "without its structured metadata" in finding.words) == ("wrong", True)
 
 
@@ -271,7 +271,7 @@ def test_entry_without_its_metadata(fake: FaultyServer, tmp_path: Path) -> None:
 )
 def test_clocks(fake: FaultyServer, tmp_path: Path, secs: int, level: str, words: str) -> None:
     fake.answer(Said(403, b"", {"Date": email.utils.formatdate(time.time() + secs, usegmt=True)}))
-    finding = the(check_loki(config_for(tmp_path, loki=fake.url)), "clock")
+    finding = the(check_loki(config_for(tmp_path, loki=fake.url).lokis[0]), "clock")
     assert finding.level == level
     assert words in finding.words
 

@@ -19,6 +19,7 @@ from logshipper_ingest.config.agent_config import (
     parse,
     read,
 )
+from logshipper_ingest.config.sink_config import is_influxdb
 from logshipper_ingest.servers.server_access import ServerAccess, read_secret
 
 LOKI = {"url": "http://127.0.0.1:3100"}
@@ -120,30 +121,24 @@ def test_further_lokis_inherit_rates_and_no_credentials(tmp_path: Path) -> None:
     }
     config, found = parse({"loki": {**first, "new": {"url": "http://new", "retry_max_secs": 60}}})
     assert found == []
-    one, new = config.sinks
-    assert one is config
-    assert (one.sink, one.table, one.sink_dir) == ("loki", "loki", config.agent.state_dir)
-    assert (new.sink, new.table, new.sink_dir) == (
-        "new",
-        "loki.new",
-        f"{config.agent.state_dir}/sinks/new",
-    )
-    assert (new.loki.access.url, new.loki.access.token_file, new.loki.access.tenant) == (
-        "http://new",
-        "",
-        "nobody!",
-    )
-    assert (new.loki.batch_max_bytes, new.loki.retry_max_secs, new.loki.tenant_by) == (
-        20_000,
-        60,
-        "user",
-    )
-    assert new.agent == config.agent
+    first_sink, new = config.sinks
+    assert (first_sink.server, first_sink.is_first, new.is_first) == (config.loki, True, False)
+    assert (first_sink.label, first_sink.table) == ("loki", "loki")
+    assert first_sink.folder == config.agent.state_dir
+    assert (new.label, new.table) == ("new", "loki.new")
+    assert new.folder == f"{config.agent.state_dir}/sinks/new"
+    access, delivery = new.server.access, new.delivery
+    assert (access.url, access.token_file, access.tenant) == ("http://new", "", "nobody!")
+    assert (delivery.batch_max_bytes, delivery.retry_max_secs) == (20_000, 60)
+    assert delivery.tenant_by == "user"
+    assert (new.cluster, new.host) == (config.agent.cluster, config.agent.host)
     assert not config.metrics.job_values
 
     renamed, found = parse({"loki": {**LOKI, "name": "new"}})
     assert found == []
-    assert (renamed.sink, renamed.sink_dir) == ("new", f"{config.agent.state_dir}/sinks/new")
+    (sink,) = renamed.sinks
+    assert (sink.label, sink.is_first) == ("new", True)
+    assert sink.folder == f"{config.agent.state_dir}/sinks/new"
 
 
 def test_influxdbs_are_sinks_beside_lokis() -> None:
@@ -155,18 +150,16 @@ def test_influxdbs_are_sinks_beside_lokis() -> None:
         {"loki": {**LOKI, "new": {"url": "http://new"}}, "influxdb": {**first, "two": other}}
     )
     assert found == []
-    named = [
-        (one.sink, one.table, one.influxdb is not None, one.loki.access.url) for one in config.sinks
-    ]
+    named = [(sink.label, sink.table, is_influxdb(sink), sink.url) for sink in config.sinks]
     assert named[1:] == [
         ("new", "loki.new", False, "http://new"),
         ("influxdb", "influxdb", True, "http://influx"),
         ("two", "influxdb.two", True, "http://two"),
     ]
-    assert config.sinks[3].sink_dir == f"{config.agent.state_dir}/sinks/two"
-    assert [one.sink for one in config.lokis] == ["loki", "new"]
+    assert config.sinks[3].folder == f"{config.agent.state_dir}/sinks/two"
+    assert [sink.label for sink in config.lokis] == ["loki", "new"]
     alone, found = parse({"loki": LOKI, "influxdb": {"two": other}})
-    assert (found, [one.sink for one in alone.sinks]) == ([], ["loki", "two"])
+    assert (found, [sink.label for sink in alone.sinks]) == ([], ["loki", "two"])
 
 
 @pytest.mark.parametrize(

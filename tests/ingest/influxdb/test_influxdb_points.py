@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from logshipper.errors import RejectedPushError
-from logshipper_ingest.agent.sink_parts import made_sink, push_client
+from logshipper_ingest.agent.sink_parts import make_delivery, push_client
 from logshipper_ingest.config.agent_config import parse
 from logshipper_ingest.influxdb.client import InfluxdbClient, packed
 from logshipper_ingest.influxdb.influxdb_sink import InfluxdbSink, reason_of
@@ -132,24 +132,24 @@ class Influxdb2:
         token.chmod(0o600)
         table = {"url": server.url, "org": "my org", "bucket": "b/1", "token_file": str(token), "retry_min_secs": 0.001,
                  "retry_max_secs": 0.002, "timeout_secs": 0.5}  # fmt: skip
-        config, problems = parse(
+        agent, problems = parse(
             {"agent": {"cluster": "c1"}, "loki": {"url": "http://x"}, "influxdb": table}
         )
         assert problems == []
         self.server = server
         self.said: list[str] = []
-        (_, of_sink) = config.sinks
-        self.sink = made_sink(
-            of_sink,
-            lambda: push_client(of_sink),
+        (_, config) = agent.sinks
+        self.delivery = make_delivery(
+            config,
+            lambda: push_client(config),
             SinkMetrics(),
             threading.Event(),
             self.said.append,
         )
-        assert isinstance(self.sink, InfluxdbSink)
+        assert isinstance(self.delivery.sink, InfluxdbSink)
 
     def deliver(self, *records: Any) -> list[Refusal]:
-        return self.sink.deliver([chunk(*records)])
+        return self.delivery.deliver([chunk(*records)])
 
     def written(self) -> list[list[tuple[bytes, bytes]]]:
         """Fields and time of each line, of each request."""

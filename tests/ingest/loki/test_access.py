@@ -63,7 +63,7 @@ def wrong_of_check(agent: NodeAgent) -> str:
     """What `check` finds wrong with Loki, with its fixes."""
     found = [
         finding
-        for finding in check_loki(agent_config.load(str(agent.config)))
+        for finding in check_loki(agent_config.load(str(agent.config)).lokis[0])
         if finding.level == "wrong"
     ]
     return "; ".join(f"{finding.about}: {finding.words} {finding.fix}" for finding in found)

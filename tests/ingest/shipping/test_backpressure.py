@@ -10,7 +10,7 @@ from logshipper.errors import PushError
 from logshipper.spool.segment import Stream
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.servers.server_access import ServerAccess
-from logshipper_ingest.shipping import loki_sink
+from logshipper_ingest.shipping import delivery
 from tests.servers.running import LokiServer
 from tests.tools.modelled_loki import refused, throttled
 from tests.tools.node_agents import NodeAgent, entries_of
@@ -121,7 +121,7 @@ def test_a_user_s_limit_of_streams_holds_up_neither_the_user_s_others_nor_other_
         name.split("@")[0]: capture.first.shipped.done for name, capture in node.captures.items()
     }
     assert done == {"job1": False, "job2": True, "job3": True}
-    assert node.sink.waiting_tenants() == set()
+    assert node.delivery.waiting_tenants() == set()
     node.close()
 
 
@@ -143,7 +143,7 @@ def test_who_comes_while_a_part_of_loki_is_away_doesn_t_wait(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing else was on its way, it isn't known yet that others are taken."""
-    monkeypatch.setattr(loki_sink, "PART_SECS", 0.02)
+    monkeypatch.setattr(delivery, "PART_SECS", 0.02)
     node.loki.ails = ailing('stream="stderr"', refused(500, "at least 1 live replicas required"))
     whole(node, "job1", [], ["oops"], minutes=5)
     rounds(node, 2)
@@ -162,7 +162,7 @@ def test_who_comes_while_a_part_of_loki_is_away_doesn_t_wait(
 def test_a_stream_is_taken_up_again_and_nothing_is_missing_or_double(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loki_sink, "STREAM_LIMIT_SECS", (0.001, 0.002))
+    monkeypatch.setattr(delivery, "STREAM_LIMIT_SECS", (0.001, 0.002))
     node.loki.ails = ailing('stream="stderr"', throttled(words=STREAM_LIMIT))
     for number in range(6):
         whole(node, f"job{number}", [f"out {number}"] * 50, [f"err {number}"] * 50)
@@ -174,7 +174,7 @@ def test_a_stream_is_taken_up_again_and_nothing_is_missing_or_double(
     assert len(node.loki.stored) == len(set(node.loki.stored)), "what was taken isn't sent again"
     assert node.loki.doubles() == []
     assert node.quarantined() == []
-    assert node.sink.state.since_ns == 0
+    assert node.delivery.state.since_ns == 0
 
 
 def test_a_limit_of_streams_that_lasts_is_not_hammered(node: ShippingNode) -> None:
@@ -184,10 +184,10 @@ def test_a_limit_of_streams_that_lasts_is_not_hammered(node: ShippingNode) -> No
     rounds(node, 50)
     refusals = [labels for labels, _ in node.loki.requests if 'stream="stderr"' in labels]
     assert len(refusals) == len(set(refusals)), "one try of each stream in half a minute"
-    assert node.sink.state.status == 429
+    assert node.delivery.state.status == 429
     (line,) = node.said
     assert "max_global_streams_per_user" in line
-    assert loki_sink.STREAM_LIMIT_SECS[0] >= 30
+    assert delivery.STREAM_LIMIT_SECS[0] >= 30
 
 
 def test_the_same_trouble_in_other_numbers_is_said_once(node: ShippingNode) -> None:
@@ -214,7 +214,7 @@ def test_what_a_tenant_is_refused_goes_in_smaller_pushes(
         return throttled(words=RATE) if size > 50_000 else None
 
     node.loki.ails = small
-    monkeypatch.setattr(node.sink, "_wait", lambda secs: None)
+    monkeypatch.setattr(node.delivery, "_wait", lambda secs: None)
     with node.capture("job1", soon_ns()) as capture:
         capture.lines([f"{number} {'x' * 1000}" for number in range(300)])
         node.ship()
@@ -228,7 +228,7 @@ def test_a_round_is_as_small_as_the_rate(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("logshipper_ingest.shipping.pace.START_BYTES_PER_SEC", 40_000)
     node = ShippingNode(tmp_path, tenant_max_bytes_per_sec=4_000_000)
     waited: list[float] = []
-    monkeypatch.setattr(node.sink, "_wait", waited.append)
+    monkeypatch.setattr(node.delivery, "_wait", waited.append)
     with node.capture("flood", soon_ns()) as flood, node.capture("quiet", soon_ns()) as quiet:
         for _ in range(50):
             flood.lines(["x" * 1000] * 100)
@@ -311,6 +311,6 @@ def test_a_real_loki_s_limit_of_streams_stops_new_streams_alone(
             for name, capture in node.captures.items()
         }
         assert done == {"job1": True, "job11": True, "job21": False, "job31": True}
-        assert "maximum active stream limit exceeded" in node.sink.state.words
+        assert "maximum active stream limit exceeded" in node.delivery.state.words
         assert throttles(node, "stream_limit") == 1
         node.close()

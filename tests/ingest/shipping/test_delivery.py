@@ -15,9 +15,10 @@ from logshipper_ingest.loki.client import Client
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
 from logshipper_ingest.model.capture_account import BlockRow, Rows
 from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
-from logshipper_ingest.shipping import loki_sink
+from logshipper_ingest.shipping import delivery
+from logshipper_ingest.shipping.delivery import Delivery, Stopped, TenantWaits
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, StreamKey
-from logshipper_ingest.shipping.loki_sink import LokiSink, Stopped, TenantWaits
+from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.quarantine import Refusal
 from logshipper_ingest.spool.capture_folder import Identity
 from tests.servers.running import LokiServer
@@ -29,8 +30,8 @@ SECOND_NS = 10**9
 IDENTITY = Identity("job1", 1, "", 0, "train.py", "me", "n1", "testing")
 
 
-class Sink:
-    """A sink on a modelled Loki, and what it said."""
+class DeliveryToModel:
+    """A delivery to a modelled Loki, and what it said."""
 
     def __init__(self, **options: Any) -> None:  # Any: of LokiSection
         self.loki = ModelledLoki()
@@ -39,23 +40,23 @@ class Sink:
         self.metrics = AgentMetrics("testing", "n1")
         section = LokiSection(**{"retry_min_secs": 0.001, "retry_max_secs": 0.002, "stream_max_bytes_per_sec": 0,
                                  "tenant_max_bytes_per_sec": 0, **options})  # fmt: skip
-        self.sink = LokiSink(
+        self.delivery = Delivery(
+            LokiSink("testing", "n1"),
             lambda: self.loki,
             section,
-            lambda key: key.labels("testing", "n1"),
             self.metrics,
             self.stop,
             self.said.append,
         )
 
     def deliver(self, chunks: Sequence[Chunk]) -> list[Refusal]:
-        return self.sink.deliver(chunks)
+        return self.delivery.deliver(chunks)
 
     def metric(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"logshipper_agent_{name}", labels) or 0.0
 
 
-def waits_of(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def waits_of(sink: DeliveryToModel, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long the sink waits each time, from now on, without waiting."""
     waits: list[float] = []
 
@@ -85,7 +86,7 @@ def refused_lines(refusals: Sequence[Refusal]) -> list[bytes]:
 
 
 def test_all_of_a_batch_goes_in_one_push_and_is_counted() -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     now_ns = time.time_ns()
     assert sink.deliver([chunk([b"a", b"b"], now_ns), chunk([b"c"], now_ns + 10)]) == []
     assert sink.loki.lines() == ["a", "b", "c"]
@@ -93,7 +94,7 @@ def test_all_of_a_batch_goes_in_one_push_and_is_counted() -> None:
     assert sink.metric("pushes_total", result="204") == 1
     assert sink.metric("pushed_bytes_total") == len(sink.loki.bodies[0])
     assert abs(sink.metric("clock_skew_seconds")) < 60
-    assert sink.sink.state.since_ns == 0
+    assert sink.delivery.state.since_ns == 0
     assert sink.said == []
 
 
@@ -110,7 +111,7 @@ def test_all_of_a_batch_goes_in_one_push_and_is_counted() -> None:
     ],
 )
 def test_what_somebody_has_to_fix_holds_everything_and_is_said_once(status: int, hint: str) -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     error = refused(status, "dear me")
     sink.loki.script = [error, error, error]
     assert sink.deliver([chunk([b"a"], time.time_ns())]) == []
@@ -124,7 +125,7 @@ def test_what_somebody_has_to_fix_holds_everything_and_is_said_once(status: int,
 
 
 def test_a_server_that_cannot_be_reached_is_tried_again() -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     sink.loki.script = [unreachable(), refused(502), unreachable()]
     assert sink.deliver([chunk([b"a"], time.time_ns())]) == []
     assert sink.loki.lines() == ["a"]
@@ -133,7 +134,7 @@ def test_a_server_that_cannot_be_reached_is_tried_again() -> None:
 
 
 def test_other_words_are_said_again() -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     sink.loki.script = [
         refused(500, "one"),
         refused(500, "one"),
@@ -147,41 +148,41 @@ def test_other_words_are_said_again() -> None:
 def test_a_trouble_that_comes_and_goes_is_said_ever_so_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     for _ in range(20):
         sink.loki.script = [refused(503, "away")]
         sink.deliver([chunk([b"a"], time.time_ns())])
     assert len(sink.said) == 2, "once, and that it was over"
-    monkeypatch.setattr(loki_sink, "SAY_AGAIN_SECS", 0.0)
+    monkeypatch.setattr(delivery, "SAY_AGAIN_SECS", 0.0)
     sink.loki.script = [refused(503, "away")]
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert len(sink.said) == 4
 
 
 def test_state_tells_of_the_trouble_while_it_lasts_and_of_the_last_refusal_after() -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     seen = []
 
     def answer(labels: str) -> None:
-        seen.append(sink.sink.state)
+        seen.append(sink.delivery.state)
         raise refused(401, "who are you")
 
-    sink.loki.script = [answer, answer, lambda labels: seen.append(sink.sink.state)]
+    sink.loki.script = [answer, answer, lambda labels: seen.append(sink.delivery.state)]
     begin_ns = time.time_ns()
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert [state.status for state in seen] == [0, 401, 401]
     assert begin_ns <= seen[1].since_ns == seen[2].since_ns <= time.time_ns(), (
         "since when, not when last"
     )
-    assert sink.sink.state.since_ns == 0
-    assert sink.sink.last_refusal.words == "who are you"
+    assert sink.delivery.state.since_ns == 0
+    assert sink.delivery.last_refusal.words == "who are you"
 
 
 # ---- waiting
 
 
 def test_what_retry_after_asks_for_is_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     waits = waits_of(sink, monkeypatch)
     sink.loki.script = [throttled(7.0), throttled(None), throttled(10**9)]
     sink.deliver([chunk([b"a"], time.time_ns())])
@@ -193,7 +194,7 @@ def test_what_retry_after_asks_for_is_waited(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_stop_ends_a_wait_at_once() -> None:
-    sink = Sink(retry_min_secs=600.0, retry_max_secs=600.0)
+    sink = DeliveryToModel(retry_min_secs=600.0, retry_max_secs=600.0)
     sink.loki.script = [unreachable()] * 100
     raised: list[BaseException] = []
 
@@ -216,7 +217,7 @@ def test_stop_ends_a_wait_at_once() -> None:
 def test_a_streams_rate_is_kept_to_and_another_streams_is_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sink = Sink(stream_max_bytes_per_sec=10_000)
+    sink = DeliveryToModel(stream_max_bytes_per_sec=10_000)
     waits = waits_of(sink, monkeypatch)
     now_ns = time.time_ns()
     big = chunk([b"x" * 50_000], now_ns)
@@ -235,7 +236,7 @@ def test_what_is_sent_again_counts_in_its_streams_rate_again(
 ) -> None:
     """Loki counts what it has already, too: else a push whose answers are lost makes it split the
     stream."""
-    sink = Sink(stream_max_bytes_per_sec=10_000, settle_secs=0)
+    sink = DeliveryToModel(stream_max_bytes_per_sec=10_000, settle_secs=0)
     sink.loki.script = [refused(500), unreachable()]
     waits = waits_of(sink, monkeypatch)
     sink.deliver([chunk([b"x" * 50_000], time.time_ns())])
@@ -245,8 +246,8 @@ def test_what_is_sent_again_counts_in_its_streams_rate_again(
 
 
 def test_loki_that_was_away_is_left_to_settle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logshipper_ingest.shipping.loki_sink.RESTART_SECS", 0.0)
-    sink = Sink(settle_secs=10.0)
+    monkeypatch.setattr("logshipper_ingest.shipping.delivery.RESTART_SECS", 0.0)
+    sink = DeliveryToModel(settle_secs=10.0)
     waits = waits_of(sink, monkeypatch)
     now_ns = time.time_ns()
     sink.loki.script = [unreachable(), unreachable()]
@@ -274,7 +275,7 @@ def raising(error: Exception) -> bool:
 
 
 def test_a_time_out_alone_lets_nobody_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = Sink(settle_secs=600.0)
+    sink = DeliveryToModel(settle_secs=600.0)
     waits = waits_of(sink, monkeypatch)
     sink.loki.script = [unreachable(), refused(503)]
     sink.deliver([chunk([b"a"], time.time_ns())])
@@ -295,27 +296,27 @@ def of_tenant(tenant: str, stream: str, time_ns: int) -> Chunk:
     )
 
 
-def failed(sink: Sink, tenant: str, stream: str, error: PushError) -> None:
+def failed(sink: DeliveryToModel, tenant: str, stream: str, error: PushError) -> None:
     sink.loki.script = [error]
     with pytest.raises(TenantWaits):
         sink.deliver([of_tenant(tenant, stream, time.time_ns())])
 
 
 def test_what_a_tenant_takes_ends_the_trouble_of_all_its_streams() -> None:
-    sink = Sink(retry_min_secs=600.0, retry_max_secs=600.0)
+    sink = DeliveryToModel(retry_min_secs=600.0, retry_max_secs=600.0)
     failed(sink, "ann", "stdout", throttled())
     failed(sink, "ann", "stderr", refused(403))
     failed(sink, "ben", "stdout", throttled())
     sink.deliver([of_tenant("ann", "", time.time_ns())])
-    assert sink.sink.failing_tenants() == sink.sink.waiting_tenants() == {"ben"}
-    assert sink.sink.state.status == 429
+    assert sink.delivery.failing_tenants() == sink.delivery.waiting_tenants() == {"ben"}
+    assert sink.delivery.state.status == 429
     sink.deliver([of_tenant("ben", "", time.time_ns())])
-    assert sink.sink.state.since_ns == 0
+    assert sink.delivery.state.since_ns == 0
     assert "takes everything again" in sink.said[-1]
 
 
 def test_a_push_that_was_on_its_way_ends_no_later_trouble() -> None:
-    sink = Sink(retry_min_secs=600.0, retry_max_secs=600.0)
+    sink = DeliveryToModel(retry_min_secs=600.0, retry_max_secs=600.0)
     earlier = of_tenant("ann", "stderr", time.time_ns())
     answer = sink.loki.push_body
 
@@ -326,29 +327,29 @@ def test_a_push_that_was_on_its_way_ends_no_later_trouble() -> None:
 
     sink.loki.push_body = meanwhile  # type: ignore[method-assign]
     sink.deliver([earlier])
-    assert sink.sink.waiting_tenants() == {"ann"}
-    assert sink.sink.state.status == 429
+    assert sink.delivery.waiting_tenants() == {"ann"}
+    assert sink.delivery.state.status == 429
 
 
 def test_trouble_with_a_tenant_that_nobody_has_anything_for_is_over() -> None:
-    sink = Sink()
-    sink.sink.want("captures", {"ann"})
-    sink.sink.want("slurm", {"ben"})
+    sink = DeliveryToModel()
+    sink.delivery.want("captures", {"ann"})
+    sink.delivery.want("slurm", {"ben"})
     failed(sink, "ann", "stdout", throttled())
     failed(sink, "ben", "stdout", throttled())
-    sink.sink.want("captures", set())
-    assert sink.sink.failing_tenants() == {"ben"}
-    assert sink.sink.state.since_ns > 0
-    sink.sink.want("slurm", set())
-    assert sink.sink.failing_tenants() == set()
-    assert sink.sink.state.since_ns == 0
+    sink.delivery.want("captures", set())
+    assert sink.delivery.failing_tenants() == {"ben"}
+    assert sink.delivery.state.since_ns > 0
+    sink.delivery.want("slurm", set())
+    assert sink.delivery.failing_tenants() == set()
+    assert sink.delivery.state.since_ns == 0
 
 
 @pytest.mark.parametrize(
     "error", [refused(401), refused(403), refused(400), throttled(), refused(500)], ids=str
 )
 def test_who_waits_is_said_where_it_is_one_user(error: PushError) -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     sink.loki.refusing = {"ann": error}
     with pytest.raises(TenantWaits):
         sink.deliver([of_tenant("ann", "stdout", time.time_ns())])
@@ -359,7 +360,7 @@ def test_who_waits_is_said_where_it_is_one_user(error: PushError) -> None:
 
 @pytest.mark.parametrize("error", [refused(404), unreachable()], ids=str)
 def test_what_is_no_tenant_s_trouble_is_said_once_for_all(error: PushError) -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     failed(sink, "ann", "stdout", error)
     failed(sink, "ben", "stdout", error)
     (line,) = sink.said
@@ -370,7 +371,7 @@ def test_what_is_no_tenant_s_trouble_is_said_once_for_all(error: PushError) -> N
 
 
 def test_one_bad_entry_is_found_among_many() -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     now_ns = time.time_ns()
     lines = [b"%d" % number for number in range(1000)]
     lines[617] = b"x" * 300_000
@@ -380,13 +381,13 @@ def test_one_bad_entry_is_found_among_many() -> None:
     assert "max entry size" in refusal.words
     assert len(sink.loki.found()) == 999
     assert len(sink.loki.requests) < 30
-    assert sink.sink.state.since_ns == 0, "the entries' fault isn't the sink's trouble"
+    assert sink.delivery.state.since_ns == 0, "the entries' fault isn't the sink's trouble"
 
 
 def test_bad_entries_anywhere_are_found_and_all_others_stored() -> None:
     rng = random.Random(4)
     for _ in range(30):
-        sink = Sink()
+        sink = DeliveryToModel()
         now_ns = time.time_ns()
         chunks, bad, good = [], [], []
         for number in range(rng.randrange(1, 6)):
@@ -406,7 +407,7 @@ def test_bad_entries_anywhere_are_found_and_all_others_stored() -> None:
 
 
 def test_413_halves_a_batch_and_refuses_an_entry_that_is_alone() -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
 
     def limit(labels: str) -> None:
         _, entries = sink.loki.requests[-1]
@@ -451,7 +452,7 @@ def test_413_halves_a_batch_and_refuses_an_entry_that_is_alone() -> None:
     ],
 )
 def test_reasons_are_few_words(words: str, reason: str) -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     sink.loki.script = [refused(400, words)]
     (refusal,) = sink.deliver([chunk([b"a"], time.time_ns())])
     assert (refusal.reason, refusal.words) == (reason, words)
@@ -461,7 +462,7 @@ def test_reasons_are_few_words(words: str, reason: str) -> None:
 
 
 def test_late_entries_are_told_apart_at_once() -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     now_ns = time.time_ns()
     sink.deliver([chunk([b"newest"], now_ns)])
     late = chunk([b"late %d" % number for number in range(5000)], now_ns - 2 * HOUR_NS)
@@ -475,7 +476,7 @@ def test_late_entries_are_told_apart_at_once() -> None:
 
 
 def test_the_only_good_entry_among_late_ones_is_not_refused() -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     now_ns = time.time_ns()
     sink.deliver([chunk([b"newest"], now_ns)])
     late = chunk([b"late 1", b"late 2"], now_ns - 2 * HOUR_NS)
@@ -486,7 +487,7 @@ def test_the_only_good_entry_among_late_ones_is_not_refused() -> None:
 
 def test_entries_in_the_second_of_the_floor_are_decided_one_by_one() -> None:
     """Loki tells its floor without the second's fraction."""
-    sink = Sink()
+    sink = DeliveryToModel()
     newest_ns = time.time_ns() // SECOND_NS * SECOND_NS + SECOND_NS // 2
     sink.deliver([chunk([b"newest"], newest_ns)])
     floor_ns = newest_ns - HOUR_NS
@@ -496,7 +497,7 @@ def test_entries_in_the_second_of_the_floor_are_decided_one_by_one() -> None:
 
 
 def test_words_with_an_impossible_time_are_only_words() -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     words = "entry too far behind, oldest acceptable timestamp is: 2026-13-45T99:99:99Z"
     sink.loki.script = [refused(400, words)]
     (refusal,) = sink.deliver([chunk([b"a"], time.time_ns())])
@@ -534,23 +535,23 @@ def test_the_model_has_the_words_of_a_real_loki(loki: LokiServer) -> None:
 
 
 def test_a_mixed_batch_at_a_real_loki_is_stored_but_for_what_is_returned(loki: LokiServer) -> None:
-    run = f"mixed{time.time_ns()}"
+    cluster = f"mixed{time.time_ns()}"
     now_ns = time.time_ns()
     section = LokiSection(retry_min_secs=0.05, retry_max_secs=0.1)
     with Client(loki.url) as client:
-        sink = LokiSink(
+        to_loki = Delivery(
+            LokiSink(cluster, "n1"),
             lambda: client,
             section,
-            lambda key: {**key.labels("testing", "n1"), "run": run},
-            AgentMetrics("testing", "n1"),
+            AgentMetrics(cluster, "n1"),
             threading.Event(),
             lambda words: None,
         )
-        assert sink.deliver([chunk([b"newest"], now_ns)]) == []
+        assert to_loki.deliver([chunk([b"newest"], now_ns)]) == []
         late = chunk([b"late %d" % number for number in range(100)], now_ns - 2 * HOUR_NS)
         fine = chunk([b"fine", b"x" * 300_000], now_ns - SECOND_NS)
-        refusals = sink.deliver([late, fine])
-        query = f'{{run="{run}"}}'
+        refusals = to_loki.deliver([late, fine])
+        query = f'{{cluster="{cluster}"}}'
         found = [
             entry.line for entry in client.entries(query, now_ns - 3 * HOUR_NS, now_ns + SECOND_NS)
         ]
@@ -572,26 +573,26 @@ def _answer(client: Client | ModelledLoki, labels: dict[str, str], entries: list
 
 @pytest.mark.parametrize(("status", "result"), [(401, "401"), (503, "503"), (0, "no_connection")])
 def test_streams_that_wait_are_counted_by_what_they_wait_for(status: int, result: str) -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     seen: list[dict[str, int]] = []
     sink.loki.script = [refused(status, "dear me") if status else unreachable()] * 2
     push = sink.loki.push_body
 
     def look(body: bytes, tenant: str = "") -> None:
-        seen.append(dict(sink.sink.waiting_by_result()))
+        seen.append(dict(sink.delivery.waiting_by_result()))
         push(body, tenant)
 
     sink.loki.push_body = look  # type: ignore[method-assign]  # the test's own
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert seen == [{}, {result: 1}, {result: 1}]
-    assert sink.sink.waiting_by_result() == {}
+    assert sink.delivery.waiting_by_result() == {}
     for streams, count in ((seen[1], 1), ({}, 0)):
         sink.metrics.set_waiting(streams)
         assert sink.metric("waiting_streams", result=result) == count
 
 
 def test_a_clock_that_is_off_is_told_by_a_refusal_too() -> None:
-    sink = Sink()
+    sink = DeliveryToModel()
     skews: list[float] = []
     push = sink.loki.push_body
 

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from logshipper.errors import PushError, RejectedPushError, StoreError
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.shipping import loki_sink
+from logshipper_ingest.shipping import delivery
 from logshipper_ingest.shipping import quarantine as quarantine_module
 from logshipper_ingest.shipping import shipper as shipper_module
 from tests.tools.model_settings import model_settings
@@ -105,7 +105,7 @@ class Shipping(RuleBasedStateMachine):
         self.patch.setattr(
             shipper_module, "STREAMS_AT_ONCE", 1
         )  # or the order of faults would be chance
-        self.patch.setattr(loki_sink, "STREAM_LIMIT_SECS", (0.001, 0.002))
+        self.patch.setattr(delivery, "STREAM_LIMIT_SECS", (0.001, 0.002))
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
         self.loki = FaultyLoki()
         self.node = ShippingNode(self.folder, self.loki)

@@ -19,7 +19,7 @@ from logshipper.errors import QueryError, StoreError
 from logshipper.spool import segment
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.shipping import shares
-from logshipper_ingest.shipping.loki_sink import Stopped
+from logshipper_ingest.shipping.delivery import Stopped
 from logshipper_ingest.shipping.shipper import ship_until
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
@@ -231,7 +231,7 @@ def test_a_clock_that_is_set_while_the_agent_runs(node: ShippingNode) -> None:
     Loki takes it."""
     for ahead_ns in (0, 4 * 60 * SECOND_NS, 24 * HOUR_NS, 0):
         node.loki.behind_ns = ahead_ns
-        node.sink.clock.note(time.time_ns() - ahead_ns)
+        node.delivery.clock.note(time.time_ns() - ahead_ns)
         whole(node, f"ahead{ahead_ns}-{len(node.captures)}", ["one", "two"])
         node.ship()
     assert len(node.loki.found('kind="log"')) == 8

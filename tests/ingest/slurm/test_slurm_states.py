@@ -24,6 +24,7 @@ from logshipper_ingest.metrics.job_series import SLURM_END, SLURM_START
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, exposition, utc_hour
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.servers.server_access import ServerAccess
+from logshipper_ingest.shipping.delivery import Delivery
 from logshipper_ingest.shipping.loki_sink import LokiSink
 from logshipper_ingest.shipping.quarantine import Quarantine
 from logshipper_ingest.slurm import captured as slurm_captured
@@ -102,19 +103,26 @@ class Controller:
         self.jobs = JobMetrics(self.config.metrics, "local", "ctl")
         self.stop = threading.Event()
         self.checkpoints = Checkpoints(str(self.state / "state.db"))
-        self.sink = sink = LokiSink(
+        self.delivery = Delivery(
+            LokiSink("local", "ctl"),
             lambda: self.loki,
             self.config.loki,
-            lambda key: key.labels("local", "ctl"),
             self.metrics,
             self.stop,
             self.said.append,
         )
         quarantine = Quarantine(str(self.state / "quarantine"), 1 << 20)
         self.states = SlurmStates(
-            self.config, self.checkpoints, sink, quarantine, self.metrics, self.stop, self.said.append, self.asked,
+            self.config.lokis[0],
+            self.checkpoints,
+            self.delivery,
+            quarantine,
+            self.metrics,
+            self.stop,
+            self.said.append,
+            self.asked,
             self.jobs,
-        )  # fmt: skip
+        )
 
     def end(self) -> None:
         self.states.close()
@@ -296,16 +304,15 @@ def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Each by its own records: what one couldn't take yet keeps the hook's file, and nobody sends
     it before."""
     controller = Controller(tmp_path, monkeypatch, other={"url": "http://other"})
-    _, config = controller.config.sinks
-    Path(config.sink_dir).mkdir(parents=True)
+    _, config = controller.config.lokis
+    Path(config.folder).mkdir(parents=True)
     asked, loki, metrics = AskedLoki(), ModelledLoki(), AgentMetrics()
-    checkpoints = Checkpoints(f"{config.sink_dir}/state.db")
+    checkpoints = Checkpoints(f"{config.folder}/state.db")
     say, stop = controller.said.append, controller.stop
-    sink = LokiSink(
-        lambda: loki, config.loki, lambda key: key.labels("local", "ctl"), metrics, stop, say
-    )
-    quarantine = Quarantine(f"{config.sink_dir}/quarantine", 1 << 20)
-    other = SlurmStates(config, checkpoints, sink, quarantine, metrics, stop, say, asked)
+    sink = LokiSink("local", "ctl")
+    delivery = Delivery(sink, lambda: loki, config.delivery, metrics, stop, say)
+    quarantine = Quarantine(f"{config.folder}/quarantine", 1 << 20)
+    other = SlurmStates(config, checkpoints, delivery, quarantine, metrics, stop, say, asked)
     controller.states.give(other)
     for its in (controller.asked, asked):
         Pushing(
@@ -328,9 +335,7 @@ def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pass
     assert not place.exists()
     assert [len(its.found(OF_EVENTS)) for its in (controller.loki, loki)] == [1, 1]
-    assert (
-        read_counts(f"{config.sink_dir}/{FILE}")["shipped"] == controller.counts()["shipped"] == 1
-    )
+    assert read_counts(f"{config.folder}/{FILE}")["shipped"] == controller.counts()["shipped"] == 1
     other.close()
     checkpoints.close()
     controller.end()
@@ -838,17 +843,19 @@ def test_trouble_with_a_tenant_lasts_as_long_as_a_record_waits_for_it(
     by_user: Controller, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whenever the shipper says that it has nothing for it."""
-    monkeypatch.setattr(fault_points, "on_reached", lambda _: by_user.sink.want("captures", set()))
+    monkeypatch.setattr(
+        fault_points, "on_reached", lambda _: by_user.delivery.want("captures", set())
+    )
     by_user.write(user="ann")
     captured_by(tenants, "ann", by_user, JOB)
     by_user.loki.refusing = {"ann": throttled()}
     by_user.turn()
     by_user.turn(3)
-    assert by_user.sink.state.status == 429
+    assert by_user.delivery.state.status == 429
     by_user.loki.refusing = {}
     by_user.turn(31)
     assert by_user.counts() == {"taken": 1, "shipped": 1}
-    assert by_user.sink.state.since_ns == 0
+    assert by_user.delivery.state.since_ns == 0
 
 
 # ---- hostile folders and records
