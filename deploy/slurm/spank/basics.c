@@ -63,7 +63,8 @@ int write_all(int fd, const void *data, size_t size)
     return 0;
 }
 
-/* What follows the name in /proc/PID/stat, from its bracket on; NULL where there is no such process, or it is dead. */
+/* What follows the name in /proc/PID/stat, from its bracket on; NULL where there is no such
+ * process, or it is dead. */
 static const char *read_stat(const char *path, char *text, size_t text_size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -24,15 +24,16 @@ void close_from(int first);
 /* Writes all; returns 0, or -1 (errno). */
 int write_all(int fd, const void *data, size_t size);
 
-/* When a process began, in the kernel's ticks; path: /proc/PID/stat. Async-signal-safe. Returns 0, or -1 where there is
- * none, or it is dead. */
+/* When a process began, in the kernel's ticks; path: /proc/PID/stat. Async-signal-safe. Returns 0,
+ * or -1 where there is none, or it is dead. */
 int process_started(const char *path, uint64_t *started);
 
 /* Whether it runs, or would if it were let; path as above. Async-signal-safe. */
 bool process_waits_for_processor(const char *path);
 
-/* Where the scheduler shares the processor out by session (sched_autogroup_enabled), a process' own nice value counts
- * among its session's only; this is the one of the session. Elsewhere nothing happens. */
+/* Where the scheduler shares the processor out by session (sched_autogroup_enabled), a process' own
+ * nice value counts among its session's only; this is the one of the session. Elsewhere nothing
+ * happens. */
 void session_nice(int nice);
 
 /* Whether text begins with another one. */

@@ -17,7 +17,8 @@ static FILE *open_below(const char *root, const char *name)
     return (size_t)snprintf(path, sizeof path, "%s%s", root, name) < sizeof path ? fopen(path, "re") : NULL;
 }
 
-/* Where a hierarchy is mounted. controllers: as /proc/self/cgroup names it, "" for version 2. Returns 0 or -1. */
+/* Where a hierarchy is mounted. controllers: as /proc/self/cgroup names it, "" for version 2.
+ * Returns 0 or -1. */
 static int find_mount(const char *root, const char *controllers, char *path, size_t size)
 {
     char line[2 * PATH_MAX];

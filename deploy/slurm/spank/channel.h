@@ -1,15 +1,19 @@
-/* One stream on its way from the task to the job's own output. The same as logshipper/relay/channel.py: two outputs that are
- * one file never tear each other's lines. They switch at a line's end:
- * - The tail of an open line is held back while the other stream has whole ones, 20 ms and 64 KiB at most.
- * - A line that stands open there (its owner's) holds the other stream back until it ends, or its writer is idle: since
- *   it last grew, polls have found the owner's stream empty for 20 ms; for 200 ms where the line comes in pieces (it is
- *   over 1 KiB long, or the read that brought its end so far was as much as a full terminal gives), as then its writer
- *   is in the middle of a write, and only waits for its turn of the processor.
- * - Time counts by polls, for each 5 ms at most: where the relay itself didn't run, the writer may not have either.
- * - In all it is waited for no longer than a second. Whose line was given up so isn't waited for again before that line
- *   ends: a row of dots doesn't slow the other stream down.
- * - On a terminal only lines are held that our own reading cut: there a prompt stands open, and what follows on the
- *   other stream follows it on the screen. */
+/* One stream on its way from the task to the job's own output. The same as
+ * logshipper/relay/channel.py: two outputs that are one file never tear each other's lines. They
+ * switch at a line's end:
+ * - The tail of an open line is held back while the other stream has whole ones, 20 ms and 64 KiB
+ *   at most.
+ * - A line that stands open there (its owner's) holds the other stream back until it ends, or its
+ *   writer is idle: since it last grew, polls have found the owner's stream empty for 20 ms; for
+ *   200 ms where the line comes in pieces (it is over 1 KiB long, or the read that brought its end
+ *   so far was as much as a full terminal gives), as then its writer is in the middle of a write,
+ *   and only waits for its turn of the processor.
+ * - Time counts by polls, for each 5 ms at most: where the relay itself didn't run, the writer may
+ *   not have either.
+ * - In all it is waited for no longer than a second. Whose line was given up so isn't waited for
+ *   again before that line ends: a row of dots doesn't slow the other stream down.
+ * - On a terminal only lines are held that our own reading cut: there a prompt stands open, and
+ *   what follows on the other stream follows it on the screen. */
 #ifndef LOGSHIPPER_CHANNEL_H
 #define LOGSHIPPER_CHANNEL_H
 
@@ -63,8 +67,9 @@ void channel_init(struct channel *channel, int stream, int master, int out, stru
 /* Makes two channels know each other; `line` is used where they write to one file. */
 void channel_pair(struct channel *one, struct channel *other, struct shared_line *line);
 
-/* Reads what there is (TURN_BYTES at most), and counts it in the account that survives everybody: it is pending then.
- * Returns how much that is, and in *data where it stays for now; sets at_end. */
+/* Reads what there is (TURN_BYTES at most), and counts it in the account that survives everybody:
+ * it is pending then. Returns how much that is, and in *data where it stays for now; sets
+ * at_end. */
 size_t channel_read(struct channel *channel, const unsigned char **data, int64_t now);
 
 /* A poll has asked for the channel, and found it `ready` or not. */

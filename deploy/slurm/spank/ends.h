@@ -7,8 +7,8 @@ struct ends {
     int tty;
 };
 
-/* Makes both; raw (no echo, nothing translated), of a size. Pipes where `tty` is 0, or no pty is available. They close
- * on exec. Returns 0, or -1 (errno), nothing being left open. */
+/* Makes both; raw (no echo, nothing translated), of a size. Pipes where `tty` is 0, or no pty is
+ * available. They close on exec. Returns 0, or -1 (errno), nothing being left open. */
 int ends_make(struct ends *ends, int tty, unsigned columns, unsigned rows);
 
 void ends_close(struct ends *ends);

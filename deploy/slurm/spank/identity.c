@@ -34,7 +34,8 @@ __attribute__((format(printf, 2, 3))) static void put_format(struct text *text, 
         put(text, piece, (size_t)size);
 }
 
-/* Bytes of the UTF-8 character at `at`, 0 where there is none (RFC 3629: shortest form, no surrogates). */
+/* Bytes of the UTF-8 character at `at`, 0 where there is none (RFC 3629: shortest form, no
+ * surrogates). */
 static size_t character(const unsigned char *at)
 {
     static const struct {

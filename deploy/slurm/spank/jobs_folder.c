@@ -17,8 +17,9 @@
 #define BOOT ".boot" /* the boot in which the files were made; its time: when they were last swept */
 enum { FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
 enum { BOOT_BYTES = 36, KEPT_DAYS = 60, DAY_SECS = 24 * 3600 };
-/* files looked at: at a job's end, which can try its own ones' names besides; and once a day, or after a reboot. The
- * second is what a thousand jobs at once have here that all forge as many restarts as they may; that takes ten seconds */
+/* files looked at: at a job's end, which can try its own ones' names besides; and once a day, or
+ * after a reboot. The second is what a thousand jobs at once have here that all forge as many
+ * restarts as they may; that takes ten seconds */
 enum { MOST_LOOKED_AT = 20000, MOST_SWEPT = 2000000 };
 
 struct job_end {

@@ -29,7 +29,8 @@ static unsigned char *map_ring(int fd, long offset)
     return both;
 }
 
-/* Random, of the 13 bytes that UTF-8 never has: what ends in text never looks as if it had not come. */
+/* Random, of the 13 bytes that UTF-8 never has: what ends in text never looks as if it had not
+ * come. */
 static int make_marks(unsigned char *marks)
 {
     static const unsigned char never[] = {0xc0, 0xc1, 0xf5, 0xf6, 0xf7, 0xf8, 0xf9, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe, 0xff};

@@ -1,10 +1,11 @@
-/* What a relay leaves to whoever relays on when it was killed: all that it has read of the task's streams, and how far
- * it had come. It lies in memory that the sidecar holds too (docs/side-pipe.md, "What a killed relay leaves"), so no
- * byte of the job's own output is lost with the relay, wherever in its course it dies:
- * - Bytes are read straight into a ring, which was filled with marks first: what a read has brought shows by itself,
- *   whether or not the relay lived to count it.
- * - Before bytes are written on it is noted which, and where: how many went out shows by the file's offset, or by what
- *   is left in a pipe of our own from which the kernel moves them.
+/* What a relay leaves to whoever relays on when it was killed: all that it has read of the task's
+ * streams, and how far it had come. It lies in memory that the sidecar holds too
+ * (docs/side-pipe.md, "What a killed relay leaves"), so no byte of the job's own output is lost
+ * with the relay, wherever in its course it dies:
+ * - Bytes are read straight into a ring, which was filled with marks first: what a read has brought
+ *   shows by itself, whether or not the relay lived to count it.
+ * - Before bytes are written on it is noted which, and where: how many went out shows by the file's
+ *   offset, or by what is left in a pipe of our own from which the kernel moves them.
  * Stores are in program order; nobody reads them while this process lives. */
 #ifndef LOGSHIPPER_JOURNAL_H
 #define LOGSHIPPER_JOURNAL_H
@@ -13,7 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The ring holds what own output or log may still want: 124 KiB, and what waits for the side pipe. */
+/* The ring holds what own output or log may still want: 124 KiB, and what waits for the side
+ * pipe. */
 enum { RING_BYTES = 512 << 10, MARKS_BYTES = 4096 };
 
 enum intent {

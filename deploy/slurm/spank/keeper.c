@@ -29,7 +29,8 @@ struct keeper keeper;
 
 /* ---- the decision */
 
-/* Whether a decision stands, for the restart that is known now. Returns 0, or -1 where that can't be known. */
+/* Whether a decision stands, for the restart that is known now. Returns 0, or -1 where that can't
+ * be known. */
 static int read_decision(void)
 {
     const struct wire_step *step = &keeper.step;
@@ -97,8 +98,9 @@ static bool has_each_begun(void)
     return keeper.settled == keeper.step.local_tasks;
 }
 
-/* Once all tasks run, what still starts in this session is Python, which mustn't keep others' jobs from starting; when
- * a task has ended, Python has a session of its own, and somebody waits for us. */
+/* Once all tasks run, what still starts in this session is Python, which mustn't keep others' jobs
+ * from starting; when a task has ended, Python has a session of its own, and somebody waits for
+ * us. */
 static void share_processor(void)
 {
     bool yields = !keeper.hurries && has_each_begun();

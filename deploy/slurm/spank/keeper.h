@@ -1,5 +1,5 @@
-/* The keeper's state and its parts: keeper.c is the course, keeper_start.c what it begins with, keeper_tasks.c the tasks
- * that it keeps. */
+/* The keeper's state and its parts: keeper.c is the course, keeper_start.c what it begins with,
+ * keeper_tasks.c the tasks that it keeps. */
 #ifndef LOGSHIPPER_KEEPER_H
 #define LOGSHIPPER_KEEPER_H
 
@@ -45,8 +45,8 @@ extern struct keeper keeper;
 /* None of slurmstepd's fds, signals, or folders. */
 void settle_in(void);
 
-/* Asks for the step's user's name besides all else; and waits for it, a second at most: its number where it can't be
- * had. */
+/* Asks for the step's user's name besides all else; and waits for it, a second at most: its number
+ * where it can't be had. */
 void ask_for_user(void);
 const char *user_name(void);
 
@@ -66,7 +66,8 @@ void hear_relay(struct kept *kept, struct wire_packet *packet);
 /* Relays that have ended, or were stopped. */
 void reap(void);
 
-/* Kills relays that their user has stopped: they would stay for good, beyond the job. The sidecar takes over. */
+/* Kills relays that their user has stopped: they would stay for good, beyond the job. The sidecar
+ * takes over. */
 void end_stopped(void);
 
 #endif

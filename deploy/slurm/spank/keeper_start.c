@@ -79,7 +79,8 @@ void settle_in(void)
     openlog("logshipper", LOG_PID, LOG_DAEMON);
 }
 
-/* A user's name may take a directory service long, and its libraries much memory: a process of its own asks. */
+/* A user's name may take a directory service long, and its libraries much memory: a process of its
+ * own asks. */
 void ask_for_user(void)
 {
     int ends[2];

@@ -37,7 +37,8 @@ static void shed_others(void)
     (void)prctl(PR_SET_NAME, "logship-relay");
 }
 
-/* The relay of a task, by the time that it is the user's. Returns 0 or -1 (errno). outs: its own outputs. */
+/* The relay of a task, by the time that it is the user's. Returns 0 or -1 (errno). outs: its own
+ * outputs. */
 static int make_relay(struct relay *relay, const struct wire_packet *packet, struct capture *capture, int socket,
                       const int outs[2])
 {
@@ -98,7 +99,8 @@ static void be_relay(const struct wire_packet *packet, const struct wire_task *t
     output_own_description(&outs[0]);
     output_own_description(&outs[1]);
     modes_begin(&modes, keeper.spool, &keeper.step);
-    /* root's, so that it isn't charged to the user; the user's to open again, which tells how much is unread in it */
+    /* root's, so that it isn't charged to the user; the user's to open again, which tells how much
+     * is unread in it */
     int failed = sidecar_make_pipe(side, keeper.step.local_tasks) ||
                  (geteuid() == 0 && fchown(side[0], keeper.step.uid, keeper.step.gid)) ||
                  sidecar_offer(&relay.sidecar, (const int[2]){packet->fds[1], packet->fds[3]}, outs) ||
@@ -135,7 +137,8 @@ static void be_relay(const struct wire_packet *packet, const struct wire_task *t
     _exit(0);
 }
 
-/* A batch script's account and partition are Slurm's word, which later steps of the job take from here. */
+/* A batch script's account and partition are Slurm's word, which later steps of the job take from
+ * here. */
 static void record_batch(void)
 {
     if (keeper.step.step_id == SLURM_BATCH_SCRIPT && !keeper.step.recorded && !keeper.kept_count &&
@@ -212,8 +215,8 @@ static struct kept *find_kept(uint32_t task)
     return NULL;
 }
 
-/* It closes its socket, so it is as good as gone: how it ended is told before its task counts as drained, as nobody
- * may listen after that. */
+/* It closes its socket, so it is as good as gone: how it ended is told before its task counts as
+ * drained, as nobody may listen after that. */
 static void reap_dying(const struct kept *kept)
 {
     for (int ms = 0; ms < DYING_MS && kept->relay > 0; ms++) {

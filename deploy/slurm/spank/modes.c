@@ -40,7 +40,8 @@ static int take_lock(int fd)
     return 0;
 }
 
-/* A page more; written, not only sized: a hole on a full disk would be a SIGBUS later, in the midst of a relay. */
+/* A page more; written, not only sized: a hole on a full disk would be a SIGBUS later, in the midst
+ * of a relay. */
 static int grow(int fd, off_t size)
 {
     static const char zeros[PAGE_BYTES];
@@ -52,7 +53,8 @@ static int grow(int fd, off_t size)
     return -1;
 }
 
-/* By a description of its own: one that is mapped stays, and its locks with it, until the relay ends. */
+/* By a description of its own: one that is mapped stays, and its locks with it, until the relay
+ * ends. */
 static struct modes_file *map(int fd, size_t size)
 {
     char path[32];
@@ -90,7 +92,8 @@ static bool has_unread(const struct modes_slot *slot)
     return GET(slot->taken[0]) > GET(slot->obeyed[0]) || GET(slot->taken[1]) > GET(slot->obeyed[1]);
 }
 
-/* Gives up the slot of a capture that is over; its last mode counts on. In doubt that is the narrowest. */
+/* Gives up the slot of a capture that is over; its last mode counts on. In doubt that is the
+ * narrowest. */
 static void fold(struct modes_file *file, struct modes_slot *slot)
 {
     uint64_t mode = !GET(slot->over) && has_unread(slot) ? MODE_DISABLED : GET(slot->mode);

@@ -1,10 +1,11 @@
-/* The modes of a job's captures on this node: separate captures of one job start no wider than the narrowest of them
- * (R16). A table that the job's relays and sidecars share, docs/side-pipe.md, "What a job's captures share"; Python's
- * side is logshipper/sidecar/slurm_modes.py.
+/* The modes of a job's captures on this node: separate captures of one job start no wider than the
+ * narrowest of them (R16). A table that the job's relays and sidecars share, docs/side-pipe.md,
+ * "What a job's captures share"; Python's side is logshipper/sidecar/slurm_modes.py.
  *
- * A capture gets its slot before its task runs. In it the relay counts what it has taken of the task, and the sidecar
- * what it has obeyed of that. So a capture that begins knows which others have printed what nobody has looked at yet:
- * a command that narrows may be among it, and its own sidecar waits for these before it logs anything. */
+ * A capture gets its slot before its task runs. In it the relay counts what it has taken of the
+ * task, and the sidecar what it has obeyed of that. So a capture that begins knows which others
+ * have printed what nobody has looked at yet: a command that narrows may be among it, and its own
+ * sidecar waits for these before it logs anything. */
 #ifndef LOGSHIPPER_MODES_H
 #define LOGSHIPPER_MODES_H
 
@@ -36,8 +37,9 @@ struct modes_awaited {
     uint64_t number, begun, taken[2];
 };
 
-/* As root, before the task runs: takes a slot in the job's table, which is made where it is missing, the job's user's
- * own. Where that can't be done nothing is known of other captures: then this one starts disabled. */
+/* As root, before the task runs: takes a slot in the job's table, which is made where it is
+ * missing, the job's user's own. Where that can't be done nothing is known of other captures: then
+ * this one starts disabled. */
 void modes_begin(struct modes *modes, int spool, const struct wire_step *step);
 
 /* Bytes of a stream were read, and nobody has seen them yet. */

@@ -16,8 +16,8 @@
 
 enum { PATH_BYTES = 4096, INTRODUCE_MS = OPTIN_LOOK_MS, LIFE_SECS = OPTIN_BUSY_MS / 1000 + 1, GLANCE_MS = 100 };
 
-/* From here to fork_looker: between fork and _exit in a program with threads, so async-signal-safe calls alone, but for
- * find_home. */
+/* From here to fork_looker: between fork and _exit in a program with threads, so async-signal-safe
+ * calls alone, but for find_home. */
 
 static void answer(int fd, char state, const char *text, const char *more)
 {
@@ -86,7 +86,8 @@ static void read_content(int fd, int to)
 
 static void look_in_child(const char *path, int to)
 {
-    /* nothing of the job may be held: this process may hang for long. A FIFO or device isn't waited for */
+    /* nothing of the job may be held: this process may hang for long. A FIFO or device isn't waited
+     * for */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) {
         refuse_open(to, path, errno);
@@ -106,8 +107,8 @@ static void look_in_child(const char *path, int to)
     close(fd);
 }
 
-/* What `~` is to a shell without HOME. May ask a directory service, and take a lock that a thread of slurmstepd held
- * at the fork: as any look that hangs. Returns 0, or -1 where there is none. */
+/* What `~` is to a shell without HOME. May ask a directory service, and take a lock that a thread
+ * of slurmstepd held at the fork: as any look that hangs. Returns 0, or -1 where there is none. */
 static int find_home(char *path, size_t size)
 {
     const struct passwd *found = getpwuid(getuid());
@@ -155,7 +156,8 @@ static void fork_looker(char *path, int keeper, uint32_t task, int to, volatile 
     _exit(0);
 }
 
-/* Waits for more of the looker's words; false when the time is up. waited_ms: what counts of it, so far. */
+/* Waits for more of the looker's words; false when the time is up. waited_ms: what counts of it, so
+ * far. */
 static bool hear(int from, pid_t looker, int64_t deadline, int *waited_ms)
 {
     char path[32];

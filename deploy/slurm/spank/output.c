@@ -37,7 +37,8 @@ void output_own_description(int *fd)
     *fd = own;
 }
 
-/* A pipe of our own: the kernel moves bytes from it to the output, so none is ever in both, or in neither. */
+/* A pipe of our own: the kernel moves bytes from it to the output, so none is ever in both, or in
+ * neither. */
 static enum intent make_stage(struct output *output)
 {
     return pipe2(output->stage, O_CLOEXEC | O_NONBLOCK) ? INTENT_BLIND : INTENT_STAGED;

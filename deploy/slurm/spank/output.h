@@ -24,16 +24,18 @@ struct output {
     int cut; /* several writers' lines stay whole in a pipe, as far as PIPE_BUF goes */
 };
 
-/* Gives pipes and ptys a description of their own that never blocks; others share the offset and must. To be called
- * as root, as a task's pipe belongs to slurmstepd: only fds that may be written are opened again, for writing. */
+/* Gives pipes and ptys a description of their own that never blocks; others share the offset and
+ * must. To be called as root, as a task's pipe belongs to slurmstepd: only fds that may be written
+ * are opened again, for writing. */
 void output_own_description(int *fd);
 
 /* Owns fd from here on. */
 void output_init(struct output *output, int fd, struct entry *entry);
 void output_close(struct output *output);
 
-/* Writes what can be written now of what is next in the journal; returns how much of it is dealt with. A full disk
- * can't be told to the job any more: what can't be written is left out, `fault` says so. */
+/* Writes what can be written now of what is next in the journal; returns how much of it is dealt
+ * with. A full disk can't be told to the job any more: what can't be written is left out, `fault`
+ * says so. */
 size_t output_write(struct output *output, const unsigned char *data, size_t size);
 
 /* Whether two fds lead to one file, pipe or terminal: then their lines mustn't tear each other. */

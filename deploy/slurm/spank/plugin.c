@@ -78,10 +78,12 @@ static void text(spank_t spank, const char *name, char *value, size_t size)
     value[size - 1] = 0;
 }
 
-/* How often the job restarted, where no record tells. Slurm's item is there, but always 0 (22.05 to 25.11). Its variable is right, but comes with the
- * user's environment: of a step from the start, of a batch script only in the task. So the larger one counts. Who forges
- * the variable spoils the attempts of its own job alone. A job that a restarted job submitted inherits that one's count
- * until it has one of its own: its first run is called by a later attempt, and may share that with a later run. */
+/* How often the job restarted, where no record tells. Slurm's item is there, but always 0 (22.05 to
+ * 25.11). Its variable is right, but comes with the user's environment: of a step from the start,
+ * of a batch script only in the task. So the larger one counts. Who forges the variable spoils the
+ * attempts of its own job alone. A job that a restarted job submitted inherits that one's count
+ * until it has one of its own: its first run is called by a later attempt, and may share that with
+ * a later run. */
 static uint32_t restarts_of(spank_t spank)
 {
     char told[32], *end = NULL;
@@ -95,8 +97,8 @@ static uint32_t restarts_of(spank_t spank)
 
 enum { MOST_NODES = 1000000 };
 
-/* How many nodes the job has. Slurm's item counts the step's, of a batch script one. The variable is the job's, and who
- * forges it spoils how much its own job weighs. */
+/* How many nodes the job has. Slurm's item counts the step's, of a batch script one. The variable
+ * is the job's, and who forges it spoils how much its own job weighs. */
 static uint32_t nodes_of(spank_t spank)
 {
     char told[32], *end = NULL;
@@ -108,8 +110,8 @@ static uint32_t nodes_of(spank_t spank)
     return nodes > item ? (uint32_t)nodes : item;
 }
 
-/* Whose the step is. Numbers are slurmstepd's own; name, account and partition are those of its environment, which of a
- * batch script slurmd has made, of a step the user. */
+/* Whose the step is. Numbers are slurmstepd's own; name, account and partition are those of its
+ * environment, which of a batch script slurmd has made, of a step the user. */
 static int learn_step(spank_t spank, struct wire_step *step)
 {
     uid_t uid = 0;
@@ -142,8 +144,9 @@ static bool marks(spank_t spank, const char *marker, const struct wire_step *ste
     return marked[0] && (strcmp(marked, own) == 0 || strcmp(marked, leader) == 0);
 }
 
-/* Whether the step's output goes through a capture of the same job: its environment is that of a captured batch (or of
- * `logshipper run`). A job that was submitted from a captured one has the markers too, but of another job. */
+/* Whether the step's output goes through a capture of the same job: its environment is that of a
+ * captured batch (or of `logshipper run`). A job that was submitted from a captured one has the
+ * markers too, but of another job. */
 static bool is_nested(spank_t spank, const struct wire_step *step)
 {
     return step->step_id != SLURM_BATCH_SCRIPT && (marks(spank, MARKER, step) || marks(spank, SLURM_MARKER, step));
@@ -183,7 +186,8 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
     words_take(spool, log_earlier);
     jobs_after_boot(spool);
     step_learn_record(spool, &state.step);
-    /* a batch script is its job's first step, and without a record only its task knows how often the job restarted */
+    /* a batch script is its job's first step, and without a record only its task knows how often
+     * the job restarted */
     int stands = state.step.step_id == SLURM_BATCH_SCRIPT && !state.step.recorded
                      ? 0
                      : decision_find(spool, state.step.job_id, state.step.uid, state.step.restarts, &look);
@@ -208,7 +212,8 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
     return ESPANK_SUCCESS;
 }
 
-/* Tells `logshipper run` in the task that what goes to these is captured already (logshipper/process/nesting.py). */
+/* Tells `logshipper run` in the task that what goes to these is captured already
+ * (logshipper/process/nesting.py). */
 static void mark_streams(spank_t spank)
 {
     char marks[128];
@@ -267,7 +272,8 @@ int slurm_spank_task_exit(spank_t spank, int argc, char **argv)
     if (state.keeper < 0 || spank_get_item(spank, S_TASK_GLOBAL_ID, &task) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS)
         return ESPANK_SUCCESS;
-    /* tasks end one after the other here: where the output of one is stuck, the next ones drained meanwhile, or won't */
+    /* tasks end one after the other here: where the output of one is stuck, the next ones drained
+     * meanwhile, or won't */
     unsigned wait_secs = state.drain_failed ? 0 : state.settings.drain_secs;
     int64_t began = now_ns();
     step_task_ended(&state.keeper, task, status, wait_secs, log_line);
@@ -286,7 +292,8 @@ int slurm_spank_exit(spank_t spank, int argc, char **argv)
     return ESPANK_SUCCESS;
 }
 
-/* In a process of slurmd's, as root, when the job has ended on this node. Its environment is slurmd's alone. */
+/* In a process of slurmd's, as root, when the job has ended on this node. Its environment is
+ * slurmd's alone. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
 {
     struct settings settings;

@@ -80,8 +80,8 @@ int become_user(uint32_t uid, uint32_t gid, int namespace)
         (void)setrlimit(RLIMIT_NICE, &usual);
         if (namespace >= 0 && setns(namespace, CLONE_NEWUSER))
             return -1;
-        /* without a namespace of root's only this keeps the user's other processes from tracing what is exec'ed here: all
-         * three of its groups would have to be theirs */
+        /* without a namespace of root's only this keeps the user's other processes from tracing
+         * what is exec'ed here: all three of its groups would have to be theirs */
         gid_t real_gid = namespace >= 0 || uid == 0 ? gid : gid != NOBODY ? NOBODY : NOBODY - 1;
         if (setgroups(0, NULL) || setresgid(real_gid, gid, gid) || setresuid(uid, uid, uid))
             return -1;

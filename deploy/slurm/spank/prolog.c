@@ -1,7 +1,8 @@
-/* logshipper-identity.so, a SPANK plugin of its own that need not be installed: at a job's prolog it records what Slurm
- * itself says of the job (job_record.h). Without it account, partition and the number of restarts of `srun` steps are
- * those of the environment, which a user may forge. It is apart because for its sake slurmd starts a process for each
- * job on each node before the job begins, which takes some milliseconds.
+/* logshipper-identity.so, a SPANK plugin of its own that need not be installed: at a job's prolog
+ * it records what Slurm itself says of the job (job_record.h). Without it account, partition and
+ * the number of restarts of `srun` steps are those of the environment, which a user may forge. It
+ * is apart because for its sake slurmd starts a process for each job on each node before the job
+ * begins, which takes some milliseconds.
  *
  * Like the other one it never fails: a prolog that fails takes the node out of service. */
 
@@ -33,8 +34,8 @@ static void take(char *value, size_t size, const char *name)
     snprintf(value, size, "%s", told ? told : "");
 }
 
-/* In a process of slurmd's, as root, before anything of the job runs on this node. Of its environment only names that
- * begin with SPANK_ are the user's. */
+/* In a process of slurmd's, as root, before anything of the job runs on this node. Of its
+ * environment only names that begin with SPANK_ are the user's. */
 int slurm_spank_job_prolog(spank_t spank, int argc, char **argv)
 {
     struct settings settings;

@@ -56,7 +56,8 @@ static void deliver_other(struct relay *relay, struct channel *channel, int64_t 
 static void close_channel(struct relay *relay, struct channel *channel, int64_t now)
 {
     if (channel->out.gone == EPIPE && !relay->ended) {
-        /* once the pty is closed CMD's write fails with EIO: SIGPIPE first, as a pipe would have it */
+        /* once the pty is closed CMD's write fails with EIO: SIGPIPE first, as a pipe would have
+         * it */
         if (relay->cmd_pidfd >= 0)
             (void)syscall(SYS_pidfd_send_signal, relay->cmd_pidfd, SIGPIPE, NULL, 0);
     }
@@ -128,8 +129,8 @@ static bool is_over(const struct relay *relay)
     return relay->channels[0].closed && relay->channels[1].closed;
 }
 
-/* Of two streams that are readable, the index of the one that became so first: the nearest thing to the order in which
- * CMD wrote to both, which the poll's order doesn't tell. */
+/* Of two streams that are readable, the index of the one that became so first: the nearest thing to
+ * the order in which CMD wrote to both, which the poll's order doesn't tell. */
 static int arrived_first(const struct relay *relay)
 {
     struct epoll_event events[2];
@@ -240,8 +241,8 @@ static void fill_poll(const struct relay *relay, struct pollfd places[PLACES])
     places[KEEPER] = (struct pollfd){.fd = relay->keeper, .events = POLLIN};
 }
 
-/* While the relay has stopped: nobody holds the stream any more, so somebody may wait for its end, and hasn't to wait
- * for the sidecar. What still comes of it the sidecar finds in the journal. */
+/* While the relay has stopped: nobody holds the stream any more, so somebody may wait for its end,
+ * and hasn't to wait for the sidecar. What still comes of it the sidecar finds in the journal. */
 static void resume(struct relay *relay, struct channel *channel)
 {
     channel->resumed = sidecar_take_back(&relay->sidecar, (unsigned)channel->stream);
@@ -320,7 +321,8 @@ static void begin_drain(struct relay *relay)
     }
 }
 
-/* Whether all that CMD left in its terminals is delivered; a child that writes on and on is left to the sidecar. */
+/* Whether all that CMD left in its terminals is delivered; a child that writes on and on is left to
+ * the sidecar. */
 static bool is_drained(const struct relay *relay)
 {
     for (int i = 0; i < 2; i++) {

@@ -1,8 +1,11 @@
-/* The relay: reads a task's stdout and stderr, writes them on unchanged and first, then hands them to the sidecar.
- * The same as logshipper/relay/relay.py; it knows nothing of the bytes' meaning. One loop turn is one poll; of each readable
- * stream at most 60 KiB are read, written on, counted and handed over. Invariants:
- * - A stream with blocked output isn't read, so the task waits as it would without us. The other one goes on.
- * - A stream is called empty only where a poll that asked for it said so. What is deliberately not read isn't asked for.
+/* The relay: reads a task's stdout and stderr, writes them on unchanged and first, then hands them
+ * to the sidecar. The same as logshipper/relay/relay.py; it knows nothing of the bytes' meaning.
+ * One loop turn is one poll; of each readable stream at most 60 KiB are read, written on, counted
+ * and handed over. Invariants:
+ * - A stream with blocked output isn't read, so the task waits as it would without us. The other
+ *   one goes on.
+ * - A stream is called empty only where a poll that asked for it said so. What is deliberately not
+ *   read isn't asked for.
  * - Nothing waits without a bound but a poll in which nothing can be due. */
 #ifndef LOGSHIPPER_RELAY_H
 #define LOGSHIPPER_RELAY_H
@@ -32,11 +35,12 @@ struct relay {
     int wait_status;
 };
 
-/* Of a relay that is all zeros: without streams. counters, journal and modes are the caller's to set. */
+/* Of a relay that is all zeros: without streams. counters, journal and modes are the caller's to
+ * set. */
 void relay_init(struct relay *relay);
 
-/* stream: 1, 2. Takes over both fds. To be called for each stream that there is; then `relay_run`, which returns when
- * all is delivered and handed over. */
+/* stream: 1, 2. Takes over both fds. To be called for each stream that there is; then `relay_run`,
+ * which returns when all is delivered and handed over. */
 void relay_add(struct relay *relay, int stream, int master, int out);
 void relay_run(struct relay *relay);
 

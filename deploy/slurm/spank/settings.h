@@ -1,5 +1,5 @@
-/* What plugstack.conf says behind the plugin's name, as `key=value` words. The keeper gets the same words as its
- * arguments, so that both mean the same by them. */
+/* What plugstack.conf says behind the plugin's name, as `key=value` words. The keeper gets the same
+ * words as its arguments, so that both mean the same by them. */
 #ifndef LOGSHIPPER_SETTINGS_H
 #define LOGSHIPPER_SETTINGS_H
 
@@ -16,7 +16,8 @@ struct settings {
     unsigned max_captures; /* of one user in the spool, as [agent] max_captures_per_user */
 };
 
-/* Words point into argv, which must live as long. Returns 0, or -1 and in `why` which word is wrong and how. */
+/* Words point into argv, which must live as long. Returns 0, or -1 and in `why` which word is wrong
+ * and how. */
 int settings_parse(struct settings *settings, int argc, char **argv, char *why, size_t why_size);
 
 #endif

@@ -25,8 +25,8 @@ struct side_pipe {
     unsigned char buffer[SIDE_ROOM];
 };
 
-/* flags: bits of streams that were seen empty. A DATA frame may be joined to the one before; one frame may say less
- * than two, never more. */
+/* flags: bits of streams that were seen empty. A DATA frame may be joined to the one before; one
+ * frame may say less than two, never more. */
 void side_data(struct side_pipe *pipe, unsigned stream, const unsigned char *data, size_t size, unsigned flags);
 void side_frame(struct side_pipe *pipe, enum side_type type, unsigned stream, unsigned flags);
 void side_exit(struct side_pipe *pipe, int wait_status);

@@ -16,9 +16,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Python's start may wait: many at once, as of 64 tasks, mustn't keep relays and tasks from the processor */
+/* Python's start may wait: many at once, as of 64 tasks, mustn't keep relays and tasks from the
+ * processor */
 enum { START_NICE = 10, START_SECS = 120 };
-/* once the job has ended: as much more may wait, as the job left in its terminals; then who takes nothing is given up */
+/* once the job has ended: as much more may wait, as the job left in its terminals; then who takes
+ * nothing is given up */
 enum { HURRY_BYTES = 64 << 10, HURRY_SECS = 2 };
 /* how much longer who hasn't begun yet may keep a job waiting than who has */
 enum { START_FACTOR = 3 };
@@ -66,8 +68,8 @@ static void exec_sidecar(const struct sidecar_plan *plan, int pipe_end, int repo
     snprintf(texts[k], ARGUMENT_BYTES, "folder=%s", plan->folder);
     argv[count++] = texts[k++];
     argv[count] = NULL;
-    /* a slurmstepd can't be killed for want of memory, and its children inherit that; this one can be spared. The file
-     * is root's as long as our memory is hidden; there is nothing in it yet */
+    /* a slurmstepd can't be killed for want of memory, and its children inherit that; this one can
+     * be spared. The file is root's as long as our memory is hidden; there is nothing in it yet */
     (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
     int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (score >= 0) {
@@ -270,7 +272,8 @@ static void reap(struct sidecar *sidecar)
     tell_loss(sidecar, how);
 }
 
-/* Time in which this process didn't run (a suspended job) doesn't count: the sidecar may not have run either. */
+/* Time in which this process didn't run (a suspended job) doesn't count: the sidecar may not have
+ * run either. */
 static bool has_stalled(struct sidecar *sidecar, unsigned patience)
 {
     int64_t now = now_ns();
@@ -363,8 +366,8 @@ void sidecar_read_report(struct sidecar *sidecar)
     }
 }
 
-/* How long it may take nothing out of a full pipe. While it hasn't begun that tells nothing of it: on a busy node
- * Python takes long to start. Where it keeps nobody waiting it may take its time. */
+/* How long it may take nothing out of a full pipe. While it hasn't begun that tells nothing of it:
+ * on a busy node Python takes long to start. Where it keeps nobody waiting it may take its time. */
 static unsigned patience_with(const struct sidecar *sidecar)
 {
     if (sidecar->hurry && (sidecar->paused || sidecar->ready))

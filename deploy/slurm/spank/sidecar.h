@@ -1,9 +1,10 @@
-/* The sidecar as the relay sees it: its process, the side pipe to it, its reports. Nothing of it can hurt the job: a
- * full side pipe slows the job (R28), but who takes nothing for stall_secs is given up. As logshipper/relay/handover.py.
+/* The sidecar as the relay sees it: its process, the side pipe to it, its reports. Nothing of it
+ * can hurt the job: a full side pipe slows the job (R28), but who takes nothing for stall_secs is
+ * given up. As logshipper/relay/handover.py.
  *
- * The duplicates of the streams that it shall relay on when the relay dies wait for it in a socket each, until then;
- * when a stream ends the relay takes them back. So nobody who waits for the end of the job's output waits for the
- * sidecar: neither for Python's start, nor for one that hangs. */
+ * The duplicates of the streams that it shall relay on when the relay dies wait for it in a socket
+ * each, until then; when a stream ends the relay takes them back. So nobody who waits for the end
+ * of the job's output waits for the sidecar: neither for Python's start, nor for one that hangs. */
 #ifndef LOGSHIPPER_SIDECAR_H
 #define LOGSHIPPER_SIDECAR_H
 
@@ -52,19 +53,20 @@ struct sidecar {
     struct side_pipe pipe;
 };
 
-/* As root, to whom it is then charged, not to the job's user: makes the side pipe of one of so many tasks of a step.
- * Returns 0, or -1 (errno). */
+/* As root, to whom it is then charged, not to the job's user: makes the side pipe of one of so many
+ * tasks of a step. Returns 0, or -1 (errno). */
 int sidecar_make_pipe(int ends[2], unsigned tasks);
 
-/* Likewise as root: puts duplicates of both streams' fds where the sidecar finds them; fds on their way count against
- * what others of the sender's may send. Returns 0, or -1 (errno). */
+/* Likewise as root: puts duplicates of both streams' fds where the sidecar finds them; fds on their
+ * way count against what others of the sender's may send. Returns 0, or -1 (errno). */
 int sidecar_offer(struct sidecar *sidecar, const int masters[2], const int outs[2]);
 
-/* Forks it; the plan's pipe is taken over. Returns 0, or -1 (errno) where that can't be done. Reports tell whether Python
- * could be run. */
+/* Forks it; the plan's pipe is taken over. Returns 0, or -1 (errno) where that can't be done.
+ * Reports tell whether Python could be run. */
 int sidecar_start(struct sidecar *sidecar, const struct sidecar_plan *plan);
 
-/* Takes the duplicates of a stream back; false where the sidecar has taken them, to relay on itself. */
+/* Takes the duplicates of a stream back; false where the sidecar has taken them, to relay on
+ * itself. */
 bool sidecar_take_back(struct sidecar *sidecar, unsigned stream);
 
 /* The stream is over: takes its duplicates back and tells the sidecar. */
@@ -86,7 +88,8 @@ void sidecar_read_report(struct sidecar *sidecar);
 void sidecar_check(struct sidecar *sidecar);
 bool sidecar_needs_care(const struct sidecar *sidecar);
 
-/* After the EXIT frame was sent: the sidecar sees the pipe's end. Progress is now what it reads out of it. */
+/* After the EXIT frame was sent: the sidecar sees the pipe's end. Progress is now what it reads out
+ * of it. */
 void sidecar_hang_up(struct sidecar *sidecar);
 
 /* After that, some times a second: whether it is worth waiting for `done`, or for how it died. */

@@ -22,7 +22,8 @@ enum { FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
 
 _Static_assert(sizeof(struct counters) == COUNTERS_BYTES, "the layout of logshipper/spool/captures.py");
 
-/* A letter, then letters and digits, as short_id in logshipper/spool/captures.py; as many as NAME_CHARS there. */
+/* A letter, then letters and digits, as short_id in logshipper/spool/captures.py; as many as
+ * NAME_CHARS there. */
 static int random_name(char *name)
 {
     static const char alphabet[] = "abcdefghjkmnpqrstvwxyz23456789";
@@ -64,7 +65,8 @@ static void remove_making(int spool, const char *name)
     }
 }
 
-/* How many captures a user has in the spool; removes what a maker that died left half made (we hold the lock). */
+/* How many captures a user has in the spool; removes what a maker that died left half made (we hold
+ * the lock). */
 static long count_captures(int spool, uint32_t uid)
 {
     int fd = openat(spool, ".", FOLDER_FLAGS);
@@ -189,7 +191,8 @@ struct counters *counters_make(int segments)
     int fd = openat(segments, "counters", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return NULL;
-    /* written, not only sized: a hole on a full disk would be a SIGBUS later, in the midst of the relay */
+    /* written, not only sized: a hole on a full disk would be a SIGBUS later, in the midst of the
+     * relay */
     void *shared = MAP_FAILED;
     if (write_all(fd, &first, sizeof first) == 0)
         shared = mmap(NULL, sizeof first, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

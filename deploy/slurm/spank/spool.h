@@ -1,5 +1,5 @@
-/* A capture's directory in the node's spool, made as ingest/logshipper_ingest/agent/node_spool.py makes it (docs/segment-format.md,
- * "Folders"), and the counters in it. */
+/* A capture's directory in the node's spool, made as ingest/logshipper_ingest/agent/node_spool.py
+ * makes it (docs/segment-format.md, "Folders"), and the counters in it. */
 #ifndef LOGSHIPPER_SPOOL_H
 #define LOGSHIPPER_SPOOL_H
 
@@ -15,15 +15,17 @@ struct capture {
     int folder, identity, segments; /* fds; -1: closed */
 };
 
-/* Makes the directory under the spool's lock. host, user: as identity.json shall have them. Returns 0, or -1 and why;
- * then nothing of it is left. */
+/* Makes the directory under the spool's lock. host, user: as identity.json shall have them. Returns
+ * 0, or -1 and why; then nothing of it is left. */
 int capture_make(struct capture *capture, int spool, const struct settings *settings, const struct wire_step *step,
                  uint32_t task, const char *host, const char *user, char *why, size_t why_size);
 
-/* Has the directory's name and content written to the disk by a process of its own: a sync may take long. */
+/* Has the directory's name and content written to the disk by a process of its own: a sync may take
+ * long. */
 void capture_sync(const struct capture *capture, int spool);
 
-/* Removes it again, where nobody has written to it yet; counters are the maker's own and go along. */
+/* Removes it again, where nobody has written to it yet; counters are the maker's own and go
+ * along. */
 void capture_unmake(struct capture *capture, int spool);
 
 void capture_close(struct capture *capture);

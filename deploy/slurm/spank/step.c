@@ -18,8 +18,9 @@ enum { KEEPER_FD = 3, MAX_WORDS = 32, SEND_MS = 200 };
 static struct wire_packet packet; /* slurmstepd calls plugins from one thread */
 static char program[PATH_MAX];    /* the keeper's */
 
-/* Between vfork and exec only async-signal-safe calls are made: slurmstepd has threads, which may hold any lock at this
- * moment. Its memory is lent, not copied: that would be a good part of what a job that isn't captured waits for. */
+/* Between vfork and exec only async-signal-safe calls are made: slurmstepd has threads, which may
+ * hold any lock at this moment. Its memory is lent, not copied: that would be a good part of what a
+ * job that isn't captured waits for. */
 static void exec_keeper(const char *keeper, char *const argv[], int socket)
 {
     static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", NULL};
@@ -32,7 +33,8 @@ static void exec_keeper(const char *keeper, char *const argv[], int socket)
     _exit(127);
 }
 
-/* In a child that ends right after, so that slurmstepd, which waits for any child, has none that it doesn't know. */
+/* In a child that ends right after, so that slurmstepd, which waits for any child, has none that it
+ * doesn't know. */
 static void fork_keeper(const char *keeper, char *const argv[], int socket)
 {
     pid_t pid = vfork();
@@ -41,7 +43,8 @@ static void fork_keeper(const char *keeper, char *const argv[], int socket)
     _exit(pid < 0);
 }
 
-/* As wire_receive. That the other side went without having read all that was sent to it doesn't hide what it said. */
+/* As wire_receive. That the other side went without having read all that was sent to it doesn't
+ * hide what it said. */
 static int listen_for(int socket, int wait_ms)
 {
     int got = wire_receive(socket, &packet, wait_ms);

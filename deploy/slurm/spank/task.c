@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How long a task waits for the keeper, at most. It may be the first to wake it, and 64 may come at once. */
+/* How long a task waits for the keeper, at most. It may be the first to wake it, and 64 may come at
+ * once. */
 enum { ANSWER_MS = 10000, READY_MS = 10000, SEND_MS = 1000 };
 
 static struct wire_packet packet; /* of this process alone: Slurm forks one for each task */
@@ -25,7 +26,8 @@ static void complain(const struct task_wish *wish, const char *what, int error)
     }
 }
 
-/* Asks for what counts, after a look of our own. Returns the bits; 0 where nobody opted in, or nobody answers. */
+/* Asks for what counts, after a look of our own. Returns the bits; 0 where nobody opted in, or
+ * nobody answers. */
 static int ask(const struct task_wish *wish)
 {
     static struct look look;

@@ -1,4 +1,5 @@
-/* What a task does between Slurm's fork and exec, as the job's user: the look, the new ends, the handing over. */
+/* What a task does between Slurm's fork and exec, as the job's user: the look, the new ends, the
+ * handing over. */
 #ifndef LOGSHIPPER_TASK_H
 #define LOGSHIPPER_TASK_H
 
@@ -16,9 +17,9 @@ struct task_wish {
     unsigned columns, rows;
 };
 
-/* Returns whether the task is captured: then fds 1 and 2 are its new ends. Else nothing has changed. Takes some
- * milliseconds, and no longer than the bounds in task.c where something hangs. Never writes to the task's own output:
- * what is to be said goes to the keeper. */
+/* Returns whether the task is captured: then fds 1 and 2 are its new ends. Else nothing has
+ * changed. Takes some milliseconds, and no longer than the bounds in task.c where something hangs.
+ * Never writes to the task's own output: what is to be said goes to the keeper. */
 bool task_begin(const struct task_wish *wish);
 
 #endif

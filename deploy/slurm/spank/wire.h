@@ -1,5 +1,6 @@
-/* Between slurmstepd, its tasks and the keeper: packets of a SOCK_SEQPACKET socket pair, on one machine and from one
- * build, so structs go as they are. Every task asks with a reply socket of its own, as all tasks share the pair. */
+/* Between slurmstepd, its tasks and the keeper: packets of a SOCK_SEQPACKET socket pair, on one
+ * machine and from one build, so structs go as they are. Every task asks with a reply socket of its
+ * own, as all tasks share the pair. */
 #ifndef LOGSHIPPER_WIRE_H
 #define LOGSHIPPER_WIRE_H
 
@@ -66,14 +67,16 @@ struct wire_packet {
 /* Makes the pair; both ends close on exec and tell who sends. Returns 0 or -1 (errno). */
 int wire_pair(int ends[2]);
 
-/* Sends one packet within wait_ms. Returns 0 or -1 (errno). Allocates nothing, raises no SIGPIPE. */
+/* Sends one packet within wait_ms. Returns 0 or -1 (errno). Allocates nothing, raises no
+ * SIGPIPE. */
 int wire_send(int fd, struct wire_head head, const void *payload, const int *fds, unsigned fd_count, int wait_ms);
 
 /* As wire_send without fds and payload. */
 int wire_tell(int fd, enum wire_type type, uint32_t task, int value, int wait_ms);
 
-/* Receives one packet within wait_ms; its fds close on exec and are the caller's. Returns 1; 0 at the end (the other
- * side is gone); -1 (errno; EAGAIN: the time is over; EBADMSG: not a packet of ours). */
+/* Receives one packet within wait_ms; its fds close on exec and are the caller's. Returns 1; 0 at
+ * the end (the other side is gone); -1 (errno; EAGAIN: the time is over; EBADMSG: not a packet of
+ * ours). */
 int wire_receive(int fd, struct wire_packet *packet, int wait_ms);
 
 #endif

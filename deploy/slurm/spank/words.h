@@ -1,5 +1,6 @@
-/* What is to be told when the step's slurmstepd, which alone writes slurmd's log, has ended already: it waits in the
- * spool's file `.jobs/words`, a line each, for the next step on the node. Syslog has it at once. */
+/* What is to be told when the step's slurmstepd, which alone writes slurmd's log, has ended
+ * already: it waits in the spool's file `.jobs/words`, a line each, for the next step on the node.
+ * Syslog has it at once. */
 #ifndef LOGSHIPPER_WORDS_H
 #define LOGSHIPPER_WORDS_H
 
