@@ -54,10 +54,12 @@ def test_a_url_is_all_it_takes(tmp_path: Path) -> None:
 def _options(section: Any) -> dict[str, type]:
     """Options of a table (Any: a dataclass's type, as mypy can't tell) with their types; a server's
     among them."""
-    found: dict[str, type] = {}
-    for name, kind in typing.get_type_hints(section).items():
-        found |= _options(kind) if dataclasses.is_dataclass(kind) else {name: kind}
-    return found
+    types = typing.get_type_hints(section)
+    options: dict[str, type] = {}
+    for field in dataclasses.fields(section):
+        kind = types[field.name]
+        options |= _options(kind) if dataclasses.is_dataclass(kind) else {field.name: kind}
+    return options
 
 
 def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
