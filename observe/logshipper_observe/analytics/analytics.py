@@ -21,7 +21,7 @@ from logshipper_observe.base.words import RUNNING_STATES, STATE_ALIASES, STATES,
 
 X = TypeVar("X")
 Y = TypeVar("Y")
-_TOLD_APART = (  # by Balsam, one after the other: each of these is one state here
+_SAME_STATES = (  # by Balsam, one after the other: each of these is one state here
     frozenset(("RUN_DONE", "POSTPROCESSED", "STAGED_OUT", "JOB_FINISHED")),
     frozenset(("RUN_ERROR", "FAILED")),
 )
@@ -29,8 +29,7 @@ _MOST_NODES = 10**9  # that are a number of nodes
 
 
 class AnyEvent(Protocol):
-    """A job's change of state. data: `num_nodes`, where it began to run, and `node_packing_count`,
-    the jobs that share a node, 1 where it isn't said."""
+    """A job's change of state."""
 
     @property
     def job_id(self) -> Any: ...  # Any: Balsam's are numbers
@@ -41,7 +40,10 @@ class AnyEvent(Protocol):
     @property
     def to_state(self) -> Any: ...
     @property
-    def data(self) -> Mapping[str, Any]: ...
+    def data(self) -> Mapping[str, Any]:
+        """`num_nodes`, where it began to run, and `node_packing_count`, the jobs that share a
+        node, 1 where it is absent."""
+        ...
 
 
 class AnyAllocation(Protocol):
@@ -63,11 +65,11 @@ class Report(tuple[list[X], list[Y]]):
     notes: list[str]
 
     def __new__(cls, xs: list[X], ys: list[Y], notes: Iterable[str] = ()) -> "Report[X, Y]":
-        made = super().__new__(cls, (xs, ys))
-        made.notes = list(notes)
-        for note in made.notes:
+        report = super().__new__(cls, (xs, ys))
+        report.notes = list(notes)
+        for note in report.notes:
             logging.getLogger("logshipper.analytics").warning("%s", note)
-        return made
+        return report
 
 
 def throughput_report(
@@ -84,7 +86,7 @@ def utilization_report(
     """The nodes that ran jobs, or without node_weighting the jobs that ran: X the times of starts
     and ends, Y the sum from then on; at equal times ends come before starts.
 
-    A job counts as its nodes, divided by the jobs that share one; as 1 where that isn't said. An
+    A job counts as its nodes, divided by the jobs that share one; as 1 where that isn't known. An
     end without a start is left out.
     """
     starts: dict[object, list[tuple[datetime, Mapping[str, Any]]]] = defaultdict(list)
@@ -98,17 +100,17 @@ def utilization_report(
             ends[job].append(in_utc(event.timestamp))
     changes: list[tuple[datetime, Fraction]] = []
     alone = unknown = 0
-    for one in ends.keys() - starts.keys():
-        alone += len(ends[one])
-    for one, begun in starts.items():
+    for key in ends.keys() - starts.keys():
+        alone += len(ends[key])
+    for key, job_starts in starts.items():
         weighed = []
-        for time, data in sorted(begun, key=lambda start: start[0]):
+        for time, data in sorted(job_starts, key=lambda start: start[0]):
             nodes = nodes_of(data) if node_weighting else Fraction(1)
             unknown += nodes is None
             weighed.append((time, Fraction(1) if nodes is None else nodes))
         changes += weighed
-        found, left_over = _paired(weighed, sorted(ends[one]))
-        changes += [(time, -nodes) for time, nodes in found]
+        releases, left_over = _paired(weighed, sorted(ends[key]))
+        changes += [(time, -nodes) for time, nodes in releases]
         alone += left_over
     return _summed(changes, [*_ends_alone(alone), *_nodes_unknown(unknown, "job")], float)
 
@@ -137,23 +139,23 @@ def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, in
 
 
 def enters(event: AnyEvent, state: str) -> bool:
-    """Whether a job changed to the state. What other systems tell apart and is one state here
+    """Whether a job changed to the state. What other systems distinguish and is one state here
     counts for that name only, where an event has it: as its state, or of an imported job in its
     data, as `source_from` and `source_to`."""
-    wanted = state.strip().upper()
+    target = state.strip().upper()
     before, after = _name(event.from_state), _name(event.to_state)
-    its_before, its_after = (
+    source_before, source_after = (
         _name((event.data or {}).get(name)) for name in ("source_from", "source_to")
     )
-    named = its_after or after
-    if named == wanted and (
-        wanted in STATE_ALIASES or any(wanted in names for names in _TOLD_APART)
+    name_after = source_after or after
+    if name_after == target and (
+        target in STATE_ALIASES or any(target in names for names in _SAME_STATES)
     ):
-        return (its_before or before) != wanted
-    is_ours = not its_after and named in STATES
-    if not is_ours and any(wanted in names and named in names for names in _TOLD_APART):
+        return (source_before or before) != target
+    is_ours = not source_after and name_after in STATES
+    if not is_ours and any(target in names and name_after in names for names in _SAME_STATES):
         return False
-    return state_of(after) == state_of(wanted) != state_of(before)
+    return state_of(after) == state_of(target) != state_of(before)
 
 
 def is_running(state: object) -> bool:
@@ -211,7 +213,7 @@ def _paired(
     """A job's ends with the nodes that each gives back, and how many ends have no start. Both are
     in order of time; an end belongs to the newest start before it that has none yet, or to one at
     its very time."""
-    found: list[tuple[datetime, Fraction]] = []
+    releases: list[tuple[datetime, Fraction]] = []
     running: list[Fraction] = []
     alone = place = 0
     for end in ends:
@@ -221,10 +223,10 @@ def _paired(
             running.append(starts[place][1])
             place += 1
         if running:
-            found.append((end, running.pop()))
+            releases.append((end, running.pop()))
         else:
             alone += 1
-    return found, alone
+    return releases, alone
 
 
 def _summed(
@@ -236,7 +238,7 @@ def _summed(
     ordered = [(time, nodes.numerator * (whole // nodes.denominator)) for time, nodes in changes]
     ordered.sort()  # what is given back is below 0, and so before what is taken
     sums = accumulate(nodes for _, nodes in ordered)
-    return Report([time for time, _ in ordered], [number(one / whole) for one in sums], notes)
+    return Report([time for time, _ in ordered], [number(total / whole) for total in sums], notes)
 
 
 def _ends_alone(number: int) -> list[str]:

@@ -17,31 +17,28 @@ if TYPE_CHECKING:
     from logshipper_observe.api.job_api import Job
 
 _LAST = datetime.max.replace(tzinfo=UTC)  # what waits
-Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
+StoreOpener: TypeAlias = Callable[[], AbstractContextManager[Store]]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """An allocation: one run of a captured job on its nodes, or what was imported as one.
-    scheduler_id: the scheduler's number, which is a captured job's id; num_nodes: None where nobody
-    told; start_time: None while it waits; end_time: None while it runs, or where its end isn't
-    known; times are UTC; project, queue: the account and the partition; tags: the reader's own."""
+    """An allocation: one run of a captured job on its nodes, or what was imported as one."""
 
     objects: ClassVar["_Objects"]
 
     id: str
-    scheduler_id: str
+    scheduler_id: str  # the scheduler's number, which is a captured job's id
     attempt: int
     state: str
-    num_nodes: int | None
-    start_time: datetime | None
-    end_time: datetime | None
+    num_nodes: int | None  # None: not known
+    start_time: datetime | None  # UTC; None while it waits
+    end_time: datetime | None  # UTC; None while it runs, or where its end isn't known
     name: str
     user: str
-    project: str
-    queue: str
+    project: str  # the account
+    queue: str  # the partition
     cluster: str
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)  # the reader's own
 
     @property
     def is_running(self) -> bool:
@@ -64,12 +61,12 @@ class AllocationFilter:
     queue: str = ""
     newest_first: bool = True
 
-    def has(self, one: BatchJob) -> bool:
+    def has(self, allocation: BatchJob) -> bool:
         return (
-            (not self.ids or one.id in self.ids or one.scheduler_id in self.ids)
-            and (not self.states or one.state in self.states)
-            and self.project in ("", one.project)
-            and self.queue in ("", one.queue)
+            (not self.ids or allocation.id in self.ids or allocation.scheduler_id in self.ids)
+            and (not self.states or allocation.state in self.states)
+            and self.project in ("", allocation.project)
+            and self.queue in ("", allocation.queue)
         )
 
 
@@ -77,9 +74,9 @@ class AllocationQuery:
     """Allocations of a store, the one that began last first; read each time that they are gone
     through."""
 
-    def __init__(self, opened: Opened, wanted: AllocationFilter) -> None:
-        self._opened = opened
-        self._wanted = wanted
+    def __init__(self, open_store: StoreOpener, criteria: AllocationFilter) -> None:
+        self._open_store = open_store
+        self._criteria = criteria
 
     def filter(
         self,
@@ -94,17 +91,17 @@ class AllocationQuery:
         """Only allocations that all of this fits. id, scheduler_id: one or several; filter_tags:
         all must match, "" for any value; state: one or several, `running` and `finished` among
         them; project, queue: account, partition."""
-        wanted = self._wanted
+        criteria = self._criteria
         states = [name for text in _several(state) for name in _states(text)]
         return AllocationQuery(
-            self._opened,
+            self._open_store,
             replace(
-                wanted,
-                ids=[*_several(id), *_several(scheduler_id)] or wanted.ids,
-                tags={**wanted.tags, **(filter_tags or {})},
-                states=states or wanted.states,
-                project=wanted.project if project is None else project,
-                queue=wanted.queue if queue is None else queue,
+                criteria,
+                ids=[*_several(id), *_several(scheduler_id)] or criteria.ids,
+                tags={**criteria.tags, **(filter_tags or {})},
+                states=states or criteria.states,
+                project=criteria.project if project is None else project,
+                queue=criteria.queue if queue is None else queue,
             ),
         )
 
@@ -118,14 +115,21 @@ class AllocationQuery:
                 f"allocations are ordered by `start_time` or `-start_time`, not by {field!r}"
             )
         return AllocationQuery(
-            self._opened, replace(self._wanted, newest_first=field.startswith("-"))
+            self._open_store, replace(self._criteria, newest_first=field.startswith("-"))
         )
 
     def __iter__(self) -> Iterator[BatchJob]:
-        with self._opened() as store:
-            found = [one for one in _allocations(store, self._wanted) if self._wanted.has(one)]
-        found.sort(key=lambda one: one.start_time or _LAST, reverse=self._wanted.newest_first)
-        yield from found
+        with self._open_store() as store:
+            allocations = [
+                allocation
+                for allocation in _allocations(store, self._criteria)
+                if self._criteria.has(allocation)
+            ]
+        allocations.sort(
+            key=lambda allocation: allocation.start_time or _LAST,
+            reverse=self._criteria.newest_first,
+        )
+        yield from allocations
 
     @overload
     def __getitem__(self, at: int) -> BatchJob: ...
@@ -148,12 +152,14 @@ class _Objects:
 BatchJob.objects = _Objects()
 
 
-def _allocations(store: Store, wanted: AllocationFilter) -> Iterator[BatchJob]:
-    tags = [f"{name}={value}" if value else name for name, value in wanted.tags.items()]
+def _allocations(store: Store, criteria: AllocationFilter) -> Iterator[BatchJob]:
+    tags = [f"{name}={value}" if value else name for name, value in criteria.tags.items()]
     jobs = {(job.summary.cluster, job.job_id): job for job in store.jobs(tags=tags)}
-    yield from _imported(store, wanted, {job.summary.allocation for job in jobs.values()})
+    yield from _imported(store, criteria, {job.summary.allocation for job in jobs.values()})
     runs: dict[tuple[str, str, int], list[StateEvent]] = {}
-    for event in EventLog(store).filter(tags=wanted.tags, job_id=wanted.ids).order_by("timestamp"):
+    for event in (
+        EventLog(store).filter(tags=criteria.tags, job_id=criteria.ids).order_by("timestamp")
+    ):
         runs.setdefault((event.cluster, event.job_id, event.data.get("attempt", 1)), []).append(
             event
         )
@@ -173,37 +179,37 @@ def _allocations(store: Store, wanted: AllocationFilter) -> Iterator[BatchJob]:
 
 
 def _imported(
-    store: Store, wanted: AllocationFilter, of_jobs: Collection[str]
+    store: Store, criteria: AllocationFilter, of_jobs: Collection[str]
 ) -> Iterator[BatchJob]:
     """of_jobs: the allocations that jobs with the tags ran in."""
-    for one in store._store.allocations():
-        told = one.details
+    for allocation in store._store.allocations():
+        details = allocation.details
         if (
-            wanted.tags
-            and one.id not in of_jobs
-            and not _has_tags(told.get("filter_tags"), wanted.tags)
+            criteria.tags
+            and allocation.id not in of_jobs
+            and not _has_tags(details.get("filter_tags"), criteria.tags)
         ):
             continue
         yield BatchJob(
-            id=one.id,
-            scheduler_id=one.scheduler_id,
+            id=allocation.id,
+            scheduler_id=allocation.scheduler_id,
             attempt=1,
-            state=state_of(one.state),
-            num_nodes=one.nodes or None,
-            start_time=None if one.started_ns is None else _moment(one.started_ns),
-            end_time=None if one.ended_ns is None else _moment(one.ended_ns),
-            name=str(told.get("name") or one.id),
-            user=str(told.get("user") or ""),
-            project=str(told.get("project") or ""),
-            queue=str(told.get("queue") or ""),
+            state=state_of(allocation.state),
+            num_nodes=allocation.nodes or None,
+            start_time=None if allocation.started_ns is None else _moment(allocation.started_ns),
+            end_time=None if allocation.ended_ns is None else _moment(allocation.ended_ns),
+            name=str(details.get("name") or allocation.id),
+            user=str(details.get("user") or ""),
+            project=str(details.get("project") or ""),
+            queue=str(details.get("queue") or ""),
             cluster="",
-            tags=tags if isinstance(tags := told.get("filter_tags"), dict) else {},
+            tags=tags if isinstance(tags := details.get("filter_tags"), dict) else {},
         )
 
 
-def _has_tags(tags: object, wanted: Mapping[str, str]) -> bool:
+def _has_tags(tags: object, tag_filter: Mapping[str, str]) -> bool:
     return isinstance(tags, dict) and all(
-        name in tags and value in ("", str(tags[name])) for name, value in wanted.items()
+        name in tags and value in ("", str(tags[name])) for name, value in tag_filter.items()
     )
 
 

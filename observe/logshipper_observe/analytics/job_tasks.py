@@ -1,5 +1,5 @@
 """Tasks of a store's jobs, for `task_analytics`: what was captured of them, and what their
-scheduler told."""
+scheduler reported."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,9 +33,9 @@ class _Change(NamedTuple):
 
 def tasks_of(reader: "Reader") -> Iterator[Task]:
     """A task for each attempt of a captured job: on the nodes where it was captured, from the first
-    capture's start to the last one's end; when it was launched and over, as its scheduler told it,
+    capture's start to the last one's end; when it was launched and over, as its scheduler reported,
     to the second. A task for each run of an imported job, called as it, or of each of its children,
-    as its own system tells of them."""
+    as its own system reports them."""
     if reader.summary.origin:
         yield from _imported(reader)
     else:
@@ -75,11 +75,11 @@ def events_of_children(job: "Job") -> Iterator[StateEvent]:
             }
             if change.to_state in RUNNING_STATES and nodes.get(change.child):
                 data["num_nodes"] = nodes[change.child]
-            its_id = f"{summary.cluster}/{job.job_id}/child/{place}".lstrip("/")
-            its_job = f"{job.job_id}/{change.child}"
+            event_id = f"{summary.cluster}/{job.job_id}/child/{place}".lstrip("/")
+            child_id = f"{job.job_id}/{change.child}"
             states = change.from_state, change.to_state
             yield StateEvent(
-                its_id, its_job, change.time_ns, *states, data, change.child, summary.cluster
+                event_id, child_id, change.time_ns, *states, data, change.child, summary.cluster
             )
 
 
@@ -87,13 +87,13 @@ def _captured(reader: "Reader") -> Iterator[Task]:
     attempts: dict[int, list[Capture]] = {}
     for capture in reader.captures:
         attempts.setdefault(capture.attempt, []).append(capture)
-    told = {
-        found.attempt: found.event
-        for found in reader.events()
-        if found.event.get("event") == JOB_ENDED
+    end_events = {
+        event.attempt: event.event
+        for event in reader.events()
+        if event.event.get("event") == JOB_ENDED
     }
     for attempt, captures in sorted(attempts.items()):
-        end = told.get(attempt, {})
+        end = end_events.get(attempt, {})
         ends = [capture.ended_ns for capture in captures if capture.ended_ns is not None]
         yield Task(
             name=reader.summary.job_id,
@@ -110,23 +110,27 @@ def _imported(reader: "Reader") -> Iterator[Task]:
     job = reader.summary
     changes = [
         _Change(
-            found.time_ns, str(event.get("from")), str(event.get("to")), str(event.get("source_to"))
+            job_event.time_ns,
+            str(event.get("from")),
+            str(event.get("to")),
+            str(event.get("source_to")),
         )
-        for found in reader.events()
-        if (event := found.event).get("event") == _STATE
+        for job_event in reader.events()
+        if (event := job_event.event).get("event") == _STATE
     ]
     if not job.children:
         yield from _runs(job.name, changes, reader.details(), job.host)
         return
-    known = {child.name: child.details for child in reader.children()}
-    told = sorted(
+    child_details = {child.name: child.details for child in reader.children()}
+    child_changes = sorted(
         reader.child_changes(), key=lambda change: change.child
     )  # stable: each one's stay in order of time
-    for name, found in groupby(told, key=lambda change: change.child):
+    for name, group in groupby(child_changes, key=lambda change: change.child):
         of_child = [
-            _Change(one.time_ns, one.from_state, one.to_state, one.source_to) for one in found
+            _Change(change.time_ns, change.from_state, change.to_state, change.source_to)
+            for change in group
         ]
-        yield from _runs(name, of_child, known.get(name, {}), "")
+        yield from _runs(name, of_child, child_details.get(name, {}), "")
 
 
 def _runs(name: str, changes: Iterable[_Change], details: "Json", host: str) -> Iterator[Task]:

@@ -23,20 +23,18 @@ Core: TypeAlias = tuple[str, str]  # node and core; core "" where only nodes are
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run of a task. cores: by node, empty for a node of which they aren't known; start, end:
-    of its program; queued: when it began to wait; scheduled: when it was given its cores; launched,
-    finished: when its launcher took it for running, and for over. run_secs: how long its program
-    ran, where its launcher tells that by itself. None for what isn't known."""
+    """One run of a task; None for what isn't known."""
 
     name: str
-    start: float | None = None
-    end: float | None = None
+    start: float | None = None  # of its program
+    end: float | None = None  # of its program
+    # by node; empty for a node whose cores aren't known
     cores: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    scheduled: float | None = None
-    launched: float | None = None
-    finished: float | None = None
-    run_secs: float | None = None
-    queued: float | None = None
+    scheduled: float | None = None  # when it was given its cores
+    launched: float | None = None  # when its launcher took it for running
+    finished: float | None = None  # when its launcher took it for over
+    run_secs: float | None = None  # of its program, where its launcher reports that by itself
+    queued: float | None = None  # when it began to wait
 
     @property
     def run_time(self) -> float | None:
@@ -68,29 +66,25 @@ class Task:
 
 
 class Statistics(NamedTuple):
-    """Of some numbers. stdev: the deviation of a sample, None of a single number; pstdev: of all
-    there are."""
+    """Of some numbers."""
 
     number: int
     min: float
     max: float
     mean: float
     median: float
-    stdev: float | None
-    pstdev: float
+    stdev: float | None  # of a sample; None of a single number
+    pstdev: float  # of a population
 
 
 class Overheads(NamedTuple):
-    """What launching cost, in seconds, each None where no task tells it. launch: from being given
-    cores to being taken for running; start: from there to the program's start; finish: from its end
-    to being taken for over; share: start and finish of a task in relation to its run time. tasks:
-    of which start and finish are known."""
+    """What launching cost, in seconds, each None where it is known of no task."""
 
-    tasks: int
-    launch: Statistics | None
-    start: Statistics | None
-    finish: Statistics | None
-    share: float | None
+    tasks: int  # those whose start and finish are known
+    launch: Statistics | None  # from being given cores to being taken for running
+    start: Statistics | None  # from being taken for running to the program's start
+    finish: Statistics | None  # from the program's end to being taken for over
+    share: float | None  # start and finish of a task in relation to its run time
 
 
 class Span(NamedTuple):
@@ -104,31 +98,31 @@ class Span(NamedTuple):
 
 def statistics_of(numbers: Iterable[float]) -> Statistics | None:
     """Of those that are finite; None where there are none."""
-    found = list(filter(math.isfinite, numbers))
-    if not found:
+    finite = list(filter(math.isfinite, numbers))
+    if not finite:
         return None
     return Statistics(
-        number=len(found),
-        min=min(found),
-        max=max(found),
-        mean=statistics.fmean(found),
-        median=statistics.median(found),
-        stdev=statistics.stdev(found) if len(found) > 1 else None,
-        pstdev=statistics.pstdev(found),
+        number=len(finite),
+        min=min(finite),
+        max=max(finite),
+        mean=statistics.fmean(finite),
+        median=statistics.median(finite),
+        stdev=statistics.stdev(finite) if len(finite) > 1 else None,
+        pstdev=statistics.pstdev(finite),
     )
 
 
 def run_times(tasks: Iterable[Task]) -> Report[str, float]:
     """X the tasks' names, Y the seconds that each ran; only of tasks that are over."""
-    found = [(task.name, secs) for task in tasks if (secs := task.run_time) is not None]
-    return Report([name for name, _ in found], [secs for _, secs in found])
+    times = [(task.name, secs) for task in tasks if (secs := task.run_time) is not None]
+    return Report([name for name, _ in times], [secs for _, secs in times])
 
 
 def queue_waits(tasks: Iterable[Task]) -> Report[str, float]:
     """X the tasks' names, Y the seconds that each waited in its scheduler's queue, where that is
-    told."""
-    found = [(task.name, secs) for task in tasks if (secs := task.wait) is not None]
-    return Report([name for name, _ in found], [secs for _, secs in found])
+    known."""
+    waits = [(task.name, secs) for task in tasks if (secs := task.wait) is not None]
+    return Report([name for name, _ in waits], [secs for _, secs in waits])
 
 
 def launch_overheads(tasks: Iterable[Task]) -> Overheads:
@@ -155,7 +149,7 @@ def launch_overheads(tasks: Iterable[Task]) -> Overheads:
 
 def overhead_report(tasks: Iterable[Task]) -> Report[str, float]:
     """X the tasks' names, Y the seconds that launching and ending each cost."""
-    found = [
+    overheads = [
         (task.name, task.start - task.launched + task.finished - task.end)
         for task in tasks
         if task.start is not None
@@ -164,7 +158,7 @@ def overhead_report(tasks: Iterable[Task]) -> Report[str, float]:
         and task.finished is not None
         if _ran(task)
     ]
-    return Report([name for name, _ in found], [secs for _, secs in found])
+    return Report([name for name, _ in overheads], [secs for _, secs in overheads])
 
 
 # ---- over time, by node and core
@@ -183,23 +177,23 @@ def gaps(tasks: Iterable[Task]) -> list[Span]:
     """When cores that had a task had none: between the first start and the last end of all."""
     cores = _by_core(tasks)
     begin, end = _bounds(cores)
-    found = []
+    idle_spans = []
     for place, spans in cores.items():
-        edges = [(begin, begin), *_merged((start, stop) for start, stop, _ in spans), (end, end)]
-        found += [
+        edges = [(begin, begin), *_union((start, stop) for start, stop, _ in spans), (end, end)]
+        idle_spans += [
             Span(place, before, after)
             for (_, before), (after, _) in pairwise(edges)
             if after > before
         ]
-    return found
+    return idle_spans
 
 
 def gantt_report(spans: Iterable[Span]) -> Report[tuple[float, float], str]:
     """Of `gantt` or `gaps`: X start and end, Y the core: `for x, y in zip(*report): plt.plot(x, (y,
     y))`."""
-    found = list(spans)
+    bars = list(spans)
     return Report(
-        [(span.start, span.end) for span in found], [core_name(span.place) for span in found]
+        [(span.start, span.end) for span in bars], [core_name(span.place) for span in bars]
     )
 
 
@@ -215,7 +209,7 @@ def busy_share(
     for spans in cores.values():
         busy = sum(
             max(min(stop, last) - max(start, first), 0.0)
-            for start, stop in _merged((start, stop) for start, stop, _ in spans)
+            for start, stop in _union((start, stop) for start, stop, _ in spans)
         )
         shares.append(busy / (last - first) if last > first else 0.0)
     return Report([core_name(place) for place in cores], shares)
@@ -291,12 +285,12 @@ def _is_whole(task: Task) -> bool:
 def _by_core(tasks: Iterable[Task]) -> dict[Core, list[tuple[float, float, str]]]:
     """Start, end and name of each core's tasks in order; cores with the numbers in their names in
     order."""
-    found: dict[Core, list[tuple[float, float, str]]] = defaultdict(list)
+    spans_by_core: dict[Core, list[tuple[float, float, str]]] = defaultdict(list)
     for task in tasks:
         if _is_whole(task):
             for place in task.places:
-                found[place].append((task.start or 0.0, task.end or 0.0, task.name))
-    return {place: sorted(found[place]) for place in sorted(found, key=_order)}
+                spans_by_core[place].append((task.start or 0.0, task.end or 0.0, task.name))
+    return {place: sorted(spans_by_core[place]) for place in sorted(spans_by_core, key=_order)}
 
 
 def _order(place: Core) -> tuple[str, int, str]:
@@ -312,12 +306,12 @@ def _bounds(cores: Mapping[Core, Sequence[tuple[float, float, str]]]) -> tuple[f
     )
 
 
-def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Spans in order of their starts, with those that overlap or touch as one."""
-    found: list[tuple[float, float]] = []
+    union: list[tuple[float, float]] = []
     for start, end in spans:
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if union and start <= union[-1][1]:
+            union[-1] = union[-1][0], max(end, union[-1][1])
         else:
-            found.append((start, end))
-    return found
+            union.append((start, end))
+    return union

@@ -1,9 +1,9 @@
-"""Changes of jobs' states, and what jobs themselves tell: `logshipper.EventLog`, queried as
+"""Changes of jobs' states, and what jobs themselves report: `logshipper.EventLog`, queried as
 Balsam's is.
 
 Read lazily: jobs are merged by the newest (or oldest) time that an event of theirs can have, and
-one that ran once, its heartbeat never late, is not opened for its changes: its summary tells the
-two. What was asked of the last event is all that is read.
+one that ran once, its heartbeat never late, is not opened for its changes: its summary has the
+two. Reading goes no further than the last event that was asked for.
 """
 
 import heapq
@@ -18,14 +18,20 @@ from typing import Any, ClassVar, TypeAlias, overload
 from logshipper_ingest.model.job import STATE_CHANGED, JobSummary
 from logshipper_observe.api.store_api import Store
 from logshipper_observe.base.words import NS
-from logshipper_observe.model.job_events import StateEvent, Which, bounds, is_read, read_events
+from logshipper_observe.model.job_events import (
+    EventSelection,
+    StateEvent,
+    bounds,
+    is_read,
+    read_events,
+)
 from logshipper_observe.model.job_states import fits
 
 __all__ = ["EventLog", "EventQuery", "StateEvent"]
 
 MAX_AT_ONCE = 1_000  # events of a job: only of one that has more its file stays open
 MAX_OPEN = 32  # such files
-Opened: TypeAlias = Callable[[], AbstractContextManager[Store]]
+StoreOpener: TypeAlias = Callable[[], AbstractContextManager[Store]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +49,21 @@ class EventFilter:
     to_state: str | None = None
     before_ns: int | None = None
     after_ns: int | None = None
-    own: bool = False
+    other_events: bool = False  # not only changes of states
     newest_first: bool = True
 
     @property
-    def asks_own(self) -> bool:
-        """Whether events that are no changes of states may fit."""
-        return self.own and self.from_state is None and self.to_state is None
+    def asks_other_events(self) -> bool:
+        """Whether events that aren't changes of states may fit."""
+        return self.other_events and self.from_state is None and self.to_state is None
 
     @property
-    def which(self) -> Which:
-        """What is asked of each job."""
+    def selection(self) -> EventSelection:
+        """Which events of each job."""
         begin_ns, end_ns = self.after_ns or 0, 0 if self.before_ns is None else self.before_ns + 1
-        return Which(self.asks_own, self.newest_first, self.kinds, begin_ns, end_ns)
+        return EventSelection(
+            self.asks_other_events, self.newest_first, self.kinds, begin_ns, end_ns
+        )
 
     def has(self, event: StateEvent) -> bool:
         return (
@@ -77,9 +85,9 @@ class EventQuery:
     """Events of a store, read each time that they are gone through; `query[:10]` and `query[3]`
     read no further than that."""
 
-    def __init__(self, opened: Opened, wanted: EventFilter) -> None:
-        self._opened = opened
-        self._wanted = wanted
+    def __init__(self, open_store: StoreOpener, criteria: EventFilter) -> None:
+        self._open_store = open_store
+        self._criteria = criteria
 
     def filter(
         self,
@@ -105,25 +113,25 @@ class EventQuery:
         timestamp_before, timestamp_after: that time included, UTC unless it has a zone; own: not
         only changes of states, which a kind implies. What is given once more takes the former's
         place, but tags and data come together."""
-        wanted = self._wanted
-        kinds = _texts(kind) or wanted.kinds
-        of_others = any(one != STATE_CHANGED for one in kinds)
+        criteria = self._criteria
+        kinds = _texts(kind) or criteria.kinds
+        of_others = any(name != STATE_CHANGED for name in kinds)
         return EventQuery(
-            self._opened,
+            self._open_store,
             replace(
-                wanted,
-                ids=_texts(id) or wanted.ids,
-                job_ids=_texts(job_id) or wanted.job_ids,
-                scheduler_ids=_texts(scheduler_id) or wanted.scheduler_ids,
-                batch_job_ids=_texts(batch_job_id) or wanted.batch_job_ids,
+                criteria,
+                ids=_texts(id) or criteria.ids,
+                job_ids=_texts(job_id) or criteria.job_ids,
+                scheduler_ids=_texts(scheduler_id) or criteria.scheduler_ids,
+                batch_job_ids=_texts(batch_job_id) or criteria.batch_job_ids,
                 kinds=kinds,
-                tags={**wanted.tags, **(tags or {})},
-                data={**wanted.data, **(data or {})},
-                from_state=wanted.from_state if from_state is None else from_state,
-                to_state=wanted.to_state if to_state is None else to_state,
-                before_ns=wanted.before_ns if timestamp_before is None else _ns(timestamp_before),
-                after_ns=wanted.after_ns if timestamp_after is None else _ns(timestamp_after),
-                own=own if own is not None else wanted.own or of_others,
+                tags={**criteria.tags, **(tags or {})},
+                data={**criteria.data, **(data or {})},
+                from_state=criteria.from_state if from_state is None else from_state,
+                to_state=criteria.to_state if to_state is None else to_state,
+                before_ns=criteria.before_ns if timestamp_before is None else _ns(timestamp_before),
+                after_ns=criteria.after_ns if timestamp_after is None else _ns(timestamp_after),
+                other_events=own if own is not None else criteria.other_events or of_others,
             ),
         )
 
@@ -131,11 +139,13 @@ class EventQuery:
         """`timestamp`: oldest first; `-timestamp`: newest first, as without it."""
         if field not in ("timestamp", "-timestamp"):
             raise ValueError(f"events are ordered by `timestamp` or `-timestamp`, not by {field!r}")
-        return EventQuery(self._opened, replace(self._wanted, newest_first=field.startswith("-")))
+        return EventQuery(
+            self._open_store, replace(self._criteria, newest_first=field.startswith("-"))
+        )
 
     def __iter__(self) -> Iterator[StateEvent]:
-        with self._opened() as store:
-            yield from _events(store, self._wanted)
+        with self._open_store() as store:
+            yield from _events(store, self._criteria)
 
     @overload
     def __getitem__(self, at: int) -> StateEvent: ...
@@ -145,10 +155,10 @@ class EventQuery:
         """Counts from the first one; negative places aren't there."""
         if isinstance(at, slice):
             return list(islice(self, at.start, at.stop, at.step))
-        found = next(islice(self, at, None), None)
-        if found is None:
+        event = next(islice(self, at, None), None)
+        if event is None:
             raise IndexError(f"there is no event {at}")
-        return found
+        return event
 
     def count(self) -> int:
         return sum(1 for _ in self)
@@ -171,45 +181,47 @@ class EventLog:
         return EventQuery(lambda: nullcontext(store), EventFilter())
 
     @staticmethod
-    def filter(**wanted: Any) -> EventQuery:  # Any: as EventQuery.filter has them
-        return EventQuery(Store.default, EventFilter()).filter(**wanted)
+    def filter(**conditions: Any) -> EventQuery:  # Any: as EventQuery.filter has them
+        return EventQuery(Store.default, EventFilter()).filter(**conditions)
 
 
 # ---- a store's events in order of time
 
 
-def _events(store: Store, wanted: EventFilter) -> Iterator[StateEvent]:
+def _events(store: Store, criteria: EventFilter) -> Iterator[StateEvent]:
     """Merged lazily: a job is opened when the next event may be one of its own."""
-    sign = -1 if wanted.newest_first else 1
-    tags = [f"{name}={value}" if value else name for name, value in wanted.tags.items()]
-    ran_in = _ran_in(store, wanted)
-    waiting = []
+    sign = -1 if criteria.newest_first else 1
+    tags = [f"{name}={value}" if value else name for name, value in criteria.tags.items()]
+    ran_in = _ran_in(store, criteria)
+    queue = []
     for number, job in enumerate(store.jobs(tags=tags)):
         # of an imported job also as its own system has it
         names = job.job_id, job.job_id.removeprefix(f"{job.summary.origin}-")
-        if wanted.job_ids and not any(name in wanted.job_ids for name in names):
+        if criteria.job_ids and not any(name in criteria.job_ids for name in names):
             continue
         if not ran_in(job.summary):
             continue
-        earliest_ns, latest_ns = bounds(job.summary, own=wanted.asks_own)
-        if (wanted.after_ns or 0) > latest_ns or (
-            wanted.before_ns is not None and wanted.before_ns < earliest_ns
+        earliest_ns, latest_ns = bounds(job.summary, other_events=criteria.asks_other_events)
+        if (criteria.after_ns or 0) > latest_ns or (
+            criteria.before_ns is not None and criteria.before_ns < earliest_ns
         ):
             continue
-        bound = latest_ns if wanted.newest_first else earliest_ns
-        waiting.append((sign * bound, number, job.summary))
-    waiting.sort()
-    which = wanted.which
-    opened = store._in_order([job for _, _, job in waiting if is_read(job, own=which.own)])
-    merged = _Merged(sign)
-    for least, number, summary in waiting:
-        yield from merged.before(least)
-        found = read_events(summary, partial(opened, summary), store.problems, which)
-        merged.add(number, filter(wanted.has, found))
-    yield from merged.before(None)
+        bound = latest_ns if criteria.newest_first else earliest_ns
+        queue.append((sign * bound, number, job.summary))
+    queue.sort()
+    selection = criteria.selection
+    open_reader = store._in_order(
+        [job for _, _, job in queue if is_read(job, other_events=selection.other_events)]
+    )
+    merger = _Merger(sign)
+    for least, number, summary in queue:
+        yield from merger.before(least)
+        events = read_events(summary, partial(open_reader, summary), store.problems, selection)
+        merger.add(number, filter(criteria.has, events))
+    yield from merger.before(None)
 
 
-class _Merged:
+class _Merger:
     """Events of several jobs, those of each in order already. sign: of times, -1 for newest
     first."""
 
@@ -244,35 +256,43 @@ class _Merged:
             heapq.heappush(self._next, (self._sign * event.time_ns, number, event))
 
 
-def _ran_in(store: Store, wanted: EventFilter) -> Callable[[JobSummary], bool]:
+def _ran_in(store: Store, criteria: EventFilter) -> Callable[[JobSummary], bool]:
     """Whether a job is, or ran in, an allocation that is asked for."""
-    if not wanted.scheduler_ids and not wanted.batch_job_ids:
+    if not criteria.scheduler_ids and not criteria.batch_job_ids:
         return lambda job: True
     allocations = store._store.allocations()
-    by_scheduler = {one.id for one in allocations if one.scheduler_id in wanted.scheduler_ids}
-    called = {
-        one.id: (one.id, one.id.rpartition("-")[2]) for one in allocations
+    by_scheduler = {
+        allocation.id
+        for allocation in allocations
+        if allocation.scheduler_id in criteria.scheduler_ids
+    }
+    names_by_id = {
+        allocation.id: (allocation.id, allocation.id.rpartition("-")[2])
+        for allocation in allocations
     }  # balsam-batch-5: 5
     by_batch = {
-        its_id
-        for its_id, names in called.items()
-        if any(name in wanted.batch_job_ids for name in names)
+        allocation_id
+        for allocation_id, names in names_by_id.items()
+        if any(name in criteria.batch_job_ids for name in names)
     }
 
     def fitting(job: JobSummary) -> bool:
-        asked = ((wanted.scheduler_ids, by_scheduler), (wanted.batch_job_ids, by_batch))
-        return all(not ids or job.job_id in ids or job.allocation in found for ids, found in asked)
+        conditions = ((criteria.scheduler_ids, by_scheduler), (criteria.batch_job_ids, by_batch))
+        return all(
+            not ids or job.job_id in ids or job.allocation in allocation_ids
+            for ids, allocation_ids in conditions
+        )
 
     return fitting
 
 
-def _contains(value: object, wanted: object) -> bool:
+def _contains(value: object, part: object) -> bool:
     """Whether an object has all that another one has, each value likewise."""
-    if isinstance(wanted, Mapping):
+    if isinstance(part, Mapping):
         return isinstance(value, Mapping) and all(
-            name in value and _contains(value[name], inner) for name, inner in wanted.items()
+            name in value and _contains(value[name], inner) for name, inner in part.items()
         )
-    return value == wanted and isinstance(value, bool) is isinstance(wanted, bool)
+    return value == part and isinstance(value, bool) is isinstance(part, bool)
 
 
 def _texts(values: "str | int | Sequence[str | int]") -> list[str]:

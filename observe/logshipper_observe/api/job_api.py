@@ -15,7 +15,7 @@ from logshipper_observe.api.tables import (
     Numbers,
     Rollup,
     columns_of,
-    merged,
+    merge_rows,
     numbers_of,
     rollups_of,
     sets_of,
@@ -39,31 +39,27 @@ _KINDS = {Kind.LOG: "log", Kind.METADATA: "metadata", Kind.COMMAND: "command", K
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the log. time_ns: nanoseconds since 1970; stream: `stdout` or `stderr`, "" for
-    notes of neither; kind: `log`, `metadata`, `command` or `note`; text: without its end, colours
-    that were kept in it; attempt, capture: whose it is; attrs: `n`, `repeat`, `part` where they
-    apply."""
+    """A line of the log."""
 
-    time_ns: int
-    stream: str
-    kind: str
-    text: str
+    time_ns: int  # nanoseconds since 1970
+    stream: str  # `stdout` or `stderr`, "" for notes of neither
+    kind: str  # `log`, `metadata`, `command` or `note`
+    text: str  # without its line end, with the colours that were kept
     attempt: int
     capture: int
-    attrs: Mapping[str, Any]  # Any: JSON
+    attrs: Mapping[str, Any]  # `n`, `repeat`, `part` where they apply. Any: JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A metadata record. time_ns: nanoseconds since 1970; n: its number among those with the same
-    keys, from 1; line: the JSON object exactly as it was printed."""
+    """A metadata record."""
 
-    time_ns: int
-    n: int
+    time_ns: int  # nanoseconds since 1970
+    n: int  # its number among those with the same keys, from 1
     attempt: int
     task: int
     capture: int
-    line: str
+    line: str  # the JSON object exactly as it was printed
 
     @property
     def values(self) -> dict[str, Any]:  # Any: JSON
@@ -77,15 +73,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event. time_ns: nanoseconds since 1970; name: such as `mode_changed`; message: for people;
-    attempt; capture: 0 for the job as a whole; details: what else it says."""
+    """An event."""
 
-    time_ns: int
-    name: str
-    message: str
+    time_ns: int  # nanoseconds since 1970
+    name: str  # such as `mode_changed`
+    message: str  # for people
     attempt: int
-    capture: int
-    details: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
+    capture: int  # 0 for the job as a whole
+    details: Mapping[str, Any] = field(default_factory=dict)  # its other fields. Any: JSON
 
 
 class Job:
@@ -197,17 +192,19 @@ class Job:
     def events(self, *, attempt: int | None = None) -> Iterator[Event]:
         """Events in order of time: mode changes, lost lines, hints, how Slurm ended the job."""
         with self._reader() as reader:
-            for found in reader.events(attempt=attempt):
+            for job_event in reader.events(attempt=attempt):
                 details = {
                     name: value
-                    for name, value in found.event.items()
+                    for name, value in job_event.event.items()
                     if name not in ("type", "event", "message")
                 }
                 name, message = (
-                    str(found.event.get("event", "")),
-                    str(found.event.get("message", "")),
+                    str(job_event.event.get("event", "")),
+                    str(job_event.event.get("message", "")),
                 )
-                yield Event(found.time_ns, name, message, found.attempt, found.capture, details)
+                yield Event(
+                    job_event.time_ns, name, message, job_event.attempt, job_event.capture, details
+                )
 
     def metrics(self, *keys: str, attempt: int | None = None, by: str | None = None) -> Columns:
         """The numbers of the metadata as columns: a dict of lists of one length, a row for each
@@ -233,7 +230,7 @@ class Job:
             rows = self._numbers(reader, attempt, names)
             if by is not None:
                 (by_path,) = pick_keys([by], list(names))
-                rows = merged(rows, by_path)
+                rows = merge_rows(rows, by_path)
             return columns_of(rows, names)
 
     def metric_sets(self, *, attempt: int | None = None) -> list[Columns]:
@@ -300,7 +297,7 @@ class Job:
             check=self._check,
         )
 
-    # ---- saying something of it
+    # ---- tags, notes, stars
 
     def tag(self, *changes: str) -> Mapping[str, str]:
         """Makes changes such as `+baseline`, `-draft`, `dataset=cifar10`; returns the tags there

@@ -18,31 +18,31 @@ _GOES_ON = "REQUEUED"  # this run is over, another one follows
 
 
 class Waiting:
-    """Jobs of a store that are waited for. left: those that haven't ended; timeout_secs: None for
-    ever.
+    """Jobs of a store that are waited for. pending: ids of those that haven't ended; timeout_secs:
+    None for ever.
 
-    A job counts as ended when it says so twice: a state that has just been told may still be fixed.
+    A job counts as ended when two looks agree: a state that has just come may still be corrected.
     """
 
     def __init__(
         self, store: "Store", ids: Sequence[str], *, timeout_secs: float | None = None
     ) -> None:
-        self.left = list(ids)
+        self.pending = list(ids)
         self._store = store
         self._deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
         self._silent_since: float | None = None
 
     def ended(self) -> "Iterator[JobSummary]":
         """Each job when it has ended, in the order in which that is seen, until the time is up."""
-        while self.left:
+        while self.pending:
             began = time.monotonic()
-            for job_id in list(self.left):
+            for job_id in list(self.pending):
                 job = self._look(job_id)
                 if job is not None:
-                    self.left.remove(job_id)
+                    self.pending.remove(job_id)
                     yield job
             # whoever waits for many takes no more than half a core for it
-            if not self.left or not self._pause(
+            if not self.pending or not self._pause(
                 max(self._store.poll_secs, time.monotonic() - began)
             ):
                 return
@@ -84,9 +84,9 @@ class Waiting:
         if self._silent_since is not None:
             secs = max(secs, _RETRY_SECS)
         if self._deadline is not None:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
+            rest_secs = self._deadline - time.monotonic()
+            if rest_secs <= 0:
                 return False
-            secs = min(secs, left)
+            secs = min(secs, rest_secs)
         time.sleep(secs)
         return True

@@ -31,8 +31,8 @@ INGEST_SECS = 60.0
 class TimedOut(LogshipperError):
     """The time was up before all jobs had ended. left: ids of those that hadn't."""
 
-    def __init__(self, left: Sequence[str]) -> None:
-        self.left = tuple(left)
+    def __init__(self, job_ids: Sequence[str]) -> None:
+        self.left = tuple(job_ids)
         super().__init__(f"the time was up before {', '.join(self.left)} had ended")
 
 
@@ -93,8 +93,8 @@ class Store:
         so."""
         from logshipper_ingest.config.site import default_source
 
-        here = os.environ.get("LOGSHIPPER_STORE") or default_source(os.environ) == "local"
-        return cls.local() if here else cls.loki()
+        is_local = os.environ.get("LOGSHIPPER_STORE") or default_source(os.environ) == "local"
+        return cls.local() if is_local else cls.loki()
 
     @classmethod
     def loki(
@@ -113,10 +113,10 @@ class Store:
         from logshipper_ingest.config.site import find
 
         file = None if site is None else os.fspath(site)
-        found = find(os.environ, path=file, loki_url=url, prometheus_url=prometheus_url)
+        loki_site = find(os.environ, path=file, loki_url=url, prometheus_url=prometheus_url)
         problems: list[str] = []
-        opened = open_loki(found, since_secs=since_secs, cluster=cluster, say=problems.append)
-        return cls(opened, Overlay.of_loki(tell=problems.append), problems)
+        store = open_loki(loki_site, since_secs=since_secs, cluster=cluster, say=problems.append)
+        return cls(store, Overlay.of_loki(tell=problems.append), problems)
 
     # ---- jobs
 
@@ -142,10 +142,10 @@ class Store:
         conditions = [parse_condition(text) for text in _several(filter)]
         conditions += [tag_condition(text) for text in _several(tags)]
         states = [state_of(text) for text in _several(state)]
-        asked = JobQuery(
+        query = JobQuery(
             selectors, states, name, conditions, field_of(sort) if sort else None, reverse
         )
-        return Jobs(lambda: self._listing(asked), self._jobs_of, limit)
+        return Jobs(lambda: self._listing(query), self._jobs_of, limit)
 
     def job(self, name: str) -> Job:
         """The job that a name stands for: its id, its name (the newest of that name), the beginning
@@ -172,26 +172,26 @@ class Store:
         from logshipper_observe.query.info_lookup import Found, infos
 
         self._ingest()
-        known = infos(self._store, names, self._store.resolve, time.time_ns(), children=False)
-        found: Found[str] = Found()
-        found.update({name: info.status for name, info in known.items()})
-        found.unknown = known.unknown
-        return found
+        job_infos = infos(self._store, names, self._store.resolve, time.time_ns(), children=False)
+        states: Found[str] = Found()
+        states.update({name: info.status for name, info in job_infos.items()})
+        states.unknown = job_infos.unknown
+        return states
 
-    def _listing(self, asked: JobQuery) -> Listing:
+    def _listing(self, query: JobQuery) -> Listing:
         self._ingest()
-        return Listing(self._store, self._overlay, asked)
+        return Listing(self._store, self._overlay, query)
 
     def _jobs_of(self, listing: Listing) -> Iterator[Job]:
         for row in listing.rows():
             yield Job(self._store, row.job, self._overlay, row.marks, check=self._check)
 
     def _in_order(self, jobs: Sequence[JobSummary]) -> "Callable[[JobSummary], Reader]":
-        opened = self._store.in_order(jobs)
+        open_reader = self._store.in_order(jobs)
 
         def reader(job: JobSummary) -> "Reader":
             self._check()
-            return opened(job)
+            return open_reader(job)
 
         return reader
 
@@ -205,10 +205,10 @@ class Store:
         """Waits until all of these jobs have ended; how each did, by its id. Raises TimedOut when
         the time is up, and UnknownJob where one of them is unknown, before anything is waited
         for."""
-        waiting = self._waiting(selectors, timeout_secs)
-        ended = {job.job_id: job.state for job in waiting.ended()}
-        if waiting.left:
-            raise TimedOut(waiting.left)
+        wait = self._wait_for(selectors, timeout_secs)
+        ended = {job.job_id: job.state for job in wait.ended()}
+        if wait.pending:
+            raise TimedOut(wait.pending)
         return ended
 
     def wait_any(
@@ -216,11 +216,11 @@ class Store:
     ) -> tuple[str, str] | tuple[None, None]:
         """Waits until one of these jobs has ended, or had before: its id and state, or (None, None)
         when the time is up. Nothing is remembered between two calls. Raises UnknownJob."""
-        for job in self._waiting(selectors, timeout_secs).ended():
+        for job in self._wait_for(selectors, timeout_secs).ended():
             return job.job_id, job.state
         return None, None
 
-    def _waiting(self, selectors: Sequence[str], timeout_secs: float | None) -> "Waiting":
+    def _wait_for(self, selectors: Sequence[str], timeout_secs: float | None) -> "Waiting":
         from logshipper_observe.api.job_ends import Waiting
 
         self._ingest()

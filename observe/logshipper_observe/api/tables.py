@@ -18,24 +18,23 @@ _INT64 = 1 << 63
 
 
 class Numbers(NamedTuple):
-    """A record's numbers. time_ns: when it was printed; values: by the key's path."""
+    """A record's numbers."""
 
-    time_ns: int
+    time_ns: int  # when it was printed
     attempt: int
     task: int
-    values: Mapping[Path, Number]
+    values: Mapping[Path, Number]  # by the key's path
 
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
-    """What became of a key's numbers, in the order of printing; std: of the population, 0.0 for a
-    single number."""
+    """What became of a key's numbers, in the order of printing."""
 
     last: Number
     min: Number
     max: Number
     mean: float
-    std: float
+    std: float  # of the population; 0.0 for a single number
     count: int
 
 
@@ -54,19 +53,19 @@ def columns_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Columns:
     times: list[float] = []
     attempts: list[int] = []
     tasks: list[int] = []
-    found: dict[Path, list[Number | None]] = {path: [] for path in names}
+    columns_by_path: dict[Path, list[Number | None]] = {path: [] for path in names}
     for at, row in enumerate(rows):
         times.append(row.time_ns / 1e9)
         attempts.append(row.attempt)
         tasks.append(row.task)
         for path, number in row.values.items():
-            column = found.get(path)
+            column = columns_by_path.get(path)
             if column is not None:
                 if len(column) < at:
                     column.extend([None] * (at - len(column)))
                 column.append(number)
     columns: Columns = {TIME: times, ATTEMPT: attempts, TASK: tasks}
-    for path, column in found.items():
+    for path, column in columns_by_path.items():
         column.extend([None] * (len(times) - len(column)))
         columns[names[path]] = _column(column)
     return columns
@@ -90,18 +89,18 @@ def _as_float(number: Number) -> float:
         return math.copysign(math.inf, number)
 
 
-def merged(rows: Iterable[Numbers], by: Path) -> Iterator[Numbers]:
+def merge_rows(rows: Iterable[Numbers], by: Path) -> Iterator[Numbers]:
     """One row for each value of a key, within an attempt and task: of what several records say the
     last counts. Records without the key are left out."""
-    held: dict[tuple[int, int, Number], Numbers] = {}
+    merged_rows: dict[tuple[int, int, Number], Numbers] = {}
     for row in rows:
         value = row.values.get(by)
         if value is None:
             continue
-        known = held.get((row.attempt, row.task, value))
-        values = {**known.values, **row.values} if known else row.values
-        held[row.attempt, row.task, value] = row._replace(values=values)
-    yield from held.values()
+        earlier = merged_rows.get((row.attempt, row.task, value))
+        values = {**earlier.values, **row.values} if earlier else row.values
+        merged_rows[row.attempt, row.task, value] = row._replace(values=values)
+    yield from merged_rows.values()
 
 
 def sets_of(rows: Iterable[Numbers]) -> dict[tuple[Path, ...], list[Numbers]]:

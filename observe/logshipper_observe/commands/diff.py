@@ -8,7 +8,7 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Cell, Column, Output, Raw, Styled, print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.model.documents import Document, job_heading
-from logshipper_observe.model.job_context import shown_option
+from logshipper_observe.model.job_context import option_text
 from logshipper_observe.model.options import differing, options_of
 from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import (
@@ -88,7 +88,7 @@ def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, 
     table: list[list[Cell]] = []
     for name, changed in rows.items():
         style = "bold yellow" if changed else "dim"
-        cells = [shown_option(name, known[name]) if name in known else "" for known in options]
+        cells = [option_text(name, known[name]) if name in known else "" for known in options]
         table.append([Styled(text, style) for text in ("!" if changed else "=", name, *cells)])
     if table:
         out.table(columns, table)

@@ -174,7 +174,7 @@ class _Answer:
         fields = [column.field for column in self._columns]
         fields += [asked.sort] if asked.sort else []
         fields += [] if self.matching else [condition.field for condition in asked.conditions]
-        names = dict.fromkeys(field.name for field in fields if field.found is False)
+        names = dict.fromkeys(field.name for field in fields if field.exists is False)
         said = [f"none of these jobs has a key {name!r}" for name in self._unmatched if self.rows]
         if not names:
             return said

@@ -25,7 +25,15 @@ from logshipper_observe.base.running import say
 from logshipper_observe.base.words import local, utc
 from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
 from logshipper_observe.model.documents import record_document
-from logshipper_observe.model.records import Path, at_path, flat, is_number, rebuilt, shown, split
+from logshipper_observe.model.records import (
+    Path,
+    at_path,
+    display_text,
+    flat,
+    is_number,
+    rebuilt,
+    split,
+)
 from logshipper_observe.query.asked import UnknownKey, pick_keys
 from logshipper_observe.query.opening import check_attempt, opened_job
 
@@ -160,7 +168,7 @@ class _Table:
                 at = self.paths[path] = len(self.paths)
                 self.widths.append(cells_wide(".".join(path)))
                 self.numeric.append(True)
-            wide = cells_wide(safe(shown(value)))
+            wide = cells_wide(safe(display_text(value)))
             self.widths[at] = max(self.widths[at], wide)
             if not is_number(value) and value != "null":
                 self.numeric[at] = False
@@ -216,7 +224,7 @@ def _print_plain(out: Output, asked: _Asked, table: _Table) -> None:
     def rows() -> Iterator[list[Cell]]:
         for record in asked.newest_first(asked.limit):
             values = _table_values(asked, record.line)
-            cells = [shown(values[path]) if path in values else "" for path in table.paths]
+            cells = [display_text(values[path]) if path in values else "" for path in table.paths]
             yield [utc(record.time_ns), str(record.attempt), *cells]
 
     out.plain_table(columns, rows(), widths)
@@ -242,7 +250,7 @@ def _print_rich(out: Output, asked: _Asked, table: _Table) -> None:
         values = _table_values(asked, record.line)
         row: list[Cell] = [stamp, *([str(record.attempt)] if several else [])]
         rows.append(
-            [*row, *(shown(values[paths[at]]) if paths[at] in values else "" for at in kept)]
+            [*row, *(display_text(values[paths[at]]) if paths[at] in values else "" for at in kept)]
         )
     out.table(columns, rows)
     left_out = [title for at, title in enumerate(titles) if at not in kept]

@@ -57,7 +57,7 @@ def call(args: argparse.Namespace) -> int:
         timed_out = len(ended) < min(wanted, len(ids))
         if args.json:
             _print_document(
-                args, store, ended, [job_id for job_id in waiting.left if timed_out], unknown
+                args, store, ended, [job_id for job_id in waiting.pending if timed_out], unknown
             )
     if unknown:
         return EXIT_UNKNOWN

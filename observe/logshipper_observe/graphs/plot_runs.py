@@ -22,7 +22,7 @@ from logshipper_observe.graphs.series import (
     graphs,
     numeric_keys,
 )
-from logshipper_observe.model.job_context import shown_option
+from logshipper_observe.model.job_context import option_text
 from logshipper_observe.model.properties import without_alias
 from logshipper_observe.query.asked import UnknownKey, split_names
 
@@ -291,7 +291,7 @@ def facets_of(wanted: Sequence[str], options: Sequence[Mapping[str, str]]) -> li
         )
     return [
         ", ".join(
-            f"{name}={shown_option(name, its[name]) if name in its else 'none'}" for name in names
+            f"{name}={option_text(name, its[name]) if name in its else 'none'}" for name in names
         )
         for its in options
     ]

@@ -1,4 +1,4 @@
-"""What QCG-PilotJob, Balsam and XT told of a job that was imported, as `logshipper.JobInfo`."""
+"""What QCG-PilotJob, Balsam and XT reported of a job that was imported, as `logshipper.JobInfo`."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def imported_info(base: JobInfo, reader: "Reader", *, children: bool) -> JobInfo:
-    """base: of the job as if it was captured; children: whether these are wanted."""
+    """base: of the job as if it was captured; children: whether to include these."""
     job = reader.summary
-    told = [(event.time_ns, str(event.event.get("to", ""))) for event in reader.events()
+    states = [(event.time_ns, str(event.event.get("to", ""))) for event in reader.events()
             if event.event.get("event") == "state"]  # fmt: skip
     info = _with_details(base, reader.details(), job.nodes, job.cores)
-    info = replace(info, history=_history(told) or base.history)
+    info = replace(info, history=_history(states) or base.history)
     if not job.children:
         return info
     return replace(
@@ -43,14 +43,17 @@ def child_of(info: JobInfo, reader: "Reader", number: int) -> JobInfo | None:
 
 
 def _children(info: JobInfo, reader: "Reader", children: "Iterable[Child]") -> list[JobInfo]:
-    kept = list(islice(children, MAX_CHILDREN))
-    told: dict[str, list[tuple[int, str]]] = {child.name: [] for child in kept}
+    first_children = list(islice(children, MAX_CHILDREN))
+    states_by_name: dict[str, list[tuple[int, str]]] = {child.name: [] for child in first_children}
     # of many the changes are many more, in order of time: then begin and end have to do
     if reader.summary.children <= MAX_CHILDREN:
         for change in reader.child_changes():
-            if change.child in told:
-                told[change.child].append((change.time_ns, change.to_state))
-    return [_child(info, child, _history(told[child.name]) or _ends(child)) for child in kept]
+            if change.child in states_by_name:
+                states_by_name[change.child].append((change.time_ns, change.to_state))
+    return [
+        _child(info, child, _history(states_by_name[child.name]) or _ends(child))
+        for child in first_children
+    ]
 
 
 def _ends(child: "Child") -> list[tuple[datetime, str]]:
@@ -65,7 +68,7 @@ def _child(info: JobInfo, child: "Child", history: list[tuple[datetime, str]]) -
         if child.started_ns and child.ended_ns
         else 0
     )
-    its = replace(
+    child_info = replace(
         info,
         name=child.name,
         status=child.state,
@@ -82,16 +85,19 @@ def _child(info: JobInfo, child: "Child", history: list[tuple[datetime, str]]) -
         restarts=0,
         metrics={},
     )
-    return _with_details(its, child.details, child.nodes, child.cores)
+    return _with_details(child_info, child.details, child.nodes, child.cores)
 
 
 def _with_details(info: JobInfo, details: "Json", nodes: int, cores: int) -> JobInfo:
     """details: the other system's words; of any kind."""
-    used = parse_allocation(_text(details, "allocation"))
+    allocation = parse_allocation(_text(details, "allocation"))
     secs = details.get("run_secs")
     return replace(
         info,
-        nodes={host: [int(core) for core in its if core.isdecimal()] for host, its in used.items()}
+        nodes={
+            host: [int(number) for number in numbers if number.isdecimal()]
+            for host, numbers in allocation.items()
+        }
         or info.nodes,
         total_nodes=nodes or None,
         total_cores=cores or None,
@@ -106,8 +112,9 @@ def _text(details: "Json", name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _history(told: Iterable[tuple[int, str]]) -> list[tuple[datetime, str]]:
-    """Each state when it was entered; that it was told again is no change."""
+def _history(states: Iterable[tuple[int, str]]) -> list[tuple[datetime, str]]:
+    """Each state when it was entered; that it was reported again is no change."""
     return [
-        (moment_of(next(its)[0]), state) for state, its in groupby(told, key=lambda one: one[1])
+        (moment_of(next(group)[0]), state)
+        for state, group in groupby(states, key=lambda entry: entry[1])
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from logshipper.sidecar.context import EVENT
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import to_json
-from logshipper_observe.model.records import shown, text_of
+from logshipper_observe.model.records import display_text, text_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobEvent
@@ -22,28 +22,28 @@ def contexts_of(reader: "Reader") -> "dict[int, JobEvent]":
     """The event of each capture of the newest attempt that has one, by the capture's number, in
     order of time."""
     newest = max((capture.attempt for capture in reader.captures), default=1)
-    found: dict[int, JobEvent] = {}
+    contexts: dict[int, JobEvent] = {}
     for event in reader.events(attempt=newest):
         if event.event.get("event") == EVENT:
-            found.setdefault(event.capture, event)
-    return found
+            contexts.setdefault(event.capture, event)
+    return contexts
 
 
 def context_options(reader: "Reader") -> dict[str, str]:
     """JSON texts by option: `command`, `cwd`, `cores`, `env.*`, `scheduler.*`, `git.*`; of the
-    capture that told first. Of an imported job `command`, `cwd`, and its system's own words,
+    capture that has one first. Of an imported job `command`, `cwd`, and its system's own words,
     `balsam.ranks_per_node`. Anybody's words: what isn't as it should be is left out."""
     origin = reader.summary.origin
     if origin:
         details = reader.details()
-        own = {f"{origin}.{name}": to_json(value) for name, value in details.items()
+        system_options = {f"{origin}.{name}": to_json(value) for name, value in details.items()
                if _is_plain(value) and name not in ("work_dir", "run_secs", "messages")}  # fmt: skip
         return {
-            **own,
+            **system_options,
             **_options({"command": details.get("command"), "cwd": details.get("work_dir")}),
         }
-    found = next(iter(contexts_of(reader).values()), None)
-    return {} if found is None else _options(found.event)
+    event = next(iter(contexts_of(reader).values()), None)
+    return {} if event is None else _options(event.event)
 
 
 def _options(event: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON
@@ -66,11 +66,11 @@ def _options(event: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON
     return options
 
 
-def shown_option(name: str, value: str) -> str:
+def option_text(name: str, value: str) -> str:
     """An option's JSON text for a table: of a diff its length and a hash, which tell whether two
     are the same."""
     if name != GIT_DIFF:
-        return shown(value)
+        return display_text(value)
     text = text_of(value)
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
     return f"{plural(text.count(chr(10)), 'line')}, sha256 {digest}" if text else "none"

@@ -25,7 +25,7 @@ from logshipper_ingest.model.job import (
 )
 from logshipper_ingest.model.summary import nodes_of
 from logshipper_observe.base.words import NS, RUNNING_STATES, state_of
-from logshipper_observe.model.job_states import QUEUED, Silence, is_stale, silences, told_changes
+from logshipper_observe.model.job_states import QUEUED, Silence, is_stale, silences, system_changes
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
@@ -38,23 +38,21 @@ RUNNING, REQUEUED = "RUNNING", "REQUEUED"
 
 @dataclass(frozen=True, slots=True)
 class StateEvent:
-    """A job's change from one state to another; both are "" for its other events. id: the same
-    whenever it is read; time_ns: nanoseconds since 1970; kind: `state`, else the event's name, such
-    as `heartbeat_lost`, `mode_changed`, `lines_lost`, `user_event`; message: a sentence, of changes
-    "" but for a late heartbeat; data: attempt, where it begins to run num_nodes, at an end
-    exit_code, signal, reason; of a user's event just what the user gave; of others all that they
-    say."""
+    """A job's change from one state to another; both are "" for its other events."""
 
-    id: str
+    id: str  # the same whenever it is read
     job_id: str
-    time_ns: int
+    time_ns: int  # nanoseconds since 1970
     from_state: str
     to_state: str
+    # attempt, where it begins to run num_nodes, at an end exit_code, signal, reason; of a user's
+    # event just what the user gave; of others all their fields
     data: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
     name: str = ""
     cluster: str = ""
+    # `state`, else the event's name: `heartbeat_lost`, `mode_changed`, `lines_lost`, `user_event`
     kind: str = STATE_CHANGED
-    message: str = ""
+    message: str = ""  # a sentence; of changes "" but for a late heartbeat
 
     @property
     def timestamp(self) -> datetime:
@@ -64,10 +62,10 @@ class StateEvent:
         )
 
 
-def bounds(job: JobSummary, *, own: bool) -> tuple[int, int]:
+def bounds(job: JobSummary, *, other_events: bool) -> tuple[int, int]:
     """No event of the job is before the first time, or after the second, unless its clock went
     back."""
-    if not is_read(job, own=own):
+    if not is_read(job, other_events=other_events):
         return job.started_ns, max(job.ended_ns or 0, job.started_ns)
     earliest_ns = (
         min(job.first_change_ns or job.started_ns, job.started_ns) if job.attempts == 1 else 0
@@ -75,7 +73,7 @@ def bounds(job: JobSummary, *, own: bool) -> tuple[int, int]:
     if job.state in RUNNING_STATES:
         return earliest_ns, _NEVER_NS
     latest_ns = max(job.ended_ns or 0, job.started_ns, job.heartbeat_ns, job.last_change_ns)
-    return earliest_ns, latest_ns + (_LATE_NS if own else 0)
+    return earliest_ns, latest_ns + (_LATE_NS if other_events else 0)
 
 
 def _is_plain(job: JobSummary) -> bool:
@@ -83,83 +81,91 @@ def _is_plain(job: JobSummary) -> bool:
     return job.attempts == 1 and not job.last_change_ns and job.state != UNRESPONSIVE
 
 
-def is_read(job: JobSummary, *, own: bool) -> bool:
-    """Whether its events are in the job itself: its summary doesn't tell all of them."""
-    return own or not _is_plain(job)
+def is_read(job: JobSummary, *, other_events: bool) -> bool:
+    """Whether its events are in the job itself: its summary doesn't have all of them."""
+    return other_events or not _is_plain(job)
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
-    """Which events of a job, and in which order. own: not only changes of its state; kinds: of its
-    own ones only these, all where there are none; begin_ns, end_ns: of its own ones only those from
-    then on and before then, 0 for no limit."""
+class EventSelection:
+    """Which events of a job, and in which order."""
 
-    own: bool = True
+    other_events: bool = True  # not only changes of its state
     newest_first: bool = False
-    kinds: Collection[str] = ()
-    begin_ns: int = 0
-    end_ns: int = 0
+    kinds: Collection[str] = ()  # of its other events only these; empty for all
+    begin_ns: int = 0  # of its other events only those from then on; 0 for no limit
+    end_ns: int = 0  # of its other events only those before then; 0 for no limit
 
 
 def read_events(
     job: JobSummary,
-    opened: "Callable[[], AbstractContextManager[Reader]]",
+    open_reader: "Callable[[], AbstractContextManager[Reader]]",
     problems: list[str],
-    which: Which,
+    selection: EventSelection,
 ) -> Iterator[StateEvent]:
-    """In order. Of a job that is damaged, or was removed meanwhile, what its summary tells."""
-    if is_read(job, own=which.own):
-        begun = False
+    """In order. Of a job that is damaged, or was removed meanwhile, what its summary has."""
+    if is_read(job, other_events=selection.other_events):
+        has_yielded = False
         try:
-            with opened() as reader:
-                for event in events_of(job, reader, which):
-                    begun = True
+            with open_reader() as reader:
+                for event in events_of(job, reader, selection):
+                    has_yielded = True
                     yield event
                 return
         except UnknownJob:
             pass
         except StoreError as error:
             problems.append(str(error))
-        if begun:  # the changes would come twice
+        if has_yielded:  # the changes would come twice
             return
     run = (job.attempts, job.nodes, job.started_ns, job.ended_ns, job.state, _end_data(job))
     changes = list(_changes(job, [run], {}))
-    yield from reversed(changes) if which.newest_first else changes
+    yield from reversed(changes) if selection.newest_first else changes
 
 
-def events_of(job: JobSummary, reader: "Reader", which: Which) -> Iterator[StateEvent]:
+def events_of(job: JobSummary, reader: "Reader", selection: EventSelection) -> Iterator[StateEvent]:
     """What happened to a job: its own events are read as they are gone through."""
     captures: list[Capture] = list(reader.captures)
-    told = list(reader.events(names=HISTORY))
+    history = list(reader.events(names=HISTORY))
     attempts: dict[int, list[Capture]] = {}
     for capture in captures:
         attempts.setdefault(capture.attempt, []).append(capture)
-    found = list(_told_changes(job, told))
-    used: Counter[_Heartbeat] = Counter()
-    if not found:
+    changes = list(_imported_changes(job, history))
+    heartbeats: Counter[_Heartbeat] = Counter()
+    if not changes:
         runs = [_run(job, number, attempts[number], max(attempts)) for number in sorted(attempts)]
         silent = {
-            number: list(silences(of, _of_attempt(told, number))) for number, of in attempts.items()
+            number: list(silences(attempt_captures, _of_attempt(history, number)))
+            for number, attempt_captures in attempts.items()
         }
-        found = list(_changes(job, runs, silent))
-        used.update(
-            _heartbeat(one.told) for of in silent.values() for one in of if one.told is not None
+        changes = list(_changes(job, runs, silent))
+        heartbeats.update(
+            _heartbeat(silence.event)
+            for attempt_silences in silent.values()
+            for silence in attempt_silences
+            if silence.event is not None
         )
     key = attrgetter("time_ns")
-    changes = sorted(found, key=key)
-    if which.newest_first:
+    changes.sort(key=key)
+    if selection.newest_first:
         changes.reverse()
-    if not which.own:
+    if not selection.other_events:
         return iter(changes)
-    names, newest_first = which.kinds, which.newest_first
-    all_own = reader.events(
-        names=names, newest_first=newest_first, begin_ns=which.begin_ns, end_ns=which.end_ns
+    names, newest_first = selection.kinds, selection.newest_first
+    all_events = reader.events(
+        names=names, newest_first=newest_first, begin_ns=selection.begin_ns, end_ns=selection.end_ns
     )
-    left = (one for one in all_own if not _is_change(one, used) and not is_stale(one, captures))
-    own = _own_events(job, left, newest_first=newest_first)
-    # at equal times an end comes after what was told before it
+    rest = (
+        event
+        for event in all_events
+        if not _is_change(event, heartbeats) and not is_stale(event, captures)
+    )
+    other_events = _other_events(job, rest, newest_first=newest_first)
+    # at equal times an end comes after the events before it
     return (
-        merge(changes, own, key=key, reverse=True) if newest_first else merge(own, changes, key=key)
+        merge(changes, other_events, key=key, reverse=True)
+        if newest_first
+        else merge(other_events, changes, key=key)
     )
 
 
@@ -170,21 +176,21 @@ def _heartbeat(event: JobEvent) -> _Heartbeat:
     return event.time_ns, event.capture, event.event.get("event")
 
 
-def _is_change(event: JobEvent, used: "Counter[_Heartbeat]") -> bool:
-    """Whether a change was made of it. used: those that still are to come, each as often as a
-    change was."""
+def _is_change(event: JobEvent, heartbeats: "Counter[_Heartbeat]") -> bool:
+    """Whether a change was made of it. heartbeats: those of changes that still are to come, each as
+    often as a change was made of it."""
     if event.event.get("event") not in HISTORY:
         return False
-    told = _heartbeat(event)
-    if not used[told]:
+    heartbeat = _heartbeat(event)
+    if not heartbeats[heartbeat]:
         return event.event.get("event") == STATE_CHANGED
-    used[told] -= 1
+    heartbeats[heartbeat] -= 1
     return True
 
 
 def changes_of(reader: "Reader") -> list[StateEvent]:
     """All changes of one job's state, in order of time."""
-    return list(events_of(reader.summary, reader, Which(own=False)))
+    return list(events_of(reader.summary, reader, EventSelection(other_events=False)))
 
 
 def _of_attempt(events: Iterable[JobEvent], attempt: int) -> Iterator[JobEvent]:
@@ -224,8 +230,8 @@ def _changes(
     ) -> StateEvent:  # Any: JSON
         nonlocal last_ns
         last_ns = max(last_ns, time_ns)
-        its_id = f"{job.cluster}/{job.job_id}/{data['attempt']}/{after}{more}".lstrip("/")
-        return StateEvent(its_id, job.job_id, last_ns, before, after, data, job.name, job.cluster)
+        event_id = f"{job.cluster}/{job.job_id}/{data['attempt']}/{after}{more}".lstrip("/")
+        return StateEvent(event_id, job.job_id, last_ns, before, after, data, job.name, job.cluster)
 
     before = QUEUED
     for number, nodes, begin_ns, end_ns, state, outcome in runs:
@@ -240,28 +246,28 @@ def _changes(
         )
         before = RUNNING
         is_over = end_ns is not None and state not in RUNNING_STATES
-        for one in silent.get(number, ()):
-            after = UNRESPONSIVE if one.is_lost else RUNNING
-            if after != before and not (is_over and one.time_ns > (end_ns or 0)):
-                facts = {"attempt": number, **(one.told.event if one.told else {})}
-                changed = event(one.time_ns, before, after, facts, f"/{one.time_ns}")
-                kind = HEARTBEAT_LOST if one.is_lost else HEARTBEAT_FOUND
-                yield replace(changed, kind=kind, message=str(facts.get("message", "")))
+        for silence in silent.get(number, ()):
+            after = UNRESPONSIVE if silence.is_lost else RUNNING
+            if after != before and not (is_over and silence.time_ns > (end_ns or 0)):
+                facts = {"attempt": number, **(silence.event.event if silence.event else {})}
+                change = event(silence.time_ns, before, after, facts, f"/{silence.time_ns}")
+                kind = HEARTBEAT_LOST if silence.is_lost else HEARTBEAT_FOUND
+                yield replace(change, kind=kind, message=str(facts.get("message", "")))
                 before = after
         if is_over:
             yield event(max(end_ns or 0, begin_ns), before, state, {"attempt": number, **outcome})
             before = state
 
 
-def _told_changes(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateEvent]:
+def _imported_changes(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateEvent]:
     """Of an imported job, in its own system's words."""
-    for place, change in enumerate(told_changes(events), start=1):
-        its_id = f"{job.cluster}/{job.job_id}/state/{place}".lstrip("/")
-        told = change.event.event
-        given = told.get("data")
+    for place, change in enumerate(system_changes(events), start=1):
+        event_id = f"{job.cluster}/{job.job_id}/state/{place}".lstrip("/")
+        event = change.event.event
+        own_data = event.get("data")
         data = {
             name: value
-            for name, value in told.items()
+            for name, value in event.items()
             if name not in ("event", "from", "to", "data")
         }
         if state_of(change.after) == RUNNING and job.nodes:
@@ -269,12 +275,12 @@ def _told_changes(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[State
                 "num_nodes": job.nodes,
                 **({"node_packing_count": job.packing} if job.packing > 1 else {}),
             }
-        data |= given if isinstance(given, dict) else {}
+        data |= own_data if isinstance(own_data, dict) else {}
         states = change.before, change.after
-        yield StateEvent(its_id, job.job_id, change.time_ns, *states, data, job.name, job.cluster)
+        yield StateEvent(event_id, job.job_id, change.time_ns, *states, data, job.name, job.cluster)
 
 
-def _own_events(
+def _other_events(
     job: JobSummary, events: Iterable[JobEvent], *, newest_first: bool
 ) -> Iterator[StateEvent]:
     for _, group in groupby(events, key=attrgetter("time_ns")):
@@ -285,16 +291,16 @@ def _own_events(
 
 
 def _of_one_time(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[StateEvent]:
-    seen: Counter[str] = Counter()
-    for found in events:
-        kind, message = str(found.event.get("event", "")), str(found.event.get("message", ""))
-        its_id = f"{job.cluster}/{job.job_id}/{kind}/{found.time_ns}".lstrip("/")
-        seen[its_id] += 1
-        its_id += f"/{seen[its_id]}" if seen[its_id] > 1 else ""
-        data = {**found.event, "attempt": found.attempt, "capture": found.capture}
-        given = found.event.get("data")
-        if kind == USER_EVENT and isinstance(given, dict):
-            data = given
+    id_counts: Counter[str] = Counter()
+    for event in events:
+        kind, message = str(event.event.get("event", "")), str(event.event.get("message", ""))
+        event_id = f"{job.cluster}/{job.job_id}/{kind}/{event.time_ns}".lstrip("/")
+        id_counts[event_id] += 1
+        event_id += f"/{id_counts[event_id]}" if id_counts[event_id] > 1 else ""
+        data = {**event.event, "attempt": event.attempt, "capture": event.capture}
+        user_data = event.event.get("data")
+        if kind == USER_EVENT and isinstance(user_data, dict):
+            data = user_data
         yield StateEvent(
-            its_id, job.job_id, found.time_ns, "", "", data, job.name, job.cluster, kind, message
+            event_id, job.job_id, event.time_ns, "", "", data, job.name, job.cluster, kind, message
         )

@@ -47,9 +47,8 @@ class JobInfo:
     job_id: str
     name: str  # `name:i` of an iteration
     status: str
-    nodes: Mapping[
-        str, Sequence[int]
-    ]  # numbers of cores by host; an empty list where they aren't known
+    # numbers of cores by host; an empty list where they aren't known
+    nodes: Mapping[str, Sequence[int]]
     total_cores: int | None  # None: not known
     wdir: str  # "": not known
     time: timedelta  # run time; of a job that runs, so far
@@ -67,12 +66,18 @@ class JobInfo:
     def best(self, key: str, *, maximize: bool = False) -> Number | None:
         """The greatest, or the least, of a key's numbers; of a job with iterations, of all of them.
         None where there is none; 0 is a number."""
-        found = [
-            one for info in (self, *self.children) if (one := info.metrics.get(key)) is not None
+        metrics = [
+            metric
+            for info in (self, *self.children)
+            if (metric := info.metrics.get(key)) is not None
         ]
-        if not found:
+        if not metrics:
             return None
-        return max(one.max for one in found) if maximize else min(one.min for one in found)
+        return (
+            max(metric.max for metric in metrics)
+            if maximize
+            else min(metric.min for metric in metrics)
+        )
 
     @property
     def is_finished(self) -> bool:
@@ -85,7 +90,7 @@ def info_of(reader: "Reader", now_ns: int, *, children: bool = True) -> JobInfo:
     job = reader.summary
     newest = max((capture.attempt for capture in reader.captures), default=1)
     captures = [capture for capture in reader.captures if capture.attempt == newest]
-    contexts = {number: found.event for number, found in contexts_of(reader).items()}
+    contexts = {number: context.event for number, context in contexts_of(reader).items()}
     cores: dict[str, set[int]] = {}
     for capture in captures:
         cores.setdefault(capture.host, set()).update(cores_of(contexts.get(capture.capture, {})))
@@ -94,7 +99,7 @@ def info_of(reader: "Reader", now_ns: int, *, children: bool = True) -> JobInfo:
         job_id=job.job_id,
         name=job.name,
         status=job.state,
-        nodes={host: sorted(found) for host, found in cores.items() if host},
+        nodes={host: sorted(numbers) for host, numbers in cores.items() if host},
         total_nodes=job.nodes or len(cores) or None,
         total_cores=sum(map(len, cores.values())) or job.cores or None,
         wdir=wdir,
@@ -113,25 +118,33 @@ def info_of(reader: "Reader", now_ns: int, *, children: bool = True) -> JobInfo:
     if len({(capture.step, capture.task) for capture in captures}) < 2:
         return base
     tasks = captures[: MAX_CHILDREN if children else 0]
-    told = [_task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in tasks]
-    return replace(base, children=told, iterations=totals([capture.state for capture in captures]))
+    task_infos = [
+        _task(base, capture, contexts.get(capture.capture, {}), now_ns) for capture in tasks
+    ]
+    return replace(
+        base, children=task_infos, iterations=totals([capture.state for capture in captures])
+    )
 
 
 def _history(reader: "Reader") -> list[tuple[datetime, str]]:
-    """Each state with the time at which it was entered; QUEUED, where Slurm told when a captured
-    job was submitted."""
-    found = [(event.timestamp, event.to_state) for event in changes_of(reader)]
-    ends = (one.event for one in reader.events() if one.event.get("event") == JOB_ENDED)
+    """Each state with the time at which it was entered; QUEUED, where Slurm reported when a
+    captured job was submitted."""
+    history = [(event.timestamp, event.to_state) for event in changes_of(reader)]
+    ends = (
+        job_event.event
+        for job_event in reader.events()
+        if job_event.event.get("event") == JOB_ENDED
+    )
     submitted = [
         at_ns for end in ends if isinstance(at_ns := end.get("submitted_ns"), int) and at_ns > 0
     ]
-    if found and submitted and (first := moment_of(min(submitted))) <= found[0][0]:
-        found.insert(0, (first, QUEUED))
-    return found
+    if history and submitted and (first := moment_of(min(submitted))) <= history[0][0]:
+        history.insert(0, (first, QUEUED))
+    return history
 
 
 def brief(job: JobSummary, now_ns: int) -> JobInfo:
-    """What a list of jobs tells of one, without opening it."""
+    """What a list of jobs has of one, without opening it."""
     return JobInfo(
         job_id=job.job_id,
         name=job.name,
@@ -166,9 +179,9 @@ def group_of(name: str, members: Iterable[tuple[int, JobInfo]]) -> JobInfo:
             nodes.setdefault(host, set()).update(cores)
     running = [info.status for info in children if not info.is_finished]
     failed = [info for info in children if info.is_finished and info.status != "COMPLETED"]
-    begun = [(_began(info.history), info.time) for info in children if info.history]
-    began = min(at for at, _ in begun)
-    ends = max(at + took for at, took in begun)
+    runs = [(_began(info.history), info.time) for info in children if info.history]
+    began = min(at for at, _ in runs)
+    ends = max(at + took for at, took in runs)
     first = failed[0] if failed else children[0]
     return JobInfo(
         job_id="",
@@ -219,13 +232,13 @@ def _task(base: JobInfo, capture: Capture, context: Mapping[str, object], now_ns
 
 
 def _metrics(reader: "Reader") -> dict[str, Metric]:
-    found = {}
+    metrics = {}
     for key in reader.keys():  # noqa: SIM118  not a dict's
         if key.numbers and key.min is not None and key.max is not None:
             value = json_value(key.last)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            found[key.key] = Metric(value if is_number else None, key.min, key.max)  # type: ignore[arg-type]  # is_number
-    return found
+            metrics[key.key] = Metric(value if is_number else None, key.min, key.max)  # type: ignore[arg-type]  # is_number
+    return metrics
 
 
 def _took(job: JobSummary | Capture, now_ns: int) -> timedelta:

@@ -1,4 +1,4 @@
-"""What a job's own events tell of its states: heartbeats that were late, and the states of other
+"""What a job's own events say of its states: heartbeats that were late, and the states of other
 systems. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,45 +18,48 @@ QUEUED = "QUEUED"
 
 class Silence(NamedTuple):
     """A change of a running attempt: from time_ns on none of its captures gives a sign of life, or
-    one does again. told: the event that says so, None where another capture began."""
+    one does again. event: the one that says so, None where another capture began."""
 
     time_ns: int
     is_lost: bool
-    told: JobEvent | None
+    event: JobEvent | None
 
 
-def fits(wanted: str | None, state: str, other: str) -> bool:
-    """Whether a state of a change is the wanted one: by its own name, or by the one that it stands
-    for here. other: the change's other state; where several states of another system stand for one
-    (RUN_DONE, POSTPROCESSED), only what comes from, or goes to, elsewhere fits it."""
-    if wanted is None:
+def fits(condition: str | None, state: str, other_state: str) -> bool:
+    """Whether a state of a change is the one of a condition (None: any): by its own name, or by the
+    one that it stands for here. other_state: the change's other state; where several states of
+    another system stand for one (RUN_DONE, POSTPROCESSED), only what comes from, or goes to,
+    elsewhere fits it."""
+    if condition is None:
         return True
-    name = wanted.strip().upper()
+    name = condition.strip().upper()
     if state.upper() == name or not state:
         return bool(state)
     if state in STATES:  # besides another system's it is that system's, too, and stands for itself
-        return state_of(name) == state and (not other or other in STATES)
-    return name in STATES and state_of(state) == name != state_of(other)
+        return state_of(name) == state and (not other_state or other_state in STATES)
+    return name in STATES and state_of(state) == name != state_of(other_state)
 
 
 def silences(captures: Iterable[Capture], events: Iterable[JobEvent]) -> Iterator[Silence]:
-    """Of one attempt: of the captures that run, all are silent, or no longer all. What is told of a
-    capture after its end is no news."""
+    """Of one attempt: of the captures that run, all are silent, or no longer all. What is
+    reported of a capture after its end is no news."""
     moments: list[tuple[int, int, int, JobEvent | None]] = []
     for capture in captures:
         moments.append((capture.started_ns, _STARTS, capture.capture, None))
         if capture.ended_ns is not None:
             moments.append((capture.ended_ns, _ENDS, capture.capture, None))
-    words = (one for one in events if one.event.get("event") in (HEARTBEAT_LOST, HEARTBEAT_FOUND))
-    moments += [(one.time_ns, _TELLS, one.capture, one) for one in words]
+    heartbeats = (
+        event for event in events if event.event.get("event") in (HEARTBEAT_LOST, HEARTBEAT_FOUND)
+    )
+    moments += [(event.time_ns, _TELLS, event.capture, event) for event in heartbeats]
     moments.sort(key=lambda moment: moment[:3])
     running: set[int] = set()
     silent: set[int] = set()
     lost = False
-    for time_ns, what, number, event in moments:
-        if what == _STARTS:
+    for time_ns, kind, number, event in moments:
+        if kind == _STARTS:
             running.add(number)
-        elif what == _ENDS:
+        elif kind == _ENDS:
             running.discard(number)
         elif event is not None:
             (silent.add if event.event.get("event") == HEARTBEAT_LOST else silent.discard)(number)
@@ -67,7 +70,7 @@ def silences(captures: Iterable[Capture], events: Iterable[JobEvent]) -> Iterato
 
 
 def is_stale(event: JobEvent, captures: Sequence[Capture]) -> bool:
-    """Whether it tells of a heartbeat after the capture's end: of one that died the node's agent
+    """Whether it reports a heartbeat after the capture's end: of one that died the node's agent
     may, and one that was stopped writes its end when it goes on."""
     ends = (capture.ended_ns for capture in captures if capture.capture == event.capture)
     return event.event.get("event") in (HEARTBEAT_LOST, HEARTBEAT_FOUND) and any(
@@ -84,7 +87,7 @@ class SystemState(NamedTuple):
     event: JobEvent
 
 
-def told_changes(events: Iterable[JobEvent]) -> Iterator[SystemState]:
+def system_changes(events: Iterable[JobEvent]) -> Iterator[SystemState]:
     """In the order of events; from and to the same state is no change. source_from, source_to: as
     the system calls them; from, to: what these are here."""
     for event in events:

@@ -24,7 +24,7 @@ def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
     newest = [
         capture
         for capture in reader.captures
-        if capture.attempt == max(one.attempt for one in reader.captures)
+        if capture.attempt == max(sibling.attempt for sibling in reader.captures)
     ]
     if newest and not job.origin:
         options["job.tasks"] = str(len({(capture.step, capture.task) for capture in newest}))
@@ -38,6 +38,6 @@ def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
     return dict(sorted(options.items()))
 
 
-def differing(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, bool]:
+def differing(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, bool]:
     """All options of both, in alphabetical order, and whether they differ."""
-    return {name: one.get(name) != other.get(name) for name in sorted({*one, *other})}
+    return {name: first.get(name) != second.get(name) for name in sorted({*first, *second})}

@@ -42,13 +42,13 @@ _COLUMNS = "tags, note, starred, changed_ns"
 
 @dataclass(frozen=True)
 class Marks:
-    """What was said of a job. tags: values by name, "" for a tag that is just a word; changed_ns: 0
-    for never."""
+    """A job's tags, note and star."""
 
+    # values by name, "" for a tag that is just a word
     tags: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     starred: bool = False
-    changed_ns: int = 0
+    changed_ns: int = 0  # 0 for never
 
     def tag_words(self) -> list[str]:
         """`word` and `key=value`, in alphabetical order."""
@@ -74,8 +74,8 @@ NO_MARKS = Marks()
 
 class Overlay:
     """The marks of one source's jobs. path: the file, which is made by the first mark; source:
-    tells a store of others from other sources in the same file; tell: is told that the file can't
-    be read, so that jobs are shown without marks. Raises StoreError: always where something is to
+    tells a store of others from other sources in the same file; tell: reports that the file
+    can't be read, so that jobs are shown without marks. Raises StoreError: always where something is to
     be written, and without `tell` where it is read."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Overlay:
 
     @classmethod
     def of_loki(cls, *, tell: Callable[[str], object] | None = None) -> "Overlay":
-        """Of jobs in Loki, told apart by their cluster."""
+        """Of jobs in Loki, which their cluster distinguishes."""
         return cls(own_file(os.environ), tell=tell)
 
     # ---- reading
@@ -113,8 +113,8 @@ class Overlay:
     def all(self) -> dict[JobKey, Marks]:
         """Every job that has any."""
         rows = self._rows(f"SELECT source, job_id, {_COLUMNS} FROM mark")  # noqa: S608  likewise
-        found = ((self._place(source, job_id), row) for source, job_id, *row in rows)
-        return {place: _marks(row) for place, row in found if place is not None}
+        keyed_rows = ((self._place(source, job_id), row) for source, job_id, *row in rows)
+        return {place: _marks(row) for place, row in keyed_rows if place is not None}
 
     def _rows(
         self, query: str, *values: str
@@ -224,10 +224,10 @@ class Overlay:
 def _marks(row: Sequence[Any]) -> Marks:  # Any: columns, as the schema has them
     tags, note, starred, changed_ns = row
     try:
-        found = {str(name): str(value) for name, value in json.loads(tags).items()}
+        tag_values = {str(name): str(value) for name, value in json.loads(tags).items()}
     except (ValueError, AttributeError):
-        found = {}  # a file that another program wrote into: the rest still counts
-    return Marks(found, str(note), bool(starred), int(changed_ns))
+        tag_values = {}  # a file that another program wrote into: the rest still counts
+    return Marks(tag_values, str(note), bool(starred), int(changed_ns))
 
 
 def own_file(environment: Mapping[str, str]) -> str:

@@ -129,16 +129,16 @@ _SHORT = {
 
 
 class Field:
-    """A name that a person gave, and how a job's value is had. found: of a key, whether one of the
+    """A name that a person gave, and how to get a job's value. exists: of a key, whether one of the
     jobs had it; None where none was looked at."""
 
-    __slots__ = ("_key", "_names", "_part", "found", "get", "kind", "name")
+    __slots__ = ("_key", "_names", "_part", "exists", "get", "kind", "name")
 
     def __init__(self, name: str, kind: PropertyKind, get: Callable[[JobRow], Value]) -> None:
         self.name = name
         self.kind = kind
         self.get = get
-        self.found: bool | None = None
+        self.exists: bool | None = None
         self._names = tuple(dict.fromkeys((name, without_alias(name))))
         self._key, _, self._part = name.rpartition(".")
 
@@ -151,15 +151,15 @@ class Field:
         """Of a key of the metadata: the JSON text of its last value, or of the roll-up that is
         asked for."""
         keys = row.keys
-        self.found = self.found or False
+        self.exists = self.exists or False
         for name in self._names:
             if name in keys:
-                self.found = True
+                self.exists = True
                 return keys[name].last
         if self._part in ROLL_UPS:
             for name in (self._key, without_alias(self._key)):
                 if name in keys:
-                    self.found = True
+                    self.exists = True
                     return str(getattr(keys[name], ROLL_UPS[self._part])) or None
         return None
 
@@ -171,9 +171,9 @@ def without_alias(name: str) -> str:
 
 def field_of(name: str) -> Field:
     """The property, tag or key that a name stands for."""
-    known = PROPERTIES.get(_SHORT.get(name, name))
-    if known is not None:
-        return Field(name, *known)
+    listed_property = PROPERTIES.get(_SHORT.get(name, name))
+    if listed_property is not None:
+        return Field(name, *listed_property)
     if name.startswith(TAGS):
         tag = name.removeprefix(TAGS)
         return Field(name, PropertyKind.TAG, lambda row: row.marks.tags.get(tag, MISSING))

@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 def split(line: str) -> dict[str, str]:
     """The keys of a JSON object and the JSON text of each one's value, in order; of a key given
     twice the last."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     at = line.index("{")
     while member := MEMBER.match(line, at):
         key, value = member.groups()
@@ -36,8 +36,8 @@ def split(line: str) -> dict[str, str]:
             value = line[begin:at]
             while at < len(line) and line[at].isspace():
                 at += 1
-        found[text_of(key) if "\\" in key else key[1:-1]] = value
-    return found
+        values[text_of(key) if "\\" in key else key[1:-1]] = value
+    return values
 
 
 def _nested_end(line: str, begin: int) -> int:
@@ -61,7 +61,7 @@ def is_number(value: str) -> bool:
     return _NUMBER.fullmatch(value) is not None
 
 
-def shown(value: str) -> str:
+def display_text(value: str) -> str:
     """A value for a table: a string as its text, or as JSON where that would be mistaken or can't
     be printed."""
     if not value.startswith('"'):

@@ -12,8 +12,8 @@ from logshipper_observe.base.words import duration, exit_words
 from logshipper_observe.graphs.series import TIME, numeric_keys
 from logshipper_observe.model.constants import constants_of
 from logshipper_observe.model.documents import job_document
-from logshipper_observe.model.job_context import context_options, shown_option
-from logshipper_observe.model.records import shown
+from logshipper_observe.model.job_context import context_options, option_text
+from logshipper_observe.model.records import display_text
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, tagged_answer
 from logshipper_observe.page.jobs_api import facts_of
 
@@ -33,10 +33,10 @@ class _Job:
         self.keys: dict[str, KeyStats] = numeric_keys(reader)
         self.x: XChoice = reader.x_axis()
         self.constants = {
-            name: shown(value)[:_SHOWN_CHARS] for name, value in constants_of(reader).items()
+            name: display_text(value)[:_SHOWN_CHARS] for name, value in constants_of(reader).items()
         }
         started = context_options(reader).items()
-        self.context = {name: shown_option(name, value)[:_SHOWN_CHARS] for name, value in started}
+        self.context = {name: option_text(name, value)[:_SHOWN_CHARS] for name, value in started}
         summary = reader.summary
         self.summary = facts_of(summary)
         self.facts = {

@@ -6,7 +6,7 @@ from itertools import islice
 from logshipper_observe.base.output import to_json
 from logshipper_observe.base.words import NS
 from logshipper_observe.model.event_words import words_of_event
-from logshipper_observe.model.job_events import StateEvent, Which, events_of
+from logshipper_observe.model.job_events import EventSelection, StateEvent, events_of
 from logshipper_observe.page.answers import Ask, PageAnswer, tagged_answer
 
 MAX_LISTED = 1_000
@@ -23,7 +23,7 @@ def events(ask: Ask) -> PageAnswer:
     kinds: Counter[str] = Counter()
     wanted: list[StateEvent] = []
     with ask.store.job(ask.parts[0]) as reader:
-        found = events_of(reader.summary, reader, Which(newest_first=True))
+        found = events_of(reader.summary, reader, EventSelection(newest_first=True))
         for event in islice(found, MAX_COUNTED):
             kinds[event.kind] += 1
             if kind in ("", event.kind) and len(wanted) < limit:

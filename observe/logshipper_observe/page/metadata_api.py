@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from logshipper_ingest.model.metadata_keys import names_of, parse_record
 from logshipper_observe.formats.csv_rows import records_as_csv
-from logshipper_observe.model.records import Path, flat, shown
+from logshipper_observe.model.records import Path, display_text, flat
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, tagged_answer
 from logshipper_observe.page.downloads import pieces
 
@@ -97,7 +97,8 @@ def _table(found: "list[MetadataRecord]", known: list[Path]) -> dict[str, Any]: 
     rows = []
     for record, values in zip(found, flats, strict=True):
         cells = [
-            _short(shown(values[path]), VALUE_CHARS) if path in values else None for path in paths
+            _short(display_text(values[path]), VALUE_CHARS) if path in values else None
+            for path in paths
         ]
         rows.append({"time_ns": str(record.time_ns), "attempt": record.attempt, "capture": record.capture,
                      "line": _short(record.line, LINE_CHARS), "cells": cells})  # fmt: skip

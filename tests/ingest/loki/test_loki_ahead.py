@@ -10,7 +10,7 @@ import logshipper
 from logshipper_ingest.loki import ahead
 from logshipper_ingest.loki.finding import FoundSeries
 from logshipper_ingest.model.job import SHIPPED_UNRESPONSIVE_NS
-from logshipper_observe.model.job_events import StateEvent, Which, events_of
+from logshipper_observe.model.job_events import EventSelection, StateEvent, events_of
 from logshipper_observe.model.overlay import Overlay
 from tests.tools.loki_fake import FakeLoki
 from tests.tools.loki_pushing import JOB, Pushing, open_store
@@ -49,7 +49,7 @@ def one_by_one(fake: FakeLoki) -> list[StateEvent]:
         found: list[StateEvent] = []
         for job in store.jobs()[::10]:
             with store.reader_of(job) as reader:
-                found += events_of(reader.summary, reader, Which())
+                found += events_of(reader.summary, reader, EventSelection())
     return sorted(found, key=order)
 
 

@@ -157,7 +157,7 @@ def test_a_server_that_is_away_is_waited_for(
 
 
 def _again(waiting: Waiting) -> Waiting:
-    waiting.left.append("k3f9x2")
+    waiting.pending.append("k3f9x2")
     return waiting
 
 

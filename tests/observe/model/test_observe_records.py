@@ -72,13 +72,14 @@ def test_hostile_objects_neither_raise_nor_stall() -> None:
     digits = "9" * 5000
     assert records.split(f'{{"n":{digits},"s":"{"x" * 1_000_000}"}}')["n"] == digits
     assert records.split('{"a":1,"a":2}') == {"a": "2"}, "of a key given twice, the last"
-    assert records.shown('"\\ud800"') == '"\\ud800"', "a lone surrogate stays escaped"
+    assert records.display_text('"\\ud800"') == '"\\ud800"', "a lone surrogate stays escaped"
     assert records.cell('"\\ud800"') == '"\\ud800"'
     assert records.at_path(deep, ("a",) * 511).endswith('{"a":1}')  # type: ignore[union-attr]  # it is there
 
 
 def test_r22_a_string_that_looks_like_a_number_is_told_apart() -> None:
-    assert [records.shown(text) for text in ('"0.1"', "0.1", "true", '"true"', '"big"', '"a\\nb"', '" x"', "null")] == [
+    texts = ('"0.1"', "0.1", "true", '"true"', '"big"', '"a\\nb"', '" x"', "null")
+    assert [records.display_text(text) for text in texts] == [
         '"0.1"', "0.1", "true", '"true"', "big", '"a\\nb"', '" x"', "null",
     ]  # fmt: skip
     assert [records.is_number(text) for text in ("1", "-0.5e-3", '"0.1"', "true", "[1]")] == [
