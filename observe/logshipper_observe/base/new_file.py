@@ -16,12 +16,12 @@ _ENDING = re.compile(r"[^/]\.([A-Za-z][A-Za-z0-9]{0,7})\Z")
 def ending_of(path: str) -> str:
     """The format that a file's name ends in, in lower case: `csv` of `x.CSV`; "" of `x`, `lr0.1`
     and `-`."""
-    found = _ENDING.search(path)
-    return found[1].lower() if found else ""
+    match = _ENDING.search(path)
+    return match[1].lower() if match else ""
 
 
 def check_ending(option: str, path: str, form: str) -> None:
-    """Raises UsageError where a name's ending says another format than the one that is written."""
+    """Raises UsageError where a name's ending is of another format than the one that is written."""
     if ending_of(path) not in ("", form):
         raise UsageError(
             option,

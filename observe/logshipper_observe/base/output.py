@@ -26,14 +26,13 @@ _RICH_ROWS = 2_000  # rich lays a table out as a whole; longer ones are plain
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column. flexible: may be shortened (`cut`) or folded where the terminal is too
-    narrow."""
+    """A table's column."""
 
     title: str
-    right: bool = False
-    style: str = ""
-    flexible: bool = False
-    cut: bool = False
+    right: bool = False  # aligned to the right
+    style: str = ""  # rich's
+    flexible: bool = False  # may be narrowed where the terminal is too narrow
+    ellipsis: bool = False  # narrowed, its cells are shortened; otherwise they are folded
 
 
 class Styled(NamedTuple):
@@ -53,15 +52,15 @@ class Raw(str):
 
 
 class Output:
-    """Standard output. terminal: a person reads it; ansi: it knows escape codes; colour: and they
-    are wanted, unless it is said by `always` or `never`; columns, rows: its size; unicode: it shows
-    more than ASCII."""
+    """Standard output. terminal: a person reads it; ansi: it knows escape codes; colour: it gets
+    colours, as it knows them and NO_COLOR allows, or by `always` and `never`; columns, rows: its
+    size; unicode: it shows more than ASCII."""
 
     def __init__(self, colour: str = "auto") -> None:
         self.terminal = sys.stdout.isatty()
         self.ansi = self.terminal and os.environ.get("TERM", "dumb") not in ("dumb", "")
-        wanted = self.ansi and not os.environ.get("NO_COLOR")
-        self.colour = wanted if colour == "auto" else colour == "always"
+        auto_colour = self.ansi and not os.environ.get("NO_COLOR")
+        self.colour = auto_colour if colour == "auto" else colour == "always"
         self.columns, self.rows = shutil.get_terminal_size((100, 30))
         self.unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
         self._console: Console | None = None
@@ -116,7 +115,7 @@ class Output:
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         if self.terminal and len(rows) <= _RICH_ROWS:
             widths = _fitted(columns, natural_widths(columns, rows), self.columns)
-            if _taken(widths) > self.columns and len(columns) > 2:
+            if _table_width(widths) > self.columns and len(columns) > 2:
                 self._rows_as_fields(columns, rows)
             else:
                 self._rich_table(columns, rows, widths)
@@ -166,8 +165,8 @@ class Output:
                 justify="right" if column.right else "left",
                 style=column.style,
                 width=width,
-                no_wrap=column.cut or not column.flexible,
-                overflow="ellipsis" if column.cut else "fold",
+                no_wrap=column.ellipsis or not column.flexible,
+                overflow="ellipsis" if column.ellipsis else "fold",
             )
         for row in rows:
             table.add_row(*(_rich_text([cell]) for cell in row))
@@ -212,22 +211,22 @@ def natural_widths(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) ->
 def fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> int:
     """How many of the columns, from the left, there is room for where the flexible ones are
     narrowed; at least one."""
-    taken = -2
+    total_width = -2
     for at, (column, width) in enumerate(zip(columns, widths, strict=True)):
-        taken += 2 + (min(width, _FLEXIBLE_MIN) if column.flexible else width)
-        if taken > room and at:
+        total_width += 2 + (min(width, _FLEXIBLE_MIN) if column.flexible else width)
+        if total_width > room and at:
             return at
     return len(columns)
 
 
-def _taken(widths: Sequence[int]) -> int:
+def _table_width(widths: Sequence[int]) -> int:
     """How wide a table is."""
     return sum(widths) + 2 * (len(widths) - 1)
 
 
 def _fitted(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
     """The widths, with the widest flexible columns narrowed until all fit."""
-    excess = _taken(widths) - room
+    excess = _table_width(widths) - room
     while excess > 0:
         able = [
             at

@@ -1,4 +1,4 @@
-"""Says on a terminal whom a command waits for, where a server takes its time."""
+"""Prints on a terminal which server a command waits for, where that takes its time."""
 
 import sys
 import threading
@@ -54,15 +54,15 @@ class Watch:
             self.end()
 
     def _look(self) -> None:
-        told: _Wait | None = None
+        last_wait: _Wait | None = None
         while not self._closed.wait(min(_LOOK_SECS, self._after_secs)):
             wait = self._wait
             if (
                 wait is not None
-                and wait is not told
+                and wait is not last_wait
                 and time.monotonic() - wait.since >= self._after_secs
             ):
-                told = wait
+                last_wait = wait
                 self._tell(f"waiting for {wait.server}")
 
 
@@ -84,11 +84,13 @@ class WatchedEntries:
         direction: "Direction" = "forward",
         page: int = 5000,
     ) -> "Iterator[LokiEntry]":
-        found = iter(self._client.entries(logql, begin_ns, end_ns, direction=direction, page=page))
+        entries = iter(
+            self._client.entries(logql, begin_ns, end_ns, direction=direction, page=page)
+        )
         while True:
             self._watch.begin(self.name)
             try:
-                entry = next(found, None)
+                entry = next(entries, None)
             finally:
                 self._watch.end()
             if entry is None:

@@ -22,7 +22,7 @@ _COLUMNS = (
     Column("took", right=True),
     Column("user", flexible=True),
     Column("queue", flexible=True),
-    Column("name", flexible=True, cut=True),
+    Column("name", flexible=True, ellipsis=True),
 )
 
 

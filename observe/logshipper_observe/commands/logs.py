@@ -62,7 +62,7 @@ def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
                 return reader.summary, reader.is_over
 
         try:
-            with keys_read(wanted=args.follow and not args.json) as keys:
+            with keys_read(enabled=args.follow and not args.json) as keys:
                 summary, is_over = outage.through(look)
                 if args.follow and not is_over:
                     follower = _Follower(

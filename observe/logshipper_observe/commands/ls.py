@@ -76,8 +76,8 @@ _COLUMNS = (
     Column("lines", right=True),
     Column("records", right=True),
     Column("lost", right=True),
-    Column("tags", style="cyan", flexible=True, cut=True),
-    Column("name", flexible=True, cut=True),
+    Column("tags", style="cyan", flexible=True, ellipsis=True),
+    Column("name", flexible=True, ellipsis=True),
 )
 
 

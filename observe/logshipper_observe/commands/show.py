@@ -276,7 +276,7 @@ class _Page:
         self.out.heading("Keys", f"of {plural(self.job.records, 'metadata record')}")
         columns = [
             Column("key", flexible=True),
-            Column("last", right=True, flexible=True, cut=True),
+            Column("last", right=True, flexible=True, ellipsis=True),
         ]
         columns += [Column(name, right=True) for name in ("min", "max", "count")]
         self.out.table(columns, [self._key_row(key) for key in shown])

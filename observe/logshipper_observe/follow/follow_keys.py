@@ -30,7 +30,7 @@ class Keys:
 
     def pressed(self) -> list[str]:
         """Keys of meaning that were pressed since the last look."""
-        found: list[str] = []
+        keys: list[str] = []
         while self.fd is not None and select.select([self.fd], [], [], 0)[0]:
             try:
                 typed = os.read(self.fd, 64)
@@ -40,17 +40,17 @@ class Keys:
                 self.fd = None  # the terminal is gone
             elif typed.endswith(b"\x1b") and select.select([self.fd], [], [], _SEQUENCE_SECS)[0]:
                 typed += os.read(self.fd, 64)
-            found += [
+            keys += [
                 key for key in _SEQUENCE.sub(b"", typed).decode("ascii", "replace") if key in _KEYS
             ]
-        return found
+        return keys
 
 
 @contextmanager
-def keys_read(*, wanted: bool) -> Iterator[Keys]:
+def keys_read(*, enabled: bool) -> Iterator[Keys]:
     """Keys of standard input, where it is a terminal in whose foreground we are. It is left as it
     was, also where a signal ends us, and set up again where we were stopped and go on."""
-    fd = _terminal() if wanted else None
+    fd = _terminal() if enabled else None
     if fd is None:
         yield Keys(None)
         return

@@ -24,9 +24,9 @@ class Changes(NamedTuple):
 
 
 class Nodes:
-    """What tells the captures of a job apart: `node1` where an attempt runs on several hosts, `task
-    3` where several tasks of a step run on one; "" where there is nothing to tell apart. Nodes are
-    numbered as they came."""
+    """What distinguishes the captures of a job: `node1` where an attempt runs on several hosts,
+    `task 3` where several tasks of a step run on one; "" where nothing has to be distinguished.
+    Nodes are numbered as they came."""
 
     def __init__(self) -> None:
         self._labels: dict[int, str] = {}
@@ -38,20 +38,18 @@ class Nodes:
         hosts: dict[int, list[str]] = {}
         places: dict[tuple[int, str], list[Capture]] = {}
         for capture in captures:
-            its = hosts.setdefault(capture.attempt, [])
-            if capture.host not in its:
-                its.append(capture.host)
+            attempt_hosts = hosts.setdefault(capture.attempt, [])
+            if capture.host not in attempt_hosts:
+                attempt_hosts.append(capture.host)
             places.setdefault((capture.attempt, capture.step), []).append(capture)
         first = not self._states
         for capture in captures:
-            its = hosts[capture.attempt]
-            beside = [
-                other
-                for other in places[capture.attempt, capture.step]
-                if other.host == capture.host
+            attempt_hosts = hosts[capture.attempt]
+            peers = [
+                peer for peer in places[capture.attempt, capture.step] if peer.host == capture.host
             ]
-            parts = [f"node{its.index(capture.host)}"] if len(its) > 1 else []
-            parts += [f"task {capture.task}"] if len(beside) > 1 else []
+            parts = [f"node{attempt_hosts.index(capture.host)}"] if len(attempt_hosts) > 1 else []
+            parts += [f"task {capture.task}"] if len(peers) > 1 else []
             label = self._labels[capture.capture] = " ".join(parts)
             before = self._states.get(capture.capture)
             self._states[capture.capture] = capture.state
@@ -66,7 +64,7 @@ class Nodes:
 
     @property
     def labels(self) -> list[str]:
-        """Of all that can be told apart."""
+        """Of all captures that have one."""
         return sorted({label for label in self._labels.values() if label}, key=_in_order)
 
 
@@ -89,54 +87,54 @@ def _changed(capture: "Capture", label: str) -> str:
 
 
 class NodeView:
-    """Which node's lines are shown: all of them (""), or one's. What others print meanwhile is
-    held, so that each goes on at its own place when it is shown again."""
+    """Which lines are shown. node: the label of the one whose lines are, "" for all. What others
+    print meanwhile is held, so that each goes on at its own place when it is shown again."""
 
     def __init__(self, nodes: Nodes) -> None:
-        self.shown = ""
+        self.node = ""
         self._nodes = nodes
-        self._held: deque[LogLine] = deque()
+        self._backlog: deque[LogLine] = deque()
         self._chars = 0
-        self._dropped = 0
+        self._dropped_count = 0
 
     def takes(self, line: "LogLine") -> bool:
         """Whether a line is to be shown now; it is held otherwise."""
         label = self._nodes.label(line.capture)
-        if not self.shown or not label or label == self.shown:
+        if not self.node or not label or label == self.node:
             return True
-        self._held.append(line)
+        self._backlog.append(line)
         self._chars += len(line.text)
-        while len(self._held) > MAX_HELD_LINES or self._chars > MAX_HELD_CHARS:
-            self._chars -= len(self._held.popleft().text)
-            self._dropped += 1
+        while len(self._backlog) > MAX_HELD_LINES or self._chars > MAX_HELD_CHARS:
+            self._chars -= len(self._backlog.popleft().text)
+            self._dropped_count += 1
         return False
 
     def turn(self, steps: int) -> "tuple[list[str], list[LogLine]]":
         """Turns to the next node (steps: 1) or the one before (-1), all of them in between. Returns
-        what is to be said, and the lines that were held and are to be shown then."""
+        the messages to print, and the lines that were held and are to be shown then."""
         order = ["", *self._nodes.labels]
         if len(order) < 2:
             return ["there is one node only"], self.show_all()
-        at = order.index(self.shown) if self.shown in order else 0
-        self.shown = order[(at + steps) % len(order)]
-        said = [f"switching to {self.shown or 'all nodes'}"]
-        if self._dropped:
-            said.append(
-                f"not kept, too many were held: {plural(self._dropped, 'line')}; `logshipper logs` has them"
+        at = order.index(self.node) if self.node in order else 0
+        self.node = order[(at + steps) % len(order)]
+        messages = [f"switching to {self.node or 'all nodes'}"]
+        if self._dropped_count:
+            messages.append(
+                f"not kept, too many were held: {plural(self._dropped_count, 'line')}; `logshipper logs` has them"
             )
-            self._dropped = 0
-        return said, self._let_go()
+            self._dropped_count = 0
+        return messages, self._let_go()
 
     def show_all(self) -> "list[LogLine]":
         """Shows all nodes from now on; returns the lines that were held."""
-        self.shown = ""
+        self.node = ""
         return self._let_go()
 
     def renamed(self) -> "list[LogLine]":
         """As `show_all`, where the node that is shown is called something else now: tasks have
         joined it."""
-        return self.show_all() if self.shown and self.shown not in self._nodes.labels else []
+        return self.show_all() if self.node and self.node not in self._nodes.labels else []
 
     def _let_go(self) -> "list[LogLine]":
-        left, self._held, self._chars = self._held, deque(), 0
-        return [line for line in left if self.takes(line)]
+        backlog, self._backlog, self._chars = self._backlog, deque(), 0
+        return [line for line in backlog if self.takes(line)]

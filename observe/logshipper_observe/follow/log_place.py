@@ -29,10 +29,10 @@ class LogPlace:
         """The place that `str` gave. Raises ValueError."""
         place = cls()
         newest, *parts = text.split("-")
-        found = [_PART.fullmatch(part) for part in parts]
-        if not parts or not re.fullmatch(r"[0-9a-f]{1,16}", newest) or not all(found):
+        matches = [_PART.fullmatch(part) for part in parts]
+        if not parts or not re.fullmatch(r"[0-9a-f]{1,16}", newest) or not all(matches):
             raise ValueError(text)
-        for part in found:
+        for part in matches:
             if part is not None:
                 place._printed[int(part[1]), _STREAMS[part[2]]] = int(newest, 16) - int(part[3], 16)
         return place

@@ -28,7 +28,7 @@ class Writer:
     """Gathers text into few writes."""
 
     def __init__(self) -> None:
-        self._held: list[str] = []
+        self._pieces: list[str] = []
         self._chars = 0
 
     def write(self, line: "LogLine", whose: str = "") -> None:
@@ -39,9 +39,9 @@ class Writer:
         """Shows what a running bar shows now, where that can be done."""
 
     def flush(self) -> None:
-        if self._held:
-            sys.stdout.write("".join(self._held))
-            self._held.clear()
+        if self._pieces:
+            sys.stdout.write("".join(self._pieces))
+            self._pieces.clear()
             self._chars = 0
         sys.stdout.flush()
 
@@ -50,7 +50,7 @@ class Writer:
         self.flush()
 
     def _put(self, text: str) -> None:
-        self._held.append(text)
+        self._pieces.append(text)
         self._chars += len(text)
         if self._chars > _WRITE_CHARS:
             Writer.flush(self)
@@ -113,7 +113,7 @@ class TextWriter(Writer):
             return safe_coloured(line.text, code)
         style = f"\x1b[{code}m" if code else ""
         text = self._pattern.sub(
-            lambda found: f"{_MATCH}{found[0]}{_RESET}{style}" if found[0] else "",
+            lambda match: f"{_MATCH}{match[0]}{_RESET}{style}" if match[0] else "",
             safe(uncoloured(line.text)),
         )
         return f"{style}{text}{_RESET}" if style else text

@@ -50,16 +50,16 @@ class CsvRows:
         return row
 
 
-def own_titles(titles: Sequence[str], own: Sequence[str]) -> list[str]:
-    """The titles of logshipper's own columns, with underscores before them until no key is called
-    so."""
-    found = []
-    for title in own:
+def own_titles(titles: Sequence[str], column_titles: Sequence[str]) -> list[str]:
+    """The titles of logshipper's own columns (column_titles), with underscores before them until no
+    key (titles) is called so."""
+    free_titles = []
+    for title in column_titles:
         unused = title
         while unused in titles:
             unused = "_" + unused
-        found.append(unused)
-    return found
+        free_titles.append(unused)
+    return free_titles
 
 
 def titles_of(paths: Iterable[Path]) -> list[str]:
@@ -71,15 +71,15 @@ def titles_of(paths: Iterable[Path]) -> list[str]:
 
 def records_as_csv(
     records: "Callable[[], Iterable[MetadataRecord]]",
-    wanted: Sequence[Path] | None = None,
+    columns: Sequence[Path] | None = None,
     *,
     raw: bool = False,
 ) -> Iterator[str]:
     """Lines of CSV: `_time`, `_attempt` and a column per key, nested ones as `a.b`. records: gives
-    all of them, twice: the columns are known only when every record was seen. wanted: the columns,
-    where not all are. raw: see CsvRows."""
-    paths: dict[Path, None] = dict.fromkeys(wanted or ())
-    if wanted is None:
+    all of them, twice: the columns are known only when every record was read. columns: paths of
+    the keys that get one, None for all. raw: see CsvRows."""
+    paths: dict[Path, None] = dict.fromkeys(columns or ())
+    if columns is None:
         for record in records():
             for path in flat(record.line):
                 paths.setdefault(path)
@@ -89,7 +89,7 @@ def records_as_csv(
     for record in records():
         values = (
             flat(record.line)
-            if wanted is None
+            if columns is None
             else {path: at_path(record.line, path) for path in paths}
         )
         cells = [cell(value) if (value := values.get(path)) is not None else "" for path in paths]

@@ -81,9 +81,9 @@ class ParquetWriter:
         at_work: deque[tuple[RecordBlock, Future[Columns]]] = deque()
 
         def keep() -> None:
-            block, made = at_work.popleft()
+            block, future = at_work.popleft()
             numbers = self._numbers(sources, block.captures, block.attempts)
-            self._spill.add(block.times, numbers, made.result())
+            self._spill.add(block.times, numbers, future.result())
             progress(len(block.times))
 
         with ThreadPoolExecutor(
@@ -106,13 +106,13 @@ class ParquetWriter:
                 [line.attrs.get("repeat") for line in block],
                 [line.attrs.get("part") and str(line.attrs["part"]) for line in block],
             )
-            made: Columns = {
+            arrays: Columns = {
                 (title,): pa.array(values, kind)
                 for title, values, kind in zip(LINE_TITLES, columns, _LINE_TYPES, strict=True)
             }
             attempts = {line.capture: line.attempt for line in block}
             numbers = self._numbers(sources, [line.capture for line in block], attempts)
-            self._spill.add([line.time_ns for line in block], numbers, made)
+            self._spill.add([line.time_ns for line in block], numbers, arrays)
             progress(len(block))
 
     def _numbers(
@@ -128,22 +128,27 @@ class ParquetWriter:
         if self._titles is None:
             names = names_of(kinds)
             titles = [names[path] for path in kinds]
-            own = own_titles(titles, [f"_{title}" for title in SOURCE_TITLES])
+            source_titles = own_titles(titles, [f"_{title}" for title in SOURCE_TITLES])
         else:
-            titles, own = list(self._titles), list(SOURCE_TITLES)
-        fields = [*zip(own, _OWN_TYPES, strict=True), *zip(titles, kinds.values(), strict=True)]
+            titles, source_titles = list(self._titles), list(SOURCE_TITLES)
+        fields = [
+            *zip(source_titles, _OWN_TYPES, strict=True),
+            *zip(titles, kinds.values(), strict=True),
+        ]
         with pq.ParquetWriter(self._file, pa.schema(fields)) as writer:
-            held: list[Any] = []
+            tables: list[Any] = []
             for times, numbers, columns in self._spill.blocks():
                 values = [
                     _cast(columns.get(path), kind, len(times)) for path, kind in kinds.items()
                 ]
-                held.append(pa.table([*self._own(times, numbers), *values], schema=writer.schema))
-                if sum(table.num_rows for table in held) >= GROUP_ROWS:
-                    writer.write_table(pa.concat_tables(held), row_group_size=2 * GROUP_ROWS)
-                    held.clear()
-            if held:
-                writer.write_table(pa.concat_tables(held), row_group_size=2 * GROUP_ROWS)
+                tables.append(
+                    pa.table([*self._source_columns(times, numbers), *values], schema=writer.schema)
+                )
+                if sum(table.num_rows for table in tables) >= GROUP_ROWS:
+                    writer.write_table(pa.concat_tables(tables), row_group_size=2 * GROUP_ROWS)
+                    tables.clear()
+            if tables:
+                writer.write_table(pa.concat_tables(tables), row_group_size=2 * GROUP_ROWS)
 
     def close(self) -> None:
         self._spill.close()
@@ -151,14 +156,14 @@ class ParquetWriter:
     def _kinds(self) -> "dict[Path, Any]":
         if self._titles is not None:
             return {(title,): kind for title, kind in zip(self._titles, _LINE_TYPES, strict=True)}
-        found = {
-            path: _kind(seen, self._spill.largest.get(path, 0))
-            for path, seen in self._spill.kinds.items()
+        kinds = {
+            path: _kind(types, self._spill.largest.get(path, 0))
+            for path, types in self._spill.kinds.items()
         }
-        unsure = [path for path, kind in found.items() if kind is None]
-        return found | self._spill.decimals(unsure) if unsure else found
+        unsure = [path for path, kind in kinds.items() if kind is None]
+        return kinds | self._spill.decimals(unsure) if unsure else kinds
 
-    def _own(self, times: Array, numbers: Array) -> list[Array]:
+    def _source_columns(self, times: Array, numbers: Array) -> list[Array]:
         sources = list(self._sources)
         columns = [
             pa.array(values, kind).take(numbers)
@@ -173,12 +178,12 @@ class ParquetWriter:
         return [columns[0], times.cast(_OWN_TYPES[1]), *columns[1:]]
 
 
-def _kind(seen: set[Any], largest: int) -> Any | None:  # Any: Arrow's types
-    """The type of a column whose blocks had these; None where a decimal may hold it."""
-    kind = common_type(seen)
+def _kind(types: set[Any], largest: int) -> Any | None:  # Any: Arrow's types
+    """The type of a column whose blocks had these types; None where a decimal may hold it."""
+    kind = common_type(types)
     if kind in (None, NUMBER_TEXT):
-        return None if seen <= {pa.int64(), pa.float64(), NUMBER_TEXT} else pa.string()
-    return None if len(seen) > 1 and largest > EXACT_INTEGER else kind
+        return None if types <= {pa.int64(), pa.float64(), NUMBER_TEXT} else pa.string()
+    return None if len(types) > 1 and largest > EXACT_INTEGER else kind
 
 
 def _cast(array: Array | None, kind: Any, rows: int) -> Array:
@@ -217,17 +222,17 @@ class _Spill:
 
     def add(self, times: Sequence[int], numbers: list[int], columns: Columns) -> None:
         for path, array in columns.items():
-            seen = self.kinds.setdefault(path, set())
+            types = self.kinds.setdefault(path, set())
             if array.null_count < len(array):
-                seen.add(array.type)
+                types.add(array.type)
                 self.largest[path] = max(self.largest.get(path, 0), largest_integer(array))
         if len(self.kinds) > MAX_COLUMNS:
             raise LogshipperError(
                 f"more than {MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them"
             )
-        own = [pa.array(times, pa.int64()), pa.array(numbers, pa.int32())]
-        names = [str(number) for number in range(len(own) + len(columns))]
-        batch = pa.record_batch([*own, *columns.values()], names=names)
+        source_columns = [pa.array(times, pa.int64()), pa.array(numbers, pa.int32())]
+        names = [str(number) for number in range(len(source_columns) + len(columns))]
+        batch = pa.record_batch([*source_columns, *columns.values()], names=names)
         if (
             self._writer is None
             or self._paths != list(columns)
@@ -264,14 +269,14 @@ class _Spill:
         """For each of these columns the decimal type that holds all its values; text where there is
         none."""
         whole, fraction = dict.fromkeys(paths, 1), dict.fromkeys(paths, 0)
-        found = dict.fromkeys(paths, True)
+        is_decimal = dict.fromkeys(paths, True)
         for _, _, columns in self.blocks():
             for path in paths:
-                if path not in columns or not found[path]:
+                if path not in columns or not is_decimal[path]:
                     continue
                 for value in pc.drop_null(columns[path]).to_pylist():
                     size = _digits(_text(value))
-                    found[path] = found[path] and size is not None
+                    is_decimal[path] = is_decimal[path] and size is not None
                     if size is None:
                         break
                     whole[path], fraction[path] = (
@@ -279,7 +284,7 @@ class _Spill:
                         max(fraction[path], size[1]),
                     )
         return {
-            path: _decimal(whole[path], fraction[path]) if found[path] else pa.string()
+            path: _decimal(whole[path], fraction[path]) if is_decimal[path] else pa.string()
             for path in paths
         }
 

@@ -25,12 +25,12 @@ _AT_A_TIME = 256
 
 @dataclass(frozen=True, slots=True)
 class ExportedCapture:
-    """A capture of a job. task: its number, 0 where there is one only."""
+    """A capture of a job."""
 
     job_id: str
     attempt: int
     step: str
-    task: int
+    task: int  # its number, 0 where there is one only
     host: str
 
 
@@ -41,7 +41,7 @@ class Sources:
     def __init__(self, reader: "Reader") -> None:
         self._job_id = reader.summary.job_id
         self._host = reader.summary.host
-        self._known = {
+        self._captures = {
             capture.capture: ExportedCapture(
                 self._job_id, capture.attempt, capture.step, capture.task, capture.host
             )
@@ -49,7 +49,9 @@ class Sources:
         }
 
     def of(self, capture: int, attempt: int) -> ExportedCapture:
-        return self._known.get(capture) or ExportedCapture(self._job_id, attempt, "", 0, self._host)
+        return self._captures.get(capture) or ExportedCapture(
+            self._job_id, attempt, "", 0, self._host
+        )
 
 
 class RowWriter(Protocol):
@@ -63,7 +65,7 @@ class RowWriter(Protocol):
         """Writes lines of a job."""
 
     def finish(self) -> None:
-        """Writes what had to wait until every row was seen."""
+        """Writes what had to wait until the last row."""
 
     def close(self) -> None:
         """Lets go of what waited, whether it was written or not."""
@@ -82,10 +84,10 @@ def line_blocks(lines: "Iterable[LogLine]", size: int = BLOCK_ROWS) -> "Iterator
 
 
 def _blocks(rows: Iterable[Row], size: int, text: Callable[[Row], str]) -> Iterator[list[Row]]:
-    left = iter(rows)
+    rest = iter(rows)
     block: list[Row] = []
     chars = 0
-    while some := list(islice(left, _AT_A_TIME)):
+    while some := list(islice(rest, _AT_A_TIME)):
         block += some
         chars += sum(map(len, map(text, some)))
         if len(block) >= size or chars >= _BLOCK_CHARS:

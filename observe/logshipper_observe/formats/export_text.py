@@ -85,13 +85,13 @@ class CsvWriter:
         self._delimiter = delimiter
         self._rows = CsvRows(delimiter, raw=raw)
         self._paths: dict[Path, int] = {}
-        self._waiting: BinaryIO | None = None
+        self._spill: BinaryIO | None = None
         self._wider_from: list[tuple[int, int]] = []  # from which row on there are how many columns
         self._count = 0  # of records
-        self._begun = False  # with lines
+        self._has_header = False  # with lines
 
     def records(self, sources: Sources, reader: "Reader", progress: Progress) -> None:
-        waiting = self._waiting = self._waiting or tempfile.TemporaryFile()  # noqa: SIM115  closed by finish
+        spill = self._spill = self._spill or tempfile.TemporaryFile()  # noqa: SIM115  closed by finish
         for block in record_blocks(reader.records(), _ROWS):
             rows = []
             for record in block:
@@ -109,24 +109,24 @@ class CsvWriter:
                     )
                 )
             end = _ROW_END.decode("utf-8", "surrogateescape")
-            waiting.write((end.join(rows) + end).encode("utf-8", "surrogateescape"))
+            spill.write((end.join(rows) + end).encode("utf-8", "surrogateescape"))
             progress(len(block))
 
     def _learn(self, values: Iterable[Path]) -> None:
-        known = len(self._paths)
+        former_count = len(self._paths)
         for path in values:
             self._paths.setdefault(path, len(self._paths))
         if len(self._paths) > MAX_COLUMNS:
             raise LogshipperError(
                 f"more than {MAX_COLUMNS:,} keys are too many for a table; --format jsonl has them"
             )
-        if len(self._paths) > known or not self._wider_from:
+        if len(self._paths) > former_count or not self._wider_from:
             self._wider_from.append((self._count, len(self._paths)))
         self._count += 1
 
     def lines(self, sources: Sources, lines: "Iterable[LogLine]", progress: Progress) -> None:
-        if not self._begun:
-            self._begun = True
+        if not self._has_header:
+            self._has_header = True
             self._put(self._rows.row([*SOURCE_TITLES, *LINE_TITLES]))
         for block in line_blocks(lines, _ROWS):
             rows = []
@@ -147,32 +147,32 @@ class CsvWriter:
         self._file.write((text + "\n").encode("utf-8", "backslashreplace"))
 
     def finish(self) -> None:
-        if self._waiting is None:
+        if self._spill is None:
             return
         names = names_of(self._paths)
         titles = [names[path] for path in self._paths]
         self._put(
             self._rows.row([*own_titles(titles, [f"_{title}" for title in SOURCE_TITLES]), *titles])
         )
-        self._waiting.seek(0)
+        self._spill.seek(0)
         starts = iter([*self._wider_from[1:], (self._count, 0)])
         columns = self._wider_from[0][1] if self._wider_from else 0
         following, wider = next(starts)
         row = 0
-        for piece in self._waiting:
+        for piece in self._spill:
             if not piece.endswith(_ROW_END):
                 self._file.write(piece)
                 continue
             if row == following:
                 columns = wider
                 following, wider = next(starts)
-            missing = self._delimiter.encode() * (len(self._paths) - columns)
-            self._file.write(piece[: -len(_ROW_END)] + missing + b"\n")
+            padding = self._delimiter.encode() * (len(self._paths) - columns)
+            self._file.write(piece[: -len(_ROW_END)] + padding + b"\n")
             row += 1
 
     def close(self) -> None:
-        if self._waiting is not None:
-            self._waiting.close()
+        if self._spill is not None:
+            self._spill.close()
 
 
 def _own_cells(source: ExportedCapture, time_ns: int) -> list[str]:

@@ -34,13 +34,12 @@ _KINDS = (pa.int64(), pa.float64(), pa.bool_(), pa.string())
 
 @dataclass(slots=True)
 class _Shape:
-    """Lines that differ in their values only. pieces: the text before each value; tail: behind the
-    last; kinds: types that the values had last."""
+    """Lines that differ in their values only."""
 
     paths: list[Path]
-    pieces: list[bytes]
-    tail: bytes
-    kinds: list[Any]  # Any: Arrow's types
+    pieces: list[bytes]  # the text before each value
+    tail: bytes  # the text behind the last value
+    kinds: list[Any]  # types that the values had last. Any: Arrow's types
 
 
 @dataclass(slots=True)
@@ -50,18 +49,18 @@ class ColumnMaker:
     _last: _Shape | None = field(default=None)
 
     def columns(self, text: str, rows: int) -> Columns:
-        """Columns as long as the block, in the order in which their keys are seen first: int64,
+        """Columns as long as the block, in the order in which their keys come first: int64,
         double and bool where these hold every value exactly, NUMBER_TEXT of other numbers, else the
         values' text; null where a record has no such key, or null. text: so many lines, with an LF
         between them."""
         block = f"{text}\n".encode("utf-8", "surrogatepass")
         if self._last is not None:
-            found = _of_shape(block, rows, self._last)
-            if found is not None:
-                return found
+            columns = _of_shape(block, rows, self._last)
+            if columns is not None:
+                return columns
         lines = text.split("\n")
-        found = self._of_shapes(block, lines)
-        return _one_by_one(lines) if found is None else found
+        columns = self._of_shapes(block, lines)
+        return _one_by_one(lines) if columns is None else columns
 
     def _of_shapes(self, block: bytes, lines: Sequence[str]) -> Columns | None:
         """Each shape by itself, the rest line by line; None where their values don't go
@@ -72,24 +71,26 @@ class ColumnMaker:
         rest: list[int] = []
         parts: list[tuple[list[int], Columns]] = []
         for members in sorted(groups.values(), key=len, reverse=True):
-            its = [lines[at] for at in members]
-            shape, found = None, None
+            group_lines = [lines[at] for at in members]
+            shape, columns = None, None
             if len(members) >= _MIN_ALIKE and len(parts) < _MAX_SHAPES:
-                shape = _shape_of(its[0])
+                shape = _shape_of(group_lines[0])
             if shape is not None:
-                found = _of_shape(
-                    ("\n".join(its) + "\n").encode("utf-8", "surrogatepass"), len(its), shape
+                columns = _of_shape(
+                    ("\n".join(group_lines) + "\n").encode("utf-8", "surrogatepass"),
+                    len(group_lines),
+                    shape,
                 )
-            if found is None:
+            if columns is None:
                 rest += members
                 continue
-            parts.append((members, found))
+            parts.append((members, columns))
             if len(parts) == 1:
                 self._last = shape
         if rest:
             rest.sort()
             parts.append((rest, _one_by_one([lines[at] for at in rest])))
-        return _merged(parts)
+        return _merge(parts)
 
 
 def _shape_of(line: str) -> _Shape | None:
@@ -117,10 +118,10 @@ def _of_shape(block: bytes, rows: int, shape: _Shape) -> Columns | None:
     values."""
     if b"\\" in block or b"\r" in block:
         return None  # an escaped quote wouldn't end its string
-    columns = _cut(block, len(shape.pieces))
+    columns = _split_at_commas(block, len(shape.pieces))
     if columns is None or len(columns[0]) != rows:
         return None
-    made = {}
+    arrays = {}
     last = len(columns) - 1
     for at, (path, piece, column) in enumerate(
         zip(shape.paths, shape.pieces, columns, strict=True)
@@ -140,11 +141,11 @@ def _of_shape(block: bytes, rows: int, shape: _Shape) -> Columns | None:
         if values is None:
             return None
         shape.kinds[at] = values.type
-        made[path] = values
-    return made
+        arrays[path] = values
+    return arrays
 
 
-def _cut(block: bytes, columns: int) -> Sequence[Array] | None:
+def _split_at_commas(block: bytes, columns: int) -> Sequence[Array] | None:
     """The text between commas, a column each; None where some line has more or fewer."""
     names = [str(number) for number in range(columns)]
     try:
@@ -238,12 +239,12 @@ def _one_by_one(lines: Sequence[str]) -> Columns:
 def _column(texts: Sequence[str | None]) -> Array:
     """An array of JSON texts; values of several kinds are text."""
     values = [None if text == "null" else text for text in texts]
-    given = [text for text in values if text is not None]
-    if all(text[0] == '"' for text in given):
+    non_null = [text for text in values if text is not None]
+    if all(text[0] == '"' for text in non_null):
         return pa.array([None if text is None else cell(text) for text in values], pa.string())
-    if all(text in ("true", "false") for text in given):
+    if all(text in ("true", "false") for text in non_null):
         return pa.array([None if text is None else text == "true" for text in values], pa.bool_())
-    if all(map(is_number, given)):
+    if all(map(is_number, non_null)):
         array = pa.array(values, pa.string())
         for kind in (pa.int64(), pa.float64()):
             numbers = _as_kind(array, kind)
@@ -253,39 +254,44 @@ def _column(texts: Sequence[str | None]) -> Array:
     return pa.array([None if text is None else cell(text) for text in values], pa.string())
 
 
-def _merged(parts: Sequence[tuple[list[int], Columns]]) -> Columns | None:
+def _merge(parts: Sequence[tuple[list[int], Columns]]) -> Columns | None:
     """One block of several groups of its lines; None where their types don't go together."""
     if len(parts) == 1:
         return parts[0][1]
     order = pc.sort_indices(pa.array([at for members, _ in parts for at in members], pa.int32()))
     paths = dict.fromkeys(
-        path for _, found in sorted(parts, key=lambda part: part[0][0]) for path in found
+        path for _, columns in sorted(parts, key=lambda part: part[0][0]) for path in columns
     )
-    made = {}
+    arrays = {}
     for path in paths:
         kinds = {
-            found[path].type
-            for _, found in parts
-            if path in found and found[path].null_count < len(found[path])
+            columns[path].type
+            for _, columns in parts
+            if path in columns and columns[path].null_count < len(columns[path])
         }
         kind = common_type(kinds)
         if kind is None or (
-            len(kinds) > 1 and not _fit_doubles(found[path] for _, found in parts if path in found)
+            len(kinds) > 1
+            and not _fit_doubles(columns[path] for _, columns in parts if path in columns)
         ):
             return None
-        pieces = [found[path].cast(kind) if path in found and found[path].null_count < len(found[path])
-                  else pa.nulls(len(members), kind) for members, found in parts]  # fmt: skip
-        made[path] = pa.concat_arrays(pieces).take(order)
-    return made
+        pieces = [
+            columns[path].cast(kind)
+            if path in columns and columns[path].null_count < len(columns[path])
+            else pa.nulls(len(members), kind)
+            for members, columns in parts
+        ]
+        arrays[path] = pa.concat_arrays(pieces).take(order)
+    return arrays
 
 
 def common_type(kinds: Iterable[Any]) -> Any | None:
     """The type that holds values of all these as they are: of several ones only integers and
     doubles have one."""
-    found = set(kinds)
-    if len(found) < 2:
-        return found.pop() if found else pa.string()
-    return pa.float64() if found == {pa.int64(), pa.float64()} else None
+    types = set(kinds)
+    if len(types) < 2:
+        return types.pop() if types else pa.string()
+    return pa.float64() if types == {pa.int64(), pa.float64()} else None
 
 
 def _fit_doubles(arrays: Iterable[Array]) -> bool:
@@ -296,5 +302,5 @@ def largest_integer(array: Array) -> int:
     """The largest absolute value of an array of integers; 0 of any other."""
     if array.type != pa.int64():
         return 0
-    found = pc.min_max(array)
-    return int(max(abs(found["min"].as_py() or 0), abs(found["max"].as_py() or 0)))
+    extremes = pc.min_max(array)
+    return int(max(abs(extremes["min"].as_py() or 0), abs(extremes["max"].as_py() or 0)))

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 def imported_info(base: JobInfo, reader: "Reader", *, children: bool) -> JobInfo:
     """base: of the job as if it was captured; children: whether to include these."""
     job = reader.summary
-    states = [(event.time_ns, str(event.event.get("to", ""))) for event in reader.events()
-            if event.event.get("event") == "state"]  # fmt: skip
+    states = [
+        (event.time_ns, str(event.event.get("to", "")))
+        for event in reader.events()
+        if event.event.get("event") == "state"
+    ]
     info = _with_details(base, reader.details(), job.nodes, job.cores)
     info = replace(info, history=_history(states) or base.history)
     if not job.children:

@@ -36,8 +36,11 @@ def context_options(reader: "Reader") -> dict[str, str]:
     origin = reader.summary.origin
     if origin:
         details = reader.details()
-        system_options = {f"{origin}.{name}": to_json(value) for name, value in details.items()
-               if _is_plain(value) and name not in ("work_dir", "run_secs", "messages")}  # fmt: skip
+        system_options = {
+            f"{origin}.{name}": to_json(value)
+            for name, value in details.items()
+            if _is_plain(value) and name not in ("work_dir", "run_secs", "messages")
+        }
         return {
             **system_options,
             **_options({"command": details.get("command"), "cwd": details.get("work_dir")}),

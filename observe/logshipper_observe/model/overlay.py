@@ -74,9 +74,9 @@ NO_MARKS = Marks()
 
 class Overlay:
     """The marks of one source's jobs. path: the file, which is made by the first mark; source:
-    tells a store of others from other sources in the same file; tell: reports that the file
-    can't be read, so that jobs are shown without marks. Raises StoreError: always where something is to
-    be written, and without `tell` where it is read."""
+    distinguishes a store of others from other sources in the same file; tell: reports that the
+    file can't be read, so that jobs are shown without marks. Raises StoreError: always where
+    something is to be written, and without `tell` where it is read."""
 
     def __init__(
         self, path: str, *, source: str = OF_STORE, tell: Callable[[str], object] | None = None

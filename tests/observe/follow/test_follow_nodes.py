@@ -126,7 +126,7 @@ def test_a_node_that_tasks_join_is_called_something_else() -> None:
     assert view.renamed() == []
     nodes.learn([*both, capture(3, task=2)])
     assert [one.text for one in view.renamed()] == ["held"]
-    assert view.shown == ""
+    assert view.node == ""
 
 
 def test_one_node_has_nothing_to_switch_to() -> None:
