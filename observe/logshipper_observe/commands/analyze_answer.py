@@ -66,10 +66,10 @@ def print_answer(answer: Analysis) -> None:
         out.table(answer.columns, answer.table)
     graphs = _graphs(answer)
     if graphs:
-        from logshipper_observe.graphs.graph_text import drawn
+        from logshipper_observe.graphs.graph_text import graph_lines
 
         out.line()
-        sys.stdout.write("".join(f"{line}\n" for line in drawn(graphs, out)))
+        sys.stdout.write("".join(f"{line}\n" for line in graph_lines(graphs, out)))
     for note in answer.notes:
         out.line(Styled(note, "dim"))
 

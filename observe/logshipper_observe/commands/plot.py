@@ -223,7 +223,7 @@ def _graph(graph: Graph) -> dict[str, object]:
 def _series(graph: Graph, points: Points) -> dict[str, object]:
     found: dict[str, object] = {
         "label": points.label,
-        "seen": points.seen,
+        "seen": points.total,
         "x": [_exact(x, graph.x_integer) for x in points.xs],
         "y": [_exact(y, graph.integer) for y in points.ys],
     }
@@ -258,14 +258,14 @@ def _show(
     if args.png or args.svg:
         _write_picture(found, head, notes, args, across)
         return
-    from logshipper_observe.graphs.graph_text import drawn
+    from logshipper_observe.graphs.graph_text import graph_lines
 
     out = Output()
     common = next((graph for graph in found if not graph.own_x), found[0])
     job_id: list[Cell] = [Styled(head.job_id, "bold cyan"), "  "] if head.job_id else []
     out.line(Styled(head.name, "bold"), "  ", *job_id, rule_words(common))
     out.line()
-    sys.stdout.write("".join(f"{line}\n" for line in drawn(found, out, across)))
+    sys.stdout.write("".join(f"{line}\n" for line in graph_lines(found, out, across)))
     for note in notes:
         out.line(Styled(note, "dim"))
 
@@ -306,7 +306,7 @@ def _notes(reader: "Reader", found: list[Graph], left_out: list[str], *, points:
     notes = [*reader.notes(), *_own_x_notes(found)]
     for graph in found:
         notes += left_out_of(graph)
-    most = max((one.seen for graph in found for one in graph.series), default=0)
+    most = max((one.total for graph in found for one in graph.series), default=0)
     if most > points:
         notes.append(
             f"{count(most)} points are more than a graph can show: thinned, with every peak kept"

@@ -21,29 +21,28 @@ SPREADS = ("std", "var", "sem")
 
 
 class Trace(Points):
-    """A curve as it is drawn. key: its Y; group: what its colour stands for; runs: how many it was
-    made of; errors: half the height of its error bars (NaN: no bar); low, high: of its band;
-    behind: the curves that it was made of, drawn faintly behind it."""
+    """A curve as it is drawn."""
 
     __slots__ = ("behind", "errors", "group", "high", "key", "low", "runs")
 
     def __init__(self, label: str, key: str, group: str, runs: int = 1) -> None:
-        super().__init__(label, most=sys.maxsize)  # what was made of the same points goes with them
-        self.key = key
-        self.group = group
-        self.runs = runs
-        self.errors: Values | None = None
-        self.low: Values | None = None
-        self.high: Values | None = None
-        self.behind: list[Points] = []
+        super().__init__(
+            label, limit=sys.maxsize
+        )  # what was made of the same points goes with them
+        self.key = key  # its Y
+        self.group = group  # what its colour stands for
+        self.runs = runs  # how many it was made of
+        self.errors: Values | None = None  # half the height of its error bars; NaN: no bar
+        self.low: Values | None = None  # of its band
+        self.high: Values | None = None  # of its band
+        self.behind: list[Points] = []  # curves that it was made of, drawn faintly behind it
 
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """What is done to curves. smooth: the weight of what was before, 0 to 1; the others as the
-    options are called."""
+    """What is done to curves; named as the options are."""
 
-    smooth: float = 0.0
+    smooth: float = 0.0  # the weight of what was before, 0 to 1
     aggregate: str = NONE
     error_bars: str = NONE
     shade: str = NONE
@@ -54,10 +53,10 @@ UNTREATED = Treatment()
 
 def smoothed(values: Sequence[float], weight: float) -> Values:
     """s = weight * previous s + (1 - weight) * v, beginning with the first value."""
-    found = array("d")
+    means = array("d")
     for value in values:
-        found.append(weight * found[-1] + (1 - weight) * value if found else value)
-    return found
+        means.append(weight * means[-1] + (1 - weight) * value if means else value)
+    return means
 
 
 def spread(values: Sequence[float], measure: str) -> float:
@@ -82,32 +81,35 @@ AGGREGATES = (NONE, *_AGGREGATES)
 
 
 def treated(
-    runs: Sequence[Points], label: str, key: str, group: str, how: Treatment
+    runs: Sequence[Points], label: str, key: str, group: str, treatment: Treatment
 ) -> list[Trace]:
     """The traces of the runs of a group: one for each, or with an aggregate one for all."""
-    kept = [_smooth(run, how.smooth) for run in runs]
-    if how.aggregate == NONE:
+    smooth_runs = [_smooth(run, treatment.smooth) for run in runs]
+    if treatment.aggregate == NONE:
         return [
-            _as_trace(smooth, run, key, group, how) for smooth, run in zip(kept, runs, strict=True)
+            _as_trace(smooth, run, key, group, treatment)
+            for smooth, run in zip(smooth_runs, runs, strict=True)
         ]
     trace = Trace(label, key, group, len(runs))
     trace.errors, trace.low, trace.high = (array("d") for _ in range(3))
-    combine = _AGGREGATES[how.aggregate]
-    for x, values in sorted(_by_x(kept).items()):
+    combine = _AGGREGATES[treatment.aggregate]
+    for x, values in sorted(_by_x(smooth_runs).items()):
         middle = combine(values)
         if not math.isfinite(middle):
             continue
         trace.add(x, middle)
-        trace.errors.append(spread(values, how.error_bars) if how.error_bars != NONE else math.nan)
-        low, high = _band(values, middle, how.shade)
+        trace.errors.append(
+            spread(values, treatment.error_bars) if treatment.error_bars != NONE else math.nan
+        )
+        low, high = _band(values, middle, treatment.shade)
         trace.low.append(low)
         trace.high.append(high)
-    trace.seen = sum(run.seen for run in runs)
-    if how.error_bars == NONE:
+    trace.total = sum(run.total for run in runs)
+    if treatment.error_bars == NONE:
         trace.errors = None
-    if how.shade in (NONE, RAW):
+    if treatment.shade in (NONE, RAW):
         trace.low = trace.high = None
-    if how.shade == RAW:
+    if treatment.shade == RAW:
         trace.behind = list(runs)
     return [trace]
 
@@ -116,24 +118,24 @@ def _smooth(run: Points, weight: float) -> Points:
     if not weight:
         return run
     smooth = Points(run.label)
-    smooth.hold(run.xs, smoothed(run.ys, weight), run.seen)
+    smooth.hold(run.xs, smoothed(run.ys, weight), run.total)
     return smooth
 
 
-def _as_trace(points: Points, raw: Points, key: str, group: str, how: Treatment) -> Trace:
+def _as_trace(points: Points, raw: Points, key: str, group: str, treatment: Treatment) -> Trace:
     trace = Trace(points.label, key, group)
-    trace.hold(points.xs, points.ys, points.seen)
-    if how.shade == RAW:
+    trace.hold(points.xs, points.ys, points.total)
+    if treatment.shade == RAW:
         trace.behind = [raw]
     return trace
 
 
 def _by_x(runs: Iterable[Points]) -> dict[float, list[float]]:
-    found: dict[float, list[float]] = {}
+    values_by_x: dict[float, list[float]] = {}
     for run in runs:
         for x, y in zip(run.xs, run.ys, strict=True):
-            found.setdefault(x, []).append(y)
-    return found
+            values_by_x.setdefault(x, []).append(y)
+    return values_by_x
 
 
 def _band(values: Sequence[float], middle: float, shade: str) -> tuple[float, float]:

@@ -62,16 +62,16 @@ class GanttChart:
             _course(spans, self.begin, self.end, cells, shades)
             for _, spans in _by_place(self.spans)
         )
-        shown = [[*row, course] for row, course in zip(rows[:MAX_ROWS], courses, strict=False)]
-        out.table((*_COLUMNS, Column("course")), shown)
+        table_rows = [[*row, course] for row, course in zip(rows[:MAX_ROWS], courses, strict=False)]
+        out.table((*_COLUMNS, Column("course")), table_rows)
         if len(rows) > MAX_ROWS:
             out.line(
                 f"{MAX_ROWS} of {count(len(rows))} rows are shown: --by node has fewer, --csv all"
             )
         begin = local_with_zone(int(self.begin) * NS)
-        each = (self.end - self.begin) / cells
+        secs = (self.end - self.begin) / cells
         out.line(
-            f"course: from {begin}, {f'{each:.3g}s' if each < 1 else duration(each)} a character"
+            f"course: from {begin}, {f'{secs:.3g}s' if secs < 1 else duration(secs)} a character"
         )
 
     def write(self, path: str, title: str, subtitle: str, *, form: str) -> None:
@@ -149,14 +149,14 @@ def _by_place(spans: Sequence[Span]) -> list[tuple[Core, list[Span]]]:
 def _course(
     spans: Sequence[Span], begin: float, end: float, cells: int, shades: Sequence[str]
 ) -> str:
-    """A character for each part of the time: how much of it was busy. What is short is seen,
-    too."""
+    """A character for each part of the time: how much of it was busy. What is short is
+    visible, too."""
     whole = (end - begin) or 1.0
     busy = [0.0] * cells
     for span in spans:
         first, last = ((secs - begin) / whole * cells for secs in (span.start, span.end))
-        begun = min(int(first), cells - 1)
-        for cell in range(begun, max(begun + 1, min(math.ceil(last), cells))):
+        first_cell = min(int(first), cells - 1)
+        for cell in range(first_cell, max(first_cell + 1, min(math.ceil(last), cells))):
             busy[cell] += max(min(last, cell + 1) - max(first, cell), 1e-9)
-    most = len(shades) - 1
-    return "".join(shades[min(max(round(share * most), share > 0), most)] for share in busy)
+    darkest = len(shades) - 1
+    return "".join(shades[min(max(round(share * darkest), share > 0), darkest)] for share in busy)

@@ -1,4 +1,4 @@
-"""What is said next to a graph, in words: which X, by which rule, and what it doesn't show.
+"""Sentences next to a graph: which X, by which rule, and what it doesn't show.
 Pure."""
 
 from collections.abc import Iterator

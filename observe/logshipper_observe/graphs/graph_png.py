@@ -38,7 +38,7 @@ _STYLE: "dict[RcKeyType, Any]" = {  # Any: matplotlib's own type of its settings
 
 def write_png(
     path: str,
-    found: Sequence[Graph],
+    graphs: Sequence[Graph],
     title: str,
     subtitle: str,
     *,
@@ -47,11 +47,11 @@ def write_png(
 ) -> None:
     """Writes all graphs into one file; path `-` is standard output. form: png or svg; across:
     graphs side by side, 0: as it fits. Raises LogshipperError."""
-    across = across or (1 if len(found) == 1 else 2 if len(found) <= 4 else 3)
-    down = -(-len(found) // across)
+    across = across or (1 if len(graphs) == 1 else 2 if len(graphs) <= 4 else 3)
+    down = -(-len(graphs) // across)
 
     def draw(figure: "Figure") -> None:
-        for at, graph in enumerate(found):
+        for at, graph in enumerate(graphs):
             _draw(figure.add_subplot(down, across, at + 1), graph)
 
     write_figure(path, form, (max(5.2 * across, 7.2), 3.1 * down + 1.0), title, subtitle, draw)
@@ -110,7 +110,7 @@ def _draw(axes: "Axes", graph: Graph) -> None:
     from matplotlib.ticker import MaxNLocator
 
     unit, x_label = 1.0, graph.x.key or ""
-    if graph.x.key is None and graph.seen:
+    if graph.x.key is None and graph.total:
         unit, name = time_unit(max(max(points.xs) for points in graph.series))
         x_label = (
             f"time since the start ({name})"
@@ -149,7 +149,7 @@ def _draw(axes: "Axes", graph: Graph) -> None:
         axes.set_title(
             f"X: {graph.x.words}", size=8.5, color="#64748b", loc="left", parse_math=False
         )
-    if not graph.seen:
+    if not graph.total:
         axes.text(
             0.5, 0.5, "no point to show", ha="center", color="#64748b", transform=axes.transAxes
         )

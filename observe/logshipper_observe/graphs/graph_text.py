@@ -25,27 +25,27 @@ _SGR = {
     "gray": "90",
     "white": "37",
 }
-_MARKERS = "*+xo#@%&"  # without colours, what tells series apart
+_MARKERS = "*+xo#@%&"  # without colours, what distinguishes series
 _ASCII_FRAME = str.maketrans("─│┌┐└┘┤├┬┴┼", "-|+++++++++")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def drawn(found: Sequence[Graph], out: Output, across: int = 0) -> list[str]:
+def graph_lines(graphs: Sequence[Graph], out: Output, across: int = 0) -> list[str]:
     """The lines of all graphs. across: so many side by side; 0: one below the other, or two where
     there is room."""
     width = min(out.columns, WIDEST)
-    across = across or (2 if len(found) > 1 and width >= _TWO_COLUMNS_FROM else 1)
-    down = -(-len(found) // across)
+    across = across or (2 if len(graphs) > 1 and width >= _TWO_COLUMNS_FROM else 1)
+    down = -(-len(graphs) // across)
     height = (
         max(min(out.rows - 8, 22), 12) if down == 1 else max(min((out.rows - 6) // down, 16), 11)
     )
-    each = (width - 2 * (across - 1)) // across
-    blocks = [_block(graph, each, height, out) for graph in found]
+    graph_width = (width - 2 * (across - 1)) // across
+    blocks = [_block(graph, graph_width, height, out) for graph in graphs]
     lines: list[str] = []
     for begin in range(0, len(blocks), across):
         row = blocks[begin : begin + across]
         deepest = max(map(len, row))
-        padded = [block + [" " * each] * (deepest - len(block)) for block in row]
+        padded = [block + [" " * graph_width] * (deepest - len(block)) for block in row]
         lines += ["  ".join(parts).rstrip(" ") for parts in zip(*padded, strict=True)]
     return lines
 
@@ -53,8 +53,8 @@ def drawn(found: Sequence[Graph], out: Output, across: int = 0) -> list[str]:
 def _block(graph: Graph, width: int, height: int, out: Output) -> list[str]:
     """A graph's heading, its plot and its legend, each line filled up to the width."""
     lines = [_title(graph, width, out)]
-    if not graph.seen:
-        return [*lines, _filled("  no point to show", width)]
+    if not graph.total:
+        return [*lines, _pad("  no point to show", width)]
     lines += _plot(graph, width, height, out)
     if len(graph.series) > 1:
         lines.append(_legend(graph.series, width, out))
@@ -63,9 +63,9 @@ def _block(graph: Graph, width: int, height: int, out: Output) -> list[str]:
 
 def _title(graph: Graph, width: int, out: Output) -> str:
     """The key, and in a few numbers what the eye can't read from dots."""
-    title = _cut(safe(graph.title or graph.key), width)
+    title = _shorten(safe(graph.title or graph.key), width)
     facts = ""
-    if graph.seen:
+    if graph.total:
         low = min(min(points.ys) for points in graph.series)
         high = max(max(points.ys) for points in graph.series)
         values = zip(("last", "min", "max"), (graph.series[-1].ys[-1], low, high), strict=True)
@@ -108,7 +108,7 @@ def _plot(graph: Graph, width: int, height: int, out: Output) -> list[str]:
         draw = plt.scatter if graph.x.rule == 7 else plt.plot
         draw([x / unit for x in thin.xs], list(thin.ys), marker=marker, color=paint)
     _set_axes(graph, (x_low / unit, x_high / unit), (y_low, y_high), width, height)
-    plt.xlabel(_cut(x_label, width - 12))
+    plt.xlabel(_shorten(x_label, width - 12))
     text = plt.build()
     if not colour:
         text = _ESCAPES.sub("", text)
@@ -142,15 +142,15 @@ def _legend(series: Sequence[Points], width: int, out: Output) -> str:
         colour = _COLOURS[at % len(_COLOURS)]
         mark = _MARKERS[at % len(_MARKERS)] if not out.colour else "──" if out.unicode else "--"
         label = f" {safe(points.label)}"
-        needed = 3 + len(mark) + cells_wide(label)
-        if wide + needed > width:
+        entry_width = 3 + len(mark) + cells_wide(label)
+        if wide + entry_width > width:
             break
-        wide += needed
+        wide += entry_width
         text += "   " + (f"\x1b[{_SGR[colour]}m{mark}\x1b[0m" if out.colour else mark) + label
     return text + " " * (width - wide)
 
 
-def _cut(text: str, width: int) -> str:
+def _shorten(text: str, width: int) -> str:
     if cells_wide(text) <= width:
         return text
     from rich.cells import set_cell_size
@@ -158,5 +158,5 @@ def _cut(text: str, width: int) -> str:
     return set_cell_size(text, max(width - 1, 1)) + "…"
 
 
-def _filled(text: str, width: int) -> str:
+def _pad(text: str, width: int) -> str:
     return text[:width].ljust(width)

@@ -45,34 +45,32 @@ _NO_FACETS = ("job.name", "command", "git.", "cores")  # of nearly every job ano
 
 @dataclass(frozen=True, slots=True)
 class PlotQuery:
-    """What is asked for. x_rule: "xt" or ""; group_by: one of GROUPS; break_on: of BREAKS, what
-    gets graphs of its own; title: with $run, $group, $col and $facet, "" for the usual one; facets:
-    options whose values get graphs of their own, AUTO for those that differ."""
+    """Which graphs of several jobs."""
 
     request: GraphRequest
-    x_rule: str = ""
-    group_by: str = RUN
-    break_on: Sequence[str] = (COL,)
+    x_rule: str = ""  # "xt" or ""
+    group_by: str = RUN  # one of GROUPS
+    break_on: Sequence[str] = (COL,)  # of BREAKS, what gets graphs of its own
     treatment: Treatment = UNTREATED
-    title: str = ""
+    title: str = ""  # with $run, $group, $col and $facet; "" for the usual one
     max_traces: int = MAX_TRACES
     max_runs: int = MAX_RUNS
+    # options whose values get graphs of their own, AUTO for those that differ
     facets: Sequence[str] = ()
 
 
 @dataclass(slots=True)
 class _Run:
-    """The points of one Y of one run. group: its name; x: its X; facet: its job's values of the
-    facets."""
+    """The points of one Y of one run."""
 
     key: str
     x: XChoice
     points: Points
-    group: str
+    group: str  # the group's name
     label: str
     x_integer: bool
     integer: bool
-    facet: str
+    facet: str  # its job's values of the facets
 
 
 @dataclass(slots=True)
@@ -86,26 +84,26 @@ class Gathered:
 
 
 class Runs:
-    """Takes jobs in one by one, and makes graphs of them."""
+    """Gathers jobs one by one, and makes graphs of them."""
 
-    def __init__(self, wanted: PlotQuery, most: int) -> None:
-        self._wanted = wanted
-        self._most = most
+    def __init__(self, query: PlotQuery, max_graphs: int) -> None:
+        self._query = query
+        self._max_graphs = max_graphs
         self._runs: dict[str, list[_Run]] = {}
-        self._counted: set[str] = set()
+        self._labels: set[str] = set()
         self._left_out: dict[str, None] = {}
         self._without: list[str] = []
         self._beyond = 0
         self.notes: list[str] = []
 
     def add(self, reader: "Reader", name: str, x: XChoice, facet: str = "") -> None:
-        """A job's runs. name: what tells it from the others; x: that of all jobs; facet: see
-        `facets_of`."""
+        """A job's runs. name: what distinguishes it from the others; x: that of all jobs; facet:
+        see `facets_of`."""
         keys = numeric_keys(reader)
         if not keys:
             self._without.append(name)
             return
-        request = self._wanted.request
+        request = self._query.request
         y = [key for key in split_names(request.y, keys) if key in keys]
         if request.y and not y:
             self.notes.append(f"{name} has no key {' or '.join(request.y)}")
@@ -113,20 +111,20 @@ class Runs:
         if x.key is not None and x.key not in keys:
             self.notes.append(f"{name} has no key {x.key}, the X that was asked for")
             return
-        asked = GraphRequest(
-            TIME if x.key is None else KEY_PREFIX + x.key, y, request.attempt, self._wanted.max_runs
+        graph_request = GraphRequest(
+            TIME if x.key is None else KEY_PREFIX + x.key, y, request.attempt, self._query.max_runs
         )
-        found, left_out = graphs(reader, asked, self._most)
+        job_graphs, left_out = graphs(reader, graph_request, self._max_graphs)
         self._left_out |= dict.fromkeys(left_out)
         captures = captures_by_label(reader)
-        for graph in found:
+        for graph in job_graphs:
             self._note(graph, name)
             for points in graph.series:
                 label = f"{name}, {points.label}" if points.label else name
-                if label not in self._counted and len(self._counted) >= self._wanted.max_runs:
+                if label not in self._labels and len(self._labels) >= self._query.max_runs:
                     self._beyond += 1
                     continue
-                self._counted.add(label)
+                self._labels.add(label)
                 capture = captures.get(points.label)
                 groups = {
                     RUN: label,
@@ -134,12 +132,20 @@ class Runs:
                     "job": reader.summary.job_id,
                     "experiment": reader.summary.name,
                 }
-                named = _relabelled(points, label, index=x is BY_INDEX)
+                run_points = _relabelled(points, label, index=x is BY_INDEX)
                 choice = graph.x if graph.own_x else x
                 self._runs.setdefault(graph.key, []).append(
-                    _Run(graph.key, choice, named, groups[self._wanted.group_by], label, graph.x_integer, graph.integer,
-                         facet)
-                )  # fmt: skip
+                    _Run(
+                        graph.key,
+                        choice,
+                        run_points,
+                        groups[self._query.group_by],
+                        label,
+                        graph.x_integer,
+                        graph.integer,
+                        facet,
+                    )
+                )
 
     def _note(self, graph: Graph, name: str) -> None:
         if graph.without_x:
@@ -150,8 +156,8 @@ class Runs:
                 f"{name}, {graph.key}: {plural(graph.beyond, 'number')} left out, too large"
             )
         if (
-            any(points.seen > len(points.xs) for points in graph.series)
-            and self._wanted.treatment != UNTREATED
+            any(points.total > len(points.xs) for points in graph.series)
+            and self._query.treatment != UNTREATED
         ):
             self.notes.append(
                 f"{name}, {graph.key}: so long that it was thinned before it was treated"
@@ -165,8 +171,10 @@ class Runs:
                 f"nothing to plot: {', '.join(self._without)} printed no numbers as metadata"
                 if self._without and not self.notes else "; ".join(self.notes) or "nothing to plot"
             )  # fmt: skip
-        kept, beyond = (
-            (keys, []) if self._wanted.request.y else (keys[: self._most], keys[self._most :])
+        shown_keys, beyond = (
+            (keys, [])
+            if self._query.request.y
+            else (keys[: self._max_graphs], keys[self._max_graphs :])
         )
         done = Gathered(
             left_out=[*beyond, *(key for key in self._left_out if key not in self._runs)]
@@ -175,10 +183,10 @@ class Runs:
             done.notes.append(f"left out, without numbers: {', '.join(self._without)}")
         if self._beyond:
             done.notes.append(
-                f"the first {self._wanted.max_runs:,} runs are drawn: --max-runs takes more"
+                f"the first {self._query.max_runs:,} runs are drawn: --max-runs takes more"
             )
         done.notes += self.notes
-        self._make(done, kept)
+        self._make(done, shown_keys)
         return done
 
     def _make(self, done: Gathered, keys: Iterable[str]) -> None:
@@ -196,20 +204,22 @@ class Runs:
                 groups.setdefault((run.facet, run.group), []).append(run)
             for (facet, group), runs in groups.items():
                 label = group if len(runs) > 1 else runs[0].label
-                made = treated(
-                    [run.points for run in runs], label, key, group, self._wanted.treatment
+                group_traces = treated(
+                    [run.points for run in runs], label, key, group, self._query.treatment
                 )
-                for trace in made:
+                for trace in group_traces:
                     if not trace.xs:
                         done.notes.append(
                             f"{label}, {key}: no point is left, as of one value there is no deviation"
                         )
                         continue
                     traces += 1
-                    if traces > self._wanted.max_traces:
+                    if traces > self._query.max_traces:
                         continue
-                    broken = tuple({RUN: trace.label, GROUP: group, COL: key}[part] if part in self._wanted.break_on
-                                   else "" for part in BREAKS)  # fmt: skip
+                    names = {RUN: trace.label, GROUP: group, COL: key}
+                    broken = tuple(
+                        names[part] if part in self._query.break_on else "" for part in BREAKS
+                    )
                     place = (*broken, facet)
                     graph = by_place.get(place)
                     if graph is None:
@@ -218,68 +228,80 @@ class Runs:
                         )
                         by_place[place] = graph
                         graph.title = self._title(place)
-                    elif COL not in self._wanted.break_on and key not in graph.key.split(", "):
+                    elif COL not in self._query.break_on and key not in graph.key.split(", "):
                         graph.key += f", {key}"
                     graph.integer &= runs[0].integer
                     graph.series.append(trace)
-        beyond = traces - self._wanted.max_traces
+        beyond = traces - self._query.max_traces
         if beyond > 0:
             done.notes.append(f"{beyond:,} of {traces:,} traces left out: --max-traces takes more")
         done.graphs = list(by_place.values())
 
     def _title(self, place: Sequence[str]) -> str:
         run, group, col, facet = place
-        if self._wanted.title:
-            return string.Template(self._wanted.title).safe_substitute(
+        if self._query.title:
+            return string.Template(self._query.title).safe_substitute(
                 run=run, group=group, col=col, facet=facet
             )
         return ", ".join(part for part in place if part)
 
 
 def _relabelled(points: Points, label: str, *, index: bool) -> Points:
-    named = Points(label)
+    copy = Points(label)
     xs, ys = points.xs, points.ys
     if index:
-        step = points.seen / max(len(ys), 1)
+        step = points.total / max(len(ys), 1)
         xs = array("d", (at * step for at in range(len(ys))))
-    named.hold(xs, ys, points.seen)
-    return named
+    copy.hold(xs, ys, points.total)
+    return copy
 
 
 def common_x(
-    wanted: PlotQuery, choices: Sequence[XChoice], keys: "Sequence[dict[str, KeyStats]]"
+    query: PlotQuery, choices: Sequence[XChoice], keys: "Sequence[dict[str, KeyStats]]"
 ) -> XChoice:
     """The X of all jobs' graphs: what was asked for, or the first that one of them chooses and all
     have; time where there is none, BY_INDEX with XT's rule. Raises UnknownKey."""
-    if wanted.request.x == TIME:
+    if query.request.x == TIME:
         return BY_TIME
-    if wanted.request.x is not None:
-        key = wanted.request.x.removeprefix(KEY_PREFIX)
-        if all(key not in its for its in keys):
-            raise UnknownKey(key, (), sorted({key for its in keys for key in its}))
+    if query.request.x is not None:
+        key = query.request.x.removeprefix(KEY_PREFIX)
+        if all(key not in job_keys for job_keys in keys):
+            raise UnknownKey(key, (), sorted({key for job_keys in keys for key in job_keys}))
         return XChoice(key, 0, f"{key}: asked for")
-    if wanted.x_rule:
-        found = next((key for key in XT_KEYS if all(key in its for its in keys)), None)
-        return BY_INDEX if found is None else XChoice(found, 0, f"{found}: the first of XT's names")
+    if query.x_rule:
+        shared_key = next(
+            (key for key in XT_KEYS if all(key in job_keys for job_keys in keys)), None
+        )
+        return (
+            BY_INDEX
+            if shared_key is None
+            else XChoice(shared_key, 0, f"{shared_key}: the first of XT's names")
+        )
     for choice in choices:
-        if choice.key is not None and all(choice.key in its for its in keys):
+        if choice.key is not None and all(choice.key in job_keys for job_keys in keys):
             return choice
     return BY_TIME
 
 
-def facets_of(wanted: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[str]:
-    """What each job's graphs are told apart by: `lr=0.1, tags.set=a`. options: JSON texts of each
-    job, as options has them. Raises LogshipperError for an option that no job has, and where none
-    differs."""
-    known = {name for its in options for name in its}
+def facets_of(facets: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[str]:
+    """What distinguishes each job's graphs: `lr=0.1, tags.set=a`. facets: names of options, or
+    AUTO; options: JSON texts of each job, as `options_of` has them. Raises LogshipperError for an
+    option that no job has, and where none differs."""
+    option_names = {name for job_options in options for name in job_options}
     names: dict[str, None] = {}
-    for name in wanted:
+    for name in facets:
         if name == AUTO:
-            differing = [one for one in sorted(known) if len({its.get(one) for its in options}) > 1]
+            differing = [
+                option
+                for option in sorted(option_names)
+                if len({job_options.get(option) for job_options in options}) > 1
+            ]
             names |= dict.fromkeys(
-                [one for one in differing if not one.startswith(_NO_FACETS)][:MAX_AUTO_FACETS]
+                [option for option in differing if not option.startswith(_NO_FACETS)][
+                    :MAX_AUTO_FACETS
+                ]
             )
-        elif (plain := name if name in known else without_alias(name)) in known:
+        elif (plain := name if name in option_names else without_alias(name)) in option_names:
             names[plain] = None
         else:
             raise LogshipperError(
@@ -291,14 +313,13 @@ def facets_of(wanted: Sequence[str], options: Sequence[Mapping[str, str]]) -> li
         )
     return [
         ", ".join(
-            f"{name}={option_text(name, its[name]) if name in its else 'none'}" for name in names
+            f"{name}={option_text(name, job_options[name]) if name in job_options else 'none'}"
+            for name in names
         )
-        for its in options
+        for job_options in options
     ]
 
 
-def is_plain(wanted: PlotQuery) -> bool:
+def is_plain(query: PlotQuery) -> bool:
     """Whether nothing is asked for but X and Y: one job's graphs are drawn as they are, then."""
-    return wanted == PlotQuery(
-        wanted.request, max_traces=wanted.max_traces, max_runs=wanted.max_runs
-    )
+    return query == PlotQuery(query.request, max_traces=query.max_traces, max_runs=query.max_runs)

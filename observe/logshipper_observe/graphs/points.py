@@ -12,10 +12,10 @@ Floats: TypeAlias = "array[float]"
 
 
 class Points:
-    """One series. seen: the points there were; xs, ys: those that are kept, in the order in which
-    they were printed.
+    """One series. total: how many points were added; xs, ys: those that are kept, in the order in
+    which they were printed.
 
-    most: how many are kept (16 or more), the two ends aside; inside: the lowest and highest X that
+    limit: how many are kept (16 or more), the two ends aside; inside: the lowest and highest X that
     count.
     """
 
@@ -23,25 +23,25 @@ class Points:
         "_every",
         "_first",
         "_inside",
-        "_most",
+        "_limit",
         "_thin_xs",
         "_thin_ys",
         "_xs",
         "_ys",
         "label",
-        "seen",
+        "total",
     )
 
     def __init__(
         self,
         label: str = "",
-        most: int = MAX_POINTS,
+        limit: int = MAX_POINTS,
         inside: tuple[float, float] = (-math.inf, math.inf),
     ) -> None:
         self.label = label
         self._inside = inside
-        self.seen = 0
-        self._most = most
+        self.total = 0
+        self._limit = limit
         self._every = 1  # points of which two are kept
         self._first = (0.0, 0.0)
         self._thin_xs, self._thin_ys = array("d"), array("d")
@@ -49,26 +49,26 @@ class Points:
 
     @property
     def xs(self) -> Floats:
-        return self._kept()[0]
+        return self._coordinates()[0]
 
     @property
     def ys(self) -> Floats:
-        return self._kept()[1]
+        return self._coordinates()[1]
 
     def add(self, x: float, y: float) -> None:
         if not self._inside[0] <= x <= self._inside[1]:
             return
-        if not self.seen:
+        if not self.total:
             self._first = (x, y)
-        self.seen += 1
+        self.total += 1
         self._xs.append(x)
         self._ys.append(y)
-        if len(self._xs) >= max(self._most // 4, self._every):
+        if len(self._xs) >= max(self._limit // 4, self._every):
             self._settle()
 
-    def hold(self, xs: Floats, ys: Floats, seen: int) -> None:
-        """These points, all of them, in the place of its own. seen: how many they stand for."""
-        self.seen = seen
+    def hold(self, xs: Floats, ys: Floats, total: int) -> None:
+        """These points, all of them, in the place of its own. total: how many they stand for."""
+        self.total = total
         self._every = 1
         self._thin_xs, self._thin_ys = array("d"), array("d")
         self._xs, self._ys = xs, ys
@@ -80,11 +80,11 @@ class Points:
         self._thin_xs += xs
         self._thin_ys += ys
         del self._xs[:], self._ys[:]
-        while len(self._thin_xs) > self._most * 3 // 4 - 2:
+        while len(self._thin_xs) > self._limit * 3 // 4 - 2:
             self._thin_xs, self._thin_ys = lowest_and_highest(self._thin_xs, self._thin_ys, 4)
             self._every = max(4, 2 * self._every)
 
-    def _kept(self) -> tuple[Floats, Floats]:
+    def _coordinates(self) -> tuple[Floats, Floats]:
         """All that are kept, the first and the last point among them."""
         if self._every == 1:
             return self._thin_xs + self._xs, self._thin_ys + self._ys
@@ -102,14 +102,14 @@ class Points:
         """At most so many points (but at least 4), lowest and highest, first and last among
         them."""
         thin = Points(self.label)
-        xs, ys = self._kept()
-        most = max(points, 4)
-        if len(xs) > most:
-            pairs = (most - 2) // 2
+        xs, ys = self._coordinates()
+        limit = max(points, 4)
+        if len(xs) > limit:
+            pairs = (limit - 2) // 2
             inner_xs, inner_ys = lowest_and_highest(xs[1:-1], ys[1:-1], -(-(len(xs) - 2) // pairs))
             xs = xs[:1] + inner_xs + xs[-1:]
             ys = ys[:1] + inner_ys + ys[-1:]
-        thin.hold(xs, ys, self.seen)
+        thin.hold(xs, ys, self.total)
         return thin
 
 
@@ -122,10 +122,10 @@ class SmoothedPoints(Points):
     def __init__(
         self,
         weight: float,
-        most: int = MAX_POINTS,
+        limit: int = MAX_POINTS,
         inside: tuple[float, float] = (-math.inf, math.inf),
     ) -> None:
-        super().__init__(most=most, inside=inside)
+        super().__init__(limit=limit, inside=inside)
         self._weight = weight
         self._last: float | None = None
 
@@ -140,11 +140,11 @@ def lowest_and_highest(xs: Floats, ys: Floats, every: int) -> tuple[Floats, Floa
     outer ones."""
     if every <= 2:
         return xs[:], ys[:]
-    kept: list[int] = []
+    places: list[int] = []
     for begin in range(0, len(ys), every):
         group = ys[begin : begin + every]
         low, high = group.index(min(group)), group.index(max(group))
         if low == high:
             low, high = 0, len(group) - 1
-        kept += sorted({begin + low, begin + high})
-    return array("d", map(xs.__getitem__, kept)), array("d", map(ys.__getitem__, kept))
+        places += sorted({begin + low, begin + high})
+    return array("d", map(xs.__getitem__, places)), array("d", map(ys.__getitem__, places))

@@ -28,39 +28,35 @@ CLOCK_WORDS = "time: when each record was printed"
 
 @dataclass(slots=True)
 class Graph:
-    """One Y over its X.
-
-    own_x: this Y never stands in a record with the X of the others (instead_of), and has its own.
-    without_x, beyond: numbers of this key that can't be shown: their record has no X, or no float
-    holds them.
-    """
+    """One Y over its X."""
 
     key: str
     x: XChoice
-    own_x: bool = False
-    instead_of: str = ""
+    own_x: bool = (
+        False  # its Y never stands in a record with the others' X, and has an X of its own
+    )
+    instead_of: str = ""  # the others' X, where it has its own
     integer: bool = False
     x_integer: bool = False
     series: list[Points] = field(default_factory=list)
-    without_x: int = 0
-    beyond: int = 0
-    more_series: int = 0
+    without_x: int = 0  # numbers that can't be shown: their record has no X
+    beyond: int = 0  # numbers that can't be shown: no float holds them
+    more_series: int = 0  # earlier ones, left out
     title: str = ""
 
     @property
-    def seen(self) -> int:
-        return sum(points.seen for points in self.series)
+    def total(self) -> int:
+        return sum(points.total for points in self.series)
 
 
 @dataclass(frozen=True, slots=True)
 class GraphRequest:
-    """Which graphs. x: None for the job's own choice; y: empty for every numeric key but X;
-    attempt: None for all; most_series: of a graph, the newest ones."""
+    """Which graphs of a job."""
 
-    x: str | None = None
-    y: Sequence[str] = ()
-    attempt: int | None = None
-    most_series: int = MAX_SERIES
+    x: str | None = None  # None for the job's own choice
+    y: Sequence[str] = ()  # empty for every numeric key but X
+    attempt: int | None = None  # None for all
+    most_series: int = MAX_SERIES  # of a graph, the newest ones
 
 
 def numeric_keys(reader: "Reader") -> "dict[str, KeyStats]":
@@ -68,28 +64,30 @@ def numeric_keys(reader: "Reader") -> "dict[str, KeyStats]":
     return {key.key: key for key in reversed(reader.keys()) if key.numbers}
 
 
-def graphs(reader: "Reader", request: GraphRequest, most: int) -> tuple[list[Graph], list[str]]:
+def graphs(reader: "Reader", request: GraphRequest, limit: int) -> tuple[list[Graph], list[str]]:
     """At most so many graphs, and the keys that are left out. Raises UnknownKey."""
-    found, left_out = planned(reader, request, most)
-    _fill(reader, found, request)
-    own = {at: with_own_x(reader, graph) for at, graph in enumerate(found) if lacks_x(graph)}
-    if own:
-        _fill(reader, list(own.values()), request)
-    return [own.get(at, graph) for at, graph in enumerate(found)], left_out
+    planned_graphs, left_out = planned(reader, request, limit)
+    _fill(reader, planned_graphs, request)
+    own_x_graphs = {
+        at: with_own_x(reader, graph) for at, graph in enumerate(planned_graphs) if lacks_x(graph)
+    }
+    if own_x_graphs:
+        _fill(reader, list(own_x_graphs.values()), request)
+    return [own_x_graphs.get(at, graph) for at, graph in enumerate(planned_graphs)], left_out
 
 
-def planned(reader: "Reader", request: GraphRequest, most: int) -> tuple[list[Graph], list[str]]:
+def planned(reader: "Reader", request: GraphRequest, limit: int) -> tuple[list[Graph], list[str]]:
     """As `graphs`, without any points yet."""
     keys = numeric_keys(reader)
     choice = _x_choice(reader, request, keys)
-    wanted = [_known(name, keys) for name in split_names(request.y, keys)] or _default_y(
+    y_keys = [_resolve_key(name, keys) for name in split_names(request.y, keys)] or _default_y(
         reader, keys, choice
     )
-    wanted = list(dict.fromkeys(wanted))
+    y_keys = list(dict.fromkeys(y_keys))
     if request.y:
-        most = max(most, len(wanted))  # asked for by name: none is left out
-    chosen, left_out = wanted[:most], wanted[most:]
-    return [_graph(key, choice, keys) for key in chosen], left_out
+        limit = max(limit, len(y_keys))  # asked for by name: none is left out
+    shown_keys, left_out = y_keys[:limit], y_keys[limit:]
+    return [_graph(key, choice, keys) for key in shown_keys], left_out
 
 
 def _x_choice(reader: "Reader", request: GraphRequest, keys: "dict[str, KeyStats]") -> XChoice:
@@ -97,11 +95,11 @@ def _x_choice(reader: "Reader", request: GraphRequest, keys: "dict[str, KeyStats
         return reader.x_axis()
     if request.x == TIME:
         return XChoice(None, 0, CLOCK_WORDS)
-    key = _known(request.x, keys)
+    key = _resolve_key(request.x, keys)
     return XChoice(key, 0, f"{key}: asked for", keys[key].path)
 
 
-def _known(name: str, keys: "dict[str, KeyStats]") -> str:
+def _resolve_key(name: str, keys: "dict[str, KeyStats]") -> str:
     key = name.removeprefix(KEY_PREFIX) if name not in keys else name
     if key not in keys:
         raise unknown_key(key, keys)
@@ -123,19 +121,19 @@ def _graph(key: str, choice: XChoice, keys: "dict[str, KeyStats]") -> Graph:
 
 def lacks_x(graph: Graph) -> bool:
     """Whether its key never stood in a record with its X."""
-    return not graph.seen and graph.without_x > 0
+    return not graph.total and graph.without_x > 0
 
 
 def with_own_x(reader: "Reader", graph: Graph) -> Graph:
     """The graph of the same key over an X of its own, without any points yet."""
-    own = _graph(graph.key, reader.x_for(graph.key), numeric_keys(reader))
-    own.own_x = True
-    own.instead_of = TIME if graph.x.key is None else graph.x.key
-    return own
+    own_graph = _graph(graph.key, reader.x_for(graph.key), numeric_keys(reader))
+    own_graph.own_x = True
+    own_graph.instead_of = TIME if graph.x.key is None else graph.x.key
+    return own_graph
 
 
-def _fill(reader: "Reader", found: list[Graph], request: GraphRequest) -> None:
-    filling = Filling(reader, found, most_series=request.most_series)
+def _fill(reader: "Reader", graphs: list[Graph], request: GraphRequest) -> None:
+    filling = Filling(reader, graphs, most_series=request.most_series)
     for record in reader.records(attempt=request.attempt):
         filling.add(record)
     filling.show()
@@ -148,17 +146,17 @@ class Filling:
     def __init__(
         self,
         reader: "Reader",
-        found: Sequence[Graph],
+        graphs: Sequence[Graph],
         new_points: Callable[[], Points] = Points,
         most_series: int = MAX_SERIES,
     ) -> None:
         keys = numeric_keys(reader)
-        self._found = found
+        self._graphs = graphs
         self._new_points = new_points
         self._most_series = most_series
         self._paths = {
             name: keys[name].path
-            for graph in found
+            for graph in graphs
             for name in (graph.key, graph.x.key)
             if name is not None
         }
@@ -167,16 +165,16 @@ class Filling:
             (capture.started_ns for capture in reader.captures), default=reader.summary.started_ns
         )
         self._series: list[dict[Source, Points]] = [
-            {} for _ in found
+            {} for _ in graphs
         ]  # of each graph, by source: the last ones
-        self._left_out: list[set[Source]] = [set() for _ in found]
+        self._left_out: list[set[Source]] = [set() for _ in graphs]
 
     def add(self, record: "MetadataRecord") -> None:
         values = _numbers(record.line, self._paths)
         if not values:
             return
         source = self._captures.get(record.capture, (record.attempt, "", 0))
-        for at, graph in enumerate(self._found):
+        for at, graph in enumerate(self._graphs):
             y = values.get(graph.key)
             if y is None:
                 continue
@@ -190,11 +188,11 @@ class Filling:
             elif abs(y) > LARGEST or abs(x) > LARGEST:
                 graph.beyond += 1
             else:
-                points = self._series[at].get(source) or self._opened(at, source)
+                points = self._series[at].get(source) or self._open_series(at, source)
                 if points is not None:
                     points.add(x, y)
 
-    def _opened(self, at: int, source: Source) -> Points | None:
+    def _open_series(self, at: int, source: Source) -> Points | None:
         """A new series of a graph, in place of its first one where there are many; None where it is
         left out itself."""
         series = self._series[at]
@@ -217,8 +215,8 @@ class Filling:
                 }
             )
         )
-        for graph, series, left_out in zip(self._found, self._series, self._left_out, strict=True):
-            graph.series = [series[source] for source in sorted(series) if series[source].seen]
+        for graph, series, left_out in zip(self._graphs, self._series, self._left_out, strict=True):
+            graph.series = [series[source] for source in sorted(series) if series[source].total]
             graph.more_series = len(left_out)
             for source, points in series.items():
                 points.label = labels[source]
@@ -231,9 +229,7 @@ def _source(capture: "Capture") -> Source:
 def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
     """The numbers of a record at these paths; infinite where no float is large enough."""
     try:
-        record = orjson.loads(
-            line
-        )  # integers of more than 64 bits become floats, which is what is wanted
+        record = orjson.loads(line)  # integers of more than 64 bits become floats, as graphs need
     except orjson.JSONDecodeError:  # too deep, or a number that no float holds
         texts = {name: at_path(line, path) for name, path in paths.items()}
         return {
@@ -241,18 +237,18 @@ def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
             for name, text in texts.items()
             if text is not None and is_number(text)
         }
-    found = {}
+    numbers = {}
     for name, path in paths.items():
         value = record
         for key in path:
             value = value.get(key) if type(value) is dict else None
         if type(value) is float or type(value) is int:  # a boolean is no number
-            found[name] = float(value)
-    return found
+            numbers[name] = float(value)
+    return numbers
 
 
 def _labels(sources: list[Source]) -> dict[Source, str]:
-    """Names of series: only what tells them apart."""
+    """Names of series: only what distinguishes them."""
     if len(sources) < 2:
         return dict.fromkeys(sources, "")
     differs = [len({source[at] for source in sources}) > 1 for at in range(3)]

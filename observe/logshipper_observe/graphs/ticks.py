@@ -12,16 +12,16 @@ def axis_range(low: float, high: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def ticks(low: float, high: float, most: int, *, integer: bool = False) -> list[float]:
-    """Multiples of 1, 2, 2.5 or 5 times a power of ten from low to high: as many as there may be at
-    most (2 or more), both ends where no two of them lie between."""
-    power = 10.0 ** math.floor(math.log10((high - low) / max(most, 2)))
+def ticks(low: float, high: float, limit: int, *, integer: bool = False) -> list[float]:
+    """Multiples of 1, 2, 2.5 or 5 times a power of ten from low to high: as many as the limit
+    allows (2 or more), both ends where no two of them lie between."""
+    power = 10.0 ** math.floor(math.log10((high - low) / max(limit, 2)))
     for factor in (1, 2, 2.5, 5, 10, 20, 25, 50):
         step = factor * power
         if integer and step % 1:
             continue
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-        if 2 <= last - first + 1 <= most:
+        if 2 <= last - first + 1 <= limit:
             return [number * step for number in range(first, last + 1)]
     return [low, high]
 

@@ -136,7 +136,7 @@ class Feed:
             return (
                 SmoothedPoints(smooth, KEPT_POINTS, inside)
                 if smooth
-                else Points(most=KEPT_POINTS, inside=inside)
+                else Points(limit=KEPT_POINTS, inside=inside)
             )
 
         return Filling(reader, graphs, new_points)

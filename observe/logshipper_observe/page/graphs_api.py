@@ -70,7 +70,7 @@ def graphs(ask: Ask) -> PageAnswer:
                 feed.records,
                 feed.complete,
                 reader.is_over,
-                [(graph.x.words, graph.seen) for graph in found],
+                [(graph.x.words, graph.total) for graph in found],
             ]
             document = {
                 "records": feed.records,
@@ -189,12 +189,12 @@ def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
     for one in graph.series:
         thin = one.thinned(points)
         series.append(
-            {"label": one.label, "seen": one.seen, "x": thin.xs.tolist(), "y": thin.ys.tolist()}
+            {"label": one.label, "seen": one.total, "x": thin.xs.tolist(), "y": thin.ys.tolist()}
         )
-        if len(thin.xs) < one.seen:
+        if len(thin.xs) < one.total:
             of = f" of {one.label}" if one.label else ""
             notes.append(
-                f"{plural(len(thin.xs), 'point')}{of} shown of {one.seen:,}: thinned evenly, each peak kept"
+                f"{plural(len(thin.xs), 'point')}{of} shown of {one.total:,}: thinned evenly, each peak kept"
             )
     return {
         "key": graph.key,

@@ -13,7 +13,7 @@ import pytest
 from logshipper.errors import LogshipperError
 from logshipper_observe.base.output import Output, cells_wide
 from logshipper_observe.graphs.graph_png import write_png
-from logshipper_observe.graphs.graph_text import drawn
+from logshipper_observe.graphs.graph_text import graph_lines
 from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
 from tests.tools.observe_fake import FakeReader
 
@@ -48,7 +48,7 @@ def training(epochs: int = 30) -> list[dict[str, object]]:
 @pytest.mark.parametrize("columns", [20, 40, 80, 119, 120, 140, 300])
 @pytest.mark.parametrize("colour", [False, True])
 def test_graphs_fit_the_terminal(columns: int, colour: bool) -> None:
-    lines = drawn(some(training(), training(9)), screen(columns, colour=colour))
+    lines = graph_lines(some(training(), training(9)), screen(columns, colour=colour))
     assert max(cells_wide(ESCAPES.sub("", line)) for line in lines) <= columns
     assert colour == any("\x1b" in line for line in lines)
     text = "\n".join(lines)
@@ -57,17 +57,17 @@ def test_graphs_fit_the_terminal(columns: int, colour: bool) -> None:
 
 
 def test_restarts_have_a_legend() -> None:
-    text = "\n".join(drawn(some(training(), training(9)), screen(80)))
+    text = "\n".join(graph_lines(some(training(), training(9)), screen(80)))
     assert "* attempt 1   + attempt 2" in text
 
 
 def test_two_columns_where_there_is_room() -> None:
     found = some(training())
-    assert len(drawn(found, screen(140))) < len(drawn(found, screen(100)))
+    assert len(graph_lines(found, screen(140))) < len(graph_lines(found, screen(100)))
 
 
 def test_ascii_only() -> None:
-    assert "\n".join(drawn(some(training()), screen(80, unicode=False))).isascii()
+    assert "\n".join(graph_lines(some(training()), screen(80, unicode=False))).isascii()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_ascii_only() -> None:
 def test_odd_numbers_and_keys_are_drawn(records: list[dict[str, object]], tmp_path: Path) -> None:
     found = some(records)
     for columns in (30, 80):
-        lines = drawn(found, screen(columns))
+        lines = graph_lines(found, screen(columns))
         assert max(map(cells_wide, lines)) <= columns
         assert "\x1b" not in "".join(lines)
     write_png(str(tmp_path / "a.png"), found, "name · k3f9x2", "X axis: $x_")

@@ -152,11 +152,11 @@ def test_thinning_is_bounded_and_loses_no_peak() -> None:
     one = Points()
     for x in range(MAX_POINTS * 3):
         one.add(x, 1000.0 if x == 70_001 else -1000.0 if x == 99 else rng.random())
-    assert one.seen == MAX_POINTS * 3
+    assert one.total == MAX_POINTS * 3
     assert len(one.xs) <= MAX_POINTS
     thin = one.thinned(600)
     assert len(thin.xs) <= 600
-    assert thin.seen == one.seen
+    assert thin.total == one.total
     assert (70_001, 1000.0) in zip(thin.xs, thin.ys, strict=True)
     assert (99, -1000.0) in zip(thin.xs, thin.ys, strict=True)
     assert (thin.xs[0], thin.xs[-1]) == (0, one.xs[-1])
@@ -164,7 +164,7 @@ def test_thinning_is_bounded_and_loses_no_peak() -> None:
 
 
 def test_thinning_is_even_over_the_whole_series() -> None:
-    one = Points(most=4096)
+    one = Points(limit=4096)
     for x in range(1_000_000):
         one.add(x, math.sin(x))
     for kept in (one, one.thinned(1000)):
@@ -175,7 +175,7 @@ def test_thinning_is_even_over_the_whole_series() -> None:
         ]
         assert max(tenths) < 1.3 * min(tenths), "the beginning is shown as finely as the end"
     for count in range(1, 300):  # whatever the number: none twice, first and last there
-        few = Points(most=16)
+        few = Points(limit=16)
         for x in range(count):
             few.add(x, 5.0)
         assert list(few.xs) == sorted(set(few.xs))

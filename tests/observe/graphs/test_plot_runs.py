@@ -461,7 +461,7 @@ def test_a_group_has_one_colour(plot: Plot, tmp_path: Path) -> None:
 def test_a_trace_is_made_of_points() -> None:
     trace = Trace("a", "loss", "g")
     trace.add(1, 2)
-    assert (trace.thinned(4).xs[0], trace.seen) == (1, 1)
+    assert (trace.thinned(4).xs[0], trace.total) == (1, 1)
 
 
 def test_from_loki_the_same(

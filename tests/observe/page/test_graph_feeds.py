@@ -22,7 +22,7 @@ JOB = "k3f9x2"
 
 def points(found: list[Graph]) -> list[object]:
     def series(graph: Graph) -> list[object]:
-        return [(one.label, one.seen, list(one.xs), list(one.ys)) for one in graph.series]
+        return [(one.label, one.total, list(one.xs), list(one.ys)) for one in graph.series]
 
     return [(graph.key, graph.x, graph.own_x, graph.without_x, series(graph)) for graph in found]
 
@@ -50,13 +50,13 @@ def test_reading_on(tmp_path: Path) -> None:
     with SpooledCapture(root) as job:
         job.metadata({"step": 1, "loss": 1.0})
         following = Following(root, "loss")
-        assert following.read()[0].seen == 1
-        assert following.read()[0].seen == 1, "nothing is read twice"
+        assert following.read()[0].total == 1
+        assert following.read()[0].total == 1, "nothing is read twice"
         for step in range(2, 50, 7):
             job.metadata(*({"step": at, "loss": 1 / at} for at in range(step, step + 7)))
             following.read()
         job.end()
-        assert following.read()[0].seen == 50
+        assert following.read()[0].total == 50
 
 
 def test_another_x_is_chosen_as_records_come(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_another_x_is_chosen_as_records_come(tmp_path: Path) -> None:
         assert following.read()[0].x.key == "a"
         job.metadata({"a": 1, "epoch": 3, "loss": 0.5})
         found = following.read()[0]
-        assert (found.x.key, found.seen, found.without_x) == ("epoch", 1, 2)
+        assert (found.x.key, found.total, found.without_x) == ("epoch", 1, 2)
         job.end()
 
 
@@ -78,7 +78,7 @@ def test_a_key_gets_and_loses_an_x_of_its_own(tmp_path: Path) -> None:
         following = Following(root, "loss", "lr")
         assert [graph.x.key for graph in following.read()] == ["epoch", "step"]
         job.metadata({"step": 3, "lr": 0.3})
-        assert following.read()[1].seen == 3
+        assert following.read()[1].total == 3
         job.metadata({"epoch": 2, "lr": 0.4})
         assert [graph.x.key for graph in following.read()] == ["epoch", "epoch"]
         job.end()
@@ -96,7 +96,7 @@ def test_records_that_come_late_from_another_task(tmp_path: Path) -> None:
             following.read()
             earlier.metadata({"step": 2, "loss": 2.0})
             found = following.read()[0]
-            assert [one.seen for one in found.series] == [2, 2]
+            assert [one.total for one in found.series] == [2, 2]
             earlier.end()
         job.end()
         following.read()
