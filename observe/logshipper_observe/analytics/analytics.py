@@ -99,20 +99,22 @@ def utilization_report(
         elif ran and not runs:
             ends[job].append(in_utc(event.timestamp))
     changes: list[tuple[datetime, Fraction]] = []
-    alone = unknown = 0
+    orphan_count = unknown_count = 0
     for key in ends.keys() - starts.keys():
-        alone += len(ends[key])
+        orphan_count += len(ends[key])
     for key, job_starts in starts.items():
-        weighed = []
+        weights = []
         for time, data in sorted(job_starts, key=lambda start: start[0]):
             nodes = nodes_of(data) if node_weighting else Fraction(1)
-            unknown += nodes is None
-            weighed.append((time, Fraction(1) if nodes is None else nodes))
-        changes += weighed
-        releases, left_over = _paired(weighed, sorted(ends[key]))
+            unknown_count += nodes is None
+            weights.append((time, Fraction(1) if nodes is None else nodes))
+        changes += weights
+        releases, left_over = _pair_ends(weights, sorted(ends[key]))
         changes += [(time, -nodes) for time, nodes in releases]
-        alone += left_over
-    return _summed(changes, [*_ends_alone(alone), *_nodes_unknown(unknown, "job")], float)
+        orphan_count += left_over
+    return _sum_changes(
+        changes, [*_ends_alone(orphan_count), *_nodes_unknown(unknown_count, "job")], float
+    )
 
 
 def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, int]:
@@ -120,19 +122,21 @@ def available_nodes(allocations: Iterable[AnyAllocation]) -> Report[datetime, in
     at equal times ends come before starts. One that has no end runs; one that has no start yet is
     left out."""
     changes: list[tuple[datetime, Fraction]] = []
-    alone = unknown = 0
+    orphan_count = unknown_count = 0
     for allocation in allocations:
         if allocation.start_time is None:
-            alone += allocation.end_time is not None
+            orphan_count += allocation.end_time is not None
             continue
         nodes = positive(allocation.num_nodes)
-        unknown += nodes is None
+        unknown_count += nodes is None
         nodes = Fraction(1) if nodes is None else nodes
         begin = in_utc(allocation.start_time)
         changes.append((begin, nodes))
         if allocation.end_time is not None:
             changes.append((max(in_utc(allocation.end_time), begin), -nodes))
-    return _summed(changes, [*_ends_alone(alone), *_nodes_unknown(unknown, "allocation")], int)
+    return _sum_changes(
+        changes, [*_ends_alone(orphan_count), *_nodes_unknown(unknown_count, "allocation")], int
+    )
 
 
 # ---- states, times and nodes
@@ -207,7 +211,7 @@ def _exact(value: float) -> Fraction:
 # ---- sums
 
 
-def _paired(
+def _pair_ends(
     starts: list[tuple[datetime, Fraction]], ends: list[datetime]
 ) -> tuple[list[tuple[datetime, Fraction]], int]:
     """A job's ends with the nodes that each gives back, and how many ends have no start. Both are
@@ -215,7 +219,7 @@ def _paired(
     its very time."""
     releases: list[tuple[datetime, Fraction]] = []
     running: list[Fraction] = []
-    alone = place = 0
+    orphan_count = place = 0
     for end in ends:
         while place < len(starts) and (
             starts[place][0] < end or (starts[place][0] == end and not running)
@@ -225,11 +229,11 @@ def _paired(
         if running:
             releases.append((end, running.pop()))
         else:
-            alone += 1
-    return releases, alone
+            orphan_count += 1
+    return releases, orphan_count
 
 
-def _summed(
+def _sum_changes(
     changes: list[tuple[datetime, Fraction]], notes: list[str], number: Callable[[float], Y]
 ) -> Report[datetime, Y]:
     whole = math.lcm(

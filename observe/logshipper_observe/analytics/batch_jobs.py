@@ -155,7 +155,9 @@ BatchJob.objects = _Objects()
 def _allocations(store: Store, criteria: AllocationFilter) -> Iterator[BatchJob]:
     tags = [f"{name}={value}" if value else name for name, value in criteria.tags.items()]
     jobs = {(job.summary.cluster, job.job_id): job for job in store.jobs(tags=tags)}
-    yield from _imported(store, criteria, {job.summary.allocation for job in jobs.values()})
+    yield from _imported_allocations(
+        store, criteria, {job.summary.allocation for job in jobs.values()}
+    )
     runs: dict[tuple[str, str, int], list[StateEvent]] = {}
     for event in (
         EventLog(store).filter(tags=criteria.tags, job_id=criteria.ids).order_by("timestamp")
@@ -178,7 +180,7 @@ def _allocations(store: Store, criteria: AllocationFilter) -> Iterator[BatchJob]
         yield _allocation(job, attempt, start, ends[-1] if ends else None)
 
 
-def _imported(
+def _imported_allocations(
     store: Store, criteria: AllocationFilter, of_jobs: Collection[str]
 ) -> Iterator[BatchJob]:
     """of_jobs: the allocations that jobs with the tags ran in."""

@@ -37,9 +37,9 @@ def tasks_of(reader: "Reader") -> Iterator[Task]:
     to the second. A task for each run of an imported job, called as it, or of each of its children,
     as its own system reports them."""
     if reader.summary.origin:
-        yield from _imported(reader)
+        yield from _imported_tasks(reader)
     else:
-        yield from _captured(reader)
+        yield from _captured_tasks(reader)
 
 
 def tasks_until(reader: "Reader", until: float) -> Iterator[Task]:
@@ -83,7 +83,7 @@ def events_of_children(job: "Job") -> Iterator[StateEvent]:
             )
 
 
-def _captured(reader: "Reader") -> Iterator[Task]:
+def _captured_tasks(reader: "Reader") -> Iterator[Task]:
     attempts: dict[int, list[Capture]] = {}
     for capture in reader.captures:
         attempts.setdefault(capture.attempt, []).append(capture)
@@ -106,7 +106,7 @@ def _captured(reader: "Reader") -> Iterator[Task]:
         )
 
 
-def _imported(reader: "Reader") -> Iterator[Task]:
+def _imported_tasks(reader: "Reader") -> Iterator[Task]:
     job = reader.summary
     changes = [
         _Change(

@@ -115,7 +115,7 @@ class EventQuery:
         place, but tags and data come together."""
         criteria = self._criteria
         kinds = _texts(kind) or criteria.kinds
-        of_others = any(name != STATE_CHANGED for name in kinds)
+        has_other_kinds = any(name != STATE_CHANGED for name in kinds)
         return EventQuery(
             self._open_store,
             replace(
@@ -131,7 +131,7 @@ class EventQuery:
                 to_state=criteria.to_state if to_state is None else to_state,
                 before_ns=criteria.before_ns if timestamp_before is None else _ns(timestamp_before),
                 after_ns=criteria.after_ns if timestamp_after is None else _ns(timestamp_after),
-                other_events=own if own is not None else criteria.other_events or of_others,
+                other_events=own if own is not None else criteria.other_events or has_other_kinds,
             ),
         )
 
@@ -276,14 +276,14 @@ def _ran_in(store: Store, criteria: EventFilter) -> Callable[[JobSummary], bool]
         if any(name in criteria.batch_job_ids for name in names)
     }
 
-    def fitting(job: JobSummary) -> bool:
+    def is_selected(job: JobSummary) -> bool:
         conditions = ((criteria.scheduler_ids, by_scheduler), (criteria.batch_job_ids, by_batch))
         return all(
             not ids or job.job_id in ids or job.allocation in allocation_ids
             for ids, allocation_ids in conditions
         )
 
-    return fitting
+    return is_selected
 
 
 def _contains(value: object, part: object) -> bool:

@@ -114,7 +114,7 @@ class Output:
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         if self.terminal and len(rows) <= _RICH_ROWS:
-            widths = _fitted(columns, natural_widths(columns, rows), self.columns)
+            widths = _fit_widths(columns, natural_widths(columns, rows), self.columns)
             if _table_width(widths) > self.columns and len(columns) > 2:
                 self._rows_as_fields(columns, rows)
             else:
@@ -224,18 +224,18 @@ def _table_width(widths: Sequence[int]) -> int:
     return sum(widths) + 2 * (len(widths) - 1)
 
 
-def _fitted(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+def _fit_widths(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
     """The widths, with the widest flexible columns narrowed until all fit."""
     excess = _table_width(widths) - room
     while excess > 0:
-        able = [
+        flexible = [
             at
             for at, column in enumerate(columns)
             if column.flexible and widths[at] > _FLEXIBLE_MIN
         ]
-        if not able:
+        if not flexible:
             break
-        widest = max(able, key=widths.__getitem__)
+        widest = max(flexible, key=widths.__getitem__)
         widths[widest] -= 1
         excess -= 1
     return widths

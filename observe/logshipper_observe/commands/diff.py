@@ -9,7 +9,7 @@ from logshipper_observe.base.output import Cell, Column, Output, Raw, Styled, pr
 from logshipper_observe.base.running import say
 from logshipper_observe.model.documents import Document, job_heading
 from logshipper_observe.model.job_context import option_text
-from logshipper_observe.model.options import differing, options_of
+from logshipper_observe.model.options import differences, options_of
 from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import (
     ingest,
@@ -48,7 +48,7 @@ def call(args: argparse.Namespace) -> int:
             options.append(known)
     rows = {
         name: changed
-        for name, changed in differing(*options).items()
+        for name, changed in differences(*options).items()
         if changed or not args.changed
     }
     if args.json:

@@ -17,7 +17,7 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import exit_words, uncoloured
-from logshipper_observe.follow.follow_keys import LEAVE, NEXT, Keys, keys_read
+from logshipper_observe.follow.follow_keys import LEAVE, NEXT, Keys, read_keys
 from logshipper_observe.follow.follow_nodes import Nodes, NodeView
 from logshipper_observe.follow.log_place import LogPlace
 from logshipper_observe.follow.log_writers import JsonWriter, TextWriter, Writer
@@ -62,7 +62,7 @@ def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
                 return reader.summary, reader.is_over
 
         try:
-            with keys_read(enabled=args.follow and not args.json) as keys:
+            with read_keys(enabled=args.follow and not args.json) as keys:
                 summary, is_over = outage.through(look)
                 if args.follow and not is_over:
                     follower = _Follower(
@@ -257,7 +257,7 @@ class _Follower:
         with self._store.open(self._job_id) as reader:
             changes = self._lines.nodes.learn(reader.captures)
             self._announce(changes.began)
-            self._write(self._lines.view.renamed())
+            self._write(self._lines.view.show_all_if_renamed())
             self._lines.print(reader, self._writer)
             self._announce(changes.ended)
             return reader.summary, reader.is_over, reader.status()

@@ -150,7 +150,7 @@ def _plot_several(
             reader = kept.get(job_id) or opened(job_id)
             runs.add(reader, names[job_id], x, facet)
             reader.close()
-        done = runs.gathered()
+        done = runs.gather()
     if len(job_ids) > wanted.max_runs:
         done.notes.insert(
             0, f"the first {wanted.max_runs:,} of {len(job_ids):,} jobs: --max-runs takes more"

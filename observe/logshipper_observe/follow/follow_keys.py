@@ -47,7 +47,7 @@ class Keys:
 
 
 @contextmanager
-def keys_read(*, enabled: bool) -> Iterator[Keys]:
+def read_keys(*, enabled: bool) -> Iterator[Keys]:
     """Keys of standard input, where it is a terminal in whose foreground we are. It is left as it
     was, also where a signal ends us, and set up again where we were stopped and go on."""
     fd = _terminal() if enabled else None
@@ -73,8 +73,8 @@ def keys_read(*, enabled: bool) -> Iterator[Keys]:
         yield Keys(fd)
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        for changed, handler in handlers.items():
-            signal.signal(changed, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _terminal() -> int | None:

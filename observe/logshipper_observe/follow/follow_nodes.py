@@ -54,9 +54,9 @@ class Nodes:
             before = self._states.get(capture.capture)
             self._states[capture.capture] = capture.state
             if before is None and (label or not first):
-                changes.began.append(_began(capture, label))
+                changes.began.append(_begin_message(capture, label))
             elif before is not None and before != capture.state and label:
-                changes.ended.append(_changed(capture, label))
+                changes.ended.append(_change_message(capture, label))
         return changes
 
     def label(self, capture: int) -> str:
@@ -74,14 +74,14 @@ def _in_order(label: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(word), "") if word.isdecimal() else (-1, word) for word in words)
 
 
-def _began(capture: "Capture", label: str) -> str:
+def _begin_message(capture: "Capture", label: str) -> str:
     where = f"{label}: " if label else ""
     attempt = f"attempt {capture.attempt} " if capture.attempt > 1 else ""
     state = "" if capture.state == _RUNNING else f", {capture.state}"
     return f"{where}{attempt}on {capture.host}{state}"
 
 
-def _changed(capture: "Capture", label: str) -> str:
+def _change_message(capture: "Capture", label: str) -> str:
     outcome = "" if capture.state == _RUNNING else exit_words(capture.exit_code, capture.signal)
     return f"{label}: {capture.state}{', ' + outcome if outcome else ''}"
 
@@ -130,7 +130,7 @@ class NodeView:
         self.node = ""
         return self._let_go()
 
-    def renamed(self) -> "list[LogLine]":
+    def show_all_if_renamed(self) -> "list[LogLine]":
         """As `show_all`, where the node that is shown is called something else now: tasks have
         joined it."""
         return self.show_all() if self.node and self.node not in self._nodes.labels else []

@@ -86,7 +86,7 @@ class TextWriter(Writer):
         self._clear_status()
         source = (line.stream, line.capture)
         if self._open == source and is_further_part(str(line.attrs.get("part", ""))):
-            self._put(self._dressed(line))
+            self._put(self._styled_text(line))
             return
         self._end_line()
         stamp = f"{whose}: " if whose else ""
@@ -94,11 +94,11 @@ class TextWriter(Writer):
         stamp = safe(stamp)
         self._put(
             (f"\x1b[{_DIM}m{stamp}{_RESET}" if stamp and self._out.colour else stamp)
-            + self._dressed(line)
+            + self._styled_text(line)
         )
         self._open = source
 
-    def _dressed(self, line: "LogLine") -> str:
+    def _styled_text(self, line: "LogLine") -> str:
         if not self._out.colour:
             text = uncoloured(line.text)
             return safe(text) if self._out.terminal else text
@@ -136,12 +136,12 @@ class TextWriter(Writer):
         if not self._out.ansi or text == self._status:
             return
         self._clear_status()
-        fitted = self._fitted(text)
+        row = self._status_row(text)
         self._status = text  # first: who is interrupted behind it clears it
-        self._put(fitted)
+        self._put(row)
         super().flush()
 
-    def _fitted(self, text: str) -> str:
+    def _status_row(self, text: str) -> str:
         """One row of the terminal, dimmed; a bar that wrapped couldn't be cleared any more."""
         columns = max(Output().columns - 1, 1)  # asked again: the terminal may have been resized
         if cells_wide(text) > columns:

@@ -87,9 +87,9 @@ def _blocks(rows: Iterable[Row], size: int, text: Callable[[Row], str]) -> Itera
     rest = iter(rows)
     block: list[Row] = []
     chars = 0
-    while some := list(islice(rest, _AT_A_TIME)):
-        block += some
-        chars += sum(map(len, map(text, some)))
+    while piece := list(islice(rest, _AT_A_TIME)):
+        block += piece
+        chars += sum(map(len, map(text, piece)))
         if len(block) >= size or chars >= _BLOCK_CHARS:
             yield block
             block, chars = [], 0

@@ -118,11 +118,13 @@ class GanttChart:
 
         for gaps, height, colour in ((self.gaps, 0.3, "#e2e8f0"), (self.spans, 0.8, "")):
             for place, of_place in _by_place(gaps):
-                some = list(of_place)
-                paint = colour or [colours[span.task] for span in some]
+                place_spans = list(of_place)
+                paint = colour or [colours[span.task] for span in place_spans]
                 row = rows[core_name(place)]
                 axes.broken_barh(
-                    [bar(span) for span in some], (row - height / 2, height), facecolors=paint
+                    [bar(span) for span in place_spans],
+                    (row - height / 2, height),
+                    facecolors=paint,
                 )
         axes.set_axisbelow(True)
         axes.set_yticks(range(len(places)), labels=places, parse_math=False)
@@ -143,7 +145,7 @@ _COLUMNS = (
 
 
 def _by_place(spans: Sequence[Span]) -> list[tuple[Core, list[Span]]]:
-    return [(place, list(some)) for place, some in groupby(spans, key=lambda span: span.place)]
+    return [(place, list(group)) for place, group in groupby(spans, key=lambda span: span.place)]
 
 
 def _course(

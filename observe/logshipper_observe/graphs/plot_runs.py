@@ -74,7 +74,7 @@ class _Run:
 
 
 @dataclass(slots=True)
-class Gathered:
+class GraphSet:
     """Graphs, and what they don't show, a sentence each. left_out: keys that there was no room
     for."""
 
@@ -132,7 +132,7 @@ class Runs:
                     "job": reader.summary.job_id,
                     "experiment": reader.summary.name,
                 }
-                run_points = _relabelled(points, label, index=x is BY_INDEX)
+                run_points = _relabel(points, label, index=x is BY_INDEX)
                 choice = graph.x if graph.own_x else x
                 self._runs.setdefault(graph.key, []).append(
                     _Run(
@@ -163,7 +163,7 @@ class Runs:
                 f"{name}, {graph.key}: so long that it was thinned before it was treated"
             )
 
-    def gathered(self) -> Gathered:
+    def gather(self) -> GraphSet:
         """Raises LogshipperError where there is nothing to draw."""
         keys = list(self._runs)
         if not keys:
@@ -176,20 +176,20 @@ class Runs:
             if self._query.request.y
             else (keys[: self._max_graphs], keys[self._max_graphs :])
         )
-        done = Gathered(
+        graph_set = GraphSet(
             left_out=[*beyond, *(key for key in self._left_out if key not in self._runs)]
         )
         if self._without:
-            done.notes.append(f"left out, without numbers: {', '.join(self._without)}")
+            graph_set.notes.append(f"left out, without numbers: {', '.join(self._without)}")
         if self._beyond:
-            done.notes.append(
+            graph_set.notes.append(
                 f"the first {self._query.max_runs:,} runs are drawn: --max-runs takes more"
             )
-        done.notes += self.notes
-        self._make(done, shown_keys)
-        return done
+        graph_set.notes += self.notes
+        self._make(graph_set, shown_keys)
+        return graph_set
 
-    def _make(self, done: Gathered, keys: Iterable[str]) -> None:
+    def _make(self, graph_set: GraphSet, keys: Iterable[str]) -> None:
         traces = 0
         by_place: dict[tuple[str, ...], Graph] = {}
         for key in keys:
@@ -197,7 +197,7 @@ class Runs:
             groups: dict[tuple[str, str], list[_Run]] = {}
             for run in self._runs[key]:
                 if run.x.key != common.key:
-                    done.notes.append(
+                    graph_set.notes.append(
                         f"{run.label}: left out of {key}, it is never in a record with {common.key}"
                     )
                     continue
@@ -209,7 +209,7 @@ class Runs:
                 )
                 for trace in group_traces:
                     if not trace.xs:
-                        done.notes.append(
+                        graph_set.notes.append(
                             f"{label}, {key}: no point is left, as of one value there is no deviation"
                         )
                         continue
@@ -234,8 +234,10 @@ class Runs:
                     graph.series.append(trace)
         beyond = traces - self._query.max_traces
         if beyond > 0:
-            done.notes.append(f"{beyond:,} of {traces:,} traces left out: --max-traces takes more")
-        done.graphs = list(by_place.values())
+            graph_set.notes.append(
+                f"{beyond:,} of {traces:,} traces left out: --max-traces takes more"
+            )
+        graph_set.graphs = list(by_place.values())
 
     def _title(self, place: Sequence[str]) -> str:
         run, group, col, facet = place
@@ -246,7 +248,7 @@ class Runs:
         return ", ".join(part for part in place if part)
 
 
-def _relabelled(points: Points, label: str, *, index: bool) -> Points:
+def _relabel(points: Points, label: str, *, index: bool) -> Points:
     copy = Points(label)
     xs, ys = points.xs, points.ys
     if index:
@@ -291,13 +293,13 @@ def facets_of(facets: Sequence[str], options: Sequence[Mapping[str, str]]) -> li
     names: dict[str, None] = {}
     for name in facets:
         if name == AUTO:
-            differing = [
+            differences = [
                 option
                 for option in sorted(option_names)
                 if len({job_options.get(option) for job_options in options}) > 1
             ]
             names |= dict.fromkeys(
-                [option for option in differing if not option.startswith(_NO_FACETS)][
+                [option for option in differences if not option.startswith(_NO_FACETS)][
                     :MAX_AUTO_FACETS
                 ]
             )

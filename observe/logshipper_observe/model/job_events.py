@@ -226,11 +226,11 @@ def _changes(
     last_ns = 0
 
     def event(
-        time_ns: int, before: str, after: str, data: dict[str, Any], more: str = ""
+        time_ns: int, before: str, after: str, data: dict[str, Any], suffix: str = ""
     ) -> StateEvent:  # Any: JSON
         nonlocal last_ns
         last_ns = max(last_ns, time_ns)
-        event_id = f"{job.cluster}/{job.job_id}/{data['attempt']}/{after}{more}".lstrip("/")
+        event_id = f"{job.cluster}/{job.job_id}/{data['attempt']}/{after}{suffix}".lstrip("/")
         return StateEvent(event_id, job.job_id, last_ns, before, after, data, job.name, job.cluster)
 
     before = QUEUED

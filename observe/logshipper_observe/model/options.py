@@ -38,6 +38,6 @@ def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
     return dict(sorted(options.items()))
 
 
-def differing(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, bool]:
+def differences(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, bool]:
     """All options of both, in alphabetical order, and whether they differ."""
     return {name: first.get(name) != second.get(name) for name in sorted({*first, *second})}

@@ -138,7 +138,7 @@ class Overlay:
         """Makes the changes in their order; returns what there is then. Raises ConfigError for too
         many tags."""
 
-        def changed(marks: Marks) -> Marks:
+        def apply(marks: Marks) -> Marks:
             tags = dict(marks.tags)
             for change in changes:
                 if change.value is None:
@@ -151,7 +151,7 @@ class Overlay:
                 )
             return replace(marks, tags=tags)
 
-        return self._change(place, changed)
+        return self._change(place, apply)
 
     def annotate(self, place: JobKey, text: str) -> Marks:
         """Puts a note in the place of the last one; "" takes it away. Raises ConfigError where it

@@ -123,9 +123,9 @@ def test_a_node_that_tasks_join_is_called_something_else() -> None:
     view = NodeView(nodes)
     view.turn(1)
     view.takes(line(2, "held"))
-    assert view.renamed() == []
+    assert view.show_all_if_renamed() == []
     nodes.learn([*both, capture(3, task=2)])
-    assert [one.text for one in view.renamed()] == ["held"]
+    assert [one.text for one in view.show_all_if_renamed()] == ["held"]
     assert view.node == ""
 
 
