@@ -73,8 +73,8 @@ def read_keys(*, enabled: bool) -> Iterator[Keys]:
         yield Keys(fd)
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)
 
 
 def _terminal() -> int | None:
