@@ -88,12 +88,12 @@ class Overheads(NamedTuple):
 
 
 class Span(NamedTuple):
-    """From when until when a core was somebody's; task "" where it was nobody's."""
+    """From when until when a core had a task, or none."""
 
     place: Core
     start: float
     end: float
-    task: str = ""
+    task: str = ""  # "" where it had none
 
 
 def statistics_of(numbers: Iterable[float]) -> Statistics | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
 _NEVER_NS = 1 << 62
-# after its last sign of life: its scheduler's word on its end may wait for two minutes
+# after its last sign of life: its scheduler's report of its end may wait for two minutes
 _LATE_NS = 300 * NS
 RUNNING, REQUEUED = "RUNNING", "REQUEUED"
 

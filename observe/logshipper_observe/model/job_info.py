@@ -1,4 +1,4 @@
-"""What is asked of a job, or of one task of many, by name: `logshipper.JobInfo`, in the words of
+"""What is known of a job, or of one task of many, by name: `logshipper.JobInfo`, in the words of
 QCG-PilotJob's."""
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ class JobInfo:
     iteration: int | None = None  # its number
     iterations: Iterations | None = None  # totals, where there are several tasks or iterations
     children: "Sequence[JobInfo]" = field(default=())  # these in order, MAX_CHILDREN at most
-    messages: str = ""  # why, where the state needs a word
+    messages: str = ""  # the reason, where the state needs one
     restarts: int = 0  # how often it was restarted
     metrics: Mapping[str, Metric] = field(default_factory=dict)  # its keys with numbers
     total_nodes: int | None = None  # None: not known
