@@ -36,7 +36,7 @@ from logshipper_ingest.model.job import (
 from logshipper_ingest.model.summary import CaptureFacts, summarise
 
 STARTED, HEARTBEAT, ENDED, CLOSED = MARKS = ("started", "heartbeat", "ended", "closed")
-# how far an end may be told in advance: where a node's clock is ahead, it is
+# how far an event's end may lie behind the event: where a node's clock is ahead, it does
 END_AHEAD_NS = 3600 * 10**9
 BEATS = 4  # heartbeats whose spacing tells how long a capture may be silent
 _MISSED = 3  # so many of them
@@ -104,24 +104,20 @@ def _whole(text: str, otherwise: int) -> int:
 
 @dataclass
 class EventAccount(CaptureFacts):
-    """One capture, as its events tell. first_ns: of its first event; start_at_ns: of the first that
-    tells of its start; closed: its account is final; closed_seen_ns: when that came, where it came
-    while somebody followed the job; counted: rank and time of the event that its counts are from;
-    mode_ns: of the event that its mode is from; beats_ns: of its newest heartbeats, in order;
-    lost_ns: of the last word that its heartbeat is late."""
+    """One capture, as its events report it; times are ns since 1970."""
 
     lines: int = 0
     records: int = 0
     bytes_printed: int = 0
     bytes_logged: int = 0
-    first_ns: int = MAX_TIME_NS
-    start_at_ns: int = MAX_TIME_NS
-    closed: bool = False
-    closed_seen_ns: int = 0
-    counted: tuple[int, int] = (-1, 0)
-    mode_ns: int = -1
-    beats_ns: list[int] = field(default_factory=list)
-    lost_ns: int = 0
+    first_ns: int = MAX_TIME_NS  # of its first event
+    start_at_ns: int = MAX_TIME_NS  # of the first event that reports its start
+    closed: bool = False  # its account is final
+    closed_seen_ns: int = 0  # when that came, where it came while somebody followed the job
+    counts_rank: tuple[int, int] = (-1, 0)  # rank and time of the event that its counts are from
+    mode_ns: int = -1  # of the event that its mode is from
+    beats_ns: list[int] = field(default_factory=list)  # of its newest heartbeats, in order
+    lost_ns: int = 0  # of the last event that its heartbeat is late
 
     def take(self, event: Json, time_ns: int) -> None:
         """Takes an event of the capture, of the agent's making or its own."""
@@ -151,8 +147,8 @@ class EventAccount(CaptureFacts):
             self.beats_ns = sorted([*self.beats_ns, time_ns])[-BEATS:]
         if name in (HEARTBEAT, ENDED, CLOSED):
             rank = (_RANKS[name], time_ns)
-            if rank >= self.counted:
-                self.counted = rank
+            if rank >= self.counts_rank:
+                self.counts_rank = rank
                 self._take_counts(event)
                 if name != HEARTBEAT:
                     self._take_end(event, time_ns)
@@ -190,8 +186,8 @@ class EventAccount(CaptureFacts):
         )
 
     def patience_ns(self) -> int:
-        """How long it may give no sign of life and still be well: heartbeats come as seldom as an
-        agent is told to."""
+        """How long it may give no sign of life and still be well: heartbeats come as seldom as the
+        agent's configuration has it."""
         longest_ns = max((after - before for before, after in pairwise(self.beats_ns)), default=0)
         return min(max(SHIPPED_UNRESPONSIVE_NS, _MISSED * longest_ns), MAX_PATIENCE_NS)
 
@@ -202,7 +198,8 @@ class EventAccount(CaptureFacts):
 
     @property
     def is_lost(self) -> bool:
-        """Whether its node's agent has said that its heartbeat is late, and nothing came since."""
+        """Whether its node's agent has reported that its heartbeat is late, and nothing came
+        since."""
         return self.lost_ns > self.heartbeat_ns
 
     def derived_state(self, now_ns: int) -> str:
@@ -231,7 +228,7 @@ class CaptureOfLoki:
         return self.key.attempt
 
 
-class OwnEvent(NamedTuple):
+class CaptureEvent(NamedTuple):
     """An event of a capture's own: mode changes, lost lines and the like."""
 
     time_ns: int
@@ -240,18 +237,16 @@ class OwnEvent(NamedTuple):
 
 
 class SlurmEnd(NamedTuple):
-    """How Slurm ended a run of a job (event JOB_ENDED). Of several the greatest counts: one that
-    knows the state, and no mere word that the job is restarted. state: "" where Slurm didn't tell;
-    host: of the agent that told; nodes: of the job, 0 where Slurm didn't tell."""
+    """How Slurm ended a run of a job (event JOB_ENDED). Of several the greatest counts."""
 
-    known: int
-    time_ns: int
-    state: str
+    certainty: int  # 0: no state, 1: only that the job is restarted, 2: the state
+    time_ns: int  # of the event
+    state: str  # "" where Slurm didn't report it
     exit_code: int | None
     signal: int
     ended_ns: int
-    host: str
-    nodes: int
+    host: str  # of the agent that reported it
+    nodes: int  # of the job, 0 where Slurm didn't report it
 
     def over(self, account: EventAccount) -> EventAccount:
         """A capture of that run: one that nobody closed has ended as its job did."""
@@ -265,23 +260,23 @@ class SlurmEnd(NamedTuple):
         summary = replace(summary, nodes=max(summary.nodes, self.nodes))
         if not self.state:
             return summary
-        said = replace(
+        ended_job = replace(
             summary, state=self.state, ended_ns=max(self.ended_ns, summary.ended_ns or 0)
         )
         if self.exit_code or self.signal or self.state in ("COMPLETED", "FAILED"):
-            said = replace(said, exit_code=self.exit_code, signal=self.signal)
-        return said if self.state == summary.state else replace(said, reason="")
+            ended_job = replace(ended_job, exit_code=self.exit_code, signal=self.signal)
+        return ended_job if self.state == summary.state else replace(ended_job, reason="")
 
 
 class JobAccount:
-    """One job, as the events tell that were taken so far; each may be taken more than once. ends:
+    """One job, as the events so far report it; each may be taken more than once. ends:
     how Slurm ended its runs, by attempt."""
 
     def __init__(self, key: JobKey) -> None:
         self.key = key
         self.captures: dict[CaptureKey, EventAccount] = {}
         self.ends: dict[int, SlurmEnd] = {}
-        self._events: dict[OwnEvent, Json] = {}
+        self._events: dict[CaptureEvent, Json] = {}
         self._event_counts: dict[CaptureKey, int] = {}
 
     def take(self, entry: LokiEntry) -> None:
@@ -302,49 +297,50 @@ class JobAccount:
             )
         account.take(event, entry.time_ns)
         if event["event"] not in MARKS:
-            self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
+            self._keep(CaptureEvent(entry.time_ns, key, entry.line), event)
 
     def _take_job_end(self, key: CaptureKey, event: Json, entry: LokiEntry) -> None:
-        said = event.get("state")
-        state = said if isinstance(said, str) and said in SLURM_STATES else ""
-        known = 0 if not state else 1 if state == "REQUEUED" else 2
+        slurm_state = event.get("state")
+        state = slurm_state if isinstance(slurm_state, str) and slurm_state in SLURM_STATES else ""
+        certainty = 0 if not state else 1 if state == "REQUEUED" else 2
         ended_ns = _end_of(event, entry.time_ns)
         nodes = min(_count(event, "nodes"), MAX_NODES)
-        end = SlurmEnd(known, entry.time_ns, state, *_outcome(event), ended_ns, key.host, nodes)
+        end = SlurmEnd(certainty, entry.time_ns, state, *_outcome(event), ended_ns, key.host, nodes)
         if key.attempt in self.ends or len(self.ends) < MAX_CAPTURES:
             self.ends[key.attempt] = max(
-                end, self.ends.get(key.attempt, end), key=lambda one: one[:3]
+                end, self.ends.get(key.attempt, end), key=lambda slurm_end: slurm_end[:3]
             )
-        self._keep(OwnEvent(entry.time_ns, key, entry.line), event)
+        self._keep(CaptureEvent(entry.time_ns, key, entry.line), event)
 
-    def _keep(self, own: OwnEvent, event: Json) -> None:
-        count = self._event_counts.get(own.key, 0)
-        if own not in self._events and count <= MAX_EVENTS:  # the last one says that there are more
-            self._events[own] = event
-            self._event_counts[own.key] = count + 1
+    def _keep(self, capture_event: CaptureEvent, event: Json) -> None:
+        count = self._event_counts.get(capture_event.key, 0)
+        # the last one says that there are more
+        if capture_event not in self._events and count <= MAX_EVENTS:
+            self._events[capture_event] = event
+            self._event_counts[capture_event.key] = count + 1
 
     def numbered(self) -> list[CaptureOfLoki]:
         """The captures in the order of their numbers, which begin at 1: by start, then attempt,
         step and task."""
-        found = [
+        captures = [
             CaptureOfLoki(
                 key, self.ends[key.attempt].over(account) if key.attempt in self.ends else account
             )
             for key, account in self.captures.items()
         ]
-        return sorted(found, key=lambda capture: (capture.account.started_ns, capture.key))
+        return sorted(captures, key=lambda capture: (capture.account.started_ns, capture.key))
 
-    def events(self) -> Iterator[tuple[OwnEvent, Json]]:
+    def events(self) -> Iterator[tuple[CaptureEvent, Json]]:
         """The captures' own events and how Slurm ended the job, in order of time."""
-        for own in sorted(self._events):
-            yield own, self._events[own]
+        for capture_event in sorted(self._events):
+            yield capture_event, self._events[capture_event]
 
     def summary(self, now_ns: int) -> JobSummary | None:
-        """None where no event told of it."""
-        found = summarise(self.key.job_id, self.numbered())
-        if found is None:
+        """None where no event reported it."""
+        base = summarise(self.key.job_id, self.numbered())
+        if base is None:
             return None
-        state = found.state
+        state = base.state
         if state == RUNNING:
             newest = max(key.attempt for key in self.captures)
             current = [account for key, account in self.captures.items() if key.attempt == newest]
@@ -354,12 +350,12 @@ class JobAccount:
             state = (
                 UNRESPONSIVE
                 if lost
-                else derived_state(state, found.heartbeat_ns, now_ns, patience_ns)
+                else derived_state(state, base.heartbeat_ns, now_ns, patience_ns)
             )
         summary = replace(
-            found,
+            base,
             state=state,
-            heartbeat_ns=min(found.heartbeat_ns, now_ns),
+            heartbeat_ns=min(base.heartbeat_ns, now_ns),
             cluster=self.key.cluster,
         )
         end = self.ends.get(max(key.attempt for key in self.captures))
@@ -374,7 +370,7 @@ class JobAccount:
         ]
 
     def open_captures(self) -> list[CaptureKey]:
-        """Those that may be running, for all that was told of themselves."""
+        """Those that may be running, as far as their own events report."""
         return [
             key
             for key, account in self.captures.items()
@@ -382,14 +378,14 @@ class JobAccount:
         ]
 
 
-def as_capture(number: int, found: CaptureOfLoki, now_ns: int) -> Capture:
+def as_capture(number: int, capture: CaptureOfLoki, now_ns: int) -> Capture:
     """The value that readers see."""
-    account = found.account
+    account = capture.account
     return Capture(
         capture=number,
-        attempt=found.key.attempt,
-        step=found.key.step,
-        task=found.key.task,
+        attempt=capture.key.attempt,
+        step=capture.key.step,
+        task=capture.key.task,
         host=account.host,
         state=account.derived_state(now_ns),
         exit_code=account.exit_code,

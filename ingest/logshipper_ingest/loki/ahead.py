@@ -4,7 +4,7 @@ them."""
 from collections.abc import Sequence
 
 from logshipper_ingest.loki.account import JobKey
-from logshipper_ingest.loki.finding import Finder, Known, TooMany
+from logshipper_ingest.loki.finding import Finder, LokiJob, TooMany
 
 FIRST, MOST = 8, 128  # jobs at a time
 MOST_ENTRIES = 50_000  # of jobs that are read together
@@ -17,10 +17,10 @@ class Ahead:
         self._finder = finder
         self._keys = keys
         self._places = {key: place for place, key in enumerate(keys)}
-        self._read: dict[JobKey, Known | None] = {}
+        self._read: dict[JobKey, LokiJob | None] = {}
         self._size = FIRST
 
-    def take(self, key: JobKey) -> Known | None:
+    def take(self, key: JobKey) -> LokiJob | None:
         """None where no job has this key (any more)."""
         if key not in self._read:
             self._read_from(self._places[key])
@@ -30,12 +30,13 @@ class Ahead:
         while True:
             keys = self._keys[place : place + self._size]
             try:
-                found = self._finder.find(
-                    {key.job_id for key in keys}, most=MOST_ENTRIES if len(keys) > 1 else None
+                jobs = self._finder.find(
+                    {key.job_id for key in keys},
+                    max_entries=MOST_ENTRIES if len(keys) > 1 else None,
                 )
             except TooMany:
                 self._size = max(self._size // 4, 1)
                 continue
-            self._read = {key: found.get(key) for key in keys}
+            self._read = {key: jobs.get(key) for key in keys}
             self._size = min(2 * self._size, MOST)
             return

@@ -29,9 +29,8 @@ __all__ = ["Client", "Entry", "PushAnswer", "Result", "Sample"]
 
 Direction = Literal["forward", "backward"]
 
-MAX_PAGE = (
-    5000  # entries in an answer: Loki's max_entries_limit_per_query, unless somebody changed it
-)
+# entries in an answer: Loki's max_entries_limit_per_query, unless somebody changed it
+MAX_PAGE = 5000
 MAX_RANGE_NS = 30 * 86_400 * 1_000_000_000  # of a question: Loki's max_query_length is an hour more
 FIRST_PAGE = 1000
 PAGE_BYTES = 1 << 20  # of JSON, which is more than Loki's parts send each other for it
@@ -40,7 +39,7 @@ _CATEGORIZED = {"X-Loki-Response-Encoding-Flags": "categorize-labels"}
 
 
 class PushAnswer(NamedTuple):
-    """status: 204; date_ns: the server's clock, to a second, None where it didn't tell."""
+    """status: 204; date_ns: the server's clock, to a second, None where it gave none."""
 
     status: int
     date_ns: int | None
@@ -139,17 +138,17 @@ class Client(ServerClient):
                 window = begin_ns, min(end_ns, begin_ns + MAX_RANGE_NS)
             else:
                 window = max(begin_ns, end_ns - MAX_RANGE_NS), end_ns
-            found, complete = self._page(logql, *window, direction, size)
+            entries, complete = self._page(logql, *window, direction, size)
             if complete:
-                yield from found
+                yield from entries
                 begin_ns, end_ns = (window[1], end_ns) if forward else (begin_ns, window[0])
                 continue
-            last_ns = found[-1].time_ns
-            if found[0].time_ns == last_ns:
+            last_ns = entries[-1].time_ns
+            if entries[0].time_ns == last_ns:
                 yield from self._one_time(logql, last_ns)
                 begin_ns, end_ns = (last_ns + 1, end_ns) if forward else (begin_ns, last_ns)
                 continue
-            yield from (entry for entry in found if entry.time_ns != last_ns)
+            yield from (entry for entry in entries if entry.time_ns != last_ns)
             begin_ns, end_ns = (last_ns, end_ns) if forward else (begin_ns, last_ns + 1)
 
     def _page(
@@ -158,11 +157,11 @@ class Client(ServerClient):
         """A page in order of time, and whether that is all there is."""
         tries = 0
         while True:
-            asked = size.entries
+            limit = size.entries
             tries += 1
             try:
                 results = self.query_range(
-                    logql, begin_ns, end_ns, limit=asked, direction=direction
+                    logql, begin_ns, end_ns, limit=limit, direction=direction
                 )
                 break
             except QueryError as error:
@@ -171,10 +170,10 @@ class Client(ServerClient):
                     raise type(error)(error.server, error.status, words) from None
         if any(result.samples for result in results):
             raise ValueError("a metric query has no entries: use query_range")
-        found = [entry for result in results for entry in result.entries]
-        found.sort(key=lambda entry: entry.time_ns, reverse=direction == "backward")
-        size.learn(len(found), self._server.answer_bytes)
-        return found, len(found) < asked
+        entries = [entry for result in results for entry in result.entries]
+        entries.sort(key=lambda entry: entry.time_ns, reverse=direction == "backward")
+        size.learn(len(entries), self._server.answer_bytes)
+        return entries, len(entries) < limit
 
     def _one_time(self, logql: str, time_ns: int) -> list[Entry]:
         """All entries of a nanosecond, in one answer: their order in Loki isn't the same from one
@@ -189,14 +188,14 @@ class Client(ServerClient):
             raise QueryError(
                 self.name, error.status, words + "grpc_server_max_recv_msg_size"
             ) from None
-        found = [entry for result in results for entry in result.entries]
-        if len(found) >= MAX_PAGE:
+        entries = [entry for result in results for entry in result.entries]
+        if len(entries) >= MAX_PAGE:
             raise QueryError(
                 self.name,
                 0,
-                f"{len(found)} entries or more share the time {time_ns} ns: narrow the query",
+                f"{len(entries)} entries or more share the time {time_ns} ns: narrow the query",
             )
-        return found
+        return entries
 
     def labels(self, begin_ns: int | None = None, end_ns: int | None = None) -> list[str]:
         """Names of labels in a range (None: Loki's choice, the last six hours)."""
@@ -225,8 +224,8 @@ class Client(ServerClient):
         params: dict[str, str | list[str]] = {**_range(begin_ns, end_ns)}
         if selectors:
             params["match[]"] = list(selectors)
-        found = self._ask("series", params)
-        return [labels_of(labels) for labels in found] if isinstance(found, list) else []
+        series = self._ask("series", params)
+        return [labels_of(labels) for labels in series] if isinstance(series, list) else []
 
     # ---- deleting
 
@@ -251,8 +250,8 @@ class Client(ServerClient):
 
     def build_info(self) -> dict[str, str]:
         """`version`, `revision`, `goVersion` and others."""
-        found = self._server.get_json("/loki/api/v1/status/buildinfo")
-        return labels_of(found)
+        info = self._server.get_json("/loki/api/v1/status/buildinfo")
+        return labels_of(info)
 
     def config(self) -> dict[str, Any]:
         """What it runs with (Any: YAML). Many gateways forbid it: QueryError with status 403 or
@@ -260,23 +259,25 @@ class Client(ServerClient):
         return yaml_table(self._server.get("/config"), self.name)
 
     def _ask(
-        self, what: str, params: Mapping[str, str | list[str]]
+        self, path: str, params: Mapping[str, str | list[str]]
     ) -> Any:  # Any: JSON, checked by each caller
-        found = self._server.get_json(f"/loki/api/v1/{what}", params, _CATEGORIZED)
-        if not isinstance(found, dict) or found.get("status") != "success":
+        answer = self._server.get_json(f"/loki/api/v1/{path}", params, _CATEGORIZED)
+        if not isinstance(answer, dict) or answer.get("status") != "success":
             raise QueryError(self.name, 200, "this isn't how Loki answers: is url right?")
-        return found.get("data")
+        return answer.get("data")
 
-    def _strings(self, what: str, params: Mapping[str, str]) -> list[str]:
-        found = self._ask(what, params)
+    def _strings(self, path: str, params: Mapping[str, str]) -> list[str]:
+        values = self._ask(path, params)
         return (
-            [value for value in found if isinstance(value, str)] if isinstance(found, list) else []
+            [value for value in values if isinstance(value, str)]
+            if isinstance(values, list)
+            else []
         )
 
-    def _results(self, what: str, params: Mapping[str, str]) -> list[Result]:
-        found = self._ask(what, params)
+    def _results(self, path: str, params: Mapping[str, str]) -> list[Result]:
+        answer = self._ask(path, params)
         try:
-            kind, results = found["resultType"], found["result"]
+            kind, results = answer["resultType"], answer["result"]
             if kind == "streams":
                 return [_stream(result) for result in results]
             if kind == "scalar":
@@ -293,16 +294,16 @@ class _PageSize:
     grow while they stay below PAGE_BYTES, and what went unanswered is asked once more for far
     less."""
 
-    def __init__(self, most: int, first: int = FIRST_PAGE) -> None:
-        if most < 2:
+    def __init__(self, max_entries: int, first: int = FIRST_PAGE) -> None:
+        if max_entries < 2:
             raise ValueError("a page has at least 2 entries: the last time is asked for again")
-        self._most = most
-        self.entries = min(first, most)
+        self._max_entries = max_entries
+        self.entries = min(first, max_entries)
 
     def learn(self, entries: int, answer_bytes: int) -> None:
         if entries:
             fitting = entries * PAGE_BYTES // max(answer_bytes, 1)
-            self.entries = max(min(fitting, 2 * self.entries, self._most), 2)
+            self.entries = max(min(fitting, 2 * self.entries, self._max_entries), 2)
 
     def shrink(self, error: QueryError) -> bool:
         """Whether it makes sense to ask for less after this error."""
@@ -311,7 +312,7 @@ class _PageSize:
         if (
             error.status == 400 and "max entries limit" in error.excerpt
         ):  # max_entries_limit_per_query
-            self._most = self.entries = max(self.entries // 2, 2)
+            self._max_entries = self.entries = max(self.entries // 2, 2)
             return True
         self.entries = max(self.entries // 32, 2)
         return isinstance(error, AnswerTooLarge) or error.status == 0 or error.status >= 500

@@ -34,7 +34,7 @@ MAX_LOOKS = 20  # for heartbeats that aren't among the newest
 _PAGE = 5000
 
 
-class FoundSeries(NamedTuple):
+class SeriesValue(NamedTuple):
     """A series of Prometheus' answer."""
 
     labels: Mapping[str, str]
@@ -44,18 +44,17 @@ class FoundSeries(NamedTuple):
 class Metrics(Protocol):
     """What is asked of Prometheus: an instant query."""
 
-    def __call__(self, promql: str) -> Iterable[FoundSeries]: ...
+    def __call__(self, promql: str) -> Iterable[SeriesValue]: ...
 
 
 @dataclass
-class Known:
-    """A job whose events were read. from_ns: since when; read_ns: when; hosts: where Prometheus saw
-    it."""
+class LokiJob:
+    """A job whose events were read."""
 
     account: JobAccount
-    from_ns: int
-    read_ns: int
-    hosts: frozenset[str]
+    from_ns: int  # since when its events were read
+    read_ns: int  # when they were read
+    hosts: frozenset[str]  # where Prometheus saw it
 
 
 class _Hint(NamedTuple):
@@ -71,8 +70,8 @@ class TooMany(Exception):
 
 class Finder:
     """Asks Loki, and Prometheus, for jobs by their ids. since_ns: how far back they are looked for
-    where Prometheus doesn't know of them; cluster: only this one's; say: is told what went wrong
-    but doesn't stop anything."""
+    where Prometheus doesn't know of them; cluster: only this one's; say: logs what went wrong but
+    doesn't stop anything."""
 
     def __init__(
         self,
@@ -90,42 +89,46 @@ class Finder:
         self._now = now
         self._say = say
 
-    def find(self, job_ids: Collection[str], *, most: int | None = None) -> dict[JobKey, Known]:
+    def find(
+        self, job_ids: Collection[str], *, max_entries: int | None = None
+    ) -> dict[JobKey, LokiJob]:
         """The jobs with these ids, of each cluster. Of those that Prometheus knows, events are
         looked for since an hour before its word on their begin, and everywhere: what ran where its
         agents aren't scraped, or are called otherwise there, is part of the job as well. Raises
-        TooMany for more entries than `most`."""
+        TooMany for more entries than `max_entries`."""
         hints = self._hints(job_ids)
         now_ns = self._now()
         since_ns = now_ns - self._since_ns
-        hinted = {key.job_id for key in hints}
-        believed = (
+        hint_ids = {key.job_id for key in hints}
+        hint_begins = (
             hint.begin_ns if now_ns - hint.begin_ns < MAX_JOB_NS else since_ns
             for hint in hints.values()
         )
-        begins = [begin_ns - HOUR_NS for begin_ns in believed]
-        since_ns = min(begins + ([] if hinted.issuperset(job_ids) else [since_ns]))
-        jobs = self._read_events(job_ids, since_ns, most)
-        missing = set(job_ids) - {key.job_id for key in jobs}
-        if missing & hinted and since_ns > now_ns - self._since_ns:  # Prometheus was wrong
+        begins = [begin_ns - HOUR_NS for begin_ns in hint_begins]
+        since_ns = min(begins + ([] if hint_ids.issuperset(job_ids) else [since_ns]))
+        jobs = self._read_events(job_ids, since_ns, max_entries)
+        absent_ids = set(job_ids) - {key.job_id for key in jobs}
+        if absent_ids & hint_ids and since_ns > now_ns - self._since_ns:  # Prometheus was wrong
             since_ns = now_ns - self._since_ns
-            jobs |= self._read_events(missing, since_ns, most)
+            jobs |= self._read_events(absent_ids, since_ns, max_entries)
         self.read_heartbeats(jobs.values(), begin_of(jobs.values(), since_ns))
         nowhere = _Hint(0, frozenset())
         return {
-            key: Known(job, since_ns, now_ns, hints.get(key, nowhere).hosts)
+            key: LokiJob(job, since_ns, now_ns, hints.get(key, nowhere).hosts)
             for key, job in jobs.items()
         }
 
     def _read_events(
-        self, job_ids: Collection[str], begin_ns: int, most: int | None
+        self, job_ids: Collection[str], begin_ns: int, max_entries: int | None
     ) -> dict[JobKey, JobAccount]:
         jobs: dict[JobKey, JobAccount] = {}
-        chosen = selector(["event"], cluster=self._cluster) + with_any_metadata("job_id", job_ids)
+        job_selector = selector(["event"], cluster=self._cluster) + with_any_metadata(
+            "job_id", job_ids
+        )
         for read, entry in enumerate(
-            self.entries(chosen + without_event((HEARTBEAT,)), begin_ns), start=1
+            self.entries(job_selector + without_event((HEARTBEAT,)), begin_ns), start=1
         ):
-            if most is not None and read > most:
+            if max_entries is not None and read > max_entries:
                 raise TooMany
             key = job_key(entry)
             if key is None or key.job_id not in job_ids:
@@ -158,12 +161,12 @@ class Finder:
         that. Those that beat until now fill the first answers: others are then asked for without
         them."""
         by_key = {job.key: job for job in jobs}
-        wanted = {(job.key, key) for job in jobs for key in job.open_captures()}
+        open_captures = {(job.key, key) for job in jobs for key in job.open_captures()}
         end_ns = self._now() + AHEAD_NS
         for _ in range(MAX_LOOKS):
-            if not wanted:
+            if not open_captures:
                 return
-            reached_ns = self._read_some(by_key, wanted, begin_ns, end_ns)
+            reached_ns = self._read_some(by_key, open_captures, begin_ns, end_ns)
             if reached_ns is None:
                 return
             end_ns = reached_ns + 1
@@ -171,39 +174,41 @@ class Finder:
     def _read_some(
         self,
         jobs: Mapping[JobKey, JobAccount],
-        wanted: set[tuple[JobKey, CaptureKey]],
+        open_captures: set[tuple[JobKey, CaptureKey]],
         begin_ns: int,
         end_ns: int,
     ) -> int | None:
-        """Takes what is found out of wanted. The time up to which was read, None where there is no
-        more."""
-        clusters = {key.cluster for key, _ in wanted}
+        """Takes the captures that have their heartbeats out of open_captures. The time up to which
+        was read, None where there is no more."""
+        clusters = {key.cluster for key, _ in open_captures}
         cluster = next(iter(clusters)) if len(clusters) == 1 else self._cluster
-        chosen = selector(["event"], cluster=cluster, hosts={key.host for _, key in wanted})
+        stream_selector = selector(
+            ["event"], cluster=cluster, hosts={key.host for _, key in open_captures}
+        )
         logql = (
-            chosen
-            + with_any_metadata("job_id", {key.job_id for key, _ in wanted})
+            stream_selector
+            + with_any_metadata("job_id", {key.job_id for key, _ in open_captures})
             + with_event((HEARTBEAT,))
         )
-        most = (3 + BEATS) * len(wanted) + 20
-        page = min(max(2 * len(wanted), 10), _PAGE)
+        max_entries = (3 + BEATS) * len(open_captures) + 20
+        page = min(max(2 * len(open_captures), 10), _PAGE)
         now_ns = self._now()
-        found = self.entries(logql, begin_ns, end_ns=end_ns, backward=True, page=page)
-        for read, entry in enumerate(found, start=1):
-            its_job, its_key = job_key(entry), capture_key(entry)
-            job = jobs.get(its_job) if its_job is not None else None
-            if job is not None and its_job is not None:
+        entries = self.entries(logql, begin_ns, end_ns=end_ns, backward=True, page=page)
+        for read, entry in enumerate(entries, start=1):
+            job_of_entry, capture = job_key(entry), capture_key(entry)
+            job = jobs.get(job_of_entry) if job_of_entry is not None else None
+            if job is not None and job_of_entry is not None:
                 job.take(entry)
-                account = job.captures.get(its_key)
+                account = job.captures.get(capture)
                 if (
                     account is None
                     or not account.is_silent(now_ns)
                     or len(account.beats_ns) == BEATS
                 ):
-                    wanted.discard((its_job, its_key))
-            if not wanted:
+                    open_captures.discard((job_of_entry, capture))
+            if not open_captures:
                 return None
-            if read >= most:
+            if read >= max_entries:
                 return entry.time_ns
         return None
 
@@ -213,23 +218,23 @@ class Finder:
         """What Prometheus knows of jobs; nothing where it doesn't know, or can't be asked."""
         if self._metrics is None:
             return {}
-        chosen = matcher("job_id", job_ids)
-        chosen += "," + matcher("cluster", [self._cluster]) if self._cluster is not None else ""
+        matchers = matcher("job_id", job_ids)
+        matchers += "," + matcher("cluster", [self._cluster]) if self._cluster is not None else ""
         back = f"[{max(PROMETHEUS_DAYS, self._since_ns // (24 * HOUR_NS) + 1)}d]"
         by = "by (cluster, job_id"
         begins: dict[JobKey, float] = {}
         hosts: dict[JobKey, set[str]] = {}
         try:
             starts = self._metrics(
-                f"min {by}) (min_over_time(logshipper_job_start_time_seconds{{{chosen}}}{back}))"
+                f"min {by}) (min_over_time(logshipper_job_start_time_seconds{{{matchers}}}{back}))"
             )
             places = self._metrics(
-                f"group {by}, host) (last_over_time(logshipper_job_info{{{chosen}}}{back}))"
+                f"group {by}, host) (last_over_time(logshipper_job_info{{{matchers}}}{back}))"
             )
-            for found in starts:
-                begins[_key_of(found)] = found.value
-            for found in places:
-                hosts.setdefault(_key_of(found), set()).add(found.labels.get("host", ""))
+            for series in starts:
+                begins[_key_of(series)] = series.value
+            for series in places:
+                hosts.setdefault(_key_of(series), set()).add(series.labels.get("host", ""))
         except QueryError as error:
             self._say(f"{error}; jobs are looked for in Loki alone")
             self._metrics = None
@@ -242,15 +247,15 @@ class Finder:
 
 
 def begin_of(jobs: Iterable[JobAccount], otherwise_ns: int) -> int:
-    """Since when there may be entries of jobs. A start that is said to be long before its own event
-    isn't believed."""
+    """Since when there may be entries of jobs. A start that lies long before its own event isn't
+    believed."""
     accounts = (account for job in jobs for account in job.captures.values())
     begins = [max(account.started_ns, account.first_ns - HOUR_NS) for account in accounts]
     return min(begins) - MARGIN_NS if begins else otherwise_ns
 
 
-def _key_of(found: FoundSeries) -> JobKey:
-    return JobKey(found.labels.get("cluster", ""), found.labels.get("job_id", ""))
+def _key_of(series: SeriesValue) -> JobKey:
+    return JobKey(series.labels.get("cluster", ""), series.labels.get("job_id", ""))
 
 
 def _as_ns(secs: float) -> int:

@@ -30,23 +30,28 @@ _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
 
 
 class Captures:
-    """The numbers of a job's captures. Those that no event told of get the next free numbers as
-    they are met."""
+    """The numbers of a job's captures. Those without an event get the next free numbers as they
+    appear."""
 
     def __init__(self, keys: Iterable[CaptureKey]) -> None:
         self._numbers = {key: number for number, key in enumerate(keys, start=1)}
-        self._seen: dict[tuple[str, ...], tuple[int, CaptureKey]] = {}
+        self._captures: dict[tuple[str, ...], tuple[int, CaptureKey]] = {}
 
     def of(self, entry: LokiEntry) -> tuple[int, CaptureKey]:
         metadata = entry.metadata
         get = metadata.get
-        given = (get("attempt", ""), get("step", ""), get("task", ""), entry.labels.get("host", ""))
-        found = self._seen.get(given)
-        if found is None:
-            if len(self._seen) >= MAX_CAPTURES:
-                self._seen.clear()
-            found = self._seen[given] = self._enter(capture_key(entry))
-        return found
+        identity = (
+            get("attempt", ""),
+            get("step", ""),
+            get("task", ""),
+            entry.labels.get("host", ""),
+        )
+        capture = self._captures.get(identity)
+        if capture is None:
+            if len(self._captures) >= MAX_CAPTURES:
+                self._captures.clear()
+            capture = self._captures[identity] = self._enter(capture_key(entry))
+        return capture
 
     def _enter(self, key: CaptureKey) -> tuple[int, CaptureKey]:
         number = self._numbers.get(key, 0)
@@ -81,13 +86,13 @@ def clean(text: str) -> str:
 def begins_alike(bar: str, line: str) -> bool:
     """Whether a line may be the end of a bar: the same words, and other numbers, up to the bar's
     percentage, or to the second number of one that has none."""
-    found = _HEAD.match(bar)
-    head = _NUMBER.sub("0", found[0] if found else bar[:_HEAD_CHARS])
+    match = _HEAD.match(bar)
+    head = _NUMBER.sub("0", match[0] if match else bar[:_HEAD_CHARS])
     line = SEQUENCES.sub("", line[:_MAX_BAR_CHARS])
     return bool(head) and _NUMBER.sub("0", line[: 2 * _HEAD_CHARS]).startswith(head)
 
 
-def joined(
+def join_pieces(
     entries: Iterable[LokiEntry], captures: Captures, *, newest_first: bool = False
 ) -> Iterator[LokiLine]:
     """Lines of entries that come in order of time (newest_first: backwards): by time, then
@@ -113,7 +118,7 @@ def _lines_of(group: list[LokiEntry], captures: Captures, newest_first: bool) ->
         if line is None:
             return ()
         piece = _PIECE.fullmatch(line.attrs.get("part", ""))
-        return (line,) if piece is None else _joined(piece[1] or "", [line])
+        return (line,) if piece is None else _join_group(piece[1] or "", [line])
     sources: dict[tuple[int, Stream, Kind, str], dict[tuple[str, str], LokiLine]] = {}
     for entry in group:
         line = _line(entry, captures)
@@ -125,17 +130,17 @@ def _lines_of(group: list[LokiEntry], captures: Captures, newest_first: bool) ->
     whole = [
         line
         for source in sorted(sources)
-        for line in _joined(source[3], list(sources[source].values()))
+        for line in _join_group(source[3], list(sources[source].values()))
     ]
     return reversed(whole) if newest_first else whole
 
 
-def _joined(above: str, found: list[LokiLine]) -> list[LokiLine]:
+def _join_group(above: str, pieces_of_time: list[LokiLine]) -> list[LokiLine]:
     """Lines of one time, capture, stream and kind. above: their part, where the capture itself had
     cut the line."""
     by_size: dict[int, dict[int, LokiLine]] = {}
     lines = []
-    for line in found:
+    for line in pieces_of_time:
         piece = _PIECE.fullmatch(line.attrs.get("part", ""))
         if piece is None:
             lines.append(line)

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple, Protocol
 from logshipper.classify.metadata import Hint, keys_of
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.loki.account import STREAMS, CaptureKey, JobAccount, LokiEntry, as_capture
-from logshipper_ingest.loki.lines import KINDS, Captures, LokiLine, begins_alike, clean, joined
-from logshipper_ingest.loki.seen import Seen
+from logshipper_ingest.loki.lines import KINDS, Captures, LokiLine, begins_alike, clean, join_pieces
+from logshipper_ingest.loki.seen import ReadHistory
 from logshipper_ingest.model.job import (
     JOB_ENDED,
     RUNNING,
@@ -83,21 +83,21 @@ class Reads:
     """What has been read of jobs by those who may go on reading; the oldest are forgotten."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, Seen] = {}
+        self._histories: dict[int, ReadHistory] = {}
         self._last = 0
 
-    def begin(self) -> tuple[int, Seen]:
+    def begin(self) -> tuple[int, ReadHistory]:
         self._last += 1
-        if len(self._seen) >= MAX_READS:
-            del self._seen[min(self._seen)]
-        seen = self._seen[self._last] = Seen()
-        return self._last, seen
+        if len(self._histories) >= MAX_READS:
+            del self._histories[min(self._histories)]
+        history = self._histories[self._last] = ReadHistory()
+        return self._last, history
 
-    def go_on(self, position: Position) -> Seen:
-        seen = self._seen.get(position.base)
-        if seen is None or position.block != seen.lines:
+    def go_on(self, position: Position) -> ReadHistory:
+        history = self._histories.get(position.base)
+        if history is None or position.block != history.lines:
             raise ValueError("reading goes on only from the line that was read last")
-        return seen
+        return history
 
 
 class _Query(NamedTuple):
@@ -132,11 +132,11 @@ class LokiJobReader(KeyedReader):
         numbered = account.numbered()
         self.summary = summary
         self.captures = [
-            as_capture(number, found, now_ns) for number, found in enumerate(numbered, start=1)
+            as_capture(number, capture, now_ns) for number, capture in enumerate(numbered, start=1)
         ]
-        newest = max(found.attempt for found in numbered)
+        newest = max(capture.attempt for capture in numbered)
         may_print = any(
-            found.account.may_print(now_ns) for found in numbered if found.attempt == newest
+            capture.account.may_print(now_ns) for capture in numbered if capture.attempt == newest
         )
         self.is_over = summary.state not in (RUNNING, UNRESPONSIVE) and not may_print
         self._client = client
@@ -145,18 +145,18 @@ class LokiJobReader(KeyedReader):
         self._reads = reads
         self._now = now
         self._progress = progress
-        self._keys = [found.key for found in numbered]
+        self._keys = [capture.key for capture in numbered]
         self._silent = [  # where nobody has said so: the agent itself may have gone
             JobEvent(
-                found.account.heartbeat_ns + SHIPPED_UNRESPONSIVE_NS,
+                loki_capture.account.heartbeat_ns + SHIPPED_UNRESPONSIVE_NS,
                 heartbeat_lost(),
-                found.key.attempt,
+                loki_capture.key.attempt,
                 capture.capture,
             )
-            for found, capture in zip(numbered, self.captures, strict=True)
-            if capture.state == UNRESPONSIVE and not found.account.is_lost
+            for loki_capture, capture in zip(numbered, self.captures, strict=True)
+            if capture.state == UNRESPONSIVE and not loki_capture.account.is_lost
         ]
-        self._running = {found.key for found in numbered if found.account.state == RUNNING}
+        self._running = {capture.key for capture in numbered if capture.account.state == RUNNING}
         self._numbers = Captures(self._keys)
 
     def close(self) -> None:
@@ -179,10 +179,10 @@ class LokiJobReader(KeyedReader):
         key = self._account.key
         hosts = "" if len(names) == len(STREAMS) else names
         shard = job_shard(key.job_id)
-        chosen = selector(
+        stream_selector = selector(
             kinds, cluster=key.cluster, hosts=self._span.hosts, streams=hosts, shard=shard
         )
-        return chosen + with_metadata({"job_id": key.job_id})
+        return stream_selector + with_metadata({"job_id": key.job_id})
 
     def _lines(
         self,
@@ -195,8 +195,8 @@ class LokiJobReader(KeyedReader):
     ) -> Iterator[LokiLine]:
         """The lines that are asked for, in order of time; those of which pieces are still to come
         are held back."""
-        wanted = {Kind.LOG if kind is Kind.NOTE else kind for kind in query.kinds}
-        labels = [label for label, kind in KINDS.items() if kind in wanted]
+        kinds = {Kind.LOG if kind is Kind.NOTE else kind for kind in query.kinds}
+        labels = [label for label, kind in KINDS.items() if kind in kinds]
         if not labels:
             return
         logql = self._selector(labels, query.streams)
@@ -207,7 +207,7 @@ class LokiJobReader(KeyedReader):
             logql, max(begin_ns, self._span.begin_ns), end_ns, direction=direction, page=page
         )
         due_ns = self._now() - HOLD_NS
-        for line in joined(entries, self._numbers, newest_first=direction == "backward"):
+        for line in join_pieces(entries, self._numbers, newest_first=direction == "backward"):
             if line.kind not in query.kinds or query.attempt not in (None, line.key.attempt):
                 continue
             if line.complete or line.time_ns < due_ns or self.is_over:
@@ -237,59 +237,62 @@ class LokiJobReader(KeyedReader):
         if tail is not None and tail <= 0:
             return iter(())
         if after is not None:
-            seen = self._reads.go_on(after)
-            begin_ns = seen.read_from_ns(self._now(), last=self.is_over)
-            found = self._unseen(query, after.base, seen, begin_ns)
-            return found if tail is None else iter(deque(found, maxlen=tail))
-        number, seen = self._reads.begin()
+            history = self._reads.go_on(after)
+            begin_ns = history.read_from_ns(self._now(), last=self.is_over)
+            lines = self._unseen(query, after.base, history, begin_ns)
+            return lines if tail is None else iter(deque(lines, maxlen=tail))
+        number, history = self._reads.begin()
         if tail is None:
-            seen.floor_ns = since_ns
-            return self._unseen(query, number, seen, since_ns)
-        return self._tail(query, number, seen, tail)
+            history.floor_ns = since_ns
+            return self._unseen(query, number, history, since_ns)
+        return self._tail(query, number, history, tail)
 
-    def _unseen(self, query: _Query, number: int, seen: Seen, begin_ns: int) -> Iterator[LogLine]:
-        at: tuple[CaptureKey, int] | None = (
-            None  # pieces of a line that will never be whole share their time
-        )
-        known = False
+    def _unseen(
+        self, query: _Query, number: int, history: ReadHistory, begin_ns: int
+    ) -> Iterator[LogLine]:
+        # pieces of a line that will never be whole share their time
+        at: tuple[CaptureKey, int] | None = None
+        is_read = False
         for line in self._lines(query, begin_ns=begin_ns):
             if at != (line.key, line.time_ns):
                 at = line.key, line.time_ns
-                known = seen.has(*at)
-            if not known:
-                yield _log_line(line, number, seen)
+                is_read = history.has(*at)
+            if not is_read:
+                yield _log_line(line, number, history)
 
-    def _tail(self, query: _Query, number: int, seen: Seen, tail: int) -> Iterator[LogLine]:
+    def _tail(
+        self, query: _Query, number: int, history: ReadHistory, tail: int
+    ) -> Iterator[LogLine]:
         """Looks backward for where the tail begins, and a little further: what is newer than that
         and comes later will be known for late. Of a tail that is too long to be kept the lines are
         then read from there."""
-        held: deque[LokiLine] = deque()
+        tail_lines: deque[LokiLine] = deque()
         older: list[LokiLine] = []
-        found, first_ns, skipped = 0, 0, 0
+        tail_count, first_ns, skipped = 0, 0, 0
         page = min(tail + _TAIL_LOOK_BACK, _PAGE)
         for line in self._lines(query, "backward", page=page):
-            if found < tail:
-                found += 1
+            if tail_count < tail:
+                tail_count += 1
                 first_ns = line.time_ns
                 if tail <= MAX_HELD:
-                    held.appendleft(line)
+                    tail_lines.appendleft(line)
                 continue
             skipped += line.time_ns == first_ns
             older.append(line)
             if len(older) >= _TAIL_LOOK_BACK:
                 break
         for line in reversed(older):
-            seen.add(line.key, line.time_ns)
-        seen.lines = 0
+            history.add(line.key, line.time_ns)
+        history.lines = 0
         if len(older) >= _TAIL_LOOK_BACK:
-            seen.floor_ns = older[-1].time_ns + 1
+            history.floor_ns = older[-1].time_ns + 1
         if tail <= MAX_HELD:
-            for line in held:
-                yield _log_line(line, number, seen)
+            for line in tail_lines:
+                yield _log_line(line, number, history)
             return
         for at, line in enumerate(self._lines(query, begin_ns=first_ns)):
             if at >= skipped:
-                yield _log_line(line, number, seen)
+                yield _log_line(line, number, history)
 
     # ---- records, events, status
 
@@ -313,14 +316,14 @@ class LokiJobReader(KeyedReader):
 
     def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
         """Metadata records in order of time, at most so many at a time."""
-        left = self.records()
-        while some := list(islice(left, min(rows, _RECORDS))):
-            attempts = {record.capture: record.attempt for record in some}
+        records = self.records()
+        while block := list(islice(records, min(rows, _RECORDS))):
+            attempts = {record.capture: record.attempt for record in block}
             times, captures = (
-                [record.time_ns for record in some],
-                [record.capture for record in some],
+                [record.time_ns for record in block],
+                [record.capture for record in block],
             )
-            yield RecordBlock(times, captures, attempts, "\n".join(record.line for record in some))
+            yield RecordBlock(times, captures, attempts, "\n".join(record.line for record in block))
 
     def _record_lines(
         self,
@@ -330,7 +333,7 @@ class LokiJobReader(KeyedReader):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[LokiLine]:
-        # backwards often only the newest ones are wanted
+        # backwards often only the newest ones are needed
         page = _TAIL_LOOK_BACK if direction == "backward" else _PAGE
         query = _Query(frozenset({Kind.METADATA}), frozenset(), attempt)
         for line in self._lines(query, direction, begin_ns=begin_ns, end_ns=end_ns, page=page):
@@ -347,17 +350,22 @@ class LokiJobReader(KeyedReader):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[JobEvent]:
-        """As all readers have it; those that tell of a capture's start, life and end are in summary
-        and captures. How Slurm ended the job is no capture's: its number is 0."""
-        asked = EventsAsked(attempt, names, newest_first, begin_ns, end_ns)
-        told = list(filter(asked.has, self._told_events()))
-        yield from asked.merged(reversed(told) if newest_first else told, self._silent)
+        """As all readers have it; those of a capture's start, life and end are in summary and
+        captures. How Slurm ended the job is no capture's: its number is 0."""
+        event_filter = EventsAsked(attempt, names, newest_first, begin_ns, end_ns)
+        events = list(filter(event_filter.has, self._job_events()))
+        yield from event_filter.merged(reversed(events) if newest_first else events, self._silent)
 
-    def _told_events(self) -> Iterator[JobEvent]:
+    def _job_events(self) -> Iterator[JobEvent]:
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}
-        for own, event in self._account.events():
-            if own.key in numbers or event["event"] == JOB_ENDED:
-                yield JobEvent(own.time_ns, event, own.key.attempt, numbers.get(own.key, 0))
+        for capture_event, event in self._account.events():
+            if capture_event.key in numbers or event["event"] == JOB_ENDED:
+                yield JobEvent(
+                    capture_event.time_ns,
+                    event,
+                    capture_event.key.attempt,
+                    numbers.get(capture_event.key, 0),
+                )
 
     def status(self) -> dict[Stream, tuple[int, str]]:
         """What running bars show now, as (time in ns, text) by stream; nothing of captures that
@@ -379,28 +387,28 @@ class LokiJobReader(KeyedReader):
                 newest.setdefault((key, stream), (entry.time_ns, clean(entry.line)))
             if read >= _MAX_STATUSES or len(newest) >= 2 * len(self._running):
                 break
-        shown = {source: bar for source, bar in newest.items() if bar[1] not in ("", " ")}
-        if shown:
-            self._drop_ended(shown)
-        ordered = sorted((time_ns, stream, text) for (_, stream), (time_ns, text) in shown.items())
+        bars = {source: bar for source, bar in newest.items() if bar[1] not in ("", " ")}
+        if bars:
+            self._drop_ended(bars)
+        ordered = sorted((time_ns, stream, text) for (_, stream), (time_ns, text) in bars.items())
         return {stream: (time_ns, text) for time_ns, stream, text in ordered}
 
-    def _drop_ended(self, shown: dict[tuple[CaptureKey, Stream], tuple[int, str]]) -> None:
+    def _drop_ended(self, bars: dict[tuple[CaptureKey, Stream], tuple[int, str]]) -> None:
         """Drops bars that stand finished in the log: the capture withdraws a bar up to 10 s
         later."""
-        query = _Query(frozenset({Kind.LOG}), frozenset(stream for _, stream in shown))
-        begin_ns = min(time_ns for time_ns, _ in shown.values())
+        query = _Query(frozenset({Kind.LOG}), frozenset(stream for _, stream in bars))
+        begin_ns = min(time_ns for time_ns, _ in bars.values())
         lines = self._lines(query, "backward", begin_ns=begin_ns, page=_STATUS_PAGE)
         for line in islice(lines, _STATUS_PAGE):
-            bar = shown.get((line.key, line.stream))
+            bar = bars.get((line.key, line.stream))
             if bar is not None and bar[0] < line.time_ns and begins_alike(bar[1], line.text):
-                del shown[line.key, line.stream]
+                del bars[line.key, line.stream]
 
     # ---- keys and X axis
 
     def _axes(self) -> list[XAxis]:
-        """Learnt from all records, capture by capture. Counts that a heartbeat told are raised to
-        what was read."""
+        """Learnt from all records, capture by capture. Counts from a heartbeat are raised to what
+        was read."""
         axes = {number: XAxis() for number in range(1, len(self.captures) + 1)}
         read = 0
         try:
@@ -426,10 +434,10 @@ class LokiJobReader(KeyedReader):
         ]
 
 
-def _log_line(line: LokiLine, number: int, seen: Seen) -> LogLine:
+def _log_line(line: LokiLine, number: int, history: ReadHistory) -> LogLine:
     """The line as one that is read now."""
-    seen.add(line.key, line.time_ns)
-    position = Position(number, 0, line.time_ns, seen.lines)
+    history.add(line.key, line.time_ns)
+    position = Position(number, 0, line.time_ns, history.lines)
     return LogLine(
         position,
         line.time_ns,

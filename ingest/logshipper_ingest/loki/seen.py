@@ -26,9 +26,9 @@ class _Level(NamedTuple):
 LEVELS = (_Level(3, 0), _Level(30, 15), _Level(300, 120), _Level(3600, 1800))
 
 
-class Seen:
-    """newest_ns: the newest line's time; lines: how many were read; floor_ns: what is older counts
-    as read."""
+class ReadHistory:
+    """What was read of one job. newest_ns: the newest line's time; lines: how many were read;
+    floor_ns: what is older counts as read."""
 
     def __init__(self) -> None:
         self.newest_ns = 0

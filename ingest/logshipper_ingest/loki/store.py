@@ -22,7 +22,7 @@ from logshipper_ingest.loki.account import (
     job_key,
 )
 from logshipper_ingest.loki.ahead import Ahead
-from logshipper_ingest.loki.finding import Finder, Known, Metrics, begin_of
+from logshipper_ingest.loki.finding import Finder, LokiJob, Metrics, begin_of
 from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Entries, LokiJobReader, Reads, Span
 from logshipper_ingest.model.job import (
     HISTORY,
@@ -40,17 +40,17 @@ from logshipper_ingest.servers.logql import selector, with_event, with_metadata,
 SECOND_NS = 10**9
 POLL_SECS = 1.0
 DEFAULT_SINCE_SECS = 7 * 86_400.0  # Loki refuses older entries, unless somebody changed that
-MAX_KNOWN = 16  # jobs whose events are kept, for whoever follows one
+MAX_JOBS = 16  # jobs whose events are kept, for whoever follows one
 MAX_LOOKED_UP = 20  # jobs of a list whose last sign of life is looked for
-_ANEW_NS = SECOND_NS // 2  # events that were read so recently aren't read again
+_FRESH_NS = SECOND_NS // 2  # events that were read so recently aren't read again
 
 
 class LokiStore:
     """The jobs that Loki knows of. Raises QueryError wherever it doesn't answer.
 
     metrics: asks Prometheus, None where there is none; since_secs: how far back jobs are looked
-    for; cluster: only this one's; progress: see LokiJobReader; say: is told, once, what went wrong
-    but doesn't stop anything; close: ends connections.
+    for; cluster: only this one's; progress: see LokiJobReader; say: logs, once, what went wrong but
+    doesn't stop anything; close: ends connections.
     """
 
     poll_secs = POLL_SECS
@@ -76,8 +76,8 @@ class LokiStore:
         self._close = close
         self._now = now
         self._finder = Finder(client, metrics, self._since_ns, cluster, now, say)
-        self._known: dict[JobKey, Known] = {}
-        self._chosen: dict[str, str] = {}  # the cluster of each job id that was resolved
+        self._jobs: dict[JobKey, LokiJob] = {}
+        self._clusters: dict[str, str] = {}  # the cluster of each job id that was resolved
         self._reads = Reads()
 
     def close(self) -> None:
@@ -103,9 +103,9 @@ class LokiStore:
 
     def jobs(self) -> list[JobSummary]:
         """All jobs that gave a sign of life in the time that is looked at, newest first."""
-        return [summary for _, summary in self._listed()]
+        return [summary for _, summary in self._list_jobs()]
 
-    def _listed(self) -> list[tuple[JobKey, JobSummary]]:
+    def _list_jobs(self) -> list[tuple[JobKey, JobSummary]]:
         now_ns = self._now()
         jobs: dict[JobKey, JobAccount] = {}
         begin_ns = now_ns - self._since_ns
@@ -126,14 +126,13 @@ class LokiStore:
                 account for job in silent[:MAX_LOOKED_UP] for account in job.captures.values()
             ]
             patience_ns = max(account.patience_ns() for account in accounts)
-            if (
-                patience_ns > SHIPPED_UNRESPONSIVE_NS
-            ):  # heartbeats are sparse here: so are those of the others
+            # heartbeats are sparse here: so are those of the others
+            if patience_ns > SHIPPED_UNRESPONSIVE_NS:
                 self._gather(jobs, with_event((HEARTBEAT,)), max(begin_ns, now_ns - patience_ns))
-        found = [(key, job.summary(now_ns)) for key, job in jobs.items()]
-        listed = [(key, summary) for key, summary in found if summary is not None]
-        listed.sort(key=lambda pair: (-pair[1].started_ns, pair[0].job_id, pair[0].cluster))
-        return listed
+        summaries = [(key, job.summary(now_ns)) for key, job in jobs.items()]
+        listing = [(key, summary) for key, summary in summaries if summary is not None]
+        listing.sort(key=lambda pair: (-pair[1].started_ns, pair[0].job_id, pair[0].cluster))
+        return listing
 
     def _gather(self, jobs: dict[JobKey, JobAccount], which: str, begin_ns: int) -> None:
         """Events of all jobs, newest first: where there are too many captures, the oldest are left
@@ -164,32 +163,32 @@ class LokiStore:
         of an id that no other has, or `last`. Raises UnknownJob: also for an id that stands in
         several clusters."""
         if name != "last" and is_job_id(name):
-            found = self._find(name)
-            if found:
-                return self._choose(name, name, found)
-        listed = self._listed()
+            keys = self._find(name)
+            if keys:
+                return self._choose(name, name, keys)
+        listing = self._list_jobs()
         try:
-            job = find_job(name, [summary for _, summary in listed])
+            job = find_job(name, [summary for _, summary in listing])
         except UnknownJob as error:
             raise UnknownJob(
                 name, f"{error}, in {self.name}, {self._how_far()}", error.suggestions
             ) from None
         if job.job_id.startswith(name):
             return self._choose(
-                name, job.job_id, [key for key, _ in listed if key.job_id == job.job_id]
+                name, job.job_id, [key for key, _ in listing if key.job_id == job.job_id]
             )
-        key = next(key for key, summary in listed if summary is job)
-        self._chosen[key.job_id] = key.cluster
+        key = next(key for key, summary in listing if summary is job)
+        self._clusters[key.job_id] = key.cluster
         return key.job_id
 
-    def _choose(self, name: str, job_id: str, found: Sequence[JobKey]) -> str:
-        if len(found) > 1:
-            clusters = sorted(key.cluster for key in found)
+    def _choose(self, name: str, job_id: str, keys: Sequence[JobKey]) -> str:
+        if len(keys) > 1:
+            clusters = sorted(key.cluster for key in keys)
             raise UnknownJob(
                 name,
                 f"job {job_id} is there in several clusters, {', '.join(clusters)}: give --cluster NAME",
             )
-        self._chosen[job_id] = found[0].cluster
+        self._clusters[job_id] = keys[0].cluster
         return job_id
 
     def clusters_of(self, job_id: str) -> list[str]:
@@ -198,7 +197,7 @@ class LokiStore:
 
     def cluster_of(self, job_id: str) -> str:
         """The cluster of a job that was resolved or opened."""
-        return self._chosen[job_id]
+        return self._clusters[job_id]
 
     def _how_far(self) -> str:
         where = f" of cluster {self._cluster}" if self._cluster is not None else ""
@@ -208,15 +207,15 @@ class LokiStore:
 
     def _find(self, job_id: str) -> list[JobKey]:
         """The jobs with this id, of each cluster, their events read."""
-        found = self._finder.find([job_id])
-        for key, known in found.items():
-            if key not in self._known and len(self._known) >= MAX_KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[key] = known
-        return list(found)
+        jobs = self._finder.find([job_id])
+        for key, job in jobs.items():
+            if key not in self._jobs and len(self._jobs) >= MAX_JOBS:
+                del self._jobs[next(iter(self._jobs))]
+            self._jobs[key] = job
+        return list(jobs)
 
     def allocations(self) -> list[Allocation]:
-        """None: Loki is told of captures only."""
+        """None: Loki has captures only."""
         return []
 
     def key_values(self, job: JobSummary) -> Mapping[str, KeyValues]:
@@ -228,7 +227,7 @@ class LokiStore:
     def reader_of(self, job: JobSummary) -> LokiJobReader:
         """Opens one of `jobs`: also where several clusters have a job of its id."""
         if job.cluster:
-            self._chosen[job.job_id] = job.cluster
+            self._clusters[job.job_id] = job.cluster
         return self.open(job.job_id)
 
     def in_order(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], LokiJobReader]:
@@ -236,61 +235,61 @@ class LokiStore:
         each as it was when its turn came near."""
         ahead = Ahead(self._finder, [JobKey(job.cluster, job.job_id) for job in jobs])
 
-        def opened(job: JobSummary) -> LokiJobReader:
-            known = ahead.take(JobKey(job.cluster, job.job_id))
-            if known is None:
+        def open_job(job: JobSummary) -> LokiJobReader:
+            loki_job = ahead.take(JobKey(job.cluster, job.job_id))
+            if loki_job is None:
                 raise UnknownJob(job.job_id, f"no job has the id {job.job_id!r}, in {self.name}")
-            return self._reader(known)
+            return self._reader(loki_job)
 
-        return opened
+        return open_job
 
     def open(self, job_id: str) -> LokiJobReader:
         """Raises UnknownJob where there is no such job, or one in each of several clusters."""
-        known = self._of_chosen(job_id)
-        if known is None:
-            found = self._find(job_id) if is_job_id(job_id) else []
-            if not found:
+        loki_job = self._resolved_job(job_id)
+        if loki_job is None:
+            keys = self._find(job_id) if is_job_id(job_id) else []
+            if not keys:
                 raise UnknownJob(
                     job_id, f"no job has the id {job_id!r}, in {self.name}, {self._how_far()}"
                 )
-            if self._chosen.get(job_id) not in [key.cluster for key in found]:
-                self._choose(job_id, job_id, found)
-            known = self._known[JobKey(self._chosen[job_id], job_id)]
-        elif self._now() - known.read_ns > _ANEW_NS:
-            self._read_on(known)
-        return self._reader(known)
+            if self._clusters.get(job_id) not in [key.cluster for key in keys]:
+                self._choose(job_id, job_id, keys)
+            loki_job = self._jobs[JobKey(self._clusters[job_id], job_id)]
+        elif self._now() - loki_job.read_ns > _FRESH_NS:
+            self._read_on(loki_job)
+        return self._reader(loki_job)
 
-    def _reader(self, known: Known) -> LokiJobReader:
-        summary = known.account.summary(self._now())
+    def _reader(self, loki_job: LokiJob) -> LokiJobReader:
+        summary = loki_job.account.summary(self._now())
         if summary is None:
-            job_id = known.account.key.job_id
+            job_id = loki_job.account.key.job_id
             raise UnknownJob(job_id, f"no job has the id {job_id!r}, in {self.name}")
         return LokiJobReader(
             self._client,
-            known.account,
+            loki_job.account,
             summary,
-            self._span(known),
+            self._span(loki_job),
             self._reads,
             now=self._now,
             progress=self._progress,
         )
 
-    def _of_chosen(self, job_id: str) -> Known | None:
-        cluster = self._chosen.get(job_id)
-        return None if cluster is None else self._known.get(JobKey(cluster, job_id))
+    def _resolved_job(self, job_id: str) -> LokiJob | None:
+        cluster = self._clusters.get(job_id)
+        return None if cluster is None else self._jobs.get(JobKey(cluster, job_id))
 
-    def _read_on(self, known: Known) -> None:
+    def _read_on(self, loki_job: LokiJob) -> None:
         """Events since the last look, and of captures that may be running since their last sign of
-        life: an end that is told late has the time at which it was."""
-        job = known.account
+        life: an end that is reported late has the time at which it was."""
+        job = loki_job.account
         signs = [job.captures[key].heartbeat_ns for key in job.open_captures()]
         unsettled = [
             account.heartbeat_ns
             for account in job.captures.values()
-            if account.may_print(known.read_ns)
+            if account.may_print(loki_job.read_ns)
         ]
-        begin_ns = max(known.from_ns, min([known.read_ns - MARGIN_NS, *signs, *unsettled]))
-        known.read_ns = self._now()
+        begin_ns = max(loki_job.from_ns, min([loki_job.read_ns - MARGIN_NS, *signs, *unsettled]))
+        loki_job.read_ns = self._now()
         before = {key for key, account in job.captures.items() if account.closed}
         logql = selector(["event"], cluster=job.key.cluster) + with_metadata(
             {"job_id": job.key.job_id}
@@ -299,25 +298,25 @@ class LokiStore:
             job.take(entry)
         for key, account in job.captures.items():
             if account.closed and key not in before:
-                account.closed_seen_ns = known.read_ns
+                account.closed_seen_ns = loki_job.read_ns
         self._finder.read_heartbeats([job], begin_ns)
 
-    def _span(self, known: Known) -> Span:
-        accounts = known.account.captures
+    def _span(self, loki_job: LokiJob) -> Span:
+        accounts = loki_job.account.captures
         end_ns = self._now() + AHEAD_NS
         if all(account.closed for account in accounts.values()):
             times = [
                 max(account.heartbeat_ns, account.ended_ns or 0) for account in accounts.values()
             ]
             end_ns = (
-                max([*times, *(end.time_ns for end in known.account.ends.values())]) + MARGIN_NS
+                max([*times, *(end.time_ns for end in loki_job.account.ends.values())]) + MARGIN_NS
             )
         hosts = (
-            known.hosts
+            loki_job.hosts
             | {key.host for key in accounts}
-            | {end.host for end in known.account.ends.values()}
+            | {end.host for end in loki_job.account.ends.values()}
         )
-        return Span(begin_of([known.account], known.from_ns), end_ns, hosts)
+        return Span(begin_of([loki_job.account], loki_job.from_ns), end_ns, hosts)
 
 
 def _span_words(span_ns: int) -> str:

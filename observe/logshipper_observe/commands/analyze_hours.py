@@ -12,7 +12,7 @@ from logshipper_observe.base.words import count
 from logshipper_observe.commands.analyze_answer import Analysis, Between, mean_words
 
 if TYPE_CHECKING:
-    from logshipper_ingest.loki.finding import FoundSeries, Metrics
+    from logshipper_ingest.loki.finding import Metrics, SeriesValue
 
 HOUR = timedelta(hours=1)
 NODE_SECS, JOBS = "logshipper_agent_slurm_hour_node_seconds", "logshipper_agent_slurm_hour_jobs"
@@ -62,7 +62,7 @@ def _query(metric: str, cluster: str | None, since_secs: float) -> str:
 
 
 def _hours(
-    found: "Iterable[FoundSeries]", between: Between, now: datetime
+    found: "Iterable[SeriesValue]", between: Between, now: datetime
 ) -> dict[datetime, float]:
     """Sums of hours that are over, and wholly between two times."""
     after, before = between

@@ -193,17 +193,17 @@ def open_loki(
 
 def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     """What asks a Prometheus. watch: tells a person who is waited for."""
-    from logshipper_ingest.loki.finding import FoundSeries
+    from logshipper_ingest.loki.finding import SeriesValue
     from logshipper_ingest.metrics.prometheus import Client
 
-    def ask(promql: str) -> list[FoundSeries]:
+    def ask(promql: str) -> list[SeriesValue]:
         with (
             Client(access) as client,
             nullcontext() if watch is None else watch.waiting_for(client.name),
         ):
             answer = client.query(promql)
         return [
-            FoundSeries(series.labels, sample.value)
+            SeriesValue(series.labels, sample.value)
             for series in answer
             for sample in series.samples
         ]

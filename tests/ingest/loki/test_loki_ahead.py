@@ -8,7 +8,7 @@ import pytest
 
 import logshipper
 from logshipper_ingest.loki import ahead
-from logshipper_ingest.loki.finding import FoundSeries
+from logshipper_ingest.loki.finding import SeriesValue
 from logshipper_ingest.model.job import SHIPPED_UNRESPONSIVE_NS
 from logshipper_observe.model.job_events import EventSelection, StateEvent, events_of
 from logshipper_observe.model.overlay import Overlay
@@ -148,7 +148,7 @@ def test_what_ran_where_prometheus_knows_no_agent_is_whole(fake: FakeLoki) -> No
     began_ns = time.time_ns() - 1800 * NS
     Pushing(fake, host="pod-1", began_ns=began_ns).close(1700 * NS)
     Pushing(fake, host="pod-2", began_ns=began_ns, task="1").event(BEAT, 1799 * NS)
-    hint = FoundSeries({"cluster": "local", "job_id": JOB, "host": "n1"}, began_ns / NS)
+    hint = SeriesValue({"cluster": "local", "job_id": JOB, "host": "n1"}, began_ns / NS)
     with open_store(fake, metrics=lambda promql: [hint]).open(JOB) as reader:
         assert [capture.started_ns for capture in reader.captures] == [began_ns] * 2
         assert (reader.summary.name, reader.summary.state) == ("train.py", "RUNNING")
@@ -159,7 +159,7 @@ def test_a_begin_that_nobody_believes_makes_no_long_search(
     fake: FakeLoki, begin_secs: float
 ) -> None:
     Pushing(fake).close()
-    hint = FoundSeries({"cluster": "local", "job_id": JOB, "host": "node1"}, begin_secs)
+    hint = SeriesValue({"cluster": "local", "job_id": JOB, "host": "node1"}, begin_secs)
     now_ns = time.time_ns()
     with open_store(fake, metrics=lambda promql: [hint]).open(JOB) as reader:
         assert reader.summary.state == "COMPLETED"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from logshipper.errors import QueryError, UnknownJob
 from logshipper.spool.segment import Json
 from logshipper_ingest.loki.account import END_AHEAD_NS, JobAccount, JobKey
-from logshipper_ingest.loki.finding import FoundSeries
+from logshipper_ingest.loki.finding import SeriesValue
 from logshipper_ingest.servers.logql import any_of, quoted
 from logshipper_ingest.servers.loki_push import Entry
 from tests.tools.loki_fake import FakeLoki
@@ -95,12 +95,12 @@ def test_prometheus_says_where_and_when_to_look(fake: FakeLoki) -> None:
     job.close(2 * NS)
     asked = []
 
-    def metrics(promql: str) -> Iterator[FoundSeries]:
+    def metrics(promql: str) -> Iterator[SeriesValue]:
         asked.append(promql)
         labels = {"cluster": "local", "job_id": JOB} | (
             {"host": "node7"} if "job_info" in promql else {}
         )
-        yield FoundSeries(labels, 1.0 if "job_info" in promql else began_ns / NS)
+        yield SeriesValue(labels, 1.0 if "job_info" in promql else began_ns / NS)
 
     store = open_store(fake, metrics=metrics)
     with store.open(store.resolve(JOB)) as reader:
@@ -120,7 +120,7 @@ def test_without_prometheus_word_loki_has_it(fault: str, fake: FakeLoki) -> None
     Pushing(fake).line(10, "x")
     said: list[str] = []
 
-    def metrics(promql: str) -> list[FoundSeries]:
+    def metrics(promql: str) -> list[SeriesValue]:
         if fault == "down":
             raise QueryError("Prometheus at http://p", 0, "no connection")
         return []
@@ -137,7 +137,7 @@ def test_a_node_that_prometheus_has_not_seen_yet_is_looked_at(fake: FakeLoki) ->
     store = open_store(
         fake,
         metrics=lambda promql: [
-            FoundSeries({"cluster": "local", "job_id": JOB, "host": "node1"}, 1.0)
+            SeriesValue({"cluster": "local", "job_id": JOB, "host": "node1"}, 1.0)
         ],
     )
     with store.open(store.resolve(JOB)) as reader:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logshipper.errors import UnknownJob
-from logshipper_ingest.loki.finding import FoundSeries
+from logshipper_ingest.loki.finding import SeriesValue
 from logshipper_ingest.model.job import JOB_ENDED
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_observe.base.words import utc
@@ -231,11 +231,11 @@ def test_prometheus_does_not_know_the_controller(fake: FakeLoki) -> None:
     job.close(**KILLED)
     end_job(fake, "TIMEOUT", began_ns + 300 * NS, note="[ended]")
 
-    def metrics(promql: str) -> Iterator[FoundSeries]:
+    def metrics(promql: str) -> Iterator[SeriesValue]:
         labels = {"cluster": "local", "job_id": JOB} | (
             {"host": "node7"} if "job_info" in promql else {}
         )
-        yield FoundSeries(labels, 1.0 if "job_info" in promql else began_ns / NS)
+        yield SeriesValue(labels, 1.0 if "job_info" in promql else began_ns / NS)
 
     store = open_store(fake, metrics=metrics)
     with store.open(store.resolve(JOB)) as reader:
