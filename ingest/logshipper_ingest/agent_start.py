@@ -18,9 +18,9 @@ def start(root: str) -> None:
         try:
             os.setsid()
             if os.fork() == 0:
-                let_go(
-                    None
-                )  # now: whoever waits for the end of the caller's output doesn't wait for Python's start
+                # now: whoever waits for the end of the caller's output doesn't wait for Python's
+                # start
+                let_go(None)
                 # -P: the caller's folder may have modules of these names
                 arguments = [
                     sys.executable,

@@ -126,14 +126,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     check.set_defaults(call=_check)
     admin_commands.add_commands(add)
-    made = add(
+    prepare_command = add(
         "prepare",
         "make a task's directory in the node's spool, for hooks",
         "Makes a task's directory in the node's spool and prints its path: for a scheduler's hooks, as root.",
         prepare.EXAMPLES,
     )
-    made.set_defaults(call=_prepare)
-    for command in (validate, check, made):
+    prepare_command.set_defaults(call=_prepare)
+    for command in (validate, check, prepare_command):
         command.add_argument(
             "--config",
             metavar="FILE",
@@ -142,7 +142,7 @@ def build_parser() -> argparse.ArgumentParser:
         )
     for command in (status, check):
         command.add_argument("--json", action="store_true", help="for programs")
-    prepare.add_arguments(made)
+    prepare.add_arguments(prepare_command)
     return parser
 
 

@@ -113,8 +113,8 @@ def open_writer(
             path, timeout=BUSY_SECS, isolation_level=None, check_same_thread=not shared
         )
         try:
-            found = _check_version(connection, path, version)
-            if found == 0 and not create:
+            file_version = _check_version(connection, path, version)
+            if file_version == 0 and not create:
                 raise unfinished(path, "it has no tables")
             # what is committed is on the disk: segments go after that
             connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'OFF'}")
@@ -124,10 +124,9 @@ def open_writer(
                 f"PRAGMA journal_mode={'MEMORY' if not synced else 'WAL' if wal else 'DELETE'}"
             )
             connection.execute("PRAGMA trusted_schema=OFF")
-            connection.execute(
-                "PRAGMA secure_delete=ON"
-            )  # what is removed or replaced is overwritten
-            if found == 0:
+            # what is removed or replaced is overwritten
+            connection.execute("PRAGMA secure_delete=ON")
+            if file_version == 0:
                 _create(connection, schema, version)
         except BaseException:
             connection.close()
@@ -261,9 +260,8 @@ def _connect_copy(path: str) -> sqlite3.Connection:
             raise StoreError(path, f"can't be copied to be read: {os_words(error)}") from None
         connection = sqlite3.connect(copy, isolation_level=None)
         try:
-            connection.execute(
-                "PRAGMA journal_mode=DELETE"
-            )  # all in one file, which lives on when its name is gone
+            # all in one file, which lives on when its name is gone
+            connection.execute("PRAGMA journal_mode=DELETE")
             connection.execute("PRAGMA query_only=ON")
         except BaseException:
             connection.close()
@@ -274,17 +272,18 @@ def _connect_copy(path: str) -> sqlite3.Connection:
 def _check_version(connection: sqlite3.Connection, path: str, version: int) -> int:
     """The file's version, 0 for a file without tables."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    found = _user_version(connection)
+    file_version = _user_version(connection)
     # last: whoever makes the file just now commits all of this at once
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if application != APPLICATION_ID and (found or tables):
+    if application != APPLICATION_ID and (file_version or tables):
         raise StoreError(path, "isn't a store's file: another program made it")
-    if found > version:
+    if file_version > version:
         raise StoreError(
             path,
-            f"was written by a newer logshipper (version {found}, this one knows {version}): upgrade",
+            f"was written by a newer logshipper (version {file_version}, "
+            f"this one knows {version}): upgrade",
         )
-    return found
+    return file_version
 
 
 def _user_version(connection: sqlite3.Connection) -> int:

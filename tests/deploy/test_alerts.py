@@ -125,7 +125,7 @@ def test_real_prometheus_sees_each_trouble_of_a_real_agent(
         agent.refused_entries.labels("too_old").inc()
         agent.left_out.labels("quarantine_full").inc()
         agent.lost_lines.inc(3)
-        remote.dropped.labels("too_old").inc()
+        remote.dropped_samples.labels("too_old").inc()
         agent.telegraf_lines.labels("overflow").inc()
         agent.telegraf_down.set(1)
         agent.damaged_bytes.inc(100)

@@ -7,8 +7,8 @@ until the job changes. A capture that is over is merged into its job for good: a
 the captures that max_captures leaves out.
 
 Limits: max_captures captures, of those that are over the oldest go first; MAX_JOB_KEYS keys of a
-job are compared, max_keys shown; MAX_SLURM_ENDS ends that Slurm told. What is left out is counted
-and said.
+job are compared, max_keys shown; MAX_SLURM_ENDS ends of Slurm's. What is left out is counted and
+logged.
 """
 
 import threading
@@ -42,40 +42,36 @@ from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, XAxis
 from logshipper_ingest.spool.capture_folder import Identity
 
 MAX_JOB_KEYS = 1024
-MAX_KEYS_TOLD = 20  # of a job: the agent's log is everybody's
+MAX_KEYS_LOGGED = 20  # of a job: the agent's log is everybody's
 MAX_SLURM_ENDS = 20_000
-_MAX_REMEMBERED = (
-    100_000  # captures that were left out: those beyond are left out as well, but not counted
-)
+# captures that were left out: those beyond are left out as well, but not counted
+_MAX_REMEMBERED = 100_000
 
 
 @dataclass(frozen=True)
 class CaptureView:
-    """What is known of a capture now. key: tells it from all others on this node; signal: 0 for
-    none; times: ns since 1970; ledger: settled, {} where there is none yet; nodes: that its job
-    has, 0 where nobody told; latest: the last number of each key; over: all was ingested, and
-    nothing follows. What may change later (ledger, axis, latest) is copied by whoever is given the
-    view."""
+    """A capture as it is now; times are ns since 1970. What may change later (ledger, axis, latest)
+    is copied by whoever gets the view."""
 
-    key: str
+    key: str  # tells it from all others on this node
     identity: Identity
     state: str
     exit_code: int | None
-    signal: int
+    signal: int  # 0 for none
     started_ns: int
     ended_ns: int | None
     heartbeat_ns: int
     mode: str
     reason: str
-    ledger: Json
+    ledger: Json  # settled, {} where there is none yet
     lines: int
     records: int
     bytes_printed: int
     bytes_logged: int
-    nodes: int
+    nodes: int  # that its job has, 0 where none is known
     axis: XAxis
-    latest: Mapping[Path, Number]
-    over: bool
+    latest: Mapping[Path, Number]  # the last number of each key
+    over: bool  # all was ingested, and nothing follows
 
 
 class _Job:
@@ -108,7 +104,7 @@ class _Job:
     def values(self) -> JobValues:
         """All that a scrape needs, as of now; trends: of the captures that are over."""
         records = self.closed_records + sum(
-            one.records for one in self.captures.values() if not one.over
+            capture.records for capture in self.captures.values() if not capture.over
         )
         return JobValues(
             self.labels, list(self.captures.values()), dict(self.closed), records, self.not_compared
@@ -118,7 +114,7 @@ class _Job:
 class JobMetrics(Collector):
     """The series of this node's jobs. All methods may be called from any thread.
 
-    section: listen is not looked at. cluster, host: labels. say: told a sentence when a key or a
+    section: listen is not looked at. cluster, host: labels. say: logs a sentence when a key or a
     capture is left out. clock: nanoseconds since 1970.
     """
 
@@ -141,7 +137,7 @@ class JobMetrics(Collector):
         self._scrape_lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}
         self._job_of: dict[str, _Job] = {}  # by the capture's key
-        # by job and attempt: when it was told, its lines
+        # by job and attempt: when it was reported, its lines
         self._slurm_ends: dict[tuple[str, int], tuple[int, str, str]] = {}
         self._over = 0
         self._left_out: set[str] = set()
@@ -172,7 +168,7 @@ class JobMetrics(Collector):
             else:
                 before = job.captures[view.key]
                 job.captures[view.key] = capture = _values_of(view, before.labels, before)
-                self._changed(job, capture, before)
+                self._note_change(job, capture, before)
 
     def slurm_ended(
         self, job_id: str, attempt: int, state: str, end_secs: int, *, start_secs: int = 0
@@ -210,9 +206,9 @@ class JobMetrics(Collector):
         capture = _values_of(view, capture_labels(job.labels, view.identity, self._host), None)
         job.captures[view.key] = capture
         self._job_of[view.key] = job
-        self._changed(job, capture, None)
+        self._note_change(job, capture, None)
 
-    def _changed(self, job: _Job, capture: CaptureValues, before: CaptureValues | None) -> None:
+    def _note_change(self, job: _Job, capture: CaptureValues, before: CaptureValues | None) -> None:
         job.changes += 1
         if not capture.over:
             job.over_ns = None
@@ -269,18 +265,18 @@ class JobMetrics(Collector):
                     self._over -= len(job.captures)
 
     def _keys_of(self, job_id: str) -> JobKeys:
-        told = 0
+        log_count = 0
 
         def leave_out(reason: str, path: Path) -> None:
-            nonlocal told
+            nonlocal log_count
             self.keys_left_out.labels(reason).inc()
-            told += 1
-            if self._say is None or told > MAX_KEYS_TOLD:
+            log_count += 1
+            if self._say is None or log_count > MAX_KEYS_LOGGED:
                 return
             key = ".".join(path)
-            shown = ascii(key if len(key) <= 60 else key[:57] + "...")
-            more = "; more keys of it are only counted" if told == MAX_KEYS_TOLD else ""
-            self._say(f"metrics: key {shown} of job {job_id} is left out: {reason}{more}")
+            key_text = ascii(key if len(key) <= 60 else key[:57] + "...")
+            more = "; more keys of it are only counted" if log_count == MAX_KEYS_LOGGED else ""
+            self._say(f"metrics: key {key_text} of job {job_id} is left out: {reason}{more}")
 
         return JobKeys(self._section.max_keys, self._section.max_label_bytes, leave_out)
 
@@ -313,12 +309,13 @@ class JobMetrics(Collector):
         with self._lock:
             job.written_changes = job.changes
             values = job.values()
-        for (
-            capture
-        ) in values.captures:  # no longer locked: a capture's values are replaced, never changed
+        # no longer locked: a capture's values are replaced, never changed
+        for capture in values.captures:
             values.not_compared += _merge(values.trends, capture.trends, job.compared)
         signs = [
-            one.heartbeat_ns + UNRESPONSIVE_NS for one in values.captures if one.state == RUNNING
+            capture.heartbeat_ns + UNRESPONSIVE_NS
+            for capture in values.captures
+            if capture.state == RUNNING
         ]
         job.valid_until_ns = min((sign for sign in signs if sign >= now_ns), default=1 << 63)
         job.texts = job_series(values, job.keys, now_ns)
@@ -383,9 +380,9 @@ def _merge(into: dict[Path, Trend], trends: Mapping[Path, Trend], compared: set[
     many had none."""
     left_out = 0
     for path, trend in trends.items():
-        there = into.get(path)
-        if there is not None:
-            into[path] = there.merged(trend)
+        trend_so_far = into.get(path)
+        if trend_so_far is not None:
+            into[path] = trend_so_far.merged(trend)
         elif path in compared or len(compared) < MAX_JOB_KEYS or path in (PROGRESS, EPOCH):
             compared.add(path)
             into[path] = trend

@@ -16,7 +16,7 @@ from logshipper_ingest.model.metadata_keys import Number, Path
 from logshipper_ingest.model.ranks import JobKeys, KeyLabels, escape, rank, thinning_digits
 from logshipper_ingest.spool.capture_folder import Identity
 
-SLURM_END = "logshipper_job_slurm_end_time_seconds"  # of a job, told by the controller's agent
+SLURM_END = "logshipper_job_slurm_end_time_seconds"  # of a job, from the controller's agent
 SLURM_START = "logshipper_job_slurm_start_time_seconds"
 FAMILIES = {
     "logshipper_x_rank": "How good a key is as X axis of its job's graphs: the rule, and the place in the alphabet.",
@@ -44,12 +44,11 @@ _MAX_EXACT = 1 << 53  # integers up to here are floats as they are
 
 @dataclass(slots=True)
 class CaptureValues:
-    """A capture as its series show it. labels: as `capture_labels` gives them; place: attempt,
-    step, task; trends: of its keys, {} once they are merged into its job; otherwise as in
-    `CaptureView`."""
+    """A capture as its series show it; fields are as in `CaptureView` where nothing else is
+    noted."""
 
-    labels: tuple[str, str]
-    place: tuple[int, str, int]
+    labels: tuple[str, str]  # as `capture_labels` gives them
+    place: tuple[int, str, int]  # attempt, step, task
     state: str
     mode: str
     exit_code: int | None
@@ -63,20 +62,19 @@ class CaptureValues:
     bytes_logged: int
     nodes: int
     latest: Mapping[Path, Number]
-    trends: Mapping[Path, Trend]
+    trends: Mapping[Path, Trend]  # of its keys, {} once they are merged into its job
     over: bool
 
 
 @dataclass(slots=True)
 class JobValues:
-    """A job at one moment. labels: its own, as text; not_compared: keys that there was no room
-    for."""
+    """A job at one moment."""
 
-    labels: str
+    labels: str  # the job's own, as text
     captures: list[CaptureValues]
     trends: dict[Path, Trend]
     records: int
-    not_compared: int
+    not_compared: int  # keys that there was no room for
 
 
 def number_text(value: Number) -> str | None:
@@ -98,7 +96,8 @@ def family_header(family: str) -> str:
 
 def capture_labels(job_labels: str, identity: Identity, host: str) -> tuple[str, str]:
     """The labels of a capture's series, and those of its logshipper_job_info."""
-    own = f'{job_labels},attempt="{identity.attempt}",step="{escape(identity.step)}",task="{identity.task}"'
+    place = f'step="{escape(identity.step)}",task="{identity.task}"'
+    labels = f'{job_labels},attempt="{identity.attempt}",{place}'
     facts = {
         "user": identity.user,
         "account": identity.account,
@@ -106,7 +105,7 @@ def capture_labels(job_labels: str, identity: Identity, host: str) -> tuple[str,
         "name": identity.name,
         "host": host,
     }
-    return own, own + "".join(f',{label}="{escape(value)}"' for label, value in facts.items())
+    return labels, labels + "".join(f',{label}="{escape(value)}"' for label, value in facts.items())
 
 
 def slurm_end_series(job_labels: str, attempt: int, state: str, end_secs: int) -> str:
@@ -122,16 +121,16 @@ def slurm_start_series(job_labels: str, attempt: int, start_secs: int) -> str:
 def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
     """The lines of each family that the job has series of."""
     lines: dict[str, list[str]] = {family: [] for family in FAMILIES}
-    shown, left_out = keys.shown(values.trends)
+    key_labels, left_out = keys.shown(values.trends)
     if values.not_compared:
         left_out["too_many"] = left_out.get("too_many", 0) + values.not_compared
-    _write_keys(lines, values, shown)
-    by_key = {path: f',key="{labels.key}"}} ' for path, (labels, _) in shown.items()}
+    _write_keys(lines, values, key_labels)
+    by_key = {path: f',key="{labels.key}"}} ' for path, (labels, _) in key_labels.items()}
     too_large = set()
     for capture in _newest_of_each_place(values.captures):
         _write_capture(lines, capture, now_ns)
         begin = f"logshipper_metadata_value{{{capture.labels[0]}"
-        written = lines["logshipper_metadata_value"]
+        value_lines = lines["logshipper_metadata_value"]
         for path, value in capture.latest.items():
             key = by_key.get(path)
             if key is None:
@@ -140,7 +139,7 @@ def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
             if text is None:
                 too_large.add(path)
             else:
-                written.append(f"{begin}{key}{text}\n")
+                value_lines.append(f"{begin}{key}{text}\n")
     for path in too_large:
         left_out["too_large"] = len(too_large)
         keys.leave_out("too_large", path)
@@ -148,30 +147,30 @@ def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
         f'logshipper_keys_left_out{{{values.labels},reason="{reason}"}} {count}\n'
         for reason, count in left_out.items()
     ]
-    return {family: "".join(written) for family, written in lines.items() if written}
+    return {family: "".join(family_lines) for family, family_lines in lines.items() if family_lines}
 
 
 def _write_keys(
-    lines: dict[str, list[str]], values: JobValues, shown: Mapping[Path, tuple[KeyLabels, int]]
+    lines: dict[str, list[str]], values: JobValues, key_labels: Mapping[Path, tuple[KeyLabels, int]]
 ) -> None:
     ranks, records = lines["logshipper_x_rank"], lines["logshipper_key"]
     begin_rank, begin_key = (
         f"logshipper_x_rank{{{values.labels}",
         f"logshipper_key{{{values.labels}",
     )
-    for path, (labels, rule) in shown.items():
+    for path, (labels, rule) in key_labels.items():
         key = labels.key
-        named = f'key="{key}",path="{labels.path}"}} '
+        key_label = f'key="{key}",path="{labels.path}"}} '
         value = repr(rank(rule, labels.code, labels.place))
         if rule:
-            ranks.append(f'{begin_rank},choice="auto",{named}{value}\n')
+            ranks.append(f'{begin_rank},choice="auto",{key_label}{value}\n')
         if key != "auto":  # two series with the same labels would be one; `auto` stays what it is
-            ranks.append(f'{begin_rank},choice="{key}",{named}{value}\n')
+            ranks.append(f'{begin_rank},choice="{key}",{key_label}{value}\n')
         trend = values.trends[path]
-        own = shown.get(trend.own_x[1])
-        x = own[0].key if own else ""
+        x_axis = key_labels.get(trend.own_x[1])
+        x = x_axis[0].key if x_axis else ""
         records.append(
-            f'{begin_key},dec="{thinning_digits(trend.records)}",x="{x}",{named}{trend.records}\n'
+            f'{begin_key},dec="{thinning_digits(trend.records)}",x="{x}",{key_label}{trend.records}\n'
         )
     if values.records:
         digits = thinning_digits(values.records)
@@ -185,8 +184,8 @@ def _newest_of_each_place(captures: list[CaptureValues]) -> list[CaptureValues]:
     scrape."""
     newest: dict[tuple[int, str, int], CaptureValues] = {}
     for capture in captures:
-        there = newest.get(capture.place)
-        if there is None or there.started_ns <= capture.started_ns:
+        newest_so_far = newest.get(capture.place)
+        if newest_so_far is None or newest_so_far.started_ns <= capture.started_ns:
             newest[capture.place] = capture
     return list(newest.values())
 
@@ -219,9 +218,9 @@ def _write_capture(lines: dict[str, list[str]], capture: CaptureValues, now_ns: 
         if accounts is not None:
             begin = f'logshipper_job_lines{{{labels},stream="{stream}",outcome="'
             lines["logshipper_job_lines"] += [
-                f'{begin}{one}"}} {accounts.get(one, 0)}\n' for one in COLUMNS
+                f'{begin}{column}"}} {accounts.get(column, 0)}\n' for column in COLUMNS
             ]
-    for what, count in (("printed", capture.bytes_printed), ("logged", capture.bytes_logged)):
+    for subject, count in (("printed", capture.bytes_printed), ("logged", capture.bytes_logged)):
         lines["logshipper_job_bytes"].append(
-            f'logshipper_job_bytes{{{labels},what="{what}"}} {count}\n'
+            f'logshipper_job_bytes{{{labels},what="{subject}"}} {count}\n'
         )

@@ -171,7 +171,7 @@ class SinkMetrics:
             self.refused_entries.labels(reason)
         for reason in RETRY_REASONS:
             self.retries.labels(reason)
-        self._waiting = set(WAITING_RESULTS)
+        self._waiting_results = set(WAITING_RESULTS)
         self.set_waiting({})
         for reason in THROTTLES:
             self.throttled.labels(reason)
@@ -188,18 +188,18 @@ class SinkMetrics:
 
     def set_slurm_hours(self, sums: Mapping[int, HourSums]) -> None:
         """sums: of all hours that are shown, by hours since 1970."""
-        shown = {utc_hour(hour): one for hour, one in sums.items()}
+        sums_by_hour = {utc_hour(hour): hour_sums for hour, hour_sums in sums.items()}
         for at, gauge in enumerate(self._slurm_hours):
-            for hour, one in shown.items():
-                gauge.labels(hour).set(one[at])
-            for hour in self._hours - shown.keys():
+            for hour, hour_sums in sums_by_hour.items():
+                gauge.labels(hour).set(hour_sums[at])
+            for hour in self._hours - sums_by_hour.keys():
                 gauge.remove(hour)
-        self._hours = set(shown)
+        self._hours = set(sums_by_hour)
 
     def set_waiting(self, streams: Mapping[str, int]) -> None:
         """streams: how many wait now, by result; all others are 0."""
-        self._waiting |= streams.keys()
-        for result in self._waiting:
+        self._waiting_results |= streams.keys()
+        for result in self._waiting_results:
             self.waiting_streams.labels(result).set(streams.get(result, 0))
 
 
@@ -295,16 +295,17 @@ class _Health(Collector):
         for sink, metrics in list(self._agent.further.items()):
             for metric in metrics.registry.collect():
                 further[metric.name] += (
-                    one._replace(labels={**one.labels, "sink": sink}) for one in metric.samples
+                    sample._replace(labels={**sample.labels, "sink": sink})
+                    for sample in metric.samples
                 )
         for metric in self._agent.registry.collect():
             metric.samples = [*metric.samples, *further[metric.name]]
-            yield _without_created(metric)
+            yield _drop_created(metric)
         if self._jobs is not None:
-            yield from map(_without_created, self._jobs.counters())
+            yield from map(_drop_created, self._jobs.counters())
 
 
-def _without_created(metric: Metric) -> Metric:
+def _drop_created(metric: Metric) -> Metric:
     metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
     return metric
 
@@ -323,7 +324,7 @@ class MetricsServer:
     """Serves `/metrics` and `/-/healthy` from threads of its own until `close`.
 
     listen: `HOST:PORT`; HOST "" for all addresses, PORT 0 for a free one (`port` tells); "" for no
-    server at all, then port is 0. say: told of faults of the server's own. access: who may read
+    server at all, then port is 0. say: logs faults of the server's own. access: who may read
     /metrics. Where somebody else listens there, as any user may who comes first, port is 0 and
     `trouble` says so; it is tried again. Raises ConfigError where it can't listen there for another
     reason, or files can't be used.
@@ -340,7 +341,7 @@ class MetricsServer:
         self.port = 0
         self.trouble = ""
         self._closed = threading.Event()
-        self._waiting: threading.Thread | None = None
+        self._port_waiter: threading.Thread | None = None
         self._server: _Server | None = None
         if not listen:
             return
@@ -366,10 +367,10 @@ class MetricsServer:
             self.trouble = f"/metrics isn't served: [metrics] listen: {reason}"
             tell = say or (lambda _: None)
             tell(f"{self.trouble}; tried again")
-            self._waiting = threading.Thread(
+            self._port_waiter = threading.Thread(
                 target=self._wait_for_port, args=(begin, tell), daemon=True
             )
-            self._waiting.start()
+            self._port_waiter.start()
 
     def _wait_for_port(self, begin: Callable[[], None], tell: Callable[[str], None]) -> None:
         while not self._closed.wait(RETRY_SECS):
@@ -381,8 +382,8 @@ class MetricsServer:
     def close(self) -> None:
         """Stops listening and ends all connections. May be called twice."""
         self._closed.set()
-        if self._waiting is not None:
-            self._waiting.join()
+        if self._port_waiter is not None:
+            self._port_waiter.join()
         server, self._server = self._server, None
         if server is not None:
             with suppress(OSError):
@@ -395,20 +396,19 @@ class MetricsServer:
 
 @dataclass
 class _Connection:
-    """since: by the monotonic clock; asked: the request's head is here; ended: its thread is yet to
-    notice."""
+    """A client's connection, until its thread has ended."""
 
     socket: socket.socket
     peer: str
-    since: float
-    asked: bool = False
-    ended: bool = False
+    since: float  # by the monotonic clock
+    has_request: bool = False  # the request's head is here
+    ended: bool = False  # its thread is yet to notice
 
     def may_go(self, now: float) -> bool:
-        return not self.asked or now - self.since >= HEAD_SECS
+        return not self.has_request or now - self.since >= HEAD_SECS
 
     def is_late(self, now: float) -> bool:
-        return now - self.since >= (DEADLINE_SECS if self.asked else HEAD_SECS)
+        return now - self.since >= (DEADLINE_SECS if self.has_request else HEAD_SECS)
 
     def end(self) -> None:
         self.ended = True
@@ -439,15 +439,14 @@ class _Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._open: dict[int, _Connection] = {}  # by the socket's id, the oldest first
         self._render_lock = threading.Lock()
-        self._rendered: dict[
-            tuple[bool, bool], tuple[float, bytes, str]
-        ] = {}  # until when, body, content type
+        # until when, body, content type
+        self._answers: dict[tuple[bool, bool], tuple[float, bytes, str]] = {}
         host, port = address
         dual = not host and socket.has_dualstack_ipv6()
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        self.address_family = socket.AF_INET6 if dual else found[0][0]
+        self.address_family = socket.AF_INET6 if dual else addresses[0][0]
         super().__init__((host or ("::" if dual else "0.0.0.0"), port), _Request)  # noqa: S104  asked for by ":PORT"
 
     def server_bind(self) -> None:
@@ -479,36 +478,37 @@ class _Server(ThreadingHTTPServer):
     ) -> None:  # Any: as socketserver has them
         connection = _Connection(request, client_address[0], time.monotonic())
         with self._lock:
-            taken = self._make_room(connection.since)
-            if taken:
+            has_room = self._make_room(connection.since)
+            if has_room:
                 self._open[id(request)] = connection
-        if taken:
+        if has_room:
             super().process_request(request, client_address)
         else:
             self.agent.scrapes_refused.labels("busy").inc()
             self._refuse(request)
 
     def _make_room(self, now: float) -> bool:
-        there = [one for one in self._open.values() if not one.ended]
-        if len(there) < MAX_CONNECTIONS or len(self._open) >= _MAX_THREADS:
+        connections = [connection for connection in self._open.values() if not connection.ended]
+        if len(connections) < MAX_CONNECTIONS or len(self._open) >= _MAX_THREADS:
             return len(self._open) < _MAX_THREADS
-        of_peer = Counted(one.peer for one in there)
-        going = [one for one in there if not one.asked] or [one for one in there if one.may_go(now)]
-        if going:
-            self._end(
-                max(going, key=lambda one: of_peer[one.peer]), "busy"
-            )  # of equals the first: the oldest
-        return bool(going)
+        of_peer = Counted(connection.peer for connection in connections)
+        candidates = [connection for connection in connections if not connection.has_request] or [
+            connection for connection in connections if connection.may_go(now)
+        ]
+        if candidates:
+            # of equals the first: the oldest
+            self._end(max(candidates, key=lambda connection: of_peer[connection.peer]), "busy")
+        return bool(candidates)
 
     def _end(self, connection: _Connection, reason: str) -> None:
         if not connection.ended:
             self.agent.scrapes_refused.labels(reason).inc()
             connection.end()
 
-    def note_asked(self, request: socket.socket) -> None:
+    def note_request(self, request: socket.socket) -> None:
         with self._lock:
             if id(request) in self._open:
-                self._open[id(request)].asked = True
+                self._open[id(request)].has_request = True
 
     def note_no_tls(self, request: socket.socket) -> None:
         with self._lock:
@@ -543,20 +543,20 @@ class _Server(ThreadingHTTPServer):
 
     # ---- answers
 
-    def rendered(self, accept: str, gzip: bool) -> tuple[bytes, str]:
+    def render(self, accept: str, gzip: bool) -> tuple[bytes, str]:
         """What `exposition` gives, packed where gzip: the same bytes for all that ask within
         SHARED_SECS."""
         form = (_OPENMETRICS in accept, gzip)  # two content types, whatever else somebody thinks of
         with self._render_lock:
-            until, body, content_type = self._rendered.get(form, (0.0, b"", ""))
+            until, body, content_type = self._answers.get(form, (0.0, b"", ""))
             if time.monotonic() >= until:
-                wanted = f"{_OPENMETRICS}; version=1.0.0" if form[0] else ""
-                body, content_type = exposition(self.agent, self.jobs, wanted)
+                media_type = f"{_OPENMETRICS}; version=1.0.0" if form[0] else ""
+                body, content_type = exposition(self.agent, self.jobs, media_type)
                 if gzip:
                     # level 1: series repeat themselves so much that better ones only cost time
                     packer = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
                     body = packer.compress(body) + packer.flush()
-                self._rendered[form] = time.monotonic() + SHARED_SECS, body, content_type
+                self._answers[form] = time.monotonic() + SHARED_SECS, body, content_type
             return body, content_type
 
     def handle_error(
@@ -584,9 +584,9 @@ class _Request(BaseHTTPRequestHandler):
                 raise
 
     def parse_request(self) -> bool:
-        understood = super().parse_request()
-        self.server.note_asked(self.connection)
-        return understood
+        is_valid = super().parse_request()
+        self.server.note_request(self.connection)
+        return is_valid
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -614,7 +614,7 @@ class _Request(BaseHTTPRequestHandler):
             return
         gzip = gzip_accepted(self.headers.get("Accept-Encoding") or "")
         try:
-            body, content_type = self.server.rendered(self.headers.get("Accept") or "", gzip)
+            body, content_type = self.server.render(self.headers.get("Accept") or "", gzip)
         except Exception:
             self._give(
                 HTTPStatus.INTERNAL_SERVER_ERROR,

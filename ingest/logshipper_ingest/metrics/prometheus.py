@@ -29,14 +29,13 @@ class Series(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What Prometheus scrapes. health: up, down or unknown; last_error: of the last scrape, ""
-    where it went well; interval_secs: None where Prometheus doesn't say."""
+    """What Prometheus scrapes."""
 
     labels: Mapping[str, str]
     scrape_url: str
-    health: str
-    last_error: str
-    interval_secs: float | None
+    health: str  # up, down or unknown
+    last_error: str  # of the last scrape, "" where it went well
+    interval_secs: float | None  # None where Prometheus doesn't say
 
 
 class Client(ServerClient):
@@ -75,13 +74,13 @@ class Client(ServerClient):
             for name, at in (("start", begin_ns), ("end", end_ns))
             if at is not None
         }
-        found = self._ask("series", params)
-        return [labels_of(labels) for labels in found] if isinstance(found, list) else []
+        series = self._ask("series", params)
+        return [labels_of(labels) for labels in series] if isinstance(series, list) else []
 
     def targets(self) -> list[Target]:
         """All that are scraped."""
-        found = self._ask("targets", {"state": "active"})
-        active = found.get("activeTargets") if isinstance(found, dict) else None
+        answer = self._ask("targets", {"state": "active"})
+        active = answer.get("activeTargets") if isinstance(answer, dict) else None
         return [_target(target) for target in active or [] if isinstance(target, dict)]
 
     def build_info(self) -> dict[str, str]:
@@ -94,26 +93,28 @@ class Client(ServerClient):
 
     def config(self) -> dict[str, Any]:
         """Its configuration (Any: YAML)."""
-        found = self._ask("status/config")
-        text = found.get("yaml") if isinstance(found, dict) else None
+        answer = self._ask("status/config")
+        text = answer.get("yaml") if isinstance(answer, dict) else None
         return yaml_table(text.encode() if isinstance(text, str) else b"", self.name)
 
     def _ask(
-        self, what: str, params: Mapping[str, str | list[str]] | None = None
+        self, path: str, params: Mapping[str, str | list[str]] | None = None
     ) -> Any:  # Any: JSON, checked later
-        found = self._server.get_json(f"/api/v1/{what}", params)
-        if not isinstance(found, dict) or found.get("status") != "success":
+        answer = self._server.get_json(f"/api/v1/{path}", params)
+        if not isinstance(answer, dict) or answer.get("status") != "success":
             raise QueryError(self.name, 200, "this isn't how Prometheus answers: is url right?")
-        return found.get("data")
+        return answer.get("data")
 
-    def _series(self, what: str, params: Mapping[str, str]) -> list[Series]:
-        found = self._ask(what, params)
+    def _series(self, path: str, params: Mapping[str, str]) -> list[Series]:
+        answer = self._ask(path, params)
         try:
-            if found["resultType"] == "scalar":
-                return [Series({}, [sample_of(found["result"])])]
+            if answer["resultType"] == "scalar":
+                return [Series({}, [sample_of(answer["result"])])]
             return [
-                Series(labels_of(one["metric"]), [sample_of(sample) for sample in _samples(one)])
-                for one in found["result"]
+                Series(
+                    labels_of(series["metric"]), [sample_of(sample) for sample in _samples(series)]
+                )
+                for series in answer["result"]
             ]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
             raise QueryError(
@@ -121,17 +122,19 @@ class Client(ServerClient):
             ) from None
 
 
-def _samples(one: Any) -> Any:  # Any: JSON; native histograms have neither key
-    return one["values"] if "values" in one else [one["value"]] if "value" in one else []
+def _samples(series: Any) -> Any:  # Any: JSON; native histograms have neither key
+    return (
+        series["values"] if "values" in series else [series["value"]] if "value" in series else []
+    )
 
 
-def _target(found: Mapping[str, Any]) -> Target:  # Any: JSON
+def _target(target: Mapping[str, Any]) -> Target:  # Any: JSON
     return Target(
-        labels_of(found.get("labels")),
-        str(found.get("scrapeUrl", "")),
-        str(found.get("health", "unknown")),
-        str(found.get("lastError", "")),
-        duration_secs(found.get("scrapeInterval")),
+        labels_of(target.get("labels")),
+        str(target.get("scrapeUrl", "")),
+        str(target.get("health", "unknown")),
+        str(target.get("lastError", "")),
+        duration_secs(target.get("scrapeInterval")),
     )
 
 

@@ -31,14 +31,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from logshipper.errors import PushError
 from logshipper_ingest.config.agent_config import RemoteWriteSection
-from logshipper_ingest.metrics.remote_write_encoding import SeriesEncoder, encoded_time, split
+from logshipper_ingest.metrics.remote_write_encoding import SeriesEncoder, encode_time, split
 from logshipper_ingest.servers.backoff import Backoff
 from logshipper_ingest.servers.loki_push import compress
 from logshipper_ingest.servers.server_calls import ServerClient
 
-MAX_SPLITS = (
-    64  # of a request and its parts: some bad samples are found, a thousand aren't looked for
-)
+# of a request and its parts: some bad samples are found, a thousand aren't looked for
+MAX_SPLITS = 64
 TRIES = 3  # of a request that is answered by 500, before another one is tried next to it
 MAX_ANSWER_BYTES = 64 << 10
 MAX_OFF_SECS = 30.0  # by which the node's clock may differ from the server's
@@ -65,7 +64,7 @@ class RemoteWriteClient(ServerClient):
 
     def push(self, body: bytes) -> int | None:
         """Sends a compressed request; returns the server's time in ns, to a second, None where it
-        doesn't tell. Raises PushError."""
+        gives none. Raises PushError."""
         return self._push("", body, _HEADERS, _TAKEN).date_ns
 
 
@@ -75,10 +74,10 @@ def own_labels(cluster: str, host: str) -> dict[str, str]:
     return {"job": "logshipper-agent", "instance": f"{cluster}/{host}"}
 
 
-def probe(own: Mapping[str, str], time_ms: int) -> bytes:
+def probe(labels: Mapping[str, str], time_ms: int) -> bytes:
     """A request with a sample of our own."""
-    encoder = SeriesEncoder(own)
-    return compress(encoder.sample(encoder.head(PROBE), 1.0, encoded_time(time_ms)))
+    encoder = SeriesEncoder(labels)
+    return compress(encoder.sample(encoder.head(PROBE), 1.0, encode_time(time_ms)))
 
 
 class RemoteWriteMetrics:
@@ -89,7 +88,7 @@ class RemoteWriteMetrics:
         self.samples = Counter(
             f"{name}_samples", "Samples that were taken by remote write.", registry=registry
         )
-        self.dropped = Counter(
+        self.dropped_samples = Counter(
             f"{name}_dropped_samples", "Samples that were given up.", ["reason"], registry=registry
         )
         self.retries = Counter(
@@ -99,16 +98,16 @@ class RemoteWriteMetrics:
             f"{name}_queue_bytes", "Bytes of requests that wait, compressed.", registry=registry
         )
         for reason in DROP_REASONS:
-            self.dropped.labels(reason)
+            self.dropped_samples.labels(reason)
 
 
 @dataclass(slots=True)
 class _Origin:
-    """What the parts of one request share. splits: that are left; taken: a part of it was; beside:
-    a sample of our own was taken next to it."""
+    """What the parts of one request share. splits: that are left; has_accepted_part: a part of it
+    was taken; beside: a sample of our own was taken next to it."""
 
     splits: int = MAX_SPLITS
-    taken: bool = False
+    has_accepted_part: bool = False
     beside: bool = False
 
 
@@ -122,14 +121,12 @@ class _Request:
 
 
 class WriteState(NamedTuple):
-    """What it is at, for `status`. taken_ns: the node's time when a request was taken last, 0 where
-    none was; waiting_bytes: of requests, compressed; dropped: samples by reason, since the agent's
-    start; refused_ns, status, words: of the last answer that didn't take a request (status 0: there
-    was none), 0 and "" where all did."""
+    """The state of remote write, for `status`."""
 
-    taken_ns: int
-    waiting_bytes: int
-    dropped: dict[str, int]
+    taken_ns: int  # the node's time when a request was taken last, 0 where none was
+    waiting_bytes: int  # of requests, compressed
+    dropped: dict[str, int]  # samples by reason, since the agent's start
+    # of the last answer that took no request (status 0: there was none), 0 and "" where all did
     refused_ns: int
     status: int
     words: str
@@ -144,14 +141,14 @@ class _Clocks(NamedTuple):
 
 
 class RemoteWrite:
-    """own: labels of every series; text: what /metrics shows now. One thread's; clock: seconds that
-    only rise; wall_ms: the node's clock; max_off_secs: what is no difference between that and the
-    server's."""
+    """Sends rounds of samples; one thread's. labels: of every series; text: what /metrics shows
+    now; clock: seconds that only rise; wall_ms: the node's clock; max_off_secs: what is no
+    difference between that and the server's."""
 
     def __init__(
         self,
         section: RemoteWriteSection,
-        own: Mapping[str, str],
+        labels: Mapping[str, str],
         text: Callable[[], str],
         metrics: RemoteWriteMetrics,
         say: Callable[[str], None],
@@ -169,25 +166,25 @@ class RemoteWrite:
         self._max_off_ms = max_off_secs * 1000
         self._clocks: _Clocks | None = None
         self._client = RemoteWriteClient(section.access, max_answer_bytes=MAX_ANSWER_BYTES)
-        self._encoder = SeriesEncoder(own)
-        self._own = own
+        self._encoder = SeriesEncoder(labels)
+        self._labels = labels
         self._queue: deque[_Request] = deque()
         self._queued_bytes = 0
         self._backoff = Backoff(section.retry_min_secs, section.retry_max_secs)
         self._round_due = self._send_due = 0.0
         self._refused_ms = -1  # a round of which nothing was taken, though all else is
-        self._told: set[str] = set()
+        self._subjects: set[str] = set()
         self._goes_well = True  # since the last round
         self._taken_ns = self._refused_ns = 0
-        self._refused: tuple[int, str] = (0, "")
-        self._dropped = dict.fromkeys(DROP_REASONS, 0)
+        self._refusal: tuple[int, str] = (0, "")
+        self._drop_counts = dict.fromkeys(DROP_REASONS, 0)
 
     @property
     def state(self) -> WriteState:
         """Any thread may ask."""
-        dropped = {reason: count for reason, count in self._dropped.items() if count}
+        drop_counts = {reason: count for reason, count in self._drop_counts.items() if count}
         return WriteState(
-            self._taken_ns, self._queued_bytes, dropped, self._refused_ns, *self._refused
+            self._taken_ns, self._queued_bytes, drop_counts, self._refused_ns, *self._refusal
         )
 
     def run(self, stop: threading.Event) -> None:
@@ -196,9 +193,7 @@ class RemoteWrite:
         while not stop.wait(pause):
             try:
                 pause = self.turn(stop.is_set)
-            except (
-                Exception
-            ) as error:  # the agent's jobs must not suffer from it, nor the next round
+            except Exception as error:  # neither the agent's jobs nor the next round suffer from it
                 self._tell(
                     "fault", f"remote write: a fault of logshipper's own: {error!r}; tried again"
                 )
@@ -236,9 +231,11 @@ class RemoteWrite:
         self._goes_well = True
         time_ms = self._now_ms()
         series = self._encoder.encode(self._text(), time_ms)
-        most = self._section.max_samples
-        for begin in range(0, len(series), most):
-            self._queue.append(self._request(series[begin : begin + most], time_ms, _Origin()))
+        max_samples = self._section.max_samples
+        for begin in range(0, len(series), max_samples):
+            self._queue.append(
+                self._request(series[begin : begin + max_samples], time_ms, _Origin())
+            )
         while self._queued_bytes > self._section.queue_max_bytes:
             self._drop("queue_full", "[remote_write] queue_max_bytes are waiting: the oldest go")
 
@@ -255,8 +252,8 @@ class RemoteWrite:
     def _drop(self, reason: str, words: str) -> None:
         """Gives the head up."""
         request = self._pop()
-        self._metrics.dropped.labels(reason).inc(request.samples)
-        self._dropped[reason] += request.samples
+        self._metrics.dropped_samples.labels(reason).inc(request.samples)
+        self._drop_counts[reason] += request.samples
         self._tell(
             reason, f"remote write: {request.samples} samples are dropped ({reason}): {words}"
         )
@@ -296,29 +293,29 @@ class RemoteWrite:
             return
         self._compare_clocks(date_ns)
         self._pop()
-        request.origin.taken = True
+        request.origin.has_accepted_part = True
         self._taken_ns = time.time_ns()
         self._metrics.samples.inc(request.samples)
         self._backoff = Backoff(self._section.retry_min_secs, self._section.retry_max_secs)
-        if self._told and self._goes_well and not self._queue:
-            self._told.clear()
+        if self._subjects and self._goes_well and not self._queue:
+            self._subjects.clear()
             self._say("remote write: everything is taken again")
 
     def _note(self, error: PushError) -> None:
-        self._refused = error.status, error.excerpt
+        self._refusal = error.status, error.excerpt
         self._refused_ns = time.time_ns()
 
     # ---- whose time counts
 
     def _now_ms(self) -> int:
         """The server's time, where the node's is known to be another one."""
-        known = self._known_clocks()
-        return self._wall_ms() - (known.off_ms if known else 0)
+        clocks = self._known_clocks()
+        return self._wall_ms() - (clocks.off_ms if clocks else 0)
 
     def _known_clocks(self) -> _Clocks | None:
         """None where nothing is known any more."""
-        known = self._clocks
-        return known if known and abs(self._rose_ms() - known.rose_ms) < _SET_MS else None
+        clocks = self._clocks
+        return clocks if clocks and abs(self._rose_ms() - clocks.rose_ms) < _SET_MS else None
 
     def _rose_ms(self) -> float:
         return self._wall_ms() - self._clock() * 1000
@@ -356,7 +353,7 @@ class RemoteWrite:
 
     def _takes_others(self) -> bool:
         try:
-            self._client.push(probe(self._own, self._now_ms()))
+            self._client.push(probe(self._labels, self._now_ms()))
         except PushError:
             return False
         return True
@@ -367,7 +364,7 @@ class RemoteWrite:
         if request.samples > 1 and origin.splits and not hopeless:
             self._halve()
             return
-        if not origin.splits and not origin.taken:
+        if not origin.splits and not origin.has_accepted_part:
             self._refused_ms = request.time_ms
         reason = next(
             (reason for reason, words in _REASONS if words.search(error.excerpt)), "other"
@@ -382,9 +379,9 @@ class RemoteWrite:
         self._send_due = self._clock() + pause
         self._tell(f"waits {reason}", f"{error}; it waits, and is tried again")
 
-    def _tell(self, what: str, words: str) -> None:
+    def _tell(self, subject: str, words: str) -> None:
         """Once, until a round has gone well."""
         self._goes_well = False
-        if what not in self._told:
-            self._told.add(what)
+        if subject not in self._subjects:
+            self._subjects.add(subject)
             self._say(words)

@@ -24,11 +24,11 @@ _NUMBER = struct.Struct("<d")
 
 
 class SeriesEncoder:
-    """Turns rounds of text into encoded series. own: labels that each of them gets, such as
+    """Turns rounds of text into encoded series. labels: those that each of them gets, such as
     `instance`."""
 
-    def __init__(self, own: Mapping[str, str]) -> None:
-        self._own = dict(own)
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self._labels = dict(labels)
         self._heads: dict[str, bytes] = {}  # by a series as the text has it
 
     def encode(self, text: str, time_ms: int) -> list[bytes]:
@@ -38,30 +38,30 @@ class SeriesEncoder:
         text: Prometheus' text format 0.0.4, without times. time_ms: since 1970. Some of the
         results, joined, are a request.
         """
-        time = encoded_time(time_ms)
+        time = encode_time(time_ms)
         before, self._heads = self._heads, {}
-        found: list[bytes] = []
+        series_bytes: list[bytes] = []
         for line in text.split("\n"):
             if line and line[0] != "#":
                 series, _, value = line.rpartition(" ")
                 head = before.get(series) or self.head(series)
                 self._heads[series] = head
-                found.append(self.sample(head, float(value), time))
-        found += [
+                series_bytes.append(self.sample(head, float(value), time))
+        series_bytes += [
             head + STALE + time for series, head in before.items() if series not in self._heads
         ]
-        return found
+        return series_bytes
 
     @staticmethod
     def sample(head: bytes, value: float, time: bytes) -> bytes:
-        """A series with one sample. head: as below; time: as `encoded_time` gives it."""
+        """A series with one sample. head: as below; time: as `encode_time` gives it."""
         return head + _NUMBER.pack(value) + time
 
     def head(self, series: str) -> bytes:
         """All that stands before a sample's value. series: such as `name{label="value"}`."""
         name, _, rest = series.partition("{")
-        labels = {"__name__": name, **self._own}
-        labels |= {found[1]: _ESCAPED.sub(_unescaped, found[2]) for found in _LABEL.finditer(rest)}
+        labels = {"__name__": name, **self._labels}
+        labels |= {match[1]: _ESCAPED.sub(_unescape, match[2]) for match in _LABEL.finditer(rest)}
         encoded = b"".join(
             b"\x0a"
             + sized(b"\x0a" + sized(label.encode()) + b"\x12" + sized(labels[label].encode()))
@@ -76,11 +76,11 @@ class SeriesEncoder:
         )
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    return _ESCAPES.get(found[1], found[1])
+def _unescape(match: re.Match[str]) -> str:
+    return _ESCAPES.get(match[1], match[1])
 
 
-def encoded_time(time_ms: int) -> bytes:
+def encode_time(time_ms: int) -> bytes:
     """A sample's time, its tag included. Raises ValueError for times before 1970 or after 2109."""
     if not 0 <= time_ms <= MAX_TIME_MS:
         raise ValueError(f"{time_ms} ms is no time for a sample")
@@ -91,7 +91,7 @@ def encoded_time(time_ms: int) -> bytes:
 
 def split(request: bytes) -> list[bytes]:
     """The encoded series of a write request."""
-    found = []
+    series = []
     begin = 0
     while begin < len(request):
         size, at, shift = 0, begin + 1, 0
@@ -101,6 +101,6 @@ def split(request: bytes) -> list[bytes]:
             at, shift = at + 1, shift + 7
             if byte < 128:
                 break
-        found.append(request[begin : at + size])
+        series.append(request[begin : at + size])
         begin = at + size
-    return found
+    return series

@@ -21,19 +21,18 @@ class Backoff:
         one; asked_secs: what the server asks for (Retry-After), which is the least."""
         doubled = self.min_secs * 2.0 ** min(max(self.tries - 1, 0), 30)
         pause = min(doubled, self.max_secs) * (0.5 + 0.5 * jitter)
-        asked = min(max(asked_secs or 0.0, 0.0), MAX_ASKED_SECS)
-        return max(pause, asked * (1.0 + 0.1 * jitter))
+        server_secs = min(max(asked_secs or 0.0, 0.0), MAX_ASKED_SECS)
+        return max(pause, server_secs * (1.0 + 0.1 * jitter))
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A token bucket. rate: bytes a second, 0 for any; burst: bytes that may go at once; left: now;
-    at: by whatever clock."""
+    """A token bucket."""
 
-    rate: float
-    burst: float
-    left: float
-    at: float
+    rate: float  # bytes a second, 0 for any
+    burst: float  # bytes that may go at once
+    tokens: float  # bytes that may go now
+    at: float  # the time of that, by whatever clock
 
     @classmethod
     def full(cls, rate: float, burst: float, now: float) -> "Allowance":
@@ -43,5 +42,5 @@ class Allowance:
         """The allowance after size bytes, and how many seconds to wait before they may go."""
         if not self.rate:
             return self, 0.0
-        left = min(self.burst, self.left + (now - self.at) * self.rate) - size
-        return Allowance(self.rate, self.burst, left, now), max(0.0, -left / self.rate)
+        tokens = min(self.burst, self.tokens + (now - self.at) * self.rate) - size
+        return Allowance(self.rate, self.burst, tokens, now), max(0.0, -tokens / self.rate)

@@ -63,10 +63,10 @@ def words_of(error: BaseException, access: "ServerAccess", proxies: Mapping[str,
 
 def _chain(error: BaseException) -> list[BaseException]:
     """An error and what it comes from, at most 20: chains may be loops."""
-    found = [error]
-    while len(found) < 20 and (cause := found[-1].__cause__ or found[-1].__context__) is not None:
-        found.append(cause)
-    return found
+    chain = [error]
+    while len(chain) < 20 and (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(cause)
+    return chain
 
 
 def _innermost(error: BaseException) -> str:
@@ -74,13 +74,13 @@ def _innermost(error: BaseException) -> str:
     import urllib3
 
     inner = ""
-    for found in _chain(error):
-        if isinstance(found, OSError) and not isinstance(found, requests.RequestException):
-            inner = getattr(found, "verify_message", "") or found.strerror or str(found) or inner
+    for cause in _chain(error):
+        if isinstance(cause, OSError) and not isinstance(cause, requests.RequestException):
+            inner = getattr(cause, "verify_message", "") or cause.strerror or str(cause) or inner
         elif isinstance(
-            found, urllib3.exceptions.SSLError
+            cause, urllib3.exceptions.SSLError
         ):  # behind a proxy it hides what it comes from
-            inner = str(found)
+            inner = str(cause)
     return inner or str(error) or type(error).__name__
 
 
@@ -95,9 +95,9 @@ def refusal_fix(status: int, words: str, access: "ServerAccess") -> str:
     if status not in (401, 403):
         return ""
     options = ("username", "password_file", "token_file", "cert_file", "tenant")
-    given = [name for name in options if getattr(access, name)]
-    if given:
-        return "look at " + ", ".join(given)
+    used_options = [name for name in options if getattr(access, name)]
+    if used_options:
+        return "look at " + ", ".join(used_options)
     return "none of username and password_file, token_file, tenant is set"
 
 

@@ -22,9 +22,8 @@ _SECOND_NS = 1_000_000_000
 _LOW_VALUES = 1 << 14
 _MAX_TIME_NS = 1 << 63  # Loki's times are signed
 _TIMESTAMP_BYTES = 14  # tag, length, and two fields of a tag and five bytes
-_TABLED_BYTES = (
-    4096  # lengths of longer lines are encoded each time: a table of all would have no end
-)
+# lengths of longer lines are encoded each time: a table of all would have no end
+_TABLED_BYTES = 4096
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n"}
@@ -36,15 +35,13 @@ _LOW = [bytes((0x0A, 12, 0x10, 0x80 | low & 127, 0x80 | low >> 7)) for low in ra
 
 
 class Entry(NamedTuple):
-    """One line in Loki. time_ns: since 1970; metadata: structured metadata; labels: of its stream;
-    parsed: what the query itself took out of the line (`| json`). For a push only the first three
-    count."""
+    """One line in Loki. For a push only the first three fields count."""
 
-    time_ns: int
+    time_ns: int  # since 1970
     line: str
-    metadata: Mapping[str, str] = _NO_NAMES
-    labels: Mapping[str, str] = _NO_NAMES
-    parsed: Mapping[str, str] = _NO_NAMES
+    metadata: Mapping[str, str] = _NO_NAMES  # structured metadata
+    labels: Mapping[str, str] = _NO_NAMES  # of its stream
+    parsed: Mapping[str, str] = _NO_NAMES  # what the query itself took out of the line (`| json`)
 
 
 class _Heads(dict[int, bytes]):
@@ -53,11 +50,11 @@ class _Heads(dict[int, bytes]):
 
     def __init__(self, metadata_bytes: int) -> None:
         super().__init__()
-        self._others = _TIMESTAMP_BYTES + metadata_bytes
+        self._fixed_bytes = _TIMESTAMP_BYTES + metadata_bytes
 
     def __missing__(self, line_bytes: int) -> bytes:
         before = b"\x12" + varint(line_bytes)
-        head = b"\x12" + varint(len(before) + line_bytes + self._others) + before
+        head = b"\x12" + varint(len(before) + line_bytes + self._fixed_bytes) + before
         if line_bytes < _TABLED_BYTES:
             self[line_bytes] = head
         return head
@@ -99,8 +96,8 @@ def _encode_run(
 ) -> bytes:
     """Lines whose times differ in the low bits of nanos only."""
     low = nanos % _LOW_VALUES
-    same = _rest(seconds, nanos) + metadata
-    parts = [same] * (4 * len(lines))
+    tail = _rest(seconds, nanos) + metadata
+    parts = [tail] * (4 * len(lines))
     parts[0::4] = map(heads.__getitem__, map(len, lines))
     parts[1::4] = lines
     parts[2::4] = _LOW[low : low + len(lines)]
@@ -111,11 +108,11 @@ def _rest(seconds: int, nanos: int) -> bytes:
     """A timestamp's bytes behind the table's: the higher groups of nanos, and the seconds."""
     return bytes(
         (0x80 | nanos >> 14 & 127, 0x80 | nanos >> 21 & 127, nanos >> 28)
-    ) + _encoded_seconds(seconds)
+    ) + _encode_seconds(seconds)
 
 
 @lru_cache(maxsize=64)
-def _encoded_seconds(seconds: int) -> bytes:
+def _encode_seconds(seconds: int) -> bytes:
     """As varint of five bytes: times of 63 bits have 34 of seconds."""
     return bytes(
         (0x08, *(0x80 | seconds >> place & 127 for place in (0, 7, 14, 21)), seconds >> 28)
@@ -127,7 +124,7 @@ def encode_metadata(metadata: Mapping[str, str]) -> bytes:
     for a name that isn't letters, digits and `_`."""
     return b"".join(
         [
-            b"\x1a" + sized(_encoded_name(name) + sized(to_utf8(metadata[name])))
+            b"\x1a" + sized(_encode_name(name) + sized(to_utf8(metadata[name])))
             for name in sorted(metadata)
             if metadata[name]
         ]
@@ -135,7 +132,7 @@ def encode_metadata(metadata: Mapping[str, str]) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _encoded_name(name: str) -> bytes:
+def _encode_name(name: str) -> bytes:
     """A pair's name, and the tag of its value."""
     return b"\x0a" + sized(_name(name).encode()) + b"\x12"
 
@@ -210,7 +207,7 @@ def _name(name: str) -> str:
 
 def _escape(value: str) -> str:
     """As in a Go string literal, which is how Loki reads it."""
-    return _ESCAPED.sub(lambda found: _ESCAPES.get(found[0]) or f"\\u{ord(found[0]):04x}", value)
+    return _ESCAPED.sub(lambda match: _ESCAPES.get(match[0]) or f"\\u{ord(match[0]):04x}", value)
 
 
 def sized(content: bytes) -> bytes:

@@ -25,74 +25,73 @@ _USER_INFO = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.I | re.S)
 
 @dataclass(frozen=True)
 class ServerAccess:
-    """url: of the server, with any path before `/loki/api` or `/api`; tenant: X-Scope-OrgID,
-    several to read from with `|` between; username and password_file: basic auth; token_file: a
-    bearer token; ca_file: PEM of the CA that signed the server's certificate, the only one that is
-    trusted then; cert_file, key_file: our own; timeout_secs: for connecting, and for each wait for
-    the answer. Secrets are read when a session is made, certificates at each connection."""
+    """How to reach a server. Secrets are read when a session is made, certificates at each
+    connection."""
 
-    url: str = ""
-    tenant: str = ""
-    username: str = ""
+    url: str = ""  # with any path before `/loki/api` or `/api`
+    tenant: str = ""  # X-Scope-OrgID, several to read from with `|` between
+    username: str = ""  # basic auth, with password_file
     password_file: str = ""
-    token_file: str = ""
+    token_file: str = ""  # a bearer token
+    # PEM of the CA that signed the server's certificate, the only one that is trusted then
     ca_file: str = ""
-    cert_file: str = ""
+    cert_file: str = ""  # our own, with key_file
     key_file: str = ""
-    timeout_secs: float = 10.0
+    timeout_secs: float = 10.0  # for connecting, and for each wait for the answer
 
     def problems(self, where: str) -> list[str]:
         """What is wrong with these settings, a sentence each that names the option; files are
         looked at. where: the TOML table."""
-        found = []
+        problems = []
         parts = split_url(self.url)
         if self.url and (
             parts is None or parts.scheme not in ("http", "https") or not parts.hostname
         ):
-            shown = _USER_INFO.sub(r"\1...@", self.url)  # no password in a log
-            found.append(
-                f"[{where}] url: {shown!r} isn't an address; it looks like http://loki.example.org:3100"
+            url_text = _USER_INFO.sub(r"\1...@", self.url)  # no password in a log
+            problems.append(
+                f"[{where}] url: {url_text!r} isn't an address; "
+                "it looks like http://loki.example.org:3100"
             )
         elif parts is not None and "/loki/api" in parts.path:
-            found.append(f"[{where}] url: ends before /loki/api")
+            problems.append(f"[{where}] url: ends before /loki/api")
         elif parts is not None and (parts.query or parts.fragment):
-            found.append(f"[{where}] url: ends before `?` and `#`")
+            problems.append(f"[{where}] url: ends before `?` and `#`")
         elif parts is not None and (parts.username or parts.password):
-            found.append(
+            problems.append(
                 f"[{where}] url: credentials go to username and password_file, not into the address"
             )
         if self.tenant and not all(_is_tenant(tenant) for tenant in self.tenant.split("|")):
             words = "isn't a tenant's id: letters, digits and !-_.*'(), at most 150"
-            found.append(f"[{where}] tenant: {self.tenant!r} {words}")
+            problems.append(f"[{where}] tenant: {self.tenant!r} {words}")
         if bool(self.username) != bool(self.password_file):
-            found.append(f"[{where}] username and password_file belong together")
+            problems.append(f"[{where}] username and password_file belong together")
         if ":" in self.username or not self.username.isprintable():
-            found.append(
+            problems.append(
                 f"[{where}] username: {self.username!r} can't be sent: no `:`, and what can be printed only"
             )
         if self.username and self.token_file:
-            found.append(f"[{where}] token_file: not together with username and password_file")
+            problems.append(f"[{where}] token_file: not together with username and password_file")
         if self.key_file and not self.cert_file:
-            found.append(f"[{where}] key_file: needs a cert_file")
+            problems.append(f"[{where}] key_file: needs a cert_file")
         if not 0 < self.timeout_secs <= 600:
-            found.append(f"[{where}] timeout_secs: must be more than 0 and at most 600")
+            problems.append(f"[{where}] timeout_secs: must be more than 0 and at most 600")
         in_files = []
         for option in ("password_file", "token_file", "ca_file", "cert_file", "key_file"):
             secret = option not in ("ca_file", "cert_file")
             in_files += file_problems(option, getattr(self, option), secret=secret)
-        return found + [f"[{where}] {problem}" for problem in in_files]
+        return problems + [f"[{where}] {problem}" for problem in in_files]
 
     def _pem_problems(self) -> list[str]:
         """Of the certificates and the key, as OpenSSL sees them."""
         import ssl  # late, as it is for those who use it only
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        found = []
+        problems = []
         if self.ca_file:
-            found.append(ca_problem(context, self.ca_file, "ca_file"))
+            problems.append(ca_problem(context, self.ca_file, "ca_file"))
         if self.cert_file:
-            found.append(chain_problem(context, self.cert_file, self.key_file))
-        return [problem for problem in found if problem]
+            problems.append(chain_problem(context, self.cert_file, self.key_file))
+        return [problem for problem in problems if problem]
 
     def session(self) -> "requests.Session":
         """A session with credentials, certificates and tenant. Raises ConfigError where a file
@@ -131,9 +130,8 @@ class Credentials:
 
     def __call__(self, request: "requests.PreparedRequest") -> "requests.PreparedRequest":
         if self.header:
-            request.headers["Authorization"] = self.header.encode().decode(
-                "latin-1"
-            )  # UTF-8, as RFC 7617 has it
+            # UTF-8, as RFC 7617 has it
+            request.headers["Authorization"] = self.header.encode().decode("latin-1")
         return request
 
 
@@ -153,9 +151,8 @@ def read_secret(path: str, option: str = "") -> str:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(
-        path, flags | os.O_NONBLOCK
-    )  # a pipe that nobody writes into would be waited for
+    # a pipe that nobody writes into would be waited for
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _is_tenant(tenant: str) -> bool:
@@ -213,8 +210,8 @@ def file_problems(option: str, path: str, *, secret: bool) -> list[str]:
             mode = os.fstat(file.fileno()).st_mode
             secret = secret or b"PRIVATE KEY" in (file.read(MAX_SECRET_BYTES) or b"")
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        shown = path if path.isprintable() else repr(path)
-        return [f"{option}: {shown}: {os_words(error)}"]
+        path_text = path if path.isprintable() else repr(path)
+        return [f"{option}: {path_text}: {os_words(error)}"]
     if secret and stat.S_IMODE(mode) & 0o007:
         return [f"{option}: {path}: everybody may read it; `chmod o= {path}`"]
     return []

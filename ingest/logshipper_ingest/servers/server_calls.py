@@ -42,17 +42,15 @@ Params = Mapping[str, str | list[str]]
 
 
 class Answer(NamedTuple):
-    """status: HTTP's; date_ns: the server's clock, to a second, None where it doesn't tell;
-    retry_after_secs: as it asks, None where it doesn't; location: of a redirect; complete: whether
-    the whole body came; request_id: of Loki's delete requests."""
+    """A server's answer to one request."""
 
-    status: int
+    status: int  # HTTP's
     body: bytes
-    date_ns: int | None
-    retry_after_secs: float | None
-    location: str
-    complete: bool
-    request_id: str = ""
+    date_ns: int | None  # the server's clock, to a second, None where it gives none
+    retry_after_secs: float | None  # as the server asks, None where it doesn't
+    location: str  # of a redirect
+    complete: bool  # whether the whole body came
+    request_id: str = ""  # of Loki's delete requests
 
 
 class Sample(NamedTuple):
@@ -269,18 +267,18 @@ class ServerClient:
         return self._server.answer_date_ns
 
     def _push(
-        self, path: str, body: bytes, headers: Mapping[str, str], taken: Collection[int]
+        self, path: str, body: bytes, headers: Mapping[str, str], success_statuses: Collection[int]
     ) -> Answer:
-        """Pushes a body; taken: the statuses that say that all of it was. Raises RetryablePushError
-        where it may be taken later (no connection, time-outs, 429, 5xx, a gateway's 400: status 0),
-        RejectedPushError otherwise."""
+        """Pushes a body. success_statuses: those that say that all of it was taken. Raises
+        RetryablePushError where it may be taken later (no connection, time-outs, 429, 5xx, a
+        gateway's 400: status 0), RejectedPushError otherwise."""
         try:
             answer = self._server.call("POST", path, body, headers, timeouts=_PUSH_FACTOR)
         except NoAnswer as error:
             raise RetryablePushError(self.name, 0, str(error)) from None
         except AnswerTooLarge as error:
             raise RejectedPushError(self.name, error.status, error.excerpt) from None
-        if answer.status in taken:
+        if answer.status in success_statuses:
             return answer
         words = self._server.refusal(answer)
         if answer.status == 400 and (
@@ -321,9 +319,11 @@ def _read_body(response: "requests.Response", limit: int, deadline: float) -> tu
                 return b"".join(parts), False
     except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError):
         return b"".join(parts), False
-    wanted = response.headers.get("Content-Length", "")
-    cut = wanted.isdecimal() and response.raw.tell() < int(wanted) and size <= limit
-    return b"".join(parts), not cut
+    length_header = response.headers.get("Content-Length", "")
+    is_cut = (
+        length_header.isdecimal() and response.raw.tell() < int(length_header) and size <= limit
+    )
+    return b"".join(parts), not is_cut
 
 
 def sample_of(pair: Any) -> Sample:
@@ -332,9 +332,11 @@ def sample_of(pair: Any) -> Sample:
     return Sample(round(pair[0] * 1000) * 1_000_000, float(pair[1]))
 
 
-def labels_of(found: Any) -> dict[str, str]:  # Any: JSON
+def labels_of(labels: Any) -> dict[str, str]:  # Any: JSON
     return (
-        {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+        {str(name): str(value) for name, value in labels.items()}
+        if isinstance(labels, dict)
+        else {}
     )
 
 
@@ -349,12 +351,12 @@ def yaml_table(body: bytes, name: str) -> dict[str, Any]:  # Any: YAML
             isinstance(token, yaml.AliasToken) for token in yaml.scan(body)
         ):  # a few can stand for gigabytes
             raise QueryError(name, 200, "the configuration has YAML aliases, which aren't taken")
-        found = yaml.safe_load(body)
+        config = yaml.safe_load(body)
     except (yaml.YAMLError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        config = None
+    if not isinstance(config, dict):
         raise QueryError(name, 200, "the configuration isn't YAML: is url right?")
-    return found
+    return config
 
 
 def excerpt(body: bytes) -> str:
@@ -363,11 +365,13 @@ def excerpt(body: bytes) -> str:
     text = body[: 8 * MAX_EXCERPT_CHARS].decode("utf-8", "replace")
     if text.startswith("{"):
         try:
-            said = json.loads(body)
+            document = json.loads(body)
         except (ValueError, RecursionError):
-            said = {}
-        found = said.get("error") or said.get("message") if isinstance(said, dict) else None
-        text = found if isinstance(found, str) else text
+            document = {}
+        message = (
+            document.get("error") or document.get("message") if isinstance(document, dict) else None
+        )
+        text = message if isinstance(message, str) else text
     elif is_page(body):
         title = _TITLE.search(text)
         text = title[1] if title else text

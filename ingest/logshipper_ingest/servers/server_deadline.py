@@ -23,15 +23,15 @@ class Deadline:
 
     def shorten(self, sock: socket.socket) -> None:
         """The socket's next wait ends by then. Raises TimeoutError where it has passed."""
-        left = self.at - time.monotonic()
-        if left <= 0:
+        rest_secs = self.at - time.monotonic()
+        if rest_secs <= 0:
             raise TimeoutError("no whole answer in time")
         usual = sock.gettimeout()
-        if usual is None or usual > left:
-            sock.settimeout(left)
+        if usual is None or usual > rest_secs:
+            sock.settimeout(rest_secs)
 
 
-class _Timed(io.RawIOBase):
+class _TimedReader(io.RawIOBase):
     """What an answer is read from."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: Deadline) -> None:
@@ -84,7 +84,7 @@ def _pools(deadline: Deadline) -> dict[str, type[HTTPConnectionPool]]:
     class Answer(http.client.HTTPResponse):
         def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
             super().__init__(sock, *args, **kwargs)
-            self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, deadline))
+            self.fp = io.BufferedReader(_TimedReader(self.fp.detach(), sock, deadline))
 
     class Plain(HTTPConnection):
         response_class = Answer

@@ -20,20 +20,20 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kKMGTP]?)i?[bB]?", re.ASCII)
 _POWERS = ["", "K", "M", "G", "T", "P"]
 
 
-def duration_secs(found: object) -> float | None:
+def duration_secs(setting: object) -> float | None:
     """Of `1w`, `30d1h`, `168h0m0s`, `0s` or `0`; None for anything else."""
-    if found in (0, "0"):
+    if setting in (0, "0"):
         return 0.0
-    if not isinstance(found, str) or not _DURATION.fullmatch(found):
+    if not isinstance(setting, str) or not _DURATION.fullmatch(setting):
         return None
-    return float(sum(float(count) * _SECS[unit] for count, unit in _DURATION_PART.findall(found)))
+    return float(sum(float(count) * _SECS[unit] for count, unit in _DURATION_PART.findall(setting)))
 
 
-def size_bytes(found: object) -> int | None:
+def size_bytes(setting: object) -> int | None:
     """Of `256KB` (Loki's K is 1024), `3MB`, or a number of bytes; None for anything else."""
-    if isinstance(found, int) and not isinstance(found, bool):
-        return found
-    parts = _SIZE.fullmatch(found) if isinstance(found, str) else None
+    if isinstance(setting, int) and not isinstance(setting, bool):
+        return setting
+    parts = _SIZE.fullmatch(setting) if isinstance(setting, str) else None
     return int(float(parts[1]) * 1024 ** _POWERS.index(parts[2].upper())) if parts else None
 
 

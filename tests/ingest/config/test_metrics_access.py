@@ -218,7 +218,7 @@ def test_who_does_not_take_an_answer_over_tls_is_ended(
         assert served.server._server is not None
         large = b"x" * (64 << 20)  # more than any socket buffers
         monkeypatch.setattr(
-            served.server._server, "rendered", lambda accept, gzip: (large, "text/plain")
+            served.server._server, "render", lambda accept, gzip: (large, "text/plain")
         )
         context = ssl.create_default_context(cafile=str(made.own))
         with (

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics import job_metrics as job_metrics_module
-from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD, JobMetrics
+from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_LOGGED, JobMetrics
 from logshipper_ingest.metrics.job_series import SLURM_END, number_text
 from logshipper_ingest.model.job import UNRESPONSIVE_NS
 from logshipper_ingest.model.ledger import COLUMNS
@@ -380,7 +380,7 @@ def test_a_job_that_always_prints_new_keys_has_an_end_of_series_and_of_lines_in_
                 assert len(shown) <= 100
                 ever |= shown
     assert 100 < len(ever) <= MAX_JOB_KEYS
-    assert len(said) == MAX_KEYS_TOLD
+    assert len(said) == MAX_KEYS_LOGGED
     assert said[-1].endswith("is left out: too_many; more keys of it are only counted")
     assert (
         100 < count(jobs, "logshipper_agent_keys_left_out_total", reason="too_many") <= MAX_JOB_KEYS

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.influxdb.influxdb_sink import REASONS as INFLUXDB_REASONS
-from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_TOLD
+from logshipper_ingest.metrics.job_metrics import MAX_JOB_KEYS, MAX_KEYS_LOGGED
 from logshipper_ingest.metrics.job_series import FAMILIES
 from logshipper_ingest.metrics.metrics_server import (
     DEADLINE_SECS,
@@ -125,7 +125,7 @@ def test_numbers_in_the_text() -> None:
         f"off** by over {MAX_OFF_SECS:g} seconds": MAX_OFF_SECS,
         f"{DEADLINE_SECS:g} seconds each": DEADLINE_SECS,
         f"nothing for {HEAD_SECS:g} seconds": HEAD_SECS,
-        f"the first {MAX_KEYS_TOLD} keys": MAX_KEYS_TOLD,
+        f"the first {MAX_KEYS_LOGGED} keys": MAX_KEYS_LOGGED,
         f"{MAX_JOB_KEYS:,} keys of a job": MAX_JOB_KEYS,
     }
     assert [words for words in facts if words not in PAGE] == []

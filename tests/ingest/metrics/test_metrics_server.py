@@ -320,11 +320,13 @@ def test_an_answer_that_nobody_takes_gives_way_after_a_while(
     with serving() as server, ExitStack() as stack:
         assert server._server is not None
         large = b"x" * (64 << 20)  # more than any socket buffers
-        monkeypatch.setattr(server._server, "rendered", lambda accept, gzip: (large, "text/plain"))
+        monkeypatch.setattr(server._server, "render", lambda accept, gzip: (large, "text/plain"))
         slow = [stack.enter_context(connect(server)) for _ in range(2)]
         for one in slow:
             one.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        wait_until(lambda: [one.asked for one in opened(server)] == [True] * 2, "both have asked")
+        wait_until(
+            lambda: [one.has_request for one in opened(server)] == [True] * 2, "both have asked"
+        )
         assert get(server, "/-/healthy")[0] == 503
         monkeypatch.setattr(metrics_server, "HEAD_SECS", 1.0)
         wait_until(lambda: get(server, "/-/healthy")[0] == 200, "there is room for others")

@@ -28,7 +28,7 @@ from logshipper_ingest.metrics.remote_write_encoding import (
     MAX_TIME_MS,
     STALE,
     SeriesEncoder,
-    encoded_time,
+    encode_time,
     split,
 )
 from logshipper_ingest.model.ranks import escape
@@ -185,7 +185,7 @@ def test_any_labels_numbers_and_times_come_back(
 @pytest.mark.parametrize("time_ms", [-1, MAX_TIME_MS + 1])
 def test_times_that_no_sample_has(time_ms: int) -> None:
     with pytest.raises(ValueError, match="is no time for a sample"):
-        encoded_time(time_ms)
+        encode_time(time_ms)
 
 
 # ---- a server in trouble
