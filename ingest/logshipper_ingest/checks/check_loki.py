@@ -26,29 +26,29 @@ _NEEDED = "allow_structured_metadata, schema v13 with tsdb, max_line_size, rejec
 
 def check_lokis(config: AgentConfig) -> list[Finding]:
     """Findings about each Loki that the agent ships to; which one, where it isn't the first."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for sink in config.lokis:
         of_sink = check_loki(sink)
         if not sink.is_first:
             of_sink = [
-                one._replace(
-                    about=f"{sink.label}: {one.about}",
-                    fix=one.fix.replace("[loki]", f"[{sink.table}]"),
+                finding._replace(
+                    about=f"{sink.sink}: {finding.about}",
+                    fix=finding.fix.replace("[loki]", f"[{sink.table}]"),
                 )
-                for one in of_sink
+                for finding in of_sink
             ]
-        found += of_sink
-    return found
+        findings += of_sink
+    return findings
 
 
 def check_loki(config: SinkConfig[LokiSection]) -> list[Finding]:
     """Findings about config's. Those that come first explain what follows."""
-    with Client(config.server.access) as client:
-        reached = _reach(client)
-        if any(finding.level == "wrong" for finding in reached):
-            return reached
+    with Client(config.loki.access) as client:
+        findings = _reach(client)
+        if any(finding.level == "wrong" for finding in findings):
+            return findings
         return [
-            *reached,
+            *findings,
             _version(client),
             *_push_and_read(client, config),
             *_clock(client),
@@ -110,14 +110,14 @@ def _push_and_read(client: Client, config: SinkConfig[LokiSection]) -> list[Find
         return [Finding("wrong", "loki push", str(error), _push_fix(error))]
     except ValueError as error:
         return [Finding("wrong", "loki push", str(error))]
-    pushed = Finding("ok", "loki push", "an entry was accepted")
+    push_finding = Finding("ok", "loki push", "an entry was accepted")
     read = _read_back(client, labels, entry)
     apart = (
-        [_told_apart(config, labels, entry)]
-        if config.server.tenant_by and read.level == "ok"
+        [_check_tenants(config, labels, entry)]
+        if config.loki.tenant_by and read.level == "ok"
         else []
     )
-    return [pushed, read, *apart]
+    return [push_finding, read, *apart]
 
 
 def _push_fix(error: PushError) -> str:
@@ -144,15 +144,15 @@ def _ask_for(client: Client, labels: dict[str, str], entry: Entry) -> list[Entry
     return list(client.entries(logql, entry.time_ns, entry.time_ns + 1))
 
 
-def _told_apart(config: SinkConfig[LokiSection], labels: dict[str, str], entry: Entry) -> Finding:
+def _check_tenants(config: AgentConfig, labels: dict[str, str], entry: Entry) -> Finding:
     """Loki without auth_enabled takes every tenant for the same one, and says nothing."""
-    access = config.server.access
-    with Client(replace(access, tenant=f"{access.tenant}!")) as other:
+    access = config.loki.access
+    with Client(replace(access, tenant=f"{access.tenant}!")) as other_client:
         try:
-            found = _ask_for(other, labels, entry)
+            entries = _ask_for(other_client, labels, entry)
         except QueryError as error:
             return Finding("note", "loki tenants", f"weren't looked at: {error}")
-    if found:
+    if entries:
         fix = "auth_enabled: true in Loki's configuration. Until then every user reads all jobs."
         return Finding("wrong", "loki tenants", "one tenant reads what was pushed for another", fix)
     return Finding("ok", "loki tenants", "are told apart")
@@ -163,18 +163,18 @@ def _read_back(client: Client, labels: dict[str, str], entry: Entry) -> Finding:
     begin = time.monotonic()
     while True:
         try:
-            found = _ask_for(client, labels, entry)
+            entries = _ask_for(client, labels, entry)
         except QueryError as error:
             fix = "The agent itself only pushes; `--from loki`, on any machine, needs to read."
             return Finding("note", "loki query", f"{error}", fix)
-        if found:
+        if entries:
             break
         if time.monotonic() > begin + READ_BACK_SECS:
             words = f"the entry that was accepted didn't show within {READ_BACK_SECS:g} s"
             fix = "Is what reads another tenant than what pushes? Do queriers reach the ingesters? Loki's log tells."
             return Finding("wrong", "loki query", words, fix)
         time.sleep(_POLL_SECS)
-    if found[0].metadata.get("check") != token or found[0].line != entry.line:
+    if entries[0].metadata.get("check") != token or entries[0].line != entry.line:
         words = "the entry came back without its structured metadata, or changed"
         fix = (
             "limits_config: allow_structured_metadata: true; and let no gateway change what passes."

@@ -20,9 +20,8 @@ from logshipper_ingest.servers.server_units import (
 from logshipper_ingest.shipping.rates import STREAM_BURST
 
 LABELS = ("cluster", "host", "stream", "kind", "service_name", "replay", "job_shard")
-METADATA_BYTES = (
-    4096  # of an entry, at most: job id, user, step, task, attempt and four more, all short
-)
+# of an entry, at most: job id, user, step, task, attempt and four more, all short
+METADATA_BYTES = 4096
 METADATA_PAIRS = 16
 ANSWER_BYTES = 16 << 20  # a longest line, 4 MiB, in pieces, and room for Grafana's 5,000 lines
 _MIB = 1 << 20
@@ -50,7 +49,7 @@ def check_limits(
     """document: /config, parsed (Any: YAML). Limits that it doesn't have, as in other versions, are
     left out."""
     loki = _Loki(document, _table(document.get("limits_config")))
-    found = [
+    findings = [
         _schema(document, time.time() if now_secs is None else now_secs),
         *_switches(loki.limits),
         *_lines(loki, section),
@@ -61,7 +60,7 @@ def check_limits(
         *_reading(loki),
         *_retention(loki),
     ]
-    return [finding for finding in found if finding is not None]
+    return [finding for finding in findings if finding is not None]
 
 
 def _schema(document: Mapping[str, Any], now_secs: float) -> Finding | None:
@@ -90,8 +89,8 @@ def _begin(period: Mapping[str, Any]) -> str:
 
 
 def _switches(limits: Mapping[str, Any]) -> list[Finding]:
-    found = []
-    needed = {
+    findings = []
+    switches = {
         "allow_structured_metadata": (True, "it holds whose line an entry is"),
         "unordered_writes": (True, "jobs of a node share streams, and some lines come late"),
         "increment_duplicate_timestamp": (
@@ -99,25 +98,25 @@ def _switches(limits: Mapping[str, Any]) -> list[Finding]:
             "it changes times, so that what is sent again would stand twice",
         ),
     }
-    for name, (wanted, why) in needed.items():
+    for name, (right_value, reason) in switches.items():
         value = limits.get(name)
         if isinstance(value, bool):
             words = str(value).lower()
-            fix = f"limits_config: {name}: {str(wanted).lower()}; {why}."
-            found.append(_ok(name, words) if value is wanted else _wrong(name, words, fix))
+            fix = f"limits_config: {name}: {str(right_value).lower()}; {reason}."
+            findings.append(_ok(name, words) if value is right_value else _wrong(name, words, fix))
     if limits.get("discover_log_levels") is True:
         fix = "limits_config: discover_log_levels: false, if nobody needs it; it costs Loki time for each line."
-        found.append(_note("discover_log_levels", "Loki adds detected_level to each entry", fix))
+        findings.append(_note("discover_log_levels", "Loki adds detected_level to each entry", fix))
     enforced = limits.get("enforced_labels")
-    missing = (
+    excess_names = (
         [str(name) for name in enforced if name not in LABELS] if isinstance(enforced, list) else []
     )
-    if missing:
-        words = f"every stream must have {', '.join(missing)}, which the agent's have not"
-        found.append(
+    if excess_names:
+        words = f"every stream must have {', '.join(excess_names)}, which the agent's have not"
+        findings.append(
             _wrong("enforced_labels", words, "limits_config: take them out for this tenant.")
         )
-    return found
+    return findings
 
 
 def _lines(loki: _Loki, section: LokiSection) -> list[Finding]:
@@ -127,39 +126,40 @@ def _lines(loki: _Loki, section: LokiSection) -> list[Finding]:
     words = f"{words_of_bytes(size) if size else 'no limit'}; lines are split at {section.max_line_bytes} bytes"
     if size == 0 or size >= section.max_line_bytes:
         return [_ok("max_line_size", words)]
-    what = "cuts" if loki.limits.get("max_line_size_truncate") is True else "refuses"
+    verb = "cuts" if loki.limits.get("max_line_size_truncate") is True else "refuses"
     fix = f"[loki] max_line_bytes = {size}, or more in Loki's limits_config."
-    return [_wrong("max_line_size", f"{words}, and Loki {what} what is longer than its own", fix)]
+    return [_wrong("max_line_size", f"{words}, and Loki {verb} what is longer than its own", fix)]
 
 
 def _ages(loki: _Loki, section: LokiSection) -> list[Finding]:
-    found = []
-    most = loki.secs("reject_old_samples_max_age")
+    findings = []
+    max_secs = loki.secs("reject_old_samples_max_age")
     if loki.limits.get("reject_old_samples") is False:
-        found.append(_ok("reject_old_samples_max_age", "entries of any age are taken"))
-    elif most is not None:
+        findings.append(_ok("reject_old_samples_max_age", "entries of any age are taken"))
+    elif max_secs is not None:
         words = (
-            f"{words_of_secs(most)}; the agent sends what is up to {section.max_age_hours:g} h old"
+            f"{words_of_secs(max_secs)}; "
+            f"the agent sends what is up to {section.max_age_hours:g} h old"
         )
-        fix = f"[loki] max_age_hours = {most / 3600:g}, or more in Loki's limits_config."
-        good = most >= section.max_age_hours * 3600
-        found.append(_ok("reject_old_samples_max_age", words) if good else
+        fix = f"[loki] max_age_hours = {max_secs / 3600:g}, or more in Loki's limits_config."
+        good = max_secs >= section.max_age_hours * 3600
+        findings.append(_ok("reject_old_samples_max_age", words) if good else
                      _wrong("reject_old_samples_max_age", words, fix))  # fmt: skip
     grace = loki.secs("creation_grace_period")
     if grace is not None and grace < 60:
         fix = "limits_config: creation_grace_period: 10m; a node's clock may be a little ahead."
-        found.append(_wrong("creation_grace_period", words_of_secs(grace), fix))
+        findings.append(_wrong("creation_grace_period", words_of_secs(grace), fix))
     within = duration_secs(loki.part("querier").get("query_ingesters_within"))
     if within and within < section.max_age_hours * 3600:
         words = f"what is shipped more than {words_of_secs(within)} late shows only once Loki wrote it to its store"
         fix = "querier: query_ingesters_within: 0 shows it at once; each question then asks the ingesters, too."
-        found.append(_note("query_ingesters_within", words, fix))
-    return found
+        findings.append(_note("query_ingesters_within", words, fix))
+    return findings
 
 
 def _metadata(loki: _Loki) -> list[Finding]:
-    found = []
-    needed = {
+    findings = []
+    limits = {
         "max_structured_metadata_size": (loki.size("max_structured_metadata_size"), METADATA_BYTES),
         "max_structured_metadata_entries_count": (
             loki.size("max_structured_metadata_entries_count"),
@@ -167,28 +167,28 @@ def _metadata(loki: _Loki) -> list[Finding]:
         ),
         "max_label_names_per_series": (loki.size("max_label_names_per_series"), len(LABELS)),
     }
-    for name, (value, least) in needed.items():
+    for name, (value, least) in limits.items():
         if value is not None:
             words = f"{value}; {least} are needed"
             good = value >= least or (value == 0 and not name.startswith("max_label"))
-            found.append(
+            findings.append(
                 _ok(name, words)
                 if good
                 else _wrong(name, words, f"limits_config: {name}: {least} or more.")
             )
-    return found
+    return findings
 
 
 def _rates(loki: _Loki, section: LokiSection) -> list[Finding]:
-    found = []
+    findings = []
     stream, burst = loki.size("per_stream_rate_limit"), loki.size("per_stream_rate_limit_burst")
-    sent = section.stream_max_bytes_per_sec
+    max_rate = section.stream_max_bytes_per_sec
     if stream is not None:
-        pace = f"at most {words_of_bytes(sent)}/s" if sent else "as fast as it can"
+        pace = f"at most {words_of_bytes(max_rate)}/s" if max_rate else "as fast as it can"
         words = f"{words_of_bytes(stream)}/s; the agent sends {pace}"
         fix = f"[loki] stream_max_bytes_per_sec = {int(stream * 0.9)}, or more in Loki's limits_config."
-        good = stream >= sent > 0
-        found.append(
+        good = stream >= max_rate > 0
+        findings.append(
             _ok("per_stream_rate_limit", words)
             if good
             else _wrong("per_stream_rate_limit", words, fix)
@@ -200,7 +200,7 @@ def _rates(loki: _Loki, section: LokiSection) -> list[Finding]:
     ):
         if room is not None and room < section.batch_max_bytes:
             words = f"{words_of_bytes(room)}, less than a push may have: it would never be taken"
-            found.append(
+            findings.append(
                 _wrong(
                     name,
                     words,
@@ -210,26 +210,26 @@ def _rates(loki: _Loki, section: LokiSection) -> list[Finding]:
     rate = _mebibytes(loki.limits.get("ingestion_rate_mb"))
     if rate is not None:
         words = f"{words_of_bytes(rate)}/s for all nodes of the tenant together; above it they wait, and lose nothing"
-        least = max(sent, _MIB)
+        least = max(max_rate, _MIB)
         if rate < least:
             fix = f"limits_config: ingestion_rate_mb: {least // _MIB + 1} or more."
-            found.append(_wrong("ingestion_rate_mb", words, fix))
+            findings.append(_wrong("ingestion_rate_mb", words, fix))
         elif not 0 < section.tenant_max_bytes_per_sec <= rate:
             fix = f"[loki] tenant_max_bytes_per_sec = {int(rate * 0.95)}: then a node alone is never put off (429)."
-            found.append(_note("ingestion_rate_mb", words, fix))
+            findings.append(_note("ingestion_rate_mb", words, fix))
         else:
-            found.append(_ok("ingestion_rate_mb", words))
-    return found
+            findings.append(_ok("ingestion_rate_mb", words))
+    return findings
 
 
 def _sharding(loki: _Loki, section: LokiSection) -> list[Finding]:
     sharding = _table(loki.limits.get("shard_streams"))
     rate = size_bytes(sharding.get("desired_rate"))
-    sent = section.stream_max_bytes_per_sec
+    max_rate = section.stream_max_bytes_per_sec
     if sharding.get("enabled") is not True or not rate:
         return [_ok("shard_streams", "off")] if sharding else []
     words = f"splits a stream above {words_of_bytes(rate)}/s, and its answer then hides refusals of a part"
-    peak = sent * (1 + 2 * STREAM_BURST)  # a burst, and Loki adds the push
+    peak = max_rate * (1 + 2 * STREAM_BURST)  # a burst, and Loki adds the push
     if 0 < peak < rate:
         return [
             _ok(
@@ -237,26 +237,26 @@ def _sharding(loki: _Loki, section: LokiSection) -> list[Finding]:
                 f"{words}; the agent stays below, at {words_of_bytes(int(peak))}/s, bursts included",
             )
         ]
-    most = int(rate / (1 + 2 * STREAM_BURST) * 0.95)
-    fix = f"[loki] stream_max_bytes_per_sec = {most}, or limits_config: shard_streams: enabled: false."
+    safe_rate = int(rate / (1 + 2 * STREAM_BURST) * 0.95)
+    fix = f"[loki] stream_max_bytes_per_sec = {safe_rate}, or limits_config: shard_streams: enabled: false."
     return [_wrong("shard_streams", words, fix)]
 
 
 def _reading(loki: _Loki) -> list[Finding]:
-    found = []
+    findings = []
     entries = loki.size("max_entries_limit_per_query")
     if entries is not None:
         words = f"{entries} lines an answer, for Grafana too"
         fix = f"limits_config: max_entries_limit_per_query: {MAX_PAGE}; `--from loki` asks more often otherwise."
-        few = 0 < entries < MAX_PAGE
-        found.append(_note("max_entries_limit_per_query", words, fix) if few else
+        is_small = 0 < entries < MAX_PAGE
+        findings.append(_note("max_entries_limit_per_query", words, fix) if is_small else
                      _ok("max_entries_limit_per_query", words))  # fmt: skip
     longest = loki.secs("max_query_length")
     if longest is not None:
         words = words_of_secs(longest) if longest else "no limit"
         fix = f"limits_config: max_query_length: 30d1h; `--from loki` asks for {MAX_RANGE_NS // 86_400 // 10**9} days."
         good = longest == 0 or longest * 1e9 >= MAX_RANGE_NS
-        found.append(
+        findings.append(
             _ok("max_query_length", words) if good else _wrong("max_query_length", words, fix)
         )
     server = loki.part("server")
@@ -266,8 +266,8 @@ def _reading(loki: _Loki) -> list[Finding]:
         words = f"questions whose answer is over {words_of_bytes(min(sizes))} are never answered: 5,000 lines of 1 KB"
         fix = "server: grpc_server_max_recv_msg_size and grpc_server_max_send_msg_size: 67108864. `--from loki` asks "
         fix += "for less at a time, but lines of some MiB, and Grafana's log panel, need it."
-        found.append(_note("grpc_server_max_recv_msg_size", words, fix))
-    return found
+        findings.append(_note("grpc_server_max_recv_msg_size", words, fix))
+    return findings
 
 
 def _retention(loki: _Loki) -> list[Finding]:
@@ -286,16 +286,16 @@ def _retention(loki: _Loki) -> list[Finding]:
     return [_ok("retention", f"Loki removes what is older than {words_of_secs(period)}")]
 
 
-def _mebibytes(found: object) -> int | None:
+def _mebibytes(megabytes: object) -> int | None:
     return (
-        int(found * _MIB)
-        if isinstance(found, int | float) and not isinstance(found, bool)
+        int(megabytes * _MIB)
+        if isinstance(megabytes, int | float) and not isinstance(megabytes, bool)
         else None
     )
 
 
-def _table(found: object) -> Mapping[str, Any]:  # Any: YAML
-    return found if isinstance(found, dict) else {}
+def _table(table: object) -> Mapping[str, Any]:  # Any: YAML
+    return table if isinstance(table, dict) else {}
 
 
 def _ok(name: str, words: str) -> Finding:

@@ -72,7 +72,7 @@ def _access(access: MetricsAccess) -> list[Finding]:
     ]
 
 
-def _folder(option: str, path: str, wanted: int) -> list[Finding]:
+def _folder(option: str, path: str, right_mode: int) -> list[Finding]:
     """Owner, mode, file system and room of a folder of the agent's."""
     about = f"[agent] {option}"
     kind = network_type(path)  # first: a network's file system may hang
@@ -81,24 +81,26 @@ def _folder(option: str, path: str, wanted: int) -> list[Finding]:
             Finding("wrong", about, f"{path} is on {kind}", "It must be on a disk of this node.")
         ]
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
         room = os.statvfs(path)
     except FileNotFoundError:
         return [Finding("note", about, f"{path} isn't there: the agent makes it when it starts")]
     except OSError as error:
         return [Finding("wrong", about, f"{path}: {_words(error)}")]
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return [Finding("wrong", about, f"{path} isn't a folder (nor may it be a link to one)")]
-    mode = stat.S_IMODE(found.st_mode) & 0o777
+    mode = stat.S_IMODE(status.st_mode) & 0o777
     problems = []
-    if found.st_uid not in (0, os.geteuid()):
+    if status.st_uid not in (0, os.geteuid()):
         fix = f"`chown root {path}`, or run the agent, and this, as that user."
-        problems.append(Finding("wrong", about, f"{path} belongs to uid {found.st_uid}", fix))
-    if mode != wanted:
+        problems.append(Finding("wrong", about, f"{path} belongs to uid {status.st_uid}", fix))
+    if mode != right_mode:
         shared = mode & 0o022  # such as /tmp: not to be changed for us
-        fix = f"{about}: name a folder of its own." if shared else f"`chmod {wanted:o} {path}`"
+        fix = f"{about}: name a folder of its own." if shared else f"`chmod {right_mode:o} {path}`"
         problems.append(
-            Finding("wrong", about, f"{path} has mode {mode:04o}, and must have {wanted:04o}", fix)
+            Finding(
+                "wrong", about, f"{path} has mode {mode:04o}, and must have {right_mode:04o}", fix
+            )
         )
     return [*(problems or [Finding("ok", about, f"{path}: owner and mode are right, and its disk is local")]),
             _room(about, room)]  # fmt: skip
@@ -141,8 +143,8 @@ def _socket(path: str) -> list[Finding]:
     except TimeoutError:
         return [Finding("wrong", about, f"{path}: no answer within {_ANSWER_SECS:g} s", fix)]
     except OSError as error:
-        gone = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
-        return [Finding("note" if gone else "wrong", about, f"{path}: {_words(error)}", fix)]
+        is_absent = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
+        return [Finding("note" if is_absent else "wrong", about, f"{path}: {_words(error)}", fix)]
     if b'"error"' not in answer:
         words = f"{path}: something else than the agent answers: {excerpt(answer)}"
         return [

@@ -80,7 +80,7 @@ def _server(config: AgentConfig) -> list[Finding]:
         except QueryError as error:
             fix = "Does it run, is [prometheus] url right, do the credentials fit?"
             return [Finding("wrong", "prometheus", str(error), fix)]
-        return [about, _retention(client), *_scraped(client, config)]
+        return [about, _retention(client), *_check_scrapes(client, config)]
 
 
 def _retention(client: Client) -> Finding:
@@ -97,25 +97,28 @@ def _retention(client: Client) -> Finding:
 
 def retention_secs(flags: Mapping[str, str]) -> float:
     """How long Prometheus keeps samples, by its flags."""
-    told = (
+    settings = (
         flags.get(name, "") for name in ("storage.tsdb.retention.time", "storage.tsdb.retention")
     )
-    return next((secs for one in (*told, _DEFAULT_RETENTION) if (secs := duration_secs(one))), 0.0)
+    return next(
+        (secs for setting in (*settings, _DEFAULT_RETENTION) if (secs := duration_secs(setting))),
+        0.0,
+    )
 
 
-def _scraped(client: Client, config: AgentConfig) -> list[Finding]:
+def _check_scrapes(client: Client, config: AgentConfig) -> list[Finding]:
     try:
         targets = client.targets()
     except QueryError as error:
         return [
             Finding("note", "prometheus scrape", f"what it scrapes isn't told: {error.excerpt}")
         ]
-    own = [target for target in targets if is_own(target, config)]
-    if not own and config.remote_write.access.url:
+    node_targets = [target for target in targets if is_own(target, config)]
+    if not node_targets and config.remote_write.access.url:
         return [
             Finding("note", "prometheus scrape", "this node isn't scraped: it has [remote_write]")
         ]
-    if not own:
+    if not node_targets:
         words = f"nothing at {config.metrics.listen} is scraped, of {len(targets)} targets"
         fix = f"scrape_configs: a job with the target {config.agent.host}:{config.metrics.listen.rpartition(':')[2]}"
         loopback = is_loopback(config.metrics.listen)
@@ -125,7 +128,11 @@ def _scraped(client: Client, config: AgentConfig) -> list[Finding]:
             else "."
         )
         return [Finding("wrong", "prometheus scrape", words, fix + more)]
-    return [finding for target in own for finding in _target(target, config.metrics.expire_secs)]
+    return [
+        finding
+        for target in node_targets
+        for finding in _target(target, config.metrics.expire_secs)
+    ]
 
 
 def _target(target: Target, expire_secs: float) -> list[Finding]:

@@ -97,14 +97,14 @@ def _compute_node(config: AgentConfig, slurm: _Slurm, path: str) -> Iterator[Fin
     yield from _order(line, stack.plugins)
     settings, findings = _settings(line)
     yield from findings
-    yield from _compared(line, settings, config)
+    yield from _compare_settings(line, settings, config)
     plugin = find_plugin(line.path, slurm.options)
     yield from _plugin_file(line, plugin)
     keeper = settings["keeper"] or (
         os.path.join(os.path.dirname(plugin), "logshipper-keeper") if plugin else ""
     )
     if keeper:
-        yield from _owned(_ABOUT, keeper, "the keeper")
+        yield from _check_owner(_ABOUT, keeper, "the keeper")
     yield from _python(settings["python"])
     yield from _spool(settings["spool"])
 
@@ -145,12 +145,12 @@ def _not_loaded(slurm: _Slurm, path: str) -> Finding:
     if hook:
         words = f"{path} doesn't load it; TaskProlog={hook} may be the fallback for bash scripts"
         return Finding("note", _ABOUT, words)
-    there = "doesn't load it" if os.path.exists(path) else "isn't there"
+    state = "doesn't load it" if os.path.exists(path) else "isn't there"
     fix = (
         f"A line in {path}: `optional logshipper.so spool=... cluster=...`. "
         "Without it only `logshipper run` captures."
     )
-    return Finding("note", _ABOUT, f"{path} {there}: no job is captured", fix)
+    return Finding("note", _ABOUT, f"{path} {state}: no job is captured", fix)
 
 
 def _order(line: StackLine, plugins: list[StackLine]) -> Iterator[Finding]:
@@ -179,8 +179,8 @@ def _settings(line: StackLine) -> tuple[dict[str, str], list[Finding]]:
         elif key in RANGES and not (
             value.isascii() and value.isdigit() and _within(int(value[:12]), key)
         ):
-            least, most = RANGES[key]
-            wrong.append(f"{key}= takes a number from {least} to {most}, not `{value[:100]}`")
+            least, greatest = RANGES[key]
+            wrong.append(f"{key}= takes a number from {least} to {greatest}, not `{value[:100]}`")
         elif key in _PATHS and not value.startswith("/"):
             wrong.append(f"{key}= takes an absolute path, not `{value[:100]}`")
         else:
@@ -190,11 +190,11 @@ def _settings(line: StackLine) -> tuple[dict[str, str], list[Finding]]:
 
 
 def _within(value: int, key: str) -> bool:
-    least, most = RANGES[key]
-    return least <= value <= most
+    least, greatest = RANGES[key]
+    return least <= value <= greatest
 
 
-def _compared(
+def _compare_settings(
     line: StackLine, settings: Mapping[str, str], config: AgentConfig
 ) -> Iterator[Finding]:
     """Settings that stand in both files."""
@@ -231,14 +231,17 @@ def _plugin_file(line: StackLine, plugin: str) -> Iterator[Finding]:
         fix = "Install it into Slurm's plugin directory (PluginDir), or write its whole path."
         yield Finding("wrong", _ABOUT, f"{line.where}: there is no {line.path}", fix)
         return
-    yield from _owned(_ABOUT, plugin, "the plugin", program=False)
-    built, own = plugin_version(plugin), _slurm_version()
-    if built is None or own is None:
+    yield from _check_owner(_ABOUT, plugin, "the plugin", program=False)
+    plugin_release, slurm_release = plugin_version(plugin), _slurm_version()
+    if plugin_release is None or slurm_release is None:
         yield Finding(
             "note", _ABOUT, f"{plugin}: it can't be told whether it was built for this Slurm"
         )
-    elif built != own:
-        words = f"{plugin} was built for Slurm {_release(built)}, this one is {_release(own)}: Slurm doesn't load it"
+    elif plugin_release != slurm_release:
+        words = (
+            f"{plugin} was built for Slurm {_release(plugin_release)}, "
+            f"this one is {_release(slurm_release)}: Slurm doesn't load it"
+        )
         yield Finding(
             "wrong",
             _ABOUT,
@@ -246,7 +249,7 @@ def _plugin_file(line: StackLine, plugin: str) -> Iterator[Finding]:
             "Build it against this release: `make slurm-plugin`, or its package.",
         )
     else:
-        yield Finding("ok", _ABOUT, f"{plugin} was built for this Slurm, {_release(own)}")
+        yield Finding("ok", _ABOUT, f"{plugin} was built for this Slurm, {_release(slurm_release)}")
 
 
 def _release(version: tuple[int, int]) -> str:
@@ -259,8 +262,8 @@ def _slurm_version() -> tuple[int, int] | None:
     if not program:
         return None
     try:
-        said = _run([program, "-V"]).stdout
-        major, minor = said.split()[-1].split(".")[:2]
+        output = _run([program, "-V"]).stdout
+        major, minor = output.split()[-1].split(".")[:2]
         return int(major), int(minor)
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return None
@@ -276,63 +279,76 @@ def _run(command: list[str], user: int | None = None) -> "subprocess.CompletedPr
     )  # fmt: skip
 
 
-def _owned(about: str, path: str, what: str, *, program: bool = True) -> Iterator[Finding]:
+def _check_owner(
+    about: str, path: str, description: str, *, program: bool = True
+) -> Iterator[Finding]:
     """What runs as root, or is loaded by it: there, root's alone to write, and executable."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
-        yield Finding("wrong", about, f"{what} {path}: {os_words(error)}", "Install it there.")
+        yield Finding(
+            "wrong", about, f"{description} {path}: {os_words(error)}", "Install it there."
+        )
         return
-    if not stat.S_ISREG(found.st_mode):
-        yield Finding("wrong", about, f"{what} {path} isn't a file")
-    elif program and not found.st_mode & 0o111:
-        yield Finding("wrong", about, f"{what} {path} isn't executable", f"`chmod 755 {path}`")
+    if not stat.S_ISREG(status.st_mode):
+        yield Finding("wrong", about, f"{description} {path} isn't a file")
+    elif program and not status.st_mode & 0o111:
+        yield Finding(
+            "wrong", about, f"{description} {path} isn't executable", f"`chmod 755 {path}`"
+        )
     else:
         writers = [place for place in (path, os.path.dirname(path)) if _others_may_write(place)]
         for place in writers:
             fix = f"`chown root {place}; chmod go-w {place}`"
             yield Finding(
-                "wrong", about, f"{what}: others than root may write {place}, which root runs", fix
+                "wrong",
+                about,
+                f"{description}: others than root may write {place}, which root runs",
+                fix,
             )
         if not writers:
-            yield Finding("ok", about, f"{what} {path} is there, and root's")
+            yield Finding("ok", about, f"{description} {path} is there, and root's")
 
 
 def _others_may_write(place: str) -> bool:
-    found = os.stat(place)
-    return found.st_uid != 0 or bool(found.st_mode & 0o022)
+    status = os.stat(place)
+    return status.st_uid != 0 or bool(status.st_mode & 0o022)
 
 
 def _python(python: str) -> Iterator[Finding]:
     """Whether jobs' users can run the sidecar by it, and whether it is this version's."""
     user = _NOBODY if os.geteuid() == 0 else None
-    who = "this user" if user is None else "an ordinary user"
+    user_text = "this user" if user is None else "an ordinary user"
     fix = (
         "python= names one with logshipper installed, in folders that everybody may pass and read."
     )
     try:
-        said = _run([python, "-P", "-s", "-c", _ASK], user)
+        process = _run([python, "-P", "-s", "-c", _ASK], user)
     except (OSError, subprocess.SubprocessError) as error:
-        why = (
+        reason = (
             f"no end within {_PROGRAM_SECS:g} s"
             if isinstance(error, subprocess.TimeoutExpired)
             else str(error)
         )
-        yield Finding("wrong", _ABOUT, f"python={python}: {who} can't run it: {why}", fix)
+        yield Finding("wrong", _ABOUT, f"python={python}: {user_text} can't run it: {reason}", fix)
         return
-    if said.returncode:
-        last = (said.stderr.strip().splitlines() or [f"it ended with {said.returncode}"])[-1][:200]
+    if process.returncode:
+        last = (process.stderr.strip().splitlines() or [f"it ended with {process.returncode}"])[-1][
+            :200
+        ]
         yield Finding(
-            "wrong", _ABOUT, f"python={python}: {who} can't run logshipper by it: {last}", fix
+            "wrong", _ABOUT, f"python={python}: {user_text} can't run logshipper by it: {last}", fix
         )
-    elif said.stdout.strip() != __version__:
-        words = f"python={python} has logshipper {said.stdout.strip()[:60]}, this is {__version__}"
+    elif process.stdout.strip() != __version__:
+        words = (
+            f"python={python} has logshipper {process.stdout.strip()[:60]}, this is {__version__}"
+        )
         yield Finding(
             "wrong", _ABOUT, words, "Plugin, agent and Python's package belong to one version."
         )
     else:
         yield Finding(
-            "ok", _ABOUT, f"python={python}: {who} can run logshipper {__version__} by it"
+            "ok", _ABOUT, f"python={python}: {user_text} can run logshipper {__version__} by it"
         )
 
 
@@ -342,19 +358,22 @@ def _spool(path: str) -> Iterator[Finding]:
     if network_type(path) is not None:
         return  # said there; and it may hang
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError as error:
         fix = "Does the agent run? It makes its spool."
         yield Finding("wrong", _ABOUT, f"spool={path}: {os_words(error)}", fix)
         return
     if (
-        found.st_uid != 0
-        or stat.S_IMODE(found.st_mode) & 0o777 != 0o711
-        or not stat.S_ISDIR(found.st_mode)
+        status.st_uid != 0
+        or stat.S_IMODE(status.st_mode) & 0o777 != 0o711
+        or not stat.S_ISDIR(status.st_mode)
     ):
-        words = f"spool={path}: must be a folder of root's with mode 0711, and is uid {found.st_uid}'s with"
+        words = (
+            f"spool={path}: must be a folder of root's with mode 0711, "
+            f"and is uid {status.st_uid}'s with"
+        )
         fix = f"`chown root {path}; chmod 711 {path}`; the agent runs as root then."
-        yield Finding("wrong", _ABOUT, f"{words} {stat.S_IMODE(found.st_mode) & 0o777:04o}", fix)
+        yield Finding("wrong", _ABOUT, f"{words} {stat.S_IMODE(status.st_mode) & 0o777:04o}", fix)
     kind = _disk(path)
     if kind in _MEMORY:
         words = f"spool={path} is in memory ({kind}): what jobs print counts there, and a reboot loses it"
@@ -385,9 +404,9 @@ def _controller(config: AgentConfig, slurm: _Slurm) -> Iterator[Finding]:
     about, folder = "slurm hook", config.slurm.ended_dir
     options = slurm.options
     by_jobcomp = options.get("jobcomptype", "").removeprefix("jobcomp/") == "script"
-    named = {"JobCompLoc": options.get("jobcomploc", "") if by_jobcomp else "",
+    path_of_option = {"JobCompLoc": options.get("jobcomploc", "") if by_jobcomp else "",
              "EpilogSlurmctld": options.get("epilogslurmctld", "")}  # fmt: skip
-    hooks = {option: path for option, path in named.items() if path and _calls_hook(path)}
+    hooks = {option: path for option, path in path_of_option.items() if path and _calls_hook(path)}
     if not hooks:
         if folder:
             words = f"[slurm] ended_dir is set, but {slurm.conf} names no hook that writes there"
@@ -399,7 +418,7 @@ def _controller(config: AgentConfig, slurm: _Slurm) -> Iterator[Finding]:
         yield Finding("wrong", about, f"{', '.join(hooks)}: nobody takes what the hook writes", fix)
         return
     for option, path in hooks.items():
-        yield from _owned(about, path, option)
+        yield from _check_owner(about, path, option)
         if os.path.normpath(folder) not in _hook_folders(path):
             words = f"{option}={path} doesn't write into [slurm] ended_dir, {folder}"
             yield Finding(

@@ -12,13 +12,12 @@ _WIDTH = 100
 
 
 class Finding(NamedTuple):
-    """level: ok; note (works, with something to know); wrong (must be fixed). about: server, folder
-    or option. words: what is so; fix: what to do, "" where there is nothing."""
+    """What a check says of one thing; its fields are keys of `--json`."""
 
-    level: Level
-    about: str
-    words: str
-    fix: str = ""
+    level: Level  # ok; note: works, with something to know; wrong: must be fixed
+    about: str  # server, folder or option
+    words: str  # what is so
+    fix: str = ""  # what to do, "" where there is nothing
 
 
 def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> None:
@@ -39,11 +38,14 @@ def print_findings(findings: Sequence[Finding], out: TextIO | None = None) -> No
 def as_document(findings: Iterable[Finding]) -> dict[str, Any]:  # Any: JSON
     """For `--json`."""
     names = {"fix": "mend"}  # as the document has had it from its first version
-    found = [
+    documents = [
         {names.get(name, name): value for name, value in finding._asdict().items()}
         for finding in findings
     ]
-    return {"wrong": sum(finding["level"] == "wrong" for finding in found), "findings": found}
+    return {
+        "wrong": sum(finding["level"] == "wrong" for finding in documents),
+        "findings": documents,
+    }
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
