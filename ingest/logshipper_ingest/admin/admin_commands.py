@@ -102,13 +102,13 @@ def add_commands(add: Add) -> None:
         "the quarantine; what it refuses again stays, with its new words. Nothing is there twice.",
         _REPLAY_EXAMPLES,
     )
-    _completed(
+    _set_completer(
         replay.add_argument("--job", metavar="ID", default="", help="only this job's"), _jobs
     )
     reason = replay.add_argument(
         "--reason", metavar="WORD", default="", help="only what was refused for this reason"
     )
-    _completed(reason, _reasons)
+    _set_completer(reason, _reasons)
     replay.add_argument(
         "--since",
         metavar="TIME",
@@ -118,7 +118,7 @@ def add_commands(add: Add) -> None:
     sink = replay.add_argument(
         "--sink", metavar="NAME", default="", help="only what this Loki refused (see status)"
     )
-    _completed(sink, _sinks)
+    _set_completer(sink, _sinks)
     replay.add_argument(
         "--dry-run", action="store_true", help="say what would be sent, and send nothing"
     )
@@ -139,7 +139,9 @@ def add_commands(add: Add) -> None:
         "Takes a job's lines out of spool, quarantine, Loki and your own store: all, or those that have a text.",
         _PURGE_EXAMPLES,
     )
-    _completed(purge.add_argument("--job", metavar="ID", required=True, help="the job's id"), _jobs)
+    _set_completer(
+        purge.add_argument("--job", metavar="ID", required=True, help="the job's id"), _jobs
+    )
     text = purge.add_mutually_exclusive_group()
     text.add_argument(
         "--grep", metavar="RE", help="only lines in which this regular expression is found"
@@ -207,7 +209,7 @@ def add_commands(add: Add) -> None:
         _FORGET_SINK_EXAMPLES,
     )
     name = forget.add_argument("sink", metavar="NAME", help="as `status` shows it")
-    _completed(name, _removed_sinks)
+    _set_completer(name, _removed_sinks)
     forget.add_argument(
         "--discard-quarantine", action="store_true", help="also what it refused, for good"
     )
@@ -235,7 +237,7 @@ def _add_place(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="for programs")
 
 
-def _completed(action: argparse.Action, completer: object) -> None:
+def _set_completer(action: argparse.Action, completer: object) -> None:
     """argcomplete looks for this attribute."""
     action.completer = completer  # type: ignore[attr-defined]  # its own protocol
 
@@ -246,10 +248,12 @@ def _jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str
 
     try:
         states = read_states(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
-        known = {one.identity.job_id for sink in states for one in sink.state.shipped}
+        job_ids = {
+            checkpoint.identity.job_id for sink in states for checkpoint in sink.state.checkpoints
+        }
     except Exception:
         return []  # a traceback would land in the midst of the admin's command line
-    return sorted(job_id for job_id in known if job_id.startswith(prefix))
+    return sorted(job_id for job_id in job_ids if job_id.startswith(prefix))
 
 
 def _reasons(prefix: str, **_: object) -> list[str]:
@@ -264,15 +268,15 @@ def _sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
         config = agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH)
     except Exception:
         return []
-    return sorted(one.label for one in config.sinks if one.label.startswith(prefix))
+    return sorted(sink.sink for sink in config.sinks if sink.sink.startswith(prefix))
 
 
 def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Likewise, of those that it has no more."""
-    from logshipper_ingest.state.sink_states import removed
+    from logshipper_ingest.state.sink_states import removed_sinks
 
     try:
-        names = removed(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
+        names = removed_sinks(agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH))
     except Exception:
         return []
     return sorted(name or FIRST_SINK for name in names if name.startswith(prefix))

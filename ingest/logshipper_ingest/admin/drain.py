@@ -29,17 +29,16 @@ _SHOWN = 10  # captures that are named
 
 
 class Look(NamedTuple):
-    """What is in the spool. left: captures that are over, and not shipped; running: others;
-    unreadable: directories that the agent can't take."""
+    """What is in the spool."""
 
-    left: list[Spooled]
-    running: list[Spooled]
-    unreadable: list[str]
+    backlog: list[Spooled]  # captures that are over, and not shipped
+    running: list[Spooled]  # all others
+    unreadable: list[str]  # directories that the agent can't take
     states: list[SinkCheckpoints]
 
     @property
     def bytes(self) -> int:
-        return sum(one["bytes"] for one in self.left)
+        return sum(capture["bytes"] for capture in self.backlog)
 
 
 def look(config: AgentConfig) -> Look:
@@ -47,12 +46,16 @@ def look(config: AgentConfig) -> Look:
     states = read_states(config)
     spool = config.agent.spool_dir
     names = _names(spool)
-    found = list(spooled_captures(spool, least_positions(states)))
-    over = [one for one in found if one["life"] is Life.DEAD]
-    unreadable = names - {one["folder"] for one in found}
+    captures = list(spooled_captures(spool, least_positions(states)))
+    over = [capture for capture in captures if capture["life"] is Life.DEAD]
+    unreadable = names - {capture["folder"] for capture in captures}
     return Look(
-        left=[one for one in over if not one["unused"]],
-        running=[one for one in found if one["life"] is not Life.DEAD and not one["unused"]],
+        backlog=[capture for capture in over if not capture["unused"]],
+        running=[
+            capture
+            for capture in captures
+            if capture["life"] is not Life.DEAD and not capture["unused"]
+        ],
         unreadable=sorted(unreadable & _names(spool)),  # and not those that have gone meanwhile
         states=states,
     )
@@ -70,13 +73,13 @@ def _names(spool: str) -> set[str]:
 
 def call(config: AgentConfig, timeout_secs: float, *, as_json: bool) -> int:
     """Returns the exit code: 0, or EXIT_LEFT. Raises StoreError."""
-    found, why = _wait(config, timeout_secs)
-    document = _document(config, found, why)
+    last_look, reason = _wait(config, timeout_secs)
+    document = _document(config, last_look, reason)
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         _print(document)
-    return EXIT_LEFT if found.left or found.unreadable else 0
+    return EXIT_LEFT if last_look.backlog or last_look.unreadable else 0
 
 
 def _wait(config: AgentConfig, timeout_secs: float) -> tuple[Look, str]:
@@ -85,26 +88,26 @@ def _wait(config: AgentConfig, timeout_secs: float) -> tuple[Look, str]:
     progress = _Progress()
     try:
         while True:
-            found = look(config)
-            if not found.left:
-                return found, ""
+            last_look = look(config)
+            if not last_look.backlog:
+                return last_look, ""
             if running_agent(config.agent.state_dir) is None:
-                return found, "the agent doesn't run: start it, and call this again"
+                return last_look, "the agent doesn't run: start it, and call this again"
             if time.monotonic() >= deadline:
-                return found, _why(found, timeout_secs)
-            progress.show(found)
+                return last_look, _reason(last_look, timeout_secs)
+            progress.show(last_look)
             time.sleep(_POLL_SECS)
     finally:
         progress.clear()
 
 
-def _why(found: Look, timeout_secs: float) -> str:
+def _reason(last_look: Look, timeout_secs: float) -> str:
     words = []
-    for one in found.states:
-        trouble = trouble_of(one)
+    for sink in last_look.states:
+        trouble = trouble_of(sink)
         if trouble is not None:
             status = f"HTTP {trouble['status']}: " if trouble["status"] else ""
-            name = "Loki" if one.config.is_first else one.config.label
+            name = "Loki" if sink.config.table == "loki" else sink.config.sink
             words.append(
                 f"{name} doesn't take it, since {trouble['since']}: {status}{trouble['words']}"
             )
@@ -116,49 +119,50 @@ class _Progress:
 
     def __init__(self) -> None:
         self._bar = Bar("Shipping", shown_size)
-        self._most = 0
+        self._max_bytes = 0
         self._looks: deque[tuple[float, int]] = deque(maxlen=_RATE_LOOKS)
         self._due = time.monotonic() + _TELL_SECS
         self._terminal = sys.stderr.isatty()
 
-    def show(self, found: Look) -> None:
-        now, left = time.monotonic(), found.bytes
-        self._most = max(self._most, left)
-        self._looks.append((now, left))
-        note = self._note(left)
-        self._bar(self._most - left, max(self._most, 1), note)
+    def show(self, last_look: Look) -> None:
+        now, rest_bytes = time.monotonic(), last_look.bytes
+        self._max_bytes = max(self._max_bytes, rest_bytes)
+        self._looks.append((now, rest_bytes))
+        note = self._note(rest_bytes)
+        self._bar(self._max_bytes - rest_bytes, max(self._max_bytes, 1), note)
         if not self._terminal and now >= self._due:
             self._due = now + _TELL_SECS
+            captures_text = plural(len(last_look.backlog), "capture")
             sys.stderr.write(
-                f"logshipper-agent: {shown_size(left)} left in {plural(len(found.left), 'capture')}{note}\n"
+                f"logshipper-agent: {shown_size(rest_bytes)} left in {captures_text}{note}\n"
             )
 
-    def _note(self, left: int) -> str:
+    def _note(self, rest_bytes: int) -> str:
         (begin, before), (end, _) = self._looks[0], self._looks[-1]
-        rate = (before - left) / (end - begin) if end > begin else 0.0
-        return f", {shown_size(int(rate))}/s, {left / rate:.0f} s" if rate > 0 else ""
+        rate = (before - rest_bytes) / (end - begin) if end > begin else 0.0
+        return f", {shown_size(int(rate))}/s, {rest_bytes / rate:.0f} s" if rate > 0 else ""
 
     def clear(self) -> None:
         self._bar.clear()
 
 
-# ---- what is told
+# ---- what is printed
 
 
-def _document(config: AgentConfig, found: Look, why: str) -> dict[str, Any]:  # Any: JSON
-    ends = [os.path.join(one.folder, SLURM_FILE) for one in config.sinks]
+def _document(config: AgentConfig, last_look: Look, reason: str) -> dict[str, Any]:  # Any: JSON
+    ends = [os.path.join(sink.sink_dir, SLURM_FILE) for sink in config.sinks]
     return {
         "schema": SCHEMA,
-        "drained": not found.left and not found.unreadable,
-        "why": why,
-        "left_bytes": found.bytes,
+        "drained": not last_look.backlog and not last_look.unreadable,
+        "why": reason,
+        "left_bytes": last_look.bytes,
         "left": [
-            {"job_id": one["job_id"], "folder": one["folder"], "bytes": one["bytes"]}
-            for one in found.left
+            {"job_id": capture["job_id"], "folder": capture["folder"], "bytes": capture["bytes"]}
+            for capture in last_look.backlog
         ],
-        "unreadable": found.unreadable,
-        "running": sorted({one["job_id"] for one in found.running}),
-        "quarantine_bytes": sum(quarantine_files.size(one.folder) for one in config.sinks),
+        "unreadable": last_look.unreadable,
+        "running": sorted({capture["job_id"] for capture in last_look.running}),
+        "quarantine_bytes": sum(quarantine_files.size(sink.sink_dir) for sink in config.sinks),
         "slurm_waiting": max(
             read_counts(path)["waiting"] if os.path.exists(path) else 0 for path in ends
         ),
@@ -168,20 +172,21 @@ def _document(config: AgentConfig, found: Look, why: str) -> dict[str, Any]:  # 
 def _print(document: dict[str, Any]) -> None:  # Any: as made above
     lines = []
     if document["left"]:
-        left = plural(len(document["left"]), "capture")
-        lines.append(f"{shown_size(document['left_bytes'])} left in {left}:")
+        captures_text = plural(len(document["left"]), "capture")
+        lines.append(f"{shown_size(document['left_bytes'])} left in {captures_text}:")
         lines += [
-            f"  {one['folder']}: {shown_size(one['bytes'])}" for one in document["left"][:_SHOWN]
+            f"  {capture['folder']}: {shown_size(capture['bytes'])}"
+            for capture in document["left"][:_SHOWN]
         ]
         lines.append(f"  {document['why']}")
     if document["unreadable"]:
-        shown = ", ".join(document["unreadable"][:_SHOWN])
-        lines.append(f"the agent can't take {shown}: `logshipper-agent fsck` says why")
+        names = ", ".join(document["unreadable"][:_SHOWN])
+        lines.append(f"the agent can't take {names}: `logshipper-agent fsck` says why")
     if document["drained"]:
         lines.append("all captures that are over are shipped")
     if document["running"]:
-        shown = ", ".join(document["running"][:_SHOWN])
-        lines.append(f"{len(document['running'])} jobs run, and go on being captured: {shown}")
+        names = ", ".join(document["running"][:_SHOWN])
+        lines.append(f"{len(document['running'])} jobs run, and go on being captured: {names}")
     if document["quarantine_bytes"]:
         lines.append(
             f"{shown_size(document['quarantine_bytes'])} are in the quarantine, on this node's disk only: "

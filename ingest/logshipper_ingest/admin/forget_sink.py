@@ -16,18 +16,20 @@ from logshipper_ingest.slurm.waiting import FILE as ENDS_FILE
 from logshipper_ingest.sqlite_file import SUFFIXES
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.state.checkpoints import STATE_FILE, Checkpoints
-from logshipper_ingest.state.sink_states import removed
+from logshipper_ingest.state.sink_states import removed_sinks
 
 EXIT_LEFT = 3
 
 
-def call(config: AgentConfig, shown: str, *, discard_quarantine: bool) -> int:
-    """shown: what it is called. Returns the exit code. Raises ConfigError, StoreError."""
-    name = "" if shown == FIRST_SINK else shown
-    if name in {one.name for one in config.sinks}:
-        raise ConfigError("NAME", [f"{shown} is in the configuration: take its table out first"])
-    if name not in removed(config):
-        raise ConfigError("NAME", [f"nothing is remembered of a sink {shown!r}"])
+def call(config: AgentConfig, sink_name: str, *, discard_quarantine: bool) -> int:
+    """sink_name: as in messages. Returns the exit code. Raises ConfigError, StoreError."""
+    name = "" if sink_name == FIRST_SINK else sink_name
+    if name in {sink.loki.name for sink in config.sinks}:
+        raise ConfigError(
+            "NAME", [f"{sink_name} is in the configuration: take its table out first"]
+        )
+    if name not in removed_sinks(config):
+        raise ConfigError("NAME", [f"nothing is remembered of a sink {sink_name!r}"])
     state_dir = config.agent.state_dir
     lock = take_lock(state_dir)
     if lock is None:
@@ -37,7 +39,7 @@ def call(config: AgentConfig, shown: str, *, discard_quarantine: bool) -> int:
         size = quarantine_files.size(folder)
         if size and not discard_quarantine:
             sys.stderr.write(
-                f"logshipper-agent: {shown_size(size)} that {safe(shown)} refused lie in "
+                f"logshipper-agent: {shown_size(size)} that {safe(sink_name)} refused lie in "
                 f"{safe(folder)}/{quarantine_files.FOLDER}: "
                 "`replay` sends them while its table is in the configuration, --discard-quarantine gives them up\n"
             )
@@ -49,7 +51,7 @@ def call(config: AgentConfig, shown: str, *, discard_quarantine: bool) -> int:
         ) from None
     finally:
         os.close(lock)
-    sys.stdout.write(f"{safe(shown)} is forgotten\n")
+    sys.stdout.write(f"{safe(sink_name)} is forgotten\n")
     return 0
 
 

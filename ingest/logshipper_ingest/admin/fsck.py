@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from logshipper.errors import LogshipperError, StoreError, os_words
 from logshipper.spool.captures import spool_root
-from logshipper_ingest.admin.fsck_findings import MAX_FINDINGS, Examined, Fault, show
+from logshipper_ingest.admin.fsck_findings import MAX_FINDINGS, Examination, Fault, show
 from logshipper_ingest.admin.fsck_spool import Sizes, SpoolCheck
 from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.config.agent_config import AgentConfig
@@ -50,34 +50,34 @@ class Fsck:
         self._entries = 0
         self._bar = Bar("Reading segments", "{:,}".format, " bytes")
 
-    def found(self, fault: Fault) -> None:
+    def report(self, fault: Fault) -> None:
         if len(self._faults) < MAX_FINDINGS:
             self._faults.append(fault)
         else:
             self._left_out += 1
 
-    def node(self, config: AgentConfig) -> Examined:
+    def node(self, config: AgentConfig) -> Examination:
         """Of a node."""
         state_dir = config.agent.state_dir
-        held = take_lock(state_dir) if self._repair and os.path.isdir(state_dir) else None
+        lock = take_lock(state_dir) if self._repair and os.path.isdir(state_dir) else None
         try:
-            stopped = held is not None
+            stopped = lock is not None
             # where a sink was removed from the configuration, its files are looked at all the same
-            sinks = {state_dir: None, **{one.folder: None for one in config.sinks}}
+            sinks = {state_dir: None, **{sink.sink_dir: None for sink in config.sinks}}
             sinks |= {
                 os.path.join(state_dir, SINKS_FOLDER, name): None for name in folders(state_dir)
             }
             positions = {folder: self._check_state(folder, fixable=stopped) for folder in sinks}
-            least = least_of([positions[one.folder] for one in config.sinks])
+            least = least_of([positions[sink.sink_dir] for sink in config.sinks])
             sizes = self._check_spool(config.agent.spool_dir, least, node=True)
             for folder in sinks:
                 self._check_quarantine(state_dir, folder)
         finally:
-            if held is not None:
-                os.close(held)
-        return self._examined(sizes)
+            if lock is not None:
+                os.close(lock)
+        return self._examination(sizes)
 
-    def store(self, root: str) -> Examined:
+    def store(self, root: str) -> Examination:
         """Of a user's own."""
         if not os.path.isdir(root):
             raise StoreError(root, "there is no store here")
@@ -96,10 +96,10 @@ class Fsck:
         for name in names:
             if name.endswith(".db"):
                 self._check_database(os.path.join(jobs, name), JOB_VERSION, lost, fixable=False)
-        return self._examined(self._check_spool(spool_root(root), {}, node=False))
+        return self._examination(self._check_spool(spool_root(root), {}, node=False))
 
-    def _examined(self, sizes: Sizes) -> Examined:
-        return Examined(*sizes, self._entries, self._faults, self._left_out)
+    def _examination(self, sizes: Sizes) -> Examination:
+        return Examination(*sizes, self._entries, self._faults, self._left_out)
 
     def _check_spool(
         self, path: str, positions: Mapping[str, SpoolPosition], *, node: bool
@@ -108,7 +108,7 @@ class Fsck:
             path,
             node=node,
             positions=positions,
-            found=self.found,
+            report=self.report,
             bar=self._bar,
             repair=self._repair,
         )
@@ -130,7 +130,10 @@ class Fsck:
         if not self._check_database(path, checkpoints.VERSION, _STATE_LOST, fixable=fixable):
             return {}
         try:
-            return {one.folder: one.position for one in checkpoints.read_state(path).shipped}
+            return {
+                checkpoint.folder: checkpoint.position
+                for checkpoint in checkpoints.read_state(path).checkpoints
+            }
         except LogshipperError as error:
             self._tell_database(path, str(error), _STATE_LOST, fixable=fixable)
             return {}
@@ -145,13 +148,13 @@ class Fsck:
             connection = open_reader(path, version)
             try:
                 with store_errors(path):
-                    said = connection.execute("PRAGMA integrity_check(5)").fetchall()
+                    rows = connection.execute("PRAGMA integrity_check(5)").fetchall()
             finally:
                 connection.close()
         except (LogshipperError, sqlite3.Error) as error:
             self._tell_database(path, getattr(error, "reason", str(error)), lost, fixable=fixable)
             return False
-        words = "; ".join(str(row[0]) for row in said)
+        words = "; ".join(str(row[0]) for row in rows)
         if words != "ok":
             self._tell_database(path, words, lost, fixable=fixable)
         return words == "ok"
@@ -160,15 +163,15 @@ class Fsck:
         self, path: str, words: str, lost: tuple[str, str], *, fixable: bool
     ) -> None:
         newer = "newer logshipper" in words
-        fixed = fixable and not newer and self._moved_aside(path)
+        fixed = fixable and not newer and self._move_aside(path)
         means, does = lost
         if self._repair and not fixable and "--repair" in does:
             does += " (not while the agent runs: stop it)"
         if newer:
             means, does = "this version doesn't read it", "upgrade"
-        self.found(Fault("wrong", path, -1, words, means, does, fixed))
+        self.report(Fault("wrong", path, -1, words, means, does, fixed))
 
-    def _moved_aside(self, path: str) -> bool:
+    def _move_aside(self, path: str) -> bool:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         try:
             for suffix in reversed(SUFFIXES):  # the file itself last: none is left without its log
@@ -191,7 +194,7 @@ class Fsck:
     def _look_at_quarantine(self, folder: str) -> None:
         for name in quarantine_files.leftovers(folder):
             path = os.path.join(folder, name)
-            self.found(
+            self.report(
                 Fault("note", path, -1, "was half written by a `replay` or `purge` that was killed",
                       "the file that it was to replace is whole", "the next one, or --repair, removes it",
                       self._repair)
@@ -209,14 +212,22 @@ class Fsck:
                 self._take_out(folder, name)
 
     def _tell_line(self, path: str, line: QuarantineLine) -> None:
-        what = (
+        description = (
             f"{line.size} bytes are no entry"
             if line.whole
             else f"the last line, of {line.size} bytes, is torn"
         )
         does = f"`replay` passes it over; --repair puts it into {UNREADABLE}, next to it"
-        self.found(
-            Fault("wrong", path, line.offset, what, "`replay` can't send it", does, self._repair)
+        self.report(
+            Fault(
+                "wrong",
+                path,
+                line.offset,
+                description,
+                "`replay` can't send it",
+                does,
+                self._repair,
+            )
         )
 
     def _take_out(self, folder: str, name: str) -> None:
@@ -243,7 +254,7 @@ def _append(path: str, raw: bytes) -> None:
         os.close(fd)
 
 
-def call(examine: Callable[[Fsck], Examined], *, repair: bool, as_json: bool) -> int:
+def call(examine: Callable[[Fsck], Examination], *, repair: bool, as_json: bool) -> int:
     """Returns the exit code. Raises StoreError."""
     sys.stdout.flush()
     return show(examine(Fsck(repair=repair)), as_json=as_json)

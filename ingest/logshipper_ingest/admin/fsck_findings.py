@@ -16,64 +16,66 @@ Level = Literal["note", "wrong"]
 
 
 class Fault(NamedTuple):
-    """level: note (nothing is lost by it) or wrong; path, offset: where, in bytes, -1 for the whole
-    of it; what: is so; means: for the lines; does: what the agent, or --repair, does about it;
-    fixed: by this call."""
+    """Something that isn't as it should be in a spool, a database or the quarantine."""
 
-    level: Level
+    level: Level  # note: nothing is lost by it; or wrong
     path: str
-    offset: int
-    what: str
-    means: str
-    does: str
-    fixed: bool = False
+    offset: int  # in bytes, -1 for the whole of it
+    what: str  # what is so
+    means: str  # for the lines
+    does: str  # what the agent, or --repair, does about it
+    fixed: bool = False  # by this call
 
 
-class Examined(NamedTuple):
-    """captures, segment_bytes, lines: that were read; entries: of the quarantine; faults: what was
-    found; left_out: how many more there are."""
+class Examination(NamedTuple):
+    """What was read, and the faults in it."""
 
     captures: int
     segment_bytes: int
     lines: int
-    entries: int
+    entries: int  # of the quarantine
     faults: list[Fault]
-    left_out: int
+    left_out: int  # how many more faults there are
 
 
-def show(examined: Examined, *, as_json: bool) -> int:
+def show(examination: Examination, *, as_json: bool) -> int:
     """Prints it; returns the exit code."""
-    faults = examined.faults
+    faults = examination.faults
     wrong = sum(fault.level == "wrong" and not fault.fixed for fault in faults)
     if as_json:
         names = {"fixed": "mended"}  # as the document has had it from its first version
-        shown = [
+        fault_documents = [
             {names.get(name, name): value for name, value in fault._asdict().items()}
             for fault in faults
         ]
-        document = {**examined._asdict(), "schema": SCHEMA, "wrong": wrong, "faults": shown}
+        document = {
+            **examination._asdict(),
+            "schema": SCHEMA,
+            "wrong": wrong,
+            "faults": fault_documents,
+        }
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         sys.stdout.write(
-            "".join(map(_shown, sorted(faults, key=lambda fault: fault.level == "wrong")))
+            "".join(map(_fault_text, sorted(faults, key=lambda fault: fault.level == "wrong")))
         )
-        _sum_up(examined, wrong)
+        _sum_up(examination, wrong)
     return EXIT_WRONG if wrong else 0
 
 
-def _shown(fault: Fault) -> str:
+def _fault_text(fault: Fault) -> str:
     where = fault.path if fault.offset < 0 else f"{fault.path}: at byte {fault.offset}"
     done = "fixed: " if fault.fixed else ""
     return f"{fault.level:5} {safe(f'{where}: {fault.what}')}\n        {safe(f'{fault.means}; {done}{fault.does}')}\n"
 
 
-def _sum_up(examined: Examined, wrong: int) -> None:
-    faults: Sequence[Fault] = examined.faults
+def _sum_up(examination: Examination, wrong: int) -> None:
+    faults: Sequence[Fault] = examination.faults
     fixed = sum(fault.fixed for fault in faults)
-    if examined.left_out:
-        sys.stdout.write(f"and {examined.left_out} more\n")
+    if examination.left_out:
+        sys.stdout.write(f"and {examination.left_out} more\n")
     sys.stdout.write(
-        f"{plural(examined.captures, 'capture')}, {examined.segment_bytes:,} bytes of segments, "
-        f"{plural(examined.lines, 'line')}, {plural(examined.entries, 'entry')} in quarantine: "
+        f"{plural(examination.captures, 'capture')}, {examination.segment_bytes:,} bytes of segments, "
+        f"{plural(examination.lines, 'line')}, {plural(examination.entries, 'entry')} in quarantine: "
         f"{wrong} wrong, {len(faults) - wrong - fixed} to note, {fixed} fixed\n"
     )

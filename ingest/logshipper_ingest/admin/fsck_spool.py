@@ -29,7 +29,7 @@ _LOST = "what stood there is lost, and counted as lost when the capture is over"
 
 
 class Sizes(NamedTuple):
-    """captures: how many were read; bytes, lines: of their segments."""
+    """How many captures were read; bytes and lines of their segments."""
 
     captures: int = 0
     bytes: int = 0
@@ -38,7 +38,7 @@ class Sizes(NamedTuple):
 
 class SpoolCheck:
     """One spool. node: whether jobs' users own `segments/`; positions: how far each capture is
-    shipped, by its folder; found: called with each fault; bar: called with bytes read, and in
+    shipped, by its folder; report: called with each fault; bar: called with bytes read, and in
     all."""
 
     def __init__(
@@ -47,14 +47,14 @@ class SpoolCheck:
         *,
         node: bool,
         positions: Mapping[str, SpoolPosition],
-        found: Callable[[Fault], None],
+        report: Callable[[Fault], None],
         bar: Callable[[int, int], None],
         repair: bool,
     ) -> None:
         self._path = path
         self._node = node
         self._positions = positions
-        self._found = found
+        self._report = report
         self._bar = bar
         self._repair = repair
         self._read = self._all = 0
@@ -108,7 +108,7 @@ class SpoolCheck:
             return
         if self._repair:
             os.fchmod(fd, 0o711)
-        self._found(
+        self._report(
             Fault("wrong", self._path, -1, f"has mode {mode:04o}, and must have 0711",
                   "the agent doesn't start, and captures can't be made", "--repair sets it", self._repair)
         )  # fmt: skip
@@ -119,12 +119,12 @@ class SpoolCheck:
             odd = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
             odd = [name for name in odd if not name.startswith(".")][:_MAX_ODD]
         for name in odd:
-            self._found(
+            self._report(
                 Fault("note", os.path.join(self._path, name), -1, "is no directory", "it holds no capture",
                       "the agent leaves it alone")
             )  # fmt: skip
         for name in [name for name in os.listdir(fd) if name.startswith(_MAKING)][:_MAX_ODD]:
-            self._found(
+            self._report(
                 Fault("note", os.path.join(self._path, name), -1, "was half made by somebody who was killed",
                       "nobody has printed into it", "the next capture that is made removes it")
             )  # fmt: skip
@@ -133,14 +133,14 @@ class SpoolCheck:
         path = os.path.join(self._path, name)
         if self._is_empty(fd, name):
             if self._repair:
-                self._repaired_empty(fd, name)
-            self._found(
+                self._remove_empty(fd, name)
+            self._report(
                 Fault("note", path, -1, "is empty: the agent was killed when it removed it",
                       "all of it was shipped", "the agent, or --repair, removes it", self._repair)
             )  # fmt: skip
             return
         reason = getattr(error, "reason", "") or os_words(error)
-        self._found(
+        self._report(
             Fault(
                 "wrong",
                 path,
@@ -163,7 +163,7 @@ class SpoolCheck:
         finally:
             os.close(folder)
 
-    def _repaired_empty(self, fd: int, name: str) -> None:
+    def _remove_empty(self, fd: int, name: str) -> None:
         try:
             os.rmdir(name, dir_fd=fd)
         except FileNotFoundError:
@@ -176,7 +176,7 @@ class SpoolCheck:
             if folder.identity(complete=True) is None:
                 raise StoreError(folder.path, "doesn't say whose it is")
         except LogshipperError as error:
-            self._found(
+            self._report(
                 Fault("wrong", folder.path, -1, getattr(error, "reason", str(error)), "what is in it isn't shipped",
                       "the agent leaves it, and tries again")
             )  # fmt: skip
@@ -193,12 +193,12 @@ class SpoolCheck:
     def _check_odd_names(self, folder: CaptureFolder) -> None:
         with os.scandir(folder.segments_fd) as entries:
             odd = [
-                one.name
-                for one in entries
-                if not segment_number(one.name) and one.name not in _OWN_NAMES
+                entry.name
+                for entry in entries
+                if not segment_number(entry.name) and entry.name not in _OWN_NAMES
             ]
         for name in odd[:_MAX_ODD]:
-            self._found(
+            self._report(
                 Fault("note", os.path.join(folder.path, "segments", name), -1, "is no segment",
                       "nothing of it is read", "it goes with the capture")
             )  # fmt: skip
@@ -213,7 +213,7 @@ class SpoolCheck:
         first = following[0] if following else 0
         path = os.path.join(folder.path, "segments", segment_name(position.segment))
         if position.segment and first > position.segment:
-            self._found(
+            self._report(
                 Fault("wrong", path, position.offset, f"is missing: {segment_name(first)} is the first that is there",
                       _LOST, "the agent goes on there")
             )  # fmt: skip
@@ -222,13 +222,13 @@ class SpoolCheck:
                 segment_name(first), dir_fd=folder.segments_fd, follow_symlinks=False
             ).st_size
             if size < position.offset:
-                self._found(
+                self._report(
                     Fault("wrong", path, size, f"ends here, and was shipped up to byte {position.offset}",
                           "somebody cut it; what was cut is in Loki", "the agent goes on with the next segment")
                 )  # fmt: skip
 
     def _check_segments(
-        self, folder: CaptureFolder, begin: SpoolPosition, shipped: SpoolPosition
+        self, folder: CaptureFolder, begin: SpoolPosition, checkpoint: SpoolPosition
     ) -> None:
         alive = folder.life() is Life.LIVE
         path = os.path.join(folder.path, "segments")
@@ -237,7 +237,7 @@ class SpoolCheck:
                 try:
                     batch = reader.read(READ_BYTES, alive=alive)
                 except OSError as error:
-                    self._found(
+                    self._report(
                         Fault("wrong", path, -1, f"can't be read: {os_words(error)}", "its lines wait",
                               "the agent tries again")
                     )  # fmt: skip
@@ -250,24 +250,24 @@ class SpoolCheck:
                 blocked = batch.outcome is Outcome.BLOCKED
                 for damage in batch.damages:
                     self._tell_damage(
-                        damage, shipped, is_newer=blocked and damage is batch.damages[-1]
+                        damage, checkpoint, is_newer=blocked and damage is batch.damages[-1]
                     )
                 if batch.outcome is not Outcome.MORE:
                     break
         if batch.outcome is Outcome.CUT and not alive:
-            self._found(
+            self._report(
                 Fault("note", os.path.join(path, segment_name(reader.position.segment)), reader.position.offset,
                       "the capture died here: no frame says that it is over",
                       "what it hadn't written is lost, and counted as lost", "the agent ships what is there")
             )  # fmt: skip
 
-    def _tell_damage(self, damage: Damage, shipped: SpoolPosition, *, is_newer: bool) -> None:
+    def _tell_damage(self, damage: Damage, checkpoint: SpoolPosition, *, is_newer: bool) -> None:
         error, skipped = damage
-        what = error.reason.removeprefix(f"at byte {error.offset}: ")
+        description = error.reason.removeprefix(f"at byte {error.offset}: ")
         number = segment_number(os.path.basename(error.path)) or 0
         if is_newer:
             means, does = "its lines wait", "the agent reads on when it is upgraded"
-        elif (number, error.offset) < shipped:
+        elif (number, error.offset) < checkpoint:
             means, does = "the agent has passed it: it is counted", "nothing more comes of it"
         elif skipped:
             means, does = (
@@ -276,7 +276,7 @@ class SpoolCheck:
             )
         else:
             means, does = "no lines are lost by it", "the agent goes on behind it"
-        wrong = is_newer or skipped > 0 or "missing" in what
-        self._found(
-            Fault("wrong" if wrong else "note", error.path, error.offset, what, means, does)
+        wrong = is_newer or skipped > 0 or "missing" in description
+        self._report(
+            Fault("wrong" if wrong else "note", error.path, error.offset, description, means, does)
         )

@@ -32,7 +32,7 @@ _LOKI_POLL_SECS = 2.0
 
 def call_store(options: argparse.Namespace, root: str) -> int:
     """In a user's own store. Raises LogshipperError."""
-    pattern = _asked(options)
+    pattern = _read_pattern(options)
     report = PurgeReport(options.job, options.dry_run)
     with LocalStore(root) as store:
         store.ingest(job_id=options.job)
@@ -53,71 +53,71 @@ def call_store(options: argparse.Namespace, root: str) -> int:
             except UnwritableError as error:
                 report.left.append(str(error))
             report.left += _still_in_store(store, options.job, pattern)
-    return _told(report, as_json=options.json)
+    return _print_report(report, as_json=options.json)
 
 
 def _still_in_store(store: LocalStore, job_id: str, pattern: LinePattern) -> list[str]:
     """Looks once more, everywhere."""
-    found = store.purge(job_id, pattern, dry_run=True)
-    still = [
-        f"{plural(found.lines, 'line')} of {', '.join(found.files)} still have it: call this again"
+    hits = store.purge(job_id, pattern, dry_run=True)
+    sentences = [
+        f"{plural(hits.lines, 'line')} of {', '.join(hits.files)} still have it: call this again"
     ]
-    return (still if found.lines else []) + store.not_purged(job_id, pattern)
+    return (sentences if hits.lines else []) + store.not_purged(job_id, pattern)
 
 
 def call_node(options: argparse.Namespace, config: AgentConfig) -> int:
     """On a node. Raises LogshipperError."""
-    pattern = _asked(options)
-    own = _own_certificate(options)
+    pattern = _read_pattern(options)
+    certificate = _own_certificate(options)
     purge = NodePurge(config, options.job, pattern)
-    with ExitStack() as held:
-        held.enter_context(quarantine_files.rewriter_lock(config.agent.state_dir))
+    with ExitStack() as stack:
+        stack.enter_context(quarantine_files.rewriter_lock(config.agent.state_dir))
         report = purge.look(dry_run=options.dry_run)
-        clients = {} if options.no_loki else purge.lokis(options.user, own)
-        lokis = {place: held.enter_context(client) for place, client in clients.items()}
-        found = {
+        clients = {} if options.no_loki else purge.lokis(options.user, certificate)
+        lokis = {place: stack.enter_context(client) for place, client in clients.items()}
+        purges = {
             place: LokiPurge(client, config.agent.cluster, options.job, pattern)
             for place, client in lokis.items()
         }
-        spans = {place: loki.look(options.since) for place, loki in found.items()}
+        spans = {place: loki.look(options.since) for place, loki in purges.items()}
         if spans:
             report.lines["loki"] = sum(span.lines for span in spans.values())
         code = _may(options, report, pattern)
         if code is not None:
             return code
         purge.purge(report, options.wait)
-        _delete(found, spans, report, options.wait)
+        _delete(purges, spans, report, options.wait)
         report.left += _elsewhere(spans, config.agent.host) + _in_influxdb(config, options.job)
-    return _told(report, as_json=options.json)
+    return _print_report(report, as_json=options.json)
 
 
 def _delete(
-    found: dict[LokiPlace, LokiPurge],
+    purges: dict[LokiPlace, LokiPurge],
     spans: dict[LokiPlace, PurgeSpan],
     report: PurgeReport,
     wait_secs: float,
 ) -> None:
     """One Loki's refusal keeps nobody from asking the others."""
-    asked: dict[LokiPlace, LokiPurge] = {}
-    for place, loki in found.items():
+    pending_purges: dict[LokiPlace, LokiPurge] = {}
+    for place, loki in purges.items():
         try:
             report.requests[place.text] = ", ".join(
                 loki.delete(spans[place].begin_ns, spans[place].queries)
             )
-            asked[place] = loki
+            pending_purges[place] = loki
         except QueryError as error:
             report.left.append(str(error))
-    report.lines["loki"] = sum(spans[place].lines for place in asked)
-    if not asked:
+    report.lines["loki"] = sum(spans[place].lines for place in pending_purges)
+    if not pending_purges:
         del report.lines["loki"]  # none of these
         return
     try:
-        _wait_until_gone(asked, spans, report, wait_secs)
+        _wait_until_gone(pending_purges, spans, report, wait_secs)
     except QueryError as error:
         report.left.append(str(error))
 
 
-def _asked(options: argparse.Namespace) -> LinePattern:
+def _read_pattern(options: argparse.Namespace) -> LinePattern:
     if not NAME.fullmatch(options.job):
         raise ConfigError("--job", [f"{options.job!r} is no job id"])
     return pattern_of(options.grep, options.fixed)
@@ -129,24 +129,24 @@ def _own_certificate(options: argparse.Namespace) -> Certificate | None:
         if options.key:
             raise ConfigError("--key", ["needs --cert"])
         return None
-    own = Certificate(
+    certificate = Certificate(
         os.path.abspath(options.cert), os.path.abspath(options.key) if options.key else ""
     )
-    problems = file_problems("--cert", own.cert_file, secret=False) + file_problems(
-        "--key", own.key_file, secret=True
+    problems = file_problems("--cert", certificate.cert_file, secret=False) + file_problems(
+        "--key", certificate.key_file, secret=True
     )
     if problems:
         raise ConfigError("purge", problems)
-    return own
+    return certificate
 
 
-# ---- what is told
+# ---- what is printed
 
 
 def _may(options: argparse.Namespace, report: PurgeReport, pattern: LinePattern) -> int | None:
     """None where it may go on; else the exit code."""
     if options.dry_run:
-        return _told(report, as_json=options.json)
+        return _print_report(report, as_json=options.json)
     if options.yes:
         return None
     if sys.stdin is None or not sys.stdin.isatty():
@@ -154,9 +154,9 @@ def _may(options: argparse.Namespace, report: PurgeReport, pattern: LinePattern)
             "logshipper-agent: purge asks only on a terminal; give --yes to purge without being asked\n"
         )
         return EXIT_USAGE
-    what = "All of" if pattern is EVERY_LINE else "Lines of"
+    scope = "All of" if pattern is EVERY_LINE else "Lines of"
     sys.stderr.write(
-        safe(f"{what} job {report.job_id}: {_amounts(report)}. Purge them for good? [y/N] ")
+        safe(f"{scope} job {report.job_id}: {_amounts(report)}. Purge them for good? [y/N] ")
     )
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
@@ -166,7 +166,7 @@ def _may(options: argparse.Namespace, report: PurgeReport, pattern: LinePattern)
 
 
 def _wait_until_gone(
-    found: dict[LokiPlace, LokiPurge],
+    purges: dict[LokiPlace, LokiPurge],
     spans: dict[LokiPlace, PurgeSpan],
     report: PurgeReport,
     wait_secs: float,
@@ -176,7 +176,8 @@ def _wait_until_gone(
     bar = Bar("Waiting until Loki shows it no more", "{:,}".format, " lines")
     while True:
         report.shown = sum(
-            loki.count(spans[place].begin_ns, spans[place].queries) for place, loki in found.items()
+            loki.count(spans[place].begin_ns, spans[place].queries)
+            for place, loki in purges.items()
         )
         if not report.shown or time.monotonic() > deadline:
             break
@@ -184,11 +185,14 @@ def _wait_until_gone(
         time.sleep(_LOKI_POLL_SECS)
     bar.clear()
     if not report.shown:
-        for place, loki in found.items():
+        for place, loki in purges.items():
             report.left += loki.still_there(spans[place].begin_ns)
     else:
-        shown = plural(report.shown, "line")
-        words = f"Loki has taken the request, and still shows {shown}: its parts hear of it within 5 minutes"
+        lines_text = plural(report.shown, "line")
+        words = (
+            f"Loki has taken the request, and still shows {lines_text}: "
+            "its parts hear of it within 5 minutes"
+        )
         report.left.append(
             f"{words}; lines that are ahead of its clock need another call, 10 minutes later"
         )
@@ -206,18 +210,18 @@ def _in_influxdb(config: AgentConfig, job_id: str) -> list[str]:
 
 
 def _elsewhere(spans: dict[LokiPlace, PurgeSpan], host: str) -> list[str]:
-    others = sorted({name for span in spans.values() for name in span.hosts} - {host})
-    if not others:
+    other_hosts = sorted({name for span in spans.values() for name in span.hosts} - {host})
+    if not other_hosts:
         return []
     words = "what waits in spool and quarantine of other nodes isn't reached; call this there with --no-loki, too"
-    return [f"{words}: {', '.join(others[:20])}{', ...' if len(others) > 20 else ''}"]
+    return [f"{words}: {', '.join(other_hosts[:20])}{', ...' if len(other_hosts) > 20 else ''}"]
 
 
 def _amounts(report: PurgeReport) -> str:
     return ", ".join(f"{plural(count, 'line')} in {place}" for place, count in report.lines.items())
 
 
-def _told(report: PurgeReport, *, as_json: bool) -> int:
+def _print_report(report: PurgeReport, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(
             json.dumps({"schema": "logshipper-agent.purge/1", **vars(report)}, indent=2) + "\n"

@@ -22,20 +22,20 @@ class StateFiles:
     def __init__(
         self, state_dir: str, sink_dirs: Sequence[str], job_id: str, pattern: LinePattern
     ) -> None:
-        self._quarantines = [os.path.join(one, quarantine_files.FOLDER) for one in sink_dirs]
-        self._unreadable = [os.path.join(one, UNREADABLE) for one in sink_dirs]
+        self._quarantines = [
+            os.path.join(sink_dir, quarantine_files.FOLDER) for sink_dir in sink_dirs
+        ]
+        self._unreadable = [os.path.join(sink_dir, UNREADABLE) for sink_dir in sink_dirs]
         kept_apart = os.path.join(state_dir, unidentified.FOLDER, unidentified.FILE)
-        self._unidentified = [
-            kept_apart,
-            f"{kept_apart}.1",
-        ]  # it becomes the second one, so it is gone through first
+        # the first becomes the second one, so it is gone through first
+        self._unidentified = [kept_apart, f"{kept_apart}.1"]
         self._job_id = job_id.encode()
         self._pattern = pattern
 
     def purge(self, *, dry_run: bool) -> dict[str, int]:
         """How many lines there were, by place; but for the quarantine, only where there were any.
         dry_run: only counts. The caller holds the rewriter's lock."""
-        found = {
+        counts = {
             "quarantine": sum(
                 self._purge_quarantine(folder, dry_run=dry_run) for folder in self._quarantines
             ),
@@ -47,12 +47,12 @@ class StateFiles:
                 for path in self._unidentified
             ),
         }
-        return {place: count for place, count in found.items() if count or place == "quarantine"}
+        return {place: count for place, count in counts.items() if count or place == "quarantine"}
 
     def _purge_quarantine(self, folder: str, *, dry_run: bool) -> int:
         if not dry_run:
             quarantine_files.remove_leftovers(folder)
-        found = 0
+        line_count = 0
         for name in quarantine_files.names(folder):
             count = sum(
                 self._is_meant(line, raw) for line, raw in quarantine_files.read_bytes(folder, name)
@@ -61,8 +61,8 @@ class StateFiles:
                 quarantine_files.rewrite(
                     folder, name, lambda line, raw: b"" if self._is_meant(line, raw) else raw
                 )
-            found += count
-        return found
+            line_count += count
+        return line_count
 
     def _is_meant(self, line: quarantine_files.QuarantineLine, raw: bytes) -> bool:
         entry = line.entry
@@ -75,11 +75,11 @@ class StateFiles:
 
     def _is_torn_meant(self, raw: bytes) -> bool:
         """Of a line that is no entry nobody knows whose it is, unless it says so."""
-        named = _JOB_ID.search(raw)
-        is_ours = named is not None and named[1] == self._job_id
+        match = _JOB_ID.search(raw)
+        is_ours = match is not None and match[1] == self._job_id
         if self._pattern is EVERY_LINE:
             return is_ours and bool(raw.strip(b"*\n"))
-        return (is_ours or named is None) and self._pattern.has(raw.rstrip(b"\n"))
+        return (is_ours or match is None) and self._pattern.has(raw.rstrip(b"\n"))
 
     def _mask_torn(self, raw: bytes) -> bytes:
         return masked(raw) if self._is_torn_meant(raw) else raw
@@ -98,20 +98,20 @@ def _mask_lines(path: str, mask: Callable[[bytes], bytes], *, dry_run: bool) -> 
         return 0
     except OSError as error:
         raise StoreError(path, f"can't be opened: {os_words(error)}") from None
-    found = 0
+    line_count = 0
     try:
         for offset, line in _lines(fd):
             new = mask(line)
-            found += new != line
+            line_count += new != line
             if new != line and not dry_run and os.pwrite(fd, new, offset) != len(new):
                 raise StoreError(path, "can't be written to the end")
-        if found and not dry_run:
+        if line_count and not dry_run:
             os.fsync(fd)
     except OSError as error:
         raise StoreError(path, f"can't be purged: {os_words(error)}") from None
     finally:
         os.close(fd)
-    return found
+    return line_count
 
 
 def _lines(fd: int) -> Iterator[tuple[int, bytes]]:

@@ -5,7 +5,7 @@ Loki knows a line as it stands there: in colours, and with the escapes of JSON. 
 have another form are read, and for each piece that has the pattern in another form a request names
 that piece. Loki hides what a request names as soon as its parts have heard of it (they ask every 5
 minutes), and takes it out of its chunks when the request is `delete_request_cancel_period` old.
-Empty lines, which tell nothing, stay.
+Empty lines stay.
 """
 
 import re
@@ -51,13 +51,12 @@ class DeletingClient(Protocol):
 
 
 class PurgeSpan(NamedTuple):
-    """A job in Loki. begin_ns: no line of it is older; hosts: that captured it; lines: that have
-    the pattern; queries: that find them."""
+    """A job in Loki."""
 
-    begin_ns: int
-    hosts: list[str]
-    lines: int
-    queries: list[str]
+    begin_ns: int  # no line of it is older
+    hosts: list[str]  # that captured it
+    lines: int  # that have the pattern
+    queries: list[str]  # that find these lines
 
 
 class LokiPurge:
@@ -116,17 +115,21 @@ class LokiPurge:
         if self._pattern is EVERY_LINE:
             return []
         forms = self._look_for_forms(begin_ns)
-        shown = self.count(begin_ns, [self.query]) + forms.lines
-        words = f"Loki shows {plural(shown, 'line')} in which it still is"
-        found = [f"{words}{_TOO_MANY if forms.left else ': call this again'}"] if shown else []
-        return found + self._in_metadata(begin_ns)
+        line_count = self.count(begin_ns, [self.query]) + forms.lines
+        words = f"Loki shows {plural(line_count, 'line')} in which it still is"
+        sentences = (
+            [f"{words}{_TOO_MANY if forms.unnameable_lines else ': call this again'}"]
+            if line_count
+            else []
+        )
+        return sentences + self._in_metadata(begin_ns)
 
     def _in_metadata(self, begin_ns: int) -> list[str]:
         end_ns = time.time_ns() + _AHEAD_NS
         secs = (end_ns - begin_ns) // _SECOND_NS + 1
         query = f"sum by ({', '.join(_OF_ALL_ENTRIES)}) (count_over_time({self._job} [{secs}s]))"
         labels = [result.labels for result in self._client.query(query, time_ns=end_ns)]
-        named = {
+        label_names = {
             name
             for of_entry in labels
             for name, value in of_entry.items()
@@ -134,7 +137,7 @@ class LokiPurge:
         }
         return [
             f"the job's {name} has it, which stands with every line in Loki: purge the whole job, without --grep"
-            for name in sorted(named)
+            for name in sorted(label_names)
         ]
 
     def delete(self, begin_ns: int, queries: Sequence[str]) -> list[str]:
@@ -160,20 +163,20 @@ class LokiPurge:
 
     def _queries(self, forms: "_Forms") -> list[str]:
         """What finds all of them."""
-        filters = (logql.quoted(found) for found in forms.filters())
+        filters = (logql.quoted(pattern) for pattern in forms.filters())
         return [
             self.query,
-            *(f"{self._job}{self._pattern.without} |~ {found}" for found in filters),
+            *(f"{self._job}{self._pattern.without} |~ {line_filter}" for line_filter in filters),
         ]
 
 
 class _Forms:
-    """Pieces of lines that have a pattern in another form. lines: how many have it; left: of them,
-    those that have no piece which a request can name."""
+    """Pieces of lines that have a pattern in another form. lines: how many have it;
+    unnameable_lines: of them, those that have no piece which a request can name."""
 
     def __init__(self, pattern: LinePattern) -> None:
         self.lines = 0
-        self.left = 0
+        self.unnameable_lines = 0
         self._pattern = pattern
         self._pieces: dict[str, int] = {}  # by regular expression: characters in an address
         self._chars = 0
@@ -192,7 +195,7 @@ class _Forms:
             or self._chars + chars > MAX_REQUESTS * MAX_QUERY_CHARS
             or chars > MAX_QUERY_CHARS
         ):
-            self.left += 1
+            self.unnameable_lines += 1
             return
         self._pieces[piece] = chars
         self._chars += chars
@@ -201,21 +204,23 @@ class _Forms:
         """The whole line where a piece alone doesn't say that the pattern is found."""
         if self._pattern.is_anchored:
             return [line]
-        found = (piece[:MAX_QUERY_CHARS] for piece in spans(line, self._pattern.python))
-        return [piece for piece in found if self._pattern.has(piece)]
+        pieces = (piece[:MAX_QUERY_CHARS] for piece in spans(line, self._pattern.python))
+        return [piece for piece in pieces if self._pattern.has(piece)]
 
     def filters(self) -> list[str]:
         """Regular expressions that find the pieces."""
-        held: list[list[str]] = []
+        groups: list[list[str]] = []
         room = 0
         for piece, chars in self._pieces.items():
             if chars > room:
-                held.append([])
+                groups.append([])
                 room = MAX_QUERY_CHARS
-            held[-1].append(piece)
+            groups[-1].append(piece)
             room -= chars
-        found = ("|".join(pieces) for pieces in held)
-        return [f"^(?:{one})$" if self._pattern.is_anchored else one for one in found]
+        patterns = ("|".join(pieces) for pieces in groups)
+        return [
+            f"^(?:{pattern})$" if self._pattern.is_anchored else pattern for pattern in patterns
+        ]
 
 
 def _last(result: Result) -> float:

@@ -41,16 +41,15 @@ _SPOOL_POLL_SECS = 0.2
 
 @dataclass
 class PurgeReport:
-    """What was found (`dry_run`), or purged, and where. lines: by place; requests: of Loki, by
-    tenant, behind its Loki's name and `/` where that isn't the first; left: what couldn't be
-    reached, a sentence each; shown: lines that Loki still shows, -1 where nobody has looked."""
+    """What was found (`dry_run`), or purged, and where; its fields are keys of `--json`."""
 
     job_id: str
     dry_run: bool
-    lines: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)  # by place
+    # of Loki, by tenant, behind its Loki's name and `/` where that isn't the first
     requests: dict[str, str] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
-    shown: int = -1
+    left: list[str] = field(default_factory=list)  # what couldn't be reached, a sentence each
+    shown: int = -1  # lines that Loki still shows, -1 where nobody has looked
 
 
 class Certificate(NamedTuple):
@@ -82,10 +81,8 @@ class NodePurge:
         self._pattern = pattern
         state_dir = config.agent.state_dir
         sink_dirs = [os.path.join(state_dir, SINKS_FOLDER, name) for name in folders(state_dir)]
-        self._sink_dirs = [
-            state_dir,
-            *sink_dirs,
-        ]  # of a sink that was removed from the configuration, too
+        # of a sink that was removed from the configuration, too
+        self._sink_dirs = [state_dir, *sink_dirs]
         self._files = StateFiles(state_dir, self._sink_dirs, job_id, pattern)
 
     def look(self, *, dry_run: bool) -> PurgeReport:
@@ -105,25 +102,25 @@ class NodePurge:
 
     @property
     def _states(self) -> list[str]:
-        return [os.path.join(one, STATE_FILE) for one in self._sink_dirs]
+        return [os.path.join(sink_dir, STATE_FILE) for sink_dir in self._sink_dirs]
 
-    def lokis(self, user: str, own: "Certificate | None") -> dict[LokiPlace, Client]:
+    def lokis(self, user: str, certificate: "Certificate | None") -> dict[LokiPlace, Client]:
         """Clients for each tenant of each Loki. user: who is meant where the node doesn't know;
-        own: in the place of the configuration's certificate."""
+        certificate: in the place of the configuration's."""
         return {
             LokiPlace("" if sink.is_first else sink.label, tenant): client
             for sink in self._config.lokis
-            for tenant, client in self._tenants(sink.server, user, own).items()
+            for tenant, client in self._tenants(sink.loki, user, certificate).items()
         }
 
     def _tenants(
-        self, loki: LokiSection, user: str, own: "Certificate | None"
+        self, loki: LokiSection, user: str, certificate: "Certificate | None"
     ) -> dict[str, Client]:
         """By tenant, "" for the configuration's own."""
-        access = replace(loki.access, **own._asdict()) if own else loki.access
+        access = replace(loki.access, **certificate._asdict()) if certificate else loki.access
         if not loki.tenant_by:
             return {"": Client(access)}
-        users = {(one.user, one.uid) for one in self._identities()} | (
+        users = {(identity.user, identity.uid) for identity in self._identities()} | (
             {(user, uid_of(user))} if user else set()
         )
         if not users:
@@ -137,10 +134,12 @@ class NodePurge:
         return {name: Client(replace(access, tenant=name)) for name in names}
 
     def _identities(self) -> Iterator[Identity]:
-        known = [
-            shipped.identity for sink in read_states(self._config) for shipped in sink.state.shipped
+        identities = [
+            checkpoint.identity
+            for sink in read_states(self._config)
+            for checkpoint in sink.state.checkpoints
         ]
-        yield from (identity for identity in known if identity.job_id == self._job_id)
+        yield from (identity for identity in identities if identity.job_id == self._job_id)
         yield from (identity for _, identity in self._folders())
 
     # ---- the spool
@@ -171,7 +170,7 @@ class NodePurge:
             purge_state(path, self._job_id, self._pattern, dry_run=False)
 
     def _still_there(self, *, is_running: bool) -> list[str]:
-        left = [
+        remains = [
             f"{count} lines of {place} still have it: call this again"
             for place, count in self._files.purge(dry_run=True).items()
             if count
@@ -179,43 +178,43 @@ class NodePurge:
         for path in self._states:
             if purge_state(path, self._job_id, self._pattern, dry_run=True):
                 words = f"{path}: what the agent remembers of the job's name or keys has it: call this again"
-                left.append(f"{words} while the agent is stopped" if is_running else words)
+                remains.append(f"{words} while the agent is stopped" if is_running else words)
         if not is_running:
-            left += self._in_place()
+            remains += self._in_place()
         if self._pattern is not EVERY_LINE and self._pattern.has(self._job_id):
-            left.append(f"the job's id has it: {self._job_id}")
-        return left
+            remains.append(f"the job's id has it: {self._job_id}")
+        return remains
 
     def _wait_shipped(self, wait_secs: float) -> None:
         deadline = time.monotonic() + wait_secs
         bar = Bar("Waiting until the agent has shipped the job", "{:,} B".format)
-        begun = 0
-        while waiting := sum(
+        total_bytes = 0
+        while waiting_bytes := sum(
             folder.bytes_from(SpoolPosition())
             for folder, _ in self._folders()
             if folder.life() is Life.DEAD
         ):
-            begun = max(begun, waiting)
+            total_bytes = max(total_bytes, waiting_bytes)
             if time.monotonic() > deadline:
                 break
-            bar(begun - waiting, begun)
+            bar(total_bytes - waiting_bytes, total_bytes)
             time.sleep(_SPOOL_POLL_SECS)
         bar.clear()
 
     def _in_place(self) -> list[str]:
         """What is still in the spool, and isn't ours to change."""
-        left: list[str] = []
+        remains: list[str] = []
         for folder, _ in self._folders():
-            found = purge_capture(folder, self._pattern, dry_run=True)
-            if found.lines:
+            hits = purge_capture(folder, self._pattern, dry_run=True)
+            if hits.lines:
                 runs = (
                     "its capture goes on"
                     if folder.life() is not Life.DEAD
                     else "the agent hasn't shipped it"
                 )
-                words = f"{found.lines} lines stand in {', '.join(found.files)}: {runs}"
-                left.append(f"{words}; call this again then, or while the agent is stopped")
-        return left
+                words = f"{hits.lines} lines stand in {', '.join(hits.files)}: {runs}"
+                remains.append(f"{words}; call this again then, or while the agent is stopped")
+        return remains
 
     def _remove(self) -> None:
         for folder, _ in self._folders():
@@ -234,7 +233,7 @@ class NodePurge:
         try:
             owner = os.fstat(spool_fd).st_uid
             for name in list_folders(spool_fd):
-                with _opened(spool_fd, spool, name, owner) as folder:
+                with _open_capture(spool_fd, spool, name, owner) as folder:
                     identity = _identity(folder)
                     if (
                         folder is not None
@@ -247,7 +246,9 @@ class NodePurge:
 
 
 @contextmanager
-def _opened(spool_fd: int, spool: str, name: str, owner: int) -> Iterator[CaptureFolder | None]:
+def _open_capture(
+    spool_fd: int, spool: str, name: str, owner: int
+) -> Iterator[CaptureFolder | None]:
     try:
         folder = CaptureFolder(spool_fd, spool, name, owner, node=True)
     except (OSError, LogshipperError):

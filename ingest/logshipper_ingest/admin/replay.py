@@ -32,7 +32,7 @@ from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey, repla
 from logshipper_ingest.shipping.quarantine import Refusal
 from logshipper_ingest.shipping.sink import PushClient
 from logshipper_ingest.state import quarantine_files
-from logshipper_ingest.state.quarantine_files import Quarantined, QuarantineLine
+from logshipper_ingest.state.quarantine_files import QuarantineEntry, QuarantineLine
 
 WINDOW_ENTRIES = 2000  # that are read, asked for and sent at a time
 PATIENCE_SECS = 60.0
@@ -57,7 +57,7 @@ class ReplaySelection(NamedTuple):
     reason: str = ""
     since_ns: int = 0
 
-    def has(self, entry: Quarantined) -> bool:
+    def has(self, entry: QuarantineEntry) -> bool:
         return (
             self.job_id in ("", entry.job_id)
             and self.reason in ("", entry.reason)
@@ -67,19 +67,18 @@ class ReplaySelection(NamedTuple):
 
 @dataclass
 class ReplayResult:
-    """What became of the chosen entries. there: in Loki already; refused: again, by reason; words:
-    Loki's newest, by reason; left: not tried; why: what stopped it, "" where nothing did."""
+    """What became of the selected entries."""
 
-    chosen: int = 0
+    total: int = 0
     delivered: int = 0
-    there: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    words: dict[str, str] = field(default_factory=dict)
-    why: str = ""
+    in_loki: int = 0  # already, before the replay
+    refusals: Counter[str] = field(default_factory=Counter)  # by reason
+    words: dict[str, str] = field(default_factory=dict)  # Loki's newest, by reason
+    stop_reason: str = ""  # "" where nothing stopped it
 
     @property
-    def left(self) -> int:
-        return self.chosen - self.delivered - self.there - self.refused.total()
+    def untried(self) -> int:
+        return self.total - self.delivered - self.in_loki - self.refusals.total()
 
 
 class _Place(NamedTuple):
@@ -94,8 +93,8 @@ class Replayer:
 
     def __init__(
         self,
-        config: SinkConfig[Server],
-        chosen: ReplaySelection,
+        config: AgentConfig,
+        selection: ReplaySelection,
         push: Callable[[], PushClient],
         ask: Callable[[str], ReplayClient] | None,
         stop: threading.Event,
@@ -104,11 +103,11 @@ class Replayer:
         patience_secs: float = PATIENCE_SECS,
     ) -> None:
         self._config = config
-        self._chosen = chosen
-        self._folder = os.path.join(config.folder, quarantine_files.FOLDER)
+        self._selection = selection
+        self._folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
         self._stop = stop
         self._ask = ask
-        self._asked: dict[str, ReplayClient] = {}
+        self._clients: dict[str, ReplayClient] = {}
         self._bar = bar
         self._patience_secs = patience_secs
         metrics = AgentMetrics(config.cluster, config.host)
@@ -117,28 +116,30 @@ class Replayer:
 
     def run(self) -> ReplayResult:
         """Raises StoreError, QueryError. What was delivered until then has left the quarantine."""
-        with quarantine_files.rewriter_lock(self._config.state_dir), self._watched():
+        with quarantine_files.rewriter_lock(self._config.agent.state_dir), self._patience_watch():
             quarantine_files.remove_leftovers(self._folder)
             files = {name: self._places(name) for name in quarantine_files.names(self._folder)}
-            self.tally.chosen = sum(map(len, files.values()))
+            self.tally.total = sum(map(len, files.values()))
             for name, places in files.items():
                 if not self._replay_file(name, places):
                     break
         return self.tally
 
     def _places(self, name: str) -> list[_Place]:
-        """The chosen entries of a file, in order of time."""
+        """The selected entries of a file, in order of time."""
         lines = quarantine_files.read_lines(self._folder, name)
-        chosen = (line for line in lines if line.entry is not None and self._chosen.has(line.entry))
-        found = [
+        matches = (
+            line for line in lines if line.entry is not None and self._selection.has(line.entry)
+        )
+        places = [
             _Place(line.entry.time_ns, line._replace(entry=None))
-            for line in chosen
+            for line in matches
             if line.entry is not None
         ]
-        return sorted(found, key=lambda place: place.time_ns)
+        return sorted(places, key=lambda place: place.time_ns)
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _patience_watch(self) -> Iterator[None]:
         """Ends it where Loki takes nothing for patience_secs: an admin waits for it."""
         over = threading.Event()
 
@@ -147,7 +148,7 @@ class Replayer:
                 state = self._delivery.state
                 if state.since_ns and time.time_ns() - state.since_ns > self._patience_secs * 1e9:
                     status = f"HTTP {state.status}: " if state.status else ""
-                    self.tally.why = (
+                    self.tally.stop_reason = (
                         f"Loki takes nothing for {self._patience_secs:g} s: {status}{state.words}"
                     )
                     self._stop.set()
@@ -202,36 +203,36 @@ class Replayer:
 
     def _replay_window(
         self,
-        window: Sequence[tuple[QuarantineLine, Quarantined]],
+        window: Sequence[tuple[QuarantineLine, QuarantineEntry]],
         changed: dict[int, Refusal | None],
     ) -> None:
-        there = self._there(window)
-        streams: dict[StreamKey, list[tuple[QuarantineLine, Quarantined]]] = {}
+        offsets = self._offsets_in_loki(window)
+        streams: dict[StreamKey, list[tuple[QuarantineLine, QuarantineEntry]]] = {}
         for line, entry in window:
-            if line.offset in there:
+            if line.offset in offsets:
                 changed[line.offset] = None
-                self.tally.there += 1
+                self.tally.in_loki += 1
             else:
                 streams.setdefault(_key(entry), []).append((line, entry))
         self._show()
-        for key, found in streams.items():
-            again = self._deliver(key, [entry for _, entry in found])
-            for at, (line, _) in enumerate(found):
-                refusal = again.get(at)
+        for key, stream_entries in streams.items():
+            refusals = self._deliver(key, [entry for _, entry in stream_entries])
+            for at, (line, _) in enumerate(stream_entries):
+                refusal = refusals.get(at)
                 changed[line.offset] = refusal
                 if refusal is None:
                     self.tally.delivered += 1
                 else:
-                    self.tally.refused[refusal.reason] += 1
+                    self.tally.refusals[refusal.reason] += 1
                     self.tally.words[refusal.reason] = refusal.words
             self._show()
 
     def _show(self) -> None:
-        self._bar(self.tally.chosen - self.tally.left, self.tally.chosen)
+        self._bar(self.tally.total - self.tally.untried, self.tally.total)
 
-    def _deliver(self, key: StreamKey, entries: Sequence[Quarantined]) -> dict[int, Refusal]:
+    def _deliver(self, key: StreamKey, entries: Sequence[QuarantineEntry]) -> dict[int, Refusal]:
         """By place in entries: which Loki refuses again."""
-        # one object for each entry: it tells afterwards which ones are meant
+        # one object for each entry: by it a refusal's entries are known afterwards
         extra = [dict(entry.metadata) for entry in entries]
         common = Metadata({}, encode_metadata({}), entries[0].uid)
         lines = [entry.line.encode("utf-8", "replace") for entry in entries]
@@ -243,8 +244,12 @@ class Replayer:
             except TenantWaits:
                 if self._stop.wait(_PAUSE_SECS):
                     raise Stopped from None
-        places = {id(one): at for at, one in enumerate(extra)}
-        return {places[id(one)]: refusal for refusal in refusals for one in refusal.chunk.extra}
+        places = {id(metadata): at for at, metadata in enumerate(extra)}
+        return {
+            places[id(metadata)]: refusal
+            for refusal in refusals
+            for metadata in refusal.chunk.extra
+        }
 
     def _rewrite(self, name: str, changed: dict[int, Refusal | None]) -> None:
         now_ns = time.time_ns()
@@ -259,29 +264,34 @@ class Replayer:
 
     # ---- what Loki has already
 
-    def _there(self, window: Sequence[tuple[QuarantineLine, Quarantined]]) -> set[int]:
+    def _offsets_in_loki(
+        self, window: Sequence[tuple[QuarantineLine, QuarantineEntry]]
+    ) -> set[int]:
         """Offsets of entries that Loki has, in whatever stream. Raises QueryError."""
         ask = self._ask
         if ask is None:
             return set()
-        groups: dict[tuple[str, ...], list[tuple[QuarantineLine, Quarantined]]] = {}
+        groups: dict[tuple[str, ...], list[tuple[QuarantineLine, QuarantineEntry]]] = {}
         for line, entry in window:
             of = (entry.tenant, entry.host, entry.kind, entry.stream, entry.job_id)
             groups.setdefault(of, []).append((line, entry))
-        there: set[int] = set()
+        offsets: set[int] = set()
         for group in groups.values():
             for near in _neighbours(group):
-                found = self._found(ask, near)
-                there |= {line.offset for line, entry in near if _is_among(entry, found)}
-        return there
+                loki_entries = self._entries_in_loki(ask, near)
+                offsets |= {line.offset for line, entry in near if _is_among(entry, loki_entries)}
+        return offsets
 
-    def _found(
-        self, ask: Callable[[str], ReplayClient], near: Sequence[tuple[QuarantineLine, Quarantined]]
+    def _entries_in_loki(
+        self,
+        ask: Callable[[str], ReplayClient],
+        near: Sequence[tuple[QuarantineLine, QuarantineEntry]],
     ) -> dict[tuple[int, str], list[Entry]]:
         first, last = near[0][1], near[-1][1]
-        if first.tenant not in self._asked:
-            self._asked[first.tenant] = ask(first.tenant)
-        client = self._asked[first.tenant]
+        if first.tenant not in self._clients:
+            self._clients[first.tenant] = ask(first.tenant)
+        client = self._clients[first.tenant]
+        agent = self._config.agent
         streams = logql.selector(
             [first.kind],
             cluster=self._config.cluster,
@@ -289,10 +299,10 @@ class Replayer:
             streams=[first.stream],
         )
         query = streams + logql.with_metadata({"job_id": first.job_id}) + _beginnings(near)
-        found: dict[tuple[int, str], list[Entry]] = {}
+        loki_entries: dict[tuple[int, str], list[Entry]] = {}
         for entry in self._answer(client, query, first.time_ns, last.time_ns + 1):
-            found.setdefault((entry.time_ns, entry.line), []).append(entry)
-        return found
+            loki_entries.setdefault((entry.time_ns, entry.line), []).append(entry)
+        return loki_entries
 
     def _answer(self, client: ReplayClient, query: str, begin_ns: int, end_ns: int) -> list[Entry]:
         """Asks as long as it makes sense."""
@@ -310,24 +320,24 @@ class Replayer:
 
 
 def _neighbours(
-    group: Sequence[tuple[QuarantineLine, Quarantined]],
-) -> Iterator[list[tuple[QuarantineLine, Quarantined]]]:
+    group: Sequence[tuple[QuarantineLine, QuarantineEntry]],
+) -> Iterator[list[tuple[QuarantineLine, QuarantineEntry]]]:
     """Entries that are asked for at once, in order of time."""
-    near: list[tuple[QuarantineLine, Quarantined]] = []
-    for one in group:
-        time_ns = one[1].time_ns
+    near: list[tuple[QuarantineLine, QuarantineEntry]] = []
+    for neighbour in group:
+        time_ns = neighbour[1].time_ns
         if near and not (
             (time_ns - near[-1][1].time_ns <= _DENSE_NS and len(near) < _DENSE_ENTRIES)
             or (time_ns - near[0][1].time_ns <= _SPARSE_NS and len(near) < _SPARSE_ENTRIES)
         ):
             yield near
             near = []
-        near.append(one)
+        near.append(neighbour)
     if near:
         yield near
 
 
-def _beginnings(near: Sequence[tuple[QuarantineLine, Quarantined]]) -> str:
+def _beginnings(near: Sequence[tuple[QuarantineLine, QuarantineEntry]]) -> str:
     """A line filter that finds these entries and, of a flood between them, little else; "" where
     there is no room for one between them."""
     if near[-1][1].time_ns - near[0][1].time_ns <= _DENSE_NS * len(near):
@@ -342,13 +352,13 @@ def _beginning(line: str) -> str:
     return text if len(line) > _BEGIN_CHARS else f"{text}$"
 
 
-def _is_among(entry: Quarantined, found: dict[tuple[int, str], list[Entry]]) -> bool:
+def _is_among(entry: QuarantineEntry, loki_entries: dict[tuple[int, str], list[Entry]]) -> bool:
     """Loki may add metadata of its own, such as detected_level."""
-    same = found.get((entry.time_ns, entry.line), [])
-    return any(entry.metadata.items() <= one.metadata.items() for one in same)
+    candidates = loki_entries.get((entry.time_ns, entry.line), [])
+    return any(entry.metadata.items() <= candidate.metadata.items() for candidate in candidates)
 
 
-def _key(entry: Quarantined) -> StreamKey:
+def _key(entry: QuarantineEntry) -> StreamKey:
     hour = f"q{replay_hour(entry.time_ns)}"
     return StreamKey(entry.stream, entry.kind, replay=hour, host=entry.host, tenant=entry.tenant)
 

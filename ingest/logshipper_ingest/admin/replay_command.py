@@ -24,7 +24,7 @@ from logshipper_ingest.influxdb.client import InfluxdbClient
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.shipping.sink import PushClient
 from logshipper_ingest.state import quarantine_files
-from logshipper_ingest.state.sink_states import chosen_sinks
+from logshipper_ingest.state.sink_states import select_sinks
 
 EXIT_REFUSED = 3
 _SCHEMA = "logshipper-agent.replay/1"
@@ -33,9 +33,10 @@ _WORDS = 200  # characters of Loki's that are shown
 
 def call(options: argparse.Namespace, config: AgentConfig) -> int:
     since_ns = time.time_ns() - int(options.since * 1e9) if options.since else 0
-    chosen = ReplaySelection(options.job, options.reason, since_ns)
-    sinks = chosen_sinks(config, options.sink)
+    selection = ReplaySelection(options.job, options.reason, since_ns)
+    sinks = select_sinks(config, options.sink)
     if options.dry_run:
+<<<<<<< HEAD
         return _dry_run(sinks, chosen, as_json=options.json)
     stops = {one.label: threading.Event() for one in sinks}
     tallies: dict[str, ReplayResult] = {}
@@ -44,26 +45,41 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
         for one in sinks:
             tally, error = _replay(options, one, chosen, stops[one.label])
             tallies[one.label] = tally
+=======
+        return _dry_run(sinks, selection, as_json=options.json)
+    stops = {sink.sink: threading.Event() for sink in sinks}
+    tallies: dict[str, ReplayResult] = {}
+    errors: list[LogshipperError] = []
+    with set_by_signals(stops.values(), (signal.SIGINT, signal.SIGTERM)):
+        for sink in sinks:
+            tally, error = _replay(options, sink, selection, stops[sink.sink])
+            tallies[sink.sink] = tally
+>>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
             errors += [error] if error is not None else []
     _print_tallies(tallies, as_json=options.json)
-    for left in errors[:-1]:
-        sys.stderr.write(safe_lines(f"logshipper-agent: {left}\n"))
+    for earlier_error in errors[:-1]:
+        sys.stderr.write(safe_lines(f"logshipper-agent: {earlier_error}\n"))
     if errors:
         raise errors[-1]
-    untried = {name: tally for name, tally in tallies.items() if tally.left}
+    untried = {name: tally for name, tally in tallies.items() if tally.untried}
     for name, tally in untried.items():
         of_sink = f"{name}: " if len(tallies) > 1 else ""
-        words = f"{of_sink}{tally.why or 'stopped'}; {tally.left} entries weren't tried"
+        words = f"{of_sink}{tally.stop_reason or 'stopped'}; {tally.untried} entries weren't tried"
         sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
     if untried:
         return 1
-    return EXIT_REFUSED if any(tally.refused for tally in tallies.values()) else 0
+    return EXIT_REFUSED if any(tally.refusals for tally in tallies.values()) else 0
 
 
 def _replay(
     options: argparse.Namespace,
+<<<<<<< HEAD
     config: SinkConfig[Server],
     chosen: ReplaySelection,
+=======
+    config: AgentConfig,
+    selection: ReplaySelection,
+>>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
     stop: threading.Event,
 ) -> tuple[ReplayResult, LogshipperError | None]:
     """To one sink. What ends it early is no end for the others."""
@@ -88,9 +104,15 @@ def _replay(
         bar.clear()
         sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
 
+<<<<<<< HEAD
     # what is sent there twice stands there once
     ask = None if options.no_query or is_influxdb(config) else client
     replayer = Replayer(config, chosen, push, ask, stop, say, bar, options.timeout)
+=======
+    # what is sent to InfluxDB twice stands there once
+    ask = None if options.no_query or config.influxdb else client
+    replayer = Replayer(config, selection, push, ask, stop, say, bar, options.timeout)
+>>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
     error: LogshipperError | None = None
     try:
         replayer.run()
@@ -98,8 +120,8 @@ def _replay(
         error = raised
     finally:
         bar.clear()
-        for one in [*clients, *pushes]:
-            one.close()
+        for open_client in [*clients, *pushes]:
+            open_client.close()
     return replayer.tally, error
 
 
@@ -114,31 +136,36 @@ def _print_tallies(tallies: Mapping[str, ReplayResult], *, as_json: bool) -> Non
     for name, tally in tallies.items():
         of_sink = f"{name}: " if len(tallies) > 1 else ""
         sys.stdout.write(
-            f"{of_sink}{plural(tally.delivered, 'entry')} delivered, {tally.there} were in Loki already, "
-            f"{tally.refused.total()} refused again, {tally.left} not tried\n"
+            f"{of_sink}{plural(tally.delivered, 'entry')} delivered, "
+            f"{tally.in_loki} were in Loki already, "
+            f"{tally.refusals.total()} refused again, {tally.untried} not tried\n"
         )
-        for reason, count in tally.refused.most_common():
+        for reason, count in tally.refusals.most_common():
             sys.stdout.write(safe_lines(f"  {count} {reason}: {tally.words[reason][:_WORDS]}\n"))
 
 
 def _as_json(tallies: Sequence[ReplayResult]) -> dict[str, object]:
     """Of all of them together."""
-    refused: Counter[str] = Counter()
+    refusals: Counter[str] = Counter()
     words: dict[str, str] = {}
     for tally in tallies:
-        refused += tally.refused
+        refusals += tally.refusals
         words |= tally.words
     return {
-        "chosen": sum(tally.chosen for tally in tallies),
+        "chosen": sum(tally.total for tally in tallies),
         "delivered": sum(tally.delivered for tally in tallies),
-        "there": sum(tally.there for tally in tallies),
-        "refused": dict(refused),
+        "there": sum(tally.in_loki for tally in tallies),
+        "refused": dict(refusals),
         "words": words,
-        "left": sum(tally.left for tally in tallies),
+        "left": sum(tally.untried for tally in tallies),
     }
 
 
+<<<<<<< HEAD
 def _dry_run(sinks: Sequence[SinkConfig[Server]], chosen: ReplaySelection, *, as_json: bool) -> int:
+=======
+def _dry_run(sinks: Sequence[AgentConfig], selection: ReplaySelection, *, as_json: bool) -> int:
+>>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
     counts: Counter[tuple[str, str, str]] = Counter()
     words: dict[tuple[str, str, str], str] = {}
     for sink in sinks:
@@ -146,21 +173,31 @@ def _dry_run(sinks: Sequence[SinkConfig[Server]], chosen: ReplaySelection, *, as
         for name in quarantine_files.names(folder):
             for line in quarantine_files.read_lines(folder, name):
                 entry = line.entry
+<<<<<<< HEAD
                 if entry is not None and chosen.has(entry):
                     of = (entry.job_id, entry.reason, sink.label)
+=======
+                if entry is not None and selection.has(entry):
+                    of = (entry.job_id, entry.reason, sink.sink)
+>>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
                     counts[of] += 1
                     words[of] = entry.words
     if as_json:
-        found = [
+        group_documents = [
             {"job_id": of[0], "reason": of[1], "sink": of[2], "entries": count, "words": words[of]}
             for of, count in counts.items()
         ]
-        sys.stdout.write(json.dumps({"schema": _SCHEMA, "chosen": found}, indent=2) + "\n")
+        sys.stdout.write(
+            json.dumps({"schema": _SCHEMA, "chosen": group_documents}, indent=2) + "\n"
+        )
     elif not counts:
         sys.stdout.write("nothing of that is in the quarantine\n")
     else:
-        shown = 3 if len(sinks) > 1 else 2
-        heading = (*("JOB", "REASON", "LOKI")[:shown], "ENTRIES", "LOKI'S WORDS")
-        rows = [(*of[:shown], str(count), words[of][:_WORDS]) for of, count in counts.most_common()]
-        sys.stdout.write(printed_table([heading, *rows], right={shown}))
+        column_count = 3 if len(sinks) > 1 else 2
+        heading = (*("JOB", "REASON", "LOKI")[:column_count], "ENTRIES", "LOKI'S WORDS")
+        rows = [
+            (*of[:column_count], str(count), words[of][:_WORDS])
+            for of, count in counts.most_common()
+        ]
+        sys.stdout.write(printed_table([heading, *rows], right={column_count}))
     return 0

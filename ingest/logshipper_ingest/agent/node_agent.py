@@ -47,7 +47,7 @@ from logshipper_ingest.shipping.disk_metrics import DiskMetrics
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_folders
 from logshipper_ingest.state.checkpoints import KEPT_NS, STATE_FILE, Checkpoints
-from logshipper_ingest.state.sink_states import SINKS_NOTE, removed
+from logshipper_ingest.state.sink_states import SINKS_NOTE, removed_sinks
 from logshipper_ingest.telegraf.router import TelegrafRouter, set_mark
 
 UNUSED_SECS = 3600.0  # how long a directory that nobody writes into is kept
@@ -149,7 +149,7 @@ class NodeAgent:
             self._say(
                 f"[{one.config.table}] is new: it gets what is in the spool now, and all that comes"
             )
-        for name in removed(self._config):
+        for name in removed_sinks(self._config):
             shown = name or FIRST_SINK
             self._say(
                 f"the sink {shown} isn't in the configuration any more: nothing waits for it. How far it was, and its "

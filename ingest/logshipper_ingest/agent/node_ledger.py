@@ -7,7 +7,7 @@ from typing import TypedDict
 from logshipper_ingest.model.capture_account import STREAM_NAMES, CaptureAccount
 from logshipper_ingest.model.job import RUNNING
 from logshipper_ingest.model.ledger import COLUMNS, OUTCOMES
-from logshipper_ingest.state.checkpoints import Shipped
+from logshipper_ingest.state.checkpoints import CaptureCheckpoint
 
 
 class Ledger(TypedDict):
@@ -30,7 +30,7 @@ class Ledger(TypedDict):
     differs: str
 
 
-def ledger_of(captures: Iterable[tuple[CaptureAccount, Shipped | None]]) -> Ledger:
+def ledger_of(captures: Iterable[tuple[CaptureAccount, CaptureCheckpoint | None]]) -> Ledger:
     """Of captures, as (what is learnt of it, how far it is shipped)."""
     return summed([_of_capture(account, shipped) for account, shipped in captures])
 
@@ -42,7 +42,7 @@ def summed(ledgers: Sequence[Ledger]) -> Ledger:
     return _ledger(counts, next((one["differs"] for one in ledgers if one["differs"]), ""))
 
 
-def _of_capture(account: CaptureAccount, shipped: Shipped | None) -> Ledger:
+def _of_capture(account: CaptureAccount, shipped: CaptureCheckpoint | None) -> Ledger:
     """Until a capture has written its first ledger, its lines are what is there."""
     done = 0 if shipped is None else shipped.account.lines
     lines = max(account.lines, done)  # what the learner knows is written down now and then

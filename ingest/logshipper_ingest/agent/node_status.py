@@ -26,8 +26,13 @@ from logshipper_ingest.slurm.waiting import read_counts
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_folders, open_spool
 from logshipper_ingest.spool.segment_reader import SegmentReader, SpoolPosition
 from logshipper_ingest.state import quarantine_files
-from logshipper_ingest.state.checkpoints import Shipped, State
-from logshipper_ingest.state.sink_states import SinkCheckpoints, agent_notes, read_states, removed
+from logshipper_ingest.state.checkpoints import CaptureCheckpoint, State
+from logshipper_ingest.state.sink_states import (
+    SinkCheckpoints,
+    agent_notes,
+    read_states,
+    removed_sinks,
+)
 
 SCHEMA = "logshipper-agent.node-status/1"
 _COUNTED_BYTES = 64 << 20  # of the quarantine
@@ -83,7 +88,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
             one.state,
             list(
                 spooled_captures(
-                    spool, {known.folder: known.position for known in one.state.shipped}
+                    spool, {known.folder: known.position for known in one.state.checkpoints}
                 )
             ),
         )
@@ -108,7 +113,7 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
         "lag_secs": max((job["lag_secs"] for job in jobs), default=0.0),
         "quarantine": first["quarantine"],
         "sinks": sinks,
-        "removed_sinks": [name or FIRST_SINK for name in removed(config)],
+        "removed_sinks": [name or FIRST_SINK for name in removed_sinks(config)],
         "remote_write": _remote_write(config, agent_notes(config)),
         "taken": agent_notes(config).get("taken", []),
         "metrics": agent_notes(config).get("metrics") if config.metrics.listen else None,
@@ -266,9 +271,9 @@ def _first_ns(folder: CaptureFolder, position: SpoolPosition) -> int:
 
 def _jobs(state: State, spooled: Sequence[Spooled]) -> list[NodeJob]:
     """Those with something in the spool first, then the newest."""
-    shipped = state.shipped
+    shipped = state.checkpoints
     waiting = {one["folder"]: one for one in spooled}
-    jobs: dict[str, list[Shipped]] = {}
+    jobs: dict[str, list[CaptureCheckpoint]] = {}
     for one in sorted(
         shipped, key=lambda one: (one.folder in waiting, one.changed_ns), reverse=True
     ):
@@ -296,7 +301,7 @@ def _lag_secs(captures: Sequence[Spooled]) -> float:
 
 def _job(
     job_id: str,
-    captures: Sequence[Shipped],
+    captures: Sequence[CaptureCheckpoint],
     waiting: dict[str, Spooled],
     learnt: Mapping[str, CaptureAccount],
 ) -> NodeJob:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from logshipper_ingest.shipping.entries import StreamKey
 from logshipper_ingest.spool.segment_reader import SpoolPosition
-from logshipper_ingest.state.checkpoints import Checkpoints, Shipped
+from logshipper_ingest.state.checkpoints import CaptureCheckpoint, Checkpoints
 
 _NOTE = "attempts"
 
@@ -40,7 +40,7 @@ class Attempts:
         for attempt in map(_from_json, _as_list(checkpoints.note(_NOTE))):
             self._of |= dict.fromkeys(attempt.ends, attempt)
 
-    def end(self, shipped: Shipped) -> End | None:
+    def end(self, shipped: CaptureCheckpoint) -> End | None:
         """Up to where a capture's entries were sent, or begun to be; None where all that is
         committed."""
         known = self._of.get(shipped.folder)
@@ -72,7 +72,7 @@ class Attempts:
         self._checkpoints.put_notes({_NOTE: told})
         self._of = of
 
-    def settle(self, shipped: Shipped) -> None:
+    def settle(self, shipped: CaptureCheckpoint) -> None:
         """It is committed."""
         if self.end(shipped) is None:
             self._of.pop(shipped.folder, None)

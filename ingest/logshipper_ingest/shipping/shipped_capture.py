@@ -11,7 +11,12 @@ from logshipper_ingest.shipping.entries import EntryBuilder
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life
 from logshipper_ingest.spool.learning import new_account
 from logshipper_ingest.spool.segment_reader import FrameBatch, SegmentReader, list_segments
-from logshipper_ingest.state.checkpoints import CaptureKnowledge, Checkpoints, Counts, Shipped
+from logshipper_ingest.state.checkpoints import (
+    CaptureCheckpoint,
+    CaptureKnowledge,
+    Checkpoints,
+    Counts,
+)
 
 if TYPE_CHECKING:
     from logshipper_ingest.shipping.followed_capture import FollowedCapture
@@ -75,7 +80,9 @@ class ShippedCapture:
         new = (
             None
             if known
-            else Shipped(self.folder.key, self.identity, new_account(self.folder, self.identity))
+            else CaptureCheckpoint(
+                self.folder.key, self.identity, new_account(self.folder, self.identity)
+            )
         )
         self.shipped = new or known[0]
         self.committed = self.shipped.position, self.shipped.done
@@ -95,9 +102,11 @@ class ShippedCapture:
         self._load()
         self.stale = False
 
-    def begin_behind(self, other: Shipped) -> None:
+    def begin_behind(self, other: CaptureCheckpoint) -> None:
         """Begins where another sink is, on the disk, too: the segments before that are gone."""
-        shipped = Shipped(other.folder, other.identity, other.account, other.position, other.done)
+        shipped = CaptureCheckpoint(
+            other.folder, other.identity, other.account, other.position, other.done
+        )
         shipped.counts = Counts(skipped=other.account.lines)
         self.checkpoints.commit([shipped], {})
         self.reload()

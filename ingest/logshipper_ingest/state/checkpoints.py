@@ -54,26 +54,23 @@ KEPT_NS = 7 * 86400 * 10**9  # how long a capture that is done is remembered
 
 @dataclass
 class Counts:
-    """What became of a capture's entries. entries: sent and acknowledged, by kind; bytes: of their
-    lines; refused: quarantined, by reason; last_ns: the newest one's time; heartbeat_ns: the newest
-    heartbeat's; ahead_ns: by which all its times are set back; skipped: lines that others were sent
-    before this sink was there."""
+    """What became of a capture's entries; its fields are keys in the state file."""
 
-    entries: dict[str, int] = field(default_factory=dict)
-    bytes: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
-    last_ns: int = 0
-    heartbeat_ns: int = 0
-    ahead_ns: int = 0
-    skipped: int = 0
+    entries: dict[str, int] = field(default_factory=dict)  # sent and acknowledged, by kind
+    bytes: int = 0  # of their lines
+    refused: dict[str, int] = field(default_factory=dict)  # quarantined, by reason
+    last_ns: int = 0  # the newest entry's time
+    heartbeat_ns: int = 0  # the newest heartbeat's time
+    ahead_ns: int = 0  # by which all its times are set back
+    skipped: int = 0  # lines that others got before this sink was there
 
 
 _COUNTS = frozenset(field.name for field in fields(Counts))
 
 
 @dataclass
-class Shipped:
-    """How far a capture is shipped. done: all of it."""
+class CaptureCheckpoint:
+    """How far a capture is shipped to a sink. done: all of it."""
 
     folder: str
     identity: Identity
@@ -100,7 +97,7 @@ class Checkpoints(StateFile):
     def __init__(self, path: str) -> None:
         super().__init__(path, SCHEMA, VERSION)
 
-    def shipped(self, folder: str | None = None) -> list[Shipped]:
+    def shipped(self, folder: str | None = None) -> list[CaptureCheckpoint]:
         """Of one capture, or of all."""
         with self._reading() as connection:
             return read_shipped(connection, self.path, folder)
@@ -112,7 +109,7 @@ class Checkpoints(StateFile):
                 folder for (folder,) in connection.execute("SELECT folder FROM shipped").fetchall()
             ]
 
-    def commit(self, captures: Iterable[Shipped], newest_ns: Mapping[str, int]) -> None:
+    def commit(self, captures: Iterable[CaptureCheckpoint], newest_ns: Mapping[str, int]) -> None:
         """Everything up to these positions was acknowledged. newest_ns: of each stream that was
         sent to."""
         with self._transaction() as connection:
@@ -121,15 +118,15 @@ class Checkpoints(StateFile):
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     (
-                        one.folder,
-                        json.dumps(one.identity._asdict()),
-                        *one.position,
-                        one.done,
-                        one.account.to_json().decode(),
-                        json.dumps(vars(one.counts)),
-                        one.changed_ns,
+                        checkpoint.folder,
+                        json.dumps(checkpoint.identity._asdict()),
+                        *checkpoint.position,
+                        checkpoint.done,
+                        checkpoint.account.to_json().decode(),
+                        json.dumps(vars(checkpoint.counts)),
+                        checkpoint.changed_ns,
                     )
-                    for one in captures
+                    for checkpoint in captures
                 ),
             )
             connection.executemany(
@@ -145,19 +142,19 @@ class Checkpoints(StateFile):
 
     def learnt(self, folder: str) -> CaptureKnowledge | None:
         with self._reading() as connection:
-            found = connection.execute(
+            row = connection.execute(
                 "SELECT folder, segment, offset, done, account, x_axis FROM learnt WHERE folder = ?",
                 (folder,),
             ).fetchone()
-        if found is None:
+        if row is None:
             return None
         try:
             return CaptureKnowledge(
-                found[0],
-                SpoolPosition(*found[1:3]),
-                bool(found[3]),
-                CaptureAccount.from_json(found[4]),
-                XAxis.from_json(found[5]),
+                row[0],
+                SpoolPosition(*row[1:3]),
+                bool(row[3]),
+                CaptureAccount.from_json(row[4]),
+                XAxis.from_json(row[5]),
             )
         except (ValueError, TypeError) as error:
             raise damaged(self.path, str(error)) from None
@@ -169,18 +166,18 @@ class Checkpoints(StateFile):
                 " VALUES (?, ?, ?, ?, ?, ?)",
                 (
                     (
-                        one.folder,
-                        *one.position,
-                        one.done,
-                        one.account.to_json().decode(),
-                        one.axis.to_json(),
+                        knowledge.folder,
+                        *knowledge.position,
+                        knowledge.done,
+                        knowledge.account.to_json().decode(),
+                        knowledge.axis.to_json(),
                     )
-                    for one in captures
+                    for knowledge in captures
                 ),
             )
 
     def put_notes(self, notes: Mapping[str, object]) -> None:
-        """What `status` tells of the agent itself: JSON by name."""
+        """What `status` reports of the agent itself: JSON by name."""
         with self._transaction() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO note (name, value) VALUES (?, ?)",
@@ -190,8 +187,8 @@ class Checkpoints(StateFile):
     def note(self, name: str) -> Any:  # Any: JSON that an agent wrote
         """None where there is none."""
         with self._reading() as connection:
-            found = connection.execute("SELECT value FROM note WHERE name = ?", (name,)).fetchone()
-        return None if found is None else json.loads(found[0])
+            row = connection.execute("SELECT value FROM note WHERE name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
 
     def forget(self, present: Iterable[str], before_ns: int) -> None:
         """Forgets captures that are done since before a time, and aren't in the spool any more."""
@@ -216,14 +213,14 @@ class Checkpoints(StateFile):
 
 
 def _drop(connection: sqlite3.Connection, folders: Iterable[str]) -> None:
-    gone = [(folder,) for folder in folders]
+    keys = [(folder,) for folder in folders]
     for table in ("shipped", "learnt"):
-        connection.executemany(f"DELETE FROM {table} WHERE folder = ?", gone)  # noqa: S608  names of tables
+        connection.executemany(f"DELETE FROM {table} WHERE folder = ?", keys)  # noqa: S608  names of tables
 
 
 def read_shipped(
     connection: sqlite3.Connection, path: str, folder: str | None = None
-) -> list[Shipped]:
+) -> list[CaptureCheckpoint]:
     """Raises DamagedError and SQLite's own."""
     rows = connection.execute(
         "SELECT folder, identity, segment, offset, done, account, counts, changed_ns FROM shipped"
@@ -232,13 +229,13 @@ def read_shipped(
     )
     try:
         return [
-            Shipped(
+            CaptureCheckpoint(
                 folder=row[0],
-                identity=Identity(**_known(json.loads(row[1]), Identity._fields)),
+                identity=Identity(**_fields_of(json.loads(row[1]), Identity._fields)),
                 account=CaptureAccount.from_json(row[5]),
                 position=SpoolPosition(row[2], row[3]),
                 done=bool(row[4]),
-                counts=Counts(**_known(json.loads(row[6]), _COUNTS)),
+                counts=Counts(**_fields_of(json.loads(row[6]), _COUNTS)),
                 changed_ns=row[7],
             )
             for row in rows
@@ -247,7 +244,9 @@ def read_shipped(
         raise damaged(path, str(error)) from None
 
 
-def _known(values: Any, names: Collection[str]) -> dict[str, Any]:  # Any: JSON that an agent wrote
+def _fields_of(
+    values: Any, names: Collection[str]
+) -> dict[str, Any]:  # Any: JSON that an agent wrote
     """Without what a later version put in."""
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
@@ -255,10 +254,11 @@ def _known(values: Any, names: Collection[str]) -> dict[str, Any]:  # Any: JSON 
 
 
 class State(NamedTuple):
-    """What the agent remembers, as `status` reads it. learnt: what is known of captures, shipped or
-    not; notes: the agent's own, JSON by name."""
+    """What the agent remembers, as `status` reads it. checkpoints: of the captures of which
+    something was shipped; learnt: what is known of captures, shipped or not; notes: the agent's
+    own, JSON by name."""
 
-    shipped: list[Shipped]
+    checkpoints: list[CaptureCheckpoint]
     learnt: dict[str, CaptureAccount]
     notes: dict[str, Any]  # Any: JSON that the agent wrote
 
@@ -273,11 +273,11 @@ def read_state(path: str) -> State:
                 for name, value in connection.execute("SELECT name, value FROM note")
             }
             rows = connection.execute("SELECT folder, account FROM learnt").fetchall()
-            shipped = read_shipped(connection, path)
+            checkpoints = read_shipped(connection, path)
         try:
             learnt = {folder: CaptureAccount.from_json(account) for folder, account in rows}
         except ValueError as error:
             raise damaged(path, str(error)) from None
-        return State(shipped, learnt, notes)
+        return State(checkpoints, learnt, notes)
     finally:
         connection.close()

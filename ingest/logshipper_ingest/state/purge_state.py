@@ -23,12 +23,12 @@ _JSON_COLUMNS = (("shipped", "identity"), ("shipped", "account"), ("learnt", "ac
 
 
 class _Cell(NamedTuple):
-    """table, column, folder: where it stands; new: what is to stand there, None for no row."""
+    """A place in the state file that has the pattern."""
 
     table: str
     column: str
     folder: str
-    new: str | None
+    new: str | None  # what is to stand there, None for no row
 
 
 def purge_state(path: str, job_id: str, pattern: LinePattern, *, dry_run: bool) -> int:
@@ -36,13 +36,13 @@ def purge_state(path: str, job_id: str, pattern: LinePattern, *, dry_run: bool) 
     counts, also while the agent runs; else the caller holds its lock. Raises StoreError."""
     if not os.path.exists(path):
         return 0
-    opened = (
+    database = (
         open_reader(path, VERSION)
         if dry_run
         else open_writer(path, SCHEMA, VERSION, wal=True, create=False)
     )
-    with closing(opened) as connection, store_errors(path):
-        cells = _meant(connection, job_id, pattern)
+    with closing(database) as connection, store_errors(path):
+        cells = _find_cells(connection, job_id, pattern)
         if cells and not dry_run:
             with transaction(connection):
                 for cell in cells:
@@ -51,12 +51,16 @@ def purge_state(path: str, job_id: str, pattern: LinePattern, *, dry_run: bool) 
     return len(cells)
 
 
-def _meant(connection: sqlite3.Connection, job_id: str, pattern: LinePattern) -> list[_Cell]:
+def _find_cells(connection: sqlite3.Connection, job_id: str, pattern: LinePattern) -> list[_Cell]:
     folders = _folders(connection, job_id)
     tables = ("shipped", "learnt")
-    held = {table: _of(connection, table, "folder", folders) for table in tables}
+    folders_by_table = {table: _of(connection, table, "folder", folders) for table in tables}
     if pattern is EVERY_LINE:
-        return [_Cell(table, "folder", folder, None) for table in tables for folder in held[table]]
+        return [
+            _Cell(table, "folder", folder, None)
+            for table in tables
+            for folder in folders_by_table[table]
+        ]
     cells: list[_Cell] = []
     for table, column in _JSON_COLUMNS:
         for folder, text in _of(connection, table, column, folders).items():
@@ -64,9 +68,8 @@ def _meant(connection: sqlite3.Connection, job_id: str, pattern: LinePattern) ->
             cells += [_Cell(table, column, folder, new)] if new != text else []
     none_learnt = XAxis().to_json()
     for folder, text in _of(connection, "learnt", "x_axis", folders).items():
-        if text != none_learnt and pattern.has(
-            text
-        ):  # begun again: the records it was learnt of are gone
+        # begun again: the records it was learnt of are gone
+        if text != none_learnt and pattern.has(text):
             cells.append(_Cell("learnt", "x_axis", folder, none_learnt))
     return cells
 
@@ -74,12 +77,10 @@ def _meant(connection: sqlite3.Connection, job_id: str, pattern: LinePattern) ->
 def _folders(connection: sqlite3.Connection, job_id: str) -> set[str]:
     """Of the job's captures; of those of which nothing was shipped only the folder's name says
     whose they are."""
-    shipped = connection.execute("SELECT folder, identity FROM shipped").fetchall()
-    of_job = {
-        folder for folder, identity in shipped if json.loads(identity).get("job_id") == job_id
-    }
+    rows = connection.execute("SELECT folder, identity FROM shipped").fetchall()
+    of_job = {folder for folder, identity in rows if json.loads(identity).get("job_id") == job_id}
     learnt = {folder for (folder,) in connection.execute("SELECT folder FROM learnt")} - {
-        folder for folder, _ in shipped
+        folder for folder, _ in rows
     }
     return of_job | {folder for folder in learnt if folder.rpartition("@")[0] == job_id}
 

@@ -33,9 +33,8 @@ _LOCK_POLL_SECS = 0.02
 _LATER = ("host", "tenant", "capture")  # not in what earlier versions have written
 
 
-class Quarantined(NamedTuple):
-    """A refused entry. stream, kind, host, tenant: of its stream's key, host "" where the agent's
-    own is meant; uid: whose it is; capture: its folder, "" where that isn't known."""
+class QuarantineEntry(NamedTuple):
+    """A refused entry. stream, kind, host, tenant: of its stream's key."""
 
     reason: str
     status: int
@@ -46,10 +45,10 @@ class Quarantined(NamedTuple):
     time_ns: int
     metadata: Mapping[str, str]
     line: str
-    host: str
+    host: str  # "" where the agent's own is meant
     tenant: str
-    uid: int
-    capture: str
+    uid: int  # whose it is
+    capture: str  # its folder, "" where that isn't known
 
     @property
     def job_id(self) -> str:
@@ -57,18 +56,16 @@ class Quarantined(NamedTuple):
 
 
 class QuarantineLine(NamedTuple):
-    """A line of a file. offset, size: in bytes, its LF included; entry: None where it isn't one;
-    whole: whether it ends with LF."""
+    """A line of a file."""
 
-    offset: int
-    size: int
-    entry: Quarantined | None
-    whole: bool
+    offset: int  # in bytes
+    size: int  # in bytes, its LF included
+    entry: QuarantineEntry | None  # None where it isn't one
+    whole: bool  # whether it ends with LF
 
 
-Decide = Callable[
-    [QuarantineLine, bytes], bytes
-]  # called with a line and its bytes; returns what stands there from now on
+# called with a line and its bytes; returns what stands there from now on
+Decide = Callable[[QuarantineLine, bytes], bytes]
 
 
 @contextmanager
@@ -126,12 +123,12 @@ def names(folder: str) -> list[str]:
     """The files, those that were begun first before others; none where there is no folder. Raises
     StoreError."""
     try:
-        found = os.listdir(folder)
+        file_names = os.listdir(folder)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise StoreError(folder, f"can't be read: {os_words(error)}") from None
-    return sorted(name for name in found if _FILE.fullmatch(name))
+    return sorted(name for name in file_names if _FILE.fullmatch(name))
 
 
 def size(sink_dir: str) -> int:
@@ -165,17 +162,17 @@ def read_lines(folder: str, name: str) -> Iterator[QuarantineLine]:
         yield line
 
 
-def read_at(folder: str, name: str, line: QuarantineLine) -> Quarantined:
+def read_at(folder: str, name: str, line: QuarantineLine) -> QuarantineEntry:
     """An entry that `read_lines` has found. The caller holds the rewriter's lock. Raises
     StoreError."""
     path = os.path.join(folder, name)
-    with _opened(folder, name) as fd:
-        found = _parse(os.pread(fd, line.size, line.offset), _uid(name))
-    if found is None:
+    with _open_file(folder, name) as fd:
+        entry = _parse(os.pread(fd, line.size, line.offset), _uid(name))
+    if entry is None:
         raise StoreError(
             path, f"at byte {line.offset}: isn't there any more what was read; call it again"
         )
-    return found
+    return entry
 
 
 def rewrite(folder: str, name: str, decide: Decide) -> None:
@@ -213,7 +210,7 @@ def _write_new(folder: str, name: str, new: str, decide: Decide) -> bool:
 def read_bytes(folder: str, name: str) -> Iterator[tuple[QuarantineLine, bytes]]:
     """The same, with the bytes of each."""
     uid = _uid(name)
-    with _opened(folder, name) as fd, open(fd, "rb", closefd=False) as file:
+    with _open_file(folder, name) as fd, open(fd, "rb", closefd=False) as file:
         offset = 0
         while raw := file.readline(MAX_ENTRY_BYTES):
             whole = raw.endswith(b"\n")
@@ -222,7 +219,7 @@ def read_bytes(folder: str, name: str) -> Iterator[tuple[QuarantineLine, bytes]]
 
 
 @contextmanager
-def _opened(folder: str, name: str) -> Iterator[int]:
+def _open_file(folder: str, name: str) -> Iterator[int]:
     path = os.path.join(folder, name)
     try:
         fd = os.open(path, _READ_FLAGS)
@@ -237,37 +234,38 @@ def _opened(folder: str, name: str) -> Iterator[int]:
 
 
 def _uid(name: str) -> int:
-    found = _FILE.fullmatch(name)
-    return int(found[1]) if found else -1
+    match = _FILE.fullmatch(name)
+    return int(match[1]) if match else -1
 
 
-def _parse(raw: bytes, uid: int) -> Quarantined | None:
+def _parse(raw: bytes, uid: int) -> QuarantineEntry | None:
     """None where it isn't what `Quarantine` writes: a full disk, a torn write, somebody's
     editor."""
     try:
-        found: Any = orjson.loads(raw)  # Any: JSON, each field of which is checked
+        document: Any = orjson.loads(raw)  # Any: JSON, each field of which is checked
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         return None
-    numbers = {name: found.get(name, 0) for name in ("refused_ns", "status", "time_ns")}
+    numbers = {name: document.get(name, 0) for name in ("refused_ns", "status", "time_ns")}
     texts = {
-        name: found.get(name, "") for name in ("reason", "words", "stream", "kind", "line", *_LATER)
+        name: document.get(name, "")
+        for name in ("reason", "words", "stream", "kind", "line", *_LATER)
     }
-    metadata = found.get("metadata")
+    metadata = document.get("metadata")
     if not all(type(number) is int and 0 <= number < _MAX_TIME_NS for number in numbers.values()):
         return None
     if (
         not all(isinstance(text, str) for text in texts.values())
         or not texts["kind"]
-        or "line" not in found
+        or "line" not in document
     ):
         return None
     if not isinstance(metadata, dict):
         return None
     if not all(is_name(name) and isinstance(value, str) for name, value in metadata.items()):
         return None
-    return Quarantined(**numbers, **texts, metadata=metadata, uid=uid)
+    return QuarantineEntry(**numbers, **texts, metadata=metadata, uid=uid)
 
 
 def sync_folder(folder: str) -> None:

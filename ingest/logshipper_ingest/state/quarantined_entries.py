@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import orjson
 
-MAX_KNOWN = 100_000  # more than a round has
+MAX_DIGESTS = 100_000  # more than a round has
 TAIL_BYTES = 32 << 20  # of a user's files, looked at once: more than a round's entries take
 _STEP_BYTES = 64 << 10
 _NAMING = ("stream", "kind", "time_ns", "metadata", "line")
@@ -21,55 +21,54 @@ class QuarantinedEntries:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._known: dict[int, dict[bytes, None]] = {}  # by user; each in order of coming
-        self._left: dict[
-            int, list[tuple[str, int, int, int]]
-        ] = {}  # how the user's files were left
+        self._digests: dict[int, dict[bytes, None]] = {}  # by user; each in order of coming
+        # by user: name, inode, size and time of change of the files, as they were read last
+        self._file_states: dict[int, list[tuple[str, int, int, int]]] = {}
 
     def look_up(self, uid: int) -> None:
-        """Has all that lies there of a user's be known."""
+        """Reads the digests of all that lies there of a user's."""
         files = self._files(uid)
-        if uid in self._known and self._left[uid] == files:
+        if uid in self._digests and self._file_states[uid] == files:
             return
-        if sum(map(len, self._known.values())) > MAX_KNOWN:
-            self._known.clear()  # all can be read again
-        known: dict[bytes, None] = {}
+        if sum(map(len, self._digests.values())) > MAX_DIGESTS:
+            self._digests.clear()  # all can be read again
+        user_digests: dict[bytes, None] = {}
         for line in self._newest_lines([name for name, *_ in files]):
             try:
-                known[_digest(orjson.loads(line))] = None
+                user_digests[_digest(orjson.loads(line))] = None
             except (ValueError, TypeError, KeyError):
                 pass  # cut off, or somebody else's
-        self._known[uid], self._left[uid] = known, files
+        self._digests[uid], self._file_states[uid] = user_digests, files
 
     def _files(self, uid: int) -> list[tuple[str, int, int, int]]:
-        found: list[tuple[str, int, int, int]] = []
+        states: list[tuple[str, int, int, int]] = []
         for name in sorted(os.listdir(self._folder)):
             if name.endswith(f".u{uid}.jsonl"):
-                there = os.stat(os.path.join(self._folder, name), follow_symlinks=False)
-                found.append((name, there.st_ino, there.st_size, there.st_mtime_ns))
-        return found
+                status = os.stat(os.path.join(self._folder, name), follow_symlinks=False)
+                states.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
+        return states
 
     def _newest_lines(self, names: list[str]) -> Iterator[bytes]:
-        left = TAIL_BYTES
+        rest_bytes = TAIL_BYTES
         tails: list[bytes] = []
         for name in reversed(names):
-            tails.append(_tail(os.path.join(self._folder, name), left))
-            left -= len(tails[-1])
+            tails.append(_tail(os.path.join(self._folder, name), rest_bytes))
+            rest_bytes -= len(tails[-1])
         for tail in reversed(tails):
             yield from tail.split(b"\n")[:-1]  # what a killed agent left of a line doesn't count
 
     def digest_of_new(self, uid: int, document: Mapping[str, object]) -> bytes | None:
         """What `add` takes; None where the entry is known."""
         digest = _digest(document)
-        return None if digest in self._known[uid] else digest
+        return None if digest in self._digests[uid] else digest
 
     def add(self, uid: int, digests: Iterable[bytes]) -> None:
         """They are in the user's files now."""
-        known = self._known[uid]
-        known |= dict.fromkeys(digests)
-        while len(known) > MAX_KNOWN:
-            del known[next(iter(known))]
-        self._left[uid] = self._files(uid)
+        user_digests = self._digests[uid]
+        user_digests |= dict.fromkeys(digests)
+        while len(user_digests) > MAX_DIGESTS:
+            del user_digests[next(iter(user_digests))]
+        self._file_states[uid] = self._files(uid)
 
 
 def cut_torn_line(fd: int) -> int:
@@ -89,9 +88,9 @@ def cut_torn_line(fd: int) -> int:
 
 
 def _digest(document: Mapping[str, object]) -> bytes:
-    named = [document[name] for name in _NAMING]
+    identity = [document[name] for name in _NAMING]
     return hashlib.blake2b(
-        orjson.dumps(named, option=orjson.OPT_SORT_KEYS), digest_size=16
+        orjson.dumps(identity, option=orjson.OPT_SORT_KEYS), digest_size=16
     ).digest()
 
 

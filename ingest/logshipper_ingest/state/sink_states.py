@@ -24,8 +24,13 @@ class SinkCheckpoints(NamedTuple):
 def read_states(config: AgentConfig) -> list[SinkCheckpoints]:
     """Of all that the configuration names, in its order. Raises StoreError."""
     main = _read(config.agent.state_dir)
+<<<<<<< HEAD
     read = [(one, _read(one.folder) if one.name else main) for one in config.sinks]
     return [SinkCheckpoints(one, state._replace(learnt=main.learnt)) for one, state in read]
+=======
+    read = [(sink, _read(sink.sink_dir) if sink.loki.name else main) for sink in config.sinks]
+    return [SinkCheckpoints(sink, state._replace(learnt=main.learnt)) for sink, state in read]
+>>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
 
 
 def agent_notes(config: AgentConfig) -> dict[str, Any]:  # Any: JSON that the agent wrote
@@ -40,7 +45,12 @@ def _read(folder: str) -> State:
 
 def least_positions(states: Iterable[SinkCheckpoints]) -> dict[str, SpoolPosition]:
     """By capture: how far the sink has shipped it that is the furthest behind."""
-    return least_of([{one.folder: one.position for one in sink.state.shipped} for sink in states])
+    return least_of(
+        [
+            {checkpoint.folder: checkpoint.position for checkpoint in sink.state.checkpoints}
+            for sink in states
+        ]
+    )
 
 
 def least_of(of_sinks: Sequence[Mapping[str, SpoolPosition]]) -> dict[str, SpoolPosition]:
@@ -49,12 +59,17 @@ def least_of(of_sinks: Sequence[Mapping[str, SpoolPosition]]) -> dict[str, Spool
     return {folder: min(positions[folder] for positions in of_sinks) for folder in everywhere}
 
 
-def removed(config: AgentConfig) -> list[str]:
+def removed_sinks(config: AgentConfig) -> list[str]:
     """Names of sinks that the configuration has no more, and something is remembered of; "" for the
     one without a name. Raises StoreError."""
     names = set(folders(config.agent.state_dir))
+<<<<<<< HEAD
     names |= {""} if _read(config.agent.state_dir).shipped else set()
     return sorted(names - {one.name for one in config.sinks})
+=======
+    names |= {""} if _read(config.agent.state_dir).checkpoints else set()
+    return sorted(names - {sink.loki.name for sink in config.sinks})
+>>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
 
 
 def folders(state_dir: str) -> list[str]:
@@ -66,6 +81,7 @@ def folders(state_dir: str) -> list[str]:
         return []
 
 
+<<<<<<< HEAD
 def chosen_sinks(config: AgentConfig, shown: str) -> list[SinkConfig[Server]]:
     """The sink that is called so; "" for all. Raises ConfigError where
     there is none."""
@@ -74,3 +90,13 @@ def chosen_sinks(config: AgentConfig, shown: str) -> list[SinkConfig[Server]]:
         named = ", ".join(one.label for one in config.sinks)
         raise ConfigError("--sink", [f"{shown!r} isn't in the configuration: {named}"])
     return found
+=======
+def select_sinks(config: AgentConfig, name: str) -> list[AgentConfig]:
+    """The configuration as the sink has it that is called so; "" for all. Raises ConfigError where
+    there is none."""
+    sinks = [sink for sink in config.sinks if name in ("", sink.sink)]
+    if not sinks:
+        names = ", ".join(sink.sink for sink in config.sinks)
+        raise ConfigError("--sink", [f"{name!r} isn't in the configuration: {names}"])
+    return sinks
+>>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)

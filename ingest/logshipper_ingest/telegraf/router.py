@@ -33,7 +33,7 @@ from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.sockets.socket_file import bind, unlink_own
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.telegraf.senders import Senders
-from logshipper_ingest.telegraf.unidentified import Unidentified, remove_kept
+from logshipper_ingest.telegraf.unidentified import UnidentifiedFile, remove_unidentified
 
 HOLD_SECS = 5.0
 MAX_HELD_BYTES = 1 << 20
@@ -54,15 +54,14 @@ class _Target(NamedTuple):
 
 
 @dataclass
-class _Sent:
-    """Of a sender. until: how long it may be held; came_ns: when the first of it came
-    (CLOCK_BOOTTIME); lines: what it sent, and when that arrived (monotonic clock)."""
+class _Batch:
+    """Measurements of one sender."""
 
-    until: float
-    came_ns: int
+    until: float  # how long it may be held (monotonic clock)
+    came_ns: int  # when the first of it came (CLOCK_BOOTTIME)
     owner: SocketOwner
     sender: str
-    lines: list[tuple[float, bytes]]
+    lines: list[tuple[float, bytes]]  # when each arrived (monotonic clock), and its text
 
     @property
     def weight(self) -> int:
@@ -80,12 +79,10 @@ class TelegrafRouter:
         self.trouble = ""
         self._outcomes: Counter[str] = Counter(dict.fromkeys(TELEGRAF_OUTCOMES, 0))
         self._trouble = Seldom(say)
-        self._targets: Mapping[
-            int, Mapping[str, _Target]
-        ] = {}  # by user and job; another one each time
-        self._ports: dict[
-            str, tuple[int, float]
-        ] = {}  # by capture: its port, when it was looked at
+        # by user and job; another one each time
+        self._targets: Mapping[int, Mapping[str, _Target]] = {}
+        # by capture: its port, when it was looked at
+        self._ports: dict[str, tuple[int, float]] = {}
         self._listener: Listener | None = None  # the last one
         self._listened = Counter(dict.fromkeys(_OF_LISTENER, 0))  # by all of them
         try:
@@ -95,14 +92,16 @@ class TelegrafRouter:
                 f"the kernel can't be asked who sends (AF_NETLINK, sock_diag): {os_words(error)}"
             )
             raise ConfigError("[telegraf] enabled", [words]) from None
-        most = self._section.unidentified_max_bytes
-        self._unidentified = Unidentified(config.agent.state_dir, most) if most else None
-        if not most and remove_kept(config.agent.state_dir):
+        max_bytes = self._section.unidentified_max_bytes
+        self._unidentified = (
+            UnidentifiedFile(config.agent.state_dir, max_bytes) if max_bytes else None
+        )
+        if not max_bytes and remove_unidentified(config.agent.state_dir):
             say(
                 "text of measurements that an earlier agent kept is removed ([telegraf] unidentified_max_bytes = 0)"
             )
         self._senders = Senders()
-        self._held: dict[SocketOwner, _Sent] = {}
+        self._held_batches: dict[SocketOwner, _Batch] = {}
         self._held_bytes: Counter[int] = Counter()  # of them, by user
         self._retry_at = 0.0
         self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -185,7 +184,7 @@ class TelegrafRouter:
 
     def _listen(self) -> None:
         """Raises OSError, SpoolError where it can't."""
-        section, own = self._section, None
+        section, socket_id = self._section, None
         try:
             sockets = open_sockets(*section.address)
         except OSError as error:
@@ -196,7 +195,7 @@ class TelegrafRouter:
             if section.socket:
                 unix = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 sockets = sockets._replace(unix=unix)
-                own = bind(unix, section.socket, "[telegraf] socket")
+                socket_id = bind(unix, section.socket, "[telegraf] socket")
             listener = Listener(
                 sockets,
                 self._take,
@@ -205,7 +204,7 @@ class TelegrafRouter:
                 between=self._between,
             )
         except BaseException:
-            unlink_own(section.socket, own)
+            unlink_own(section.socket, socket_id)
             sockets.close()
             raise
         if self.trouble:
@@ -218,7 +217,7 @@ class TelegrafRouter:
             listener.serve()
         finally:
             listener.close()
-            unlink_own(section.socket, own)
+            unlink_own(section.socket, socket_id)
 
     def _take(self, sender: Sender, data: bytes, arrived_at: float) -> None:
         try:
@@ -227,17 +226,17 @@ class TelegrafRouter:
                 self._keep_apart(UNIDENTIFIED, sender.address, -1, data)
                 return
             now = time.monotonic()
-            one = self._held.get(owner)
-            if one is None:
+            batch = self._held_batches.get(owner)
+            if batch is None:
                 came_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
                 self._route(
-                    _Sent(now + HOLD_SECS, came_ns, owner, sender.address, [(arrived_at, data)]),
+                    _Batch(now + HOLD_SECS, came_ns, owner, sender.address, [(arrived_at, data)]),
                     now,
                 )
             elif self._has_room(owner.uid):  # in the order that it came
-                self._release(one)
-                one.lines.append((arrived_at, data))
-                self._route(one, now)
+                self._release(batch)
+                batch.lines.append((arrived_at, data))
+                self._route(batch, now)
             else:
                 self._count(NO_JOB, data)
         except Exception as error:  # one sender's must not end the listener for all
@@ -246,50 +245,50 @@ class TelegrafRouter:
     def _between(self) -> float:
         """What is held is looked at once more. Seconds until it is again."""
         now = time.monotonic()
-        if self._held and now >= self._retry_at:
+        if self._held_batches and now >= self._retry_at:
             self._retry_at = now + RETRY_SECS
-            for one in list(self._held.values()):
-                self._release(one)
-                self._route(one, now)
-        return max(0.0, self._retry_at - now) if self._held else math.inf
+            for batch in list(self._held_batches.values()):
+                self._release(batch)
+                self._route(batch, now)
+        return max(0.0, self._retry_at - now) if self._held_batches else math.inf
 
-    def _route(self, one: _Sent, now: float) -> None:
+    def _route(self, batch: _Batch, now: float) -> None:
         """Passes on, holds or keeps apart."""
-        uid = one.owner.uid
-        claim = self._senders.claim(one.owner, one.came_ns)
+        uid = batch.owner.uid
+        claim = self._senders.claim(batch.owner, batch.came_ns)
         of_user = self._targets.get(uid, {})
-        fitting = [
+        matching_jobs = [
             job for job in of_user if claim is None or claim.jobs is None or job in claim.jobs
         ]
-        may_wait = now < one.until and self._has_room(uid)
-        if claim is not None and len(fitting) == 1:
-            self._pass_on(one, of_user[fitting[0]])
-        elif may_wait and (claim is None or (not fitting and claim.jobs != frozenset())):
-            self._held[one.owner] = one
-            self._held_bytes[uid] += one.weight
-        elif fitting:
-            for _, data in one.lines:
-                self._keep_apart(AMBIGUOUS, one.sender, uid, data)
+        may_wait = now < batch.until and self._has_room(uid)
+        if claim is not None and len(matching_jobs) == 1:
+            self._pass_on(batch, of_user[matching_jobs[0]])
+        elif may_wait and (claim is None or (not matching_jobs and claim.jobs != frozenset())):
+            self._held_batches[batch.owner] = batch
+            self._held_bytes[uid] += batch.weight
+        elif matching_jobs:
+            for _, data in batch.lines:
+                self._keep_apart(AMBIGUOUS, batch.sender, uid, data)
         else:
-            self._count_all(NO_JOB, one)
+            self._count_all(NO_JOB, batch)
 
-    def _release(self, one: _Sent) -> None:
-        del self._held[one.owner]
-        self._held_bytes[one.owner.uid] -= one.weight
-        if not self._held_bytes[one.owner.uid]:
-            del self._held_bytes[one.owner.uid]
+    def _release(self, batch: _Batch) -> None:
+        del self._held_batches[batch.owner]
+        self._held_bytes[batch.owner.uid] -= batch.weight
+        if not self._held_bytes[batch.owner.uid]:
+            del self._held_bytes[batch.owner.uid]
 
     def _has_room(self, uid: int) -> bool:
-        own, of_all = self._held_bytes[uid], self._held_bytes.total()
-        return own < MAX_USERS_HELD_BYTES and of_all < MAX_HELD_BYTES
+        user_bytes, total_bytes = self._held_bytes[uid], self._held_bytes.total()
+        return user_bytes < MAX_USERS_HELD_BYTES and total_bytes < MAX_HELD_BYTES
 
-    def _pass_on(self, one: _Sent, target: _Target) -> None:
+    def _pass_on(self, batch: _Batch, target: _Target) -> None:
         address = (LOOPBACK, target.port)
         owner = self._owners.udp(address, self._out_address)
-        if owner is None or owner.uid != one.owner.uid:  # the port may be anybody's by now
-            self._count_all(JOB_GONE, one)
+        if owner is None or owner.uid != batch.owner.uid:  # the port may be anybody's by now
+            self._count_all(JOB_GONE, batch)
             return
-        for arrived_at, data in one.lines:
+        for arrived_at, data in batch.lines:
             for piece in _pieces(data):
                 try:
                     self._out.sendto(waited_line(time.monotonic() - arrived_at) + piece, address)
@@ -298,13 +297,15 @@ class TelegrafRouter:
                 else:
                     self._count(PASSED_ON, piece)
 
-    def _keep_apart(self, why: str, sender: str, uid: int, data: bytes) -> None:
-        self._count(why, data)
-        if self._unidentified is not None and not self._unidentified.keep(sender, uid, why, data):
+    def _keep_apart(self, reason: str, sender: str, uid: int, data: bytes) -> None:
+        self._count(reason, data)
+        if self._unidentified is not None and not self._unidentified.keep(
+            sender, uid, reason, data
+        ):
             self._count(NOT_KEPT, data)
 
-    def _count_all(self, outcome: str, one: _Sent) -> None:
-        for _, data in one.lines:
+    def _count_all(self, outcome: str, batch: _Batch) -> None:
+        for _, data in batch.lines:
             self._count(outcome, data)
 
     def _count(self, outcome: str, data: bytes) -> None:
@@ -315,9 +316,9 @@ def _pieces(data: bytes) -> list[bytes]:
     """Of DATAGRAM_BYTES at most, between lines where there are any."""
     pieces = []
     while len(data) > DATAGRAM_BYTES:
-        cut = data.rfind(b"\n", 0, DATAGRAM_BYTES) + 1 or DATAGRAM_BYTES
-        pieces.append(data[:cut])
-        data = data[cut:]
+        end = data.rfind(b"\n", 0, DATAGRAM_BYTES) + 1 or DATAGRAM_BYTES
+        pieces.append(data[:end])
+        data = data[end:]
     return [*pieces, data] if data else pieces
 
 

@@ -31,7 +31,7 @@ class Senders:
     """One thread's."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[SocketOwner, tuple[float, Claim]] = OrderedDict()
+        self._claims: OrderedDict[SocketOwner, tuple[float, Claim]] = OrderedDict()
         self._search_after: dict[int, float] = {}  # by user
 
     def claim(self, owner: SocketOwner, came_ns: int) -> Claim | None:
@@ -39,9 +39,9 @@ class Senders:
         process that is younger isn't the one that did. None where it is to be asked again in a
         moment."""
         now = time.monotonic()
-        known = self._known.get(owner)
-        if known is not None and known[0] > now:
-            return known[1]
+        cache_entry = self._claims.get(owner)
+        if cache_entry is not None and cache_entry[0] > now:
+            return cache_entry[1]
         if owner.pid:
             keep_secs, processes = KEEP_PROCESS_SECS, [owner.pid]
         elif now < self._search_after.get(owner.uid, 0.0):
@@ -49,10 +49,10 @@ class Senders:
         else:
             keep_secs, processes = KEEP_SECS, self._search(owner)
         claim = Claim(owner.uid, _jobs_of(processes, owner.uid, came_ns))
-        self._known[owner] = (now + keep_secs, claim)
-        self._known.move_to_end(owner)
-        if len(self._known) > MAX_KEPT:
-            self._known.popitem(last=False)
+        self._claims[owner] = (now + keep_secs, claim)
+        self._claims.move_to_end(owner)
+        if len(self._claims) > MAX_KEPT:
+            self._claims.popitem(last=False)
         return claim
 
     def _search(self, owner: SocketOwner) -> list[int]:
@@ -68,7 +68,7 @@ class Senders:
 
 
 def _jobs_of(processes: list[int], uid: int, came_ns: int) -> frozenset[str] | None:
-    found = [
+    job_sets = [
         jobs for jobs in (job_ids_of(pid, uid, came_ns) for pid in processes) if jobs is not None
     ]
-    return frozenset().union(*found) if found else None
+    return frozenset().union(*job_sets) if job_sets else None

@@ -18,7 +18,7 @@ BYTES_PER_SEC = 100_000
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-class Unidentified:
+class UnidentifiedFile:
     """One thread's at a time. Raises SpoolError where its folder can't be made."""
 
     def __init__(self, state_dir: str, max_bytes: int) -> None:
@@ -29,14 +29,14 @@ class Unidentified:
         self._room = float(BYTES_PER_SEC)
         self._at = time.monotonic()
 
-    def keep(self, sender: str, uid: int, why: str, data: bytes) -> bool:
+    def keep(self, sender: str, uid: int, reason: str, data: bytes) -> bool:
         """Whether there was room. uid: -1 where it can't be told."""
         text = data[:TEXT_BYTES].decode("utf-8", "replace")
         entry = {
             "time_ns": time.time_ns(),
             "from": sender,
             "uid": uid,
-            "why": why,
+            "why": reason,
             "bytes": len(data),
             "lines": text,
         }
@@ -69,19 +69,19 @@ class Unidentified:
             os.close(fd)
 
 
-def remove_kept(state_dir: str) -> bool:
+def remove_unidentified(state_dir: str) -> bool:
     """What an agent kept that was configured to. Whether there was any; raises SpoolError where it
     can't be removed."""
     path = os.path.join(state_dir, FOLDER, FILE)
-    found = False
+    has_removed = False
     for name in (path, f"{path}.1"):
         try:
             os.unlink(name)
-            found = True
+            has_removed = True
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
             raise SpoolError(
                 name, f"{os_words(error)}; remove it, or set [telegraf] unidentified_max_bytes"
             ) from None
-    return found
+    return has_removed

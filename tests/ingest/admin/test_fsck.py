@@ -11,7 +11,7 @@ import pytest
 
 import tests.tools.modelled_loki
 from logshipper_ingest.admin.fsck import Fsck
-from logshipper_ingest.admin.fsck_findings import Examined, Fault
+from logshipper_ingest.admin.fsck_findings import Examination, Fault
 from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.cli import main
 from logshipper_ingest.store.local_store import LocalStore
@@ -30,7 +30,7 @@ def node(tmp_path: Path) -> Iterator[ShippingNode]:
     node.close()
 
 
-def fsck(node: ShippingNode, *, repair: bool = False) -> Examined:
+def fsck(node: ShippingNode, *, repair: bool = False) -> Examination:
     return Fsck(repair=repair).node(node.config)
 
 

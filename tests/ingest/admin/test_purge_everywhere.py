@@ -21,7 +21,7 @@ from logshipper_ingest.spool.purge_pattern import pattern_of
 from logshipper_ingest.spool.text_forms import spans
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_ingest.telegraf.unidentified import Unidentified
+from logshipper_ingest.telegraf.unidentified import UnidentifiedFile
 from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
 from tests.ingest.admin.test_purge import node, purge, purge_store
 from tests.tools.secret_oracle import SECRETS, Secret, has, holding
@@ -249,7 +249,7 @@ def _put_elsewhere(state: Path, secret: Secret) -> None:
     quarantined = next((state / "quarantine").glob("*.jsonl"))
     with quarantined.open("a") as file:
         file.write(f'{{"metadata": {{"job_id": "job1"}}, "line": {json.dumps(secret.text)}\n')
-    unknown = Unidentified(str(state), 1 << 20)
+    unknown = UnidentifiedFile(str(state), 1 << 20)
     assert unknown.keep("127.0.0.1", -1, "", f"cpu,host=a value={secret.printed}".encode())
     assert unknown.keep("127.0.0.1", -1, "", OTHER.encode())
 

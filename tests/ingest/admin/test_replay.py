@@ -258,12 +258,12 @@ def test_all_of_it_arrives_in_order_of_time(
     take_long_lines(monkeypatch)
     sent = len(node.loki.requests)
     tally = replay(node)
-    assert (tally.chosen, tally.delivered, tally.left, tally.refused.total()) == (40, 40, 0, 0)
+    assert (tally.total, tally.delivered, tally.untried, tally.refusals.total()) == (40, 40, 0, 0)
     assert sorted(logged(node)) == sorted(printed)
     times = [entry.time_ns for _, entries in node.loki.requests[sent:] for entry in entries]
     assert times == sorted(times)
     assert node.quarantined() == []
-    assert replay(node).chosen == 0
+    assert replay(node).total == 0
 
 
 @pytest.mark.parametrize("place", ["replay_sent", "replay_rewritten"])
@@ -341,7 +341,7 @@ def test_what_is_refused_again_stays_with_new_words(
     before = node.quarantined()
     take_long_lines(monkeypatch, LIMIT + 1)
     tally = replay(node)
-    assert (tally.delivered, tally.refused) == (0, Counter(line_too_long=4))
+    assert (tally.delivered, tally.refusals) == (0, Counter(line_too_long=4))
     after = node.quarantined()
     assert [entry.pop("words") for entry in after] != [entry.pop("words") for entry in before]
     assert all(entry.pop("replayed_ns") >= entry["refused_ns"] for entry in after)
@@ -353,8 +353,8 @@ def test_only_what_is_chosen(node: ShippingNode, monkeypatch: pytest.MonkeyPatch
     begin_ns = time.time_ns()
     fill(node, job_id="job2", lines=20)
     take_long_lines(monkeypatch)
-    assert replay(node, ReplaySelection(job_id="job3")).chosen == 0
-    assert replay(node, ReplaySelection(reason="too_old")).chosen == 0
+    assert replay(node, ReplaySelection(job_id="job3")).total == 0
+    assert replay(node, ReplaySelection(reason="too_old")).total == 0
     assert replay(node, ReplaySelection(since_ns=begin_ns, reason="line_too_long")).delivered == 2
     assert {entry["metadata"]["job_id"] for entry in node.quarantined()} == {"job1"}
 
@@ -398,8 +398,11 @@ def test_a_loki_that_takes_nothing_ends_it(
     fill(node, lines=20)
     node.loki.takes = lambda number: False
     tally = replay(node, patience_secs=0.05)
-    assert (tally.left, tally.delivered) == (2, 0)
-    assert tally.why == "Loki takes nothing for 0.05 s: HTTP 429: ingestion rate limit exceeded"
+    assert (tally.untried, tally.delivered) == (2, 0)
+    assert (
+        tally.stop_reason
+        == "Loki takes nothing for 0.05 s: HTTP 429: ingestion rate limit exceeded"
+    )
     assert len(node.quarantined()) == 2
 
 

@@ -23,7 +23,7 @@ from logshipper_ingest.shipping.delivery import Stopped
 from logshipper_ingest.shipping.shipper import ship_until
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
-from logshipper_ingest.state.checkpoints import Shipped
+from logshipper_ingest.state.checkpoints import CaptureCheckpoint
 from tests.tools.captured_runs import wait_until
 from tests.tools.modelled_loki import HOUR_NS, unreachable
 from tests.tools.push_decoder import Pushed
@@ -281,7 +281,7 @@ def test_nothing_is_remembered_before_all_of_a_round_is_acknowledged(node: Shipp
     whole(node, "job1", ["one"])
     whole(node, "job2", ["two"])
     node.learn()
-    remembered: list[list[Shipped]] = []
+    remembered: list[list[CaptureCheckpoint]] = []
 
     def answer(labels: str) -> None:
         remembered.append(node.checkpoints.shipped())

@@ -17,10 +17,10 @@ from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.capture_folder import Identity
 from logshipper_ingest.spool.segment_reader import SpoolPosition
 from logshipper_ingest.state.checkpoints import (
+    CaptureCheckpoint,
     CaptureKnowledge,
     Checkpoints,
     Counts,
-    Shipped,
     read_state,
 )
 
@@ -41,8 +41,8 @@ def checkpoints(path: str) -> Iterator[Checkpoints]:
         yield opened
 
 
-def shipped(folder: str = "job1@1.aaaa", **fields: object) -> Shipped:
-    made = Shipped(
+def shipped(folder: str = "job1@1.aaaa", **fields: object) -> CaptureCheckpoint:
+    made = CaptureCheckpoint(
         folder, IDENTITY, CaptureAccount(name="train.py", stored={"stdout": 7}, started_ns=5)
     )
     for name, value in fields.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logshipper_ingest.telegraf import unidentified
-from logshipper_ingest.telegraf.unidentified import Unidentified
+from logshipper_ingest.telegraf.unidentified import UnidentifiedFile
 
 
 def entries(folder: Path) -> list[str]:
@@ -23,7 +23,7 @@ def entries(folder: Path) -> list[str]:
 
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
-    kept = Unidentified(str(tmp_path), 4_000)
+    kept = UnidentifiedFile(str(tmp_path), 4_000)
     sent = [f"m value={number}i" for number in range(200)]
     assert all(kept.keep("127.0.0.1:1", -1, "unidentified", text.encode()) for text in sent)
     found = entries(tmp_path)
@@ -37,9 +37,9 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
 def test_what_is_too_much_is_said_not_to_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not Unidentified(str(tmp_path), 0).keep("a", 7, "ambiguous", b"m value=1i")
+    assert not UnidentifiedFile(str(tmp_path), 0).keep("a", 7, "ambiguous", b"m value=1i")
     monkeypatch.setattr(unidentified, "BYTES_PER_SEC", 300)
-    kept = Unidentified(str(tmp_path), 100_000)
+    kept = UnidentifiedFile(str(tmp_path), 100_000)
     told = [kept.keep("a", 7, "ambiguous", b"m value=1i") for _ in range(20)]
     assert told[0]
     assert not all(told)
@@ -47,7 +47,7 @@ def test_what_is_too_much_is_said_not_to_be_kept(
 
 
 def test_no_file_of_somebody_elses(tmp_path: Path) -> None:
-    kept = Unidentified(str(tmp_path), 100_000)
+    kept = UnidentifiedFile(str(tmp_path), 100_000)
     os.symlink(tmp_path / "elsewhere", tmp_path / "telegraf" / "unidentified.jsonl")
     assert not kept.keep("a", 7, "ambiguous", b"m value=1i")
     assert not (tmp_path / "elsewhere").exists()

@@ -352,7 +352,7 @@ class Routed:
 def test_the_agent_says_how_long_it_held_a_measurement(route: Callable[..., Routed]) -> None:
     routed = route()
     with routed.send_as("4711", "held value=1i"):
-        wait_until(lambda: routed.router._held, "it is held")
+        wait_until(lambda: routed.router._held_batches, "it is held")
         held_at = time.monotonic()
         wait_until(lambda: time.monotonic() - held_at > 0.3, "it waits")
         routed.begin("4711")
