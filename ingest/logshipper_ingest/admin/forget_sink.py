@@ -1,5 +1,5 @@
-"""`logshipper-agent forget`: what is remembered of a Loki that was removed from the configuration
-goes, and what that refused only where it is said to."""
+"""`logshipper-agent forget`: removes what is remembered of a Loki that was removed from the
+configuration, and what it refused only with --discard-quarantine."""
 
 import os
 import shutil

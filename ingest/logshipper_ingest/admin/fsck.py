@@ -135,7 +135,7 @@ class Fsck:
                 for checkpoint in checkpoints.read_state(path).checkpoints
             }
         except LogshipperError as error:
-            self._tell_database(path, str(error), _STATE_LOST, fixable=fixable)
+            self._report_database(path, str(error), _STATE_LOST, fixable=fixable)
             return {}
 
     def _check_database(
@@ -152,14 +152,14 @@ class Fsck:
             finally:
                 connection.close()
         except (LogshipperError, sqlite3.Error) as error:
-            self._tell_database(path, getattr(error, "reason", str(error)), lost, fixable=fixable)
+            self._report_database(path, getattr(error, "reason", str(error)), lost, fixable=fixable)
             return False
         words = "; ".join(str(row[0]) for row in rows)
         if words != "ok":
-            self._tell_database(path, words, lost, fixable=fixable)
+            self._report_database(path, words, lost, fixable=fixable)
         return words == "ok"
 
-    def _tell_database(
+    def _report_database(
         self, path: str, words: str, lost: tuple[str, str], *, fixable: bool
     ) -> None:
         newer = "newer logshipper" in words
@@ -207,11 +207,11 @@ class Fsck:
                 self._entries += line.entry is not None
                 if line.entry is None:
                     bad += 1
-                    self._tell_line(os.path.join(folder, name), line)
+                    self._report_line(os.path.join(folder, name), line)
             if bad and self._repair:
                 self._take_out(folder, name)
 
-    def _tell_line(self, path: str, line: QuarantineLine) -> None:
+    def _report_line(self, path: str, line: QuarantineLine) -> None:
         description = (
             f"{line.size} bytes are no entry"
             if line.whole

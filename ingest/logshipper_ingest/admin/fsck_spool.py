@@ -78,7 +78,7 @@ class SpoolCheck:
                 folder.bytes_from(SpoolPosition()) for _, folder in self._folders(fd, names, owner)
             )
             captures = 0
-            for name, folder in self._folders(fd, names, owner, tell=True):
+            for name, folder in self._folders(fd, names, owner, report_errors=True):
                 captures += 1
                 self._check_capture(name, folder)
             return Sizes(captures, self._read, self._lines)
@@ -86,7 +86,7 @@ class SpoolCheck:
             os.close(fd)
 
     def _folders(
-        self, fd: int, names: list[str], owner: int, *, tell: bool = False
+        self, fd: int, names: list[str], owner: int, *, report_errors: bool = False
     ) -> Iterator[tuple[str, CaptureFolder]]:
         for name in names:
             try:
@@ -94,8 +94,8 @@ class SpoolCheck:
             except FileNotFoundError:
                 continue  # shipped and removed meanwhile
             except (OSError, LogshipperError) as error:
-                if tell:
-                    self._tell_unreadable(fd, name, error)
+                if report_errors:
+                    self._report_unreadable(fd, name, error)
                 continue
             with folder:
                 yield name, folder
@@ -129,7 +129,7 @@ class SpoolCheck:
                       "nobody has printed into it", "the next capture that is made removes it")
             )  # fmt: skip
 
-    def _tell_unreadable(self, fd: int, name: str, error: Exception) -> None:
+    def _report_unreadable(self, fd: int, name: str, error: Exception) -> None:
         path = os.path.join(self._path, name)
         if self._is_empty(fd, name):
             if self._repair:
@@ -249,7 +249,7 @@ class SpoolCheck:
                 self._bar(self._read, max(self._all, self._read))
                 blocked = batch.outcome is Outcome.BLOCKED
                 for damage in batch.damages:
-                    self._tell_damage(
+                    self._report_damage(
                         damage, checkpoint, is_newer=blocked and damage is batch.damages[-1]
                     )
                 if batch.outcome is not Outcome.MORE:
@@ -261,7 +261,7 @@ class SpoolCheck:
                       "what it hadn't written is lost, and counted as lost", "the agent ships what is there")
             )  # fmt: skip
 
-    def _tell_damage(self, damage: Damage, checkpoint: SpoolPosition, *, is_newer: bool) -> None:
+    def _report_damage(self, damage: Damage, checkpoint: SpoolPosition, *, is_newer: bool) -> None:
         error, skipped = damage
         description = error.reason.removeprefix(f"at byte {error.offset}: ")
         number = segment_number(os.path.basename(error.path)) or 0

@@ -19,7 +19,7 @@ from logshipper_ingest.metrics.remote_write import (
 from logshipper_ingest.servers.server_units import duration_secs, words_of_secs
 
 SCRAPES = 3  # of a job's series after its end, at least
-_DEFAULT_RETENTION = "15d"  # where Prometheus was told nothing
+_DEFAULT_RETENTION = "15d"  # where no flag of Prometheus' sets it
 _LOOPBACK = ("localhost", "ip6-localhost")
 
 

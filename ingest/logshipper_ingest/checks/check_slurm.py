@@ -29,7 +29,7 @@ DEFAULTS = {
 }  # fmt: skip
 RANGES = {"columns": (20, 1000), "rows": (5, 1000), "drain_secs": (0, 60), "stall_secs": (1, 600),
           "max_captures": (1, 1_000_000)}  # fmt: skip
-ENDED_DIR = "/var/spool/logshipper-ended"  # of the hook, where nothing else is said
+ENDED_DIR = "/var/spool/logshipper-ended"  # of the hook, where no script names another
 _PATHS = ("spool", "python", "keeper")
 _MEMORY = ("tmpfs", "ramfs")
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -356,7 +356,7 @@ def _spool(path: str) -> Iterator[Finding]:
     """What the plugin asks of it; [agent] spool_dir has a finding of its own about disk and
     room."""
     if network_type(path) is not None:
-        return  # said there; and it may hang
+        return  # reported there; and it may hang
     try:
         status = os.lstat(path)
     except OSError as error:
@@ -381,7 +381,7 @@ def _spool(path: str) -> Iterator[Finding]:
 
 
 def _disk(path: str) -> str:
-    """The type of the file system as mount names it; "" where it can't be told."""
+    """The type of the file system as mount names it; "" where that isn't known."""
     best = ("", "")
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as table:
@@ -400,7 +400,7 @@ def _disk(path: str) -> str:
 
 
 def _controller(config: AgentConfig, slurm: _Slurm) -> Iterator[Finding]:
-    """The hook that tells how jobs ended."""
+    """The hook that reports how jobs ended."""
     about, folder = "slurm hook", config.slurm.ended_dir
     options = slurm.options
     by_jobcomp = options.get("jobcomptype", "").removeprefix("jobcomp/") == "script"

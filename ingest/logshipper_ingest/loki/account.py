@@ -1,9 +1,9 @@
-"""What Loki's events tell of a job: the account of each capture, learnt event by event in any
+"""What Loki's events report of a job: the account of each capture, learnt event by event in any
 order. Pure.
 
 Anybody may push to Loki: every field is checked, and what is wrong counts as not given. Events that
-the agent makes of a capture (MARKS) tell its state and counts; others are the capture's own and are
-kept as they are.
+the agent makes of a capture (MARKS) report its state and counts; others are the capture's own and
+are kept as they are.
 """
 
 import json

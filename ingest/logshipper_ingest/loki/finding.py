@@ -1,5 +1,5 @@
 """Finds jobs in Loki by their ids, one or many with the same few questions: their events, and who
-of them gave the last sign of life. A Prometheus tells since when there are any.
+of them gave the last sign of life. A Prometheus reports since when there are any.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -29,7 +29,8 @@ from logshipper_ingest.servers.logql import (
 SECOND_NS = 10**9
 HOUR_NS = 3600 * SECOND_NS
 PROMETHEUS_DAYS = 15  # that Prometheus keeps, by default
-MAX_JOB_NS = 366 * 24 * HOUR_NS  # a begin that is longer ago is nobody's: a job tells it itself
+# a begin that is longer ago isn't believed: a job reports it itself
+MAX_JOB_NS = 366 * 24 * HOUR_NS
 MAX_LOOKS = 20  # for heartbeats that aren't among the newest
 _PAGE = 5000
 

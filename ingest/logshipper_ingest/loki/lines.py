@@ -61,7 +61,7 @@ class Captures:
 
 
 class LokiLine(NamedTuple):
-    """A whole line, or what there is of it. complete: no piece of it is missing."""
+    """A whole line, or what there is of it."""
 
     time_ns: int
     capture: int
@@ -70,7 +70,7 @@ class LokiLine(NamedTuple):
     text: str
     attrs: Mapping[str, Any]  # Any: JSON
     key: CaptureKey
-    complete: bool = True
+    complete: bool = True  # no piece of it is missing
 
 
 def clean(text: str) -> str:

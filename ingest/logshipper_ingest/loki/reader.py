@@ -146,7 +146,7 @@ class LokiJobReader(KeyedReader):
         self._now = now
         self._progress = progress
         self._keys = [capture.key for capture in numbered]
-        self._silent = [  # where nobody has said so: the agent itself may have gone
+        self._silent = [  # where no event reports it: the agent itself may have gone
             JobEvent(
                 loki_capture.account.heartbeat_ns + SHIPPED_UNRESPONSIVE_NS,
                 heartbeat_lost(),

@@ -1,4 +1,4 @@
-"""Jobs in Loki, read as from the local store: their events tell of them, a Prometheus helps to find
+"""Jobs in Loki, read as from the local store: their events report them, a Prometheus helps to find
 them.
 
 Everybody may push to Loki: what its entries say is checked (loki/account.py), job ids go into

@@ -323,7 +323,7 @@ def exposition(agent: AgentMetrics, jobs: JobMetrics | None, accept: str = "") -
 class MetricsServer:
     """Serves `/metrics` and `/-/healthy` from threads of its own until `close`.
 
-    listen: `HOST:PORT`; HOST "" for all addresses, PORT 0 for a free one (`port` tells); "" for no
+    listen: `HOST:PORT`; HOST "" for all addresses, PORT 0 for a free one (`port` has it); "" for no
     server at all, then port is 0. say: logs faults of the server's own. access: who may read
     /metrics. Where somebody else listens there, as any user may who comes first, port is 0 and
     `trouble` says so; it is tried again. Raises ConfigError where it can't listen there for another

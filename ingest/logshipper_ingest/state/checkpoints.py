@@ -70,13 +70,13 @@ _COUNTS = frozenset(field.name for field in fields(Counts))
 
 @dataclass
 class CaptureCheckpoint:
-    """How far a capture is shipped to a sink. done: all of it."""
+    """How far a capture is shipped to a sink."""
 
     folder: str
     identity: Identity
     account: CaptureAccount
     position: SpoolPosition = field(default_factory=SpoolPosition)
-    done: bool = False
+    done: bool = False  # all of it is shipped
     counts: Counts = field(default_factory=Counts)
     changed_ns: int = 0
 
@@ -254,13 +254,11 @@ def _fields_of(
 
 
 class State(NamedTuple):
-    """What the agent remembers, as `status` reads it. checkpoints: of the captures of which
-    something was shipped; learnt: what is known of captures, shipped or not; notes: the agent's
-    own, JSON by name."""
+    """What the agent remembers, as `status` reads it."""
 
-    checkpoints: list[CaptureCheckpoint]
-    learnt: dict[str, CaptureAccount]
-    notes: dict[str, Any]  # Any: JSON that the agent wrote
+    checkpoints: list[CaptureCheckpoint]  # of captures of which something was shipped
+    learnt: dict[str, CaptureAccount]  # what is known of captures, shipped or not
+    notes: dict[str, Any]  # by name; Any: JSON that the agent wrote
 
 
 def read_state(path: str) -> State:

@@ -1,4 +1,4 @@
-"""Which job a sender is in: by its process, which the kernel tells of a Unix socket, and /proc of
+"""Which job a sender is in: by its process, which the kernel names for a Unix socket, and /proc for
 any other.
 
 How long a search takes is in its sender's hands, who may have thousands of processes and

@@ -30,7 +30,7 @@ class UnidentifiedFile:
         self._at = time.monotonic()
 
     def keep(self, sender: str, uid: int, reason: str, data: bytes) -> bool:
-        """Whether there was room. uid: -1 where it can't be told."""
+        """Whether there was room. uid: -1 where it isn't known."""
         text = data[:TEXT_BYTES].decode("utf-8", "replace")
         entry = {
             "time_ns": time.time_ns(),
