@@ -268,7 +268,7 @@ def _sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
         config = agent_config.load(parsed_args.config or agent_config.DEFAULT_PATH)
     except Exception:
         return []
-    return sorted(sink.sink for sink in config.sinks if sink.sink.startswith(prefix))
+    return sorted(sink.label for sink in config.sinks if sink.label.startswith(prefix))
 
 
 def _removed_sinks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:

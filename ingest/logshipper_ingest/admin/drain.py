@@ -107,7 +107,7 @@ def _reason(last_look: Look, timeout_secs: float) -> str:
         trouble = trouble_of(sink)
         if trouble is not None:
             status = f"HTTP {trouble['status']}: " if trouble["status"] else ""
-            name = "Loki" if sink.config.table == "loki" else sink.config.sink
+            name = "Loki" if sink.config.is_first else sink.config.label
             words.append(
                 f"{name} doesn't take it, since {trouble['since']}: {status}{trouble['words']}"
             )
@@ -150,7 +150,7 @@ class _Progress:
 
 
 def _document(config: AgentConfig, last_look: Look, reason: str) -> dict[str, Any]:  # Any: JSON
-    ends = [os.path.join(sink.sink_dir, SLURM_FILE) for sink in config.sinks]
+    ends = [os.path.join(sink.folder, SLURM_FILE) for sink in config.sinks]
     return {
         "schema": SCHEMA,
         "drained": not last_look.backlog and not last_look.unreadable,
@@ -162,7 +162,7 @@ def _document(config: AgentConfig, last_look: Look, reason: str) -> dict[str, An
         ],
         "unreadable": last_look.unreadable,
         "running": sorted({capture["job_id"] for capture in last_look.running}),
-        "quarantine_bytes": sum(quarantine_files.size(sink.sink_dir) for sink in config.sinks),
+        "quarantine_bytes": sum(quarantine_files.size(sink.folder) for sink in config.sinks),
         "slurm_waiting": max(
             read_counts(path)["waiting"] if os.path.exists(path) else 0 for path in ends
         ),

@@ -24,7 +24,7 @@ EXIT_LEFT = 3
 def call(config: AgentConfig, sink_name: str, *, discard_quarantine: bool) -> int:
     """sink_name: as in messages. Returns the exit code. Raises ConfigError, StoreError."""
     name = "" if sink_name == FIRST_SINK else sink_name
-    if name in {sink.loki.name for sink in config.sinks}:
+    if name in {sink.name for sink in config.sinks}:
         raise ConfigError(
             "NAME", [f"{sink_name} is in the configuration: take its table out first"]
         )

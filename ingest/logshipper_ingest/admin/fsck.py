@@ -63,12 +63,12 @@ class Fsck:
         try:
             stopped = lock is not None
             # where a sink was removed from the configuration, its files are looked at all the same
-            sinks = {state_dir: None, **{sink.sink_dir: None for sink in config.sinks}}
+            sinks = {state_dir: None, **{sink.folder: None for sink in config.sinks}}
             sinks |= {
                 os.path.join(state_dir, SINKS_FOLDER, name): None for name in folders(state_dir)
             }
             positions = {folder: self._check_state(folder, fixable=stopped) for folder in sinks}
-            least = least_of([positions[sink.sink_dir] for sink in config.sinks])
+            least = least_of([positions[sink.folder] for sink in config.sinks])
             sizes = self._check_spool(config.agent.spool_dir, least, node=True)
             for folder in sinks:
                 self._check_quarantine(state_dir, folder)

@@ -110,7 +110,7 @@ class NodePurge:
         return {
             LokiPlace("" if sink.is_first else sink.label, tenant): client
             for sink in self._config.lokis
-            for tenant, client in self._tenants(sink.loki, user, certificate).items()
+            for tenant, client in self._tenants(sink.server, user, certificate).items()
         }
 
     def _tenants(

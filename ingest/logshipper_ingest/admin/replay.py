@@ -93,7 +93,7 @@ class Replayer:
 
     def __init__(
         self,
-        config: AgentConfig,
+        config: SinkConfig[Server],
         selection: ReplaySelection,
         push: Callable[[], PushClient],
         ask: Callable[[str], ReplayClient] | None,
@@ -104,7 +104,7 @@ class Replayer:
     ) -> None:
         self._config = config
         self._selection = selection
-        self._folder = os.path.join(config.sink_dir, quarantine_files.FOLDER)
+        self._folder = os.path.join(config.folder, quarantine_files.FOLDER)
         self._stop = stop
         self._ask = ask
         self._clients: dict[str, ReplayClient] = {}
@@ -116,7 +116,7 @@ class Replayer:
 
     def run(self) -> ReplayResult:
         """Raises StoreError, QueryError. What was delivered until then has left the quarantine."""
-        with quarantine_files.rewriter_lock(self._config.agent.state_dir), self._patience_watch():
+        with quarantine_files.rewriter_lock(self._config.state_dir), self._patience_watch():
             quarantine_files.remove_leftovers(self._folder)
             files = {name: self._places(name) for name in quarantine_files.names(self._folder)}
             self.tally.total = sum(map(len, files.values()))
@@ -291,7 +291,6 @@ class Replayer:
         if first.tenant not in self._clients:
             self._clients[first.tenant] = ask(first.tenant)
         client = self._clients[first.tenant]
-        agent = self._config.agent
         streams = logql.selector(
             [first.kind],
             cluster=self._config.cluster,

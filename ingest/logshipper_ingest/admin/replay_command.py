@@ -36,25 +36,14 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
     selection = ReplaySelection(options.job, options.reason, since_ns)
     sinks = select_sinks(config, options.sink)
     if options.dry_run:
-<<<<<<< HEAD
-        return _dry_run(sinks, chosen, as_json=options.json)
-    stops = {one.label: threading.Event() for one in sinks}
-    tallies: dict[str, ReplayResult] = {}
-    errors: list[LogshipperError] = []
-    with set_by_signals(stops.values(), (signal.SIGINT, signal.SIGTERM)):
-        for one in sinks:
-            tally, error = _replay(options, one, chosen, stops[one.label])
-            tallies[one.label] = tally
-=======
         return _dry_run(sinks, selection, as_json=options.json)
-    stops = {sink.sink: threading.Event() for sink in sinks}
+    stops = {sink.label: threading.Event() for sink in sinks}
     tallies: dict[str, ReplayResult] = {}
     errors: list[LogshipperError] = []
     with set_by_signals(stops.values(), (signal.SIGINT, signal.SIGTERM)):
         for sink in sinks:
-            tally, error = _replay(options, sink, selection, stops[sink.sink])
-            tallies[sink.sink] = tally
->>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
+            tally, error = _replay(options, sink, selection, stops[sink.label])
+            tallies[sink.label] = tally
             errors += [error] if error is not None else []
     _print_tallies(tallies, as_json=options.json)
     for earlier_error in errors[:-1]:
@@ -73,13 +62,8 @@ def call(options: argparse.Namespace, config: AgentConfig) -> int:
 
 def _replay(
     options: argparse.Namespace,
-<<<<<<< HEAD
     config: SinkConfig[Server],
-    chosen: ReplaySelection,
-=======
-    config: AgentConfig,
     selection: ReplaySelection,
->>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
     stop: threading.Event,
 ) -> tuple[ReplayResult, LogshipperError | None]:
     """To one sink. What ends it early is no end for the others."""
@@ -104,15 +88,9 @@ def _replay(
         bar.clear()
         sys.stderr.write(safe_lines(f"logshipper-agent: {words}\n"))
 
-<<<<<<< HEAD
-    # what is sent there twice stands there once
-    ask = None if options.no_query or is_influxdb(config) else client
-    replayer = Replayer(config, chosen, push, ask, stop, say, bar, options.timeout)
-=======
     # what is sent to InfluxDB twice stands there once
-    ask = None if options.no_query or config.influxdb else client
+    ask = None if options.no_query or is_influxdb(config) else client
     replayer = Replayer(config, selection, push, ask, stop, say, bar, options.timeout)
->>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
     error: LogshipperError | None = None
     try:
         replayer.run()
@@ -161,11 +139,9 @@ def _as_json(tallies: Sequence[ReplayResult]) -> dict[str, object]:
     }
 
 
-<<<<<<< HEAD
-def _dry_run(sinks: Sequence[SinkConfig[Server]], chosen: ReplaySelection, *, as_json: bool) -> int:
-=======
-def _dry_run(sinks: Sequence[AgentConfig], selection: ReplaySelection, *, as_json: bool) -> int:
->>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
+def _dry_run(
+    sinks: Sequence[SinkConfig[Server]], selection: ReplaySelection, *, as_json: bool
+) -> int:
     counts: Counter[tuple[str, str, str]] = Counter()
     words: dict[tuple[str, str, str], str] = {}
     for sink in sinks:
@@ -173,13 +149,8 @@ def _dry_run(sinks: Sequence[AgentConfig], selection: ReplaySelection, *, as_jso
         for name in quarantine_files.names(folder):
             for line in quarantine_files.read_lines(folder, name):
                 entry = line.entry
-<<<<<<< HEAD
-                if entry is not None and chosen.has(entry):
-                    of = (entry.job_id, entry.reason, sink.label)
-=======
                 if entry is not None and selection.has(entry):
-                    of = (entry.job_id, entry.reason, sink.sink)
->>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
+                    of = (entry.job_id, entry.reason, sink.label)
                     counts[of] += 1
                     words[of] = entry.words
     if as_json:

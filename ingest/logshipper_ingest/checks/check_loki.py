@@ -32,7 +32,7 @@ def check_lokis(config: AgentConfig) -> list[Finding]:
         if not sink.is_first:
             of_sink = [
                 finding._replace(
-                    about=f"{sink.sink}: {finding.about}",
+                    about=f"{sink.label}: {finding.about}",
                     fix=finding.fix.replace("[loki]", f"[{sink.table}]"),
                 )
                 for finding in of_sink
@@ -43,7 +43,7 @@ def check_lokis(config: AgentConfig) -> list[Finding]:
 
 def check_loki(config: SinkConfig[LokiSection]) -> list[Finding]:
     """Findings about config's. Those that come first explain what follows."""
-    with Client(config.loki.access) as client:
+    with Client(config.server.access) as client:
         findings = _reach(client)
         if any(finding.level == "wrong" for finding in findings):
             return findings
@@ -114,7 +114,7 @@ def _push_and_read(client: Client, config: SinkConfig[LokiSection]) -> list[Find
     read = _read_back(client, labels, entry)
     apart = (
         [_check_tenants(config, labels, entry)]
-        if config.loki.tenant_by and read.level == "ok"
+        if config.server.tenant_by and read.level == "ok"
         else []
     )
     return [push_finding, read, *apart]
@@ -144,9 +144,11 @@ def _ask_for(client: Client, labels: dict[str, str], entry: Entry) -> list[Entry
     return list(client.entries(logql, entry.time_ns, entry.time_ns + 1))
 
 
-def _check_tenants(config: AgentConfig, labels: dict[str, str], entry: Entry) -> Finding:
+def _check_tenants(
+    config: SinkConfig[LokiSection], labels: dict[str, str], entry: Entry
+) -> Finding:
     """Loki without auth_enabled takes every tenant for the same one, and says nothing."""
-    access = config.loki.access
+    access = config.server.access
     with Client(replace(access, tenant=f"{access.tenant}!")) as other_client:
         try:
             entries = _ask_for(other_client, labels, entry)

@@ -24,13 +24,8 @@ class SinkCheckpoints(NamedTuple):
 def read_states(config: AgentConfig) -> list[SinkCheckpoints]:
     """Of all that the configuration names, in its order. Raises StoreError."""
     main = _read(config.agent.state_dir)
-<<<<<<< HEAD
-    read = [(one, _read(one.folder) if one.name else main) for one in config.sinks]
-    return [SinkCheckpoints(one, state._replace(learnt=main.learnt)) for one, state in read]
-=======
-    read = [(sink, _read(sink.sink_dir) if sink.loki.name else main) for sink in config.sinks]
+    read = [(sink, _read(sink.folder) if sink.name else main) for sink in config.sinks]
     return [SinkCheckpoints(sink, state._replace(learnt=main.learnt)) for sink, state in read]
->>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
 
 
 def agent_notes(config: AgentConfig) -> dict[str, Any]:  # Any: JSON that the agent wrote
@@ -63,13 +58,8 @@ def removed_sinks(config: AgentConfig) -> list[str]:
     """Names of sinks that the configuration has no more, and something is remembered of; "" for the
     one without a name. Raises StoreError."""
     names = set(folders(config.agent.state_dir))
-<<<<<<< HEAD
-    names |= {""} if _read(config.agent.state_dir).shipped else set()
-    return sorted(names - {one.name for one in config.sinks})
-=======
     names |= {""} if _read(config.agent.state_dir).checkpoints else set()
-    return sorted(names - {sink.loki.name for sink in config.sinks})
->>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
+    return sorted(names - {sink.name for sink in config.sinks})
 
 
 def folders(state_dir: str) -> list[str]:
@@ -81,22 +71,11 @@ def folders(state_dir: str) -> list[str]:
         return []
 
 
-<<<<<<< HEAD
-def chosen_sinks(config: AgentConfig, shown: str) -> list[SinkConfig[Server]]:
-    """The sink that is called so; "" for all. Raises ConfigError where
+def select_sinks(config: AgentConfig, name: str) -> list[SinkConfig[Server]]:
+    """The sink of that name; "" for all. Raises ConfigError where
     there is none."""
-    found = [one for one in config.sinks if shown in ("", one.label)]
-    if not found:
-        named = ", ".join(one.label for one in config.sinks)
-        raise ConfigError("--sink", [f"{shown!r} isn't in the configuration: {named}"])
-    return found
-=======
-def select_sinks(config: AgentConfig, name: str) -> list[AgentConfig]:
-    """The configuration as the sink has it that is called so; "" for all. Raises ConfigError where
-    there is none."""
-    sinks = [sink for sink in config.sinks if name in ("", sink.sink)]
+    sinks = [sink for sink in config.sinks if name in ("", sink.label)]
     if not sinks:
-        names = ", ".join(sink.sink for sink in config.sinks)
+        names = ", ".join(sink.label for sink in config.sinks)
         raise ConfigError("--sink", [f"{name!r} isn't in the configuration: {names}"])
     return sinks
->>>>>>> 57894be (Names in ingest state, telegraf and admin: nouns of the domain)
