@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from logshipper.safe_text import safe
-from logshipper_ingest.agent.node_status import Spooled, spooled_captures, trouble_of
+from logshipper_ingest.agent.node_status import CaptureStatus, spooled_captures, trouble_of
 from logshipper_ingest.agent.user_agent import running_agent
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.console.progress_bar import Bar
@@ -31,9 +31,9 @@ _SHOWN = 10  # captures that are named
 class Look(NamedTuple):
     """What is in the spool."""
 
-    backlog: list[Spooled]  # captures that are over, and not shipped
-    running: list[Spooled]  # all others
-    unreadable: list[str]  # directories that the agent can't take
+    left: list[CaptureStatus]
+    running: list[CaptureStatus]
+    unreadable: list[str]
     states: list[SinkCheckpoints]
 
     @property

@@ -46,7 +46,7 @@ _STEP = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,31})?")
 GREETING = b'{"version":0}'  # is anybody there? It is answered by a refusal that nobody counts
 
 
-class _Refused(Exception):
+class _Refusal(Exception):
     """A request that gets no directory. reason: one of SOCKET_REFUSALS, "" for a greeting;
     sentence: the answer."""
 
@@ -57,15 +57,14 @@ class _Refused(Exception):
 
 
 class Request(NamedTuple):
-    """What is wished for; None where nothing is. step: told where a launcher says which job,
-    attempt and rank it is; apart: job_id is no scheduler's job, though it may run in one."""
+    """What a client wishes for; None where it wishes nothing."""
 
     name: str
     job_id: str | None
     attempt: int | None
     task: int | None
-    step: str | None = None
-    apart: bool = False
+    step: str | None = None  # where a launcher names the job, attempt and rank
+    apart: bool = False  # job_id is no scheduler's job, though it may run in one
 
 
 def parse_request(data: bytes) -> Request:
@@ -74,14 +73,14 @@ def parse_request(data: bytes) -> Request:
     if len(data) > MAX_REQUEST_BYTES:
         raise ValueError(f"a request has at most {MAX_REQUEST_BYTES} bytes")
     try:
-        found: Any = orjson.loads(data)  # Any: JSON, each field of which is checked
+        fields: Any = orjson.loads(data)  # Any: JSON, each field of which is checked
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        fields = None
+    if not isinstance(fields, dict):
         raise ValueError("a request is one JSON object")
-    if type(found.get("version")) is not int or found["version"] != 1:
+    if type(fields.get("version")) is not int or fields["version"] != 1:
         raise ValueError("this agent answers requests of version 1")
-    name, job_id = found.get("name"), found.get("job_id")
+    name, job_id = fields.get("name"), fields.get("job_id")
     if not isinstance(name, str):
         raise ValueError("a request has a name")
     if job_id is not None:
@@ -91,15 +90,17 @@ def parse_request(data: bytes) -> Request:
             check_job_id(job_id)
         except ConfigError as error:
             raise ValueError("; ".join(error.problems)) from None
-    step = found.get("step")
+    step = fields.get("step")
     if step is not None and not (isinstance(step, str) and _STEP.fullmatch(step)):
         raise ValueError("step is at most 32 letters, digits, `.`, `_`, `-`, or null")
-    apart = found.get("apart") is True and job_id is not None
-    return Request(name, job_id, _whole(found, "attempt", 1), _whole(found, "task", 0), step, apart)
+    apart = fields.get("apart") is True and job_id is not None
+    return Request(
+        name, job_id, _whole(fields, "attempt", 1), _whole(fields, "task", 0), step, apart
+    )
 
 
-def _whole(found: Mapping[str, object], key: str, least: int) -> int | None:
-    value = found.get(key)
+def _whole(fields: Mapping[str, object], key: str, least: int) -> int | None:
+    value = fields.get(key)
     if value is not None and not (type(value) is int and least <= value <= _MAX_WHOLE):
         raise ValueError(f"{key} is a whole number from {least} on, or null")
     return value if type(value) is int else None
@@ -116,7 +117,8 @@ class JobSocket:
     """Serves agent.socket from `start` to `close`. say: gets a line for the agent's log, from the
     socket's thread.
 
-    made: directories made so far; refused: requests that got none, by reason (SOCKET_REFUSALS).
+    capture_count: directories made so far; refusals: requests that got none, by reason
+    (SOCKET_REFUSALS).
     """
 
     def __init__(
@@ -125,22 +127,21 @@ class JobSocket:
         say: Callable[[str], None],
         *,
         peer_secs: float = PEER_SECS,
-        who: Callable[[socket.socket, int], Peer] = identify,
+        identify_peer: Callable[[socket.socket, int], Peer] = identify,
     ) -> None:
-        self.made = 0
-        self.refused: Counter[str] = Counter(dict.fromkeys(SOCKET_REFUSALS, 0))
+        self.capture_count = 0
+        self.refusals: Counter[str] = Counter(dict.fromkeys(SOCKET_REFUSALS, 0))
         self._agent = agent
         self._say = say
         self._peer_secs = peer_secs
-        self._who = who
+        self._identify_peer = identify_peer
         self._accounts = Accounts()
         self._allowance = _Allowance()
-        self._said: dict[
-            str, tuple[float, int]
-        ] = {}  # by reason: when the last line was, how many had none since
+        # by reason: when the last line was, how many had none since
+        self._last_lines: dict[str, tuple[float, int]] = {}
         self._connections: dict[int, _Connection] = {}  # by fd, the oldest first
         self._unsynced: deque[str] = deque()  # captures whose identity may not be on the disk yet
-        self._own: tuple[int, int] | None = None  # device and inode of our socket
+        self._socket_id: tuple[int, int] | None = None  # device and inode of our socket
         self._thread: threading.Thread | None = None
 
     # ---- start and end
@@ -149,7 +150,7 @@ class JobSocket:
         """Raises SpoolError where the socket can't be made, or another agent listens there."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._own = bind(self._listener, self._agent.socket, "[agent] socket")
+            self._socket_id = bind(self._listener, self._agent.socket, "[agent] socket")
         except OSError as error:
             self._listener.close()
             reason = os_words(error)
@@ -176,7 +177,7 @@ class JobSocket:
         self._thread.join()
         self._thread = None
         os.close(self._woken)
-        unlink_own(self._agent.socket, self._own)
+        unlink_own(self._agent.socket, self._socket_id)
         self._listener.close()
 
     # ---- the thread
@@ -194,10 +195,10 @@ class JobSocket:
         ready = [fd for fd, _ in self._poll.poll(self._wait_ms())]
         if self._woken in ready:
             return False
-        asking = [self._connections[fd] for fd in ready if fd in self._connections]
+        requesting = [self._connections[fd] for fd in ready if fd in self._connections]
         if self._listener.fileno() in ready:
             self._accept()
-        for connection in asking:
+        for connection in requesting:
             # who was accepted may have the number of one that was dropped for it
             if self._connections.get(connection.socket.fileno()) is connection:
                 self._serve_one(connection)
@@ -244,7 +245,7 @@ class JobSocket:
         oldest = next(
             connection for connection in self._connections.values() if connection.uid == uid
         )
-        self._refuse(oldest, _Refused("crowded", "too many ask at once; try again"))
+        self._refuse(oldest, _Refusal("crowded", "too many ask at once; try again"))
 
     def _drop_silent(self) -> None:
         now = time.monotonic()
@@ -254,7 +255,7 @@ class JobSocket:
             if _asks(connection.socket):
                 continue  # it came while others were served: its turn is next
             self._refuse(
-                connection, _Refused("silent", f"no request came within {self._peer_secs:g} s")
+                connection, _Refusal("silent", f"no request came within {self._peer_secs:g} s")
             )
 
     def _drop(self, connection: _Connection) -> None:
@@ -268,7 +269,7 @@ class JobSocket:
             try:
                 sync_capture(self._agent, name)
             except SpoolError as error:
-                self._tell("spool", f"{name} may not be on the disk: {error}")
+                self._log("spool", f"{name} may not be on the disk: {error}")
 
     # ---- one request
 
@@ -276,20 +277,20 @@ class JobSocket:
         name = ""
         try:
             name, answer = self._answer(connection)
-        except _Refused as refused:
-            self._refuse(connection, refused)
+        except _Refusal as refusal:
+            self._refuse(connection, refusal)
             return
         except BrokenPipeError:  # it has gone without a word
             self._drop(connection)
             return
         except Exception as error:  # whatever it is: one request must not end the socket for all
             self._refuse(
-                connection, _Refused("fault", f"the agent failed: {type(error).__name__}: {error}")
+                connection, _Refusal("fault", f"the agent failed: {type(error).__name__}: {error}")
             )
             return
         try:
             connection.socket.send(answer, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-            self.made += 1
+            self.capture_count += 1
             self._unsynced.append(name)
         except OSError:
             self._count("gone", f"uid {connection.uid} had gone before its directory was made")
@@ -302,31 +303,31 @@ class JobSocket:
         data = _read(connection.socket)
         if not data:
             raise BrokenPipeError
-        own = os.geteuid()
-        if own not in (0, connection.uid):
-            raise _Refused("unknown_peer", f"this agent serves uid {own} only")
+        agent_uid = os.geteuid()
+        if agent_uid not in (0, connection.uid):
+            raise _Refusal("unknown_peer", f"this agent serves uid {agent_uid} only")
         if not self._allowance.take(connection.uid, time.monotonic()):
-            raise _Refused(
+            raise _Refusal(
                 "too_often", f"uid {connection.uid} asks too often; try again in some seconds"
             )
         try:
             request = parse_request(data)
-            peer = self._who(connection.socket, connection.seen_ns)
+            peer = self._identify_peer(connection.socket, connection.seen_ns)
             with NodeSpool(self._agent) as spool:
                 spool.check_room(peer.uid)
                 identity = self._identify(spool, peer, request)
                 name = spool.make(identity)
         except ValueError as error:
-            raise _Refused("" if data == GREETING else "malformed", str(error)) from None
+            raise _Refusal("" if data == GREETING else "malformed", str(error)) from None
         except PeerUnknown as error:
-            raise _Refused("unknown_peer", str(error)) from None
+            raise _Refusal("unknown_peer", str(error)) from None
         except TooManyCaptures as error:
-            raise _Refused("too_many_captures", error.reason) from None
+            raise _Refusal("too_many_captures", error.reason) from None
         except LogshipperError as error:
-            raise _Refused("spool", str(error)) from None
-        told = {"path": os.path.join(self._agent.spool_dir, name), "job_id": identity.job_id}
+            raise _Refusal("spool", str(error)) from None
+        answer = {"path": os.path.join(self._agent.spool_dir, name), "job_id": identity.job_id}
         return name, orjson.dumps(
-            {**told, "attempt": identity.attempt, "step": identity.step, "task": identity.task}
+            {**answer, "attempt": identity.attempt, "step": identity.step, "task": identity.task}
         )
 
     def _identify(self, spool: NodeSpool, peer: Peer, request: Request) -> NodeIdentity:
@@ -336,7 +337,7 @@ class JobSocket:
         step, task = "", 0
         if peer.job is not None and not request.apart:
             job_id, attempt = peer.job.job_id, request.attempt or 1
-            # the rank, where it is told: the cgroups may count tasks of this node only, or none
+            # the rank, if the request has it: the cgroups may count tasks of this node only, or none
             task = request.task if request.task is not None else peer.job.task or 0
             runs = spool.next_number(peer.uid, f"{job_id}@{attempt}.{peer.job.step}.{task}")
             step = f"{peer.job.step}.run{runs}"
@@ -365,35 +366,39 @@ class JobSocket:
             with NodeSpool(self._agent) as spool:
                 spool.unmake(name)
         except SpoolError as error:
-            self._tell("spool", str(error))
+            self._log("spool", str(error))
 
     # ---- refusals
 
-    def _refuse(self, connection: _Connection, refused: _Refused) -> None:
-        if refused.reason:
+    def _refuse(self, connection: _Connection, refusal: _Refusal) -> None:
+        if refusal.reason:
             self._count(
-                refused.reason, f"uid {connection.uid} gets no directory: {refused.sentence}"
+                refusal.reason, f"uid {connection.uid} gets no directory: {refusal.sentence}"
             )
         _read(connection.socket)  # closed with a request unread, it would take the answer back
         try:
-            answer = orjson.dumps({"error": refused.sentence})
+            answer = orjson.dumps({"error": refusal.sentence})
             connection.socket.send(answer, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except (OSError, orjson.JSONEncodeError):
             pass  # gone, or doesn't read
         self._drop(connection)
 
     def _count(self, reason: str, line: str) -> None:
-        self.refused[reason] += 1
-        self._tell(reason, line)
+        self.refusals[reason] += 1
+        self._log(reason, line)
 
-    def _tell(self, reason: str, line: str) -> None:
+    def _log(self, reason: str, line: str) -> None:
         now = time.monotonic()
-        last, untold = self._said.get(reason, (-SAY_SECS, 0))
+        last, unlogged_count = self._last_lines.get(reason, (-SAY_SECS, 0))
         if now - last < SAY_SECS:
-            self._said[reason] = (last, untold + 1)
+            self._last_lines[reason] = (last, unlogged_count + 1)
             return
-        self._said[reason] = (now, 0)
-        more = f" (and {untold} more of this kind since the last line)" if untold else ""
+        self._last_lines[reason] = (now, 0)
+        more = (
+            f" (and {unlogged_count} more of this kind since the last line)"
+            if unlogged_count
+            else ""
+        )
         self._say(f"{self._agent.socket}: {line}{more}")
 
 
@@ -420,12 +425,12 @@ class _Allowance:
     MAX_USERS = 4096
 
     def __init__(self) -> None:
-        self._left: dict[int, tuple[float, float]] = {}  # by uid: how many, and when that was
+        self._balances: dict[int, tuple[float, float]] = {}  # by uid: how many, and when that was
 
     def take(self, uid: int, now: float) -> bool:
-        left, since = self._left.get(uid, (float(BURST), now))
-        left = min(float(BURST), left + (now - since) * REQUESTS_PER_SEC)
-        if len(self._left) >= self.MAX_USERS:
-            self._left.clear()
-        self._left[uid] = (max(0.0, left - 1), now)
-        return left >= 1
+        balance, since = self._balances.get(uid, (float(BURST), now))
+        balance = min(float(BURST), balance + (now - since) * REQUESTS_PER_SEC)
+        if len(self._balances) >= self.MAX_USERS:
+            self._balances.clear()
+        self._balances[uid] = (max(0.0, balance - 1), now)
+        return balance >= 1

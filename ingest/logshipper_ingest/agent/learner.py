@@ -29,7 +29,7 @@ MAX_USERS_DAMAGES_TOLD = 100  # of a user's, in TELL_AGAIN_SECS
 TELL_AGAIN_SECS = 3600.0
 
 
-class _Printed(NamedTuple):
+class _PrintedCounts(NamedTuple):
     """What a capture has printed, as far as it is known. lines: by stream; bytes: printed, and
     logged of it; lost: lines."""
 
@@ -38,7 +38,7 @@ class _Printed(NamedTuple):
     lost: int
 
     @classmethod
-    def of(cls, account: CaptureAccount) -> "_Printed":
+    def of(cls, account: CaptureAccount) -> "_PrintedCounts":
         ledger = account.settled_ledger() if account.died else account.ledger
         lines = {stream: ledger.get(stream, {}).get("read", 0) for stream in STREAM_NAMES.values()}
         return cls(
@@ -71,23 +71,23 @@ class Learner:
         self._users: set[str] = set()
         self._save_due = 0.0
         self.is_behind = False  # more waits than the last turn took
-        self._damages_told: Counter[int] = Counter()  # by user
+        self._damage_lines: Counter[int] = Counter()  # in the agent's log, by user
         self._damages_due = 0.0  # when they are reported again
 
     def turn(self, captures: Iterable[FollowedCapture]) -> bool:
         """Goes on with each capture whose time has come or whose segment has grown, user by user;
         whether there was something new."""
         now = time.monotonic()
-        found = self.is_behind = False
+        has_news = self.is_behind = False
         for capture in in_turn(sorted(captures, key=lambda capture: capture.next_look)):
             if time.monotonic() > now + TURN_SECS:
                 return True
             if capture.learnt.done:
                 if not capture.shown_state:
-                    self._show(capture, moved=True)  # it was over before this agent began
+                    self._show(capture, has_news=True)  # it was over before this agent began
             elif now >= capture.next_look or capture.learn_reader.has_grown():
-                found |= self._learn_guarded(capture)
-        return found
+                has_news |= self._learn_guarded(capture)
+        return has_news
 
     def _learn_guarded(self, capture: FollowedCapture) -> bool:
         """What the system refuses for one capture is that one's trouble; the others go on."""
@@ -112,42 +112,42 @@ class Learner:
 
     def _learn(self, capture: FollowedCapture) -> bool:
         life = capture.life = capture.folder.life()  # before its segments are read
-        moved = life is not Life.STARTING and self._read(capture, life)
+        has_news = life is not Life.STARTING and self._read(capture, life)
         capture.pause_secs = (
             self._poll_secs
-            if moved
+            if has_news
             else min(max(2 * capture.pause_secs, self._poll_secs), QUIET_SECS)
         )
         capture.next_look = time.monotonic() + capture.pause_secs
-        self._show(capture, moved)
-        return moved
+        self._show(capture, has_news)
+        return has_news
 
     def _read(self, capture: FollowedCapture, life: Life) -> bool:
-        known = capture.learnt
+        knowledge = capture.learnt
         batch = capture.learn_reader.read(BATCH_BYTES, alive=life is Life.LIVE)
         if batch.outcome is Outcome.MORE:
             capture.pause_secs = 0.0
             self.is_behind = True
-        before = _Printed.of(known.account)
+        before = _PrintedCounts.of(knowledge.account)
         learnt = learn(
-            known.account, known.axis, Rows(), batch, capture.folder, life, time.time_ns()
+            knowledge.account, knowledge.axis, Rows(), batch, capture.folder, life, time.time_ns()
         )
-        self._count(capture.identity.user, before, _Printed.of(known.account))
+        self._count(capture.identity.user, before, _PrintedCounts.of(knowledge.account))
         if learnt.blocked and learnt.blocked != capture.blocked:
             self._say(f"{capture.folder.path}: waits in the spool: {learnt.blocked}")
         capture.blocked = learnt.blocked
-        self._tell_damages(capture, learnt.damages)
+        self._log_damages(capture, learnt.damages)
         self._agent_metrics.damages.inc(len(learnt.damages))
         self._agent_metrics.damaged_bytes.inc(sum(damage.skipped for damage in batch.damages))
         if batch.frames:
             earliest_ns = max(batch.frames[0].time_ns, capture.begun_ns)  # whatever the job says
             for sink in capture.sinks:
                 sink.note_waiting(min(earliest_ns, time.time_ns()))
-        known.account.host = capture.identity.host or known.account.host
-        capture.learnt = known._replace(position=batch.position, done=learnt.done)
-        return bool(batch.frames) or learnt.done or batch.position != known.position
+        knowledge.account.host = capture.identity.host or knowledge.account.host
+        capture.learnt = knowledge._replace(position=batch.position, done=learnt.done)
+        return bool(batch.frames) or learnt.done or batch.position != knowledge.position
 
-    def _count(self, user: str, before: _Printed, now: _Printed) -> None:
+    def _count(self, user: str, before: _PrintedCounts, now: _PrintedCounts) -> None:
         """Adds what a capture has printed meanwhile to its user's counters."""
         if now == before:
             return
@@ -156,11 +156,11 @@ class Learner:
         self._users.add(user)
         for stream, count in now.lines.items():
             self._agent_metrics.lines.labels(user, stream).inc(max(count - before.lines[stream], 0))
-        for what, count in now.bytes.items():
-            self._agent_metrics.bytes.labels(user, what).inc(max(count - before.bytes[what], 0))
+        for kind, count in now.bytes.items():
+            self._agent_metrics.bytes.labels(user, kind).inc(max(count - before.bytes[kind], 0))
         self._agent_metrics.lost_lines.inc(max(now.lost - before.lost, 0))
 
-    def _tell_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
+    def _log_damages(self, capture: FollowedCapture, damages: list[str]) -> None:
         """The agent's log is everybody's: of one capture some lines are enough, its own events have
         more; and of one user's in an hour."""
         if not damages:
@@ -168,28 +168,31 @@ class Learner:
         now, uid = time.monotonic(), capture.identity.uid
         if now >= self._damages_due:
             self._damages_due = now + TELL_AGAIN_SECS
-            self._damages_told.clear()
-        told = self._damages_told[uid]
+            self._damage_lines.clear()
+        logged_count = self._damage_lines[uid]
         for words in damages[
-            : max(min(MAX_DAMAGES_TOLD - capture.damages_told, MAX_USERS_DAMAGES_TOLD - told), 0)
+            : max(
+                min(MAX_DAMAGES_TOLD - capture.damages_told, MAX_USERS_DAMAGES_TOLD - logged_count),
+                0,
+            )
         ]:
             self._say(words)
-            self._damages_told[uid] += 1
-        if told < MAX_USERS_DAMAGES_TOLD:
+            self._damage_lines[uid] += 1
+        if logged_count < MAX_USERS_DAMAGES_TOLD:
             if capture.damages_told <= MAX_DAMAGES_TOLD < capture.damages_told + len(damages):
                 self._say(f"{capture.folder.path}: more damages of it are only counted")
-            if self._damages_told[uid] == MAX_USERS_DAMAGES_TOLD:
+            if self._damage_lines[uid] == MAX_USERS_DAMAGES_TOLD:
                 self._say(
                     f"uid {uid}: more damages of this user's captures are only counted, for an hour at most"
                 )
         capture.damages_told += len(damages)
 
-    def _show(self, capture: FollowedCapture, moved: bool) -> None:
+    def _show(self, capture: FollowedCapture, has_news: bool) -> None:
         if self._metrics is None:
             return
         account = capture.learnt.account
         state = derived_state(account.state, account.heartbeat_ns, time.time_ns())
-        if moved or state != capture.shown_state:
+        if has_news or state != capture.shown_state:
             capture.shown_state = state
             self._metrics.update(view_of(capture, state))
 
@@ -207,10 +210,10 @@ class Learner:
             != (capture.learnt.position, capture.learnt.done)
         ]
         if changed:
-            saved = [capture.learnt for capture in changed]
-            self._checkpoints.put_learnt(saved)
+            knowledge = [capture.learnt for capture in changed]
+            self._checkpoints.put_learnt(knowledge)
             fault_point("learnt")
-            for capture, learnt in zip(changed, saved, strict=True):
+            for capture, learnt in zip(changed, knowledge, strict=True):
                 capture.saved = learnt
 
 

@@ -7,8 +7,8 @@ socket        gives `logshipper run` directories
 telegraf      passes on what jobs send as to Telegraf, where that is set up
 metrics       answers scrapes
 remote write  sends what /metrics shows, where that is set up
-slurm         on Slurm's controller, one for each Loki: asks it which jobs were captured, tells it how these
-              ended
+slurm         on Slurm's controller, one for each Loki: asks it which jobs were captured, sends it how
+              these ended
 """
 
 import _thread
@@ -65,24 +65,24 @@ class NodeAgent:
     def __init__(self, config: AgentConfig, say: Say) -> None:
         fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
         self._config = config
-        self._say = say = _unfailing(say)
+        self._say = say = _safe_say(say)
         self._stop = threading.Event()
         self._ending = False  # a signal came
         self._socket = JobSocket(config.agent, say) if config.agent.socket else None
-        self._socket_told: Counter[str] = Counter()
+        self._socket_counts: Counter[str] = Counter()
         self._captures: dict[str, FollowedCapture] = {}
-        self._looked = False  # for captures, once at least
+        self._has_looked = False  # for captures, once at least
         self._sinks_noted = False
-        self._waiting = 0  # captures for which there are no descriptors
+        self._waiting_count = 0  # captures for which there are no descriptors
         self._most_captures = 1
         self._crowded = Seldom(say)
-        self._put_off: dict[str, tuple[float, str]] = {}  # not before, why
+        self._retries: dict[str, tuple[float, str]] = {}  # not before, reason
         with ExitStack() as undo:
             self._lock = _take_lock(config.agent.state_dir)
             undo.callback(os.close, self._lock)
             self._spool_fd = _open_spool(config.agent.spool_dir)
             undo.callback(os.close, self._spool_fd)
-            _be_the_only_one(self._spool_fd, config.agent.spool_dir)
+            _lock_spool(self._spool_fd, config.agent.spool_dir)
             self._checkpoints = Checkpoints(os.path.join(config.agent.state_dir, STATE_FILE))
             undo.callback(self._checkpoints.close)
             self._assemble(config, say)
@@ -105,57 +105,58 @@ class NodeAgent:
         )
         self._sinks: list[SinkCourse] = []
         try:
-            for one in config.sinks:
+            for sink_config in config.sinks:
                 self._sinks.append(
-                    SinkCourse(one, self._checkpoints, self._metrics, self._stop, say, jobs)
+                    SinkCourse(sink_config, self._checkpoints, self._metrics, self._stop, say, jobs)
                 )
         except BaseException:
-            for made in self._sinks:
-                made.close()
+            for sink in self._sinks:
+                sink.close()
             raise
-        self._new_sinks = self._added_sinks()
-        slurm = [one.slurm for one in self._sinks if one.slurm is not None]
+        self._new_sinks = self._find_new_sinks()
+        slurm = [sink.slurm for sink in self._sinks if sink.slurm is not None]
         self._slurm = slurm[0] if slurm else None
-        for further in slurm[1:]:
-            slurm[0].give(further)
+        for receiver in slurm[1:]:
+            slurm[0].give(receiver)
         self._remote_write = (
-            self._made_remote_write(config) if config.remote_write.access.url else None
+            self._make_remote_write(config) if config.remote_write.access.url else None
         )
         self._limits = SpoolLimits(config.agent, say)
         self._overuse = SpoolOveruse(config.agent, say)
-        self._taken_told = 0  # captures
+        self._reported_taken_count = 0  # captures taken away, in the metrics already
         self._telegraf = TelegrafRouter(config, say) if config.telegraf.enabled else None
-        self._telegraf_told: Counter[str] = Counter()
+        self._telegraf_counts: Counter[str] = Counter()
         self._server: MetricsServer | None = None
         self._threads: list[threading.Thread] = []
         self._service = ServiceNotifier(os.environ)
-        self._tell_due = self._forget_due = 0.0
-        self._told: dict[str, object] = {}
+        self._report_due = self._forget_due = 0.0
+        self._notes: dict[str, object] = {}
 
-    def _made_remote_write(self, config: AgentConfig) -> RemoteWrite:
-        own = own_labels(config.agent.cluster, config.agent.host)
+    def _make_remote_write(self, config: AgentConfig) -> RemoteWrite:
+        labels = own_labels(config.agent.cluster, config.agent.host)
         metrics = RemoteWriteMetrics(self._metrics.registry)
-        return RemoteWrite(config.remote_write, own, self._exported, metrics, self._say)
+        return RemoteWrite(config.remote_write, labels, self._export, metrics, self._say)
 
-    def _exported(self) -> str:
+    def _export(self) -> str:
         return exposition(self._metrics, self._job_metrics)[0].decode()
 
-    def _added_sinks(self) -> list[Checkpoints]:
-        """Those that weren't there when the agent ran last: they may come in the midst of
-        captures."""
-        known = self._checkpoints.note(SINKS_NOTE) or [FIRST_SINK]
-        added = [one for one in self._sinks if one.config.label not in known]
-        for one in added:
+    def _find_new_sinks(self) -> list[Checkpoints]:
+        """Checkpoints of those that weren't there when the agent ran last: they may come in the
+        midst of captures."""
+        labels = self._checkpoints.note(SINKS_NOTE) or [FIRST_SINK]
+        new_sinks = [sink for sink in self._sinks if sink.config.label not in labels]
+        for sink in new_sinks:
             self._say(
-                f"[{one.config.table}] is new: it gets what is in the spool now, and all that comes"
+                f"[{sink.config.table}] is new: it gets what is in the spool now, "
+                "and all that comes"
             )
-        for name in removed_sinks(self._config):
-            shown = name or FIRST_SINK
+        for name in removed(self._config):
+            label = name or FIRST_SINK
             self._say(
-                f"the sink {shown} isn't in the configuration any more: nothing waits for it. How far it was, and its "
-                f"quarantine, are kept until `logshipper-agent forget {shown}`"
+                f"the sink {label} isn't in the configuration any more: nothing waits for it. "
+                f"How far it was, and its quarantine, are kept until `logshipper-agent forget {label}`"
             )
-        return [one.checkpoints for one in added]
+        return [sink.checkpoints for sink in new_sinks]
 
     # ---- the course
 
@@ -180,9 +181,9 @@ class NodeAgent:
         self._server = server
         socket = self._socket
         threads = self._threads = [
-            thread for one in self._sinks for thread in one.threads(self._to_ship)
+            thread for sink in self._sinks for thread in sink.threads(self._to_ship)
         ]
-        remote_write = self._started_remote_write()
+        remote_write = self._start_remote_write()
         try:
             self._start_telegraf()
             if socket is not None:
@@ -213,7 +214,7 @@ class NodeAgent:
                     signo, signal.SIG_IGN
                 )  # Python's own end would give a second one its default: killed
 
-    def _started_remote_write(self) -> threading.Thread | None:
+    def _start_remote_write(self) -> threading.Thread | None:
         """Nobody waits long for its end: it may be in the middle of a push that nobody answers."""
         if self._remote_write is None:
             return None
@@ -240,14 +241,16 @@ class NodeAgent:
         self._wake()
 
     def _wake(self) -> None:
-        for one in self._sinks:
-            one.wake.set()
+        for sink in self._sinks:
+            sink.wake.set()
 
     def _ready_words(self, port: int) -> str:
         agent = self._config.agent
-        shown = f"/metrics on port {port}" if port else "no /metrics"
-        urls = " and ".join(one.config.url for one in self._sinks)
-        return f"ready: {agent.spool_dir} to {urls}, as {agent.cluster}/{agent.host}; {shown}"
+        metrics_words = f"/metrics on port {port}" if port else "no /metrics"
+        urls = " and ".join(sink.config.url for sink in self._sinks)
+        return (
+            f"ready: {agent.spool_dir} to {urls}, as {agent.cluster}/{agent.host}; {metrics_words}"
+        )
 
     def _serve(self) -> None:
         trouble = Seldom(self._say)
@@ -284,7 +287,7 @@ class NodeAgent:
                 break  # so much for this turn
         if self._slurm is not None:
             self._slurm.take()
-        self._tell(list(self._captures.values()))
+        self._report(list(self._captures.values()))
         self._note_sinks()  # last: limits and /metrics go on where its disk is full
         self._learner.save(captures)
 
@@ -293,8 +296,8 @@ class NodeAgent:
         try:
             self._learner.save(captures, at_once=True)
         finally:
-            for one in self._sinks:
-                one.close()
+            for sink in self._sinks:
+                sink.close()
             for capture in captures:
                 capture.close()
             self._checkpoints.close()
@@ -310,46 +313,46 @@ class NodeAgent:
         new = [
             name
             for name in names
-            if name not in self._captures and now >= self._put_off.get(name, (0.0, ""))[0]
+            if name not in self._captures and now >= self._retries.get(name, (0.0, ""))[0]
         ]
-        self._waiting = self._follow_all(new)
+        self._waiting_count = self._follow_all(new)
         present = set(names)
-        self._put_off = {
-            name: put_off for name, put_off in self._put_off.items() if name in present
-        }
+        self._retries = {name: retry for name, retry in self._retries.items() if name in present}
         for name in [name for name in self._captures if name not in present]:
             self._say(f"{self._captures[name].folder.path}: somebody removed it from the spool")
             self._drop(name)
-        self._looked = True
+        self._has_looked = True
 
     def _note_sinks(self) -> None:
         """For the agent's next start. Not while captures wait: a new sink is new to them as
         well."""
-        if not self._sinks_noted and not self._waiting:
-            self._checkpoints.put_notes({SINKS_NOTE: [one.config.label for one in self._sinks]})
+        if not self._sinks_noted and not self._waiting_count:
+            self._checkpoints.put_notes({SINKS_NOTE: [sink.config.label for sink in self._sinks]})
             self._sinks_noted = True
 
     def _follow_all(self, names: list[str]) -> int:
         """As many as there are descriptors for; at first those that were begun. Returns how many
         wait."""
-        if not self._looked:
-            begun = {folder for one in self._sinks for folder in one.checkpoints.folders()}
-            names = sorted(names, key=lambda name: name not in begun)
-        leaving = max((one.leaving for one in self._sinks), default=0)
-        waiting = 0
+        if not self._has_looked:
+            begun_folders = {
+                folder for sink in self._sinks for folder in sink.checkpoints.folders()
+            }
+            names = sorted(names, key=lambda name: name not in begun_folders)
+        leaving_count = max((sink.leaving_count for sink in self._sinks), default=0)
+        waiting_count = 0
         for name in names:
-            if len(self._captures) + leaving < self._most_captures:
+            if len(self._captures) + leaving_count < self._most_captures:
                 self._follow(name)
             else:
-                waiting += 1
-        if waiting:
+                waiting_count += 1
+        if waiting_count:
             self._crowded.say(
                 f"{self._most_captures} captures are followed at a time, what there are file descriptors for; further "
                 "ones wait in the spool until some are shipped: raise LimitNOFILE (`ulimit -n`)"
             )
         else:
             self._crowded.is_over()
-        return waiting
+        return waiting_count
 
     def _follow(self, name: str) -> None:
         spool = self._config.agent.spool_dir
@@ -358,7 +361,7 @@ class NodeAgent:
         except FileNotFoundError:
             return  # removed meanwhile
         except (LogshipperError, OSError) as error:
-            if not self._removed_empty(name):
+            if not self._remove_empty(name):
                 self._refuse(name, str(error))
             return
         try:
@@ -368,7 +371,7 @@ class NodeAgent:
             if folder.is_unused():
                 self._leave_unused(folder)
                 return
-            sinks = [one.checkpoints for one in self._sinks]
+            sinks = [sink.checkpoints for sink in self._sinks]
             self._captures[name] = FollowedCapture(
                 folder, self._checkpoints, identity, sinks, self._new_sinks
             )
@@ -376,7 +379,7 @@ class NodeAgent:
             folder.close()
             self._refuse(name, str(error))
 
-    def _removed_empty(self, name: str) -> bool:
+    def _remove_empty(self, name: str) -> bool:
         """An empty directory is what is left where an agent died at the end of a removal."""
         try:
             os.rmdir(name, dir_fd=self._spool_fd)
@@ -385,9 +388,9 @@ class NodeAgent:
         return True
 
     def _refuse(self, name: str, words: str) -> None:
-        if self._put_off.get(name, (0.0, ""))[1] != words:
+        if self._retries.get(name, (0.0, ""))[1] != words:
             self._say(f"{name}: {words}")
-        self._put_off[name] = (time.monotonic() + RETRY_SECS, words)
+        self._retries[name] = (time.monotonic() + RETRY_SECS, words)
 
     def _leave_unused(self, folder: CaptureFolder) -> None:
         """It was made for a job that hasn't printed, or never will; or an agent died while it
@@ -396,8 +399,14 @@ class NodeAgent:
             folder.close()
             return
         old = time.time_ns() - folder.begun_ns() > UNUSED_SECS * 1e9
-        shipped = [known for one in self._sinks for known in one.checkpoints.shipped(folder.key)]
-        if any(known.done for known in shipped) or (old and folder.life() is Life.DEAD):
+        checkpoints = [
+            checkpoint
+            for sink in self._sinks
+            for checkpoint in sink.checkpoints.shipped(folder.key)
+        ]
+        if any(checkpoint.done for checkpoint in checkpoints) or (
+            old and folder.life() is Life.DEAD
+        ):
             folder.remove()
         folder.close()
 
@@ -415,22 +424,22 @@ class NodeAgent:
 
     def _drop(self, name: str) -> None:
         capture = self._captures.pop(name)
-        for one in self._sinks:
-            one.drop(capture)
+        for sink in self._sinks:
+            sink.drop(capture)
 
     def _to_ship(self) -> list[FollowedCapture]:
         """Called by the shippers between two rounds."""
         return (
-            list(self._captures.values()) if self._looked else []
+            list(self._captures.values()) if self._has_looked else []
         )  # what goes first may not be there yet
 
-    # ---- what is told
+    # ---- reports
 
-    def _tell(self, captures: list[FollowedCapture]) -> None:
+    def _report(self, captures: list[FollowedCapture]) -> None:
         now = time.monotonic()
-        if now < self._tell_due:
+        if now < self._report_due:
             return
-        self._tell_due = now + TELL_SECS
+        self._report_due = now + TELL_SECS
         self._job_metrics.expire(time.time_ns())
         self._limits.turn(captures)
         self._overuse.turn(captures)
@@ -452,20 +461,20 @@ class NodeAgent:
             telegraf = self._telegraf
             lines, trouble = dict(telegraf.counts), telegraf.trouble
             notes["telegraf"] = {"listen": telegraf.address, "lines": lines, "trouble": trouble}
-        self._service.status(self._shown_state(len(captures)))
-        if notes != self._told:
+        self._service.status(self._status_text(len(captures)))
+        if notes != self._notes:
             self._checkpoints.put_notes(notes)
-            self._told = notes
-        for one in self._sinks:
-            one.save_notes()
+            self._notes = notes
+        for sink in self._sinks:
+            sink.save_notes()
         if now >= self._forget_due:
             self._forget_due = now + FORGET_SECS
             present = list_folders(self._spool_fd)
-            for checkpoints in {self._checkpoints, *(one.checkpoints for one in self._sinks)}:
+            for checkpoints in {self._checkpoints, *(sink.checkpoints for sink in self._sinks)}:
                 checkpoints.forget(present, time.time_ns() - KEPT_NS)
 
-    def _shown_state(self, captures: int) -> str:
-        troubles = [words for words in (one.shown_trouble() for one in self._sinks) if words]
+    def _status_text(self, captures: int) -> str:
+        troubles = [words for words in (sink.trouble_text() for sink in self._sinks) if words]
         return f"{plural(captures, 'capture')}; {'; '.join(troubles) or 'Loki takes everything'}"
 
     def _measure(self, captures: list[FollowedCapture]) -> None:
@@ -476,11 +485,13 @@ class NodeAgent:
             self._metrics.captures.labels(life.value).set(count)
         self._metrics.limited.labels("soft").set(self._limits.slow)
         self._metrics.limited.labels("hard").set(self._limits.stopped)
-        taken = self._overuse.taken.total()
-        self._metrics.left_out.labels("captures_taken").inc(taken - self._taken_told)
-        self._taken_told = taken
-        for one in self._sinks:
-            one.measure(captures)
+        taken_count = self._overuse.taken_counts.total()
+        self._metrics.left_out.labels("captures_taken").inc(
+            taken_count - self._reported_taken_count
+        )
+        self._reported_taken_count = taken_count
+        for sink in self._sinks:
+            sink.measure(captures)
         self._disks.measure()
         if self._socket is not None:
             self._measure_socket(self._socket)
@@ -489,53 +500,53 @@ class NodeAgent:
 
     def _measure_telegraf(self, telegraf: TelegrafRouter) -> None:
         """As below."""
-        told = telegraf.counts
-        for outcome, count in (told - self._telegraf_told).items():
+        counts = telegraf.counts
+        for outcome, count in (counts - self._telegraf_counts).items():
             self._metrics.telegraf_lines.labels(outcome).inc(count)
         self._metrics.telegraf_connections.set(telegraf.connections)
         self._metrics.telegraf_down.set(bool(telegraf.trouble))
-        self._telegraf_told = told
+        self._telegraf_counts = counts
 
     def _measure_socket(self, socket: JobSocket) -> None:
         """Its own thread counts; what has come since the last look is added here."""
-        told = Counter({**socket.refused, "made": socket.made})
-        for reason, count in (told - self._socket_told).items():
+        counts = Counter({**socket.refusals, "made": socket.capture_count})
+        for reason, count in (counts - self._socket_counts).items():
             metrics = self._metrics
             (
                 metrics.socket_captures
                 if reason == "made"
                 else metrics.socket_refusals.labels(reason)
             ).inc(count)
-        self._socket_told = told
+        self._socket_counts = counts
 
 
-def _unfailing(say: Say) -> Say:
+def _safe_say(say: Say) -> Say:
     """A log that nobody reads any more, or that was never there, must not end the agent, nor one of
     its threads."""
 
-    def told(words: str) -> None:
+    def say_safely(words: str) -> None:
         try:
             say(words)
         except (OSError, ValueError, AttributeError):
             pass
 
-    return told
+    return say_safely
 
 
 def _open_spool(path: str) -> int:
     try:
         return open_own_folder(path)
     except SpoolError as error:
-        named = "[agent] spool_dir" in error.reason
+        names_option = "[agent] spool_dir" in error.reason
         raise SpoolError(
-            error.path, error.reason if named else f"{error.reason} ([agent] spool_dir)"
+            error.path, error.reason if names_option else f"{error.reason} ([agent] spool_dir)"
         ) from None
     except OSError as error:
         reason = f"{os_words(error)}; [agent] spool_dir names another place"
         raise SpoolError(error.filename or path, reason) from None
 
 
-def _be_the_only_one(spool_fd: int, path: str) -> None:
+def _lock_spool(spool_fd: int, path: str) -> None:
     """Until the folder is closed. Users can't open it, so nobody else can lock it."""
     try:
         fcntl.flock(spool_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,12 +11,9 @@ from logshipper_ingest.state.checkpoints import CaptureCheckpoint
 
 
 class Ledger(TypedDict):
-    """Lines, of both streams. read: the sum of those up to lost, by what captures have written
-    down; shipped: of those stored, what the shipper has done with (in Loki, or in the quarantine);
-    waiting: what it hasn't. balances: whether all of it adds up; differs: the sentence that says
-    where it doesn't, else ""."""
+    """Lines, of both streams."""
 
-    read: int
+    read: int  # the sum of those up to lost, by what captures have written down
     stored: int
     collapsed: int
     blank: int
@@ -24,32 +21,35 @@ class Ledger(TypedDict):
     commands: int
     pending: int
     lost: int
-    shipped: int
-    waiting: int
-    balances: bool
-    differs: str
+    shipped: int  # of those stored: in Loki, or in the quarantine
+    waiting: int  # of those stored: the others
+    balances: bool  # all of it adds up
+    differs: str  # the sentence that says where it doesn't, else ""
 
 
 def ledger_of(captures: Iterable[tuple[CaptureAccount, CaptureCheckpoint | None]]) -> Ledger:
     """Of captures, as (what is learnt of it, how far it is shipped)."""
-    return summed([_of_capture(account, shipped) for account, shipped in captures])
+    return sum_ledgers([_of_capture(account, progress) for account, progress in captures])
 
 
-def summed(ledgers: Sequence[Ledger]) -> Ledger:
+def sum_ledgers(ledgers: Sequence[Ledger]) -> Ledger:
     """All of them as one. It balances where each of them does."""
     names = (*COLUMNS, "shipped", "waiting")
-    counts = {name: sum(one[name] for one in ledgers) for name in names}  # type: ignore[literal-required]  # counts
-    return _ledger(counts, next((one["differs"] for one in ledgers if one["differs"]), ""))
+    counts = {
+        name: sum(ledger[name] for ledger in ledgers)  # type: ignore[literal-required]  # counts
+        for name in names
+    }
+    return _ledger(counts, next((ledger["differs"] for ledger in ledgers if ledger["differs"]), ""))
 
 
-def _of_capture(account: CaptureAccount, shipped: CaptureCheckpoint | None) -> Ledger:
+def _of_capture(account: CaptureAccount, progress: Shipped | None) -> Ledger:
     """Until a capture has written its first ledger, its lines are what is there."""
-    done = 0 if shipped is None else shipped.account.lines
+    done = 0 if progress is None else progress.account.lines
     lines = max(account.lines, done)  # what the learner knows is written down now and then
-    settled = account.settled_ledger()
-    streams = [settled[name] for name in STREAM_NAMES.values() if name in settled]
+    ledger = account.settled_ledger()
+    streams = [ledger[name] for name in STREAM_NAMES.values() if name in ledger]
     counts: dict[str, int] = {name: sum(stream[name] for stream in streams) for name in COLUMNS}
-    if not settled:
+    if not ledger:
         counts |= {"read": lines, "stored": lines}
     accounted = sum(counts[name] for name in OUTCOMES)
     differs = ""
@@ -57,7 +57,7 @@ def _of_capture(account: CaptureAccount, shipped: CaptureCheckpoint | None) -> L
         differs = f"{counts['read']} lines were read, and {accounted} are accounted for"
     elif account.state != RUNNING and counts["stored"] != lines:
         differs = f"{counts['stored']} lines were stored by its ledger, and {lines} are there"
-    elif shipped is not None and shipped.done and done != lines:
+    elif progress is not None and progress.done and done != lines:
         differs = f"{lines} lines are there, and {done} are shipped to the end"
     return _ledger({**counts, "shipped": done, "waiting": lines - done}, differs)
 
@@ -79,7 +79,7 @@ def _ledger(counts: Mapping[str, int], differs: str) -> Ledger:
     )
 
 
-def shown(ledger: Ledger) -> str:
+def ledger_line(ledger: Ledger) -> str:
     """In a line."""
     parts = ", ".join(f"{ledger[name]:,} {name}" for name in OUTCOMES)  # type: ignore[literal-required]  # as above
     ends = "it balances" if ledger["balances"] else "IT DOESN'T BALANCE"

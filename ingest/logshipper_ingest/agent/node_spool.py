@@ -48,48 +48,47 @@ class TooManyCaptures(SpoolError):
 
 
 class NodeIdentity(NamedTuple):
-    """Whose a capture is. name: what can't be printed is replaced. gid: of `segments/`; -1 for the
-    user's primary group. array_job_id, array_task_id: of a task of a job array."""
+    """Whose a capture is."""
 
     job_id: str
     attempt: int
     step: str
     task: int
-    name: str
+    name: str  # what can't be printed is replaced
     uid: int
     user: str
     account: str = ""
     partition: str = ""
-    gid: int = -1
-    array_job_id: str = ""
-    array_task_id: str = ""
+    gid: int = -1  # of `segments/`; -1 for the user's primary group
+    array_job_id: str = ""  # of a task of a job array
+    array_task_id: str = ""  # likewise
 
     def problems(self) -> list[str]:
         """A sentence for each field that can't be so."""
-        found: list[str] = []
+        problems: list[str] = []
         try:
             check_job_id(self.job_id)
         except ConfigError as error:
-            found += error.problems
+            problems += error.problems
         wholes = {"attempt": (self.attempt, 1), "task": (self.task, 0)}
-        found += [
+        problems += [
             f"{name} must be {least} to {_MAX_WHOLE}"
             for name, (value, least) in wholes.items()
             if not least <= value <= _MAX_WHOLE
         ]
         if not (0 <= self.uid <= _MAX_UID and -1 <= self.gid <= _MAX_UID):
-            found.append(f"uid and gid must be 0 to {_MAX_UID}")
+            problems.append(f"uid and gid must be 0 to {_MAX_UID}")
         if not _STEP.fullmatch(self.step):
-            found.append("a step has at most 64 printable ASCII characters")
+            problems.append("a step has at most 64 printable ASCII characters")
         words = ("user", "account", "partition", "array_job_id", "array_task_id")
-        found += [
+        problems += [
             f"{name} has at most 128 characters that can be printed"
             for name in words
             if not _WORD.fullmatch(getattr(self, name))
         ]
         if not self.user:
-            found.append("user is missing")
-        return found
+            problems.append("user is missing")
+        return problems
 
 
 def prepare_capture(agent: AgentSection, identity: NodeIdentity) -> str:
@@ -159,7 +158,7 @@ class NodeSpool:
         """Raises TooManyCaptures where a user has as many captures as one may have. Removes what a
         maker that died left half made."""
         count = 0
-        most = self._agent.max_captures_per_user
+        limit = self._agent.max_captures_per_user
         try:
             for name in os.listdir(self._fd):
                 if name.startswith(_MAKING):
@@ -168,10 +167,10 @@ class NodeSpool:
                     count += self._owner(name) == uid
         except OSError as error:
             raise _error(self._path, error) from None
-        if count >= most:
+        if count >= limit:
             raise TooManyCaptures(
                 self._path,
-                f"uid {uid} has {plural(count, 'capture')} here, and one user may have {most} "
+                f"uid {uid} has {plural(count, 'capture')} here, and one user may have {limit} "
                 "([agent] max_captures_per_user); there is room again when some are shipped",
             )
 
@@ -184,10 +183,10 @@ class NodeSpool:
 
     def new_job_id(self) -> str:
         """An id that no capture in the spool has, and other nodes hardly will."""
-        taken = {name.split("@")[0] for name in os.listdir(self._fd)}
+        job_ids = {name.split("@")[0] for name in os.listdir(self._fd)}
         while True:
             job_id = short_id(8)
-            if job_id not in taken:
+            if job_id not in job_ids:
                 return job_id
 
     def next_number(self, uid: int, key: str) -> int:
@@ -211,11 +210,12 @@ class NodeSpool:
         problems = identity.problems()
         if problems:
             raise ConfigError("the capture's identity", problems)
-        own = os.geteuid()
-        if own not in (0, identity.uid):
+        agent_uid = os.geteuid()
+        if agent_uid not in (0, identity.uid):
             raise SpoolError(
                 self._path,
-                f"uid {own} makes captures of its own here, only root those of uid {identity.uid}",
+                f"uid {agent_uid} makes captures of its own here, "
+                f"only root those of uid {identity.uid}",
             )
         name = f"{identity.job_id}@{identity.attempt}.{short_id(NAME_CHARS)}"
         try:
@@ -293,13 +293,14 @@ def open_own_folder(path: str) -> int:
             path, "isn't a folder (nor may it be a link to one); [agent] spool_dir names one"
         ) from None
     try:
-        found = os.fstat(fd)
-        if found.st_uid != os.geteuid():
+        folder_stat = os.fstat(fd)
+        if folder_stat.st_uid != os.geteuid():
             raise SpoolError(
                 path,
-                f"belongs to uid {found.st_uid}, not to the agent's, {os.geteuid()}; choose another",
+                f"belongs to uid {folder_stat.st_uid}, not to the agent's, {os.geteuid()}; "
+                "choose another",
             )
-        mode = stat.S_IMODE(found.st_mode) & 0o777
+        mode = stat.S_IMODE(folder_stat.st_mode) & 0o777
         if mode == BEGUN_MODE:  # somebody else makes it right now, or was killed at it
             os.fchmod(fd, 0o711)
         elif mode != 0o711:

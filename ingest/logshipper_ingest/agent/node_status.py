@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from logshipper.errors import LogshipperError
 from logshipper.safe_text import safe
-from logshipper_ingest.agent.node_ledger import Ledger, ledger_of, shown, summed
+from logshipper_ingest.agent.node_ledger import Ledger, ledger_line, ledger_of, sum_ledgers
 from logshipper_ingest.agent.user_agent import running_agent
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.loki_section import FIRST_SINK
@@ -47,36 +47,32 @@ class _Counts(TypedDict):
 
 
 class NodeJob(_Counts):
-    """One job of `status --config FILE --json`. entries: acknowledged by Loki, by kind; refused:
-    quarantined, by reason; spooled_bytes: of segments that aren't shipped yet; lag_secs: the age of
-    the oldest of that, 0 where there is none; captures, over: how many there are, and how many are
-    shipped to the end; ledger: of its lines."""
+    """One job of `status --config FILE --json`."""
 
     job_id: str
     name: str
     user: str
     state: str
     captures: int
-    over: int
-    entries: dict[str, int]
-    refused: dict[str, int]
-    spooled_bytes: int
-    lag_secs: float
-    ledger: Ledger
+    over: int  # captures that are shipped to the end
+    entries: dict[str, int]  # acknowledged by Loki, by kind
+    refused: dict[str, int]  # entries in the quarantine, by reason
+    spooled_bytes: int  # of segments that aren't shipped yet
+    lag_secs: float  # the age of the oldest of spooled_bytes, 0 where there are none
+    ledger: Ledger  # of its lines
 
 
-class Spooled(TypedDict):
-    """A capture in the spool. unused: nobody writes there yet; bytes: that aren't shipped;
-    waiting_since_ns: the time of the first of them, 0 where there are none."""
+class CaptureStatus(TypedDict):
+    """A capture in the spool."""
 
     folder: str
     job_id: str
     name: str
     user: str
     life: Life
-    unused: bool
-    bytes: int
-    waiting_since_ns: int
+    unused: bool  # nobody writes there yet
+    bytes: int  # that aren't shipped
+    waiting_since_ns: int  # the time of the first of these bytes, 0 where there are none
 
 
 def status(config: AgentConfig, *, as_json: bool) -> int:
@@ -85,16 +81,16 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
     spool = config.agent.spool_dir
     by_sink = [
         _jobs(
-            one.state,
+            sink.state,
             list(
                 spooled_captures(
-                    spool, {known.folder: known.position for known in one.state.checkpoints}
+                    spool, {progress.folder: progress.position for progress in sink.state.shipped}
                 )
             ),
         )
-        for one in states
+        for sink in states
     ]
-    sinks = [_sink(one, jobs) for one, jobs in zip(states, by_sink, strict=True)]
+    sinks = [_sink(sink, jobs) for sink, jobs in zip(states, by_sink, strict=True)]
     first, jobs = sinks[0], _of_all(by_sink)
     document: dict[str, Any] = {  # Any: JSON
         "schema": SCHEMA,
@@ -130,14 +126,14 @@ def _of_all(by_sink: Sequence[Sequence[NodeJob]]) -> list[NodeJob]:
     """The first sink's jobs; what waits is what the sink that is the furthest behind has yet to
     get, and captures are over when all have them."""
     jobs = [NodeJob(**job) for job in by_sink[0]]
-    for others in by_sink[1:]:
-        known = {job["job_id"]: job for job in others}
+    for sink_jobs in by_sink[1:]:
+        jobs_by_id = {job["job_id"]: job for job in sink_jobs}
         for job in jobs:
-            other = known.get(job["job_id"])
-            if other is not None:
-                job["spooled_bytes"] = max(job["spooled_bytes"], other["spooled_bytes"])
-                job["lag_secs"] = max(job["lag_secs"], other["lag_secs"])
-                job["over"] = min(job["over"], other["over"])
+            counterpart = jobs_by_id.get(job["job_id"])
+            if counterpart is not None:
+                job["spooled_bytes"] = max(job["spooled_bytes"], counterpart["spooled_bytes"])
+                job["lag_secs"] = max(job["lag_secs"], counterpart["lag_secs"])
+                job["over"] = min(job["over"], counterpart["over"])
     return jobs
 
 
@@ -149,7 +145,7 @@ def _sink(sink: SinkCheckpoints, jobs: Sequence[NodeJob]) -> dict[str, Any]:  # 
         "loki": _loki(sink),
         "last_refusal": moment_of(sink.state.notes.get("last_refusal")),
         "slurm": _slurm(sink.config),
-        "ledger": summed([job["ledger"] for job in jobs]),
+        "ledger": sum_ledgers([job["ledger"] for job in jobs]),
         "spooled_bytes": sum(job["spooled_bytes"] for job in jobs),
         "lag_secs": max((job["lag_secs"] for job in jobs), default=0.0),
         "refused": sum(sum(job["refused"].values()) for job in jobs),
@@ -192,51 +188,51 @@ def _loki(sink: SinkCheckpoints) -> dict[str, object]:
 
 
 def trouble_of(sink: SinkCheckpoints) -> dict[str, object] | None:
-    """What the sink doesn't take, as the agent told last; None where all is well."""
-    known = sink.state.notes.get("loki", {})
+    """What the sink doesn't take, as the agent noted last; None where all is well."""
+    delivery_state = sink.state.notes.get("loki", {})
     url = sink.config.url
     return (
-        moment_of(known) if known.get("url") == url else None
+        moment_of(delivery_state) if delivery_state.get("url") == url else None
     )  # the agent may have been at another one
 
 
 def _remote_write(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object] | None:
-    """As the agent told last; None where none is set up. Any: JSON that the agent wrote."""
+    """As the agent noted it last; None where none is set up. Any: JSON that the agent wrote."""
     url = config.remote_write.access.url
-    known = notes.get("remote_write", {})
-    known = known if known.get("url") == url else {}  # the agent may have been at another one
+    note = notes.get("remote_write", {})
+    note = note if note.get("url") == url else {}  # the agent may have been at another one
     refusal = {
-        "since_ns": known.get("refused_ns"),
-        "status": known.get("status"),
-        "words": known.get("words"),
+        "since_ns": note.get("refused_ns"),
+        "status": note.get("status"),
+        "words": note.get("words"),
     }
-    taken_ns = known.get("taken_ns", 0)
-    told = {
+    taken_ns = note.get("taken_ns", 0)
+    remote_write = {
         "url": url,
-        "last_success": _shown_time(taken_ns) if taken_ns else None,
-        "waiting_bytes": known.get("waiting_bytes", 0),
-        "dropped": known.get("dropped", {}),
+        "last_success": _time_text(taken_ns) if taken_ns else None,
+        "waiting_bytes": note.get("waiting_bytes", 0),
+        "dropped": note.get("dropped", {}),
         "last_refusal": moment_of(refusal),
     }
-    return told if url else None
+    return remote_write if url else None
 
 
-def _shown_time(time_ns: int) -> str:
+def _time_text(time_ns: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns / 1e9))
 
 
-def moment_of(said: Any) -> dict[str, object] | None:  # Any: as above
+def moment_of(answer: Any) -> dict[str, object] | None:  # Any: as above
     """The sink's word on an answer that wasn't 204; None where there was none."""
-    if not said or not said.get("since_ns"):
+    if not answer or not answer.get("since_ns"):
         return None
     return {
-        "since": _shown_time(said["since_ns"]),
-        "status": said.get("status", 0),
-        "words": said.get("words", ""),
+        "since": _time_text(answer["since_ns"]),
+        "status": answer.get("status", 0),
+        "words": answer.get("words", ""),
     }
 
 
-def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[Spooled]:
+def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterator[CaptureStatus]:
     """The captures in the spool, with the bytes that aren't shipped."""
     spool_fd = open_spool(spool)
     if spool_fd is None:
@@ -252,7 +248,7 @@ def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterato
                         position = positions.get(folder.key, SpoolPosition())
                         size = folder.bytes_from(position)
                         since_ns = _first_ns(folder, position) if size else 0
-                        yield Spooled(folder=folder.key, job_id=identity.job_id, name=identity.name,
+                        yield CaptureStatus(folder=folder.key, job_id=identity.job_id, name=identity.name,
                                        user=identity.user, life=folder.life(), unused=folder.is_unused(), bytes=size,
                                        waiting_since_ns=since_ns)  # fmt: skip
             except (LogshipperError, OSError):
@@ -269,56 +265,69 @@ def _first_ns(folder: CaptureFolder, position: SpoolPosition) -> int:
     return frames[0].time_ns if frames else 0
 
 
-def _jobs(state: State, spooled: Sequence[Spooled]) -> list[NodeJob]:
+def _jobs(state: State, spooled: Sequence[CaptureStatus]) -> list[NodeJob]:
     """Those with something in the spool first, then the newest."""
-    shipped = state.checkpoints
-    waiting = {one["folder"]: one for one in spooled}
-    jobs: dict[str, list[CaptureCheckpoint]] = {}
-    for one in sorted(
-        shipped, key=lambda one: (one.folder in waiting, one.changed_ns), reverse=True
+    shipped_captures = state.shipped
+    spooled_by_folder = {spooled_capture["folder"]: spooled_capture for spooled_capture in spooled}
+    captures_by_job: dict[str, list[Shipped]] = {}
+    for capture in sorted(
+        shipped_captures,
+        key=lambda capture: (capture.folder in spooled_by_folder, capture.changed_ns),
+        reverse=True,
     ):
-        jobs.setdefault(one.identity.job_id, []).append(one)
-    found = [_job(job_id, captures, waiting, state.learnt) for job_id, captures in jobs.items()]
-    known = {one.folder for one in shipped}
-    unread: dict[str, list[Spooled]] = {}
-    for here in spooled:
-        if here["folder"] not in known:
-            unread.setdefault(here["job_id"], []).append(here)
-    for job in found:
-        for here in unread.pop(job["job_id"], []):
+        captures_by_job.setdefault(capture.identity.job_id, []).append(capture)
+    jobs = [
+        _job(job_id, captures, spooled_by_folder, state.learnt)
+        for job_id, captures in captures_by_job.items()
+    ]
+    folders = {capture.folder for capture in shipped_captures}
+    unread: dict[str, list[CaptureStatus]] = {}
+    for spooled_capture in spooled:
+        if spooled_capture["folder"] not in folders:
+            unread.setdefault(spooled_capture["job_id"], []).append(spooled_capture)
+    for job in jobs:
+        for spooled_capture in unread.pop(job["job_id"], []):
             job["captures"] += 1
-            job["spooled_bytes"] += here["bytes"]
-            job["lag_secs"] = max(job["lag_secs"], _lag_secs([here]))
-    return [_unread(captures, state.learnt) for captures in unread.values()] + found
+            job["spooled_bytes"] += spooled_capture["bytes"]
+            job["lag_secs"] = max(job["lag_secs"], _lag_secs([spooled_capture]))
+    return [_unread_job(captures, state.learnt) for captures in unread.values()] + jobs
 
 
-def _lag_secs(captures: Sequence[Spooled]) -> float:
+def _lag_secs(captures: Sequence[CaptureStatus]) -> float:
     oldest_ns = min(
-        (one["waiting_since_ns"] for one in captures if one["waiting_since_ns"]), default=0
+        (capture["waiting_since_ns"] for capture in captures if capture["waiting_since_ns"]),
+        default=0,
     )
     return round(max(0.0, time.time() - oldest_ns / 1e9), 1) if oldest_ns else 0.0
 
 
 def _job(
     job_id: str,
-    captures: Sequence[CaptureCheckpoint],
-    waiting: dict[str, Spooled],
+    captures: Sequence[Shipped],
+    spooled_by_folder: dict[str, CaptureStatus],
     learnt: Mapping[str, CaptureAccount],
 ) -> NodeJob:
     """What is known of its lines is the learner's word, which is ahead where Loki is away."""
     entries: dict[str, int] = {}
-    refused: dict[str, int] = {}
-    for one in captures:
-        for total, counts in ((entries, one.counts.entries), (refused, one.counts.refused)):
+    refusal_counts: dict[str, int] = {}
+    for capture in captures:
+        for total, counts in (
+            (entries, capture.counts.entries),
+            (refusal_counts, capture.counts.refused),
+        ):
             for name, count in counts.items():
                 total[name] = total.get(name, 0) + count
-    here = [waiting[one.folder] for one in captures if one.folder in waiting]
-    accounts = [learnt.get(one.folder, one.account) for one in captures]
-    attempt = max(one.identity.attempt for one in captures)
+    spooled = [
+        spooled_by_folder[capture.folder]
+        for capture in captures
+        if capture.folder in spooled_by_folder
+    ]
+    accounts = [learnt.get(capture.folder, capture.account) for capture in captures]
+    attempt = max(capture.identity.attempt for capture in captures)
     newest = [
         account
-        for one, account in zip(captures, accounts, strict=True)
-        if one.identity.attempt == attempt
+        for capture, account in zip(captures, accounts, strict=True)
+        if capture.identity.attempt == attempt
     ]
     return NodeJob(
         job_id=job_id,
@@ -326,25 +335,25 @@ def _job(
         user=captures[0].identity.user,
         state=_state(newest),
         captures=len(captures),
-        over=sum(one.done for one in captures),
+        over=sum(capture.done for capture in captures),
         entries=entries,
-        refused=refused,
-        spooled_bytes=sum(one["bytes"] for one in here),
-        lag_secs=_lag_secs(here),
+        refused=refusal_counts,
+        spooled_bytes=sum(capture["bytes"] for capture in spooled),
+        lag_secs=_lag_secs(spooled),
         ledger=ledger_of(zip(accounts, captures, strict=True)),
         **_counts(accounts),
     )
 
 
-def _unread(captures: Sequence[Spooled], learnt: Mapping[str, CaptureAccount]) -> NodeJob:
+def _unread_job(captures: Sequence[CaptureStatus], learnt: Mapping[str, CaptureAccount]) -> NodeJob:
     """Nothing of it is shipped yet."""
-    one = captures[0]
+    first = captures[0]
     accounts = [learnt[capture["folder"]] for capture in captures if capture["folder"] in learnt]
     prepared = all(capture["unused"] for capture in captures)
     return NodeJob(
-        job_id=one["job_id"],
-        name=one["name"],
-        user=one["user"],
+        job_id=first["job_id"],
+        name=first["name"],
+        user=first["user"],
         state=PREPARED if prepared else _state(accounts),
         captures=len(captures),
         over=0,
@@ -360,15 +369,16 @@ def _unread(captures: Sequence[Spooled], learnt: Mapping[str, CaptureAccount]) -
 def _state(accounts: Sequence[CaptureAccount]) -> str:
     now_ns = time.time_ns()
     return worst_state(
-        [derived_state(one.state, one.heartbeat_ns, now_ns) for one in accounts] or [RUNNING]
+        [derived_state(account.state, account.heartbeat_ns, now_ns) for account in accounts]
+        or [RUNNING]
     )
 
 
 def _counts(accounts: Sequence[CaptureAccount]) -> _Counts:
     return _Counts(
-        lines=sum(one.lines for one in accounts),
-        records=sum(one.records for one in accounts),
-        lost=sum(one.lost() for one in accounts),
+        lines=sum(account.lines for account in accounts),
+        records=sum(account.records for account in accounts),
+        lost=sum(account.lost() for account in accounts),
     )
 
 
@@ -376,20 +386,20 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     agent = document["agent_pid"]
     lines = [
         f"node   {document['cluster']}/{document['host']}",
-        f"spool  {document['spool_dir']}: {_waiting(document)}",
+        f"spool  {document['spool_dir']}: {_waiting_text(document)}",
         f"agent  {'not running' if agent is None else f'at work (process {agent})'}",
     ]
     lines += [
-        f"       taken away, job {one['job_id']} of {one['user']}: {one['words']}"
-        for one in document["taken"]
+        f"       taken away, job {note['job_id']} of {note['user']}: {note['words']}"
+        for note in document["taken"]
     ]
     several = len(document["sinks"]) > 1
     for sink in document["sinks"]:
-        lines += _shown_sink(sink, several=several)
-    gone = document["removed_sinks"]
-    lines += [f"       {name} was removed: `logshipper-agent forget {name}`" for name in gone]
+        lines += _sink_lines(sink, several=several)
+    names = document["removed_sinks"]
+    lines += [f"       {name} was removed: `logshipper-agent forget {name}`" for name in names]
     if document["remote_write"]:
-        lines += _shown_remote_write(document["remote_write"])
+        lines += _remote_write_lines(document["remote_write"])
     if document["metrics"] and document["metrics"]["trouble"]:
         lines.append(f"metrics  {document['metrics']['trouble']}")
     if document["telegraf"]:
@@ -424,8 +434,8 @@ def _print(document: dict[str, Any]) -> None:  # Any: as made above
     sys.stdout.write(printed_table(rows, right=range(2, 9)))
 
 
-def _shown_sink(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as above
-    """several: each has a name, and what waits for it is told."""
+def _sink_lines(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as above
+    """several: each has a name, and a line says what waits for it."""
     trouble, refusal = sink["loki"]["trouble"], sink["last_refusal"]
     name = f"{sink['name']}, " if several else ""
     kind = "loki  " if sink["kind"] == "loki" else "influx"
@@ -433,51 +443,57 @@ def _shown_sink(sink: dict[str, Any], *, several: bool) -> list[str]:  # Any: as
         f"{kind} {name}{sink['loki']['url']}: {_words(trouble) if trouble else 'no trouble known'}"
     ]
     if several:
-        lines.append(f"       {_waiting(sink)}")
+        lines.append(f"       {_waiting_text(sink)}")
     if refusal and not trouble:
         lines.append(f"       its last refusal: {_words(refusal)}")
     if sink["quarantine"]["bytes"]:
-        lines.append(f"       in quarantine: {_held(sink['quarantine'])}")
+        lines.append(f"       in quarantine: {_quarantine_text(sink['quarantine'])}")
     if sink["slurm"]:
         counts = {name: count for name, count in sink["slurm"].items() if type(count) is int}
         lines.append(
             f"slurm  ends of jobs: {', '.join(f'{count} {name}' for name, count in counts.items())}"
         )
-    lines.append(f"ledger {shown(sink['ledger'])}")
+    lines.append(f"ledger {ledger_line(sink['ledger'])}")
     return lines + [f"       {words}" for words in sink["differs"]]
 
 
-def _shown_remote_write(told: dict[str, Any]) -> list[str]:  # Any: as above
-    taken = f"last taken {told['last_success']}" if told["last_success"] else "nothing taken yet"
-    lines = [f"remote {told['url']}: {taken}, {shown_size(told['waiting_bytes'])} wait"]
-    if told["dropped"]:
-        counts = ", ".join(f"{count} {reason}" for reason, count in told["dropped"].items())
+def _remote_write_lines(remote_write: dict[str, Any]) -> list[str]:  # Any: as above
+    success = (
+        f"last taken {remote_write['last_success']}"
+        if remote_write["last_success"]
+        else "nothing taken yet"
+    )
+    lines = [
+        f"remote {remote_write['url']}: {success}, {shown_size(remote_write['waiting_bytes'])} wait"
+    ]
+    if remote_write["dropped"]:
+        counts = ", ".join(f"{count} {reason}" for reason, count in remote_write["dropped"].items())
         lines.append(f"       samples dropped since the agent's start: {counts}")
-    if told["last_refusal"]:
-        lines.append(f"       its last refusal: {_words(told['last_refusal'])}")
+    if remote_write["last_refusal"]:
+        lines.append(f"       its last refusal: {_words(remote_write['last_refusal'])}")
     return lines
 
 
-def _waiting(document: dict[str, Any]) -> str:  # Any: as above
+def _waiting_text(document: dict[str, Any]) -> str:  # Any: as above
     lag = f", the oldest of it for {document['lag_secs']:.0f} s" if document["lag_secs"] else ""
     return f"{shown_size(document['spooled_bytes'])} wait{lag}"
 
 
-def _held(quarantine: dict[str, Any]) -> str:  # Any: as above
+def _quarantine_text(quarantine: dict[str, Any]) -> str:  # Any: as above
     if quarantine["entries"] < 0:
         return f"{shown_size(quarantine['bytes'])}; `logshipper-agent replay --dry-run` counts them"
     reasons = ", ".join(f"{count} {reason}" for reason, count in quarantine["reasons"].items())
     return f"{plural(quarantine['entries'], 'entry')} ({reasons}); `logshipper-agent replay` sends them once more"
 
 
-def _words(said: dict[str, Any]) -> str:  # Any: as above
-    status = f"HTTP {said['status']}: " if said["status"] else ""
-    return f"since {said['since']}: {status}{said['words']}"
+def _words(moment: dict[str, Any]) -> str:  # Any: as above
+    status = f"HTTP {moment['status']}: " if moment["status"] else ""
+    return f"since {moment['since']}: {status}{moment['words']}"
 
 
 def _row(job: NodeJob) -> tuple[str, ...]:
     lag = f"{job['lag_secs']:.0f} s" if job["lag_secs"] else "-"
-    shipped, refused = sum(job["entries"].values()), sum(job["refused"].values())
-    counts = (job["lines"], job["records"], job["lost"], shipped, refused)
+    entry_count, refusal_count = sum(job["entries"].values()), sum(job["refused"].values())
+    counts = (job["lines"], job["records"], job["lost"], entry_count, refusal_count)
     return (job["job_id"], job["state"], *map(str, counts), shown_size(job["spooled_bytes"]), lag, job["user"],
             job["name"])  # fmt: skip

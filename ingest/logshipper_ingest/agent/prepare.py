@@ -99,14 +99,14 @@ def _account(user: str, uid: int | None, gid: int | None) -> tuple[str, int, int
         return user, uid, gid
     try:
         if uid is not None:
-            known = pwd.getpwuid(uid)
+            entry = pwd.getpwuid(uid)
         elif user.isascii() and user.isdigit():
-            known = pwd.getpwuid(int(user))
-            user = known.pw_name
+            entry = pwd.getpwuid(int(user))
+            user = entry.pw_name
         else:
-            known = pwd.getpwnam(user)
+            entry = pwd.getpwnam(user)
     except (KeyError, ValueError, OverflowError):
         raise ConfigError(
             "--user", [f"{user!r} isn't known on this node; give --uid and --gid as well"]
         ) from None
-    return user, known.pw_uid, known.pw_gid if gid is None else gid
+    return user, entry.pw_uid, entry.pw_gid if gid is None else gid

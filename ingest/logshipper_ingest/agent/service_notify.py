@@ -1,6 +1,6 @@
-"""Tells systemd how its service is (sd_notify(3)): ready, alive, stopping, and a line for
-`systemctl status`. Where nobody asked for it ($NOTIFY_SOCKET isn't set) nothing is sent; what can't
-be sent is left out."""
+"""Reports to systemd the state of its service (sd_notify(3)): ready, alive, stopping, and a line
+for `systemctl status`. Where nobody asked for it ($NOTIFY_SOCKET isn't set) nothing is sent; what
+can't be sent is left out."""
 
 import os
 import socket
@@ -69,5 +69,5 @@ def _watchdog_secs(environment: Mapping[str, str]) -> float:
     """It may be meant for another process than this one."""
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
-    found = environment.get("WATCHDOG_USEC", "")
-    return int(found) / 1e6 if found.isascii() and found.isdigit() and len(found) < 16 else 0.0
+    usecs = environment.get("WATCHDOG_USEC", "")
+    return int(usecs) / 1e6 if usecs.isascii() and usecs.isdigit() and len(usecs) < 16 else 0.0

@@ -43,14 +43,16 @@ class SinkCourse:
         self.wake = threading.Event()  # something is there to be shipped
         self._stop = stop
         self._say = say = say if config.is_first else _of_sink(config, say)
-        self._leaving: deque[FollowedCapture] = deque()  # to be let go
+        self._departures: deque[FollowedCapture] = deque()  # to be let go
         if config.name:
             make_private_folder(os.path.dirname(config.folder))
             make_private_folder(config.folder)
-        named = Checkpoints(os.path.join(config.folder, STATE_FILE)) if config.name else None
-        self.checkpoints = named or checkpoints
-        self._own = named
-        self._told: dict[str, object] = {}
+        sink_checkpoints = (
+            Checkpoints(os.path.join(config.folder, STATE_FILE)) if config.name else None
+        )
+        self.checkpoints = sink_checkpoints or checkpoints
+        self._sink_checkpoints = sink_checkpoints
+        self._notes: dict[str, object] = {}
         self.metrics = metrics if config.is_first else metrics.of_sink(config.label)
         room_bytes = config.delivery.quarantine_max_bytes
         try:
@@ -78,7 +80,7 @@ class SinkCourse:
                 else None
             )
         except BaseException:
-            self._close_own()
+            self._close_checkpoints()
             raise
 
     def threads(self, captures: Callable[[], Iterable[FollowedCapture]]) -> list[threading.Thread]:
@@ -95,33 +97,35 @@ class SinkCourse:
                 self.wake,
             )
 
-        made = [threading.Thread(target=ship, name=f"shipper {self.config.label}")]
+        threads = [threading.Thread(target=ship, name=f"shipper {self.config.label}")]
         if self.slurm is not None:
-            made.append(threading.Thread(target=self.slurm.run, name=f"slurm {self.config.label}"))
-        return made
+            threads.append(
+                threading.Thread(target=self.slurm.run, name=f"slurm {self.config.label}")
+            )
+        return threads
 
     def _to_ship(self, captures: Callable[[], Iterable[FollowedCapture]]) -> list[ShippedCapture]:
         """Called by the shipper between two rounds: it reads nothing then of what was dropped."""
         self.let_all_go()
         return [
-            of_sink
+            shipped_capture
             for capture in captures()
-            for of_sink in capture.sinks
-            if of_sink.checkpoints is self.checkpoints
+            for shipped_capture in capture.sinks
+            if shipped_capture.checkpoints is self.checkpoints
         ]
 
     def drop(self, capture: FollowedCapture) -> None:
         """The capture is gone, and is let go between two rounds."""
-        self._leaving.append(capture)
+        self._departures.append(capture)
 
     @property
-    def leaving(self) -> int:
+    def leaving_count(self) -> int:
         """How many it has yet to let go."""
-        return len(self._leaving)
+        return len(self._departures)
 
     def let_all_go(self) -> None:
-        while self._leaving:
-            self._leaving.popleft().let_go()
+        while self._departures:
+            self._departures.popleft().let_go()
 
     def close(self) -> None:
         """When its threads have ended."""
@@ -129,25 +133,25 @@ class SinkCourse:
         self.let_all_go()
         if self.slurm is not None:
             self.slurm.close()
-        self._close_own()
+        self._close_checkpoints()
 
-    def _close_own(self) -> None:
-        if self._own is not None:
-            self._own.close()
+    def _close_checkpoints(self) -> None:
+        if self._sink_checkpoints is not None:
+            self._sink_checkpoints.close()
 
-    # ---- what is told
+    # ---- reports
 
     def save_notes(self) -> None:
-        """What `status` tells of it."""
+        """What `status` prints of it."""
         notes: dict[str, object] = {
             "loki": {"url": self.config.url, **self.delivery.state._asdict()},
             "last_refusal": self.delivery.last_refusal._asdict(),
         }
-        if notes != self._told:
+        if notes != self._notes:
             self.checkpoints.put_notes(notes)
-            self._told = notes
+            self._notes = notes
 
-    def shown_trouble(self) -> str:
+    def trouble_text(self) -> str:
         """ "" where it takes all."""
         state = self.delivery.state
         if not state.since_ns:
@@ -161,21 +165,25 @@ class SinkCourse:
     def measure(self, captures: Sequence[FollowedCapture]) -> None:
         """For /metrics. How much waits is looked at as far as time allows, those first that were
         measured the longest ago: they may have files by the ten thousand."""
-        own = [
-            of_sink
+        shipped_captures = [
+            shipped_capture
             for capture in captures
-            for of_sink in capture.sinks
-            if of_sink.checkpoints is self.checkpoints
+            for shipped_capture in capture.sinks
+            if shipped_capture.checkpoints is self.checkpoints
         ]
         begin, now_ns = time.monotonic(), time.time_ns()
-        for one in in_turn(sorted(own, key=lambda one: one.measured_at)):
+        for capture in in_turn(sorted(shipped_captures, key=lambda capture: capture.measured_at)):
             now = time.monotonic()
             if now - begin > MEASURE_SECS:
                 break
-            one.spooled_bytes = one.folder.bytes_from(one.shipped.position)
-            one.measured_at = now
-        since = [one.waiting_since_ns for one in own if one.waits and one.waiting_since_ns]
-        self.metrics.spool_bytes.set(sum(one.spooled_bytes for one in own))
+            capture.spooled_bytes = capture.folder.bytes_from(capture.shipped.position)
+            capture.measured_at = now
+        since = [
+            capture.waiting_since_ns
+            for capture in shipped_captures
+            if capture.waits and capture.waiting_since_ns
+        ]
+        self.metrics.spool_bytes.set(sum(capture.spooled_bytes for capture in shipped_captures))
         self.metrics.lag_seconds.set(
             max((now_ns - since_ns for since_ns in since), default=0) / 1e9
         )

@@ -2,8 +2,8 @@
 may be.
 
 A capture gets all the room that its job and its user have left, so what one leaves another may use;
-the marks are rewritten when they have changed by a part of the limit that tells (_STEP), or what
-they mean for it now has. While no agent runs, what was said last holds. A capture that this agent
+the marks are rewritten when they have changed by a noticeable part of the limit (_STEP), or what
+they mean for it now has. While no agent runs, the last marks hold. A capture that this agent
 hasn't seen yet has no marks, for a turn or two.
 """
 
@@ -21,7 +21,7 @@ _WHOLE = SpoolPosition()
 
 
 class SpoolLimits:
-    """agent: the limits; say: told once where marks can't be written. slow, stopped: how many
+    """agent: the limits; say: gets one line where marks can't be written. slow, stopped: how many
     captures are, since the last turn."""
 
     def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
@@ -30,43 +30,51 @@ class SpoolLimits:
             "user": (agent.user_spool_soft_max_bytes, agent.user_spool_hard_max_bytes),
         }
         self._say = say
-        self._told: dict[str, SpoolMarks] = {}
+        self._written_marks: dict[str, SpoolMarks] = {}
         self._failed = ""
         self.slow = self.stopped = 0
 
     def turn(self, captures: Iterable[FollowedCapture]) -> None:
         """Looks how large all are. A few stat(2) per capture."""
-        sizes = {one: one.folder.bytes_from(_WHOLE) for one in captures if not one.folder.is_taken}
+        sizes = {
+            capture: capture.folder.bytes_from(_WHOLE)
+            for capture in captures
+            if not capture.folder.is_taken
+        }
         totals: dict[tuple[str, object], int] = defaultdict(int)
         for capture, size in sizes.items():
             for scope in self._scopes:
                 totals[scope, _of(scope, capture)] += size
         self.slow = self.stopped = 0
         for capture, size in sizes.items():
-            left = {scope: totals[scope, _of(scope, capture)] - size for scope in self._scopes}
-            marks = self._marks(left)
+            other_bytes = {
+                scope: totals[scope, _of(scope, capture)] - size for scope in self._scopes
+            }
+            marks = self._marks(other_bytes)
             self.stopped += 0 < marks.stop_at <= size
             self.slow += 0 < marks.slow_at <= size and not 0 < marks.stop_at <= size
-            known = self._told.get(capture.folder.key)
-            if known is None or _differ(known, marks, size):
-                self._tell(capture, marks)
+            old_marks = self._written_marks.get(capture.folder.key)
+            if old_marks is None or _differ(old_marks, marks, size):
+                self._write_marks(capture, marks)
         present = {capture.folder.key for capture in sizes}
-        self._told = {key: marks for key, marks in self._told.items() if key in present}
+        self._written_marks = {
+            key: marks for key, marks in self._written_marks.items() if key in present
+        }
 
-    def _marks(self, others: dict[str, int]) -> SpoolMarks:
-        """others: bytes of other captures of the same job, and user."""
+    def _marks(self, other_bytes: dict[str, int]) -> SpoolMarks:
+        """other_bytes: of other captures of the same job, and user."""
         slow = _nearest(
-            {scope: (limits[0], others[scope]) for scope, limits in self._scopes.items()}
+            {scope: (limits[0], other_bytes[scope]) for scope, limits in self._scopes.items()}
         )
         stop = _nearest(
-            {scope: (limits[1], others[scope]) for scope, limits in self._scopes.items()}
+            {scope: (limits[1], other_bytes[scope]) for scope, limits in self._scopes.items()}
         )
         scope = (stop or slow or (0, "job"))[1]
         if slow and (not stop or slow[0] < stop[0]):
             scope = slow[1]
         return SpoolMarks(slow[0] if slow else 0, stop[0] if stop else 0, scope)
 
-    def _tell(self, capture: FollowedCapture, marks: SpoolMarks) -> None:
+    def _write_marks(self, capture: FollowedCapture, marks: SpoolMarks) -> None:
         try:
             capture.folder.write_limits(marks.encode())
         except OSError as error:
@@ -78,7 +86,7 @@ class SpoolLimits:
                 )
             return
         self._failed = ""
-        self._told[capture.folder.key] = marks
+        self._written_marks[capture.folder.key] = marks
 
 
 def _of(scope: str, capture: FollowedCapture) -> object:
@@ -88,13 +96,17 @@ def _of(scope: str, capture: FollowedCapture) -> object:
 
 def _nearest(limits: dict[str, tuple[int, int]]) -> tuple[int, str] | None:
     """The least mark of a capture, and whose limit it is. At least 1 byte: 0 is no limit."""
-    marks = [(max(limit - others, 1), scope) for scope, (limit, others) in limits.items() if limit]
+    marks = [
+        (max(limit - other_bytes, 1), scope)
+        for scope, (limit, other_bytes) in limits.items()
+        if limit
+    ]
     return min(marks, default=None)
 
 
-def _differ(known: SpoolMarks, marks: SpoolMarks, size: int) -> bool:
+def _differ(old_marks: SpoolMarks, marks: SpoolMarks, size: int) -> bool:
     """Whether another mark means something else for a capture of this size, or will soon."""
-    for old, new in ((known.slow_at, marks.slow_at), (known.stop_at, marks.stop_at)):
+    for old, new in ((old_marks.slow_at, marks.slow_at), (old_marks.stop_at, marks.stop_at)):
         if (old <= size) is not (new <= size) or abs(old - new) > _STEP * max(old, new):
             return True
-    return known.scope != marks.scope
+    return old_marks.scope != marks.scope

@@ -38,19 +38,18 @@ _NOTHING = FolderSize()
 
 
 @dataclass
-class _Looked:
-    """At a capture. keep: bytes of segments that it keeps, where it was taken; is_emptied: all else
-    is removed."""
+class _Look:
+    """At a capture."""
 
     at: float = float("-inf")
     size: FolderSize = _NOTHING
-    keep: int | None = None
-    is_emptied: bool = False
+    keep: int | None = None  # bytes of segments that it keeps, where it was taken
+    is_emptied: bool = False  # all else is removed
 
 
 class SpoolOveruse:
-    """taken: how many captures were taken away, by reason; latest: notes of the last ones, for
-    `status`. The agent's main thread's."""
+    """taken_counts: how many captures were taken away, by reason; latest: notes of the last ones,
+    for `status`. The agent's main thread's."""
 
     def __init__(self, agent: AgentSection, say: Callable[[str], None]) -> None:
         self._limits = {
@@ -58,16 +57,16 @@ class SpoolOveruse:
             "user": agent.user_spool_hard_max_bytes,
         }
         self._say = say
-        self._looked: dict[str, _Looked] = {}
-        self._said: Counter[int] = Counter()
+        self._looks: dict[str, _Look] = {}
+        self._line_counts: Counter[int] = Counter()  # by user
         self._failed = ""
-        self.taken: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        self.taken_counts: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         self.latest: list[dict[str, object]] = []
 
     def turn(self, captures: Iterable[FollowedCapture]) -> None:
         captures = list(captures)
-        self._looked = {
-            one.folder.key: self._looked.get(one.folder.key, _Looked()) for one in captures
+        self._looks = {
+            capture.folder.key: self._looks.get(capture.folder.key, _Look()) for capture in captures
         }
         self._look(captures)
         for capture, reason, words in self._overused(captures):
@@ -79,50 +78,54 @@ class SpoolOveruse:
     def _look(self, captures: Sequence[FollowedCapture]) -> None:
         now = time.monotonic()
         due = sorted(
-            (one for one in captures if now - self._of(one).at >= LOOK_SECS),
-            key=lambda one: self._of(one).at,
+            (capture for capture in captures if now - self._of(capture).at >= LOOK_SECS),
+            key=lambda capture: self._of(capture).at,
         )
         for capture in in_turn(due):
-            known = self._of(capture)
+            look = self._of(capture)
             try:
-                known.size = capture.folder.size()
+                look.size = capture.folder.size()
             except OSError as error:
-                self._tell(
+                self._log(
                     f"{capture.folder.path}: what it takes of the spool can't be looked at: {os_words(error)}"
                 )
-            known.at = now
+            look.at = now
             if time.monotonic() - now > TURN_SECS:
                 break
 
-    def _of(self, capture: FollowedCapture) -> _Looked:
-        return self._looked[capture.folder.key]
+    def _of(self, capture: FollowedCapture) -> _Look:
+        return self._looks[capture.folder.key]
 
     def _overused(
         self, captures: Sequence[FollowedCapture]
     ) -> Iterator[tuple[FollowedCapture, str, str]]:
-        """Captures that go, each once, and why."""
-        found: set[str] = set()
+        """Captures that go, each once, with reason and words."""
+        keys: set[str] = set()
         for capture, reason, words in (*self._floods(captures), *self._too_large(captures)):
-            if capture.folder.key not in found:
-                found.add(capture.folder.key)
+            if capture.folder.key not in keys:
+                keys.add(capture.folder.key)
                 yield capture, reason, words
 
     def _floods(
         self, captures: Sequence[FollowedCapture]
     ) -> Iterator[tuple[FollowedCapture, str, str]]:
-        of_user: dict[int, list[FollowedCapture]] = defaultdict(list)
+        by_user: dict[int, list[FollowedCapture]] = defaultdict(list)
         for capture in captures:
             size = self._of(capture).size
             if size.is_flood and self._is_judged(capture):
                 yield capture, "entries", f"it has {size.entries:,} files and folders or more"
             elif not capture.folder.is_taken:
-                of_user[capture.identity.uid].append(capture)
-        for own in of_user.values():
-            own.sort(key=lambda one: self._of(one).size.entries, reverse=True)
-            entries = sum(self._of(one).size.entries for one in own)
-            most = USER_ENTRIES + sum(self._of(one).size.segments for one in own) // BYTES_PER_ENTRY
-            for capture in own:
-                if entries <= most:
+                by_user[capture.identity.uid].append(capture)
+        for user_captures in by_user.values():
+            user_captures.sort(key=lambda capture: self._of(capture).size.entries, reverse=True)
+            entries = sum(self._of(capture).size.entries for capture in user_captures)
+            max_entries = (
+                USER_ENTRIES
+                + sum(self._of(capture).size.segments for capture in user_captures)
+                // BYTES_PER_ENTRY
+            )
+            for capture in user_captures:
+                if entries <= max_entries:
                     break
                 yield capture, "entries", f"its user has {entries:,} files and folders in the spool"
                 entries -= self._of(capture).size.entries
@@ -131,20 +134,20 @@ class SpoolOveruse:
         self, captures: Sequence[FollowedCapture]
     ) -> Iterator[tuple[FollowedCapture, str, str]]:
         for capture in captures:
-            known = self._of(capture)
-            has_grown = known.keep is not None and known.size.blocks > known.keep + MARGIN_BYTES
+            look = self._of(capture)
+            has_grown = look.keep is not None and look.size.blocks > look.keep + MARGIN_BYTES
             if has_grown and self._is_judged(capture):
                 yield (
                     capture,
                     "bytes",
-                    f"it has grown to {shown_size(known.size.blocks)} all the same",
+                    f"it has grown to {shown_size(look.size.blocks)} all the same",
                 )
         for scope, limit in self._limits.items():
-            for of_scope in _by_scope(scope, captures).values() if limit else ():
-                left = [one for one in of_scope if not one.folder.is_taken]
-                left.sort(key=lambda one: _odd_first(self._of(one).size))
-                blocks = sum(self._of(one).size.blocks for one in left)
-                for capture in left:
+            for scope_captures in _by_scope(scope, captures).values() if limit else ():
+                candidates = [capture for capture in scope_captures if not capture.folder.is_taken]
+                candidates.sort(key=lambda capture: _odd_first(self._of(capture).size))
+                blocks = sum(self._of(capture).size.blocks for capture in candidates)
+                for capture in candidates:
                     if blocks <= limit + limit // 4 + MARGIN_BYTES:
                         break
                     words = f"this {scope}'s captures take {shown_size(blocks)} of the spool's disk"
@@ -154,17 +157,17 @@ class SpoolOveruse:
 
     def _is_judged(self, capture: FollowedCapture) -> bool:
         """Not where it was taken, and isn't emptied yet, or has nothing left to take."""
-        known = self._of(capture)
-        return not capture.folder.is_taken or (known.is_emptied and known.keep != 0)
+        look = self._of(capture)
+        return not capture.folder.is_taken or (look.is_emptied and look.keep != 0)
 
     # ---- taking away
 
     def _take(
         self, capture: FollowedCapture, reason: str, words: str, captures: Sequence[FollowedCapture]
     ) -> None:
-        known = self._of(capture)
+        look = self._of(capture)
         if capture.folder.is_taken:
-            known.keep, known.is_emptied = 0, False
+            look.keep, look.is_emptied = 0, False
             self._note(
                 capture.folder, capture.identity, reason, f"{words}: its segments are removed, too"
             )
@@ -172,13 +175,13 @@ class SpoolOveruse:
         try:
             capture.folder.take_away()
         except OSError as error:
-            self._tell(
+            self._log(
                 f"{capture.folder.path}: it can't be taken from its user: {os_words(error)}; tried again"
             )
             return
         capture.life, capture.next_look = Life.DEAD, 0.0
-        known.keep = self._room(capture, captures)
-        self.taken[reason] += 1
+        look.keep = self._room(capture, captures)
+        self.taken_counts[reason] += 1
         words = f"{words}: it is taken from its user, and closed; the job runs on"
         self._note(capture.folder, capture.identity, reason, words)
 
@@ -186,27 +189,35 @@ class SpoolOveruse:
         """How much of its segments the limits leave room for, next to what others have."""
         room = [1 << 62]
         for scope, limit in self._limits.items():
-            of_scope = _by_scope(scope, captures)[_key(scope, capture)]
-            others = sum(self._of(one).size.segments for one in of_scope if one is not capture)
-            room += [max(limit - others, 0)] if limit else []
+            scope_captures = _by_scope(scope, captures)[_key(scope, capture)]
+            other_bytes = sum(
+                self._of(other_capture).size.segments
+                for other_capture in scope_captures
+                if other_capture is not capture
+            )
+            room += [max(limit - other_bytes, 0)] if limit else []
         return min(room)
 
     def _empty(self, captures: Sequence[FollowedCapture]) -> None:
         """A call removes some thousand entries at most."""
         now = time.monotonic()
         for capture in in_turn(
-            [one for one in captures if one.folder.is_taken and not self._of(one).is_emptied]
+            [
+                capture
+                for capture in captures
+                if capture.folder.is_taken and not self._of(capture).is_emptied
+            ]
         ):
-            known = self._of(capture)
-            if known.keep is None:  # an agent before this one has taken it
-                known.keep = self._room(capture, captures)
+            look = self._of(capture)
+            if look.keep is None:  # an agent before this one has taken it
+                look.keep = self._room(capture, captures)
             try:
-                known.is_emptied = capture.folder.empty_taken(known.keep)
+                look.is_emptied = capture.folder.empty_taken(look.keep)
             except OSError as error:
-                self._tell(
+                self._log(
                     f"{capture.folder.path}: it can't be emptied: {os_words(error)}; tried again"
                 )
-            known.at, known.size = float("-inf"), _NOTHING
+            look.at, look.size = float("-inf"), _NOTHING
             if time.monotonic() - now > TURN_SECS:
                 break
 
@@ -218,13 +229,13 @@ class SpoolOveruse:
         if is_small or not folder.is_unused():  # once more: it may have begun meanwhile
             return False
         if folder.segments_fd >= 0:
-            self.taken["unused"] += 1
+            self.taken_counts["unused"] += 1
             words = f"nobody captures there, and it has {shown_size(size.blocks)} in {plural(size.entries, 'entry')}"
             self._note(folder, folder.identity(complete=True), "unused", f"{words}: it is removed")
         folder.remove()
         return True
 
-    # ---- what is told
+    # ---- notes and lines in the log
 
     def _note(
         self, folder: CaptureFolder, identity: Identity | None, reason: str, words: str
@@ -234,13 +245,13 @@ class SpoolOveruse:
         note = {"time_ns": time.time_ns(), "job_id": identity.job_id, "user": identity.user, "uid": identity.uid,
                 "reason": reason, "words": words}  # fmt: skip
         self.latest = [*self.latest, note][-MOST_NOTED:]
-        self._said[identity.uid] += 1
-        if self._said[identity.uid] <= MOST_SAID:
+        self._line_counts[identity.uid] += 1
+        if self._line_counts[identity.uid] <= MOST_SAID:
             self._say(f"{folder.path}, of uid {identity.uid}: {words}")
-        elif self._said[identity.uid] == MOST_SAID + 1:
+        elif self._line_counts[identity.uid] == MOST_SAID + 1:
             self._say(f"uid {identity.uid}: further captures that are taken away are only counted")
 
-    def _tell(self, words: str) -> None:
+    def _log(self, words: str) -> None:
         if self._failed != words:
             self._failed = words
             self._say(words)
@@ -259,7 +270,7 @@ def _key(scope: str, capture: FollowedCapture) -> object:
 def _by_scope(
     scope: str, captures: Iterable[FollowedCapture]
 ) -> dict[object, list[FollowedCapture]]:
-    found: dict[object, list[FollowedCapture]] = defaultdict(list)
+    groups: dict[object, list[FollowedCapture]] = defaultdict(list)
     for capture in captures:
-        found[_key(scope, capture)].append(capture)
-    return found
+        groups[_key(scope, capture)].append(capture)
+    return groups

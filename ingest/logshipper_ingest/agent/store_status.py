@@ -1,4 +1,4 @@
-"""`logshipper-agent status`: what is spooled and taken into a user's own store, per job."""
+"""`logshipper-agent status`: what is spooled and ingested into a user's own store, per job."""
 
 import json
 import sys
@@ -71,11 +71,11 @@ def _job_statuses(store: LocalStore) -> list[JobStatus]:
     spooled: dict[str, list[SpooledCapture]] = {}
     for capture in store.spooled():
         spooled.setdefault(capture.job_id, []).append(capture)
-    known = {job.job_id: job for job in store.jobs()}
-    found: list[JobStatus] = []
-    for job_id in dict.fromkeys([*spooled, *known]):
-        job, captures = known.get(job_id), spooled.get(job_id, [])
-        found.append(
+    jobs = {job.job_id: job for job in store.jobs()}
+    statuses: list[JobStatus] = []
+    for job_id in dict.fromkeys([*spooled, *jobs]):
+        job, captures = jobs.get(job_id), spooled.get(job_id, [])
+        statuses.append(
             JobStatus(
                 job_id=job_id or captures[0].folder,
                 name=job.name if job else "",
@@ -88,4 +88,4 @@ def _job_statuses(store: LocalStore) -> list[JobStatus]:
                 spooled_bytes=sum(capture.size for capture in captures),
             )
         )
-    return found
+    return statuses

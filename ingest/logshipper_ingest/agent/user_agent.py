@@ -57,24 +57,24 @@ class Agent:
             self._serve(store)
 
     def _serve(self, store: LocalStore) -> None:
-        seen: object = None
-        told: list[str] = []
+        last_signature: object = None
+        last_problems: list[str] = []
         complete = False
         last_change = self._clock()
         pause = FIRST_PAUSE_SECS
         while True:
             signature = store.spool_signature()
-            changed = signature != seen
-            seen = signature
+            changed = signature != last_signature
+            last_signature = signature
             if changed:
                 last_change = self._clock()
             pause = FIRST_PAUSE_SECS if changed else min(2 * pause, LAST_PAUSE_SECS)
             if changed or not complete:
-                taken = store.ingest(deadline_secs=DEADLINE_SECS)
-                complete = taken.complete
-                for problem in taken.problems if taken.problems != told else []:
+                ingestion = store.ingest(deadline_secs=DEADLINE_SECS)
+                complete = ingestion.complete
+                for problem in ingestion.problems if ingestion.problems != last_problems else []:
                     self._say(problem)
-                told = taken.problems
+                last_problems = ingestion.problems
             if self._is_done(store, self._clock() - last_change):
                 return
             self._pause(max(pause, INGEST_SECS) if changed else pause)

@@ -1,5 +1,5 @@
-"""Which of a job's runs a record of its end is about, by what was captured of it: Loki's events
-tell.
+"""Which of a job's runs a record of its end is about, by what was captured of it, from
+Loki's events.
 
 Slurm's jobcomp/script gives no restart count, and EpilogSlurmctld's is one too high for some
 requeued runs: so runs are told apart by when they were. A run that wasn't captured has no events,
@@ -22,23 +22,22 @@ FRESH_NS = 60 * SECOND_NS
 
 
 class Run(NamedTuple):
-    """A run that was captured. newest_ns: of its captures' events so far; settled: no more lines
-    come; sure: no run whose captures are still on their way can fit better."""
+    """A run that was captured."""
 
     attempt: int
-    newest_ns: int
-    settled: bool
-    sure: bool
+    newest_ns: int  # of its captures' events so far
+    is_complete: bool  # no more lines come
+    sure: bool  # no run whose captures are still on their way can fit better
 
 
 def ask(
     client: Entries, cluster: str, records: Sequence[EndRecord], now_ns: int, longest_ns: int
 ) -> dict[str, JobAccount]:
     """What Loki knows of these records' jobs, by job id: those that were captured. longest_ns: how
-    far back to look where a record doesn't tell when its job began. Raises QueryError."""
-    found = _ask(client, cluster, records, now_ns, longest_ns)
-    if found is not None:
-        return found
+    far back to look where a record doesn't say when its job began. Raises QueryError."""
+    accounts = _ask(client, cluster, records, now_ns, longest_ns)
+    if accounts is not None:
+        return accounts
     half = len(records) // 2
     first = ask(client, cluster, records[:half], now_ns, longest_ns)
     return {**first, **ask(client, cluster, records[half:], now_ns, longest_ns)}
@@ -53,18 +52,18 @@ def _ask(
         min(record.start * SECOND_NS or record.end * SECOND_NS - longest_ns for record in records)
         - BEFORE_NS
     )
-    found: dict[str, JobAccount] = {}
+    accounts: dict[str, JobAccount] = {}
     logql = _selector(cluster, records) + f" | job_id=~{quoted(any_of(sorted(ids)))}"
     logql += with_event((STARTED, ENDED, CLOSED))
     for read, entry in enumerate(client.entries(logql, begin_ns, now_ns + AHEAD_NS), start=1):
         key = job_key(entry)
         if key is not None and key.cluster == cluster and key.job_id in ids:
-            found.setdefault(key.job_id, JobAccount(key)).take(entry)
+            accounts.setdefault(key.job_id, JobAccount(key)).take(entry)
         if read >= MAX_ENTRIES:
             if len(records) > 1:
                 return None
             break
-    return found
+    return accounts
 
 
 def _selector(cluster: str, records: Collection[EndRecord]) -> str:
@@ -89,27 +88,27 @@ def run_of(record: EndRecord, job: JobAccount | None) -> Run | None:
         return None
     attempt, accounts = runs[began_ns]
     newest_ns = max(account.heartbeat_ns for account in accounts) + 1
-    settled = all(account.closed for account in accounts)
+    is_complete = all(account.closed for account in accounts)
     if record.start:
         # a resized job begins again for Slurm: its captures were there before
-        fits = max(began_ns, newest_ns if settled else 0) >= record.start * SECOND_NS - SKEW_NS
+        fits = max(began_ns, newest_ns if is_complete else 0) >= record.start * SECOND_NS - SKEW_NS
         sure = began_ns >= record.start * SECOND_NS
     else:
         sure = record.restarts == 0
-        fits = sure or not settled or newest_ns >= record.end * SECOND_NS - FRESH_NS
-    return Run(attempt, newest_ns, settled, sure) if fits else None
+        fits = sure or not is_complete or newest_ns >= record.end * SECOND_NS - FRESH_NS
+    return Run(attempt, newest_ns, is_complete, sure) if fits else None
 
 
 def _nearest(record: EndRecord, began_ns: Sequence[int]) -> int | None:
     """When the run began that comes next to the record's, of those that had begun when it ended."""
     end_ns = record.end * SECOND_NS
-    begun = [at_ns for at_ns in began_ns if at_ns <= end_ns + SKEW_NS]
-    if not begun:
+    starts_ns = [at_ns for at_ns in began_ns if at_ns <= end_ns + SKEW_NS]
+    if not starts_ns:
         return None
     if record.start:
-        return min(begun, key=lambda at_ns: abs(at_ns - record.start * SECOND_NS))
-    surely = [at_ns for at_ns in begun if at_ns <= end_ns]
-    return surely[-1] if surely else begun[0]
+        return min(starts_ns, key=lambda at_ns: abs(at_ns - record.start * SECOND_NS))
+    surely = [at_ns for at_ns in starts_ns if at_ns <= end_ns]
+    return surely[-1] if surely else starts_ns[0]
 
 
 def _started_ns(accounts: Sequence[EventAccount]) -> int:

@@ -24,10 +24,10 @@ _SHT_DYNSYM = 11
 
 
 class StackLine(NamedTuple):
-    """A plugin of plugstack.conf. where: `FILE:LINE`; kind: required or optional."""
+    """A plugin of plugstack.conf."""
 
-    where: str
-    kind: str
+    where: str  # `FILE:LINE`
+    kind: str  # required or optional
     path: str
     arguments: tuple[str, ...]
 
@@ -41,8 +41,10 @@ class Stack(NamedTuple):
 
 def find_conf(environment: Mapping[str, str]) -> str:
     """The node's slurm.conf; "" where there is none."""
-    given = environment.get("SLURM_CONF", "")
-    places = [given] if given else [os.path.join(folder, "slurm.conf") for folder in FOLDERS]
+    conf_path = environment.get("SLURM_CONF", "")
+    places = (
+        [conf_path] if conf_path else [os.path.join(folder, "slurm.conf") for folder in FOLDERS]
+    )
     return next((place for place in places if os.path.isfile(place)), "")
 
 
@@ -55,12 +57,12 @@ def read_conf(path: str) -> dict[str, str]:
     return options
 
 
-def _pairs(path: str, left: list[int]) -> Iterator[tuple[str, str]]:
-    for _, line in _lines(path, left):
+def _pairs(path: str, file_budget: list[int]) -> Iterator[tuple[str, str]]:
+    for _, line in _lines(path, file_budget):
         words = line.split(None, 1)
         if len(words) == 2 and words[0].lower() == "include":
             place = os.path.join(os.path.dirname(path), words[1].strip())
-            yield from _pairs(place, left)
+            yield from _pairs(place, file_budget)
         else:
             yield from _PAIR.findall(line)
 
@@ -77,8 +79,8 @@ def read_stack(path: str) -> Stack:
     return stack
 
 
-def _read_stack(path: str, stack: Stack, left: list[int]) -> None:
-    for number, line in _lines(path, left):
+def _read_stack(path: str, stack: Stack, file_budget: list[int]) -> None:
+    for number, line in _lines(path, file_budget):
         words = line.split()
         where = f"{path}:{number}"
         if words[0] not in _KINDS or len(words) < 2:
@@ -87,24 +89,24 @@ def _read_stack(path: str, stack: Stack, left: list[int]) -> None:
             )
         elif words[0] == "include":
             for place in sorted(glob.glob(os.path.join(os.path.dirname(path), words[1]))):
-                _read_stack(place, stack, left)
+                _read_stack(place, stack, file_budget)
         else:
             stack.plugins.append(StackLine(where, words[0], words[1], tuple(words[2:])))
 
 
-def _lines(path: str, left: list[int]) -> Iterator[tuple[int, str]]:
-    """Lines that say something, without comments. left: how many files may still be read, in its
-    only place."""
-    if left[0] <= 0:
+def _lines(path: str, file_budget: list[int]) -> Iterator[tuple[int, str]]:
+    """Lines that say something, without comments. file_budget: how many files may still be read,
+    its only element."""
+    if file_budget[0] <= 0:
         return
-    left[0] -= 1
+    file_budget[0] -= 1
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read(MAX_FILE_BYTES)
     except OSError:
         return
-    for number, written in enumerate(text.replace("\\\n", " ").split("\n"), start=1):
-        line = written.partition("#")[0].strip()
+    for number, raw_line in enumerate(text.replace("\\\n", " ").split("\n"), start=1):
+        line = raw_line.partition("#")[0].strip()
         if line:
             yield number, line
 

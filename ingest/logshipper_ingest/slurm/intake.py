@@ -21,7 +21,7 @@ from logshipper_ingest.model.end_record import (
     EndRecord,
     parse_end,
 )
-from logshipper_ingest.slurm.waiting import HoursOf, WaitingEnd, WaitingEnds, nothing
+from logshipper_ingest.slurm.waiting import HoursOf, WaitingEnd, WaitingEnds, no_hours
 
 MAX_WAITING = 100_000  # records: of the longest waiting the most are jobs' that weren't captured
 MAX_AT_ONCE = 1000
@@ -35,37 +35,37 @@ Say = Callable[[str], None]
 
 
 class EndedFolder:
-    """[slurm] ended_dir. waiting: where records go; counted: is told of outcomes; ended: of each
-    record, once, whether the job was captured or not; hours_of: what is kept of new ones with the
-    first taker's. Not thread-safe."""
+    """[slurm] ended_dir. waiting_ends: where records go; count_outcome: counts outcomes; count_job:
+    gets each record, once, whether the job was captured or not; hours_of: what is kept of new ones
+    with the first taker's. Not thread-safe."""
 
     def __init__(
         self,
         path: str,
-        waiting: WaitingEnds,
-        counted: Callable[[str, int], None],
+        waiting_ends: WaitingEnds,
+        count_outcome: Callable[[str, int], None],
         say: Say,
-        ended: Callable[[EndRecord], None] = lambda _: None,
-        hours_of: HoursOf = nothing,
+        count_job: Callable[[EndRecord], None] = lambda _: None,
+        hours_of: HoursOf = no_hours,
     ) -> None:
         self._path = path
-        self._takers = [(waiting, counted)]
+        self._takers = [(waiting_ends, count_outcome)]
         self._say = say
-        self._ended = ended
+        self._count_job = count_job
         self._hours_of = hours_of
-        self._stuck: set[str] = set()  # can't be removed: said once, and never taken again
+        self._stuck: set[str] = set()  # can't be removed: logged once, and never taken again
 
-    def add(self, waiting: WaitingEnds, counted: Callable[[str, int], None]) -> None:
+    def add(self, waiting_ends: WaitingEnds, count_outcome: Callable[[str, int], None]) -> None:
         """Another one that all records go to."""
-        self._takers.append((waiting, counted))
+        self._takers.append((waiting_ends, count_outcome))
 
     def take(self) -> bool:
         """Takes records, MAX_AT_ONCE at most; whether there are more. Raises SpoolError where the
         folder can't be used, StoreError."""
-        with self._opened() as (folder, owner):
+        with self._open_folder() as (folder, owner):
             self._finish(folder)
             names = sorted(name for name in os.listdir(folder) if self._is_record(folder, name))
-            found, bad = [], []
+            ends, bad = [], []
             for name in names[:MAX_AT_ONCE]:
                 try:
                     record = _read(folder, name, owner)
@@ -79,29 +79,29 @@ class EndedFolder:
                     )
                 else:
                     now_ns = time.time_ns()
-                    found.append(WaitingEnd(name, record, now_ns, now_ns + FIRST_PAUSE_NS))
-            taken = self._takers[0][0].unready()
-            for place, (waiting, counted) in enumerate(self._takers):
-                hours_of = nothing if place else self._hours_of
+                    ends.append(WaitingEnd(name, record, now_ns, now_ns + FIRST_PAUSE_NS))
+            old_names = self._takers[0][0].unready()
+            for place, (waiting_ends, count_outcome) in enumerate(self._takers):
+                hours_of = no_hours if place else self._hours_of
                 for outcome, number in (
-                    waiting.put(found, MAX_WAITING, hours_of) if found else {}
+                    waiting_ends.put(ends, MAX_WAITING, hours_of) if ends else {}
                 ).items():
-                    counted(outcome, number)
+                    count_outcome(outcome, number)
                 if bad:
-                    waiting.count(MALFORMED, len(bad))
-                    counted(MALFORMED, len(bad))
-            for one in found:
-                if one.name not in taken:
-                    self._ended(one.record)
-            self._removed(folder, bad)
-            if found:
+                    waiting_ends.count(MALFORMED, len(bad))
+                    count_outcome(MALFORMED, len(bad))
+            for end in ends:
+                if end.name not in old_names:
+                    self._count_job(end.record)
+            self._remove_files(folder, bad)
+            if ends:
                 fault_point("slurm_taken")
                 self._finish(folder)
             return len(names) > MAX_AT_ONCE
 
     def _finish(self, folder: int) -> None:
         """Removes files of records that all have taken; from then on these may be sent."""
-        unready = [waiting.unready() for waiting, _ in self._takers]
+        unready = [waiting_ends.unready() for waiting_ends, _ in self._takers]
         everywhere = set.intersection(*unready)
         names = {
             name
@@ -110,33 +110,33 @@ class EndedFolder:
         }
         if not names - self._stuck:
             return
-        gone = self._removed(folder, sorted(names - self._stuck))
+        removed_names = self._remove_files(folder, sorted(names - self._stuck))
         os.fsync(folder)  # or a power cut brings them back
         fault_point("slurm_file_removed")
-        for waiting, _ in self._takers:
-            waiting.make_ready(gone)
+        for waiting_ends, _ in self._takers:
+            waiting_ends.make_ready(removed_names)
 
-    def _removed(self, folder: int, names: list[str]) -> list[str]:
-        gone = []
+    def _remove_files(self, folder: int, names: list[str]) -> list[str]:
+        removed_names = []
         for name in names:
             try:
                 os.unlink(name, dir_fd=folder)
             except FileNotFoundError:
-                gone.append(name)
+                removed_names.append(name)
             except OSError as error:
                 self._stuck.add(name)
                 self._say(
                     f"{os.path.join(self._path, name)!r}: can't be removed: {error.strerror}; it isn't sent"
                 )
             else:
-                gone.append(name)
-        return gone
+                removed_names.append(name)
+        return removed_names
 
     def _is_record(self, folder: int, name: str) -> bool:
-        called = _NAME.fullmatch(name)
-        if called is None or name in self._stuck:
+        match = _NAME.fullmatch(name)
+        if match is None or name in self._stuck:
             return False
-        if called[1]:
+        if match[1]:
             try:
                 if (
                     time.time() - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
@@ -145,23 +145,23 @@ class EndedFolder:
                     os.unlink(name, dir_fd=folder)
             except OSError:
                 pass  # finished or gone by now, or no file: of no harm
-        return not called[1]
+        return not match[1]
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[int, int]]:
+    def _open_folder(self) -> Iterator[tuple[int, int]]:
         """The folder and its owner."""
         try:
             folder = os.open(self._path, _FOLDER_FLAGS)
         except OSError as error:
             raise SpoolError(self._path, f"{os_words(error)} ([slurm] ended_dir)") from None
         try:
-            about = os.fstat(folder)
-            if stat.S_IMODE(about.st_mode) & 0o022:
+            folder_stat = os.fstat(folder)
+            if stat.S_IMODE(folder_stat.st_mode) & 0o022:
                 raise SpoolError(
                     self._path,
                     "others than its owner may write there: chmod 700 ([slurm] ended_dir)",
                 )
-            yield folder, about.st_uid
+            yield folder, folder_stat.st_uid
         except OSError as error:
             raise SpoolError(self._path, f"{os_words(error)} ([slurm] ended_dir)") from None
         finally:
@@ -179,16 +179,16 @@ def _is_there(folder: int, name: str) -> bool:
 def _read(folder: int, name: str, owner: int) -> EndRecord:
     fd = os.open(name, _FILE_FLAGS, dir_fd=folder)
     try:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
+        file_stat = os.fstat(fd)
+        if not stat.S_ISREG(file_stat.st_mode):
             raise BadRecord("isn't a file")
-        if about.st_uid not in (owner, 0):
-            raise BadRecord(f"belongs to uid {about.st_uid}, not to the folder's owner")
+        if file_stat.st_uid not in (owner, 0):
+            raise BadRecord(f"belongs to uid {file_stat.st_uid}, not to the folder's owner")
         content = b""
         while len(content) <= MAX_RECORD_BYTES and (
             more := os.read(fd, MAX_RECORD_BYTES + 1 - len(content))
         ):
             content += more
-        return parse_end(content, math.ceil(about.st_mtime))
+        return parse_end(content, math.ceil(file_stat.st_mtime))
     finally:
         os.close(fd)

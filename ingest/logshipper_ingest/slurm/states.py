@@ -70,7 +70,7 @@ ASKED_AFTER_SECS = (
     24 * 3600,
 )  # since the record was taken; the last time, it goes
 BY_UID_AFTER_SECS = 60  # for what a node sent that didn't know the user's name
-UNKNOWN = "unknown"  # the state of a job of which Slurm didn't tell it
+UNKNOWN = "unknown"  # the state of a job where Slurm didn't give it
 BATCH = 200  # records in a question, and in a push
 SETTLE_SECS = 120  # after a job's end, for its captures to be closed: KillWait, and the way to Loki
 NODE_SETTLE_SECS = 15  # where a node died, nobody closes its captures
@@ -85,9 +85,9 @@ _NOTES = StreamKey("stdout", "log")
 _MAX_RETRY_SECS = 60.0
 
 
-class _Found(NamedTuple):
-    """What tenants said of records, by their names: the run that each is about, and the tenant that
-    has it. unanswered: of tenants that gave no answer."""
+class _Answers(NamedTuple):
+    """What tenants answered about records, by their names. runs: the run that each is about; homes:
+    the tenant that has it; unanswered: records of tenants that gave no answer."""
 
     runs: dict[str, Run]
     homes: dict[str, str]
@@ -119,11 +119,11 @@ class SlurmStates:
         self._jobs = jobs
         self._stop = stop
         self._say = say
-        self._waiting = WaitingEnds(os.path.join(config.folder, FILE))
+        self._waiting_ends = WaitingEnds(os.path.join(config.folder, FILE))
         self._folder = EndedFolder(
             config.ended_dir,
-            self._waiting,
-            self._counted,
+            self._waiting_ends,
+            self._count_outcome,
             say,
             self._count_job,
             self._hours_of,
@@ -134,26 +134,26 @@ class SlurmStates:
         ):  # at 0 from the start: rate() sees the first ones, too
             metrics.slurm_jobs.labels(state)
             metrics.slurm_node_seconds.labels(state)
-        self._better_hook = False  # has told of some job
+        self._better_hook = False  # has written some record
         self._shown_hour = 0  # 0 where there is more to show
-        self._others: list[SlurmStates] = []
+        self._receivers: list[SlurmStates] = []
         self._take_due = self._say_due = 0.0
-        self._told_words = ""
-        self._unasked_words = ""
-        self._silent: set[str] = set()  # tenants that gave no answer, which is said
+        self._take_trouble = ""
+        self._round_trouble = ""
+        self._silent: set[str] = set()  # tenants that gave no answer, which is logged
         self._uids: dict[str, int] = {}  # by user, of a round
-        self._homes: dict[str, str] = {}  # tenants of records that are told, by their names
+        self._homes: dict[str, str] = {}  # tenants of records that are sent, by their names
         self._not_captured = 0
 
     def close(self) -> None:
-        self._waiting.close()
+        self._waiting_ends.close()
 
-    def give(self, other: "SlurmStates") -> None:
+    def give(self, receiver: "SlurmStates") -> None:
         """What this one takes, another Loki's takes, too."""
-        self._others.append(other)
-        self._folder.add(other._waiting, other._counted)
+        self._receivers.append(receiver)
+        self._folder.add(receiver._waiting_ends, receiver._count_outcome)
 
-    def _counted(self, outcome: str, number: int) -> None:
+    def _count_outcome(self, outcome: str, number: int) -> None:
         self._metrics.slurm_records.labels(outcome).inc(number)
         if outcome == "too_many" and number:
             self._say(
@@ -162,8 +162,8 @@ class SlurmStates:
 
     def _count_job(self, record: EndRecord) -> None:
         """Of all jobs: how many, and for how long how many nodes; nothing else of those that
-        weren't captured. Where both hooks are there, each run is told twice: the one that knows
-        more counts."""
+        weren't captured. Where both hooks are there, each run has two records: that of the hook
+        that knows more counts."""
         self._better_hook = self._better_hook or record.by == JOBCOMP
         if self._better_hook and record.by != JOBCOMP:
             return
@@ -179,21 +179,21 @@ class SlurmStates:
     # ---- the main thread's
 
     def take(self) -> None:
-        """Takes what the hook wrote. Says, once, where it can't, and tries again."""
+        """Takes what the hook wrote. Logs, once, where it can't, and tries again."""
         now = time.monotonic()
         if now < self._take_due:
             return
         try:
             self._folder.take()
             self._show_hours()
-            self._told_words = ""
+            self._take_trouble = ""
         except LogshipperError as error:
             self._take_due = now + TAKE_AGAIN_SECS
-            if str(error) != self._told_words:
-                self._told_words = str(error)
+            if str(error) != self._take_trouble:
+                self._take_trouble = str(error)
                 self._say(f"ends of Slurm jobs can't be taken: {error}; tried again")
-        for one in (self, *self._others):
-            one._metrics.slurm_waiting.set(one._waiting.number())
+        for states in (self, *self._receivers):
+            states._metrics.slurm_waiting.set(states._waiting_ends.number())
 
     def _hours_of(self, records: Sequence[EndRecord]) -> Mapping[int, HourSums]:
         """What they add to the sums of hours, by the better hook."""
@@ -209,7 +209,7 @@ class SlurmStates:
         """Sums of hours, where there are new ones, or an hour is over."""
         now = int(time.time())
         if now // HOUR_SECS != self._shown_hour:
-            self._metrics.set_slurm_hours(self._waiting.hours(oldest_hour(now)))
+            self._metrics.set_slurm_hours(self._waiting_ends.hours(oldest_hour(now)))
             self._shown_hour = now // HOUR_SECS
 
     # ---- its own thread's
@@ -224,129 +224,133 @@ class SlurmStates:
             except Stopped:
                 return
             except Exception as error:  # Loki's silence, a full disk, a fault of our own: what waits is tried again
-                if str(error) != self._unasked_words:
-                    self._unasked_words = str(error)
-                    known = isinstance(error, LogshipperError)
-                    self._say(
-                        f"ends of Slurm jobs: {error if known else repr(error)}; everything waits"
-                    )
+                if str(error) != self._round_trouble:
+                    self._round_trouble = str(error)
+                    is_expected = isinstance(error, LogshipperError)
+                    words = str(error) if is_expected else repr(error)
+                    self._say(f"ends of Slurm jobs: {words}; everything waits")
                 backoff = backoff.failed()
                 pause = backoff.pause_secs(random.random())  # noqa: S311  jitter
             else:
-                self._unasked_words = ""
+                self._round_trouble = ""
 
     def round(self) -> bool:
-        """One batch: asks for, tells and ships what is due; whether more may be. Raises Stopped,
+        """One batch: asks for, shows and ships what is due; whether more may be. Raises Stopped,
         QueryError, StoreError."""
         self._uids.clear()
-        due = self._waiting.due(time.time_ns(), BATCH)
-        told = [one for one in due if one.told is not None]
-        told += self._decide([one for one in due if one.told is None])
-        if told:
-            self._show(told)
+        due = self._waiting_ends.due(time.time_ns(), BATCH)
+        ends = [end for end in due if end.sent_note is not None]
+        ends += self._decide([end for end in due if end.sent_note is None])
+        if ends:
+            self._show(ends)
             fault_point("slurm_told")
-            self._ship(told)
+            self._ship(ends)
         self._say_dropped()
         return len(due) == BATCH
 
-    def _decide(self, asked: Sequence[WaitingEnd]) -> list[WaitingEnd]:
+    def _decide(self, ends: Sequence[WaitingEnd]) -> list[WaitingEnd]:
         """Those of which it is known now what is to be sent; the others are put off, or dropped."""
-        if not asked:
+        if not ends:
             return []
         now_ns = time.time_ns()
         longest_ns = int(self._config.delivery.max_age_hours * 3600) * SECOND_NS
-        found = self._find(asked, now_ns, longest_ns)
+        answers = self._find(ends, now_ns, longest_ns)
         ready: list[WaitingEnd] = []
         later: dict[str, int] = {}
-        dropped: dict[str, str] = {}
+        outcomes: dict[str, str] = {}
         newest_ns = self._checkpoints.streams()
-        for one in asked:
-            run = found.runs.get(one.name)
+        for end in ends:
+            run = answers.runs.get(end.name)
             if (
                 run is not None
                 and not run.sure
-                and now_ns < (one.record.end + SURE_SECS) * SECOND_NS
+                and now_ns < (end.record.end + SURE_SECS) * SECOND_NS
             ):
                 run = None
-            age_ns = now_ns - one.taken_ns
+            age_ns = now_ns - end.taken_ns
             if run is None:
                 after = next((secs for secs in ASKED_AFTER_SECS if secs * SECOND_NS > age_ns), 0)
-                if after and one.name in found.unanswered:
-                    later[one.name] = now_ns + self._put_off_ns
+                if after and end.name in answers.unanswered:
+                    later[end.name] = now_ns + self._put_off_ns
                 elif after:
-                    later[one.name] = one.taken_ns + after * SECOND_NS
+                    later[end.name] = end.taken_ns + after * SECOND_NS
                 else:
-                    dropped[one.name] = NOT_CAPTURED
-            elif run.settled or now_ns >= _patient_until_ns(one.record):
-                told = _told(one.record, run, now_ns, newest_ns, found.homes[one.name])
-                ready.append(one._replace(told=told))
+                    outcomes[end.name] = NOT_CAPTURED
+            elif run.is_complete or now_ns >= _patient_until_ns(end.record):
+                sent_note = _sent_note(end.record, run, now_ns, newest_ns, answers.homes[end.name])
+                ready.append(end._replace(sent_note=sent_note))
             else:
-                later[one.name] = now_ns + min(max(age_ns // 8, SECOND_NS), 10 * SECOND_NS)
-        self._waiting.put_off(later)
-        self._finish(dropped)
-        self._waiting.tell({one.name: one.told for one in ready if one.told is not None})
-        self._homes |= {one.name: found.homes[one.name] for one in ready}
+                later[end.name] = now_ns + min(max(age_ns // 8, SECOND_NS), 10 * SECOND_NS)
+        self._waiting_ends.put_off(later)
+        self._finish(outcomes)
+        self._waiting_ends.put_sent_notes(
+            {end.name: end.sent_note for end in ready if end.sent_note is not None}
+        )
+        self._homes |= {end.name: answers.homes[end.name] for end in ready}
         return ready
 
-    def _find(self, asked: Sequence[WaitingEnd], now_ns: int, longest_ns: int) -> _Found:
+    def _find(self, ends: Sequence[WaitingEnd], now_ns: int, longest_ns: int) -> _Answers:
         """Raises QueryError where Loki itself doesn't answer."""
-        found = _Found({}, {one.name: self._tenant(one.record) for one in asked}, set())
-        self._look_for(asked, found, now_ns, longest_ns)
+        answers = _Answers({}, {end.name: self._tenant(end.record) for end in ends}, set())
+        self._look_for(ends, answers, now_ns, longest_ns)
         by_uid = [
-            one
-            for one in asked
-            if one.name not in found.runs
-            and one.name not in found.unanswered
-            and USER.fullmatch(found.homes[one.name])
-            and now_ns - one.taken_ns >= BY_UID_AFTER_SECS * SECOND_NS
+            end
+            for end in ends
+            if end.name not in answers.runs
+            and end.name not in answers.unanswered
+            and USER.fullmatch(answers.homes[end.name])
+            and now_ns - end.taken_ns >= BY_UID_AFTER_SECS * SECOND_NS
         ]
-        uids = {one.name: self._uid(one.record.user) for one in by_uid}
-        by_uid = [one for one in by_uid if uids[one.name] >= 0]
-        found.homes.update({one.name: tenant_of_uid(uids[one.name]) for one in by_uid})
-        self._look_for(by_uid, found, now_ns, longest_ns)
-        return found
+        uids = {end.name: self._uid(end.record.user) for end in by_uid}
+        by_uid = [end for end in by_uid if uids[end.name] >= 0]
+        answers.homes.update({end.name: tenant_of_uid(uids[end.name]) for end in by_uid})
+        self._look_for(by_uid, answers, now_ns, longest_ns)
+        return answers
 
     def _look_for(
-        self, asked: Sequence[WaitingEnd], found: _Found, now_ns: int, longest_ns: int
+        self, ends: Sequence[WaitingEnd], answers: _Answers, now_ns: int, longest_ns: int
     ) -> None:
-        """Asks their tenants, and adds what they say. Where that is an error, what was asked of
+        """Asks their tenants, and adds what they answer. Where that is an error, what was asked of
         them is put off before it is raised, and others' turn comes."""
-        of_tenant: dict[str, list[WaitingEnd]] = defaultdict(list)
-        for one in asked:
-            of_tenant[found.homes[one.name]].append(one)
+        by_tenant: dict[str, list[WaitingEnd]] = defaultdict(list)
+        for end in ends:
+            by_tenant[answers.homes[end.name]].append(end)
         failed: dict[str, QueryError] = {}
-        for tenant, some in of_tenant.items():
+        for tenant, tenant_ends in by_tenant.items():
             try:
-                jobs = self._ask(tenant, [one.record for one in some], now_ns, longest_ns)
+                jobs = self._ask(tenant, [end.record for end in tenant_ends], now_ns, longest_ns)
             except QueryError as error:
                 if not tenant:
                     raise
                 failed[tenant] = error
-                found.unanswered.update(one.name for one in some)
+                answers.unanswered.update(end.name for end in tenant_ends)
                 if not error.status:
                     break
             else:
                 self._silent.discard(tenant)
-                runs = ((one.name, run_of(one.record, jobs.get(one.record.job_id))) for one in some)
-                found.runs.update({name: run for name, run in runs if run is not None})
+                runs = (
+                    (end.name, run_of(end.record, jobs.get(end.record.job_id)))
+                    for end in tenant_ends
+                )
+                answers.runs.update({name: run for name, run in runs if run is not None})
         self._say_silent(failed)
-        general = _of_loki_itself(failed, len(of_tenant))
+        general = _of_loki_itself(failed, len(by_tenant))
         if (
             general is not None
             and general.status
-            and len(of_tenant) == 1
-            and self._answers_others(asked, now_ns)
+            and len(by_tenant) == 1
+            and self._answers_others(ends, now_ns)
         ):
             general = None  # a tenant that alone is asked, and ails
         if general is not None:
             again_ns = now_ns + self._put_off_ns
-            self._waiting.put_off(dict.fromkeys(found.unanswered, again_ns))
+            self._waiting_ends.put_off(dict.fromkeys(answers.unanswered, again_ns))
             raise general
 
-    def _answers_others(self, asked: Sequence[WaitingEnd], now_ns: int) -> bool:
+    def _answers_others(self, ends: Sequence[WaitingEnd], now_ns: int) -> bool:
         """Whether Loki answers the same question for nobody's tenant."""
         try:
-            self._ask("", [one.record for one in asked], now_ns, SECOND_NS)
+            self._ask("", [end.record for end in ends], now_ns, SECOND_NS)
         except QueryError:
             return False
         return True
@@ -386,64 +390,70 @@ class SlurmStates:
             self._uids[user] = uid_of(user)
         return self._uids[user]
 
-    def _home(self, one: WaitingEnd) -> str:
-        """The tenant of a record that is told: the same each time it is sent."""
-        if one.name not in self._homes:
-            self._homes[one.name] = self._tenant(one.record)
-        return self._homes[one.name]
+    def _home(self, end: WaitingEnd) -> str:
+        """The tenant of a record that is sent: the same each time."""
+        if end.name not in self._homes:
+            self._homes[end.name] = self._tenant(end.record)
+        return self._homes[end.name]
 
-    def _ship(self, told: Sequence[WaitingEnd]) -> None:
+    def _ship(self, ends: Sequence[WaitingEnd]) -> None:
         """Lines first: who reads of the end finds them. What a tenant doesn't take now is put
         off."""
         refusals: list[Refusal] = []
-        held: set[str] = set()  # captures, as their chunks have them
-        homes = {one.name: self._home(one) for one in told}
+        held_names: set[str] = set()  # captures, as their chunks have them
+        homes = {end.name: self._home(end) for end in ends}
         self._delivery.want("slurm", set(self._homes.values()))
         for build in (_note_chunk, _event_chunk):
             streams: dict[StreamKey, list[Chunk]] = defaultdict(list)
-            for one in told:
-                chunk = build(one)
+            for end in ends:
+                chunk = build(end)
                 if chunk is not None:
-                    key = chunk.key._replace(tenant=homes[one.name])
+                    key = chunk.key._replace(tenant=homes[end.name])
                     streams[key].append(replace(chunk, key=key))
-            for key, of_stream in streams.items():
-                chunks = [chunk for chunk in of_stream if chunk.capture not in held]
+            for key, stream_chunks in streams.items():
+                chunks = [chunk for chunk in stream_chunks if chunk.capture not in held_names]
                 chunks.sort(key=lambda chunk: chunk.times_ns[0])
                 try:
                     refusals += self._deliver(key, chunks) if chunks else []
                 except TenantWaits:
-                    held |= {one.name for one in told if homes[one.name] == key.tenant}
+                    held_names |= {end.name for end in ends if homes[end.name] == key.tenant}
                 except StreamWaits:
-                    held |= {chunk.capture for chunk in chunks}
-        if held:
+                    held_names |= {chunk.capture for chunk in chunks}
+        if held_names:
             again_ns = time.time_ns() + self._put_off_ns
-            self._waiting.put_off({one.name: again_ns for one in told if one.name in held})
-            told = [one for one in told if one.name not in held]
-            refusals = [refusal for refusal in refusals if refusal.chunk.capture not in held]
+            self._waiting_ends.put_off(
+                {end.name: again_ns for end in ends if end.name in held_names}
+            )
+            ends = [end for end in ends if end.name not in held_names]
+            refusals = [refusal for refusal in refusals if refusal.chunk.capture not in held_names]
         fault_point("slurm_sent")
-        again = _behind(told, refusals)
+        again = _behind(ends, refusals)
         for_good = [refusal for refusal in refusals if not _is_behind(refusal)]
-        self._put_aside(for_good)
-        self._waiting.tell(again)
+        self._quarantine_all(for_good)
+        self._waiting_ends.put_sent_notes(again)
         lost = {refusal.chunk.capture for refusal in for_good}
         self._finish(
             {
-                one.name: REFUSED if one.name in lost else SHIPPED
-                for one in told
-                if one.name not in again
+                end.name: REFUSED if end.name in lost else SHIPPED
+                for end in ends
+                if end.name not in again
             }
         )
         self._delivery.want("slurm", set(self._homes.values()))
         fault_point("slurm_committed")
 
-    def _show(self, told: Sequence[WaitingEnd]) -> None:
+    def _show(self, ends: Sequence[WaitingEnd]) -> None:
         """In /metrics, whatever Loki takes."""
-        for one in told:
-            if self._jobs is None or one.told is None or not one.record.state:
+        for end in ends:
+            if self._jobs is None or end.sent_note is None or not end.record.state:
                 continue
-            record = one.record
+            record = end.record
             left_out = self._jobs.slurm_ended(
-                record.job_id, one.told.attempt, record.state, record.end, start_secs=record.start
+                record.job_id,
+                end.sent_note.attempt,
+                record.state,
+                record.end,
+                start_secs=record.start,
             )
             self._metrics.left_out.labels("slurm_ends").inc(left_out)
 
@@ -457,27 +467,27 @@ class SlurmStates:
         timely = [chunk for chunk in chunks if chunk.times_ns[0] >= oldest_ns]
         for batch in batches(timely, self._config.delivery.batch_max_bytes):
             refusals += self._delivery.deliver(batch)
-        taken = len(chunks) - len(refusals)
-        self._metrics.entries.labels(key.kind).inc(taken)
-        if taken:
+        delivered_count = len(chunks) - len(refusals)
+        self._metrics.entries.labels(key.kind).inc(delivered_count)
+        if delivered_count:
             self._checkpoints.commit([], {key.text: timely[-1].times_ns[-1]})
         return refusals
 
-    def _put_aside(self, refusals: Iterable[Refusal]) -> None:
+    def _quarantine_all(self, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:
             self._metrics.refused_entries.labels(refusal.reason).inc()
             self._say(
                 f"Loki refuses how a Slurm job ended, it is in the quarantine ({refusal.reason}): {refusal.words}"
             )
-            dropped = self._quarantine.put([refusal])
-            if dropped:
-                self._metrics.left_out.labels("quarantine_full").inc(dropped)
+            dropped_count = self._quarantine.put([refusal])
+            if dropped_count:
+                self._metrics.left_out.labels("quarantine_full").inc(dropped_count)
                 self._say("the quarantine is full: how a Slurm job ended is dropped")
 
     def _finish(self, outcomes: dict[str, str]) -> None:
         if not outcomes:
             return
-        self._waiting.done(outcomes)
+        self._waiting_ends.done(outcomes)
         for name in outcomes:
             self._homes.pop(name, None)
         for outcome in outcomes.values():
@@ -500,11 +510,13 @@ def _patient_until_ns(record: EndRecord) -> int:
     return (record.end + secs) * SECOND_NS
 
 
-def _of_loki_itself(failed: Mapping[str, QueryError], asked: int) -> QueryError | None:
+def _of_loki_itself(failed: Mapping[str, QueryError], tenant_count: int) -> QueryError | None:
     """The error that isn't about a tenant: Loki isn't there, or answers none. One that is alone may
     have reached its limits."""
     for error in failed.values():
-        if not error.status or (len(failed) == asked and (asked > 1 or error.status >= 500)):
+        if not error.status or (
+            len(failed) == tenant_count and (tenant_count > 1 or error.status >= 500)
+        ):
             return error
     return None
 
@@ -520,13 +532,13 @@ def uid_of(user: str) -> int:
         return -1
 
 
-def _told(
+def _sent_note(
     record: EndRecord, run: Run, now_ns: int, newest_ns: dict[str, int], tenant: str
 ) -> SentNote:
     """Behind the job's last line where that is known, else when it was waited for long enough;
     never so far ahead that Loki refuses it."""
     time_ns = max(record.end * SECOND_NS, run.newest_ns + 1)
-    if not run.settled:
+    if not run.is_complete:
         time_ns = max(time_ns, _patient_until_ns(record))
     time_ns = min(time_ns, now_ns + shipper.MAX_AHEAD_NS // 2)
     newest = (newest_ns.get(key._replace(tenant=tenant).text, 0) for key in (_EVENTS, _NOTES))
@@ -542,9 +554,9 @@ def _is_behind(refusal: Refusal) -> bool:
     return refusal.reason == "too_far_behind" and not refusal.chunk.key.replay
 
 
-def _behind(told: Sequence[WaitingEnd], refusals: Sequence[Refusal]) -> dict[str, SentNote]:
+def _behind(ends: Sequence[WaitingEnd], refusals: Sequence[Refusal]) -> dict[str, SentNote]:
     """What is sent of these in the next round."""
-    again = {one.name: one.told for one in told if one.told is not None}
+    again = {end.name: end.sent_note for end in ends if end.sent_note is not None}
     names = set()
     for refusal in filter(_is_behind, refusals):
         name = refusal.chunk.capture
@@ -559,36 +571,40 @@ def _behind(told: Sequence[WaitingEnd], refusals: Sequence[Refusal]) -> dict[str
     return {name: again[name] for name in names}
 
 
-def _event_chunk(one: WaitingEnd) -> Chunk | None:
-    if one.told is None:
+def _event_chunk(end: WaitingEnd) -> Chunk | None:
+    if end.sent_note is None:
         return None
     return _chunk(
-        one,
-        one.told,
-        _EVENTS._replace(replay=one.told.event_replay),
-        json_line(event_of(one.record)),
+        end,
+        end.sent_note,
+        _EVENTS._replace(replay=end.sent_note.event_replay),
+        json_line(event_of(end.record)),
         {},
     )
 
 
-def _note_chunk(one: WaitingEnd) -> Chunk | None:
-    note = note_of(one.record)
-    if one.told is None or not note:
+def _note_chunk(end: WaitingEnd) -> Chunk | None:
+    note = note_of(end.record)
+    if end.sent_note is None or not note:
         return None
     return _chunk(
-        one, one.told, _NOTES._replace(replay=one.told.note_replay), to_utf8(note), {"note": "1"}
+        end,
+        end.sent_note,
+        _NOTES._replace(replay=end.sent_note.note_replay),
+        to_utf8(note),
+        {"note": "1"},
     )
 
 
 def _chunk(
-    one: WaitingEnd, told: SentNote, key: StreamKey, line: bytes, more: dict[str, str]
+    end: WaitingEnd, sent_note: SentNote, key: StreamKey, line: bytes, more: dict[str, str]
 ) -> Chunk:
     pairs = {
-        "job_id": one.record.job_id,
-        "user": one.record.user,
-        "attempt": str(told.attempt),
+        "job_id": end.record.job_id,
+        "user": end.record.user,
+        "attempt": str(sent_note.attempt),
         **more,
     }
     pairs = {name: value for name, value in pairs.items() if value}
     common = Metadata(pairs, encode_metadata(pairs), os.geteuid())
-    return Chunk(one.name, key, range(told.time_ns, told.time_ns + 1), [line], common)
+    return Chunk(end.name, key, range(sent_note.time_ns, sent_note.time_ns + 1), [line], common)

@@ -42,30 +42,28 @@ CREATE TABLE IF NOT EXISTS hour (
 
 
 class SentNote(NamedTuple):
-    """What is sent of a record. attempt: which run it was, by its captures; time_ns: of event and
-    note; replay: labels of their streams."""
+    """What is sent of a record."""
 
-    attempt: int
-    time_ns: int
-    event_replay: str
-    note_replay: str
+    attempt: int  # which run it was, by its captures
+    time_ns: int  # of event and note
+    event_replay: str  # label of the event's stream
+    note_replay: str  # label of the note's stream
 
 
 class WaitingEnd(NamedTuple):
-    """A record. name: its file's; taken_ns, due_ns: when it was taken, and is to be looked at
-    again; told: None until it is known what is sent."""
+    """A record that waits."""
 
-    name: str
+    name: str  # its file's
     record: EndRecord
-    taken_ns: int
-    due_ns: int
-    told: SentNote | None = None
+    taken_ns: int  # when it was taken
+    due_ns: int  # when it is to be looked at again
+    sent_note: SentNote | None = None  # None until it is known what is sent
 
 
 HoursOf = Callable[[Sequence[EndRecord]], Mapping[int, HourSums]]
 
 
-def nothing(_: Sequence[EndRecord]) -> Mapping[int, HourSums]:
+def no_hours(_: Sequence[EndRecord]) -> Mapping[int, HourSums]:
     return {}
 
 
@@ -78,17 +76,17 @@ class WaitingEnds(StateFile):
             connection.execute(HOURS)
 
     def put(
-        self, taken: Iterable[WaitingEnd], most: int, hours_of: HoursOf = nothing
+        self, ends: Iterable[WaitingEnd], max_count: int, hours_of: HoursOf = no_hours
     ) -> Mapping[str, int]:
-        """Takes records whose files are still there, and with them what hours_of tells of those
-        that are new. Where there are more than `most`, those that have waited the longest are
+        """Takes records whose files are still there, and with them what hours_of gives for those
+        that are new. Where there are more than max_count, those that have waited the longest are
         dropped; returns what is counted."""
         with self._transaction() as connection:
             before = _number(connection)
-            new = [one.record for one in taken if _is_new(connection, one)]
+            new = [end.record for end in ends if _is_new(connection, end)]
             _add_hours(connection, hours_of(new))
             now = _number(connection)
-            over = max(0, now - most)
+            over = max(0, now - max_count)
             if over:
                 connection.execute(
                     "DELETE FROM waiting WHERE name IN (SELECT name FROM waiting WHERE ready AND told IS NULL"
@@ -113,13 +111,13 @@ class WaitingEnds(StateFile):
                 "UPDATE waiting SET ready = 1 WHERE name = ?", ((name,) for name in names)
             )
 
-    def due(self, now_ns: int, most: int) -> list[WaitingEnd]:
+    def due(self, now_ns: int, max_count: int) -> list[WaitingEnd]:
         """Those that are due, the longest first."""
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT name, record, taken_ns, due_ns, told FROM waiting WHERE ready = 1 AND due_ns <= ?"
                 " ORDER BY due_ns LIMIT ?",
-                (now_ns, most),
+                (now_ns, max_count),
             ).fetchall()
         try:
             return [
@@ -128,9 +126,9 @@ class WaitingEnds(StateFile):
                     EndRecord.from_json(record),
                     taken_ns,
                     due_ns,
-                    SentNote(*json.loads(told)) if told else None,
+                    SentNote(*json.loads(sent_json)) if sent_json else None,
                 )
-                for name, record, taken_ns, due_ns, told in rows
+                for name, record, taken_ns, due_ns, sent_json in rows
             ]
         except (ValueError, TypeError) as error:
             raise damaged(self.path, str(error)) from None
@@ -143,12 +141,12 @@ class WaitingEnds(StateFile):
                 ((at_ns, name) for name, at_ns in due_ns.items()),
             )
 
-    def tell(self, told: Mapping[str, SentNote]) -> None:
+    def put_sent_notes(self, sent_notes: Mapping[str, SentNote]) -> None:
         """What is sent of them, from now on."""
         with self._transaction() as connection:
             connection.executemany(
                 "UPDATE waiting SET told = ? WHERE name = ?",
-                ((json.dumps(one), name) for name, one in told.items()),
+                ((json.dumps(sent_note), name) for name, sent_note in sent_notes.items()),
             )
 
     def done(self, outcomes: Mapping[str, str]) -> None:
@@ -178,9 +176,9 @@ class WaitingEnds(StateFile):
             return _number(connection)
 
 
-def _is_new(connection: sqlite3.Connection, one: WaitingEnd) -> bool:
+def _is_new(connection: sqlite3.Connection, end: WaitingEnd) -> bool:
     """Whether it wasn't there; now it is."""
-    row = one.name, one.record.to_json(), one.taken_ns, one.due_ns
+    row = end.name, end.record.to_json(), end.taken_ns, end.due_ns
     insert = "INSERT OR IGNORE INTO waiting (name, record, taken_ns, due_ns, ready) VALUES (?, ?, ?, ?, 0)"
     return connection.execute(insert, row).rowcount == 1
 
@@ -189,7 +187,7 @@ def _add_hours(connection: sqlite3.Connection, sums: Mapping[int, HourSums]) -> 
     connection.executemany(
         "INSERT INTO hour (hour, node_secs, ended) VALUES (?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
         " node_secs = node_secs + excluded.node_secs, ended = ended + excluded.ended",
-        ((hour, *one) for hour, one in sums.items()),
+        ((hour, *hour_sums) for hour, hour_sums in sums.items()),
     )
 
 

@@ -95,10 +95,12 @@ class Server:
         self.said: list[str] = []
         self.job: SchedulerJob | None = None
         self.before: Callable[[], None] = lambda: None
-        self.socket = JobSocket(agent, self.said.append, peer_secs=peer_secs, who=self._who)
+        self.socket = JobSocket(
+            agent, self.said.append, peer_secs=peer_secs, identify_peer=self._identify_peer
+        )
         self.socket.start()
 
-    def _who(self, connection: socket.socket, seen_ns: int) -> Peer:
+    def _identify_peer(self, connection: socket.socket, seen_ns: int) -> Peer:
         self.before()
         return identify(connection, seen_ns)._replace(job=self.job)
 
@@ -132,8 +134,8 @@ def test_a_directory(server: Server) -> None:
     assert told["job_id"] == answer["job_id"]
     assert not answer["job_id"].isdigit()
     assert server.ask()["job_id"] != answer["job_id"]
-    wait_until(lambda: server.socket.made == 2, "both are counted")
-    assert (sum(server.socket.refused.values()), server.said) == (0, [])
+    wait_until(lambda: server.socket.capture_count == 2, "both are counted")
+    assert (sum(server.socket.refusals.values()), server.said) == (0, [])
 
 
 def test_an_id_that_is_asked_for(server: Server) -> None:
@@ -189,7 +191,7 @@ def test_the_users_cap(tmp_path: Path) -> None:
         assert [told.get("attempt") for told in answers] == [1, 2, 3, None, None]
         assert "one user may have 3" in answers[4]["error"]
         assert len(captures(server.agent)) == 3
-        assert server.socket.refused["too_many_captures"] == 2
+        assert server.socket.refusals["too_many_captures"] == 2
     finally:
         server.socket.close()
 
@@ -231,7 +233,7 @@ def test_requests_that_are_none(name: str, server: Server) -> None:
     answer = ask(server.agent, BAD[name])
     assert list(answer) == ["error"]
     assert captures(server.agent) == []
-    assert server.socket.refused["malformed"] == 1
+    assert server.socket.refusals["malformed"] == 1
     assert len(server.said) == 1
     assert f"uid {ME} gets no directory: " in server.said[0]
     assert "path" in server.ask()
@@ -266,7 +268,7 @@ def test_silent_askers_keep_nobody_out(server: Server) -> None:
         for connection in silent:
             assert b"error" in connection.recv(65536)
             assert connection.recv(1) == b""
-    refused = server.socket.refused
+    refused = server.socket.refusals
     assert refused["silent"] + refused["crowded"] == 300
     assert len(server.said) <= 4
 
@@ -278,8 +280,8 @@ def test_a_silent_crowd_is_dropped_before_its_time(tmp_path: Path) -> None:
             for _ in range(300):
                 crowd.enter_context(connect(patient.agent))
             assert "path" in patient.ask()
-        assert patient.socket.refused["crowded"] >= 300 - job_socket.MAX_CONNECTIONS
-        assert patient.socket.refused["silent"] == 0
+        assert patient.socket.refusals["crowded"] >= 300 - job_socket.MAX_CONNECTIONS
+        assert patient.socket.refusals["silent"] == 0
     finally:
         patient.socket.close()
 
@@ -361,7 +363,7 @@ def test_the_allowance_fills_up() -> None:
 def test_lines_are_few(server: Server) -> None:
     for _ in range(50):
         ask(server.agent, b"x")
-    assert server.socket.refused["malformed"] == 50
+    assert server.socket.refusals["malformed"] == 50
     assert len(server.said) == 1
 
 
@@ -371,7 +373,7 @@ def test_who_leaves_before_the_answer_has_no_directory(server: Server) -> None:
     with connect(server.agent) as connection:
         connection.send(request())
     gone.set()
-    wait_until(lambda: server.socket.refused["gone"], "the answer that nobody takes")
+    wait_until(lambda: server.socket.refusals["gone"], "the answer that nobody takes")
     wait_until(lambda: captures(server.agent) == [], "its directory is removed")
 
 
@@ -571,7 +573,7 @@ def test_an_agent_of_one_user(open_folder: Path) -> None:
 
     def act() -> bool:
         server = Server(agent)
-        wait_until(lambda: server.socket.refused["unknown_peer"], "a request of another user")
+        wait_until(lambda: server.socket.refusals["unknown_peer"], "a request of another user")
         served = "path" in server.ask()
         server.socket.close()
         return served

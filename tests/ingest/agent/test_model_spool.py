@@ -182,7 +182,7 @@ class Spool(RuleBasedStateMachine):
 
     def _turn(self, *, saves: bool) -> None:
         agent = self.agent
-        agent._put_off.clear()  # its time has come
+        agent._retries.clear()  # its time has come
         for capture in agent._captures.values():
             capture.next_look = 0.0
         agent._learner._save_due = 0.0 if saves else time.monotonic() + 60

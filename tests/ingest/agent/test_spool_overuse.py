@@ -140,7 +140,7 @@ def test_room_that_a_user_takes_past_the_sidecar_is_found_and_taken_back(
     own(hostile)
     overuse = turns(node)
     assert taken(node) == {"hostile"}
-    assert overuse.taken["bytes"] == 1
+    assert overuse.taken_counts["bytes"] == 1
     assert not hostile.segments.exists()
     assert honest.segments.exists()
     (folder,) = (one.folder for one in node.follow() if one.folder.is_taken)
@@ -248,7 +248,7 @@ def test_a_flood_of_inodes_is_taken_away_without_any_limit_of_bytes(
     assert size.is_flood
     assert size.entries <= FEW_ENTRIES + 1, "no more is looked at"
     overuse = turns(node, NO_LIMITS, 20)
-    assert overuse.taken["entries"] == 1
+    assert overuse.taken_counts["entries"] == 1
     assert not followed.folder.size().is_flood
     names = set(os.listdir(capture.path / TAKEN))
     assert {"0000000001.seg", "counters"} <= names, "what it printed"
@@ -443,7 +443,7 @@ def test_what_nobody_captures_in_is_removed_at_once_where_it_holds_something(
         rounds += 1
     assert rounds >= 2
     assert not capture.segments.exists()
-    assert overuse.taken["unused"] == 1
+    assert overuse.taken_counts["unused"] == 1
     assert len([words for words in node.said if "nobody captures there" in words]) == 1
     os.close(spool_fd)
 

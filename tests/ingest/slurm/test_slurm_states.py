@@ -325,7 +325,7 @@ def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as patch:
         patch.setattr(slurm_states, "TAKE_AGAIN_SECS", 0.0)
-        patch.setattr(other._waiting, "put", no_room)
+        patch.setattr(other._waiting_ends, "put", no_room)
         controller.turn(5)
         assert place.exists()
         assert (controller.in_loki(), loki.found()) == ([], [])

@@ -485,7 +485,7 @@ def test_the_nodes_spool(node: NodeAgent) -> None:
     assert b'"state":"FAILED"' in node.segments().replace(b'": ', b'":')
     assert not node.data.exists()
     assert node.home.run("true", options=["--job-id", "a/b"]).returncode == 125
-    assert node.socket.made == 1
+    assert node.socket.capture_count == 1
 
 
 def test_the_sidecar_of_the_nodes_spool_is_killed(node: NodeAgent) -> None:
@@ -504,7 +504,7 @@ def test_who_names_a_store_has_it_there(node: NodeAgent) -> None:
     store = str(node.home.store)
     node.home.run("echo", "a", options=["--store", store])
     node.home.run("echo", "b", env={"LOGSHIPPER_STORE": store})
-    assert (node.socket.made, len(node.home.captures())) == (0, 2)
+    assert (node.socket.capture_count, len(node.home.captures())) == (0, 2)
 
 
 def _check_falls_back(node: NodeAgent, said: bytes) -> None:
@@ -517,7 +517,7 @@ def _check_falls_back(node: NodeAgent, said: bytes) -> None:
         1 if said else 0,
     ), done.stderr
     assert said in done.stderr
-    assert node.socket.made == 0
+    assert node.socket.capture_count == 0
     assert node.home.logs() == ["a"]
 
 
