@@ -1,7 +1,7 @@
 """The socket at which `logshipper run` gets a directory in the node's spool
 (docs/segment-format.md, "Folders").
 
-One thread, one poll loop, no connection waits for another: who says nothing is dropped after
+One thread, one poll loop, no connection waits for another: who sends nothing is dropped after
 PEER_SECS, or when there are MAX_CONNECTIONS and the user has more of them than any other; who asks
 too often is refused before anything is looked at. Who asks is what the kernel says (node/peer.py),
 never what is asked: a request wishes for a job id, and outside of a scheduler's job gets it with
@@ -221,7 +221,7 @@ class JobSocket:
                 accepted, _address = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            except OSError as error:  # out of descriptors: those who say nothing give theirs
+            except OSError as error:  # out of descriptors: who sends nothing loses its own
                 self._count("crowded", f"nobody can be accepted: {error.strerror or error}")
                 if self._connections:
                     self._drop(next(iter(self._connections.values())))

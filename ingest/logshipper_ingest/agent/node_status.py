@@ -248,9 +248,16 @@ def spooled_captures(spool: str, positions: dict[str, SpoolPosition]) -> Iterato
                         position = positions.get(folder.key, SpoolPosition())
                         size = folder.bytes_from(position)
                         since_ns = _first_ns(folder, position) if size else 0
-                        yield CaptureStatus(folder=folder.key, job_id=identity.job_id, name=identity.name,
-                                       user=identity.user, life=folder.life(), unused=folder.is_unused(), bytes=size,
-                                       waiting_since_ns=since_ns)  # fmt: skip
+                        yield CaptureStatus(
+                            folder=folder.key,
+                            job_id=identity.job_id,
+                            name=identity.name,
+                            user=identity.user,
+                            life=folder.life(),
+                            unused=folder.is_unused(),
+                            bytes=size,
+                            waiting_since_ns=since_ns,
+                        )
             except (LogshipperError, OSError):
                 continue  # the agent's log says why
     finally:

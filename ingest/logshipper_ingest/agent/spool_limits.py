@@ -1,5 +1,5 @@
-"""Limits of spool bytes per job and user: says in each capture's directory how large its segments
-may be.
+"""Limits of spool bytes per job and user: writes into each capture's directory how large its
+segments may be.
 
 A capture gets all the room that its job and its user have left, so what one leaves another may use;
 the marks are rewritten when they have changed by a noticeable part of the limit (_STEP), or what

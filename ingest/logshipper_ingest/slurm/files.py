@@ -125,7 +125,7 @@ def find_plugin(name: str, options: Mapping[str, str]) -> str:
 
 def plugin_version(path: str) -> tuple[int, int] | None:
     """The release of Slurm (major, minor) that a plugin was built against, by its symbol
-    `plugin_version`; None where it can't be told. Nothing of the file is run. (ELF:
+    `plugin_version`; None where it isn't known. Nothing of the file is run. (ELF:
     https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html)
     """
     try:
