@@ -8,7 +8,7 @@ from typing import Any
 from logshipper.errors import QueryError
 from logshipper_grafana.check_loki import check_loki
 from logshipper_grafana.check_prometheus import check_prometheus
-from logshipper_grafana.check_queries import Asking, check_queries, of_job
+from logshipper_grafana.check_queries import QueryContext, check_queries, of_job
 from logshipper_grafana.panels import Json
 from logshipper_grafana.server import GrafanaServer, as_options
 from logshipper_grafana.wanted import UID_PREFIX, is_saved, wanted_dashboards, wanted_data_sources
@@ -22,7 +22,7 @@ _CALLED = {"loki": "Loki", "prometheus": "Prometheus"}
 
 
 @dataclass(frozen=True)
-class Sought:
+class CheckScope:
     """loki, prometheus: uids of data sources, "" for those that `apply` makes; job: the id to ask
     for, "" for the newest."""
 
@@ -31,45 +31,47 @@ class Sought:
     job: str = ""
 
 
-def check(access: ServerAccess, sought: Sought | None = None) -> list[Finding]:
-    """All that is found; takes as long as the pages' queries do. Raises ConfigError where there is
+def check(access: ServerAccess, scope: CheckScope | None = None) -> list[Finding]:
+    """All findings; takes as long as the pages' queries do. Raises ConfigError where there is
     no grafana-client, and nothing else of its own."""
     # what others wrote into Grafana may hold anything
     return [
-        one._replace(words=clean(one.words), fix=clean(one.fix))
-        for one in _found(access, sought or Sought())
+        finding._replace(words=clean(finding.words), fix=clean(finding.fix))
+        for finding in _findings(access, scope or CheckScope())
     ]
 
 
-def _found(access: ServerAccess, sought: Sought) -> list[Finding]:
+def _findings(access: ServerAccess, scope: CheckScope) -> list[Finding]:
     with GrafanaServer(access) as grafana:
         try:
             version = grafana.version()
-            found = [_version(version)]
+            findings = [_version(version)]
             sources = grafana.data_sources()
         except QueryError as error:
             return [Finding("wrong", "grafana", str(error))]
-        chosen: dict[str, Json] = {}
-        for kind, uid in zip(KINDS, (sought.loki, sought.prometheus), strict=True):
-            one, findings = chosen_source(sources, kind, uid)
-            found += findings
-            if one is not None:
-                chosen[kind] = one
-                found += judged_source(one)
-        found += _dashboards(grafana)
-        ways = {kind: grafana.proxied(one, version) for kind, one in chosen.items()}
+        source_by_kind: dict[str, Json] = {}
+        for kind, uid in zip(KINDS, (scope.loki, scope.prometheus), strict=True):
+            source, source_findings = choose_source(sources, kind, uid)
+            findings += source_findings
+            if source is not None:
+                source_by_kind[kind] = source
+                findings += judge_source(source)
+        findings += _dashboards(grafana)
+        ways = {kind: grafana.proxied(source, version) for kind, source in source_by_kind.items()}
     servers = [*(check_loki(ways["loki"]) if "loki" in ways else [])]
     servers += (
-        check_prometheus(ways["prometheus"], chosen["prometheus"]) if "prometheus" in ways else []
+        check_prometheus(ways["prometheus"], source_by_kind["prometheus"])
+        if "prometheus" in ways
+        else []
     )
-    found += servers
+    findings += servers
     reached = not any(finding.level == "wrong" and finding.about in KINDS for finding in servers)
     if len(ways) == len(KINDS) and reached:
-        found += _queries(Asking(ways["loki"], ways["prometheus"]), sought.job)
+        findings += _queries(QueryContext(ways["loki"], ways["prometheus"]), scope.job)
     else:
         words = "weren't asked: a data source isn't there, or isn't reached"
-        found.append(Finding("note", "queries", words))
-    return found
+        findings.append(Finding("note", "queries", words))
+    return findings
 
 
 def _version(version: str) -> Finding:
@@ -88,112 +90,123 @@ def _version(version: str) -> Finding:
     return Finding("ok", "grafana version", version)
 
 
-def chosen_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None, list[Finding]]:
+def choose_source(sources: list[Json], kind: str, uid: str) -> tuple[Json | None, list[Finding]]:
     """The data source that is looked at: the one with the uid, else the one that the pages take at
     first, Grafana's default or the first by name. Pure."""
     about = f"data source {kind}"
-    wanted = uid or f"{UID_PREFIX}{kind}"
+    source_uid = uid or f"{UID_PREFIX}{kind}"
     fix = f"logshipper-grafana apply --{kind}-url URL makes one."
-    named = next((one for one in sources if one.get("uid") == wanted), None)
-    if named is not None and named.get("type") != kind:
-        words = f"{wanted} is of the type {named.get('type')}"
+    by_uid = next((source for source in sources if source.get("uid") == source_uid), None)
+    if by_uid is not None and by_uid.get("type") != kind:
+        words = f"{source_uid} is of the type {by_uid.get('type')}"
         return None, [
             Finding("wrong", about, words, f"Give it another uid, or remove it; then {fix}")
         ]
-    others = sorted((one for one in sources if one.get("type") == kind), key=_as_pages_choose)
-    if named is None and uid:
-        known = ", ".join(f"{one.get('uid')} ({one.get('name')})" for one in others) or "none"
+    candidates = sorted(
+        (source for source in sources if source.get("type") == kind), key=_as_pages_choose
+    )
+    if by_uid is None and uid:
+        choices = (
+            ", ".join(f"{source.get('uid')} ({source.get('name')})" for source in candidates)
+            or "none"
+        )
         return None, [
             Finding(
                 "wrong",
                 about,
                 f"there is none with the uid {uid}",
-                f"Of this type there are: {known}.",
+                f"Of this type there are: {choices}.",
             )
         ]
-    if named is None and not others:
+    if by_uid is None and not candidates:
         return None, [
             Finding("wrong", about, f"there is none of the type {kind}", fix[0].upper() + fix[1:])
         ]
-    if named is not None:
-        first = others[0]
-        if first is not named:
-            words = f"{named.get('name')} is there; the pages take {first.get('name')} at first"
-            note = f"Links with &var-{kind}={named['uid']} choose it; or make it the default on its page."
-            return named, [Finding("note", about, words, note)]
-        return named, [Finding("ok", about, f"{named.get('name')} ({wanted})")]
-    words = f"{wanted} isn't there; {others[0].get('name')} ({others[0].get('uid')}) is looked at, which the pages take"
-    return others[0], [Finding("note", about, words, fix[0].upper() + fix[1:])]
+    if by_uid is not None:
+        first = candidates[0]
+        if first is not by_uid:
+            words = f"{by_uid.get('name')} is there; the pages take {first.get('name')} at first"
+            note = f"Links with &var-{kind}={by_uid['uid']} choose it; or make it the default on its page."
+            return by_uid, [Finding("note", about, words, note)]
+        return by_uid, [Finding("ok", about, f"{by_uid.get('name')} ({source_uid})")]
+    first = candidates[0]
+    words = (
+        f"{source_uid} isn't there; {first.get('name')} ({first.get('uid')}) is looked at, "
+        "which the pages take"
+    )
+    return first, [Finding("note", about, words, fix[0].upper() + fix[1:])]
 
 
 def _as_pages_choose(source: Json) -> tuple[bool, str]:
     return not source.get("isDefault"), str(source.get("name")).lower()
 
 
-def judged_source(source: Json) -> list[Finding]:
+def judge_source(source: Json) -> list[Finding]:
     """Its settings. Pure."""
     kind = str(source["type"])
     about = f"data source {kind}"
     options: dict[str, Any] = source.get("jsonData") or {}  # Any: JSON
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if source.get("access") not in (None, "proxy"):
         fix = "On its page: Access: Server (proxy); browsers can't ask servers themselves any more."
-        found.append(Finding("wrong", about, f"its access is {source['access']}", fix))
+        findings.append(Finding("wrong", about, f"its access is {source['access']}", fix))
     if kind == "prometheus" and options.get("httpMethod", "POST") != "POST":
         fix = "On its page: HTTP method: POST; queries have some KB, which servers refuse in an address."
-        found.append(Finding("wrong", f"{about} httpMethod", str(options["httpMethod"]), fix))
+        findings.append(Finding("wrong", f"{about} httpMethod", str(options["httpMethod"]), fix))
     if kind == "loki":
-        (wanted,) = (one for one in wanted_data_sources() if one["type"] == "loki")
-        ours = {field["name"] for field in wanted["jsonData"]["derivedFields"]}
-        there = {
+        (template,) = (entry for entry in wanted_data_sources() if entry["type"] == "loki")
+        our_names = {field["name"] for field in template["jsonData"]["derivedFields"]}
+        current_names = {
             field.get("name")
             for field in options.get("derivedFields") or []
             if isinstance(field, dict)
         }
-        if not ours <= there:
+        if not our_names <= current_names:
             fix = (
                 "logshipper-grafana apply adds it: in Explore a line then leads to its job's page."
             )
-            found.append(
+            findings.append(
                 Finding(
                     "note",
                     f"{about} derivedFields",
-                    f"{', '.join(sorted(ours - there))} is missing",
+                    f"{', '.join(sorted(our_names - current_names))} is missing",
                     fix,
                 )
             )
-    return found
+    return findings
 
 
 def _dashboards(grafana: GrafanaServer) -> list[Finding]:
-    found: list[Finding] = []
-    for uid, wanted in wanted_dashboards().items():
+    findings: list[Finding] = []
+    for uid, dashboard in wanted_dashboards().items():
         about = f"dashboard {uid}"
         try:
-            there = grafana.dashboard(uid)
-            message = grafana.newest_message(uid) if there else None
+            answer = grafana.dashboard(uid)
+            message = grafana.newest_message(uid) if answer else None
         except QueryError as error:
-            found.append(Finding("wrong", about, str(error)))
+            findings.append(Finding("wrong", about, str(error)))
             continue
-        if there is None:
+        if answer is None:
             fix = "`logshipper-grafana apply`, or copy the file (docs/grafana.md)."
-            found.append(Finding("wrong", about, "isn't there, or the token may not see it", fix))
-        elif is_saved(wanted, there.get("dashboard") or {}, message):
-            found.append(Finding("ok", about, "is there, as in this version"))
+            findings.append(
+                Finding("wrong", about, "isn't there, or the token may not see it", fix)
+            )
+        elif is_saved(dashboard, answer.get("dashboard") or {}, message):
+            findings.append(Finding("ok", about, "is there, as in this version"))
         else:
             fix = "`logshipper-grafana apply --dry-run` shows what differs."
-            found.append(Finding("note", about, "isn't the one of this version", fix))
-    return found
+            findings.append(Finding("note", about, "isn't the one of this version", fix))
+    return findings
 
 
-def _queries(asking: Asking, job: str) -> list[Finding]:
+def _queries(context: QueryContext, job: str) -> list[Finding]:
     try:
-        asking = of_job(asking, job)
+        context = of_job(context, job)
     except QueryError as error:
         return [Finding("wrong", "queries", as_options(str(error)))]
-    found = check_queries(asking)
-    if not asking.cluster:
-        known = f"the job {job}" if job else "a job"
-        words = f"were asked for nothing that is there: Prometheus doesn't know {known} from the last day"
-        found.append(Finding("note", "queries", words, "--job JOB names another one."))
-    return found
+    findings = check_queries(context)
+    if not context.cluster:
+        subject = f"the job {job}" if job else "a job"
+        words = f"were asked for nothing that is there: Prometheus doesn't know {subject} from the last day"
+        findings.append(Finding("note", "queries", words, "--job JOB names another one."))
+    return findings

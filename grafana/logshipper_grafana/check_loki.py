@@ -114,25 +114,28 @@ def _limits(client: Client, access: ServerAccess) -> list[Finding]:
     """By the configuration of all, and by the limits of the data source's own tenant, which go
     before."""
     document: Mapping[str, Any] = {}
-    refused: QueryError | None = None
+    failure: QueryError | None = None
     try:
         document = client.config()
     except QueryError as error:
-        refused = error
-    own = _tenant_limits(access)
-    if refused is not None and not own:
+        failure = error
+    tenant_limits = _tenant_limits(access)
+    if failure is not None and not tenant_limits:
         fix = f"Ask whoever runs Loki for: {_NEEDED} (docs/grafana.md)."
         return [
-            Finding("note", "loki limits", f"weren't looked at: {as_options(str(refused))}", fix)
+            Finding("note", "loki limits", f"weren't looked at: {as_options(str(failure))}", fix)
         ]
     general = document.get("limits_config")
     return reading_limits(
-        {**document, "limits_config": {**(general if isinstance(general, dict) else {}), **own}}
+        {
+            **document,
+            "limits_config": {**(general if isinstance(general, dict) else {}), **tenant_limits},
+        }
     )
 
 
 def _tenant_limits(access: ServerAccess) -> dict[str, Any]:  # Any: YAML
-    """Nothing where Loki doesn't tell, as older ones don't."""
+    """Nothing where Loki doesn't report them, as older ones don't."""
     server = Server("Loki", access, MAX_CONFIG_BYTES)
     try:
         # `fake` is what Loki calls the one tenant that it has without auth_enabled; a data source's
@@ -149,14 +152,16 @@ def _tenant_limits(access: ServerAccess) -> dict[str, Any]:  # Any: YAML
 def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
     """document: /config, parsed (Any: YAML). What isn't there, as in other versions, is left out.
     Pure."""
-    known = check_limits(document, LokiSection(ServerAccess()))
-    found = [finding for finding in known if finding.about.removeprefix("loki ") in _OF_READING]
+    limit_findings = check_limits(document, LokiSection(ServerAccess()))
+    findings = [
+        finding for finding in limit_findings if finding.about.removeprefix("loki ") in _OF_READING
+    ]
     limits = document.get("limits_config")
     limits = limits if isinstance(limits, dict) else {}
     entries = size_bytes(limits.get("max_entries_limit_per_query"))
     if entries is not None:
         words = f"{entries or 'no limit'}; graphs and tables ask for {MAX_PAGE}"
-        found.append(
+        findings.append(
             _rule(
                 "max_entries_limit_per_query",
                 words,
@@ -167,7 +172,7 @@ def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
     series = size_bytes(limits.get("max_query_series"))
     if series is not None:
         words = f"{series or 'no limit'}; panels with more series than that show an error"
-        found.append(
+        findings.append(
             _rule("max_query_series", words, series == 0 or series >= SERIES, f"{SERIES}, or more")
         )
     look_back = duration_secs(limits.get("max_query_lookback"))
@@ -175,7 +180,7 @@ def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
         words = (
             f"{words_of_secs(look_back)}: pages of older jobs are empty, whatever Loki still has"
         )
-        found.append(
+        findings.append(
             Finding(
                 "note", "loki max_query_lookback", words, "limits_config: max_query_lookback: 0."
             )
@@ -183,7 +188,7 @@ def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
     most_bytes = size_bytes(limits.get("max_query_bytes_read"))
     if most_bytes:
         words = f"{words_of_bytes(most_bytes)}: a longer time of a busy node's jobs is refused"
-        found.append(
+        findings.append(
             Finding(
                 "note",
                 "loki max_query_bytes_read",
@@ -194,16 +199,16 @@ def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
     at_most = duration_secs(limits.get("max_query_range"))
     if at_most:
         words = f"{words_of_secs(at_most)}: numbers over a longer time of a page are refused"
-        found.append(
+        findings.append(
             Finding("note", "loki max_query_range", words, "limits_config: max_query_range: 0.")
         )
-    return found
+    return findings
 
 
-def _rule(name: str, words: str, good: bool, wanted: str) -> Finding:
+def _rule(name: str, words: str, good: bool, setting: str) -> Finding:
     if good:
         return Finding("ok", f"loki {name}", words)
-    return Finding("wrong", f"loki {name}", words, f"limits_config: {name}: {wanted}.")
+    return Finding("wrong", f"loki {name}", words, f"limits_config: {name}: {setting}.")
 
 
 def _labels(client: Client, end_ns: int) -> list[Finding]:
@@ -211,19 +216,25 @@ def _labels(client: Client, end_ns: int) -> list[Finding]:
     begin_ns = end_ns - LOOK_BACK_NS
     try:
         streams = client.series(_OURS, begin_ns=begin_ns, end_ns=end_ns)
-        others = [] if streams else client.series(_ANYBODYS, begin_ns=begin_ns, end_ns=end_ns)
+        other_streams = (
+            [] if streams else client.series(_ANYBODYS, begin_ns=begin_ns, end_ns=end_ns)
+        )
     except QueryError as error:
         return [Finding("wrong", "loki labels", as_options(str(error)))]
-    return judged_labels(streams, others)
+    return judge_labels(streams, other_streams)
 
 
-def judged_labels(streams: list[dict[str, str]], others: list[dict[str, str]]) -> list[Finding]:
-    """streams: those of the service logshipper; others: where there are none, those that have its
-    kinds. Pure."""
-    looks_ours = [one for one in others if {"cluster", "host", "kind"} <= one.keys()]
-    if not streams and looks_ours:
+def judge_labels(
+    streams: list[dict[str, str]], other_streams: list[dict[str, str]]
+) -> list[Finding]:
+    """streams: those of the service logshipper; other_streams: where there are none, those that
+    have its kinds. Pure."""
+    lookalikes = [
+        stream for stream in other_streams if {"cluster", "host", "kind"} <= stream.keys()
+    ]
+    if not streams and lookalikes:
         names = ", ".join(
-            sorted({one.get("service_name", "no service_name") for one in looks_ours})
+            sorted({stream.get("service_name", "no service_name") for stream in lookalikes})
         )
         fix = f'Let nothing between agent and Loki change labels: service_name must stay "{_SERVICE}".'
         return [
@@ -237,36 +248,39 @@ def judged_labels(streams: list[dict[str, str]], others: list[dict[str, str]]) -
     if not streams:
         fix = "`logshipper-agent check` on a node tells why, if jobs were captured."
         return [Finding("note", "loki labels", "no agent sent anything in the last day", fix)]
-    needed = ("cluster", "host", "kind")
-    missing = [name for name in needed if any(name not in one for one in streams)]
-    if missing:
+    labels = ("cluster", "host", "kind")
+    absent_labels = [name for name in labels if any(name not in stream for stream in streams)]
+    if absent_labels:
         fix = "Let nothing between agent and Loki drop labels: the pages' queries select by them."
-        return [Finding("wrong", "loki labels", f"streams without {', '.join(missing)}", fix)]
-    added = sorted({name for one in streams for name in one} - {*LABELS})
-    if added:
-        words = f"streams have labels that no agent gives: {', '.join(added)}"
+        return [Finding("wrong", "loki labels", f"streams without {', '.join(absent_labels)}", fix)]
+    extra_labels = sorted({name for stream in streams for name in stream} - {*LABELS})
+    if extra_labels:
+        words = f"streams have labels that no agent gives: {', '.join(extra_labels)}"
         fix = "A pipeline adds them; each further value is a stream of its own, which costs Loki memory."
         return [Finding("note", "loki labels", words, fix)]
-    clusters = sorted({one["cluster"] for one in streams})
-    words = f"{len(streams)} streams of the last day, of {_listed(clusters, 'cluster')}, are labelled as they should be"
+    clusters = sorted({stream["cluster"] for stream in streams})
+    words = (
+        f"{len(streams)} streams of the last day, of {_name_list(clusters, 'cluster')}, "
+        "are labelled as they should be"
+    )
     return [Finding("ok", "loki labels", words)]
 
 
-def _listed(names: list[str], noun: str) -> str:
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"the {noun}{'' if len(names) == 1 else 's'} {shown}"
+def _name_list(names: list[str], noun: str) -> str:
+    text = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"the {noun}{'' if len(names) == 1 else 's'} {text}"
 
 
 def _metadata(client: Client, end_ns: int) -> list[Finding]:
     """Whether an entry says whose it is."""
     try:
         query = '{service_name="logshipper",kind=~"log|metadata"}'
-        found = client.query_range(
+        streams = client.query_range(
             query, end_ns - LOOK_BACK_NS, end_ns, limit=1, direction="backward"
         )
     except QueryError as error:
         return [Finding("wrong", "loki structured metadata", as_options(str(error)))]
-    entry = next((entry for result in found for entry in result.entries), None)
+    entry = next((entry for stream in streams for entry in stream.entries), None)
     if entry is None:
         return []
     if entry.metadata.get("job_id"):

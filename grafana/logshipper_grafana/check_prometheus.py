@@ -41,24 +41,26 @@ def check_prometheus(access: ServerAccess, source: Json) -> list[Finding]:
                 ]
             version = ""
         try:
-            agents = [one.labels for one in client.query(f"last_over_time({_BUILD_INFO}[1d])")]
-            jobs = [one.labels for one in client.query(f"last_over_time({_JOB_INFO}[1d])")]
-            there = client.query(
+            agents = [
+                series.labels for series in client.query(f"last_over_time({_BUILD_INFO}[1d])")
+            ]
+            jobs = [series.labels for series in client.query(f"last_over_time({_JOB_INFO}[1d])")]
+            job_series = client.query(
                 'group by(__name__)(last_over_time({__name__=~"logshipper_job_.+"}[1d]))'
             )
         except QueryError as error:
             return [_version(version), Finding("wrong", "prometheus", as_options(str(error)))]
-        names = {one.labels.get("__name__", "") for one in there}
+        names = {series.labels.get("__name__", "") for series in job_series}
         return [
             _version(version),
             _retention(client),
-            *judged_series(agents, jobs, names),
+            *judge_series(agents, jobs, names),
             *(_scrapes(client, agents, source) if agents else []),
         ]
 
 
 def _answers(client: Client) -> bool:
-    """Whether it speaks Prometheus' language at all: others than Prometheus don't tell a
+    """Whether it speaks Prometheus' language at all: others than Prometheus don't report a
     version."""
     try:
         return bool(client.query("vector(1)"))
@@ -91,7 +93,7 @@ def _retention(client: Client) -> Finding:
     return Finding("ok", "prometheus retention", words)
 
 
-def judged_series(
+def judge_series(
     agents: Sequence[Mapping[str, str]], jobs: Sequence[Mapping[str, str]], names: Iterable[str]
 ) -> list[Finding]:
     """agents, jobs: labels of build_info and job_info in the last day; names: of metrics of jobs.
@@ -106,48 +108,50 @@ def judged_series(
                 fix,
             )
         ]
-    found: list[Finding] = []
-    moved = sorted(
-        {name for one in (*agents, *jobs) for name in one if name.startswith("exported_")}
+    findings: list[Finding] = []
+    exported_labels = sorted(
+        {name for labels in (*agents, *jobs) for name in labels if name.startswith("exported_")}
     )
-    if moved:
-        names_given = ", ".join(name.removeprefix("exported_") for name in moved)
-        words = f"agents' own labels were renamed: {', '.join(moved)}"
-        fix = f"scrape_configs: honor_labels: true, or no label {names_given} of the targets' own."
-        found.append(Finding("wrong", "prometheus labels", words, fix))
-    missing = [name for name in _LABELS if any(name not in one for one in (*agents, *jobs))]
-    if missing and not moved:
+    if exported_labels:
+        label_names = ", ".join(name.removeprefix("exported_") for name in exported_labels)
+        words = f"agents' own labels were renamed: {', '.join(exported_labels)}"
+        fix = f"scrape_configs: honor_labels: true, or no label {label_names} of the targets' own."
+        findings.append(Finding("wrong", "prometheus labels", words, fix))
+    absent_labels = [
+        name for name in _LABELS if any(name not in labels for labels in (*agents, *jobs))
+    ]
+    if absent_labels and not exported_labels:
         fix = "scrape_configs: let no metric_relabel_configs drop labels of logshipper_ metrics."
-        found.append(
-            Finding("wrong", "prometheus labels", f"series without {', '.join(missing)}", fix)
+        findings.append(
+            Finding("wrong", "prometheus labels", f"series without {', '.join(absent_labels)}", fix)
         )
-    if not missing and not moved:
-        found.append(
+    if not absent_labels and not exported_labels:
+        findings.append(
             Finding("ok", "prometheus labels", f"{len(agents)} agents', as they give them")
         )
     if not jobs:
         fix = "Nothing was captured since, or [metrics] job_values = false in the agents' configuration."
-        found.append(
+        findings.append(
             Finding("note", "prometheus series", "no captured job is known from the last day", fix)
         )
-        return found
-    lacking = [name for name in _OF_EACH_JOB if name not in {*names}]
-    if lacking:
+        return findings
+    absent_metrics = [name for name in _OF_EACH_JOB if name not in {*names}]
+    if absent_metrics:
         fix = "scrape_configs: let no metric_relabel_configs drop logshipper_ metrics."
-        found.append(
+        findings.append(
             Finding(
                 "wrong",
                 "prometheus series",
-                f"jobs are known, but not their {', '.join(lacking)}",
+                f"jobs are known, but not their {', '.join(absent_metrics)}",
                 fix,
             )
         )
     else:
-        count = len({(one.get("cluster"), one.get("job_id")) for one in jobs})
-        found.append(
+        count = len({(labels.get("cluster"), labels.get("job_id")) for labels in jobs})
+        findings.append(
             Finding("ok", "prometheus series", f"{count} captured jobs of the last day are known")
         )
-    return found
+    return findings
 
 
 def _scrapes(client: Client, agents: Sequence[Mapping[str, str]], source: Json) -> list[Finding]:
@@ -161,20 +165,20 @@ def _scrapes(client: Client, agents: Sequence[Mapping[str, str]], source: Json) 
                 f"what it scrapes isn't told: {as_options(error.excerpt)}",
             )
         ]
-    instances = {one.get("instance", "") for one in agents}
-    own = [target for target in targets if target.labels.get("instance") in instances]
-    told = (source.get("jsonData") or {}).get("timeInterval")
-    return judged_scrapes(own, duration_secs(told))
+    instances = {labels.get("instance", "") for labels in agents}
+    agent_targets = [target for target in targets if target.labels.get("instance") in instances]
+    interval = (source.get("jsonData") or {}).get("timeInterval")
+    return judge_scrapes(agent_targets, duration_secs(interval))
 
 
-def judged_scrapes(targets: Sequence[Target], told_secs: float | None) -> list[Finding]:
-    """targets: the agents; told_secs: what the data source has as scrape interval, None for
+def judge_scrapes(targets: Sequence[Target], source_secs: float | None) -> list[Finding]:
+    """targets: the agents; source_secs: what the data source has as scrape interval, None for
     Grafana's 15 s. Pure."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     down = [target for target in targets if target.health == "down"]
     if down:
         words = f"{len(down)} of {len(targets)} agents are down, such as {down[0].scrape_url}: {down[0].last_error}"
-        found.append(
+        findings.append(
             Finding(
                 "note",
                 "prometheus scrape",
@@ -182,25 +186,28 @@ def judged_scrapes(targets: Sequence[Target], told_secs: float | None) -> list[F
                 "Does the agent run, and does Prometheus reach it?",
             )
         )
-    known = [target.interval_secs for target in targets if target.interval_secs]
-    if not known:
-        return found
-    slowest = max(known)
+    intervals = [target.interval_secs for target in targets if target.interval_secs]
+    if not intervals:
+        return findings
+    slowest = max(intervals)
     if slowest > MOST_SCRAPE_SECS:
         words = f"agents are scraped every {words_of_secs(slowest)} only"
         fix = "scrape_configs: scrape_interval: 1m, or less: a job's series are there for 5 min after its end."
-        found.append(Finding("wrong", "prometheus scrape", words, fix))
+        findings.append(Finding("wrong", "prometheus scrape", words, fix))
     else:
-        found.append(
+        findings.append(
             Finding(
                 "ok", "prometheus scrape", f"{len(targets)} agents, every {words_of_secs(slowest)}"
             )
         )
-    expected = 15.0 if told_secs is None else told_secs
-    if slowest > expected:
-        words = f"the data source's is {words_of_secs(expected)}, but agents are scraped every {words_of_secs(slowest)}"
+    interval_secs = 15.0 if source_secs is None else source_secs
+    if slowest > interval_secs:
+        words = (
+            f"the data source's is {words_of_secs(interval_secs)}, "
+            f"but agents are scraped every {words_of_secs(slowest)}"
+        )
         fix = (
             f"On the data source's page: Scrape interval {slowest:g}s; rates over less stay empty."
         )
-        found.append(Finding("note", "data source timeInterval", words, fix))
-    return found
+        findings.append(Finding("note", "data source timeInterval", words, fix))
+    return findings

@@ -11,13 +11,13 @@ from typing import NamedTuple
 from logshipper.errors import QueryError
 from logshipper_grafana.panels import Json
 from logshipper_grafana.resolved import (
-    Chosen,
     Option,
-    chosen_of,
-    filled,
+    Selection,
+    fill_in,
     in_order,
-    printed,
+    initial_selection,
     query_of,
+    series_text,
 )
 from logshipper_grafana.server import as_options
 from logshipper_grafana.wanted import wanted_dashboards
@@ -57,49 +57,52 @@ _FIXES = (  # the first that is found in a server's words
 )
 
 
-class Asking(NamedTuple):
-    """loki, prometheus: how they are reached through Grafana; job: the id to ask for; cluster: its
-    own. "" for none."""
+class QueryContext(NamedTuple):
+    """The servers that the pages' queries go to, and the job that they are for."""
 
-    loki: ServerAccess
+    loki: ServerAccess  # by way of Grafana, as prometheus
     prometheus: ServerAccess
-    job: str = ""
-    cluster: str = ""
+    job: str = ""  # its id, "" for none
+    cluster: str = ""  # the job's, "" for none
 
 
 class _Page:
     """A dashboard with its variables, and two clients: for one thread."""
 
-    def __init__(self, dashboard: Json, asking: Asking) -> None:
+    def __init__(self, dashboard: Json, context: QueryContext) -> None:
         self.dashboard = dashboard
-        self.asked = 0
-        self._wished = {"job": asking.job, "jobs": asking.job, "cluster": asking.cluster}
-        self._loki = loki.Client(asking.loki)
-        self._prometheus = prometheus.Client(asking.prometheus)
+        self.query_count = 0
+        self._wished = {"job": context.job, "jobs": context.job, "cluster": context.cluster}
+        self._loki = loki.Client(context.loki)
+        self._prometheus = prometheus.Client(context.prometheus)
         self._end_ns = time.time_ns()
         self._begin_ns = self._end_ns - RANGE_SECS * 10**9
         built_in = _BUILT_IN | {
             "__from": str(self._begin_ns // 10**6),
             "__to": str(self._end_ns // 10**6),
         }
-        self._chosen = {name: Chosen([Option(value, value)]) for name, value in built_in.items()}
+        self._selections = {
+            name: Selection([Option(value, value)]) for name, value in built_in.items()
+        }
 
     def check(self) -> Iterator[Finding]:
         about = f"page {self.dashboard['uid']}"
         with self._loki, self._prometheus:
-            begun = time.monotonic()
-            found = [*self._variables(), *self._panels(), *self._annotations()]
+            begin = time.monotonic()
+            problems = [*self._variables(), *self._panels(), *self._annotations()]
             yield from (
-                Finding("wrong", f"{about}, {what}", words, fix) for what, words, fix in found
+                Finding("wrong", f"{about}, {place}", words, fix) for place, words, fix in problems
             )
-            if not found:
-                job = self._chosen.get("job") or self._chosen.get("jobs")
-                named = (
+            if not problems:
+                job = self._selections.get("job") or self._selections.get("jobs")
+                job_words = (
                     f" for the job {job.options[0].value}" if job and job.options[0].value else ""
                 )
-                secs = time.monotonic() - begun
+                secs = time.monotonic() - begin
                 yield Finding(
-                    "ok", about, f"all {self.asked} queries answer{named}, in {secs:.1f} s"
+                    "ok",
+                    about,
+                    f"all {self.query_count} queries answer{job_words}, in {secs:.1f} s",
                 )
 
     def _variables(self) -> Iterator[tuple[str, str, str]]:
@@ -110,53 +113,60 @@ class _Page:
                 try:
                     answers = self._answers(variable)
                 except QueryError as error:
-                    yield f"variable {name}", *_said(error)
-            self._chosen[name] = chosen_of(variable, answers, self._wished.get(name, ""))
-            if name in ("cluster", "job") and not self._chosen[name].options[0].value:
-                self._chosen[name] = Chosen([Option(_NOTHING, _NOTHING)])
+                    yield f"variable {name}", *_words_and_fix(error)
+            self._selections[name] = initial_selection(
+                variable, answers, self._wished.get(name, "")
+            )
+            if name in ("cluster", "job") and not self._selections[name].options[0].value:
+                self._selections[name] = Selection([Option(_NOTHING, _NOTHING)])
 
     def _answers(self, variable: Json) -> list[str]:
-        self.asked += 1
-        query = filled(query_of(variable), self._chosen)
+        self.query_count += 1
+        query = fill_in(query_of(variable), self._selections)
         of_loki = variable["datasource"]["type"] == "loki"
-        if asked := _QUERY_RESULT.fullmatch(query):
-            series = self._prometheus.query(asked[1], time_ns=self._end_ns)
+        if match := _QUERY_RESULT.fullmatch(query):
+            answer = self._prometheus.query(match[1], time_ns=self._end_ns)
             return [
-                printed(one.labels.get("__name__", ""), one.labels, one.samples[0].value)
-                for one in series
+                series_text(
+                    series.labels.get("__name__", ""), series.labels, series.samples[0].value
+                )
+                for series in answer
             ]
-        asked = _LABEL_VALUES.fullmatch(query)
-        if asked is None:
+        match = _LABEL_VALUES.fullmatch(query)
+        if match is None:
             raise ValueError(f"no query of a variable: {query}")
         client = self._loki if of_loki else self._prometheus
-        found = client.series(asked[1], begin_ns=self._begin_ns, end_ns=self._end_ns)
-        return sorted({labels[asked[2]] for labels in found if labels.get(asked[2])})
+        label_sets = client.series(match[1], begin_ns=self._begin_ns, end_ns=self._end_ns)
+        return sorted({labels[match[2]] for labels in label_sets if labels.get(match[2])})
 
     def _panels(self) -> Iterator[tuple[str, str, str]]:
         for panel in _panels_of(self.dashboard):
-            chosen = self._chosen | self._first_of(panel.get("repeat") or "")
+            selections = self._selections | self._first_of(panel.get("repeat") or "")
             for target in panel.get("targets", ()):
                 try:
-                    self._ask(target, chosen)
+                    self._ask(target, selections)
                 except QueryError as error:
-                    yield f"panel {panel['title']!r}, query {target['refId']}", *_said(error)
+                    yield (
+                        f"panel {panel['title']!r}, query {target['refId']}",
+                        *_words_and_fix(error),
+                    )
 
     def _annotations(self) -> Iterator[tuple[str, str, str]]:
-        for one in self.dashboard["annotations"]["list"]:
+        for annotation in self.dashboard["annotations"]["list"]:
             try:
-                self._ask(one, self._chosen)
+                self._ask(annotation, self._selections)
             except QueryError as error:
-                yield f"annotation {one['name']!r}", *_said(error)
+                yield f"annotation {annotation['name']!r}", *_words_and_fix(error)
 
-    def _first_of(self, repeated: str) -> dict[str, Chosen]:
+    def _first_of(self, repeated: str) -> dict[str, Selection]:
         """The variable that a panel is repeated for, with its first value. Without any, Grafana
         keeps the panel."""
-        options = self._chosen[repeated].options[:1] if repeated else []
-        return {repeated: Chosen(options)} if options else {}
+        options = self._selections[repeated].options[:1] if repeated else []
+        return {repeated: Selection(options)} if options else {}
 
-    def _ask(self, target: Json, chosen: Mapping[str, Chosen]) -> None:
-        self.asked += 1
-        query = filled(target["expr"], chosen)
+    def _ask(self, target: Json, selections: Mapping[str, Selection]) -> None:
+        self.query_count += 1
+        query = fill_in(target["expr"], selections)
         if target["datasource"]["type"] == "prometheus":
             if target.get("instant"):
                 self._prometheus.query(query, time_ns=self._end_ns)
@@ -167,9 +177,9 @@ class _Page:
             return
         limit = target.get("maxLines") or MANY
         if target.get("queryType") == "instant":
-            found = self._loki.query(query, time_ns=self._end_ns, limit=limit)
+            answer = self._loki.query(query, time_ns=self._end_ns, limit=limit)
         else:
-            found = self._loki.query_range(
+            answer = self._loki.query_range(
                 query,
                 self._begin_ns,
                 self._end_ns,
@@ -177,33 +187,39 @@ class _Page:
                 direction="backward",
                 step_secs=STEP_SECS,
             )
-        for one in found:
-            if "__error__" in one.labels:
+        for series in answer:
+            if "__error__" in series.labels:
                 raise QueryError(
                     "Loki",
                     200,
-                    f"{one.labels['__error__']}: {one.labels.get('__error_details__', '')}",
+                    f"{series.labels['__error__']}: {series.labels.get('__error_details__', '')}",
                 )
 
 
-def check_queries(asking: Asking, dashboards: Mapping[str, Json] | None = None) -> list[Finding]:
+def check_queries(
+    context: QueryContext, dashboards: Mapping[str, Json] | None = None
+) -> list[Finding]:
     """A finding for each query that fails, or one for a page where none does. dashboards: by uid,
     None for ours."""
-    pages = [_Page(dashboard, asking) for dashboard in (dashboards or wanted_dashboards()).values()]
+    pages = [
+        _Page(dashboard, context) for dashboard in (dashboards or wanted_dashboards()).values()
+    ]
     with ThreadPoolExecutor(len(pages)) as pool:
         return [
-            finding for found in pool.map(lambda page: [*page.check()], pages) for finding in found
+            finding
+            for page_findings in pool.map(lambda page: [*page.check()], pages)
+            for finding in page_findings
         ]
 
 
-def of_job(asking: Asking, job: str) -> Asking:
+def of_job(context: QueryContext, job: str) -> QueryContext:
     """With the id and the cluster of a job, "" for the one that began last, as Prometheus saw them
     in the last day. Raises QueryError."""
     matcher = f"{{job_id={json.dumps(job)}}}" if job else ""
     query = f"topk(1, max by(job_id, cluster)(max_over_time(logshipper_job_start_time_seconds{matcher}[1d])))"
-    with prometheus.Client(asking.prometheus) as client:
-        labels = next((one.labels for one in client.query(query)), {})
-    return asking._replace(job=job or labels.get("job_id", ""), cluster=labels.get("cluster", ""))
+    with prometheus.Client(context.prometheus) as client:
+        labels = next((series.labels for series in client.query(query)), {})
+    return context._replace(job=job or labels.get("job_id", ""), cluster=labels.get("cluster", ""))
 
 
 def _panels_of(dashboard: Json) -> Iterator[Json]:
@@ -212,7 +228,7 @@ def _panels_of(dashboard: Json) -> Iterator[Json]:
         yield from panel.get("panels", ())
 
 
-def _said(error: QueryError) -> tuple[str, str]:
+def _words_and_fix(error: QueryError) -> tuple[str, str]:
     """What a finding says of it, and the fix."""
     words = as_options(str(error))
-    return words, next((fix for known, fix in _FIXES if known in words), "")
+    return words, next((fix for phrase, fix in _FIXES if phrase in words), "")

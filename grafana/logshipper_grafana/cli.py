@@ -71,15 +71,15 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, summary: str, description: str, examples: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(
+        subparser = commands.add_parser(
             name,
             help=summary,
             description=description,
             epilog=examples,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        _add_access(made)
-        return made
+        _add_access(subparser)
+        return subparser
 
     apply = add(
         "apply",
@@ -138,11 +138,11 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", required=True, metavar="URL", help="Grafana's address, before /api"
     )
-    who = parser.add_mutually_exclusive_group(required=True)
-    who.add_argument(
+    credentials = parser.add_mutually_exclusive_group(required=True)
+    credentials.add_argument(
         "--token-file", default="", metavar="FILE", help="holds a service account's token"
     )
-    who.add_argument(
+    credentials.add_argument(
         "--username", default="", metavar="NAME", help="instead: a user, with --password-file"
     )
     parser.add_argument(
@@ -167,8 +167,8 @@ def _access(options: argparse.Namespace) -> ServerAccess:
     """Raises ConfigError with all that is wrong with the options."""
     from logshipper_grafana.server import as_options
 
-    def path(given: str) -> str:
-        return os.path.abspath(os.path.expanduser(given)) if given else ""
+    def path(name: str) -> str:
+        return os.path.abspath(os.path.expanduser(name)) if name else ""
 
     access = ServerAccess(
         url=options.url,
@@ -178,15 +178,15 @@ def _access(options: argparse.Namespace) -> ServerAccess:
         ca_file=path(options.ca_file),
         timeout_secs=options.timeout_secs,
     )
-    found = [_problem("--url", problem) for problem in access.problems("url")]
+    problems = [_problem("--url", problem) for problem in access.problems("url")]
     for option in ("loki_url", "prometheus_url"):
         address = ServerAccess(url=getattr(options, option, ""))
-        found += [
+        problems += [
             _problem(f"--{option.replace('_', '-')}", problem)
             for problem in address.problems("url")
         ]
-    if found:
-        raise ConfigError(options.command, [as_options(problem) for problem in found])
+    if problems:
+        raise ConfigError(options.command, [as_options(problem) for problem in problems])
     return access
 
 
@@ -204,7 +204,7 @@ def _apply(options: argparse.Namespace) -> int:
         CHANGES,
         Step,
         Wish,
-        applied,
+        apply_steps,
     )  # late: --help and completion need none of it
     from logshipper_grafana.server import GrafanaServer
 
@@ -212,7 +212,7 @@ def _apply(options: argparse.Namespace) -> int:
     wish = Wish(options.folder, addresses, options.dry_run, options.prune, options.force)
     steps: list[Step] = []
     with GrafanaServer(_access(options)) as grafana:
-        for step in applied(grafana, wish):
+        for step in apply_steps(grafana, wish):
             steps.append(step)
             _show(step, dry_run=options.dry_run)
     counts = {
@@ -230,7 +230,7 @@ def _apply(options: argparse.Namespace) -> int:
 
 
 def _show(step: "Step", *, dry_run: bool) -> None:
-    text = f"{step.done:9} {step.what}{': ' if step.words else ''}{step.words}\n"
+    text = f"{step.done:9} {step.subject}{': ' if step.words else ''}{step.words}\n"
     if step.diff and (dry_run or step.done == "refused"):
         text += step.diff
     sys.stdout.write(safe_lines(text))  # what others wrote into Grafana may hold anything
@@ -238,11 +238,11 @@ def _show(step: "Step", *, dry_run: bool) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from logshipper_grafana.check import Sought, check
+    from logshipper_grafana.check import CheckScope, check
     from logshipper_ingest.checks.findings import as_document, exit_code, print_findings
 
     findings = check(
-        _access(options), Sought(options.loki_uid, options.prometheus_uid, options.job)
+        _access(options), CheckScope(options.loki_uid, options.prometheus_uid, options.job)
     )
     if options.json:
         import json

@@ -29,12 +29,12 @@ from logshipper_grafana.records import as_text as clean_text
 from logshipper_grafana.states import COLORS
 from logshipper_grafana.transforms import (
     as_time,
-    decoded,
-    merged,
-    ordered_by_time,
-    organized,
+    decode,
+    merge_rows,
+    order_by_time,
+    organize,
     rows_with,
-    sorted_by,
+    sort_by,
 )
 from logshipper_grafana.variables import labels_of, places
 
@@ -165,12 +165,12 @@ def _jobs() -> list[Json]:
     captured = (
         f"logshipper_job_state{{{_CLUSTER}}} and on(job_id, attempt, step, task) ({in_interval})"
     )
-    told = f"{queries.SLURM_END}{{{_CLUSTER}}}"  # up to some minutes after a capture's end
-    told = (
-        f"max by(job_id, attempt, state)(last_over_time({told}[$__interval]) "
-        f"or last_over_time({told}[5m] offset -5m))"
+    slurm_ends = f"{queries.SLURM_END}{{{_CLUSTER}}}"  # up to some minutes after a capture's end
+    slurm_ends = (
+        f"max by(job_id, attempt, state)(last_over_time({slurm_ends}[$__interval]) "
+        f"or last_over_time({slurm_ends}[5m] offset -5m))"
     )
-    by_slurm = f"{told} and on(job_id, attempt) ({in_interval})"
+    by_slurm = f"{slurm_ends} and on(job_id, attempt) ({in_interval})"
     ended = f"count by(state)(group by(job_id, state)(({by_slurm}) or on(job_id, attempt) ({captured})))"
     return [
         time_graph(
@@ -240,14 +240,14 @@ def _lines() -> list[Json]:
             overrides=[colored("printed", ORANGE), colored("logged", BLUE)],
             defaults={"min": 0},
         ),
-        _most(
+        _top_printers(
             "Users whose captured jobs print most",
             "Bytes per second in the last 5 minutes of the page's time, on the chosen nodes. Without a name: of users "
             "past the 500th of a node, or where jobs' values aren't shown.",
             f"topk(10, {users} > 0)",
             ["user"],
         ),
-        _most(
+        _top_printers(
             "Captured jobs that print most",
             "Bytes per second in the last 5 minutes of the page's time. A click on a job opens it.",
             f"topk(10, ({talk} > 0) * on(job_id) group_left(user, name) {info})",
@@ -263,18 +263,20 @@ def _lines() -> list[Json]:
     ]
 
 
-def _most(title: str, said: str, promql: str, columns: list[str], *overrides: Json) -> Json:
+def _top_printers(
+    title: str, description: str, promql: str, columns: list[str], *overrides: Json
+) -> Json:
     """What prints most, the most first."""
     of_user = links.page(links.JOBS, user="${__value.text:percentencode}")
     return table(
         title,
-        said,
+        description,
         [prometheus(promql, instant=True, table=True)],
         width=6,
         height=8,
         transformations=[
-            organized(renamed={"Value": "printed"}, order=[*columns, "Value"], hidden=["Time"]),
-            sorted_by("printed", newest_first=True),
+            organize(renamed={"Value": "printed"}, order=[*columns, "Value"], hidden=["Time"]),
+            sort_by("printed", newest_first=True),
         ],
         overrides=[
             *overrides,
@@ -285,7 +287,7 @@ def _most(title: str, said: str, promql: str, columns: list[str], *overrides: Js
 
 
 def _health() -> list[Json]:
-    refused = f"sum by(instance, job)(increase({_metric('refused_entries_total')}[$__range]))"
+    refusals = f"sum by(instance, job)(increase({_metric('refused_entries_total')}[$__range]))"
     retried = f"sum by(instance, job)(increase({_metric('retries_total')}[$__range]))"
     left_out = f"sum by(instance, job)(increase({_metric('left_out_total')}[$__range]))"
     captures = f"sum by(instance, job)({_metric('captures')})"
@@ -296,7 +298,7 @@ def _health() -> list[Json]:
         "B": ("lag", _by_node(_metric("lag_seconds"))),
         "C": ("spool", _by_node(_metric("spool_bytes"))),
         "D": ("captures", _by_node(captures)),
-        "E": ("refused entries", _by_node(refused)),
+        "E": ("refused entries", _by_node(refusals)),
         "F": ("pushes tried again", _by_node(retried)),
         "G": (
             "lines lost",
@@ -327,14 +329,14 @@ def _health() -> list[Json]:
             ],
             height=9,
             transformations=[
-                merged(),
-                organized(
+                merge_rows(),
+                organize(
                     renamed=renamed,
                     order=["host", *renamed, "version"],
                     hidden=["Time", "Value #A"],
                 ),
                 rows_with("version"),
-                sorted_by("lag", newest_first=True),
+                sort_by("lag", newest_first=True),
             ],
             overrides=[
                 field("host", displayName="node", custom__minWidth=80),
@@ -394,10 +396,10 @@ def _min_width(heading: str) -> int:
     return 25 + 7 * max(len(heading), 8)
 
 
-def _of_nodes(title: str, said: str, name: str, unit: str) -> Json:
+def _of_nodes(title: str, description: str, name: str, unit: str) -> Json:
     return time_graph(
         title,
-        said,
+        description,
         [prometheus(_by_node(_metric(name)), legend="{{host}}")],
         width=8,
         unit=unit,
@@ -418,20 +420,22 @@ def _events() -> Json:
             JOB_ENDED,
         )
     )
-    chosen = f'{{{_CLUSTER}, kind="event"}} |~ `^[{{]"event":"({names})"` | json event="event", message="message"'
-    own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in ("event", "job_id", "user", "host"))
-    line = f'{{{own}"time":{{{{unixEpochMillis __timestamp__}}}},"message":"{{{{{clean_text(".message")}}}}}"}}'
+    events = f'{{{_CLUSTER}, kind="event"}} |~ `^[{{]"event":"({names})"` | json event="event", message="message"'
+    labels = "".join(
+        f'"{label}":"{{{{.{label}}}}}",' for label in ("event", "job_id", "user", "host")
+    )
+    line = f'{{{labels}"time":{{{{unixEpochMillis __timestamp__}}}},"message":"{{{{{clean_text(".message")}}}}}"}}'
     return table(
         "Late heartbeats, losses and ends by the scheduler, newest first",
         "Of all captured jobs: what was silent for 20 seconds and what came back, lines that are missing, and how the "
         "scheduler ended jobs. The job's page has all its events.",
-        [loki(f"{chosen} | line_format `{line}`", lines=200)],
+        [loki(f"{events} | line_format `{line}`", lines=200)],
         height=6,
         transformations=[
-            *ordered_by_time(newest_first=True),
-            decoded(),
+            *order_by_time(newest_first=True),
+            decode(),
             as_time("time"),
-            organized(order=["time", "job_id", "event", "message", "user", "host"]),
+            organize(order=["time", "job_id", "event", "message", "user", "host"]),
         ],
         overrides=[
             field("time", unit="dateTimeAsIso", custom__width=160),
@@ -465,6 +469,6 @@ def _alerts() -> Json:
         ],
         height=6,
         transformations=[
-            organized(order=["alertstate", "alertname", "severity"], hidden=["Time", "Value"])
+            organize(order=["alertstate", "alertname", "severity"], hidden=["Time", "Value"])
         ],
     )

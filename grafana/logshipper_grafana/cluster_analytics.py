@@ -18,7 +18,7 @@ from logshipper_grafana.panels import (
     time_graph,
 )
 from logshipper_grafana.states import COLORS
-from logshipper_grafana.transforms import as_time, merged, organized, sorted_by
+from logshipper_grafana.transforms import as_time, merge_rows, organize, sort_by
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _OF_CAPTURE = "job_id, attempt, step, task"
@@ -34,18 +34,18 @@ _INFO = f"logshipper_job_info{{{_CLUSTER}}}"
 _INFO_RUNNING = f"{_INFO} and on({_OF_CAPTURE}) {_RUNNING}"
 
 
-def _seen(metric: str) -> str:
+def _last_values(metric: str) -> str:
     """Its last values within the page's time up to a point."""
     return f"last_over_time({metric}{{{_CLUSTER}}}[$__range])"
 
 
 # Ends within the page's time, by attempt. At a point of a graph the range reaches back beyond the
 # page's begin, so that all of them are counted there, and no earlier one.
-_END = f"max by(job_id, attempt)({_seen('logshipper_job_end_time_seconds')})"
+_END = f"max by(job_id, attempt)({_last_values('logshipper_job_end_time_seconds')})"
 _ENDED = f"({_END} >= {_FROM}) unless on(job_id, attempt) {_RUNNING}"
-_START = f"min by(job_id, attempt)({_seen('logshipper_job_start_time_seconds')})"
-_SLURM_END = f"max by(job_id, attempt)({_seen(queries.SLURM_END)})"
-_SLURM_START = f"max by(job_id, attempt)({_seen('logshipper_job_slurm_start_time_seconds')})"
+_START = f"min by(job_id, attempt)({_last_values('logshipper_job_start_time_seconds')})"
+_SLURM_END = f"max by(job_id, attempt)({_last_values(queries.SLURM_END)})"
+_SLURM_START = f"max by(job_id, attempt)({_last_values('logshipper_job_slurm_start_time_seconds')})"
 _MEASURES = {
     "run time": f"({_ENDED}) - on(job_id, attempt) {_START}",
     "launched to started": f"({_START} and on(job_id, attempt) ({_ENDED})) - on(job_id, attempt) {_SLURM_START}",
@@ -76,8 +76,8 @@ def _throughput() -> Json:
         for state, rank in queries.STATES.items()
         if state not in ("RUNNING", "UNRESPONSIVE")
     )
-    own = f"topk by(job_id, attempt)(1, max by(job_id, attempt, state)({worst}))"
-    states = f"topk by(job_id, attempt)(1, {by_slurm}) or on(job_id, attempt) {own}"
+    by_capture = f"topk by(job_id, attempt)(1, max by(job_id, attempt, state)({worst}))"
+    states = f"topk by(job_id, attempt)(1, {by_slurm}) or on(job_id, attempt) {by_capture}"
     states = f"({states}) and on(job_id, attempt) ({_ENDED})"
     return time_graph(
         "Throughput: captured jobs that had ended, by state",
@@ -94,19 +94,19 @@ def _throughput() -> Json:
 
 
 def _utilization() -> Json:
-    told = f"max by(job_id)(logshipper_job_nodes{{{_CLUSTER}}} and on({_OF_CAPTURE}) {_RUNNING})"
-    hosts = f"count by(job_id)(group by(job_id, host)({_INFO_RUNNING}))"
-    told = (
-        f"clamp_max({told}, scalar(count(group by(host)({_AGENTS}))))"  # it is the job's own word
+    node_counts = (
+        f"max by(job_id)(logshipper_job_nodes{{{_CLUSTER}}} and on({_OF_CAPTURE}) {_RUNNING})"
     )
-    most = f"({told} > {hosts}) or {hosts}"
+    hosts = f"count by(job_id)(group by(job_id, host)({_INFO_RUNNING}))"
+    node_counts = f"clamp_max({node_counts}, scalar(count(group by(host)({_AGENTS}))))"  # it is the job's own word
+    nodes = f"({node_counts} > {hosts}) or {hosts}"
     return time_graph(
         "Utilization: nodes of running captured jobs",
         "A job counts as the nodes that its scheduler gave it, and at least those on which it is captured, but not "
         "more than there are nodes with an agent; next to them these. Nodes of jobs that aren't captured don't count.",
         [
             prometheus(f"count(group by(host)({_AGENTS}))", legend="nodes with an agent", ref="A"),
-            prometheus(f"sum({most}) or vector(0)", legend="nodes of captured jobs", ref="B"),
+            prometheus(f"sum({nodes}) or vector(0)", legend="nodes of captured jobs", ref="B"),
             prometheus(
                 f"count(group by(job_id)({_RUNNING})) or vector(0)", legend="captured jobs", ref="C"
             ),
@@ -148,9 +148,9 @@ def _hours_of_all_jobs() -> Json:
     # a job counts when it is over: what is known later comes first, then at the page's end, then
     # within its time
     later = f"last_over_time({sums}[2w:5m] offset -2w)"
-    known = f"{later} or {sums} or last_over_time({sums}[$__range:1h])"
-    agents = f"group by(instance, job, host)({_seen('logshipper_agent_build_info')})"
-    by_hour = f"sum by(hour)(max by(host, hour)(({known}) * on(instance, job) group_left(host) {agents})) / 3600"
+    node_seconds = f"{later} or {sums} or last_over_time({sums}[$__range:1h])"
+    agents = f"group by(instance, job, host)({_last_values('logshipper_agent_build_info')})"
+    by_hour = f"sum by(hour)(max by(host, hour)(({node_seconds}) * on(instance, job) group_left(host) {agents})) / 3600"
     return time_graph(
         "Utilization: nodes of all jobs that Slurm ended, by hour",
         "Captured or not: nodes in use on average in each hour, as the hook job-ended on Slurm's controller told its "
@@ -159,11 +159,11 @@ def _hours_of_all_jobs() -> Json:
         width=12,
         custom={**STACKED_BARS, "barAlignment": 1},
         transformations=[
-            organized(
+            organize(
                 renamed={"Value": "nodes on average"}, order=["hour", "Value"], hidden=["Time"]
             ),
             as_time("hour"),
-            sorted_by("hour"),
+            sort_by("hour"),
         ],
         overrides=[colored("nodes on average", BLUE)],
         defaults={"min": 0},
@@ -206,8 +206,8 @@ def _run_times() -> Json:
         width=12,
         height=6,
         transformations=[
-            merged(),
-            organized(renamed=renamed, order=["what", *renamed], hidden=["Time"]),
+            merge_rows(),
+            organize(renamed=renamed, order=["what", *renamed], hidden=["Time"]),
         ],
         overrides=[
             field("what", displayName="seconds", custom__minWidth=150),
@@ -239,8 +239,8 @@ def _busy_nodes() -> Json:
         width=5,
         height=6,
         transformations=[
-            organized(renamed={"Value": "busy"}, order=["host", "Value"], hidden=["Time"]),
-            sorted_by("busy", newest_first=True),
+            organize(renamed={"Value": "busy"}, order=["host", "Value"], hidden=["Time"]),
+            sort_by("busy", newest_first=True),
         ],
         overrides=[
             field("host", displayName="node", custom__minWidth=80),

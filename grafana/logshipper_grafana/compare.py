@@ -15,23 +15,23 @@ from logshipper_grafana.panels import (
 from logshipper_grafana.queries import over_range, thinned
 from logshipper_grafana.transforms import (
     as_time,
-    decoded,
+    decode,
     different_columns,
     first_row_of_each,
-    merged,
-    ordered_by_time,
-    organized,
+    merge_rows,
+    order_by_time,
+    organize,
     rows_with,
-    sorted_by,
+    sort_by,
     without_empty_frames,
 )
 from logshipper_grafana.variables import (
     ALPHABETICAL,
     HIDDEN,
-    asked,
     label_pattern,
     labels_of,
     places,
+    query_variable,
 )
 from logshipper_grafana.x_axis import CHOICE, X, over_x_or_number, x_choice
 
@@ -65,7 +65,7 @@ def dashboard() -> Json:
                 "X axis: auto",
                 "X is chosen by the rules again",
                 links.page(
-                    links.COMPARE, xsel="auto", same="${jobs:queryparam}&${user:queryparam}"
+                    links.COMPARE, xsel="auto", parameters="${jobs:queryparam}&${user:queryparam}"
                 ),
                 icon="bolt",
             ),
@@ -76,7 +76,7 @@ def dashboard() -> Json:
         ],
         "panels": place(
             [
-                _compared(),
+                _comparison(),
                 _differences(),
                 row("${y:text} (X: ${x} – ${rule}; the longest key: ${thinned})") | {"repeat": "y"},
                 _graph(),
@@ -87,7 +87,7 @@ def dashboard() -> Json:
     }
 
 
-def _seen(metric: str, *matchers: str) -> str:
+def _range_max(metric: str, *matchers: str) -> str:
     return over_range("max_over_time", f"{metric}{{{', '.join((_JOBS, *matchers))}}}")
 
 
@@ -95,7 +95,7 @@ def _variables() -> list[Json]:
     info = over_range("max_over_time", f"logshipper_job_info{{{_CLUSTER}, user=~`${{user:pipe}}`}}")
     label = 'label_join({}, "title", " · ", "name", "job_id", "user")'
     jobs = f'group by(title, value)(label_replace({label.format(info)}, "value", "$1", "job_id", "(.+)"))'
-    hosts = f"group by(host)({_seen('logshipper_job_info')})"
+    hosts = f"group by(host)({_range_max('logshipper_job_info')})"
     return [
         labels_of(
             "user",
@@ -104,7 +104,7 @@ def _variables() -> list[Json]:
             f"logshipper_job_info{{{_CLUSTER}}}",
             "user",
         ),
-        asked(
+        query_variable(
             "jobs",
             "Jobs",
             "The jobs to compare, of those that were seen in the page's time.",
@@ -114,7 +114,7 @@ def _variables() -> list[Json]:
             multi=True,
             includes_all=False,
         ),
-        asked(
+        query_variable(
             "host",
             "Node",
             "The nodes that they ran on.",
@@ -123,7 +123,7 @@ def _variables() -> list[Json]:
             hide=HIDDEN,
             multi=True,
         ),
-        asked(
+        query_variable(
             "names",
             "names",
             "What each job is called in legends.",
@@ -137,20 +137,22 @@ def _variables() -> list[Json]:
             _shared_choices(),
             f"bottomk(1, {_shared_ranks()})",
         ),
-        asked(
+        query_variable(
             "y",
             "Keys",
             "The keys that are drawn over X.",
-            queries.keys_to_draw(queries.thinning_together(*_counted(), by="key")),
+            queries.keys_to_draw(queries.thinning_together(*_counts_and_captures(), by="key")),
             label_pattern("picked", "key"),
             sort=ALPHABETICAL,
             multi=True,
         ),
-        asked(
+        query_variable(
             "thinned",
             "thinned",
             "How much is left out, in words.",
-            queries.thinning_words(queries.thinning_together(*_counted()), at_least="at least "),
+            queries.thinning_words(
+                queries.thinning_together(*_counts_and_captures()), at_least="at least "
+            ),
             label_pattern("words"),
             hide=HIDDEN,
         ),
@@ -160,45 +162,43 @@ def _variables() -> list[Json]:
 
 def _names() -> str:
     """ID=NAME (ID) for names that may stand in a query, else ID=ID."""
-    known = f"max by(job_id, name)({_seen('logshipper_job_info')})"
-    plain = f'label_join({known}, "called", "=", "job_id", "job_id")'
-    joined = f'label_join({plain}, "pair", "|", "job_id", "name")'
-    named = f'label_replace({joined}, "called", "$1=$2 ($1)", "pair", "([^|]+)[|]({_SAFE_NAME})")'
-    return f"group by(called)({named})"
+    info = f"max by(job_id, name)({_range_max('logshipper_job_info')})"
+    plain = f'label_join({info}, "called", "=", "job_id", "job_id")'
+    pairs = f'label_join({plain}, "pair", "|", "job_id", "name")'
+    names = f'label_replace({pairs}, "called", "$1=$2 ($1)", "pair", "([^|]+)[|]({_SAFE_NAME})")'
+    return f"group by(called)({names})"
 
 
-def _counted() -> tuple[str, str]:
+def _counts_and_captures() -> tuple[str, str]:
     """How many records the keys have that may be drawn, and the captures that they are of."""
-    return _seen("logshipper_key", f"key!=`{X}`"), _seen("logshipper_metadata_value")
+    return _range_max("logshipper_key", f"key!=`{X}`"), _range_max("logshipper_metadata_value")
 
 
 def _with_records() -> str:
-    return f"scalar(count(group by(job_id)({_seen('logshipper_records')})))"
+    return f"scalar(count(group by(job_id)({_range_max('logshipper_records')})))"
 
 
 def _shared_keys() -> str:
     """Keys that all jobs with records have."""
-    return f"(count by(key)(group by(job_id, key)({_seen('logshipper_key')})) == {_with_records()})"
+    return f"(count by(key)(group by(job_id, key)({_range_max('logshipper_key')})) == {_with_records()})"
 
 
 def _shared_ranks() -> str:
-    ranks = _seen("logshipper_x_rank", f'choice="{CHOICE}"')
+    ranks = _range_max("logshipper_x_rank", f'choice="{CHOICE}"')
     return f"max by(key)({ranks}) and on(key) {_shared_keys()}"
 
 
 def _shared_choices() -> str:
-    named = _seen("logshipper_x_rank", 'choice!="auto"')
-    return f"{named} and on(key) {_shared_keys()}"
+    ranks = _range_max("logshipper_x_rank", 'choice!="auto"')
+    return f"{ranks} and on(key) {_shared_keys()}"
 
 
-def _compared() -> Json:
-    info = (
-        f"topk by(job_id)(1, max by(job_id, name, user, partition)({_seen('logshipper_job_info')}))"
-    )
-    starts = _seen("logshipper_job_start_time_seconds")
+def _comparison() -> Json:
+    info = f"topk by(job_id)(1, max by(job_id, name, user, partition)({_range_max('logshipper_job_info')}))"
+    starts = _range_max("logshipper_job_start_time_seconds")
     newest = f"min by(job_id)({queries.of_newest_attempt(starts, _JOBS)})"
     started = f"({newest} or on(job_id) min by(job_id)({starts})) * 1000"
-    count = f"sum by(job_id)(max by(job_id, instance, job)({_seen('logshipper_records')}))"
+    count = f"sum by(job_id)(max by(job_id, instance, job)({_range_max('logshipper_records')}))"
     to_job = links.page(links.JOB, job="${__value.text:percentencode}")
     columns = {"A": info, "B": queries.job_states(_JOBS), "C": started, "D": count}
     return table(
@@ -208,8 +208,8 @@ def _compared() -> Json:
         width=15,
         height=9,
         transformations=[
-            merged(),
-            organized(
+            merge_rows(),
+            organize(
                 renamed={"Value #C": "started", "Value #D": "records"},
                 order=["job_id", "name", "user", "state", "Value #C", "Value #D", "partition"],
                 hidden=["Time", "Value #A", "Value #B"],
@@ -250,10 +250,10 @@ def _differences() -> Json:
         width=9,
         height=9,
         transformations=[
-            *ordered_by_time(),
-            decoded(),
+            *order_by_time(),
+            decode(),
             *first_row_of_each("job"),
-            organized(order=["job"], hidden=["started as"]),
+            organize(order=["job"], hidden=["started as"]),
             *different_columns(),
         ],
         overrides=[field("key", custom__width=130), field("different values", custom__hidden=True)],
@@ -272,12 +272,12 @@ def _graph() -> Json:
         width=11,
         height=9,
         transformations=[
-            *ordered_by_time(),
-            decoded(),
-            sorted_by(
+            *order_by_time(),
+            decode(),
+            sort_by(
                 records.SERIES_FIELD
             ),  # colours go by the columns' order, and columns by their first rows
-            decoded(records.POINT_FIELD),
+            decode(records.POINT_FIELD),
             without_empty_frames(),
         ],
         no_value="no record has both",
@@ -316,21 +316,21 @@ def _least_and_largest() -> Json:
 
 
 def _by_capture(
-    title: str, said: str, targets: list[Json], columns: dict[str, str], *, width: int
+    title: str, description: str, targets: list[Json], columns: dict[str, str], *, width: int
 ) -> Json:
     """columns: what values are called, by their fields' names."""
     return table(
         title,
-        said,
+        description,
         targets,
         width=width,
         height=9,
         transformations=[
-            merged(),
-            organized(
+            merge_rows(),
+            organize(
                 renamed=columns, order=["job_id", "attempt", "task", *columns], hidden=["Time"]
             ),
-            sorted_by("job_id"),
+            sort_by("job_id"),
         ],
         overrides=[
             field("job_id", displayName="job", custom__minWidth=70),

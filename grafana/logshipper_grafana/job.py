@@ -27,11 +27,11 @@ from logshipper_grafana.records import as_text as clean_text
 from logshipper_grafana.transforms import (
     as_text,
     as_time,
-    decoded,
+    decode,
     in_groups,
     newest_of_each,
-    ordered_by_time,
-    organized,
+    order_by_time,
+    organize,
     rows_without_blank,
 )
 from logshipper_ingest.model.ledger import COLUMNS
@@ -67,14 +67,14 @@ def dashboard() -> Json:
         "panels": place(
             [
                 *_header(),
-                _who(),
+                _attempts(),
                 _status(),
                 job_console.console(),
                 [job_graphs.all_over_x(), job_graphs.all_over_time()],
                 job_graphs.metadata(),
                 row(
                     _DETAILS,
-                    collapsed=[_how(), _ledger(), _events(), job_console.lines_over_time()],
+                    collapsed=[_captures(), _ledger(), _events(), job_console.lines_over_time()],
                 ),
                 row("From a line to its time in the graphs", collapsed=[job_console.line_table()]),
                 row("Records without ${x}", collapsed=[job_graphs.without_x()]),
@@ -99,16 +99,16 @@ def _links() -> list[Json]:
         links.dashboard_link(
             "X axis: auto",
             "X is chosen by the rules again",
-            links.page(links.JOB, xsel="auto", same=f"${{job:queryparam}}&{CHOSEN}"),
+            links.page(links.JOB, xsel="auto", parameters=f"${{job:queryparam}}&{CHOSEN}"),
             icon="bolt",
         ),
     ]
 
 
 def _annotations() -> list[Json]:
-    begun = f"{job_events('started')} | attempt!=`1`"
+    starts = f"{job_events('started')} | attempt!=`1`"
     return [
-        _annotation("Restarts", ORANGE, begun, "attempt {{attempt}} begins on {{host}}"),
+        _annotation("Restarts", ORANGE, starts, "attempt {{attempt}} begins on {{host}}"),
         _annotation(
             "Mode switches",
             BLUE,
@@ -246,12 +246,12 @@ def _modes() -> str:
 
 def _named_captures(names: str, *fields: str, more: str = "") -> str:
     """Events as JSON that begins with whose they are."""
-    own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
+    labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
     time = '"time":{{unixEpochMillis __timestamp__}},'
-    return f"{job_events(names, *fields)} | line_format `{{{own}{time}{more}{{{{{_HEADING}}}}}`"
+    return f"{job_events(names, *fields)} | line_format `{{{labels}{time}{more}{{{{{_HEADING}}}}}`"
 
 
-def _who() -> Json:
+def _attempts() -> Json:
     """Newest first, so that the last row of an attempt is its first start."""
     by = ["attempt", "name", "user", "account", "partition"]
     return table(
@@ -263,12 +263,12 @@ def _who() -> Json:
         width=14,
         no_value=_NO_START,
         transformations=[
-            *ordered_by_time(newest_first=True),
-            decoded(),
+            *order_by_time(newest_first=True),
+            decode(),
             *in_groups(by, {"host": "uniqueValues", "time": "last"}),
             as_time("time"),
             as_text("host"),
-            organized(
+            organize(
                 renamed={"host": "nodes", "time": "started"},
                 order=["name", "user", "account", "partition", "host", "time", "attempt"],
             ),
@@ -295,13 +295,13 @@ def _who() -> Json:
     )
 
 
-def _how() -> Json:
-    seen = "{{if .ended_ns}}{{div (int .ended_ns) 1000000}}{{else}}{{unixEpochMillis __timestamp__}}{{end}}"
+def _captures() -> Json:
+    sign_ms = "{{if .ended_ns}}{{div (int .ended_ns) 1000000}}{{else}}{{unixEpochMillis __timestamp__}}{{end}}"
     words = clean_text("$lx.words")
     x_words = f"{{{{if $lx.words}}}}{{{{{words}}}}}{{{{end}}}}"
     x_axis = f"{{{{if .x_axis}}}}{{{{$lx := fromJson .x_axis}}}}{x_words}{{{{end}}}}"
-    ended = f'"state":null,"seen":{seen},"x":"{x_axis}",'
-    shown = [
+    ended = f'"state":null,"seen":{sign_ms},"x":"{x_axis}",'
+    columns = [
         "state",
         "seen",
         "exit_code",
@@ -320,13 +320,11 @@ def _how() -> Json:
         [loki(_named_captures(ACCOUNTS, "ended_ns", "x_axis", more=ended), lines=1000)],
         height=5,
         transformations=[
-            *ordered_by_time(),
-            decoded(),
-            *newest_of_each(_CAPTURE, shown),
+            *order_by_time(),
+            decode(),
+            *newest_of_each(_CAPTURE, columns),
             as_time("seen"),
-            organized(
-                renamed={"seen": "end or last sign", "exit_code": "exit code", "x": "X axis"}
-            ),
+            organize(renamed={"seen": "end or last sign", "exit_code": "exit code", "x": "X axis"}),
         ],
         overrides=[
             *_NARROW,
@@ -362,9 +360,9 @@ def _lost(**properties: object) -> Json:
 
 
 def _status() -> Json:
-    own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in (*_CAPTURE, "stream"))
+    labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in (*_CAPTURE, "stream"))
     text = f"{{{{{clean_text('__line__')}}}}}"
-    line = f'{{{own}"time":{{{{unixEpochMillis __timestamp__}}}},"shows":"{text}"}}'
+    line = f'{{{labels}"time":{{{{unixEpochMillis __timestamp__}}}},"shows":"{text}"}}'
     return table(
         "What a running bar shows now",
         "The newest state of each bar that is on the screen and not final yet, every 10 s. Empty: there is none (any "
@@ -373,14 +371,12 @@ def _status() -> Json:
         height=5,
         width=10,
         transformations=[
-            *ordered_by_time(),
-            decoded(),
+            *order_by_time(),
+            decode(),
             *newest_of_each([*_CAPTURE, "stream"], ["time", "shows"]),
             rows_without_blank("shows"),
             as_time("time"),
-            organized(
-                order=["shows", "time", "host", "task"], hidden=["attempt", "step", "stream"]
-            ),
+            organize(order=["shows", "time", "host", "task"], hidden=["attempt", "step", "stream"]),
         ],
         overrides=[
             field("shows", custom__minWidth=200),
@@ -396,9 +392,9 @@ def _ledger() -> Json:
     targets = []
     for ref, stream in zip("AB", streams, strict=True):
         account = '{{trimPrefix "{" .account}}'
-        own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
+        labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
         events = f'{job_lines("event")} | json event="event", account="ledger.{stream}" | event=~`^({ACCOUNTS})$`'
-        line = f'{{{own}"stream":"{stream}",{account}'
+        line = f'{{{labels}"stream":"{stream}",{account}'
         targets.append(loki(f"{events} | line_format `{line}`", lines=1000, ref=ref))
     return table(
         "Line ledger",
@@ -407,8 +403,8 @@ def _ledger() -> Json:
         targets,
         height=5,
         transformations=[
-            *ordered_by_time(),
-            decoded(),
+            *order_by_time(),
+            decode(),
             *newest_of_each([*_CAPTURE, "stream"], COLUMNS, merge=True),
         ],
         overrides=[
@@ -421,23 +417,26 @@ def _ledger() -> Json:
 
 
 def _events() -> Json:
-    told = "mode_changed|mode_inherited|command_refused|commands_fenced|commands_resumed|json_hint|config_refused"
-    told += f"|config_differs|output_slowed|output_slowed_no_longer|{queries.JOB_ENDED}|user_event|{_DROPS}|"
-    told += "|".join(queries.HEARTBEATS)
-    own = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in ("event", *_CAPTURE))
-    said = f"{{{{if .message}}}}{{{{{clean_text('.message')}}}}}{{{{else}}}}{{{{{clean_text('__line__')}}}}}{{{{end}}}}"
-    line = f'{{{own}"time":{{{{unixEpochMillis __timestamp__}}}},"message":"{said}"}}'
+    names = "mode_changed|mode_inherited|command_refused|commands_fenced|commands_resumed|json_hint|config_refused"
+    names += f"|config_differs|output_slowed|output_slowed_no_longer|{queries.JOB_ENDED}|user_event|{_DROPS}|"
+    names += "|".join(queries.HEARTBEATS)
+    labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in ("event", *_CAPTURE))
+    message = (
+        f"{{{{if .message}}}}{{{{{clean_text('.message')}}}}}"
+        f"{{{{else}}}}{{{{{clean_text('__line__')}}}}}{{{{end}}}}"
+    )
+    line = f'{{{labels}"time":{{{{unixEpochMillis __timestamp__}}}},"message":"{message}"}}'
     return table(
         "Mode changes and other events, newest first",
         "What the job told by /LOGCOMMAND or logshipper.event, and what capture has to say: late heartbeats, switches "
         "of the mode, refused commands, lost lines, limits of the spool, what the scheduler said at the end.",
-        [loki(f"{job_events(told, 'message')} | line_format `{line}`", lines=500)],
+        [loki(f"{job_events(names, 'message')} | line_format `{line}`", lines=500)],
         height=5,
         transformations=[
-            *ordered_by_time(newest_first=True),
-            decoded(),
+            *order_by_time(newest_first=True),
+            decode(),
             as_time("time"),
-            organized(order=["time", "event", "message", *_CAPTURE]),
+            organize(order=["time", "event", "message", *_CAPTURE]),
         ],
         overrides=[
             *_NARROW,

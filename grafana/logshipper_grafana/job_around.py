@@ -2,7 +2,7 @@
 
 from logshipper_grafana import links, queries
 from logshipper_grafana.panels import Json, field, link, prometheus, table, time_graph
-from logshipper_grafana.transforms import as_time, merged, organized, rows_with
+from logshipper_grafana.transforms import as_time, merge_rows, organize, rows_with
 
 
 def nodes() -> list[Json]:
@@ -41,9 +41,14 @@ def nodes() -> list[Json]:
     )
     return [
         time_graph(
-            title, said, [prometheus(expr, legend=legend)], width=12, unit=unit, no_value=none
+            title,
+            description,
+            [prometheus(expr, legend=legend)],
+            width=12,
+            unit=unit,
+            no_value=none,
         )
-        for title, said, expr, legend, unit in graphs
+        for title, description, expr, legend, unit in graphs
     ]
 
 
@@ -63,8 +68,8 @@ def same_user() -> Json:
         ],
         height=8,
         transformations=[
-            merged(),
-            organized(
+            merge_rows(),
+            organize(
                 renamed={"Value #B": "started"},
                 order=["job_id", "name", "user", "Value #B"],
                 hidden=["Time", "Value #A"],

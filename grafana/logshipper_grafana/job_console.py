@@ -18,7 +18,7 @@ from logshipper_grafana.panels import (
 )
 from logshipper_grafana.queries import MAX_ENTRIES, job_lines
 from logshipper_grafana.records import as_text
-from logshipper_grafana.transforms import as_time, decoded, ordered_by_time
+from logshipper_grafana.transforms import as_time, decode, order_by_time
 
 _SEARCH = " |~ `(?i)${search:regex}`"
 _LEVELS_NOT_GUESSED = " | drop detected_level | label_format level=`unknown`"
@@ -68,21 +68,26 @@ def lines_over_time() -> Json:
 def line_table() -> Json:
     """Links work in tables only: from here a line leads to its time in the graphs."""
     at = "(int (unixEpochMillis __timestamp__))"
-    own = '"time":{{unixEpochMillis __timestamp__}},"stream":"{{.stream}}","task":"{{.task}}",'
+    fields = '"time":{{unixEpochMillis __timestamp__}},"stream":"{{.stream}}","task":"{{.task}}",'
     around = f'"from":{{{{sub {at} 30000}}}},"to":{{{{add {at} 30000}}}},'
     text = f"{{{{{as_text('__line__')}}}}}"
     to_time = links.page(
         links.JOB,
-        same=CHOSEN,  # or the line might not be among those that are shown there
+        parameters=CHOSEN,  # or the line might not be among those that are shown there
         job="${job:percentencode}",
         when='from=${__data.fields["from"].numeric}&to=${__data.fields["to"].numeric}',
     )
     return table(
         "Lines as a table: a click on the time shows its minute in all graphs",
         "The newest 1,000 lines that Search finds.",
-        [loki(f'{_lines()}{_SEARCH} | line_format `{{{own}{around}"line":"{text}"}}`', lines=1000)],
+        [
+            loki(
+                f'{_lines()}{_SEARCH} | line_format `{{{fields}{around}"line":"{text}"}}`',
+                lines=1000,
+            )
+        ],
         height=12,
-        transformations=[*ordered_by_time(newest_first=True), decoded(), as_time("time")],
+        transformations=[*order_by_time(newest_first=True), decode(), as_time("time")],
         overrides=[
             field(
                 "time",

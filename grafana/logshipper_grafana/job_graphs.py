@@ -5,11 +5,11 @@ from logshipper_grafana.panels import Json, field, link, loki, table, time_graph
 from logshipper_grafana.queries import MAX_ENTRIES, thinned
 from logshipper_grafana.transforms import (
     as_time,
-    decoded,
-    ordered_by_time,
-    organized,
+    decode,
+    order_by_time,
+    organize,
     rows_with,
-    sorted_by,
+    sort_by,
     without_empty_frames,
 )
 from logshipper_grafana.x_axis import X, over_x_or_number, over_x_or_own
@@ -33,16 +33,16 @@ def metadata() -> Json:
         height=10,
         links=[link("These records in Explore", links.explore("loki", queries.job_records()))],
         transformations=[
-            *ordered_by_time(newest_first=True),
-            decoded(),
+            *order_by_time(newest_first=True),
+            decode(),
             as_time(records.TIME_FIELD),
-            organized(order=[records.TIME_FIELD]),
+            organize(order=[records.TIME_FIELD]),
         ],
         overrides=[field(records.TIME_FIELD, unit="dateTimeAsIso", custom__width=170)],
     )
 
 
-def _every() -> str:
+def _thinned_records() -> str:
     """The records that graphs of all keys draw."""
     return queries.job_records() + thinned("${dec:raw}")
 
@@ -52,23 +52,23 @@ def all_over_time() -> Json:
         "All keys over time (${thinned})",
         "Each key with numbers, when it was printed. A click on a legend entry shows only that key, Ctrl+click "
         "takes one in or out.",
-        [loki(_every() + records.over_time(suffix=_SUFFIX), lines=MAX_ENTRIES)],
+        [loki(_thinned_records() + records.over_time(suffix=_SUFFIX), lines=MAX_ENTRIES)],
         width=10,
         height=7,
         custom={"showPoints": "always", "pointSize": 4},
         # all rows have a time: in 10.0 to 10.2 sorting loses values of columns with gaps that no
         # filter has gone over
-        transformations=_drawn(
+        transformations=_transformations(
             as_time(records.TIME_FIELD),
             rows_with(records.TIME_FIELD),
-            sorted_by(records.TIME_FIELD),
+            sort_by(records.TIME_FIELD),
         ),
         no_value=_NONE,
     )
 
 
-def _drawn(*more: Json) -> list[Json]:
-    return [*ordered_by_time(), decoded(), *more, without_empty_frames()]
+def _transformations(*more: Json) -> list[Json]:
+    return [*order_by_time(), decode(), *more, without_empty_frames()]
 
 
 def all_over_x() -> Json:
@@ -80,10 +80,10 @@ def all_over_x() -> Json:
         "never fall; numbers that never fall; integers that only rise or only fall; numbers that do; the first key with"
         " numbers. Another one: X axis, above; auto: the link above. A click on a legend entry shows only that key, "
         "Ctrl+click takes one in or out. Without X: over the record's number.",
-        over_x_or_number(_every(), suffix=_SUFFIX),
+        over_x_or_number(_thinned_records(), suffix=_SUFFIX),
         width=10,
         height=7,
-        transformations=_drawn(),
+        transformations=_transformations(),
         no_value=_NONE,
     )
 
@@ -99,7 +99,7 @@ def each_over_x() -> Json:
         ),
         width=8,
         height=8,
-        transformations=_drawn(),
+        transformations=_transformations(),
         repeat="y",
         per_row=3,
         no_value=_NONE,
@@ -112,9 +112,9 @@ def without_x() -> Json:
         "Records without ${x}, over their number (${thinned})",
         "Keys of records that X doesn't stand in, such as a training step's next to a validation's epoch. Records "
         "are counted by their set of keys. Missing data: every record with numbers has X.",
-        [loki(_every() + records.without_x(X, suffix=_SUFFIX), lines=MAX_ENTRIES)],
+        [loki(_thinned_records() + records.without_x(X, suffix=_SUFFIX), lines=MAX_ENTRIES)],
         width=24,
         height=8,
-        transformations=_drawn(),
+        transformations=_transformations(),
         no_value="every record with numbers has X",
     )

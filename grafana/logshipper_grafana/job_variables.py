@@ -7,11 +7,11 @@ from logshipper_grafana.variables import (
     ALPHABETICAL,
     HIDDEN,
     NUMERICAL,
-    asked,
+    choice_variable,
     label_pattern,
-    one_of,
     places,
-    typed,
+    query_variable,
+    text_variable,
 )
 from logshipper_grafana.x_axis import CHOICE, X, x_choice
 
@@ -25,8 +25,8 @@ def variables() -> list[Json]:
     return [
         # typed, since a list would hold all jobs of the time range, and lose a job that Prometheus
         # has forgotten
-        typed("job", "Job", "The job's id. The page Jobs finds it."),
-        asked(
+        text_variable("job", "Job", "The job's id. The page Jobs finds it."),
+        query_variable(
             "host",
             "Node",
             "The nodes that the job's captures ran on; everything on this page is of the chosen ones.",
@@ -35,7 +35,7 @@ def variables() -> list[Json]:
             sort=ALPHABETICAL,
             multi=True,
         ),
-        asked(
+        query_variable(
             "shard",
             "shard",
             "Which of their streams hold the job's lines.",
@@ -43,7 +43,7 @@ def variables() -> list[Json]:
             label_pattern("shard"),
             hide=HIDDEN,
         ),
-        asked(
+        query_variable(
             "slurm",
             "slurm",
             "The nodes whose agents tell how Slurm ended jobs.",
@@ -54,7 +54,7 @@ def variables() -> list[Json]:
         ),
         *_captures(),
         *_x(),
-        asked(
+        query_variable(
             "y",
             "Keys",
             "The keys that have a graph of their own over X.",
@@ -63,10 +63,12 @@ def variables() -> list[Json]:
             sort=ALPHABETICAL,
             multi=True,
         ),
-        one_of(
+        choice_variable(
             "stream", "Stream", "What of the output is shown: stdout, stderr, or both.", STREAMS
         ),
-        typed("search", "Search", "Shows only lines with these words, in upper or lower case."),
+        text_variable(
+            "search", "Search", "Shows only lines with these words, in upper or lower case."
+        ),
         *places(),
     ]
 
@@ -76,7 +78,7 @@ def _captures() -> list[Json]:
     changes."""
     attempts, tasks = queries.attempt_choices(), queries.task_choices()
     return [
-        asked(
+        query_variable(
             "attempt",
             "Attempt",
             "Which start of a job that was started again; all: each is a series of its own.",
@@ -85,15 +87,15 @@ def _captures() -> list[Json]:
             sort=NUMERICAL,
             first="last",
         ),
-        asked(
+        query_variable(
             "attempts",
             "attempts",
             "The chosen attempt as a regular expression.",
-            queries.chosen(attempts, "${attempt:raw}", "attempt"),
+            queries.choice_or_everything(attempts, "${attempt:raw}", "attempt"),
             label_pattern("attempt"),
             hide=HIDDEN,
         ),
-        asked(
+        query_variable(
             "task",
             "Task",
             "Whose numbers are shown: at first of the lowest task that has any; all: each is a series of its own.",
@@ -102,11 +104,11 @@ def _captures() -> list[Json]:
             sort=NUMERICAL,
             first="lowest",
         ),
-        asked(
+        query_variable(
             "tasks",
             "tasks",
             "The chosen task as a regular expression.",
-            queries.chosen(tasks, "${task:raw}", "task"),
+            queries.choice_or_everything(tasks, "${task:raw}", "task"),
             label_pattern("task"),
             hide=HIDDEN,
         ),
@@ -121,7 +123,7 @@ def _x() -> list[Json]:
             queries.job_max("logshipper_x_rank"),
             queries.x_ranks(CHOICE),
         ),
-        asked(
+        query_variable(
             "dec",
             "dec",
             "The digits that a record's number ends in to be drawn.",
@@ -129,7 +131,7 @@ def _x() -> list[Json]:
             label_pattern("dec"),
             hide=HIDDEN,
         ),
-        asked(
+        query_variable(
             "thinned",
             "thinned",
             "How much is left out, in words.",

@@ -17,15 +17,15 @@ from logshipper_grafana.panels import (
     thresholds,
     time_graph,
 )
-from logshipper_grafana.transforms import as_time, merged, organized, rows_with, sorted_by
+from logshipper_grafana.transforms import as_time, merge_rows, organize, rows_with, sort_by
 from logshipper_grafana.variables import (
     ALPHABETICAL,
-    asked,
+    choice_variable,
     label_pattern,
     labels_of,
-    one_of,
     places,
-    typed,
+    query_variable,
+    text_variable,
 )
 
 _CLUSTER = 'cluster="${cluster:raw}"'
@@ -72,14 +72,16 @@ def dashboard() -> Json:
 def _variables() -> list[Json]:
     of_cluster = f"{_INFO}{{{_CLUSTER}}}"
     names = {state: state for state in queries.STATES}
-    known = f"group by(key)(last_over_time(logshipper_metadata_value{{{_CLUSTER}}}[$__range]))"
+    metadata_keys = (
+        f"group by(key)(last_over_time(logshipper_metadata_value{{{_CLUSTER}}}[$__range]))"
+    )
     always = " or ".join(f'label_replace(vector(0), "key", "{key}", "", "")' for key in _FIRST_KEYS)
     keys = [
-        asked(
+        query_variable(
             name,
             f"Value {number}",
             "A key whose last value is a column of the list.",
-            f"{known} or on(key) ({always})",
+            f"{metadata_keys} or on(key) ({always})",
             label_pattern("key"),
             sort=ALPHABETICAL,
             first=first,
@@ -88,7 +90,7 @@ def _variables() -> list[Json]:
     ]
     return [
         labels_of("user", "User", "Whose jobs are listed.", of_cluster, "user"),
-        one_of(
+        choice_variable(
             "state",
             "State",
             "Only jobs whose newest attempt is in these states.",
@@ -96,15 +98,17 @@ def _variables() -> list[Json]:
             multi=True,
         ),
         labels_of("partition", "Partition", "The scheduler's partition.", of_cluster, "partition"),
-        typed("name", "Name", "Only jobs whose name contains this, in upper or lower case."),
+        text_variable(
+            "name", "Name", "Only jobs whose name contains this, in upper or lower case."
+        ),
         *keys,
         *places(),
     ]
 
 
 def _info() -> str:
-    seen = f"last_over_time({_INFO}{{{_OF_INFO}}}[$__range])"
-    return f"topk by(job_id)(1, max by(job_id, name, user, account, partition)({seen}))"
+    infos = f"last_over_time({_INFO}{{{_OF_INFO}}}[$__range])"
+    return f"topk by(job_id)(1, max by(job_id, name, user, account, partition)({infos}))"
 
 
 def _states() -> str:
@@ -117,7 +121,7 @@ def _newest(metric: str) -> str:
 
 
 def _counts() -> list[Json]:
-    listed = f"({_states()}) and on(job_id) ({_info()})"
+    jobs = f"({_states()}) and on(job_id) ({_info()})"
     running = f'count(group by(job_id)(logshipper_job_state{{{_CLUSTER}, state="RUNNING"}}) and on(job_id) ({_info()}))'
     lost = (
         f'sum(last_over_time(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}}[$__range]) '
@@ -129,7 +133,7 @@ def _counts() -> list[Json]:
             "Captured jobs listed",
             "Captured jobs that were seen in the page's time and fit what is chosen above. Jobs that weren't captured "
             "are not known here.",
-            prometheus(f"count({listed})", instant=True),
+            prometheus(f"count({jobs})", instant=True),
             width=4,
             no_value="0",
         ),
@@ -206,12 +210,12 @@ def _list() -> Json:
         [prometheus(expr, instant=True, table=True, ref=ref) for ref, (_, expr) in columns.items()],
         height=22,
         transformations=[
-            merged(),
-            organized(
+            merge_rows(),
+            organize(
                 renamed=renamed, order=order, hidden=["Time", "Value #A", "Value #B", "lsfits"]
             ),
             rows_with("user", "state"),
-            sorted_by("started", newest_first=True),
+            sort_by("started", newest_first=True),
             as_time("started"),
         ],
         overrides=[

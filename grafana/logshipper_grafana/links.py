@@ -15,12 +15,12 @@ SAME_TIME = "from=${__from}&to=${__to}"
 _SOURCES = "var-loki=${loki}&var-prometheus=${prometheus}&var-cluster=${cluster:percentencode}"
 
 
-def page(uid: str, *, when: str = SAME_TIME, same: str = "", **variables: str) -> str:
-    """A page with the same data sources and cluster. when: its time; same: further variables that
-    stay, as Grafana writes them into an address (`${job:queryparam}`); variables: values of others,
+def page(uid: str, *, when: str = SAME_TIME, parameters: str = "", **variables: str) -> str:
+    """A page with the same data sources and cluster. when: its time; parameters: further
+    variables that stay, as Grafana writes them into an address (`${job:queryparam}`); variables: values of others,
     as they stand in an address."""
-    own = "".join(f"&var-{name}={value}" for name, value in variables.items())
-    return f"/d/{uid}?{_SOURCES}{own}{'&' if same else ''}{same}&{when}"
+    values = "".join(f"&var-{name}={value}" for name, value in variables.items())
+    return f"/d/{uid}?{_SOURCES}{values}{'&' if parameters else ''}{parameters}&{when}"
 
 
 def explore(data_source: str, expr: str) -> str:

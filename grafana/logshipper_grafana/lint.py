@@ -64,7 +64,7 @@ def panels_of(dashboard: Json) -> Iterator[Json]:
         yield from panel.get("panels", [])
 
 
-def _shown(dashboards: Dashboards) -> Iterator[tuple[str, str, Json]]:
+def _content_panels(dashboards: Dashboards) -> Iterator[tuple[str, str, Json]]:
     """File, a name for messages, panel: all but rows."""
     for name, dashboard in dashboards.items():
         for panel in panels_of(dashboard):
@@ -99,17 +99,17 @@ def _texts_under(value: object, *keys: str) -> Iterator[str]:
 
 
 def _dashboards_are_named(dashboards: Dashboards) -> Faults:
-    seen: dict[str, str] = {}
+    name_by_uid: dict[str, str] = {}
     for name, dashboard in dashboards.items():
         uid = dashboard.get("uid", "")
         if f"{uid}.json" != name:
             yield name, f"its uid is {uid!r}, which isn't the file's name"
-        if uid in seen:
-            yield name, f"{seen[uid]} has the same uid"
-        seen[uid] = name
-        for what in ("title", "description"):
-            if not dashboard.get(what):
-                yield name, f"has no {what}"
+        if uid in name_by_uid:
+            yield name, f"{name_by_uid[uid]} has the same uid"
+        name_by_uid[uid] = name
+        for key in ("title", "description"):
+            if not dashboard.get(key):
+                yield name, f"has no {key}"
         if dashboard.get("id") is not None:
             yield name, "has an id: it is Grafana's to give"
         if not isinstance(dashboard.get("schemaVersion"), int) or dashboard["schemaVersion"] != 37:
@@ -121,14 +121,14 @@ def _dashboards_are_named(dashboards: Dashboards) -> Faults:
 
 def _ids_are_unique(dashboards: Dashboards) -> Faults:
     for name, dashboard in dashboards.items():
-        seen: set[object] = set()
+        ids: set[object] = set()
         for panel in panels_of(dashboard):
             number = panel.get("id")
             if type(number) is not int or number <= 0:
                 yield name, f"panel {panel.get('title')!r} has no id"
-            elif number in seen:
+            elif number in ids:
                 yield name, f"two panels have the id {number}"
-            seen.add(number)
+            ids.add(number)
 
 
 def _panels_do_not_overlap(dashboards: Dashboards) -> Faults:
@@ -138,7 +138,7 @@ def _panels_do_not_overlap(dashboards: Dashboards) -> Faults:
             *(panel.get("panels", []) for panel in dashboard.get("panels", [])),
         ]
         for layer in layers:
-            taken: dict[tuple[int, int], str] = {}
+            title_by_cell: dict[tuple[int, int], str] = {}
             for panel in layer:
                 title = panel.get("title", "")
                 place = panel.get("gridPos", {})
@@ -149,17 +149,17 @@ def _panels_do_not_overlap(dashboards: Dashboards) -> Faults:
                 cells = [
                     (x, y) for x in range(left, left + width) for y in range(top, top + height)
                 ]
-                under = {taken[cell] for cell in cells if cell in taken}
-                for other in sorted(under):
-                    yield name, f"panels {title!r} and {other!r} overlap"
-                taken.update(dict.fromkeys(cells, title))
+                under = {title_by_cell[cell] for cell in cells if cell in title_by_cell}
+                for neighbour in sorted(under):
+                    yield name, f"panels {title!r} and {neighbour!r} overlap"
+                title_by_cell.update(dict.fromkeys(cells, title))
 
 
 def _panels_are_explained(dashboards: Dashboards) -> Faults:
-    for name, called, panel in _shown(dashboards):
-        for what in ("title", "description"):
-            if not str(panel.get(what, "")).strip():
-                yield name, f"{called} has no {what}"
+    for name, called, panel in _content_panels(dashboards):
+        for key in ("title", "description"):
+            if not str(panel.get(key, "")).strip():
+                yield name, f"{called} has no {key}"
         if not panel.get("fieldConfig", {}).get("defaults", {}).get("unit"):
             yield name, f"{called} has no unit"
         if not panel.get("targets"):
@@ -167,7 +167,7 @@ def _panels_are_explained(dashboards: Dashboards) -> Faults:
 
 
 def _panels_are_bundled(dashboards: Dashboards) -> Faults:
-    for name, called, panel in _shown(dashboards):
+    for name, called, panel in _content_panels(dashboards):
         if panel.get("type") not in PANELS:
             yield (
                 name,
@@ -199,34 +199,34 @@ def _data_sources_are_variables(dashboards: Dashboards) -> Faults:
             for variable in dashboard.get("templating", {}).get("list", [])
             if variable.get("type") == "datasource"
         }
-        asking: list[tuple[str, Json]] = []
+        queries: list[tuple[str, Json]] = []
         for panel in panels_of(dashboard):
             if panel.get("type") != "row":
                 title = f"panel {panel.get('title')!r}"
-                asking += [
+                queries += [
                     (title, panel),
                     *((title, target) for target in panel.get("targets", [])),
                 ]
-        asking += [
+        queries += [
             (f"variable {variable['name']}", variable)
             for variable in dashboard.get("templating", {}).get("list", [])
             if variable.get("type") == "query"
         ]
-        asking += [
-            (f"annotation {one.get('name')!r}", one)
-            for one in dashboard.get("annotations", {}).get("list", [])
+        queries += [
+            (f"annotation {annotation.get('name')!r}", annotation)
+            for annotation in dashboard.get("annotations", {}).get("list", [])
         ]
-        for called, one in asking:
-            given = one.get("datasource")
-            source: Json = given if isinstance(given, dict) else {}
+        for called, query in queries:
+            reference = query.get("datasource")
+            source: Json = reference if isinstance(reference, dict) else {}
             kind = source.get("type")
-            found = re.fullmatch(r"\$\{(\w+)\}", str(source.get("uid")))
-            if found is None:
-                yield name, f"{called} has the data source {given!r}, which is no variable"
-            elif sources.get(found[1]) != kind:
+            match = re.fullmatch(r"\$\{(\w+)\}", str(source.get("uid")))
+            if match is None:
+                yield name, f"{called} has the data source {reference!r}, which is no variable"
+            elif sources.get(match[1]) != kind:
                 yield (
                     name,
-                    f"{called} has the data source {found[0]}, which is no variable of type {kind}",
+                    f"{called} has the data source {match[0]}, which is no variable of type {kind}",
                 )
 
 
@@ -239,27 +239,29 @@ def _variables_are_used_and_defined(dashboards: Dashboards) -> Faults:
                 yield name, f"variable {variable} is defined twice"
             if _OF_TEMPLATES.fullmatch(variable):
                 yield name, f"variable {variable} is called as one of a line format's template"
-        used = used_variables({**dashboard, "templating": {}})
+        references = used_variables({**dashboard, "templating": {}})
         for variable in variables:
-            used |= used_variables(variable) - {variable["name"]}
+            references |= used_variables(variable) - {variable["name"]}
         for panel in panels_of(dashboard):
-            used |= {panel["repeat"]} if panel.get("repeat") else set()
-        for variable in sorted(used - {*defined}):
+            references |= {panel["repeat"]} if panel.get("repeat") else set()
+        for variable in sorted(references - {*defined}):
             yield name, f"variable {variable} is used and isn't defined"
         for variable in defined:
-            if variable not in used:
+            if variable not in references:
                 yield name, f"variable {variable} is defined and isn't used"
 
 
 def used_variables(value: object) -> set[str]:
     """The variables that texts name, but for Grafana's own and those of templates."""
-    found = {
+    names = {
         next(filter(None, match.groups()))
         for text in texts_of(value)
         for match in _VARIABLE.finditer(text)
     }
     return {
-        one for one in found if not _BUILT_IN.fullmatch(one) and not _OF_TEMPLATES.fullmatch(one)
+        name
+        for name in names
+        if not _BUILT_IN.fullmatch(name) and not _OF_TEMPLATES.fullmatch(name)
     }
 
 
@@ -267,16 +269,18 @@ def _variables_do_not_wait_for_each_other(dashboards: Dashboards) -> Faults:
     """Grafana asks for each variable after those that it names, in whatever order they stand."""
     for name, dashboard in dashboards.items():
         variables = dashboard.get("templating", {}).get("list", [])
-        named = {
+        dependencies = {
             variable["name"]: used_variables(variable) - {variable["name"]}
             for variable in variables
         }
-        waiting = dict(named)
-        while ready := [one for one, others in waiting.items() if not others & waiting.keys()]:
-            for one in ready:
-                del waiting[one]
-        if waiting:
-            yield name, f"variables wait for each other: {', '.join(waiting)}"
+        pending = dict(dependencies)
+        while ready := [
+            variable for variable, needs in pending.items() if not needs & pending.keys()
+        ]:
+            for variable in ready:
+                del pending[variable]
+        if pending:
+            yield name, f"variables wait for each other: {', '.join(pending)}"
 
 
 def _colors_are_told_apart(dashboards: Dashboards) -> Faults:
@@ -304,7 +308,7 @@ def _nothing_is_hard_wired(dashboards: Dashboards) -> Faults:
 def _answers_are_bounded(dashboards: Dashboards) -> Faults:
     """Log queries say how many entries they take: 1,000 unless said, and Loki refuses more than it
     allows."""
-    for name, called, panel in _shown(dashboards):
+    for name, called, panel in _content_panels(dashboards):
         refs = [target.get("refId") for target in panel.get("targets", [])]
         if len({*refs}) < len(refs) or None in refs:
             yield name, f"{called}: queries without a refId of their own"
@@ -333,7 +337,7 @@ def _only_captured_jobs_are_known(dashboards: Dashboards) -> Faults:
 def _links_lead_somewhere(dashboards: Dashboards) -> Faults:
     variables = {
         dashboard.get("uid"): {
-            one["name"] for one in dashboard.get("templating", {}).get("list", [])
+            variable["name"] for variable in dashboard.get("templating", {}).get("list", [])
         }
         for dashboard in dashboards.values()
     }

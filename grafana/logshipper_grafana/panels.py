@@ -89,7 +89,7 @@ def panel(
     fields: Json = {"unit": unit, "custom": custom or {}, **(defaults or {})}
     if no_value:
         fields["noValue"] = no_value
-    made: Json = {
+    model: Json = {
         "type": kind,
         "title": title,
         "description": description,
@@ -101,12 +101,12 @@ def panel(
         "gridPos": {"w": width, "h": height},
     }
     if interval:
-        made["interval"] = interval
+        model["interval"] = interval
     if links:
-        made["links"] = list(links)
+        model["links"] = list(links)
     if repeat:
-        made |= {"repeat": repeat, "repeatDirection": "h", "maxPerRow": per_row or 3}
-    return made
+        model |= {"repeat": repeat, "repeatDirection": "h", "maxPerRow": per_row or 3}
+    return model
 
 
 def stat(
@@ -282,24 +282,24 @@ def _place(
 ) -> tuple[int, int]:
     """Returns the next free id, and the line below all panels."""
     left, height, number = 0, 0, first_id
-    for one in panels:
-        column = one if isinstance(one, list) else [one]
+    for block in panels:
+        column = block if isinstance(block, list) else [block]
         width = column[0]["gridPos"]["w"]
         if left + width > PAGE_WIDTH:
             top, left, height = top + height, 0, 0
         below = 0
         for part in column:
             own_height = part["gridPos"]["h"]
-            made = {
+            model = {
                 **part,
                 "id": number,
                 "gridPos": {"x": left, "y": top + below, "w": width, "h": own_height},
             }
-            placed.append(made)
+            placed.append(model)
             number, below = number + 1, below + own_height
             if part["type"] == "row" and part["collapsed"]:
-                made["panels"] = []
-                number, _ = _place(part["panels"], made["panels"], first_id=number, top=top + 1)
+                model["panels"] = []
+                number, _ = _place(part["panels"], model["panels"], first_id=number, top=top + 1)
         left, height = left + width, max(height, below)
     return number, top + height
 

@@ -93,9 +93,9 @@ def newest_state() -> str:
     )
     template = f'{{{{if eq .event "heartbeat"}}}}{alive}{words}{ranks}{{{{else}}}}{STATES["FAILED"]}{{{{end}}}}'
     unwrapped = f" | label_format lsstate=`{template}` | unwrap lsstate"
-    told = "|".join((ACCOUNTS, *HEARTBEATS))
+    events = "|".join((ACCOUNTS, *HEARTBEATS))
     by_slurm = newest(f' | state!=""{unwrapped}', JOB_ENDED, "state")
-    return f"max({by_slurm}) or max({newest(unwrapped, told, 'state')})"
+    return f"max({by_slurm}) or max({newest(unwrapped, events, 'state')})"
 
 
 def duration() -> str:
@@ -127,9 +127,11 @@ def attempt_choices() -> str:
     """`last`, `all` and each attempt as `choice`, with a regular expression for it as `attempt`."""
     started = job_max("logshipper_job_start_time_seconds")
     last = f'label_replace(topk(1, max by(attempt)({started})), "choice", "last", "", "")'
-    each = f'label_replace(group by(attempt)({started}), "choice", "$1", "attempt", "(.+)")'
+    single_attempts = (
+        f'label_replace(group by(attempt)({started}), "choice", "$1", "attempt", "(.+)")'
+    )
     never = f"on(choice) {constant('last', 'attempt')}"  # where Prometheus knows nothing: the choice must outlast that
-    return f"{last} or {never} or {constant('all', 'attempt')} or {each}"
+    return f"{last} or {never} or {constant('all', 'attempt')} or {single_attempts}"
 
 
 def task_choices() -> str:
@@ -145,9 +147,9 @@ def task_choices() -> str:
         'or label_replace(vector(1), "le", "+Inf", "", ""))'
     )
     lowest = f'count_values("task", histogram_quantile(1, {bounds}) and on() {tasks})'
-    each = f'label_replace({tasks}, "choice", "$1", "task", "(.+)")'
+    single_tasks = f'label_replace({tasks}, "choice", "$1", "task", "(.+)")'
     lowest = f'label_replace({lowest}, "choice", "lowest", "", "")'
-    return f"{lowest} or on(choice) {constant('lowest', 'task')} or {constant('all', 'task')} or {each}"
+    return f"{lowest} or on(choice) {constant('lowest', 'task')} or {constant('all', 'task')} or {single_tasks}"
 
 
 def constant(choice: str, label: str = "") -> str:
@@ -156,7 +158,7 @@ def constant(choice: str, label: str = "") -> str:
     return f'label_replace({series}, "{label}", ".*", "", "")' if label else series
 
 
-def chosen(choices: str, choice: str, label: str) -> str:
+def choice_or_everything(choices: str, choice: str, label: str) -> str:
     """The choice that a variable names; what fits everything where Prometheus knows nothing of
     it."""
     return or_else(f"({choices}) and on(choice) {constant(choice)}", label, ".*")
@@ -165,16 +167,16 @@ def chosen(choices: str, choice: str, label: str) -> str:
 def hosts() -> str:
     """The job's nodes; all nodes where Prometheus has forgotten the job, none where no job is
     named."""
-    known = f"group by(host)({job_max('logshipper_job_info')})"
-    named = 'label_replace(vector(0), "named", `${job:raw}`, "", "")'
-    return f'{known} or on() label_replace({named}, "host", ".+", "named", ".+")'
+    job_hosts = f"group by(host)({job_max('logshipper_job_info')})"
+    job = 'label_replace(vector(0), "named", `${job:raw}`, "", "")'
+    return f'{job_hosts} or on() label_replace({job}, "host", ".+", "named", ".+")'
 
 
 def shard() -> str:
     """The label of the job's lines that tells them from most other jobs'
     (logshipper_ingest.model.job.job_shard)."""
-    named = 'label_replace(label_replace(vector(0), "job_id", `${job:raw}`, "", ""), "shard", "x", "", "")'
-    return f'label_replace({named}, "shard", "$1", "job_id", ".*([0-9])")'
+    job = 'label_replace(label_replace(vector(0), "job_id", `${job:raw}`, "", ""), "shard", "x", "", "")'
+    return f'label_replace({job}, "shard", "$1", "job_id", ".*([0-9])")'
 
 
 def x_ranks(choice: str) -> str:
@@ -186,10 +188,12 @@ def slurm_hosts() -> str:
     """The nodes whose agents tell how Slurm ended jobs; `-`, which no host is called, where there
     are none."""
     records = 'logshipper_agent_slurm_records_total{outcome="taken"}'
-    told = f"(sum by(instance, job)(max_over_time({records}[$__range])) > 0)"
+    record_counts = f"(sum by(instance, job)(max_over_time({records}[$__range])) > 0)"
     agents = f"max_over_time(logshipper_agent_build_info{{{_CLUSTER}}}[$__range])"
     return or_else(
-        f"group by(host)({told} * on(instance, job) group_left(host) {agents})", "host", "-"
+        f"group by(host)({record_counts} * on(instance, job) group_left(host) {agents})",
+        "host",
+        "-",
     )
 
 
@@ -219,8 +223,8 @@ def rule_words(ranks: str, choice: str) -> str:
         f'label_replace(count_values("rule", floor({ranks})), "words", "{RULE_BY_HAND}", "", "")'
     )
     words = f'label_join(label_replace({words}, "choice", "{choice}", "", ""), "ruled", "/", "choice", "rule")'
-    for rule, said in RULES.items():
-        words = f'label_replace({words}, "words", "{said}", "ruled", "auto/{rule}")'
+    for rule, phrase in RULES.items():
+        words = f'label_replace({words}, "words", "{phrase}", "ruled", "auto/{rule}")'
     return or_else(f"group by(words)({words})", "words", NO_RULE)
 
 
@@ -235,8 +239,8 @@ def thinning_together(counts: str, captures: str, *, by: str = "") -> str:
     of logshipper_key; captures: of logshipper_metadata_value."""
     first = f"{FIRST_RECORDS} * scalar(count(group by(job_id, attempt, step, task)({captures})))"
     room = f"clamp_min(vector({MAX_ENTRIES} - {first}), {FIRST_RECORDS})"
-    each = f"sum by(key)(max by(key, job_id, instance, job)({counts})) / on() group_left {room}"
-    digits = f"clamp_min(ceil(log10({each if by else f'max({each})'})), 0)"
+    ratios = f"sum by(key)(max by(key, job_id, instance, job)({counts})) / on() group_left {room}"
+    digits = f"clamp_min(ceil(log10({ratios if by else f'max({ratios})'})), 0)"
     series = f'count_values{f" by({by})" if by else ""}("digits", {digits})'
     for number in range(1, MAX_DIGITS + 1):
         series = f'label_replace({series}, "dec", "{"0" * number}", "digits", "{number}")'
@@ -264,9 +268,9 @@ def keys_to_draw(metric: str) -> str:
     """Keys as `key`, each with `picked`: its digits, KEY_FILTER and its name, its own X. metric:
     logshipper_key's series, of which the largest is the newest."""
     largest = f"topk by(key)(1, max by(dec, key, x)({metric}))"
-    joined = f'label_replace({largest}, "lsfilter", "{KEY_FILTER}", "", "")'
-    joined = f'label_replace({joined}, "lslabel", "{_OWN_X_LABEL}", "", "")'
-    return f'max by(key, picked)(label_join({joined}, "picked", "", "dec", "lsfilter", "key", "lslabel", "x"))'
+    keys = f'label_replace({largest}, "lsfilter", "{KEY_FILTER}", "", "")'
+    keys = f'label_replace({keys}, "lslabel", "{_OWN_X_LABEL}", "", "")'
+    return f'max by(key, picked)(label_join({keys}, "picked", "", "dec", "lsfilter", "key", "lslabel", "x"))'
 
 
 def start_of_newest_attempt(matchers: str) -> str:
@@ -296,18 +300,18 @@ def job_states(matchers: str) -> str:
     now = " or ".join(
         f'{metric}{{{matchers}, state="{state}"}} * {STATES[state]}' for state in _ALIVE
     )
-    seen = f'max by({_PLACE})(last_over_time({metric}{{{matchers}, state=~"{"|".join(_ALIVE)}"}}[$__range]))'
-    gone = f'label_replace({seen} * {STATES["UNRESPONSIVE"]}, "state", "UNRESPONSIVE", "", "")'
-    known = f"{ends} or on({_PLACE}) ({now}) or on({_PLACE}) {gone}"
+    recent = f'max by({_PLACE})(last_over_time({metric}{{{matchers}, state=~"{"|".join(_ALIVE)}"}}[$__range]))'
+    silent = f'label_replace({recent} * {STATES["UNRESPONSIVE"]}, "state", "UNRESPONSIVE", "", "")'
+    captures = f"{ends} or on({_PLACE}) ({now}) or on({_PLACE}) {silent}"
     by_slurm = f"last_over_time({SLURM_END}{{{matchers}}}[$__range])"  # its last word: the value is when it ended
-    each = (
-        f"topk by(job_id)(1, max by(job_id, state)({of_newest_attempt(one, matchers)}))"
-        for one in (by_slurm, known)
+    per_job = (
+        f"topk by(job_id)(1, max by(job_id, state)({of_newest_attempt(series, matchers)}))"
+        for series in (by_slurm, captures)
     )
-    return " or on(job_id) ".join(each)
+    return " or on(job_id) ".join(per_job)
 
 
 def where_label(series: str, label: str, pattern: str) -> str:
     """The series whose label, which the query itself may have made, fits the regular expression."""
-    marked = f'label_replace({series}, "lsfits", "yes", "{label}", "{pattern}")'
-    return f'{marked} and on(lsfits) label_replace(vector(1), "lsfits", "yes", "", "")'
+    matches = f'label_replace({series}, "lsfits", "yes", "{label}", "{pattern}")'
+    return f'{matches} and on(lsfits) label_replace(vector(1), "lsfits", "yes", "", "")'

@@ -26,19 +26,19 @@ Body = Callable[[str, str], str]  # what is done, given the variables of a name 
 
 
 def _walk(
-    number: Body, other: Body | None = None, source: str = "(fromJson __line__)", above: str = ""
+    number: Body, fallback: Body | None = None, source: str = "(fromJson __line__)", above: str = ""
 ) -> str:
-    """A template that does `number` for each number of the record, `other` for all else but
-    objects."""
+    """A template that does `number` for each number of the record, `fallback` for all else
+    but objects."""
     depth = int(above.removeprefix("$ln") or 0) + 1
     key, value, name = f"$lk{depth}", f"$lv{depth}", f"$ln{depth}"
     full_name = f'printf "%s.%s" {above} {key}' if above else key
     deeper = (
-        f"{{{{else if {_IS_OBJECT}}}}}{_walk(number, other, value, name)}"
+        f"{{{{else if {_IS_OBJECT}}}}}{_walk(number, fallback, value, name)}"
         if depth < MAX_DEPTH
         else ""
     )
-    rest = f"{{{{else}}}}{other(name, value)}" if other else ""
+    rest = f"{{{{else}}}}{fallback(name, value)}" if fallback else ""
     return (
         f'{{{{range {key}, {value} := {source}}}}}{{{{{name} := {full_name}}}}}{{{{$lt := printf "%T" {value}}}}}'
         f"{{{{if {_IS_NUMBER}}}}}{number(name, value)}{deeper}{rest}{{{{end}}}}{{{{end}}}}"
@@ -54,10 +54,12 @@ def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "", own_
 
     def body(name: str, value: str) -> str:
         test = f'else if eq {name} "{only}"' if only else "else"
-        own = f'{{{{else if eq {name} $lz}}}}{{{{$lw = printf "%v" {value}}}}}' if own_x else ""
+        own_x_branch = (
+            f'{{{{else if eq {name} $lz}}}}{{{{$lw = printf "%v" {value}}}}}' if own_x else ""
+        )
         label = "$ls" if series else f"(print {name} $ls)" if suffix else name
         return (
-            f'{{{{if eq {name} "{x}"}}}}{{{{$lx = printf "%v" {value}}}}}{own}'
+            f'{{{{if eq {name} "{x}"}}}}{{{{$lx = printf "%v" {value}}}}}{own_x_branch}'
             f'{{{{{test}}}}}{{{{$ll := {label}}}}}{_NO_INDEX}{{{{$lq := printf "%q" $ll}}}}'
             f'{{{{if not (contains "\\\\" $lq)}}}}'
             f'{{{{$lo = printf "%s,%s:%v" $lo $lq {value}}}}}{{{{end}}}}{{{{end}}}}'
@@ -127,8 +129,8 @@ def whole() -> str:
 def number_of(name: str) -> str:
     """Unwraps the number of one key; records without one are left out."""
 
-    def body(found: str, value: str) -> str:
-        return f'{{{{if eq {found} "{name}"}}}}{{{{printf "%v" {value}}}}}{{{{end}}}}'
+    def body(key: str, value: str) -> str:
+        return f'{{{{if eq {key} "{name}"}}}}{{{{printf "%v" {value}}}}}{{{{end}}}}'
 
     return (
         f' | label_format lsnumber=`{_walk(body)}` | lsnumber!="" | unwrap lsnumber | __error__=""'
@@ -141,7 +143,7 @@ def flat(first: str) -> str:
     def number(name: str, value: str) -> str:
         return f'{{{{$lo = printf "%s,\\"%s\\":%v" $lo ({as_text(name)}) {value}}}}}'
 
-    def other(name: str, value: str) -> str:
+    def fallback(name: str, value: str) -> str:
         return f'{{{{$lo = printf "%s,\\"%s\\":\\"%s\\"" $lo ({as_text(name)}) ({as_text(f"(print {value})")})}}}}'
 
-    return f' | line_format `{{{{$lo := ""}}}}{_walk(number, other)}{{{first}{{{{$lo}}}}}}`'
+    return f' | line_format `{{{{$lo := ""}}}}{_walk(number, fallback)}{{{first}{{{{$lo}}}}}}`'

@@ -20,8 +20,8 @@ SCHEMA_VERSION = 37  # Grafana 9.4's; newer versions migrate what they read
 
 def dashboards() -> dict[str, Json]:
     """All dashboards, whole, by file name."""
-    made = [module.dashboard() for module in (jobs, job, compare, cluster)]
-    return {f"{one['uid']}.json": finished(one) for one in made}
+    pages = [module.dashboard() for module in (jobs, job, compare, cluster)]
+    return {f"{page['uid']}.json": finished(page) for page in pages}
 
 
 def finished(dashboard: Json) -> Json:
@@ -53,11 +53,11 @@ def write(folder: Path) -> list[Path]:
     changed."""
     folder.mkdir(parents=True, exist_ok=True)
     changed = []
-    for path, (there, wanted) in _compared(folder).items():
-        if there == wanted:
+    for path, (file_text, code_text) in _texts_by_path(folder).items():
+        if file_text == code_text:
             continue
-        if wanted:
-            path.write_text(wanted, encoding="utf-8")
+        if code_text:
+            path.write_text(code_text, encoding="utf-8")
         else:
             path.unlink()
         changed.append(path)
@@ -66,24 +66,24 @@ def write(folder: Path) -> list[Path]:
 
 def differences(folder: Path) -> str:
     """What `write` would change, as a diff; "" for nothing."""
-    found: list[str] = []
-    for path, (there, wanted) in _compared(folder).items():
+    diff: list[str] = []
+    for path, (file_text, code_text) in _texts_by_path(folder).items():
         lines = difflib.unified_diff(
-            there.splitlines(keepends=True),
-            wanted.splitlines(keepends=True),
+            file_text.splitlines(keepends=True),
+            code_text.splitlines(keepends=True),
             f"{path.name} (file)",
             f"{path.name} (code)",
         )
-        found += lines
-    return "".join(found)
+        diff += lines
+    return "".join(diff)
 
 
-def _compared(folder: Path) -> dict[Path, tuple[str, str]]:
+def _texts_by_path(folder: Path) -> dict[Path, tuple[str, str]]:
     """By path, what is there and what should be; "" for no file."""
-    wanted = {folder / name: text_of(dashboard) for name, dashboard in dashboards().items()}
-    paths = sorted({*wanted, *folder.glob("*.json")})
+    texts = {folder / name: text_of(dashboard) for name, dashboard in dashboards().items()}
+    paths = sorted({*texts, *folder.glob("*.json")})
     return {
-        path: (path.read_text("utf-8") if path.exists() else "", wanted.get(path, ""))
+        path: (path.read_text("utf-8") if path.exists() else "", texts.get(path, ""))
         for path in paths
     }
 

@@ -17,7 +17,7 @@ class Option(NamedTuple):
     value: str
 
 
-class Chosen(NamedTuple):
+class Selection(NamedTuple):
     """What stands for a variable. every: all are chosen; all_value: what is put for all of them, ""
     for each."""
 
@@ -26,24 +26,24 @@ class Chosen(NamedTuple):
     every: bool = False
 
 
-def filled(text: str, chosen: Mapping[str, Chosen]) -> str:
+def fill_in(text: str, selections: Mapping[str, Selection]) -> str:
     """A query with its variables put in. Names that no variable has stay: templates of LogQL have
     `$` of their own."""
 
-    def one(match: re.Match[str]) -> str:
-        found = chosen.get(match[1] or match[3])
-        return match[0] if found is None else _formatted(found, match[2] or "raw")
+    def replacement(match: re.Match[str]) -> str:
+        selection = selections.get(match[1] or match[3])
+        return match[0] if selection is None else _format(selection, match[2] or "raw")
 
-    return _REFERENCE.sub(one, text)
+    return _REFERENCE.sub(replacement, text)
 
 
-def _formatted(found: Chosen, form: str) -> str:
+def _format(selection: Selection, form: str) -> str:
     """Raises KeyError for a format that no dashboard of ours has."""
     if form == "text":
-        return "All" if found.every else " + ".join(option.text for option in found.options)
-    if found.all_value:
-        return found.all_value
-    values = [option.value for option in found.options]
+        return "All" if selection.every else " + ".join(option.text for option in selection.options)
+    if selection.all_value:
+        return selection.all_value
+    values = [option.value for option in selection.options]
     if form == "regex":
         values = [_SPECIAL.sub(r"\\\g<0>", value) for value in values]
         return values[0] if len(values) == 1 else f"({'|'.join(values)})"
@@ -52,21 +52,21 @@ def _formatted(found: Chosen, form: str) -> str:
 
 def in_order(variables: Sequence[Json]) -> Iterator[Json]:
     """Each after those that it names. Raises ValueError where they wait for each other."""
-    names = {one["name"] for one in variables}
+    names = {variable["name"] for variable in variables}
     done: set[str] = set()
-    left = list(variables)
-    while left:
-        ready = [one for one in left if named(one) & names <= done]
+    rest = list(variables)
+    while rest:
+        ready = [variable for variable in rest if references(variable) & names <= done]
         if not ready:
             raise ValueError(
-                f"variables wait for each other: {', '.join(one['name'] for one in left)}"
+                f"variables wait for each other: {', '.join(variable['name'] for variable in rest)}"
             )
         yield ready[0]
         done.add(ready[0]["name"])
-        left.remove(ready[0])
+        rest.remove(ready[0])
 
 
-def named(variable: Json) -> set[str]:
+def references(variable: Json) -> set[str]:
     """Names that its query and its data source refer to."""
     text = f"{query_of(variable)} {(variable.get('datasource') or {}).get('uid', '')}"
     return {match[1] or match[3] for match in _REFERENCE.finditer(text)}
@@ -77,12 +77,12 @@ def query_of(variable: Json) -> str:
     return str(query["query"] if isinstance(query, dict) else query)
 
 
-def chosen_of(variable: Json, answers: Sequence[str], wished: str = "") -> Chosen:
+def initial_selection(variable: Json, answers: Sequence[str], wished: str = "") -> Selection:
     """What is chosen at first. answers: of its query; wished: the value to take, if it is one of
     the options, or typed."""
     kind = variable["type"]
     if kind == "textbox":
-        return Chosen([Option(wished, wished)])
+        return Selection([Option(wished, wished)])
     options = (
         _custom(query_of(variable))
         if kind == "custom"
@@ -90,11 +90,11 @@ def chosen_of(variable: Json, answers: Sequence[str], wished: str = "") -> Chose
     )
     current = (variable.get("current") or {}).get("value")
     if current == [ALL]:
-        return Chosen(options, str(variable.get("allValue") or ""), every=True)
+        return Selection(options, str(variable.get("allValue") or ""), every=True)
     values = [wished] if wished else []
     values += current if isinstance(current, list) else [current or ""]
     fitting = [option for value in values for option in options if option.value == value]
-    return Chosen((fitting or options or [Option("", "")])[:1])
+    return Selection((fitting or options or [Option("", "")])[:1])
 
 
 def _custom(query: str) -> list[Option]:
@@ -104,7 +104,7 @@ def _custom(query: str) -> list[Option]:
 
 def _read(answers: Sequence[str], pattern: str) -> list[Option]:
     """Options of equal value are one."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     expression = re.compile(pattern[1:-1].replace("(?<", "(?P<")) if pattern else None
     for answer in answers:
         text = value = answer
@@ -115,11 +115,11 @@ def _read(answers: Sequence[str], pattern: str) -> list[Option]:
             groups = match.groupdict()
             value = groups.get("value") or ""
             text = groups.get("text") or value
-        found.setdefault(value, Option(text, value))
-    return list(found.values())
+        options.setdefault(value, Option(text, value))
+    return list(options.values())
 
 
-def printed(name: str, labels: Mapping[str, str], value: float) -> str:
+def series_text(name: str, labels: Mapping[str, str], value: float) -> str:
     """A series as a variable's regular expression sees it: labels sorted and unescaped."""
     inside = ",".join(
         f'{label}="{labels[label]}"' for label in sorted(labels) if label != "__name__"

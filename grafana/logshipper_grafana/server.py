@@ -31,7 +31,7 @@ _OPTIONS = re.compile(
 _FLAGS = {"url ": "--url "}
 
 
-class Refused(QueryError):
+class GrafanaRefusal(QueryError):
     """An answer that isn't a success. kind: Grafana's word for it, such as `version-mismatch`, ""
     for none."""
 
@@ -94,7 +94,7 @@ class GrafanaServer:
         )
 
     def version(self) -> str:
-        """Nothing where it doesn't tell. Needs no token."""
+        """Nothing where it doesn't report one. Needs no token."""
         return str(self._object(self._api.health.check()).get("version") or "")
 
     # ---- data sources
@@ -110,7 +110,7 @@ class GrafanaServer:
         self._api.datasource.create_datasource(source)
 
     def change_data_source(self, uid: str, source: Json) -> None:
-        """Its secrets stay. Refused (409) where somebody changed it in the meantime."""
+        """Its secrets stay. Raises GrafanaRefusal (409) where somebody changed it in the meantime."""
         self._api.datasource.update_datasource_by_uid(uid, source)
 
     # ---- folders
@@ -133,25 +133,28 @@ class GrafanaServer:
         return self._unless_missing(lambda: self._api.dashboard.get_dashboard(uid))
 
     def newest_message(self, uid: str) -> str | None:
-        """What was said when the dashboard was saved last; None where Grafana doesn't tell."""
+        """The message of the dashboard's newest version; None where Grafana doesn't report it."""
         try:
-            found = self._api.dashboard_versions.get_dashboard_versions_by_uid(uid, limit=1)
+            answer = self._api.dashboard_versions.get_dashboard_versions_by_uid(uid, limit=1)
         except QueryError as error:
             if error.status in (403, 404):
                 return None
             raise
-        # from Grafana 11 on in an object
-        versions = found.get("versions") if isinstance(found, dict) else found
-        known = (
-            [one for one in versions if isinstance(one, dict)] if isinstance(versions, list) else []
+        versions = (
+            answer.get("versions") if isinstance(answer, dict) else answer
+        )  # from Grafana 11 on in an object
+        entries = (
+            [entry for entry in versions if isinstance(entry, dict)]
+            if isinstance(versions, list)
+            else []
         )
-        if not known:
+        if not entries:
             return None
-        newest = max(known, key=lambda one: int(one.get("version") or 0))
+        newest = max(entries, key=lambda entry: int(entry.get("version") or 0))
         message = str(newest.get("message") or "")
         if not message.startswith(_FIRST):
             return message
-        # the list has this in place of what was said; the version itself has it
+        # the list has this in place of the message; the version itself has it
         first = self._unless_missing(lambda: self._version(uid, newest.get("version")))
         return str((first or {}).get("message") or "")
 
@@ -159,8 +162,8 @@ class GrafanaServer:
         return self._api.dashboard_versions.get_dashboard_version_by_uid(uid, number)
 
     def save_dashboard(self, dashboard: Json, folder_uid: str, message: str) -> None:
-        """Refused (412) where its `version` isn't the newest one: somebody saved it in the
-        meantime."""
+        """Raises GrafanaRefusal (412) where its `version` isn't the newest one: somebody saved it
+        in the meantime."""
         self._api.dashboard.update_dashboard(
             {
                 "dashboard": dashboard,
@@ -189,15 +192,15 @@ class GrafanaServer:
                 return None
             raise
 
-    def _object(self, found: Any) -> Json:  # Any: JSON
-        if not isinstance(found, dict):
+    def _object(self, document: Any) -> Json:  # Any: JSON
+        if not isinstance(document, dict):
             raise self._odd()
-        return found
+        return document
 
-    def _list(self, found: Any) -> list[Json]:  # Any: JSON
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    def _list(self, document: Any) -> list[Json]:  # Any: JSON
+        if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):
             raise self._odd()
-        return found
+        return document
 
     def _odd(self) -> QueryError:
         return QueryError(
@@ -205,7 +208,7 @@ class GrafanaServer:
         )
 
 
-class _Said:
+class _Response:
     """What grafana-client reads of an answer."""
 
     def __init__(self, answer: Answer, document: Any) -> None:  # Any: JSON
@@ -225,19 +228,19 @@ class _Session:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def get(self, path: str, *, json: Any = None, **_: object) -> _Said:  # Any: JSON, as below
+    def get(self, path: str, *, json: Any = None, **_: object) -> _Response:  # Any: JSON, as below
         return self._call("GET", path, json)
 
-    def post(self, path: str, *, json: Any = None, **_: object) -> _Said:
+    def post(self, path: str, *, json: Any = None, **_: object) -> _Response:
         return self._call("POST", path, json)
 
-    def put(self, path: str, *, json: Any = None, **_: object) -> _Said:
+    def put(self, path: str, *, json: Any = None, **_: object) -> _Response:
         return self._call("PUT", path, json)
 
-    def delete(self, path: str, *, json: Any = None, **_: object) -> _Said:
+    def delete(self, path: str, *, json: Any = None, **_: object) -> _Response:
         return self._call("DELETE", path, json)
 
-    def _call(self, method: str, path: str, document: Any) -> _Said:
+    def _call(self, method: str, path: str, document: Any) -> _Response:
         body = None if document is None else json.dumps(document).encode()
         headers = {"Accept": "application/json"} | (
             {} if body is None else {"Content-Type": "application/json"}
@@ -251,25 +254,27 @@ class _Session:
             raise QueryError(self._server.name, 0, words) from None
         if not answer.complete:
             raise QueryError(self._server.name, 0, "the answer was cut off")
-        found = _parsed(answer.body)
+        reply = _parsed(answer.body)
         if answer.status >= 300:
-            raise self._refused(answer, found)
-        if found is None:
+            raise self._refusal(answer, reply)
+        if reply is None:
             words = "no JSON came: is --url what stands before /api, with any path that Grafana is served below?"
             raise QueryError(self._server.name, answer.status, words)
-        return _Said(answer, found)
+        return _Response(answer, reply)
 
-    def _refused(self, answer: Answer, found: Any) -> Refused:
+    def _refusal(self, answer: Answer, reply: Any) -> GrafanaRefusal:
         words = as_options(self._server.refusal(answer))
         fix = _FIXES.get(answer.status, "")
         if answer.status == 404 and not isinstance(
-            found, dict
+            reply, dict
         ):  # Grafana's own have a message in JSON
             fix = "is --url what stands before /api, with any path that Grafana is served below?"
         elif answer.status >= 500:
             fix = "Grafana's own log, or that of a gateway before it, tells more"
-        kind = str(found.get("status") or "") if isinstance(found, dict) else ""
-        return Refused(self._server.name, answer.status, f"{words}; {fix}" if fix else words, kind)
+        kind = str(reply.get("status") or "") if isinstance(reply, dict) else ""
+        return GrafanaRefusal(
+            self._server.name, answer.status, f"{words}; {fix}" if fix else words, kind
+        )
 
 
 def _parsed(body: bytes) -> Any:

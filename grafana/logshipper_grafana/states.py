@@ -1,4 +1,4 @@
-"""How states, modes and losses look: the same on all pages. Each is told by a word, and by a colour
+"""How states, modes and losses look: the same on all pages. Each has a word, and a colour
 besides."""
 
 from logshipper_grafana.panels import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Json, mapped

@@ -8,24 +8,24 @@ Json = dict[str, Any]  # Any: JSON
 _NOBODYS_FIELD = "lsnone"
 
 
-def ordered_by_time(*, newest_first: bool = False) -> list[Json]:
+def order_by_time(*, newest_first: bool = False) -> list[Json]:
     """Entries in order of time. Those of a burst share a millisecond, so that nanoseconds decide
     (`tsNs`). Newer data frames have other names; they get those of the older."""
     return [
-        organized(renamed={"timestamp": "Time", "body": "Line"}),
-        sorted_by("Time", newest_first=newest_first),
-        sorted_by("tsNs", newest_first=newest_first),
+        organize(renamed={"timestamp": "Time", "body": "Line"}),
+        sort_by("Time", newest_first=newest_first),
+        sort_by("tsNs", newest_first=newest_first),
     ]
 
 
-def sorted_by(field: str, *, newest_first: bool = False) -> Json:
+def sort_by(field: str, *, newest_first: bool = False) -> Json:
     return {
         "id": "sortBy",
         "options": {"fields": {}, "sort": [{"field": field, "desc": newest_first}]},
     }
 
 
-def decoded(source: str = "Line") -> Json:
+def decode(source: str = "Line") -> Json:
     """The fields of a line's JSON object, and nothing else."""
     return {"id": "extractFields", "options": {"source": source, "format": "json", "replace": True}}
 
@@ -50,7 +50,7 @@ def as_text(*fields: str) -> Json:
     return {"id": "convertFieldType", "options": {"fields": {}, "conversions": conversions}}
 
 
-def organized(
+def organize(
     *,
     renamed: Mapping[str, str] | None = None,
     order: Sequence[str] = (),
@@ -77,17 +77,18 @@ def in_groups(by: Sequence[str], reducers: Mapping[str, str], *, merge: bool = F
     their own names."""
     groups: Json = {name: {"operation": "groupby", "aggregations": []} for name in by}
     groups |= {
-        name: {"operation": "aggregate", "aggregations": [how]} for name, how in reducers.items()
+        name: {"operation": "aggregate", "aggregations": [reducer]}
+        for name, reducer in reducers.items()
     }
     renamed = {
-        f"{name} ({how})": name for name, how in reducers.items()
+        f"{name} ({reducer})": name for name, reducer in reducers.items()
     }  # columns are ordered before they are renamed
-    merging = [merged()] if merge else []  # which forgets new names
+    merging = [merge_rows()] if merge else []  # which forgets new names
     grouped = {"id": "groupBy", "options": {"fields": groups}}
-    return [grouped, *merging, organized(renamed=renamed, order=[*by, *renamed])]
+    return [grouped, *merging, organize(renamed=renamed, order=[*by, *renamed])]
 
 
-def merged() -> Json:
+def merge_rows() -> Json:
     """Rows of several queries that agree in all columns that the queries share become one row."""
     return {"id": "merge", "options": {}}
 
@@ -118,7 +119,7 @@ def first_row_of_each(field: str) -> list[Json]:
     return [
         {"id": "partitionByValues", "options": {"fields": [field], "keepFields": True}},
         {"id": "limit", "options": {"limitField": 1}},
-        merged(),
+        merge_rows(),
     ]
 
 
@@ -134,7 +135,7 @@ def different_columns() -> list[Json]:
             "options": {"mode": "seriesToRows", "reducers": ["distinctCount", "allValues"]},
         },
         {"id": "filterByValue", "options": {"type": "include", "match": "any", "filters": filters}},
-        organized(
+        organize(
             renamed={"Field": "key", "All values": "values", "Distinct Count": "different values"}
         ),
     ]

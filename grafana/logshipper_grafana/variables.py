@@ -45,7 +45,7 @@ def places() -> list[Json]:
 
 def _data_source(name: str, kind: str, description: str) -> Json:
     """Without its label: what is chosen says which it is."""
-    made = _variable(
+    variable = _variable(
         "datasource",
         name,
         kind.capitalize(),
@@ -55,7 +55,7 @@ def _data_source(name: str, kind: str, description: str) -> Json:
         regex="",
         current={},
     )
-    return {**made, "hide": WITHOUT_LABEL}
+    return {**variable, "hide": WITHOUT_LABEL}
 
 
 def _cluster() -> Json:
@@ -75,7 +75,7 @@ def _cluster() -> Json:
     )
 
 
-def asked(
+def query_variable(
     name: str,
     label: str,
     description: str,
@@ -133,7 +133,7 @@ def _of_prometheus(name: str, label: str, description: str, query: str, **more: 
     )
 
 
-def typed(name: str, label: str, description: str) -> Json:
+def text_variable(name: str, label: str, description: str) -> Json:
     """What somebody types."""
     current = {"text": "", "value": ""}
     return _variable(
@@ -141,7 +141,7 @@ def typed(name: str, label: str, description: str) -> Json:
     )
 
 
-def one_of(
+def choice_variable(
     name: str, label: str, description: str, choices: dict[str, str], *, multi: bool = False
 ) -> Json:
     """Fixed choices, text by value: the first one at first; multi: all of them."""
@@ -149,8 +149,8 @@ def one_of(
     query = ", ".join(f"{text} : {value}" for value, text in choices.items())
     variable = _variable("custom", name, label, description, query=query)
     if multi:
-        everything = {"text": "All", "value": "$__all", "selected": True}
-        options = [everything, *pairs]
+        all_option = {"text": "All", "value": "$__all", "selected": True}
+        options = [all_option, *pairs]
         return variable | {
             "multi": True,
             "includeAll": True,

@@ -40,8 +40,8 @@ def wanted_dashboards() -> dict[str, Json]:
 
 def wanted_data_sources() -> list[Json]:
     """As they are provisioned by file, where `$$` stands for `$`; their addresses are examples."""
-    found = yaml.safe_load(DATA_SOURCES.read_text("utf-8"))["datasources"]
-    sources: list[Json] = json.loads(json.dumps(found).replace("$$", "$"))
+    document = yaml.safe_load(DATA_SOURCES.read_text("utf-8"))["datasources"]
+    sources: list[Json] = json.loads(json.dumps(document).replace("$$", "$"))
     return sources
 
 
@@ -54,7 +54,7 @@ def content(dashboard: Json) -> Json:
 
 
 def message_for(dashboard: Json) -> str:
-    """What is said when a dashboard is saved, by which it is known again."""
+    """The message that a dashboard is saved with, by which it is recognized."""
     return f"logshipper-grafana {__version__}, content {_digest(dashboard)}"
 
 
@@ -63,11 +63,11 @@ def is_ours(message: str | None) -> bool:
     return message is not None and _MESSAGE.fullmatch(message) is not None
 
 
-def is_saved(dashboard: Json, there: Json, message: str | None) -> bool:
-    """Whether what is there is this dashboard. Newer Grafanas hand out a converted form: then the
-    message tells."""
-    found = _MESSAGE.fullmatch(message or "")
-    return (found is not None and found[1] == _digest(dashboard)) or content(there) == content(
+def is_saved(dashboard: Json, current: Json, message: str | None) -> bool:
+    """Whether the current dashboard is this one. Newer Grafanas hand out a converted form: then the
+    message shows it."""
+    match = _MESSAGE.fullmatch(message or "")
+    return (match is not None and match[1] == _digest(dashboard)) or content(current) == content(
         dashboard
     )
 
@@ -76,62 +76,70 @@ def _digest(dashboard: Json) -> str:
     return hashlib.sha256(text_of(content(dashboard)).encode()).hexdigest()[:16]
 
 
-def difference(there: Json, wanted: Json, called: str) -> str:
+def difference(current: Json, target: Json, name: str) -> str:
     """A unified diff."""
-    before, after = (text_of(content(one)).splitlines(keepends=True) for one in (there, wanted))
-    return "".join(difflib.unified_diff(before, after, f"{called} (Grafana)", f"{called} (code)"))
+    before, after = (
+        text_of(content(document)).splitlines(keepends=True) for document in (current, target)
+    )
+    return "".join(difflib.unified_diff(before, after, f"{name} (Grafana)", f"{name} (code)"))
 
 
 # ---- data sources
 
 
-def data_source_body(there: Json) -> Json:
+def data_source_body(current: Json) -> Json:
     """What may be sent back of a data source that Grafana handed out."""
-    return {name: value for name, value in there.items() if name not in _READ_ONLY}
+    return {name: value for name, value in current.items() if name not in _READ_ONLY}
 
 
-def merged(there: Json, wanted: Json, url: str, *, force: bool) -> tuple[Json, list[str]]:
-    """The data source that is there with what it lacks, and the names of what differs and stays,
-    since somebody chose it: force takes ours. url: "" leaves the address."""
-    made = data_source_body(there)
-    kept: list[str] = []
+def merge_source(current: Json, source: Json, url: str, *, force: bool) -> tuple[Json, list[str]]:
+    """The current data source with what it lacks, and the names of the settings that differ and
+    stay, since somebody chose them: force takes ours. url: "" leaves the address."""
+    body = data_source_body(current)
+    deviations: list[str] = []
     if url:
-        made["url"] = url
-    if there.get("access") != wanted["access"]:
-        made["access"] = wanted["access"] if force else there.get("access")
-        kept += [] if force else ["access"]
-    own = there.get("jsonData")
-    made["jsonData"] = dict(own) if isinstance(own, dict) else {}
-    for name, ours in wanted["jsonData"].items():
-        theirs = made["jsonData"].get(name)
-        if name not in made["jsonData"] or force:
-            made["jsonData"][name] = _with_others(theirs, ours)
+        body["url"] = url
+    if current.get("access") != source["access"]:
+        body["access"] = source["access"] if force else current.get("access")
+        deviations += [] if force else ["access"]
+    options = current.get("jsonData")
+    body["jsonData"] = dict(options) if isinstance(options, dict) else {}
+    for name, ours in source["jsonData"].items():
+        theirs = body["jsonData"].get(name)
+        if name not in body["jsonData"] or force:
+            body["jsonData"][name] = _with_others(theirs, ours)
         elif isinstance(ours, list):
-            made["jsonData"][name], differ = _with_ours(theirs, ours)
-            kept += [f"{name} {one}" for one in differ]
+            body["jsonData"][name], differ = _with_ours(theirs, ours)
+            deviations += [f"{name} {entry_name}" for entry_name in differ]
         elif theirs != ours:
-            kept.append(f"{name} {theirs}")
-    return made, kept
+            deviations.append(f"{name} {theirs}")
+    return body, deviations
 
 
-def shown(source: Mapping[str, Any]) -> Json:  # Any: JSON
+def settings_of(source: Mapping[str, Any]) -> Json:  # Any: JSON
     """Of a data source what this program sets, without a password in its address."""
-    found = {name: source.get(name) for name in ("name", "type", "access", "url", "jsonData")}
-    return found | {"url": _USER_INFO.sub("//...@", str(found["url"] or ""))}
+    settings = {name: source.get(name) for name in ("name", "type", "access", "url", "jsonData")}
+    return settings | {"url": _USER_INFO.sub("//...@", str(settings["url"] or ""))}
 
 
-def _with_others(there: object, ours: Any) -> Any:  # Any: JSON
+def _with_others(theirs: object, ours: Any) -> Any:  # Any: JSON
     """Ours, and of a list with names the entries that aren't."""
-    if not isinstance(ours, list) or not isinstance(there, list):
+    if not isinstance(ours, list) or not isinstance(theirs, list):
         return ours
-    names = {one["name"] for one in ours}
-    return [one for one in there if not (isinstance(one, dict) and one.get("name") in names)] + ours
+    names = {entry["name"] for entry in ours}
+    return [
+        entry for entry in theirs if not (isinstance(entry, dict) and entry.get("name") in names)
+    ] + ours
 
 
-def _with_ours(there: object, ours: list[Json]) -> tuple[list[Any], list[str]]:  # Any: JSON
+def _with_ours(theirs: object, ours: list[Json]) -> tuple[list[Any], list[str]]:  # Any: JSON
     """Theirs and what it lacks of ours, by name; and the names of those that differ."""
-    known = list(there) if isinstance(there, list) else []
-    by_name = {one.get("name"): one for one in known if isinstance(one, dict)}
-    lacking = [one for one in ours if one["name"] not in by_name]
-    differ = [one["name"] for one in ours if one["name"] in by_name and by_name[one["name"]] != one]
-    return known + lacking, differ
+    entries = list(theirs) if isinstance(theirs, list) else []
+    by_name = {entry.get("name"): entry for entry in entries if isinstance(entry, dict)}
+    lacking = [entry for entry in ours if entry["name"] not in by_name]
+    differ = [
+        entry["name"]
+        for entry in ours
+        if entry["name"] in by_name and by_name[entry["name"]] != entry
+    ]
+    return entries + lacking, differ

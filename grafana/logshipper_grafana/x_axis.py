@@ -3,7 +3,7 @@
 from logshipper_grafana import queries, records
 from logshipper_grafana.panels import Json, loki
 from logshipper_grafana.queries import MAX_ENTRIES
-from logshipper_grafana.variables import ALPHABETICAL, HIDDEN, asked, label_pattern
+from logshipper_grafana.variables import ALPHABETICAL, HIDDEN, label_pattern, query_variable
 
 X = "${x:raw}"
 CHOICE = "${xsel:raw}"
@@ -13,7 +13,7 @@ def x_choice(description: str, choices: str, ranks: str) -> list[Json]:
     """Somebody's choice of X, and what it comes to: the key, and the rule in words. choices: series
     with `choice`; ranks: the key's, as of queries.x_ranks."""
     return [
-        asked(
+        query_variable(
             "xsel",
             "X axis",
             description,
@@ -22,7 +22,7 @@ def x_choice(description: str, choices: str, ranks: str) -> list[Json]:
             sort=ALPHABETICAL,
             first="auto",
         ),
-        asked(
+        query_variable(
             "x",
             "x",
             "The key that is X.",
@@ -30,7 +30,7 @@ def x_choice(description: str, choices: str, ranks: str) -> list[Json]:
             label_pattern("key"),
             hide=HIDDEN,
         ),
-        asked(
+        query_variable(
             "rule",
             "rule",
             "The rule that chose it, in words.",

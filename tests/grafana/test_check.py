@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from logshipper_grafana import links
-from logshipper_grafana.check import check, chosen_source, judged_source
-from logshipper_grafana.check_loki import judged_labels, reading_limits
-from logshipper_grafana.check_prometheus import judged_scrapes, judged_series
-from logshipper_grafana.check_queries import Asking, check_queries
+from logshipper_grafana.check import check, choose_source, judge_source
+from logshipper_grafana.check_loki import judge_labels, reading_limits
+from logshipper_grafana.check_prometheus import judge_scrapes, judge_series
+from logshipper_grafana.check_queries import QueryContext, check_queries
 from logshipper_grafana.cli import main
 from logshipper_grafana.wanted import wanted_dashboards, wanted_data_sources
 from logshipper_ingest.checks.findings import Finding
@@ -357,7 +357,7 @@ def test_another_dashboard_than_this_versions(
 
 
 def test_queries_that_fail_are_named(loki: LokiServer, prometheus: PrometheusServer) -> None:
-    asking = Asking(ServerAccess(url=loki.url), ServerAccess(url=prometheus.url))
+    context = QueryContext(ServerAccess(url=loki.url), ServerAccess(url=prometheus.url))
     dashboard = json.loads(json.dumps(wanted_dashboards()[links.JOB]))
     panels = [panel for panel in panels_of(dashboard) if panel.get("targets")]
     of_loki = next(panel for panel in panels if panel["targets"][0]["datasource"]["type"] == "loki")
@@ -369,7 +369,7 @@ def test_queries_that_fail_are_named(loki: LokiServer, prometheus: PrometheusSer
     (variable,) = (one for one in dashboard["templating"]["list"] if one["name"] == "dec")
     variable["query"]["query"] = "query_result(bottomk())"
     dashboard["annotations"]["list"][0]["expr"] = '{kind="event"} | wrong'
-    findings = check_queries(asking, {links.JOB: dashboard})
+    findings = check_queries(context, {links.JOB: dashboard})
     failed = {one.about.removeprefix(f"page {links.JOB}, "): one for one in findings}
     assert set(failed) == {
         "variable dec",
@@ -396,7 +396,7 @@ def test_errors_within_an_answer_count(prometheus: PrometheusServer) -> None:
     }
     with FaultyServer(Said(200, json.dumps(answer).encode())) as loki:
         (found,) = check_queries(
-            Asking(ServerAccess(url=loki.url), ServerAccess(url=prometheus.url)), {"x": page}
+            QueryContext(ServerAccess(url=loki.url), ServerAccess(url=prometheus.url)), {"x": page}
         )
     assert (found.level, found.about) == ("wrong", "page x, panel 'p', query A")
     assert "JSONParserErr" in found.words
@@ -424,7 +424,7 @@ def test_which_data_source_is_looked_at() -> None:
     )
 
     def choose(*sources: Json, uid: str = "") -> tuple[str, str]:
-        chosen, (finding,) = chosen_source(list(sources), "loki", uid)
+        chosen, (finding,) = choose_source(list(sources), "loki", uid)
         return (chosen or {}).get("uid", ""), finding.level
 
     assert choose(ours) == ("logshipper-loki", "ok")
@@ -439,12 +439,12 @@ def test_which_data_source_is_looked_at() -> None:
 
 def test_settings_of_data_sources() -> None:
     loki, prometheus = sorted(wanted_data_sources(), key=lambda one: str(one["type"]))
-    assert judged_source(loki) == judged_source(prometheus) == []
-    (direct,) = judged_source({**prometheus, "access": "direct"})
+    assert judge_source(loki) == judge_source(prometheus) == []
+    (direct,) = judge_source({**prometheus, "access": "direct"})
     assert (direct.level, direct.about) == ("wrong", "data source prometheus")
-    (get,) = judged_source({**prometheus, "jsonData": {"httpMethod": "GET"}})
+    (get,) = judge_source({**prometheus, "jsonData": {"httpMethod": "GET"}})
     assert (get.level, get.about) == ("wrong", "data source prometheus httpMethod")
-    (bare,) = judged_source({**loki, "jsonData": {}})
+    (bare,) = judge_source({**loki, "jsonData": {}})
     assert (bare.level, bare.words) == ("note", "job is missing")
 
 
@@ -536,7 +536,7 @@ OURS = {
 def test_labels(
     streams: list[dict[str, str]], others: list[dict[str, str]], level: str, words: str
 ) -> None:
-    (found,) = judged_labels(streams, others)
+    (found,) = judge_labels(streams, others)
     assert (found.level, words in found.words) == (level, True), found
 
 
@@ -581,7 +581,7 @@ def test_series(
     names: list[str],
     levels: dict[str, str],
 ) -> None:
-    found = judged_series(agents, jobs, names)
+    found = judge_series(agents, jobs, names)
     assert {one.about: one.level for one in found} == levels
     assert all(one.fix for one in found if one.level == "wrong")
 
@@ -605,4 +605,4 @@ def target(secs: float | None, health: str = "up") -> Target:
     ],
 )
 def test_scrapes(targets: list[Target], told: float | None, levels: dict[str, str]) -> None:
-    assert {one.about: one.level for one in judged_scrapes(targets, told)} == levels
+    assert {one.about: one.level for one in judge_scrapes(targets, told)} == levels

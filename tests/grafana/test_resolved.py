@@ -6,8 +6,16 @@ import time
 import pytest
 
 from logshipper_grafana import links
-from logshipper_grafana.check_queries import Asking, _Page
-from logshipper_grafana.resolved import ALL, Chosen, Option, chosen_of, filled, in_order, printed
+from logshipper_grafana.check_queries import QueryContext, _Page
+from logshipper_grafana.resolved import (
+    ALL,
+    Option,
+    Selection,
+    fill_in,
+    in_order,
+    initial_selection,
+    series_text,
+)
 from logshipper_grafana.wanted import wanted_dashboards
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.grafana import printed as jobs_printed
@@ -24,10 +32,10 @@ NAMES = ["ended", "three-nodes", "odd-keys", "no-metadata"]
 @pytest.mark.parametrize("name", NAMES)
 def test_a_jobs_page_as_grafana_has_it(name: str, opened: Opened, jobs: Fixture) -> None:
     job = jobs.jobs[name].job_id
-    asking = Asking(
+    context = QueryContext(
         ServerAccess(url=jobs.loki._url), ServerAccess(url=jobs.prometheus._url), job, CLUSTER
     )
-    ours = _Page(wanted_dashboards()[links.JOB], asking)
+    ours = _Page(wanted_dashboards()[links.JOB], context)
     assert [finding.level for finding in ours.check()] == ["ok"]
     now_ms = time.time_ns() // 10**6
     page = opened.page(links.JOB, {"job": job}, Range(now_ms - 3_600_000, now_ms))
@@ -35,14 +43,16 @@ def test_a_jobs_page_as_grafana_has_it(name: str, opened: Opened, jobs: Fixture)
         if variable["type"] == "datasource":
             continue
         written = f"${{{variable['name']}:raw}} ${{{variable['name']}:pipe}}"
-        assert filled(written, ours._chosen) == replaced(written, page.variables), variable["name"]
+        assert fill_in(written, ours._selections) == replaced(written, page.variables), variable[
+            "name"
+        ]
     repeated = [panel for panel in panels_of(page.model) if panel.get("repeat")]
     assert repeated
     for panel in repeated:
         scopes = [scope for model, scope in page.panels() if model["id"] == panel["id"]]
-        chosen = {**ours._chosen, **ours._first_of(panel["repeat"])}
+        chosen = {**ours._selections, **ours._first_of(panel["repeat"])}
         for target in panel["targets"]:
-            assert filled(target["expr"], chosen) == replaced(
+            assert fill_in(target["expr"], chosen) == replaced(
                 target["expr"], page.variables, scopes[0]
             )
 
@@ -53,42 +63,42 @@ def test_jobs_are_known() -> None:
 
 def test_formats() -> None:
     chosen = {
-        "a": Chosen([Option("x", "1.5"), Option("y", "2")]),
-        "b": Chosen([Option("z", "b|c")]),
-        "c": Chosen([], ".*"),
+        "a": Selection([Option("x", "1.5"), Option("y", "2")]),
+        "b": Selection([Option("z", "b|c")]),
+        "c": Selection([], ".*"),
     }
     assert (
-        filled("${a:raw} ${a:pipe} ${a:regex} ${a:text} $a", chosen)
+        fill_in("${a:raw} ${a:pipe} ${a:regex} ${a:text} $a", chosen)
         == r"1.5,2 1.5|2 (1\.5|2) x + y 1.5,2"
     )
-    assert filled("${a:text}", {"a": chosen["a"]._replace(every=True)}) == "All"
+    assert fill_in("${a:text}", {"a": chosen["a"]._replace(every=True)}) == "All"
     assert (
-        filled("${b:regex} ${c:pipe} ${c:raw} $lx ${d} {{$ln}}", chosen)
+        fill_in("${b:regex} ${c:pipe} ${c:raw} $lx ${d} {{$ln}}", chosen)
         == r"b\|c .* .* $lx ${d} {{$ln}}"
     )
     with pytest.raises(KeyError):
-        filled("${a:json}", chosen)
+        fill_in("${a:json}", chosen)
 
 
 def test_what_is_chosen_at_first() -> None:
     custom = {"type": "custom", "query": "a, both : a|b", "current": {"value": "a"}}
-    assert chosen_of(custom, []).options == [Option("a", "a")]
+    assert initial_selection(custom, []).options == [Option("a", "a")]
     several = {**custom, "current": {"value": [ALL]}, "allValue": ".*"}
-    assert chosen_of(several, []) == Chosen(
+    assert initial_selection(several, []) == Selection(
         [Option("a", "a"), Option("both", "a|b")], ".*", every=True
     )
     asked = {"type": "query", "query": "q", "regex": '/[{,]key="(?<value>[^"]*)"/'}
     answers = [
-        printed("", {"key": "b"}, 1.0),
-        printed("", {"key": "a"}, 2.0),
-        printed("", {"key": "b"}, 3.0),
+        series_text("", {"key": "b"}, 1.0),
+        series_text("", {"key": "a"}, 2.0),
+        series_text("", {"key": "b"}, 3.0),
         "{} 1 0",
     ]
-    assert chosen_of(asked, answers).options == [Option("b", "b")]
-    assert chosen_of(asked, answers, "a").options == [Option("a", "a")]
-    assert chosen_of(asked, answers, "gone").options == [Option("b", "b")]
-    assert chosen_of(asked, []).options == [Option("", "")]
-    assert chosen_of({"type": "textbox", "query": ""}, [], "4711").options == [
+    assert initial_selection(asked, answers).options == [Option("b", "b")]
+    assert initial_selection(asked, answers, "a").options == [Option("a", "a")]
+    assert initial_selection(asked, answers, "gone").options == [Option("b", "b")]
+    assert initial_selection(asked, []).options == [Option("", "")]
+    assert initial_selection({"type": "textbox", "query": ""}, [], "4711").options == [
         Option("4711", "4711")
     ]
 
@@ -105,4 +115,4 @@ def test_order() -> None:
 
 def test_series_are_printed_as_grafana_does() -> None:
     labels = {"__name__": "m", "path": 'a"]["b', "key": "a.b"}
-    assert printed("m", labels, 1.0).startswith('m{key="a.b",path="a"]["b"} 1 ')
+    assert series_text("m", labels, 1.0).startswith('m{key="a.b",path="a"]["b"} 1 ')
