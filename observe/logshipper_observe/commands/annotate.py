@@ -5,11 +5,11 @@ import argparse
 
 from logshipper_observe.commands.marking import print_marks
 from logshipper_observe.model.overlay import JobKey
-from logshipper_observe.query.opening import opened_job, overlay_of
+from logshipper_observe.query.opening import open_job, overlay_of
 
 
 def call(args: argparse.Namespace) -> int:
-    with opened_job(args) as (store, job_id), store.open(job_id) as reader:
+    with open_job(args) as (store, job_id), store.open(job_id) as reader:
         overlay = overlay_of(store)
         place = JobKey(job_id, reader.summary.cluster)
         marks = overlay.of(place)

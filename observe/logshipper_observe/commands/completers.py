@@ -61,10 +61,10 @@ def keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]
 
 def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
     from logshipper.safe_text import safe
-    from logshipper_observe.query.opening import opened_local
+    from logshipper_observe.query.opening import open_local
 
     found: dict[str, str] = {}
-    with opened_local(_with_store(args)) as store:
+    with open_local(_with_store(args)) as store:
         if store is None:
             return {}
         store.ingest(deadline_secs=_INGEST_SECS)
@@ -81,9 +81,9 @@ def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
 
 def _keys_of_newest(args: argparse.Namespace) -> dict[str, None]:
     from logshipper_observe.model.properties import PROPERTIES
-    from logshipper_observe.query.opening import opened_local
+    from logshipper_observe.query.opening import open_local
 
-    with opened_local(_with_store(args)) as store:
+    with open_local(_with_store(args)) as store:
         if store is None:
             return {}
         known = sorted(
@@ -95,11 +95,11 @@ def _keys_of_newest(args: argparse.Namespace) -> dict[str, None]:
 
 
 def _keys(prefix: str, args: argparse.Namespace) -> list[str]:
-    from logshipper_observe.query.opening import opened_local
+    from logshipper_observe.query.opening import open_local
 
     before, comma, _ = prefix.rpartition(",")
     name = args.job if hasattr(args, "job") else args.jobs[0]
-    with opened_local(_with_store(args)) as store:
+    with open_local(_with_store(args)) as store:
         if store is None:
             return []
         with store.open(store.resolve(name)) as reader:

@@ -14,7 +14,7 @@ from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import (
     ingest,
     no_jobs_yet,
-    opened,
+    open_store,
     overlay_of,
     resolve,
     store_place,
@@ -28,7 +28,7 @@ EXIT_UNKNOWN = 1
 
 
 def call(args: argparse.Namespace) -> int:
-    with opened(args) as store:
+    with open_store(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.a)
         for problem in ingest(store):

@@ -23,7 +23,7 @@ from logshipper_observe.query.opening import (
     ingest,
     is_from_loki,
     no_jobs_yet,
-    opened,
+    open_store,
     resolve,
     say_where_else,
     store_place,
@@ -75,7 +75,7 @@ def found_of(args: argparse.Namespace, *, children: bool = True) -> "Found[JobIn
     where there is no store."""
     from logshipper_observe.query.info_lookup import infos
 
-    with opened(args) as store:
+    with open_store(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.jobs[0])
         if not is_from_loki(args):

@@ -21,7 +21,7 @@ from logshipper_observe.follow.follow_keys import LEAVE, NEXT, Keys, read_keys
 from logshipper_observe.follow.follow_nodes import Nodes, NodeView
 from logshipper_observe.follow.log_place import LogPlace
 from logshipper_observe.follow.log_writers import JsonWriter, TextWriter, Writer
-from logshipper_observe.query.opening import check_attempt, ingest, opened_job
+from logshipper_observe.query.opening import check_attempt, ingest, open_job
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary, LogLine, Position
@@ -51,7 +51,7 @@ def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
         else TextWriter(Output(args.color), times=args.times, pattern=lines.pattern)
     )
     outage = _Outage(writer, _stdout_poll(), patient=args.follow)
-    with opened_job(args, outage.through) as (store, job_id):
+    with open_job(args, outage.through) as (store, job_id):
 
         def look() -> "tuple[JobSummary, bool]":
             with store.open(job_id) as reader:

@@ -38,9 +38,9 @@ from logshipper_observe.model.properties import (
     without_alias,
 )
 from logshipper_observe.query.columns import (
-    ColumnAsked,
+    ColumnSpec,
     cell_of,
-    expanded,
+    expand,
     is_wildcard,
     parse_columns,
 )
@@ -51,7 +51,7 @@ from logshipper_observe.query.opening import (
     begin_with,
     ingest,
     is_from_loki,
-    opened,
+    open_store,
     overlay_of,
     say_where_else,
     store_place,
@@ -84,7 +84,7 @@ _COLUMNS = (
 def call(args: argparse.Namespace) -> int:
     asked = _asked(args)
     columns = parse_columns(args.columns) if args.columns else []
-    with opened(args) as store:
+    with open_store(args) as store:
         if store is None:
             _tell_problems(args, [], [])
             _Answer(args, columns).nothing(0, 0)
@@ -145,7 +145,7 @@ class _Answer:
     matching: how many there are in all; more: or there may be more, that weren't looked for;
     states: how many of each, where that is asked."""
 
-    def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnAsked]) -> None:
+    def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnSpec]) -> None:
         self.out = Output()
         self.rows: list[JobRow] = []
         self.cells: list[list[str]] = []
@@ -160,7 +160,7 @@ class _Answer:
         """While the store is open."""
         terminal = self.out.terminal
         self.rows = list(rows)
-        wanted, self._columns = self._columns, expanded(self._columns, self.rows)
+        wanted, self._columns = self._columns, expand(self._columns, self.rows)
         self._unmatched = [one.field.name for one in wanted if is_wildcard(one.field)]
         if len(self._columns) > len(wanted) - len(self._unmatched):
             self._unmatched = []
@@ -321,7 +321,7 @@ def _of_cluster(args: argparse.Namespace) -> str:
     return f" of cluster {args.cluster}" if args.cluster else ""
 
 
-def _raw(asked: ColumnAsked, row: JobRow) -> object:
+def _raw(asked: ColumnSpec, row: JobRow) -> object:
     """A column's value for programs, exact; null where there is none."""
     if asked.field.kind is PropertyKind.KEY:
         found = asked.field.raw(row)
@@ -330,7 +330,7 @@ def _raw(asked: ColumnAsked, row: JobRow) -> object:
     return None if value is MISSING else value
 
 
-def _is_right(asked: ColumnAsked, rows: Sequence[JobRow]) -> bool:
+def _is_right(asked: ColumnSpec, rows: Sequence[JobRow]) -> bool:
     """Whether a column holds numbers only."""
     values = [value for row in rows if (value := asked.field.get(row)) is not MISSING]
     return (

@@ -35,7 +35,7 @@ from logshipper_observe.model.records import (
     split,
 )
 from logshipper_observe.query.asked import UnknownKey, pick_keys
-from logshipper_observe.query.opening import check_attempt, opened_job
+from logshipper_observe.query.opening import check_attempt, open_job
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
@@ -47,7 +47,7 @@ _NARROW_CELL = 12
 
 
 def call(args: argparse.Namespace) -> int:
-    with opened_job(args) as (store, job_id), store.open(job_id) as reader:
+    with open_job(args) as (store, job_id), store.open(job_id) as reader:
         check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
         if args.summary or args.sets or args.by:
             from logshipper_observe.commands import metric_tables

@@ -13,7 +13,7 @@ from logshipper_observe.query.opening import (
     ingest_for,
     is_from_loki,
     no_jobs_yet,
-    opened_local,
+    open_local,
     resolve_several,
     say_where_else,
 )
@@ -29,7 +29,7 @@ EXIT_LEFT = 3
 def call(args: argparse.Namespace) -> int:
     if is_from_loki(args):  # the site's default: --from itself is refused
         say(NOT_IN_LOKI)
-    with opened_local(args) as store:
+    with open_local(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.jobs[0])
         for problem in ingest_for(store, args.jobs):

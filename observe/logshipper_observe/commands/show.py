@@ -35,7 +35,7 @@ from logshipper_observe.model.event_words import event_words
 from logshipper_observe.model.job_info import totals
 from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.overlay import JobKey, Marks
-from logshipper_observe.query.opening import opened_job, overlay_of, store_place
+from logshipper_observe.query.opening import open_job, overlay_of, store_place
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobEvent, JobSummary
@@ -60,7 +60,7 @@ _ORIGINS = {"qcg": "QCG-PilotJob", "balsam": "Balsam", "xt": "XT"}
 
 def call(args: argparse.Namespace) -> int:
     now_ns = time.time_ns()
-    with opened_job(args) as (store, job_id), store.open(job_id) as reader:
+    with open_job(args) as (store, job_id), store.open(job_id) as reader:
         marks = overlay_of(store).of(JobKey(job_id, reader.summary.cluster))
         # first: a running job's counts are at least what they were learnt from
         keys = reader.keys()

@@ -19,7 +19,7 @@ from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import (
     ingest,
     no_jobs_yet,
-    opened,
+    open_store,
     overlay_of,
     resolve_several,
     store_place,
@@ -34,7 +34,7 @@ EXIT_UNKNOWN, EXIT_TIMED_OUT, EXIT_NOT_COMPLETED = 1, 3, 4
 
 
 def call(args: argparse.Namespace) -> int:
-    with opened(args) as store:
+    with open_store(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.jobs[0])
         for problem in ingest(store):

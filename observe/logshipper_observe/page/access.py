@@ -5,7 +5,7 @@ Other users of a login node reach the port, too. The link's token is 256 random 
 for a cookie that scripts can't read, and the page then lies below a path that is random as well:
 cookies know no ports, so another server on this host, visited by the same browser, would be given
 the cookie, but never where it is of use. A page of another site that has its own name lead to
-127.0.0.1 (DNS rebinding) is told by the header Host; one that asks from where it is by Origin and
+127.0.0.1 (DNS rebinding) is recognized by the header Host; one that asks from where it is by Origin and
 Sec-Fetch-Site.
 """
 
@@ -44,8 +44,8 @@ class Access:
 
     def link(self, port: int, view: str = "") -> str:
         """The address to be opened in a browser. view: what is shown, such as `job/k3f9x2`."""
-        shown = f"&view={quote(view, safe='/')}" if view else ""
-        return f"http://127.0.0.1:{port}{self.root}?token={self.token}{shown}"
+        parameter = f"&view={quote(view, safe='/')}" if view else ""
+        return f"http://127.0.0.1:{port}{self.root}?token={self.token}{parameter}"
 
     def set_cookie(self) -> str:
         """The header's value: for this browser's session, this page, and nothing but requests of
@@ -59,11 +59,11 @@ class Access:
         if len(header) > _MAX_COOKIES:
             return False
         try:
-            found = SimpleCookie(header).get(self._cookie_name)
+            cookie = SimpleCookie(header).get(self._cookie_name)
         except CookieError:
             return False
-        return found is not None and hmac.compare_digest(
-            found.value.encode("utf-8", "replace"), self._cookie.encode()
+        return cookie is not None and hmac.compare_digest(
+            cookie.value.encode("utf-8", "replace"), self._cookie.encode()
         )
 
 
@@ -74,7 +74,7 @@ class Headers(Protocol):
 
 
 def foreign(headers: Headers, *, entering: bool) -> str:
-    """Why a request isn't the page's own, "" where it is. entering: by the link, which may stand
+    """The reason why a request isn't the page's own, "" where it is. entering: by the link, which may stand
     anywhere."""
     host = headers.get("Host") or ""
     name, _, port = host.rpartition(":") if host[-1:].isdigit() else (host, "", "")

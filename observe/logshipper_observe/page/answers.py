@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 JSON = "application/json"
 
 
-class RequestRefused(LogshipperError):
-    """A request that can't be answered. status: of HTTP; words: why, for a person."""
+class RequestRefusal(LogshipperError):
+    """A request that can't be answered. status: of HTTP; words: the reason, for a person."""
 
     def __init__(self, status: HTTPStatus, words: str) -> None:
         self.status = status
@@ -32,29 +32,28 @@ class RequestRefused(LogshipperError):
 
 @dataclass(frozen=True)
 class Shelf:
-    """What the server keeps between requests, for all threads. listing: the list of jobs; feeds:
-    graphs; logs: where each line is; copies: of what Loki has."""
+    """What the server keeps between requests, for all threads."""
 
-    listing: "JobsPage"
-    feeds: "Feeds"
-    logs: "Logs"
-    copies: "Copies"
+    listing: "JobsPage"  # the list of jobs
+    feeds: "Feeds"  # graphs
+    logs: "Logs"  # where each line is
+    copies: "Copies"  # of what Loki has
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One request. parts: the pieces of the path that a route leaves open; words: of the query, the
-    last of each; store: the jobs; shelf: what the server keeps of them between requests; known: the
-    ETag that the browser has."""
+    """One request."""
 
-    parts: tuple[str, ...]
-    words: Mapping[str, str]
-    store: "OpenedStore"
-    shelf: "Shelf"
-    known: str = ""
+    parts: tuple[str, ...]  # the pieces of the path that a route leaves open
+    words: Mapping[str, str]  # of the query, the last of each
+    store: "OpenedStore"  # the jobs
+    shelf: "Shelf"  # what the server keeps of them between requests
+    client_etag: str = ""  # of what the browser has, "" for none
 
-    def number(self, name: str, default: int, least: int = 0, most: int = (1 << 63) - 1) -> int:
-        """A whole number of the query. Raises Refused."""
+    def number(
+        self, name: str, default: int, minimum: int = 0, maximum: int = (1 << 63) - 1
+    ) -> int:
+        """A whole number of the query. Raises RequestRefusal."""
         text = self.words.get(name, "")
         if not text:
             return default
@@ -63,19 +62,19 @@ class Ask:
             not digits.isascii()
             or not digits.isdigit()
             or len(digits) > 19
-            or not least <= int(text) <= most
+            or not minimum <= int(text) <= maximum
         ):
-            raise RequestRefused(
+            raise RequestRefusal(
                 HTTPStatus.BAD_REQUEST,
-                f"{name}: {text[:40]!r} isn't a whole number from {least} to {most}",
+                f"{name}: {text[:40]!r} isn't a whole number from {minimum} to {maximum}",
             )
         return int(text)
 
     def choice(self, name: str, *choices: str) -> str:
-        """One of several words, by default the first. Raises Refused."""
+        """One of several words, by default the first. Raises RequestRefusal."""
         word = self.words.get(name) or choices[0]
         if word not in choices:
-            raise RequestRefused(
+            raise RequestRefusal(
                 HTTPStatus.BAD_REQUEST, f"{name}: {word[:40]!r} isn't one of {', '.join(choices)}"
             )
         return word
@@ -83,14 +82,13 @@ class Ask:
 
 @dataclass(frozen=True)
 class PageAnswer:
-    """body: all of it, or pieces of unknown length; etag: of what is shown, "" for none; file_name:
-    to be saved as."""
+    """What the server sends back for a request."""
 
-    body: bytes | Iterator[bytes]
+    body: bytes | Iterator[bytes]  # all of it, or pieces of unknown length
     content_type: str = JSON
     status: HTTPStatus = HTTPStatus.OK
-    etag: str = ""
-    file_name: str = ""
+    etag: str = ""  # of what is shown, "" for none
+    file_name: str = ""  # to be saved as, "" for what is shown
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -106,4 +104,4 @@ def json_answer(document: Mapping[str, Any], etag: str = "") -> PageAnswer:  # A
 def tagged_answer(ask: Ask, document: Mapping[str, Any], facts: object) -> PageAnswer:  # Any: JSON
     """The document, unless the browser has just these facts already."""
     etag = f'"{hashlib.sha256(orjson.dumps(facts, default=str)).hexdigest()[:20]}"'
-    return PageAnswer(b"", etag=etag) if etag == ask.known else json_answer(document, etag)
+    return PageAnswer(b"", etag=etag) if etag == ask.client_etag else json_answer(document, etag)

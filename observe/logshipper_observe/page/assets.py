@@ -30,10 +30,10 @@ class Asset(NamedTuple):
 def load() -> dict[str, Asset]:
     """All of them, by name; the index also as ""."""
     folder = files("logshipper_observe.page") / "assets"
-    found = {}
+    assets = {}
     for name in NAMES:
         body = (folder / name).read_bytes()
         etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
-        found[name] = Asset(body, _TYPES[name.rpartition(".")[2]], etag)
-    found[""] = found[INDEX]
-    return found
+        assets[name] = Asset(body, _TYPES[name.rpartition(".")[2]], etag)
+    assets[""] = assets[INDEX]
+    return assets

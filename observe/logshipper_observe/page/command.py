@@ -46,8 +46,8 @@ def forwarding_hint(port: int) -> str:
     if len(connection) != 4:
         return ""
     user = os.environ.get("USER", "")
-    there = shlex.quote(f"{user}@{socket.gethostname()}" if user else socket.gethostname())
-    return f"from your own machine, first: ssh -N -L {port}:127.0.0.1:{port} {there}"
+    destination = shlex.quote(f"{user}@{socket.gethostname()}" if user else socket.gethostname())
+    return f"from your own machine, first: ssh -N -L {port}:127.0.0.1:{port} {destination}"
 
 
 def _open_browser(link: str) -> Path | None:

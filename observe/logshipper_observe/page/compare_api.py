@@ -12,9 +12,9 @@ from logshipper_observe.base.words import duration, exit_words
 from logshipper_observe.graphs.series import TIME, numeric_keys
 from logshipper_observe.model.constants import constants_of
 from logshipper_observe.model.documents import job_document
-from logshipper_observe.model.job_context import context_options, option_text
-from logshipper_observe.model.records import display_text
-from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, tagged_answer
+from logshipper_observe.model.job_context import context_options, shown_option
+from logshipper_observe.model.records import shown
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
 from logshipper_observe.page.jobs_api import facts_of
 
 if TYPE_CHECKING:
@@ -56,15 +56,15 @@ def compare(ask: Ask) -> PageAnswer:
     """jobs: a JSON list of ids. Those that aren't there are named in `unknown`, and the others
     shown."""
     now_ns = time.time_ns()
-    found: dict[str, _Job] = {}
+    job_by_id: dict[str, _Job] = {}
     unknown = {}
     for job_id in _ids(ask):
         try:
             with ask.store.job(job_id) as reader:
-                found[job_id] = _Job(reader, now_ns)
+                job_by_id[job_id] = _Job(reader, now_ns)
         except UnknownJob as error:
             unknown[job_id] = str(error)
-    jobs = list(found.values())
+    jobs = list(job_by_id.values())
     having: dict[str, list[KeyStats]] = {}
     for job in jobs:
         for name, key in job.keys.items():
@@ -74,7 +74,7 @@ def compare(ask: Ask) -> PageAnswer:
         "jobs": [job.document for job in jobs],
         "unknown": unknown,
         "x": _shared_x(jobs),
-        "keys": {job_id: sorted(job.keys) for job_id, job in found.items()},
+        "keys": {job_id: sorted(job.keys) for job_id, job in job_by_id.items()},
         "shared": sorted(shared),
         "changing": sorted(
             name for name in shared if any(key.min != key.max for key in having[name])
@@ -88,16 +88,16 @@ def compare(ask: Ask) -> PageAnswer:
 
 
 def _ids(ask: Ask) -> list[str]:
-    """Raises Refused."""
+    """Raises RequestRefusal."""
     try:
         ids = orjson.loads(ask.words.get("jobs", ""))
     except orjson.JSONDecodeError:
         ids = None
     if not isinstance(ids, list) or not ids or not all(isinstance(job_id, str) for job_id in ids):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, "jobs: a JSON list of jobs' ids is wanted")
+        raise RequestRefusal(HTTPStatus.BAD_REQUEST, "jobs: a JSON list of jobs' ids is wanted")
     ids = list(dict.fromkeys(ids))
     if len(ids) > MOST_JOBS:
-        raise RequestRefused(
+        raise RequestRefusal(
             HTTPStatus.BAD_REQUEST, f"{len(ids)} jobs: at most {MOST_JOBS} are compared at once"
         )
     return ids
@@ -118,7 +118,7 @@ def _shared_x(jobs: Sequence[_Job]) -> dict[str, object]:
     fitting = [
         job.x
         for job in jobs
-        if job.x.key is not None and all(job.x.key in other.keys for other in jobs)
+        if job.x.key is not None and all(job.x.key in peer.keys for peer in jobs)
     ]
     if not fitting:
         return {"key": None, "x": TIME, "words": "X axis: time: no job's X is a key that all have"}

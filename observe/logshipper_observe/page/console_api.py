@@ -11,7 +11,7 @@ from logshipper.spool.segment import Kind
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_observe.base.words import is_further_part, uncoloured, utc
 from logshipper_observe.model.documents import STREAM_NAMES
-from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, json_answer
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, json_answer
 from logshipper_observe.page.downloads import pieces
 from logshipper_observe.page.logs import STREAMS, Blocks, Log, View
 from logshipper_observe.page.search import MAX_TEXT
@@ -26,7 +26,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @contextmanager
-def _opened(ask: Ask) -> "Iterator[tuple[Log, Blocks, str]]":
+def _open_log(ask: Ask) -> "Iterator[tuple[Log, Blocks, str]]":
     """The view that is asked for, brought up to date and locked, what it is read from, and what is
     wrong with that."""
     view = View(
@@ -55,21 +55,22 @@ def lines(ask: Ask) -> PageAnswer:
     """`from`, `count`: of lines by their numbers; `from=-N`: the last N. A line is a list: time (ms
     since 1970), stream, kind, text, attempt, capture, characters left out, whether it goes on with
     the line before."""
-    count = ask.number("count", 200, most=MAX_LINES)
-    begin = ask.number("from", 0, least=-MAX_LINES)
-    with _opened(ask) as (log, source, problem):
+    count = ask.number("count", 200, maximum=MAX_LINES)
+    begin = ask.number("from", 0, minimum=-MAX_LINES)
+    with _open_log(ask) as (log, source, problem):
         state = _state(log, source, problem)
         etag = (
             f'"{log.index.newest}-{log.index.generation}-{log.index.total}-{state["complete"]}"'
             if begin < 0
             else ""
         )
-        if etag and etag == ask.known and not problem:
+        if etag and etag == ask.client_etag and not problem:
             return PageAnswer(b"", etag=etag)
         first = max(log.index.total + begin, 0) if begin < 0 else begin
-        found = log.lines(source, first, first + count)
+        log_lines = log.lines(source, first, first + count)
     return json_answer(
-        {**state, "from": first, "lines": [_row(line) for line in found]}, "" if problem else etag
+        {**state, "from": first, "lines": [_row(line) for line in log_lines]},
+        "" if problem else etag,
     )
 
 
@@ -93,29 +94,29 @@ def search(ask: Ask) -> PageAnswer:
     near; line: its number; complete: all lines were looked at, else ask again: it goes on."""
     text = ask.words.get("q", "")
     if not text or len(text) > MAX_TEXT or "\n" in text:
-        raise RequestRefused(
+        raise RequestRefusal(
             HTTPStatus.BAD_REQUEST,
             f"q: 1 to {MAX_TEXT} characters, without a line feed, can be looked for",
         )
     near = ask.number("near", 0)
-    with _opened(ask) as (log, source, problem):
-        found, through = log.search(source, text, exact=ask.choice("exact", "0", "1") == "1")
-        at = found.near(near, back=ask.choice("back", "0", "1") == "1")
+    with _open_log(ask) as (log, source, problem):
+        text_search, through = log.search(source, text, exact=ask.choice("exact", "0", "1") == "1")
+        at = text_search.near(near, back=ask.choice("back", "0", "1") == "1")
         document = {
             **_state(log, source, problem),
-            "hits": len(found.hits),
+            "hits": len(text_search.hits),
             "at": at,
-            "line": None if at is None else found.hits[at],
+            "line": None if at is None else text_search.hits[at],
             "complete": through,
-            "scanned": found.scanned(log.index),
+            "scanned": text_search.scanned(log.index),
         }
     return json_answer(document)
 
 
 def at(ask: Ask) -> PageAnswer:
     """`time`: ms since 1970. line: the number of the first line that isn't older."""
-    time_ms = ask.number("time", 0, most=1 << 52)
-    with _opened(ask) as (log, source, problem):
+    time_ms = ask.number("time", 0, maximum=1 << 52)
+    with _open_log(ask) as (log, source, problem):
         return json_answer(
             {**_state(log, source, problem), "line": log.index.number_at(time_ms * 1_000_000)}
         )
@@ -125,11 +126,11 @@ def text(ask: Ask) -> PageAnswer:
     """Lines as text, without colours: `from` and `count`, to be copied; or all of them, to be
     saved, with `times=1` each behind its time in UTC."""
     if ask.words.get("count"):
-        count, begin = ask.number("count", 1, most=MAX_COPIED), ask.number("from", 0)
-        with _opened(ask) as (log, source, _):
-            found = log.lines(source, begin, begin + count)
+        count, begin = ask.number("count", 1, maximum=MAX_COPIED), ask.number("from", 0)
+        with _open_log(ask) as (log, source, _):
+            log_lines = log.lines(source, begin, begin + count)
         return PageAnswer(
-            "".join(_texts(iter(found), times=False)).encode("utf-8", "replace"),
+            "".join(_texts(iter(log_lines), times=False)).encode("utf-8", "replace"),
             "text/plain; charset=utf-8",
         )
     times = ask.choice("times", "0", "1") == "1"

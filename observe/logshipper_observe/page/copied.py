@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.job import Capture
     from logshipper_ingest.model.stores import Reader
 
-MAX_BYTES = 4 << 30  # of a copy; a longer log's end is left out, and it is said
+MAX_BYTES = 4 << 30  # of a copy; a longer log's end is left out, and the page shows that
 BLOCK_LINES = 1_000
 _BLOCK_CHARS = 1 << 20
 _TEXTS = 32  # blocks that are unpacked at once
@@ -79,7 +79,7 @@ class Copy:
         self._heads: list[BlockHead] = []
         self._ends = array("q", [0])  # of each block in the file
         self._after: Position | None = None  # of the line that was read last
-        self._asked = time.monotonic()
+        self._last_look = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"copy of {job_id}", daemon=True)
         self._thread.start()
@@ -91,7 +91,7 @@ class Copy:
 
     def look(self) -> None:
         """Somebody looks at it."""
-        self._asked = time.monotonic()
+        self._last_look = time.monotonic()
 
     def close(self) -> None:
         self._over.set()
@@ -132,7 +132,7 @@ class Copy:
     def _run(self) -> None:
         store = OpenedStore(self._intake)
         try:
-            while not self._over.is_set() and time.monotonic() - self._asked < IDLE_SECS:
+            while not self._over.is_set() and time.monotonic() - self._last_look < IDLE_SECS:
                 try:
                     with store.job(self._job_id) as reader:
                         self._read(reader)
@@ -166,7 +166,7 @@ class Copy:
         lines = sum(head.lines for head in self._heads)
         self.problem = f"{reason}: only the first {lines:,} lines are shown"
         self.complete = True
-        while not self._over.is_set() and time.monotonic() - self._asked < IDLE_SECS:
+        while not self._over.is_set() and time.monotonic() - self._last_look < IDLE_SECS:
             self._pause(IDLE_SECS)
 
     @property
@@ -176,14 +176,14 @@ class Copy:
     def _pause(self, secs: float) -> None:
         """A little longer than that at most, where nobody looks any more."""
         until = time.monotonic() + secs
-        while (now := time.monotonic()) < until and now - self._asked < IDLE_SECS:
+        while (now := time.monotonic()) < until and now - self._last_look < IDLE_SECS:
             if self._over.wait(min(until - now, IDLE_SECS)):
                 return
 
     def _read(self, reader: "Reader") -> None:
-        """All that is there and wasn't read yet; what was got before something fails is kept."""
+        """All that is there and wasn't read yet; what came before something fails stays."""
         self.captures = reader.captures
-        held: list[LogLine] = []
+        block: list[LogLine] = []
         chars = 0
         try:
             for line in reader.lines(
@@ -191,20 +191,20 @@ class Copy:
             ):
                 self._after = line.position
                 source = (line.stream, line.capture)
-                if held and (
-                    source != (held[0].stream, held[0].capture)
-                    or len(held) >= BLOCK_LINES
+                if block and (
+                    source != (block[0].stream, block[0].capture)
+                    or len(block) >= BLOCK_LINES
                     or chars >= _BLOCK_CHARS
                 ):
-                    self._put(held)
-                    held, chars = [], 0
-                held.append(line)
+                    self._put(block)
+                    block, chars = [], 0
+                block.append(line)
                 chars += len(line.text)
                 if self._over.is_set() or self._is_full:
                     return
         finally:
-            if held:
-                self._put(held)
+            if block:
+                self._put(block)
 
     def _put(self, lines: list[LogLine]) -> None:
         rows = [

@@ -7,12 +7,12 @@ _PIECE_CHARS = 1 << 16
 
 def pieces(texts: Iterable[str]) -> Iterator[bytes]:
     """The texts in UTF-8, many at a time; what UTF-8 can't hold is replaced."""
-    held: list[str] = []
+    batch: list[str] = []
     size = 0
     for text in texts:
-        held.append(text)
+        batch.append(text)
         size += len(text)
         if size >= _PIECE_CHARS:
-            yield "".join(held).encode("utf-8", "replace")
-            held, size = [], 0
-    yield "".join(held).encode("utf-8", "replace")
+            yield "".join(batch).encode("utf-8", "replace")
+            batch, size = [], 0
+    yield "".join(batch).encode("utf-8", "replace")

@@ -21,14 +21,14 @@ def events(ask: Ask) -> PageAnswer:
     whether that is all."""
     kind, limit = ask.words.get("kind", ""), ask.number("limit", 200, 1, MAX_LISTED)
     kinds: Counter[str] = Counter()
-    wanted: list[StateEvent] = []
+    matches: list[StateEvent] = []
     with ask.store.job(ask.parts[0]) as reader:
-        found = events_of(reader.summary, reader, EventSelection(newest_first=True))
-        for event in islice(found, MAX_COUNTED):
+        history = events_of(reader.summary, reader, Which(newest_first=True))
+        for event in islice(history, MAX_COUNTED):
             kinds[event.kind] += 1
-            if kind in ("", event.kind) and len(wanted) < limit:
-                wanted.append(event)
-        complete = next(found, None) is None
+            if kind in ("", event.kind) and len(matches) < limit:
+                matches.append(event)
+        complete = next(history, None) is None
         began_ns = min(
             (capture.started_ns for capture in reader.captures), default=reader.summary.started_ns
         )
@@ -37,9 +37,9 @@ def events(ask: Ask) -> PageAnswer:
         "complete": complete,
         "matching": kinds[kind] if kind else kinds.total(),
         "kinds": dict(sorted(kinds.items())),
-        "events": [_document(event, began_ns) for event in wanted],
+        "events": [_document(event, began_ns) for event in matches],
     }
-    facts = [kind, limit, complete, *sorted(kinds.items()), [event.id for event in wanted]]
+    facts = [kind, limit, complete, *sorted(kinds.items()), [event.id for event in matches]]
     return tagged_answer(ask, document, facts)
 
 

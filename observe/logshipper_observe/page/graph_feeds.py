@@ -36,36 +36,34 @@ EVERYWHERE = (-math.inf, math.inf)
 
 
 class FeedQuery(NamedTuple):
-    """Which graphs of which job. x: None for the job's own choice; y: keys; smooth: the weight of
-    what came before, 0 for the numbers themselves; inside: the lowest and highest X that are shown,
-    of a graph whose X is known."""
+    """Which graphs of which job."""
 
-    place: str
+    place: str  # of the store
     job_id: str
-    x: str | None
-    y: tuple[str, ...]
-    smooth: float = 0.0
+    x: str | None  # None for the job's own choice
+    y: tuple[str, ...]  # keys
+    smooth: float = 0.0  # the weight of what came before, 0 for the numbers themselves
+    # the lowest and highest X that are shown, of a graph whose X is known
     inside: tuple[float, float] = EVERYWHERE
 
 
 @dataclass
 class _Reading:
-    """Graphs that are filled together, and how far: all records before time_ns, and of that time so
-    many."""
+    """Graphs that are filled together, and how far."""
 
     filling: Filling
-    time_ns: int = 0
-    at_that_time: int = 0
-    records: int = 0
+    time_ns: int = 0  # all records before it were read
+    at_that_time: int = 0  # records of time_ns itself that were read
+    records: int = 0  # all that were read
 
     def read_on(self, reader: "Reader", deadline: float) -> bool:
         """False where the time was up before all was read."""
-        known = self.at_that_time
+        skip = self.at_that_time
         done = True
         before = self.records
         for record in reader.records(begin_ns=self.time_ns):
-            if record.time_ns == self.time_ns and known:
-                known -= 1
+            if record.time_ns == self.time_ns and skip:
+                skip -= 1
                 continue
             # some in any case, or a slow machine would never come to an end
             read = self.records - before
@@ -84,12 +82,12 @@ class _Reading:
 class Feed:
     """Graphs of one job, as far as they are read. complete: to the last record there was."""
 
-    def __init__(self, wanted: FeedQuery) -> None:
+    def __init__(self, query: FeedQuery) -> None:
         self.lock = threading.Lock()  # held by whoever calls it
-        self.wanted = wanted
+        self.query = query
         self.complete = False
         self._state: object = None
-        self._missing = 0
+        self._absent_count = 0
 
     @property
     def records(self) -> int:
@@ -100,7 +98,7 @@ class Feed:
         """The graphs, with what has come since the last call. secs: how long to read at most, to go
         on with the next call. Raises UnknownKey."""
         deadline = time.monotonic() + secs
-        graphs, _ = planned(reader, GraphRequest(self.wanted.x, self.wanted.y), len(self.wanted.y))
+        graphs, _ = planned(reader, GraphRequest(self.query.x, self.query.y), len(self.query.y))
         axes = [(graph.key, graph.x.key, graph.x.rule) for graph in graphs]
         state = (axes, reader.summary.started_ns, len(reader.captures), reader.is_over)
         if state != self._state:
@@ -108,29 +106,29 @@ class Feed:
             self._state = state
         self.complete = self._reading.read_on(reader, deadline)
         if (
-            self.complete and reader.summary.records - self.records > self._missing
+            self.complete and reader.summary.records - self.records > self._absent_count
         ):  # some came late
-            graphs, _ = planned(
-                reader, GraphRequest(self.wanted.x, self.wanted.y), len(self.wanted.y)
-            )
+            graphs, _ = planned(reader, GraphRequest(self.query.x, self.query.y), len(self.query.y))
             self._begin(reader, graphs)
             self.complete = self._reading.read_on(reader, deadline)
-            self._missing = max(reader.summary.records - self.records, 0) if self.complete else 0
-        if not self.complete or self.wanted.inside != EVERYWHERE:
+            self._absent_count = (
+                max(reader.summary.records - self.records, 0) if self.complete else 0
+            )
+        if not self.complete or self.query.inside != EVERYWHERE:
             return self._graphs
         return [
-            self._own(reader, at, deadline) if lacks_x(graph) else graph
+            self._own_x_graph(reader, at, deadline) if lacks_x(graph) else graph
             for at, graph in enumerate(self._graphs)
         ]
 
     def _begin(self, reader: "Reader", graphs: list[Graph]) -> None:
         self._graphs = graphs
         self._reading = _Reading(self._filling(reader, graphs))
-        self._missing = 0
+        self._absent_count = 0
         self._own_graphs: dict[int, tuple[Graph, _Reading]] = {}
 
     def _filling(self, reader: "Reader", graphs: Sequence[Graph]) -> Filling:
-        smooth, inside = self.wanted.smooth, self.wanted.inside
+        smooth, inside = self.query.smooth, self.query.inside
 
         def new_points() -> Points:
             return (
@@ -141,28 +139,28 @@ class Feed:
 
         return Filling(reader, graphs, new_points)
 
-    def _own(self, reader: "Reader", at: int, deadline: float) -> Graph:
+    def _own_x_graph(self, reader: "Reader", at: int, deadline: float) -> Graph:
         """The graph of a key that never stands in a record with the X of the others."""
         graph = with_own_x(reader, self._graphs[at])
-        known = self._own_graphs.get(at)
-        if known is None or known[0].x.key != graph.x.key:
-            known = self._own_graphs[at] = graph, _Reading(self._filling(reader, [graph]))
-        self.complete = known[1].read_on(reader, deadline) and self.complete
-        return known[0]
+        entry = self._own_graphs.get(at)
+        if entry is None or entry[0].x.key != graph.x.key:
+            entry = self._own_graphs[at] = graph, _Reading(self._filling(reader, [graph]))
+        self.complete = entry[1].read_on(reader, deadline) and self.complete
+        return entry[0]
 
 
 class Feeds:
     """Those that were asked for last."""
 
-    def __init__(self, most: int = MOST_FEEDS) -> None:
-        self._most = most
+    def __init__(self, capacity: int = MOST_FEEDS) -> None:
+        self._capacity = capacity
         self._lock = threading.Lock()
         self._feeds: OrderedDict[FeedQuery, Feed] = OrderedDict()
 
-    def get(self, wanted: FeedQuery) -> Feed:
+    def get(self, query: FeedQuery) -> Feed:
         with self._lock:
-            feed = self._feeds.pop(wanted, None) or Feed(wanted)
-            self._feeds[wanted] = feed
-            while len(self._feeds) > self._most:
+            feed = self._feeds.pop(query, None) or Feed(query)
+            self._feeds[query] = feed
+            while len(self._feeds) > self._capacity:
                 self._feeds.popitem(last=False)
             return feed

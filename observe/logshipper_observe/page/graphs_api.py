@@ -15,7 +15,7 @@ from logshipper_observe.formats.csv_rows import CsvRows, own_titles
 from logshipper_observe.graphs.graph_notes import left_out_of, rule_words
 from logshipper_observe.graphs.series import Graph, GraphRequest, numeric_keys, planned
 from logshipper_observe.model.records import at_path, is_number
-from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, tagged_answer
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
 from logshipper_observe.page.downloads import pieces
 from logshipper_observe.page.graph_feeds import KEPT_POINTS, Feed, FeedQuery
 from logshipper_observe.query.asked import UnknownKey
@@ -34,17 +34,17 @@ def axes(ask: Ask) -> PageAnswer:
     with ask.store.job(ask.parts[0]) as reader:
         keys = numeric_keys(reader)
         try:
-            found, _ = planned(reader, GraphRequest(ask.words.get("x") or None), len(keys))
-            chosen = (
+            plan, _ = planned(reader, GraphRequest(ask.words.get("x") or None), len(keys))
+            first_plan = (
                 planned(reader, GraphRequest(ask.words.get("x") or None, tuple(keys)[:1]), 1)[0]
                 if keys
                 else []
             )
         except UnknownKey as error:
-            raise RequestRefused(HTTPStatus.NOT_FOUND, str(error)) from None
+            raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from None
         document = {
-            "x": _axis(chosen[0]) if chosen else None,
-            "y": [graph.key for graph in found],
+            "x": _axis(first_plan[0]) if first_plan else None,
+            "y": [graph.key for graph in plan],
             "keys": sorted(keys),
             "records": reader.summary.records,
             "notes": reader.notes(),
@@ -57,27 +57,27 @@ def graphs(ask: Ask) -> PageAnswer:
     smoothed numbers instead; points: that each series is thinned to; low, high: only what lies
     between these X."""
     points = ask.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
-    wanted = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask), _weight(ask),
+    query = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask), _weight(ask),
                     (_number(ask, "low", -math.inf), _number(ask, "high", math.inf)))  # fmt: skip
     began = time.perf_counter()
     with ask.store.job(ask.parts[0]) as reader:
-        feed = ask.shelf.feeds.get(wanted)
+        feed = ask.shelf.feeds.get(query)
         with feed.lock:
-            found = _read(feed, reader, READ_SECS)
+            feed_graphs = _read(feed, reader, READ_SECS)
             facts = [
-                wanted,
+                query,
                 points,
                 feed.records,
                 feed.complete,
                 reader.is_over,
-                [(graph.x.words, graph.total) for graph in found],
+                [(graph.x.words, graph.seen) for graph in feed_graphs],
             ]
             document = {
                 "records": feed.records,
                 "total": reader.summary.records,
                 "complete": feed.complete,
                 "is_over": reader.is_over,
-                "graphs": [_graph(graph, points) for graph in found],
+                "graphs": [_graph(graph, points) for graph in feed_graphs],
                 "secs": round(time.perf_counter() - began, 4),
             }
         return tagged_answer(ask, document, facts)
@@ -86,26 +86,26 @@ def graphs(ask: Ask) -> PageAnswer:
 def graph_csv(ask: Ask) -> PageAnswer:
     """Every record that has one of the keys in `y` and its X as numbers: the exact ones, as they
     were printed."""
-    wanted = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask))
+    query = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask))
     with ask.store.job(ask.parts[0]) as reader:
-        feed = ask.shelf.feeds.get(wanted)
+        feed = ask.shelf.feeds.get(query)
         with feed.lock:
-            found = _read(feed, reader)
+            feed_graphs = _read(feed, reader)
         job_id = reader.summary.job_id
     return PageAnswer(
-        pieces(_csv(ask, found)), "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv"
+        pieces(_csv(ask, feed_graphs)), "text/csv; charset=utf-8", file_name=f"{job_id}-graph.csv"
     )
 
 
-def _csv(ask: Ask, found: list[Graph]) -> Iterator[str]:
+def _csv(ask: Ask, graphs: list[Graph]) -> Iterator[str]:
     with ask.store.job(ask.parts[0]) as reader:
         keys = numeric_keys(reader)
-        axes = dict.fromkeys(graph.x.key for graph in found if graph.x.key is not None)
-        names = list(dict.fromkeys([*axes, *(graph.key for graph in found)]))
+        axes = dict.fromkeys(graph.x.key for graph in graphs if graph.x.key is not None)
+        names = list(dict.fromkeys([*axes, *(graph.key for graph in graphs)]))
         several = len(reader.captures) > 1
-        own = ["_time", "_attempt", *(["_capture"] if several else [])]
+        fixed_columns = ["_time", "_attempt", *(["_capture"] if several else [])]
         rows = CsvRows()
-        yield rows.row([*own_titles(names, own), *names]) + "\n"
+        yield rows.row([*own_titles(names, fixed_columns), *names]) + "\n"
         for record in reader.records():
             texts = {name: at_path(record.line, keys[name].path) for name in names}
             numbers = {
@@ -113,7 +113,7 @@ def _csv(ask: Ask, found: list[Graph]) -> Iterator[str]:
             }
             if any(
                 graph.key in numbers and (graph.x.key is None or graph.x.key in numbers)
-                for graph in found
+                for graph in graphs
             ):
                 capture = [str(record.capture)] if several else []
                 cells = [numbers.get(name, "") for name in names]
@@ -121,25 +121,25 @@ def _csv(ask: Ask, found: list[Graph]) -> Iterator[str]:
 
 
 def _read(feed: Feed, reader: "Reader", secs: float = math.inf) -> list[Graph]:
-    """Raises Refused."""
+    """Raises RequestRefusal."""
     try:
         return feed.read_on(reader, secs)
     except UnknownKey as error:
-        raise RequestRefused(HTTPStatus.NOT_FOUND, str(error)) from None
+        raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from None
 
 
 def _keys(ask: Ask) -> tuple[str, ...]:
-    """Raises Refused."""
+    """Raises RequestRefusal."""
     try:
         keys = orjson.loads(ask.words.get("y", "[]"))
     except orjson.JSONDecodeError:
         keys = None
     if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
-        raise RequestRefused(
+        raise RequestRefusal(
             HTTPStatus.BAD_REQUEST, 'y: a JSON list of keys is wanted, such as ["loss"]'
         )
     if len(keys) > MOST_GRAPHS:
-        raise RequestRefused(
+        raise RequestRefusal(
             HTTPStatus.BAD_REQUEST,
             f"y: {len(keys)} keys; at most {MOST_GRAPHS} are answered at once",
         )
@@ -147,24 +147,24 @@ def _keys(ask: Ask) -> tuple[str, ...]:
 
 
 def _weight(ask: Ask) -> float:
-    """Raises Refused."""
+    """Raises RequestRefusal."""
     weight = _number(ask, "smooth", 0.0)
     if not 0 <= weight < 1:
-        raise RequestRefused(
+        raise RequestRefusal(
             HTTPStatus.BAD_REQUEST, f"smooth: {weight} isn't a number from 0 to below 1"
         )
     return weight
 
 
 def _number(ask: Ask, name: str, default: float) -> float:
-    """Raises Refused."""
+    """Raises RequestRefusal."""
     text = ask.words.get(name)
     try:
         number = float(text) if text else default
     except ValueError:
         number = math.nan
     if math.isnan(number):
-        raise RequestRefused(
+        raise RequestRefusal(
             HTTPStatus.BAD_REQUEST, f"{name}: {(text or '')[:40]!r} isn't a number"
         )
     return number
@@ -186,15 +186,15 @@ def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
             0, f"In no record with {graph.instead_of}, so over another X. {rule_words(graph)}"
         )
     series = []
-    for one in graph.series:
-        thin = one.thinned(points)
+    for curve in graph.series:
+        thin = curve.thinned(points)
         series.append(
-            {"label": one.label, "seen": one.total, "x": thin.xs.tolist(), "y": thin.ys.tolist()}
+            {"label": curve.label, "seen": curve.seen, "x": thin.xs.tolist(), "y": thin.ys.tolist()}
         )
-        if len(thin.xs) < one.total:
-            of = f" of {one.label}" if one.label else ""
+        if len(thin.xs) < curve.seen:
+            of = f" of {curve.label}" if curve.label else ""
             notes.append(
-                f"{plural(len(thin.xs), 'point')}{of} shown of {one.total:,}: thinned evenly, each peak kept"
+                f"{plural(len(thin.xs), 'point')}{of} shown of {curve.seen:,}: thinned evenly, each peak kept"
             )
     return {
         "key": graph.key,

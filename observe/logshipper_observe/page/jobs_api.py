@@ -38,7 +38,7 @@ _VALUE_CHARS = 60
 _KEPT_SECS = 5.0  # a list whose store hasn't changed; the age of heartbeats counts, too
 _ASKED_SECS = 3.0  # at least between two lists of a server's
 _KEPT_LAST = 2_000
-_TOLD = [field.name for field in fields(JobSummary) if field.name != "heartbeat_ns"]
+_FACT_FIELDS = [field.name for field in fields(JobSummary) if field.name != "heartbeat_ns"]
 SORTS: dict[str, Callable[[JobSummary, int], int | float | str]] = {
     "started": lambda job, _: job.started_ns,
     "name": lambda job, _: job.name.casefold(),
@@ -49,12 +49,11 @@ SORTS: dict[str, Callable[[JobSummary, int], int | float | str]] = {
 }
 
 
-class Listed(NamedTuple):
-    """A store's jobs and marks, as they were when the store looked like this. read: by the
-    monotonic clock."""
+class JobList(NamedTuple):
+    """A store's jobs and marks, as they were when the store had this signature."""
 
-    signature: object
-    read: float
+    signature: object  # None for a server's
+    read: float  # when, by the monotonic clock
     jobs: Sequence[JobSummary]
     marks: Mapping[JobKey, Marks]
 
@@ -64,30 +63,34 @@ class JobsPage:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listed: Listed | None = None
+        self._job_list: JobList | None = None
         self._last: OrderedDict[str, tuple[tuple[int, int], list[list[str]]]] = OrderedDict()
 
-    def of(self, store: "Store | None") -> Listed:
+    def of(self, store: "Store | None") -> JobList:
         """Read again where the store has changed; a server is asked now and then."""
         if store is None:
-            return Listed(None, 0.0, (), {})
+            return JobList(None, 0.0, (), {})
         with self._lock:
             signature, now = _signature(store), time.monotonic()
-            listed = self._listed
+            job_list = self._job_list
             kept_secs = _ASKED_SECS if signature is None else _KEPT_SECS
-            if listed is None or signature != listed.signature or now - listed.read > kept_secs:
-                listed = self._listed = Listed(
+            if (
+                job_list is None
+                or signature != job_list.signature
+                or now - job_list.read > kept_secs
+            ):
+                job_list = self._job_list = JobList(
                     signature, now, store.jobs(), overlay_of(store).all()
                 )
-            return listed
+            return job_list
 
     def last(self, job: JobSummary, store: "Store") -> list[list[str]]:
         """The first keys of a job's newest record and their values."""
         with self._lock:
-            known = self._last.get(job.job_id)
+            entry = self._last.get(job.job_id)
         state = job.started_ns, job.records
-        if known is not None and known[0] == state:
-            return known[1]
+        if entry is not None and entry[0] == state:
+            return entry[1]
         values: list[list[str]] = []
         if job.records:
             try:
@@ -96,9 +99,9 @@ class JobsPage:
             except UnknownJob:
                 newest = None
             if newest is not None:
-                found = list(flat(newest.line).items())[:_VALUES]
+                pairs = list(flat(newest.line).items())[:_VALUES]
                 values = [
-                    [".".join(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]] for path, value in found
+                    [".".join(path)[:_VALUE_CHARS], value[:_VALUE_CHARS]] for path, value in pairs
                 ]
         with self._lock:
             self._last[job.job_id] = state, values
@@ -108,7 +111,7 @@ class JobsPage:
 
 
 def _signature(store: "Store") -> object:
-    """Changes when a list of the store's jobs does; None where that can't be told."""
+    """Changes when a list of the store's jobs does; None for a store that can't show that."""
     if not isinstance(store, LocalStore):
         return None
     names = ("catalogue.db", "catalogue.db-wal", "overlay.db", "overlay.db-wal")
@@ -117,10 +120,10 @@ def _signature(store: "Store") -> object:
 
 def _stamp(path: str) -> tuple[int, int, int]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return 0, 0, 0
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def jobs(ask: Ask) -> PageAnswer:
@@ -128,33 +131,33 @@ def jobs(ask: Ask) -> PageAnswer:
     `?` as in a shell; `state`: several, joined by commas; `tag`: `word` or `key=value`;
     `starred=1`; `sort`, `ascending=1`; `limit`."""
     now_ns = time.time_ns()
-    listed = ask.shelf.listing.of(ask.store.get())
-    limit = ask.number("limit", 100, most=MAX_LISTED)
+    job_list = ask.shelf.listing.of(ask.store.get())
+    limit = ask.number("limit", 100, maximum=MAX_LISTED)
     sort = SORTS[ask.choice("sort", *SORTS)]
     ascending = ask.choice("ascending", "0", "1") == "1"
-    wanted = _Wanted(ask)
-    found = [job for job in listed.jobs if wanted.has(job, _marks(listed, job))]
-    found.sort(key=lambda job: sort(job, now_ns), reverse=not ascending)
-    shown = found[:limit]
+    job_filter = _JobFilter(ask)
+    matches = [job for job in job_list.jobs if job_filter.has(job, _marks(job_list, job))]
+    matches.sort(key=lambda job: sort(job, now_ns), reverse=not ascending)
+    page_jobs = matches[:limit]
     document = {
         "place": ask.store.intake.place,
         "problems": ask.store.intake.problems,
-        "total": len(listed.jobs),
-        "matching": len(found),
-        "states": Counter(job.state for job in listed.jobs),
-        "tags": sorted({word for marks in listed.marks.values() for word in marks.tag_words()})[
+        "total": len(job_list.jobs),
+        "matching": len(matches),
+        "states": Counter(job.state for job in job_list.jobs),
+        "tags": sorted({word for marks in job_list.marks.values() for word in marks.tag_words()})[
             :MAX_LISTED
         ],
-        "jobs": [_document(job, now_ns, _marks(listed, job)) for job in shown],
+        "jobs": [_document(job, now_ns, _marks(job_list, job)) for job in page_jobs],
     }
     facts = [
-        *(facts_of(job) for job in shown),
+        *(facts_of(job) for job in page_jobs),
         document["tags"],
         document["states"],
         document["problems"],
-        len(found),
+        len(matches),
     ]
-    facts.append([_marks(listed, job).changed_ns for job in shown])
+    facts.append([_marks(job_list, job).changed_ns for job in page_jobs])
     return tagged_answer(ask, {**document, "now_ns": now_ns}, facts)
 
 
@@ -162,7 +165,7 @@ def _document(job: JobSummary, now_ns: int, marks: Marks) -> Document:
     return {**job_document(job, now_ns, marks), "outcome": exit_words(job.exit_code, job.signal)}
 
 
-class _Wanted:
+class _JobFilter:
     """The filters of a list."""
 
     def __init__(self, ask: Ask) -> None:
@@ -187,25 +190,29 @@ class _Wanted:
         return any(fnmatch.fnmatchcase(text.casefold(), self._pattern) for text in texts)
 
 
-def _marks(listed: Listed, job: JobSummary) -> Marks:
-    return listed.marks.get(JobKey(job.job_id, job.cluster), NO_MARKS) if listed.marks else NO_MARKS
+def _marks(job_list: JobList, job: JobSummary) -> Marks:
+    return (
+        job_list.marks.get(JobKey(job.job_id, job.cluster), NO_MARKS)
+        if job_list.marks
+        else NO_MARKS
+    )
 
 
 def last(ask: Ask) -> PageAnswer:
     """`jobs`: ids, joined by commas. By id: keys and values of the newest record."""
-    wanted = set(ask.words.get("jobs", "").split(",")[:MAX_LAST])
+    ids = set(ask.words.get("jobs", "").split(",")[:MAX_LAST])
     store = ask.store.get()
-    listed = ask.shelf.listing.of(store)
-    found = {}
-    for job in listed.jobs:
-        if job.job_id in wanted and store is not None:
+    job_list = ask.shelf.listing.of(store)
+    values = {}
+    for job in job_list.jobs:
+        if job.job_id in ids and store is not None:
             try:
-                found[job.job_id] = ask.shelf.listing.last(job, store)
+                values[job.job_id] = ask.shelf.listing.last(job, store)
             except (
                 LogshipperError
             ):  # a damaged job's list is still a list; its own page says what is wrong
-                found[job.job_id] = []
-    return json_answer({"last": found})
+                values[job.job_id] = []
+    return json_answer({"last": values})
 
 
 def job(ask: Ask) -> PageAnswer:
@@ -240,4 +247,4 @@ def job(ask: Ask) -> PageAnswer:
 
 def facts_of(summary: JobSummary) -> list[object]:
     """What a change of is shown; a heartbeat alone changes nothing."""
-    return [getattr(summary, name) for name in _TOLD]
+    return [getattr(summary, name) for name in _FACT_FIELDS]

@@ -4,7 +4,7 @@ holds it.
 Blocks (store/job_reader.py) come in the order of being ingested; the lines of one are in order of
 time. Those of different streams and captures may overlap in time: such neighbours are one group,
 whose lines are merged when they are read. What belongs before something that is numbered already
-gives what is behind it other numbers: `generation` tells. 25 bytes a block, so that a log of ten
+gives what is behind it other numbers: `generation` shows it. 25 bytes a block, so that a log of ten
 million lines, or of as many blocks, has its index in memory.
 """
 
@@ -93,7 +93,7 @@ class LineIndex:
     def _insert(self, late: list[BlockHead]) -> None:
         """Puts blocks where their times say; what is behind them gets other numbers."""
         at, until_ns = self._group_behind(min(block.time_ns for block in late))
-        behind = [self.block(one) for one in range(at, len(self))]
+        behind = [self.block(index) for index in range(at, len(self))]
         if behind:
             self.total = self._firsts[at]
             self.generation += 1
@@ -101,7 +101,7 @@ class LineIndex:
         for values in self._columns:
             del values[at:]
         self._until_ns = until_ns
-        for block in sorted([*behind, *late], key=lambda one: (one.time_ns, one.id)):
+        for block in sorted([*behind, *late], key=lambda head: (head.time_ns, head.id)):
             self._append(block)
 
     def _group_behind(self, time_ns: int) -> tuple[int, int]:
@@ -112,7 +112,7 @@ class LineIndex:
             begin = at - 1
             while self._joins[begin]:
                 begin -= 1
-            until_ns = max(self._times[one] + self._lines[one] for one in range(begin, at))
+            until_ns = max(self._times[index] + self._lines[index] for index in range(begin, at))
             if until_ns <= time_ns and (at == len(self) or not self._joins[at]):
                 return at, until_ns
             at = begin
@@ -125,10 +125,10 @@ class LineIndex:
             return IndexChange(0, 0)
         return min(list(self._changes)[-missed:]) if missed else None
 
-    def alone(self, begin: int, most: int) -> int:
+    def alone(self, begin: int, limit: int) -> int:
         """The end of the blocks from the place `begin` on that overlap no other, at most so many:
         at `begin` itself where that one does."""
-        end = min(begin + most, len(self))
+        end = min(begin + limit, len(self))
         try:
             return self._joins.index(1, begin + 1, end + 1) - 1
         except ValueError:
@@ -160,10 +160,10 @@ class LineIndex:
         at = bisect_right(self._firsts, first) - 1
         while self._joins[at]:
             at -= 1
-        for _, found in self.groups(at):
-            if found.first >= end:
+        for _, group in self.groups(at):
+            if group.first >= end:
                 return
-            yield found
+            yield group
 
     def groups(self, begin: int) -> Iterator[tuple[int, Slice]]:
         """All groups from the block at `begin` of the order on, each with where the next one
@@ -174,7 +174,7 @@ class LineIndex:
             at += 1
             while at < len(self) and self._joins[at]:
                 at += 1
-            yield at, Slice(self._firsts[first], [self.block(one) for one in range(first, at)])
+            yield at, Slice(self._firsts[first], [self.block(index) for index in range(first, at)])
 
     def number_at(self, time_ns: int) -> int:
         """The number of the first line that isn't older than this; the number behind the last where

@@ -56,7 +56,7 @@ class View(NamedTuple):
 
 
 class Log:
-    """What is known of one view. One thread at a time: hold `lock`."""
+    """The index and the searches of one view. One thread at a time: hold `lock`."""
 
     def __init__(self, view: View) -> None:
         self.lock = threading.Lock()
@@ -79,11 +79,11 @@ class Log:
         attempts = {capture.capture: capture.attempt for capture in source.captures}
         if not attempts.keys() <= self._attempts.keys():
             self._attempts |= attempts
-            self.index.see(captures=self._wanted())
-        # of a capture that came while this was asked, only the next time
-        known = list(takewhile(lambda block: block.capture in self._attempts, blocks))
-        self.index.add(known)
-        self._newest = known[-1] if known else self._newest
+            self.index.see(captures=self._captures_of_attempt())
+        # of a capture that came in the meantime, only the next time
+        ready_blocks = list(takewhile(lambda block: block.capture in self._attempts, blocks))
+        self.index.add(ready_blocks)
+        self._newest = ready_blocks[-1] if ready_blocks else self._newest
 
     def _empty(self) -> LineIndex:
         streams = STREAMS[self._view.streams]
@@ -97,7 +97,7 @@ class Log:
         self._attempts = {}
         self._searches.clear()
 
-    def _wanted(self) -> set[int] | None:
+    def _captures_of_attempt(self) -> set[int] | None:
         if not self._view.attempt:
             return None
         return {
@@ -106,11 +106,11 @@ class Log:
 
     def lines(self, source: Blocks, first: int, end: int) -> "list[LogLine]":
         """The lines numbered from first, and before end."""
-        found: list[LogLine] = []
+        lines: list[LogLine] = []
         for group in self.index.slices(first, end):
-            lines = _merged(source, group)
-            found += lines[max(first - group.first, 0) : end - group.first]
-        return found
+            group_lines = _merge(source, group)
+            lines += group_lines[max(first - group.first, 0) : end - group.first]
+        return lines
 
     def search(self, source: Blocks, text: str, *, exact: bool) -> tuple[Search, bool]:
         """A search, gone on with, and whether it is through."""
@@ -129,7 +129,7 @@ class Log:
         end = index.alone(at, MAX_TEXTS)
         if end == at:
             end, group = next(index.groups(at))
-            return end, "".join(f"{line.text}\n" for line in _merged(source, group)).encode(
+            return end, "".join(f"{line.text}\n" for line in _merge(source, group)).encode(
                 "utf-8", "replace"
             )
         texts = source.block_texts(index.ids(at, end))
@@ -155,7 +155,7 @@ class Logs:
             return log
 
 
-def _merged(source: Blocks, group: Slice) -> "list[LogLine]":
+def _merge(source: Blocks, group: Slice) -> "list[LogLine]":
     """A group's lines in order of time."""
     if len(group.blocks) == 1:
         return source.block_lines(group.blocks[0])
@@ -163,4 +163,4 @@ def _merged(source: Blocks, group: Slice) -> "list[LogLine]":
         [(line.time_ns, block.id, line) for line in source.block_lines(block)]
         for block in group.blocks
     ]
-    return [line for _, _, line in heapq.merge(*keyed, key=lambda one: one[:2])]
+    return [line for _, _, line in heapq.merge(*keyed, key=lambda entry: entry[:2])]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from logshipper_ingest.model.metadata_keys import names_of, parse_record
 from logshipper_observe.formats.csv_rows import records_as_csv
-from logshipper_observe.model.records import Path, display_text, flat
-from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, tagged_answer
+from logshipper_observe.model.records import Path, flat, shown
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
 from logshipper_observe.page.downloads import pieces
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def records(ask: Ask) -> PageAnswer:
     answer's `next` said; limit: how many; search: only those whose text has it, in any case."""
     order = ask.words.get("order") or NEWEST
     if order not in (NEWEST, OLDEST):
-        raise RequestRefused(
+        raise RequestRefusal(
             HTTPStatus.BAD_REQUEST, f"order: {order[:40]!r} is neither {NEWEST} nor {OLDEST}"
         )
     from_ns, skip = ask.number("from", 0), ask.number("skip", 0)
@@ -38,14 +38,14 @@ def records(ask: Ask) -> PageAnswer:
     with ask.store.job(ask.parts[0]) as reader:
         keys = reader.keys()
         if order == NEWEST:
-            found = reader.records(newest_first=True, end_ns=from_ns and from_ns + 1)
+            candidates = reader.records(newest_first=True, end_ns=from_ns and from_ns + 1)
         else:
-            found = reader.records(begin_ns=from_ns)
+            candidates = reader.records(begin_ns=from_ns)
         place = _Place(from_ns, 0)
         rows: list[MetadataRecord] = []
         searched = 0
         more = False
-        for record in found:
+        for record in candidates:
             before = place.skip
             place.move(record.time_ns)
             if record.time_ns == from_ns and before < skip:
@@ -89,13 +89,13 @@ def _searchable(line: str) -> str:
     return line.casefold()
 
 
-def _table(found: "list[MetadataRecord]", known: list[Path]) -> dict[str, Any]:  # Any: JSON
+def _table(records: "list[MetadataRecord]", key_paths: list[Path]) -> dict[str, Any]:  # Any: JSON
     """Columns and rows. Values are texts: numbers as they were printed, to the digit."""
-    flats = [flat(record.line) for record in found]
+    flats = [flat(record.line) for record in records]
     paths = dict.fromkeys(path for values in flats for path in values)
-    names = names_of(dict.fromkeys([*known, *paths]))
+    names = names_of(dict.fromkeys([*key_paths, *paths]))
     rows = []
-    for record, values in zip(found, flats, strict=True):
+    for record, values in zip(records, flats, strict=True):
         cells = [
             _short(display_text(values[path]), VALUE_CHARS) if path in values else None
             for path in paths
@@ -136,8 +136,9 @@ def _file(
 
     def body() -> Iterator[bytes]:
         with ask.store.job(ask.parts[0]) as reader:
-            # both passes over a running job see the same records
-            most = count if not reader.is_over else None
-            yield from pieces(lines(lambda: islice(reader.records(), most)))
+            limit = (
+                count if not reader.is_over else None
+            )  # both passes over a running job see the same records
+            yield from pieces(lines(lambda: islice(reader.records(), limit)))
 
     return PageAnswer(body(), content_type, file_name=f"{job_id}-metadata.{suffix}")

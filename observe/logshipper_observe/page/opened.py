@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
-from logshipper_observe.query.opening import LIST_SECS, is_from_loki, opened, store_place
+from logshipper_observe.query.opening import LIST_SECS, is_from_loki, open_store, store_place
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
@@ -39,9 +39,9 @@ class SharedIngest:
                 return
             signature = getattr(store, "spool_signature", lambda: None)()
             if signature is None or signature != self._signature or not self._done:
-                taken = store.ingest(deadline_secs=LIST_SECS)
-                self.problems = list(taken.problems)
-                self._signature = signature if taken.complete else None
+                report = store.ingest(deadline_secs=LIST_SECS)
+                self.problems = list(report.problems)
+                self._signature = signature if report.complete else None
             self._done = time.monotonic()
         finally:
             self._lock.release()
@@ -68,7 +68,7 @@ class OpenedStore:
     def get(self) -> "Store | None":
         """None where there is no store yet. Raises StoreError, ConfigError."""
         if self._store is None:
-            self._store = self._stack.enter_context(opened(self.intake.args))
+            self._store = self._stack.enter_context(open_store(self.intake.args))
         if self._store is not None:
             self.intake.run(self._store)
         return self._store

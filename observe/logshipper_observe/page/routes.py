@@ -14,14 +14,14 @@ from logshipper_observe.page import (
     jobs_api,
     metadata_api,
 )
-from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal
 
-Answering: TypeAlias = Callable[[Ask], PageAnswer]
+AnswerFunction: TypeAlias = Callable[[Ask], PageAnswer]
 
 
 class Route(NamedTuple):
     path: str
-    answer: Answering
+    answer: AnswerFunction
 
 
 ROUTES = (
@@ -44,13 +44,13 @@ ROUTES = (
 _BY_PIECES = {tuple(route.path.split("/")): route.answer for route in ROUTES}
 
 
-def find(path: str) -> tuple[Answering, tuple[str, ...]]:
-    """What answers a path such as `jobs/k3f9x2`, and what stands for its `*`. Raises Refused:
+def find(path: str) -> tuple[AnswerFunction, tuple[str, ...]]:
+    """What answers a path such as `jobs/k3f9x2`, and what stands for its `*`. Raises RequestRefusal:
     404."""
     pieces = path.split("/")
-    for wanted, answer in _BY_PIECES.items():
-        if len(wanted) == len(pieces):
-            both = list(zip(wanted, pieces, strict=True))
-            if all(there in ("*", piece) for there, piece in both):
-                return answer, tuple(unquote(piece) for there, piece in both if there == "*")
-    raise RequestRefused(HTTPStatus.NOT_FOUND, "there is no such page")
+    for route_pieces, answer in _BY_PIECES.items():
+        if len(route_pieces) == len(pieces):
+            pairs = list(zip(route_pieces, pieces, strict=True))
+            if all(pattern in ("*", piece) for pattern, piece in pairs):
+                return answer, tuple(unquote(piece) for pattern, piece in pairs if pattern == "*")
+    raise RequestRefusal(HTTPStatus.NOT_FOUND, "there is no such page")

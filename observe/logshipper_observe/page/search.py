@@ -66,19 +66,19 @@ class Search:
                 if self._ascii
                 else text.decode("utf-8", "replace").lower().encode("utf-8", "replace")
             )
-        found = text.count(self._needle)
-        if not found:
+        hit_count = text.count(self._needle)
+        if not hit_count:
             return
-        if found * _DENSE > lines:
+        if hit_count * _DENSE > lines:
             needle = self._needle
             self.hits.extend(
                 first + at for at, line in enumerate(text.split(b"\n")) if needle in line
             )
             return
-        number, counted, at = first, 0, text.find(self._needle)
+        number, previous_at, at = first, 0, text.find(self._needle)
         while at >= 0:
-            number += text.count(b"\n", counted, at)
-            counted = at
+            number += text.count(b"\n", previous_at, at)
+            previous_at = at
             self.hits.append(number)
             end = text.find(b"\n", at)
             at = text.find(self._needle, end) if end >= 0 else -1

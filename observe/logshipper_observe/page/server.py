@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from logshipper.errors import ConfigError, LogshipperError, QueryError, UnknownJob, os_words
 from logshipper_observe.page import assets, routes
 from logshipper_observe.page.access import Access, foreign
-from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefused, Shelf, json_answer
+from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, Shelf, json_answer
 from logshipper_observe.page.copied import Copies
 from logshipper_observe.page.graph_feeds import Feeds
 from logshipper_observe.page.jobs_api import JobsPage
@@ -63,8 +63,8 @@ _ENTERED = """<!doctype html>
 class PageServer:
     """Serves the page of one store from threads of its own, from `start` until `close`.
 
-    args: the options of a reading command (opening.py); port: 0 for a free one. say: told of faults
-    of the server's own. Raises ConfigError where the port isn't available.
+    args: the options of a reading command (opening.py); port: 0 for a free one. say: logs faults of
+    the server's own. Raises ConfigError where the port isn't available.
     """
 
     def __init__(
@@ -146,10 +146,10 @@ class _Server(ThreadingHTTPServer):
         self, request: Any, client_address: Any
     ) -> None:  # Any: as socketserver has them
         with self._lock:
-            taken = len(self._open) < MAX_CONNECTIONS or self._make_room()
-            if taken:
+            has_room = len(self._open) < MAX_CONNECTIONS or self._make_room()
+            if has_room:
                 self._open[request] = _Connection(request)
-        if taken:
+        if has_room:
             super().process_request(request, client_address)
             return
         try:
@@ -164,12 +164,14 @@ class _Server(ThreadingHTTPServer):
         little more room."""
         if len(self._open) >= 2 * MAX_CONNECTIONS:
             return False
-        waiting = [
-            (one.waits_since, one) for one in self._open.values() if one.waits_since is not None
+        candidates = [
+            (connection.waits_since, connection)
+            for connection in self._open.values()
+            if connection.waits_since is not None
         ]
-        if not waiting:
+        if not candidates:
             return False
-        oldest = min(waiting, key=lambda found: found[0])[1]
+        oldest = min(candidates, key=lambda candidate: candidate[0])[1]
         oldest.waits_since = None
         oldest.end()
         return True
@@ -235,15 +237,15 @@ class _Request(BaseHTTPRequestHandler):
             self.requestline, self.request_version, self.command = "", "HTTP/1.1", ""
             self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
             return False
-        understood = super().parse_request()
+        is_valid = super().parse_request()
         self.server.note(self.connection, waits=False)
-        return understood
+        return is_valid
 
     def do_GET(self) -> None:
         try:
             answer = self._answer()
-        except RequestRefused as refused:
-            answer = _failure(refused.status, str(refused))
+        except RequestRefusal as refusal:
+            answer = _failure(refusal.status, str(refusal))
         except UnknownJob as unknown:
             answer = _failure(HTTPStatus.NOT_FOUND, str(unknown))
         except QueryError as error:
@@ -278,13 +280,13 @@ class _Request(BaseHTTPRequestHandler):
         # refused alike whether or not something is there: whoever has no cookie learns nothing
         if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
             self.close_connection = True  # what follows would be read as the next request
-        asked = urlsplit(self.path)
-        words = _words(asked.query)
+        target = urlsplit(self.path)
+        words = _words(target.query)
         root = self.server.access.root
-        entering = asked.path == root and "token" in words
-        why = foreign(self.headers, entering=entering)
-        if why:
-            raise RequestRefused(HTTPStatus.FORBIDDEN, why)
+        entering = target.path == root and "token" in words
+        reason = foreign(self.headers, entering=entering)
+        if reason:
+            raise RequestRefusal(HTTPStatus.FORBIDDEN, reason)
         if entering and self.server.access.has_token(words["token"]):
             cookie = {"Set-Cookie": self.server.access.set_cookie()}
             url = "./" + (f"#/{quote(words['view'], safe='/')}" if words.get("view") else "")
@@ -293,22 +295,22 @@ class _Request(BaseHTTPRequestHandler):
                 "text/html; charset=utf-8",
                 headers=cookie,
             )
-        if not asked.path.startswith(root) or not self.server.access.has_cookie(
+        if not target.path.startswith(root) or not self.server.access.has_cookie(
             self.headers.get("Cookie") or ""
         ):
-            raise RequestRefused(
+            raise RequestRefusal(
                 HTTPStatus.FORBIDDEN, "open the page by the link that `logshipper` has printed"
             )
-        return self._inside(asked.path.removeprefix(root), words)
+        return self._inside(target.path.removeprefix(root), words)
 
     def _inside(self, path: str, words: dict[str, str]) -> PageAnswer:
-        known = self.headers.get("If-None-Match") or ""
+        etag = self.headers.get("If-None-Match") or ""
         if path.startswith("api/"):
-            answering, parts = routes.find(path.removeprefix("api/"))
-            return answering(Ask(parts, words, self._store, self.server.shelf, known))
+            answer, parts = routes.find(path.removeprefix("api/"))
+            return answer(Ask(parts, words, self._store, self.server.shelf, etag))
         asset = self.server.assets.get(path)
         if asset is None:
-            raise RequestRefused(HTTPStatus.NOT_FOUND, "there is no such page")
+            raise RequestRefusal(HTTPStatus.NOT_FOUND, "there is no such page")
         return PageAnswer(asset.body, asset.content_type, etag=asset.etag)
 
     def _send(self, answer: PageAnswer) -> None:
@@ -357,7 +359,7 @@ def _words(query: str) -> dict[str, str]:
     try:
         return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_WORDS))
     except ValueError:
-        raise RequestRefused(
+        raise RequestRefusal(
             HTTPStatus.BAD_REQUEST, f"a query has at most {MAX_WORDS} parameters"
         ) from None
 

@@ -11,21 +11,21 @@ from logshipper_ingest.model.metadata_keys import names_of
 class UnknownKey(LogshipperError):
     """A job has no such key. key: as given; suggestions: keys that come near."""
 
-    def __init__(self, key: str, suggestions: Sequence[str], known: Sequence[str]) -> None:
+    def __init__(self, key: str, suggestions: Sequence[str], keys: Sequence[str]) -> None:
         self.key = key
         self.suggestions = tuple(suggestions)
         if suggestions:
             hint = f"did you mean {' or '.join(suggestions)}?"
-        elif known:
-            hint = "it has " + ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+        elif keys:
+            hint = "it has " + ", ".join(keys[:12]) + (", ..." if len(keys) > 12 else "")
         else:
             hint = "it has printed no metadata"
         super().__init__(f"this job has no key {key!r}; {hint}")
 
 
-def unknown_key(key: str, known: Iterable[str]) -> UnknownKey:
-    """The error for a key that isn't known, with those that come near."""
-    names = sorted(set(known))
+def unknown_key(key: str, keys: Iterable[str]) -> UnknownKey:
+    """The error for a key that isn't among these, with those that come near."""
+    names = sorted(set(keys))
     lower = {name.lower(): name for name in names}
     near = [
         lower[name] for name in difflib.get_close_matches(key.lower(), list(lower), n=3, cutoff=0.6)
@@ -33,23 +33,23 @@ def unknown_key(key: str, known: Iterable[str]) -> UnknownKey:
     return UnknownKey(key, near, names)
 
 
-def pick_keys(names: Sequence[str], known: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def pick_keys(names: Sequence[str], key_paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The paths that names (`a` or `a.b`) stand for, in the order asked, each once. Raises
     UnknownKey."""
-    by_name = {name: path for path, name in names_of(known).items()}
-    picked: dict[tuple[str, ...], None] = {}
+    by_name = {name: path for path, name in names_of(key_paths).items()}
+    paths: dict[tuple[str, ...], None] = {}
     for name in split_names(names, by_name):
         if name not in by_name:
             raise unknown_key(name, by_name)
-        picked[by_name[name]] = None
-    return list(picked)
+        paths[by_name[name]] = None
+    return list(paths)
 
 
-def split_names(texts: Iterable[str], known: Container[str]) -> list[str]:
+def split_names(texts: Iterable[str], keys: Container[str]) -> list[str]:
     """Keys that are joined by commas, unless a key has that very name."""
     names: list[str] = []
     for text in texts:
         names += (
-            [text] if text in known else [name.strip() for name in text.split(",") if name.strip()]
+            [text] if text in keys else [name.strip() for name in text.split(",") if name.strip()]
         )
     return names

@@ -24,16 +24,16 @@ from logshipper_observe.model.properties import (
 _FORMAT = re.compile(r"[+ ]?0?[0-9]{0,2}[,_]?(?:\.[0-9]{1,2})?[deEfFgGn%]?", re.ASCII)
 
 
-class ColumnAsked(NamedTuple):
+class ColumnSpec(NamedTuple):
     """field: what it shows; title: above it; format: Python's, of numbers, "" for as they are. Of a
-    wildcard the field's name is the pattern: `expanded` makes columns of it."""
+    wildcard the field's name is the pattern: `expand` makes columns of it."""
 
     field: Field
     title: str
     format: str
 
 
-def parse_columns(texts: list[str]) -> list[ColumnAsked]:
+def parse_columns(texts: list[str]) -> list[ColumnSpec]:
     """Of `KEY`, `KEY=Title`, `KEY=Title:.5f` and `KEY:.5f`, joined by commas. Raises UsageError."""
     words = [word.strip() for text in texts for word in _split(text)]
     if not all(words) or not words:
@@ -52,7 +52,7 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def _column(word: str) -> ColumnAsked:
+def _column(word: str) -> ColumnSpec:
     name, equals, rest = word.partition("=")
     head, colon, spec = (rest if equals else name).rpartition(":")
     if not colon or not spec:
@@ -68,14 +68,14 @@ def _column(word: str) -> ColumnAsked:
         raise UsageError(
             "--columns", [f"{name!r} stands for several columns: they can't share a title"]
         )
-    return ColumnAsked(field, head or field.name, spec)
+    return ColumnSpec(field, head or field.name, spec)
 
 
 def is_wildcard(field: Field) -> bool:
     return field.kind is PropertyKind.KEY and "*" in field.name
 
 
-def expanded(columns: Sequence[ColumnAsked], rows: Sequence[JobRow]) -> list[ColumnAsked]:
+def expand(columns: Sequence[ColumnSpec], rows: Sequence[JobRow]) -> list[ColumnSpec]:
     """With a column for each key that a wildcard matches, in alphabetical order, each key once:
     `hparams.*` those that never change within a job, `metrics.*` numbers that do, others of all
     keys. rows: the jobs that are shown."""
@@ -88,35 +88,35 @@ def expanded(columns: Sequence[ColumnAsked], rows: Sequence[JobRow]) -> list[Col
             changes[key] = changes.get(key, False) or values.min != values.max
             if values.min:
                 numbers.add(key)
-    chosen = {
+    keys_by_alias = {
         METRICS: {key for key in numbers if changes[key]},
         HPARAMS: {key for key in changes if not changes[key]},
     }
-    named = {column.field.name for column in columns}
-    found = []
+    names = {column.field.name for column in columns}
+    expansion = []
     for column in columns:
         if not is_wildcard(column.field):
-            found.append(column)
+            expansion.append(column)
             continue
-        prefix = next((one for one in chosen if column.field.name.startswith(one)), "")
+        prefix = next((alias for alias in keys_by_alias if column.field.name.startswith(alias)), "")
         matches = re.compile(
             fnmatch.translate(without_alias(column.field.name).replace("[", "[[]"))
         ).match
-        for key in sorted(chosen.get(prefix, changes)):
+        for key in sorted(keys_by_alias.get(prefix, changes)):
             field = field_of(key)
             if field.kind is not PropertyKind.KEY:  # a key that is called as a property is
                 field = field_of(METADATA + key)
-            if matches(key) and field.name not in named:
-                named.add(field.name)
-                found.append(ColumnAsked(field, key, column.format))
-    return found
+            if matches(key) and field.name not in names:
+                names.add(field.name)
+                expansion.append(ColumnSpec(field, key, column.format))
+    return expansion
 
 
 def _is_format(spec: str) -> bool:
     return _FORMAT.fullmatch(spec) is not None
 
 
-def cell_of(column: ColumnAsked, row: JobRow, *, terminal: bool) -> str:
+def cell_of(column: ColumnSpec, row: JobRow, *, terminal: bool) -> str:
     """A cell's text; "" for what the job doesn't have."""
     value = column.field.get(row)
     if value is MISSING or value is None:
@@ -127,14 +127,14 @@ def cell_of(column: ColumnAsked, row: JobRow, *, terminal: bool) -> str:
         if column.field.kind is PropertyKind.TIME:
             return local(int(value)) if terminal else local_with_zone(int(value))
         if column.format:
-            return _formatted(value, column.format)
+            return _format(value, column.format)
         if column.field.kind is PropertyKind.SPAN:
             return duration(value)
         return number(value) if terminal and isinstance(value, float) else str(value)
     return value
 
 
-def _formatted(value: int | float, spec: str) -> str:
+def _format(value: int | float, spec: str) -> str:
     try:
         return format(value, spec)
     except (ValueError, OverflowError):  # `d` of a fraction, `f` of a number beyond floats

@@ -65,12 +65,12 @@ class Condition(NamedTuple):
 
 def parse_condition(text: str) -> Condition:
     """Raises UsageError, which names the condition."""
-    found = _CONDITION.fullmatch(text)
-    if found is None:
+    match = _CONDITION.fullmatch(text)
+    if match is None:
         raise UsageError(
             repr(text), [f"isn't a condition: a name, one of {' '.join(OPERATORS)}, and a value"]
         )
-    field, sign, value = field_of(found["name"]), found["operator"], found["value"]
+    field, sign, value = field_of(match["name"]), match["operator"], match["value"]
     return Condition(text, field, _matcher(text, field.kind, sign, value))
 
 
@@ -86,7 +86,7 @@ def _matcher(text: str, kind: PropertyKind, sign: str, value: str) -> Callable[[
         flag = _FLAGS.get(value.lower())
         if flag is None:
             raise UsageError(repr(text), ["`:exists:` is followed by true or false"])
-        return lambda found: (found is not MISSING) is flag
+        return lambda actual: (actual is not MISSING) is flag
     if sign == ":regex:":
         return _regex(text, value)
     if value[:1] in ("<", ">", "="):
@@ -95,12 +95,12 @@ def _matcher(text: str, kind: PropertyKind, sign: str, value: str) -> Callable[[
             repr(text),
             [f"`{sign}{value[0]}` is no operator{near}; a text that begins so is quoted"],
         )
-    wanted = _operand(text, kind, value)
+    operand = _operand(text, kind, value)
     order = _ORDERS.get(sign)
     if order is not None:
-        return _ordered(order, wanted, text_too=kind is PropertyKind.TAG)
-    same = _same_as(wanted, value, kind)
-    return same if sign in ("=", "==") else lambda found: not same(found)
+        return _ordered(order, operand, text_too=kind is PropertyKind.TAG)
+    is_same = _same_as(operand, value, kind)
+    return is_same if sign in ("=", "==") else lambda actual: not is_same(actual)
 
 
 def _regex(text: str, pattern: str) -> Callable[[Value], bool]:
@@ -108,8 +108,8 @@ def _regex(text: str, pattern: str) -> Callable[[Value], bool]:
         search = re.compile(pattern).search
     except re.error as error:
         raise UsageError(repr(text), [f"isn't a regular expression: {error}"]) from None
-    return lambda found: (
-        found is not MISSING and found is not None and search(_text(found)) is not None
+    return lambda actual: (
+        actual is not MISSING and actual is not None and search(_text(actual)) is not None
     )
 
 
@@ -148,46 +148,48 @@ def _operand(text: str, kind: PropertyKind, value: str) -> Value:
     return value if number is None else number
 
 
-def time_ns(what: str, value: str) -> int:
+def time_ns(subject: str, value: str) -> int:
     """Of `2026-05-01` or `2026-05-01T09:30`. Raises UsageError, which names what it is for."""
     try:
         return int(datetime.fromisoformat(value).astimezone().timestamp() * NS)
     except (ValueError, OverflowError, OSError):
         looks = "a time such as 2026-05-01 or 2026-05-01T09:30, local unless it has an offset"
-        raise UsageError(what, [f"{value!r} isn't {looks}"]) from None
+        raise UsageError(subject, [f"{value!r} isn't {looks}"]) from None
 
 
-def _same_as(wanted: Value, value: str, kind: PropertyKind) -> Callable[[Value], bool]:
-    if wanted is None:
-        return lambda found: found is MISSING or found is None
-    if kind is PropertyKind.TEXT and wanted == "":
-        return lambda found: found is MISSING or found == ""
+def _same_as(operand: Value, value: str, kind: PropertyKind) -> Callable[[Value], bool]:
+    if operand is None:
+        return lambda actual: actual is MISSING or actual is None
+    if kind is PropertyKind.TEXT and operand == "":
+        return lambda actual: actual is MISSING or actual == ""
     if kind is PropertyKind.TAG:
-        return _equals(value if isinstance(wanted, int | float) else str(wanted))
-    return lambda found: found == wanted and isinstance(found, bool) is isinstance(wanted, bool)
+        return _equals(value if isinstance(operand, int | float) else str(operand))
+    return lambda actual: (
+        actual == operand and isinstance(actual, bool) is isinstance(operand, bool)
+    )
 
 
 def _equals(value: str) -> Callable[[Value], bool]:
     """Of a tag: the same text, or the same number."""
     number = number_of(value)
 
-    def same(found: Value) -> bool:
-        return found == value or (
-            number is not None and isinstance(found, str) and number_of(found) == number
+    def matches(actual: Value) -> bool:
+        return actual == value or (
+            number is not None and isinstance(actual, str) and number_of(actual) == number
         )
 
-    return same
+    return matches
 
 
-def _ordered(order: _Order, wanted: Value, *, text_too: bool) -> Callable[[Value], bool]:
+def _ordered(order: _Order, operand: Value, *, text_too: bool) -> Callable[[Value], bool]:
     """text_too: a text that is a number compares as one, as tags are all texts."""
 
-    def matches(found: Value) -> bool:
-        if text_too and isinstance(found, str) and _is_number(wanted):
-            found = number_of(found)
-        if _is_number(found) and _is_number(wanted):
-            return order(found, wanted)
-        return isinstance(found, str) and isinstance(wanted, str) and order(found, wanted)
+    def matches(actual: Value) -> bool:
+        if text_too and isinstance(actual, str) and _is_number(operand):
+            actual = number_of(actual)
+        if _is_number(actual) and _is_number(operand):
+            return order(actual, operand)
+        return isinstance(actual, str) and isinstance(operand, str) and order(actual, operand)
 
     return matches
 

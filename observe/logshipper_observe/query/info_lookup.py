@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Found(dict[str, T]):
-    """What was found, by the names that were asked; a job of a range or a pattern by its id.
+    """What a lookup has, by the names that were asked for; a job of a range or a pattern by its id.
     unknown: an error for each name that stands for none."""
 
     def __init__(self) -> None:
@@ -45,21 +45,21 @@ def infos(
     lookup = _Lookup(store, now_ns, children=children)
     for name in names:
         try:
-            own = lookup.of_id(resolve(name))
+            info = lookup.of_id(resolve(name))
         except UnknownJob as error:
             lookup.add_others(name, error)
         else:
-            lookup.found[name] = (
-                own if name in (own.job_id, "last") else lookup.with_iterations(name, own)
+            lookup.infos[name] = (
+                info if name in (info.job_id, "last") else lookup.with_iterations(name, info)
             )
-    return lookup.found
+    return lookup.infos
 
 
 class _Lookup:
-    """found: so far."""
+    """infos: so far."""
 
     def __init__(self, store: "Store", now_ns: int, *, children: bool) -> None:
-        self.found: Found[JobInfo] = Found()
+        self.infos: Found[JobInfo] = Found()
         self._store = store
         self._now_ns = now_ns
         self._children = children
@@ -72,26 +72,26 @@ class _Lookup:
     def add_others(self, name: str, error: UnknownJob) -> None:
         """Of a name that isn't one job's: iterations that have it in common, one of an imported
         job, a range, a pattern."""
-        known = self._group(name) or self._child(name)
-        if known is not None:
-            self.found[name] = known
+        info = self._group(name) or self._child(name)
+        if info is not None:
+            self.infos[name] = info
             return
 
         def resolve(_: str) -> str:
             raise error
 
         ids, unknown = resolve_each([name], resolve, self._jobs)
-        self.found.unknown += unknown
-        self.found.update({job_id: self.of_id(job_id) for job_id in ids})
+        self.infos.unknown += unknown
+        self.infos.update({job_id: self.of_id(job_id) for job_id in ids})
 
-    def with_iterations(self, name: str, own: JobInfo) -> JobInfo:
-        """own: the job that the name stands for, perhaps only by the beginning of its id."""
+    def with_iterations(self, name: str, info: JobInfo) -> JobInfo:
+        """info: of the job that the name stands for, perhaps only by the beginning of its id."""
         group = self._group(name)
         if group is None:
-            return own
+            return info
         return (
-            replace(own, children=group.children, iterations=group.iterations)
-            if own.name == name
+            replace(info, children=group.children, iterations=group.iterations)
+            if info.name == name
             else group
         )
 

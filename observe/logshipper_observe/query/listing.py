@@ -26,16 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which jobs. selectors: as in selectors, empty for all; states: empty for any; name: a part of
-    it, or a pattern; conditions: all must hold; sort: None for newest first; reverse: the other way
-    round."""
+    """Which jobs, and in what order."""
 
-    selectors: Sequence[str] = ()
-    states: Sequence[str] = ()
-    name: str = ""
-    conditions: Sequence[Condition] = ()
-    sort: Field | None = None
-    reverse: bool = False
+    selectors: Sequence[str] = ()  # as in selectors, empty for all
+    states: Sequence[str] = ()  # empty for any
+    name: str = ""  # a part of it, or a pattern
+    conditions: Sequence[Condition] = ()  # all must hold
+    sort: Field | None = None  # None for newest first
+    reverse: bool = False  # the other way round
 
     @property
     def is_costly(self) -> bool:
@@ -53,29 +51,29 @@ class Listing:
     jobs: all of them, newest first; unknown: an error for each selector that stands for none.
     """
 
-    def __init__(self, store: "Store", overlay: Overlay, asked: JobQuery) -> None:
+    def __init__(self, store: "Store", overlay: Overlay, query: JobQuery) -> None:
         self.jobs = store.jobs()
         self.unknown: list[UnknownJob] = []
         self._store = store
         self._marks = overlay.all()
-        self._asked = asked
+        self._query = query
         self._now_ns = time.time_ns()
 
     def rows(self) -> Generator[JobRow]:
-        """Those that are asked for, each when it is its turn."""
-        found = self._matching()
-        if not self._asked.orders:
-            yield from found
+        """Those that the query fits, each when it is its turn."""
+        matches = self._matching()
+        if not self._query.orders:
+            yield from matches
             return
-        rows = list(found)
-        sort = self._asked.sort
+        rows = list(matches)
+        sort = self._query.sort
         if sort is not None:
             # what isn't there stays last, and equal ones newest first, also backwards: Python's
             # sort is stable
             values = {id(row): sort.get(row) for row in rows}
             absent = [row for row in rows if values[id(row)] in (MISSING, None)]
             present = [row for row in rows if values[id(row)] not in (MISSING, None)]
-            present.sort(key=lambda row: sort_key(values[id(row)]), reverse=self._asked.reverse)
+            present.sort(key=lambda row: sort_key(values[id(row)]), reverse=self._query.reverse)
             yield from (*present, *absent)
             return
         yield from reversed(rows)
@@ -87,28 +85,28 @@ class Listing:
         return JobRow(job, marks, self._now_ns, self._store.key_values)
 
     def _matching(self) -> Iterator[JobRow]:
-        asked = self._asked
-        cheap = [condition for condition in asked.conditions if condition.field.cheap]
-        costly = [condition for condition in asked.conditions if not condition.field.cheap]
-        for job in self._named():
+        query = self._query
+        cheap = [condition for condition in query.conditions if condition.field.cheap]
+        costly = [condition for condition in query.conditions if not condition.field.cheap]
+        for job in self._selected_jobs():
             row = self.row(job)
             if all(condition.holds(row) for condition in cheap) and all(
                 condition.holds(row) for condition in costly
             ):
                 yield row
 
-    def _named(self) -> "Iterator[JobSummary]":
-        asked, jobs = self._asked, self.jobs
-        if asked.selectors:
-            picked = pick(asked.selectors, jobs, all_named=True)
-            self.unknown = picked.unknown
-            chosen = {(job.cluster, job.job_id) for job in picked.jobs}
-            jobs = [job for job in jobs if (job.cluster, job.job_id) in chosen]
-        if asked.states:
-            jobs = [job for job in jobs if job.state in asked.states]
-        if asked.name:
-            wanted = asked.name.lower()
-            pattern = wanted if any(mark in wanted for mark in WILDCARDS) else f"*{wanted}*"
+    def _selected_jobs(self) -> "Iterator[JobSummary]":
+        query, jobs = self._query, self.jobs
+        if query.selectors:
+            picks = pick(query.selectors, jobs, all_named=True)
+            self.unknown = picks.unknown
+            keys = {(job.cluster, job.job_id) for job in picks.jobs}
+            jobs = [job for job in jobs if (job.cluster, job.job_id) in keys]
+        if query.states:
+            jobs = [job for job in jobs if job.state in query.states]
+        if query.name:
+            name = query.name.lower()
+            pattern = name if any(mark in name for mark in WILDCARDS) else f"*{name}*"
             matches = re.compile(fnmatch.translate(pattern)).match
             jobs = [job for job in jobs if matches(job.name.lower())]
         return iter(jobs)

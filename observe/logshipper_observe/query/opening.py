@@ -40,7 +40,7 @@ def _at_once(question: Callable[[], str]) -> str:
 
 
 def is_from_loki(args: argparse.Namespace) -> bool:
-    """Whether --from says so, or the site file for those who neither say it nor name a store."""
+    """Whether --from names it, or the site file for those who give neither that nor a store."""
     if getattr(args, "source", None) is None:
         if getattr(args, "default_source", None) is None:
             args.default_source = _default_source(args)
@@ -62,7 +62,7 @@ def _default_source(args: argparse.Namespace) -> str:
 
 def where_else(args: argparse.Namespace) -> str:
     """Where jobs are that the local store doesn't have, a sentence; "" where there is no such
-    place, and for those who say themselves what is to be read."""
+    place, and for those who choose themselves what is read."""
     if (
         args.source is not None
         or args.store is not None
@@ -96,10 +96,10 @@ def _is_socket(path: str) -> bool:
 
 
 @contextmanager
-def opened(args: argparse.Namespace) -> Iterator["Store | None"]:
+def open_store(args: argparse.Namespace) -> Iterator["Store | None"]:
     """The store that is asked for: Loki, or the local one; None where there is no local one yet."""
     if not is_from_loki(args):
-        with opened_local(args) as local:
+        with open_local(args) as local:
             yield local
         return
     with closing(_open_loki(args)) as store:
@@ -107,7 +107,7 @@ def opened(args: argparse.Namespace) -> Iterator["Store | None"]:
 
 
 @contextmanager
-def opened_local(args: argparse.Namespace) -> Iterator["LocalStore | None"]:
+def open_local(args: argparse.Namespace) -> Iterator["LocalStore | None"]:
     """The store that --store, or else the environment, names; None where there is none yet."""
     _check_options(args)
     store = open_folder(store_folder(args))
@@ -130,11 +130,11 @@ def store_place(args: argparse.Namespace) -> str:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Raises UsageError for options that say nothing of the local store."""
-    given = [name for name in LOKI_OPTIONS if getattr(args, name, None) is not None]
-    if given:
+    """Raises UsageError for options that don't fit the local store."""
+    loki_options = [name for name in LOKI_OPTIONS if getattr(args, name, None) is not None]
+    if loki_options:
         raise UsageError(
-            "--" + given[0].replace("_", "-"), ["is for Loki only: give --from loki as well"]
+            "--" + loki_options[0].replace("_", "-"), ["is for Loki only: give --from loki as well"]
         )
 
 
@@ -168,7 +168,7 @@ def open_loki(
     progress: Callable[[int, int], None] | None = None,
     say: Callable[[str], None],
 ) -> "LokiStore":
-    """A site's jobs. since_secs: None for the default; watch: tells a person who is waited for;
+    """A site's jobs. since_secs: None for the default; watch: shows a person who is waited for;
     progress, say: see LokiStore."""
     from logshipper_ingest.loki.client import Client
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
@@ -192,8 +192,8 @@ def open_loki(
 
 
 def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
-    """What asks a Prometheus. watch: tells a person who is waited for."""
-    from logshipper_ingest.loki.finding import SeriesValue
+    """What asks a Prometheus. watch: shows a person who is waited for."""
+    from logshipper_ingest.loki.finding import FoundSeries
     from logshipper_ingest.metrics.prometheus import Client
 
     def ask(promql: str) -> list[SeriesValue]:
@@ -240,11 +240,11 @@ def ingest(store: "Store", *, job_id: str | None = None, secs: float = LIST_SECS
     sentence each."""
     bar = Bar("Reading the spool", size)
     try:
-        taken = store.ingest(deadline_secs=secs, job_id=job_id, progress=bar)
+        report = store.ingest(deadline_secs=secs, job_id=job_id, progress=bar)
     finally:
         bar.clear()
-    problems = list(taken.problems)
-    if not taken.complete and not problems:
+    problems = list(report.problems)
+    if not report.complete and not problems:
         problems.append(
             "not everything that is spooled could be read in the time there was: ask again for more"
         )
@@ -267,14 +267,14 @@ def no_jobs_yet(args: argparse.Namespace, name: str) -> UnknownJob:
 
 
 @contextmanager
-def opened_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple["Store", str]]:
+def open_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple["Store", str]]:
     """The store and the id of the job that `args.job` names, with what is spooled of it ingested.
     ask: calls what asks a server.
 
     Says on stderr what couldn't be ingested, and for `last` where newer jobs may be. Raises
     UnknownJob.
     """
-    with opened(args) as store:
+    with open_store(args) as store:
         if store is None:
             raise no_jobs_yet(args, args.job)
         if not is_from_loki(args):  # Loki's list of jobs isn't needed for a known id
@@ -292,7 +292,7 @@ def known_jobs(
     """The store, the ids of the jobs that names, ranges and wildcards stand for, each once, and an
     error for each that stands for none; what is spooled of them is ingested. Says on stderr what
     couldn't be ingested. Raises UnknownJob where there is no store."""
-    with opened(args) as store:
+    with open_store(args) as store:
         if store is None:
             raise no_jobs_yet(args, names[0])
         if not is_from_loki(args):
@@ -309,12 +309,12 @@ def chosen_jobs(
 ) -> Iterator[tuple["Store | None", list[str], list[UnknownJob]]]:
     """As `known_jobs`, for commands on `args.jobs`, or on all where none are named; the store is
     None where there is none yet. Says on stderr which are unknown, too."""
-    with opened(args) as store:
+    with open_store(args) as store:
         if store is None:
-            missing = [no_jobs_yet(args, name) for name in args.jobs]
-            for error in missing:
+            errors = [no_jobs_yet(args, name) for name in args.jobs]
+            for error in errors:
                 say(safe(str(error)))
-            yield None, [], missing
+            yield None, [], errors
             return
         for problem in ingest(store):
             say(problem)
@@ -327,8 +327,8 @@ def chosen_jobs(
 def ingest_for(store: "Store", names: list[str]) -> list[str]:
     """Ingests what these names may stand for: a known id's own spool; all of it for any other
     name."""
-    known = {job.job_id for job in store.jobs()}
-    if all(name in known for name in names):
+    job_ids = {job.job_id for job in store.jobs()}
+    if all(name in job_ids for name in names):
         return [
             problem
             for name in dict.fromkeys(names)
@@ -364,8 +364,8 @@ def resolve_several(
     return resolve_each(names, lambda name: resolve(store, name, args), store.jobs)
 
 
-def check_attempt(attempts: set[int], asked: int | None) -> None:
+def check_attempt(attempts: set[int], attempt: int | None) -> None:
     """Raises StoreError for an attempt that a job doesn't have."""
-    if asked is not None and asked not in attempts:
-        has = ", ".join(str(attempt) for attempt in sorted(attempts))
-        raise StoreError("--attempt", f"the job has no attempt {asked}; it has {has or 'none'}")
+    if attempt is not None and attempt not in attempts:
+        has = ", ".join(str(number) for number in sorted(attempts))
+        raise StoreError("--attempt", f"the job has no attempt {attempt}; it has {has or 'none'}")

@@ -19,31 +19,33 @@ _NUMBERED = re.compile(r"(?P<prefix>.*?)(?P<number>[0-9]{1,18})", re.DOTALL)
 WILDCARDS = "*?["
 
 
-class Picked(NamedTuple):
+class JobPicks(NamedTuple):
     """jobs: in the order asked, each once; unknown: an error for each name that stands for none."""
 
     jobs: "list[JobSummary]"
     unknown: list[UnknownJob]
 
 
-def pick(names: Iterable[str], jobs: "Sequence[JobSummary]", *, all_named: bool = False) -> Picked:
+def pick(
+    names: Iterable[str], jobs: "Sequence[JobSummary]", *, all_named: bool = False
+) -> JobPicks:
     """jobs: newest first; all_named: a name means every job that has it, not the newest."""
-    picked: dict[tuple[str, str], JobSummary] = {}
+    job_by_key: dict[tuple[str, str], JobSummary] = {}
     unknown = []
     for name in names:
         try:
-            found = jobs_of(name, jobs, all_named=all_named)
+            matches = jobs_of(name, jobs, all_named=all_named)
         except UnknownJob as error:
             unknown.append(error)
             continue
-        picked.update(
+        job_by_key.update(
             {
                 (job.cluster, job.job_id): job
-                for job in found
-                if (job.cluster, job.job_id) not in picked
+                for job in matches
+                if (job.cluster, job.job_id) not in job_by_key
             }
         )
-    return Picked(list(picked.values()), unknown)
+    return JobPicks(list(job_by_key.values()), unknown)
 
 
 def resolve_each(
@@ -63,9 +65,9 @@ def resolve_each(
                 ids.update(dict.fromkeys(job.job_id for _, job in parts))
                 unknown += [] if parts else [error]
                 continue
-            picked = pick([name], jobs())
-            ids.update(dict.fromkeys(job.job_id for job in picked.jobs))
-            unknown += picked.unknown
+            picks = pick([name], jobs())
+            ids.update(dict.fromkeys(job.job_id for job in picks.jobs))
+            unknown += picks.unknown
     return list(ids), unknown
 
 
@@ -79,26 +81,26 @@ def jobs_of(
     matches = _pattern(name)
     if matches is None:
         return [job for _, job in iterations_of(name, jobs)] or [find_job(name, jobs)]
-    found = [job for job in jobs if matches(job.job_id) or matches(job.name)]
-    if not found and any(mark in name for mark in WILDCARDS):
+    hits = [job for job in jobs if matches(job.job_id) or matches(job.name)]
+    if not hits and any(mark in name for mark in WILDCARDS):
         raise UnknownJob(name, f"no job's id or name matches {name!r}")
-    return found or [find_job(name, jobs)]
+    return hits or [find_job(name, jobs)]
 
 
 def iterations_of(name: str, jobs: "Iterable[JobSummary]") -> "list[tuple[int, JobSummary]]":
     """The newest job of each name NAME:i, by i. jobs: newest first."""
-    found: dict[int, JobSummary] = {}
+    job_by_number: dict[int, JobSummary] = {}
     for job in jobs:
         head, colon, number = job.name.rpartition(":")
         if colon and head == name and number.isascii() and number.isdigit():
-            found.setdefault(int(number), job)
-    return sorted(found.items(), key=lambda part: part[0])
+            job_by_number.setdefault(int(number), job)
+    return sorted(job_by_number.items(), key=lambda part: part[0])
 
 
 def _pattern(name: str) -> Callable[[str], bool] | None:
     if any(mark in name for mark in WILDCARDS):
-        wanted = re.compile(fnmatch.translate(name.casefold())).fullmatch
-        return lambda text: wanted(text.casefold()) is not None
+        match = re.compile(fnmatch.translate(name.casefold())).fullmatch
+        return lambda text: match(text.casefold()) is not None
     bounds = _RANGE.fullmatch(name)
     if bounds is None:
         return None

@@ -311,7 +311,7 @@ def test_completion_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     from logshipper_observe.commands import completers
 
     opened: list[object] = []
-    for name in ("opened", "opened_local", "_open_loki"):
+    for name in ("open_store", "open_local", "_open_loki"):
         monkeypatch.setattr(f"logshipper_observe.query.opening.{name}", opened.append)
     options = Namespace(source="loki", loki_url=LOKI, job="x")
     assert completers.jobs("", options) == {}

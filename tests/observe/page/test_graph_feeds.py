@@ -109,7 +109,7 @@ def test_unknown_keys_and_the_cap_of_feeds(tmp_path: Path) -> None:
         job.end()
     with pytest.raises(UnknownKey):
         Following(root, "lost").read()
-    feeds = Feeds(most=2)
+    feeds = Feeds(capacity=2)
     wanted = [FeedQuery("here", JOB, None, (key,)) for key in "abc"]
     first = feeds.get(wanted[0])
     assert feeds.get(wanted[0]) is first
@@ -171,7 +171,7 @@ def test_the_same_from_loki(tmp_path: Path) -> None:
     push_spool(fake, tmp_path / "store" / "spool")
     local = Following(tmp_path / "store", "loss", "lr")
     with open_store(fake).open(JOB) as reader:
-        feed = Feed(local.feed.wanted)
+        feed = Feed(local.feed.query)
         found = feed.read_on(reader)
         assert points(found) == points(graphs(reader, GraphRequest(None, ("loss", "lr")), 9)[0])
         assert points(feed.read_on(reader)) == points(found), "nothing is read twice"
