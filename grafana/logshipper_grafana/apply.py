@@ -177,14 +177,14 @@ def _folder(grafana: GrafanaServer, wish: Wish) -> tuple[str | None, Step]:
     by_uid = grafana.folder(wish.folder) if _may_be_uid(wish.folder) else None
     if by_uid is not None:
         return str(by_uid["uid"]), Step(subject, "unchanged")
-    titled = [folder for folder in grafana.folders() if folder.get("title") == wish.folder]
-    if len(titled) > 1:
-        uids = ", ".join(str(folder.get("uid")) for folder in titled)
+    matches = [folder for folder in grafana.folders() if folder.get("title") == wish.folder]
+    if len(matches) > 1:
+        uids = ", ".join(str(folder.get("uid")) for folder in matches)
         raise ConfigError(
             "--folder", [f"several are called {wish.folder!r}: give the uid of one, {uids}"]
         )
-    if titled:
-        return str(titled[0]["uid"]), Step(subject, "unchanged")
+    if matches:
+        return str(matches[0]["uid"]), Step(subject, "unchanged")
     if wish.dry_run:
         return None, Step(subject, "added")
     # a uid of its own only where nobody chose a name

@@ -65,8 +65,8 @@ def _findings(access: ServerAccess, scope: CheckScope) -> list[Finding]:
         else []
     )
     findings += servers
-    reached = not any(finding.level == "wrong" and finding.about in KINDS for finding in servers)
-    if len(ways) == len(KINDS) and reached:
+    is_reached = not any(finding.level == "wrong" and finding.about in KINDS for finding in servers)
+    if len(ways) == len(KINDS) and is_reached:
         findings += _queries(QueryContext(ways["loki"], ways["prometheus"]), scope.job)
     else:
         words = "weren't asked: a data source isn't there, or isn't reached"

@@ -158,11 +158,11 @@ class _Page:
             except QueryError as error:
                 yield f"annotation {annotation['name']!r}", *_words_and_fix(error)
 
-    def _first_of(self, repeated: str) -> dict[str, Selection]:
+    def _first_of(self, name: str) -> dict[str, Selection]:
         """The variable that a panel is repeated for, with its first value. Without any, Grafana
         keeps the panel."""
-        options = self._selections[repeated].options[:1] if repeated else []
-        return {repeated: Selection(options)} if options else {}
+        options = self._selections[name].options[:1] if name else []
+        return {name: Selection(options)} if options else {}
 
     def _ask(self, target: Json, selections: Mapping[str, Selection]) -> None:
         self.query_count += 1

@@ -162,7 +162,7 @@ def _jobs() -> list[Json]:
     every = "$__interval_ms / 1000"
     started = f"count(group by(job_id)({_START} > time() - {every}))"
     in_interval = f"{_END} > time() - {every}"
-    captured = (
+    by_capture = (
         f"logshipper_job_state{{{_CLUSTER}}} and on(job_id, attempt, step, task) ({in_interval})"
     )
     slurm_ends = f"{queries.SLURM_END}{{{_CLUSTER}}}"  # up to some minutes after a capture's end
@@ -171,7 +171,7 @@ def _jobs() -> list[Json]:
         f"or last_over_time({slurm_ends}[5m] offset -5m))"
     )
     by_slurm = f"{slurm_ends} and on(job_id, attempt) ({in_interval})"
-    ended = f"count by(state)(group by(job_id, state)(({by_slurm}) or on(job_id, attempt) ({captured})))"
+    ended = f"count by(state)(group by(job_id, state)(({by_slurm}) or on(job_id, attempt) ({by_capture})))"
     return [
         time_graph(
             "Captured jobs running, and started per interval",
@@ -309,13 +309,13 @@ def _health() -> list[Json]:
     }
     renamed = {f"Value #{ref}": name for ref, (name, _) in columns.items() if name}
     worth_a_look = {"color": {"mode": "thresholds"}, "custom__displayMode": "color-text"}
-    some = thresholds((None, GREEN), (1, RED))
+    steps = thresholds((None, GREEN), (1, RED))
     limits = {
         "lag": ("s", thresholds((None, GREEN), (_LAG_SECS, RED))),
         "spool": ("bytes", thresholds((None, GREEN), (_SPOOL_BYTES, RED))),
-        "refused entries": ("none", some),
-        "lines lost": ("none", some),
-        "left out by limits": ("none", some),
+        "refused entries": ("none", steps),
+        "lines lost": ("none", steps),
+        "left out by limits": ("none", steps),
         "clock ahead of Loki": ("s", thresholds((None, RED), (-30, GREEN), (30, RED))),
     }
     return [

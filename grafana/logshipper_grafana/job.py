@@ -158,7 +158,7 @@ def _annotation(name: str, color: str, expr: str, text: str) -> Json:
 
 def _header() -> list[Json]:
     lost = f"sum({newest(' | unwrap lost', ACCOUNTS, 'lost', attempts='')})"
-    none = "no capture of this job in this time"
+    no_value = "no capture of this job in this time"
     return [
         stat(
             "State",
@@ -168,7 +168,7 @@ def _header() -> list[Json]:
             width=4,
             height=2,
             defaults={"mappings": states.BY_NUMBER},
-            no_value=none,
+            no_value=no_value,
         ),
         stat(
             "Exit code",
@@ -244,7 +244,7 @@ def _modes() -> str:
     )
 
 
-def _named_captures(names: str, *fields: str, more: str = "") -> str:
+def _capture_events(names: str, *fields: str, more: str = "") -> str:
     """Events as JSON that begins with whose they are."""
     labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
     time = '"time":{{unixEpochMillis __timestamp__}},'
@@ -258,7 +258,7 @@ def _attempts() -> Json:
         "Captured job ${job} of ${cluster}",
         "Who and where, a row for each attempt, the last one first: from the events of the captures' starts. Nodes: "
         "those of the captured tasks.",
-        [loki(_named_captures("started"), lines=1000)],
+        [loki(_capture_events("started"), lines=1000)],
         height=5,
         width=14,
         no_value=_NO_START,
@@ -317,7 +317,7 @@ def _captures() -> Json:
         "How it went: captures of this job",
         "What the newest event of each capture says: a heartbeat while it runs, then its end. X axis: the X of its "
         "graphs and the rule that chose it, once it has ended.",
-        [loki(_named_captures(ACCOUNTS, "ended_ns", "x_axis", more=ended), lines=1000)],
+        [loki(_capture_events(ACCOUNTS, "ended_ns", "x_axis", more=ended), lines=1000)],
         height=5,
         transformations=[
             *order_by_time(),

@@ -8,7 +8,7 @@ from logshipper_grafana.transforms import as_time, merge_rows, organize, rows_wi
 def nodes() -> list[Json]:
     nodes = 'instance=~"(${host:pipe})([.:].*)?"'
     gpus = 'Hostname=~"(${host:pipe})([.].*)?"'
-    none = "nothing of these nodes in Prometheus"
+    no_value = "nothing of these nodes in Prometheus"
     graphs = (
         (
             "CPU in use",
@@ -46,7 +46,7 @@ def nodes() -> list[Json]:
             [prometheus(expr, legend=legend)],
             width=12,
             unit=unit,
-            no_value=none,
+            no_value=no_value,
         )
         for title, description, expr, legend, unit in graphs
     ]
@@ -55,8 +55,8 @@ def nodes() -> list[Json]:
 def same_user() -> Json:
     info = "logshipper_job_info"
     cluster = 'cluster="${cluster:raw}"'
-    mine = f"group by(user)({queries.job_max(info)})"
-    jobs = f"max by(user, job_id, name)(last_over_time({info}{{{cluster}}}[$__range])) and on(user) {mine}"
+    users = f"group by(user)({queries.job_max(info)})"
+    jobs = f"max by(user, job_id, name)(last_over_time({info}{{{cluster}}}[$__range])) and on(user) {users}"
     started = f"max by(job_id)(last_over_time(logshipper_job_start_time_seconds{{{cluster}}}[$__range])) * 1000"
     to_job = links.page(links.JOB, job="${__value.text:percentencode}")
     return table(

@@ -156,39 +156,39 @@ def _panels_do_not_overlap(dashboards: Dashboards) -> Faults:
 
 
 def _panels_are_explained(dashboards: Dashboards) -> Faults:
-    for name, called, panel in _content_panels(dashboards):
+    for name, label, panel in _content_panels(dashboards):
         for key in ("title", "description"):
             if not str(panel.get(key, "")).strip():
-                yield name, f"{called} has no {key}"
+                yield name, f"{label} has no {key}"
         if not panel.get("fieldConfig", {}).get("defaults", {}).get("unit"):
-            yield name, f"{called} has no unit"
+            yield name, f"{label} has no unit"
         if not panel.get("targets"):
-            yield name, f"{called} has no query"
+            yield name, f"{label} has no query"
 
 
 def _panels_are_bundled(dashboards: Dashboards) -> Faults:
-    for name, called, panel in _content_panels(dashboards):
+    for name, label, panel in _content_panels(dashboards):
         if panel.get("type") not in PANELS:
             yield (
                 name,
-                f"{called} is a {panel.get('type')!r}, which isn't one of {', '.join(sorted(PANELS))}",
+                f"{label} is a {panel.get('type')!r}, which isn't one of {', '.join(sorted(PANELS))}",
             )
         if "pluginVersion" in panel:
             yield (
                 name,
-                f"{called} has a pluginVersion: Grafana 11 would take its options for the new form",
+                f"{label} has a pluginVersion: Grafana 11 would take its options for the new form",
             )
         defaults = panel.get("fieldConfig", {}).get("defaults", {})
         if panel.get("type") == "timeseries" and {"noValue", "decimals"} <= defaults.keys():
             yield (
                 name,
-                f"{called} has noValue and decimals: its axis has noValue besides what lies between",
+                f"{label} has noValue and decimals: its axis has noValue besides what lies between",
             )
         for step in panel.get("transformations", []):
             if step.get("id") not in TRANSFORMATIONS:
                 yield (
                     name,
-                    f"{called} has the transformation {step.get('id')!r}, which wasn't tried",
+                    f"{label} has the transformation {step.get('id')!r}, which wasn't tried",
                 )
 
 
@@ -216,17 +216,17 @@ def _data_sources_are_variables(dashboards: Dashboards) -> Faults:
             (f"annotation {annotation.get('name')!r}", annotation)
             for annotation in dashboard.get("annotations", {}).get("list", [])
         ]
-        for called, query in queries:
+        for label, query in queries:
             reference = query.get("datasource")
             source: Json = reference if isinstance(reference, dict) else {}
             kind = source.get("type")
             match = re.fullmatch(r"\$\{(\w+)\}", str(source.get("uid")))
             if match is None:
-                yield name, f"{called} has the data source {reference!r}, which is no variable"
+                yield name, f"{label} has the data source {reference!r}, which is no variable"
             elif sources.get(match[1]) != kind:
                 yield (
                     name,
-                    f"{called} has the data source {match[0]}, which is no variable of type {kind}",
+                    f"{label} has the data source {match[0]}, which is no variable of type {kind}",
                 )
 
 
@@ -306,18 +306,18 @@ def _nothing_is_hard_wired(dashboards: Dashboards) -> Faults:
 
 
 def _answers_are_bounded(dashboards: Dashboards) -> Faults:
-    """Log queries say how many entries they take: 1,000 unless said, and Loki refuses more than it
-    allows."""
-    for name, called, panel in _content_panels(dashboards):
+    """Log queries have the number of entries that they take: 1,000 by default, and Loki refuses
+    more than it allows."""
+    for name, label, panel in _content_panels(dashboards):
         refs = [target.get("refId") for target in panel.get("targets", [])]
         if len({*refs}) < len(refs) or None in refs:
-            yield name, f"{called}: queries without a refId of their own"
+            yield name, f"{label}: queries without a refId of their own"
         for target in panel.get("targets", []):
             if (target.get("datasource") or {}).get("type") != "loki":
                 continue
             is_log = str(target.get("expr", "")).lstrip().startswith("{")
             if is_log and not 0 < target.get("maxLines", 0) <= _MAX_ENTRIES:
-                yield name, f"{called}: a log query without maxLines up to {_MAX_ENTRIES}"
+                yield name, f"{label}: a log query without maxLines up to {_MAX_ENTRIES}"
 
 
 def _only_captured_jobs_are_known(dashboards: Dashboards) -> Faults:

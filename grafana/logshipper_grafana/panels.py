@@ -272,13 +272,13 @@ def row(title: str, *, collapsed: Sequence[Json] = ()) -> Json:
 def place(panels: Iterable[Json | list[Json]]) -> list[Json]:
     """Lays panels from left to right, line by line, and numbers them; those of a list one below the
     other, as wide as the first."""
-    placed: list[Json] = []
-    _place(panels, placed, first_id=1, top=0)
-    return placed
+    models: list[Json] = []
+    _place(panels, models, first_id=1, top=0)
+    return models
 
 
 def _place(
-    panels: Iterable[Json | list[Json]], placed: list[Json], *, first_id: int, top: int
+    panels: Iterable[Json | list[Json]], models: list[Json], *, first_id: int, top: int
 ) -> tuple[int, int]:
     """Returns the next free id, and the line below all panels."""
     left, height, number = 0, 0, first_id
@@ -289,14 +289,14 @@ def _place(
             top, left, height = top + height, 0, 0
         below = 0
         for part in column:
-            own_height = part["gridPos"]["h"]
+            part_height = part["gridPos"]["h"]
             model = {
                 **part,
                 "id": number,
-                "gridPos": {"x": left, "y": top + below, "w": width, "h": own_height},
+                "gridPos": {"x": left, "y": top + below, "w": width, "h": part_height},
             }
-            placed.append(model)
-            number, below = number + 1, below + own_height
+            models.append(model)
+            number, below = number + 1, below + part_height
             if part["type"] == "row" and part["collapsed"]:
                 model["panels"] = []
                 number, _ = _place(part["panels"], model["panels"], first_id=number, top=top + 1)

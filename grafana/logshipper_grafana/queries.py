@@ -65,7 +65,7 @@ HEARTBEATS = {
     "heartbeat_lost": "UNRESPONSIVE",
     "heartbeat_found": "RUNNING",
 }  # what a node's agent says of a capture
-ACCOUNTS = "heartbeat|ended|closed"  # the events that tell how a capture does
+ACCOUNTS = "heartbeat|ended|closed"  # the events that show how a capture does
 
 
 def newest(value: str, names: str, *fields: str, attempts: str = ATTEMPTS) -> str:
@@ -185,7 +185,7 @@ def x_ranks(choice: str) -> str:
 
 
 def slurm_hosts() -> str:
-    """The nodes whose agents tell how Slurm ended jobs; `-`, which no host is called, where there
+    """The nodes whose agents report how Slurm ended jobs; `-`, which no host is called, where there
     are none."""
     records = 'logshipper_agent_slurm_records_total{outcome="taken"}'
     record_counts = f"(sum by(instance, job)(max_over_time({records}[$__range])) > 0)"

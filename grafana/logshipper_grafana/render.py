@@ -21,10 +21,10 @@ SCHEMA_VERSION = 37  # Grafana 9.4's; newer versions migrate what they read
 def dashboards() -> dict[str, Json]:
     """All dashboards, whole, by file name."""
     pages = [module.dashboard() for module in (jobs, job, compare, cluster)]
-    return {f"{page['uid']}.json": finished(page) for page in pages}
+    return {f"{page['uid']}.json": finish(page) for page in pages}
 
 
-def finished(dashboard: Json) -> Json:
+def finish(dashboard: Json) -> Json:
     """With what all of them have in common."""
     common: Json = {
         "id": None,

@@ -254,7 +254,7 @@ class _Session:
             raise QueryError(self._server.name, 0, words) from None
         if not answer.complete:
             raise QueryError(self._server.name, 0, "the answer was cut off")
-        reply = _parsed(answer.body)
+        reply = _parse(answer.body)
         if answer.status >= 300:
             raise self._refusal(answer, reply)
         if reply is None:
@@ -277,7 +277,7 @@ class _Session:
         )
 
 
-def _parsed(body: bytes) -> Any:
+def _parse(body: bytes) -> Any:
     """None where it is no JSON. Nothing at all is what Grafana 9 says when it removed something."""
     if not body.strip():
         return ""

@@ -104,15 +104,15 @@ def merge_source(current: Json, source: Json, url: str, *, force: bool) -> tuple
         deviations += [] if force else ["access"]
     options = current.get("jsonData")
     body["jsonData"] = dict(options) if isinstance(options, dict) else {}
-    for name, ours in source["jsonData"].items():
-        theirs = body["jsonData"].get(name)
+    for name, value in source["jsonData"].items():
+        current_value = body["jsonData"].get(name)
         if name not in body["jsonData"] or force:
-            body["jsonData"][name] = _with_others(theirs, ours)
-        elif isinstance(ours, list):
-            body["jsonData"][name], differ = _with_ours(theirs, ours)
+            body["jsonData"][name] = _override(current_value, value)
+        elif isinstance(value, list):
+            body["jsonData"][name], differ = _supplement(current_value, value)
             deviations += [f"{name} {entry_name}" for entry_name in differ]
-        elif theirs != ours:
-            deviations.append(f"{name} {theirs}")
+        elif current_value != value:
+            deviations.append(f"{name} {current_value}")
     return body, deviations
 
 
@@ -122,24 +122,29 @@ def settings_of(source: Mapping[str, Any]) -> Json:  # Any: JSON
     return settings | {"url": _USER_INFO.sub("//...@", str(settings["url"] or ""))}
 
 
-def _with_others(theirs: object, ours: Any) -> Any:  # Any: JSON
-    """Ours, and of a list with names the entries that aren't."""
-    if not isinstance(ours, list) or not isinstance(theirs, list):
-        return ours
-    names = {entry["name"] for entry in ours}
+def _override(current_value: object, value: Any) -> Any:  # Any: JSON
+    """The value; of a list also the current entries whose names it doesn't have."""
+    if not isinstance(value, list) or not isinstance(current_value, list):
+        return value
+    names = {entry["name"] for entry in value}
     return [
-        entry for entry in theirs if not (isinstance(entry, dict) and entry.get("name") in names)
-    ] + ours
+        entry
+        for entry in current_value
+        if not (isinstance(entry, dict) and entry.get("name") in names)
+    ] + value
 
 
-def _with_ours(theirs: object, ours: list[Json]) -> tuple[list[Any], list[str]]:  # Any: JSON
-    """Theirs and what it lacks of ours, by name; and the names of those that differ."""
-    entries = list(theirs) if isinstance(theirs, list) else []
+def _supplement(
+    current_value: object, our_entries: list[Json]
+) -> tuple[list[Any], list[str]]:  # Any: JSON
+    """The current entries and those of ours that they lack, by name; the names of those that
+    differ."""
+    entries = list(current_value) if isinstance(current_value, list) else []
     by_name = {entry.get("name"): entry for entry in entries if isinstance(entry, dict)}
-    lacking = [entry for entry in ours if entry["name"] not in by_name]
+    lacking = [entry for entry in our_entries if entry["name"] not in by_name]
     differ = [
         entry["name"]
-        for entry in ours
+        for entry in our_entries
         if entry["name"] in by_name and by_name[entry["name"]] != entry
     ]
     return entries + lacking, differ

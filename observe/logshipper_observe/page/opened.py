@@ -31,7 +31,7 @@ class SharedIngest:
         self._signature: object = None
 
     def run(self, store: "Store") -> None:
-        """Ingests what is spooled, unless that was just done, or somebody is at it."""
+        """Ingests what is spooled, unless that was just done, or another thread does it."""
         if self.from_loki or not self._lock.acquire(blocking=not self._done):
             return
         try:
