@@ -35,8 +35,8 @@ class _Job:
         self.constants = {
             name: display_text(value)[:_SHOWN_CHARS] for name, value in constants_of(reader).items()
         }
-        started = context_options(reader).items()
-        self.context = {name: option_text(name, value)[:_SHOWN_CHARS] for name, value in started}
+        options = context_options(reader).items()
+        self.context = {name: shown_option(name, value)[:_SHOWN_CHARS] for name, value in options}
         summary = reader.summary
         self.summary = facts_of(summary)
         self.facts = {
@@ -65,11 +65,11 @@ def compare(ask: Ask) -> PageAnswer:
         except UnknownJob as error:
             unknown[job_id] = str(error)
     jobs = list(job_by_id.values())
-    having: dict[str, list[KeyStats]] = {}
+    stats_by_name: dict[str, list[KeyStats]] = {}
     for job in jobs:
         for name, key in job.keys.items():
-            having.setdefault(name, []).append(key)
-    shared = [name for name, keys in having.items() if len(keys) > 1 or len(jobs) == 1]
+            stats_by_name.setdefault(name, []).append(key)
+    shared = [name for name, keys in stats_by_name.items() if len(keys) > 1 or len(jobs) == 1]
     document = {
         "jobs": [job.document for job in jobs],
         "unknown": unknown,
@@ -77,7 +77,7 @@ def compare(ask: Ask) -> PageAnswer:
         "keys": {job_id: sorted(job.keys) for job_id, job in job_by_id.items()},
         "shared": sorted(shared),
         "changing": sorted(
-            name for name in shared if any(key.min != key.max for key in having[name])
+            name for name in shared if any(key.min != key.max for key in stats_by_name[name])
         ),
         "facts": _rows([job.facts for job in jobs]),
         "constants": _rows([job.constants for job in jobs]),

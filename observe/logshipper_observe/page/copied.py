@@ -124,8 +124,8 @@ class Copy:
                 )
             begin, end = self._ends[number - 1], self._ends[number]
             self._file.seek(begin)
-            packed = self._file.read(end - begin)
-        return list(orjson.loads(zlib.decompress(packed)))
+            payload = self._file.read(end - begin)
+        return list(orjson.loads(zlib.decompress(payload)))
 
     # ---- reading
 
@@ -211,13 +211,13 @@ class Copy:
             (line.time_ns, line.kind, line.text.replace("\n", "\u240a"), dict(line.attrs))
             for line in lines
         ]
-        packed = zlib.compress(orjson.dumps(rows), 1)
+        payload = zlib.compress(orjson.dumps(rows), 1)
         with self._lock:
             self._file.seek(self._ends[-1])
-            self._file.write(packed)
+            self._file.write(payload)
             self._file.flush()
             number = len(self._heads) + 1
-            self._ends.append(self._ends[-1] + len(packed))
+            self._ends.append(self._ends[-1] + len(payload))
             self._heads.append(
                 BlockHead(number, lines[0].time_ns, len(lines), lines[0].stream, lines[0].capture)
             )

@@ -102,8 +102,8 @@ def _csv(ask: Ask, graphs: list[Graph]) -> Iterator[str]:
         keys = numeric_keys(reader)
         axes = dict.fromkeys(graph.x.key for graph in graphs if graph.x.key is not None)
         names = list(dict.fromkeys([*axes, *(graph.key for graph in graphs)]))
-        several = len(reader.captures) > 1
-        fixed_columns = ["_time", "_attempt", *(["_capture"] if several else [])]
+        has_several_captures = len(reader.captures) > 1
+        fixed_columns = ["_time", "_attempt", *(["_capture"] if has_several_captures else [])]
         rows = CsvRows()
         yield rows.row([*own_titles(names, fixed_columns), *names]) + "\n"
         for record in reader.records():
@@ -115,7 +115,7 @@ def _csv(ask: Ask, graphs: list[Graph]) -> Iterator[str]:
                 graph.key in numbers and (graph.x.key is None or graph.x.key in numbers)
                 for graph in graphs
             ):
-                capture = [str(record.capture)] if several else []
+                capture = [str(record.capture)] if has_several_captures else []
                 cells = [numbers.get(name, "") for name in names]
                 yield rows.row([utc(record.time_ns), str(record.attempt), *capture, *cells]) + "\n"
 

@@ -73,11 +73,11 @@ class JobsPage:
         with self._lock:
             signature, now = _signature(store), time.monotonic()
             job_list = self._job_list
-            kept_secs = _ASKED_SECS if signature is None else _KEPT_SECS
+            max_age_secs = _ASKED_SECS if signature is None else _KEPT_SECS
             if (
                 job_list is None
                 or signature != job_list.signature
-                or now - job_list.read > kept_secs
+                or now - job_list.read > max_age_secs
             ):
                 job_list = self._job_list = JobList(
                     signature, now, store.jobs(), overlay_of(store).all()

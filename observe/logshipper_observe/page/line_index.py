@@ -65,19 +65,19 @@ class LineIndex:
 
     def add(self, blocks: Iterable[BlockHead]) -> None:
         """Ingests blocks with higher ids than all before."""
-        late: list[BlockHead] = []
+        late_blocks: list[BlockHead] = []
         for block in blocks:
             self.newest = block.id
             if (self._streams is not None and block.stream not in self._streams) or (
                 self._captures is not None and block.capture not in self._captures
             ):
                 continue
-            if late or block.time_ns < self._until_ns:
-                late.append(block)
+            if late_blocks or block.time_ns < self._until_ns:
+                late_blocks.append(block)
             else:
                 self._append(block)
-        if late:
-            self._insert(late)
+        if late_blocks:
+            self._insert(late_blocks)
 
     def _append(self, block: BlockHead) -> None:
         self._joins.append(block.time_ns < self._until_ns)
@@ -90,18 +90,18 @@ class LineIndex:
         self._firsts.append(self.total)
         self.total += block.lines
 
-    def _insert(self, late: list[BlockHead]) -> None:
+    def _insert(self, late_blocks: list[BlockHead]) -> None:
         """Puts blocks where their times say; what is behind them gets other numbers."""
-        at, until_ns = self._group_behind(min(block.time_ns for block in late))
-        behind = [self.block(index) for index in range(at, len(self))]
-        if behind:
+        at, until_ns = self._group_behind(min(block.time_ns for block in late_blocks))
+        tail_blocks = [self.block(index) for index in range(at, len(self))]
+        if tail_blocks:
             self.total = self._firsts[at]
             self.generation += 1
             self._changes.append(IndexChange(at, self.total))
         for values in self._columns:
             del values[at:]
         self._until_ns = until_ns
-        for block in sorted([*behind, *late], key=lambda head: (head.time_ns, head.id)):
+        for block in sorted([*tail_blocks, *late_blocks], key=lambda head: (head.time_ns, head.id)):
             self._append(block)
 
     def _group_behind(self, time_ns: int) -> tuple[int, int]:
@@ -120,10 +120,10 @@ class LineIndex:
 
     def changed_since(self, generation: int) -> IndexChange | None:
         """Where the first change since then was; None where there was none."""
-        missed = self.generation - generation
-        if missed > len(self._changes):
+        change_count = self.generation - generation
+        if change_count > len(self._changes):
             return IndexChange(0, 0)
-        return min(list(self._changes)[-missed:]) if missed else None
+        return min(list(self._changes)[-change_count:]) if change_count else None
 
     def alone(self, begin: int, limit: int) -> int:
         """The end of the blocks from the place `begin` on that overlap no other, at most so many:

@@ -159,8 +159,8 @@ def _merge(source: Blocks, group: Slice) -> "list[LogLine]":
     """A group's lines in order of time."""
     if len(group.blocks) == 1:
         return source.block_lines(group.blocks[0])
-    keyed = [
+    entries_by_block = [
         [(line.time_ns, block.id, line) for line in source.block_lines(block)]
         for block in group.blocks
     ]
-    return [line for _, _, line in heapq.merge(*keyed, key=lambda entry: entry[:2])]
+    return [line for _, _, line in heapq.merge(*entries_by_block, key=lambda entry: entry[:2])]

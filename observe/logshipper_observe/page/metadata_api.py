@@ -43,25 +43,25 @@ def records(ask: Ask) -> PageAnswer:
             candidates = reader.records(begin_ns=from_ns)
         place = _Place(from_ns, 0)
         rows: list[MetadataRecord] = []
-        searched = 0
+        search_count = 0
         more = False
         for record in candidates:
             before = place.skip
             place.move(record.time_ns)
             if record.time_ns == from_ns and before < skip:
                 continue
-            if len(rows) == limit or searched == MOST_SEARCHED:
+            if len(rows) == limit or search_count == MOST_SEARCHED:
                 more = True
                 place.skip -= 1
                 break
-            searched += 1
+            search_count += 1
             if not needle or needle in _searchable(record.line):
                 rows.append(record)
         document = {
             **_table(rows, [key.path for key in keys]),
             "total": reader.summary.records,
             "is_over": reader.is_over,
-            "searched": searched,
+            "searched": search_count,
             "next": {"from": str(place.time_ns), "skip": place.skip} if more else None,
         }
         return tagged_answer(ask, document, document)

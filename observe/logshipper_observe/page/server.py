@@ -188,10 +188,10 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        late = time.monotonic() - HEAD_SECS
+        cutoff = time.monotonic() - HEAD_SECS
         with self._lock:
             for connection in self._open.values():
-                if connection.waits_since is not None and connection.waits_since < late:
+                if connection.waits_since is not None and connection.waits_since < cutoff:
                     connection.end()
 
     def end_connections(self) -> None:
@@ -314,8 +314,8 @@ class _Request(BaseHTTPRequestHandler):
         return PageAnswer(asset.body, asset.content_type, etag=asset.etag)
 
     def _send(self, answer: PageAnswer) -> None:
-        unchanged = bool(answer.etag) and answer.etag == self.headers.get("If-None-Match")
-        self.send_response(HTTPStatus.NOT_MODIFIED if unchanged else answer.status)
+        is_unchanged = bool(answer.etag) and answer.etag == self.headers.get("If-None-Match")
+        self.send_response(HTTPStatus.NOT_MODIFIED if is_unchanged else answer.status)
         for name, value in {**_HEADERS, **answer.headers}.items():
             self.send_header(name, value)
         self.send_header("Cache-Control", "no-cache" if answer.etag else "no-store")
@@ -323,7 +323,7 @@ class _Request(BaseHTTPRequestHandler):
             self.send_header("ETag", answer.etag)
         if answer.file_name:
             self.send_header("Content-Disposition", f'attachment; filename="{answer.file_name}"')
-        if unchanged:
+        if is_unchanged:
             self.end_headers()
             return
         self.send_header("Content-Type", answer.content_type)

@@ -27,10 +27,10 @@ def unknown_key(key: str, keys: Iterable[str]) -> UnknownKey:
     """The error for a key that isn't among these, with those that come near."""
     names = sorted(set(keys))
     lower = {name.lower(): name for name in names}
-    near = [
+    suggestions = [
         lower[name] for name in difflib.get_close_matches(key.lower(), list(lower), n=3, cutoff=0.6)
     ]
-    return UnknownKey(key, near, names)
+    return UnknownKey(key, suggestions, names)
 
 
 def pick_keys(names: Sequence[str], key_paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:

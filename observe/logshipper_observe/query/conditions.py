@@ -90,10 +90,10 @@ def _matcher(text: str, kind: PropertyKind, sign: str, value: str) -> Callable[[
     if sign == ":regex:":
         return _regex(text, value)
     if value[:1] in ("<", ">", "="):
-        near = {"=<": "; `<=` is", "=>": "; `>=` is"}.get(sign + value[0], "")
+        hint = {"=<": "; `<=` is", "=>": "; `>=` is"}.get(sign + value[0], "")
         raise UsageError(
             repr(text),
-            [f"`{sign}{value[0]}` is no operator{near}; a text that begins so is quoted"],
+            [f"`{sign}{value[0]}` is no operator{hint}; a text that begins so is quoted"],
         )
     operand = _operand(text, kind, value)
     order = _ORDERS.get(sign)

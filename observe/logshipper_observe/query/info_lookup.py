@@ -47,7 +47,7 @@ def infos(
         try:
             info = lookup.of_id(resolve(name))
         except UnknownJob as error:
-            lookup.add_others(name, error)
+            lookup.add_group_or_matches(name, error)
         else:
             lookup.infos[name] = (
                 info if name in (info.job_id, "last") else lookup.with_iterations(name, info)
@@ -69,7 +69,7 @@ class _Lookup:
         with self._store.open(job_id) as reader:
             return info_of(reader, self._now_ns, children=self._children)
 
-    def add_others(self, name: str, error: UnknownJob) -> None:
+    def add_group_or_matches(self, name: str, error: UnknownJob) -> None:
         """Of a name that isn't one job's: iterations that have it in common, one of an imported
         job, a range, a pattern."""
         info = self._group(name) or self._child(name)

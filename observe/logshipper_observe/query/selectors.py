@@ -99,19 +99,19 @@ def iterations_of(name: str, jobs: "Iterable[JobSummary]") -> "list[tuple[int, J
 
 def _pattern(name: str) -> Callable[[str], bool] | None:
     if any(mark in name for mark in WILDCARDS):
-        match = re.compile(fnmatch.translate(name.casefold())).fullmatch
-        return lambda text: match(text.casefold()) is not None
+        fullmatch = re.compile(fnmatch.translate(name.casefold())).fullmatch
+        return lambda text: fullmatch(text.casefold()) is not None
     bounds = _RANGE.fullmatch(name)
     if bounds is None:
         return None
     prefix, first, last = bounds["prefix"], int(bounds["first"]), int(bounds["last"])
 
     def within(text: str) -> bool:
-        numbered = _NUMBERED.fullmatch(text)
+        match = _NUMBERED.fullmatch(text)
         return (
-            numbered is not None
-            and numbered["prefix"] == prefix
-            and first <= int(numbered["number"]) <= last
+            match is not None
+            and match["prefix"] == prefix
+            and first <= int(match["number"]) <= last
         )
 
     return within
