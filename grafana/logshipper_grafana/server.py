@@ -140,9 +140,8 @@ class GrafanaServer:
             if error.status in (403, 404):
                 return None
             raise
-        versions = (
-            answer.get("versions") if isinstance(answer, dict) else answer
-        )  # from Grafana 11 on in an object
+        # from Grafana 11 on in an object
+        versions = answer.get("versions") if isinstance(answer, dict) else answer
         entries = (
             [entry for entry in versions if isinstance(entry, dict)]
             if isinstance(versions, list)

@@ -31,9 +31,9 @@ _SHOWN = 10  # captures that are named
 class Look(NamedTuple):
     """What is in the spool."""
 
-    left: list[CaptureStatus]
-    running: list[CaptureStatus]
-    unreadable: list[str]
+    backlog: list[CaptureStatus]  # captures that are over, and not shipped
+    running: list[CaptureStatus]  # all others
+    unreadable: list[str]  # directories that the agent can't take
     states: list[SinkCheckpoints]
 
     @property

@@ -150,7 +150,7 @@ class NodeAgent:
                 f"[{sink.config.table}] is new: it gets what is in the spool now, "
                 "and all that comes"
             )
-        for name in removed(self._config):
+        for name in removed_sinks(self._config):
             label = name or FIRST_SINK
             self._say(
                 f"the sink {label} isn't in the configuration any more: nothing waits for it. "

@@ -42,7 +42,7 @@ def sum_ledgers(ledgers: Sequence[Ledger]) -> Ledger:
     return _ledger(counts, next((ledger["differs"] for ledger in ledgers if ledger["differs"]), ""))
 
 
-def _of_capture(account: CaptureAccount, progress: Shipped | None) -> Ledger:
+def _of_capture(account: CaptureAccount, progress: CaptureCheckpoint | None) -> Ledger:
     """Until a capture has written its first ledger, its lines are what is there."""
     done = 0 if progress is None else progress.account.lines
     lines = max(account.lines, done)  # what the learner knows is written down now and then

@@ -84,7 +84,8 @@ def status(config: AgentConfig, *, as_json: bool) -> int:
             sink.state,
             list(
                 spooled_captures(
-                    spool, {progress.folder: progress.position for progress in sink.state.shipped}
+                    spool,
+                    {progress.folder: progress.position for progress in sink.state.checkpoints},
                 )
             ),
         )
@@ -274,9 +275,9 @@ def _first_ns(folder: CaptureFolder, position: SpoolPosition) -> int:
 
 def _jobs(state: State, spooled: Sequence[CaptureStatus]) -> list[NodeJob]:
     """Those with something in the spool first, then the newest."""
-    shipped_captures = state.shipped
+    shipped_captures = state.checkpoints
     spooled_by_folder = {spooled_capture["folder"]: spooled_capture for spooled_capture in spooled}
-    captures_by_job: dict[str, list[Shipped]] = {}
+    captures_by_job: dict[str, list[CaptureCheckpoint]] = {}
     for capture in sorted(
         shipped_captures,
         key=lambda capture: (capture.folder in spooled_by_folder, capture.changed_ns),
@@ -310,7 +311,7 @@ def _lag_secs(captures: Sequence[CaptureStatus]) -> float:
 
 def _job(
     job_id: str,
-    captures: Sequence[Shipped],
+    captures: Sequence[CaptureCheckpoint],
     spooled_by_folder: dict[str, CaptureStatus],
     learnt: Mapping[str, CaptureAccount],
 ) -> NodeJob:

@@ -12,8 +12,8 @@ from logshipper_observe.base.words import duration, exit_words
 from logshipper_observe.graphs.series import TIME, numeric_keys
 from logshipper_observe.model.constants import constants_of
 from logshipper_observe.model.documents import job_document
-from logshipper_observe.model.job_context import context_options, shown_option
-from logshipper_observe.model.records import shown
+from logshipper_observe.model.job_context import context_options, option_text
+from logshipper_observe.model.records import display_text
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
 from logshipper_observe.page.jobs_api import facts_of
 
@@ -36,7 +36,7 @@ class _Job:
             name: display_text(value)[:_SHOWN_CHARS] for name, value in constants_of(reader).items()
         }
         options = context_options(reader).items()
-        self.context = {name: shown_option(name, value)[:_SHOWN_CHARS] for name, value in options}
+        self.context = {name: option_text(name, value)[:_SHOWN_CHARS] for name, value in options}
         summary = reader.summary
         self.summary = facts_of(summary)
         self.facts = {

@@ -23,7 +23,7 @@ def events(ask: Ask) -> PageAnswer:
     kinds: Counter[str] = Counter()
     matches: list[StateEvent] = []
     with ask.store.job(ask.parts[0]) as reader:
-        history = events_of(reader.summary, reader, Which(newest_first=True))
+        history = events_of(reader.summary, reader, EventSelection(newest_first=True))
         for event in islice(history, MAX_COUNTED):
             kinds[event.kind] += 1
             if kind in ("", event.kind) and len(matches) < limit:

@@ -70,7 +70,7 @@ def graphs(ask: Ask) -> PageAnswer:
                 feed.records,
                 feed.complete,
                 reader.is_over,
-                [(graph.x.words, graph.seen) for graph in feed_graphs],
+                [(graph.x.words, graph.total) for graph in feed_graphs],
             ]
             document = {
                 "records": feed.records,
@@ -189,12 +189,17 @@ def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
     for curve in graph.series:
         thin = curve.thinned(points)
         series.append(
-            {"label": curve.label, "seen": curve.seen, "x": thin.xs.tolist(), "y": thin.ys.tolist()}
+            {
+                "label": curve.label,
+                "seen": curve.total,
+                "x": thin.xs.tolist(),
+                "y": thin.ys.tolist(),
+            }
         )
-        if len(thin.xs) < curve.seen:
+        if len(thin.xs) < curve.total:
             of = f" of {curve.label}" if curve.label else ""
             notes.append(
-                f"{plural(len(thin.xs), 'point')}{of} shown of {curve.seen:,}: thinned evenly, each peak kept"
+                f"{plural(len(thin.xs), 'point')}{of} shown of {curve.total:,}: thinned evenly, each peak kept"
             )
     return {
         "key": graph.key,

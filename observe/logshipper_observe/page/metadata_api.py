@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from logshipper_ingest.model.metadata_keys import names_of, parse_record
 from logshipper_observe.formats.csv_rows import records_as_csv
-from logshipper_observe.model.records import Path, flat, shown
+from logshipper_observe.model.records import Path, display_text, flat
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
 from logshipper_observe.page.downloads import pieces
 
@@ -136,9 +136,8 @@ def _file(
 
     def body() -> Iterator[bytes]:
         with ask.store.job(ask.parts[0]) as reader:
-            limit = (
-                count if not reader.is_over else None
-            )  # both passes over a running job see the same records
+            # both passes over a running job see the same records
+            limit = count if not reader.is_over else None
             yield from pieces(lines(lambda: islice(reader.records(), limit)))
 
     return PageAnswer(body(), content_type, file_name=f"{job_id}-metadata.{suffix}")

@@ -193,7 +193,7 @@ def open_loki(
 
 def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     """What asks a Prometheus. watch: shows a person who is waited for."""
-    from logshipper_ingest.loki.finding import FoundSeries
+    from logshipper_ingest.loki.finding import SeriesValue
     from logshipper_ingest.metrics.prometheus import Client
 
     def ask(promql: str) -> list[SeriesValue]:
