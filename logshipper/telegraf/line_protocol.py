@@ -62,7 +62,7 @@ class _Invalid(Exception):
         self.reason = reason
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """A line. record: of JSON, "" where the line can't be read; keys: of the record; reason: one of
     REASONS, then."""
 
@@ -71,17 +71,17 @@ class Measured(NamedTuple):
     reason: str = ""
 
 
-def parse(data: bytes) -> Iterator[Measured]:
+def parse(data: bytes) -> Iterator[Measurement]:
     """Each measurement of a datagram, or of lines of a stream, in order. Blank lines and comments
     are passed over."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
         if b"\n" in data.strip(b"\n"):  # one bad line must not cost the others
-            for one in data.split(b"\n"):
-                yield from parse(one)
+            for raw_line in data.split(b"\n"):
+                yield from parse(raw_line)
         else:
-            yield Measured(b"", (), "encoding")
+            yield Measurement(b"", (), "encoding")
         return
     if (
         '"' not in text and "\\" not in text
@@ -89,8 +89,8 @@ def parse(data: bytes) -> Iterator[Measured]:
         for line in _worth(text.split("\n")):
             yield _parse_plain(line) or _parse_line(line)
         return
-    for found in _LINES.finditer(text):
-        line = found[0]
+    for match in _LINES.finditer(text):
+        line = match[0]
         if "\n" in line:
             whole = _parse_line(line.strip(" \r"))
             # an odd quote has taken the next line in: each by itself, then
@@ -104,16 +104,16 @@ def _worth(lines: list[str]) -> list[str]:
     return [line for line in stripped if line and not line.startswith("#")]
 
 
-def _parse_line(line: str) -> Measured:
+def _parse_line(line: str) -> Measurement:
     try:
         if len(line) > MAX_LINE_BYTES:
             raise _Invalid("too_long")
         return _record(*_parts(line))
     except _Invalid as invalid:
-        return Measured(b"", (), invalid.reason)
+        return Measurement(b"", (), invalid.reason)
 
 
-def _parse_plain(line: str) -> Measured | None:
+def _parse_plain(line: str) -> Measurement | None:
     """The same as `_parse_line`, in a third of the time, of a line without quotes and backslashes;
     None where it may be none."""
     series, *parts = line.split(" ")
@@ -163,13 +163,13 @@ def _parts(line: str) -> tuple[str, dict[str, str], dict[str, Value], int | None
 def _tags(line: str, at: int) -> tuple[dict[str, str], int]:
     tags: dict[str, str] = {}
     while line[at : at + 1] == ",":
-        found = _TAG.match(line, at)
-        if found is None or not found[2]:  # InfluxDB refuses an empty one, too
+        match = _TAG.match(line, at)
+        if match is None or not match[2]:  # InfluxDB refuses an empty one, too
             raise _Invalid("tags")
         if len(tags) >= MAX_TAGS:
             raise _Invalid("too_many")
-        tags[_ESCAPED.sub(r"\1", found[1])] = _ESCAPED.sub(r"\1", found[2])
-        at = found.end()
+        tags[_ESCAPED.sub(r"\1", match[1])] = _ESCAPED.sub(r"\1", match[2])
+        at = match.end()
     return tags, at
 
 
@@ -222,10 +222,10 @@ def _time(text: str) -> int:
 
 def _record(
     measurement: str, tags: dict[str, str], fields: dict[str, Value], time_ns: int | None
-) -> Measured:
+) -> Measurement:
     only = list(fields) == ["value"]
     record: dict[str, object] = {measurement: fields["value"] if only else fields}
     for name, more in (("tags", tags or None), ("time", time_ns)):
         if more is not None:
             record[f"{name}_" if name == measurement else name] = more
-    return Measured(orjson.dumps(record), tuple(record))
+    return Measurement(orjson.dumps(record), tuple(record))

@@ -57,7 +57,7 @@ Take = Callable[["Sender", bytes, float], None]
 
 
 class Sender(NamedTuple):
-    """owner: None where it can't be told; address: for people."""
+    """owner: None where it isn't known; address: for people."""
 
     owner: SocketOwner | None
     address: str
@@ -80,12 +80,16 @@ class Sockets(NamedTuple):
 
     @property
     def fds(self) -> set[int]:
-        return {one.fileno() for one in (self.udp, self.tcp, self.unix) if one is not None}
+        return {
+            endpoint.fileno()
+            for endpoint in (self.udp, self.tcp, self.unix)
+            if endpoint is not None
+        }
 
     def close(self) -> None:
-        for one in (self.udp, self.tcp, self.unix):
-            if one is not None:
-                one.close()
+        for endpoint in (self.udp, self.tcp, self.unix):
+            if endpoint is not None:
+                endpoint.close()
 
 
 def open_sockets(host: str, port: int) -> Sockets:
@@ -164,8 +168,8 @@ class Listener:
         self._reads = 0
         self._accepted_at = 0.0  # when no connection waited to be accepted
         self._timed: set[int] = set()  # fds of sockets whose datagrams have times
-        self._dropped = 0  # as the kernel counts
-        self._own: Address = sockets.udp.getsockname()
+        self._dropped_count = 0  # as the kernel counts
+        self._own_address: Address = sockets.udp.getsockname()
         self._stop_fd = stop_fd
         self._stops = select.poll()
         self._stops.register(stop_fd, select.POLLIN)
@@ -179,20 +183,20 @@ class Listener:
 
     def _prepare(self) -> None:
         udp, tcp, unix = self._sockets
-        for one in (udp, unix):
-            if one is not None:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        for endpoint in (udp, unix):
+            if endpoint is not None:
+                endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
                 try:
-                    one.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-                    self._timed.add(one.fileno())
+                    endpoint.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+                    self._timed.add(endpoint.fileno())
                 except OSError:
                     pass  # then what it sends has arrived when it is read
         if unix is not None:
             unix.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        for listening in (udp, tcp, unix):
-            if listening is not None:
-                listening.setblocking(False)
-                self._poll.register(listening, select.POLLIN)
+        for endpoint in (udp, tcp, unix):
+            if endpoint is not None:
+                endpoint.setblocking(False)
+                self._poll.register(endpoint, select.POLLIN)
         self._poll.register(self._stop_fd, select.POLLIN)
 
     def serve(self) -> None:
@@ -232,16 +236,16 @@ class Listener:
     def _turn(self, ready: set[int]) -> int:
         """What was taken, in usual lines."""
         udp, tcp, unix = self._sockets
-        taken = 0
+        cost = 0
         if udp.fileno() in ready:
-            taken += self._take_datagrams(udp)
+            cost += self._take_datagrams(udp)
         if unix is not None and unix.fileno() in ready:
-            taken += self._take_credited(unix)
-        taken += self._read_connections(ready)
+            cost += self._take_credited(unix)
+        cost += self._read_connections(ready)
         if tcp is not None and tcp.fileno() in ready:
-            taken += self._accept(tcp)
-        self._budget -= taken
-        return taken
+            cost += self._accept(tcp)
+        self._budget -= cost
+        return cost
 
     def _refill(self) -> None:
         now = time.monotonic()
@@ -249,7 +253,7 @@ class Listener:
         self._filled_at = now
 
     def _take_datagrams(self, udp: socket.socket) -> int:
-        """Asked is once for each sender: a batch of a sender's is one look-up."""
+        """The kernel is asked once for each sender: a batch of a sender's is one look-up."""
         by_sender: dict[Address, list[bytes]] = {}
         cost = 0
         arrived_at = 0.0
@@ -262,29 +266,29 @@ class Listener:
                     arrived_at = _arrived_at(ancillary)
             except OSError:
                 break  # nothing more
-            cost += self._counted(data)
+            cost += self._count_cost(data)
             by_sender.setdefault(address, []).append(data)
         self._note_dropped()
         for address, lines in by_sender.items():
-            owner = self._owners.udp(address, self._own)
+            owner = self._owners.udp(address, self._own_address)
             self._take(
                 Sender(owner, f"udp {address[0]}:{address[1]}"), b"\n".join(lines), arrived_at
             )
         return cost
 
-    def _counted(self, data: bytes) -> int:
+    def _count_cost(self, data: bytes) -> int:
         """What it costs, in usual lines."""
         self.counts["received"] += 1
         return 1 + len(data) // _USUAL_LINE_BYTES
 
     def _note_dropped(self) -> None:
         try:
-            found = self._sockets.udp.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+            meminfo = self._sockets.udp.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
         except OSError:
             return  # before Linux 4.12
-        dropped: int = _MEMINFO.unpack(found)[-1]
-        self.counts["overflow"] += (dropped - self._dropped) % (1 << 32)
-        self._dropped = dropped
+        dropped_count: int = _MEMINFO.unpack(meminfo)[-1]
+        self.counts["overflow"] += (dropped_count - self._dropped_count) % (1 << 32)
+        self._dropped_count = dropped_count
 
     def _take_credited(self, unix: socket.socket) -> int:
         cost = 0
@@ -294,7 +298,7 @@ class Listener:
                 data, ancillary, flags, _ = unix.recvmsg(MAX_LINE_BYTES, room)
             except OSError:
                 break
-            cost += self._counted(data)
+            cost += self._count_cost(data)
             if flags & socket.MSG_TRUNC:
                 self.counts["too_long"] += 1
                 continue
@@ -324,7 +328,7 @@ class Listener:
                 self._make_room()
                 return cost + BATCH  # it is ready all the same: not at once again
             cost += _CONNECTION_COST
-            owner = self._owners.tcp(address, self._own)
+            owner = self._owners.tcp(address, self._own_address)
             if self._trusted is not None and owner is not None and owner.uid not in self._trusted:
                 self.counts["foreign"] += 1
                 connected.close()
@@ -340,9 +344,15 @@ class Listener:
         return cost
 
     def _make_room(self) -> None:
-        for uid, _ in Counter(one.uid for one in self._connections.values()).most_common(1):
+        for uid, _ in Counter(
+            connection.uid for connection in self._connections.values()
+        ).most_common(1):
             self.counts["crowded"] += 1
-            self._drop(next(one for one in self._connections.values() if one.uid == uid))
+            self._drop(
+                next(
+                    connection for connection in self._connections.values() if connection.uid == uid
+                )
+            )
 
     def _drop(self, connection: _Connection) -> None:
         del self._connections[connection.socket.fileno()]
@@ -352,16 +362,16 @@ class Listener:
     def _read_connections(self, ready: set[int]) -> int:
         """What was taken, in usual lines: a batch, of those first that were read the longest
         ago."""
-        taken = 0
-        for one in sorted(
+        cost = 0
+        for connection in sorted(
             (self._connections[fd] for fd in ready & self._connections.keys()), key=_last_read
         ):
-            if taken >= BATCH:
+            if cost >= BATCH:
                 break
             self._reads += 1
-            one.read_at = self._reads
-            taken += self._read(one)
-        return taken
+            connection.read_at = self._reads
+            cost += self._read(connection)
+        return cost
 
     def _read(self, connection: _Connection) -> int:
         arrived_at = connection.rest_arrived_at if connection.rest else connection.empty_at
@@ -380,7 +390,7 @@ class Listener:
             self._take(connection.sender, lines, arrived_at)
         if not data:
             self._drop(connection)
-        return self._counted(data) if data else 0
+        return self._count_cost(data) if data else 0
 
 
 def _arrived_at(ancillary: list[tuple[int, int, bytes]]) -> float:

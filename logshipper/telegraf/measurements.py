@@ -1,7 +1,7 @@
 """What a job sends to its capture's own Telegraf port, as metadata records for the sidecar.
 
 A process of its own, at work before the command runs: who sends is looked up at once, since it
-can't be told any more when the sender is gone; and a flood costs the sidecar nothing. It writes
+can't be known any more when the sender is gone; and a flood costs the sidecar nothing. It writes
 lines into a pipe: after a `@`, when the records that follow arrived; a record each; after a `#`,
 the counts of what was left out. Where the sidecar doesn't read, it waits, and the kernel drops what
 comes.
@@ -71,9 +71,9 @@ class Collector(NamedTuple):
         os.close(self.control)
 
 
-def start_collector(sockets: Sockets, others: int) -> Collector:
-    """Forks, and closes the sockets here; it is at work then. others: the user whose measurements
-    count besides our own's. Raises OSError."""
+def start_collector(sockets: Sockets, other_uid: int) -> Collector:
+    """Forks, and closes the sockets here; it is at work then. other_uid: the user whose
+    measurements count besides our own's. Raises OSError."""
     port = sockets.port
     fds: list[int] = []
     try:
@@ -85,7 +85,7 @@ def start_collector(sockets: Sockets, others: int) -> Collector:
             try:
                 if os.fork() == 0:  # nobody's child: who forked this waits for others
                     detach(COMM, {write, stop, *sockets.fds})
-                    _Collecting(sockets, {os.geteuid(), others}, write, stop).run()
+                    _Collecting(sockets, {os.geteuid(), other_uid}, write, stop).run()
             finally:
                 os._exit(0)
     except BaseException:
@@ -114,7 +114,7 @@ class _Collecting:
         self._trusted = trusted
         self._write = write
         self._left_out: Counter[str] = Counter()
-        self._told = ""
+        self._reported_counts = ""
         self._tell_due = 0.0
         self._listener = Listener(sockets, self._take, stop, per_sec=PER_SEC, trusted=trusted)
 
@@ -139,21 +139,21 @@ class _Collecting:
 
     def _put_records(self, data: bytes, arrived_at: float) -> None:
         records = [b"%b%.6f\n" % (_ARRIVED, arrived_at)]
-        for found in parse(data):
-            if found.reason:
-                self._left_out[found.reason] += 1
+        for measurement in parse(data):
+            if measurement.reason:
+                self._left_out[measurement.reason] += 1
             else:
-                records.append(found.record + b"\n")
+                records.append(measurement.record + b"\n")
         if len(records) > 1:
             self._put(b"".join(records))
 
     def _tell(self) -> None:
         self._tell_due = time.monotonic() + _COUNTS_SECS
-        counted = self._listener.counts
-        found = self._left_out + Counter({name: counted[name] for name in _OF_LISTENER})
-        text = json.dumps(found, sort_keys=True)
-        if found and text != self._told:
-            self._told = text
+        listener_counts = self._listener.counts
+        counts = self._left_out + Counter({name: listener_counts[name] for name in _OF_LISTENER})
+        text = json.dumps(counts, sort_keys=True)
+        if counts and text != self._reported_counts:
+            self._reported_counts = text
             self._put(_COUNTS + text.encode() + b"\n")
 
     def _put(self, data: bytes) -> None:
@@ -188,16 +188,16 @@ class Measurements:
         self._control = collector.control
         self._rest = b""
         self._arrived_at = 0.0  # of the records that are read next
-        self._waiting: deque[Batch] = deque()
+        self._batches: deque[Batch] = deque()
         self._waiting_bytes = 0
         self._collected: dict[str, int] = {}
-        self._dropped: Counter[str] = Counter()
+        self._dropped_counts: Counter[str] = Counter()
         os.set_blocking(self.fd, False)
 
     @property
     def left_out(self) -> dict[str, int]:
         """Lines since the begin, by reason, `line_protocol.REASONS` among them."""
-        return {**self._collected, **self._dropped}
+        return {**self._collected, **self._dropped_counts}
 
     @property
     def is_full(self) -> bool:
@@ -206,16 +206,16 @@ class Measurements:
     @property
     def is_done(self) -> bool:
         """Nothing comes, and nothing waits."""
-        return self.over and not self._waiting
+        return self.over and not self._batches
 
     @property
     def due(self) -> float:
         """When the first that wait may be ready."""
-        return self._waiting[0].due if self._waiting else float("inf")
+        return self._batches[0].due if self._batches else float("inf")
 
     def drop(self, records: int, reason: str) -> None:
         """Counts what the sidecar leaves out. reason: `disabled`, `undecided`."""
-        self._dropped[reason] += records
+        self._dropped_counts[reason] += records
 
     def read(self, now: float) -> None:
         """What has come since the last call, some of it where there is much."""
@@ -229,29 +229,31 @@ class Measurements:
         self._sort(data, now)
 
     def ready(
-        self, now: float, read: tuple[int, ...] | None, taken: tuple[int, ...]
+        self, now: float, read: tuple[int, ...] | None, received: tuple[int, ...]
     ) -> list[Batch]:
         """Those that waited long enough. read: bytes of each stream that the relay has read, None
-        where it hasn't read all that was printed; taken: that the sidecar has, whose commands it
-        knows."""
-        for batch in self._waiting:
+        where it hasn't read all that was printed; received: that the sidecar has, whose commands
+        it knows."""
+        for batch in self._batches:
             if batch.due > now:
                 break
             batch.mark = batch.mark or read
-        found = []
-        while self._waiting and (first := self._waiting[0]).due <= now:
+        batches = []
+        while self._batches and (first := self._batches[0]).due <= now:
             mark = first.mark
-            if mark is None or any(had < wanted for had, wanted in zip(taken, mark, strict=True)):
+            if mark is None or any(
+                size < mark_size for size, mark_size in zip(received, mark, strict=True)
+            ):
                 if now < first.give_up_at:
                     first.due = now + HOLD_SECS
                     break
                 first.undecided = True
-            found.append(self._pop())
-        return found
+            batches.append(self._pop())
+        return batches
 
     def all(self) -> list[Batch]:
         """Those that wait: all is taken that was printed before."""
-        return [self._pop() for _ in range(len(self._waiting))]
+        return [self._pop() for _ in range(len(self._batches))]
 
     def end(self) -> list[Batch]:
         """The last ones: waits until all that has come is read, LAST_WORDS_SECS at most."""
@@ -259,7 +261,7 @@ class Measurements:
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
         until = time.monotonic() + LAST_WORDS_SECS
-        while (left := until - time.monotonic()) > 0 and poll.poll(left * 1000):
+        while (rest_secs := until - time.monotonic()) > 0 and poll.poll(rest_secs * 1000):
             data = os.read(self.fd, _READ_BYTES)
             if not data:
                 break
@@ -268,7 +270,7 @@ class Measurements:
         return self.all()
 
     def _pop(self) -> Batch:
-        first = self._waiting.popleft()
+        first = self._batches.popleft()
         self._waiting_bytes -= first.size
         return first
 
@@ -289,5 +291,5 @@ class Measurements:
     def _keep(self, batch: Batch) -> None:
         if batch.records:
             batch.size = sum(map(len, batch.records))
-            self._waiting.append(batch)
+            self._batches.append(batch)
             self._waiting_bytes += batch.size

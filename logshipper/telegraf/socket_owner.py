@@ -1,9 +1,9 @@
 """Whose a socket on this machine is, by its address: the kernel's word (sock_diag(7)), while the
 socket lives.
 
-A datagram from 127.0.0.1 tells a port and nothing else. Who has that port now may be asked; a
+A datagram from 127.0.0.1 has a port and nothing else. Who has that port now may be asked; a
 socket that is closed is nobody's. What the kernel answers counts only if it is about a socket of
-just this address that has an inode: one that its process has closed already is told as root's.
+just this address that has an inode: one that its process has closed already is reported as root's.
 """
 
 import os
@@ -29,7 +29,7 @@ _WAIT_SECS = 1.0
 
 class SocketOwner(NamedTuple):
     """uid: of the user who made the socket; inode: the socket's, as in /proc/PID/fd; pid: 0 where
-    it isn't told."""
+    it isn't known."""
 
     uid: int
     inode: int = 0
@@ -49,26 +49,28 @@ class SocketOwners:
     def close(self) -> None:
         self._netlink.close()
 
-    def udp(self, sender: tuple[str, int], own: tuple[str, int]) -> SocketOwner | None:
-        """Who sent a datagram from an address (IPv4, port) to one of ours; None where the socket is
+    def udp(self, sender: tuple[str, int], own_address: tuple[str, int]) -> SocketOwner | None:
+        """Who sent a datagram from an address (IPv4, port) to own_address; None where the socket is
         gone, or isn't of this network namespace."""
         return self._ask(
-            socket.IPPROTO_UDP, own, sender, sender
+            socket.IPPROTO_UDP, own_address, sender, sender
         )  # the receiver's view: sent to the sender's port
 
-    def tcp(self, peer: tuple[str, int], own: tuple[str, int]) -> SocketOwner | None:
+    def tcp(self, peer: tuple[str, int], own_address: tuple[str, int]) -> SocketOwner | None:
         """Who has the other end of a connection."""
-        return self._ask(socket.IPPROTO_TCP, peer, own, peer)
+        return self._ask(socket.IPPROTO_TCP, peer, own_address, peer)
 
     def _ask(
         self,
         protocol: int,
         source: tuple[str, int],
         target: tuple[str, int],
-        wanted: tuple[str, int],
+        address: tuple[str, int],
     ) -> SocketOwner | None:
         self._number += 1
-        addresses = [socket.inet_aton(one[0]).ljust(16, b"\0") for one in (source, target)]
+        addresses = [
+            socket.inet_aton(endpoint[0]).ljust(16, b"\0") for endpoint in (source, target)
+        ]
         body = _ASKED.pack(socket.AF_INET, protocol, 0, _ALL_STATES)
         body += _ID.pack(source[1], target[1], *addresses) + _ID_REST.pack(0, NO_COOKIE, NO_COOKIE)
         size = _HEADER.size + len(body)
@@ -77,49 +79,53 @@ class SocketOwners:
             while True:
                 answer = self._netlink.recv(4096)
                 if len(answer) >= _HEADER.size and _HEADER.unpack_from(answer)[3] == self._number:
-                    return _owner(answer, wanted)
+                    return _owner(answer, address)
         except OSError:
             return None
 
 
-def _owner(answer: bytes, wanted: tuple[str, int]) -> SocketOwner | None:
+def _owner(answer: bytes, owned_address: tuple[str, int]) -> SocketOwner | None:
     if _HEADER.unpack_from(answer)[1] == _ERROR:
         return None
     at = _HEADER.size
     family = _ANSWER.unpack_from(answer, at)[0]
     port, _, address, _ = _ID.unpack_from(answer, at + _ANSWER.size)
     *_, uid, inode = _ANSWER_REST.unpack_from(answer, at + _ANSWER.size + _ID.size + _ID_REST.size)
-    here = socket.inet_aton(wanted[0])
+    ip = socket.inet_aton(owned_address[0])
     # a socket of IPv6 may speak IPv4, too
     addresses = (
-        {here + bytes(12), bytes(16)} if family == socket.AF_INET else {_MAPPED + here, bytes(16)}
+        {ip + bytes(12), bytes(16)} if family == socket.AF_INET else {_MAPPED + ip, bytes(16)}
     )
-    return SocketOwner(uid, inode) if address in addresses and port == wanted[1] and inode else None
+    return (
+        SocketOwner(uid, inode)
+        if address in addresses and port == owned_address[1] and inode
+        else None
+    )
 
 
-def processes_of(owner: SocketOwner, most: int = 65_536) -> list[int]:
+def processes_of(owner: SocketOwner, budget: int = 65_536) -> list[int]:
     """Numbers of the user's processes that have the socket open, as far as they may be looked at:
-    at `most` of their descriptors, a process counting as one more."""
-    wanted = f"socket:[{owner.inode}]"
-    found: list[int] = []
+    `budget` of their descriptors at most, a process counting as one more."""
+    socket_name = f"socket:[{owner.inode}]"
+    pids: list[int] = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             if os.stat(f"/proc/{name}").st_uid != owner.uid:
                 continue
-            most -= 1
-            with os.scandir(f"/proc/{name}/fd") as opened:
-                for fd in islice(opened, max(most, 0)):
-                    most -= 1
-                    if _link(fd.path) == wanted:
-                        found.append(int(name))
+            budget -= 1
+            with os.scandir(f"/proc/{name}/fd") as entries:
+                for fd in islice(entries, max(budget, 0)):
+                    budget -= 1
+                    if _link(fd.path) == socket_name:
+                        pids.append(int(name))
                         break
         except OSError:
             continue  # gone, or not ours to look at
-        if most <= 0:
+        if budget <= 0:
             break
-    return found
+    return pids
 
 
 def _link(path: str) -> str:

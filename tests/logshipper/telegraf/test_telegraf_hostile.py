@@ -194,7 +194,7 @@ def test_a_search_for_a_process_has_an_end() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         owner = SocketOwner(os.getuid(), os.fstat(one.fileno()).st_ino)
         assert os.getpid() in processes_of(owner)
-        assert processes_of(owner, most=0) == []
+        assert processes_of(owner, budget=0) == []
 
 
 def test_a_user_who_has_many_sockets_searched_for_holds_up_no_other() -> None:
