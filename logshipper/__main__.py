@@ -20,18 +20,18 @@ def main() -> int:
 
 def _run(words: list[str]) -> int:
     coerced_locale.undo()
-    looked = None
+    logoptin = None
     if "--" in words:
         options = words[: words.index("--")]
         if "--if-opted-in" in options and "-h" not in options and "--help" not in options:
             from logshipper import optin
 
-            looked = optin.look(optin.path())
-            if looked[0] in (optin.ABSENT, optin.UNKNOWN):
+            logoptin = optin.look(optin.path())
+            if logoptin[0] in (optin.ABSENT, optin.UNKNOWN):
                 return optin.run_untouched(words[words.index("--") + 1 :])
     from logshipper.start import run_command
 
-    return run_command.main(words, looked)
+    return run_command.main(words, logoptin)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ def parse_words(
 ) -> "dict[str, Any]":  # Any: int or str, as its kind is
     """The values of words NAME=VALUE that such a process is started with. kinds: int or str, by
     name. Raises KeyError, ValueError where a word is missing or wrong."""
-    told = dict(word.split("=", 1) for word in argv)
-    return {name: told[name] if kind is str else int(told[name]) for name, kind in kinds.items()}
+    texts = dict(word.split("=", 1) for word in argv)
+    return {name: texts[name] if kind is str else int(texts[name]) for name, kind in kinds.items()}
 
 
 def detach(name: str, keep: "Collection[int]") -> None:

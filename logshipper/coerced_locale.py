@@ -23,8 +23,8 @@ def undo() -> None:
     except OSError:
         return
     prefix = f"{_VARIABLE}=".encode()
-    given = [entry[len(prefix) :] for entry in entries if entry.startswith(prefix)]
-    if given:
-        os.environ[_VARIABLE] = os.fsdecode(given[0])
+    values = [entry[len(prefix) :] for entry in entries if entry.startswith(prefix)]
+    if values:
+        os.environ[_VARIABLE] = os.fsdecode(values[0])
     else:
         del os.environ[_VARIABLE]

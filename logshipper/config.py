@@ -21,22 +21,16 @@ _TRIVIAL: tuple[list[bytes], ...] = (
 
 
 class Config(NamedTuple):
-    """One job's configuration at its start.
+    """One job's configuration at its start."""
 
-    mode: enabled, metadata or disabled (R7). commands: obey /LOGCOMMAND lines. tty: CMD sees
-    terminals, not pipes. per_task: under Slurm, each rank of a step in a captured batch script has
-    a capture of its own. colors: keep or strip, in the log's text. snapshots: seconds between log
-    lines of what a running bar shows; 0: none. context: how the job was started is recorded
-    (logshipper/sidecar/context.py).
-    """
-
-    mode: str = "enabled"
-    commands: bool = True
-    tty: bool = True
+    mode: str = "enabled"  # enabled, metadata or disabled (R7)
+    commands: bool = True  # obey /LOGCOMMAND lines
+    tty: bool = True  # CMD sees terminals, not pipes
+    # under Slurm, each rank of a step in a captured batch script has a capture of its own
     per_task: bool = False
-    colors: str = "strip"
-    snapshots: float = 0.0
-    context: bool = False
+    colors: str = "strip"  # keep or strip, in the log's text
+    snapshots: float = 0.0  # seconds between log lines of what a running bar shows; 0: none
+    context: bool = False  # record how the job was started (logshipper/sidecar/context.py)
 
 
 def _lines_of(content: bytes) -> list[bytes]:
@@ -56,7 +50,7 @@ def parse(content: bytes, source: str) -> Config:
     if value is None:
         return Config()
     if not isinstance(value, dict):
-        shown = (
+        kind = (
             "a list"
             if isinstance(value, list)
             else "plain text"
@@ -64,7 +58,7 @@ def parse(content: bytes, source: str) -> Config:
             else "a single value"
         )
         raise ConfigError(
-            source, [f"this is {shown}; it takes `key: value` lines, such as `mode: enabled`"]
+            source, [f"this is {kind}; it takes `key: value` lines, such as `mode: enabled`"]
         )
     problems: list[str] = []
     read: dict[str, Any] = {}  # Any: YAML values, checked by the key's reader
@@ -72,7 +66,7 @@ def parse(content: bytes, source: str) -> Config:
         reader = _READERS.get(key) if isinstance(key, str) else None
         if reader is None:
             problems.append(
-                f"unknown key {_shown(key)}{_did_you_mean(key, tuple(_READERS))}; keys are {_listed(_READERS)}"
+                f"unknown key {_quote(key)}{_did_you_mean(key, tuple(_READERS))}; keys are {_quote_all(_READERS)}"
             )
         else:
             read[key] = reader(key, setting, problems)
@@ -98,7 +92,7 @@ def _read_mode(key: str, setting: object, problems: list[str]) -> str:
         problems.append("YAML reads `mode: on` as `true`; write `mode: enabled`")
     else:
         problems.append(
-            f"{key}: {_shown(setting)} is no mode{_did_you_mean(setting, MODES)}; modes are {_listed(MODES)}"
+            f"{key}: {_quote(setting)} is no mode{_did_you_mean(setting, MODES)}; modes are {_quote_all(MODES)}"
         )
     return ""
 
@@ -106,7 +100,7 @@ def _read_mode(key: str, setting: object, problems: list[str]) -> str:
 def _read_switch(key: str, setting: object, problems: list[str]) -> bool:
     if isinstance(setting, bool):
         return setting
-    problems.append(f"{key}: {_shown(setting)} is neither `on` nor `off`")
+    problems.append(f"{key}: {_quote(setting)} is neither `on` nor `off`")
     return False
 
 
@@ -114,7 +108,7 @@ def _read_colors(key: str, setting: object, problems: list[str]) -> str:
     if setting in COLORS:
         return str(setting)
     problems.append(
-        f"{key}: {_shown(setting)} is neither `keep` nor `strip`{_did_you_mean(setting, COLORS)}"
+        f"{key}: {_quote(setting)} is neither `keep` nor `strip`{_did_you_mean(setting, COLORS)}"
     )
     return ""
 
@@ -122,20 +116,20 @@ def _read_colors(key: str, setting: object, problems: list[str]) -> str:
 def _read_interval(key: str, setting: object, problems: list[str]) -> float:
     if setting is False:
         return 0.0
-    found = _INTERVAL.fullmatch(setting) if isinstance(setting, str) else None
-    if found is None:
+    match = _INTERVAL.fullmatch(setting) if isinstance(setting, str) else None
+    if match is None:
         example = f"{setting}s" if type(setting) is int and 10 <= setting <= 86400 else "30s"
-        what = (
+        fault = (
             "is no span of time: a number with s, m or h is"
             if setting is not True
             else "doesn't say how often"
         )
-        problems.append(f"{key}: {_shown(setting)} {what}; write `{key}: {example}`, or `off`")
+        problems.append(f"{key}: {_quote(setting)} {fault}; write `{key}: {example}`, or `off`")
         return 0.0
-    secs = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+    secs = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
     if not MIN_SNAPSHOTS_SECS <= secs <= MAX_SNAPSHOTS_SECS:
         problems.append(
-            f"{key}: {_shown(setting)} is too {'short' if secs < MIN_SNAPSHOTS_SECS else 'long'}; from `10s` to `24h`"
+            f"{key}: {_quote(setting)} is too {'short' if secs < MIN_SNAPSHOTS_SECS else 'long'}; from `10s` to `24h`"
         )
     return secs
 
@@ -167,14 +161,14 @@ def _load_yaml(content: bytes, source: str) -> object:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            seen = set()
+            keys = set()
             for key, _ in node.value:
-                if key.value in seen:
+                if key.value in keys:
                     raise yaml.MarkedYAMLError(
                         problem=f"`{key.value}` stands twice", problem_mark=key.start_mark
                     )
                 if isinstance(key.value, str):
-                    seen.add(key.value)
+                    keys.add(key.value)
             return super().construct_mapping(node, deep)
 
     try:
@@ -193,17 +187,17 @@ def _load_yaml(content: bytes, source: str) -> object:
         ) from None
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     return f"`{safe(text[:60])}{'...' if len(text) > 60 else ''}`"
 
 
-def _listed(words: tuple[str, ...] | dict[str, Any]) -> str:
+def _quote_all(words: tuple[str, ...] | dict[str, Any]) -> str:
     return ", ".join(f"`{word}`" for word in words)
 
 
-def _did_you_mean(word: object, known: tuple[str, ...]) -> str:
+def _did_you_mean(word: object, choices: tuple[str, ...]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(str(word).lower(), known, 1)
+    near = difflib.get_close_matches(str(word).lower(), choices, 1)
     return f" (did you mean `{near[0]}`?)" if near else ""

@@ -2,8 +2,8 @@
 `logshipper.event`: what happened there, for the job's events. Light to import, so without `json`,
 `typing` and `collections`.
 
-Nothing of this may disturb the program that calls it: whatever goes wrong is said once on stderr,
-and never raised.
+Nothing of this may disturb the program that calls it: whatever goes wrong is reported once on
+stderr, and never raised.
 """
 
 import _thread
@@ -33,16 +33,16 @@ MAX_LINE_BYTES = 1 << 20  # a capture takes four times as much
 # as logshipper.classify.commands has it, whose import would cost more than all of this
 MAX_EVENT_BYTES = 8 << 10
 MAX_EVENT_NESTED = 100
-MAX_SAID = 1_000  # notes on stderr
+MAX_NOTES = 1_000  # notes on stderr
 _WAIT_SECS = 10.0  # for a reader that doesn't read, where standard output doesn't block
 
 _lock = _thread.RLock()  # re-entrant: a signal's handler may emit, too
-_said: set[str] = set()
+_notes: set[str] = set()  # what was reported on stderr
 
 
 def _renew_lock() -> None:
     """In a forked child another thread's hold on the lock would never end."""
-    global _lock  # noqa: PLW0603  the only state, besides what was said
+    global _lock  # noqa: PLW0603  the only state, besides _notes
     _lock = _thread.RLock()
 
 
@@ -56,8 +56,8 @@ def emit(record: "Mapping[str, object] | None" = None, /, **values: object) -> N
     Numbers of numpy, torch and others, and arrays without dimensions, become plain numbers; other
     arrays, tuples and sets become lists, and what JSON doesn't know becomes text. NaN and infinity
     become null, and the key is named once on stderr. Keys are text of 1 to 256 bytes; a value under
-    another one is left out, and that is said once. Threads and forked processes may call it at the
-    same time: lines aren't mixed. It never raises; where standard output is closed, nothing is
+    another one is left out, and that is reported once. Threads and forked processes may call it at
+    the same time: lines aren't mixed. It never raises; where standard output is closed, nothing is
     printed.
     """
     try:
@@ -67,14 +67,14 @@ def emit(record: "Mapping[str, object] | None" = None, /, **values: object) -> N
 
 
 def event(name: str, data: "Mapping[str, object] | None" = None, /, **values: object) -> None:
-    """Tells an event of the job: `event("checkpoint", step=100)`; it stands among the job's events
+    """Prints an event of the job: `event("checkpoint", step=100)`; it stands among the job's events
     (`logshipper events`), with what is given as its data, and in the marks of its graphs. message:
     what is shown of it instead.
 
     It is one line on standard output that the capture takes out; a job that isn't captured prints
     it. Values become plain ones as for `emit`. name: of 1 to 256 bytes. It never raises: what can't
-    be told (over 8 KiB, over 100 nested objects and lists) is left out, and that is said once on
-    stderr.
+    be printed (over 8 KiB, over 100 nested objects and lists) is left out, and that is reported
+    once on stderr.
     """
     try:
         _event(name, {**(data or {}), **values})
@@ -89,11 +89,11 @@ def _event(name: str, values: "Mapping[Any, object]") -> None:
             f"an event was left out: its name {str(name)[:100]!r} isn't of 1 to 256 bytes",
         )
         return
-    told = {
+    fields = {
         "name": str(name),
         **_object({key: value for key, value in values.items() if key != "name"}, "", 0),
     }
-    line = f"/LOGCOMMAND {_json({'event': told})}\n"
+    line = f"/LOGCOMMAND {_json({'event': fields})}\n"
     if len(line) > MAX_EVENT_BYTES:
         _say(
             "event long",
@@ -124,7 +124,7 @@ def _emit(values: "Mapping[Any, object]") -> None:
 
 
 def _object(values: "Mapping[Any, object]", above: str, depth: int) -> dict[str, object]:
-    found = {}
+    fields = {}
     for key, value in values.items():
         name = key if isinstance(key, str) else str(key)
         path = f"{above}{name}"
@@ -134,12 +134,12 @@ def _object(values: "Mapping[Any, object]", above: str, depth: int) -> dict[str,
                 f"a value was left out: its key {path[:100]!r} isn't of 1 to 256 bytes",
             )
             continue
-        found[str(name)] = _plain(value, path, depth)
-    return found
+        fields[str(name)] = _plain(value, path, depth)
+    return fields
 
 
 def _plain(value: object, path: str, depth: int) -> object:
-    """The value as JSON has it. path: of keys, for what is said."""
+    """The value as JSON has it. path: of keys, for notes."""
     if value is None or isinstance(value, str | bool):
         return str(value) if isinstance(value, str) else value
     if isinstance(value, int):
@@ -242,10 +242,10 @@ def _write_all(fd: int, line: bytes) -> None:
     pieces, so that processes wait for each other there."""
     locked = stat.S_ISFIFO(os.fstat(fd).st_mode) and _locked(fd)
     try:
-        left = memoryview(line)
-        while left:
+        rest = memoryview(line)
+        while rest:
             try:
-                left = left[os.write(fd, left) :]
+                rest = rest[os.write(fd, rest) :]
             except BlockingIOError:
                 if not select.select([], [fd], [], _WAIT_SECS)[1]:
                     raise
@@ -264,10 +264,10 @@ def _locked(fd: int) -> bool:
 
 
 def _say(about: str, words: str) -> None:
-    """A sentence on stderr, once about each thing."""
-    if about in _said or len(_said) >= MAX_SAID:
+    """Prints a sentence on stderr, once about each thing."""
+    if about in _notes or len(_notes) >= MAX_NOTES:
         return
-    _said.add(about)
+    _notes.add(about)
     try:
         sys.stderr.write(
             f"logshipper.{'event' if about.startswith('event') else 'emit'}: {words}\n"

@@ -25,13 +25,13 @@ def network_type(path: str, mountinfo: str = "/proc/self/mountinfo") -> str | No
             mounts = [line.split() for line in table]
     except OSError:
         return None
-    wanted = os.path.abspath(path)
+    target = os.path.abspath(path)
     best, best_type = "", ""
     for fields in mounts:
         if len(fields) < 10 or "-" not in fields:
             continue
         point = _unescape(fields[4])
-        inside = point in ("/", wanted) or wanted.startswith(point + "/")
+        inside = point in ("/", target) or target.startswith(point + "/")
         if inside and len(point) >= len(
             best
         ):  # a later mount on the same point hides the earlier one

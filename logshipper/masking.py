@@ -35,9 +35,9 @@ def masked_text(text: str) -> str:
     """A text without what follows a secret's name, to its end, and without users and passwords in
     addresses."""
     for pattern in (_ASSIGNED, _GIVEN):
-        found = pattern.search(text)
-        if found is not None:
-            text = text[: found.end()] + MASK
+        match = pattern.search(text)
+        if match is not None:
+            text = text[: match.end()] + MASK
     return _USERINFO.sub(f"{MASK}@", text)
 
 
@@ -59,11 +59,11 @@ def masked_json(value: "Any", name: str = "") -> "Any":  # Any: JSON
     """A JSON value with texts masked, lists of texts as command lines, and values that are called
     like secrets."""
     if isinstance(value, dict):
-        return {key: masked_json(its, str(key)) for key, its in value.items()}
+        return {key: masked_json(member, str(key)) for key, member in value.items()}
     if value not in (None, "", [], {}) and _NAMED.search(name):
         return MASK
     if isinstance(value, list):
         if all(isinstance(word, str) for word in value):
             return list(masked_words(value))
-        return [masked_json(its) for its in value]
+        return [masked_json(element) for element in value]
     return masked_lines(value) if isinstance(value, str) else value

@@ -37,8 +37,8 @@ def look(file: str, timeout_secs: float = LOOK_SECS) -> tuple[str, bytes]:
             if os.fork() == 0:
                 os.close(receive)
                 _write_all(send, b"%d\n" % os.getpid())
-                said, content = read(file)
-                _write_all(send, said.encode() + b"\n" + content)
+                child_state, content = read(file)
+                _write_all(send, child_state.encode() + b"\n" + content)
         finally:
             os._exit(0)
     os.close(send)
@@ -47,8 +47,8 @@ def look(file: str, timeout_secs: float = LOOK_SECS) -> tuple[str, bytes]:
     os.close(receive)
     if answer is None:
         return UNKNOWN, b""
-    _, _, said_so = answer.partition(b"\n")
-    state, _, content = said_so.partition(b"\n")
+    _, _, report = answer.partition(b"\n")
+    state, _, content = report.partition(b"\n")
     return (state.decode(), content) if state else (UNKNOWN, b"")
 
 
@@ -60,8 +60,8 @@ def read(file: str) -> tuple[str, bytes]:
     except OSError as error:
         return _why_not(file, error)
     try:
-        found = os.fstat(fd)
-        kind = found.st_mode & 0o170000
+        file_stat = os.fstat(fd)
+        kind = file_stat.st_mode & 0o170000
         if kind != 0o100000:
             names = {
                 0o040000: "a folder",
@@ -84,8 +84,8 @@ def read(file: str) -> tuple[str, bytes]:
 
 def say(text: str) -> None:
     """A line of our own on stderr, while CMD doesn't run yet. Where that is closed, full or gone
-    nobody can be told: it mustn't land in stdout, as `print` would have it, and CMD runs all the
-    same."""
+    nothing can be reported: it mustn't land in stdout, as `print` would have it, and CMD runs all
+    the same."""
     try:
         if os.get_inheritable(2):  # else the caller had closed it, and the number is another file's
             from logshipper.safe_text import (
@@ -121,10 +121,10 @@ def _why_not(file: str, error: OSError) -> tuple[str, bytes]:
     """A name that exists has opted in, though nothing can be read from it; one that can't even be
     looked up hasn't."""
     try:
-        found = os.lstat(file)
+        file_stat = os.lstat(file)
     except OSError:
         return ABSENT, b""
-    if found.st_mode & 0o170000 == 0o120000:
+    if file_stat.st_mode & 0o170000 == 0o120000:
         return REFUSED, f"is a link that leads nowhere: {error.strerror}".encode()
     return REFUSED, f"can't be read: {error.strerror}".encode()
 

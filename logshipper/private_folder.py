@@ -20,17 +20,17 @@ def make_private_folder(path: str) -> None:
         )
 
 
-def claim_folder(path: str, own: "tuple[str, ...]" = ()) -> None:
-    """As make_private_folder, and takes group and others all rights to it. own: names in it that
-    show that it is such a folder already; none for folders inside of it. Raises SpoolError where it
-    is somebody else's, or shared."""
-    found = _make(path)
-    if not found.st_mode & OTHERS:
+def claim_folder(path: str, own_names: "tuple[str, ...]" = ()) -> None:
+    """As make_private_folder, and takes group and others all rights to it. own_names: names in
+    it that show that it is such a folder already; none for folders inside of it. Raises SpoolError
+    where it is somebody else's, or shared."""
+    folder_stat = _make(path)
+    if not folder_stat.st_mode & OTHERS:
         return
     try:
-        shared = _sharers(path, found, own)
+        shared = _sharers(path, folder_stat, own_names)
         if not shared:
-            os.chmod(path, found.st_mode & 0o7777 & ~OTHERS)
+            os.chmod(path, folder_stat.st_mode & 0o7777 & ~OTHERS)
     except OSError as error:
         raise spool_error(path, error) from None
     if shared:
@@ -46,16 +46,16 @@ def _make(path: str) -> os.stat_result:
             os.mkdir(path, 0o700)
         except FileExistsError:
             pass
-        found = os.lstat(path)
+        folder_stat = os.lstat(path)
     except OSError as error:
         raise spool_error(path, error) from None
-    if found.st_mode & _KIND != _FOLDER:
+    if folder_stat.st_mode & _KIND != _FOLDER:
         raise SpoolError(path, "isn't a folder")
-    if found.st_uid != os.getuid():
+    if folder_stat.st_uid != os.getuid():
         raise SpoolError(
             path, "belongs to another user; choose one of your own with --store or LOGSHIPPER_STORE"
         )
-    return found
+    return folder_stat
 
 
 def _make_above(path: str) -> None:
@@ -69,9 +69,9 @@ def _make_above(path: str) -> None:
             pass
 
 
-def _sharers(path: str, found: os.stat_result, own: "tuple[str, ...]") -> str:
+def _sharers(path: str, folder_stat: os.stat_result, own_names: "tuple[str, ...]") -> str:
     """Why a folder that others may enter mustn't be closed to them; "" where it may."""
-    if found.st_mode & _STICKY:
+    if folder_stat.st_mode & _STICKY:
         return "is shared by several users (it is sticky)"
     if os.path.realpath(path) in ("/", os.path.realpath(os.path.expanduser("~"))):
         return "is shared: it is a home, or the root, and others may enter it"
@@ -79,9 +79,14 @@ def _sharers(path: str, found: os.stat_result, own: "tuple[str, ...]") -> str:
     with os.scandir(path) as entries:
         for entry in entries:
             names.append(entry.name)
-            if entry.stat(follow_symlinks=False).st_uid != found.st_uid:
+            if entry.stat(follow_symlinks=False).st_uid != folder_stat.st_uid:
                 return f"is shared: {entry.name!r} in it belongs to another user"
-    if names and found.st_uid == 0 and own and not any(name in own for name in names):
+    if (
+        names
+        and folder_stat.st_uid == 0
+        and own_names
+        and not any(name in own_names for name in names)
+    ):
         return "is shared: root's folders that others may enter are the system's, and this one isn't empty"
     return ""
 

@@ -30,7 +30,7 @@ def safe_lines(text: str) -> str:
 
 def safe_json(text: str) -> str:
     """JSON that says the same in characters that are safe; line feeds between its values stay."""
-    return _UNSAFE_IN_LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE_IN_LINES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def without_controls(text: str) -> str:

@@ -23,7 +23,7 @@ from logshipper.classify.masks import MASK
 from logshipper.classify.policies import Obedience, Policies
 from logshipper.classify.stream_log import CaptureLog, Event, Lines, StreamLog
 from logshipper.render import command_prefix
-from logshipper.render.renderer import Block, Fed, Renderer
+from logshipper.render.renderer import Block, Renderer, Rendering
 from logshipper.spool.segment import Json, Stream
 
 MAX_USER_EVENTS = (
@@ -68,10 +68,10 @@ class Classifier:
             )
             for stream in (Stream.STDOUT, Stream.STDERR)
         }
-        self._user_events = _Capped(
+        self._user_events = _EventLimit(
             "user_events", MAX_USER_EVENTS, "the job's own events are lines of the log only"
         )
-        self._refusals = _Capped(
+        self._refusals = _EventLimit(
             "refusals",
             MAX_REFUSALS,
             "lines that look like commands and aren't obeyed aren't events",
@@ -97,12 +97,12 @@ class Classifier:
         state.bytes += len(data)
         begin = self._feed_half_command(state, data, now)
         while begin < len(data):
-            fed = renderer.feed(data, now, begin)
-            state.sort(fed.blocks, now)
-            begin = fed.consumed
-            self._meet_command(_CommandLine(state, fed), now)
+            rendering = renderer.feed(data, now, begin)
+            state.sort(rendering.blocks, now)
+            begin = rendering.consumed
+            self._meet_command(_CommandLine(state, rendering), now)
 
-    def measured(self, records: Sequence[bytes], arrived_at: float) -> int:
+    def take_measurements(self, records: Sequence[bytes], arrived_at: float) -> int:
         """Takes metadata that the job didn't print but sent (logshipper/telegraf/measurements.py),
         as if it stood on stdout, under the narrowest mode since it arrived. Returns how many
         records are dropped."""
@@ -128,9 +128,9 @@ class Classifier:
         """The stream is over: its half line is a line, its screen and repeats are final."""
         state = self._streams[stream]
         self._end_half_command(state, now)
-        fed = state.renderer.end_line(now)
-        state.sort(fed.blocks, now)
-        self._meet_command(_CommandLine(state, fed), now)
+        rendering = state.renderer.end_line(now)
+        state.sort(rendering.blocks, now)
+        self._meet_command(_CommandLine(state, rendering), now)
         state.settle(now)
         for capped in (self._user_events, self._refusals):
             capped.say_left_out(self._log)
@@ -193,18 +193,18 @@ class Classifier:
         """Obeys a line that holds a command, or leaves it as the ordinary line that it is."""
         if not line.text:
             return
-        asked = commands.parse(line.text) if self._obey else None
+        command = commands.parse(line.text) if self._obey else None
         obedience = self._policies.obedience(line.state.stream)
-        if isinstance(asked, commands.UserEvent) and obedience is Obedience.ALL:
-            self._take_user_event(line, asked)
-        elif isinstance(asked, commands.Command) and asked.verb == "resume":
-            self._resume(line, asked, now)
-        elif isinstance(asked, commands.Command) and obedience is Obedience.ALL:
-            self._obey_command(line, asked, now)
-        elif isinstance(asked, commands.Command):
-            self._obey_fenced(line, asked, now)
-        elif isinstance(asked, commands.Refused):
-            self._obey_refused(line, asked, now)
+        if isinstance(command, commands.UserEvent) and obedience is Obedience.ALL:
+            self._take_user_event(line, command)
+        elif isinstance(command, commands.Command) and command.verb == "resume":
+            self._resume(line, command, now)
+        elif isinstance(command, commands.Command) and obedience is Obedience.ALL:
+            self._obey_command(line, command, now)
+        elif isinstance(command, commands.Command):
+            self._obey_fenced(line, command, now)
+        elif isinstance(command, commands.MalformedCommand):
+            self._obey_malformed(line, command, now)
         else:
             line.keep(now)
 
@@ -246,68 +246,74 @@ class Classifier:
 
     def _resume(self, line: "_CommandLine", command: commands.Command, now: float) -> None:
         stream, before, was_fenced = line.state.stream, self.mode, self._policies.fenced()
-        found = self._policies.resume(stream, command.value, is_certain=True)
-        if found is None:
+        has_ended = self._policies.resume(stream, command.value, is_certain=True)
+        if has_ended is None:
             line.keep_as(self._masked_command(command), now)
             return
         line.obey()
         line.state.take_command(self._masked_command(command))
         self._apply_policies(now)
         self._say_mode(before, stream, " (it was asked for behind the stop token)")
-        if not found:
+        if not has_ended:
             self._refuse(stream, _IN_DOUBT.format("stop on the other stream"))
         elif was_fenced and not self._policies.fenced():
             self._log.event("commands_resumed", "commands are obeyed", stream=stream.name.lower())
 
-    def _obey_refused(self, line: "_CommandLine", refused: commands.Refused, now: float) -> None:
+    def _obey_malformed(
+        self, line: "_CommandLine", command: commands.MalformedCommand, now: float
+    ) -> None:
         """A malformed command: what of it narrows is obeyed."""
         stream, was_fenced = line.state.stream, self._policies.fenced()
         obedience = self._policies.obedience(stream)
         resumed = None
-        if refused.resume is not None:
-            resumed = self._policies.resume(stream, refused.resume, is_certain=False)
+        if command.resume is not None:
+            resumed = self._policies.resume(stream, command.resume, is_certain=False)
         if obedience is Obedience.NONE:
-            refused = refused._replace(narrow=None, stop=None)
-        self._keep_refused(line, refused, resumed is not None, now)
-        if refused.stop is not None:
-            self._policies.stop(stream, refused.stop, is_certain=False)
+            command = command._replace(narrow=None, stop=None)
+        self._keep_malformed(line, command, resumed is not None, now)
+        if command.stop is not None:
+            self._policies.stop(stream, command.stop, is_certain=False)
             self._say_fenced(stream, was_fenced)
         if obedience is not Obedience.NONE or resumed is not None:
             self._refuse(
                 stream,
-                refused.reason,
-                f"is no command: {refused.reason}. The right form: {commands.RIGHT_FORM}",
+                command.reason,
+                f"is no command: {command.reason}. The right form: {commands.RIGHT_FORM}",
             )
-        if refused.narrow is not None:
-            self._narrow(stream, refused.narrow, now, "to be safe: it names this mode")
+        if command.narrow is not None:
+            self._narrow(stream, command.narrow, now, "to be safe: it names this mode")
 
-    def _keep_refused(
-        self, line: "_CommandLine", refused: commands.Refused, has_resumed: bool, now: float
+    def _keep_malformed(
+        self,
+        line: "_CommandLine",
+        command: commands.MalformedCommand,
+        has_resumed: bool,
+        now: float,
     ) -> None:
         """An ordinary line, unless it holds a token, or text that was printed behind what
         narrows."""
-        for token in (refused.stop, refused.resume):
+        for token in (command.stop, command.resume):
             self._log.masks.add(token or "")
-        if (refused.stop is not None or has_resumed) and not line.is_part:
+        if (command.stop is not None or has_resumed) and not line.is_part:
             line.obey()
             before = (
-                self._log.masks.masked(line.text[: refused.begin])
+                self._log.masks.masked(line.text[: command.begin])
                 if line.state.mode == "enabled"
                 else b""
             )
-            verb = "stop" if refused.stop is not None else "resume"
+            verb = "stop" if command.stop is not None else "resume"
             line.state.take_command(before + self._masked_command(commands.Command(verb, "")))
-        elif refused.narrow is not None and refused.has_tail and not line.is_part:
+        elif command.narrow is not None and command.has_tail and not line.is_part:
             line.drop()
         else:
             line.keep(now)
 
-    def _narrow(self, stream: Stream, mode: str, now: float, why: str) -> None:
+    def _narrow(self, stream: Stream, mode: str, now: float, reason: str) -> None:
         """Also where the mode in force is narrower: another command may undo that one."""
         before = self.mode
         self._policies.narrow(stream, mode)
         self._apply_policies(now)
-        self._say_mode(before, stream, f" ({why})")
+        self._say_mode(before, stream, f" ({reason})")
 
     def _apply_policies(self, now: float) -> None:
         for state in self._streams.values():
@@ -318,12 +324,12 @@ class Classifier:
                 self._disabled_until = now
             state.change_mode(mode, now)
 
-    def _take_user_event(self, line: "_CommandLine", asked: commands.UserEvent) -> None:
+    def _take_user_event(self, line: "_CommandLine", user_event: commands.UserEvent) -> None:
         """In each mode: it is for the logger. Past MAX_USER_EVENTS it is a line of the log only."""
         line.obey()
         masked = self._log.masks.masked(line.text)
         line.state.take_command(masked)
-        event = asked if masked == line.text else commands.parse(masked)
+        event = user_event if masked == line.text else commands.parse(masked)
         if not isinstance(event, commands.UserEvent):
             event = commands.UserEvent(
                 {"name": MASK.decode()}
@@ -337,11 +343,11 @@ class Classifier:
         self._log.masks.add(command.value)
         return b'%s {"%s":"%s"}' % (command_prefix.PREFIX, command.verb.encode(), MASK)
 
-    # ---- what is said of them; events never quote output
+    # ---- events about them, which never quote output
 
-    def _say_mode(self, before: str, stream: Stream, why: str = "") -> None:
+    def _say_mode(self, before: str, stream: Stream, reason: str = "") -> None:
         if self.mode != before:
-            message = f"mode changed from {before} to {self.mode}{why}"
+            message = f"mode changed from {before} to {self.mode}{reason}"
             details = {"from": before, "to": self.mode}
             self._log.event("mode_changed", message, stream=stream.name.lower(), **details)
 
@@ -368,10 +374,10 @@ class _CommandLine:
 
     __slots__ = ("_is_half", "is_part", "state", "text")
 
-    def __init__(self, state: StreamLog, fed: Fed, *, is_half: bool = False) -> None:
+    def __init__(self, state: StreamLog, rendering: Rendering, *, is_half: bool = False) -> None:
         self.state = state
-        self.text = fed.command or b""
-        self.is_part = fed.is_part
+        self.text = rendering.command or b""
+        self.is_part = rendering.is_part
         self._is_half = is_half
 
     def keep(self, now: float) -> None:
@@ -402,15 +408,15 @@ class _CommandLine:
             self.state.renderer.take_command()
 
 
-class _Capped:
-    """Events of one kind, up to a limit; how many came after it is said at the end. name: of what
-    is counted; words: what becomes of the rest."""
+class _EventLimit:
+    """Events of one kind, up to a limit; an event at the end says how many came after it. name: of
+    what is counted; words: what becomes of the rest."""
 
     def __init__(self, name: str, limit: int, words: str) -> None:
         self._name = name
         self._limit = limit
         self._words = words
-        self._count = self._said = 0
+        self._count = self._reported_count = 0
 
     def take(self, log: CaptureLog) -> bool:
         """Whether one more is an event."""
@@ -422,8 +428,8 @@ class _Capped:
 
     def say_left_out(self, log: CaptureLog) -> None:
         left_out = self._count - self._limit
-        if left_out > self._said:
-            self._said = left_out
+        if left_out > self._reported_count:
+            self._reported_count = left_out
             message = f"of {left_out:,} more, {self._words}"
             log.out.append(
                 Event({"event": f"{self._name}_left_out", "message": message, "events": left_out})

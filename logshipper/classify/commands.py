@@ -5,8 +5,9 @@ A closed set that only affects what is logged of the job that printed it:
 `{"mode":"enabled|metadata|disabled"}`, `{"stop":"TOKEN"}`, `{"resume":"TOKEN"}`, `{"event":{...}}`,
 `{"event":"NAME"}`.
 
-A command is exact. What isn't, but may have been meant to keep something out of the log, is Refused
-with what it asks for: the classifier takes from it what makes the log narrower, and nothing else.
+A command is exact. What isn't, but may have been meant to keep something out of the log, is a
+MalformedCommand with what it asks for: the classifier takes from it what makes the log narrower,
+and nothing else.
 """
 
 import json
@@ -33,7 +34,7 @@ class Command(NamedTuple):
 
 
 class UserEvent(NamedTuple):
-    """What a job tells about itself. data: all that it gives."""
+    """An event that a job prints. data: all that it gives."""
 
     data: Json
 
@@ -42,14 +43,14 @@ class UserEvent(NamedTuple):
         name, message = self.data.get("name"), self.data.get("message")
         name = name if isinstance(name, str) else ""
         if not isinstance(message, str) or not message:
-            given = {key: value for key, value in self.data.items() if key != "name"}
-            shown = json.dumps(given, ensure_ascii=False) if given else ""
-            message = ": ".join(filter(None, (name, shown)))
+            details = {key: value for key, value in self.data.items() if key != "name"}
+            details_text = json.dumps(details, ensure_ascii=False) if details else ""
+            message = ": ".join(filter(None, (name, details_text)))
         shortened = {"message": message[:_MAX_MESSAGE_CHARS], "name": name[:_MAX_MESSAGE_CHARS]}
         return {"event": USER_EVENT, **shortened, "data": self.data}
 
 
-class Refused(NamedTuple):
+class MalformedCommand(NamedTuple):
     """A line that may be meant as a command but isn't one."""
 
     reason: str
@@ -63,7 +64,7 @@ class Refused(NamedTuple):
 _MAX_ODD_BYTES = 4 << 10  # of a malformed command: more aren't looked at
 _MEANT = re.compile(rb"(?i)\b(?:mode|stop|resume|event|enabled|metadata|disabled)\b")
 _AFTER_VERB = rb"""(?i)\s*\{?\s*["']?%s["']?\s*[:=]\s*["']?([^"'},]{0,256})"""  # the first key is what is asked for
-_WRITTEN = {verb: re.compile(_AFTER_VERB % verb.encode()) for verb in ("stop", "resume")}
+_TOKEN_IN_TEXT = {verb: re.compile(_AFTER_VERB % verb.encode()) for verb in ("stop", "resume")}
 _QUOTED = rb"""(?:'[^'\\]*'|"[^"\\]*")"""
 _PYTHON_PAIR = re.compile(rb"(%s)\s*:\s*(%s|[\w.+-]+)\s*" % (_QUOTED, _QUOTED))
 _PYTHON_OBJECT = re.compile(
@@ -81,11 +82,11 @@ def width(mode: str) -> int:
     return MODES.index(mode)
 
 
-def narrowest(one: str, other: str) -> str:
-    return one if width(one) >= width(other) else other
+def narrowest(first: str, second: str) -> str:
+    return first if width(first) >= width(second) else second
 
 
-def parse(line: bytes) -> Command | UserEvent | Refused | None:
+def parse(line: bytes) -> Command | UserEvent | MalformedCommand | None:
     """What a rendered line that holds PREFIX, in any case, asks for; None: nothing, it only
     mentions it. line: without LF, with the blanks at its end."""
     if not line.startswith(PREFIX):
@@ -97,16 +98,16 @@ def parse(line: bytes) -> Command | UserEvent | Refused | None:
         except (ValueError, RecursionError):
             reason = "what follows isn't one JSON object"
         else:
-            found = _event(line) if _is_event(pairs) else _from_pairs(pairs)
-            if not isinstance(found, str):
-                return found
-            reason = found
-    return _refused(reason, line, 0)
+            command = _event(line) if _is_event(pairs) else _from_pairs(pairs)
+            if not isinstance(command, str):
+                return command
+            reason = command
+    return _malformed_command(reason, line, 0)
 
 
-def _parse_odd(line: bytes) -> Refused | None:
+def _parse_odd(line: bytes) -> MalformedCommand | None:
     """A line that doesn't begin with PREFIX."""
-    begin = max((found.start() for found in ANY_CASE.finditer(line)), default=-1)
+    begin = max((match.start() for match in ANY_CASE.finditer(line)), default=-1)
     rest = line[begin + len(PREFIX) :]
     if begin < 0:
         return None
@@ -117,37 +118,37 @@ def _parse_odd(line: bytes) -> Refused | None:
         if line[begin : begin + len(PREFIX)] == PREFIX
         else "it isn't in capitals"
     )
-    return _refused(reason, line, begin)
+    return _malformed_command(reason, line, begin)
 
 
-def _behind_text(begin: int, rest: bytes) -> Refused | None:
+def _behind_text(begin: int, rest: bytes) -> MalformedCommand | None:
     """rest: what follows PREFIX. Only a whole object at the line's end asks for something: source
     code, as a traceback shows it, rarely ends so."""
     reason = "text stands before it on its line"
-    given = _object(rest)
-    if given is not None:
-        mode = str(given.get("mode")).lower()
-        return Refused(
+    fields = _object(rest)
+    if fields is not None:
+        mode = str(fields.get("mode")).lower()
+        return MalformedCommand(
             reason,
             begin,
             mode if mode in MODES[1:] else None,
-            _token(given, "stop"),
-            _token(given, "resume"),
+            _token(fields, "stop"),
+            _token(fields, "resume"),
         )
-    return Refused(reason, begin) if _MEANT.search(rest[:MAX_BYTES]) else None
+    return MalformedCommand(reason, begin) if _MEANT.search(rest[:MAX_BYTES]) else None
 
 
-def _refused(reason: str, line: bytes, begin: int) -> Refused:
+def _malformed_command(reason: str, line: bytes, begin: int) -> MalformedCommand:
     """begin: where PREFIX stands, at the line's begin or behind blanks."""
     rest = line[begin + len(PREFIX) :]
-    given = _object(rest)
-    if given is None:
-        stop, resume = _written(rest, "stop"), _written(rest, "resume")
+    fields = _object(rest)
+    if fields is None:
+        stop, resume = _token_in_text(rest, "stop"), _token_in_text(rest, "resume")
     else:
-        stop, resume = _token(given, "stop"), _token(given, "resume")
+        stop, resume = _token(fields, "stop"), _token(fields, "resume")
     is_exact = not begin and line.startswith(PREFIX)
     narrow = _named_narrow_mode(rest) if is_exact or _MEANT_AT_ONCE.match(rest) else None
-    return Refused(reason, begin, narrow, stop, resume, not rest.rstrip().endswith(b"}"))
+    return MalformedCommand(reason, begin, narrow, stop, resume, not rest.rstrip().endswith(b"}"))
 
 
 def _object(rest: bytes) -> Json | None:
@@ -157,32 +158,34 @@ def _object(rest: bytes) -> Json | None:
     if len(rest) > _MAX_ODD_BYTES or not (text.startswith(b"{") and text.endswith(b"}")):
         return None
     try:
-        given = json.loads(text)
+        fields = json.loads(text)
     except (ValueError, RecursionError):
         if _PYTHON_OBJECT.fullmatch(text) is None:
             return None
-        given = {
+        fields = {
             key.decode().strip("'\""): value.decode().strip("'\"")
             for key, value in _PYTHON_PAIR.findall(text)
         }
-    return {key.lower(): value for key, value in given.items()} if isinstance(given, dict) else None
+    return (
+        {key.lower(): value for key, value in fields.items()} if isinstance(fields, dict) else None
+    )
 
 
-def _token(given: Json, verb: str) -> str | None:
-    """A token that is given otherwise than it should be; "" where it can't be one."""
-    if verb not in given:
+def _token(fields: Json, verb: str) -> str | None:
+    """A token of a malformed command; "" where it can't be one."""
+    if verb not in fields:
         return None
-    value = given[verb]
+    value = fields[verb]
     text = value if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
     return text if _is_token(text) else ""
 
 
-def _written(rest: bytes, verb: str) -> str | None:
+def _token_in_text(rest: bytes, verb: str) -> str | None:
     """The token that stands behind a verb in text that is no object."""
-    found = _WRITTEN[verb].match(rest[:_MAX_ODD_BYTES])
-    if found is None:
+    match = _TOKEN_IN_TEXT[verb].match(rest[:_MAX_ODD_BYTES])
+    if match is None:
         return None
-    text = found[1].decode(errors="replace").strip()
+    text = match[1].decode(errors="replace").strip()
     try:
         text = str(json.loads(f'"{text}"'))  # as the form that is right would be read
     except ValueError:
@@ -248,13 +251,13 @@ def _event(line: bytes) -> UserEvent | str:
     if line.count(b"{") + line.count(b"[") > MAX_EVENT_NESTED:
         return f"an event holds over {MAX_EVENT_NESTED} brackets"
     try:
-        given = json.loads(line[len(PREFIX) + 1 :], parse_constant=_refuse)["event"]
+        value = json.loads(line[len(PREFIX) + 1 :], parse_constant=_refuse)["event"]
     except ValueError:
         return "an event holds NaN or Infinity, which JSON doesn't know"
-    if isinstance(given, str) and given:
-        return UserEvent({"name": given})
-    if isinstance(given, dict) and given:
-        return UserEvent(given)
+    if isinstance(value, str) and value:
+        return UserEvent({"name": value})
+    if isinstance(value, dict) and value:
+        return UserEvent(value)
     return "event takes a name or an object that isn't empty"
 
 
@@ -265,5 +268,5 @@ def _refuse(constant: str) -> NoReturn:
 def _named_narrow_mode(rest: bytes) -> str | None:
     """A job that prints a dict's repr means to hide what follows: its token must not leak for two
     wrong quotes."""
-    named = {word.lower().decode() for word in _NARROW_WORD.findall(rest)}
-    return next((mode for mode in reversed(MODES[1:]) if mode in named), None)
+    modes = {word.lower().decode() for word in _NARROW_WORD.findall(rest)}
+    return next((mode for mode in reversed(MODES[1:]) if mode in modes), None)

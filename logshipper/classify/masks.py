@@ -48,10 +48,10 @@ class Masks:
 
     def _pattern(self, token: bytes) -> re.Pattern[bytes]:
         """Matches the token in UTF-8 and in each way that JSON can write it."""
-        found = self._patterns[token]
-        if found is None:
-            found = self._patterns[token] = re.compile(b"".join(map(_forms, token.decode())))
-        return found
+        pattern = self._patterns[token]
+        if pattern is None:
+            pattern = self._patterns[token] = re.compile(b"".join(map(_forms, token.decode())))
+        return pattern
 
     def masked_open(self, text: bytes) -> bytes:
         """As `masked`, of text that may go on: what may be the begin of a token isn't shown
@@ -77,5 +77,5 @@ def _forms(char: str) -> bytes:
     return b"(?:%s)" % b"|".join(forms)
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    return str(json.loads(b'"%s"' % found[0])).encode("utf-8", "replace")
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return str(json.loads(b'"%s"' % match[0])).encode("utf-8", "replace")

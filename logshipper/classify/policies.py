@@ -45,13 +45,7 @@ class Fence(NamedTuple):
 
 
 class Policy:
-    """What one stream obeys; see the module's docstring.
-
-    said: the mode that its last command asked for, None where there was none, or the other stream's
-    superseded it. fence: the one that its own last `stop` began. ignored: the narrowest mode that
-    was asked for within it. resumed: tokens that the other stream gave for fences which aren't
-    known.
-    """
+    """What one stream obeys; see the module's docstring."""
 
     __slots__ = (
         "_before",
@@ -59,21 +53,23 @@ class Policy:
         "_unread",
         "fence",
         "ignored",
-        "other",
+        "last_mode",
         "resumed",
-        "said",
+        "sibling",
         "was_empty",
     )
 
     def __init__(self) -> None:
-        self.other = self
-        self.said: str | None = None
+        self.sibling = self  # the other stream's policy
+        # that its last command asked for; None: there was none, or the other stream's superseded it
+        self.last_mode: str | None = None
         self.was_empty = True  # since the other's last command about the mode was read
-        self.fence: Fence | None = None
-        self.ignored = _WIDEST
+        self.fence: Fence | None = None  # the one that its own last `stop` began
+        self.ignored = _WIDEST  # the narrowest mode that was asked for within the fence
+        # tokens that the other stream gave for fences which aren't known
         self.resumed: deque[str] = deque(maxlen=MAX_RESUMED)
         self._unread = (
-            _WIDEST  # the narrowest mode that the other said since this one was seen empty
+            _WIDEST  # the narrowest mode of the other's commands since this one was seen empty
         )
         self._before = _WIDEST  # the narrowest one in force before these, if not older than the last own command
         self._fence_unread = False  # since it was seen empty the other began or ended a fence
@@ -105,7 +101,7 @@ class Policy:
             return Obedience.NONE if self.fence.is_certain else Obedience.NARROWING
         return (
             Obedience.NARROWING
-            if self._fence_unread or self.other.fence is not None
+            if self._fence_unread or self.sibling.fence is not None
             else Obedience.ALL
         )
 
@@ -121,14 +117,14 @@ class Policies:
         self._start: str | None = start  # until the first command
         self._of = {Stream.STDOUT: Policy(), Stream.STDERR: Policy()}
         out, err = self._of.values()
-        out.other, err.other = err, out
+        out.sibling, err.sibling = err, out
 
     @property
     def mode(self) -> str:
         """The mode in force, by all commands that were read and not superseded."""
         mode = self._start or _WIDEST
         for policy in self._of.values():
-            mode = narrowest(mode, policy.said or _WIDEST)
+            mode = narrowest(mode, policy.last_mode or _WIDEST)
         return mode
 
     def mode_of(self, stream: Stream) -> str:
@@ -147,20 +143,20 @@ class Policies:
         """A command of the stream. Where it may be older than a narrower one of the other stream,
         that one holds."""
         policy = self._of[stream]
-        before = policy.other.mode(self.mode)
-        policy.said = mode
+        before = policy.sibling.mode(self.mode)
+        policy.last_mode = mode
         policy.command_read()
         self._start = None
         if policy.was_empty:
-            policy.other.said = None
-        policy.other.other_command_read(mode, before)
+            policy.sibling.last_mode = None
+        policy.sibling.other_command_read(mode, before)
 
     def narrow(self, stream: Stream, mode: str) -> None:
         """What the stream printed may be a command. It supersedes nothing."""
         policy = self._of[stream]
-        before = policy.other.mode(self.mode)
-        policy.said = narrowest(policy.said or _WIDEST, mode)
-        policy.other.other_command_read(mode, before)
+        before = policy.sibling.mode(self.mode)
+        policy.last_mode = narrowest(policy.last_mode or _WIDEST, mode)
+        policy.sibling.other_command_read(mode, before)
 
     # ---- fences
 
@@ -170,7 +166,7 @@ class Policies:
         policy = self._of[stream]
         policy.fence = Fence(token, is_certain and token not in policy.resumed, policy.fence)
         policy.ignored = _WIDEST
-        policy.other.other_fence_changed()
+        policy.sibling.other_fence_changed()
 
     def ignore(self, stream: Stream, mode: str) -> None:
         """A command within the stream's certain fence: it counts if the fence was over by then."""
@@ -185,24 +181,24 @@ class Policies:
             policy.fence = (
                 policy.fence.outer if is_certain else policy.fence._replace(is_certain=False)
             )
-            policy.other.other_fence_changed()
+            policy.sibling.other_fence_changed()
             return True
-        fence = policy.other.fence
+        fence = policy.sibling.fence
         if not token or fence is None or fence.token != token:
-            policy.other.resumed.append(token)
+            policy.sibling.resumed.append(token)
             return None
         is_newer = policy.knows_fence_of_other()
-        policy.other.fence = (
+        policy.sibling.fence = (
             fence.outer if is_certain and is_newer else fence._replace(is_certain=False)
         )
-        policy.other.other_fence_changed()
-        if policy.other.ignored != _WIDEST:
-            self.narrow(self._stream_of(policy.other), policy.other.ignored)
-            policy.other.ignored = _WIDEST
+        policy.sibling.other_fence_changed()
+        if policy.sibling.ignored != _WIDEST:
+            self.narrow(self._stream_of(policy.sibling), policy.sibling.ignored)
+            policy.sibling.ignored = _WIDEST
         return is_newer
 
     def _stream_of(self, policy: Policy) -> Stream:
-        return next(stream for stream, one in self._of.items() if one is policy)
+        return next(stream for stream, candidate in self._of.items() if candidate is policy)
 
     def fenced(self) -> bool:
         """Whether any fence is in force."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from logshipper.classify import metadata
 from logshipper.classify.masks import MASK, Masks
 from logshipper.render import command_prefix
-from logshipper.render.renderer import Block, Fed, Renderer
+from logshipper.render.renderer import Block, Renderer, Rendering
 from logshipper.spool.segment import Json, Kind, Stream
 
 REPEAT_SECS = 10.0
@@ -25,14 +25,13 @@ _LAST_BYTE = itemgetter(-1)
 
 
 class Lines(NamedTuple):
-    """Lines of one stream and kind. text: each ended by LF; lines: how many; attrs: of the only
-    line, or None."""
+    """Lines of one stream and kind."""
 
     stream: Stream
     kind: Kind
-    text: bytes
-    lines: int
-    attrs: Json | None = None
+    text: bytes  # each line ended by LF
+    lines: int  # how many
+    attrs: Json | None = None  # of the only line
 
 
 class Event(NamedTuple):
@@ -92,7 +91,7 @@ class HalfCommand:
         """With what follows; more than any command has isn't kept."""
         return HalfCommand((self._raw + data)[: command_prefix.MAX_BYTES + 1], self._size)
 
-    def rendered(self, now: float) -> Fed:
+    def rendered(self, now: float) -> Rendering:
         return Renderer(*self._size).feed(self._raw + b"\n", now)
 
 
@@ -151,7 +150,7 @@ class StreamLog:
 
     def _start_afresh(self) -> None:
         self._last_line: bytes | None = None  # the last line logged, for repeats
-        self._repeated = 0  # how often it came again, not yet said
+        self._repeated = 0  # how often it came again, not yet logged
         self._repeated_since = 0.0
         self._last_blank = False
         self._part_end = b""  # of a long line's last part: a token may go on in the next one
@@ -236,7 +235,7 @@ class StreamLog:
         }
 
     def settle(self, now: float) -> None:
-        """All that the stream shows and holds is said; its status is withdrawn; it starts
+        """All that the stream shows and holds is logged; its status is withdrawn; it starts
         afresh."""
         self.sort(self.renderer.flush(), now)
         if self._repeated:
@@ -285,7 +284,8 @@ class StreamLog:
         if masked != plain:  # colours may stand amid a token
             lines = zip(text.split(b"\n"), plain.split(b"\n"), masked.split(b"\n"), strict=True)
             text = b"\n".join(
-                line if shown == unmasked else shown for line, unmasked, shown in lines
+                line if masked_line == plain_line else masked_line
+                for line, plain_line, masked_line in lines
             )
         self._sort_block(masked, mined, now, text)
 
@@ -321,10 +321,10 @@ class StreamLog:
         text = self._capture.masks.masked(text)
         self._part_end = b""
         if "/" not in block.part:
-            cut = max(len(text) - self._capture.masks.longest, 0)
-            while cut and text[cut] & 0xC0 == 0x80:
-                cut -= 1
-            text, self._part_end = text[:cut], text[cut:]
+            end = max(len(text) - self._capture.masks.longest, 0)
+            while end and text[end] & 0xC0 == 0x80:
+                end -= 1
+            text, self._part_end = text[:end], text[end:]
         return text + b"\n"
 
     def _sort_block(
@@ -362,7 +362,7 @@ class StreamLog:
     ) -> None:
         """coloured: the same lines as they are to be logged, where they hold colours."""
         plain: list[bytes] = []  # lines to be logged together
-        shown: list[bytes] = [] if coloured else plain  # ... with their colours
+        log_lines: list[bytes] = [] if coloured else plain  # ... with their colours
         tally = self.tally
         logged = self.mode == "enabled"
         at = times = 0
@@ -370,7 +370,7 @@ class StreamLog:
             at += times
             times = sum(1 for _ in group)
             if mined and line[:1] == b"{" and (keys := self._keys_of(line)) is not None:
-                self._write_plain(plain, shown)
+                self._write_plain(plain, log_lines)
                 self.end_run()
                 for _ in range(times):
                     self._write(Kind.METADATA, line + b"\n", 1, {"n": self._capture.number(keys)})
@@ -383,17 +383,19 @@ class StreamLog:
             if not self._collapse:
                 plain += [text] * times
                 if coloured:
-                    shown += [_trimmed(one, text) for one in coloured[at : at + times]]
+                    log_lines += [
+                        _trimmed(coloured_line, text) for coloured_line in coloured[at : at + times]
+                    ]
                 continue
             if not text:
-                self._write_plain(plain, shown)
+                self._write_plain(plain, log_lines)
                 self._blank(times)
                 continue
             if text == self._last_line and not plain:
                 self._repeat(times, now)
                 continue
             if plain and plain[-1] == text:  # differs in blanks at its end only
-                self._write_plain(plain, shown)
+                self._write_plain(plain, log_lines)
                 self._repeat(times, now)
                 continue
             if self._repeated:
@@ -401,23 +403,23 @@ class StreamLog:
             self._last_blank = False
             plain.append(text)
             if coloured:
-                shown.append(
+                log_lines.append(
                     coloured[at] if len(text) == len(line) else _trimmed(coloured[at], text)
                 )
             if times > 1:
-                self._write_plain(plain, shown)
+                self._write_plain(plain, log_lines)
                 self._repeat(times - 1, now)
-        self._write_plain(plain, shown)
+        self._write_plain(plain, log_lines)
 
-    def _write_plain(self, plain: list[bytes], shown: list[bytes]) -> None:
+    def _write_plain(self, plain: list[bytes], log_lines: list[bytes]) -> None:
         if not plain:
             return
         self.tally.stored += len(plain)
-        self._write(Kind.LOG, b"\n".join(shown) + b"\n", len(plain))
+        self._write(Kind.LOG, b"\n".join(log_lines) + b"\n", len(plain))
         self._last_line = plain[-1]
         self._last_blank = False
         plain.clear()
-        shown.clear()
+        log_lines.clear()
 
     def _blank(self, times: int) -> None:
         if not self._last_blank:
@@ -451,11 +453,11 @@ class StreamLog:
     # ---- live status
 
     def _show_status(self) -> None:
-        text = self._shown() if self.mode == "enabled" else b""
+        text = self._status_text() if self.mode == "enabled" else b""
         if text != self._status:
             self._write_status(text)
 
-    def _shown(self) -> bytes:
+    def _status_text(self) -> bytes:
         """What isn't final, without tokens, and without what a command that isn't ended yet may
         hold."""
         text = self.renderer.status()
@@ -476,7 +478,7 @@ class StreamLog:
             return
         is_first = self._snapshot_due == float("inf")
         self._snapshot_due = now + self._snapshot_secs
-        text = self._shown()
+        text = self._status_text()
         if is_first or text in (b"", self._snapshot):
             return
         self._snapshot = text

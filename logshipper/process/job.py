@@ -14,7 +14,7 @@ import time
 
 from logshipper.process import launch, monitor, signals, terminal
 from logshipper.process.keyboard import Keyboard
-from logshipper.process.signals import Arrived
+from logshipper.process.signals import SignalArrival
 
 FOREGROUND_SECS = (
     0.25  # how often a job in the background looks whether it is in the foreground again
@@ -63,7 +63,7 @@ class BatchJob:
         argv: list[str],
         environment: "Mapping[str, str]",
         slaves: dict[int, int],
-        inherited: signals.Inherited,
+        inherited: signals.InheritedSignals,
     ) -> None:
         """Raises CaptureError where CMD can't be run, OSError where no process can be made."""
         receive, failed = os.pipe()
@@ -116,22 +116,22 @@ class BatchJob:
         except OSError:
             pass  # it just ended, or became another user's
 
-    def arrived(self, found: Arrived) -> None:
+    def arrived(self, arrival: SignalArrival) -> None:
         """A signal for us: sends on what CMD hasn't got."""
-        if found.signo == signal.SIGWINCH:
+        if arrival.signo == signal.SIGWINCH:
             self.update_size()
-        elif found.signo == signal.SIGCONT:
+        elif arrival.signo == signal.SIGCONT:
             if _is_stopped(self.pid):  # sent to us alone
                 self.send(signal.SIGCONT)
-        elif found.pid in (os.getpid(), self.pid) or (
-            found.by_process and _signals_groups(found.pid)
+        elif arrival.pid in (os.getpid(), self.pid) or (
+            arrival.by_process and _signals_groups(arrival.pid)
         ):
             pass  # our own, or to CMD's group, by CMD or the scheduler: it has it
         else:
-            if found.signo in signals.JOB_CONTROL:
-                self._stop_seen = found.signo
-            if found.by_process and found.signo not in _NOT_SENT_ON:
-                self.send(found.signo)
+            if arrival.signo in signals.JOB_CONTROL:
+                self._stop_seen = arrival.signo
+            if arrival.by_process and arrival.signo not in _NOT_SENT_ON:
+                self.send(arrival.signo)
 
     @property
     def stop_signal(self) -> int:
@@ -139,7 +139,7 @@ class BatchJob:
         # stuck
         return self._stop_seen if self._stopped_by in signals.JOB_CONTROL else 0
 
-    def stop(self, own: signals.SignalPipe) -> None:
+    def stop(self, signal_pipe: signals.SignalPipe) -> None:
         """Stops with CMD; returns when the shell continues both."""
         signo = self._stop_seen
         self._stop_seen = self._stopped_by = 0
@@ -203,7 +203,7 @@ class InteractiveJob(BatchJob):
         argv: list[str],
         environment: "Mapping[str, str]",
         slaves: dict[int, int],
-        inherited: signals.Inherited,
+        inherited: signals.InheritedSignals,
     ) -> None:
         self._terminal.enter()
         receive, failed = os.pipe()
@@ -230,10 +230,10 @@ class InteractiveJob(BatchJob):
 
     def _read_report(self) -> None:
         records = os.read(self._report, monitor.REPORT.size * 64)
-        for what, value in monitor.REPORT.iter_unpack(records):
-            if what == monitor.STARTED:
+        for kind, value in monitor.REPORT.iter_unpack(records):
+            if kind == monitor.STARTED:
                 self.pid = value
-            elif what == monitor.STOPPED:
+            elif kind == monitor.STOPPED:
                 self._stopped_by = value
             else:
                 self._end(value)
@@ -251,20 +251,20 @@ class InteractiveJob(BatchJob):
             self._end(125 << 8)
 
     def changed(self, pid: int, status: int) -> None:
-        if pid == self._monitor:  # of CMD it told itself, and its pipe's end tells the rest
+        if pid == self._monitor:  # it reports CMD's end itself, and its pipe's end shows the rest
             self._monitor = 0
 
-    def arrived(self, found: Arrived) -> None:
-        if found.signo == signal.SIGWINCH:
+    def arrived(self, arrival: SignalArrival) -> None:
+        if arrival.signo == signal.SIGWINCH:
             self.update_size()
-        elif found.signo == signal.SIGCONT:
+        elif arrival.signo == signal.SIGCONT:
             self._look_at_foreground()
-        elif found.pid == os.getpid() or found.signo in _NOT_SENT_ON:
+        elif arrival.pid == os.getpid() or arrival.signo in _NOT_SENT_ON:
             pass
-        elif found.by_process:
-            self.send(found.signo)
-        elif found.signo in _FROM_KERNEL_TOO:
-            self._send_to_foreground(found.signo)
+        elif arrival.by_process:
+            self.send(arrival.signo)
+        elif arrival.signo in _FROM_KERNEL_TOO:
+            self._send_to_foreground(arrival.signo)
 
     def _send_to_foreground(self, signo: int) -> None:
         """To CMD's foreground group, as the kernel would do."""
@@ -283,11 +283,12 @@ class InteractiveJob(BatchJob):
     def stop_signal(self) -> int:
         return self._stopped_by
 
-    def stop(self, own: signals.SignalPipe) -> None:
+    def stop(self, signal_pipe: signals.SignalPipe) -> None:
         self._stopped_by = 0
         self._terminal.leave()
         self._keyboard.listen(False)
-        own.tell_group(signal.SIGTSTP)  # the kernel would: Ctrl-Z reached CMD's terminal only
+        # the kernel would: Ctrl-Z reached CMD's terminal only
+        signal_pipe.tell_group(signal.SIGTSTP)
         signals.stop(signal.SIGTSTP)
         self._background = True
         self._look_at_foreground()
@@ -314,7 +315,7 @@ class InteractiveJob(BatchJob):
             self._look_at_foreground()
 
     def _look_at_foreground(self) -> None:
-        """Takes the terminal where the shell gave it to us; it tells of `fg`, but not where we run
+        """Takes the terminal where the shell gave it to us; it signals `fg`, but not where we run
         on after `bg`."""
         self._background = not terminal.in_foreground()
         if not self._background:

@@ -33,16 +33,16 @@ class Keyboard:
         # of our own, as the relay's poll knows the masters as something to read
         self._fds = {stream: os.dup(master) for stream, master in masters.items()}
         self._pending = b""
-        self._wanted = False
+        self._enabled = False
         self._watching = False
 
     def attach(self, relay: "Relay") -> None:
         self._relay = relay
 
-    def listen(self, wanted: bool) -> None:
+    def listen(self, enabled: bool) -> None:
         """Whether to read fd 0: not in the background, where another program owns the terminal."""
-        self._wanted = wanted
-        watching = wanted and not self._pending
+        self._enabled = enabled
+        watching = enabled and not self._pending
         if self._relay is not None and watching != self._watching:
             self._watching = watching
             if watching:
@@ -68,8 +68,12 @@ class Keyboard:
     def _choose_target(self) -> int:
         """Stdin's terminal. But a program may read keys from stderr's (`vim -`): it alone is set up
         for keys then."""
-        both = 1 in self._fds and 2 in self._fds
-        if both and terminal.is_canonical(self._fds[1]) and not terminal.is_canonical(self._fds[2]):
+        has_both = 1 in self._fds and 2 in self._fds
+        if (
+            has_both
+            and terminal.is_canonical(self._fds[1])
+            and not terminal.is_canonical(self._fds[2])
+        ):
             return 2
         return 1
 
@@ -86,7 +90,7 @@ class Keyboard:
             self._pending = b""  # CMD has closed it
         elif self._pending and self._relay is not None:
             self._relay.watch(fd, select.POLLOUT, lambda _: self._go_on(target, fd))
-        self.listen(self._wanted)
+        self.listen(self._enabled)
 
     def _go_on(self, target: int, fd: int) -> None:
         if self._relay is not None:
@@ -101,7 +105,7 @@ class Keyboard:
                 self._relay.unwatch(fd)
             os.close(fd)
             self._pending = b""
-            self.listen(self._wanted)
+            self.listen(self._enabled)
 
     def close(self) -> None:
         for stream in list(self._fds):

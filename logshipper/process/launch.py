@@ -29,7 +29,7 @@ def exec_command(argv: list[str], environment: "Mapping[str, str]") -> OSError:
     if "/" not in name:
         path = environment.get("PATH", _DEFAULT_PATH)
         places = [os.path.join(folder, name) for folder in path.split(":")] if name else []
-    refused = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     for place in places:
         try:
             os.execve(place, argv, environment)
@@ -37,10 +37,10 @@ def exec_command(argv: list[str], environment: "Mapping[str, str]") -> OSError:
             if error.errno == errno.ENOEXEC:  # a script without `#!`
                 return _exec_shell(place, argv, environment)
             if error.errno == errno.EACCES:
-                refused = error  # another folder may have one that can be run
+                failure = error  # another folder may have one that can be run
             elif error.errno not in _NOT_THERE:
                 return error
-    return refused
+    return failure
 
 
 def _exec_shell(place: str, argv: list[str], environment: "Mapping[str, str]") -> OSError:
@@ -54,7 +54,7 @@ def become(
     argv: list[str],
     environment: "Mapping[str, str]",
     fds: dict[int, int],
-    inherited: signals.Inherited,
+    inherited: signals.InheritedSignals,
     failed: int,
 ) -> "NoReturn":
     """In the forked process. fds: by number, what CMD gets in that place; failed: pipe for the
@@ -73,12 +73,12 @@ def await_exec(argv: list[str], pid: int, failed: int) -> None:
     """Waits for `become`, which sends an errno or nothing; closes the pipe's end failed. pid: our
     child, CMD or above it. Raises CaptureError where CMD can't be run; the child is reaped then."""
     try:
-        said = os.read(failed, 16)
+        errno_digits = os.read(failed, 16)
     finally:
         os.close(failed)
-    if said:
+    if errno_digits:
         os.waitpid(pid, 0)
-        raise refusal(argv, int(said))
+        raise refusal(argv, int(errno_digits))
 
 
 def refusal(argv: list[str], error: int) -> CaptureError:

@@ -30,7 +30,7 @@ def start(
     argv: list[str],
     environment: "Mapping[str, str]",
     slaves: dict[int, int],
-    inherited: signals.Inherited,
+    inherited: signals.InheritedSignals,
     failed: int,
     report: int,
 ) -> int:
@@ -62,10 +62,10 @@ def start(
 def _watch(cmd: int, slaves: dict[int, int], report: int) -> "NoReturn":
     relay = os.getppid()
     while True:
-        found = signal.sigwaitinfo(signals.WATCHED)
-        if found.si_signo == signal.SIGCONT and found.si_pid == relay:
+        siginfo = signal.sigwaitinfo(signals.WATCHED)
+        if siginfo.si_signo == signal.SIGCONT and siginfo.si_pid == relay:
             _ignore_errors(os.killpg, cmd, signal.SIGCONT)
-        if found.si_signo != signal.SIGCHLD:
+        if siginfo.si_signo != signal.SIGCHLD:
             continue
         pid, status = os.waitpid(cmd, os.WNOHANG | os.WUNTRACED)
         if pid == 0:
@@ -82,9 +82,9 @@ def _watch(cmd: int, slaves: dict[int, int], report: int) -> "NoReturn":
         os._exit(0)
 
 
-def _tell(report: int, what: int, value: int) -> None:
+def _tell(report: int, kind: int, value: int) -> None:
     try:
-        os.write(report, REPORT.pack(what, value))
+        os.write(report, REPORT.pack(kind, value))
     except OSError:
         pass  # the relay is dead; CMD isn't, and needs its session
 

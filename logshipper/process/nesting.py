@@ -35,26 +35,26 @@ def uncovered(
     environment: "Mapping[str, str]", is_gathered: "Callable[[Mapping[str, str]], bool]"
 ) -> tuple[int, ...]:
     """Which of stdout and stderr (1, 2), as this process was given them, no capture around it has.
-    is_gathered: whether the launcher that an environment tells of prints what its processes
-    print."""
-    given = tuple(stream for stream in (1, 2) if terminal.given(stream))
+    is_gathered: whether the launcher that an environment names prints what its processes print."""
+    streams = tuple(stream for stream in (1, 2) if terminal.is_inherited(stream))
     marks = environment.get(VARIABLE, "").split()
     if not marks or any(_is_over(mark) for mark in marks):
-        return given
+        return streams
     gathered = is_gathered(environment)
-    return tuple(stream for stream in given if not _is_covered(os.fstat(stream), marks, gathered))
+    return tuple(stream for stream in streams if not _is_covered(os.fstat(stream), marks, gathered))
 
 
-def _is_covered(found: os.stat_result, marks: list[str], gathered: bool) -> bool:
-    if _name(found) in marks:
+def _is_covered(file_stat: os.stat_result, marks: list[str], gathered: bool) -> bool:
+    if _name(file_stat) in marks:
         return True
-    if stat.S_ISREG(found.st_mode):
+    if stat.S_ISREG(file_stat.st_mode):
         return (
-            found.st_nlink == 0
+            file_stat.st_nlink == 0
         )  # a buffer: `parallel` and `make --output-sync` print it when the task is over
-    if stat.S_ISCHR(found.st_mode):
-        return gathered and terminal.is_pty(found)  # Open MPI gives its ranks a terminal for stdout
-    return gathered and (stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode))
+    if stat.S_ISCHR(file_stat.st_mode):
+        # Open MPI gives its ranks a terminal for stdout
+        return gathered and terminal.is_pty(file_stat)
+    return gathered and (stat.S_ISFIFO(file_stat.st_mode) or stat.S_ISSOCK(file_stat.st_mode))
 
 
 def _is_over(mark: str) -> bool:
@@ -75,5 +75,5 @@ def _place() -> str:
         return boot_id()
 
 
-def _name(found: os.stat_result) -> str:
-    return f"{found.st_dev}:{found.st_ino}"
+def _name(file_stat: os.stat_result) -> str:
+    return f"{file_stat.st_dev}:{file_stat.st_ino}"

@@ -46,12 +46,7 @@ if TYPE_CHECKING:
 
 
 class RunOptions:
-    """argv: CMD and its arguments. tty: ptys, else pipes. capture: None where nothing can be
-    logged; then the job is only relayed. serve(plan): what the sidecar's process does, to its end.
-    stall_secs: without progress of the sidecar until it is given up. telegraf: takes measurements
-    that CMD sends, for the sidecar; None for nothing. leave: streams (1, 2) that CMD gets as they
-    are.
-    """
+    """What `run` runs, and how."""
 
     __slots__ = ("argv", "capture", "leave", "serve", "stall_secs", "telegraf", "tty")
 
@@ -65,13 +60,13 @@ class RunOptions:
         telegraf: "Collector | None" = None,
         leave: tuple[int, ...] = (),
     ) -> None:
-        self.telegraf = telegraf
-        self.leave = leave
-        self.argv = argv
-        self.tty = tty
-        self.capture = capture
-        self.serve = serve
-        self.stall_secs = stall_secs
+        self.argv = argv  # CMD and its arguments
+        self.tty = tty  # ptys, else pipes
+        self.capture = capture  # None: nothing can be logged, the job is only relayed
+        self.serve = serve  # what the sidecar's process does, to its end
+        self.stall_secs = stall_secs  # without progress of the sidecar until it is given up
+        self.telegraf = telegraf  # takes measurements that CMD sends, for the sidecar
+        self.leave = leave  # streams (1, 2) that CMD gets as they are
 
 
 def run(options: RunOptions) -> int:
@@ -81,7 +76,7 @@ def run(options: RunOptions) -> int:
     Raises CaptureError where CMD can't be run (126, 127).
     """
     terminal.fill_standard_fds()
-    inherited = signals.Inherited()
+    inherited = signals.InheritedSignals()
     try:
         process = RelayProcess(options)
         process.start(inherited)
@@ -94,8 +89,8 @@ def run(options: RunOptions) -> int:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         _write_at_once(_own_lines([f"nothing of this run is logged: {reason}"], True))
         inherited.restore()
-        refused = launch.exec_command(options.argv, os.environ)
-        raise launch.refusal(options.argv, refused.errno or errno.EIO) from None
+        failure = launch.exec_command(options.argv, os.environ)
+        raise launch.refusal(options.argv, failure.errno or errno.EIO) from None
     try:
         process.begin()
         return process.finish()
@@ -130,7 +125,7 @@ class RelayProcess(Owner):
 
     # ---- start
 
-    def start(self, inherited: signals.Inherited) -> None:
+    def start(self, inherited: signals.InheritedSignals) -> None:
         """Raises CaptureError where CMD can't be run."""
         job = self._job
         environment = dict(os.environ)
@@ -178,7 +173,7 @@ class RelayProcess(Owner):
             rows=job.size[1],
             tty=streams.tty,
             interactive=job.interactive,
-            saved_termios=None if streams.real is None else streams.real.saved,
+            saved_termios=None if streams.real is None else streams.real.saved_attributes,
             raw_now=None if streams.real is None else streams.real.raw_now,
             counters=self._counters,
             relay_pid=os.getpid(),
@@ -254,12 +249,12 @@ class RelayProcess(Owner):
             self._tell()
 
     def _take_signals(self) -> None:
-        for found in self._signals.take():
-            if found.signo == signal.SIGCHLD:
+        for arrival in self._signals.take():
+            if arrival.signo == signal.SIGCHLD:
                 self._reap()
             elif self._job.wait_status is None:
-                self._job.arrived(found)
-            elif found.signo in _ENDING and time.monotonic() > self._ended_at + _IMPATIENT_SECS:
+                self._job.arrived(arrival)
+            elif arrival.signo in _ENDING and time.monotonic() > self._ended_at + _IMPATIENT_SECS:
                 self._impatient = True  # somebody waits for us, who wait for a slow reader
 
     def _reap(self) -> None:
@@ -283,10 +278,10 @@ class RelayProcess(Owner):
             self._turn(_FINISH_SECS)
         self._job.stop(self._signals)
 
-    # ---- what the relay tells
+    # ---- what the relay reports
 
     def output_gone(self, channel: Channel) -> None:
-        if channel.gone == errno.EPIPE:
+        if channel.gone_errno == errno.EPIPE:
             self._job.send(
                 signal.SIGPIPE
             )  # a terminal that is gone gives EIO, with us as without us
@@ -320,7 +315,7 @@ class RelayProcess(Owner):
 
     def _stderr(self) -> Channel | None:
         for channel in self._channels:
-            if channel.stream == 2 and not (channel.closed or channel.gone):
+            if channel.stream == 2 and not (channel.closed or channel.gone_errno):
                 return channel
         return None
 
@@ -347,12 +342,12 @@ class RelayProcess(Owner):
     def _leave_the_rest(self) -> None:
         """Streams that a child of CMD still holds are the sidecar's now, or a helper's where there
         is none."""
-        left = [channel for channel in self._channels if not channel.closed]
-        if left and not self._sidecar.alive:
+        open_channels = [channel for channel in self._channels if not channel.closed]
+        if open_channels and not self._sidecar.alive:
             self._signals.end()
             try:
                 if os.fork() == 0:
-                    _be_helper(left)
+                    _be_helper(open_channels)
             except OSError as error:
                 self._say(f"processes that CMD left behind lose their output: {error.strerror}")
         self._relay.release()
@@ -378,7 +373,7 @@ def _let_go_of_pipes() -> None:
     except OSError:
         return  # out of fds
     for fd in (0, 1):
-        if terminal.given(fd) and not os.isatty(fd):
+        if terminal.is_inherited(fd) and not os.isatty(fd):
             os.dup2(null, fd)
     os.close(null)
 
@@ -392,7 +387,7 @@ def _write_at_once(lines: bytes) -> None:
     poll = select.poll()
     poll.register(2, select.POLLOUT)
     try:
-        if terminal.given(2) and poll.poll(_BOUNDARY_SECS * 1000):
+        if terminal.is_inherited(2) and poll.poll(_BOUNDARY_SECS * 1000):
             os.write(2, lines)
     except OSError:
         pass  # nobody to tell

@@ -1,7 +1,7 @@
 """Signals of the relay process: all are blocked, and come as records out of a pipe that the relay's
 loop watches.
 
-Python 3.11 has no signalfd, and a signal handler isn't told who sent a signal. But that decides
+Python 3.11 has no signalfd, and a signal handler doesn't know who sent a signal. But that decides
 what is passed on: what the kernel sends to a terminal's whole foreground group has reached CMD
 already. So a thread takes signals by sigwaitinfo. Forks come before the thread starts; where it
 can't be started, the loop asks every POLL_SECS.
@@ -39,7 +39,7 @@ _STACK_BYTES = 256 << 10
 _STOP_SECS = 1.0
 
 
-class Arrived:
+class SignalArrival:
     """A signal that arrived. by_process: sent by kill() and the like, from pid; else by the
     kernel."""
 
@@ -51,7 +51,7 @@ class Arrived:
         self.by_process = code in _BY_PROCESS
 
 
-class Inherited:
+class InheritedSignals:
     """How signals stood when logshipper was called: blocks all that are watched; CMD gets back what
     was."""
 
@@ -84,7 +84,7 @@ class SignalPipe:
         self.polled = False
         self._ending = False
         self._thread = 0
-        self._early: list[Arrived] = []
+        self._early: list[SignalArrival] = []
 
     def start(self) -> None:
         """From here on this process mustn't fork, until end()."""
@@ -99,32 +99,32 @@ class SignalPipe:
 
     def _watch(self) -> None:
         while True:
-            found = signal.sigwaitinfo(WATCHED)
+            siginfo = signal.sigwaitinfo(WATCHED)
             if self._ending:
                 os.close(self._send)
                 return
-            os.write(self._send, _RECORD.pack(found.si_signo, found.si_code, found.si_pid))
+            os.write(self._send, _RECORD.pack(siginfo.si_signo, siginfo.si_code, siginfo.si_pid))
 
-    def take(self) -> list[Arrived]:
+    def take(self) -> list[SignalArrival]:
         """Signals that have arrived since, in order."""
-        arrived, self._early = self._early, []
+        arrivals, self._early = self._early, []
         if self.polled:
-            while (found := signal.sigtimedwait(WATCHED, 0)) is not None:
-                arrived.append(Arrived(found.si_signo, found.si_code, found.si_pid))
-            return arrived
+            while (siginfo := signal.sigtimedwait(WATCHED, 0)) is not None:
+                arrivals.append(SignalArrival(siginfo.si_signo, siginfo.si_code, siginfo.si_pid))
+            return arrivals
         try:
             records = os.read(self.fd, _RECORD.size * 256)
         except BlockingIOError:
-            return arrived
-        return arrived + [Arrived(*record) for record in _RECORD.iter_unpack(records)]
+            return arrivals
+        return arrivals + [SignalArrival(*record) for record in _RECORD.iter_unpack(records)]
 
     def tell_group(self, signo: int) -> None:
         """Sends a signal to the others in this process group."""
         os.killpg(0, signo)
         # we are in it: what is ours is taken out before anybody unblocks the signal
         until = time.monotonic() + _STOP_SECS
-        own = os.getpid()
-        while not any(found.signo == signo and found.pid == own for found in self._early):
+        own_pid = os.getpid()
+        while not any(arrival.signo == signo and arrival.pid == own_pid for arrival in self._early):
             if time.monotonic() > until:
                 return
             self._early = self.take()

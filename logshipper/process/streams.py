@@ -42,17 +42,19 @@ class Streams:
             if self.real is None
             else terminal.size_of(0) or terminal.UNKNOWN_SIZE
         )
-        given = [stream for stream in STREAMS if terminal.given(stream) and stream not in leave]
+        streams = [
+            stream for stream in STREAMS if terminal.is_inherited(stream) and stream not in leave
+        ]
         pairs = {}
         if tty:
-            like = None if self.real is None else self.real.saved
+            like = None if self.real is None else self.real.saved_attributes
             try:
-                pairs = {stream: terminal.open_pty(self.size, like) for stream in given}
+                pairs = {stream: terminal.open_pty(self.size, like) for stream in streams}
             except OSError as error:
                 say(f"CMD gets pipes, as there is no terminal available: {error.strerror or error}")
                 self.tty, self.real = False, None
         if not self.tty:
-            pairs = {stream: os.pipe() for stream in given}
+            pairs = {stream: os.pipe() for stream in streams}
         self.slaves = {stream: slave for stream, (_, slave) in pairs.items()}
         self.ptys = {stream: master for stream, (master, _) in pairs.items()} if self.tty else {}
         self.channels = [

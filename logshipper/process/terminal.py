@@ -27,7 +27,7 @@ def fill_standard_fds() -> None:
     os.close(fd)
 
 
-def given(fd: int) -> bool:
+def is_inherited(fd: int) -> bool:
     """Whether the caller passed on one of the fds 0 to 2: no close-on-exec fd comes through an
     exec."""
     return os.get_inheritable(fd)
@@ -37,7 +37,7 @@ def is_interactive() -> bool:
     """Whether fds 0, 1 and 2 are one terminal, and this process is in its foreground."""
     try:
         return (
-            all(given(fd) and os.isatty(fd) for fd in range(3))
+            all(is_inherited(fd) and os.isatty(fd) for fd in range(3))
             and len({os.fstat(fd).st_rdev for fd in range(3)}) == 1
             and in_foreground()
         )
@@ -131,7 +131,7 @@ class RealTerminal:
         import mmap  # late: interactive only
 
         self.raw_now = mmap.mmap(-1, 1)
-        self.saved: Attributes = termios.tcgetattr(0)
+        self.saved_attributes: Attributes = termios.tcgetattr(0)
 
     @property
     def is_raw(self) -> bool:
@@ -143,37 +143,37 @@ class RealTerminal:
             return
         try:
             if not self.is_raw:
-                self.saved = termios.tcgetattr(0)
+                self.saved_attributes = termios.tcgetattr(0)
             # first, so that whoever sees the terminal raw knows why
             self.raw_now[0] = 1
-            termios.tcsetattr(0, termios.TCSADRAIN, raw(self.saved))
+            termios.tcsetattr(0, termios.TCSADRAIN, raw(self.saved_attributes))
         except (OSError, termios.error):
             pass  # gone: reading it will tell
 
     def leave(self) -> None:
         """As it was, if it is raw by our doing."""
         if self.is_raw:
-            set_attributes(0, self.saved)
+            set_attributes(0, self.saved_attributes)
             self.raw_now[0] = 0
 
 
-def is_pty(found: os.stat_result) -> bool:
+def is_pty(file_stat: os.stat_result) -> bool:
     """Whether it is the slave of a pty."""
-    return stat.S_ISCHR(found.st_mode) and os.major(found.st_rdev) in _PTS_MAJORS
+    return stat.S_ISCHR(file_stat.st_mode) and os.major(file_stat.st_rdev) in _PTS_MAJORS
 
 
 def own_description(fd: int) -> int:
     """A close-on-exec fd (3 or more) for the same file. Pipes and ptys get a description of their
     own that never blocks (O_NONBLOCK is shared by all who inherited the other one); the rest share
     the offset and must."""
-    found = os.fstat(fd)
-    if stat.S_ISFIFO(found.st_mode) or is_pty(found):
+    file_stat = os.fstat(fd)
+    if stat.S_ISFIFO(file_stat.st_mode) or is_pty(file_stat):
         try:
-            own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            new_fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:
             pass  # its reader is gone, or it belongs to another user: as the others
         else:
-            if os.path.samestat(os.fstat(own), found):
-                return own
-            os.close(own)
+            if os.path.samestat(os.fstat(new_fd), file_stat):
+                return new_fd
+            os.close(new_fd)
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)

@@ -61,43 +61,58 @@ class SharedLine:
 
 
 class Channel:
-    """One stream. stream: 1 or 2; master: to read from, made non-blocking; out: to write to. Owns
-    both.
-
-    counters: the capture's shared account, or None. cut: its last turn read as much as a full
-    terminal gives, so that more of the same write may follow. tiring: its open line was waited for
-    in vain. pending: read, but not written yet. blocked: out takes nothing now. gone: errno why out
-    can't be written any more. due: when pending must be tried again though nothing new came; 0
-    where it needn't. listening, ready, at_end, closed, drained, after_exit: the relay's.
-    """
+    """One stream on its way; owns master and out. counters: the capture's shared account, or
+    None."""
 
     __slots__ = (
-        "_counters", "_line", "_tally", "after_exit", "at_end", "at_line_start", "bit", "blocked", "closed", "cut",
-        "drained", "due", "failed", "gone", "held_since", "listening", "master", "other", "out", "pending", "ready",
-        "stream", "tiring",
+        "_counters",
+        "_line",
+        "_tally",
+        "after_exit",
+        "at_end",
+        "at_line_start",
+        "bit",
+        "blocked",
+        "closed",
+        "drained",
+        "due",
+        "failed",
+        "gone_errno",
+        "held_since",
+        "listening",
+        "master",
+        "may_continue",
+        "out",
+        "pending",
+        "ready",
+        "sibling",
+        "stream",
+        "tiring",
     )  # fmt: skip
 
     def __init__(
         self, stream: int, master: int, out: Output, counters: "mmap | None" = None
     ) -> None:
-        self.stream = stream
+        self.stream = stream  # 1 or 2
         self.bit = 1 << (stream - 1)
-        self.master = master
-        self.out = out
-        self.other: Channel | None = None
-        self.pending = b""
+        self.master = master  # to read from, made non-blocking
+        self.out = out  # to write to
+        self.sibling: Channel | None = None  # the other stream's
+        self.pending = b""  # read, but not written yet
         self.held_since = 0.0
-        self.due = 0.0
+        self.due = 0.0  # when pending must be tried again though nothing new came; 0: it needn't
         self.at_line_start = True
-        self.cut = False
-        self.tiring = False
-        self.blocked = False
+        # its last turn read as much as a full terminal gives: more of the same write may follow
+        self.may_continue = False
+        self.tiring = False  # its open line was waited for in vain
+        self.blocked = False  # out takes nothing now
+        self.gone_errno = 0  # why out can't be written any more
+        self.failed = False
+        # the relay's
         self.listening = False
         self.ready = False
         self.at_end = False
         self.closed = False
-        self.gone = 0
-        self.failed = False
         self.drained = False
         self.after_exit = 0
         self._line: SharedLine | None = None
@@ -106,7 +121,7 @@ class Channel:
         os.set_blocking(master, False)
 
     @property
-    def counted(self) -> int:
+    def byte_count(self) -> int:
         """Bytes so far."""
         return int(self._tally[0])
 
@@ -130,39 +145,43 @@ class Channel:
         """Writes of pending what may be written, and what out takes."""
         self.due = 0.0
         pending = self.pending
-        limit = len(pending) if self._line is None else self._allowed(self._line, now)
+        limit = len(pending) if self._line is None else self._allowance(self._line, now)
         if not limit:
             return
         try:
             rest = self.out.write(pending if limit == len(pending) else pending[:limit])
         except OutputGone as error:
-            self.gone = error.errno
+            self.gone_errno = error.errno
             self.pending = b""
             self.blocked = False
             return
         self.blocked = bool(rest)
-        written = limit - len(rest)
-        if not written:
+        written_bytes = limit - len(rest)
+        if not written_bytes:
             return
-        self.pending = pending[written:]
+        self.pending = pending[written_bytes:]
         self.held_since = now
-        self._note_line(pending, written, now)
+        self._note_line(pending, written_bytes, now)
         if self.pending and not self.blocked:
             self.due = now + HOLD_SECS
 
-    def _allowed(self, line: SharedLine, now: float) -> int:
+    def _allowance(self, line: SharedLine, now: float) -> int:
         """How many bytes of pending may go out now without tearing a line."""
-        pending, other = self.pending, self.other
-        if other is None or other.closed or not pending:
+        pending, sibling = self.pending, self.sibling
+        if sibling is None or sibling.closed or not pending:
             return len(pending)
-        if line.owner is other:
-            if other.pending:
+        if line.owner is sibling:
+            if sibling.pending:
                 return 0  # it is blocked, in this very file
-            if other._is_given_up(line) or (line.is_terminal and not other.cut):
+            if sibling._is_given_up(line) or (line.is_terminal and not sibling.may_continue):
                 return len(pending)
             self.due = now + POLL_SECS
             return 0
-        if self.at_end or not (other.pending or other.ready) or (line.is_terminal and not self.cut):
+        if (
+            self.at_end
+            or not (sibling.pending or sibling.ready)
+            or (line.is_terminal and not self.may_continue)
+        ):
             return len(pending)
         complete = pending.rfind(b"\n") + 1
         if complete:
@@ -175,12 +194,12 @@ class Channel:
     def polled(self, now: float) -> None:
         """A poll has asked for the channel, and found it `ready` or not."""
         line = self._line
-        if line is None or line.owner is not self or self.other is None:
+        if line is None or line.owner is not self or self.sibling is None:
             return
         passed = min(now - line.polled, POLL_SECS)
         line.polled = now
         line.idle = 0.0 if self.ready else line.idle + passed
-        if self.other.pending:
+        if self.sibling.pending:
             line.waited += passed
 
     def _is_given_up(self, line: SharedLine) -> bool:
@@ -189,28 +208,28 @@ class Channel:
             self.tiring = True
         return self.tiring or line.idle >= (PIECES_SECS if line.in_pieces else HOLD_SECS)
 
-    def _note_line(self, pending: bytes, written: int, now: float) -> None:
-        ended = pending[written - 1] == 10
+    def _note_line(self, pending: bytes, written_bytes: int, now: float) -> None:
+        ended = pending[written_bytes - 1] == 10
         self.at_line_start = ended
         line = self._line
-        if line is None or self.other is None:
+        if line is None or self.sibling is None:
             return
-        self.other.at_line_start = ended
-        end = pending.rfind(b"\n", 0, written)
+        self.sibling.at_line_start = ended
+        end = pending.rfind(b"\n", 0, written_bytes)
         if end >= 0:
             self.tiring = False
         if end >= 0 or line.owner is not self:
             line.open(None if ended else self, now)
-        line.size += written - end - 1
-        line.in_pieces = line.in_pieces or self.cut or line.size >= PIECE_BYTES
+        line.size += written_bytes - end - 1
+        line.in_pieces = line.in_pieces or self.may_continue or line.size >= PIECE_BYTES
         line.polled = now
         line.idle = 0.0
 
     def stands_open(self, now: float) -> None:
         """What a dead relay wrote of it had no end: lines of the other stream wait for that."""
         self.at_line_start = False
-        if self._line is not None and self.other is not None:
-            self.other.at_line_start = False
+        if self._line is not None and self.sibling is not None:
+            self.sibling.at_line_start = False
             self._line.open(self, now)
             self._line.in_pieces = True
 
@@ -228,9 +247,9 @@ def pair(channels: list[Channel]) -> bool:
     """Makes two channels know each other. Returns whether they write to one file."""
     if len(channels) != 2:
         return False
-    one, other = channels
-    one.other, other.other = other, one
-    shared = same_file(one.out.fd, other.out.fd)
+    first, second = channels
+    first.sibling, second.sibling = second, first
+    shared = same_file(first.out.fd, second.out.fd)
     if shared:
-        one._line = other._line = SharedLine(os.isatty(one.out.fd))
+        first._line = second._line = SharedLine(os.isatty(first.out.fd))
     return shared

@@ -47,13 +47,8 @@ if TYPE_CHECKING:
 class SidecarPlan:
     """What a sidecar holds and needs to know.
 
-    side_pipe: read end; report: write end; both are made when the sidecar is forked. masters, outs:
-    by stream (1, 2), to relay on when the relay process dies; a stream that the caller had closed
-    is in neither. saved_termios, raw_now: of the real terminal, None in batch. cmd_pidfd: -1 where
-    there is none. counters: shared, of the capture. unsent: what the relay may not have handed over
-    when it died, None where it keeps no such account. telegraf: of what takes the job's
-    measurements (`measurements.Collector`); none where nothing does. The process's other inherited
-    fds are closed, and mustn't be closed once more: leave objects that own one alone.
+    The process's other inherited fds are closed, and mustn't be closed once more: leave objects
+    that own one alone.
     """
 
     __slots__ = (
@@ -83,40 +78,44 @@ class SidecarPlan:
         report: int = -1,
         telegraf: "tuple[int, int, int] | tuple[()]" = (),
     ) -> None:
-        self.side_pipe = side_pipe
-        self.telegraf = telegraf
-        self.report = report
+        self.side_pipe = side_pipe  # read end, made when the sidecar is forked
+        self.report = report  # write end, made when the sidecar is forked
+        # by stream (1, 2), to relay on when the relay process dies; a stream that the caller had
+        # closed is in neither
         self.masters = masters
         self.outs = outs
         self.cmd_pid = cmd_pid
-        self.cmd_pidfd = cmd_pidfd
+        self.cmd_pidfd = cmd_pidfd  # -1 where there is none
         self.columns = columns
         self.rows = rows
         self.tty = tty
         self.interactive = interactive
-        self.saved_termios = saved_termios
-        self.raw_now = raw_now
-        self.counters = counters
+        self.saved_termios = saved_termios  # of the real terminal, None in batch
+        self.raw_now = raw_now  # likewise
+        self.counters = counters  # shared, of the capture
+        # what the relay may not have handed over when it died; None: it keeps no such account
         self.unsent = unsent
         self.relay_pid = relay_pid
         self.started_ns = started_ns
+        # of what takes the job's measurements (`measurements.Collector`); none where nothing does
+        self.telegraf = telegraf
 
     def fds(self) -> set[int]:
-        own = {
+        fds = {
             self.side_pipe,
             self.report,
             *self.masters.values(),
             *self.outs.values(),
             *self.telegraf[:2],
         }
-        return own | ({self.cmd_pidfd} if self.cmd_pidfd >= 0 else set())
+        return fds | ({self.cmd_pidfd} if self.cmd_pidfd >= 0 else set())
 
 
 class SidecarLink:
     """The sidecar as the relay process sees it; also the relay's sink.
 
     on_trouble(reason): in plain words, once each; the job goes on without or with less of a log.
-    alive: it takes bytes. done: all that it was told is synced. pid: 0 once it was reaped.
+    alive: it takes bytes. done: all that it was sent is synced. pid: 0 once it was reaped.
     """
 
     def __init__(self, on_trouble: "Callable[[str], None]", stall_secs: float = STALL_SECS) -> None:
@@ -127,17 +126,17 @@ class SidecarLink:
         self._stall_secs = stall_secs
         self._relay: Relay | None = None
         self._pipe = self._report = self._rest = -1
-        self._said = b""
+        self._half_report = b""
         self._failed = ""
         self._mourned_until = 0.0  # lost, its exit status not known yet
         self._frames: list[bytes] = []  # headers and payloads that wait, in order
-        self._waiting = 0  # bytes of these
+        self._waiting_bytes = 0  # of these
         self._open_frame = (0, 0)  # stream and flags of the DATA frame that still grows
         self._payload: list[bytes] = []
         self._payload_bytes = 0
         self._blocked = False
         self._paused = False
-        self._looked = self._still = (
+        self._looked_at = self._still = (
             0.0  # when progress was last looked for; how long there has been none
         )
         self._unread = 0
@@ -178,14 +177,18 @@ class SidecarLink:
     def data(self, stream: int, data: bytes, flags: int) -> None:
         if not self.alive:
             return
-        of, known = self._open_frame
+        open_stream, open_flags = self._open_frame
         # one frame may say less than two, never more
-        if of != stream or flags & ~known or self._payload_bytes + len(data) > FRAME_BYTES:
+        if (
+            open_stream != stream
+            or flags & ~open_flags
+            or self._payload_bytes + len(data) > FRAME_BYTES
+        ):
             self._end_frame()
             self._open_frame = (stream, flags)
         self._payload.append(data)
         self._payload_bytes += len(data)
-        if self._waiting + self._payload_bytes >= FRAME_BYTES:
+        if self._waiting_bytes + self._payload_bytes >= FRAME_BYTES:
             self._send()
 
     def empty(self, flags: int) -> None:
@@ -207,7 +210,7 @@ class SidecarLink:
         if self.alive:
             self._end_frame()
             self._frames.append(frame)
-            self._waiting += len(frame)
+            self._waiting_bytes += len(frame)
 
     def _end_frame(self) -> None:
         if self._payload:
@@ -216,7 +219,7 @@ class SidecarLink:
                 side_pipe.HEADER.pack(SideType.DATA, stream, flags, self._payload_bytes)
             )
             self._frames += self._payload
-            self._waiting += side_pipe.HEADER.size + self._payload_bytes
+            self._waiting_bytes += side_pipe.HEADER.size + self._payload_bytes
             self._payload = []
             self._payload_bytes = 0
         self._open_frame = (0, 0)
@@ -230,7 +233,7 @@ class SidecarLink:
         self._end_frame()
         if not self._blocked:
             self._write()
-        paused = self._waiting >= BUFFER_BYTES
+        paused = self._waiting_bytes >= BUFFER_BYTES
         if paused != self._paused and self._relay is not None:
             self._paused = paused
             self._relay.pause(paused)
@@ -241,17 +244,19 @@ class SidecarLink:
         if len(self._frames) > _MAX_PIECES:
             self._frames = [b"".join(self._frames)]
         try:
-            sent = os.writev(self._pipe, self._frames)
+            sent_bytes = os.writev(self._pipe, self._frames)
         except BlockingIOError:
-            sent = 0
+            sent_bytes = 0
         except OSError:  # EPIPE
             self.lose()
             return
-        self._frames = [b"".join(self._frames)[sent:]] if sent < self._waiting else []
-        self._waiting -= sent
+        self._frames = (
+            [b"".join(self._frames)[sent_bytes:]] if sent_bytes < self._waiting_bytes else []
+        )
+        self._waiting_bytes -= sent_bytes
         if self._frames and self._relay is not None:
             self._blocked = True
-            self._still, self._looked = 0.0, time.monotonic()
+            self._still, self._looked_at = 0.0, time.monotonic()
             self._relay.watch(self._pipe, select.POLLOUT, lambda _: self._unblock())
 
     def _unblock(self) -> None:
@@ -267,7 +272,7 @@ class SidecarLink:
 
     @property
     def is_flushed(self) -> bool:
-        return not (self._waiting or self._payload)
+        return not (self._waiting_bytes or self._payload)
 
     def check(self) -> None:
         """Gives the sidecar up when it took nothing for too long."""
@@ -281,22 +286,22 @@ class SidecarLink:
         # time in which this process didn't run (a suspended job) doesn't count: the sidecar may not
         # have run either
         now = time.monotonic()
-        self._still += min(now - self._looked, 1.0)
-        self._looked = now
+        self._still += min(now - self._looked_at, 1.0)
+        self._looked_at = now
         return self._still >= self._stall_secs
 
     # ---- reports and ends
 
     def _read_report(self) -> None:
         try:
-            said = os.read(self._report, _MAX_REPORT_BYTES)
+            chunk = os.read(self._report, _MAX_REPORT_BYTES)
         except BlockingIOError:
             return
-        if not said:
+        if not chunk:
             self.lose()
             return
         self._still = 0.0
-        *lines, self._said = (self._said + said)[-_MAX_REPORT_BYTES:].split(b"\n")
+        *lines, self._half_report = (self._half_report + chunk)[-_MAX_REPORT_BYTES:].split(b"\n")
         for line in lines:
             word, _, reason = line.decode("utf-8", "replace").partition(" ")
             if word == "done":
@@ -316,7 +321,7 @@ class SidecarLink:
         except OSError:
             pass  # then only its reports tell of progress
         self._close_pipe()
-        self._still, self._looked = 0.0, time.monotonic()
+        self._still, self._looked_at = 0.0, time.monotonic()
 
     def may_finish(self) -> bool:
         """After hang_up, some times a second: whether it is worth waiting for `done`, or for how it
@@ -343,9 +348,9 @@ class SidecarLink:
         code = os.waitstatus_to_exitcode(wait_status)
         self._tell_loss(f"was killed by signal {-code}" if code < 0 else "ended unexpectedly")
 
-    def lose(self, how: str = "") -> None:
-        """It is dead, or given up: from here on the job runs without. how: none where its exit
-        status will tell."""
+    def lose(self, cause: str = "") -> None:
+        """It is dead, or given up: from here on the job runs without. cause: none where its
+        exit status will tell."""
         if not self.alive:
             return
         self._read_last_words()
@@ -353,21 +358,21 @@ class SidecarLink:
         if self._relay is not None:
             self._relay.unwatch(self._report)
         self._close_pipe()
-        self._frames, self._waiting, self._payload, self._payload_bytes = [], 0, [], 0
+        self._frames, self._waiting_bytes, self._payload, self._payload_bytes = [], 0, [], 0
         if self._relay is not None and self._paused:
             self._relay.pause(False)
         self._mourned_until = time.monotonic() + _MOURNING_SECS
-        if how:
+        if cause:
             self._kill()
-            self._tell_loss(how)
+            self._tell_loss(cause)
 
     def _kill(self) -> None:
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)  # our own child, not reaped yet
 
-    def _tell_loss(self, how: str) -> None:
+    def _tell_loss(self, cause: str) -> None:
         if self._mourned_until and not self.done:
-            reason = f": {self._failed}" if self._failed else f", as the logging process {how}"
+            reason = f": {self._failed}" if self._failed else f", as the logging process {cause}"
             self._on_trouble(f"output is missing from the log{reason}")
         self._mourned_until = 0.0
 

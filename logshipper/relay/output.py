@@ -26,7 +26,7 @@ class Output:
     """fd: to write to, closed by close(). fault: errno of the first write that failed, 0 while all
     is well."""
 
-    __slots__ = ("_cut", "_kind", "_poll", "fault", "fd")
+    __slots__ = ("_kind", "_poll", "_splits_at_lines", "fault", "fd")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -37,8 +37,9 @@ class Output:
             self._kind = _WHOLE
         else:
             self._kind = _CAREFUL if os.get_blocking(fd) else _FREE
-        # several writers' lines stay whole in a pipe, as far as PIPE_BUF goes
-        self._cut = not is_tty
+        self._splits_at_lines = (
+            not is_tty
+        )  # several writers' lines stay whole in a pipe, as far as PIPE_BUF goes
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
 
@@ -71,7 +72,7 @@ class Output:
             end = at + PIPE_BUF
             if end >= size:
                 end = size
-            elif self._cut:
+            elif self._splits_at_lines:
                 end = data.rfind(b"\n", at, end) + 1 or end
             if self._kind == _CAREFUL and not self._poll.poll(0):
                 break
@@ -85,10 +86,10 @@ class Output:
         os.close(self.fd)
 
 
-def same_file(one: int, other: int) -> bool:
-    """Whether two fds lead to one file, pipe or terminal: then their lines mustn't tear each
+def same_file(fd: int, other_fd: int) -> bool:
+    """Whether the two fds lead to one file, pipe or terminal: then their lines mustn't tear each
     other."""
-    first, second = os.fstat(one), os.fstat(other)
+    first, second = os.fstat(fd), os.fstat(other_fd)
     if stat.S_ISCHR(first.st_mode) and stat.S_ISCHR(second.st_mode):
         return first.st_rdev == second.st_rdev
     return os.path.samestat(first, second)

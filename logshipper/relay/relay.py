@@ -76,7 +76,7 @@ class NoSink:
 
 
 class Owner:
-    """Whose relay it is: is told what happens to outputs. This one doesn't mind."""
+    """Whose relay it is: the relay reports to it what happens to outputs. This one ignores it."""
 
     def output_gone(self, channel: Channel) -> None:
         """Nobody reads the output any more (channel.gone: errno). The stream is closed right
@@ -136,12 +136,12 @@ class Relay:
             self._listen(channel)
 
     def _listen(self, channel: Channel) -> None:
-        closed = channel.at_end or channel.gone or channel.closed
+        closed = channel.at_end or channel.gone_errno or channel.closed
         full = channel.blocked or len(channel.pending) >= HELD_BYTES
-        wanted = not (self._paused or self._stopped or closed or full)
-        if wanted != channel.listening:
-            channel.listening = wanted
-            if wanted:
+        listens = not (self._paused or self._stopped or closed or full)
+        if listens != channel.listening:
+            channel.listening = listens
+            if listens:
                 self._poll.register(channel.master, select.POLLIN)
                 self._fresh = True
             else:
@@ -194,17 +194,17 @@ class Relay:
         return wait_secs
 
     def _flags_beside(self, channel: Channel) -> int:
-        other = channel.other
-        if other is None or not (other.closed or (other.listening and not other.ready)):
+        sibling = channel.sibling
+        if sibling is None or not (sibling.closed or (sibling.listening and not sibling.ready)):
             return 0
-        return other.bit
+        return sibling.bit
 
     def _read(self, channel: Channel, flags: int, now: float) -> None:
         size = 0
         hung_up = False
         buffer = self._buffer
         if self._unsent is not None:
-            self._unsent.begin(channel.stream, channel.counted)
+            self._unsent.begin(channel.stream, channel.byte_count)
         while size < TURN_BYTES:
             try:
                 last = os.readv(channel.master, [buffer[size:]])
@@ -223,7 +223,7 @@ class Relay:
             data = bytes(buffer[:size])
             fault_point("relay_read")
             if self._unsent is not None:
-                self._unsent.keep(channel.stream, channel.counted, data)
+                self._unsent.keep(channel.stream, channel.byte_count, data)
             channel.count(data)
             fault_point("relay_counted")
             if self._unsent is not None:
@@ -239,7 +239,7 @@ class Relay:
         self._settle(channel, now)
 
     def _pass_on(self, channel: Channel, data: bytes, flags: int, now: float) -> None:
-        channel.cut = len(data) >= PTY_READ_BYTES
+        channel.may_continue = len(data) >= PTY_READ_BYTES
         channel.put(data, now)
         self._fresh = True
         self._burst += len(data)
@@ -274,7 +274,7 @@ class Relay:
     def inject(self, channel: Channel, text: bytes) -> None:
         """Puts a line of logshipper's own into a stream's output; it is neither counted nor handed
         to the sink."""
-        if not (channel.closed or channel.gone):
+        if not (channel.closed or channel.gone_errno):
             now = time.monotonic()
             channel.put(text, now)
             self._settle(channel, now)
@@ -292,11 +292,11 @@ class Relay:
         if channel.out.fault and not channel.failed:
             channel.failed = True
             self._owner.output_failed(channel)
-        if channel.gone:
+        if channel.gone_errno:
             self._owner.output_gone(
                 channel
             )  # SIGPIPE first: once the pty is closed, CMD's write fails with EIO
-        if channel.gone or (channel.at_end and not channel.pending):
+        if channel.gone_errno or (channel.at_end and not channel.pending):
             self._close(channel, now)
 
     def _unblock(self, channel: Channel) -> None:
@@ -317,10 +317,10 @@ class Relay:
 
     def _deliver_other(self, channel: Channel, now: float) -> None:
         """What was held back for this channel's sake."""
-        other = channel.other
-        if self._shared and other is not None and other.pending and not other.blocked:
-            other.deliver(now)
-            self._settle(other, now)
+        sibling = channel.sibling
+        if self._shared and sibling is not None and sibling.pending and not sibling.blocked:
+            sibling.deliver(now)
+            self._settle(sibling, now)
 
     # ---- the end
 
@@ -402,7 +402,7 @@ class TakeOver(Owner):
         return False
 
     def output_gone(self, channel: Channel) -> None:
-        if channel.gone == errno.EPIPE and self._pidfd >= 0:
+        if channel.gone_errno == errno.EPIPE and self._pidfd >= 0:
             try:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGPIPE)
             except OSError:
@@ -439,7 +439,7 @@ def take_over(plan: "SidecarPlan", sink: "Sink") -> None:
     relay = Relay(channels, sink, cmd)
     for channel in channels:
         read = (
-            plan.unsent.uncounted(channel.stream, channel.counted)
+            plan.unsent.uncounted(channel.stream, channel.byte_count)
             if plan.unsent is not None
             else b""
         )

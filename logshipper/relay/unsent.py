@@ -33,13 +33,13 @@ class Unsent:
 
     # ---- the relay's
 
-    def begin(self, stream: int, counted: int) -> None:
-        """Before buffer is read into. counted: bytes of the stream so far."""
-        _HEAD.pack_into(self._map, 0, stream, counted)
+    def begin(self, stream: int, byte_count: int) -> None:
+        """Before buffer is read into. byte_count: bytes of the stream so far."""
+        _HEAD.pack_into(self._map, 0, stream, byte_count)
 
-    def keep(self, stream: int, counted: int, data: bytes) -> None:
+    def keep(self, stream: int, byte_count: int, data: bytes) -> None:
         """Before data, BUFFER_BYTES at most, is counted."""
-        begin = counted % RING_BYTES
+        begin = byte_count % RING_BYTES
         ring = _RINGS_AT + (stream - 1) * RING_BYTES
         first = min(len(data), RING_BYTES - begin)
         self._map[ring + begin : ring + begin + first] = data[:first] if first < len(data) else data
@@ -52,16 +52,16 @@ class Unsent:
 
     # ---- the sidecar's, when the relay is gone
 
-    def counted(self, stream: int, received: int, counted: int) -> bytes:
+    def unreceived(self, stream: int, received: int, byte_count: int) -> bytes:
         """Bytes of the stream that were counted and not received, RING_BYTES at most. received,
-        counted: how many."""
-        begin = max(received, counted - RING_BYTES)
+        byte_count: how many."""
+        begin = max(received, byte_count - RING_BYTES)
         ring = _RINGS_AT + (stream - 1) * RING_BYTES
         whole = bytes(self._view[ring : ring + RING_BYTES])
-        at, size = begin % RING_BYTES, counted - begin
+        at, size = begin % RING_BYTES, byte_count - begin
         return (whole[at:] + whole[:at])[:size] if size > 0 else b""
 
-    def uncounted(self, stream: int, counted: int) -> bytes:
-        """Bytes of the stream that were read, and nothing more. counted: bytes of it so far."""
+    def uncounted(self, stream: int, byte_count: int) -> bytes:
+        """Bytes of the stream that were read, and nothing more. byte_count: bytes of it so far."""
         of, before = _HEAD.unpack_from(self._map)
-        return bytes(self.buffer).rstrip(b"\0") if (of, before) == (stream, counted) else b""
+        return bytes(self.buffer).rstrip(b"\0") if (of, before) == (stream, byte_count) else b""

@@ -36,12 +36,12 @@ def fold(text: str, data: bytes, columns: int) -> str:
     if max(sizes) > columns:
         return text
     sizes.reverse()
-    kept = [texts[0]]
-    left = len(sizes) - 1  # of sizes, from the last one on
-    while left and len(kept) < _MAX_KEPT:
-        left = sizes.index(max(sizes[:left]))
-        kept.append(texts[-1 - left])
-    return "\r".join(kept + texts[len(texts) - left :])
+    drawings = [texts[0]]
+    rest_count = len(sizes) - 1  # of sizes, from the last one on
+    while rest_count and len(drawings) < _MAX_KEPT:
+        rest_count = sizes.index(max(sizes[:rest_count]))
+        drawings.append(texts[-1 - rest_count])
+    return "\r".join(drawings + texts[len(texts) - rest_count :])
 
 
 def _takes_single_cells(data: bytes, begin: int) -> bool:
@@ -52,13 +52,13 @@ def _takes_single_cells(data: bytes, begin: int) -> bool:
     head = data[:begin]
     if head.translate(None, _CONTROLS) != head:
         return False
-    others = data[begin:].translate(None, _ASCII_TEXT)
+    non_ascii = data[begin:].translate(None, _ASCII_TEXT)
     if not (
-        others[::3].translate(None, b"\xe2")
-        or others[1::3].translate(None, _BLOCKS)
-        or others[2::3].translate(None, _CONTINUATION)
+        non_ascii[::3].translate(None, b"\xe2")
+        or non_ascii[1::3].translate(None, _BLOCKS)
+        or non_ascii[2::3].translate(None, _CONTINUATION)
     ):
         return True
     return (
-        not_one_cell(utf_8_decode(others, "replace", False)[0]) is None
+        not_one_cell(utf_8_decode(non_ascii, "replace", False)[0]) is None
     )  # controls aren't of one cell either

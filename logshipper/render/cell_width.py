@@ -49,7 +49,7 @@ is_skin_tone = re.compile(f"[{_SKIN_TONES}]").match
 _JOINERS = f"\u0300-\u036f\ufe0e\ufe0f{_SKIN_TONES}{ZWJ}"
 _MAX_JOINERS = 16  # in a row; fewer than a cell holds
 _neither_own_nor_joiner = _late(f"[^\n{_ONE_CELL}{_OWN_CELLS}{_JOINERS}]")
-_joined = _late(f"[{_JOINERS}](?:[{_JOINERS}]|(?<={ZWJ})[^\n])*")
+_joiner_runs = _late(f"[{_JOINERS}](?:[{_JOINERS}]|(?<={ZWJ})[^\n])*")
 
 _widths: dict[str, int] = {}  # characters seen so far
 _MAX_KEPT = 4096
@@ -98,10 +98,10 @@ def shows_as_it_is(text: str) -> bool:
     if _neither_own_nor_joiner().search(text) is not None:
         return False
     return all(
-        found.start() > 0
-        and text[found.start() - 1] != "\n"
-        and found.end() - found.start() <= _MAX_JOINERS
-        for found in _joined().finditer(text)
+        match.start() > 0
+        and text[match.start() - 1] != "\n"
+        and match.end() - match.start() <= _MAX_JOINERS
+        for match in _joiner_runs().finditer(text)
     )
 
 

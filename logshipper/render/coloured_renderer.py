@@ -26,7 +26,7 @@ from logshipper.render.colours import (
 )
 from logshipper.render.escape_parser import EscapeParser
 from logshipper.render.plain_text import plain_text
-from logshipper.render.renderer import Fed, Renderer, last_rows
+from logshipper.render.renderer import Renderer, Rendering, last_rows
 from logshipper.spool.segment import MAX_LINE_BYTES
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
@@ -55,11 +55,11 @@ def coloured_text(data: bytes, open_line: bytes) -> tuple[bytes, bytes] | None:
         line = text.rstrip(b"\r")
         text, rest = line, text[len(line) :] + rest
         text = text.replace(b"\r\n", b"\n").replace(b"\r\n", b"\n")
-    shown = SGR.sub(b"", text)
-    if len(rest) > _MAX_REST or shown.translate(None, _PRINTABLE):
+    plain = SGR.sub(b"", text)
+    if len(rest) > _MAX_REST or plain.translate(None, _PRINTABLE):
         return None
-    border = open_line[-len(command_prefix.PREFIX) :] + shown[: len(command_prefix.PREFIX) + 1]
-    return (text, rest) if max(map(command_prefix.find, (shown, border, open_line))) < 0 else None
+    border = open_line[-len(command_prefix.PREFIX) :] + plain[: len(command_prefix.PREFIX) + 1]
+    return (text, rest) if max(map(command_prefix.find, (plain, border, open_line))) < 0 else None
 
 
 class ColouredRenderer(Renderer):
@@ -77,7 +77,7 @@ class ColouredRenderer(Renderer):
         self._screen = ColouredScreen(columns, rows, self._lines)
         self._parser = EscapeParser(self._screen, self._screen.select_style)
 
-    def end_line(self, now: float) -> Fed:
+    def end_line(self, now: float) -> Rendering:
         if (
             not self._on_screen
             and b"\x1b" in self._open.text
@@ -99,17 +99,17 @@ class ColouredRenderer(Renderer):
             return super()._feed_plain(data, text, rest)
         self._rest = rest
         self._last = data[: len(data) - len(rest)] or self._last
-        cut = text.rfind(b"\n") + 1
-        if cut:
-            lines = change(PLAIN, self._pen) + text[:cut]
+        lines_end = text.rfind(b"\n") + 1
+        if lines_end:
+            lines = change(PLAIN, self._pen) + text[:lines_end]
             if self._open.text or self._open.parts:
                 lines = self._end_coloured(lines)
             lines, _, self._pen = normalised(lines)
             self._give_out(lines)
-        if cut < len(text):
-            self._open.add(change(PLAIN, self._pen) + text[cut:], self._lines)
+        if lines_end < len(text):
+            self._open.add(change(PLAIN, self._pen) + text[lines_end:], self._lines)
             self._open_since = self._now
-            self._pen = _after(self._pen, text[cut:])
+            self._pen = _after(self._pen, text[lines_end:])
         return len(data)
 
     def _end_coloured(self, lines: bytes) -> bytes:
@@ -117,8 +117,8 @@ class ColouredRenderer(Renderer):
         in force then."""
         first = lines.index(b"\n")
         begin, pen = lines[:first], _after(PLAIN, lines[:first])
-        line, shown, _ = normalised(begin, self._open.shown)
-        line += change(shown, PLAIN)
+        line, style, _ = normalised(begin, self._open.end_style)
+        line += change(style, PLAIN)
         if self._open.parts or len(self._open.text) + len(line) > MAX_LINE_BYTES:
             self._open.add(begin, self._lines)
             self._keep(self._open.whole() + b"\n")
@@ -152,6 +152,6 @@ class ColouredRenderer(Renderer):
 
 
 def _after(style: Style, text: bytes) -> Style:
-    for found in SGR.finditer(text):
-        style = styled(style, found[1].decode())
+    for match in SGR.finditer(text):
+        style = styled(style, match[1].decode())
     return style

@@ -53,18 +53,18 @@ class ColouredRow(Row):
     def logged(self, text: str) -> str:
         if not self.styles:
             return text
-        shown = PLAIN
+        last_style = PLAIN
         pieces: list[str] = []
-        at = used = 0
+        at = offset = 0
         for style, group in groupby(self.styles):
             end = at + sum(1 for _ in group)
-            piece = "".join(self.cells[at:end])[: len(text) - used]
+            piece = "".join(self.cells[at:end])[: len(text) - offset]
             at = end
             if piece:
-                pieces += (change(shown, style).decode(), piece)
-                used += len(piece)
-                shown = style
-        pieces += (change(shown, PLAIN).decode(), text[used:])
+                pieces += (change(last_style, style).decode(), piece)
+                offset += len(piece)
+                last_style = style
+        pieces += (change(last_style, PLAIN).decode(), text[offset:])
         return "".join(pieces)
 
     def put(self, x: int, text: str) -> None:
@@ -107,17 +107,17 @@ class ColouredRow(Row):
 
 
 class ColouredLine(LongLine):
-    """Its text is in normal form, colours left on; shown: the style it ends with. Colours count as
-    text when it is cut.
+    """Its text is in normal form, colours left on; end_style: the style it ends with. Colours count
+    as text when it is cut.
 
     `add` takes text that begins plain.
     """
 
-    __slots__ = ("shown",)
+    __slots__ = ("end_style",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.shown = PLAIN
+        self.end_style = PLAIN
 
     def is_blank(self) -> bool:
         return not self.parts and _BLANK.match(self.text) is not None
@@ -126,40 +126,40 @@ class ColouredLine(LongLine):
         return stripped(bytes(self.text))
 
     def whole(self) -> bytes:
-        return bytes(self.text) + change(self.shown, PLAIN)
+        return bytes(self.text) + change(self.end_style, PLAIN)
 
     def add(self, text: bytes, lines: FinalLines) -> None:
-        text, self.shown, _ = normalised(text, self.shown)
+        text, self.end_style, _ = normalised(text, self.end_style)
         self.text += text
         while len(self.text) > MAX_LINE_BYTES:
-            self._cut(lines)
+            self._split_off_part(lines)
 
     def end(self, lines: FinalLines) -> None:
-        if self.shown != PLAIN:
+        if self.end_style != PLAIN:
             if len(self.text) + len(RESET) > MAX_LINE_BYTES:
-                self._cut(lines)
+                self._split_off_part(lines)
             self.text += RESET
-            self.shown = PLAIN
+            self.end_style = PLAIN
         super().end(lines)
 
-    def _cut(self, lines: FinalLines) -> None:
+    def _split_off_part(self, lines: FinalLines) -> None:
         text = self.text
-        cut = MAX_LINE_BYTES
-        if is_open(bytes(text[:cut])):
-            cut -= len(RESET)
-        while text[cut] & 0xC0 == 0x80:
-            cut -= 1
-        last = text.rfind(b"\x1b", 0, cut)
-        if last >= 0 and (found := SGR.match(text, last)) is not None and found.end() >= cut:
-            cut = last
-        part, rest = bytes(text[:cut]), bytes(text[cut:])
+        end = MAX_LINE_BYTES
+        if is_open(bytes(text[:end])):
+            end -= len(RESET)
+        while text[end] & 0xC0 == 0x80:
+            end -= 1
+        last = text.rfind(b"\x1b", 0, end)
+        if last >= 0 and (match := SGR.match(text, last)) is not None and match.end() >= end:
+            end = last
+        part, rest = bytes(text[:end]), bytes(text[end:])
         style = style_of(part)
         self._note_command()
         self.parts += 1
         lines.block(part + change(style, PLAIN) + b"\n", str(self.parts))
-        if (found := SGR.match(rest)) is not None:
-            style = styled(style, found[1].decode())
-            rest = rest[found.end() :]
+        if (match := SGR.match(rest)) is not None:
+            style = styled(style, match[1].decode())
+            rest = rest[match.end() :]
         self.text = bytearray(change(PLAIN, style) + rest)
 
 

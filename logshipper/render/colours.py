@@ -64,9 +64,9 @@ def styled(style: Style, parameters: str) -> Style:
             style = _with(style, code, more)
             continue
         if not more:  # the common form, by semicolons: as many words as the kind of colour takes
-            taken = {"5": 2, "2": 4}.get(words[at].lstrip("0") if at < len(words) else "", 1)
-            more = [int(word[:5]) if word.isdigit() else 0 for word in words[at : at + taken]]
-            at += taken
+            word_count = {"5": 2, "2": 4}.get(words[at].lstrip("0") if at < len(words) else "", 1)
+            more = [int(word[:5]) if word.isdigit() else 0 for word in words[at : at + word_count]]
+            at += word_count
         elif more[0] == 2 and len(more) > 4:
             del more[1]  # the colour space
         colour = _colour(more)
@@ -128,11 +128,11 @@ def change(before: Style, after: Style) -> bytes:
     return f"\x1b[{';'.join(words)}m".encode()
 
 
-def normalised(text: bytes, shown: Style = PLAIN) -> tuple[bytes, Style, Style]:
+def normalised(text: bytes, last_style: Style = PLAIN) -> tuple[bytes, Style, Style]:
     """The same text in normal form.
 
-    text: lines, with no other control function than SGR; it begins without colours. shown: the
-    style that the line which it goes on in has so far. Returns the text, whose last line may be
+    text: lines, with no other control function than SGR; it begins without colours. last_style:
+    the style that the line which it goes on in has so far. Returns the text, whose last line may be
     left coloured; its style; and what would be drawn next.
     """
     pieces = SGR.split(text)
@@ -144,20 +144,20 @@ def normalised(text: bytes, shown: Style = PLAIN) -> tuple[bytes, Style, Style]:
         piece = pieces[at]
         if not piece:
             continue
-        if pen is PLAIN and shown is PLAIN:
+        if pen is PLAIN and last_style is PLAIN:
             out.append(piece)
             continue
-        first, *others = piece.split(b"\n")
+        first, *rest_lines = piece.split(b"\n")
         if first:
-            out += (change(shown, pen), first)
-            shown = pen
-        for line in others:
-            out.append(b"\n" if shown == PLAIN else RESET + b"\n")
-            shown = PLAIN
+            out += (change(last_style, pen), first)
+            last_style = pen
+        for line in rest_lines:
+            out.append(b"\n" if last_style == PLAIN else RESET + b"\n")
+            last_style = PLAIN
             if line:
                 out += (change(PLAIN, pen), line)
-                shown = pen
-    return b"".join(out), shown, pen
+                last_style = pen
+    return b"".join(out), last_style, pen
 
 
 def stripped(text: bytes) -> bytes:
@@ -174,22 +174,22 @@ def is_open(text: bytes) -> bool:
 def style_of(text: bytes) -> Style:
     """The style that a piece of a line, in normal form, ends with."""
     style = PLAIN
-    for found in SGR.finditer(text, text.rfind(RESET) + 1):
-        style = styled(style, found[1].decode())
+    for match in SGR.finditer(text, text.rfind(RESET) + 1):
+        style = styled(style, match[1].decode())
     return style
 
 
 def place_of(text: bytes, size: int) -> int:
     """Where that many bytes of the text without its colours end; what follows it may be a
     sequence."""
-    for found in SGR.finditer(text):
-        if found.start() >= size:
+    for match in SGR.finditer(text):
+        if match.start() >= size:
             break
-        size += len(found[0])
+        size += len(match[0])
     return size
 
 
 def beginning(line: bytes, size: int) -> bytes:
     """A line's first bytes, counted without colours, in normal form."""
-    kept = line[: place_of(line, size)]
-    return kept + RESET if is_open(kept) else kept
+    head = line[: place_of(line, size)]
+    return head + RESET if is_open(head) else head

@@ -16,8 +16,8 @@ def find(text: bytes | bytearray) -> int:
     """Where text may have its first command, in any case; -1: nowhere."""
     if b"/" not in text:  # a twentieth of the search's time
         return -1
-    found = ANY_CASE.search(text)
-    return found.start() if found is not None else -1
+    match = ANY_CASE.search(text)
+    return match.start() if match is not None else -1
 
 
 def size_of_half(text: bytes) -> int:

@@ -55,12 +55,12 @@ class _State(Enum):
 _COLLECTED = {_State.ESCAPE: re.compile("[ -/]+"), _State.CSI: re.compile("[ -?]+")}
 
 
-def _counted(method: Callable[Concatenate[LogScreen, int, ...], None]) -> _Function:
+def _with_count(method: Callable[Concatenate[LogScreen, int, ...], None]) -> _Function:
     """A function with a number that is 1 where it is left out or 0."""
     return lambda screen, args: method(screen, args[0] or 1)
 
 
-def _chosen(method: Callable[[LogScreen, int], None]) -> _Function:
+def _with_selector(method: Callable[[LogScreen, int], None]) -> _Function:
     """A function with a number that chooses what it does, 0 by default."""
     return lambda screen, args: method(screen, args[0])
 
@@ -117,40 +117,40 @@ def _plain(method: Callable[[LogScreen], None]) -> _Function:
 # Control functions by private marker, intermediate characters and last character; all others mean
 # nothing here.
 _CSI_FUNCTIONS: dict[str, _Function] = {
-    "@": _counted(LogScreen.insert_characters),
-    "A": _counted(LogScreen.up),
-    "B": _counted(LogScreen.down),
-    "C": _counted(LogScreen.right),
-    "D": _counted(LogScreen.left),
-    "E": _counted(LogScreen.next_line),
-    "F": _counted(LogScreen.previous_line),
-    "G": _counted(LogScreen.to_column),
+    "@": _with_count(LogScreen.insert_characters),
+    "A": _with_count(LogScreen.up),
+    "B": _with_count(LogScreen.down),
+    "C": _with_count(LogScreen.right),
+    "D": _with_count(LogScreen.left),
+    "E": _with_count(LogScreen.next_line),
+    "F": _with_count(LogScreen.previous_line),
+    "G": _with_count(LogScreen.to_column),
     "H": _place,
-    "I": _counted(LogScreen.tab),
-    "J": _chosen(LogScreen.erase_display),
-    "K": _chosen(LogScreen.erase_line),
-    "L": _counted(LogScreen.insert_lines),
-    "M": _counted(LogScreen.delete_lines),
-    "P": _counted(LogScreen.delete_characters),
-    "S": _counted(LogScreen.scroll_up),
+    "I": _with_count(LogScreen.tab),
+    "J": _with_selector(LogScreen.erase_display),
+    "K": _with_selector(LogScreen.erase_line),
+    "L": _with_count(LogScreen.insert_lines),
+    "M": _with_count(LogScreen.delete_lines),
+    "P": _with_count(LogScreen.delete_characters),
+    "S": _with_count(LogScreen.scroll_up),
     "T": _scroll_down,
-    "X": _counted(LogScreen.erase_characters),
-    "Z": _counted(LogScreen.back_tab),
-    "`": _counted(LogScreen.to_column),
-    "a": _counted(LogScreen.right),
-    "d": _counted(LogScreen.to_row),
-    "e": _counted(LogScreen.rows_down),
+    "X": _with_count(LogScreen.erase_characters),
+    "Z": _with_count(LogScreen.back_tab),
+    "`": _with_count(LogScreen.to_column),
+    "a": _with_count(LogScreen.right),
+    "d": _with_count(LogScreen.to_row),
+    "e": _with_count(LogScreen.rows_down),
     "f": _place,
-    "g": _chosen(LogScreen.clear_tabs),
-    "j": _counted(LogScreen.left),
+    "g": _with_selector(LogScreen.clear_tabs),
+    "j": _with_count(LogScreen.left),
     "h": _set_modes,
     "l": _reset_modes,
     "r": _region,
     "s": _save_cursor,
     "u": lambda screen, args: screen.restore_cursor(),
     "^": _scroll_down,
-    "?J": _chosen(LogScreen.erase_display),
-    "?K": _chosen(LogScreen.erase_line),
+    "?J": _with_selector(LogScreen.erase_display),
+    "?K": _with_selector(LogScreen.erase_line),
     "?h": lambda screen, args: _private_modes(screen, args, on=True),
     "?l": lambda screen, args: _private_modes(screen, args, on=False),
     " @": lambda screen, args: screen.delete_columns(args[0] or 1, at_edge=True),
@@ -244,7 +244,7 @@ class EscapeParser:
         """
         at = 0
         end = len(text)
-        match = _TOKEN.match
+        match_token = _TOKEN.match
         screen = self._screen
         while at < end:
             if self._state is not _State.GROUND:
@@ -252,13 +252,13 @@ class EscapeParser:
                 if at < 0:
                     return -at
                 continue
-            found = match(text, at)
-            if found is None:  # never: each character begins some token
+            token = match_token(text, at)
+            if token is None:  # never: each character begins some token
                 break
-            kind = found.lastindex
-            begin, at = at, found.end()
+            kind = token.lastindex
+            begin, at = at, token.end()
             if kind == _TEXT:
-                screen.draw(found[1])
+                screen.draw(token[1])
                 self._text_end = at
             elif kind == _CR:
                 screen.carriage_return()
@@ -268,14 +268,14 @@ class EscapeParser:
                     return at
                 screen.line_feed()
             elif kind == _CSI:
-                if found[6] != "m":
-                    self._carry_out(found[5], found[6], self._drawn_before(text, begin))
+                if token[6] != "m":
+                    self._carry_out(token[5], token[6], self._drawn_before(text, begin))
                 elif self._select_style is not None:
-                    self._select_style(found[5])
+                    self._select_style(token[5])
             elif kind == _REDRAWN:
-                screen.redraw(found[3].split("\r")[1:])
+                screen.redraw(token[3].split("\r")[1:])
             elif kind == _C0:
-                function = _C0_FUNCTIONS.get(found[7])
+                function = _C0_FUNCTIONS.get(token[7])
                 if function is not None:
                     function(screen)
             elif kind == _ESC:
@@ -363,18 +363,18 @@ class EscapeParser:
         return at + 1
 
     def _skip_string(self, text: str, at: int) -> int:
-        left = MAX_STRING - self._string_size
-        if left > 0:
+        room = MAX_STRING - self._string_size
+        if room > 0:
             ends = _OSC_END if self._is_osc else _STRING_END
-            found = ends.search(text, at, at + left)
+            match = ends.search(text, at, at + room)
         else:
-            found = _LONG_STRING_END.search(text, at)
-        if found is None:
-            behind = min(len(text), at + left) if left > 0 else len(text)
+            match = _LONG_STRING_END.search(text, at)
+        if match is None:
+            behind = min(len(text), at + room) if room > 0 else len(text)
             self._string_size += behind - at
             return behind
-        if found[0] == "\x1b":  # it may be ST, which does nothing more
-            self._begin_sequence(text, found.start())
+        if match[0] == "\x1b":  # it may be ST, which does nothing more
+            self._begin_sequence(text, match.start())
         else:
             self._state = _State.GROUND
-        return found.end()
+        return match.end()

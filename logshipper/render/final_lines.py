@@ -101,13 +101,13 @@ class LongLine:
     def add(self, text: bytes, lines: FinalLines) -> None:
         self.text += text
         while len(self.text) > MAX_LINE_BYTES:
-            cut = MAX_LINE_BYTES
-            while self.text[cut] & 0xC0 == 0x80:
-                cut -= 1
-            cut = cut - size_of_half(bytes(self.text[max(cut - MAX_BYTES, 0) : cut])) or cut
+            end = MAX_LINE_BYTES
+            while self.text[end] & 0xC0 == 0x80:
+                end -= 1
+            end = end - size_of_half(bytes(self.text[max(end - MAX_BYTES, 0) : end])) or end
             self._note_command()
-            part, self.text = self.text, self.text[cut:]
-            part[cut:] = b"\n"
+            part, self.text = self.text, self.text[end:]
+            part[end:] = b"\n"
             self.parts += 1
             lines.block(bytes(part), str(self.parts))
 

@@ -50,10 +50,10 @@ class LogScreen(Screen):
         self.low = self.max_rise = self.calm = 0
         self._done = 0  # rows above this one are clean
         self._end = -1  # column before the CRs that came last, -1 where something else came last
-        self._noted = False  # this stay on the alternate screen
+        self._has_note = False  # this stay on the alternate screen
         self._main_place = (0, 0, 0)  # x, y and low before it; low is -1 as long as it lasts
 
-    # ---- what Screen tells
+    # ---- what Screen reports
 
     def touch(self, row: Row) -> None:
         row.touched = self.now
@@ -81,8 +81,8 @@ class LogScreen(Screen):
 
     def _note_place(self) -> None:
         if self.is_alternate:
-            if not self._noted:
-                self._noted = True
+            if not self._has_note:
+                self._has_note = True
                 self._lines.block(NOTE, note=True)
             return
         self._done = min(self._done, self.y)
@@ -154,23 +154,23 @@ class LogScreen(Screen):
     def redraw(self, texts: list[str]) -> None:
         """CR and text, over and over: what carriage_return and draw do for each, by the chunk where
         that's the same."""
-        joined = "".join(texts)
+        all_text = "".join(texts)
         if (
             max(map(len, texts)) > self.columns
             or self.insert_mode
             or self._drawing[self._shift]
-            or not (joined.isascii() or not not_one_cell(joined))
+            or not (all_text.isascii() or not not_one_cell(all_text))
         ):
             for text in texts:
                 self.carriage_return()
                 self.draw(text)
             return
-        seen = texts[-1]
-        for text in reversed(texts) if len(max(texts, key=len)) > len(seen) else ():
-            if len(text) > len(seen):
-                seen += text[len(seen) :]
+        final_text = texts[-1]
+        for text in reversed(texts) if len(max(texts, key=len)) > len(final_text) else ():
+            if len(text) > len(final_text):
+                final_text += text[len(final_text) :]
         self.carriage_return()
-        self.draw(seen)
+        self.draw(final_text)
         self.x = len(texts[-1])
 
     def tab(self, count: int = 1) -> None:
@@ -263,7 +263,7 @@ class LogScreen(Screen):
 
     def show_alternate(self, *, saves_cursor: bool) -> None:
         if not self.is_alternate:
-            self._noted = False
+            self._has_note = False
             self._main_place = (self.x, self.y, self.low)
             self.low = -1
         super().show_alternate(saves_cursor=saves_cursor)

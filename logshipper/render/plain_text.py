@@ -77,15 +77,15 @@ def plain_text(data: bytes, columns: int, open_line: bytearray) -> tuple[bytes, 
 def _without(sequence: re.Pattern[bytes], data: bytes) -> bytes:
     """A log has few colours: each is taken out by one pass, if those few are all that ESC begins;
     else one by one."""
-    left = data.count(b"\x1b")
+    escape_count = data.count(b"\x1b")
     text = data
     for _ in range(_FEW_COLOURS):
-        found = sequence.match(text, text.find(b"\x1b"))
-        if found is None:
+        match = sequence.match(text, text.find(b"\x1b"))
+        if match is None:
             break
-        left -= data.count(found[0])
-        text = text.replace(found[0], b"")
-        if not left:
+        escape_count -= data.count(match[0])
+        text = text.replace(match[0], b"")
+        if not escape_count:
             return text
     return sequence.sub(b"", data)
 
@@ -113,6 +113,6 @@ def ends_with_text(data: bytes) -> bool:
         return False
     escape = data.rfind(b"\x1b")
     return escape < 0 or not any(
-        found is not None and found.end() == len(data)
-        for found in (_COLOUR.match(data, escape), _ERASE.match(data, escape))
+        match is not None and match.end() == len(data)
+        for match in (_COLOUR.match(data, escape), _ERASE.match(data, escape))
     )

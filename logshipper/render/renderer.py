@@ -26,7 +26,7 @@ from logshipper.render.log_screen import LogScreen
 from logshipper.render.plain_text import ends_with_text, plain_lines, plain_text
 from logshipper.spool.segment import MAX_LINE_BYTES
 
-__all__ = ["Block", "Fed", "Renderer"]
+__all__ = ["Block", "Renderer", "Rendering"]
 
 _PLAIN_BYTES = 64 << 10  # looked at at once
 # likewise, right behind a command; twice as much each time that none follows
@@ -37,19 +37,17 @@ _TAIL_BYTES = 64 << 10  # kept of a block for the screen
 _STATUS_BYTES = 16 << 10  # more than is shown of a status
 
 
-class Fed(NamedTuple):
-    """blocks: lines that became final. consumed: place in data behind what was rendered.
+class Rendering(NamedTuple):
+    """What came out of bytes that were fed."""
 
-    command: None, or the text of a line that holds /LOGCOMMAND, in any case, and that ended at
-    `consumed`, up to the cursor's place: keep_command or take_command must be called before
-    anything else is fed. is_part: the line can only be kept, as its begin is gone (it is over
-    MAX_LINE_BYTES), or it isn't the log's (on the alternate screen). Then the command is its begin,
-    if that is one, else what stands at its end behind other text.
-    """
-
-    blocks: list[Block]
-    consumed: int
+    blocks: list[Block]  # lines that became final
+    consumed: int  # place in data behind what was rendered
+    # the text of a line that holds /LOGCOMMAND, in any case, and that ended at `consumed`, up to
+    # the cursor's place: keep_command or take_command must be called before anything else is fed
     command: bytes | None
+    # the line can only be kept, as its begin is gone (it is over MAX_LINE_BYTES), or it isn't the
+    # log's (on the alternate screen). Then the command is its begin, if that is one, else what
+    # stands at its end behind other text.
     is_part: bool = False
 
 
@@ -87,7 +85,7 @@ class Renderer:
 
     # ---- what comes in
 
-    def feed(self, data: bytes, now: float, begin: int = 0) -> Fed:
+    def feed(self, data: bytes, now: float, begin: int = 0) -> Rendering:
         """Renders data[begin:]. Stops right behind the LF that ends a line whose text holds
         /LOGCOMMAND.
 
@@ -97,24 +95,26 @@ class Renderer:
         at = begin
         self._command = None
         while at < len(data) and self._command is None:
-            most = self._piece_bytes
-            piece = data if at == 0 and len(data) <= most else data[at : at + most]
-            used = self._feed_piece(piece)
-            # each command has what follows it looked at anew: where many follow each other, that is
-            # little
+            limit = self._piece_bytes
+            piece = data if at == 0 and len(data) <= limit else data[at : at + limit]
+            size = self._feed_piece(piece)
+            # each command has what follows it looked at again: where many follow each other, that
+            # is little
             self._piece_bytes = (
-                _AFTER_COMMAND_BYTES if self._command is not None else min(2 * most, _PLAIN_BYTES)
+                _AFTER_COMMAND_BYTES if self._command is not None else min(2 * limit, _PLAIN_BYTES)
             )
-            self.line_feeds += line_feeds.count(piece if used == len(piece) else piece[:used])
-            at += used
-        return self._fed(at)
+            self.line_feeds += line_feeds.count(piece if size == len(piece) else piece[:size])
+            at += size
+        return self._rendering(at)
 
-    def _fed(self, consumed: int) -> Fed:
+    def _rendering(self, consumed: int) -> Rendering:
         blocks, command = self._lines.take(), self._command
         if command is None:
-            return Fed(blocks, consumed, None)
+            return Rendering(blocks, consumed, None)
         part = self._screen.part() if self._on_screen else self._open.part()
-        return Fed(blocks, consumed, command if part is None else part + command, part is not None)
+        return Rendering(
+            blocks, consumed, command if part is None else part + command, part is not None
+        )
 
     def keep_command(self) -> list[Block]:
         """The command's line is a line like any other."""
@@ -133,7 +133,7 @@ class Renderer:
             self._screen.take_line()
         self._command = None
 
-    def end_line(self, now: float) -> Fed:
+    def end_line(self, now: float) -> Rendering:
         """The stream is over: a line that isn't ended ends, and may be a command, as in `feed`."""
         self._advance(now)
         self._end_characters()
@@ -151,7 +151,7 @@ class Renderer:
             line = self._open
             self._open = self.line_type()
             self._give_out(line.whole() + b"\n")
-        return self._fed(0)
+        return self._rendering(0)
 
     def _end_on_screen(self) -> None:
         command = self._screen.command()
@@ -308,13 +308,13 @@ class Renderer:
         """text, rest: what plain_text made of data. Returns how much of data was rendered."""
         self._rest = rest
         self._last = data[: len(data) - len(rest)] or self._last
-        cut = text.rfind(b"\n") + 1
-        if not cut:
+        lines_end = text.rfind(b"\n") + 1
+        if not lines_end:
             if text:
                 self._open.add(text, self._lines)
                 self._open_since = self._now
             return len(data)
-        lines = text[:cut]
+        lines = text[:lines_end]
         begin = 0
         if self._open.text:
             lines, begin = self._end_open(lines)
@@ -329,8 +329,8 @@ class Renderer:
             self._rest = self._last = b""
             return _place_behind(data, begin + lines.count(b"\n", 0, end + 1))
         self._give_out(lines)
-        if cut < len(text):
-            self._open.add(text[cut:], self._lines)
+        if lines_end < len(text):
+            self._open.add(text[lines_end:], self._lines)
             self._open_since = self._now
         return len(data)
 
@@ -378,8 +378,8 @@ class Renderer:
             .split("\n")[-self._screen.height - 1 : -1]
         )
         self._screen.replay(last_lines, self._open, self._open_since)
-        drawn = self._open.text and ends_with_text(self._last)
-        self._parser.drew(self._open.text[-4:].decode(errors="ignore")[-1:] if drawn else "")
+        is_text_last = self._open.text and ends_with_text(self._last)
+        self._parser.drew(self._open.text[-4:].decode(errors="ignore")[-1:] if is_text_last else "")
         rest = self._rest
         self._open = self.line_type()
         self._rest = self._last = b""
@@ -419,8 +419,8 @@ def last_rows(lines: bytes, rows: int) -> tuple[int, int]:
 
 def _place_of_command(lines: bytes) -> int:
     """Where the first line that holds /LOGCOMMAND begins; -1: nowhere."""
-    found = command_prefix.find(lines)
-    return lines.rfind(b"\n", 0, found) + 1 if found >= 0 else -1
+    place = command_prefix.find(lines)
+    return lines.rfind(b"\n", 0, place) + 1 if place >= 0 else -1
 
 
 def _place_behind(data: bytes, line_feeds: int) -> int:

@@ -11,14 +11,7 @@ MAX_JOINED = 32  # characters in one cell; further ones are dropped
 
 
 class Row:
-    """See above. x, begin, end: cells from the left edge, from 0.
-
-    wrapped: the line goes on in the next row. end: the cursor's place when the line ended. head:
-    text of the same line that was in rows above and has scrolled off. What follows is LogScreen's:
-    touched: time of the last change; out: the text that was given out, None if none was; clean:
-    unchanged since; ended: the line was ended, and not given out since; fed: by LF; fresh: drawn
-    upon since it was ended; edited: drawn over since it was ended.
-    """
+    """See above. x, begin, end: cells from the left edge, from 0."""
 
     __slots__ = (
         "cells",
@@ -36,16 +29,18 @@ class Row:
 
     def __init__(self) -> None:
         self.cells: str | list[str] = ""
-        self.wrapped = False
-        self.end = 0
+        self.wrapped = False  # the line goes on in the next row
+        self.end = 0  # the cursor's place when the line ended
+        # text of the same line that was in rows above and has scrolled off
         self.head: LongLine | None = None
-        self.touched = 0.0
-        self.out: str | None = None
-        self.clean = False
-        self.ended = False
-        self.fed = False
-        self.fresh = False
-        self.edited = False
+        # LogScreen's
+        self.touched = 0.0  # time of the last change
+        self.out: str | None = None  # the text that was given out
+        self.clean = False  # unchanged since it was given out
+        self.ended = False  # the line was ended, and not given out since
+        self.fed = False  # ended by LF
+        self.fresh = False  # drawn upon since it was ended
+        self.edited = False  # drawn over since it was ended
 
     def text(self) -> str:
         """The row's part of its line: all of it, but blanks to the right of the place where the
@@ -60,10 +55,10 @@ class Row:
             return cells[: self.end] + cells[self.end :].rstrip(" ")
         if self.wrapped:
             return "".join(cells)
-        kept = len(cells)
-        while kept > self.end and cells[kept - 1] == " ":
-            kept -= 1
-        return "".join(cells[:kept]) + " " * (self.end - len(cells))
+        size = len(cells)
+        while size > self.end and cells[size - 1] == " ":
+            size -= 1
+        return "".join(cells[:size]) + " " * (self.end - len(cells))
 
     def logged(self, text: str) -> str:
         """What the log is to have of its text."""

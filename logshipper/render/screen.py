@@ -43,7 +43,7 @@ class Screen:
         self._hidden_rows: list[Row] | None = (
             None  # the main screen's, while the alternate one is shown
         )
-        self._hidden_saved: tuple[int, int, bool, int, list[bool]] | None = None
+        self._hidden_cursor: tuple[int, int, bool, int, list[bool]] | None = None
         self.reset_modes()
         self.x = self.y = 0
 
@@ -56,7 +56,7 @@ class Screen:
         self.tabs: list[int] | None = None  # columns in order; None: each eighth
         self._drawing = [False, False]  # whether G0 and G1 are the line drawing characters
         self._shift = 0
-        self._saved: tuple[int, int, bool, int, list[bool]] | None = None
+        self._saved_cursor: tuple[int, int, bool, int, list[bool]] | None = None
 
     def has_default_modes(self) -> bool:
         return (
@@ -361,8 +361,8 @@ class Screen:
         if which > 1:
             return
         self.erase_line(which)
-        others = self.rows[self.y + 1 :] if which == 0 else self.rows[: self.y]
-        for row in others:
+        rows = self.rows[self.y + 1 :] if which == 0 else self.rows[: self.y]
+        for row in rows:
             if not row.is_empty():
                 self.edit(row)
             row.erase(0, self.columns, self.columns)
@@ -472,11 +472,12 @@ class Screen:
         self._shift = which
 
     def save_cursor(self) -> None:
-        self._saved = (self.x, self.y, self.origin, self._shift, self._drawing[:])
+        self._saved_cursor = (self.x, self.y, self.origin, self._shift, self._drawing[:])
 
     def restore_cursor(self, *, behind: bool = False) -> None:
         """behind: a cursor that stood behind the last column does so again."""
-        x, y, self.origin, self._shift, drawing = self._saved or (0, 0, False, 0, [False, False])
+        home = (0, 0, False, 0, [False, False])
+        x, y, self.origin, self._shift, drawing = self._saved_cursor or home
         self._drawing = drawing[:]
         self.x = min(x, self.columns if behind else self.columns - 1)
         self.y = min(y, self.height - 1)
@@ -486,12 +487,12 @@ class Screen:
             self.save_cursor()
         if self._hidden_rows is None:
             self._hidden_rows, self.rows = self.rows, [self.new_row() for _ in range(self.height)]
-            self._saved, self._hidden_saved = self._hidden_saved, self._saved
+            self._saved_cursor, self._hidden_cursor = self._hidden_cursor, self._saved_cursor
 
     def show_main(self, *, restores_cursor: bool) -> None:
         if self._hidden_rows is not None:
             self.rows, self._hidden_rows = self._hidden_rows, None
-            self._saved, self._hidden_saved = self._hidden_saved, self._saved
+            self._saved_cursor, self._hidden_cursor = self._hidden_cursor, self._saved_cursor
             self._fit()
         if restores_cursor:
             self.restore_cursor(behind=True)

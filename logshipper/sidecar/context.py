@@ -47,8 +47,8 @@ SCHEDULER = (
 )  # fmt: skip
 
 
-class Started:
-    """How the job was started. argv, cwd: None where they are available from the process `pid`,
+class JobStart:
+    """How a job was started. argv, cwd: None where they are available from the process `pid`,
     which a daemon of the scheduler is about to turn into the job's own."""
 
     __slots__ = ("argv", "cwd", "pid")
@@ -62,15 +62,15 @@ class Started:
 class Gathering:
     """A context that is being gathered. Close it."""
 
-    def __init__(self, started: Started) -> None:
+    def __init__(self, job_start: JobStart) -> None:
         """Forks. Raises OSError where that can't be done."""
         self._deadline = time.monotonic() + GATHER_SECS
-        self._said = b""
+        self._answer = b""
         self._fd, send = os.pipe()
         try:
             pid = os.fork()
             if pid == 0:
-                _serve(started, send)
+                _serve(job_start, send)
             os.waitpid(pid, 0)  # its child goes on: nobody has to reap that one
         except OSError:
             os.close(self._fd)
@@ -83,63 +83,63 @@ class Gathering:
         """The event, once it is there; MISSING where there will be none. Never waits."""
         try:
             while more := os.read(self._fd, MAX_RECORD_BYTES):
-                self._said += more
+                self._answer += more
         except BlockingIOError:
             return MISSING if time.monotonic() >= self._deadline else None
         except OSError:
             return MISSING
-        return parse(self._said)
+        return parse(self._answer)
 
     def wait(self) -> Json:
         """As `take`, waiting for it until its time is up."""
         while (event := self.take()) is None:
-            left = self._deadline - time.monotonic()
-            select.select([self._fd], [], [], max(left, 0.0))
+            rest_secs = self._deadline - time.monotonic()
+            select.select([self._fd], [], [], max(rest_secs, 0.0))
         return event
 
     def close(self) -> None:
         os.close(self._fd)
 
 
-def parse(said: bytes) -> Json:
+def parse(answer: bytes) -> Json:
     try:
-        event = json.loads(said)
+        event = json.loads(answer)
     except ValueError:
         return MISSING
     return event if isinstance(event, dict) else MISSING
 
 
-def gather(started: Started, environment: "Mapping[str, str]") -> Json:
+def gather(job_start: JobStart, environment: "Mapping[str, str]") -> Json:
     """The event. Runs git, reads /proc: call it in a process of its own."""
-    argv, cwd = started.argv, started.cwd
-    if started.pid:
-        _await_exec(started.pid)
-        argv, cwd, environment = _of_process(started.pid)
-    command = shown_command(argv or ())
+    argv, cwd = job_start.argv, job_start.cwd
+    if job_start.pid:
+        _await_exec(job_start.pid)
+        argv, cwd, environment = _of_process(job_start.pid)
+    command = masked_command(argv or ())
     event: Json = {
         "event": EVENT,
         "message": f"started as: {' '.join(command)[:MAX_VALUE_CHARS]}",
         "command": command,
     }
     event["cwd"] = masked_text(_text(cwd or ""))
-    event["cores"] = sorted(os.sched_getaffinity(started.pid))
-    event["environment"] = _chosen(environment, ENVIRONMENT)
-    event["scheduler"] = _chosen(environment, SCHEDULER)
+    event["cores"] = sorted(os.sched_getaffinity(job_start.pid))
+    event["environment"] = _pick_variables(environment, ENVIRONMENT)
+    event["scheduler"] = _pick_variables(environment, SCHEDULER)
     if cwd:
         event["git"] = git_state(cwd)
     return fitted(event)
 
 
-def shown_command(argv: "Sequence[str]") -> list[str]:
+def masked_command(argv: "Sequence[str]") -> list[str]:
     """The command line, masked, cut to MAX_COMMAND_BYTES."""
     command: list[str] = []
-    left = MAX_COMMAND_BYTES
+    room = MAX_COMMAND_BYTES
     for word in masked_words(argv):
-        shown = _text(word)
-        left -= len(shown.encode()) + 1
-        if left < 0:
+        text = _text(word)
+        room -= len(text.encode()) + 1
+        if room < 0:
             return [*command, "..."]
-        command.append(shown)
+        command.append(text)
     return command
 
 
@@ -158,23 +158,23 @@ def git_state(cwd: str) -> Json:
 
     def git(*words: str) -> "subprocess.CompletedProcess[bytes]":
         command = ["git", "-C", cwd, "-c", "core.fsmonitor=false", "-c", "core.pager=cat", *words]
-        left = max(until - time.monotonic(), 0.1)
+        timeout_secs = max(until - time.monotonic(), 0.1)
         return subprocess.run(
             command,
             check=False,
             capture_output=True,
             stdin=subprocess.DEVNULL,
             env=quiet,
-            timeout=left,
+            timeout=timeout_secs,
         )
 
     try:
         commit = git("rev-parse", "--verify", "HEAD")
         if commit.returncode:
-            known = b"not a git repository" not in commit.stderr
+            is_repository = b"not a git repository" not in commit.stderr
             return (
                 {"reason": masked_text(_text(os.fsdecode(commit.stderr.strip())))[:200]}
-                if known
+                if is_repository
                 else {}
             )
         state: Json = {"commit": commit.stdout.decode().strip()}
@@ -210,7 +210,7 @@ def fitted(event: Json) -> Json:
     return event
 
 
-def _serve(started: Started, send: int) -> None:
+def _serve(job_start: JobStart, send: int) -> None:
     """In the forked process: once more, so that nobody has to reap who does it; holds nothing but
     the pipe's end."""
     try:
@@ -220,7 +220,7 @@ def _serve(started: Started, send: int) -> None:
                 signal.ITIMER_REAL, GATHER_SECS
             )  # SIGALRM ends it, whatever it waits for
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            data = json.dumps(gather(started, os.environ)).encode()
+            data = json.dumps(gather(job_start, os.environ)).encode()
             while data:
                 data = data[os.write(send, data) :]
     finally:
@@ -262,7 +262,7 @@ def _of_process(pid: int) -> tuple[list[str], str, dict[str, str]]:
         return argv, "", {}
 
 
-def _chosen(environment: "Mapping[str, str]", names: "Sequence[str]") -> dict[str, str]:
+def _pick_variables(environment: "Mapping[str, str]", names: "Sequence[str]") -> dict[str, str]:
     return {
         name: masked_text(_text(environment[name]))[:MAX_VALUE_CHARS]
         for name in names

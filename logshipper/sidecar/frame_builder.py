@@ -15,7 +15,7 @@ _NONE: Json = {}
 _COUNTED = (Kind.LOG, Kind.METADATA)  # kinds that the ledger counts as stored
 
 
-class Built(NamedTuple):
+class EncodedFrame(NamedTuple):
     """A frame. stored: the stream's lines in it that the ledger counts as stored."""
 
     data: bytes
@@ -37,10 +37,10 @@ class FrameBuilder:
         """A time for the END frame."""
         return self._take_times(now_ns, 1)
 
-    def build(self, items: Iterable[Lines | Event], now_ns: int) -> list[Built]:
+    def build(self, items: Iterable[Lines | Event], now_ns: int) -> list[EncodedFrame]:
         """Frames of items, in order: neighbours of one stream share a frame of up to about
         MAX_FRAME_BYTES."""
-        frames: list[Built] = []
+        frames: list[EncodedFrame] = []
         block: list[Lines] = []
         size = 0
         for item in _of_few_lines(items):
@@ -58,13 +58,15 @@ class FrameBuilder:
                 size += len(item.text)
             else:
                 frames.append(
-                    Built(self.record({"type": "event", **item.record}, now_ns), Stream.NONE, 0)
+                    EncodedFrame(
+                        self.record({"type": "event", **item.record}, now_ns), Stream.NONE, 0
+                    )
                 )
         if block:
             frames.append(self._lines(block, now_ns))
         return frames
 
-    def _lines(self, block: list[Lines], now_ns: int) -> Built:
+    def _lines(self, block: list[Lines], now_ns: int) -> EncodedFrame:
         runs: list[tuple[Kind, int]] = []
         attrs: dict[int, Json] = {}
         at = stored = 0
@@ -82,7 +84,7 @@ class FrameBuilder:
                 stored += item.lines
         text = b"".join(item.text for item in block)
         stream = block[0].stream
-        return Built(
+        return EncodedFrame(
             segment.encode_lines(stream, self._take_times(now_ns, at), text, runs, attrs),
             stream,
             stored,

@@ -8,18 +8,17 @@ from logshipper.spool.captures import Capture
 
 
 class Settings(NamedTuple):
-    """What the sidecar needs to know besides the plan. problems: why ~/.logoptin was refused;
-    start_agent: has the spool taken into the store; it may be called again. In the node's spool
-    that is the node agent's work. argv, cwd: how CMD was started; None where only its process
-    tells. nodes: that the job has, 0 where nobody says."""
+    """What the sidecar needs to know besides the plan."""
 
     config: Config
-    problems: tuple[str, ...]
+    problems: tuple[str, ...]  # why ~/.logoptin was refused
     capture: Capture
+    # has the spool ingested into the store; it may be called again. In the node's spool that is
+    # the node agent's work.
     start_agent: Callable[[], None]
-    argv: tuple[str, ...] | None = None
-    cwd: str | None = None
-    nodes: int = 0
+    argv: tuple[str, ...] | None = None  # CMD's; None where only its process tells
+    cwd: str | None = None  # where CMD was started; None likewise
+    nodes: int = 0  # that the job has; 0 where nobody says
 
 
 def leave_to_the_node_agent() -> None:

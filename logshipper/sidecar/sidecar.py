@@ -4,8 +4,8 @@
 It reads the side pipe as fast as it can, writes frames at once, and lets the segment writer sync
 them. When the relay dies or returns while somebody still holds the job's terminals, it relays on
 itself (nobody's death may hurt the job). A full disk never stops it: what can't be written is
-counted as lost, and said; log lines are left out before it is full, stderr's first, and where the
-node's agent says that there are too many (logshipper/spool/spool_room.py).
+counted as lost, and reported; log lines are left out before it is full, stderr's first, and where
+the node's agent says that there are too many (logshipper/spool/spool_room.py).
 """
 
 import fcntl
@@ -82,7 +82,7 @@ class Sidecar:
             rows=plan.rows,
         )
         self._frames = FrameBuilder()
-        self._measured_due = 0.0  # when it is said next what of measurements was left out
+        self._left_out_due = 0.0  # when the measurements that were left out are reported next
         self._left_out: dict[str, int] = {}
         self._measurements = _measurements(
             plan, settings.capture.path
@@ -103,8 +103,8 @@ class Sidecar:
         self._slowed_secs = 0.0
         self._lost = dict.fromkeys(
             (Stream.STDOUT, Stream.STDERR), 0
-        )  # lines, not yet said in the log
-        self._lost_why = ""
+        )  # lines, not yet reported in the log
+        self._lost_reason = ""
         self._degraded = False
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
         self._context: Gathering | None = None
@@ -132,7 +132,7 @@ class Sidecar:
             problems = list(self._settings.problems)
             message = f"~/.logoptin is refused, so nothing is logged until a /LOGCOMMAND says so: {'; '.join(problems)}"
             self._write_event({"event": "config_refused", "message": message, "problems": problems})
-        # begun disabled, nothing of before is ever told (R11)
+        # begun disabled, nothing of before is ever recorded (R11)
         if self._settings.config.context and self._classifier.mode != "disabled":
             self._begin_context()
         self._announce()
@@ -143,14 +143,14 @@ class Sidecar:
         has returned."""
         poll = select.poll()
         poll.register(self._plan.side_pipe, select.POLLIN)
-        measured = self._measurements.fd if self._measurements is not None else -1
-        if measured >= 0:
-            poll.register(measured, select.POLLIN)
+        measurements_fd = self._measurements.fd if self._measurements is not None else -1
+        if measurements_fd >= 0:
+            poll.register(measurements_fd, select.POLLIN)
         # one for all reads: a fresh object for each costs page faults
         buffer = memoryview(
             bytearray(_READ_BYTES + side_pipe.HEADER.size + side_pipe.MAX_PAYLOAD_BYTES)
         )
-        left = 0  # of a frame that isn't whole yet, at the buffer's begin
+        rest_size = 0  # of a frame that isn't whole yet, at the buffer's begin
         while True:
             wait_secs = self._due() - time.monotonic()
             ready = [fd for fd, _ in poll.poll(max(0, int(wait_secs * 1000) + 1))]
@@ -159,45 +159,45 @@ class Sidecar:
             if ready and ready != [self._plan.side_pipe]:
                 self._take_measurements()
                 self._flush()
-            if measured >= 0:
-                measured = self._listen(poll, measured)
+            if measurements_fd >= 0:
+                measurements_fd = self._listen(poll, measurements_fd)
             if self._plan.side_pipe not in ready:
                 continue
             slow = self._room.slow and not self._ended
-            most = _SLOW_READ_BYTES if slow else _READ_BYTES
-            size = os.readv(self._plan.side_pipe, [buffer[left : left + most]])
+            limit = _SLOW_READ_BYTES if slow else _READ_BYTES
+            size = os.readv(self._plan.side_pipe, [buffer[rest_size : rest_size + limit]])
             if not size:
                 return self._ended and not self._open
-            left += size
-            used = self._take_frames(buffer[:left])
-            buffer[: left - used] = buffer[used:left]
-            left -= used
+            rest_size += size
+            used_bytes = self._take_frames(buffer[:rest_size])
+            buffer[: rest_size - used_bytes] = buffer[used_bytes:rest_size]
+            rest_size -= used_bytes
             self._flush()
             if slow:
                 time.sleep(size / SLOW_BYTES_PER_SEC)
 
-    def _listen(self, poll: "select.poll", measured: int) -> int:
+    def _listen(self, poll: "select.poll", measurements_fd: int) -> int:
         """To measurements, as long as some may come and there is room for them. Returns what is
         polled, -1: nothing."""
         if self._measurements is None or self._measurements.over:
-            poll.unregister(measured)
+            poll.unregister(measurements_fd)
             return -1
-        poll.modify(measured, 0 if self._measurements.is_full else select.POLLIN)
-        return measured
+        poll.modify(measurements_fd, 0 if self._measurements.is_full else select.POLLIN)
+        return measurements_fd
 
     def make_up(self) -> None:
         """What a dead relay had read and counted, and not handed over."""
         unsent, counters = self._plan.unsent, self._plan.counters
         if unsent is not None and counters is not None:
             for stream in sorted(self._open):
-                read = unsent.counted(
+                read = unsent.unreceived(
                     stream, self.received[stream], counted_bytes(counters, stream)
                 )
                 if read:
                     self.data(stream, read, 0)
 
     def relay_died(self) -> None:
-        """After a take-over: the end that nobody has told."""
+        """After a take-over: the end that nobody has reported."""
         if not self._ended:
             reason = "logshipper itself was killed: the command's exit code isn't known"
             self._end("FAILED", None, 0, reason)
@@ -302,12 +302,14 @@ class Sidecar:
 
     def _due(self) -> float:
         """When `idle` has something to do at the latest."""
-        measured = self._measurements.due if self._measurements is not None else self._idle_due
+        measurements_due = (
+            self._measurements.due if self._measurements is not None else self._idle_due
+        )
         return min(
             self._classifier.next_tick() or self._idle_due,
             self._heartbeat_due,
             self._idle_due,
-            measured,
+            measurements_due,
         )
 
     # ---- the end
@@ -321,16 +323,16 @@ class Sidecar:
         self._refused_until = 0.0  # now there is room, if only for this
         self._take_context(at_end=True)
         self._say_lost(at_end=True)
-        ended: Json = {
+        record: Json = {
             "type": "end",
             "state": state,
             "exit_code": exit_code,
             "signal": signo,
             "reason": reason,
         }
-        ended |= self._slowed(time.monotonic())
+        record |= self._slowed(time.monotonic())
         ledger = self._classifier.ledger()
-        if self._write_record({**ended, "ended_ns": ended_ns, "ledger": ledger}):
+        if self._write_record({**record, "ended_ns": ended_ns, "ledger": ledger}):
             self._ledger = ledger
         fault_point("end_written")
         if self._open:  # the relay returns now; what is left behind goes on here
@@ -343,11 +345,13 @@ class Sidecar:
     # ---- how the job was started
 
     def _begin_context(self) -> None:
-        from logshipper.sidecar.context import MISSING, Gathering, Started
+        from logshipper.sidecar.context import MISSING, Gathering, JobStart
 
         argv, cwd = self._settings.argv, self._settings.cwd
         try:
-            self._context = Gathering(Started(argv, cwd, self._plan.cmd_pid if argv is None else 0))
+            self._context = Gathering(
+                JobStart(argv, cwd, self._plan.cmd_pid if argv is None else 0)
+            )
         except OSError:
             self._write_event(MISSING)
 
@@ -394,8 +398,8 @@ class Sidecar:
                 measurements,
                 measurements.ready(now, self._relayed(), tuple(self.received.values())),
             )
-        if now >= self._measured_due:
-            self._measured_due = now + LEFT_OUT_SECS
+        if now >= self._left_out_due:
+            self._left_out_due = now + LEFT_OUT_SECS
             self._say_left_out(measurements)
         if measurements.is_done:
             self._end_measurements()
@@ -410,20 +414,20 @@ class Sidecar:
         if any(event & select.POLLIN for _, event in streams.poll(0)):
             return None
         counters = self._plan.counters
-        counted = (
+        counts = (
             self.received
             if counters is None
             else {of: counted_bytes(counters, of) for of in self.received}
         )
-        return tuple(counted.values())
+        return tuple(counts.values())
 
     def _record(self, measurements: "Measurements", batches: "list[Batch]") -> None:
         """Under the narrowest mode since each arrived; what that leaves out is counted."""
         for batch in batches:
             since = float("-inf") if batch.undecided else batch.arrived_at
-            dropped = self._classifier.measured(batch.records, since)
-            if dropped:
-                measurements.drop(dropped, "undecided" if batch.undecided else "disabled")
+            dropped_count = self._classifier.take_measurements(batch.records, since)
+            if dropped_count:
+                measurements.drop(dropped_count, "undecided" if batch.undecided else "disabled")
 
     def _end_measurements(self) -> None:
         if self._measurements is not None:
@@ -482,8 +486,8 @@ class Sidecar:
         if (
             item.kind is Kind.LOG and (item.attrs or {}).get("part", "1") == "1"
         ):  # a long line counts once
-            self._lost_why = self._room.why
-            self._degrade(SpoolFull(self._settings.capture.path, self._room.why))
+            self._lost_reason = self._room.reason
+            self._degrade(SpoolFull(self._settings.capture.path, self._room.reason))
             self._count_lost(item.stream, item.lines)
         return True
 
@@ -500,7 +504,7 @@ class Sidecar:
             self._writer.write(frames, now_ns)
         except SpoolError as error:
             self._refused_until = now + RETRY_SECS
-            self._lost_why = error.reason
+            self._lost_reason = error.reason
             self._degrade(error)
             return False
         return True
@@ -526,11 +530,11 @@ class Sidecar:
             self._writer.give_up_reserve()
             if self._say(
                 stream,
-                f"{lines} lines lost here: {self._lost_why}",
+                f"{lines} lines lost here: {self._lost_reason}",
                 "lines_lost",
                 lines=lines,
                 stream=stream.name.lower(),
-                reason=self._lost_why,
+                reason=self._lost_reason,
             ):
                 self._lost[stream] = 0
 
@@ -541,17 +545,17 @@ class Sidecar:
             return
         if self._room.left_out:
             names = " and ".join(stream.name.lower() for stream in sorted(self._room.left_out))
-            words = f"log lines of {names} are left out from here on: {self._room.why}; metadata and events go on"
-            self._say(Stream.STDOUT, words, "lines_left_out", reason=self._room.why)
+            words = f"log lines of {names} are left out from here on: {self._room.reason}; metadata and events go on"
+            self._say(Stream.STDOUT, words, "lines_left_out", reason=self._room.reason)
         if self._room.slow and not self._slowed_since:
             self._slowed_since = now
-            words = f"output is taken at {SLOW_BYTES_PER_SEC >> 20} MiB/s at most from here on: {self._room.why}"
+            words = f"output is taken at {SLOW_BYTES_PER_SEC >> 20} MiB/s at most from here on: {self._room.reason}"
             self._say(
                 Stream.STDOUT,
                 words,
                 "output_slowed",
                 bytes_per_sec=SLOW_BYTES_PER_SEC,
-                reason=self._room.why,
+                reason=self._room.reason,
             )
         elif self._slowed_since and not self._room.slow:
             secs = now - self._slowed_since
@@ -565,12 +569,12 @@ class Sidecar:
 
     def _say(self, about: Stream, words: str, event: str, **more: object) -> bool:
         """In the log and as an event; whether the spool took it."""
-        said: list[Lines | Event] = [Event({"event": event, "message": words, **more})]
+        items: list[Lines | Event] = [Event({"event": event, "message": words, **more})]
         if self._classifier.mode == "enabled" or self._lost[about]:
-            said.insert(0, Lines(about, Kind.NOTE, f"[{words}]\n".encode(), 1))
+            items.insert(0, Lines(about, Kind.NOTE, f"[{words}]\n".encode(), 1))
         now_ns = self._now_ns()
         return self._write(
-            b"".join(frame.data for frame in self._frames.build(said, now_ns)), now_ns
+            b"".join(frame.data for frame in self._frames.build(items, now_ns)), now_ns
         )
 
     def _slowed(self, now: float) -> Json:
@@ -595,23 +599,23 @@ class Sidecar:
 
 
 def _measurements(plan: SidecarPlan, path: str) -> "Measurements | None":
-    """At the port that the job was told of; else, where the node's agent passes measurements on, at
+    """At the port that the job was given; else, where the node's agent passes measurements on, at
     any. path: the capture's directory."""
-    told = plan.telegraf
-    if not told and not os.path.lexists(os.path.join(os.path.dirname(path), TELEGRAF_MARK)):
+    telegraf = plan.telegraf
+    if not telegraf and not os.path.lexists(os.path.join(os.path.dirname(path), TELEGRAF_MARK)):
         return None
     from logshipper.telegraf.listener import LOOPBACK, open_sockets
     from logshipper.telegraf.measurements import Collector, Measurements, start_collector
 
     try:
-        started = (
-            Collector(*told)
-            if told
+        collector = (
+            Collector(*telegraf)
+            if telegraf
             else start_collector(open_sockets(LOOPBACK, 0), os.stat(path).st_uid)
         )
     except OSError:
         return None  # no room for one more: the log matters more
-    return Measurements(started)
+    return Measurements(collector)
 
 
 def _take_lock(path: str) -> int:

@@ -22,7 +22,7 @@ _COUNTERS = struct.Struct("<QQ")
 
 
 class Intent(IntEnum):
-    """What the relay was at when it died: how many of the bytes went out shows by..."""
+    """What the relay was doing when it died. How many of the bytes went out shows by..."""
 
     NONE = 0
     FILE = 1  # ...the offset of the file
@@ -63,23 +63,26 @@ class Remains:
         entry = journal.entry(stream)
         self._entry = entry
         self.read = entry.read + journal.uncounted(stream, entry)
-        written = self._written(stage, out)
-        self.owed = journal.bytes(stream, written, self.read)
-        self.line_is_open = written > 0 and journal.bytes(stream, written - 1, written) != b"\n"
+        written_position = self._written_position(stage, out)
+        self.owed = journal.bytes(stream, written_position, self.read)
+        self.line_is_open = (
+            written_position > 0
+            and journal.bytes(stream, written_position - 1, written_position) != b"\n"
+        )
 
-    def _written(self, stage: int, out: int) -> int:
+    def _written_position(self, stage: int, out: int) -> int:
         entry = self._entry
         if entry.intent == Intent.NONE:
             return entry.written
         going = self._journal.bytes(
             self._stream, entry.intent_from, entry.intent_from + entry.intent_size
         )
-        gone = 0
+        written_bytes = 0
         if entry.intent == Intent.FILE and out >= 0:
-            gone = written_to_file(out, entry.intent_offset, going)
+            written_bytes = written_to_file(out, entry.intent_offset, going)
         elif entry.intent == Intent.STAGED and stage >= 0:
-            gone = len(going) - _unread(stage)
-        return entry.intent_from + gone
+            written_bytes = len(going) - _unread(stage)
+        return entry.intent_from + written_bytes
 
     def after(self, position: int) -> bytes:
         """What was read from a position on, as far as the ring has it: the relay keeps more than it
@@ -91,10 +94,10 @@ class Remains:
     def counts(self) -> tuple[int, int]:
         """Bytes and line feeds of all that was read."""
         entry = self._entry
-        counted, feeds = ((entry.bytes_0, entry.feeds_0), (entry.bytes_1, entry.feeds_1))[
+        byte_count, feeds = ((entry.bytes_0, entry.feeds_0), (entry.bytes_1, entry.feeds_1))[
             entry.counted_in & 1
         ]
-        return self.read, feeds + self.after(counted).count(b"\n")
+        return self.read, feeds + self.after(byte_count).count(b"\n")
 
 
 class Journal:
@@ -144,22 +147,22 @@ def written_to_file(fd: int, start: int, going: bytes) -> int:
     if end <= start:
         return 0
     try:
-        own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        read_fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return min(len(going), end - start)
     try:
-        there = os.pread(
-            own, end - start if end - start < len(going) << 2 else len(going) << 2, start
+        content = os.pread(
+            read_fd, end - start if end - start < len(going) << 2 else len(going) << 2, start
         )
     except OSError:
         return min(len(going), end - start)
     finally:
-        os.close(own)
-    if going in there:
+        os.close(read_fd)
+    if going in content:
         return len(going)
-    pairs = enumerate(zip(going, there, strict=False))
+    pairs = enumerate(zip(going, content, strict=False))
     return next(
-        (at for at, (wanted, found) in pairs if wanted != found), min(len(going), len(there))
+        (at for at, (byte, file_byte) in pairs if byte != file_byte), min(len(going), len(content))
     )
 
 

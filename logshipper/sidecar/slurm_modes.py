@@ -45,7 +45,7 @@ DIED = "the logging of other output of this job on this node died with some of i
 UNREAD = "what this job printed before on this node isn't read yet: it may have asked for that"
 
 
-class Awaited(NamedTuple):
+class AwaitedCapture(NamedTuple):
     """A capture that had printed what its sidecar hadn't obeyed: up to which byte of stdout and of
     stderr."""
 
@@ -57,12 +57,12 @@ class Awaited(NamedTuple):
 
 class JobModes:
     """A capture's view of the table. table, awaited: fds, -1 for none (no table: nothing is known,
-    and nothing told); slot: the capture's own."""
+    and nothing noted); slot: the capture's own."""
 
     def __init__(self, table: int, slot: int, awaited: int) -> None:
         self._fd = table
-        self._own = (slot + 1) * _SLOT_WORDS
-        self._words = _map(table, self._own + _SLOT_WORDS)
+        self._slot_at = (slot + 1) * _SLOT_WORDS
+        self._words = _map(table, self._slot_at + _SLOT_WORDS)
         self._awaited = _read_awaited(awaited) if self._words is not None else []
 
     def start_mode(self, mode: str, side_pipe: int, patience_secs: float) -> tuple[str, str]:
@@ -81,25 +81,29 @@ class JobModes:
     def note(self, mode: str, stdout: int, stderr: int) -> None:
         """All up to these bytes was obeyed, and this is the mode after that."""
         if self._words is not None:
-            self._words[self._own + _MODE] = config.MODES.index(mode) + 1
-            self._words[self._own + _OBEYED] = stdout
-            self._words[self._own + _OBEYED + 1] = stderr
+            self._words[self._slot_at + _MODE] = config.MODES.index(mode) + 1
+            self._words[self._slot_at + _OBEYED] = stdout
+            self._words[self._slot_at + _OBEYED + 1] = stderr
 
     def note_over(self) -> None:
         """No command comes any more."""
         if self._words is not None:
-            self._words[self._own + _OVER] = 1
+            self._words[self._slot_at + _OVER] = 1
 
     def _narrowest(self, words: "memoryview[int]") -> str:
         """Of the captures that are here, and of those that are over."""
-        found = 0
+        mode_number = 0
         for at in range(_SLOT_WORDS, len(words), _SLOT_WORDS):
-            if at != self._own and words[at + _BEGUN]:
-                found = max(found, words[at + _MODE])
-        found = max(
-            found, words[_ENDED]
+            if at != self._slot_at and words[at + _BEGUN]:
+                mode_number = max(mode_number, words[at + _MODE])
+        mode_number = max(
+            mode_number, words[_ENDED]
         )  # last: who ends meanwhile stands here before the slot is free
-        return config.MODES[min(found, len(config.MODES)) - 1] if found else config.MODES[0]
+        return (
+            config.MODES[min(mode_number, len(config.MODES)) - 1]
+            if mode_number
+            else config.MODES[0]
+        )
 
     # ---- what nobody has looked at
 
@@ -108,8 +112,8 @@ class JobModes:
         pressed_secs = 0.0
         began = last = time.monotonic()
         while self._awaited:
-            self._awaited = [one for one in self._awaited if not self._has_obeyed(one)]
-            if any(self._is_dead(one) for one in self._awaited):
+            self._awaited = [capture for capture in self._awaited if not self._has_obeyed(capture)]
+            if any(self._is_dead(capture) for capture in self._awaited):
                 return DIED
             if not self._awaited:
                 break
@@ -117,36 +121,40 @@ class JobModes:
             if _is_filling(side_pipe):
                 pressed_secs += now - last
             last = now
-            factor = _START_FACTOR if any(self._is_starting(one) for one in self._awaited) else 1
+            factor = (
+                _START_FACTOR if any(self._is_starting(capture) for capture in self._awaited) else 1
+            )
             if now - began >= factor * patience_secs or pressed_secs >= _PRESSED_SECS:
                 return UNREAD
             time.sleep(_POLL_SECS)
         return ""
 
-    def _has_obeyed(self, one: Awaited) -> bool:
+    def _has_obeyed(self, capture: AwaitedCapture) -> bool:
         words = self._words
-        at = (one.number + 1) * _SLOT_WORDS
+        at = (capture.number + 1) * _SLOT_WORDS
         if (
             words is None
             or at + _SLOT_WORDS > len(words)
-            or words[at + _BEGUN] != one.begun
+            or words[at + _BEGUN] != capture.begun
             or words[at + _OVER]
         ):
             return True  # or it is over: then its last mode is in the head, where it had obeyed all
-        return words[at + _OBEYED] >= one.stdout and words[at + _OBEYED + 1] >= one.stderr
+        return words[at + _OBEYED] >= capture.stdout and words[at + _OBEYED + 1] >= capture.stderr
 
-    def _is_starting(self, one: Awaited) -> bool:
-        return self._words is not None and not self._words[(one.number + 1) * _SLOT_WORDS + _MODE]
+    def _is_starting(self, capture: AwaitedCapture) -> bool:
+        return (
+            self._words is not None and not self._words[(capture.number + 1) * _SLOT_WORDS + _MODE]
+        )
 
-    def _is_dead(self, one: Awaited) -> bool:
+    def _is_dead(self, capture: AwaitedCapture) -> bool:
         """It holds its slot's lock no more, and hasn't obeyed."""
-        start = (one.number + 1) * _SLOT_WORDS * _WORD_BYTES
-        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, _SLOT_WORDS * _WORD_BYTES, 0)
+        start = (capture.number + 1) * _SLOT_WORDS * _WORD_BYTES
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, _SLOT_WORDS * _WORD_BYTES, 0)
         try:
-            found = fcntl.fcntl(self._fd, _F_OFD_GETLK, wanted)
+            answer = fcntl.fcntl(self._fd, _F_OFD_GETLK, request)
         except OSError:
             return False  # as good as silent: the wait has its bound
-        return int(_FLOCK.unpack(found)[0]) == fcntl.F_UNLCK and not self._has_obeyed(one)
+        return int(_FLOCK.unpack(answer)[0]) == fcntl.F_UNLCK and not self._has_obeyed(capture)
 
 
 def _map(table: int, least_words: int) -> "memoryview[int] | None":
@@ -166,11 +174,11 @@ def _map(table: int, least_words: int) -> "memoryview[int] | None":
     return words
 
 
-def _read_awaited(fd: int) -> list[Awaited]:
+def _read_awaited(fd: int) -> list[AwaitedCapture]:
     if fd < 0:
         return []
     with open(fd, "rb") as file:
-        return [Awaited(*words) for words in _AWAITED.iter_unpack(file.read())]
+        return [AwaitedCapture(*words) for words in _AWAITED.iter_unpack(file.read())]
 
 
 def _is_filling(side_pipe: int) -> bool:

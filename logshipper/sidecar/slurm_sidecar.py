@@ -1,5 +1,5 @@
 """The sidecar of a Slurm task: `PYTHON -P -s -m logshipper.slurm_sidecar WORD=VALUE...`, started by
-the C relay of deploy/slurm/spank, which tells by these words what it holds (numbers of fds, -1 for
+the C relay of deploy/slurm/spank, which says by these words what it holds (numbers of fds, -1 for
 none) and whose the task is.
 
 The node's agent ships what is spooled here. What the relay holds of the job's streams is offered
@@ -34,37 +34,34 @@ _STREAMS = {1: "stdout", 2: "stderr"}
 
 
 class Words(NamedTuple):
-    """What the relay says. side_pipe, report, content (what ~/.logoptin held, or why it is
-    refused), stdout, stderr (sockets in which the duplicates of a stream wait), cmd_pidfd, modes
-    (the job's table of modes), awaited (whom of it to wait for), journal, stdout_stage,
-    stderr_stage (the relay's own pipes): fds. slot: the capture's in the table."""
+    """What the relay says, by the words that it starts the sidecar with."""
 
-    side_pipe: int
-    report: int
-    content: int
-    refused: int
-    stdout: int
-    stderr: int
+    side_pipe: int  # fd
+    report: int  # fd
+    content: int  # fd: what ~/.logoptin held, or why it is refused
+    refused: int  # 1: ~/.logoptin is refused
+    stdout: int  # fd of the socket in which the duplicates of the stream wait
+    stderr: int  # likewise
     cmd_pid: int
-    cmd_pidfd: int
+    cmd_pidfd: int  # fd
     columns: int
     rows: int
     tty: int
     attempt: int
     relay_pid: int
     started_ns: int
-    modes: int
-    slot: int
-    awaited: int
+    modes: int  # fd of the job's table of modes
+    slot: int  # the capture's in the table
+    awaited: int  # fd: whom of the table to wait for
     stall_secs: int
-    journal: int
-    stdout_stage: int
-    stderr_stage: int
+    journal: int  # fd
+    stdout_stage: int  # fd of the relay's own pipe
+    stderr_stage: int  # likewise
     job_id: str
     folder: str
 
     def fds(self) -> set[int]:
-        own = {
+        fds = {
             self.side_pipe,
             self.report,
             self.content,
@@ -73,11 +70,11 @@ class Words(NamedTuple):
             self.cmd_pidfd,
             self.modes,
         }
-        return (own | {self.awaited, self.journal, self.stdout_stage, self.stderr_stage}) - {-1}
+        return (fds | {self.awaited, self.journal, self.stdout_stage, self.stderr_stage}) - {-1}
 
 
 class TaskSidecar(Sidecar):
-    """As any, and the job's other captures hear of its modes. events: to be told at its start.
+    """As any, and the job's other captures see its modes. events: to be written at its start.
 
     still_open: streams of which more may come.
     """
@@ -126,21 +123,21 @@ def configure(words: Words, content: bytes) -> tuple[config.Config, tuple[str, .
 def serve(words: Words) -> None:
     """Runs until the capture is over. Raises SpoolError where the spool can't be written at all."""
     with open(words.content, "rb") as file:
-        chosen, problems = configure(words, file.read())
+        configuration, problems = configure(words, file.read())
     modes = JobModes(words.modes, words.slot, words.awaited)
     events = []
-    if not problems and chosen.tty != bool(words.tty):
-        events.append(_tty_differs(chosen))
-    start, reason = chosen.mode, ""
-    if chosen.commands:  # else nothing that the job prints changes a mode
-        start, reason = modes.start_mode(chosen.mode, words.side_pipe, words.stall_secs)
+    if not problems and configuration.tty != bool(words.tty):
+        events.append(_tty_differs(configuration))
+    start, reason = configuration.mode, ""
+    if configuration.commands:  # else nothing that the job prints changes a mode
+        start, reason = modes.start_mode(configuration.mode, words.side_pipe, words.stall_secs)
     if reason:
         text = f"starts as {start}: {reason}"
         events.append(
-            {"event": "mode_inherited", "message": text, "from": chosen.mode, "to": start}
+            {"event": "mode_inherited", "message": text, "from": configuration.mode, "to": start}
         )
     settings = Settings(
-        chosen._replace(mode=start), problems, _open_capture(words), leave_to_the_node_agent
+        configuration._replace(mode=start), problems, _open_capture(words), leave_to_the_node_agent
     )
     plan = SidecarPlan(
         masters={},
@@ -180,9 +177,9 @@ def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: Words) -> None:
         stream: Remains(journal, stream, stages[stream], plan.outs.get(stream, -1))
         for stream in sidecar.still_open()
     }
-    for stream, left in remains.items():
+    for stream, stream_remains in remains.items():
         if plan.counters is not None:
-            correct_counters(plan.counters, stream, left)
+            correct_counters(plan.counters, stream, stream_remains)
     channels = [
         Channel(
             stream, os.dup(plan.masters[stream]), Output(os.dup(plan.outs[stream])), plan.counters
@@ -198,9 +195,9 @@ def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: Words) -> None:
     for channel in sorted(channels, key=lambda channel: not remains[channel.stream].line_is_open):
         if remains[channel.stream].owed:
             following.inject(channel, remains[channel.stream].owed)
-    for stream, left in remains.items():
-        if missing := left.after(sidecar.received[stream]):
-            sidecar.data(stream, missing, 0)
+    for stream, stream_remains in remains.items():
+        if unreceived := stream_remains.after(sidecar.received[stream]):
+            sidecar.data(stream, unreceived, 0)
         if stream not in plan.masters:
             sidecar.closed(stream)
     while not (following.is_over() and cmd.is_dead()):
@@ -216,9 +213,9 @@ def _await_relay(journal: Journal, streams: list[int], relay_pid: int) -> None:
         time.sleep(0.01)
 
 
-def _tty_differs(chosen: config.Config) -> Json:
-    wanted, has = ("a terminal", "pipes") if chosen.tty else ("pipes", "a terminal")
-    text = f"~/.logoptin asks for {wanted}, but the task has {has}: write `tty: false` in a line of its own"
+def _tty_differs(configuration: config.Config) -> Json:
+    configured, actual = ("a terminal", "pipes") if configuration.tty else ("pipes", "a terminal")
+    text = f"~/.logoptin asks for {configured}, but the task has {actual}: write `tty: false` in a line of its own"
     return {"event": "config_differs", "message": text, "key": "tty"}
 
 

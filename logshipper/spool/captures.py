@@ -61,11 +61,11 @@ if TYPE_CHECKING:
 class Capture:
     """A capture's own directory, made and ready to be written.
 
-    path: the directory; counters: 72 bytes shared with whoever outlives the relay; own: it is in
-    the user's own spool, not in a node's.
+    path: the directory; counters: 72 bytes shared with whoever outlives the relay; in_user_spool:
+    it is in the user's own spool, not in a node's.
     """
 
-    __slots__ = ("attempt", "counters", "job_id", "name", "own", "path")
+    __slots__ = ("attempt", "counters", "in_user_spool", "job_id", "name", "path")
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class Capture:
         name: str,
         counters: mmap.mmap,
         *,
-        own: bool = False,
+        in_user_spool: bool = False,
     ) -> None:
-        self.own = own
+        self.in_user_spool = in_user_spool
         self.path = path
         self.job_id = job_id
         self.attempt = attempt
@@ -91,9 +91,9 @@ def store_root(explicit: str | None = None) -> str:
     Where the data folder lies on a network file system or there is no home:
     `/var/tmp/logshipper-UID`, on this host.
     """
-    chosen = explicit or os.environ.get("LOGSHIPPER_STORE")
-    if chosen:
-        return os.path.abspath(os.path.expanduser(chosen))
+    folder = explicit or os.environ.get("LOGSHIPPER_STORE")
+    if folder:
+        return os.path.abspath(os.path.expanduser(folder))
     data = os.environ.get("XDG_DATA_HOME") or os.path.join(
         os.environ.get("HOME") or "/nonexistent", ".local/share"
     )
@@ -196,16 +196,16 @@ def create_capture(
         os.mkdir(path, 0o700)
         segments = os.path.join(path, "segments")
         os.mkdir(segments, 0o700)
-        made = Capture(
+        capture = Capture(
             path,
             job_id,
             attempt,
             name,
             _make_counters(os.path.join(segments, "counters")),
-            own=True,
+            in_user_spool=True,
         )
-        _write_identity(made, step, task)
-        return made
+        _write_identity(capture, step, task)
+        return capture
     except OSError as error:
         raise spool_error(spool, error) from None
 
@@ -218,10 +218,10 @@ def open_capture(path: str, job_id: str, attempt: int, name: str) -> Capture:
     try:
         fd = os.open(segments, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            found = os.fstat(fd)
+            folder_stat = os.fstat(fd)
         finally:
             os.close(fd)
-        if found.st_uid != os.geteuid() or found.st_mode & 0o777 != 0o700:
+        if folder_stat.st_uid != os.geteuid() or folder_stat.st_mode & 0o777 != 0o700:
             raise SpoolError(segments, "isn't this user's own, with mode 0700")
         if os.lstat(path).st_mode & 0o022:
             raise SpoolError(path, "may be written by others")
@@ -258,11 +258,11 @@ def _write_identity(capture: Capture, step: str, task: int) -> None:
     numbers = {"version": 1, "attempt": capture.attempt, "task": task, "uid": uid}
     fields = [f"{quoted(key)}: {value}" for key, value in numbers.items()]
     # file names and the environment may hold any bytes, at any length: readers refuse both
-    said = {
+    clean_texts = {
         key: text[:NAME_MAX_CHARS].encode("utf-8", "replace").decode()
         for key, text in texts.items()
     }
-    fields += [f"{quoted(key)}: {quoted(text)}" for key, text in said.items()]
+    fields += [f"{quoted(key)}: {quoted(text)}" for key, text in clean_texts.items()]
     path = os.path.join(capture.path, "identity.json")
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -320,8 +320,8 @@ def started_of(pid: int) -> int:
 class Counters:
     """What the relay counted, by stream name (`stdout`, `stderr`), and its word on CMD's end.
 
-    pid: the relay's; started: when it was, 0 where nobody said; printed: bytes; feeds: line feeds;
-    end: wait status and when (ns), None where CMD hasn't ended.
+    pid: the relay's; started: when it was, 0 where that isn't noted; printed: bytes; feeds: line
+    feeds; end: wait status and when (ns), None where CMD hasn't ended.
     """
 
     __slots__ = ("end", "feeds", "pid", "printed", "started")
@@ -365,7 +365,7 @@ def note_end(counters: mmap.mmap, wait_status: int, ended_ns: int) -> None:
 def give_up(capture: Capture, exit_code: int) -> None:
     """CMD couldn't be run, so there is nothing to log. In a node's spool, which isn't ours to
     clear, the job has ended with that exit code."""
-    if not capture.own:
+    if not capture.in_user_spool:
         note_end(capture.counters, exit_code << 8, time.time_ns())
         return
     segments = os.path.join(capture.path, "segments")
@@ -411,10 +411,10 @@ def short_id(chars: int) -> str:
 
 
 def _new_job_id(root: str, spool: str) -> str:
-    taken = {entry.split("@")[0] for entry in os.listdir(spool)}
+    job_ids = {entry.split("@")[0] for entry in os.listdir(spool)}
     while True:
         job_id = short_id(6)
-        if job_id not in taken and not os.path.exists(os.path.join(root, "jobs", job_id + ".db")):
+        if job_id not in job_ids and not os.path.exists(os.path.join(root, "jobs", job_id + ".db")):
             return job_id
 
 
@@ -463,11 +463,11 @@ def keep_attempts(spool: str, job_id: str, attempts: int) -> None:
 
 def _forget_oldest(folder: str) -> None:
     with os.scandir(folder) as entries:
-        found = [entry.path for entry in entries]
-    if len(found) < MAX_NUMBERS:
+        paths = [entry.path for entry in entries]
+    if len(paths) < MAX_NUMBERS:
         return
     ages = []
-    for path in found:
+    for path in paths:
         try:
             ages.append((os.stat(path).st_mtime_ns, path))
         except FileNotFoundError:

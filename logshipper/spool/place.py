@@ -2,9 +2,9 @@
 
 
 class Place:
-    """Where a run belongs. launcher: its name; attempt: from 1, None where nobody tells (then they
-    are counted); step: "" or the scheduler's; task: the rank, None where it is none. apart: a job
-    of its own, also where it runs in a scheduler's job."""
+    """Where a run belongs. launcher: its name; attempt: from 1, None where it isn't known (then
+    they are counted); step: "" or the scheduler's; task: the rank, None where it is none. apart: a
+    job of its own, also where it runs in a scheduler's job."""
 
     __slots__ = ("apart", "attempt", "job_id", "launcher", "step", "task")
 

@@ -249,10 +249,10 @@ def _decode_attrs(
         return ((Kind.LOG, count),), {}
     try:
         extra = json.loads(packed)
-        given = extra.get("runs", [[Kind.LOG, count]])
-        if len(given) > MAX_RUNS:
-            raise ValueError(f"{len(given)} runs")
-        runs = tuple((Kind(kind), int(lines)) for kind, lines in given)
+        pairs = extra.get("runs", [[Kind.LOG, count]])
+        if len(pairs) > MAX_RUNS:
+            raise ValueError(f"{len(pairs)} runs")
+        runs = tuple((Kind(kind), int(lines)) for kind, lines in pairs)
         attrs = {
             at: _scalars(of)
             for line, of in extra.get("lines", {}).items()

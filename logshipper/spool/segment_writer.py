@@ -174,17 +174,17 @@ def _write_whole(fd: int, data: bytes, offset: int, folder: str) -> int:
     """Writes all of data at offset, or, raising SpoolError, leaves nothing of it. Returns its
     length."""
     view = memoryview(data)
-    written = 0
+    written_bytes = 0
     try:
-        while written < len(view):
-            written += os.pwrite(fd, view[written:], offset + written)
+        while written_bytes < len(view):
+            written_bytes += os.pwrite(fd, view[written_bytes:], offset + written_bytes)
     except OSError as error:
         try:
             os.ftruncate(fd, offset)
         except OSError:
             pass  # what is written next stands in its place
         raise _spool_error(folder, error) from None
-    return written
+    return written_bytes
 
 
 def _spool_error(folder: str, error: OSError) -> SpoolError:

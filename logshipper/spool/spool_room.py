@@ -58,7 +58,7 @@ def parse_marks(data: bytes) -> SpoolMarks | None:
 
 class SpoolRoom:
     """Of one capture. path: its directory. After each `look`: slow: whether output is taken slowly;
-    left_out: streams whose log lines are left out; why: in words."""
+    left_out: streams whose log lines are left out; reason: in words."""
 
     def __init__(self, path: str) -> None:
         self._limits = os.path.join(path, LIMITS_FILE)
@@ -66,7 +66,7 @@ class SpoolRoom:
         self._due = 0.0
         self.slow = False
         self.left_out = _NONE
-        self.why = ""
+        self.reason = ""
 
     def look(self, now: float, own_bytes: "Callable[[], int]") -> bool:
         """Looks again after LOOK_SECS; whether anything is another than before. own_bytes: of its
@@ -75,7 +75,7 @@ class SpoolRoom:
             return False
         self._due = now + LOOK_SECS
         before = self.slow, self.left_out
-        self.slow, self.left_out, self.why = False, _NONE, ""
+        self.slow, self.left_out, self.reason = False, _NONE, ""
         self._mind_disk(before[1])
         marks = self._marks()
         if marks is not None and (marks.slow_at or marks.stop_at):
@@ -84,29 +84,31 @@ class SpoolRoom:
 
     def _mind_disk(self, left_out: "frozenset[Stream]") -> None:
         try:
-            found = os.statvfs(self._segments)
+            disk = os.statvfs(self._segments)
         except OSError:
             return
-        free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-        for streams, (most, part) in ((_BOTH, KEPT_FOR_METADATA), (_STDERR, KEPT_FOR_STDOUT)):
-            kept = min(most, whole // part)
-            if free < (kept / _HYSTERESIS if streams <= left_out else kept):
+        free, whole = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+        for streams, (limit, part) in ((_BOTH, KEPT_FOR_METADATA), (_STDERR, KEPT_FOR_STDOUT)):
+            reserve = min(limit, whole // part)
+            if free < (reserve / _HYSTERESIS if streams <= left_out else reserve):
                 self.left_out = streams
-                self.why = "no room left there: the spool's disk is full"
+                self.reason = "no room left there: the spool's disk is full"
                 return
 
     def _mind_marks(
-        self, marks: SpoolMarks, own: int, slow: bool, left_out: "frozenset[Stream]"
+        self, marks: SpoolMarks, used_bytes: int, slow: bool, left_out: "frozenset[Stream]"
     ) -> None:
         whose = f"this {marks.scope}'s logs fill what a {marks.scope} may have of the node's spool"
-        if marks.stop_at and own >= marks.stop_at * (_HYSTERESIS if left_out == _BOTH else 1.0):
-            self.left_out, self.why = _BOTH, whose
+        if marks.stop_at and used_bytes >= marks.stop_at * (
+            _HYSTERESIS if left_out == _BOTH else 1.0
+        ):
+            self.left_out, self.reason = _BOTH, whose
         elif (
             not self.left_out
             and marks.slow_at
-            and own >= marks.slow_at * (_HYSTERESIS if slow else 1.0)
+            and used_bytes >= marks.slow_at * (_HYSTERESIS if slow else 1.0)
         ):
-            self.slow, self.why = True, whose.replace("fill", "nearly fill")
+            self.slow, self.reason = True, whose.replace("fill", "nearly fill")
 
     def _marks(self) -> SpoolMarks | None:
         try:

@@ -36,25 +36,23 @@ _CARE_SECS = 0.1
 
 
 class Words(NamedTuple):
-    """pid: of the script's shell. optin: an fd of ~/.logoptin, closed where it isn't a file. note:
-    exists until all of the script's output is delivered and logged; agent: its socket. from_...,
-    to_...: pipes and the job's own: fds."""
+    """What the hook says, by the words that it starts this process with."""
 
-    pid: int
-    optin: int
-    note: str
-    agent: str
-    from_stdout: int
-    from_stderr: int
-    to_stdout: int
-    to_stderr: int
+    pid: int  # of the script's shell
+    optin: int  # fd of ~/.logoptin, closed where it isn't a file
+    note: str  # a file that exists until all of the script's output is delivered and logged
+    agent: str  # the node agent's socket
+    from_stdout: int  # fd of the pipe that the script's shell writes to
+    from_stderr: int  # likewise
+    to_stdout: int  # fd of the job's own
+    to_stderr: int  # likewise
 
     def streams(self) -> dict[int, tuple[int, int]]:
         return {1: (self.from_stdout, self.to_stdout), 2: (self.from_stderr, self.to_stderr)}
 
 
 class BatchSidecar(Sidecar):
-    """As any, but what it hears of the script's end is only that."""
+    """As any, but of the script's end it knows only that it came."""
 
     def _end(self, state: str, exit_code: int | None, signo: int, reason: str) -> None:
         super()._end(state, None, 0, reason or UNKNOWN_END)
@@ -178,9 +176,11 @@ def _begin(words: Words) -> BatchOutput:
         pidfd = os.pidfd_open(words.pid)
     except ProcessLookupError:  # a short script: its output waits in the pipes
         pidfd = -1
-    chosen, problems = configure(words.optin)
+    configuration, problems = configure(words.optin)
     batch = BatchOutput(
-        words, Settings(chosen, problems, open_capture(words.agent), leave_to_the_node_agent), pidfd
+        words,
+        Settings(configuration, problems, open_capture(words.agent), leave_to_the_node_agent),
+        pidfd,
     )
     with open(words.note, "w", encoding="ascii") as note:
         note.write(f"{os.getpid()}\n")
@@ -191,15 +191,15 @@ def _begin(words: Words) -> BatchOutput:
 def main() -> NoReturn:
     words = parse(sys.argv[1:])
     keep = {fd for fds in words.streams().values() for fd in fds}
-    told = os.dup(1)
+    status_fd = os.dup(1)
     try:
-        detach(COMM, {*keep, words.optin, told})
+        detach(COMM, {*keep, words.optin, status_fd})
         batch = _begin(words)
     except (LogshipperError, OSError) as error:
-        os.write(told, " ".join(str(error).split()).encode("utf-8", "replace"))
+        os.write(status_fd, " ".join(str(error).split()).encode("utf-8", "replace"))
         os._exit(1)
-    os.write(told, b"begun\n")
-    os.close(told)
+    os.write(status_fd, b"begun\n")
+    os.close(status_fd)
     try:
         batch.finish()
     finally:

@@ -39,66 +39,70 @@ def check(file: str | None, *, as_json: bool) -> int:
             problems = list(error.problems)
     elif state == optin.REFUSED:
         problems = [content.decode("utf-8", "replace")]
-    refused = bool(problems)
-    if refused:
+    is_refused = bool(problems)
+    if is_refused:
         settings = settings._replace(mode="disabled")
     if as_json:
-        found = {
+        report = {
             "schema": 1,
             "file": path,
-            "state": "refused" if refused else state,
+            "state": "refused" if is_refused else state,
             "problems": problems,
         }
         opted_in = state in (optin.PRESENT, optin.REFUSED)
-        found |= {"opted_in": opted_in, "config": settings._asdict() if opted_in else None}
-        found |= {"store": captures.store_root()}
-        print(json.dumps(found, indent=2))
+        report |= {"opted_in": opted_in, "config": settings._asdict() if opted_in else None}
+        report |= {"store": captures.store_root()}
+        print(json.dumps(report, indent=2))
     else:
         _print(path, state, settings, problems)
-    return int(refused)
+    return int(is_refused)
 
 
 def _print(path: str, state: str, settings: config.Config, problems: list[str]) -> None:
-    shown = safe(path.replace(os.path.expanduser("~") + "/", "~/", 1))
+    file_name = safe(path.replace(os.path.expanduser("~") + "/", "~/", 1))
     if state == optin.ABSENT:
         print(
-            f"{shown} doesn't exist: you have not opted in, and your cluster jobs aren't captured."
+            f"{file_name} doesn't exist: you have not opted in, and your cluster jobs aren't captured."
         )
         print("To opt in: touch ~/.logoptin")
         print("`logshipper run -- CMD` captures CMD all the same: running it is opting in.")
     elif state == optin.UNKNOWN:
         print(
-            f"{shown} couldn't be looked at within {optin.LOOK_SECS:g} s (does the home folder hang?):"
+            f"{file_name} couldn't be looked at within {optin.LOOK_SECS:g} s (does the home folder hang?):"
         )
         print("jobs that start now aren't touched.")
     elif problems:
         print(
-            f"{shown} is refused; your jobs run untouched, and nothing is logged until a /LOGCOMMAND says so:"
+            f"{file_name} is refused; your jobs run untouched, and nothing is logged until a /LOGCOMMAND says so:"
         )
         for problem in problems:
             print(f"  - {safe(problem)}")
     else:
-        print(f"{shown} is well: you have opted in.")
+        print(f"{file_name} is well: you have opted in.")
         print(f"  mode: {settings.mode:<9} {_MEANS[settings.mode]}")
-        obeyed = "are obeyed" if settings.commands else "are ordinary output"
+        commands_text = "are obeyed" if settings.commands else "are ordinary output"
         lines = 'lines such as /LOGCOMMAND {"mode":"metadata"}'
-        print(f"  commands: {'on' if settings.commands else 'off':<5} {lines} {obeyed}")
-        seen = "a terminal" if settings.tty else "pipes"
-        print(f"  tty: {'on' if settings.tty else 'off':<10} your jobs' output goes to {seen}")
-        ranks = "each rank by itself, too" if settings.per_task else "with their batch script"
+        print(f"  commands: {'on' if settings.commands else 'off':<5} {lines} {commands_text}")
+        output_kind = "a terminal" if settings.tty else "pipes"
         print(
-            f"  per_task: {'on' if settings.per_task else 'off':<5} steps in a Slurm job are captured {ranks}"
+            f"  tty: {'on' if settings.tty else 'off':<10} your jobs' output goes to {output_kind}"
         )
-        kept = "stay in the log" if settings.colors == "keep" else "are taken out of the log"
-        print(f"  colors: {settings.colors:<7} colours and bold text {kept}")
+        ranks_text = "each rank by itself, too" if settings.per_task else "with their batch script"
+        print(
+            f"  per_task: {'on' if settings.per_task else 'off':<5} steps in a Slurm job are captured {ranks_text}"
+        )
+        colours_text = (
+            "stay in the log" if settings.colors == "keep" else "are taken out of the log"
+        )
+        print(f"  colors: {settings.colors:<7} colours and bold text {colours_text}")
         print(f"  snapshots: {_interval(settings.snapshots):<4} {_snapshots(settings.snapshots)}")
-        known = (
+        context_text = (
             "is recorded: keep secrets off the command line"
             if settings.context
             else "isn't recorded"
         )
         print(
-            f"  context: {'on' if settings.context else 'off':<6} how your jobs were started {known}"
+            f"  context: {'on' if settings.context else 'off':<6} how your jobs were started {context_text}"
         )
     root = captures.store_root()
     network = network_type(root)

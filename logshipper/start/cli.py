@@ -203,12 +203,12 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    (found,) = (
+    (choices,) = (
         action.choices
         for action in parser._actions
         if isinstance(action, argparse._SubParsersAction)
     )
-    return dict(found)
+    return dict(choices)
 
 
 def _take_words(
@@ -216,12 +216,18 @@ def _take_words(
 ) -> bool:
     """Gives a command that takes any number of names also those behind its options: argparse takes
     the words up to the first option for all of them."""
-    several = [
-        one for one in command._actions if not one.option_strings and one.nargs in ("*", "+")
+    positionals = [
+        action
+        for action in command._actions
+        if not action.option_strings and action.nargs in ("*", "+")
     ]
-    if not several or several[-1].type is not None or any(word.startswith("-") for word in unknown):
+    if (
+        not positionals
+        or positionals[-1].type is not None
+        or any(word.startswith("-") for word in unknown)
+    ):
         return False
-    dest = several[-1].dest
+    dest = positionals[-1].dest
     setattr(arguments, dest, [*(getattr(arguments, dest) or ()), *unknown])
     return True
 
@@ -230,11 +236,11 @@ def _refuse_words(parser: argparse.ArgumentParser, unknown: list[str]) -> NoRetu
     """By the command's own name, with a suggestion for a mistyped option."""
     from difflib import get_close_matches
 
-    known = [option for action in parser._actions for option in action.option_strings]
+    options = [option for action in parser._actions for option in action.option_strings]
     near = [
         match
         for word in unknown
-        for match in get_close_matches(word.partition("=")[0], known, 1, 0.75)
+        for match in get_close_matches(word.partition("=")[0], options, 1, 0.75)
     ]
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
@@ -248,16 +254,16 @@ def _check_command(
     """A wrong command's name gets a suggestion, and so does a command's option before it."""
     from difflib import get_close_matches
 
-    known = list(commands)
-    if words and not words[0].startswith("-") and words[0] not in known:
-        meant = _CALLED_ELSEWHERE.get(words[0])
-        near = [meant] if meant else get_close_matches(words[0], known, 1)
-        hint = f"did you mean `{near[0]}`?" if near else f"commands are {', '.join(known)}"
+    names = list(commands)
+    if words and not words[0].startswith("-") and words[0] not in names:
+        equivalent = _CALLED_ELSEWHERE.get(words[0])
+        near = [equivalent] if equivalent else get_close_matches(words[0], names, 1)
+        hint = f"did you mean `{near[0]}`?" if near else f"commands are {', '.join(names)}"
         parser.error(f"there is no command `{words[0]}`; {hint}")
     option = words[0].partition("=")[0] if words and words[0].startswith("-") else ""
     if option and not _has(parser, option):
-        asked = next((word for word in words[1:] if word in known), "")
-        owner = asked or next(
+        command_name = next((word for word in words[1:] if word in names), "")
+        owner = command_name or next(
             (name for name, command in commands.items() if _has(command, option)), ""
         )
         if owner and _has(commands[owner], option):

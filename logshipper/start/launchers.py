@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 class _Launcher:
     """present: variables that are all there, and not empty. job_id: "" where this isn't its job
-    after all. restarts: how often the job restarted; None: nobody tells. step: the variable that
+    after all. restarts: how often the job restarted; None: not known. step: the variable that
     has it. apart: see Place."""
 
     __slots__ = ("apart", "job_id", "name", "present", "restarts", "step")
@@ -80,7 +80,7 @@ class _Ranks:
         self.restarts = restarts
 
 
-def _one(variable: str) -> "Callable[[Environment], str]":
+def _value_of(variable: str) -> "Callable[[Environment], str]":
     return lambda environment: environment.get(variable, "")
 
 
@@ -155,7 +155,7 @@ def _parallel_job(environment: "Environment") -> str:
 
 # the innermost first: QCG-PilotJob runs in Slurm's job, and its tasks are its own
 _LAUNCHERS = (
-    _Launcher("QCG-PilotJob", ("QCG_PM_STEP_ID",), _one("QCG_PM_STEP_ID"), apart=True),
+    _Launcher("QCG-PilotJob", ("QCG_PM_STEP_ID",), _value_of("QCG_PM_STEP_ID"), apart=True),
     _Launcher(
         "GNU parallel", ("PARALLEL_SEQ", "PARALLEL_PID"), _parallel_job, lambda _: None, apart=True
     ),
@@ -163,7 +163,7 @@ _LAUNCHERS = (
     _Launcher(
         "Slurm",
         ("SLURM_JOB_ID",),
-        _one("SLURM_JOB_ID"),
+        _value_of("SLURM_JOB_ID"),
         _count("SLURM_RESTART_COUNT"),
         "SLURM_STEP_ID",
     ),
@@ -174,7 +174,7 @@ _LAUNCHERS = (
     # set by the manifest, from metadata.name; a container that is restarted is the pod's next
     # attempt
     _Launcher(
-        "Kubernetes", ("KUBERNETES_SERVICE_HOST", "POD_NAME"), _one("POD_NAME"), lambda _: None
+        "Kubernetes", ("KUBERNETES_SERVICE_HOST", "POD_NAME"), _value_of("POD_NAME"), lambda _: None
     ),
 )
 _RANKS = (
@@ -204,7 +204,7 @@ VARIABLES = frozenset(
 
 
 def find(environment: "Environment") -> Place | None:
-    """The place that the environment tells of; None where no launcher known here has started this
+    """The place that the environment names; None where no launcher known here has started this
     process."""
     ranks = _ranks(environment)
     task = _number(environment, ranks.rank) if ranks else None
@@ -223,8 +223,8 @@ def find(environment: "Environment") -> Place | None:
 def nodes(environment: "Environment") -> int:
     """How many nodes the job has, as the launcher or scheduler next to it says; 0 where none
     does."""
-    told = next((environment[name] for name in NODE_COUNTS if name in environment), "")
-    return int(told) if told.isascii() and told.isdigit() and len(told) < 8 else 0
+    text = next((environment[name] for name in NODE_COUNTS if name in environment), "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
 
 
 def is_gathered(environment: "Environment") -> bool:
@@ -245,11 +245,11 @@ def _ranks(environment: "Environment") -> _Ranks | None:
 def _by_ranks(ranks: _Ranks, environment: "Environment") -> Place:
     """Ranks without a scheduler: those that one process started, or that have a group's name in
     common, are a job."""
-    told = environment.get(ranks.group, "") if ranks.group else ""
-    if told in ("", "none"):  # torchrun's word for a run without --rdzv-id
+    group = environment.get(ranks.group, "") if ranks.group else ""
+    if group in ("", "none"):  # torchrun's word for a run without --rdzv-id
         parent = os.getppid()
-        told = f"{parent}-{process_started(parent)}"
-    job_id = _clean(f"{ranks.name.replace(' ', '').lower()}-{told}", ID_MAX_CHARS)
+        group = f"{parent}-{process_started(parent)}"
+    job_id = _clean(f"{ranks.name.replace(' ', '').lower()}-{group}", ID_MAX_CHARS)
     restarts = _number(environment, ranks.restarts) if ranks.restarts else None
     return Place(ranks.name, job_id, (restarts or 0) + 1, "", _number(environment, ranks.rank))
 
@@ -259,9 +259,9 @@ def _number(environment: "Environment", variable: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _clean(text: str, most: int) -> str:
+def _clean(text: str, max_chars: int) -> str:
     """As a job id or step may be: what isn't a letter, digit, `.`, `_` or `-` becomes `_`."""
-    allowed = "".join(
+    clean_text = "".join(
         char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in text
     )
-    return allowed.lstrip("._-")[:most]
+    return clean_text.lstrip("._-")[:max_chars]

@@ -96,7 +96,7 @@ def _connect(connection: "socket", path: str, deadline: float) -> None:
         try:
             connection.connect(path)
             return
-        except BlockingIOError:  # too many wait to be accepted; nothing tells when there is room
+        except BlockingIOError:  # too many wait to be accepted; nothing signals when there is room
             if time.monotonic() + _RETRY_SECS > deadline:
                 raise SpoolError(
                     path, f"the node's agent took nobody within {WAIT_SECS:g} s"
@@ -105,22 +105,22 @@ def _connect(connection: "socket", path: str, deadline: float) -> None:
 
 
 def _take(path: str, answer: bytes, name: str) -> Capture:
-    """The capture that an answer tells of; nothing of it is believed unseen."""
+    """The capture that an answer names; nothing of it is believed unchecked."""
     import json
 
     try:
-        told = json.loads(answer)
+        reply = json.loads(answer)
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        reply = None
+    if not isinstance(reply, dict):
         raise SpoolError(
             path,
             "what answers isn't the node's agent" if answer else "the node's agent didn't answer",
         )
-    refused = told.get("error")
-    if isinstance(refused, str):
-        raise SpoolError(path, f"the node's agent refuses: {safe(refused[:1000])}")
-    folder, job_id, attempt = told.get("path"), told.get("job_id"), told.get("attempt")
+    refusal = reply.get("error")
+    if isinstance(refusal, str):
+        raise SpoolError(path, f"the node's agent refuses: {safe(refusal[:1000])}")
+    folder, job_id, attempt = reply.get("path"), reply.get("job_id"), reply.get("attempt")
     try:
         if not (
             isinstance(folder, str) and os.path.isabs(folder) and isinstance(job_id, str) and job_id

@@ -7,7 +7,7 @@ from logshipper import config, optin
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.process import nesting
 from logshipper.process.run import RunOptions
-from logshipper.process.terminal import fill_standard_fds, given
+from logshipper.process.terminal import fill_standard_fds, is_inherited
 from logshipper.relay.handover import SidecarPlan
 from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
 from logshipper.spool import captures
@@ -21,53 +21,55 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    arguments: Arguments, command: list[str], looked: tuple[str, bytes]
+    arguments: Arguments, command: list[str], logoptin: tuple[str, bytes]
 ) -> RunOptions | None:
-    """What is to be run; makes the capture's directory. looked: what `optin.look` found. None: a
-    capture around us has all that command will print, so nothing is to be done but to run it.
+    """What is to be run; makes the capture's directory. logoptin: what `optin.look` returns. None:
+    a capture around us has all that command will print, so nothing is to be done but to run it.
 
     Raises ConfigError for wrong options. Where nothing can be logged, a line on stderr says so, and
     command runs all the same.
     """
-    leave = _covered(arguments, looked)
+    leave = _covered(arguments, logoptin)
     if leave is None:
         return None
     fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
-    settings, problems = _configure(looked)
+    settings, problems = _configure(logoptin)
     if arguments.no_tty:
         settings = settings._replace(tty=False)
     if arguments.mode:
         settings = settings._replace(mode=arguments.mode)
     name = arguments.name or captures.default_name(command)
-    asked = arguments.telegraf or arguments.telegraf_port
-    telegraf = _telegraf(arguments.telegraf_port or 0) if asked else None
+    takes_measurements = arguments.telegraf or arguments.telegraf_port
+    telegraf = _telegraf(arguments.telegraf_port or 0) if takes_measurements else None
     try:
-        made, start_agent = _make(
+        capture, start_agent = _make(
             arguments.store, name[: captures.NAME_MAX_CHARS], arguments.job_id
         )
     except SpoolError as error:
         optin.say(f"logshipper: nothing of this run is logged: {error}")
         return RunOptions(command, settings.tty, None, _no_sidecar)
     if telegraf is None and os.path.lexists(
-        os.path.join(os.path.dirname(made.path), captures.TELEGRAF_MARK)
+        os.path.join(os.path.dirname(capture.path), captures.TELEGRAF_MARK)
     ):
         telegraf = _telegraf(0)
-    collector = _collector(telegraf, made) if telegraf is not None else None
+    collector = _collector(telegraf, capture) if telegraf is not None else None
     cwd = _folder() if settings.context else None
     nodes = launchers.nodes(os.environ)
-    wanted = Settings(settings, problems, made, start_agent, tuple(command), cwd, nodes)
+    sidecar_settings = Settings(
+        settings, problems, capture, start_agent, tuple(command), cwd, nodes
+    )
 
     def serve(plan: SidecarPlan) -> None:
         from logshipper.sidecar import (
             sidecar,
         )  # only in the sidecar's own process: these imports are its start-up
 
-        sidecar.serve(plan, wanted)
+        sidecar.serve(plan, sidecar_settings)
 
-    return RunOptions(command, settings.tty, made, serve, telegraf=collector, leave=leave)
+    return RunOptions(command, settings.tty, capture, serve, telegraf=collector, leave=leave)
 
 
-def _covered(arguments: Arguments, looked: tuple[str, bytes]) -> tuple[int, ...] | None:
+def _covered(arguments: Arguments, logoptin: tuple[str, bytes]) -> tuple[int, ...] | None:
     """Streams (1, 2) to be left as they are, since a capture around us has them; None: all of them.
 
     Who names a job or a store, or has `per_task: true`, wants this run captured by itself, too.
@@ -75,18 +77,20 @@ def _covered(arguments: Arguments, looked: tuple[str, bytes]) -> tuple[int, ...]
     if nesting.VARIABLE not in os.environ or arguments.job_id or arguments.store:
         return ()
     open_streams = nesting.uncovered(os.environ, launchers.is_gathered)
-    leave = tuple(stream for stream in (1, 2) if given(stream) and stream not in open_streams)
-    if leave and looked[0] == optin.PRESENT and config.parse_opt_in(looked[1])[0].per_task:
+    leave = tuple(
+        stream for stream in (1, 2) if is_inherited(stream) and stream not in open_streams
+    )
+    if leave and logoptin[0] == optin.PRESENT and config.parse_opt_in(logoptin[1])[0].per_task:
         return ()
     return None if leave and not open_streams else leave
 
 
-def _collector(sockets: "Sockets", made: captures.Capture) -> "Collector | None":
+def _collector(sockets: "Sockets", capture: captures.Capture) -> "Collector | None":
     """None where no process is available for it."""
     from logshipper.telegraf.measurements import start_collector
 
     try:
-        return start_collector(sockets, os.stat(made.path).st_uid)
+        return start_collector(sockets, os.stat(capture.path).st_uid)
     except OSError as error:
         optin.say(f"logshipper: no measurements of this run are taken: {os_words(error)}")
         return None
@@ -121,16 +125,16 @@ def _make(
     root = captures.store_root(store)
     place = launchers.find(os.environ)
     try:
-        made = (
+        capture = (
             None
             if wants_store
             else node_agent_socket.ask(node_agent_socket.socket_path(), name, job_id, place)
         )
     except SpoolError as error:
         optin.say(f"logshipper: {error}; this run is kept in {root} instead")
-        made = None
-    if made is not None:
-        return made, leave_to_the_node_agent
+        capture = None
+    if capture is not None:
+        return capture, leave_to_the_node_agent
     wants_agent = os.environ.get("LOGSHIPPER_AGENT", "on") != "off"
 
     def start_agent() -> None:
@@ -149,16 +153,16 @@ def _folder() -> str | None:
         return None
 
 
-def _configure(looked: tuple[str, bytes]) -> tuple[config.Config, tuple[str, ...]]:
+def _configure(logoptin: tuple[str, bytes]) -> tuple[config.Config, tuple[str, ...]]:
     """The configuration of ~/.logoptin, and its problems: then logging starts disabled (fails
     closed)."""
-    state, content = looked
+    state, content = logoptin
     if state == optin.ABSENT:
         return config.Config(), ()  # run by hand: that is opting in
     if state == optin.PRESENT:
-        chosen, problems = config.parse_opt_in(content)
+        configuration, problems = config.parse_opt_in(content)
         if not problems:
-            return chosen, ()
+            return configuration, ()
     elif state == optin.REFUSED:
         problems = (content.decode("utf-8", "replace"),)
     else:

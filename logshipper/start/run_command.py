@@ -37,9 +37,9 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at:]
 
 
-def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
-    """Runs CMD; returns its exit code. words: behind `run`; looked: what `optin.look` found, None
-    before it looked."""
+def main(words: list[str], logoptin: tuple[str, bytes] | None = None) -> int:
+    """Runs CMD; returns its exit code. words: behind `run`; logoptin: what `optin.look` returns,
+    None where it wasn't called yet."""
     options, command = _split(words)
     arguments = Arguments()
     if options == ["--if-opted-in"]:
@@ -54,20 +54,20 @@ def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
                 raise
             return optin.run_untouched(
                 command
-            )  # what is wrong was said: a mistake in a hook costs no job
+            )  # the parser has printed what is wrong: a mistake in a hook costs no job
     if not command:
         optin.say(
             "logshipper run: no command; it stands after `--`, as in `logshipper run -- CMD ARG...`"
         )
         optin.say("try `logshipper run --help`")
         return USAGE_CODE
-    looked = looked or optin.look(optin.path())
-    if arguments.if_opted_in and looked[0] in (optin.ABSENT, optin.UNKNOWN):
+    logoptin = logoptin or optin.look(optin.path())
+    if arguments.if_opted_in and logoptin[0] in (optin.ABSENT, optin.UNKNOWN):
         return optin.run_untouched(command)
     try:
         from logshipper.start.preparation import prepare
 
-        wanted = prepare(arguments, command, looked)
+        run_options = prepare(arguments, command, logoptin)
     except KeyboardInterrupt:  # while the node's agent was waited for
         return 130
     except Exception as error:
@@ -77,12 +77,12 @@ def main(words: list[str], looked: tuple[str, bytes] | None = None) -> int:
         # cluster's hook
         optin.say(f"logshipper: nothing of this run is logged: {type(error).__name__}: {error}")
         return optin.run_untouched(command)
-    if wanted is None:
+    if run_options is None:
         return optin.run_untouched(command)
     from logshipper.process.run import run
 
     try:
-        return run(wanted)
+        return run(run_options)
     except CaptureError as error:
         return _refuse(error)
 

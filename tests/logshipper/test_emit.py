@@ -32,7 +32,7 @@ Printed = Callable[..., Any]
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Printed:
     """Emits; returns the record that was printed and what was said."""
-    monkeypatch.setattr(emitting, "_said", set())
+    monkeypatch.setattr(emitting, "_notes", set())
 
     def run(*args: Any, **values: Any) -> tuple[Any, str]:
         emit(*args, **values)

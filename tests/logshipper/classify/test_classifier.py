@@ -329,7 +329,7 @@ def test_tokens_in_what_is_sent_and_in_events() -> None:
     it."""
     made = Classifier("enabled")
     made.feed(OUT, b'/LOGCOMMAND {"stop":"12345678"}\n/LOGCOMMAND {"resume":"12345678"}\n', 1.0)
-    made.measured([b'{"x":12345678}', b'{"x":1}'], 1.0)
+    made.take_measurements([b'{"x":12345678}', b'{"x":1}'], 1.0)
     made.feed(OUT, b'/LOGCOMMAND {"event":{"n":12345678}}\n', 1.0)
     items = made.take()
     assert _lines(items, Kind.METADATA) == [b'{"x":1}']

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper.classify.commands import Command, Refused, parse
+from logshipper.classify.commands import Command, MalformedCommand, parse
 
 BEHIND = "text stands before it on its line"
 
@@ -54,7 +54,7 @@ def test_valid(line: bytes, wanted: Command) -> None:
 def test_refused_and_never_wider(line: bytes, reason: str) -> None:
     """R15's arrow: anything else is ordinary output; an invalid command never widens."""
     refused = parse(line)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, MalformedCommand)
     assert reason in refused.reason
     assert refused.narrow is None
 
@@ -71,7 +71,7 @@ def test_refused_and_never_wider(line: bytes, reason: str) -> None:
 def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> None:
     """R15's arrow: a dict's repr must not leak a token."""
     refused = parse(line)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, MalformedCommand)
     assert refused.narrow == narrow
 
 
@@ -80,42 +80,48 @@ def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> 
     [
         (b"say /LOGCOMMAND to it", None),
         (b"/usr/bin/logcommand", None),
-        (b'x/LOGCOMMAND {"mode":"enabled"}', Refused(BEHIND, 1)),
-        (b'x/LOGCOMMAND {"mode":"disabled"}', Refused(BEHIND, 1, "disabled")),
-        (b"x/LOGCOMMAND {'MODE': 'Metadata'}  ", Refused(BEHIND, 1, "metadata")),
+        (b'x/LOGCOMMAND {"mode":"enabled"}', MalformedCommand(BEHIND, 1)),
+        (b'x/LOGCOMMAND {"mode":"disabled"}', MalformedCommand(BEHIND, 1, "disabled")),
+        (b"x/LOGCOMMAND {'MODE': 'Metadata'}  ", MalformedCommand(BEHIND, 1, "metadata")),
         (
             b'/LOGCOMMAND no /LOGCOMMAND {"mode":"disabled"}',
-            Refused("what follows isn't a JSON object", 0, "disabled"),
+            MalformedCommand("what follows isn't a JSON object", 0, "disabled"),
         ),
-        (b'x/LOGCOMMAND {"mode":"disabled"} x', Refused(BEHIND, 1)),
-        (b'x/LOGCOMMAND {"stop":"tok"}', Refused(BEHIND, 1, None, "tok")),
-        (b"x/LOGCOMMAND {'resume': 'tok'}", Refused(BEHIND, 1, None, None, "tok")),
-        (b'\t/LOGCOMMAND {"mode":"enabled"}', Refused("blanks stand before it", 1)),
-        (b'/LogCommand {"mode":"disabled"}', Refused("it isn't in capitals", 0, "disabled")),
+        (b'x/LOGCOMMAND {"mode":"disabled"} x', MalformedCommand(BEHIND, 1)),
+        (b'x/LOGCOMMAND {"stop":"tok"}', MalformedCommand(BEHIND, 1, None, "tok")),
+        (b"x/LOGCOMMAND {'resume': 'tok'}", MalformedCommand(BEHIND, 1, None, None, "tok")),
+        (b'\t/LOGCOMMAND {"mode":"enabled"}', MalformedCommand("blanks stand before it", 1)),
+        (
+            b'/LogCommand {"mode":"disabled"}',
+            MalformedCommand("it isn't in capitals", 0, "disabled"),
+        ),
         (
             b'/LOGCOMMAND {"stop": 7}',
-            Refused("stop takes a token of 1 to 256 printable characters", 0, None, "7"),
+            MalformedCommand("stop takes a token of 1 to 256 printable characters", 0, None, "7"),
         ),
         (
             b'/LOGCOMMAND {"stop": ["a"]}',
-            Refused("stop takes a token of 1 to 256 printable characters", 0, None, ""),
+            MalformedCommand("stop takes a token of 1 to 256 printable characters", 0, None, ""),
         ),
         (
             b'/LOGCOMMAND {"stop":"t\\u006fk"} x',
-            Refused("something follows the JSON object", 0, None, "tok", None, True),
+            MalformedCommand("something follows the JSON object", 0, None, "tok", None, True),
         ),
         (
             b'/LOGCOMMAND {"mode":"disabled"}x',
-            Refused("something follows the JSON object", 0, "disabled", has_tail=True),
+            MalformedCommand("something follows the JSON object", 0, "disabled", has_tail=True),
         ),
-        (b"/LOGCOMMAND stop", Refused("what follows isn't a JSON object", 0, has_tail=True)),
+        (
+            b"/LOGCOMMAND stop",
+            MalformedCommand("what follows isn't a JSON object", 0, has_tail=True),
+        ),
     ],
 )
-def test_what_may_be_meant(line: bytes, asked: Refused | None) -> None:
+def test_what_may_be_meant(line: bytes, asked: MalformedCommand | None) -> None:
     """R15: what isn't exact may narrow, and its fault is named."""
     assert parse(line) == asked
 
 
 @given(st.binary(max_size=80))
 def test_any_payload_gives_a_value(payload: bytes) -> None:
-    assert isinstance(parse(b"/LOGCOMMAND" + payload), Command | Refused)
+    assert isinstance(parse(b"/LOGCOMMAND" + payload), Command | MalformedCommand)

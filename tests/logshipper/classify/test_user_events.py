@@ -14,7 +14,12 @@ import logshipper
 from logshipper import emitting
 from logshipper.classify import commands
 from logshipper.classify.classifier import MAX_USER_EVENTS, Classifier
-from logshipper.classify.commands import MAX_EVENT_BYTES, MAX_EVENT_NESTED, Refused, UserEvent
+from logshipper.classify.commands import (
+    MAX_EVENT_BYTES,
+    MAX_EVENT_NESTED,
+    MalformedCommand,
+    UserEvent,
+)
 from logshipper.classify.stream_log import Event, Lines
 from logshipper.spool import segment
 from logshipper.spool.segment import Kind, Stream
@@ -108,7 +113,7 @@ def test_names_and_messages(value: object, data: object, message: str) -> None:
 )
 def test_what_is_no_event_is_an_ordinary_line(line: bytes, reason: str) -> None:
     refused = commands.parse(line)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, MalformedCommand)
     assert re.search(reason, refused.reason)
     items = classified(line + b"\n").take()
     assert [event["event"] for event in told(items)] == ["command_refused"]
@@ -188,7 +193,7 @@ def test_any_event_stays_as_it_is_in_a_segment(value: object) -> None:
 def said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> "pytest.CaptureFixture[str]":
-    monkeypatch.setattr(emitting, "_said", set())
+    monkeypatch.setattr(emitting, "_notes", set())
     return capsys
 
 

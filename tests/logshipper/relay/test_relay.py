@@ -68,7 +68,7 @@ class Noted(Owner):
 
     def output_gone(self, channel: Channel) -> None:
         os.fstat(channel.master)  # still open: CMD gets its signal first
-        self.notes.append(("gone", channel.stream, channel.gone))
+        self.notes.append(("gone", channel.stream, channel.gone_errno))
 
     def output_failed(self, channel: Channel) -> None:
         self.notes.append(("failed", channel.stream, channel.out.fault))
@@ -416,7 +416,7 @@ def test_lines_of_two_streams(case: Case) -> None:
         for channel in channels:
             channel.polled(now)
         for stream, text in step.texts:
-            channels[stream - 1].cut = len(text) >= PTY_READ_BYTES
+            channels[stream - 1].may_continue = len(text) >= PTY_READ_BYTES
             channels[stream - 1].put(text, now)
         for channel in channels:
             if channel.pending and not channel.ready:

@@ -26,16 +26,16 @@ def test_what_was_counted_is_found_round_the_ring_again_and_again() -> None:
         whole[stream] += data
         unsent.clear(len(data))
         received = max(0, len(whole[stream]) - chance.randint(0, RING_BYTES))
-        assert unsent.counted(stream, received, len(whole[stream])) == whole[stream][received:]
+        assert unsent.unreceived(stream, received, len(whole[stream])) == whole[stream][received:]
     assert min(map(len, whole.values())) > 2 * RING_BYTES
-    assert unsent.counted(1, len(whole[1]), len(whole[1])) == b""
+    assert unsent.unreceived(1, len(whole[1]), len(whole[1])) == b""
 
 
 def test_what_is_too_far_back_is_left_out() -> None:
     unsent = Unsent()
     for number in range(20):
         read(unsent, 2, number * BUFFER_BYTES, bytes([number + 1]) * BUFFER_BYTES)
-    assert unsent.counted(2, 0, 20 * BUFFER_BYTES) == b"".join(
+    assert unsent.unreceived(2, 0, 20 * BUFFER_BYTES) == b"".join(
         bytes([n + 1]) * BUFFER_BYTES for n in range(12, 20)
     )
 
@@ -64,4 +64,7 @@ def test_it_is_shared_with_a_forked_process() -> None:
         read(unsent, 1, 0, b"from the child")
         os._exit(0)
     os.waitpid(child, 0)
-    assert (unsent.uncounted(1, 0), unsent.counted(1, 5, 14)) == (b"from the child", b"the child")
+    assert (unsent.uncounted(1, 0), unsent.unreceived(1, 5, 14)) == (
+        b"from the child",
+        b"the child",
+    )

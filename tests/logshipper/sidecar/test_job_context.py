@@ -166,7 +166,7 @@ def test_no_repository_and_no_git(home: Home, tmp_path: Path) -> None:
 def test_giant_command_and_diff_are_cut(repository: Path) -> None:
     (repository / "train.py").write_text("ä\n" * 100_000)
     argv = ["python", *(["x" * 100] * 1000), "\udcff"]
-    event = context.gather(context.Started(argv, str(repository)), {"LANG": "x" * 5000})
+    event = context.gather(context.JobStart(argv, str(repository)), {"LANG": "x" * 5000})
     assert len(json.dumps(event).encode()) < MAX_RECORD_BYTES
     assert event["command"][-1] == "..."
     assert len(event["environment"]["LANG"]) == context.MAX_VALUE_CHARS
@@ -178,7 +178,7 @@ def test_another_process_is_asked_where_nobody_else_knows(repository: Path) -> N
     """As under Slurm, where the sidecar isn't the job's child."""
     environment = {**os.environ, "SLURM_NTASKS": "3"}
     with subprocess.Popen(["sleep", "60"], cwd=repository, env=environment) as process:
-        event = context.gather(context.Started(None, None, process.pid), {})
+        event = context.gather(context.JobStart(None, None, process.pid), {})
         process.kill()
     assert (event["command"], event["cwd"]) == (["sleep", "60"], str(repository))
     assert event["scheduler"]["SLURM_NTASKS"] == "3"
@@ -186,7 +186,7 @@ def test_another_process_is_asked_where_nobody_else_knows(repository: Path) -> N
 
 
 def test_what_cannot_be_gathered_is_said() -> None:
-    gathering = context.Gathering(context.Started(None, None, 2**22 + 1))  # nobody's pid
+    gathering = context.Gathering(context.JobStart(None, None, 2**22 + 1))  # nobody's pid
     try:
         assert gathering.wait() == context.MISSING
     finally:

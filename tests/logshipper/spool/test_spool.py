@@ -165,7 +165,7 @@ def test_a_command_that_could_not_be_run_leaves_nothing_of_its_own(tmp_path: Pat
     captures.give_up(made, 127)
     assert not Path(made.path).exists()
     made = captures.create_capture(str(tmp_path), "x", "a1")
-    made.own = False  # as in a node's spool, which only its agent clears
+    made.in_user_spool = False  # as in a node's spool, which only its agent clears
     captures.give_up(made, 126)
     read = captures.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
     assert read is not None

@@ -270,10 +270,10 @@ def test_the_narrowest_mode_since_the_arrival_counts(first: str, meanwhile: str,
     classifier = Classifier(first)
     lines = b"".join(b'/LOGCOMMAND {"mode":"%s"}\r\n' % mode.encode() for mode in (meanwhile, then))
     classifier.feed(1, lines, 10.0)  # type: ignore[arg-type]  # as the sidecar gives it
-    dropped = classifier.measured([b'{"old":1}'], 9.0)
+    dropped = classifier.take_measurements([b'{"old":1}'], 9.0)
     classifier.seen_empty(1, 11.0)  # type: ignore[arg-type]
     classifier.seen_empty(2, 11.0)  # type: ignore[arg-type]
-    dropped += classifier.measured([b'{"new":1}'], 12.0)
+    dropped += classifier.take_measurements([b'{"new":1}'], 12.0)
     recorded = [
         item.text
         for item in classifier.take()
