@@ -108,7 +108,7 @@ class Channel:
         self.blocked = False  # out takes nothing now
         self.gone_errno = 0  # why out can't be written any more
         self.failed = False
-        # the relay's
+        # the relay sets these, down to after_exit
         self.listening = False
         self.ready = False
         self.at_end = False

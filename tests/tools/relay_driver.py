@@ -204,7 +204,7 @@ def main() -> int:
     capture: Any = None  # Any: stands for a spool.Capture
     if not options.no_capture:
         capture = SimpleNamespace(
-            job_id="test1", counters=make_counters(options.counters), own=False
+            job_id="test1", counters=make_counters(options.counters), in_user_spool=False
         )
 
     def serve(plan: SidecarPlan) -> None:
