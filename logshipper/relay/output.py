@@ -37,9 +37,8 @@ class Output:
             self._kind = _WHOLE
         else:
             self._kind = _CAREFUL if os.get_blocking(fd) else _FREE
-        self._splits_at_lines = (
-            not is_tty
-        )  # several writers' lines stay whole in a pipe, as far as PIPE_BUF goes
+        # several writers' lines stay whole in a pipe, as far as PIPE_BUF goes
+        self._splits_at_lines = not is_tty
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
 
