@@ -117,18 +117,18 @@ class AgentConfig:
     def lokis(self) -> list[SinkConfig[LokiSection]]:
         """Those of the sinks that are one."""
         ended_dir = self.slurm.ended_dir
-        named = self.named_lokis.items()
+        sections = self.named_lokis.items()
         return [
             self._sink(self.loki, self.loki.name, FIRST_SINK, ended_dir),
-            *(self._sink(loki, name, f"loki.{name}", ended_dir) for name, loki in named),
+            *(self._sink(loki, name, f"loki.{name}", ended_dir) for name, loki in sections),
         ]
 
     def _sink(
         self, server: AnyServer, name: str, table: str, ended_dir: str = ""
     ) -> SinkConfig[AnyServer]:
         agent = self.agent
-        where = agent.cluster, agent.host, agent.state_dir
-        return SinkConfig(server, name, table, *where, ended_dir)
+        node = agent.cluster, agent.host, agent.state_dir
+        return SinkConfig(server, name, table, *node, ended_dir)
 
 
 def _influxdb_table(name: str) -> str:
@@ -182,7 +182,7 @@ def parse(tables: Mapping[str, object], path: str = "") -> tuple[AgentConfig, li
     telegraf = fill(TelegrafSection, tables.get("telegraf", {}), "telegraf", problems)
     if not agent.host:
         agent = replace(agent, host=os.uname().nodename)
-    if any(each_loki.tenant_by for each_loki in (loki, *named_lokis.values())):
+    if any(section.tenant_by for section in (loki, *named_lokis.values())):
         # Prometheus has no users: its readers would see all jobs
         metrics = replace(metrics, job_values=False)
     problems += _agent_problems(agent) + loki_problems
@@ -235,9 +235,9 @@ def _spool_problems(agent: AgentSection) -> list[str]:
     for scope in ("job", "user"):
         soft, hard = f"{scope}_spool_soft_max_bytes", f"{scope}_spool_hard_max_bytes"
         values = {name: getattr(agent, name) for name in (soft, hard)}
-        least = {name: (value == 0 or value >= MIN_SPOOL_BYTES, f"must be 0, or at least {MIN_SPOOL_BYTES}")
+        rules = {name: (value == 0 or value >= MIN_SPOOL_BYTES, f"must be 0, or at least {MIN_SPOOL_BYTES}")
                  for name, value in values.items()}  # fmt: skip
-        problems += broken(least, "agent")
+        problems += broken(rules, "agent")
         if values[soft] > values[hard] > 0:
             problems.append(
                 f"[agent] {soft}: must be at most {hard}: a hard limit stops what a soft one slows"
@@ -246,9 +246,10 @@ def _spool_problems(agent: AgentSection) -> list[str]:
 
 
 def _names_problems(lokis: set[str], influxdbs: Mapping[str, InfluxdbSection]) -> list[str]:
-    taken = [_influxdb_table(name) for name in influxdbs if name in lokis]
+    clashing_tables = [_influxdb_table(name) for name in influxdbs if name in lokis]
     problems = [
-        f"[{table}]: is the name of a Loki; another name tells them apart" for table in taken
+        f"[{table}]: is the name of a Loki; another name tells them apart"
+        for table in clashing_tables
     ]
     if len(lokis) + len(influxdbs) > MAX_SINKS and influxdbs:
         problems.append(
@@ -290,14 +291,14 @@ def _remote_write_problems(section: RemoteWriteSection) -> list[str]:
 
 def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
     folder = os.path.normpath(slurm.ended_dir)
-    others = [os.path.normpath(agent.spool_dir), os.path.normpath(agent.state_dir)]
+    agent_folders = [os.path.normpath(agent.spool_dir), os.path.normpath(agent.state_dir)]
     rules = {
         "ended_dir": (
             not slurm.ended_dir or os.path.isabs(folder),
             'must be an absolute path, or "" for none',
         ),
         "ended_dir ": (
-            not slurm.ended_dir or folder not in others,
+            not slurm.ended_dir or folder not in agent_folders,
             "must be another folder than spool_dir, state_dir",
         ),
     }
@@ -306,10 +307,10 @@ def _slurm_problems(slurm: SlurmSection, agent: AgentSection) -> list[str]:
 
 def listen_address(text: str) -> tuple[str, int] | None:
     """Address ("" for all) and port of `HOST:PORT`; None where it isn't one."""
-    found = _HOST_PORT.fullmatch(text)
-    if found is None or int(found[2]) > 65535:
+    match = _HOST_PORT.fullmatch(text)
+    if match is None or int(match[2]) > 65535:
         return None
-    return found[1].strip("[]"), int(found[2])
+    return match[1].strip("[]"), int(match[2])
 
 
 def is_loopback(listen: str) -> bool:

@@ -33,9 +33,8 @@ class InfluxdbSection:
     access: ServerAccess = field(default_factory=ServerAccess)
     database: str = ""  # of the 1.x interface, as is retention_policy
     retention_policy: str = ""
-    org: str = (
-        ""  # of the 2.x interface, as is bucket; the one that is used where there is a bucket
-    )
+    # Of the 2.x interface, as is bucket; the one that is used where there is a bucket.
+    org: str = ""
     bucket: str = ""
     measurement: str = "logshipper"  # of all points
     batch_max_bytes: int = 1_000_000  # of records in a request
@@ -52,18 +51,20 @@ def fill_influxdbs(tables: object, problems: list[str]) -> dict[str, InfluxdbSec
     if not isinstance(tables, Mapping):
         problems.append("[influxdb]: must be a table, with a line for each option")
         return sections
-    known = {option.name for of in (InfluxdbSection, ServerAccess) for option in fields(of)}
-    further = {
+    option_names = {
+        option.name for cls in (InfluxdbSection, ServerAccess) for option in fields(cls)
+    }
+    named_tables = {
         name: table
         for name, table in tables.items()
-        if isinstance(table, Mapping) and name not in known
+        if isinstance(table, Mapping) and name not in option_names
     }
-    own = {name: value for name, value in tables.items() if name not in further}
-    first = fill(InfluxdbSection, own, "influxdb", problems)
+    first_table = {name: value for name, value in tables.items() if name not in named_tables}
+    first = fill(InfluxdbSection, first_table, "influxdb", problems)
     if first != InfluxdbSection():
         sections[INFLUXDB_SINK] = first
         problems += _problems(first, "influxdb")
-    for name, table in further.items():
+    for name, table in named_tables.items():
         section = fill(InfluxdbSection, table, f"influxdb.{name}", problems)
         sections[name] = section
         problems += _problems(section, f"influxdb.{name}")

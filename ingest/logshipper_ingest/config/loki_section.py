@@ -48,10 +48,13 @@ def fill_lokis(
     options are added to problems; those about values are returned."""
     first_table, named_tables = _tables(loki_table)
     loki = fill(LokiSection, first_table, "loki", problems)
-    named = {name: _named(loki, name, table, problems) for name, table in named_tables.items()}
-    loki, named = _for_nobody(loki), {name: _for_nobody(other) for name, other in named.items()}
+    named_lokis = {
+        name: _for_nobody(_named_loki(loki, name, table, problems))
+        for name, table in named_tables.items()
+    }
+    loki = _for_nobody(loki)
     loki_problems = _rules(loki, "loki") + loki.access.problems("loki")
-    return loki, named, loki_problems + _named_problems(loki, named)
+    return loki, named_lokis, loki_problems + _named_problems(loki, named_lokis)
 
 
 _OPTIONS = [option.name for option in fields(LokiSection)]
@@ -63,15 +66,15 @@ def _tables(loki: object) -> tuple[object, dict[str, Mapping[str, object]]]:
     if not isinstance(loki, Mapping):
         return loki, {}
     options = {*_OPTIONS, *(option.name for option in fields(ServerAccess))}
-    named = {
+    named_tables = {
         name: table
         for name, table in loki.items()
         if isinstance(table, Mapping) and name not in options
     }
-    return {name: value for name, value in loki.items() if name not in named}, named
+    return {name: value for name, value in loki.items() if name not in named_tables}, named_tables
 
 
-def _named(
+def _named_loki(
     first: LokiSection, name: str, table: Mapping[str, object], problems: list[str]
 ) -> LokiSection:
     """What it doesn't say of rates, sizes, pauses and tenant_by is as in [loki]; nothing of how
@@ -93,27 +96,30 @@ def _for_nobody(loki: LokiSection) -> LokiSection:
     return replace(loki, access=replace(loki.access, tenant=loki.access.tenant or NOBODYS))
 
 
-def _named_problems(first: LokiSection, named: Mapping[str, LokiSection]) -> list[str]:
+def _named_problems(first: LokiSection, named_lokis: Mapping[str, LokiSection]) -> list[str]:
     """What is inherited is reported of [loki] only."""
     problems = []
     inherited = {problem.partition("] ")[2] for problem in _rules(first, "loki")}
     places = {(first.access.url.rstrip("/"), first.access.tenant): "loki"}
-    for name, loki in named.items():
+    for name, loki in named_lokis.items():
         table = f"loki.{name}"
-        own = _rules(loki, table)
         problems += [
-            one for one in own if "] url:" in one or one.partition("] ")[2] not in inherited
+            problem
+            for problem in _rules(loki, table)
+            if "] url:" in problem or problem.partition("] ")[2] not in inherited
         ]
         problems += loki.access.problems(table)
         if name == first.name:
             problems.append(f"[{table}]: is the name of [loki]; another name tells them apart")
-        known = places.setdefault((loki.access.url.rstrip("/"), loki.access.tenant), table)
-        if known != table and loki.access.url:
+        first_table = places.setdefault((loki.access.url.rstrip("/"), loki.access.tenant), table)
+        if first_table != table and loki.access.url:
             problems.append(
-                f"[{table}]: has url and tenant of [{known}]: all would be sent there twice"
+                f"[{table}]: has url and tenant of [{first_table}]: all would be sent there twice"
             )
-    if len(named) >= MAX_SINKS:
-        problems.append(f"[loki]: {len(named)} tables more than itself, at most {MAX_SINKS - 1}")
+    if len(named_lokis) >= MAX_SINKS:
+        problems.append(
+            f"[loki]: {len(named_lokis)} tables more than itself, at most {MAX_SINKS - 1}"
+        )
     return problems
 
 

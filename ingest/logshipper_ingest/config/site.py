@@ -42,34 +42,32 @@ _DASHBOARD_UID = re.compile(r"[A-Za-z0-9_-]{1,40}")  # as Grafana takes it
 
 @dataclass(frozen=True)
 class Grafana:
-    """url: of Grafana, with any path before `/d`, "" for none; job_dashboard: the job page's uid;
-    org_id: 0 for the reader's own; cluster: of jobs that aren't in Loki, "" for what the page
-    chooses."""
+    """Grafana, for links to jobs' pages."""
 
-    url: str = ""
-    job_dashboard: str = "logshipper-job"
-    org_id: int = 0
-    cluster: str = ""
+    url: str = ""  # with any path before `/d`, "" for none
+    job_dashboard: str = "logshipper-job"  # the job page's uid
+    org_id: int = 0  # 0 for the reader's own
+    cluster: str = ""  # of jobs that aren't in Loki, "" for what the page chooses
 
     def problems(self) -> list[str]:
         """What is wrong, a sentence each that names the option."""
-        found = []
+        problems = []
         if self.url and not _is_page(self.url):
-            looks = (
+            form = (
                 "an address without `?`, `#` and credentials, such as https://grafana.example.org"
             )
-            found.append(f"[grafana] url: must be {looks}")
+            problems.append(f"[grafana] url: must be {form}")
         if not _DASHBOARD_UID.fullmatch(self.job_dashboard):
-            found.append(
+            problems.append(
                 "[grafana] job_dashboard: must be a dashboard's uid: letters, digits, `_`, `-`, at most 40"
             )
         if self.org_id < 0:
-            found.append(
+            problems.append(
                 "[grafana] org_id: must be an organisation's number, or 0 for the reader's own"
             )
         if self.cluster and not NAME.fullmatch(self.cluster):
-            found.append("[grafana] cluster: must be letters, digits, `.`, `_`, `-`, at most 64")
-        return found
+            problems.append("[grafana] cluster: must be letters, digits, `.`, `_`, `-`, at most 64")
+        return problems
 
     def job_page(self, job_id: str, cluster: str, begin_ms: int | None, end_ms: int | None) -> str:
         """The address of a job's page. cluster: "" where it isn't known. Milliseconds since 1970;
@@ -93,10 +91,10 @@ class Reading:
 
     def problems(self) -> list[str]:
         """What is wrong, a sentence each that names the option."""
-        known = self.default_source in SOURCES
+        is_source = self.default_source in SOURCES
         return (
             []
-            if known
+            if is_source
             else [
                 f"[reading] default_source: must be `local` or `loki`, not {self.default_source!r}"
             ]
@@ -105,14 +103,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Site:
-    """prometheus, grafana: the url is "" where there is none; path: of the file that says so, ""
-    for none."""
+    """A site's servers, and how jobs are read there."""
 
     loki: ServerAccess = field(default_factory=ServerAccess)
-    prometheus: ServerAccess = field(default_factory=ServerAccess)
-    grafana: Grafana = field(default_factory=Grafana)
+    prometheus: ServerAccess = field(default_factory=ServerAccess)  # url: "" where there is none
+    grafana: Grafana = field(default_factory=Grafana)  # likewise
     reading: Reading = field(default_factory=Reading)
-    path: str = ""
+    path: str = ""  # of the file that says so, "" for none
 
 
 def find(
@@ -151,9 +148,11 @@ def look(
     and that is none."""
     file = _file(environment, path)
     site, problems = read(file) if file else (Site(), [])
-    loki = _moved(site.loki, _given_url("--loki-url", loki_url, LOKI_SETTING, environment))
-    prometheus_url = _given_url("--prometheus-url", prometheus_url, PROMETHEUS_SETTING, environment)
-    prometheus = _moved(site.prometheus, prometheus_url)
+    loki = _with_url(site.loki, _override_url("--loki-url", loki_url, LOKI_SETTING, environment))
+    prometheus_url = _override_url(
+        "--prometheus-url", prometheus_url, PROMETHEUS_SETTING, environment
+    )
+    prometheus = _with_url(site.prometheus, prometheus_url)
     problems += loki.problems("loki") + prometheus.problems("prometheus") + site.grafana.problems()
     problems += site.reading.problems()
     return replace(site, loki=loki, prometheus=prometheus), problems
@@ -219,7 +218,9 @@ def user_file(environment: Mapping[str, str]) -> str:
     return os.path.join(folder, "logshipper", "site.toml")
 
 
-def _given_url(option: str, url: str | None, setting: str, environment: Mapping[str, str]) -> str:
+def _override_url(
+    option: str, url: str | None, setting: str, environment: Mapping[str, str]
+) -> str:
     """The address that an option gives, or else a setting; "" for none. Raises ConfigError, which
     names the one."""
     source, url = (option, url) if url else (f"${setting}", environment.get(setting, ""))
@@ -231,7 +232,7 @@ def _given_url(option: str, url: str | None, setting: str, environment: Mapping[
     return url
 
 
-def _moved(access: ServerAccess, url: str) -> ServerAccess:
+def _with_url(access: ServerAccess, url: str) -> ServerAccess:
     """The access with another address. To another server no credentials go."""
     if not url:
         return access

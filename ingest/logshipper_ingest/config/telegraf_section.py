@@ -11,15 +11,14 @@ _LOOPBACK = re.compile(r"(127(?:\.[0-9]{1,3}){3}):([0-9]{1,5})", re.ASCII)
 
 @dataclass(frozen=True)
 class TelegrafSection:
-    """enabled: whether measurements are taken; listen: address and port, UDP and TCP, on loopback:
-    there one can tell who sends; socket: of a Unix datagram socket, "" for none; max_lines_per_sec:
-    of all; unidentified_max_bytes: of the text that is kept of senders that can't be identified, 0
-    for none."""
+    """The listener for measurements."""
 
-    enabled: bool = False
+    enabled: bool = False  # whether measurements are taken
+    # Address and port, UDP and TCP, on loopback: there one can tell who sends.
     listen: str = "127.0.0.1:8092"
-    socket: str = ""
-    max_lines_per_sec: int = 20_000
+    socket: str = ""  # of a Unix datagram socket, "" for none
+    max_lines_per_sec: int = 20_000  # of all
+    # Of the text that is kept of senders that can't be identified, 0 for none.
     unidentified_max_bytes: int = 0
 
     @property
@@ -29,11 +28,11 @@ class TelegrafSection:
 
     def problems(self) -> list[str]:
         """A sentence each."""
-        found = _LOOPBACK.fullmatch(self.listen)
+        match = _LOOPBACK.fullmatch(self.listen)
         fits = (
-            found is not None
-            and int(found[2]) < 65536
-            and all(int(part) < 256 for part in found[1].split("."))
+            match is not None
+            and int(match[2]) < 65536
+            and all(int(part) < 256 for part in match[1].split("."))
         )
         rules = {
             "listen": (fits, "looks like 127.0.0.1:8092: an address of 127.0.0.0/8, and a port"),

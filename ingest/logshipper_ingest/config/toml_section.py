@@ -38,46 +38,49 @@ def read_toml(path: str) -> dict[str, Any]:  # Any: TOML
         raise ConfigError(path, [f"isn't TOML: {error}"]) from None
 
 
-def fill(cls: type[Section], table: object, where: str, problems: list[str]) -> Section:
+def fill(cls: type[Section], table: object, table_name: str, problems: list[str]) -> Section:
     """An instance of a dataclass with what the table says; fields that it doesn't name keep their
     defaults.
 
-    where: the table's name, for sentences. What is wrong (unknown keys, wrong types) is added to
-    problems. Fields that are dataclasses themselves are filled from the same table.
+    table_name: for sentences. What is wrong (unknown keys, wrong types) is added to problems.
+    Fields that are dataclasses themselves are filled from the same table.
     """
     if not isinstance(table, Mapping):
-        problems.append(f"[{where}]: must be a table, with a line for each option")
+        problems.append(f"[{table_name}]: must be a table, with a line for each option")
         return cls()
     nested, types = _fields(cls)
-    known = [*types, *(name for inner in nested.values() for name in _fields(inner)[1])]
-    unknown = [name for name in table if name not in known]
+    option_names = [*types, *(name for inner in nested.values() for name in _fields(inner)[1])]
+    unknown = [name for name in table if name not in option_names]
     problems += [
-        f"[{where}] {name}: there is no such option{hint(name, known)}" for name in unknown
+        f"[{table_name}] {name}: there is no such option{hint(name, option_names)}"
+        for name in unknown
     ]
     values: dict[str, Any] = {
-        name: fill_known(inner, table, where, problems) for name, inner in nested.items()
+        name: fill_known(inner, table, table_name, problems) for name, inner in nested.items()
     }
-    values |= _checked(types, table, where, problems)
+    values |= _checked(types, table, table_name, problems)
     return cls(**values)
 
 
-def fill_known(cls: type[Section], table: Table, where: str, problems: list[str]) -> Section:
+def fill_known(cls: type[Section], table: Table, table_name: str, problems: list[str]) -> Section:
     """As `fill`, for a dataclass that has only part of the table's options."""
-    return cls(**_checked(_fields(cls)[1], table, where, problems))
+    return cls(**_checked(_fields(cls)[1], table, table_name, problems))
 
 
 def _checked(
-    types: Mapping[str, type], table: Table, where: str, problems: list[str]
+    types: Mapping[str, type], table: Table, table_name: str, problems: list[str]
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for name, wanted in types.items():
+    for name, kind in types.items():
         if name not in table:
             continue
         value = table[name]
-        if wanted is float and type(value) is int:
+        if kind is float and type(value) is int:
             value = float(value) if abs(value) < 1 << 53 else float("inf")  # out of all ranges
-        if type(value) is not wanted:
-            problems.append(f"[{where}] {name}: must be {_NOUNS[wanted]}, not {_shown(value)}")
+        if type(value) is not kind:
+            problems.append(
+                f"[{table_name}] {name}: must be {_NOUNS[kind]}, not {_short_repr(value)}"
+            )
             continue
         values[name] = value
     return values
@@ -86,27 +89,27 @@ def _checked(
 def _fields(cls: type) -> tuple[dict[str, type], dict[str, type]]:
     """Fields that are dataclasses, and the others, with their types."""
     hints = typing.get_type_hints(cls)
-    found: dict[str, type] = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    types: dict[str, type] = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     nested: dict[str, type] = {
-        name: kind for name, kind in found.items() if dataclasses.is_dataclass(kind)
+        name: kind for name, kind in types.items() if dataclasses.is_dataclass(kind)
     }
-    return nested, {name: kind for name, kind in found.items() if name not in nested}
+    return nested, {name: kind for name, kind in types.items() if name not in nested}
 
 
-def hint(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
+def hint(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name, names, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def broken(rules: Mapping[str, tuple[bool, str]], where: str) -> list[str]:
+def broken(rules: Mapping[str, tuple[bool, str]], table_name: str) -> list[str]:
     """A sentence for each rule, by option, that doesn't hold."""
     return [
-        f"[{where}] {option.strip()}: {must}"
+        f"[{table_name}] {option.strip()}: {must}"
         for option, (holds, must) in rules.items()
         if not holds
     ]
