@@ -5,7 +5,7 @@ from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.influxdb_section import InfluxdbSection
 from logshipper_ingest.config.sink_config import SinkConfig, is_influxdb
-from logshipper_ingest.influxdb.client import NOTHING, InfluxdbClient, packed
+from logshipper_ingest.influxdb.client import NOTHING, InfluxdbClient, compress
 
 
 def check_influxdbs(config: AgentConfig) -> list[Finding]:
@@ -17,7 +17,7 @@ def _check(config: SinkConfig[InfluxdbSection]) -> Finding:
     section = config.server
     with InfluxdbClient(section) as client:
         try:
-            client.push_body(packed(NOTHING))
+            client.push_body(compress(NOTHING))
         except PushError as error:
             fix = f"Do [{config.table}] url, database or bucket, and credentials fit? The agent makes no database."
             return Finding("wrong", config.label, str(error), fix)

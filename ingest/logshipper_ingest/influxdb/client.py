@@ -22,7 +22,7 @@ _HEADERS = {"Content-Type": "text/plain; charset=utf-8", "Content-Encoding": "gz
 NOTHING = b"# logshipper\n"  # a comment: it asks for the right to write, and writes nothing
 
 
-class Written(NamedTuple):
+class WriteAnswer(NamedTuple):
     date_ns: int | None
 
 
@@ -38,17 +38,17 @@ class InfluxdbClient(ServerClient):
     def __init__(self, section: InfluxdbSection) -> None:
         super().__init__(_access(section), max_answer_bytes=1 << 20)
         if section.bucket:
-            path, named = "/api/v2/write", {"org": section.org, "bucket": section.bucket}
+            path, place = "/api/v2/write", {"org": section.org, "bucket": section.bucket}
         else:
-            path, named = "/write", {"db": section.database, "rp": section.retention_policy}
-        named = {name: value for name, value in named.items() if value}
-        self._path = f"{path}?{urllib.parse.urlencode({**named, 'precision': 'ns'})}"
+            path, place = "/write", {"db": section.database, "rp": section.retention_policy}
+        parameters = {name: value for name, value in place.items() if value}
+        self._path = f"{path}?{urllib.parse.urlencode({**parameters, 'precision': 'ns'})}"
 
-    def push_body(self, body: bytes, tenant: str = "") -> Written:
-        """Writes points, compressed by `packed`. Only 204 counts. After a 400 or 422 that speaks of
-        a partial write the others are stored; writing the same again overwrites them with
+    def push_body(self, body: bytes, tenant: str = "") -> WriteAnswer:
+        """Writes points, compressed by `compress`. Only 204 counts. After a 400 or 422 that speaks
+        of a partial write the others are stored; writing the same again overwrites them with
         themselves. tenant: InfluxDB has none."""
-        return Written(self._push(self._path, body, _HEADERS, (204,)).date_ns)
+        return WriteAnswer(self._push(self._path, body, _HEADERS, (204,)).date_ns)
 
     def ready(self) -> bool:
         """Whether it answers at all. Raises QueryError."""
@@ -78,5 +78,5 @@ def _access(section: InfluxdbSection) -> ServerAccess:
     return _TokenAccess(**vars(section.access)) if section.bucket else section.access
 
 
-def packed(body: bytes) -> bytes:
+def compress(body: bytes) -> bytes:
     return gzip.compress(body, 1, mtime=0)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from logshipper.errors import PushError
 from logshipper_ingest.config.influxdb_section import InfluxdbSection
 from logshipper_ingest.config.sink_config import SinkConfig
-from logshipper_ingest.influxdb.client import NOTHING, packed
+from logshipper_ingest.influxdb.client import NOTHING, compress
 from logshipper_ingest.influxdb.points import encode_all, point_of, type_of
 from logshipper_ingest.servers.refusals import OTHER, TOO_LARGE
 from logshipper_ingest.shipping.entries import Chunk, StreamKey
@@ -37,7 +37,7 @@ REASONS = (*(reason for reason, _ in _PATTERNS), TOO_LARGE, OTHER)
 _CONFLICT = re.compile(
     r'input field "(.*)" on measurement ".*" is type (\w+), already exists as type \w+', re.S
 )
-_DROPPED = re.compile(r"dropped=(\d+)\D*$")
+_DROP_COUNT = re.compile(r"dropped=(\d+)\D*$")
 
 
 def reason_of(error: PushError) -> str:
@@ -57,17 +57,17 @@ class InfluxdbSink:
     def __init__(self, config: SinkConfig[InfluxdbSection]) -> None:
         self._measurement = config.server.measurement
         self._table = config.table
-        self._where = config.cluster, config.host
+        self._node = config.cluster, config.host
 
     def takes(self, key: StreamKey) -> bool:
         return key.kind == "metadata"
 
     def push(self, chunks: Sequence[Chunk]) -> Push:
-        points, values_left_out = encode_all(chunks, self._measurement, *self._where)
-        return Push(packed(points), values_left_out)
+        points, values_left_out = encode_all(chunks, self._measurement, *self._node)
+        return Push(compress(points), values_left_out)
 
     def probe(self, key: StreamKey) -> bytes:
-        return packed(NOTHING)
+        return compress(NOTHING)
 
     def reason(self, error: PushError) -> str:
         return reason_of(error)
@@ -77,8 +77,8 @@ class InfluxdbSink:
 
     def judge(self, chunks: list[Chunk], error: PushError) -> Verdict:
         """By the field that it names, where that explains how many points it dropped."""
-        conflict, dropped = _CONFLICT.search(error.excerpt), _DROPPED.search(error.excerpt)
-        if conflict is None or dropped is None:
+        conflict, drop_count = _CONFLICT.search(error.excerpt), _DROP_COUNT.search(error.excerpt)
+        if conflict is None or drop_count is None:
             return Verdict(chunks, [])
         verdict = Verdict([], [])
         for chunk in chunks:
@@ -86,16 +86,16 @@ class InfluxdbSink:
             for at, line in enumerate(chunk.lines):
                 if not _has(line, conflict[1], conflict[2]):
                     continue
-                refused = chunk.slice(at, at + 1)
+                refused_chunk = chunk.slice(at, at + 1)
                 verdict.refusals.append(
-                    Refusal(refused, TYPE_CONFLICT, error.status, error.excerpt)
+                    Refusal(refused_chunk, TYPE_CONFLICT, error.status, error.excerpt)
                 )
                 verdict.rest.extend([chunk.slice(begin, at)] if at > begin else [])
                 begin = at + 1
             verdict.rest.extend(
                 [chunk.slice(begin, len(chunk.lines))] if begin < len(chunk.lines) else []
             )
-        return verdict if len(verdict.refusals) == int(dropped[1]) else Verdict(chunks, [])
+        return verdict if len(verdict.refusals) == int(drop_count[1]) else Verdict(chunks, [])
 
     def fix(self, error: PushError, tenant: str) -> str:
         if error.status in (401, 403):

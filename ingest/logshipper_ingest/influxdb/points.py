@@ -33,11 +33,10 @@ Field = bool | float | str
 
 
 class Point(NamedTuple):
-    """A record's. fields: none where nothing of it can be written; left_out: how many of its values
-    can't."""
+    """A record as a point."""
 
-    fields: dict[str, Field]
-    left_out: int
+    fields: dict[str, Field]  # none where nothing of it can be written
+    left_out: int  # how many of its values can't
 
 
 def point_of(line: bytes) -> Point:
@@ -49,35 +48,35 @@ def point_of(line: bytes) -> Point:
     left_out = 0
     for key, value in _leaves(record, "", MAX_DEPTH):
         field = _field(value)
-        named = _key(key, fields)
-        if field is None or not named or len(fields) >= MAX_FIELDS:
+        name = _field_name(key, fields)
+        if field is None or not name or len(fields) >= MAX_FIELDS:
             left_out += 1
             continue
-        fields[named] = field
+        fields[name] = field
     return Point(fields, left_out)
 
 
-def _leaves(record: Json, above: str, depth: int) -> Iterator[tuple[str, object]]:
+def _leaves(record: Json, prefix: str, depth: int) -> Iterator[tuple[str, object]]:
     """Values by name, nested ones as `a.b`; what is too deep as one value, which is no field."""
     for key, value in record.items():
         if isinstance(value, dict) and depth > 1:
-            yield from _leaves(value, f"{above}{key}.", depth - 1)
+            yield from _leaves(value, f"{prefix}{key}.", depth - 1)
         else:
-            yield f"{above}{key}", value
+            yield f"{prefix}{key}", value
 
 
-def _key(key: str, taken: Mapping[str, object]) -> str:
+def _field_name(key: str, fields: Mapping[str, object]) -> str:
     """ "" where it can't be written. A reserved one gets an underscore behind."""
     if not key or len(key) > MAX_KEY_BYTES or _BAD_KEY.search(key):
         return ""
-    while key in _RESERVED or key in taken:
+    while key in _RESERVED or key in fields:
         key += "_"
     return key
 
 
 def _field(value: object) -> Field | None:
     if isinstance(value, (bool, str)):
-        return _cut(value) if isinstance(value, str) else value
+        return _truncate(value) if isinstance(value, str) else value
     if isinstance(value, (int, float)):
         try:
             number = float(value)
@@ -87,7 +86,7 @@ def _field(value: object) -> Field | None:
     return None
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     """To MAX_STRING_BYTES, between characters."""
     whole = text.encode("utf-8", "replace")
     return whole[:MAX_STRING_BYTES].decode("utf-8", "ignore")
@@ -97,13 +96,13 @@ def tags_of(chunk: Chunk, at: int, cluster: str, host: str) -> dict[str, str]:
     """What tells a job's tasks apart: with these no two records have the same series and time.
     stdout is not named."""
     key = chunk.key
-    own = {
+    stream_tags = {
         "cluster": cluster,
         "host": key.host or host,
         "stream": "" if key.stream == "stdout" else key.stream,
     }
-    found = {**chunk.metadata(at), **own}
-    return {name: found[name] for name in TAGS if found.get(name)}
+    values = {**chunk.metadata(at), **stream_tags}
+    return {name: values[name] for name in TAGS if values.get(name)}
 
 
 def encode(
@@ -111,19 +110,19 @@ def encode(
 ) -> bytes:
     """A line, with its end."""
     series = ",".join(
-        [_escaped(measurement), *(f"{name}={_tag(value)}" for name, value in tags.items())]
+        [_escape(measurement), *(f"{name}={_tag(value)}" for name, value in tags.items())]
     )
-    written = ",".join(f"{_escaped(key)}={_value(value)}" for key, value in fields.items())
-    return f"{series} {written} {time_ns}\n".encode()
+    field_text = ",".join(f"{_escape(key)}={_value(value)}" for key, value in fields.items())
+    return f"{series} {field_text} {time_ns}\n".encode()
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text)
 
 
 def _tag(value: str) -> str:
     """A backslash at the end would take the comma behind it."""
-    return _escaped(_UNWRITABLE.sub("\ufffd", value).rstrip("\\") or "_")
+    return _escape(_UNWRITABLE.sub("\ufffd", value).rstrip("\\") or "_")
 
 
 def _value(value: Field) -> str:
@@ -148,11 +147,11 @@ def encode_all(
     lines: list[bytes] = []
     left_out = 0
     for chunk in chunks:
-        same = None if chunk.extra else tags_of(chunk, 0, cluster, host)
+        shared_tags = None if chunk.extra else tags_of(chunk, 0, cluster, host)
         for at, line in enumerate(chunk.lines):
             point = point_of(line)
             left_out += point.left_out
             if point.fields:
-                tags = tags_of(chunk, at, cluster, host) if same is None else same
+                tags = tags_of(chunk, at, cluster, host) if shared_tags is None else shared_tags
                 lines.append(encode(measurement, tags, point.fields, chunk.times_ns[at]))
     return b"".join(lines), left_out

@@ -16,7 +16,7 @@ import pytest
 from logshipper.errors import RejectedPushError
 from logshipper_ingest.agent.sink_parts import make_delivery, push_client
 from logshipper_ingest.config.agent_config import parse
-from logshipper_ingest.influxdb.client import InfluxdbClient, packed
+from logshipper_ingest.influxdb.client import InfluxdbClient, compress
 from logshipper_ingest.influxdb.influxdb_sink import InfluxdbSink, reason_of
 from logshipper_ingest.influxdb.points import (
     MAX_FIELDS,
@@ -63,8 +63,8 @@ def test_the_oddest_record_is_read_back_as_it_was(influxdb: InfluxdbServer) -> N
     assert problems == []
     body, left_out = encode_all([chunk(ODD)], "logshipper", "c1", "n1")
     with InfluxdbClient(config.influxdbs["influxdb"]) as client:
-        client.push_body(packed(body))
-        client.push_body(packed(body))  # a resend
+        client.push_body(compress(body))
+        client.push_body(compress(body))  # a resend
     (row,) = influxdb.query("SELECT * FROM logshipper", database)
     assert {name: value for name, value in row.items() if name not in ("long", "lines")} == {
         "time": BEGIN_NS, "cluster": "c1", "host": "n1", "user": "ann", "job_id": "4711", "attempt": "1", "task": "0",
