@@ -254,7 +254,7 @@ def test_a_tenant_that_takes_every_second_push_gets_all_without_much_again(
     assert payload > 4 << 20
     assert sizes(node.loki.requests) <= 3 * payload
     assert sizes([("", node.loki.stored)]) <= 1.2 * payload, "what counts against the user's limits"
-    assert node.shipper._taken == {}
+    assert node.shipper._digests == {}
     assert node.quarantined() == []
 
 

@@ -31,7 +31,7 @@ class _Agent:
     def __init__(self, backlog: int, most: float, now: float) -> None:
         self.backlog = self.left = backlog
         self.taken: list[tuple[float, int]] = []
-        self.pace = Pace.begin(most, now).interrupted(now)
+        self.pace = Pace.begin(most, now).after_outage(now)
 
 
 def after_an_outage(
@@ -70,12 +70,12 @@ def after_an_outage(
         if tokens >= size:
             tokens -= size
             agent.taken.append((answered, size))
-            agent.pace = agent.pace.taken(size)
+            agent.pace = agent.pace.after_push(size)
             put(answered, agent, fresh)
         else:
             refused += 1
             agent.left += size
-            agent.pace = agent.pace.refused(size, now, answered, rng.random())
+            agent.pace = agent.pace.after_refusal(size, now, answered, rng.random())
             failed = backoff.failed()
             put(answered + failed.pause_secs(rng.random()), agent, failed)
     half = [sum(size for at, size in agent.taken if at < now / 2) for agent in played]

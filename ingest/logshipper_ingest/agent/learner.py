@@ -99,7 +99,7 @@ class Learner:
         except (
             Exception
         ) as error:  # the frames are hostile: a fault that they find mustn't stop all others
-            capture.learn_anew(self._checkpoints)
+            capture.learn_from_checkpoint(self._checkpoints)
             self._put_off(capture, own_fault(error), FAULT_SECS)
         return False
 
@@ -205,16 +205,16 @@ class Learner:
         changed = [
             capture
             for capture in captures
-            if capture.saved is None
-            or (capture.saved.position, capture.saved.done)
+            if capture.checkpoint is None
+            or (capture.checkpoint.position, capture.checkpoint.done)
             != (capture.learnt.position, capture.learnt.done)
         ]
         if changed:
             knowledge = [capture.learnt for capture in changed]
             self._checkpoints.put_learnt(knowledge)
             fault_point("learnt")
-            for capture, learnt in zip(changed, knowledge, strict=True):
-                capture.saved = learnt
+            for capture, learnt in zip(changed, saved, strict=True):
+                capture.checkpoint = learnt
 
 
 def view_of(capture: FollowedCapture, state: str) -> CaptureView:

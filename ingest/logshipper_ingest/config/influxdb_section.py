@@ -45,8 +45,8 @@ class InfluxdbSection:
 
 
 def fill_influxdbs(tables: object, problems: list[str]) -> dict[str, InfluxdbSection]:
-    """[influxdb] and those within it, by what they are called; none where nothing is said of
-    them."""
+    """[influxdb] and those within it, by what they are called; none where the
+    file has none."""
     sections: dict[str, InfluxdbSection] = {}
     if not isinstance(tables, Mapping):
         problems.append("[influxdb]: must be a table, with a line for each option")

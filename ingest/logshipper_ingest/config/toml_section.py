@@ -58,16 +58,16 @@ def fill(cls: type[Section], table: object, table_name: str, problems: list[str]
     values: dict[str, Any] = {
         name: fill_known(inner, table, table_name, problems) for name, inner in nested.items()
     }
-    values |= _checked(types, table, table_name, problems)
+    values |= _values(types, table, table_name, problems)
     return cls(**values)
 
 
 def fill_known(cls: type[Section], table: Table, table_name: str, problems: list[str]) -> Section:
     """As `fill`, for a dataclass that has only part of the table's options."""
-    return cls(**_checked(_fields(cls)[1], table, table_name, problems))
+    return cls(**_values(_fields(cls)[1], table, table_name, problems))
 
 
-def _checked(
+def _values(
     types: Mapping[str, type], table: Table, table_name: str, problems: list[str]
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}

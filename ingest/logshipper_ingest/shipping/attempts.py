@@ -24,11 +24,10 @@ class End(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """A round. ends: by capture; newest_ns: the newest entry that a stream has, with what is sent
-    of this round."""
+    """A round."""
 
-    ends: dict[str, End]
-    newest_ns: dict[str, int]
+    ends: dict[str, End]  # by capture
+    newest_ns: dict[str, int]  # the newest entry that a stream has, with what is sent of this round
 
 
 class Attempts:
@@ -36,51 +35,55 @@ class Attempts:
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
-        self._of: dict[str, _Attempt] = {}
+        self._by_capture: dict[str, _Attempt] = {}
         for attempt in map(_from_json, _as_list(checkpoints.note(_NOTE))):
-            self._of |= dict.fromkeys(attempt.ends, attempt)
+            self._by_capture |= dict.fromkeys(attempt.ends, attempt)
 
-    def end(self, shipped: CaptureCheckpoint) -> End | None:
+    def end(self, progress: Shipped) -> End | None:
         """Up to where a capture's entries were sent, or begun to be; None where all that is
         committed."""
-        known = self._of.get(shipped.folder)
-        if known is None or shipped.done:
+        attempt = self._by_capture.get(progress.folder)
+        if attempt is None or progress.done:
             return None
-        end = known.ends[shipped.folder]
-        return end if end.done or end.position > shipped.position else None
+        end = attempt.ends[progress.folder]
+        return end if end.done or end.position > progress.position else None
 
     def newest_ns(self, capture: str, key: StreamKey) -> int:
         """The newest entry of a stream, as it was when the capture's last attempt began."""
-        return self._of[capture].newest_ns.get(key.text, 0)
+        return self._by_capture[capture].newest_ns.get(key.text, 0)
 
     def begin(self, ends: Mapping[str, End], newest_ns: Mapping[StreamKey, int]) -> None:
         """The attempt is on the disk when this returns."""
         attempt = _Attempt(dict(ends), {key.text: time_ns for key, time_ns in newest_ns.items()})
-        of = self._of | dict.fromkeys(attempt.ends, attempt)
-        attempts = {id(attempt): attempt for attempt in of.values()}
-        told = [
+        by_capture = self._by_capture | dict.fromkeys(attempt.ends, attempt)
+        attempts = {id(attempt): attempt for attempt in by_capture.values()}
+        documents = [
             {
                 "ends": {
                     capture: end
                     for capture, end in attempt.ends.items()
-                    if of.get(capture) is attempt
+                    if by_capture.get(capture) is attempt
                 },
                 "newest_ns": attempt.newest_ns,
             }
             for attempt in attempts.values()
         ]
-        self._checkpoints.put_notes({_NOTE: told})
-        self._of = of
+        self._checkpoints.put_notes({_NOTE: documents})
+        self._by_capture = by_capture
 
-    def settle(self, shipped: CaptureCheckpoint) -> None:
+    def settle(self, progress: Shipped) -> None:
         """It is committed."""
-        if self.end(shipped) is None:
-            self._of.pop(shipped.folder, None)
+        if self.end(progress) is None:
+            self._by_capture.pop(progress.folder, None)
 
     def keep(self, captures: Iterable[str]) -> None:
         """No other captures are there any more."""
-        if self._of:
-            self._of = {capture: self._of[capture] for capture in captures if capture in self._of}
+        if self._by_capture:
+            self._by_capture = {
+                capture: self._by_capture[capture]
+                for capture in captures
+                if capture in self._by_capture
+            }
 
 
 def _as_list(value: object) -> list[Any]:  # Any: JSON that an agent wrote

@@ -35,7 +35,7 @@ from logshipper_ingest.shipping.rates import Rates
 from logshipper_ingest.shipping.server_clock import ServerClock
 from logshipper_ingest.shipping.sink import PushClient, Sink
 
-_MAX_TOLD = 100
+_MAX_MESSAGES = 100
 _ALL_TENANTS = (0, 404)  # nothing about one of them
 _ALONE = (STREAM_LIMIT, STREAM_RATE)  # 429s that say nothing about other streams
 # Least and longest pause: Loki has no room before streams have been idle for long.
@@ -113,13 +113,12 @@ class Delivery:
         self._last = DeliveryState()
         self.rates = Rates(options)
         self._failing_since: dict[StreamKey, float] = {}  # as _troubles, by the monotonic clock
-        self._taken_at: dict[str, float] = {}  # the last time, by tenant
+        self._push_times: dict[str, float] = {}  # of the last one that was taken, by tenant
         self._pauses: dict[StreamKey, _Pause] = {}
-        self._wanted: dict[str, frozenset[str]] = {}
-        self._told: dict[
-            tuple[str, int, str], float
-        ] = {}  # when each thing was said, not once a stream or number
-        self._is_told = False  # whether anything was, of this outage
+        self._party_tenants: dict[str, frozenset[str]] = {}
+        # When each message was logged, not once a stream or number.
+        self._message_times: dict[tuple[str, int, str], float] = {}
+        self._is_outage_logged = False
         self._is_away = False
         self._settled_at = 0.0  # by the monotonic clock
         self.clock = ServerClock(self._ask_time)
@@ -172,13 +171,15 @@ class Delivery:
         """All tenants that a party has something for, before it delivers that: others' trouble is
         over, where no party has anything for them."""
         with self._lock:
-            self._wanted[party] = frozenset(tenants)
-            wanted = frozenset[str]().union(*self._wanted.values())
-            self._forget([key for key in self._failed() if key.tenant not in wanted])
-            self._taken_at = {
-                name: at for name, at in self._taken_at.items() if not name or name in wanted
+            self._party_tenants[party] = frozenset(tenants)
+            tenant_names = frozenset[str]().union(*self._party_tenants.values())
+            self._forget([key for key in self._failing_keys() if key.tenant not in tenant_names])
+            self._push_times = {
+                name: at
+                for name, at in self._push_times.items()
+                if not name or name in tenant_names
             }
-        self.rates.forget(set(wanted))
+        self.rates.forget(set(tenant_names))
 
     @property
     def last_refusal(self) -> DeliveryState:
@@ -274,8 +275,8 @@ class Delivery:
                 if push.values_left_out:
                     self._metrics.values_left_out.inc(push.values_left_out)
                 self._compare_clocks(client.answer_date_ns)
-                self.rates.taken(key.tenant, weight)
-                self._recovered(key, begin)
+                self.rates.note_push(key.tenant, weight)
+                self._note_recovery(key, begin)
                 return None
 
     def _await_settled(self, client: PushClient) -> None:
@@ -301,7 +302,7 @@ class Delivery:
         return True
 
     def _is_too_much(
-        self, key: StreamKey, weight: int, error: PushError, backoff: Backoff, begun: float
+        self, key: StreamKey, weight: int, error: PushError, backoff: Backoff, sent_at: float
     ) -> bool:
         """Waits, here or elsewhere, until it may be tried again; whether it should be less at a
         time then."""
@@ -311,9 +312,9 @@ class Delivery:
         if limit:
             self._metrics.throttled.labels(limit).inc()
             if not alone:
-                self.rates.refused(key.tenant, weight, begun)
+                self.rates.note_refusal(key.tenant, weight, sent_at)
         elif self._has_failed_for(key) > OUTAGE_SECS:
-            self.rates.interrupted(key.tenant)
+            self.rates.note_outage(key.tenant)
         paced = Backoff(*STREAM_LIMIT_SECS, backoff.tries) if limit == STREAM_LIMIT else backoff
         secs = paced.pause_secs(random.random(), error.retry_after_secs)  # noqa: S311  jitter
         self._pause(key, backoff, secs, alone=alone)
@@ -328,15 +329,17 @@ class Delivery:
     def _is_alone(self, key: StreamKey) -> bool:
         """Whether other streams of the tenant were taken since this one began to fail."""
         with self._lock:
-            return self._taken_at.get(key.tenant, 0.0) > self._failing_since.get(key, float("inf"))
+            return self._push_times.get(key.tenant, 0.0) > self._failing_since.get(
+                key, float("inf")
+            )
 
     def _backoff(self, key: StreamKey) -> Backoff:
         """As earlier deliveries of the stream left it."""
         with self._lock:
-            known = self._pauses.get(key)
+            pause = self._pauses.get(key)
         return (
-            known.backoff
-            if known
+            pause.backoff
+            if pause
             else Backoff(self._options.retry_min_secs, self._options.retry_max_secs)
         )
 
@@ -351,10 +354,10 @@ class Delivery:
         return client.answer_date_ns  # a gateway that lets only pushes through has a clock, too
 
     def _client(self) -> PushClient:
-        if not hasattr(self._clients, "own"):
-            self._clients.own = self._make_client()
-        own: PushClient = self._clients.own
-        return own
+        if not hasattr(self._clients, "client"):
+            self._clients.client = self._make_client()
+        client: PushClient = self._clients.client
+        return client
 
     def _pause(self, key: StreamKey, backoff: Backoff, secs: float, *, alone: bool) -> None:
         """Before the next try: here, or where it is about a user's tenant or one stream only, with
@@ -377,7 +380,7 @@ class Delivery:
         if self._stop.wait(secs):
             raise Stopped
 
-    # ---- what is told
+    # ---- what is logged
 
     def _note(self, key: StreamKey, error: PushError) -> None:
         self._metrics.pushes.labels(_result(error.status)).inc()
@@ -391,17 +394,23 @@ class Delivery:
     def _trouble(self, key: StreamKey, error: PushError) -> None:
         tenant = "" if error.status in _ALL_TENANTS else key.tenant
         with self._lock:
-            known = self._troubles.get(key)
-            since_ns = known.since_ns if known else time.time_ns()
+            trouble = self._troubles.get(key)
+            since_ns = trouble.since_ns if trouble else time.time_ns()
             self._failing_since.setdefault(key, time.monotonic())
             self._troubles[key] = DeliveryState(since_ns, error.status, error.excerpt)
-            told = (tenant, error.status, throttle_of(error) or _COUNTS.sub("0", error.excerpt))
+            message = (tenant, error.status, throttle_of(error) or _COUNTS.sub("0", error.excerpt))
             now = time.monotonic()
-            self._told = {key: at for key, at in self._told.items() if now - at < SAY_AGAIN_SECS}
-            is_news = told not in self._told and len(self._told) < _MAX_TOLD
+            self._message_times = {
+                earlier: at
+                for earlier, at in self._message_times.items()
+                if now - at < SAY_AGAIN_SECS
+            }
+            is_news = (
+                message not in self._message_times and len(self._message_times) < _MAX_MESSAGES
+            )
             if is_news:
-                self._told[told] = now
-                self._is_told = True
+                self._message_times[message] = now
+                self._is_outage_logged = True
         if is_news:
             self._say(f"{error}; {self.sink.fix(error, tenant)}")
 
@@ -412,27 +421,32 @@ class Delivery:
             self._metrics.clock_skew_seconds.set((time.time_ns() - date_ns) / 1e9)
             self.clock.note(date_ns)
 
-    def _recovered(self, key: StreamKey, begin: float) -> None:
+    def _note_recovery(self, key: StreamKey, begin: float) -> None:
         """begin: of the push that was taken; what failed after that, next to it, is still in
         trouble."""
         with self._lock:
-            self._taken_at[key.tenant] = time.monotonic()
-            of_tenant = [
-                (one, pause) for one, pause in self._pauses.items() if one.tenant == key.tenant
+            self._push_times[key.tenant] = time.monotonic()
+            tenant_pauses = [
+                (stream, pause)
+                for stream, pause in self._pauses.items()
+                if stream.tenant == key.tenant
             ]
-            earlier = (
-                one for one, pause in of_tenant if pause.failed_at <= begin and not pause.alone
+            earlier_streams = (
+                stream
+                for stream, pause in tenant_pauses
+                if pause.failed_at <= begin and not pause.alone
             )
-            troubles = self._forget([key, *earlier])
+            troubles = self._forget([key, *earlier_streams])
             is_over = bool(troubles) and not self._troubles
-            is_told, self._is_told = self._is_told, self._is_told and not is_over
-        if is_over and is_told:
+            is_logged = self._is_outage_logged
+            self._is_outage_logged = is_logged and not is_over
+        if is_over and is_logged:
             since_ns = min(trouble.since_ns for trouble in troubles)
             self._say(
                 f"{self.sink.kind} takes everything again, after {(time.time_ns() - since_ns) / 1e9:.0f} s"
             )
 
-    def _failed(self) -> list[StreamKey]:
+    def _failing_keys(self) -> list[StreamKey]:
         """Users' streams. The caller has the lock, here and below."""
         return [key for key in {**self._troubles, **self._pauses} if key.tenant]
 
@@ -454,19 +468,19 @@ def _result(status: int) -> str:
 
 def _halves(part: Sequence[Chunk]) -> list[list[Chunk]]:
     """The earlier half of the entries, and the later one."""
-    left = _count(part) // 2
+    room = _count(part) // 2
     first: list[Chunk] = []
     second: list[Chunk] = []
     for chunk in part:
         count = len(chunk.lines)
-        if left >= count:
+        if room >= count:
             first.append(chunk)
-        elif left > 0:
-            first.append(chunk.slice(0, left))
-            second.append(chunk.slice(left, count))
+        elif room > 0:
+            first.append(chunk.slice(0, room))
+            second.append(chunk.slice(room, count))
         else:
             second.append(chunk)
-        left -= count
+        room -= count
     return [first, second]
 
 

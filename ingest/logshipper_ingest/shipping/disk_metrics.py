@@ -20,8 +20,8 @@ class DiskMetrics:
         self._due = 0.0
 
     def measure(self) -> None:
-        """Looks, where that is due. What can't be told is NaN, which no alert takes for room, nor
-        for none."""
+        """Looks, where that is due. What can't be measured is NaN, which no alert takes for room,
+        nor for none."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -61,10 +61,13 @@ class QuarantineMetrics:
 def _room(path: str) -> tuple[float, float, float, float]:
     """Bytes that are free for whoever isn't root, bytes in all; the same of files."""
     try:
-        found = os.statvfs(path)
+        file_system = os.statvfs(path)
     except OSError:
         return (math.nan,) * 4
-    free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-    if not found.f_files:  # a file system that has no limit of files
+    free, size = (
+        file_system.f_bavail * file_system.f_frsize,
+        file_system.f_blocks * file_system.f_frsize,
+    )
+    if not file_system.f_files:  # a file system that has no limit of files
         return free, size, math.nan, math.nan
-    return free, size, found.f_favail, found.f_files
+    return free, size, file_system.f_favail, file_system.f_files

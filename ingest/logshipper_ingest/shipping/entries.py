@@ -44,20 +44,18 @@ _PART = re.compile(r"[0-9]{1,9}(/[0-9]{1,9})?")
 _HOURS_PER_WEEK = 168
 _ENTRY_BYTES = 24  # of an entry without line and metadata, encoded
 _EXTRA_BYTES = 24
-_LEVEL_BYTES = 20  # detected_level, which Loki adds to each entry unless it is told not to
+_LEVEL_BYTES = 20  # detected_level, which Loki adds to each entry unless its configuration says no
 
 
 class StreamKey(NamedTuple):
-    """What tells an agent's streams apart. stream: stdout, stderr, "" for events; replay: "" or the
-    hour of the week, see `replay_hour`; host: the capture's, "" for the agent's own; tenant: see
-    `tenants.tenant_of`; shard: of a job's lines, see `job.job_shard`."""
+    """What tells an agent's streams apart."""
 
-    stream: str
+    stream: str  # stdout, stderr, "" for events
     kind: str
-    replay: str = ""
-    host: str = ""
-    tenant: str = ""
-    shard: str = ""
+    replay: str = ""  # "" or the hour of the week, see `replay_hour`
+    host: str = ""  # the capture's, "" for the agent's own
+    tenant: str = ""  # see `tenants.tenant_of`
+    shard: str = ""  # of a job's lines, see `job.job_shard`
 
     @property
     def text(self) -> str:
@@ -72,29 +70,32 @@ class StreamKey(NamedTuple):
 
     def labels(self, cluster: str, host: str) -> dict[str, str]:
         """Loki's labels; empty ones are left out. host: the agent's."""
-        own = {
+        stream_labels = {
             "stream": self.stream,
             "kind": self.kind,
             "replay": self.replay,
             "host": self.host or host,
         }
-        labels = {"cluster": cluster, "service_name": SERVICE, **own, "job_shard": self.shard}
+        labels = {
+            "cluster": cluster,
+            "service_name": SERVICE,
+            **stream_labels,
+            "job_shard": self.shard,
+        }
         return {name: value for name, value in labels.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Entries of one capture and stream. times_ns: of each, a range where they are a nanosecond
-    apart; lines: of each; common: metadata of all, extra: more of it, of each, empty where there is
-    none. line_bytes: of all lines, counted where it isn't given."""
+    """Entries of one capture and stream."""
 
     capture: str
     key: StreamKey
-    times_ns: Sequence[int]
-    lines: Sequence[bytes]
-    common: "Metadata"
-    extra: Sequence[Mapping[str, str]] = ()
-    line_bytes: int = -1
+    times_ns: Sequence[int]  # of each entry, a range where they are a nanosecond apart
+    lines: Sequence[bytes]  # of each entry
+    common: "Metadata"  # of all entries
+    extra: Sequence[Mapping[str, str]] = ()  # more metadata, of each; empty where there is none
+    line_bytes: int = -1  # of all lines, counted where it isn't given
 
     def __post_init__(self) -> None:
         if self.line_bytes < 0:
@@ -104,12 +105,12 @@ class Chunk:
         """For `loki_push.assemble`."""
         if not self.extra and isinstance(self.times_ns, range):
             return encode_block(self.lines, self.times_ns[0], self.common.encoded)
-        above = self.common.encoded
+        common = self.common.encoded
         extra = self.extra or repeat(NO_METADATA)
         entries = zip(self.times_ns, self.lines, extra, strict=False)
         return b"".join(
-            encode_block((line,), time_ns, above + encode_metadata(more))
-            for time_ns, line, more in entries
+            encode_block((line,), time_ns, common + encode_metadata(pairs))
+            for time_ns, line, pairs in entries
         )
 
     @property
@@ -120,8 +121,8 @@ class Chunk:
     @property
     def weight(self) -> int:
         """About the bytes that Loki counts against the tenant's rate."""
-        more = self.common.pair_bytes + _LEVEL_BYTES + (_EXTRA_BYTES if self.extra else 0)
-        return self.line_bytes + len(self.lines) * more
+        overhead = self.common.pair_bytes + _LEVEL_BYTES + (_EXTRA_BYTES if self.extra else 0)
+        return self.line_bytes + len(self.lines) * overhead
 
     @property
     def _overhead(self) -> int:
@@ -170,14 +171,14 @@ class EntryBuilder:
         self._folder = folder
         self._max_line_bytes = max_line_bytes
         self._ahead_ns = ahead_ns
-        named = {
+        fields = {
             "job_id": identity.job_id,
             "user": identity.user,
             "step": identity.step,
             "task": str(identity.task),
             "attempt": str(identity.attempt),
         }
-        pairs = {name: value for name, value in named.items() if value}
+        pairs = {name: value for name, value in fields.items() if value}
         self._metadata = Metadata(pairs, encode_metadata(pairs), identity.uid)
         self._tenant = tenant
         self._shard = job_shard(identity.job_id)
@@ -213,7 +214,7 @@ class EntryBuilder:
             kind = Kind(number)
             lines, time_ns = texts[at : at + count], block.time_ns + at - self._ahead_ns
             attrs = block.attrs or {}
-            of_lines = (
+            line_attrs = (
                 {line - at: attrs[line] for line in range(at, at + count) if line in attrs}
                 if attrs
                 else {}
@@ -222,17 +223,17 @@ class EntryBuilder:
             if kind is Kind.STATUS or not lines:
                 continue
             key = self._key(stream, KIND_LABELS[kind])
-            if kind is not Kind.NOTE and not of_lines and self._fit(lines, len(text)):
+            if kind is not Kind.NOTE and not line_attrs and self._fit(lines, len(text)):
                 size = len(text) - count if count == block.lines else -1
                 times = range(time_ns, time_ns + count)
                 yield Chunk(self._folder, key, times, lines, self._metadata, line_bytes=size)
             else:
-                yield self._each(key, kind, lines, time_ns, of_lines)
+                yield self._chunk_of_lines(key, kind, lines, time_ns, line_attrs)
 
     def _fit(self, lines: Sequence[bytes], size: int) -> bool:
         return size <= self._max_line_bytes or max(map(len, lines)) <= self._max_line_bytes
 
-    def _each(
+    def _chunk_of_lines(
         self,
         key: StreamKey,
         kind: Kind,
@@ -243,16 +244,16 @@ class EntryBuilder:
         """Lines with attributes of their own, or too long ones."""
         entries: list[tuple[int, bytes, dict[str, str]]] = []
         for number, line in enumerate(lines):
-            more = _checked(attrs[number]) if number in attrs else {}
+            metadata = _valid_attrs(attrs[number]) if number in attrs else {}
             if kind is Kind.NOTE:
-                more["note"] = "1"
+                metadata["note"] = "1"
             if len(line) <= self._max_line_bytes:
-                entries.append((time_ns + number, line, more))
+                entries.append((time_ns + number, line, metadata))
                 continue
             pieces = split(line, self._max_line_bytes)
-            above = f"{more['part']}." if "part" in more else ""
+            prefix = f"{metadata['part']}." if "part" in metadata else ""
             entries += [
-                (time_ns + number, text, {**more, "part": f"{above}{piece}/{len(pieces)}"})
+                (time_ns + number, text, {**metadata, "part": f"{prefix}{piece}/{len(pieces)}"})
                 for piece, text in enumerate(pieces, start=1)
             ]
         return self._chunk(key, entries)
@@ -277,19 +278,19 @@ class EntryBuilder:
         return Chunk(self._folder, key, times, lines, self._metadata, extra if any(extra) else ())
 
 
-def _checked(attrs: Json) -> dict[str, str]:
+def _valid_attrs(attrs: Json) -> dict[str, str]:
     """A line's own attributes, as far as they are what the format says: a segment is hostile
     input."""
     counts = {name: attrs.get(name) for name in ("n", "repeat")}
-    checked = {
+    pairs = {
         name: str(count)
         for name, count in counts.items()
         if type(count) is int and 0 < count < 1 << 63
     }
     part = attrs.get("part")
     if isinstance(part, str) and _PART.fullmatch(part):
-        checked["part"] = part
-    return checked
+        pairs["part"] = part
+    return pairs
 
 
 def json_line(value: Json) -> bytes:
@@ -301,8 +302,8 @@ def json_line(value: Json) -> bytes:
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
     except (ValueError, RecursionError):
-        known = value.get("event")
-        name = known[:64].encode("utf-8", "replace").decode() if isinstance(known, str) else ""
+        event = value.get("event")
+        name = event[:64].encode("utf-8", "replace").decode() if isinstance(event, str) else ""
         return orjson.dumps(
             {
                 "event": name,
@@ -321,7 +322,7 @@ def split(line: bytes, max_bytes: int) -> list[bytes]:
         while end < len(line) and line[end] & 0xC0 == 0x80:
             end -= 1
         last = line.rfind(b"\x1b", begin, end) if end < len(line) else -1
-        if last > begin and (found := SGR.match(line, last)) is not None and found.end() > end:
+        if last > begin and (match := SGR.match(line, last)) is not None and match.end() > end:
             end = last
         pieces.append(line[begin:end])
         begin = end
@@ -343,12 +344,12 @@ def with_replay(chunk: Chunk, floor_ns: int) -> list[Chunk]:
     hours = [replay_hour(time_ns) if time_ns < floor_ns else "" for time_ns in chunk.times_ns]
     cuts = [0, *(at for at in range(1, len(hours)) if hours[at] != hours[at - 1]), len(hours)]
     return [
-        replace(chunk.slice(begin, end), key=_replayed(chunk.key, hours[begin]))
+        replace(chunk.slice(begin, end), key=_replay_key(chunk.key, hours[begin]))
         for begin, end in pairwise(cuts)
     ]
 
 
-def _replayed(key: StreamKey, hour: str) -> StreamKey:
+def _replay_key(key: StreamKey, hour: str) -> StreamKey:
     """An hour's stream is all jobs': else catching up would open ten times as many."""
     return key._replace(replay=hour, shard="") if hour else key
 
@@ -359,17 +360,17 @@ def batches(chunks: Iterable[Chunk], max_bytes: int) -> Iterator[list[Chunk]]:
     batch: list[Chunk] = []
     room = max_bytes
     for chunk in chunks:
-        left = chunk
-        while (size := left.size) > room:
-            count = left.fitting(room) or (0 if batch else 1)
-            if count == len(left.lines):
+        rest = chunk
+        while (size := rest.size) > room:
+            count = rest.fitting(room) or (0 if batch else 1)
+            if count == len(rest.lines):
                 break  # one entry that is larger
             if count:
-                batch.append(left.slice(0, count))
-                left = left.slice(count, len(left.lines))
+                batch.append(rest.slice(0, count))
+                rest = rest.slice(count, len(rest.lines))
             yield batch
             batch, room = [], max_bytes
-        batch.append(left)
+        batch.append(rest)
         room -= size
     if batch:
         yield batch

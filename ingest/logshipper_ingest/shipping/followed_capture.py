@@ -17,12 +17,12 @@ from logshipper_ingest.spool.segment_reader import SegmentReader, SpoolPosition
 from logshipper_ingest.state.checkpoints import CaptureKnowledge, Checkpoints
 
 
-class _Owned(Protocol):
+class _Capture(Protocol):
     @property
     def identity(self) -> Identity: ...
 
 
-Owned = TypeVar("Owned", bound=_Owned)
+AnyCapture = TypeVar("AnyCapture", bound=_Capture)
 
 
 class FollowedCapture:
@@ -31,8 +31,8 @@ class FollowedCapture:
     each sink, the learner's own where none are named; new: those of sinks that were added since the
     agent ran last. Raises SpoolError where it isn't a capture that can be followed.
 
-    life: looked at before the learner's last read. learnt: as of now, saved: as it stands in the
-    checkpoints. begun_ns: when its directory was made. blocked: why it can't be read further.
+    life: looked at before the learner's last read. learnt: as of now, checkpoint: as it was last
+    checkpointed. begun_ns: when its directory was made. blocked: why it can't be read further.
     next_look: by the monotonic clock.
     """
 
@@ -55,12 +55,14 @@ class FollowedCapture:
         self.shown_state = ""
         self.damages_told = 0
         self.begun_ns = folder.begun_ns()
-        self.saved = checkpoints.learnt(folder.key)
-        self.learnt = self.saved or self._nothing_learnt()
+        self.checkpoint = checkpoints.learnt(folder.key)
+        self.learnt = self.checkpoint or self._nothing_learnt()
         if self.learnt.done:
             self.life = Life.DEAD  # nobody looks any more
         self.learn_reader = self._reader(self.learnt.position)
-        self.sinks = [ShippedCapture(self, of_sink) for of_sink in sinks or (checkpoints,)]
+        self.sinks = [
+            ShippedCapture(self, sink_checkpoints) for sink_checkpoints in sinks or (checkpoints,)
+        ]
         begin_new(self.sinks, new)
         self._holders = len(self.sinks)
         self._lock = threading.Lock()
@@ -79,10 +81,10 @@ class FollowedCapture:
         self.learn_reader.close()
         self.learn_reader = self._reader(self.learnt.position)
 
-    def learn_anew(self, checkpoints: Checkpoints) -> None:
+    def learn_from_checkpoint(self, checkpoints: Checkpoints) -> None:
         """From the learner's last checkpoint on: what it took after that may be half taken."""
-        self.saved = checkpoints.learnt(self.folder.key)
-        self.learnt = self.saved or self._nothing_learnt()
+        self.checkpoint = checkpoints.learnt(self.folder.key)
+        self.learnt = self.checkpoint or self._nothing_learnt()
         self.begin_learning_again()
 
     def _nothing_learnt(self) -> CaptureKnowledge:
@@ -93,18 +95,20 @@ class FollowedCapture:
     def is_over(self) -> bool:
         """Whether all of it is shipped to every sink and learnt, and the checkpoints say so."""
         return (
-            all(one.committed[1] for one in self.sinks)
-            and self.saved is not None
-            and self.saved.done
+            all(sink.committed[1] for sink in self.sinks)
+            and self.checkpoint is not None
+            and self.checkpoint.done
         )
 
     def remove_old_segments(self) -> None:
         """Those that all parties have done with. Called by any shipper, after its checkpoint."""
-        saved = self.saved
-        if len({one.committed for one in self.sinks}) > 1:
+        checkpoint = self.checkpoint
+        if len({sink.committed for sink in self.sinks}) > 1:
             fault_point("sinks_differ")
-        if saved is not None:
-            done = min(saved.position.segment, *(one.committed[0].segment for one in self.sinks))
+        if checkpoint is not None:
+            done = min(
+                checkpoint.position.segment, *(sink.committed[0].segment for sink in self.sinks)
+            )
             self.folder.remove_segments_before(done)
 
     def let_go(self) -> None:
@@ -117,19 +121,19 @@ class FollowedCapture:
 
     def close(self) -> None:
         self.learn_reader.close()
-        for one in self.sinks:
-            one.close()
+        for sink in self.sinks:
+            sink.close()
         self.folder.close()
 
 
-def in_turn(captures: Iterable[Owned]) -> Iterator[Owned]:
+def in_turn(captures: Iterable[AnyCapture]) -> Iterator[AnyCapture]:
     """User by user, a capture of each at a time, each user's in the given order: none is behind
     another's thousand."""
-    of_user: dict[int, deque[Owned]] = defaultdict(deque)
+    queues: dict[int, deque[AnyCapture]] = defaultdict(deque)
     for capture in captures:
-        of_user[capture.identity.uid].append(capture)
-    while of_user:
-        for uid in list(of_user):
-            yield of_user[uid].popleft()
-            if not of_user[uid]:
-                del of_user[uid]
+        queues[capture.identity.uid].append(capture)
+    while queues:
+        for uid in list(queues):
+            yield queues[uid].popleft()
+            if not queues[uid]:
+                del queues[uid]

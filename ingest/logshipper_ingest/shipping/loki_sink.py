@@ -29,19 +29,19 @@ class LokiSink:
     reasons = REASONS
 
     def __init__(self, cluster: str, host: str) -> None:
-        self._where = cluster, host
+        self._node = cluster, host
 
     def takes(self, key: StreamKey) -> bool:
         return True
 
     def push(self, chunks: Sequence[Chunk]) -> Push:
-        labels = chunks[0].key.labels(*self._where)
+        labels = chunks[0].key.labels(*self._node)
         return Push(compress(assemble(labels, [chunk.encoded() for chunk in chunks])))
 
     def probe(self, key: StreamKey) -> bytes:
         """An entry of our own."""
         block = encode_block([_PROBE], time.time_ns(), _PROBE_METADATA)
-        return compress(assemble(key.labels(*self._where), [block]))
+        return compress(assemble(key.labels(*self._node), [block]))
 
     def reason(self, error: PushError) -> str:
         return reason_of(error)
@@ -56,9 +56,9 @@ class LokiSink:
         for chunk in chunks:
             late = bisect_left(chunk.times_ns, floor_ns)  # times rise within a chunk
             if late:
-                refused = chunk.slice(0, late)
+                refused_chunk = chunk.slice(0, late)
                 verdict.refusals.append(
-                    Refusal(refused, "too_far_behind", error.status, error.excerpt)
+                    Refusal(refused_chunk, "too_far_behind", error.status, error.excerpt)
                 )
             if late < len(chunk.lines):
                 verdict.rest.append(chunk.slice(late, len(chunk.lines)) if late else chunk)

@@ -25,13 +25,12 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Refusal(NamedTuple):
-    """Refused entries: all of the chunk's. reason: one of a few words; status: HTTP's, 0 where
-    nothing was sent; words: Loki's."""
+    """Refused entries: all of the chunk's."""
 
     chunk: Chunk
-    reason: str
-    status: int
-    words: str
+    reason: str  # one of a few words
+    status: int  # HTTP's, 0 where nothing was sent
+    words: str  # Loki's
 
 
 class Quarantine:
@@ -57,23 +56,23 @@ class Quarantine:
             return 0
         try:
             with folder_lock(self._folder):
-                return sum(self._put(uid, of_user) for uid, of_user in by_user.items())
+                return sum(self._put(uid, user_refusals) for uid, user_refusals in by_user.items())
         except OSError as error:
             raise self._error(error) from None
 
     def _put(self, uid: int, refusals: Sequence[Refusal]) -> int:
         self._entries.look_up(uid)
-        total, own = self._measured(uid)  # each time: somebody may have made room
-        room = min(self._max_bytes - total, int(self._max_bytes * USER_SHARE) - own)
-        added = self._added(uid, refusals)
+        total_bytes, user_bytes = self._sizes(uid)  # each time: somebody may have made room
+        room = min(self._max_bytes - total_bytes, int(self._max_bytes * USER_SHARE) - user_bytes)
+        entries = self._new_entries(uid, refusals)
         if room <= 0:
-            return sum(1 for _ in added)
+            return sum(1 for _ in entries)
         day = time.strftime("%Y-%m-%d", time.gmtime())
         fd = os.open(os.path.join(self._folder, f"{day}.u{uid}.jsonl"), _FLAGS, 0o600)
         try:
             before = cut_torn_line(fd)
             try:
-                written, dropped = _write(fd, added, room)
+                digests, dropped_count = _write(fd, entries, room)
                 fault_point("quarantine_written")
                 os.fsync(fd)
             except OSError:
@@ -81,12 +80,12 @@ class Quarantine:
                 raise
             if not before:
                 sync_folder(self._folder)  # or a power cut takes the file's name
-            self._entries.add(uid, written)
+            self._entries.add(uid, digests)
         finally:
             os.close(fd)
-        return dropped
+        return dropped_count
 
-    def _added(self, uid: int, refusals: Sequence[Refusal]) -> Iterator[tuple[bytes, bytes]]:
+    def _new_entries(self, uid: int, refusals: Sequence[Refusal]) -> Iterator[tuple[bytes, bytes]]:
         """Digest and line of each entry that isn't there yet."""
         for refusal in refusals:
             for at in range(len(refusal.chunk.lines)):
@@ -97,20 +96,20 @@ class Quarantine:
 
     def size(self) -> int:
         """Bytes of all that it holds. Raises OSError."""
-        return self._measured(0)[0]
+        return self._sizes(0)[0]
 
-    def _measured(self, uid: int) -> tuple[int, int]:
+    def _sizes(self, uid: int) -> tuple[int, int]:
         """Bytes of all, and of one user."""
-        total = own = 0
+        total_bytes = user_bytes = 0
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 if entry.is_file() and not entry.name.startswith(
                     "."
                 ):  # what a killed rewriter left goes with the next
                     size = entry.stat().st_size
-                    total += size
-                    own += size if entry.name.endswith(f".u{uid}.jsonl") else 0
-        return total, own
+                    total_bytes += size
+                    user_bytes += size if entry.name.endswith(f".u{uid}.jsonl") else 0
+        return total_bytes, user_bytes
 
     def _error(self, error: OSError) -> StoreError:
         return StoreError(self._folder, f"can't be written: {os_words(error)}")
@@ -119,23 +118,23 @@ class Quarantine:
 def _write(fd: int, entries: Iterable[tuple[bytes, bytes]], room: int) -> tuple[list[bytes], int]:
     """Writes entry by entry, as far as there is room; returns the digests of those written, and how
     many there was no room for."""
-    written: list[bytes] = []
-    dropped = 0
-    held: list[bytes] = []
+    digests: list[bytes] = []
+    dropped_count = 0
+    lines: list[bytes] = []
     size = 0
     for digest, line in entries:
-        if dropped or len(line) > room:
-            dropped += 1
+        if dropped_count or len(line) > room:
+            dropped_count += 1
             continue
         room -= len(line)
-        written.append(digest)
-        held.append(line)
+        digests.append(digest)
+        lines.append(line)
         size += len(line)
         if size >= _SLICE_BYTES:
-            _write_all(fd, b"".join(held))
-            held, size = [], 0
-    _write_all(fd, b"".join(held))
-    return written, dropped
+            _write_all(fd, b"".join(lines))
+            lines, size = [], 0
+    _write_all(fd, b"".join(lines))
+    return digests, dropped_count
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -33,29 +33,31 @@ class Rates:
         as Loki counts them."""
         now = time.monotonic()
         with self._lock:
-            most = self._options.stream_max_bytes_per_sec
-            allowance = self._allowances.get(key) or Allowance.full(most, self._stream_burst, now)
+            max_rate = self._options.stream_max_bytes_per_sec
+            allowance = self._allowances.get(key) or Allowance.full(
+                max_rate, self._stream_burst, now
+            )
             self._allowances[key], pause = allowance.take(weight, now)
             self._paces[key.tenant], pause_of_all = self._pace(key.tenant).take(weight, now)
         return max(pause, pause_of_all)
 
-    def taken(self, tenant: str, weight: int) -> None:
+    def note_push(self, tenant: str, weight: int) -> None:
         """Loki has acknowledged a push."""
         with self._lock:
-            self._paces[tenant] = self._pace(tenant).taken(weight)
+            self._paces[tenant] = self._pace(tenant).after_push(weight)
 
-    def refused(self, tenant: str, weight: int, begun: float) -> None:
-        """The tenant's rate was exceeded by what was sent at begun (monotonic clock)."""
+    def note_refusal(self, tenant: str, weight: int, sent_at: float) -> None:
+        """The tenant's rate was exceeded. sent_at: when that was sent, by the monotonic clock."""
         jitter = random.random()  # noqa: S311
         with self._lock:
-            self._paces[tenant] = self._pace(tenant).refused(
-                weight, begun, time.monotonic(), jitter
+            self._paces[tenant] = self._pace(tenant).after_refusal(
+                weight, sent_at, time.monotonic(), jitter
             )
 
-    def interrupted(self, tenant: str) -> None:
-        """Loki hasn't been there for a while."""
+    def note_outage(self, tenant: str) -> None:
+        """Loki has been away for a while."""
         with self._lock:
-            self._paces[tenant] = self._pace(tenant).interrupted(time.monotonic())
+            self._paces[tenant] = self._pace(tenant).after_outage(time.monotonic())
 
     def forget(self, tenants: set[str]) -> None:
         """But for these, and the one that has no name: users come and go."""
@@ -72,16 +74,16 @@ class Rates:
 
     def batch_bytes(self, tenant: str) -> int:
         """Of a push, at most."""
-        most = self._options.batch_max_bytes
+        max_bytes = self._options.batch_max_bytes
         if self._stream_burst:
-            most = min(most, max(int(self._stream_burst), LEAST_BATCH_BYTES))
+            max_bytes = min(max_bytes, max(int(self._stream_burst), LEAST_BATCH_BYTES))
         with self._lock:
-            return self._pace(tenant).batch_bytes(most)
+            return self._pace(tenant).batch_bytes(max_bytes)
 
-    def round_bytes(self, tenant: str, most: int) -> int:
+    def round_bytes(self, tenant: str, max_bytes: int) -> int:
         """Of what is read for a tenant at a time, at most."""
         with self._lock:
-            return self._pace(tenant).round_bytes(most)
+            return self._pace(tenant).round_bytes(max_bytes)
 
     def _pace(self, tenant: str) -> Pace:
         return self._paces.get(tenant) or Pace.begin(

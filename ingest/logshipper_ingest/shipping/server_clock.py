@@ -17,23 +17,22 @@ class ServerClock:
 
     def __init__(self, ask: Callable[[], int | None]) -> None:
         self._ask = ask
-        self._noted: tuple[float, int] | None = (
-            None  # by the monotonic clock, and the server's then
-        )
-        self._look_again = 0.0  # by the monotonic clock
+        # By the monotonic clock, and the server's then.
+        self._last_answer: tuple[float, int] | None = None
+        self._next_ask = 0.0  # by the monotonic clock
 
     def note(self, date_ns: int) -> None:
         """An answer has just come."""
         now = time.monotonic()
-        self._noted, self._look_again = (now, date_ns), now + FRESH_SECS
+        self._last_answer, self._next_ask = (now, date_ns), now + FRESH_SECS
 
     def ahead_ns(self) -> int:
         """0 where it is no more than TOLERATED_NS, or where nobody has answered. Asks where the
         last answer is old, and once in FRESH_SECS: who doesn't answer may take as long as a
         time-out for that."""
         now = time.monotonic()
-        if now >= self._look_again:
-            self._look_again = now + FRESH_SECS
+        if now >= self._next_ask:
+            self._next_ask = now + FRESH_SECS
             try:
                 date_ns = self._ask()
             except LogshipperError:
@@ -46,9 +45,9 @@ class ServerClock:
     def now_ns(self) -> int:
         """The server's time, where it isn't about this machine's. Asks nobody, and holds also where
         this machine's clock was set since the last answer."""
-        now_ns, noted = time.time_ns(), self._noted
-        if noted is None:
+        now_ns, answer = time.time_ns(), self._last_answer
+        if answer is None:
             return now_ns
-        at, date_ns = noted
-        there_ns = date_ns + int((time.monotonic() - at) * 1e9)
-        return there_ns if abs(now_ns - there_ns) > TOLERATED_NS else now_ns
+        at, date_ns = answer
+        server_ns = date_ns + int((time.monotonic() - at) * 1e9)
+        return server_ns if abs(now_ns - server_ns) > TOLERATED_NS else now_ns

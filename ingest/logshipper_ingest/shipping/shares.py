@@ -12,8 +12,8 @@ LEAST_SHARE_BYTES = 16 << 10  # where Loki takes little
 ROUND_BYTES = 4 << 20
 
 
-class Held:
-    """Who doesn't take theirs now: whole tenants, and streams. Shared by the threads of a round."""
+class RoundPauses:
+    """Tenants and single streams that take nothing more in this round. Shared by its threads."""
 
     def __init__(self, streams: set[StreamKey]) -> None:
         self.tenants: set[str] = set()
@@ -24,19 +24,24 @@ class Held:
 
 
 class Shares:
-    """What a round may still read, by tenant and for those that failed last. waiting: captures
-    that have something, by tenant."""
+    """What a round may still read, by tenant and for those that failed last. capture_counts:
+    of captures that have something, by tenant."""
 
-    def __init__(self, delivery: Delivery, waiting: Counter[str]) -> None:
+    def __init__(self, delivery: Delivery, capture_counts: Counter[str]) -> None:
         self._rates = delivery.rates
         self._failing = delivery.failing_tenants() | delivery.failing_streams()
-        self._tried: set[str | StreamKey] = set()
+        # Failing ones that have had a try in this round.
+        self._tries: set[str | StreamKey] = set()
         self._size = 0
-        self._room = {tenant: delivery.rates.round_bytes(tenant, ROUND_BYTES) for tenant in waiting}
-        usual = max(SHARE_BYTES, ROUND_BYTES // max(sum(waiting.values()), 1))
-        self._most = {
+        self._room = {
+            tenant: delivery.rates.round_bytes(tenant, ROUND_BYTES) for tenant in capture_counts
+        }
+        usual_share = max(SHARE_BYTES, ROUND_BYTES // max(sum(capture_counts.values()), 1))
+        self._max_shares = {
             tenant: min(
-                usual if room == ROUND_BYTES else max(room // waiting[tenant], LEAST_SHARE_BYTES),
+                usual_share
+                if room == ROUND_BYTES
+                else max(room // capture_counts[tenant], LEAST_SHARE_BYTES),
                 MAX_SHARE_BYTES,
             )
             for tenant, room in self._room.items()
@@ -49,13 +54,15 @@ class Shares:
     def share(self, tenant: str, blocked: frozenset[StreamKey]) -> int:
         """Of a capture, in bytes; 0 where it is another's turn."""
         failing = self._failing & {tenant, *blocked}
-        if failing & self._tried or self._room[tenant] <= 0:
+        if failing & self._tries or self._room[tenant] <= 0:
             return 0
-        most = self._most[tenant]
-        return min(most, self._rates.batch_bytes(tenant)) if failing else most
+        max_share = self._max_shares[tenant]
+        return min(max_share, self._rates.batch_bytes(tenant)) if failing else max_share
 
-    def took(self, tenant: str, blocked: frozenset[StreamKey], size: int, *, sends: bool) -> None:
+    def note_read(
+        self, tenant: str, blocked: frozenset[StreamKey], size: int, *, sends: bool
+    ) -> None:
         self._size += size
         self._room[tenant] -= size
         if sends:
-            self._tried |= self._failing & {tenant, *blocked}
+            self._tries |= self._failing & {tenant, *blocked}

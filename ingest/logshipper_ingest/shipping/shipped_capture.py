@@ -28,9 +28,9 @@ ENTRY_BYTES = 100  # what an entry costs at Loki besides its line, about: a shar
 class ShippedCapture:
     """One thread's, its shipper's; others read what is `committed`.
 
-    is_known: it has a checkpoint. committed: position, and whether that is the end, as they stand
-    in the checkpoints. read_at: when a frame was last read, by the monotonic clock. held: read, and
-    put off. waiting_since_ns: the time of the first frame that isn't shipped, 0 where all is.
+    committed: position, and whether that is the end, as they stand in the checkpoints. read_at:
+    when a frame was last read, by the monotonic clock. pending_batch: read, and put off.
+    waiting_since_ns: the time of the first frame that isn't shipped, 0 where all is.
     served_turn: the shipper's last round with it. trouble: why it couldn't be read. entries: builds
     what is sent. spooled_bytes: what isn't shipped, as last measured, measured_at: when, by the
     monotonic clock.
@@ -39,7 +39,7 @@ class ShippedCapture:
     def __init__(self, capture: "FollowedCapture", checkpoints: Checkpoints) -> None:
         self.capture = capture
         self.checkpoints = checkpoints
-        self.held: tuple[FrameBatch, Life] | None = None
+        self.pending_batch: tuple[FrameBatch, Life] | None = None
         self.read_at = time.monotonic()
         self.stale = False
         self.waiting_since_ns = 0
@@ -75,22 +75,20 @@ class ShippedCapture:
     # ---- checkpoints
 
     def _load(self) -> None:
-        known = self.checkpoints.shipped(self.folder.key)
-        self.is_known = bool(known)
+        rows = self.checkpoints.shipped(self.folder.key)
+        self.has_checkpoint = bool(rows)
         new = (
             None
-            if known
-            else CaptureCheckpoint(
-                self.folder.key, self.identity, new_account(self.folder, self.identity)
-            )
+            if rows
+            else Shipped(self.folder.key, self.identity, new_account(self.folder, self.identity))
         )
-        self.shipped = new or known[0]
-        self.committed = self.shipped.position, self.shipped.done
+        self.progress = new or rows[0]
+        self.committed = self.progress.position, self.progress.done
         path = os.path.join(self.folder.path, "segments")
         self.reader = SegmentReader(
             self.folder.segments_fd,
             path,
-            self.shipped.position,
+            self.progress.position,
             owner=self.folder.writer,
             line_bytes=ENTRY_BYTES,
         )
@@ -98,17 +96,17 @@ class ShippedCapture:
     def reload(self) -> None:
         """Goes back to the last checkpoint: what came after it is read and sent once more."""
         self.reader.close()
-        self.held = None
+        self.pending_batch = None
         self._load()
         self.stale = False
 
-    def begin_behind(self, other: CaptureCheckpoint) -> None:
+    def begin_behind(self, slowest: Shipped) -> None:
         """Begins where another sink is, on the disk, too: the segments before that are gone."""
-        shipped = CaptureCheckpoint(
-            other.folder, other.identity, other.account, other.position, other.done
+        progress = Shipped(
+            slowest.folder, slowest.identity, slowest.account, slowest.position, slowest.done
         )
-        shipped.counts = Counts(skipped=other.account.lines)
-        self.checkpoints.commit([shipped], {})
+        progress.counts = Counts(skipped=slowest.account.lines)
+        self.checkpoints.commit([progress], {})
         self.reload()
 
     # ---- how far it is
@@ -118,18 +116,21 @@ class ShippedCapture:
         """Whether there is something to ship."""
         if self.stale:
             return True
-        if self.shipped.done:
+        if self.progress.done:
             return False
         if self.is_silent:
             return True
         learnt_to = self.capture.learn_reader.position
-        return self.held is not None or self.learnt.done or self.reader.position != learnt_to
+        return (
+            self.pending_batch is not None or self.learnt.done or self.reader.position != learnt_to
+        )
 
     @property
     def is_silent(self) -> bool:
-        """Whether no frame has come for so long that it has yet to be told. By this process's own
-        clock: neither a machine's stepped clock nor an agent that was stopped makes a silence."""
-        account = self.shipped.account
+        """Whether no frame has come for so long that it has yet to be reported. By this process's
+        own clock: neither a machine's stepped clock nor an agent that was stopped makes a
+        silence."""
+        account = self.progress.account
         if (
             self.life not in (Life.LIVE, Life.ORPHANED)
             or account.state != RUNNING
@@ -142,11 +143,11 @@ class ShippedCapture:
         """Something new is there."""
         self.waiting_since_ns = self.waiting_since_ns or since_ns
 
-    def noted_shipped(self) -> None:
+    def note_round(self) -> None:
         """After a round: where more waits, it is younger than what was shipped."""
-        self.committed = self.shipped.position, self.shipped.done
+        self.committed = self.progress.position, self.progress.done
         caught_up = self.reader.position == self.capture.learn_reader.position
-        self.waiting_since_ns = 0 if caught_up else self.shipped.account.newest_ns
+        self.waiting_since_ns = 0 if caught_up else self.progress.account.newest_ns
 
     def close(self) -> None:
         self.reader.close()
@@ -155,13 +156,13 @@ class ShippedCapture:
 def begin_new(sinks: Sequence[ShippedCapture], new: Collection[Checkpoints]) -> None:
     """Sinks that weren't there when the capture began get all of it where all its segments are
     still there; else what the one that is the furthest behind has yet to get."""
-    known = [one.shipped for one in sinks if one.is_known]
-    late = [one for one in sinks if not one.is_known and one.checkpoints in new]
-    if not known or not late:
+    others_progress = [sink.progress for sink in sinks if sink.has_checkpoint]
+    new_sinks = [sink for sink in sinks if not sink.has_checkpoint and sink.checkpoints in new]
+    if not others_progress or not new_sinks:
         return
-    segments = list_segments(late[0].folder.segments_fd)
+    segments = list_segments(new_sinks[0].folder.segments_fd)
     if segments[:1] == [FIRST_SEGMENT]:
         return
-    behind = min(known, key=lambda shipped: shipped.position)
-    for one in late:
-        one.begin_behind(behind)
+    slowest = min(others_progress, key=lambda progress: progress.position)
+    for sink in new_sinks:
+        sink.begin_behind(slowest)

@@ -41,7 +41,7 @@ from logshipper_ingest.shipping.delivery import Delivery, Stopped, StreamWaits, 
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, StreamKey, batches, with_replay
 from logshipper_ingest.shipping.followed_capture import in_turn
 from logshipper_ingest.shipping.quarantine import Quarantine, Refusal
-from logshipper_ingest.shipping.shares import Held, Shares
+from logshipper_ingest.shipping.shares import RoundPauses, Shares
 from logshipper_ingest.shipping.shipped_capture import ShippedCapture
 from logshipper_ingest.spool.capture_folder import Life
 from logshipper_ingest.spool.learning import learn, own_fault
@@ -54,7 +54,7 @@ LEAST_PAUSE_SECS = 0.05  # between two rounds
 STREAMS_AT_ONCE = 8
 MAX_AHEAD_NS = 10 * 60 * 10**9  # Loki refuses what is newer
 BEFORE_BEGIN_NS = 3600 * 10**9  # how long before its directory was made a capture's lines may be
-_WHO = ("name", "user", "uid", "account", "partition")  # of an identity
+_IDENTITY_FIELDS = ("name", "user", "uid", "account", "partition")  # of an identity
 REPLAY_AFTER_NS = 45 * 60 * 10**9  # behind the stream's newest entry; Loki takes an hour
 RESEND_SECS = (
     60.0  # how long others wait, after a start or an error, for what may have been sent before
@@ -70,12 +70,12 @@ class _Piece(NamedTuple):
     again: bool
 
 
-class _Sent(NamedTuple):
-    """What came of a stream, or of several. taken: what is acknowledged, but for what was next to
-    refused entries of the same capture."""
+class _DeliveryReport(NamedTuple):
+    """What came of a stream, or of several. acknowledged_chunks: but for those next to refused
+    entries of the same capture."""
 
     refusals: list[Refusal]
-    taken: list[Chunk]
+    acknowledged_chunks: list[Chunk]
 
 
 class Shipper:
@@ -104,10 +104,10 @@ class Shipper:
         self._pool = ThreadPoolExecutor(STREAMS_AT_ONCE, "ship")
         self._turn = 0
         self.round_bytes = 0  # of spooled frames, in the last round
-        self._taken: dict[str, set[bytes]] = {}  # by capture, of those that went back
-        self._blocked: dict[
-            str, frozenset[StreamKey]
-        ] = {}  # by capture: streams that didn't take its lines
+        # Of acknowledged chunks, by capture, of those that went back.
+        self._digests: dict[str, set[bytes]] = {}
+        # By capture: streams that didn't take its lines.
+        self._blocked: dict[str, frozenset[StreamKey]] = {}
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -117,10 +117,10 @@ class Shipper:
         and what a fault of our own brings out, after going back to the last checkpoint."""
         pieces: list[_Piece] = []
         touched: list[ShippedCapture] = []
-        if self._taken or self._blocked:
-            there = {capture.folder.key for capture in captures}
-            self._taken = {key: taken for key, taken in self._taken.items() if key in there}
-            self._blocked = {key: blocked for key, blocked in self._blocked.items() if key in there}
+        if self._digests or self._blocked:
+            keys = {capture.folder.key for capture in captures}
+            self._digests = {key: digests for key, digests in self._digests.items() if key in keys}
+            self._blocked = {key: blocked for key, blocked in self._blocked.items() if key in keys}
         if time.monotonic() > self._resend_until:
             self._attempts.keep(capture.folder.key for capture in captures)
         try:
@@ -148,25 +148,24 @@ class Shipper:
     ) -> bool:
         self.round_bytes, more = 0, False
         self._turn += 1
-        waiting = [capture for capture in captures if capture.waits or self._end(capture)]
-        self._delivery.want("captures", {self._tenant(capture) for capture in waiting})
-        held, streams = self._delivery.waiting_tenants(), self._delivery.waiting_streams()
-        waiting = [
-            one
-            for one in waiting
-            if self._tenant(one) not in held and not self._blocked_by(one) & streams
+        candidates = [capture for capture in captures if capture.waits or self._end(capture)]
+        self._delivery.want("captures", {self._tenant(capture) for capture in candidates})
+        tenants, streams = self._delivery.waiting_tenants(), self._delivery.waiting_streams()
+        candidates = [
+            capture
+            for capture in candidates
+            if self._tenant(capture) not in tenants and not self._blocked_by(capture) & streams
         ]
-        waiting = self._first_again(waiting)
-        shares = Shares(self._delivery, Counter(map(self._tenant, waiting)))
-        waiting.sort(
-            key=lambda capture: capture.served_turn
-        )  # first those that have waited the longest
-        for capture in in_turn(waiting):
+        candidates = self._resends_first(candidates)
+        shares = Shares(self._delivery, Counter(map(self._tenant, candidates)))
+        # First those that have waited the longest.
+        candidates.sort(key=lambda capture: capture.served_turn)
+        for capture in in_turn(candidates):
             if shares.is_full:
                 return True
             tenant, blocked = self._tenant(capture), self._blocked_by(capture)
-            most = shares.share(tenant, blocked)
-            if not most:
+            share_bytes = shares.share(tenant, blocked)
+            if not share_bytes:
                 more = True
                 continue
             capture.served_turn = self._turn
@@ -178,35 +177,33 @@ class Shipper:
             until = None if end is None or end.done else end.position
             try:
                 alive = life is Life.LIVE
-                batch, life = capture.held or (
-                    capture.reader.read(most, alive=alive, until=until),
+                batch, life = capture.pending_batch or (
+                    capture.reader.read(share_bytes, alive=alive, until=until),
                     life,
                 )
             except OSError as error:  # that capture's trouble; the others go on
                 touched.pop()
                 capture.reload()
-                self._tell_once(capture, str(error))
+                self._log_once(capture, str(error))
                 continue
-            capture.held = None
+            capture.pending_batch = None
             ends = batch.outcome is Outcome.CLOSED or (
                 batch.outcome is Outcome.CUT and life is Life.DEAD
             )
             if ends and not capture.learnt.done:
-                capture.held = (
-                    batch,
-                    life,
-                )  # its last event tells what the learner has to know first
+                # Its last event says what the learner has to know first.
+                capture.pending_batch = batch, life
                 continue
             self.round_bytes += batch.size
             more |= batch.outcome is Outcome.MORE
-            moved = end is not None and batch.position > capture.shipped.position
+            has_advanced = end is not None and batch.position > capture.progress.position
             if batch.frames:
                 capture.read_at = time.monotonic()
-            sends = bool(batch.frames or batch.damages or ends or moved or capture.is_silent)
+            sends = bool(batch.frames or batch.damages or ends or has_advanced or capture.is_silent)
             piece = (
                 self._guarded_piece(capture, batch, life, again=end is not None) if sends else None
             )
-            shares.took(tenant, blocked, batch.size, sends=piece is not None)
+            shares.note_read(tenant, blocked, batch.size, sends=piece is not None)
             if piece is not None:
                 pieces.append(piece)
         return more
@@ -216,17 +213,23 @@ class Shipper:
 
     def _end(self, capture: ShippedCapture) -> End | None:
         """Up to where it may have been sent."""
-        return self._attempts.end(capture.shipped)
+        return self._attempts.end(capture.progress)
 
-    def _first_again(self, waiting: list[ShippedCapture]) -> list[ShippedCapture]:
+    def _resends_first(self, captures: list[ShippedCapture]) -> list[ShippedCapture]:
         """Without those that wait for what their tenant may have been sent; not for what this agent
         has tried and a stream didn't take: of that it knows what was sent."""
         if time.monotonic() > self._resend_until:
-            return waiting
-        begun = {one.folder.key for one in waiting if self._end(one) and not self._blocked_by(one)}
-        tenants = {self._tenant(capture) for capture in waiting if capture.folder.key in begun}
+            return captures
+        resends = {
+            capture.folder.key
+            for capture in captures
+            if self._end(capture) and not self._blocked_by(capture)
+        }
+        tenants = {self._tenant(capture) for capture in captures if capture.folder.key in resends}
         return [
-            one for one in waiting if one.folder.key in begun or self._tenant(one) not in tenants
+            capture
+            for capture in captures
+            if capture.folder.key in resends or self._tenant(capture) not in tenants
         ]
 
     def _resend_first(self) -> None:
@@ -239,19 +242,19 @@ class Shipper:
         """Before anything of a capture is sent: where this node's clock is so far ahead that Loki
         would refuse its times, by how much they are set back. All of them, as they follow the
         monotonic clock; and noted first, so that what is sent again has the same times."""
-        shipped = capture.shipped
-        if shipped.changed_ns:
+        progress = capture.progress
+        if progress.changed_ns:
             return
         ahead_ns = self._delivery.clock.ahead_ns()
         if ahead_ns:
-            shipped.counts.ahead_ns, shipped.changed_ns = ahead_ns, time.time_ns()
-            self._checkpoints.commit([shipped], {})
+            progress.counts.ahead_ns, progress.changed_ns = ahead_ns, time.time_ns()
+            self._checkpoints.commit([progress], {})
             self._say(
                 f"{capture.folder.path}: this node's clock is {ahead_ns / 1e9:.0f} s ahead of Loki's, which would "
                 "refuse its times: they are set back; set the clock"
             )
 
-    def _tell_once(self, capture: ShippedCapture, words: str) -> None:
+    def _log_once(self, capture: ShippedCapture, words: str) -> None:
         if capture.trouble != words:
             capture.trouble = words
             self._say(f"{capture.folder.path}: can't be read: {words}; tried again")
@@ -265,52 +268,61 @@ class Shipper:
             return self._piece(capture, batch, life, again=again)
         except Exception as error:
             capture.reload()
-            self._tell_once(capture, str(error) if isinstance(error, OSError) else own_fault(error))
+            self._log_once(capture, str(error) if isinstance(error, OSError) else own_fault(error))
             return None
 
     def _piece(
         self, capture: ShippedCapture, batch: FrameBatch, life: Life, *, again: bool
     ) -> _Piece:
-        account, rows = capture.shipped.account, Rows()
-        begun_at_ns = account.newest_ns
+        account, rows = capture.progress.account, Rows()
+        begin_ns = account.newest_ns
         # what the relay counts meanwhile would be other counts when the same frames are sent again
         learnt = learn(
             account, None, rows, batch, capture.folder, life, time.time_ns(), with_counters=False
         )
         if capture.is_silent:
             account.tell_lost(rows)
-        marks = (self._dressed(mark, capture) for mark in rows.marks)
+        marks = (self._complete_mark(mark, capture) for mark in rows.marks)
         rows.marks = [mark for mark in marks if mark is not None]
         if (
-            capture.shipped.counts.skipped and not capture.shipped.counts.entries
+            capture.progress.counts.skipped and not capture.progress.counts.entries
         ):  # nothing else of it was sent yet
-            rows.marks[:0] = self._late_begin(capture, begun_at_ns)
+            rows.marks[:0] = self._late_begin(capture, begin_ns)
         if learnt.done:
             # nothing of it comes later
             closed_ns = max(account.newest_ns, account.started_ns, account.told_ns) + 1
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
-            most = self._config.delivery.max_line_bytes
-            ahead_ns = capture.shipped.counts.ahead_ns
+            max_line_bytes = self._config.delivery.max_line_bytes
+            ahead_ns = capture.progress.counts.ahead_ns
             capture.entries = EntryBuilder(
-                capture.folder.key, capture.identity, most, self._tenant(capture), ahead_ns=ahead_ns
+                capture.folder.key,
+                capture.identity,
+                max_line_bytes,
+                self._tenant(capture),
+                ahead_ns=ahead_ns,
             )
-        capture.shipped.position = batch.position
+        capture.progress.position = batch.position
         chunks = [
             chunk for chunk in capture.entries.chunks(rows) if self._delivery.sink.takes(chunk.key)
         ]
         return _Piece(capture, chunks, learnt.done, again)
 
-    def _dressed(self, mark: EventRow, capture: ShippedCapture) -> EventRow | None:
+    def _complete_mark(self, mark: EventRow, capture: ShippedCapture) -> EventRow | None:
         """A mark as it goes to Loki: with who it is, or where it ran; None for a heartbeat too
         many."""
-        kind, counts = mark.event["event"], capture.shipped.counts
+        kind, counts = mark.event["event"], capture.progress.counts
         mark = EventRow(mark.time_ns, _set_back(mark.event, counts.ahead_ns))
         if kind == "started":
-            who = {name: getattr(capture.identity, name) for name in _WHO}
+            fields = {name: getattr(capture.identity, name) for name in _IDENTITY_FIELDS}
             return EventRow(
                 mark.time_ns,
-                {**mark.event, **who, "host": self._host(capture), "cluster": self._config.cluster},
+                {
+                    **mark.event,
+                    **fields,
+                    "host": self._host(capture),
+                    "cluster": self._config.cluster,
+                },
             )
         if kind == "heartbeat":
             if mark.time_ns - counts.heartbeat_ns < self._config.delivery.heartbeat_secs * 1e9:
@@ -320,12 +332,12 @@ class Shipper:
         return EventRow(mark.time_ns, {**mark.event, "hosts": [self._host(capture)]})
 
     def _late_begin(self, capture: ShippedCapture, time_ns: int) -> list[EventRow]:
-        """What a Loki is told that was added in the midst of a capture, of which it gets the
+        """The first marks for a Loki that was added in the midst of a capture, of which it gets the
         rest."""
-        skipped = capture.shipped.counts.skipped
+        skipped = capture.progress.counts.skipped
         words = f"{skipped} lines before this were sent to others, before this Loki was added"
-        started = EventRow(time_ns, {"event": "started", **capture.shipped.account.start_facts()})
-        marks = [self._dressed(started, capture)]
+        started = EventRow(time_ns, {"event": "started", **capture.progress.account.start_facts()})
+        marks = [self._complete_mark(started, capture)]
         marks.append(EventRow(time_ns, {"event": "sink_added", "message": words, "lines": skipped}))
         return [mark for mark in marks if mark is not None]
 
@@ -345,7 +357,7 @@ class Shipper:
             "words": choice.words,
             "path": list(choice.path),
         }
-        facts = _set_back(capture.shipped.account.end_facts(), capture.shipped.counts.ahead_ns)
+        facts = _set_back(capture.progress.account.end_facts(), capture.progress.counts.ahead_ns)
         return {**facts, "hosts": [self._host(capture)], "x_axis": x_axis}
 
     # ---- sending
@@ -353,12 +365,12 @@ class Shipper:
     def _send(self, pieces: Sequence[_Piece]) -> None:
         self._begin_attempt(pieces)
         streams = self._by_stream(
-            chunk for piece in pieces for chunk in piece.chunks if not self._is_taken(chunk)
+            chunk for piece in pieces for chunk in piece.chunks if not self._is_acknowledged(chunk)
         )
-        held = Held(self._delivery.waiting_streams())
-        refusals = self._untimely(pieces, streams)
-        sent = self._deliver(streams, held)
-        refusals += sent.refusals
+        pauses = RoundPauses(self._delivery.waiting_streams())
+        refusals = self._remove_untimely(pieces, streams)
+        report = self._deliver(streams, pauses)
+        refusals += report.refusals
         late = [
             refusal
             for refusal in refusals
@@ -366,38 +378,44 @@ class Shipper:
         ]
         if late:
             refusals = [
-                one for one in refusals if one.reason != "too_far_behind" or one.chunk.key.replay
+                refusal
+                for refusal in refusals
+                if refusal.reason != "too_far_behind" or refusal.chunk.key.replay
             ]
-            replayed = self._by_stream(chunk for refusal in late for chunk in _in_replay(refusal))
-            again = self._deliver(replayed, held)
-            refusals += again.refusals
-            sent.taken.extend(again.taken)
+            replay_streams = self._by_stream(
+                chunk for refusal in late for chunk in _replay_chunks(refusal)
+            )
+            replay_report = self._deliver(replay_streams, pauses)
+            refusals += replay_report.refusals
+            report.acknowledged_chunks.extend(replay_report.acknowledged_chunks)
             streams = {
                 **streams,
-                **{key: [*streams.get(key, ()), *chunks] for key, chunks in replayed.items()},
+                **{key: [*streams.get(key, ()), *chunks] for key, chunks in replay_streams.items()},
             }
-        back = self._gone_back(pieces, streams, held)
-        if back:
-            self._remember(chunk for chunk in sent.taken if chunk.capture in back)
-            refusals = [one for one in refusals if one.chunk.capture not in back]
-            pieces = self._without(back, pieces)
+        incomplete = self._incomplete(pieces, streams, pauses)
+        if incomplete:
+            self._remember(
+                chunk for chunk in report.acknowledged_chunks if chunk.capture in incomplete
+            )
+            refusals = [refusal for refusal in refusals if refusal.chunk.capture not in incomplete]
+            pieces = self._reload_incomplete(incomplete, pieces)
         try:
-            dropped = self._quarantine.put(refusals)
+            dropped_count = self._quarantine.put(refusals)
             if refusals:
                 fault_point("set_aside")
             fault_point("sent")
-            self._commit(pieces, refusals, dropped)
+            self._commit(pieces, refusals, dropped_count)
         except (
             StoreError,
             OSError,
         ):  # a full disk: what is sent needn't be sent again when there is room
-            self._remember(sent.taken)
+            self._remember(report.acknowledged_chunks)
             raise
 
     def _begin_attempt(self, pieces: Sequence[_Piece]) -> None:
         """Of the captures that have none."""
         ends = {
-            piece.capture.folder.key: End(piece.capture.shipped.position, piece.done)
+            piece.capture.folder.key: End(piece.capture.progress.position, piece.done)
             for piece in pieces
             if not piece.again
         }
@@ -408,49 +426,49 @@ class Shipper:
             )
             fault_point("attempt_noted")
 
-    def _remember(self, taken: Iterable[Chunk]) -> None:
-        for chunk in taken:
-            self._taken.setdefault(chunk.capture, set()).add(_digest(chunk))
+    def _remember(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            self._digests.setdefault(chunk.capture, set()).add(_digest(chunk))
 
-    def _forget_taken(self, piece: _Piece) -> None:
+    def _forget_digests(self, piece: _Piece) -> None:
         """But for what lies behind the piece: a larger share was tried before."""
         key = piece.capture.folder.key
-        if key in self._taken:
-            self._taken[key] -= set(map(_digest, piece.chunks))
-            if piece.done or not self._taken[key]:
-                del self._taken[key]
+        if key in self._digests:
+            self._digests[key] -= set(map(_digest, piece.chunks))
+            if piece.done or not self._digests[key]:
+                del self._digests[key]
 
-    def _is_taken(self, chunk: Chunk) -> bool:
-        known = self._taken.get(chunk.capture)
-        return known is not None and _digest(chunk) in known
+    def _is_acknowledged(self, chunk: Chunk) -> bool:
+        digests = self._digests.get(chunk.capture)
+        return digests is not None and _digest(chunk) in digests
 
-    def _gone_back(
-        self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]], held: Held
+    def _incomplete(
+        self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]], pauses: RoundPauses
     ) -> dict[str, frozenset[StreamKey]]:
         """Captures of which not all was sent, and the streams that didn't take theirs."""
         blocked: dict[str, set[StreamKey]] = defaultdict(set)
-        for key in held.streams & streams.keys():
+        for key in pauses.streams & streams.keys():
             for chunk in streams[key]:
                 blocked[chunk.capture].add(key)
         for piece in pieces:
-            if self._tenant(piece.capture) in held.tenants:
+            if self._tenant(piece.capture) in pauses.tenants:
                 blocked[piece.capture.folder.key] |= set()
         return {capture: frozenset(keys) for capture, keys in blocked.items()}
 
-    def _without(
-        self, back: dict[str, frozenset[StreamKey]], pieces: Sequence[_Piece]
+    def _reload_incomplete(
+        self, incomplete: dict[str, frozenset[StreamKey]], pieces: Sequence[_Piece]
     ) -> list[_Piece]:
-        """The pieces of other captures than these, which go back to their last checkpoint."""
-        kept: list[_Piece] = []
+        """These captures go back to their last checkpoint; returns the others' pieces."""
+        complete_pieces: list[_Piece] = []
         for piece in pieces:
-            if piece.capture.folder.key in back:
-                if back[piece.capture.folder.key]:
-                    self._blocked[piece.capture.folder.key] = back[piece.capture.folder.key]
+            if piece.capture.folder.key in incomplete:
+                if incomplete[piece.capture.folder.key]:
+                    self._blocked[piece.capture.folder.key] = incomplete[piece.capture.folder.key]
                 piece.capture.stale = True
                 piece.capture.reload()
             else:
-                kept.append(piece)
-        return kept
+                complete_pieces.append(piece)
+        return complete_pieces
 
     def _by_stream(self, chunks: Iterable[Chunk]) -> dict[StreamKey, list[Chunk]]:
         """By stream, the oldest first; what is far behind the newest entry that the stream has,
@@ -460,11 +478,11 @@ class Shipper:
             newest_ns = self._attempts.newest_ns(chunk.capture, chunk.key)
             for part in with_replay(chunk, newest_ns - REPLAY_AFTER_NS):
                 streams.setdefault(part.key, []).append(part)
-        for of_stream in streams.values():
-            of_stream.sort(key=lambda chunk: chunk.times_ns[0])
+        for stream_chunks in streams.values():
+            stream_chunks.sort(key=lambda chunk: chunk.times_ns[0])
         return streams
 
-    def _untimely(
+    def _remove_untimely(
         self, pieces: Sequence[_Piece], streams: dict[StreamKey, list[Chunk]]
     ) -> list[Refusal]:
         """Takes out what Loki would refuse for its time, and what is older than its own capture:
@@ -473,21 +491,21 @@ class Shipper:
         hours = self._config.delivery.max_age_hours
         too_old = f"older than [{self._config.table}] max_age_hours, {hours:g}"
         oldest_ns = now_ns - int(hours * 3600e9)
-        begun = {
+        begins_ns = {
             piece.capture.folder.key: piece.capture.begun_ns
             - BEFORE_BEGIN_NS
-            - piece.capture.shipped.counts.ahead_ns
+            - piece.capture.progress.counts.ahead_ns
             for piece in pieces
         }
         refusals: list[Refusal] = []
         for key, chunks in streams.items():
-            kept: list[Chunk] = []
+            timely_chunks: list[Chunk] = []
             for chunk in chunks:
-                own_ns = begun[chunk.capture]
-                first = bisect_left(chunk.times_ns, max(oldest_ns, own_ns))  # times rise
+                begin_ns = begins_ns[chunk.capture]
+                first = bisect_left(chunk.times_ns, max(oldest_ns, begin_ns))  # times rise
                 last = bisect_right(chunk.times_ns, now_ns + MAX_AHEAD_NS)
                 if first:
-                    words = too_old if own_ns < oldest_ns else "before its capture"
+                    words = too_old if begin_ns < oldest_ns else "before its capture"
                     refusals.append(Refusal(chunk.slice(0, first), "too_old", 0, words))
                 if last < len(chunk.lines):
                     late = chunk.slice(max(first, last), len(chunk.lines))
@@ -497,62 +515,68 @@ class Shipper:
                         )
                     )
                 if first < last:
-                    kept.append(
+                    timely_chunks.append(
                         chunk.slice(first, last) if last - first < len(chunk.lines) else chunk
                     )
-            streams[key] = kept
+            streams[key] = timely_chunks
         return refusals
 
-    def _deliver(self, streams: dict[StreamKey, list[Chunk]], held: Held) -> _Sent:
+    def _deliver(
+        self, streams: dict[StreamKey, list[Chunk]], pauses: RoundPauses
+    ) -> _DeliveryReport:
         """Streams next to each other, the batches of each in order; events last: who reads of a
-        capture's end finds all its lines. held: nothing more is sent to these; those that don't
+        capture's end finds all its lines. pauses: nothing more is sent to these; those that don't
         take theirs are added. Raises what the first of the others raises."""
-        sent = _Sent([], [])
+        report = _DeliveryReport([], [])
         for events in (False, True):
-            of_kind = [
+            queues = [
                 chunks
                 for key, chunks in streams.items()
-                if chunks and (key.kind == "event") is events and not held.has(key)
+                if chunks and (key.kind == "event") is events and not pauses.has(key)
             ]
-            if events and held.streams:
-                stuck = {
-                    chunk.capture for key in held.streams & streams.keys() for chunk in streams[key]
+            if events and pauses.streams:
+                stuck_captures = {
+                    chunk.capture
+                    for key in pauses.streams & streams.keys()
+                    for chunk in streams[key]
                 }
-                kept = (
-                    [chunk for chunk in chunks if chunk.capture not in stuck] for chunks in of_kind
+                unblocked_queues = (
+                    [chunk for chunk in chunks if chunk.capture not in stuck_captures]
+                    for chunks in queues
                 )
-                of_kind = [chunks for chunks in kept if chunks]
-            tasks = [self._pool.submit(self._deliver_stream, chunks, held) for chunks in of_kind]
+                queues = [chunks for chunks in unblocked_queues if chunks]
+            tasks = [self._pool.submit(self._deliver_stream, chunks, pauses) for chunks in queues]
             for task in tasks:
-                refusals, taken = task.result()
-                sent.refusals.extend(refusals)
-                sent.taken.extend(taken)
-        return sent
+                refusals, acknowledged_chunks = task.result()
+                report.refusals.extend(refusals)
+                report.acknowledged_chunks.extend(acknowledged_chunks)
+        return report
 
-    def _deliver_stream(self, chunks: Sequence[Chunk], held: Held) -> _Sent:
-        sent = _Sent([], [])
+    def _deliver_stream(self, chunks: Sequence[Chunk], pauses: RoundPauses) -> _DeliveryReport:
+        report = _DeliveryReport([], [])
         key = chunks[0].key
-        for whole in batches(chunks, self._delivery.rates.batch_bytes(key.tenant)):
-            if held.has(key):
+        for whole_batch in batches(chunks, self._delivery.rates.batch_bytes(key.tenant)):
+            if pauses.has(key):
                 break
-            batch = [
-                chunk for chunk in whole if not self._is_taken(chunk)
-            ]  # parts of a chunk are told apart here
+            # Parts of a chunk are told apart here.
+            batch = [chunk for chunk in whole_batch if not self._is_acknowledged(chunk)]
             try:
                 refusals = self._delivery.deliver(batch) if batch else []
             except TenantWaits:
-                held.tenants.add(key.tenant)
+                pauses.tenants.add(key.tenant)
                 break
             except StreamWaits:
-                held.streams.add(key)
+                pauses.streams.add(key)
                 break
-            sent.refusals.extend(refusals)
-            not_whole = {refusal.chunk.capture for refusal in refusals}
-            sent.taken.extend(chunk for chunk in batch if chunk.capture not in not_whole)
+            report.refusals.extend(refusals)
+            partial_captures = {refusal.chunk.capture for refusal in refusals}
+            report.acknowledged_chunks.extend(
+                chunk for chunk in batch if chunk.capture not in partial_captures
+            )
             fault_point("pushed")
-        return sent
+        return report
 
-    def _tell_refusals(self, refusals: Sequence[Refusal], dropped: int) -> None:
+    def _report_refusals(self, refusals: Sequence[Refusal], dropped_count: int) -> None:
         reasons: Counter[str] = Counter()
         for refusal in refusals:
             reasons[refusal.reason] += len(refusal.chunk.lines)
@@ -563,21 +587,23 @@ class Shipper:
                 f"{self._delivery.sink.kind} refuses {count} entries for good ({reason}), "
                 f"they are in the quarantine: {words}"
             )
-        if dropped:
-            self._metrics.left_out.labels("quarantine_full").inc(dropped)
-            self._say(f"the quarantine is full: {dropped} refused entries are dropped")
+        if dropped_count:
+            self._metrics.left_out.labels("quarantine_full").inc(dropped_count)
+            self._say(f"the quarantine is full: {dropped_count} refused entries are dropped")
 
-    def _commit(self, pieces: Sequence[_Piece], refusals: Sequence[Refusal], dropped: int) -> None:
-        """dropped: of the refused entries, those that the quarantine had no room for."""
+    def _commit(
+        self, pieces: Sequence[_Piece], refusals: Sequence[Refusal], dropped_count: int
+    ) -> None:
+        """dropped_count: of the refused entries, those that the quarantine had no room for."""
         now_ns = time.time_ns()
         newest = _newest_ns(pieces, now_ns + MAX_AHEAD_NS)
-        by_folder = {piece.capture.folder.key: piece.capture.shipped for piece in pieces}
+        by_folder = {piece.capture.folder.key: piece.capture.progress for piece in pieces}
         for piece in pieces:
-            shipped = piece.capture.shipped
-            shipped.done = piece.done
-            shipped.changed_ns = now_ns
+            progress = piece.capture.progress
+            progress.done = piece.done
+            progress.changed_ns = now_ns
             for chunk in piece.chunks:
-                counts, kind = shipped.counts, chunk.key.kind
+                counts, kind = progress.counts, chunk.key.kind
                 counts.entries[kind] = counts.entries.get(kind, 0) + len(chunk.lines)
                 counts.bytes += chunk.line_bytes
                 counts.last_ns = max(counts.last_ns, chunk.times_ns[-1])
@@ -589,34 +615,32 @@ class Shipper:
         texts = {key.text: time_ns for key, time_ns in newest.items()}
         self._checkpoints.commit(by_folder.values(), texts)
         fault_point("committed")
-        taken = Counter[str]()  # counted only now: what isn't committed comes once more
+        entry_counts = Counter[str]()  # counted only now: what isn't committed comes once more
         for chunk in (chunk for piece in pieces for chunk in piece.chunks):
-            taken[chunk.key.kind] += len(chunk.lines)
+            entry_counts[chunk.key.kind] += len(chunk.lines)
         for refusal in refusals:
-            taken[refusal.chunk.key.kind] -= len(refusal.chunk.lines)
-        for kind, count in taken.items():
+            entry_counts[refusal.chunk.key.kind] -= len(refusal.chunk.lines)
+        for kind, count in entry_counts.items():
             self._metrics.entries.labels(kind).inc(count)
-        self._tell_refusals(refusals, dropped)
+        self._report_refusals(refusals, dropped_count)
         for key, time_ns in newest.items():
             self._newest[key] = max(self._newest.get(key, 0), time_ns)
         for piece in pieces:
-            piece.capture.noted_shipped()
-            self._attempts.settle(piece.capture.shipped)
+            piece.capture.note_round()
+            self._attempts.settle(piece.capture.progress)
             piece.capture.capture.remove_old_segments()
             fault_point("shipped_segments_removed")
-            self._forget_taken(piece)
+            self._forget_digests(piece)
             self._blocked.pop(piece.capture.folder.key, None)
 
 
-def _newest_ns(pieces: Iterable[_Piece], taken_until_ns: int) -> dict[StreamKey, int]:
+def _newest_ns(pieces: Iterable[_Piece], until_ns: int) -> dict[StreamKey, int]:
     """By stream, of what Loki takes."""
     newest: dict[StreamKey, int] = {}
     for piece in pieces:
         for chunk in piece.chunks:
-            if chunk.times_ns[0] <= taken_until_ns:
-                newest[chunk.key] = max(
-                    newest.get(chunk.key, 0), min(chunk.times_ns[-1], taken_until_ns)
-                )
+            if chunk.times_ns[0] <= until_ns:
+                newest[chunk.key] = max(newest.get(chunk.key, 0), min(chunk.times_ns[-1], until_ns))
     return newest
 
 
@@ -628,7 +652,7 @@ def _set_back(event: Json, ahead_ns: int) -> Json:
     return {**event, **times, "clock_ahead_secs": round(ahead_ns / 1e9, 3)}
 
 
-def _in_replay(refusal: Refusal) -> list[Chunk]:
+def _replay_chunks(refusal: Refusal) -> list[Chunk]:
     return with_replay(refusal.chunk, refusal.chunk.times_ns[-1] + 1)
 
 
@@ -654,12 +678,12 @@ def ship_until(
     same.
     """
     trouble = Seldom(say)
-    rested = wait_secs  # that the next pause may be shorter
+    rest_secs = wait_secs  # that the next pause may be shorter
     due = time.monotonic()
     while not stop.is_set():
         wake.clear()
         begin = time.monotonic()
-        rested = min(rested + begin - due, wait_secs)
+        rest_secs = min(rest_secs + begin - due, wait_secs)
         try:
             more = shipper.round(captures())
         except Stopped:
@@ -676,8 +700,8 @@ def ship_until(
         if shipper.round_bytes:
             share = max(1 - shipper.round_bytes / FULL_ROUND_BYTES, 0.25)
             pause = max(LEAST_PAUSE_SECS, wait_secs * share - (time.monotonic() - begin))
-            shorter = min(rested, pause - LEAST_PAUSE_SECS)
-            rested -= shorter
+            shorter = min(rest_secs, pause - LEAST_PAUSE_SECS)
+            rest_secs -= shorter
             stop.wait(pause - shorter)
         due = time.monotonic()
         wake.wait(wait_secs)

@@ -346,18 +346,18 @@ def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(
     with closing(Checkpoints(str(tmp_path / "other" / "state.db"))) as other:
         sinks = (node.checkpoints, other)
         lost = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks)
-        assert (lost.sinks[1].shipped.position, lost.sinks[1].is_known) == ((0, 0), False)
+        assert (lost.sinks[1].progress.position, lost.sinks[1].has_checkpoint) == ((0, 0), False)
         added = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks, new=[other])
         assert added.sinks[1].committed == one.first.committed
-        lines = one.first.shipped.account.lines
-        assert (added.sinks[1].shipped.counts.skipped, added.sinks[1].shipped.account.lines) == (
+        lines = one.first.progress.account.lines
+        assert (added.sinks[1].progress.counts.skipped, added.sinks[1].progress.account.lines) == (
             lines,
             lines,
         )
         assert lines >= 3
-        assert other.shipped()[0].position == one.first.shipped.position, "before anything is sent"
+        assert other.shipped()[0].position == one.first.progress.position, "before anything is sent"
         again = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks)
-        assert again.sinks[1].is_known
+        assert again.sinks[1].has_checkpoint
     node.close()
 
 

@@ -18,7 +18,7 @@ def sent_for(pace: Pace, secs: float, now: float = 0.0) -> tuple[Pace, float]:
         size = pace.batch_bytes(MB)
         pace, wait = pace.take(size, now)
         now += wait
-        pace = pace.taken(size)
+        pace = pace.after_push(size)
         total += size
     return pace, total
 
@@ -33,15 +33,15 @@ def test_an_agent_alone_is_soon_as_fast_as_it_may_and_never_faster() -> None:
 
 def test_a_refusal_slows_it_down_and_what_was_under_way_does_so_once() -> None:
     pace, _ = sent_for(Pace.begin(MOST, 0.0), 20.0)
-    once = pace.refused(MB, begun=20.0, now=20.1, jitter=0.5)
+    once = pace.after_refusal(MB, sent_at=20.0, now=20.1, jitter=0.5)
     assert once.rate == MOST / 2
-    assert once.refused(MB, begun=20.05, now=20.2, jitter=0.5).rate == once.rate
-    assert once.refused(MB, begun=20.2, now=20.3, jitter=0.5).rate < once.rate
+    assert once.after_refusal(MB, sent_at=20.05, now=20.2, jitter=0.5).rate == once.rate
+    assert once.after_refusal(MB, sent_at=20.2, now=20.3, jitter=0.5).rate < once.rate
 
 
 def test_what_was_cut_is_regained_in_minutes_not_at_once() -> None:
     pace, _ = sent_for(Pace.begin(MOST, 0.0), 20.0)
-    cut = pace.refused(MB, begun=20.0, now=20.0, jitter=0.0)
+    cut = pace.after_refusal(MB, sent_at=20.0, now=20.0, jitter=0.0)
     soon, _ = sent_for(cut, 30.0, 20.0)
     assert cut.rate < soon.rate < 0.8 * MOST
     later, _ = sent_for(soon, 600.0, 50.0)
@@ -50,7 +50,7 @@ def test_what_was_cut_is_regained_in_minutes_not_at_once() -> None:
 
 def test_after_an_outage_it_begins_slowly() -> None:
     pace, _ = sent_for(Pace.begin(MOST, 0.0), 20.0)
-    again = pace.interrupted(30.0)
+    again = pace.after_outage(30.0)
     assert again.rate == START_BYTES_PER_SEC
     assert again.take(MB, 30.0)[1] >= MB / START_BYTES_PER_SEC - 1, "nothing goes at once"
 
@@ -61,7 +61,7 @@ def test_without_a_limit_nothing_waits_until_loki_refuses() -> None:
         pace, wait = pace.take(100 * MB, 0.0)
         assert wait == 0.0
     assert pace.batch_bytes(MB) == MB
-    refused = pace.refused(MB, begun=1.0, now=1.1, jitter=1.0)
+    refused = pace.after_refusal(MB, sent_at=1.0, now=1.1, jitter=1.0)
     assert refused.rate == START_BYTES_PER_SEC
     assert refused.take(MB, 1.1)[1] > 0
 
@@ -85,11 +85,11 @@ def test_rates_and_waits_stay_within_bounds(
         owed = sum(size for _, size, _, _ in steps) * 2
         assert 0.0 <= wait <= owed / LEAST_BYTES_PER_SEC
         if step == "t":
-            pace = pace.taken(size)
+            pace = pace.after_push(size)
         elif step == "r":
-            pace = pace.refused(size, before, now, jitter)
+            pace = pace.after_refusal(size, before, now, jitter)
         else:
-            pace = pace.interrupted(now)
+            pace = pace.after_outage(now)
         assert pace.rate == 0 or pace.rate >= LEAST_BYTES_PER_SEC
         assert not most or pace.rate <= most
 

@@ -378,12 +378,12 @@ def test_an_error_of_our_own_goes_back_to_the_checkpoint(
         with pytest.raises(ZeroDivisionError):
             node.round()
     capture = node.one()
-    assert capture.first.shipped.position == (0, 0)
-    assert capture.first.shipped.account.lines == 0
+    assert capture.first.progress.position == (0, 0)
+    assert capture.first.progress.account.lines == 0
     node.ship()
     assert node.loki.lines('kind="log"') == ["one", "two"]
     assert node.loki.doubles() == []
-    assert capture.first.shipped.counts.entries == {"log": 2, "event": 3}
+    assert capture.first.progress.counts.entries == {"log": 2, "event": 3}
     assert node.checkpoints.shipped()[0].account.lines == 2
 
 
@@ -674,7 +674,7 @@ def test_refusals_are_synced_before_they_count_as_dealt_with(
     assert node.checkpoints.shipped() == []
     node.ship()
     assert [entry["line"] for entry in node.quarantined() if entry["kind"] == "log"] == ["old"]
-    assert node.one().first.shipped.counts.refused == {"too_old": 1}
+    assert node.one().first.progress.counts.refused == {"too_old": 1}
 
 
 def test_what_is_shipped_or_refused_counts_once_however_often_the_disk_is_full(
@@ -699,7 +699,7 @@ def test_what_is_shipped_or_refused_counts_once_however_often_the_disk_is_full(
             node.round()
     assert sum("too_old" in words for words in node.said) == 0
     node.ship()
-    counts = node.one().first.shipped.counts
+    counts = node.one().first.progress.counts
     assert (failures, counts.entries["log"], counts.refused) == (3, 1, {"too_old": 3})
     value = node.health.registry.get_sample_value
     assert value("logshipper_agent_entries_total", {"kind": "log"}) == 1, (
@@ -720,7 +720,7 @@ def test_the_last_event_waits_for_the_learner(node: ShippingNode) -> None:
         # the learner has gone on a bit, not to the end
         capture.learn_reader.read(1, alive=True)
         node.round()
-        assert capture.first.held is not None
+        assert capture.first.pending_batch is not None
         assert node.loki.stored == []
     capture.learn_reader.close()
     capture.learn_reader = SegmentReader(
@@ -743,7 +743,7 @@ def test_held_frames_are_kept_over_an_error_of_another_capture(
     held.life = Life.DEAD
     held.learn_reader.read(1, alive=True)
     node.round()
-    assert held.first.held is not None
+    assert held.first.pending_batch is not None
     with node.capture("other", soon_ns()) as other:
         other.lines(["two"])
         (captured,) = (capture for capture in node.follow() if capture is not held)
@@ -787,7 +787,7 @@ def test_a_capture_that_dies_between_two_looks_is_closed_when_the_learner_knows(
     capture.first.reader.read = reading  # type: ignore[method-assign]
     node.round()
     assert not capture.learnt.done
-    assert not capture.first.shipped.done, "the learner hasn't said that it is over"
+    assert not capture.first.progress.done, "the learner hasn't said that it is over"
 
 
 # ---- what may have been sent before
@@ -984,7 +984,7 @@ def test_more_floods_than_a_round_holds_take_turns(
     node.learn()
     for _ in range(9):
         node.round()
-    sent = [capture.first.shipped.position.offset for capture in node.captures.values()]
+    sent = [capture.first.progress.position.offset for capture in node.captures.values()]
     assert min(sent) > 0, "nobody has waited for all others to end"
     node.ship()
     for writer in writers:
@@ -1032,7 +1032,7 @@ def test_segments_are_removed_behind_both_and_only_there(node: ShippingNode) -> 
         assert numbers() == [3]
     node.restart(saved=False)
     node.ship()
-    assert node.one().learnt.account.lines == node.one().first.shipped.account.lines == 4
+    assert node.one().learnt.account.lines == node.one().first.progress.account.lines == 4
     assert node.loki.doubles() == []
 
 
@@ -1141,7 +1141,7 @@ def test_events_of_any_depth_stop_nobody(node: ShippingNode) -> None:
     whole(node, "honest", ["good day"])
     node.ship()
     assert node.loki.lines('kind="log"') == ["good day"]
-    assert all(capture.first.shipped.done for capture in node.captures.values())
+    assert all(capture.first.progress.done for capture in node.captures.values())
 
 
 def _record(time_ns: int, text: bytes) -> bytes:
@@ -1174,7 +1174,7 @@ def test_records_of_any_kind_stop_nobody_and_are_json(node: ShippingNode, text: 
     assert node.loki.lines('kind="log"') == ["good day"]
     for entry in node.loki.found('kind="event"'):
         json.loads(entry.line, parse_constant=_no_constant)
-    assert all(capture.first.shipped.done for capture in node.captures.values())
+    assert all(capture.first.progress.done for capture in node.captures.values())
 
 
 def _no_constant(name: str) -> None:
@@ -1229,7 +1229,7 @@ def test_a_newer_segment_waits_and_others_go_on(node: ShippingNode) -> None:
     whole(node, "honest", ["good day"])
     node.ship()
     assert node.loki.lines('kind="log"') == ["good day"]
-    assert not all(capture.first.shipped.done for capture in node.captures.values())
+    assert not all(capture.first.progress.done for capture in node.captures.values())
     pushes = len(node.loki.requests)
     node.ship()
     assert len(node.loki.requests) == pushes
@@ -1277,7 +1277,7 @@ def test_segments_that_are_something_else_stop_nobody(node: ShippingNode, tmp_pa
     whole(node, "honest", ["good day"])
     node.ship()
     assert "good day" in node.loki.lines('kind="log"')
-    assert all(capture.first.shipped.done for capture in node.captures.values())
+    assert all(capture.first.progress.done for capture in node.captures.values())
     assert "root's" not in " ".join(node.loki.lines())
 
 
