@@ -62,12 +62,12 @@ RESEND_SECS = (
 
 
 class _Piece(NamedTuple):
-    """What a round has of one capture. again: it may have been sent before."""
+    """What a round has of one capture."""
 
     capture: ShippedCapture
     chunks: list[Chunk]
-    done: bool
-    again: bool
+    done: bool  # to the capture's end
+    again: bool  # it may have been sent before
 
 
 class _DeliveryReport(NamedTuple):
@@ -150,11 +150,13 @@ class Shipper:
         self._turn += 1
         candidates = [capture for capture in captures if capture.waits or self._end(capture)]
         self._delivery.want("captures", {self._tenant(capture) for capture in candidates})
-        tenants, streams = self._delivery.waiting_tenants(), self._delivery.waiting_streams()
+        waiting_tenants = self._delivery.waiting_tenants()
+        waiting_streams = self._delivery.waiting_streams()
         candidates = [
             capture
             for capture in candidates
-            if self._tenant(capture) not in tenants and not self._blocked_by(capture) & streams
+            if self._tenant(capture) not in waiting_tenants
+            and not self._blocked_by(capture) & waiting_streams
         ]
         candidates = self._resends_first(candidates)
         shares = Shares(self._delivery, Counter(map(self._tenant, candidates)))
