@@ -213,7 +213,7 @@ class Learner:
             knowledge = [capture.learnt for capture in changed]
             self._checkpoints.put_learnt(knowledge)
             fault_point("learnt")
-            for capture, learnt in zip(changed, saved, strict=True):
+            for capture, learnt in zip(changed, knowledge, strict=True):
                 capture.checkpoint = learnt
 
 

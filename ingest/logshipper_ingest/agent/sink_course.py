@@ -176,10 +176,14 @@ class SinkCourse:
             now = time.monotonic()
             if now - begin > MEASURE_SECS:
                 break
-            one.spooled_bytes = one.folder.bytes_from(one.progress.position)
-            one.measured_at = now
-        since = [one.waiting_since_ns for one in own if one.waits and one.waiting_since_ns]
-        self.metrics.spool_bytes.set(sum(one.spooled_bytes for one in own))
+            capture.spooled_bytes = capture.folder.bytes_from(capture.progress.position)
+            capture.measured_at = now
+        since = [
+            capture.waiting_since_ns
+            for capture in shipped_captures
+            if capture.waits and capture.waiting_since_ns
+        ]
+        self.metrics.spool_bytes.set(sum(capture.spooled_bytes for capture in shipped_captures))
         self.metrics.lag_seconds.set(
             max((now_ns - since_ns for since_ns in since), default=0) / 1e9
         )

@@ -39,7 +39,7 @@ class Attempts:
         for attempt in map(_from_json, _as_list(checkpoints.note(_NOTE))):
             self._by_capture |= dict.fromkeys(attempt.ends, attempt)
 
-    def end(self, progress: Shipped) -> End | None:
+    def end(self, progress: CaptureCheckpoint) -> End | None:
         """Up to where a capture's entries were sent, or begun to be; None where all that is
         committed."""
         attempt = self._by_capture.get(progress.folder)
@@ -71,7 +71,7 @@ class Attempts:
         self._checkpoints.put_notes({_NOTE: documents})
         self._by_capture = by_capture
 
-    def settle(self, progress: Shipped) -> None:
+    def settle(self, progress: CaptureCheckpoint) -> None:
         """It is committed."""
         if self.end(progress) is None:
             self._by_capture.pop(progress.folder, None)

@@ -80,7 +80,9 @@ class ShippedCapture:
         new = (
             None
             if rows
-            else Shipped(self.folder.key, self.identity, new_account(self.folder, self.identity))
+            else CaptureCheckpoint(
+                self.folder.key, self.identity, new_account(self.folder, self.identity)
+            )
         )
         self.progress = new or rows[0]
         self.committed = self.progress.position, self.progress.done
@@ -100,9 +102,9 @@ class ShippedCapture:
         self._load()
         self.stale = False
 
-    def begin_behind(self, slowest: Shipped) -> None:
+    def begin_behind(self, slowest: CaptureCheckpoint) -> None:
         """Begins where another sink is, on the disk, too: the segments before that are gone."""
-        progress = Shipped(
+        progress = CaptureCheckpoint(
             slowest.folder, slowest.identity, slowest.account, slowest.position, slowest.done
         )
         progress.counts = Counts(skipped=slowest.account.lines)
