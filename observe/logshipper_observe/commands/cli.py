@@ -15,12 +15,12 @@ from logshipper_observe.commands.cli_jobs import (
 )
 from logshipper_observe.commands.cli_lists import add_events, add_info, add_ls, add_status, add_wait
 from logshipper_observe.commands.cli_marks import add_annotate, add_diff, add_rm, add_tag
-from logshipper_observe.commands.cli_options import Parser
 from logshipper_observe.commands.cli_pages import add_open, add_serve, add_url
 from logshipper_observe.commands.cli_render import add_completion, add_render
+from logshipper_observe.commands.options import Parser
 
 if TYPE_CHECKING:
-    from logshipper_observe.commands.cli_options import Subparsers
+    from logshipper_observe.commands.options import Subparsers
 
 
 def add_commands(subparsers: "Subparsers[Parser]") -> None:

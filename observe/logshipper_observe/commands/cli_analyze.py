@@ -3,19 +3,20 @@
 from typing import TYPE_CHECKING
 
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.cli_lists import event_state, state_names
-from logshipper_observe.commands.cli_options import (
+from logshipper_observe.commands.options import (
     Parser,
     add_command,
     add_json,
     add_raw_cells,
     add_source,
     completed,
+    event_state,
+    state_names,
     whole_number,
 )
 
 if TYPE_CHECKING:
-    from logshipper_observe.commands.cli_options import Subparsers
+    from logshipper_observe.commands.options import Subparsers
 
 REPORTS = ("throughput", "utilization", "nodes", "overheads", "gantt")
 

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from logshipper_observe.commands.cli_options import Parser, add_command, add_json, add_store
+from logshipper_observe.commands.options import Parser, add_command, add_json, add_store
 
 if TYPE_CHECKING:
-    from logshipper_observe.commands.cli_options import Subparsers
+    from logshipper_observe.commands.options import Subparsers
 
 SYSTEMS = ("qcg", "balsam", "xt")
 

@@ -4,8 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.cli_lists import seconds_number
-from logshipper_observe.commands.cli_options import (
+from logshipper_observe.commands.options import (
     JOB_HELP,
     Parser,
     add_command,
@@ -14,16 +13,14 @@ from logshipper_observe.commands.cli_options import (
     add_raw_cells,
     add_source,
     completed,
+    seconds_number,
+    task_numbers,
     whole_number,
 )
 
 if TYPE_CHECKING:
-    from logshipper_observe.commands.cli_options import Subparsers
+    from logshipper_observe.commands.options import Subparsers
     from logshipper_observe.follow.log_place import LogPlace
-
-
-def task_numbers(text: str) -> tuple[int, ...]:
-    return tuple(whole_number(number.strip()) for number in text.split(","))
 
 
 def place(text: str) -> "LogPlace":

@@ -1,61 +1,29 @@
 """Command lines of what is about many jobs: ls, info, status, events, wait."""
 
-import argparse
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.console.time_span import time_span
-from logshipper_observe.base.words import STATE_ALIASES, STATES, state_of
+from logshipper_observe.base.words import STATES
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.cli_options import (
+from logshipper_observe.commands.options import (
     JOB_HELP,
     Parser,
     add_command,
     add_json,
     add_source,
     completed,
+    event_state,
+    seconds_number,
+    state_names,
     whole_number,
 )
 
 if TYPE_CHECKING:
-    from logshipper_observe.commands.cli_options import Subparsers
+    from logshipper_observe.commands.options import Subparsers
 
-MAX_WAIT_SECS = 3650 * 86_400
 KINDS = (
     "state", "user_event", "mode_changed", "heartbeat_lost", "heartbeat_found", "lines_lost", "lines_left_out",
     "segment_damaged", "job_ended",
 )  # fmt: skip
-
-
-def seconds_number(text: str) -> float:
-    """Of `90`, `0.5`, `30m`, `2h`."""
-    try:
-        secs = float(text)
-    except ValueError:
-        return time_span(text)
-    if not 0 <= secs <= MAX_WAIT_SECS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} isn't a number of seconds from 0 to {MAX_WAIT_SECS}"
-        )
-    return secs
-
-
-def state_names(text: str) -> list[str]:
-    states = [state_of(state) for state in text.split(",") if state.strip()]
-    unknown = [state for state in states if state not in STATES]
-    if unknown or not states:
-        raise argparse.ArgumentTypeError(
-            f"{', '.join(unknown) or text!r} isn't a state; there are {', '.join(STATES)}"
-        )
-    return states
-
-
-def event_state(text: str) -> str:
-    """By its own name: states of other systems are told apart from those that they stand for
-    here."""
-    if state_of(text) not in STATES:
-        known = ", ".join((*STATES, *STATE_ALIASES))
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a state; there are {known}")
-    return text.strip().upper()
 
 
 def add_ls(subparsers: "Subparsers[Parser]") -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from logshipper_observe.base.words import NOT_IN_LOKI
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.cli_options import (
+from logshipper_observe.commands.options import (
     JOB_HELP,
     Parser,
     add_command,
@@ -19,7 +19,7 @@ from logshipper_observe.commands.cli_options import (
 )
 
 if TYPE_CHECKING:
-    from logshipper_observe.commands.cli_options import Subparsers
+    from logshipper_observe.commands.options import Subparsers
 
 _LOKI_OPTIONS = ("--from", "--site", "--loki-url", "--prometheus-url", "--cluster", "--since")
 

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.cli_options import (
+from logshipper_observe.commands.options import (
     JOB_HELP,
     Parser,
     add_command,
@@ -15,7 +15,7 @@ from logshipper_observe.commands.cli_options import (
 )
 
 if TYPE_CHECKING:
-    from logshipper_observe.commands.cli_options import Subparsers
+    from logshipper_observe.commands.options import Subparsers
 
 
 def port_number(text: str) -> int:

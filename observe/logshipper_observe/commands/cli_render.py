@@ -4,11 +4,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
-from logshipper_observe.commands.cli_options import Parser, add_command, within
 from logshipper_observe.commands.completion import HOW_TO, SHELLS
+from logshipper_observe.commands.options import Parser, add_command, within
 
 if TYPE_CHECKING:
-    from logshipper_observe.commands.cli_options import Subparsers
+    from logshipper_observe.commands.options import Subparsers
 
 
 def columns_number(text: str) -> int:

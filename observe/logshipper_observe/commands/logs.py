@@ -1,42 +1,21 @@
 """`logshipper logs JOB`: what a job printed, as its terminal showed it; live while it runs."""
 
 import argparse
-import re
-import select
 import shlex
 import sys
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from logshipper.errors import QueryError, StoreError, UsageError
-from logshipper.safe_text import safe
-from logshipper.spool.segment import Kind, Stream
+from logshipper.errors import UsageError
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import exit_words, uncoloured
-from logshipper_observe.follow.follow_keys import LEAVE, NEXT, Keys, read_keys
-from logshipper_observe.follow.follow_nodes import Nodes, NodeView
-from logshipper_observe.follow.log_place import LogPlace
-from logshipper_observe.follow.log_writers import JsonWriter, TextWriter, Writer
-from logshipper_observe.query.opening import check_attempt, ingest, open_job
+from logshipper_observe.commands.log_reading import Follower, Lines, Outage, say_ended, stdout_poll
+from logshipper_observe.follow.follow_keys import keys_read
+from logshipper_observe.follow.log_writers import JsonWriter, TextWriter
+from logshipper_observe.query.opening import opened_job
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.job import JobSummary, LogLine, Position
-    from logshipper_ingest.model.stores import Reader, Store
-
-Answer = TypeVar("Answer")
-
-STREAMS = {
-    "stdout": (Stream.STDOUT,),
-    "stderr": (Stream.STDERR,),
-    "both": (Stream.STDOUT, Stream.STDERR),
-}
-PATIENCE_SECS = 600.0  # how long a follower waits for a server that doesn't answer
-_RETRY_SECS = 5.0
-_KINDS = (Kind.LOG, Kind.METADATA, Kind.COMMAND, Kind.NOTE)
+    from logshipper_ingest.model.job import JobSummary
 
 
 def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
@@ -44,14 +23,14 @@ def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
     terminal."""
     if not args.follow and args.secs is not None:
         raise UsageError("--for", ["ends following: it needs --follow"])
-    lines = _Lines(args)
+    lines = Lines(args)
     writer = (
         JsonWriter()
         if args.json
         else TextWriter(Output(args.color), times=args.times, pattern=lines.pattern)
     )
-    outage = _Outage(writer, _stdout_poll(), patient=args.follow)
-    with open_job(args, outage.through) as (store, job_id):
+    outage = Outage(writer, stdout_poll(), patient=args.follow)
+    with opened_job(args, outage.through) as (store, job_id):
 
         def look() -> "tuple[JobSummary, bool]":
             with store.open(job_id) as reader:
@@ -65,7 +44,7 @@ def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
             with read_keys(enabled=args.follow and not args.json) as keys:
                 summary, is_over = outage.through(look)
                 if args.follow and not is_over:
-                    follower = _Follower(
+                    follower = Follower(
                         store,
                         job_id,
                         lines,
@@ -76,7 +55,7 @@ def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
                     )
                     summary, is_over = follower.follow(args.secs)
                 elif tells:
-                    _say_ended(summary)
+                    say_ended(summary)
                 if args.follow and not is_over:
                     _say_how_to_go_on(summary, lines, args)
         except KeyboardInterrupt:
@@ -91,7 +70,7 @@ def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
     return 0
 
 
-def _say_how_to_go_on(job: "JobSummary", lines: "_Lines", args: argparse.Namespace) -> None:
+def _say_how_to_go_on(job: "JobSummary", lines: "Lines", args: argparse.Namespace) -> None:
     """The command that goes on behind the last line that was printed, and how to end the job."""
     options = []
     for option, value, usual in (
@@ -107,263 +86,3 @@ def _say_how_to_go_on(job: "JobSummary", lines: "_Lines", args: argparse.Namespa
     say(f"the job runs on; this goes on from here: {words}")
     if job.job_id.isdecimal():
         say(f"to cancel it: scancel {job.job_id}")
-
-
-def _pattern(text: str | None) -> "re.Pattern[str] | None":
-    try:
-        return None if text is None else re.compile(text)
-    except (re.error, RecursionError) as error:
-        raise UsageError("--grep", [f"{text!r} isn't a regular expression: {error}"]) from None
-
-
-class _Lines:
-    """Which lines are asked for, whose are shown, and how far they have been printed."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.streams = STREAMS[args.stream]
-        self.pattern = _pattern(args.grep)
-        self.attempt = None if args.attempt == "all" else int(args.attempt)
-        self.place: LogPlace = args.after or LogPlace()
-        self.nodes = Nodes()
-        self.view = NodeView(self.nodes)
-        self.summary: JobSummary | None = None
-        self._tasks: frozenset[int] = frozenset(args.task or ())
-        self._captures: set[int] = set()  # those of the tasks that are asked for
-        self._begun_at = LogPlace.parse(str(self.place)) if args.after else None
-        self._tail: int | None = args.tail
-        self._after: Position | None = None
-        self._follows: bool = args.follow
-
-    def check(self, reader: "Reader") -> None:
-        """Raises StoreError where the job has no such attempt or task; a job that is followed may
-        get one yet."""
-        check_attempt({capture.attempt for capture in reader.captures}, self.attempt)
-        tasks = {capture.task for capture in reader.captures}
-        missing = sorted(self._tasks - tasks)
-        if missing and not (self._follows and not reader.is_over):
-            has = ", ".join(map(str, sorted(tasks)[:20])) + (", ..." if len(tasks) > 20 else "")
-            raise StoreError("--task", f"the job has no task {missing[0]}; it has {has}")
-
-    def print(self, reader: "Reader", writer: "Writer") -> None:
-        """Writes the lines that are new since the last call; the first one keeps to --tail."""
-        self.summary = reader.summary
-        self._captures = {
-            capture.capture for capture in reader.captures if capture.task in self._tasks
-        }
-        found = self._read(reader)
-        if self._tail is not None:
-            try:
-                found = iter(deque(found, maxlen=self._tail))
-            except QueryError:
-                self._after = None  # nothing of it is printed yet
-                raise
-            self._tail = None
-        for line in found:
-            if self.view.takes(line):
-                self.show(line, writer)
-        writer.flush()
-
-    def show(self, line: "LogLine", writer: "Writer") -> None:
-        writer.write(line, self.nodes.label(line.capture))
-        if self._follows:
-            self.place.note(line)
-
-    def _read(self, reader: "Reader") -> Iterator["LogLine"]:
-        # where nothing is left out the store itself finds the tail; at least one line tells where
-        # to go on from
-        filtered = self.pattern is not None or self._tasks or self._begun_at is not None
-        tail = None if self._tail is None or filtered else max(self._tail, 1)
-        since_ns = 0 if self._begun_at is None else self._begun_at.begin_ns
-        after = self._after
-        found = reader.lines(
-            streams=self.streams,
-            attempt=self.attempt,
-            kinds=_KINDS,
-            after=after,
-            tail=tail,
-            since_ns=since_ns,
-        )
-        for line in found:
-            self._after = line.position
-            if self._tasks and line.capture not in self._captures:
-                continue
-            if self._begun_at is not None and self._begun_at.is_printed(line):
-                continue
-            if self.pattern is None or self.pattern.search(uncoloured(line.text)):
-                yield line
-
-
-class _Follower:
-    """Prints what comes, until the job has ended, or whoever follows it leaves."""
-
-    def __init__(
-        self,
-        store: "Store",
-        job_id: str,
-        lines: _Lines,
-        writer: "Writer",
-        outage: "_Outage",
-        keys: Keys,
-        *,
-        tells: bool,
-    ) -> None:
-        self._store = store
-        self._job_id = job_id
-        self._lines = lines
-        self._writer = writer
-        self._outage = outage
-        self._keys = keys
-        self._told: set[str] = set()
-        self._unresponsive = False
-        self._tells = tells
-
-    def follow(self, secs: float | None) -> "tuple[JobSummary, bool]":
-        """How the job is at the end, and whether it has ended. secs: for how long, None: until it
-        ends."""
-        until = None if secs is None else time.monotonic() + secs
-        if self._lines.summary is not None:
-            self._say_what_is_followed(self._lines.summary)
-        if self._keys.fd is not None:
-            self._outage.poll.register(self._keys.fd, select.POLLIN)
-        while True:
-            for problem in ingest(self._store, job_id=self._job_id):
-                if problem not in self._told:
-                    self._told.add(problem)
-                    self._say(problem)
-            summary, is_over, status = self._outage.through(self._look)
-            if is_over:
-                self._write(self._lines.view.show_all())  # nothing of its log is held back
-                self._writer.clear()
-                if self._tells:
-                    _say_ended(summary)
-                return summary, True
-            if (summary.state == "UNRESPONSIVE") != self._unresponsive:
-                self._unresponsive = not self._unresponsive
-                self._say(
-                    "the job gives no sign of life" if self._unresponsive else "the job is back"
-                )
-            shown = {stream: bar for stream, bar in status.items() if stream in self._lines.streams}
-            self._writer.show_status(shown)
-            left = self._store.poll_secs if until is None else until - time.monotonic()
-            if left <= 0:
-                self._writer.clear()
-                return summary, False
-            _pause(self._outage.poll, min(left, self._store.poll_secs))
-            if self._is_left():
-                return summary, False
-
-    def _look(self) -> "tuple[JobSummary, bool, dict[Stream, tuple[int, str]]]":
-        # its state is older than the lines read next: none is missed at the end
-        with self._store.open(self._job_id) as reader:
-            changes = self._lines.nodes.learn(reader.captures)
-            self._announce(changes.began)
-            self._write(self._lines.view.show_all_if_renamed())
-            self._lines.print(reader, self._writer)
-            self._announce(changes.ended)
-            return reader.summary, reader.is_over, reader.status()
-
-    def _announce(self, changes: list[str]) -> None:
-        if self._tells:
-            for change in changes:
-                self._say(change)
-
-    def _is_left(self) -> bool:
-        """Does what keys say; whether one of them says to leave."""
-        for key in self._keys.pressed():
-            if key == LEAVE:
-                self._writer.clear()
-                return True
-            self._writer.clear()
-            said, held = self._lines.view.turn(1 if key == NEXT else -1)
-            for words in said:
-                self._say(words)
-            self._write(held)
-        return False
-
-    def _write(self, held: "list[LogLine]") -> None:
-        for line in held:
-            self._lines.show(line, self._writer)
-        self._writer.flush()
-
-    def _say_what_is_followed(self, job: "JobSummary") -> None:
-        """The job, its state, what of it, and the keys."""
-        if not self._tells:
-            return
-        streams = " and ".join(stream.name.lower() for stream in self._lines.streams)
-        nodes = self._lines.nodes.labels
-        keys = " ESC leaves" if self._keys.fd is not None else ""
-        if self._keys.fd is not None and nodes:
-            keys = " + and - switch node, ESC leaves"
-        of = f" of {', '.join(nodes[:8])}{', ...' if len(nodes) > 8 else ''}" if nodes else ""
-        self._say(
-            f"following {safe(job.name)} ({job.job_id}), {job.state}: {streams}{of};{keys or ' Ctrl-C leaves'}"
-        )
-
-    def _say(self, words: str) -> None:
-        self._writer.clear()
-        say(safe(words))
-
-
-class _Outage:
-    """A server that doesn't answer for a while: it is said once, and waited for, by those who
-    follow (patient)."""
-
-    def __init__(self, writer: "Writer", poll: "select.poll", *, patient: bool) -> None:
-        self.poll = poll
-        self._writer = writer
-        self._patient = patient
-        self._began: float | None = None
-
-    def through(self, ask: Callable[[], Answer]) -> Answer:
-        """What ask returns; called again while the server doesn't answer."""
-        while True:
-            try:
-                answer = ask()
-            except QueryError as error:
-                if not self._patient:
-                    raise
-                self._go_on(error)
-                _pause(self.poll, _RETRY_SECS)
-                continue
-            self._end()
-            return answer
-
-    def _go_on(self, error: QueryError) -> None:
-        """Raises the error where waiting is of no use, or has been so for long."""
-        if error.status not in (0, 429) and error.status < 500:
-            raise error
-        if self._began is None:
-            self._began = time.monotonic()
-            self._writer.clear()
-            say(f"{error}; trying again for {PATIENCE_SECS / 60:.0f} minutes")
-        elif time.monotonic() - self._began > PATIENCE_SECS:
-            raise error
-
-    def _end(self) -> None:
-        if self._began is not None:
-            self._began = None
-            self._writer.clear()
-            say("it answers again")
-
-
-def _pause(poll: "select.poll", secs: float) -> None:
-    """Waits; a key that is pressed ends it."""
-    if any(not event & select.POLLIN for _, event in poll.poll(secs * 1000)):
-        raise BrokenPipeError  # nobody reads any more: not only noticed when the job prints next
-
-
-def _stdout_poll() -> "select.poll":
-    """Reports only that the other end of stdout is gone."""
-    poll = select.poll()
-    try:
-        poll.register(sys.stdout.fileno(), 0)
-    except (OSError, ValueError):
-        pass  # no descriptor: poll is then but a pause
-    return poll
-
-
-def _say_ended(job: "JobSummary") -> None:
-    outcome = exit_words(job.exit_code, job.signal)
-    say(
-        f"{safe(job.name)} ({job.job_id}) has ended: {job.state}{', ' + outcome if outcome else ''}"
-    )

@@ -3,82 +3,36 @@ own."""
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from logshipper_ingest.console.text_table import plural
-from logshipper_observe.base.output import (
-    Cell,
-    Column,
-    Output,
-    Raw,
-    Styled,
-    fitting,
-    natural_widths,
-    print_json,
-)
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import (
-    STATE_STYLES,
-    STATES,
-    count,
-    duration,
-    exit_short,
-    local_with_zone,
-    when,
-)
-from logshipper_observe.model.documents import Document, duration_secs, job_document
+from logshipper_observe.commands.ls_answer import Answer
 from logshipper_observe.model.properties import (
-    MISSING,
-    JobRow,
-    PropertyKind,
     field_of,
-    without_alias,
 )
 from logshipper_observe.query.columns import (
-    ColumnSpec,
-    cell_of,
-    expand,
-    is_wildcard,
     parse_columns,
 )
 from logshipper_observe.query.conditions import parse_condition, tag_condition
 from logshipper_observe.query.listing import JobQuery, Listing
 from logshipper_observe.query.opening import (
     LIST_SECS,
-    begin_with,
     ingest,
     is_from_loki,
     open_store,
     overlay_of,
     say_where_else,
-    store_place,
     unknown_words,
 )
 
 if TYPE_CHECKING:
     from logshipper.errors import UnknownJob
 
-SCHEMA = "logshipper.ls/1"
 EXIT_UNKNOWN = 1
 EXIT_UNREAD = 1
-_NAME_MIN = 12  # columns
-_HINT_JOBS = 20  # whose keys a mistyped one is compared with
-
-_COLUMNS = (
-    Column("id", style="bold"),
-    Column("state"),
-    Column("exit", right=True),
-    Column("started"),
-    Column("took", right=True),
-    Column("lines", right=True),
-    Column("records", right=True),
-    Column("lost", right=True),
-    Column("tags", style="cyan", flexible=True, ellipsis=True),
-    Column("name", flexible=True, ellipsis=True),
-)
 
 
 def call(args: argparse.Namespace) -> int:
@@ -87,11 +41,11 @@ def call(args: argparse.Namespace) -> int:
     with open_store(args) as store:
         if store is None:
             _tell_problems(args, [], [])
-            _Answer(args, columns).nothing(0, 0)
+            Answer(args, columns).nothing(0, 0)
             return 0
         problems = ingest(store, secs=LIST_SECS)
         listing = Listing(store, overlay_of(store), asked)
-        answer = _Answer(args, columns)
+        answer = Answer(args, columns)
         with closing(listing.rows()) as rows:
             if args.by_state:
                 answer.states = Counter(row.job.state for row in rows)
@@ -138,222 +92,3 @@ def _tell_problems(
     for error in unknown:
         say(unknown_words(error))
     say_where_else(args)
-
-
-class _Answer:
-    """What is printed. rows: the jobs that are shown, cells: of columns that were asked for;
-    matching: how many there are in all; more: or there may be more, that weren't looked for;
-    states: how many of each, where that is asked."""
-
-    def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnSpec]) -> None:
-        self.out = Output()
-        self.rows: list[JobRow] = []
-        self.cells: list[list[str]] = []
-        self.matching = 0
-        self.more = False
-        self.states: Counter[str] = Counter()
-        self._args = args
-        self._columns = columns
-        self._unmatched: list[str] = []  # wildcards, where none of them stands for any key
-
-    def read(self, rows: Iterable[JobRow]) -> None:
-        """While the store is open."""
-        terminal = self.out.terminal
-        self.rows = list(rows)
-        wanted, self._columns = self._columns, expand(self._columns, self.rows)
-        self._unmatched = [one.field.name for one in wanted if is_wildcard(one.field)]
-        if len(self._columns) > len(wanted) - len(self._unmatched):
-            self._unmatched = []
-        self.cells = [
-            [cell_of(column, row, terminal=terminal) for column in self._columns]
-            for row in self.rows
-        ]
-
-    def lacking(self, listing: Listing, asked: JobQuery) -> list[str]:
-        """Keys that were asked for and no job has, a sentence each. While the store is open."""
-        fields = [column.field for column in self._columns]
-        fields += [asked.sort] if asked.sort else []
-        fields += [] if self.matching else [condition.field for condition in asked.conditions]
-        names = dict.fromkeys(field.name for field in fields if field.exists is False)
-        said = [f"none of these jobs has a key {name!r}" for name in self._unmatched if self.rows]
-        if not names:
-            return said
-        from difflib import get_close_matches
-
-        near = self.rows[:_HINT_JOBS]
-        if not near and not is_from_loki(self._args):
-            near = [listing.row(job) for job in listing.jobs[:_HINT_JOBS]]
-        known = sorted({key for row in near for key in row.keys})
-        for name in names:
-            close = get_close_matches(without_alias(name), known, 3)
-            hint = f"; did you mean {', '.join(close)}?" if close else ""
-            said.append(f"none of these jobs has the key {name!r}{hint}")
-        return said
-
-    def print(self, jobs: int, problems: Sequence[str], unknown: "Sequence[UnknownJob]") -> None:
-        if self._args.json:
-            self._print_document(problems, unknown)
-        elif self._args.by_state:
-            self._print_states()
-        elif not self.rows:
-            self.nothing(jobs, self.matching)
-        else:
-            self._print_table()
-            if len(self.rows) < self.matching:
-                left_out = plural(
-                    self.matching - len(self.rows), "older job" if not self._is_sorted() else "job"
-                )
-                self._tell(f"{left_out} left out: --all shows them")
-            elif self.more:
-                self._tell("no more were looked for: --all shows all that match")
-
-    def _is_sorted(self) -> bool:
-        return bool(self._args.sort or self._args.reverse)
-
-    def nothing(self, jobs: int, matching: int) -> None:
-        """Says why no job is shown; for programs, an empty list."""
-        args = self._args
-        if args.json:
-            self._print_document([], [])
-        elif matching:
-            self._tell(f"{plural(matching, 'job')}, none of them shown: --limit is {args.limit}")
-        elif jobs:
-            self._tell(f"no job matches, of {plural(jobs, 'job')} in all")
-        elif is_from_loki(args):
-            place = f"{_of_cluster(args)} in {store_place(args)}"
-            self._tell(
-                f"no jobs{place} in the time that is looked at; --since 30d looks further back"
-            )
-        else:
-            self._tell(f"no jobs in {store_place(args)} yet; begin with: {begin_with(args)}")
-
-    def _tell(self, sentence: str) -> None:
-        """On a terminal below the table; otherwise on stderr, so that a pipe holds jobs only."""
-        if self.out.terminal:
-            self.out.line(Styled(sentence[0].upper() + sentence[1:], "dim"))
-        else:
-            say(sentence)
-
-    def _print_states(self) -> None:
-        ordered = [state for state in STATES if self.states[state]]
-        ordered += sorted(state for state in self.states if state not in STATES)
-        rows: list[list[Cell]] = [
-            [Styled(state, STATE_STYLES.get(state, "")), str(self.states[state])]
-            for state in ordered
-        ]
-        self.out.table((Column("state"), Column("jobs", right=True)), rows)
-
-    def _print_table(self) -> None:
-        if self._columns:
-            self._print_own_table()
-            return
-        rows = [_row(row, self.out.terminal) for row in self.rows]
-        if not self.out.terminal:
-            kept = [
-                at for at, column in enumerate(_COLUMNS) if column.title != "tags"
-            ]  # may hold blanks
-            self.out.table(
-                [_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows]
-            )
-            return
-        # on a terminal, room is for what tells something: no column of zeros, and names before
-        # counts
-        used = {
-            "lost": any(row.job.lost for row in self.rows),
-            "tags": any(row[-2] for row in rows),
-        }
-        kept = [at for at, column in enumerate(_COLUMNS) if used.get(column.title, True)]
-        widths = natural_widths(_COLUMNS, rows)
-        for title in ("records", "took", "lines", "tags", "started"):
-            if sum(widths[at] + 2 for at in kept[:-1]) + _NAME_MIN > self.out.columns:
-                kept = [at for at in kept if _COLUMNS[at].title != title]
-        self.out.table([_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
-
-    def _print_own_table(self) -> None:
-        numbers = [_is_right(asked, self.rows) for asked in self._columns]
-        columns = [
-            Column(asked.title, right=number, flexible=not number)
-            for asked, number in zip(self._columns, numbers, strict=True)
-        ]
-        rows: list[list[Cell]] = [
-            self._own_row(row, cells) for row, cells in zip(self.rows, self.cells, strict=True)
-        ]
-        kept = len(columns)
-        if self.out.terminal:
-            kept = fitting(columns, natural_widths(columns, rows), self.out.columns)
-        self.out.table(columns[:kept], [row[:kept] for row in rows])
-        if kept < len(columns):
-            names = ", ".join(column.title for column in columns[kept:][:8]) + (
-                ", ..." if len(columns) > kept + 8 else ""
-            )
-            self._tell(
-                f"{plural(len(columns) - kept, 'column')} left out, the terminal is too narrow: {names}"
-            )
-
-    def _own_row(self, row: JobRow, cells: list[str]) -> list[Cell]:
-        styled: list[Cell] = []
-        for asked, cell in zip(self._columns, cells, strict=True):
-            is_state = asked.field.kind is PropertyKind.STATE
-            styled.append(Styled(cell, STATE_STYLES.get(row.job.state, "")) if is_state else cell)
-        return styled
-
-    def _print_document(self, problems: Sequence[str], unknown: "Sequence[UnknownJob]") -> None:
-        document: Document = {
-            "schema": SCHEMA,
-            "store": store_place(self._args),
-            "jobs": [self._job_document(row) for row in self.rows],
-            "matching": self.matching,
-            "problems": list(problems),
-            "unknown": [{"name": error.name, "reason": str(error)} for error in unknown],
-        }
-        if self._args.by_state:
-            document["by_state"] = dict(self.states)
-        print_json(document)
-
-    def _job_document(self, row: JobRow) -> Document:
-        document = job_document(row.job, row.now_ns, row.marks)
-        if self._columns:
-            document["columns"] = {asked.field.name: _raw(asked, row) for asked in self._columns}
-        return document
-
-
-def _of_cluster(args: argparse.Namespace) -> str:
-    return f" of cluster {args.cluster}" if args.cluster else ""
-
-
-def _raw(asked: ColumnSpec, row: JobRow) -> object:
-    """A column's value for programs, exact; null where there is none."""
-    if asked.field.kind is PropertyKind.KEY:
-        found = asked.field.raw(row)
-        return None if found is None else Raw(found)
-    value = asked.field.get(row)
-    return None if value is MISSING else value
-
-
-def _is_right(asked: ColumnSpec, rows: Sequence[JobRow]) -> bool:
-    """Whether a column holds numbers only."""
-    values = [value for row in rows if (value := asked.field.get(row)) is not MISSING]
-    return (
-        asked.field.kind is not PropertyKind.TIME
-        and bool(values)
-        and not any(isinstance(value, str) for value in values)
-    )
-
-
-def _row(row: JobRow, terminal: bool) -> list[Cell]:
-    job, now_ns = row.job, row.now_ns
-    exit_cell: Cell = exit_short(job.exit_code, job.signal)
-    if exit_cell not in ("0", "-"):
-        exit_cell = Styled(str(exit_cell), "red")
-    return [
-        job.job_id,
-        Styled(job.state, STATE_STYLES.get(job.state, "")),
-        exit_cell,
-        when(job.started_ns, now_ns) if terminal else local_with_zone(job.started_ns),
-        duration(duration_secs(job, now_ns)),
-        count(job.lines) if terminal else str(job.lines),
-        count(job.records) if terminal else str(job.records),
-        Styled(count(job.lost) if terminal else str(job.lost), "bold red" if job.lost else "dim"),
-        ("* " if row.marks.starred else "") + " ".join(row.marks.tag_words()),
-        job.name,
-    ]

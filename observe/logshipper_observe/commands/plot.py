@@ -1,42 +1,21 @@
 """`logshipper plot JOB...`: graphs of metadata, in the terminal, as PNG or SVG."""
 
 import argparse
-import sys
-from collections import Counter
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from logshipper.errors import LogshipperError, UsageError
-from logshipper.safe_text import safe
-from logshipper_ingest.console.text_table import plural
+from logshipper.errors import UsageError
 from logshipper_observe.base.new_file import check_ending
-from logshipper_observe.base.output import Cell, Output, Styled, print_json
 from logshipper_observe.base.running import say
-from logshipper_observe.base.words import count
-from logshipper_observe.graphs.curves import NONE, RAW, Trace, Treatment
-from logshipper_observe.graphs.graph_notes import left_out_of, rule_words
-from logshipper_observe.graphs.plot_runs import PlotQuery, Runs, common_x, facets_of, is_plain
-from logshipper_observe.graphs.points import Points
+from logshipper_observe.commands.plot_graphs import plot_one, plot_several
+from logshipper_observe.graphs.curves import NONE, RAW, Treatment
+from logshipper_observe.graphs.plot_runs import PlotQuery, is_plain
 from logshipper_observe.graphs.series import (
-    KEY_PREFIX,
-    TIME,
-    Graph,
     GraphRequest,
-    graphs,
-    numeric_keys,
 )
-from logshipper_observe.model.documents import job_heading
-from logshipper_observe.model.options import options_of
-from logshipper_observe.model.overlay import JobKey
-from logshipper_observe.query.opening import check_attempt, is_from_loki, known_jobs, overlay_of
+from logshipper_observe.query.opening import known_jobs
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Reader, Store
-
-SCHEMA = "logshipper.plot/1"
-TERMINAL_GRAPHS = 4
-PNG_GRAPHS = 12
-HELD_READERS = 100  # jobs whose databases are open at the same time
+    pass
 
 
 def call(args: argparse.Namespace) -> int:
@@ -54,9 +33,9 @@ def call(args: argparse.Namespace) -> int:
             say(str(error))
         if len(job_ids) == 1 and is_plain(wanted) and not args.layout:
             with store.open(job_ids[0]) as reader:
-                _plot_one(reader, request, args)
+                plot_one(reader, request, args)
         else:
-            _plot_several(store, job_ids, wanted, args)
+            plot_several(store, job_ids, wanted, args)
     return 1 if unknown else 0
 
 
@@ -81,241 +60,3 @@ def _check(args: argparse.Namespace) -> None:
             "--shade raw",
             ["shows what was smoothed or put together: it needs --smooth or --aggregate"],
         )
-
-
-def _plot_one(reader: "Reader", request: GraphRequest, args: argparse.Namespace) -> None:
-    """One job's graphs as they are."""
-    check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
-    keys = numeric_keys(reader)
-    if not keys:
-        _nothing_to_plot(reader)
-    if args.x == TIME and TIME in keys:
-        say(f"X is the clock; `--x {KEY_PREFIX}{TIME}` takes the key called {TIME}")
-    found, left_out = graphs(reader, request, _most(args))
-    if not found:
-        raise LogshipperError(
-            f"{next(iter(keys))} is the only numeric key, and X itself: `--x {TIME}` plots it over time"
-        )
-    if args.json:
-        print_json({"schema": SCHEMA, **job_heading(reader), "graphs": [_graph(graph) for graph in found],
-                    "left_out": left_out})  # fmt: skip
-        return
-    head = _Head(_title(reader), reader.summary.name, reader.summary.job_id)
-    from logshipper_observe.graphs.graph_png import PNG_POINTS
-    from logshipper_observe.graphs.graph_text import TEXT_POINTS
-
-    thinned_to = PNG_POINTS if args.png or args.svg else TEXT_POINTS
-    _show(found, head, _notes(reader, found, left_out, points=thinned_to), args)
-
-
-def _most(args: argparse.Namespace) -> int:
-    return PNG_GRAPHS if args.png or args.svg or args.json else TERMINAL_GRAPHS
-
-
-def _plot_several(
-    store: "Store", job_ids: list[str], wanted: PlotQuery, args: argparse.Namespace
-) -> None:
-    """Graphs of several jobs, or of one with its curves treated."""
-    names = _names(store, job_ids)
-    with ExitStack() as held:
-        keep = len(job_ids) <= HELD_READERS or is_from_loki(
-            args
-        )  # Loki's readers learn the keys by reading all records
-
-        def opened(job_id: str) -> "Reader":
-            reader = store.open(job_id)
-            held.callback(reader.close)
-            return reader
-
-        kept: dict[str, Reader] = {}
-        choices, keys, jobs, options = [], [], [], []
-        for job_id in job_ids[: wanted.max_runs]:
-            reader = opened(job_id)
-            jobs.append(job_heading(reader))
-            if wanted.facets:
-                options.append(
-                    options_of(reader, overlay_of(store).of(JobKey(job_id, reader.summary.cluster)))
-                )
-            if its := numeric_keys(reader):
-                keys.append(its)
-                choices.append(reader.x_axis())
-            if keep:
-                kept[job_id] = reader
-            else:
-                reader.close()
-        x = common_x(wanted, choices, keys)
-        facets = facets_of(wanted.facets, options) if wanted.facets else [""] * len(jobs)
-        runs = Runs(wanted, _most(args))
-        for job_id, facet in zip(job_ids[: wanted.max_runs], facets, strict=True):
-            reader = kept.get(job_id) or opened(job_id)
-            runs.add(reader, names[job_id], x, facet)
-            reader.close()
-        done = runs.gather()
-    if len(job_ids) > wanted.max_runs:
-        done.notes.insert(
-            0, f"the first {wanted.max_runs:,} of {len(job_ids):,} jobs: --max-runs takes more"
-        )
-    across = _across(args.layout, len(done.graphs))
-    if args.json:
-        first = jobs[0] if len(jobs) == 1 else {"job_id": None, "name": None, "state": None}
-        print_json({"schema": SCHEMA, **first, "jobs": jobs, "graphs": [_graph(graph) for graph in done.graphs],
-                    "left_out": done.left_out, "notes": done.notes})  # fmt: skip
-        return
-    title = ", ".join(list(names.values())[:4]) + (
-        f" and {len(names) - 4} more" if len(names) > 4 else ""
-    )
-    notes = [*done.notes, *_left_out_note(done.left_out)]
-    if not args.png and not args.svg and (args.error_bars != NONE or args.shade != NONE):
-        notes.append("error bars and shades are in pictures only: --png FILE, --svg FILE")
-    _show(done.graphs, _Head(title, title, ""), notes, args, across)
-
-
-def _names(store: "Store", job_ids: list[str]) -> dict[str, str]:
-    """What jobs are called: their names, and with the id where several share one."""
-    found = {}
-    for job_id in job_ids:
-        with store.open(job_id) as reader:
-            found[job_id] = reader.summary.name
-    several = {name for name, times in Counter(found.values()).items() if times > 1}
-    return {
-        job_id: f"{name} {job_id}" if name in several else name for job_id, name in found.items()
-    }
-
-
-def _across(layout: tuple[int, int] | None, plots: int) -> int:
-    """How many graphs are side by side; 0: as it fits. Raises LogshipperError where there is no
-    room for all."""
-    if layout is None:
-        return 0
-    rows, columns = layout
-    if rows and columns and plots > rows * columns:
-        room = plural(rows * columns, "graph")
-        raise LogshipperError(
-            f"--layout {rows}x{columns} has room for {room}, and there are {plots}"
-        )
-    return columns or -(-plots // rows)
-
-
-def _nothing_to_plot(reader: "Reader") -> None:
-    name = safe(reader.summary.name)
-    if not reader.summary.records:
-        raise LogshipperError(
-            f"{name} has printed no metadata, so there is nothing to plot; "
-            'a line such as {"epoch": 1, "loss": 0.5} on stdout is'
-        )
-    raise LogshipperError(
-        f"the metadata of {name} holds no number to plot; `logshipper metadata` shows it"
-    )
-
-
-def _graph(graph: Graph) -> dict[str, object]:
-    return {
-        "key": graph.key,
-        "x_axis": {"key": graph.x.key, "rule": graph.x.rule, "words": graph.x.words},
-        "own_x": graph.own_x,
-        "without_x": graph.without_x,
-        "beyond": graph.beyond,
-        "title": graph.title or graph.key,
-        "series": [_series(graph, points) for points in graph.series],
-    }
-
-
-def _series(graph: Graph, points: Points) -> dict[str, object]:
-    found: dict[str, object] = {
-        "label": points.label,
-        "seen": points.total,
-        "x": [_exact(x, graph.x_integer) for x in points.xs],
-        "y": [_exact(y, graph.integer) for y in points.ys],
-    }
-    if isinstance(points, Trace):
-        found |= {"key": points.key, "group": points.group, "runs": points.runs}
-        for name in ("errors", "low", "high"):
-            values = getattr(points, name)
-            found[name] = None if values is None else list(values)
-    return found
-
-
-def _exact(value: float, integer: bool) -> float | int:
-    """An integer where it was printed as one, and a float holds it to the last digit."""
-    return int(value) if integer and abs(value) < 2**53 and value == int(value) else value
-
-
-def _title(reader: "Reader") -> str:
-    return f"{reader.summary.name} · {reader.summary.job_id}"
-
-
-class _Head(NamedTuple):
-    """What stands above graphs. title: of a picture; name, job_id: in the terminal."""
-
-    title: str
-    name: str
-    job_id: str
-
-
-def _show(
-    found: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int = 0
-) -> None:
-    if args.png or args.svg:
-        _write_picture(found, head, notes, args, across)
-        return
-    from logshipper_observe.graphs.graph_text import graph_lines
-
-    out = Output()
-    common = next((graph for graph in found if not graph.own_x), found[0])
-    job_id: list[Cell] = [Styled(head.job_id, "bold cyan"), "  "] if head.job_id else []
-    out.line(Styled(head.name, "bold"), "  ", *job_id, rule_words(common))
-    out.line()
-    sys.stdout.write("".join(f"{line}\n" for line in graph_lines(found, out, across)))
-    for note in notes:
-        out.line(Styled(note, "dim"))
-
-
-def _write_picture(
-    found: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int
-) -> None:
-    from logshipper_observe.graphs.graph_png import write_png
-
-    path, form = (args.png, "png") if args.png else (args.svg, "svg")
-    if path == "-" and sys.stdout.isatty():
-        raise LogshipperError(
-            f"--{form}: a picture isn't written to a terminal; give a file's name"
-        )
-    common = next((graph for graph in found if not graph.own_x), found[0])
-    write_png(path, found, head.title, rule_words(common), form=form, across=across)
-    said = say if path == "-" else Output().line
-    said(f"Wrote {safe(path)}: {plural(len(found), 'graph')}. {safe(rule_words(common))}")
-    for note in notes:
-        said(safe(note))
-
-
-def _own_x_notes(found: list[Graph]) -> list[str]:
-    """R25's arrow: which graphs have an X of their own, and which one."""
-    sharing: dict[tuple[str, str], list[str]] = {}
-    for graph in found:
-        if graph.own_x:
-            own = rule_words(graph).replace(f", in the records of {graph.key}", "")
-            sharing.setdefault((graph.instead_of, own), []).append(graph.key)
-    return [
-        f"{', '.join(keys)}: in no record with {x}, so another {own}"
-        for (x, own), keys in sharing.items()
-    ]
-
-
-def _notes(reader: "Reader", found: list[Graph], left_out: list[str], *, points: int) -> list[str]:
-    """What the graphs don't show, a sentence each. points: that a series is thinned to."""
-    notes = [*reader.notes(), *_own_x_notes(found)]
-    for graph in found:
-        notes += left_out_of(graph)
-    most = max((one.total for graph in found for one in graph.series), default=0)
-    if most > points:
-        notes.append(
-            f"{count(most)} points are more than a graph can show: thinned, with every peak kept"
-        )
-    return [*notes, *_left_out_note(left_out)]
-
-
-def _left_out_note(left_out: list[str]) -> list[str]:
-    if not left_out:
-        return []
-    names = ", ".join(left_out[:8]) + (", ..." if len(left_out) > 8 else "")
-    return [f"{plural(len(left_out), 'more key')} left out: {names} (--y {left_out[0]} shows it)"]

@@ -20,14 +20,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import logshipper_observe.commands.logs
+import logshipper_observe.commands.log_reading
 import logshipper_observe.follow.follow_nodes
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
 from logshipper_ingest.loki.client import Client
 from logshipper_ingest.model.job import Capture, LogLine, Position
 from logshipper_ingest.servers.loki_push import Entry
-from logshipper_observe.commands.cli_lists import seconds_number
+from logshipper_observe.commands.options import seconds_number
 from logshipper_observe.follow.follow_nodes import Nodes, NodeView
 from logshipper_observe.follow.log_place import LogPlace
 from tests.observe.commands.test_reading import DEADLINE_SECS, command
@@ -384,7 +384,7 @@ def test_nodes_and_places_in_a_real_loki(
     def interrupt(poll: "select.poll", secs: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(logshipper_observe.commands.logs, "_pause", interrupt)
+    monkeypatch.setattr(logshipper_observe.commands.log_reading, "_pause", interrupt)
     words = ["logs", job, "--follow", "--from", "loki", "--loki-url", loki.url]
     assert main(words) == 130
     out, err = capsys.readouterr()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from logshipper_ingest.console.time_span import time_span
 from logshipper_observe.base.running import guarded
+from logshipper_observe.base.words import STATE_ALIASES, STATES, state_of
 from logshipper_observe.commands import completers
 
 Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     Subparsers: TypeAlias = argparse._SubParsersAction[Parser]
 
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
+MAX_WAIT_SECS = 3650 * 86_400
 JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 
 
@@ -121,3 +123,39 @@ def within(text: str, least: int, most: int) -> int:
     if not least <= number <= most:
         raise argparse.ArgumentTypeError(f"{text!r} isn't from {least} to {most}")
     return number
+
+
+def seconds_number(text: str) -> float:
+    """Of `90`, `0.5`, `30m`, `2h`."""
+    try:
+        secs = float(text)
+    except ValueError:
+        return time_span(text)
+    if not 0 <= secs <= MAX_WAIT_SECS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} isn't a number of seconds from 0 to {MAX_WAIT_SECS}"
+        )
+    return secs
+
+
+def state_names(text: str) -> list[str]:
+    states = [state_of(state) for state in text.split(",") if state.strip()]
+    unknown = [state for state in states if state not in STATES]
+    if unknown or not states:
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unknown) or text!r} isn't a state; there are {', '.join(STATES)}"
+        )
+    return states
+
+
+def event_state(text: str) -> str:
+    """By its own name: states of other systems are told apart from those that they stand for
+    here."""
+    if state_of(text) not in STATES:
+        known = ", ".join((*STATES, *STATE_ALIASES))
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a state; there are {known}")
+    return text.strip().upper()
+
+
+def task_numbers(text: str) -> tuple[int, ...]:
+    return tuple(whole_number(number.strip()) for number in text.split(","))
