@@ -1,5 +1,6 @@
 """`logshipper check`: what your ~/.logoptin means, in words."""
 
+import argparse
 import json
 import os
 import sys
@@ -19,6 +20,23 @@ WARNING = (
     "Whoever may open the dashboard (or read the store) may read what is logged: "
     "print no passwords, tokens or other secrets while logging is enabled."
 )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Says what your ~/.logoptin means, or what is wrong with it."
+    parser.epilog = (
+        "exit codes: 0 it is well (or you have none), 1 it is refused\n\nexamples:\n  logshipper check\n"
+        "  logshipper check draft.yaml\n  logshipper check --json\n"
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "file", nargs="?", help="another file than ~/.logoptin, which must be there"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def call(arguments: argparse.Namespace) -> int:
+    return check(arguments.file, as_json=arguments.json)
 
 
 def check(file: str | None, *, as_json: bool) -> int:

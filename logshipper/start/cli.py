@@ -1,11 +1,12 @@
-"""The command line of `logshipper`: wiring of options to what they call. Reading commands are
-imported when called; `run` comes here only where it has options
+"""The command line of `logshipper`: a command's module, with its options and its call, is imported
+when the command is named; `run` comes here only where it has options
 (logshipper/start/run_command.py)."""
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NoReturn
 
 from logshipper import __version__, optin
@@ -13,7 +14,6 @@ from logshipper.errors import LogshipperError, UsageError
 from logshipper.safe_text import safe_lines
 from logshipper.start import run_command
 
-_OWN_COMMANDS = ("run", "check")
 _CALLED_ELSEWHERE = {
     "follow": "monitor", "tail": "logs", "cat": "logs", "console": "logs", "view": "show", "list": "ls",
     "delete": "rm", "remove": "rm", "compare": "diff", "queue": "allocations",
@@ -27,6 +27,7 @@ _EPILOG = """examples:
   touch ~/.logoptin; logshipper check    opt in on a cluster, and see what that means
 """
 
+_RUN_USAGE = "logshipper run [OPTION...] -- CMD ARG..."
 _RUN_EPILOG = """CMD runs as it would without logshipper: same output, exit code and signals. Lines of JSON that it
 prints become metadata (tables, graphs), all else becomes the log, as a terminal would show it.
 
@@ -70,11 +71,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str]) -> int:
-    parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
-        argcomplete.autocomplete(parser)
+        words_of_line = re.findall(r"\w+", os.environ.get("COMP_LINE", ""))
+        argcomplete.autocomplete(build_parser(words_of_line))
+    table = _table()
+    parser = build_parser([word for word in words if word in table][:1])
     commands = _commands(parser)
     try:
         _check_command(parser, words, commands)
@@ -90,10 +93,9 @@ def _main(words: list[str]) -> int:
     return int(arguments.call(arguments))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line, for parsing, completion and the documentation's checks."""
-    from logshipper_observe.commands.cli import add_commands
-
+def build_parser(names: Container[str] | None = None) -> argparse.ArgumentParser:
+    """The command line. names: of which commands it has the options, of all others it has name and
+    summary only; None: of every one."""
     parser = _Parser(
         prog="logshipper",
         description="See what your job prints: live, rendered, searchable and plotted, without touching its code.",
@@ -102,19 +104,37 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"logshipper {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    add_run_options(
-        commands.add_parser(
-            "run",
-            help="run a command and capture what it prints",
-            usage="logshipper run [OPTION...] -- CMD ARG...",
-            description="Runs CMD and captures what it prints.",
-            epilog=_RUN_EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    )
-    _add_check(commands)
-    add_commands(commands)
+    for name, (summary, add_options) in _table().items():
+        command = commands.add_parser(name, help=summary)
+        if names is None or name in names:
+            add_options(command)
     return parser
+
+
+def _table() -> dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]:
+    """Each command's summary, and what adds its options."""
+    from logshipper_observe.commands.cli import COMMANDS
+
+    return {
+        "run": ("run a command and capture what it prints", _add_run),
+        "check": ("what your ~/.logoptin means, or what is wrong with it", _add_check),
+        **{name: (command.summary, command.add_options) for name, command in COMMANDS.items()},
+    }
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.usage = _RUN_USAGE
+    parser.description = "Runs CMD and captures what it prints."
+    parser.epilog = _RUN_EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add_run_options(parser)
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    from logshipper.start import check
+
+    check.add_options(parser)
+    parser.set_defaults(call=check.call)
 
 
 def parse_run(options: list[str], arguments: run_command.Arguments) -> None:
@@ -122,7 +142,7 @@ def parse_run(options: list[str], arguments: run_command.Arguments) -> None:
     0 after --help."""
     parser = _Parser(
         prog="logshipper run",
-        usage="logshipper run [OPTION...] -- CMD ARG...",
+        usage=_RUN_USAGE,
         epilog=_RUN_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -180,26 +200,6 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
         raise argparse.ArgumentTypeError(f"{text!r} is no port: 1 to 65535")
     return int(text)
-
-
-def _add_check(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    check = commands.add_parser(
-        "check",
-        help="what your ~/.logoptin means, or what is wrong with it",
-        description="Says what your ~/.logoptin means, or what is wrong with it.",
-        epilog="exit codes: 0 it is well (or you have none), 1 it is refused\n\nexamples:\n  logshipper check\n"
-        "  logshipper check draft.yaml\n  logshipper check --json\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    check.add_argument("file", nargs="?", help="another file than ~/.logoptin, which must be there")
-    check.add_argument("--json", action="store_true", help="for programs")
-    check.set_defaults(call=_check)
-
-
-def _check(arguments: argparse.Namespace) -> int:
-    from logshipper.start import check
-
-    return check.check(arguments.file, as_json=arguments.json)
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -262,14 +262,13 @@ def _check_command(
         parser.error(f"there is no command `{words[0]}`; {hint}")
     option = words[0].partition("=")[0] if words and words[0].startswith("-") else ""
     if option and not _has(parser, option):
-        command_name = next((word for word in words[1:] if word in names), "")
-        owner = command_name or next(
-            (name for name, command in commands.items() if _has(command, option)), ""
-        )
-        if owner and _has(commands[owner], option):
-            parser.error(
-                f"{option} stands behind a command, as in `{parser.prog} {owner} {option} ...`"
-            )
+        name = next((word for word in words[1:] if word in known), "")
+        candidates = {name: commands[name]} if name else _commands(build_parser())
+        for owner, command in candidates.items():
+            if _has(command, option):
+                parser.error(
+                    f"{option} stands behind a command, as in `{parser.prog} {owner} {option} ...`"
+                )
     if not words:
         parser.print_help()
         parser.exit(2)

@@ -9,6 +9,15 @@ from logshipper_observe.api.store_api import Store
 from logshipper_observe.base.output import Cell, Column, Output, Styled, print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import STATE_STYLES, duration, local_with_zone, utc
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import (
+    add_json,
+    add_source,
+    completed,
+    describe,
+    state_names,
+    whole_number,
+)
 from logshipper_observe.model.documents import Document
 from logshipper_observe.query.opening import chosen_jobs, overlay_of, say_where_else, store_place
 
@@ -24,6 +33,36 @@ _COLUMNS = (
     Column("queue", flexible=True),
     Column("name", flexible=True, ellipsis=True),
 )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Lists allocations, newest first: each run of a job on its nodes. JOB: ids, names,\nranges (a3-a9), wildcards.",
+        "examples:\n"
+        "  logshipper allocations\n"
+        "  logshipper allocations --history --limit 50\n"
+        "  logshipper allocations --state timeout --tag experiment=foo\n"
+        "  logshipper allocations --history --json | jq '.allocations[].num_nodes'",
+    )
+    completed(
+        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"),
+        completers.jobs,
+    )
+    parser.add_argument("--history", action="store_true", help="also those that are over")
+    state = parser.add_argument(
+        "--state", type=state_names, metavar="STATE", help="only these, joined by commas"
+    )
+    completed(state, completers.states)
+    parser.add_argument(
+        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more"
+    )
+    parser.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="at most N (default: 50)"
+    )
+    parser.add_argument("--all", action="store_true", help="all of them")
+    add_json(parser)
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

@@ -1,50 +1,50 @@
-"""The reading commands' place in the command line. Light: each command is imported when it is
-called."""
+"""The reading commands, as the command line knows them when it starts. A command's module has its
+options and its call, and is imported when the command is named."""
 
-from typing import TYPE_CHECKING
+import argparse
+import importlib
+from typing import NamedTuple
 
-from logshipper_observe.commands.cli_analyze import add_allocations, add_analyze
-from logshipper_observe.commands.cli_graphs import add_plot
-from logshipper_observe.commands.cli_import import add_import
-from logshipper_observe.commands.cli_jobs import (
-    add_export,
-    add_logs,
-    add_metadata,
-    add_monitor,
-    add_show,
-)
-from logshipper_observe.commands.cli_lists import add_events, add_info, add_ls, add_status, add_wait
-from logshipper_observe.commands.cli_marks import add_annotate, add_diff, add_rm, add_tag
-from logshipper_observe.commands.cli_pages import add_open, add_serve, add_url
-from logshipper_observe.commands.cli_render import add_completion, add_render
-from logshipper_observe.commands.options import Parser
-
-if TYPE_CHECKING:
-    from logshipper_observe.commands.options import Subparsers
+from logshipper_observe.base.running import guarded
 
 
-def add_commands(subparsers: "Subparsers[Parser]") -> None:
-    """Registers all reading commands; each sets `call`: Namespace to exit code."""
-    add_ls(subparsers)
-    add_show(subparsers)
-    add_info(subparsers)
-    add_status(subparsers)
-    add_logs(subparsers)
-    add_monitor(subparsers)
-    add_metadata(subparsers)
-    add_export(subparsers)
-    add_plot(subparsers)
-    add_open(subparsers)
-    add_serve(subparsers)
-    add_events(subparsers)
-    add_allocations(subparsers)
-    add_analyze(subparsers)
-    add_wait(subparsers)
-    add_diff(subparsers)
-    add_tag(subparsers)
-    add_annotate(subparsers)
-    add_url(subparsers)
-    add_import(subparsers)
-    add_rm(subparsers)
-    add_render(subparsers)
-    add_completion(subparsers)
+class Command(NamedTuple):
+    module: str  # of this package
+    summary: str  # in `logshipper --help`
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Also sets `call`: Namespace to exit code."""
+        module = importlib.import_module(f"logshipper_observe.commands.{self.module}")
+        module.add_options(parser)
+        parser.set_defaults(call=guarded(module.call))
+
+
+COMMANDS = {
+    "ls": Command("ls", "list jobs: filtered, sorted, with columns of one's own"),
+    "show": Command("show", "show all that is known of a job"),
+    "info": Command("info", "tell jobs' nodes, cores, folder, run time, history, and their tasks"),
+    "status": Command("status", "print jobs' states, a line each"),
+    "logs": Command("logs", "print what a job printed"),
+    "monitor": Command("monitor", "watch a job: its state and its log as it grows"),
+    "metadata": Command("metadata", "print a job's metadata: table, JSON lines or CSV"),
+    "export": Command("export", "write jobs' metadata and logs to files: CSV, TSV, JSONL, Parquet"),
+    "plot": Command("plot", "draw jobs' metadata, in the terminal, as PNG or SVG"),
+    "open": Command("open", "open a job's page in the browser"),
+    "serve": Command("serve", "serve a page of your jobs"),
+    "events": Command(
+        "events", "list jobs' events: states, modes, late heartbeats, losses, their own"
+    ),
+    "allocations": Command("allocations", "list the nodes that jobs have and had"),
+    "analyze": Command(
+        "analyze", "throughput, utilization, nodes, overheads and gantt of many jobs"
+    ),
+    "wait": Command("wait", "wait until jobs have ended"),
+    "diff": Command("diff", "compare two jobs' configuration"),
+    "tag": Command("tag", "tag a job, or show its tags"),
+    "annotate": Command("annotate", "write a note on a job, or star it"),
+    "url": Command("url", "print the address of a job's page in Grafana"),
+    "import": Command("importing", "ingest jobs of QCG-PilotJob, Balsam or XT"),
+    "rm": Command("rm", "remove jobs"),
+    "render": Command("render", "render raw output as a terminal would show it"),
+    "completion": Command("completion", "print the shell's completion script"),
+}  # in the order of `logshipper --help`

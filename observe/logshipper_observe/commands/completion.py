@@ -4,6 +4,8 @@ keys."""
 import argparse
 import sys
 
+from logshipper_observe.commands.options import describe
+
 PROGRAMS = ("logshipper", "logshipper-agent", "logshipper-grafana")
 SHELLS = ("bash", "zsh", "fish")
 HOW_TO = """\
@@ -12,6 +14,15 @@ put this line into the file that your shell reads when it starts:
   zsh   ~/.zshrc, after compinit     eval "$(logshipper completion zsh)"
   fish  ~/.config/fish/config.fish   logshipper completion fish | source
 """
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Prints the script that makes a shell complete commands, options, jobs and keys.",
+        HOW_TO,
+    )
+    parser.add_argument("shell", choices=SHELLS)
 
 
 def call(args: argparse.Namespace) -> int:

@@ -7,6 +7,8 @@ from logshipper.errors import UnknownJob
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Cell, Column, Output, Raw, Styled, print_json
 from logshipper_observe.base.running import say
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import JOB_HELP, add_json, add_source, completed, describe
 from logshipper_observe.model.documents import Document, job_heading
 from logshipper_observe.model.job_context import option_text
 from logshipper_observe.model.options import differences, options_of
@@ -25,6 +27,22 @@ if TYPE_CHECKING:
 
 SCHEMA = "logshipper.diff/1"
 EXIT_UNKNOWN = 1
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Compares two jobs' options, in alphabetical order: what the store knows of how\n"
+        "they were run, what their first records said and never changed, and tags.\n"
+        "Different ones are marked with `!`.",
+        "examples:\n  logshipper diff k3f9x2 last\n  logshipper diff a3 a4 --changed\n"
+        "  logshipper diff 4711 4712 --from loki --json",
+    )
+    for name in ("a", "b"):
+        completed(parser.add_argument(name, metavar=name.upper(), help=JOB_HELP), completers.jobs)
+    parser.add_argument("--changed", action="store_true", help="only what differs")
+    add_json(parser)
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

@@ -25,6 +25,15 @@ from logshipper_observe.base.output import (
 )
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import NS, STATE_STYLES, local, local_with_zone
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import (
+    add_json,
+    add_source,
+    completed,
+    describe,
+    event_state,
+    whole_number,
+)
 from logshipper_observe.model.documents import Document, moment
 from logshipper_observe.model.event_words import words_of_event
 from logshipper_observe.query.conditions import time_ns
@@ -50,6 +59,85 @@ _COLUMNS = (
     Column("name", flexible=True),
 )
 _NARROW = (*_COLUMNS[:3], Column("what", flexible=True))
+
+KINDS = (
+    "state", "user_event", "mode_changed", "heartbeat_lost", "heartbeat_found", "lines_lost", "lines_left_out",
+    "segment_damaged", "job_ended",
+)  # fmt: skip
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Lists what happened to jobs, newest first: changes of their states and modes, late\n"
+        "heartbeats, lost lines, and what they told themselves. JOB: ids, names, ranges\n"
+        "(a3-a9), wildcards. Several options must all hold.",
+        "examples:\n"
+        "  logshipper events\n"
+        "  logshipper events last --kind user_event --data step=100\n"
+        "  logshipper events --to-state failed --after 2026-05-01\n"
+        "  logshipper events --from-state RESTART_READY --to-state running     restarts\n"
+        "  logshipper events --scheduler-id 4711 --changes --json\n"
+        "  logshipper events a3-a9 --oldest-first --tag experiment=foo\n"
+        "  logshipper events last --follow",
+    )
+    completed(
+        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only of these"),
+        completers.jobs,
+    )
+    parser.add_argument(
+        "--id",
+        action="append",
+        metavar="EVENT",
+        help="this event (as --json has it); again for more",
+    )
+    parser.add_argument(
+        "--scheduler-id",
+        action="append",
+        metavar="ID",
+        help="of jobs that are, or ran in, this job of the scheduler",
+    )
+    parser.add_argument(
+        "--batch-job-id", action="append", metavar="ID", help="likewise, of Balsam's batch jobs"
+    )
+    for option, words in (("--from-state", "from"), ("--to-state", "to")):
+        action = parser.add_argument(
+            option, type=event_state, metavar="STATE", help=f"only changes {words} this state"
+        )
+        completed(action, completers.states)
+    action = parser.add_argument(
+        "--kind",
+        action="append",
+        metavar="KIND",
+        help="state, user_event, mode_changed, ...; again for more",
+    )
+    completed(action, lambda **_: KINDS)
+    parser.add_argument(
+        "--data",
+        action="append",
+        metavar="KEY=VALUE|JSON",
+        help="what the event's data has; again for more",
+    )
+    parser.add_argument(
+        "--after", metavar="TIME", help="not before this time, such as 2026-05-01T09:30"
+    )
+    parser.add_argument("--before", metavar="TIME", help="not after this time")
+    parser.add_argument(
+        "--tag", action="append", metavar="TAG|KEY=VALUE", help="only jobs with it; again for more"
+    )
+    parser.add_argument("--changes", action="store_true", help="only changes of states")
+    parser.add_argument("--oldest-first", action="store_true", help="the other way round")
+    parser.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="at most N events (default: 50)"
+    )
+    parser.add_argument("--all", action="store_true", help="all events")
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="oldest first, then each when it comes; until the JOBs end, or Ctrl-C",
+    )
+    add_json(parser)
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

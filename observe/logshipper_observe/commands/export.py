@@ -1,6 +1,19 @@
 """`logshipper export JOB...`: metadata and logs of jobs as files: CSV, TSV, JSONL or Parquet."""
 
 import argparse
+from typing import TYPE_CHECKING
+
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import (
+    JOB_HELP,
+    add_json,
+    add_raw_cells,
+    add_source,
+    completed,
+)
+
+if TYPE_CHECKING:
+    pass
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,6 +29,7 @@ from logshipper_observe.base.new_file import check_new, ending_of, new_file
 from logshipper_observe.base.output import Output, print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import count
+from logshipper_observe.commands.options import describe
 from logshipper_observe.formats.export_rows import LOGS, METADATA, RowWriter, Sources
 from logshipper_observe.formats.export_text import CsvWriter, JsonlWriter
 from logshipper_observe.query.opening import known_jobs
@@ -47,6 +61,42 @@ class _Written:
     target: _Target
     rows: int
     size: int
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Writes metadata and logs of one or several jobs: into one file, or with a folder as\n"
+        "--output into a folder per job. Numbers keep every digit. A file appears when it is\n"
+        "whole. A job that isn't there is told of, and the others are exported.",
+        "examples:\n"
+        "  logshipper export last\n"
+        "  logshipper export train.py k3f9x2 --output runs.parquet\n"
+        "  logshipper export 4711 4712 --from loki --what all --format tsv --output results/\n"
+        "  logshipper export last --what logs --output train.log.csv --force",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    parser.add_argument(
+        "--what",
+        choices=("metadata", "logs", "all"),
+        help="the records, the lines, or both (default: metadata into a file, all into a folder)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("csv", "tsv", "jsonl", "parquet"),
+        help="default: what FILE ends in, csv where it has no ending. Parquet needs pip install pyarrow",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="./",
+        metavar="FILE|FOLDER/",
+        help="default: ./, that is JOB/metadata.csv and so on",
+    )
+    add_raw_cells(parser)
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
+    add_json(parser)
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

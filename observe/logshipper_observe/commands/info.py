@@ -18,6 +18,8 @@ from logshipper_observe.base.words import (
     local,
     number,
 )
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import JOB_HELP, add_json, add_source, completed, describe
 from logshipper_observe.model.documents import Document
 from logshipper_observe.query.opening import (
     ingest,
@@ -52,6 +54,30 @@ _METRIC_COLUMNS = (
     Column("max", right=True),
 )
 _KEYS_SHOWN = 30
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Tells of each of these jobs its state, nodes, cores, working directory, run time, exit\n"
+        "code, the history of its states, and of its tasks or iterations how many there are,\n"
+        "have finished and failed. JOB: also NAME for jobs NAME:0, NAME:1, ...; ranges (a3-a9)\n"
+        "and wildcards. Unknown jobs are told one by one, the others answered.",
+        "examples:\n"
+        "  logshipper info last\n"
+        "  logshipper info train.py a3-a9\n"
+        "  logshipper info last --primary val_loss\n"
+        "  logshipper info last --json | jq '.jobs[].iterations'\n"
+        "  logshipper info 4711 --from loki",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    primary = parser.add_argument(
+        "--primary", metavar="KEY", help="also the best value of this metric: its least"
+    )
+    completed(primary, completers.keys)
+    parser.add_argument("--maximize", action="store_true", help="the greatest is the best")
+    add_json(parser)
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

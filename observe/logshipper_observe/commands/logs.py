@@ -10,12 +10,96 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 from logshipper_observe.commands.log_reading import Follower, Lines, Outage, say_ended, stdout_poll
+from logshipper_observe.commands.options import (
+    add_job,
+    add_json,
+    add_source,
+    describe,
+    seconds_number,
+    task_numbers,
+    whole_number,
+)
 from logshipper_observe.follow.follow_keys import keys_read
+from logshipper_observe.follow.log_place import LogPlace
 from logshipper_observe.follow.log_writers import JsonWriter, TextWriter
 from logshipper_observe.query.opening import opened_job
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
+
+
+def place(text: str) -> LogPlace:
+    """Where a log that was followed goes on."""
+    try:
+        return LogPlace.parse(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} isn't a place; `logs --follow` prints one when it is left"
+        ) from None
+
+
+def attempt_number(text: str) -> str:
+    return text if text == "all" else str(whole_number(text))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Prints a job's output as its terminal showed it: both streams in order of time,\nbars in their final state.",
+        "examples:\n"
+        "  logshipper logs last --tail 20\n"
+        "  logshipper logs train.py --follow\n"
+        "  logshipper logs 4711 --follow --task 0,3 --for 10m\n"
+        "  logshipper logs k3f9x2 --stream stderr --times --grep 'warn|error'\n"
+        "  logshipper logs 4711 --from loki --follow",
+    )
+    add_job(parser)
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on while the job runs, until it has ended"
+    )
+    parser.add_argument(
+        "--for",
+        dest="secs",
+        type=seconds_number,
+        metavar="SECS",
+        help="follow for so long only: 30, 10m",
+    )
+    parser.add_argument(
+        "--after",
+        type=place,
+        metavar="PLACE",
+        help="only what comes behind it; following says its PLACE",
+    )
+    parser.add_argument(
+        "--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas"
+    )
+    parser.add_argument(
+        "--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both"
+    )
+    parser.add_argument(
+        "-n", "--tail", type=whole_number, metavar="N", help="only the last N lines (that match)"
+    )
+    parser.add_argument("-t", "--times", action="store_true", help="local time before each line")
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colours, also those that the job's lines hold (default: auto, on a terminal)",
+    )
+    parser.add_argument(
+        "--grep",
+        metavar="RE",
+        help="only lines in which this regular expression (Python's) matches",
+    )
+    parser.add_argument(
+        "--attempt",
+        type=attempt_number,
+        default="all",
+        metavar="N|all",
+        help="of a restarted job (default: all)",
+    )
+    add_json(parser, "for programs: one JSON object a line, described in docs/reading.md")
+    add_source(parser)
 
 
 def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:

@@ -9,13 +9,19 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from logshipper_observe.base.running import say
+from logshipper_observe.base.words import STATES
+from logshipper_observe.commands import completers
 from logshipper_observe.commands.ls_answer import Answer
-from logshipper_observe.model.properties import (
-    field_of,
+from logshipper_observe.commands.options import (
+    add_json,
+    add_source,
+    completed,
+    describe,
+    state_names,
+    whole_number,
 )
-from logshipper_observe.query.columns import (
-    parse_columns,
-)
+from logshipper_observe.model.properties import field_of
+from logshipper_observe.query.columns import parse_columns
 from logshipper_observe.query.conditions import parse_condition, tag_condition
 from logshipper_observe.query.listing import JobQuery, Listing
 from logshipper_observe.query.opening import (
@@ -33,6 +39,75 @@ if TYPE_CHECKING:
 
 EXIT_UNKNOWN = 1
 EXIT_UNREAD = 1
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Lists the jobs of the store, newest first. JOB: ids, names, beginnings of ids,\n"
+        "ranges (a3-a9), wildcards. Conditions are on properties, tags (tags.NAME) and\n"
+        "the last values of metadata, or KEY.min, KEY.max, KEY.count; all must hold.\n"
+        "Operators: = == < <= > >= != <> :regex: :exists:; $none, $true, $false, $empty\n"
+        "stand for nothing, a boolean, an empty text. In --columns `*` is any part of a key:\n"
+        "hparams.* (those that never change), metrics.* (numbers that do), val/*, *.",
+        "examples:\n"
+        "  logshipper ls\n"
+        "  logshipper ls --state failed,cancelled --all\n"
+        "  logshipper ls --name 'train*' --limit 5\n"
+        "  logshipper ls a3-a9 --filter 'loss<0.3' --filter 'duration>1h'\n"
+        "  logshipper ls --tag baseline --tag dataset=cifar10 --sort loss\n"
+        "  logshipper ls --columns id,name=Run,loss=Loss:.5f,tags.dataset\n"
+        "  logshipper ls --columns id,loss.min,acc.max,'hparams.*' --sort loss.min\n"
+        "  logshipper ls --by-state\n"
+        "  logshipper ls --json | jq -r '.jobs[].job_id'\n"
+        "  logshipper ls --from loki --since 2d --cluster alpha",
+    )
+    completed(
+        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help="only these"),
+        completers.jobs,
+    )
+    parser.add_argument(
+        "--limit", type=whole_number, default=10, metavar="N", help="at most N jobs (default: 10)"
+    )
+    parser.add_argument("--all", action="store_true", help="all jobs")
+    action = parser.add_argument(
+        "--state",
+        type=state_names,
+        metavar="STATE",
+        help=f"only these, joined by commas: {', '.join(STATES)}",
+    )
+    completed(action, completers.states)
+    parser.add_argument(
+        "--name", metavar="PATTERN", help="only names that contain PATTERN, or match it (`*`, `?`)"
+    )
+    parser.add_argument(
+        "--filter",
+        action="append",
+        metavar="CONDITION",
+        help="such as 'loss<0.3'; again for more, all must hold",
+    )
+    parser.add_argument(
+        "--tag",
+        action="append",
+        metavar="TAG|KEY=VALUE",
+        help="only jobs that have it; again for more",
+    )
+    columns = parser.add_argument(
+        "--columns", action="append", metavar="KEY=Title:FORMAT,...", help="these columns instead"
+    )
+    sort = parser.add_argument(
+        "--sort",
+        metavar="KEY",
+        help="by a property, tag, key or KEY.min and the like, smallest first",
+    )
+    for action in (columns, sort):
+        completed(action, completers.columns)
+    parser.add_argument("--reverse", action="store_true", help="the other way round")
+    parser.add_argument(
+        "--by-state", action="store_true", help="how many jobs there are in each state"
+    )
+    add_json(parser)
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

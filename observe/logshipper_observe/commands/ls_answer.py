@@ -27,24 +27,10 @@ from logshipper_observe.base.words import (
     when,
 )
 from logshipper_observe.model.documents import Document, duration_secs, job_document
-from logshipper_observe.model.properties import (
-    MISSING,
-    JobRow,
-    PropertyKind,
-    without_alias,
-)
-from logshipper_observe.query.columns import (
-    ColumnAsked,
-    cell_of,
-    expanded,
-    is_wildcard,
-)
+from logshipper_observe.model.properties import MISSING, JobRow, PropertyKind, without_alias
+from logshipper_observe.query.columns import ColumnAsked, cell_of, expanded, is_wildcard
 from logshipper_observe.query.listing import JobQuery, Listing
-from logshipper_observe.query.opening import (
-    begin_with,
-    is_from_loki,
-    store_place,
-)
+from logshipper_observe.query.opening import begin_with, is_from_loki, store_place
 
 if TYPE_CHECKING:
     from logshipper.errors import UnknownJob

@@ -2,6 +2,20 @@
 programs."""
 
 import argparse
+from typing import TYPE_CHECKING
+
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import (
+    add_job,
+    add_json,
+    add_raw_cells,
+    add_source,
+    completed,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    pass
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +37,7 @@ from logshipper_observe.base.output import (
 )
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import local, utc
+from logshipper_observe.commands.options import describe
 from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
 from logshipper_observe.model.documents import record_document
 from logshipper_observe.model.records import (
@@ -44,6 +59,60 @@ if TYPE_CHECKING:
 TERMINAL_LIMIT = 50  # records of a table on a terminal, unless asked otherwise
 _WIDE_CELL = 36  # columns that a value gets on a terminal before it is folded
 _NARROW_CELL = 12
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Prints the lines of a job's stdout that are one JSON object. The table has the\n"
+        "newest first; `jsonl` has the exact lines, and `csv` a column per key (nested\n"
+        "ones as a.b), both in the order of printing.",
+        "examples:\n"
+        "  logshipper metadata last --limit 10\n"
+        "  logshipper metadata last --keys epoch,loss\n"
+        "  logshipper metadata train.py --format csv > train.csv\n"
+        "  logshipper metadata last --summary\n"
+        "  logshipper metadata train.py --by epoch\n"
+        "  logshipper metadata 4711 --from loki --format jsonl",
+    )
+    add_job(parser)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--format", choices=("table", "jsonl", "csv"), default="table", help="default: table"
+    )
+    add_json(
+        how,
+        "for programs: one JSON object a line with time and attempt, described in docs/reading.md",
+    )
+    completed(
+        parser.add_argument("--keys", metavar="A,B", help="only these keys, in this order"),
+        completers.keys,
+    )
+    parser.add_argument(
+        "--limit",
+        type=whole_number,
+        metavar="N",
+        help="only the newest N (default: all; a table on a terminal: 50)",
+    )
+    parser.add_argument("--all", action="store_true", help="all records")
+    add_raw_cells(parser)
+    parser.add_argument(
+        "--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt"
+    )
+    numbers = parser.add_mutually_exclusive_group()
+    numbers.add_argument(
+        "--summary", action="store_true", help="last, min, max, mean, std and count of each number"
+    )
+    numbers.add_argument(
+        "--sets", action="store_true", help="a table of numbers for each set of keys in records"
+    )
+    completed(
+        numbers.add_argument(
+            "--by", metavar="KEY", help="a row of numbers for each value of this key, such as epoch"
+        ),
+        completers.keys,
+    )
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

@@ -2,12 +2,55 @@
 also tells without a terminal what becomes of the job."""
 
 import argparse
+from typing import TYPE_CHECKING
 
+from logshipper_observe.commands.options import (
+    add_job,
+    add_source,
+    seconds_number,
+    task_numbers,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    pass
 from logshipper_observe.commands import logs
+from logshipper_observe.commands.options import describe
 
 _AS_LOGS_HAS_THEM = {
     "after": None, "attempt": "all", "color": "auto", "follow": True, "grep": None, "json": False, "times": False,
 }  # fmt: skip
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Tells a job's state, prints its log from the begin, goes on while it runs, tells each\n"
+        "change of its state (on standard error), and its end. Where several nodes print, +\n"
+        "and - switch between them; ESC or Ctrl-C leaves, the job runs on.",
+        "examples:\n"
+        "  logshipper monitor last\n"
+        "  logshipper monitor 4711 --from loki --for 10m\n"
+        "  logshipper monitor train.py --tail 20 --task 0",
+    )
+    add_job(parser)
+    parser.add_argument(
+        "--for",
+        dest="secs",
+        type=seconds_number,
+        metavar="SECS",
+        help="leave after so long: 30, 10m",
+    )
+    parser.add_argument(
+        "--task", type=task_numbers, metavar="N", help="only these tasks, joined by commas"
+    )
+    parser.add_argument(
+        "--stream", choices=("stdout", "stderr", "both"), default="both", help="default: both"
+    )
+    parser.add_argument(
+        "-n", "--tail", type=whole_number, metavar="N", help="begin with the last N lines"
+    )
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

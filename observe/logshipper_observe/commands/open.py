@@ -2,8 +2,28 @@
 
 import argparse
 
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import JOB_HELP, add_source, completed, describe
+from logshipper_observe.commands.serve import add_port
 from logshipper_observe.page.command import serve
 from logshipper_observe.query.opening import open_job
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Serves a page of your jobs to your own browser, and opens it: at JOB, or at the list\n"
+        "of all. The link is printed; it is for you alone. Ctrl-C ends the page.",
+        "examples:\n"
+        "  logshipper open last\n"
+        "  logshipper open\n"
+        "  logshipper open train.py --no-browser\n"
+        "  logshipper open 4711 --from loki",
+    )
+    completed(parser.add_argument("job", metavar="JOB", nargs="?", help=JOB_HELP), completers.jobs)
+    parser.add_argument("--no-browser", action="store_true", help="only print the link")
+    add_port(parser)
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

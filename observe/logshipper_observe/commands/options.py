@@ -1,47 +1,23 @@
 """Options that reading commands share, and the kinds of values that options have."""
 
 import argparse
-import importlib
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from logshipper_ingest.console.time_span import time_span
-from logshipper_observe.base.running import guarded
 from logshipper_observe.base.words import STATE_ALIASES, STATES, state_of
 from logshipper_observe.commands import completers
-
-Parser = TypeVar("Parser", bound=argparse.ArgumentParser)
-if TYPE_CHECKING:
-    Subparsers: TypeAlias = argparse._SubParsersAction[Parser]
 
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
 MAX_WAIT_SECS = 3650 * 86_400
 JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
 
 
-def add_command(
-    subparsers: "Subparsers[Parser]",
-    name: str,
-    summary: str,
-    description: str,
-    examples: str,
-    exit_codes: str = _EXIT_CODES,
-    module: str = "",
-) -> Parser:
-    """module: of this package, where it isn't called as the command is."""
-    parser = subparsers.add_parser(
-        name,
-        help=summary,
-        description=description,
-        epilog=f"{examples.rstrip()}\n\n{exit_codes}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def call(args: argparse.Namespace) -> int:
-        code = importlib.import_module(f"logshipper_observe.commands.{module or name}").call(args)
-        return int(code)
-
-    parser.set_defaults(call=guarded(call))
-    return parser
+def describe(
+    parser: argparse.ArgumentParser, description: str, examples: str, exit_codes: str = _EXIT_CODES
+) -> None:
+    """What the command's --help says besides its options."""
+    parser.description = description
+    parser.epilog = f"{examples.rstrip()}\n\n{exit_codes}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:

@@ -6,16 +6,175 @@ from typing import TYPE_CHECKING
 from logshipper.errors import UsageError
 from logshipper_observe.base.new_file import check_ending
 from logshipper_observe.base.running import say
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import (
+    JOB_HELP,
+    add_json,
+    add_source,
+    completed,
+    describe,
+    whole_number,
+)
 from logshipper_observe.commands.plot_graphs import plot_one, plot_several
 from logshipper_observe.graphs.curves import NONE, RAW, Treatment
 from logshipper_observe.graphs.plot_runs import PlotQuery, is_plain
-from logshipper_observe.graphs.series import (
-    GraphRequest,
-)
+from logshipper_observe.graphs.series import GraphRequest
 from logshipper_observe.query.opening import known_jobs
 
 if TYPE_CHECKING:
     pass
+
+
+def weight(text: str) -> float:
+    """Of `--smooth`: from 0 to below 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a weight from 0 to below 1")
+    return number
+
+
+def breaks(text: str) -> tuple[str, ...]:
+    parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if any(part not in ("run", "group", "col") for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} isn't of run, group and col, joined by commas")
+    return parts
+
+
+def layout(text: str) -> tuple[int, int]:
+    """Rows and columns of `2x3`; 0 where `x3` or `4x` leaves one open."""
+    rows, by, columns = text.partition("x")
+    parts = [part or "0" for part in (rows, columns)]
+    if (
+        not by
+        or not (rows or columns)
+        or any(not part.isdecimal() or not 0 <= int(part[:4]) <= 100 for part in parts)
+    ):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} isn't a layout; it looks like 2x3, x3 or 4x, rows and columns"
+        )
+    found = int(parts[0]), int(parts[1])
+    if (rows and not found[0]) or (columns and not found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} has room for nothing")
+    return found
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Draws the numbers of the metadata of one or several jobs over the X that a rule\n"
+        "chose, and says which rule it was. Each run is a curve; runs can be put together\n"
+        "in groups.",
+        "examples:\n"
+        "  logshipper plot last\n"
+        "  logshipper plot train.py --y loss --y val_loss\n"
+        "  logshipper plot train.py --x time --png train.png\n"
+        "  logshipper plot a7 a8 --y loss --group-by experiment --aggregate mean\n"
+        "  logshipper plot a7 a8 --smooth 0.9 --shade raw --layout x3 --png runs.png\n"
+        "  logshipper plot a3-a9 --y loss --facet job.host\n"
+        "  logshipper plot 4711 --from loki --loki-url http://loki.example.org:3100",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    completed(
+        parser.add_argument(
+            "--x", metavar="KEY", help="this X instead; `time` is when a record was printed"
+        ),
+        completers.keys,
+    )
+    parser.add_argument(
+        "--x-rule",
+        choices=("xt",),
+        help="another rule: the first of epoch, step, iter, epochs, steps, iters, index that all jobs have",
+    )
+    completed(
+        parser.add_argument(
+            "--y",
+            action="append",
+            metavar="KEY",
+            help="this Y; again, or A,B, for more (default: all numbers)",
+        ),
+        completers.keys,
+    )
+    _add_curves(parser)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--png", metavar="FILE", help="write a picture instead; `-` is standard output"
+    )
+    how.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
+    add_json(how, "for programs: the points as JSON, described in docs/reading.md")
+    parser.add_argument(
+        "--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt"
+    )
+    add_source(parser)
+
+
+def _add_curves(parser: argparse.ArgumentParser) -> None:
+    """How curves are treated, put together and laid out; names are those of XT's plot."""
+    group = parser.add_argument_group("curves of several runs")
+    group.add_argument(
+        "--group-by",
+        choices=("run", "node", "job", "experiment"),
+        default="run",
+        help="which runs belong together; an experiment is what jobs of one name are (default: run, each by itself)",
+    )
+    group.add_argument(
+        "--aggregate",
+        choices=("none", "mean", "min", "max", "std", "var", "sem"),
+        default="none",
+        help="one curve for each group: this, of its runs' values at each X (default: none, a curve for each run)",
+    )
+    spreads = ("none", "std", "var", "sem")
+    group.add_argument(
+        "--error-bars", choices=spreads, default="none", help="how far a group's runs differ"
+    )
+    group.add_argument(
+        "--shade",
+        choices=("none", "min-max", "std", "var", "sem", "raw"),
+        default="none",
+        help="likewise, as a band; raw: the curves as they were, faintly",
+    )
+    group.add_argument(
+        "--smooth",
+        type=weight,
+        default=0.0,
+        metavar="W",
+        help="s = W*previous + (1-W)*value, for each run (0 to 1)",
+    )
+    group.add_argument(
+        "--break-on",
+        type=breaks,
+        default=("col",),
+        metavar="run|group|col",
+        help="what gets a graph of its own, several joined by commas (default: col, each key)",
+    )
+    facet = group.add_argument(
+        "--facet",
+        type=lambda text: [part.strip() for part in text.split(",") if part.strip()],
+        action="extend",
+        metavar="OPTION|auto",
+        help="a graph for each value of this option, as `diff` names them; auto: of those that differ",
+    )
+    completed(facet, completers.facets)
+    group.add_argument(
+        "--layout", type=layout, metavar="2x3|x3|4x", help="rows and columns of graphs"
+    )
+    group.add_argument(
+        "--title",
+        metavar="TEXT",
+        help="of each graph; $run, $group, $col and $facet stand for its own",
+    )
+    group.add_argument(
+        "--max-traces",
+        type=whole_number,
+        default=64,
+        metavar="N",
+        help="curves in all (default: 64)",
+    )
+    group.add_argument(
+        "--max-runs", type=whole_number, default=1024, metavar="N", help="runs (default: 1024)"
+    )
 
 
 def call(args: argparse.Namespace) -> int:

@@ -20,12 +20,14 @@ from logshipper.classify.stream_log import Lines
 from logshipper.errors import LogshipperError, os_words
 from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
 from logshipper.render.last_screen import LastScreen
+from logshipper.render.screen import MAX_COLUMNS, MAX_ROWS
 from logshipper.safe_text import safe
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import is_further_part, safe_coloured, size
+from logshipper_observe.commands.options import describe, within
 
 _READ_BYTES = 256 << 10
 _STEP_BYTES = 64 << 10  # rendered and written at once: what comes out may be many times as much
@@ -56,6 +58,77 @@ class _Sink(Protocol):
         """When there is something to do without more bytes; None: never."""
 
     def end(self, now: float) -> None: ...
+
+
+def columns_number(text: str) -> int:
+    return within(text, 2, MAX_COLUMNS)
+
+
+def rows_number(text: str) -> int:
+    return within(text, 1, MAX_ROWS)
+
+
+def screen_size(text: str) -> tuple[int, int]:
+    """Columns and rows of `80x25`."""
+    columns, by, rows = text.partition("x")
+    if not by:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} isn't a size; it looks like 80x25, columns and rows"
+        )
+    return columns_number(columns), rows_number(rows)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Prints the lines that `logshipper run` would log of a command that prints FILE: a\n"
+        "typescript of script(1), a Slurm output file, anything with control characters.\n"
+        "Of a progress bar the last state, repeats counted, /LOGCOMMAND lines obeyed.\n"
+        "Standard input is rendered live.",
+        "examples:\n"
+        "  logshipper render slurm-4711.out | less\n"
+        "  logshipper render --colors keep slurm-4711.out | less -R\n"
+        "  tail -f slurm-4711.out | logshipper render\n"
+        "  logshipper render --columns 80 --rows 24 typescript > session.txt\n"
+        "  logshipper render --screen 80x25 typescript     what was on the screen at the end",
+    )
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="`-`, and the default, is standard input"
+    )
+    parser.add_argument(
+        "--columns",
+        type=columns_number,
+        metavar="N",
+        help=f"the terminal's width (default: {BATCH_COLUMNS})",
+    )
+    parser.add_argument(
+        "--rows",
+        type=rows_number,
+        metavar="N",
+        help=f"the terminal's height (default: {BATCH_ROWS})",
+    )
+    parser.add_argument(
+        "--stream-type",
+        choices=("pty", "pipe"),
+        default="pty",
+        help="what FILE's bytes were printed to; both are rendered alike (default: pty)",
+    )
+    parser.add_argument(
+        "--no-collapse", action="store_true", help="print all repeated and blank lines"
+    )
+    parser.add_argument(
+        "--colors",
+        choices=("strip", "keep"),
+        default="strip",
+        help="as in ~/.logoptin (default: strip)",
+    )
+    parser.add_argument(
+        "--screen",
+        type=screen_size,
+        metavar="COLUMNSxROWS",
+        help="print what a terminal of that size shows at the end",
+    )
+    parser.set_defaults(refuse=parser.error)
 
 
 def call(args: argparse.Namespace) -> int:

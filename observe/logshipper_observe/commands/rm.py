@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
@@ -9,6 +10,8 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import NOT_IN_LOKI, local, size
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import JOB_HELP, add_store, completed, describe
 from logshipper_observe.query.opening import (
     ingest_for,
     is_from_loki,
@@ -24,6 +27,39 @@ if TYPE_CHECKING:
 EXIT_DECLINED = EXIT_UNKNOWN = 1
 EXIT_USAGE = 2
 EXIT_LEFT = 3
+
+_LOKI_OPTIONS = ("--from", "--site", "--loki-url", "--prometheus-url", "--cluster", "--since")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Removes jobs and all that was logged of them from the local store, for good.\nA running job is left alone.",
+        "examples:\n  logshipper rm k3f9x2\n  logshipper rm --yes k3f9x2 train.py",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="don't ask (needed where there is no terminal)"
+    )
+    add_store(parser)
+    parser.set_defaults(source=None)
+    _refuse_loki(parser)
+
+
+def _refuse_loki(parser: argparse.ArgumentParser) -> None:
+    """Answers options of reading from Loki with more than that they aren't there."""
+    parse = parser.parse_known_args
+
+    def refusing(
+        args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = list(args or ())
+        options = words[: words.index("--")] if "--" in words else words
+        if any(word.partition("=")[0] in _LOKI_OPTIONS for word in options):
+            parser.error(NOT_IN_LOKI)
+        return parse(args, namespace)
+
+    parser.parse_known_args = refusing  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded
 
 
 def call(args: argparse.Namespace) -> int:

@@ -1,6 +1,12 @@
 """`logshipper show JOB`: all that is known of a job."""
 
 import argparse
+from typing import TYPE_CHECKING
+
+from logshipper_observe.commands.options import add_job, add_json, add_source
+
+if TYPE_CHECKING:
+    pass
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +28,7 @@ from logshipper_observe.base.words import (
     times_smaller,
     when,
 )
+from logshipper_observe.commands.options import describe
 from logshipper_observe.model.documents import (
     STREAM_NAMES,
     Document,
@@ -56,6 +63,18 @@ _EVENTS_SHOWN = 20
 _KEYS_SHOWN = 30
 _VALUE_WIDE = 40
 _ORIGINS = {"qcg": "QCG-PilotJob", "balsam": "Balsam", "xt": "XT"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Shows a job's state, times, account of lines, X axis and the rule that chose it,\nkeys, and events.",
+        "examples:\n  logshipper show last\n  logshipper show train.py --json | jq .x_axis\n"
+        "  logshipper show 4711 --from loki",
+    )
+    add_job(parser)
+    add_json(parser)
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

@@ -7,12 +7,30 @@ from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
 from logshipper_observe.base.words import exit_short
+from logshipper_observe.commands import completers
 from logshipper_observe.commands.info import EXIT_UNKNOWN, found_of, print_found, totals_words
+from logshipper_observe.commands.options import JOB_HELP, add_json, add_source, completed, describe
 
 if TYPE_CHECKING:
     from logshipper_observe.model.job_info import JobInfo
 
 SCHEMA = "logshipper.status/1"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Prints of each of these jobs id, state, exit code or signal, and name. JOB: as for\n"
+        "`info`. Unknown jobs are told one by one, the others answered.",
+        "examples:\n"
+        "  logshipper status last\n"
+        "  logshipper status a3-a9 train.py\n"
+        "  logshipper status last --json\n"
+        "  logshipper status 4711 4712 --from loki",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    add_json(parser)
+    add_source(parser)
 
 
 def call(args: argparse.Namespace) -> int:

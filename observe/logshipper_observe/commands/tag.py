@@ -2,10 +2,51 @@
 are."""
 
 import argparse
+import re
+from collections.abc import Sequence
 
 from logshipper_observe.commands.marking import print_marks
+from logshipper_observe.commands.options import add_job, add_json, add_source, describe
 from logshipper_observe.model.overlay import JobKey, parse_change
 from logshipper_observe.query.opening import known_jobs, overlay_of
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Tags a job: words (+TAG) or KEY=VALUE; -TAG takes one away. The last word\n"
+        "counts. JOB may be a range (a3-a9) or have wildcards: then each is tagged. Tags are\n"
+        "your own: kept on the reading side, next to your store or in\n"
+        "your data folder.",
+        "examples:\n"
+        "  logshipper tag last +baseline\n"
+        "  logshipper tag k3f9x2 dataset=cifar10 -draft\n"
+        "  logshipper tag k3f9x2                 its tags\n"
+        "  logshipper tag a3-a9 +keep            of each\n"
+        "  logshipper tag 4711 +keep --from loki",
+    )
+    add_job(parser)
+    parser.add_argument(
+        "changes", metavar="+TAG|-TAG|KEY=VALUE", nargs="*", help="in this order; none: shows them"
+    )
+    add_json(parser)
+    add_source(parser)
+    _take_minus_tags(parser)
+
+
+def _take_minus_tags(parser: argparse.ArgumentParser) -> None:
+    """`-TAG` isn't an option: with a blank before it, argparse lets it through."""
+    parse = parser.parse_known_args
+
+    def with_tags(
+        args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        words = [
+            f" {word}" if re.match("-[^-]", word) and word != "-h" else word for word in args or ()
+        ]
+        return parse(words, namespace)
+
+    parser.parse_known_args = with_tags  # type: ignore[assignment,method-assign]  # argparse's own type is overloaded
 
 
 def call(args: argparse.Namespace) -> int:

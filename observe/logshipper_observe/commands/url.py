@@ -13,6 +13,8 @@ from logshipper.safe_text import safe, safe_lines
 from logshipper_ingest.config.site import SYSTEM_PATH, Site, look, user_file
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import RUNNING_STATES
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import JOB_HELP, add_loki, completed, describe
 from logshipper_observe.query.opening import metrics_of, resolve
 
 if TYPE_CHECKING:
@@ -69,6 +71,26 @@ class _Asking:
                 self._outcome = _page_in(store, self._name, self._args)
         except Exception as error:  # whatever it is: it is raised where somebody waits for it
             self._outcome = error
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Prints the address of a job's page in Grafana, with the job's own range of time where\n"
+        "Loki knows it. In a Slurm job, JOB may be left out: it is the job itself.\n"
+        "The site file says where Grafana is: its table [grafana] has `url`.",
+        "examples:\n"
+        "  logshipper url 4711\n"
+        "  logshipper url last --cluster alpha\n"
+        "  logshipper url train.py --since 30d\n"
+        '  xdg-open "$(logshipper url 4711)"\n'
+        "  logshipper url            in a job's script: the job's own page",
+    )
+    completed(
+        parser.add_argument("job", metavar="JOB", nargs="?", help=JOB_HELP), completers.jobs_in_loki
+    )
+    add_loki(parser.add_argument_group("asking Loki"))
+    parser.set_defaults(source="loki", store=None)
 
 
 def call(args: argparse.Namespace) -> int:

@@ -14,6 +14,15 @@ from logshipper_observe.api.job_ends import Waiting
 from logshipper_observe.base.output import print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import exit_short
+from logshipper_observe.commands import completers
+from logshipper_observe.commands.options import (
+    JOB_HELP,
+    add_json,
+    add_source,
+    completed,
+    describe,
+    seconds_number,
+)
 from logshipper_observe.model.documents import job_document
 from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import (
@@ -31,6 +40,39 @@ if TYPE_CHECKING:
 
 SCHEMA = "logshipper.wait/1"
 EXIT_UNKNOWN, EXIT_TIMED_OUT, EXIT_NOT_COMPLETED = 1, 3, 4
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    describe(
+        parser,
+        "Waits until all of these jobs have ended, or any of them, and prints how. JOB:\n"
+        "also ranges (a3-a9) and wildcards. Unknown jobs are told, the others waited for.",
+        "examples:\n"
+        "  logshipper wait last && notify-send done\n"
+        "  logshipper wait --any 'train*' --timeout 2h\n"
+        "  logshipper wait --all a3-a9 --check --json\n"
+        "  logshipper wait 4711 --from loki",
+        "exit codes: 0 they have ended, 1 some are unknown (stderr says which),\n"
+        "2 wrong usage, 3 the time was up, 4 with --check: one isn't COMPLETED, 130 Ctrl-C",
+    )
+    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--all", dest="any", action="store_false", help="until all have ended (default)"
+    )
+    which.add_argument("--any", dest="any", action="store_true", help="until one has ended")
+    parser.add_argument(
+        "--timeout",
+        type=seconds_number,
+        metavar="SECS",
+        help="at most so long: seconds, or such as 30m, 2h",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="exit code 4 where one that ended isn't COMPLETED"
+    )
+    add_json(parser)
+    add_source(parser)
+    parser.set_defaults(any=False)
 
 
 def call(args: argparse.Namespace) -> int:

@@ -614,7 +614,7 @@ def test_wrong_usage(render: Render, words: str, said: str) -> None:
 
 
 def test_capture_path_doesn_t_import_it() -> None:
-    code = "import sys; from logshipper.start.cli import build_parser; build_parser(); print(*sys.modules)"
+    code = "import sys; from logshipper.start.cli import build_parser; build_parser(['run']); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=ROOT
     )

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from logshipper.start.cli import main
 from logshipper_ingest.loki.client import Client
-from logshipper_observe.commands.cli_graphs import layout
+from logshipper_observe.commands.plot import layout
 from logshipper_observe.graphs.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
 from logshipper_observe.graphs.points import Points
 from tests.servers.running import LokiServer

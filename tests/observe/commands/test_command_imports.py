@@ -1,0 +1,69 @@
+"""The command line imports the module of the command that is named, and of no other one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from logshipper_observe.commands.cli import COMMANDS
+from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.sources import SOURCES
+
+CODE = """
+import sys
+from logshipper.start.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def commands_imported(folder: Path, *words: str) -> set[str]:
+    """Modules of commands, after this command line."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": SOURCES, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECS,
+    )
+    modules = done.stderr.splitlines()[-1].split()
+    places = {f"logshipper_observe.commands.{row.module}" for row in COMMANDS.values()}
+    return {name.rpartition(".")[2] for name in places.intersection(modules)}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["--version"], ["no-such-command"], ["check"], ["run", "--help"], ["-x", "run"]],
+    ids=" ".join,
+)
+def test_no_command_of_reading(tmp_path: Path, words: list[str]) -> None:
+    assert commands_imported(tmp_path, *words) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        (["ls", "show"], {"ls"}),
+        (["show", "--help"], {"show"}),
+        (["--no-such-option", "wait", "ls"], {"wait"}),
+        (["import", "--help"], {"importing"}),
+        (["monitor", "--help"], {"monitor", "logs"}),  # which is `logs --follow`
+    ],
+    ids=str,
+)
+def test_one_command(tmp_path: Path, words: list[str], modules: set[str]) -> None:
+    assert commands_imported(tmp_path, *words) == modules
+
+
+def test_an_option_without_its_command_is_looked_for_in_all(tmp_path: Path) -> None:
+    everywhere = {row.module for row in COMMANDS.values()}
+    assert commands_imported(tmp_path, "--json") == everywhere
+
+
+def test_each_command_has_a_module_of_its_own() -> None:
+    assert len({row.module for row in COMMANDS.values()}) == len(COMMANDS)
