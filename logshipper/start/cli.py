@@ -216,18 +216,18 @@ def _take_words(
 ) -> bool:
     """Gives a command that takes any number of names also those behind its options: argparse takes
     the words up to the first option for all of them."""
-    positionals = [
+    open_ended = [
         action
         for action in command._actions
         if not action.option_strings and action.nargs in ("*", "+")
     ]
     if (
-        not positionals
-        or positionals[-1].type is not None
+        not open_ended
+        or open_ended[-1].type is not None
         or any(word.startswith("-") for word in unknown)
     ):
         return False
-    dest = positionals[-1].dest
+    dest = open_ended[-1].dest
     setattr(arguments, dest, [*(getattr(arguments, dest) or ()), *unknown])
     return True
 
@@ -262,7 +262,7 @@ def _check_command(
         parser.error(f"there is no command `{words[0]}`; {hint}")
     option = words[0].partition("=")[0] if words and words[0].startswith("-") else ""
     if option and not _has(parser, option):
-        name = next((word for word in words[1:] if word in known), "")
+        name = next((word for word in words[1:] if word in names), "")
         candidates = {name: commands[name]} if name else _commands(build_parser())
         for owner, command in candidates.items():
             if _has(command, option):

@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    found: list[BatchJob] = []
+    allocations: list[BatchJob] = []
     with chosen_jobs(args) as (store, ids, errors):
         if errors and not ids:
             return EXIT_UNKNOWN
@@ -75,19 +75,19 @@ def call(args: argparse.Namespace) -> int:
             tags = dict(text.partition("=")[::2] for text in args.tag or ())
             query = BatchJob.over(Store(store, overlay_of(store))).filter(id=ids, filter_tags=tags)
             states = args.state or ([] if args.history else ["running"])
-            found = list(islice(query.filter(state=states), None if args.all else args.limit))
+            allocations = list(islice(query.filter(state=states), None if args.all else args.limit))
     say_where_else(args)
     if args.json:
-        listed = [_document(one) for one in found]
+        documents = [_document(allocation) for allocation in allocations]
         print_json(
             {
                 "schema": SCHEMA,
                 "store": store_place(args),
-                "allocations": listed,
+                "allocations": documents,
                 "unknown": unknown,
             }
         )
-    elif not found:
+    elif not allocations:
         say(
             "no such allocations"
             if args.history or args.state
@@ -95,41 +95,41 @@ def call(args: argparse.Namespace) -> int:
         )
     else:
         out = Output()
-        out.table(_COLUMNS, [_row(one) for one in found])
+        out.table(_COLUMNS, [_row(allocation) for allocation in allocations])
     return EXIT_UNKNOWN if unknown else 0
 
 
-def _row(one: BatchJob) -> list[Cell]:
-    began, ended = one.start_time, one.end_time
+def _row(allocation: BatchJob) -> list[Cell]:
+    began, ended = allocation.start_time, allocation.end_time
     took = None if began is None or ended is None else (ended - began).total_seconds()
-    name = f"{one.id}@{one.attempt}" if one.attempt > 1 else one.id
+    name = f"{allocation.id}@{allocation.attempt}" if allocation.attempt > 1 else allocation.id
     return [
         name,
-        Styled(one.state, STATE_STYLES.get(one.state, "")),
-        "-" if one.num_nodes is None else str(one.num_nodes),
-        "-" if one.start_time is None else local_with_zone(_ns(one.start_time)),
+        Styled(allocation.state, STATE_STYLES.get(allocation.state, "")),
+        "-" if allocation.num_nodes is None else str(allocation.num_nodes),
+        "-" if allocation.start_time is None else local_with_zone(_ns(allocation.start_time)),
         "-" if took is None else duration(took),
-        one.user,
-        one.queue,
-        one.name,
+        allocation.user,
+        allocation.queue,
+        allocation.name,
     ]
 
 
-def _document(one: BatchJob) -> Document:
+def _document(allocation: BatchJob) -> Document:
     return {
-        "id": one.id,
-        "scheduler_id": one.scheduler_id,
-        "attempt": one.attempt,
-        "state": one.state,
-        "num_nodes": one.num_nodes,
-        "start_time": None if one.start_time is None else utc(_ns(one.start_time)),
-        "end_time": None if one.end_time is None else utc(_ns(one.end_time)),
-        "name": one.name,
-        "user": one.user,
-        "project": one.project,
-        "queue": one.queue,
-        "cluster": one.cluster,
-        "tags": dict(one.tags),
+        "id": allocation.id,
+        "scheduler_id": allocation.scheduler_id,
+        "attempt": allocation.attempt,
+        "state": allocation.state,
+        "num_nodes": allocation.num_nodes,
+        "start_time": None if allocation.start_time is None else utc(_ns(allocation.start_time)),
+        "end_time": None if allocation.end_time is None else utc(_ns(allocation.end_time)),
+        "name": allocation.name,
+        "user": allocation.user,
+        "project": allocation.project,
+        "queue": allocation.queue,
+        "cluster": allocation.cluster,
+        "tags": dict(allocation.tags),
     }
 
 

@@ -133,14 +133,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="throughput, utilization: by hour, of all jobs that Slurm ended",
     )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
         "--png", metavar="FILE", help="write a picture instead; `-` is standard output"
     )
-    how.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
-    how.add_argument("--csv", metavar="FILE", help="likewise, the points as CSV")
+    form.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
+    form.add_argument("--csv", metavar="FILE", help="likewise, the points as CSV")
     add_raw_cells(parser)
-    add_json(how, "for programs: the points as JSON, described in docs/analytics.md")
+    add_json(form, "for programs: the points as JSON, described in docs/analytics.md")
     add_source(parser)
 
 
@@ -165,8 +165,8 @@ def call(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace, answer: Analysis, unknown: Sequence[UnknownJob]) -> None:
     if args.json:
-        unknown_ones = [{"name": error.name, "reason": str(error)} for error in unknown]
-        print_json(document(args, answer) | {"unknown": unknown_ones})
+        unknown_jobs = [{"name": error.name, "reason": str(error)} for error in unknown]
+        print_json(document(args, answer) | {"unknown": unknown_jobs})
     elif args.csv:
         write_csv(args.csv, answer, raw=args.raw_cells)
     elif args.png or args.svg:
@@ -198,9 +198,9 @@ def _check(args: argparse.Namespace) -> None:
                 "--all-jobs",
                 ["is for throughput and utilization: of all jobs nothing else is known"],
             )
-        given = {"JOB": args.jobs, "--tag": args.tag, "--to-state": args.to_state, "--from-state": args.from_state,
+        options = {"JOB": args.jobs, "--tag": args.tag, "--to-state": args.to_state, "--from-state": args.from_state,
                  "--no-node-weighting": not args.node_weighting}  # fmt: skip
-        for name, value in given.items():
+        for name, value in options.items():
             if value:
                 raise UsageError(name, ["not with --all-jobs: of all jobs only sums are known"])
 
@@ -255,12 +255,12 @@ def _answer(
 def _events(query: EventQuery, jobs: Sequence[Job]) -> Iterator[StateEvent]:
     """Of jobs, and of such as have children of these instead."""
     parents = {(job.summary.cluster, job.job_id): job for job in jobs if job.summary.children}
-    bar, seen = Bar("Reading jobs", count), set()
+    bar, jobs_read = Bar("Reading jobs", count), set()
     try:
         for event in query:
             key = event.cluster, event.job_id
-            seen.add(key)
-            bar(len(seen), len(jobs))
+            jobs_read.add(key)
+            bar(len(jobs_read), len(jobs))
             if key not in parents:
                 yield event
     finally:
@@ -277,14 +277,14 @@ def _throughput(
 ) -> Analysis:
     state = args.to_state or _DEFAULT_STATE
     after, before = between
-    wanted = (
+    changes = (
         event
         for event in events
         if fits(args.from_state, event.from_state, event.to_state)
         and (after is None or event.timestamp >= after)
         and (before is None or event.timestamp <= before)
     )
-    report = throughput_report(wanted, to_state=state)
+    report = throughput_report(changes, to_state=state)
     times, counts = report
     words = f"{sentence(which)} that became {state}: {count(len(times))}"
     if len(times) > 1 and times[-1] > times[0]:
@@ -302,14 +302,14 @@ def _utilization(
     which: str,
     between: Between,
 ) -> Analysis:
-    used = utilization_report(events, node_weighting=args.node_weighting)
+    usage = utilization_report(events, node_weighting=args.node_weighting)
     unit = "nodes" if args.node_weighting else "jobs"
-    curves = {"in use" if allocations is not None else unit: _within(used[0], used[1], between)}
-    notes = used.notes
+    curves = {"in use" if allocations is not None else unit: _within(usage[0], usage[1], between)}
+    notes = usage.notes
     if allocations is not None:
-        there = available_nodes(allocations)
-        curves = {"available": _within(there[0], there[1], between), **curves}
-        notes = list(dict.fromkeys([*there.notes, *notes]))
+        availability = available_nodes(allocations)
+        curves = {"available": _within(availability[0], availability[1], between), **curves}
+        notes = list(dict.fromkeys([*availability.notes, *notes]))
     title = {
         "nodes": f"Nodes of {which}, and how many of them ran one",
         "utilization": f"{'Nodes that ran' if args.node_weighting else 'Running'} {which}",
@@ -329,14 +329,14 @@ def _within(
     end = min(before or now, now)
     if not xs or (after is not None and after > end):
         return [], []
-    kept = [
+    points = [
         (x, y)
         for x, y in zip(xs, ys, strict=True)
         if (after is None or x >= after) and x <= end and y >= 0
     ]
-    held = [y for x, y in zip(xs, ys, strict=True) if after is not None and x < after]
-    if after is not None and held and (kept or held[-1] or xs[-1] > end):
-        kept.insert(0, (after, held[-1]))
-    if kept and kept[-1][0] < end and (kept[-1][1] or xs[-1] > end):
-        kept.append((end, kept[-1][1]))
-    return [x for x, _ in kept], [y for _, y in kept]
+    levels_before = [y for x, y in zip(xs, ys, strict=True) if after is not None and x < after]
+    if after is not None and levels_before and (points or levels_before[-1] or xs[-1] > end):
+        points.insert(0, (after, levels_before[-1]))
+    if points and points[-1][0] < end and (points[-1][1] or xs[-1] > end):
+        points.append((end, points[-1][1]))
+    return [x for x, _ in points], [y for _, y in points]

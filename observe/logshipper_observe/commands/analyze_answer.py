@@ -108,11 +108,11 @@ def write_picture(args: argparse.Namespace, answer: Analysis) -> None:
         raise LogshipperError(
             f"--{form}: a picture isn't written to a terminal; give a file's name"
         )
-    said = "; ".join(answer.notes)
+    caption = "; ".join(answer.notes)
     if answer.chart is not None:
-        answer.chart.write(path, answer.title, said, form=form)
+        answer.chart.write(path, answer.title, caption, form=form)
     else:
-        write_png(path, graphs, answer.title, said, form=form)
+        write_png(path, graphs, answer.title, caption, form=form)
     if path != "-":
         Output().line(f"Wrote {safe(path)}. {safe(answer.title)}")
 

@@ -24,16 +24,16 @@ def hours_utilization(
     ask: "Metrics", cluster: str | None, since_secs: float, between: Between, now: datetime
 ) -> Analysis:
     """Nodes in use on average in each hour that is over."""
-    told = _hours(ask(_query(NODE_SECS, cluster, since_secs)), between, now)
+    sums = _hours(ask(_query(NODE_SECS, cluster, since_secs)), between, now)
     xs: list[datetime] = []
     ys: list[float] = []
-    if told:
-        hours = round((max(told) - min(told)) / HOUR) + 1
-        xs = [min(told) + number * HOUR for number in range(hours + 1)]
-        ys = [told.get(hour, 0.0) / 3600 for hour in xs[:-1]]
+    if sums:
+        hours = round((max(sums) - min(sums)) / HOUR) + 1
+        xs = [min(sums) + number * HOUR for number in range(hours + 1)]
+        ys = [sums.get(hour, 0.0) / 3600 for hour in xs[:-1]]
         ys.append(ys[-1])  # until the last hour's end
     words = f"Nodes of all jobs that Slurm ended, by hour: {mean_words(xs, ys)}"
-    notes = [_STILL_RUNS] if told else [_NOTHING]
+    notes = [_STILL_RUNS] if sums else [_NOTHING]
     return Analysis(words, "nodes", {"nodes": (xs, ys)}, notes, document={"all_jobs": True})
 
 
@@ -41,13 +41,13 @@ def hours_throughput(
     ask: "Metrics", cluster: str | None, since_secs: float, between: Between, now: datetime
 ) -> Analysis:
     """How many had ended at the end of each hour in which some did."""
-    told = _hours(ask(_query(JOBS, cluster, since_secs)), between, now)
-    ended = {hour: round(told[hour]) for hour in sorted(told) if told[hour] >= 1}
+    sums = _hours(ask(_query(JOBS, cluster, since_secs)), between, now)
+    ended = {hour: round(sums[hour]) for hour in sorted(sums) if sums[hour] >= 1}
     counts = list(accumulate(ended.values()))
     words = f"Jobs that Slurm ended, captured or not, by hour: {count(counts[-1] if counts else 0)}"
     curve = [hour + HOUR for hour in ended], counts
     return Analysis(
-        words, "jobs", {"jobs": curve}, [] if told else [_NOTHING], document={"all_jobs": True}
+        words, "jobs", {"jobs": curve}, [] if sums else [_NOTHING], document={"all_jobs": True}
     )
 
 
@@ -57,19 +57,19 @@ def _query(metric: str, cluster: str | None, since_secs: float) -> str:
     back = f"[{max(round(since_secs), 3600)}s:5m]"
     of_cluster = f"{{cluster={quoted(cluster)}}}" if cluster is not None else ""
     agents = f"group by(instance, job, cluster, host)(last_over_time(logshipper_agent_build_info{of_cluster}{back}))"
-    told = f"({metric} or last_over_time({metric}{back})) * on(instance, job) group_left(cluster, host) {agents}"
-    return f"sum by(hour)(max by(cluster, host, hour)({told}))"
+    series = f"({metric} or last_over_time({metric}{back})) * on(instance, job) group_left(cluster, host) {agents}"
+    return f"sum by(hour)(max by(cluster, host, hour)({series}))"
 
 
 def _hours(
-    found: "Iterable[SeriesValue]", between: Between, now: datetime
+    all_series: "Iterable[FoundSeries]", between: Between, now: datetime
 ) -> dict[datetime, float]:
     """Sums of hours that are over, and wholly between two times."""
     after, before = between
     hours: dict[datetime, float] = {}
-    for one in found:
+    for series in all_series:
         try:
-            hour = datetime.strptime(one.labels.get("hour", ""), "%Y-%m-%dT%H:%M:%SZ").replace(
+            hour = datetime.strptime(series.labels.get("hour", ""), "%Y-%m-%dT%H:%M:%SZ").replace(
                 tzinfo=UTC
             )
         except ValueError:
@@ -77,5 +77,5 @@ def _hours(
         if hour + HOUR <= (now if before is None else min(before, now)) and (
             after is None or hour >= after
         ):
-            hours[hour] = one.value
+            hours[hour] = series.value
     return hours

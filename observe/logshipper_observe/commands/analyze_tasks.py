@@ -56,29 +56,33 @@ def overheads(store: "AnyStore | None", jobs: Sequence[Job], between: Between) -
     tasks.sort(key=lambda task: task.start or 0.0)
     shares = dict(zip(*busy_share(tasks), strict=True))
     efficient = dict(zip(*efficiency(tasks), strict=True))
-    found = launch_overheads(tasks)
+    launches = launch_overheads(tasks)
     rows: list[tuple[str, Statistics | None]] = [
         ("run time", statistics_of(secs for task in tasks if (secs := task.run_time) is not None)),
         ("waited in the queue", statistics_of(queue_waits(tasks)[1])),
-        ("given nodes to launched", found.launch),
-        ("launched to started", found.start),
-        ("ended to over", found.finish),
+        ("given nodes to launched", launches.launch),
+        ("launched to started", launches.start),
+        ("ended to over", launches.finish),
     ]
     notes = (
         []
-        if found.start or found.launch
+        if launches.start or launches.launch
         else ["no scheduler told when these jobs were launched and over"]
     )
     if shares:
-        busy, used = statistics_of(shares.values()), statistics_of(efficient.values())
+        busy, effective = statistics_of(shares.values()), statistics_of(efficient.values())
         words = f"busy {100 * busy.mean:.3g} % of the time on average" if busy else ""
-        words += f", {100 * used.mean:.3g} % without waits that the schedule caused" if used else ""
+        words += (
+            f", {100 * effective.mean:.3g} % without waits that the schedule caused"
+            if effective
+            else ""
+        )
         notes.append(
             f"{plural(len(shares), 'core' if any(task.has_cores for task in tasks) else 'node')} {words}"
         )
-    if found.share is not None:
+    if launches.share is not None:
         notes.append(
-            f"launching and ending took {100 * found.share:.3g} % of the run time, on average"
+            f"launching and ending took {100 * launches.share:.3g} % of the run time, on average"
         )
     over = [task for task in tasks if task.run_time is not None and task.start is not None]
     times = [datetime.fromtimestamp(task.start or 0, UTC) for task in over]
@@ -89,13 +93,20 @@ def overheads(store: "AnyStore | None", jobs: Sequence[Job], between: Between) -
         notes,
         scattered=True,
         columns=_STATISTICS,
-        table=[[Styled(name, "bold"), *_cells(one)] for name, one in rows if one is not None],
+        table=[
+            [Styled(name, "bold"), *_cells(statistics)]
+            for name, statistics in rows
+            if statistics is not None
+        ],
         titles=("job", "started", "run_secs", "queued", "scheduled", "launched", "over"),
         rows=[_csv_row(task) for task in tasks],
         document={
             "runs": len(tasks),
-            "statistics": {name.replace(" ", "_"): one and one._asdict() for name, one in rows},
-            "overhead_share": found.share,
+            "statistics": {
+                name.replace(" ", "_"): statistics and statistics._asdict()
+                for name, statistics in rows
+            },
+            "overhead_share": launches.share,
             "cores": [
                 {"core": core, "busy": shares[core], "efficiency": efficient.get(core)}
                 for core in shares
@@ -110,9 +121,12 @@ _STATISTICS = (
 )
 
 
-def _cells(one: Statistics) -> list[Cell]:
-    secs = (one.mean, one.median, one.stdev, one.min, one.max)
-    return [count(one.number), *("-" if value is None else f"{value:.4g} s" for value in secs)]
+def _cells(statistics: Statistics) -> list[Cell]:
+    secs = (statistics.mean, statistics.median, statistics.stdev, statistics.min, statistics.max)
+    return [
+        count(statistics.number),
+        *("-" if value is None else f"{value:.4g} s" for value in secs),
+    ]
 
 
 def _tasks(
@@ -134,13 +148,13 @@ def _tasks(
 def gantt_answer(
     store: "AnyStore | None", jobs: Sequence[Job], between: Between, *, by: str
 ) -> Analysis:
-    found = list(
+    core_tasks = list(
         clipped(
             _tasks(store, jobs, until=datetime.now(UTC).timestamp()),
-            *(None if one is None else one.timestamp() for one in between),
+            *(None if limit is None else limit.timestamp() for limit in between),
         )
     )
-    tasks = found if by == CORE else by_node(found)
+    tasks = core_tasks if by == CORE else by_node(core_tasks)
     spans, free = gantt(tasks), gaps(tasks)
     shares = dict(zip(*busy_share(tasks), strict=True))
     efficient = dict(zip(*efficiency(tasks), strict=True))

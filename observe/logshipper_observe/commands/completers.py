@@ -44,10 +44,10 @@ def columns(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[s
 
     before, comma, _rest = prefix.rpartition(",")
     try:
-        known = {} if is_from_loki(parsed_args) else _keys_of_newest(parsed_args)
+        job_keys = {} if is_from_loki(parsed_args) else _keys_of_newest(parsed_args)
     except Exception:
-        known = {}  # as above
-    words = [f"{before}{comma}{name}" for name in (*sorted(PROPERTIES), *known)]
+        job_keys = {}  # as above
+    words = [f"{before}{comma}{name}" for name in (*sorted(PROPERTIES), *job_keys)]
     return [word for word in words if word.startswith(prefix)]
 
 
@@ -63,20 +63,20 @@ def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
     from logshipper.safe_text import safe
     from logshipper_observe.query.opening import open_local
 
-    found: dict[str, str] = {}
-    with open_local(_with_store(args)) as store:
+    words: dict[str, str] = {}
+    with opened_local(_with_store(args)) as store:
         if store is None:
             return {}
         store.ingest(deadline_secs=_INGEST_SECS)
         newest = store.jobs()[:_JOBS]
         if newest:
-            found["last"] = f"{safe(newest[0].name)} ({newest[0].state})"
+            words["last"] = f"{safe(newest[0].name)} ({newest[0].state})"
         for job in newest:
-            found[job.job_id] = f"{safe(job.name)} ({job.state})"
+            words[job.job_id] = f"{safe(job.name)} ({job.state})"
         for job in newest:
             if job.name.isprintable():
-                found.setdefault(job.name, f"{job.job_id} ({job.state})")
-    return {word: about for word, about in found.items() if word.startswith(prefix)}
+                words.setdefault(job.name, f"{job.job_id} ({job.state})")
+    return {word: about for word, about in words.items() if word.startswith(prefix)}
 
 
 def _keys_of_newest(args: argparse.Namespace) -> dict[str, None]:
@@ -86,11 +86,11 @@ def _keys_of_newest(args: argparse.Namespace) -> dict[str, None]:
     with open_local(_with_store(args)) as store:
         if store is None:
             return {}
-        known = sorted(
+        names = sorted(
             {key for job in store.jobs()[:_KEYS_OF] if job.records for key in store.key_values(job)}
         )
     return {
-        f"metadata.{key}" if key in PROPERTIES else key: None for key in known if key.isprintable()
+        f"metadata.{key}" if key in PROPERTIES else key: None for key in names if key.isprintable()
     }
 
 
@@ -103,8 +103,8 @@ def _keys(prefix: str, args: argparse.Namespace) -> list[str]:
         if store is None:
             return []
         with store.open(store.resolve(name)) as reader:
-            known = reader.keys()
-    words = [f"{before}{comma}{key.key}" for key in known]
+            key_stats = reader.keys()
+    words = [f"{before}{comma}{key.key}" for key in key_stats]
     return [word for word in words if word.startswith(prefix)]
 
 

@@ -61,9 +61,9 @@ def call(args: argparse.Namespace) -> int:
             return EXIT_UNKNOWN
         headings, options = [], []
         for job_id in ids:
-            heading, known = _of_job(store, job_id)
+            heading, job_options = _of_job(store, job_id)
             headings.append(heading)
-            options.append(known)
+            options.append(job_options)
     rows = {
         name: changed
         for name, changed in differences(*options).items()
@@ -71,7 +71,7 @@ def call(args: argparse.Namespace) -> int:
     }
     if args.json:
         a, b = options
-        listed = [
+        documents = [
             {"option": name, "differs": changed, "a": _raw(a, name), "b": _raw(b, name)}
             for name, changed in rows.items()
         ]
@@ -82,7 +82,7 @@ def call(args: argparse.Namespace) -> int:
                 "store": store_name,
                 "a": headings[0],
                 "b": headings[1],
-                "options": listed,
+                "options": documents,
             }
         )
         return 0
@@ -106,7 +106,10 @@ def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, 
     table: list[list[Cell]] = []
     for name, changed in rows.items():
         style = "bold yellow" if changed else "dim"
-        cells = [option_text(name, known[name]) if name in known else "" for known in options]
+        cells = [
+            shown_option(name, job_options[name]) if name in job_options else ""
+            for job_options in options
+        ]
         table.append([Styled(text, style) for text in ("!" if changed else "=", name, *cells)])
     if table:
         out.table(columns, table)

@@ -155,11 +155,11 @@ def call(args: argparse.Namespace) -> int:
                 args, reading, query, ids, FOLLOW_LOKI_SECS if is_from_loki(args) else FOLLOW_SECS
             )
             return EXIT_UNKNOWN if unknown else 0
-        found = list(islice(query, None if args.all else args.limit))
+        events = list(islice(query, None if args.all else args.limit))
         for problem in reading.problems:
             say(safe(problem))
     say_where_else(args)
-    _print(args, found, [{"name": error.name, "reason": str(error)} for error in unknown])
+    _print(args, events, [{"name": error.name, "reason": str(error)} for error in unknown])
     return EXIT_UNKNOWN if unknown else 0
 
 
@@ -171,7 +171,7 @@ def _query(args: argparse.Namespace, store: Store, ids: list[str]) -> EventQuery
         scheduler_id=args.scheduler_id or (),
         batch_job_id=args.batch_job_id or (),
         tags=tags,
-        data=wanted_data(args.data or ()),
+        data=parse_data(args.data or ()),
         kind=args.kind or (),
         from_state=args.from_state,
         to_state=args.to_state,
@@ -182,23 +182,23 @@ def _query(args: argparse.Namespace, store: Store, ids: list[str]) -> EventQuery
     return query.order_by("timestamp") if args.oldest_first else query
 
 
-def wanted_data(texts: "list[str] | tuple[str, ...]") -> dict[str, Any]:  # Any: JSON
+def parse_data(texts: "list[str] | tuple[str, ...]") -> dict[str, Any]:  # Any: JSON
     """Of `KEY=VALUE` and JSON objects, all of them together. A value that isn't JSON is a text.
     Raises UsageError."""
-    wanted: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for text in texts:
         if text.lstrip().startswith("{"):
-            given = _json(text)
-            if not isinstance(given, dict):
+            fields = _json(text)
+            if not isinstance(fields, dict):
                 raise UsageError("--data", [f"{text[:60]!r} isn't a JSON object"])
-            wanted |= given
+            data |= fields
             continue
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise UsageError("--data", [f"{text[:60]!r} is neither KEY=VALUE nor a JSON object"])
         parsed = _json(value)
-        wanted[key] = value if parsed is None and value.strip() != "null" else parsed
-    return wanted
+        data[key] = value if parsed is None and value.strip() != "null" else parsed
+    return data
 
 
 def _json(text: str) -> Any:  # Any: JSON; None where it isn't any
@@ -219,33 +219,37 @@ def _follow(
     args: argparse.Namespace, store: Store, query: EventQuery, ids: list[str], pause_secs: float
 ) -> None:
     """First the last ones, then each one when it comes, until the jobs have ended, or Ctrl-C."""
-    asked, before = _moment(args.after, "--after"), _moment(args.before, "--before")
-    shown: dict[str, StateEvent] = {}
+    after, before = _moment(args.after, "--after"), _moment(args.before, "--before")
+    events_by_id: dict[str, StateEvent] = {}
     newest_first = iter(query.order_by("-timestamp"))
     last = list(islice(newest_first, None if args.all else args.limit))
     horizon = _horizon(last)
     since = horizon - timedelta(seconds=LATE_SECS)
     left_out = takewhile(lambda event: event.timestamp >= since, newest_first)
-    shown |= {event.id: event for event in left_out}  # else they would seem to have come late
-    for event in _new(reversed(last), shown):
+    events_by_id |= {
+        event.id: event for event in left_out
+    }  # else they would seem to have come late
+    for event in _new(reversed(last), events_by_id):
         _print_line(args, event)
     sys.stdout.flush()
     goes_on = True
     while goes_on and (before is None or datetime.now(UTC) <= before):
         goes_on = not ids or any(
-            store.job(its_id).is_running for its_id in ids
+            store.job(job_id).is_running for job_id in ids
         )  # one more look after the end
         if goes_on:
             time.sleep(pause_secs)
         since = horizon - timedelta(seconds=LATE_SECS)
         later = query.order_by("timestamp").filter(
-            timestamp_after=max(since, asked) if asked else since
+            timestamp_after=max(since, after) if after else since
         )
-        for event in _new(later, shown):
+        for event in _new(later, events_by_id):
             _print_line(args, event)
             horizon = max(horizon, _horizon([event]))
         sys.stdout.flush()
-        shown = {its_id: event for its_id, event in shown.items() if event.timestamp >= since}
+        events_by_id = {
+            event_id: event for event_id, event in events_by_id.items() if event.timestamp >= since
+        }
 
 
 def _horizon(events: list[StateEvent]) -> datetime:
@@ -255,11 +259,11 @@ def _horizon(events: list[StateEvent]) -> datetime:
 
 
 def _new(
-    events: "Iterator[StateEvent] | EventQuery", shown: dict[str, StateEvent]
+    events: "Iterator[StateEvent] | EventQuery", events_by_id: dict[str, StateEvent]
 ) -> Iterator[StateEvent]:
     for event in events:
-        if event.id not in shown:
-            shown[event.id] = event
+        if event.id not in events_by_id:
+            events_by_id[event.id] = event
             yield event
 
 
@@ -268,9 +272,9 @@ def _print_line(args: argparse.Namespace, event: StateEvent) -> None:
         write_json(to_json({"schema": SCHEMA, **_document(event)}) + "\n")
         return
     out = Output()
-    time_words, job, kind, before, after, told = _row(out, event)
+    time_words, job, kind, before, after, description = _row(out, event)
     change = [before, " -> ", after, "  "] if event.to_state else []
-    out.line(time_words, "  ", Styled(str(job), "bold"), "  ", kind, "  ", *change, told)
+    out.line(time_words, "  ", Styled(str(job), "bold"), "  ", kind, "  ", *change, description)
 
 
 # ---- printing
@@ -278,9 +282,9 @@ def _print_line(args: argparse.Namespace, event: StateEvent) -> None:
 
 def _print(args: argparse.Namespace, events: list[StateEvent], unknown: list[Document]) -> None:
     if args.json:
-        listed = [_document(event) for event in events]
+        documents = [_document(event) for event in events]
         print_json(
-            {"schema": SCHEMA, "store": store_place(args), "events": listed, "unknown": unknown}
+            {"schema": SCHEMA, "store": store_place(args), "events": documents, "unknown": unknown}
         )
         return
     out = Output()
@@ -300,20 +304,20 @@ def _row(out: Output, event: StateEvent) -> list[Cell]:
     at = local(event.time_ns, millis=True) if out.terminal else local_with_zone(event.time_ns)
     after: Cell = Styled(event.to_state, STATE_STYLES.get(event.to_state, ""))
     kind = event.kind.replace("_", " ")  # a capture's own word may be of any length
-    shown = kind if len(kind) <= KIND_CHARS else f"{kind[: KIND_CHARS - 1]}…"
-    return [at, event.job_id, shown, event.from_state, after, _told(event)]
+    kind_text = kind if len(kind) <= KIND_CHARS else f"{kind[: KIND_CHARS - 1]}…"
+    return [at, event.job_id, kind_text, event.from_state, after, _description(event)]
 
 
 def _narrow_row(row: list[Cell], event: StateEvent) -> list[Cell]:
     """States stand in the sentence: it needs the room."""
     if not event.to_state:
-        return [*row[:3], _told(event)]
+        return [*row[:3], _description(event)]
     change = f"{event.from_state} -> {event.to_state}" if event.from_state else event.to_state
     words = ", ".join(filter(None, (change, words_of_event(event))))
     return [*row[:3], Styled(f"{event.name}: {words}", STATE_STYLES.get(event.to_state, ""))]
 
 
-def _told(event: StateEvent) -> str:
+def _description(event: StateEvent) -> str:
     """The job's name, and what there is to say."""
     words = words_of_event(event)
     return f"{event.name}: {words}" if words else event.name

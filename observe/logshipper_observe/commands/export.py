@@ -57,7 +57,7 @@ class _Target:
 
 
 @dataclass(slots=True)
-class _Written:
+class _ExportedFile:
     target: _Target
     rows: int
     size: int
@@ -108,19 +108,19 @@ def call(args: argparse.Namespace) -> int:
         problems = [str(error) for error in unknown]
         for problem in problems:
             say(problem)
-        written = []
+        files = []
         for target in _targets(args, form, kinds, job_ids, into_folder):
             try:
-                found = _write(store, target, open_writer, force=args.force)
+                file = _write(store, target, open_writer, force=args.force)
             except LogshipperError as error:
                 problems.append(str(error))
                 say(safe(str(error)))
                 continue
-            written.append(found)
+            files.append(file)
             if not args.json:
-                _tell(found)
+                _tell(file)
     if args.json:
-        print_json(_document(form, written, problems))
+        print_json(_document(form, files, problems))
     return _EXIT_FAILED if problems else 0
 
 
@@ -187,7 +187,7 @@ def _targets(
 
 def _write(
     store: "Store", target: _Target, open_writer: Callable[[BinaryIO], RowWriter], *, force: bool
-) -> _Written:
+) -> _ExportedFile:
     rows = 0
     check_new(target.path, force=force)  # before the first question to a server
     with new_file(target.path, force=force) as file:
@@ -197,7 +197,7 @@ def _write(
                     rows += _write_job(reader, target.kind, writer)
             writer.finish()
         size = file.tell()
-    return _Written(target, rows, size)
+    return _ExportedFile(target, rows, size)
 
 
 def _write_job(reader: "Reader", kind: str, writer: RowWriter) -> int:
@@ -221,24 +221,22 @@ def _write_job(reader: "Reader", kind: str, writer: RowWriter) -> int:
     return rows
 
 
-def _tell(written: _Written) -> None:
-    jobs = written.target.job_ids
+def _tell(file: _ExportedFile) -> None:
+    jobs = file.target.job_ids
     of = f" of {len(jobs)} jobs" if len(jobs) > 1 else ""
-    Output().line(
-        f"Wrote {written.target.path}: {plural(written.rows, _NOUNS[written.target.kind])}{of}"
-    )
+    Output().line(f"Wrote {file.target.path}: {plural(file.rows, _NOUNS[file.target.kind])}{of}")
 
 
-def _document(form: str, written: list[_Written], problems: list[str]) -> dict[str, object]:
-    files = [
+def _document(form: str, files: list[_ExportedFile], problems: list[str]) -> dict[str, object]:
+    documents = [
         {
-            "path": one.target.path,
-            "what": one.target.kind,
+            "path": file.target.path,
+            "what": file.target.kind,
             "format": form,
-            "job_ids": list(one.target.job_ids),
-            "rows": one.rows,
-            "bytes": one.size,
+            "job_ids": list(file.target.job_ids),
+            "rows": file.rows,
+            "bytes": file.size,
         }
-        for one in written
+        for file in files
     ]
-    return {"schema": SCHEMA, "files": files, "problems": problems}
+    return {"schema": SCHEMA, "files": documents, "problems": problems}

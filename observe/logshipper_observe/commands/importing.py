@@ -132,20 +132,22 @@ def _zone(name: str | None) -> tzinfo | None:
 def _follow(taking: Taking, source: ImportSource) -> None:
     while True:
         is_over = source.is_over()  # looked at first: what was written before is read after
-        begun = time.monotonic()
+        start = time.monotonic()
         taking.run(last=is_over)
         if is_over:
             return
         time.sleep(
-            max(POLL_SECS, time.monotonic() - begun)
+            max(POLL_SECS, time.monotonic() - start)
         )  # at most half of a CPU: a long console is read again
 
 
 def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:
     counts = taking.counts
     if args.json:
-        told = {"left_out": faults.left_out, "remarks": faults.remarks}
-        print_json({"schema": SCHEMA, "store": store_folder(args), **asdict(counts), **told})
+        fault_fields = {"left_out": faults.left_out, "remarks": faults.remarks}
+        print_json(
+            {"schema": SCHEMA, "store": store_folder(args), **asdict(counts), **fault_fields}
+        )
         return
     jobs = f"{plural(counts.new, 'new job')}, {counts.known:,} known"
     more = [plural(counts.allocations, "allocation")] if counts.allocations else []
@@ -174,13 +176,13 @@ class _Marking:
             tags = dict(marks.tags)
             for name, value in job.tags.items():
                 try:
-                    wanted = parse_change(f"+{name}={value}")
-                    if wanted.name not in tags and len(tags) >= MAX_TAGS:
+                    tag_change = parse_change(f"+{name}={value}")
+                    if tag_change.name not in tags and len(tags) >= MAX_TAGS:
                         raise ConfigError("tags", [f"a job has at most {MAX_TAGS}"])
                 except ConfigError as error:
                     self._faults.remark(job.job_id, 0, f"the tag {name!r} is left out: {error}")
                 else:
-                    tags[wanted.name] = wanted.value or ""
+                    tags[tag_change.name] = tag_change.value or ""
             note = marks.note if job.note is None else job.note[:MAX_NOTE_CHARS]
             return replace(marks, tags=tags, note=note)
 

@@ -81,22 +81,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    found = found_of(args)
+    job_infos = look_up(args)
     if args.json:
         jobs = [
-            {"asked": name, **_document(info), **_best(info, args)} for name, info in found.items()
+            {"asked": name, **_document(info), **_best(info, args)}
+            for name, info in job_infos.items()
         ]
-        print_found(SCHEMA, args, jobs, found)
-        return EXIT_UNKNOWN if found.unknown else 0
+        print_document(SCHEMA, args, jobs, job_infos)
+        return EXIT_UNKNOWN if job_infos.unknown else 0
     out = Output()
-    for at, info in enumerate(found.values()):
+    for at, info in enumerate(job_infos.values()):
         if at:
             out.line()
         _print_info(out, info, args)
-    return EXIT_UNKNOWN if found.unknown else 0
+    return EXIT_UNKNOWN if job_infos.unknown else 0
 
 
-def found_of(args: argparse.Namespace, *, children: bool = True) -> "Found[JobInfo]":
+def look_up(args: argparse.Namespace, *, children: bool = True) -> "Found[JobInfo]":
     """Of `args.jobs`; children: as in `infos`. Says on stderr which are unknown. Raises UnknownJob
     where there is no store."""
     from logshipper_observe.query.info_lookup import infos
@@ -109,23 +110,23 @@ def found_of(args: argparse.Namespace, *, children: bool = True) -> "Found[JobIn
                 say(problem)
             if "last" in args.jobs:
                 say_where_else(args)
-        found = infos(
+        job_infos = infos(
             store,
             args.jobs,
             lambda name: resolve(store, name, args),
             time.time_ns(),
             children=children,
         )
-    for error in found.unknown:
+    for error in job_infos.unknown:
         say(str(error))
-    return found
+    return job_infos
 
 
-def print_found(
-    schema: str, args: argparse.Namespace, jobs: list[Document], found: "Found[JobInfo]"
+def print_document(
+    schema: str, args: argparse.Namespace, jobs: list[Document], job_infos: "Found[JobInfo]"
 ) -> None:
     """jobs: what is printed of those that were found."""
-    unknown = [{"name": error.name, "reason": str(error)} for error in found.unknown]
+    unknown = [{"name": error.name, "reason": str(error)} for error in job_infos.unknown]
     print_json({"schema": schema, "store": store_place(args), "jobs": jobs, "unknown": unknown})
 
 
@@ -145,8 +146,8 @@ def _document(info: "JobInfo") -> Document:
         "messages": info.messages,
         "restarts": info.restarts,
         "metrics": {
-            name: {"last": one.last, "min": one.min, "max": one.max}
-            for name, one in info.metrics.items()
+            name: {"last": metric.last, "min": metric.min, "max": metric.max}
+            for name, metric in info.metrics.items()
         },
         "history": [{"time": _utc(moment), "state": state} for moment, state in info.history],
         "iteration": info.iteration,
@@ -175,31 +176,32 @@ def _print_info(out: Output, info: "JobInfo", args: argparse.Namespace) -> None:
     if info.metrics:
         out.heading("Metrics")
         metrics = list(info.metrics.items())
-        shown_keys = metrics[:_KEYS_SHOWN] if out.terminal else metrics
-        out.table(_METRIC_COLUMNS, [[name, number(one.last), number(one.min), number(one.max)]
-                                    for name, one in shown_keys])  # fmt: skip
-        if len(shown_keys) < len(metrics):
+        visible_metrics = metrics[:_KEYS_SHOWN] if out.terminal else metrics
+        out.table(_METRIC_COLUMNS, [[name, number(metric.last), number(metric.min), number(metric.max)]
+                                    for name, metric in visible_metrics])  # fmt: skip
+        if len(visible_metrics) < len(metrics):
             out.line(
                 Styled(
-                    f"and {plural(len(metrics) - len(shown_keys), 'more key')}: see --json", "dim"
+                    f"and {plural(len(metrics) - len(visible_metrics), 'more key')}: see --json",
+                    "dim",
                 )
             )
     if not info.children:
         return
     out.heading("Iterations", totals_words(info))
     rows: list[list[Cell]] = []
-    shown = info.children[:_CHILDS_SHOWN] if out.terminal else info.children
-    for child in shown:
+    visible_children = info.children[:_CHILDS_SHOWN] if out.terminal else info.children
+    for child in visible_children:
         state = Styled(child.status, STATE_STYLES.get(child.status, ""))
         exit_cell = exit_short(child.exit_code, child.signal)
         rows.append(
             [child.name, state, exit_cell, duration(child.time.total_seconds()), _nodes(child)]
         )
     out.table(_CHILD_COLUMNS, rows)
-    if len(shown) < len(info.children):
+    if len(visible_children) < len(info.children):
         out.line(
             Styled(
-                f"and {plural(len(info.children) - len(shown), 'more iteration')}: see --json",
+                f"and {plural(len(info.children) - len(visible_children), 'more iteration')}: see --json",
                 "dim",
             )
         )

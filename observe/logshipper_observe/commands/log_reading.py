@@ -66,10 +66,10 @@ class Lines:
         get one yet."""
         check_attempt({capture.attempt for capture in reader.captures}, self.attempt)
         tasks = {capture.task for capture in reader.captures}
-        missing = sorted(self._tasks - tasks)
-        if missing and not (self._follows and not reader.is_over):
+        unknown_tasks = sorted(self._tasks - tasks)
+        if unknown_tasks and not (self._follows and not reader.is_over):
             has = ", ".join(map(str, sorted(tasks)[:20])) + (", ..." if len(tasks) > 20 else "")
-            raise StoreError("--task", f"the job has no task {missing[0]}; it has {has}")
+            raise StoreError("--task", f"the job has no task {unknown_tasks[0]}; it has {has}")
 
     def print(self, reader: "Reader", writer: "Writer") -> None:
         """Writes the lines that are new since the last call; the first one keeps to --tail."""
@@ -77,15 +77,15 @@ class Lines:
         self._captures = {
             capture.capture for capture in reader.captures if capture.task in self._tasks
         }
-        found = self._read(reader)
+        lines = self._read(reader)
         if self._tail is not None:
             try:
-                found = iter(deque(found, maxlen=self._tail))
+                lines = iter(deque(lines, maxlen=self._tail))
             except QueryError:
                 self._after = None  # nothing of it is printed yet
                 raise
             self._tail = None
-        for line in found:
+        for line in lines:
             if self.view.takes(line):
                 self.show(line, writer)
         writer.flush()
@@ -102,7 +102,7 @@ class Lines:
         tail = None if self._tail is None or filtered else max(self._tail, 1)
         since_ns = 0 if self._begun_at is None else self._begun_at.begin_ns
         after = self._after
-        found = reader.lines(
+        lines = reader.lines(
             streams=self.streams,
             attempt=self.attempt,
             kinds=_KINDS,
@@ -110,7 +110,7 @@ class Lines:
             tail=tail,
             since_ns=since_ns,
         )
-        for line in found:
+        for line in lines:
             self._after = line.position
             if self._tasks and line.capture not in self._captures:
                 continue
@@ -140,7 +140,7 @@ class Follower:
         self._writer = writer
         self._outage = outage
         self._keys = keys
-        self._told: set[str] = set()
+        self._problems: set[str] = set()
         self._unresponsive = False
         self._tells = tells
 
@@ -154,8 +154,8 @@ class Follower:
             self._outage.poll.register(self._keys.fd, select.POLLIN)
         while True:
             for problem in ingest(self._store, job_id=self._job_id):
-                if problem not in self._told:
-                    self._told.add(problem)
+                if problem not in self._problems:
+                    self._problems.add(problem)
                     self._say(problem)
             summary, is_over, status = self._outage.through(self._look)
             if is_over:
@@ -169,13 +169,13 @@ class Follower:
                 self._say(
                     "the job gives no sign of life" if self._unresponsive else "the job is back"
                 )
-            shown = {stream: bar for stream, bar in status.items() if stream in self._lines.streams}
-            self._writer.show_status(shown)
-            left = self._store.poll_secs if until is None else until - time.monotonic()
-            if left <= 0:
+            bars = {stream: bar for stream, bar in status.items() if stream in self._lines.streams}
+            self._writer.show_status(bars)
+            remaining_secs = self._store.poll_secs if until is None else until - time.monotonic()
+            if remaining_secs <= 0:
                 self._writer.clear()
                 return summary, False
-            _pause(self._outage.poll, min(left, self._store.poll_secs))
+            _pause(self._outage.poll, min(remaining_secs, self._store.poll_secs))
             if self._is_left():
                 return summary, False
 
@@ -201,14 +201,14 @@ class Follower:
                 self._writer.clear()
                 return True
             self._writer.clear()
-            said, held = self._lines.view.turn(1 if key == NEXT else -1)
-            for words in said:
+            sentences, lines = self._lines.view.turn(1 if key == NEXT else -1)
+            for words in sentences:
                 self._say(words)
-            self._write(held)
+            self._write(lines)
         return False
 
-    def _write(self, held: "list[LogLine]") -> None:
-        for line in held:
+    def _write(self, lines: "list[LogLine]") -> None:
+        for line in lines:
             self._lines.show(line, self._writer)
         self._writer.flush()
 

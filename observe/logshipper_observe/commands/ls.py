@@ -111,15 +111,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    asked = _asked(args)
+    query = _job_query(args)
     columns = parse_columns(args.columns) if args.columns else []
     with open_store(args) as store:
         if store is None:
             _tell_problems(args, [], [])
-            Answer(args, columns).nothing(0, 0)
+            Answer(args, columns).print_empty(0, 0)
             return 0
         problems = ingest(store, secs=LIST_SECS)
-        listing = Listing(store, overlay_of(store), asked)
+        listing = Listing(store, overlay_of(store), query)
         answer = Answer(args, columns)
         with closing(listing.rows()) as rows:
             if args.by_state:
@@ -128,13 +128,14 @@ def call(args: argparse.Namespace) -> int:
             else:
                 answer.read(rows if args.all else islice(rows, args.limit))
                 answer.matching = len(answer.rows)
-                if is_from_loki(args) and asked.is_costly and not asked.orders and not args.json:
-                    # each further job is a question
-                    answer.more = answer.matching == args.limit and not args.all
+                if is_from_loki(args) and query.is_costly and not query.orders and not args.json:
+                    answer.more = (
+                        answer.matching == args.limit and not args.all
+                    )  # each further job is a question
                 else:
                     answer.matching += sum(1 for _ in rows)
         jobs, unknown = len(listing.jobs), listing.unknown
-        lacking = answer.lacking(listing, asked)
+        lacking = answer.lacking(listing, query)
     _tell_problems(args, problems, unknown)
     for sentence in lacking:
         say(sentence)
@@ -146,7 +147,7 @@ def call(args: argparse.Namespace) -> int:
     return EXIT_UNKNOWN if unknown else 0
 
 
-def _asked(args: argparse.Namespace) -> JobQuery:
+def _job_query(args: argparse.Namespace) -> JobQuery:
     conditions = [parse_condition(text) for text in args.filter or ()]
     conditions += [tag_condition(text) for text in args.tag or ()]
     return JobQuery(

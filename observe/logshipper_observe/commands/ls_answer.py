@@ -72,35 +72,39 @@ class Answer:
         """While the store is open."""
         terminal = self.out.terminal
         self.rows = list(rows)
-        wanted, self._columns = self._columns, expanded(self._columns, self.rows)
-        self._unmatched = [one.field.name for one in wanted if is_wildcard(one.field)]
-        if len(self._columns) > len(wanted) - len(self._unmatched):
+        column_patterns, self._columns = self._columns, expanded(self._columns, self.rows)
+        self._unmatched = [
+            column.field.name for column in column_patterns if is_wildcard(column.field)
+        ]
+        if len(self._columns) > len(column_patterns) - len(self._unmatched):
             self._unmatched = []
         self.cells = [
             [cell_of(column, row, terminal=terminal) for column in self._columns]
             for row in self.rows
         ]
 
-    def lacking(self, listing: Listing, asked: JobQuery) -> list[str]:
+    def lacking(self, listing: Listing, query: JobQuery) -> list[str]:
         """Keys that were asked for and no job has, a sentence each. While the store is open."""
         fields = [column.field for column in self._columns]
-        fields += [asked.sort] if asked.sort else []
-        fields += [] if self.matching else [condition.field for condition in asked.conditions]
+        fields += [query.sort] if query.sort else []
+        fields += [] if self.matching else [condition.field for condition in query.conditions]
         names = dict.fromkeys(field.name for field in fields if field.found is False)
-        said = [f"none of these jobs has a key {name!r}" for name in self._unmatched if self.rows]
+        sentences = [
+            f"none of these jobs has a key {name!r}" for name in self._unmatched if self.rows
+        ]
         if not names:
-            return said
+            return sentences
         from difflib import get_close_matches
 
         near = self.rows[:_HINT_JOBS]
         if not near and not is_from_loki(self._args):
             near = [listing.row(job) for job in listing.jobs[:_HINT_JOBS]]
-        known = sorted({key for row in near for key in row.keys})
+        known_keys = sorted({key for row in near for key in row.keys})
         for name in names:
-            close = get_close_matches(without_alias(name), known, 3)
+            close = get_close_matches(without_alias(name), known_keys, 3)
             hint = f"; did you mean {', '.join(close)}?" if close else ""
-            said.append(f"none of these jobs has the key {name!r}{hint}")
-        return said
+            sentences.append(f"none of these jobs has the key {name!r}{hint}")
+        return sentences
 
     def print(self, jobs: int, problems: Sequence[str], unknown: "Sequence[UnknownJob]") -> None:
         if self._args.json:
@@ -108,7 +112,7 @@ class Answer:
         elif self._args.by_state:
             self._print_states()
         elif not self.rows:
-            self.nothing(jobs, self.matching)
+            self.print_empty(jobs, self.matching)
         else:
             self._print_table()
             if len(self.rows) < self.matching:
@@ -122,7 +126,7 @@ class Answer:
     def _is_sorted(self) -> bool:
         return bool(self._args.sort or self._args.reverse)
 
-    def nothing(self, jobs: int, matching: int) -> None:
+    def print_empty(self, jobs: int, matching: int) -> None:
         """Says why no job is shown; for programs, an empty list."""
         args = self._args
         if args.json:
@@ -161,51 +165,53 @@ class Answer:
             return
         rows = [_row(row, self.out.terminal) for row in self.rows]
         if not self.out.terminal:
-            kept = [
+            indexes = [
                 at for at, column in enumerate(_COLUMNS) if column.title != "tags"
             ]  # may hold blanks
             self.out.table(
-                [_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows]
+                [_COLUMNS[at] for at in indexes], [[row[at] for at in indexes] for row in rows]
             )
             return
         # on a terminal, room is for what tells something: no column of zeros, and names before
         # counts
-        used = {
+        has_values = {
             "lost": any(row.job.lost for row in self.rows),
             "tags": any(row[-2] for row in rows),
         }
-        kept = [at for at, column in enumerate(_COLUMNS) if used.get(column.title, True)]
+        indexes = [at for at, column in enumerate(_COLUMNS) if has_values.get(column.title, True)]
         widths = natural_widths(_COLUMNS, rows)
         for title in ("records", "took", "lines", "tags", "started"):
-            if sum(widths[at] + 2 for at in kept[:-1]) + _NAME_MIN > self.out.columns:
-                kept = [at for at in kept if _COLUMNS[at].title != title]
-        self.out.table([_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows])
+            if sum(widths[at] + 2 for at in indexes[:-1]) + _NAME_MIN > self.out.columns:
+                indexes = [at for at in indexes if _COLUMNS[at].title != title]
+        self.out.table(
+            [_COLUMNS[at] for at in indexes], [[row[at] for at in indexes] for row in rows]
+        )
 
     def _print_own_table(self) -> None:
-        numbers = [_is_right(asked, self.rows) for asked in self._columns]
+        numbers = [_is_right(column, self.rows) for column in self._columns]
         columns = [
-            Column(asked.title, right=number, flexible=not number)
-            for asked, number in zip(self._columns, numbers, strict=True)
+            Column(column.title, right=number, flexible=not number)
+            for column, number in zip(self._columns, numbers, strict=True)
         ]
         rows: list[list[Cell]] = [
             self._own_row(row, cells) for row, cells in zip(self.rows, self.cells, strict=True)
         ]
-        kept = len(columns)
+        column_count = len(columns)
         if self.out.terminal:
-            kept = fitting(columns, natural_widths(columns, rows), self.out.columns)
-        self.out.table(columns[:kept], [row[:kept] for row in rows])
-        if kept < len(columns):
-            names = ", ".join(column.title for column in columns[kept:][:8]) + (
-                ", ..." if len(columns) > kept + 8 else ""
+            column_count = fitting(columns, natural_widths(columns, rows), self.out.columns)
+        self.out.table(columns[:column_count], [row[:column_count] for row in rows])
+        if column_count < len(columns):
+            names = ", ".join(column.title for column in columns[column_count:][:8]) + (
+                ", ..." if len(columns) > column_count + 8 else ""
             )
             self._tell(
-                f"{plural(len(columns) - kept, 'column')} left out, the terminal is too narrow: {names}"
+                f"{plural(len(columns) - column_count, 'column')} left out, the terminal is too narrow: {names}"
             )
 
     def _own_row(self, row: JobRow, cells: list[str]) -> list[Cell]:
         styled: list[Cell] = []
-        for asked, cell in zip(self._columns, cells, strict=True):
-            is_state = asked.field.kind is PropertyKind.STATE
+        for column, cell in zip(self._columns, cells, strict=True):
+            is_state = column.field.kind is PropertyKind.STATE
             styled.append(Styled(cell, STATE_STYLES.get(row.job.state, "")) if is_state else cell)
         return styled
 
@@ -225,7 +231,7 @@ class Answer:
     def _job_document(self, row: JobRow) -> Document:
         document = job_document(row.job, row.now_ns, row.marks)
         if self._columns:
-            document["columns"] = {asked.field.name: _raw(asked, row) for asked in self._columns}
+            document["columns"] = {column.field.name: _raw(column, row) for column in self._columns}
         return document
 
 
@@ -233,20 +239,20 @@ def _of_cluster(args: argparse.Namespace) -> str:
     return f" of cluster {args.cluster}" if args.cluster else ""
 
 
-def _raw(asked: ColumnAsked, row: JobRow) -> object:
+def _raw(column: ColumnAsked, row: JobRow) -> object:
     """A column's value for programs, exact; null where there is none."""
-    if asked.field.kind is PropertyKind.KEY:
-        found = asked.field.raw(row)
-        return None if found is None else Raw(found)
-    value = asked.field.get(row)
+    if column.field.kind is PropertyKind.KEY:
+        text = column.field.raw(row)
+        return None if text is None else Raw(text)
+    value = column.field.get(row)
     return None if value is MISSING else value
 
 
-def _is_right(asked: ColumnAsked, rows: Sequence[JobRow]) -> bool:
+def _is_right(column: ColumnAsked, rows: Sequence[JobRow]) -> bool:
     """Whether a column holds numbers only."""
-    values = [value for row in rows if (value := asked.field.get(row)) is not MISSING]
+    values = [value for row in rows if (value := column.field.get(row)) is not MISSING]
     return (
-        asked.field.kind is not PropertyKind.TIME
+        column.field.kind is not PropertyKind.TIME
         and bool(values)
         and not any(isinstance(value, str) for value in values)
     )

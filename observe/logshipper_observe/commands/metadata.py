@@ -76,12 +76,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper metadata 4711 --from loki --format jsonl",
     )
     add_job(parser)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
         "--format", choices=("table", "jsonl", "csv"), default="table", help="default: table"
     )
     add_json(
-        how,
+        form,
         "for programs: one JSON object a line with time and attempt, described in docs/reading.md",
     )
     completed(
@@ -123,19 +123,19 @@ def call(args: argparse.Namespace) -> int:
 
             metric_tables.call(store, job_id, args)
             return 0
-        asked = _Asked(reader, args)
+        selection = _Selection(reader, args)
         if args.json:
-            _print_documents(asked)
+            _print_documents(selection)
         elif args.format == "jsonl":
-            _print_jsonl(asked)
+            _print_jsonl(selection)
         elif args.format == "csv":
-            _print_csv(asked, raw=args.raw_cells)
+            _print_csv(selection, raw=args.raw_cells)
         else:
-            _print_table(asked, args)
+            _print_table(selection, args)
     return 0
 
 
-class _Asked:
+class _Selection:
     """The records and keys that a command asks for."""
 
     def __init__(self, reader: "Reader", args: argparse.Namespace) -> None:
@@ -150,12 +150,12 @@ class _Asked:
             self.paths = _pick(reader, args.keys)
 
     def newest_first(self, limit: int | None) -> "Iterator[MetadataRecord]":
-        left = -1 if limit is None else limit
+        rest_count = -1 if limit is None else limit
         for record in self.reader.records(attempt=self.attempt, newest_first=True):
-            if left == 0:
+            if rest_count == 0:
                 return
-            if self._is_asked(record):
-                left -= 1
+            if self._is_selected(record):
+                rest_count -= 1
                 yield record
 
     def oldest_first(self) -> "Iterator[MetadataRecord]":
@@ -164,17 +164,17 @@ class _Asked:
             yield from reversed(list(self.newest_first(self.limit)))
             return
         for record in self.reader.records(attempt=self.attempt):
-            if self._is_asked(record):
+            if self._is_selected(record):
                 yield record
 
-    def _is_asked(self, record: "MetadataRecord") -> bool:
+    def _is_selected(self, record: "MetadataRecord") -> bool:
         if record.time_ns > self._until_ns:
             return False
         return self.paths is None or any(
             at_path(record.line, path) is not None for path in self.paths
         )
 
-    def picked(self, line: str) -> dict[Path, str]:
+    def values_of(self, line: str) -> dict[Path, str]:
         """The asked values of a record."""
         values = ((path, at_path(line, path)) for path in self.paths or ())
         return {path: value for path, value in values if value is not None}
@@ -183,8 +183,8 @@ class _Asked:
 def _pick(reader: "Reader", names: str) -> list[Path]:
     """The paths of --keys: keys at the top and those that graphs know. Raises UnknownKey."""
     paths: dict[Path, None] = {}
-    known = reader.keys()
-    for key in known:
+    key_stats = reader.keys()
+    for key in key_stats:
         paths[key.path] = None
         paths[key.path[:1]] = None
     try:
@@ -197,17 +197,20 @@ def _pick(reader: "Reader", names: str) -> list[Path]:
         return pick_keys([names], list(paths))
 
 
-def _print_documents(asked: _Asked) -> None:
-    for record in asked.oldest_first():
-        line = record.line if asked.paths is None else _rebuilt(asked.picked(record.line))
+def _print_documents(selection: _Selection) -> None:
+    for record in selection.oldest_first():
+        line = (
+            record.line if selection.paths is None else _rebuilt(selection.values_of(record.line))
+        )
         head = orjson.dumps(record_document(record)).decode()
         write_json(f'{head[:-1]},"record":{line}}}\n')  # numbers keep every digit
 
 
-def _print_jsonl(asked: _Asked) -> None:
-    for record in asked.oldest_first():
+def _print_jsonl(selection: _Selection) -> None:
+    for record in selection.oldest_first():
         write_json(
-            (record.line if asked.paths is None else _rebuilt(asked.picked(record.line))) + "\n"
+            (record.line if selection.paths is None else _rebuilt(selection.values_of(record.line)))
+            + "\n"
         )
 
 
@@ -216,8 +219,8 @@ def _rebuilt(values: dict[Path, str]) -> str:
     return rebuilt({names[path]: value for path, value in values.items()})
 
 
-def _print_csv(asked: _Asked, *, raw: bool) -> None:
-    for line in records_as_csv(asked.oldest_first, asked.paths, raw=raw):
+def _print_csv(selection: _Selection, *, raw: bool) -> None:
+    for line in records_as_csv(selection.oldest_first, selection.paths, raw=raw):
         write_data(line)
 
 
@@ -243,15 +246,15 @@ class _Table:
                 self.numeric[at] = False
 
 
-def _table_values(asked: _Asked, line: str) -> dict[Path, str]:
-    if asked.paths is not None:
-        return asked.picked(line)
+def _table_values(selection: _Selection, line: str) -> dict[Path, str]:
+    if selection.paths is not None:
+        return selection.values_of(line)
     return {(key,): value for key, value in split(line).items()}
 
 
-def _print_table(asked: _Asked, args: argparse.Namespace) -> None:
+def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
     out = Output()
-    reader = asked.reader
+    reader = selection.reader
     if (
         not reader.summary.records and next(reader.records(newest_first=True), None) is None
     ):  # a count may lag behind
@@ -260,28 +263,24 @@ def _print_table(asked: _Asked, args: argparse.Namespace) -> None:
         )
         return
     if out.terminal and not args.all and args.limit is None:
-        asked.limit = TERMINAL_LIMIT
+        selection.limit = TERMINAL_LIMIT
     table = _Table({}, [], [])
-    for path in asked.paths or ():
+    for path in selection.paths or ():
         table.add({path: "null"})
-    seen = 0
-    for record in asked.oldest_first():
-        table.add(_table_values(asked, record.line))
-        seen += 1
-    if not out.terminal or seen > 2_000:
-        _print_plain(out, asked, table)
+    record_count = 0
+    for record in selection.oldest_first():
+        table.add(_table_values(selection, record.line))
+        record_count += 1
+    if not out.terminal or record_count > 2_000:
+        _print_plain(out, selection, table)
         return
-    _print_rich(out, asked, table)
-    if seen == asked.limit and seen < asked.reader.summary.records:
-        out.line(
-            Styled(
-                f"The newest {seen:,} of {plural(asked.reader.summary.records, 'record')}: --all shows every one",
-                "dim",
-            )
-        )
+    _print_rich(out, selection, table)
+    if record_count == selection.limit and record_count < selection.reader.summary.records:
+        total = plural(selection.reader.summary.records, "record")
+        out.line(Styled(f"The newest {record_count:,} of {total}: --all shows every one", "dim"))
 
 
-def _print_plain(out: Output, asked: _Asked, table: _Table) -> None:
+def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
     titles = titles_of(table.paths)
     columns = [Column(title) for title in own_titles(titles, ("_time", "_attempt"))]
     columns += [
@@ -291,38 +290,38 @@ def _print_plain(out: Output, asked: _Asked, table: _Table) -> None:
     widen(widths, [column.title for column in columns])
 
     def rows() -> Iterator[list[Cell]]:
-        for record in asked.newest_first(asked.limit):
-            values = _table_values(asked, record.line)
-            cells = [display_text(values[path]) if path in values else "" for path in table.paths]
+        for record in selection.newest_first(selection.limit):
+            values = _table_values(selection, record.line)
+            cells = [shown(values[path]) if path in values else "" for path in table.paths]
             yield [utc(record.time_ns), str(record.attempt), *cells]
 
     out.plain_table(columns, rows(), widths)
 
 
-def _print_rich(out: Output, asked: _Asked, table: _Table) -> None:
-    records = list(asked.newest_first(asked.limit))
+def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
+    records = list(selection.newest_first(selection.limit))
     titles = titles_of(table.paths)
-    several = len({capture.attempt for capture in asked.reader.captures}) > 1
+    several = len({capture.attempt for capture in selection.reader.captures}) > 1
     stamps = _stamps([record.time_ns for record in records])
     room = out.columns - max(map(len, stamps), default=0) - 3 - (10 if several else 0)
-    x_key = asked.reader.x_axis().key
-    kept = _fitting(
+    x_key = selection.reader.x_axis().key
+    indexes = _fitting(
         table.widths, room, next((at for at, title in enumerate(titles) if title == x_key), None)
     )
     columns = [Column("printed at", style="dim")] + (
         [Column("attempt", right=True, style="dim")] if several else []
     )
-    columns += [Column(titles[at], right=table.numeric[at], flexible=True) for at in kept]
+    columns += [Column(titles[at], right=table.numeric[at], flexible=True) for at in indexes]
     paths = list(table.paths)
     rows: list[list[Cell]] = []
     for record, stamp in zip(records, stamps, strict=True):
-        values = _table_values(asked, record.line)
+        values = _table_values(selection, record.line)
         row: list[Cell] = [stamp, *([str(record.attempt)] if several else [])]
         rows.append(
-            [*row, *(display_text(values[paths[at]]) if paths[at] in values else "" for at in kept)]
+            [*row, *(shown(values[paths[at]]) if paths[at] in values else "" for at in indexes)]
         )
     out.table(columns, rows)
-    left_out = [title for at, title in enumerate(titles) if at not in kept]
+    left_out = [title for at, title in enumerate(titles) if at not in indexes]
     if left_out:
         _say_left_out(out, left_out)
 
@@ -349,17 +348,17 @@ def _fitting(widths: list[int], room: int, always: int | None) -> list[int]:
 
     always: the column that is never left out (X).
     """
-    kept: list[int] = [] if always is None else [always]
+    indexes: list[int] = [] if always is None else [always]
     if always is not None:
         room -= min(widths[always], _WIDE_CELL) + 2
     for at, width in enumerate(widths):
-        needed = min(width, _WIDE_CELL) + 2
+        column_width = min(width, _WIDE_CELL) + 2
         if at == always:
             continue
-        if needed <= room:
-            room -= needed
-            kept.append(at)
-        elif not kept or (room >= _NARROW_CELL + 2 and width > _NARROW_CELL):
-            kept.append(at)
+        if column_width <= room:
+            room -= column_width
+            indexes.append(at)
+        elif not indexes or (room >= _NARROW_CELL + 2 and width > _NARROW_CELL):
+            indexes.append(at)
             break
-    return sorted(kept)
+    return sorted(indexes)

@@ -52,17 +52,17 @@ def _only(columns: Columns, keys: Sequence[str], by: str | None) -> Columns:
         }
     if not keys:
         return columns
-    wanted = {name for text in keys for name in (text, *text.split(","))}
+    names = {name for text in keys for name in (text, *text.split(","))}
     return {
         name: column
         for name, column in columns.items()
-        if name in wanted or name in (TIME, ATTEMPT, TASK)
+        if name in names or name in (TIME, ATTEMPT, TASK)
     }
 
 
-def _print_summary(job: "Job", asked: Columns, args: argparse.Namespace) -> None:
+def _print_summary(job: "Job", metrics: Columns, args: argparse.Namespace) -> None:
     rollups = {
-        key: rollup for key, rollup in job.rollup(attempt=args.attempt).items() if key in asked
+        key: rollup for key, rollup in job.rollup(attempt=args.attempt).items() if key in metrics
     }
     rows = [[key, *(getattr(rollup, name) for name in _SUMMARY)] for key, rollup in rollups.items()]
     if args.json:
@@ -78,22 +78,22 @@ def _print_summary(job: "Job", asked: Columns, args: argparse.Namespace) -> None
 
 
 def _print_sets(job: "Job", sets: list[Columns], args: argparse.Namespace) -> None:
-    shown = [columns for columns in sets if len(columns) > 3]
+    tables = [columns for columns in sets if len(columns) > 3]
     if args.json:
-        listed = [{"keys": list(columns)[3:], "columns": {name: _finite(column) for name, column in columns.items()}}
-                  for columns in shown]  # fmt: skip
+        documents = [{"keys": list(columns)[3:], "columns": {name: _finite(column) for name, column in columns.items()}}
+                  for columns in tables]  # fmt: skip
         print_json(
             {
                 "schema": SETS_SCHEMA,
                 "job_id": job.job_id,
                 "name": job.name,
                 "state": job.state,
-                "sets": listed,
+                "sets": documents,
             }
         )
         return
     out = Output()
-    for at, columns in enumerate(shown):
+    for at, columns in enumerate(tables):
         if at:
             out.line()
         names = [

@@ -74,9 +74,9 @@ def completed(action: argparse.Action, completer: object) -> None:
 
 def add_json(
     parser: argparse._ActionsContainer,
-    what: str = "for programs: JSON, described in docs/reading.md",
+    help_text: str = "for programs: JSON, described in docs/reading.md",
 ) -> None:
-    parser.add_argument("--json", action="store_true", help=what)
+    parser.add_argument("--json", action="store_true", help=help_text)
 
 
 def add_raw_cells(parser: argparse._ActionsContainer) -> None:
@@ -94,10 +94,10 @@ def whole_number(text: str) -> int:
     return int(text[:18])
 
 
-def within(text: str, least: int, most: int) -> int:
+def within(text: str, least: int, greatest: int) -> int:
     number = whole_number(text)
-    if not least <= number <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} isn't from {least} to {most}")
+    if not least <= number <= greatest:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't from {least} to {greatest}")
     return number
 
 
@@ -128,8 +128,8 @@ def event_state(text: str) -> str:
     """By its own name: states of other systems are told apart from those that they stand for
     here."""
     if state_of(text) not in STATES:
-        known = ", ".join((*STATES, *STATE_ALIASES))
-        raise argparse.ArgumentTypeError(f"{text!r} isn't a state; there are {known}")
+        words = ", ".join((*STATES, *STATE_ALIASES))
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a state; there are {words}")
     return text.strip().upper()
 
 

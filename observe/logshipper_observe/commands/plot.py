@@ -55,10 +55,10 @@ def layout(text: str) -> tuple[int, int]:
         raise argparse.ArgumentTypeError(
             f"{text!r} isn't a layout; it looks like 2x3, x3 or 4x, rows and columns"
         )
-    found = int(parts[0]), int(parts[1])
-    if (rows and not found[0]) or (columns and not found[1]):
+    grid = int(parts[0]), int(parts[1])
+    if (rows and not grid[0]) or (columns and not grid[1]):
         raise argparse.ArgumentTypeError(f"{text!r} has room for nothing")
-    return found
+    return grid
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -98,12 +98,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         completers.keys,
     )
     _add_curves(parser)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
         "--png", metavar="FILE", help="write a picture instead; `-` is standard output"
     )
-    how.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
-    add_json(how, "for programs: the points as JSON, described in docs/reading.md")
+    form.add_argument("--svg", metavar="FILE", help="likewise, as SVG")
+    add_json(form, "for programs: the points as JSON, described in docs/reading.md")
     parser.add_argument(
         "--attempt", type=whole_number, metavar="N", help="of a restarted job: only this attempt"
     )
@@ -180,9 +180,18 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     _check(args)
     request = GraphRequest(args.x, args.y or (), args.attempt)
-    how = Treatment(args.smooth, args.aggregate, args.error_bars, args.shade)
-    wanted = PlotQuery(request, args.x_rule or "", args.group_by, args.break_on, how, args.title or "", args.max_traces,
-                    args.max_runs, args.facet or ())  # fmt: skip
+    treatment = Treatment(args.smooth, args.aggregate, args.error_bars, args.shade)
+    query = PlotQuery(
+        request,
+        args.x_rule or "",
+        args.group_by,
+        args.break_on,
+        treatment,
+        args.title or "",
+        args.max_traces,
+        args.max_runs,
+        args.facet or (),
+    )
     with known_jobs(args, args.jobs) as (store, job_ids, unknown):
         if not job_ids:
             for error in unknown[1:]:
@@ -190,11 +199,11 @@ def call(args: argparse.Namespace) -> int:
             raise unknown[0]
         for error in unknown:
             say(str(error))
-        if len(job_ids) == 1 and is_plain(wanted) and not args.layout:
+        if len(job_ids) == 1 and is_plain(query) and not args.layout:
             with store.open(job_ids[0]) as reader:
                 plot_one(reader, request, args)
         else:
-            plot_several(store, job_ids, wanted, args)
+            plot_several(store, job_ids, query, args)
     return 1 if unknown else 0
 
 

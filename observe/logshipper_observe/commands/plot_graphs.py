@@ -47,13 +47,13 @@ def plot_one(reader: "Reader", request: GraphRequest, args: argparse.Namespace) 
         _nothing_to_plot(reader)
     if args.x == TIME and TIME in keys:
         say(f"X is the clock; `--x {KEY_PREFIX}{TIME}` takes the key called {TIME}")
-    found, left_out = graphs(reader, request, _most(args))
-    if not found:
+    plots, left_out = graphs(reader, request, _max_graphs(args))
+    if not plots:
         raise LogshipperError(
             f"{next(iter(keys))} is the only numeric key, and X itself: `--x {TIME}` plots it over time"
         )
     if args.json:
-        print_json({"schema": SCHEMA, **job_heading(reader), "graphs": [_graph(graph) for graph in found],
+        print_json({"schema": SCHEMA, **job_heading(reader), "graphs": [_graph(graph) for graph in plots],
                     "left_out": left_out})  # fmt: skip
         return
     head = _Head(_title(reader), reader.summary.name, reader.summary.job_id)
@@ -61,55 +61,55 @@ def plot_one(reader: "Reader", request: GraphRequest, args: argparse.Namespace) 
     from logshipper_observe.graphs.graph_text import TEXT_POINTS
 
     thinned_to = PNG_POINTS if args.png or args.svg else TEXT_POINTS
-    _show(found, head, _notes(reader, found, left_out, points=thinned_to), args)
+    _show(plots, head, _notes(reader, plots, left_out, points=thinned_to), args)
 
 
-def _most(args: argparse.Namespace) -> int:
+def _max_graphs(args: argparse.Namespace) -> int:
     return PNG_GRAPHS if args.png or args.svg or args.json else TERMINAL_GRAPHS
 
 
 def plot_several(
-    store: "Store", job_ids: list[str], wanted: PlotQuery, args: argparse.Namespace
+    store: "Store", job_ids: list[str], query: PlotQuery, args: argparse.Namespace
 ) -> None:
     """Graphs of several jobs, or of one with its curves treated."""
     names = _names(store, job_ids)
-    with ExitStack() as held:
+    with ExitStack() as exit_stack:
         keep = len(job_ids) <= HELD_READERS or is_from_loki(
             args
         )  # Loki's readers learn the keys by reading all records
 
-        def opened(job_id: str) -> "Reader":
+        def open_reader(job_id: str) -> "Reader":
             reader = store.open(job_id)
-            held.callback(reader.close)
+            exit_stack.callback(reader.close)
             return reader
 
-        kept: dict[str, Reader] = {}
+        open_readers: dict[str, Reader] = {}
         choices, keys, jobs, options = [], [], [], []
-        for job_id in job_ids[: wanted.max_runs]:
-            reader = opened(job_id)
+        for job_id in job_ids[: query.max_runs]:
+            reader = open_reader(job_id)
             jobs.append(job_heading(reader))
-            if wanted.facets:
+            if query.facets:
                 options.append(
                     options_of(reader, overlay_of(store).of(JobKey(job_id, reader.summary.cluster)))
                 )
-            if its := numeric_keys(reader):
-                keys.append(its)
+            if job_keys := numeric_keys(reader):
+                keys.append(job_keys)
                 choices.append(reader.x_axis())
             if keep:
-                kept[job_id] = reader
+                open_readers[job_id] = reader
             else:
                 reader.close()
-        x = common_x(wanted, choices, keys)
-        facets = facets_of(wanted.facets, options) if wanted.facets else [""] * len(jobs)
-        runs = Runs(wanted, _most(args))
-        for job_id, facet in zip(job_ids[: wanted.max_runs], facets, strict=True):
-            reader = kept.get(job_id) or opened(job_id)
+        x = common_x(query, choices, keys)
+        facets = facets_of(query.facets, options) if query.facets else [""] * len(jobs)
+        runs = Runs(query, _max_graphs(args))
+        for job_id, facet in zip(job_ids[: query.max_runs], facets, strict=True):
+            reader = open_readers.get(job_id) or open_reader(job_id)
             runs.add(reader, names[job_id], x, facet)
             reader.close()
         done = runs.gathered()
-    if len(job_ids) > wanted.max_runs:
+    if len(job_ids) > query.max_runs:
         done.notes.insert(
-            0, f"the first {wanted.max_runs:,} of {len(job_ids):,} jobs: --max-runs takes more"
+            0, f"the first {query.max_runs:,} of {len(job_ids):,} jobs: --max-runs takes more"
         )
     across = _across(args.layout, len(done.graphs))
     if args.json:
@@ -128,13 +128,13 @@ def plot_several(
 
 def _names(store: "Store", job_ids: list[str]) -> dict[str, str]:
     """What jobs are called: their names, and with the id where several share one."""
-    found = {}
+    names = {}
     for job_id in job_ids:
         with store.open(job_id) as reader:
-            found[job_id] = reader.summary.name
-    several = {name for name, times in Counter(found.values()).items() if times > 1}
+            names[job_id] = reader.summary.name
+    several = {name for name, times in Counter(names.values()).items() if times > 1}
     return {
-        job_id: f"{name} {job_id}" if name in several else name for job_id, name in found.items()
+        job_id: f"{name} {job_id}" if name in several else name for job_id, name in names.items()
     }
 
 
@@ -177,18 +177,18 @@ def _graph(graph: Graph) -> dict[str, object]:
 
 
 def _series(graph: Graph, points: Points) -> dict[str, object]:
-    found: dict[str, object] = {
+    document: dict[str, object] = {
         "label": points.label,
         "seen": points.seen,
         "x": [_exact(x, graph.x_integer) for x in points.xs],
         "y": [_exact(y, graph.integer) for y in points.ys],
     }
     if isinstance(points, Trace):
-        found |= {"key": points.key, "group": points.group, "runs": points.runs}
+        document |= {"key": points.key, "group": points.group, "runs": points.runs}
         for name in ("errors", "low", "high"):
             values = getattr(points, name)
-            found[name] = None if values is None else list(values)
-    return found
+            document[name] = None if values is None else list(values)
+    return document
 
 
 def _exact(value: float, integer: bool) -> float | int:
@@ -209,25 +209,25 @@ class _Head(NamedTuple):
 
 
 def _show(
-    found: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int = 0
+    plots: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int = 0
 ) -> None:
     if args.png or args.svg:
-        _write_picture(found, head, notes, args, across)
+        _write_picture(plots, head, notes, args, across)
         return
     from logshipper_observe.graphs.graph_text import drawn
 
     out = Output()
-    common = next((graph for graph in found if not graph.own_x), found[0])
+    common = next((graph for graph in plots if not graph.own_x), plots[0])
     job_id: list[Cell] = [Styled(head.job_id, "bold cyan"), "  "] if head.job_id else []
     out.line(Styled(head.name, "bold"), "  ", *job_id, rule_words(common))
     out.line()
-    sys.stdout.write("".join(f"{line}\n" for line in drawn(found, out, across)))
+    sys.stdout.write("".join(f"{line}\n" for line in drawn(plots, out, across)))
     for note in notes:
         out.line(Styled(note, "dim"))
 
 
 def _write_picture(
-    found: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int
+    plots: list[Graph], head: _Head, notes: list[str], args: argparse.Namespace, across: int
 ) -> None:
     from logshipper_observe.graphs.graph_png import write_png
 
@@ -236,36 +236,36 @@ def _write_picture(
         raise LogshipperError(
             f"--{form}: a picture isn't written to a terminal; give a file's name"
         )
-    common = next((graph for graph in found if not graph.own_x), found[0])
-    write_png(path, found, head.title, rule_words(common), form=form, across=across)
-    said = say if path == "-" else Output().line
-    said(f"Wrote {safe(path)}: {plural(len(found), 'graph')}. {safe(rule_words(common))}")
+    common = next((graph for graph in plots if not graph.own_x), plots[0])
+    write_png(path, plots, head.title, rule_words(common), form=form, across=across)
+    report = say if path == "-" else Output().line
+    report(f"Wrote {safe(path)}: {plural(len(plots), 'graph')}. {safe(rule_words(common))}")
     for note in notes:
-        said(safe(note))
+        report(safe(note))
 
 
-def _own_x_notes(found: list[Graph]) -> list[str]:
+def _own_x_notes(plots: list[Graph]) -> list[str]:
     """R25's arrow: which graphs have an X of their own, and which one."""
     sharing: dict[tuple[str, str], list[str]] = {}
-    for graph in found:
+    for graph in plots:
         if graph.own_x:
-            own = rule_words(graph).replace(f", in the records of {graph.key}", "")
-            sharing.setdefault((graph.instead_of, own), []).append(graph.key)
+            rule = rule_words(graph).replace(f", in the records of {graph.key}", "")
+            sharing.setdefault((graph.instead_of, rule), []).append(graph.key)
     return [
-        f"{', '.join(keys)}: in no record with {x}, so another {own}"
-        for (x, own), keys in sharing.items()
+        f"{', '.join(keys)}: in no record with {x}, so another {rule}"
+        for (x, rule), keys in sharing.items()
     ]
 
 
-def _notes(reader: "Reader", found: list[Graph], left_out: list[str], *, points: int) -> list[str]:
+def _notes(reader: "Reader", plots: list[Graph], left_out: list[str], *, points: int) -> list[str]:
     """What the graphs don't show, a sentence each. points: that a series is thinned to."""
-    notes = [*reader.notes(), *_own_x_notes(found)]
-    for graph in found:
+    notes = [*reader.notes(), *_own_x_notes(plots)]
+    for graph in plots:
         notes += left_out_of(graph)
-    most = max((one.seen for graph in found for one in graph.series), default=0)
-    if most > points:
+    max_points = max((curve.seen for graph in plots for curve in graph.series), default=0)
+    if max_points > points:
         notes.append(
-            f"{count(most)} points are more than a graph can show: thinned, with every peak kept"
+            f"{count(max_points)} points are more than a graph can show: thinned, with every peak kept"
         )
     return [*notes, *_left_out_note(left_out)]
 

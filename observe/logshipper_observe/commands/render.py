@@ -136,7 +136,7 @@ def call(args: argparse.Namespace) -> int:
         args.refuse(
             "--screen has its own size, no repeats, no colours; not with --columns, --rows, --no-collapse or --colors"
         )
-    with _opened(args.file) as source:
+    with _open_source(args.file) as source:
         sink: _Sink
         if args.screen:
             sink = _Screen(*args.screen)
@@ -156,9 +156,9 @@ class _Source:
     def __init__(self, fd: int, name: str) -> None:
         self.fd = fd
         self.name = name
-        found = os.fstat(fd)
-        self.is_file = stat.S_ISREG(found.st_mode)
-        self.size = found.st_size - os.lseek(fd, 0, os.SEEK_CUR) if self.is_file else 0
+        status = os.fstat(fd)
+        self.is_file = stat.S_ISREG(status.st_mode)
+        self.size = status.st_size - os.lseek(fd, 0, os.SEEK_CUR) if self.is_file else 0
 
     def read(self) -> bytes | None:
         """b"" at the end; None where there is nothing yet."""
@@ -171,19 +171,19 @@ class _Source:
 
 
 @contextmanager
-def _opened(name: str | None) -> Iterator[_Source]:
+def _open_source(name: str | None) -> Iterator[_Source]:
     if name in (None, "-"):
         if sys.stdin is None:
             raise LogshipperError(f"{_STDIN}: it is closed; name a file")
         yield _Source(0, _STDIN)
         return
-    shown = safe(str(name))
+    display_name = safe(str(name))
     try:
         fd = os.open(str(name), os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise _refusal(shown, error) from None
+        raise _refusal(display_name, error) from None
     try:
-        yield _Source(fd, shown)
+        yield _Source(fd, display_name)
     finally:
         os.close(fd)
 

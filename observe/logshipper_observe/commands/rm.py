@@ -89,14 +89,14 @@ def call(args: argparse.Namespace) -> int:
                 say("nothing was removed")
                 return EXIT_DECLINED
         out = Output()
-        left: dict[str, None] = {}
+        leftovers: dict[str, None] = {}
         for job_id in ids:
             for path in store.remove(job_id):
-                left[path] = None
+                leftovers[path] = None
             out.line(f"Removed {summaries[job_id].name} ({job_id})")
-        for path in left:
+        for path in leftovers:
             say(f"{path}: was moved aside as damaged, and has something of it: remove it, too")
-    return EXIT_LEFT if left else 0
+    return EXIT_LEFT if leftovers else 0
 
 
 def _agreed(jobs: "list[JobSummary]") -> bool:

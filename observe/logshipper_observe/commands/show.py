@@ -95,9 +95,12 @@ def _with_parts(job: "JobSummary", store: "Store") -> "JobSummary":
     """XT's parts of a run are jobs, too: these are counted."""
     if job.origin != "xt" or job.children:
         return job
-    found = totals([part.state for part in store.jobs() if part.parent == job.job_id])
+    part_totals = totals([part.state for part in store.jobs() if part.parent == job.job_id])
     return replace(
-        job, children=found.total, children_finished=found.finished, children_failed=found.failed
+        job,
+        children=part_totals.total,
+        children_finished=part_totals.finished,
+        children_failed=part_totals.failed,
     )
 
 
@@ -127,14 +130,14 @@ def _document(
     }
 
 
-def _event_document(found: "JobEvent") -> Document:
-    event = found.event
+def _event_document(job_event: "JobEvent") -> Document:
+    event = job_event.event
     return {
-        **moment("time", found.time_ns),
+        **moment("time", job_event.time_ns),
         "event": event.get("event", ""),
         "message": event.get("message", ""),
-        "attempt": found.attempt,
-        "capture": found.capture,
+        "attempt": job_event.attempt,
+        "capture": job_event.capture,
         "details": {
             name: value for name, value in event.items() if name not in ("type", "event", "message")
         },
@@ -245,7 +248,7 @@ class _Page:
         if not any(account["read"] for account in streams.values()):
             return
         # on a terminal, columns that are zero all over are left out: what is left still sums up
-        used = [
+        outcomes = [
             name
             for name in OUTCOMES
             if not self.out.terminal or any(a[name] for a in streams.values())
@@ -253,19 +256,19 @@ class _Page:
         columns = [
             Column("stream"),
             Column("read", right=True),
-            *(Column(name, right=True) for name in used),
+            *(Column(name, right=True) for name in outcomes),
         ]
         streams["both"] = {name: sum(a[name] for a in streams.values()) for name in COLUMNS}
         rows: list[list[Cell]] = []
         for stream, account in streams.items():
             row: list[Cell] = [stream, self._number(account["read"])]
-            for name in used:
+            for name in outcomes:
                 text = self._number(account[name])
                 row.append(Styled(text, "bold red") if name == "lost" and account[name] else text)
             rows.append(row)
-        both = streams["both"]
-        balance = both["read"] - sum(both[name] for name in OUTCOMES)
-        self.out.heading("Lines", "read = " + " + ".join(used))
+        sums = streams["both"]
+        balance = sums["read"] - sum(sums[name] for name in OUTCOMES)
+        self.out.heading("Lines", "read = " + " + ".join(outcomes))
         self.out.table(columns, rows)
         if balance:
             self.out.line(
@@ -274,15 +277,18 @@ class _Page:
                     "red",
                 )
             )
-        own = [plural(ledger["notes"], "note"), plural(ledger["status"], "live status line")[:],
-               plural(ledger["parts"], "part") + " of long lines"]  # fmt: skip
-        own = [
+        extras = [
+            plural(ledger["notes"], "note"),
+            plural(ledger["status"], "live status line")[:],
+            plural(ledger["parts"], "part") + " of long lines",
+        ]
+        extras = [
             words
-            for words, key in zip(own, ("notes", "status", "parts"), strict=True)
+            for words, key in zip(extras, ("notes", "status", "parts"), strict=True)
             if ledger[key]
         ]
-        if own:
-            self.out.line(Styled(f"Besides, made by logshipper itself: {', '.join(own)}", "dim"))
+        if extras:
+            self.out.line(Styled(f"Besides, made by logshipper itself: {', '.join(extras)}", "dim"))
 
     def _number(self, value: int) -> str:
         return count(value) if self.out.terminal else str(value)
@@ -291,17 +297,17 @@ class _Page:
         keys = self.keys
         if not keys:
             return
-        shown = keys[:_KEYS_SHOWN] if self.out.terminal else keys
+        visible_keys = keys[:_KEYS_SHOWN] if self.out.terminal else keys
         self.out.heading("Keys", f"of {plural(self.job.records, 'metadata record')}")
         columns = [
             Column("key", flexible=True),
             Column("last", right=True, flexible=True, ellipsis=True),
         ]
         columns += [Column(name, right=True) for name in ("min", "max", "count")]
-        self.out.table(columns, [self._key_row(key) for key in shown])
-        if len(shown) < len(keys):
+        self.out.table(columns, [self._key_row(key) for key in visible_keys])
+        if len(visible_keys) < len(keys):
             self.out.line(
-                Styled(f"{plural(len(keys) - len(shown), 'more key')}: see --json", "dim")
+                Styled(f"{plural(len(keys) - len(visible_keys), 'more key')}: see --json", "dim")
             )
         for note in self.reader.notes():
             self.out.line(Styled(note, "yellow"))
@@ -339,23 +345,31 @@ class _Page:
                 ]
             )
         # on a terminal, only what tells them apart
-        kept = [at for at in range(len(_CAPTURE_COLUMNS)) if not self.out.terminal or len({row[at] for row in rows}) > 1
-                or at > 3]  # fmt: skip
+        indexes = [
+            at
+            for at in range(len(_CAPTURE_COLUMNS))
+            if not self.out.terminal or len({row[at] for row in rows}) > 1 or at > 3
+        ]
         self.out.table(
-            [_CAPTURE_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows]
+            [_CAPTURE_COLUMNS[at] for at in indexes], [[row[at] for at in indexes] for row in rows]
         )
 
     def _print_events(self) -> None:
         events = list(self.reader.events())
         if not events:
             return
-        shown = events[-_EVENTS_SHOWN:] if self.out.terminal else events
+        visible_events = events[-_EVENTS_SHOWN:] if self.out.terminal else events
         self.out.heading("Events")
-        if len(shown) < len(events):
+        if len(visible_events) < len(events):
             self.out.line(
-                Styled(f"{plural(len(events) - len(shown), 'earlier event')}: see --json", "dim")
+                Styled(
+                    f"{plural(len(events) - len(visible_events), 'earlier event')}: see --json",
+                    "dim",
+                )
             )
-        self.out.fields([(local(event.time_ns), [event_words(event.event)]) for event in shown])
+        self.out.fields(
+            [(local(event.time_ns), [event_words(event.event)]) for event in visible_events]
+        )
 
     def _print_next(self) -> None:
         if not self.out.terminal:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from logshipper.safe_text import safe
 from logshipper_observe.base.words import exit_short
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.info import EXIT_UNKNOWN, found_of, print_found, totals_words
+from logshipper_observe.commands.info import EXIT_UNKNOWN, look_up, print_document, totals_words
 from logshipper_observe.commands.options import JOB_HELP, add_json, add_source, completed, describe
 
 if TYPE_CHECKING:
@@ -34,17 +34,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    found = found_of(args, children=False)
+    job_infos = look_up(args, children=False)
     if args.json:
-        asked = [(name, info.job_id, info.name, info.status) for name, info in found.items()]
+        rows = [(name, info.job_id, info.name, info.status) for name, info in job_infos.items()]
         fields = ("asked", "job_id", "name", "state")
-        print_found(
-            SCHEMA, args, [dict(zip(fields, values, strict=True)) for values in asked], found
+        print_document(
+            SCHEMA, args, [dict(zip(fields, values, strict=True)) for values in rows], job_infos
         )
     else:
-        for name, info in found.items():
+        for name, info in job_infos.items():
             sys.stdout.write(_line(name, info) + "\n")
-    return EXIT_UNKNOWN if found.unknown else 0
+    return EXIT_UNKNOWN if job_infos.unknown else 0
 
 
 def _line(name: str, info: "JobInfo") -> str:

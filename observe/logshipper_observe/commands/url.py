@@ -47,7 +47,7 @@ class _Asking:
         self._args = args
         self._name = name
         self._outcome: _Page | Exception | None = None
-        self._said: list[str] = []
+        self._warnings: list[str] = []
 
     def ask(self, secs: float) -> _Page:
         """Raises QueryError where nobody answers in time, UnknownJob where there is no such job."""
@@ -57,7 +57,7 @@ class _Asking:
         outcome = self._outcome
         if outcome is None:
             raise QueryError(f"Loki at {self._site.loki.url}", 0, f"no answer within {secs:g} s")
-        for words in self._said:
+        for words in self._warnings:
             say(safe(words))
         if isinstance(outcome, Exception):
             raise outcome
@@ -66,7 +66,7 @@ class _Asking:
     def _run(self) -> None:
         try:
             with _open_store(
-                self._site, self._args, self._said, by_id=_ID.fullmatch(self._name) is not None
+                self._site, self._args, self._warnings, by_id=_ID.fullmatch(self._name) is not None
             ) as store:
                 self._outcome = _page_in(store, self._name, self._args)
         except Exception as error:  # whatever it is: it is raised where somebody waits for it
@@ -115,8 +115,8 @@ def _check(site: Site, problems: list[str]) -> None:
         return
     if not site.grafana.url:
         place = f"of {site.path}" if site.path else f"of {user_file(os.environ)} or {SYSTEM_PATH}"
-        missing = 'nothing says where Grafana is: write `url = "https://grafana.example.org"` into the table [grafana]'
-        problems = [*problems, f"{missing} {place}"]
+        advice = 'nothing says where Grafana is: write `url = "https://grafana.example.org"` into the table [grafana]'
+        problems = [*problems, f"{advice} {place}"]
     raise ConfigError(site.path or "grafana", problems)
 
 
@@ -135,13 +135,13 @@ def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) 
     by_id = _ID.fullmatch(name) is not None
     without_range = _Page(name, args.cluster or site.grafana.cluster)
     if problems or not site.loki.url:
-        why = "; ".join(problems) or f"{site.path or 'the site file'} doesn't say where Loki is"
+        reason = "; ".join(problems) or f"{site.path or 'the site file'} doesn't say where Loki is"
         if name == "last":
             raise ConfigError(
-                site.path or "JOB", [f"{why}: only there it is known which job is the last one"]
+                site.path or "JOB", [f"{reason}: only there it is known which job is the last one"]
             )
         say(
-            f"{why}: the address has no range of time"
+            f"{reason}: the address has no range of time"
             + ("" if by_id else f", and takes {safe(name)} for a job's id")
         )
         return without_range
@@ -161,7 +161,7 @@ def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) 
 
 
 def _open_store(
-    site: Site, args: argparse.Namespace, said: list[str], *, by_id: bool
+    site: Site, args: argparse.Namespace, warnings: list[str], *, by_id: bool
 ) -> "LokiStore":
     """said: gets what went wrong and stops nothing. by_id: a job's script may wait, and the address
     is nearly known."""
@@ -178,7 +178,7 @@ def _open_store(
         metrics=metrics_of(prometheus, None) if prometheus.url else None,
         since_secs=DEFAULT_SINCE_SECS if args.since is None else args.since,
         cluster=args.cluster,
-        say=said.append,
+        say=warnings.append,
         close=client.close,
     )
 

@@ -84,22 +84,22 @@ def call(args: argparse.Namespace) -> int:
         ids, unknown = resolve_several(store, args.jobs, args)
         for error in unknown:
             say(str(error))
-        wanted = 1 if args.any else len(ids)
-        waiting = Waiting(store, ids, timeout_secs=args.timeout)
+        end_count = 1 if args.any else len(ids)
+        job_ends = Waiting(store, ids, timeout_secs=args.timeout)
         if ids and sys.stderr.isatty():
             say(f"waiting for {'any of ' if args.any else ''}{plural(len(ids), 'job')}")
         ended = []
         if ids:
-            for job in waiting.ended():
+            for job in job_ends.ended():
                 ended.append(job)
                 if not args.json:
                     _print_line(job)
-                if len(ended) >= wanted:
+                if len(ended) >= end_count:
                     break
-        timed_out = len(ended) < min(wanted, len(ids))
+        timed_out = len(ended) < min(end_count, len(ids))
         if args.json:
             _print_document(
-                args, store, ended, [job_id for job_id in waiting.pending if timed_out], unknown
+                args, store, ended, [job_id for job_id in job_ends.left if timed_out], unknown
             )
     if unknown:
         return EXIT_UNKNOWN
@@ -121,18 +121,18 @@ def _print_document(
     args: argparse.Namespace,
     store: "Store",
     ended: "Sequence[JobSummary]",
-    waiting: Sequence[str],
+    waiting_ids: Sequence[str],
     unknown: Sequence[UnknownJob],
 ) -> None:
     overlay, now_ns = overlay_of(store), time.time_ns()
     document = {
         "schema": SCHEMA,
         "store": store_place(args),
-        "timed_out": bool(waiting),
+        "timed_out": bool(waiting_ids),
         "ended": [
             job_document(job, now_ns, overlay.of(JobKey(job.job_id, job.cluster))) for job in ended
         ],
-        "waiting": list(waiting),
+        "waiting": list(waiting_ids),
         "unknown": [{"name": error.name, "reason": str(error)} for error in unknown],
     }
     print_json(document)

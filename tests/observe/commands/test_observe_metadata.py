@@ -19,9 +19,9 @@ from tests.tools.model_settings import examples
 from tests.tools.observe_fake import STARTED_NS, FakeReader
 
 
-def asked(reader: FakeReader, **options: Any) -> metadata._Asked:
+def asked(reader: FakeReader, **options: Any) -> metadata._Selection:
     defaults = {"attempt": None, "limit": None, "all": False, "keys": None}
-    return metadata._Asked(reader, argparse.Namespace(**{**defaults, **options}))  # type: ignore[arg-type]  # a fake
+    return metadata._Selection(reader, argparse.Namespace(**{**defaults, **options}))  # type: ignore[arg-type]  # a fake
 
 
 print_csv = partial(metadata._print_csv, raw=True)
