@@ -282,4 +282,4 @@ def _end_silently() -> int:
     """Standard output's reader is gone, as with `| head`: nothing more is flushed into it."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, 1)
-    return 141  # as a shell tells of SIGPIPE
+    return 141  # a shell's code for SIGPIPE

@@ -30,21 +30,20 @@ Between: TypeAlias = tuple[datetime | None, datetime | None]
 
 @dataclass
 class Analysis:
-    """A report as it is shown. steps: by name X and Y of each curve, or points where scattered;
-    table: rows of names and cells; document: what JSON has of it besides that; chart: in the place
-    of curves."""
+    """A report as it is shown."""
 
     title: str
-    unit: str
+    unit: str  # of Y
+    # by name X and Y of each curve, or points where scattered
     steps: Mapping[str, tuple[list[datetime], Sequence[float]]]
-    notes: list[str]
+    notes: list[str]  # a sentence each
     scattered: bool = False
-    columns: Sequence[Column] = ()
-    table: list[list[Cell]] = field(default_factory=list)
-    titles: Sequence[str] = ()
+    columns: Sequence[Column] = ()  # of the table
+    table: list[list[Cell]] = field(default_factory=list)  # rows of names and cells
+    titles: Sequence[str] = ()  # of CSV, with rows; else it has the points
     rows: list[list[str]] = field(default_factory=list)
-    document: Document = field(default_factory=dict)
-    chart: GanttChart | None = None
+    document: Document = field(default_factory=dict)  # what JSON has besides the rest
+    chart: GanttChart | None = None  # in the place of curves
 
 
 def mean_words(xs: Sequence[datetime], ys: Sequence[float]) -> str:

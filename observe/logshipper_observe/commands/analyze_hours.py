@@ -1,5 +1,5 @@
 """The reports of `logshipper analyze --all-jobs`: throughput and utilization by hour of all jobs
-that Slurm ended, by the sums that its controller's agent told Prometheus
+that Slurm ended, by the sums that its controller's agent reported to Prometheus
 (logshipper_ingest/model/slurm_hours.py)."""
 
 from collections.abc import Iterable

@@ -20,7 +20,7 @@ def jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> dict[str,
 
 
 def jobs_in_loki(**_: object) -> list[str]:
-    """Where jobs are in Loki only: what can be said without asking it."""
+    """Where jobs are in Loki only: what can be offered without asking it."""
     return ["last"]
 
 
@@ -31,7 +31,7 @@ def states(**_: object) -> list[str]:
 
 
 def facets(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Keys of the first job that is named, properties that `diff` tells of, and `auto`."""
+    """Keys of the first job that is named, properties that `diff` compares, and `auto`."""
     before, comma, _rest = prefix.rpartition(",")
     words = [f"{before}{comma}{name}" for name in _FACETS]
     return [*keys(prefix, parsed_args), *(word for word in words if word.startswith(prefix))]

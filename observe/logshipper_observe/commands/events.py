@@ -220,7 +220,7 @@ def _follow(
 ) -> None:
     """First the last ones, then each one when it comes, until the jobs have ended, or Ctrl-C."""
     after, before = _moment(args.after, "--after"), _moment(args.before, "--before")
-    events_by_id: dict[str, StateEvent] = {}
+    events_by_id: dict[str, StateEvent] = {}  # that aren't printed (again)
     newest_first = iter(query.order_by("-timestamp"))
     last = list(islice(newest_first, None if args.all else args.limit))
     horizon = _horizon(last)

@@ -162,7 +162,8 @@ def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:
 
 
 class _Marking:
-    """Brings tags and notes of imported jobs to the reader's own. What can't be a tag is said."""
+    """Brings tags and notes of imported jobs to the reader's own. What can't be a tag is
+    reported."""
 
     def __init__(self, overlay: Overlay, faults: Faults) -> None:
         self._overlay = overlay

@@ -1,5 +1,5 @@
 """`logshipper info JOB...`: nodes, cores, folder, history and metrics of jobs, and their tasks and
-iterations. A name that isn't there is told, and the others are answered."""
+iterations. Unknown names are reported one by one, the others answered."""
 
 import argparse
 import time
@@ -98,7 +98,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def look_up(args: argparse.Namespace, *, children: bool = True) -> "Found[JobInfo]":
-    """Of `args.jobs`; children: as in `infos`. Says on stderr which are unknown. Raises UnknownJob
+    """Of `args.jobs`; children: as in `infos`. Reports on stderr which are unknown. Raises UnknownJob
     where there is no store."""
     from logshipper_observe.query.info_lookup import infos
 
@@ -125,7 +125,7 @@ def look_up(args: argparse.Namespace, *, children: bool = True) -> "Found[JobInf
 def print_document(
     schema: str, args: argparse.Namespace, jobs: list[Document], job_infos: "Found[JobInfo]"
 ) -> None:
-    """jobs: what is printed of those that were found."""
+    """jobs: what is printed of those that are known."""
     unknown = [{"name": error.name, "reason": str(error)} for error in job_infos.unknown]
     print_json({"schema": schema, "store": store_place(args), "jobs": jobs, "unknown": unknown})
 

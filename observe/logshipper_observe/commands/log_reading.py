@@ -132,7 +132,7 @@ class Follower:
         outage: "Outage",
         keys: Keys,
         *,
-        tells: bool,
+        announce: bool,
     ) -> None:
         self._store = store
         self._job_id = job_id
@@ -140,9 +140,9 @@ class Follower:
         self._writer = writer
         self._outage = outage
         self._keys = keys
-        self._problems: set[str] = set()
+        self._problems: set[str] = set()  # that were reported
         self._unresponsive = False
-        self._tells = tells
+        self._announces_changes = announce
 
     def follow(self, secs: float | None) -> "tuple[JobSummary, bool]":
         """How the job is at the end, and whether it has ended. secs: for how long, None: until it
@@ -161,7 +161,7 @@ class Follower:
             if is_over:
                 self._write(self._lines.view.show_all())  # nothing of its log is held back
                 self._writer.clear()
-                if self._tells:
+                if self._announces_changes:
                     say_ended(summary)
                 return summary, True
             if (summary.state == "UNRESPONSIVE") != self._unresponsive:
@@ -183,14 +183,14 @@ class Follower:
         # its state is older than the lines read next: none is missed at the end
         with self._store.open(self._job_id) as reader:
             changes = self._lines.nodes.learn(reader.captures)
-            self._announce(changes.began)
+            self._say_changes(changes.began)
             self._write(self._lines.view.renamed())
             self._lines.print(reader, self._writer)
-            self._announce(changes.ended)
+            self._say_changes(changes.ended)
             return reader.summary, reader.is_over, reader.status()
 
-    def _announce(self, changes: list[str]) -> None:
-        if self._tells:
+    def _say_changes(self, changes: list[str]) -> None:
+        if self._announces_changes:
             for change in changes:
                 self._say(change)
 
@@ -214,7 +214,7 @@ class Follower:
 
     def _say_what_is_followed(self, job: "JobSummary") -> None:
         """The job, its state, what of it, and the keys."""
-        if not self._tells:
+        if not self._announces_changes:
             return
         streams = " and ".join(stream.name.lower() for stream in self._lines.streams)
         nodes = self._lines.nodes.labels
@@ -232,8 +232,8 @@ class Follower:
 
 
 class Outage:
-    """A server that doesn't answer for a while: it is said once, and waited for, by those who
-    follow (patient)."""
+    """A server that doesn't answer for a while: whoever follows (patient) reports it once,
+    and waits for it."""
 
     def __init__(self, writer: "Writer", poll: "select.poll", *, patient: bool) -> None:
         self.poll = poll

@@ -102,9 +102,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
 
 
-def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
-    """tells: whether what becomes of the job and its nodes is said; None: of a job that runs, on a
-    terminal."""
+def call(args: argparse.Namespace, *, announce: bool | None = None) -> int:
+    """announce: whether what becomes of the job and its nodes is reported on stderr; None: of a job
+    that runs, where that is a terminal."""
     if not args.follow and args.secs is not None:
         raise UsageError("--for", ["ends following: it needs --follow"])
     lines = Lines(args)
@@ -135,10 +135,10 @@ def call(args: argparse.Namespace, *, tells: bool | None = None) -> int:
                         writer,
                         outage,
                         keys,
-                        tells=sys.stderr.isatty() or tells is True,
+                        announce=sys.stderr.isatty() or announce is True,
                     )
                     summary, is_over = follower.follow(args.secs)
-                elif tells:
+                elif announce:
                     say_ended(summary)
                 if args.follow and not is_over:
                     _say_how_to_go_on(summary, lines, args)

@@ -141,7 +141,7 @@ def call(args: argparse.Namespace) -> int:
         say(sentence)
     if (
         problems and not jobs and not args.json
-    ):  # they were said, and nobody knows whether there are jobs
+    ):  # they were reported, and nobody knows whether there are jobs
         return EXIT_UNREAD
     answer.print(jobs, problems, unknown)
     return EXIT_UNKNOWN if unknown else 0

@@ -53,17 +53,15 @@ _COLUMNS = (
 
 
 class Answer:
-    """What is printed. rows: the jobs that are shown, cells: of columns that were asked for;
-    matching: how many there are in all; more: or there may be more, that weren't looked for;
-    states: how many of each, where that is asked."""
+    """What is printed."""
 
     def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnAsked]) -> None:
         self.out = Output()
-        self.rows: list[JobRow] = []
-        self.cells: list[list[str]] = []
-        self.matching = 0
-        self.more = False
-        self.states: Counter[str] = Counter()
+        self.rows: list[JobRow] = []  # the jobs that are shown
+        self.cells: list[list[str]] = []  # of --columns, for each row
+        self.matching = 0  # jobs in all, shown or not
+        self.more = False  # there may be more, that weren't looked for
+        self.states: Counter[str] = Counter()  # jobs in each state, with --by-state
         self._args = args
         self._columns = columns
         self._unmatched: list[str] = []  # wildcards, where none of them stands for any key

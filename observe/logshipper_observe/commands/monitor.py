@@ -1,5 +1,5 @@
 """`logshipper monitor JOB`: its state and its log as it grows, in XT's way: `logs --follow` that
-also tells without a terminal what becomes of the job."""
+also reports what becomes of the job where there is no terminal."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -56,4 +56,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     for name, value in _AS_LOGS_HAS_THEM.items():
         setattr(args, name, value)
-    return logs.call(args, tells=True)
+    return logs.call(args, announce=True)

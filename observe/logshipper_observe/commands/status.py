@@ -1,5 +1,5 @@
-"""`logshipper status JOB...`: states, a line each; a name that isn't there is told, and the others
-are answered."""
+"""`logshipper status JOB...`: states, a line each; unknown names are reported one by one, the
+others answered."""
 
 import argparse
 import sys

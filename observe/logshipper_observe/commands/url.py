@@ -30,15 +30,15 @@ _ID = re.compile(
 
 
 class _Page(NamedTuple):
-    """begin_ms: None for the page's own range; end_ms: None for now."""
+    """A job's page, and its range of time."""
 
     job_id: str
     cluster: str
-    begin_ms: int | None = None
-    end_ms: int | None = None
+    begin_ms: int | None = None  # of Unix time; None: the page's own range
+    end_ms: int | None = None  # None: now
 
 
-class _Asking:
+class _LokiLookup:
     """Asks Loki in a thread of its own, so that a hung server or name service costs no more than
     LOOK_SECS."""
 
@@ -121,7 +121,7 @@ def _check(site: Site, problems: list[str]) -> None:
 
 
 def _own_page(site: Site, args: argparse.Namespace) -> _Page | None:
-    """Of the job that this is part of; None where it isn't said when that began (Slurm 22.05 and
+    """Of the job that this is part of; None where nothing says when that began (Slurm 22.05 and
     older)."""
     job_id, began = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_START_TIME", "")
     if not job_id or not re.fullmatch(r"[0-9]{1,11}", began, re.ASCII):
@@ -146,7 +146,7 @@ def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) 
         )
         return without_range
     try:
-        return _Asking(site, args, name).ask(
+        return _LokiLookup(site, args, name).ask(
             LOOK_SECS if by_id else site.loki.timeout_secs + LOOK_SECS
         )
     except QueryError as error:
@@ -163,7 +163,7 @@ def _page(site: Site, problems: list[str], args: argparse.Namespace, name: str) 
 def _open_store(
     site: Site, args: argparse.Namespace, warnings: list[str], *, by_id: bool
 ) -> "LokiStore":
-    """said: gets what went wrong and stops nothing. by_id: a job's script may wait, and the address
+    """warnings: gets what went wrong and stops nothing. by_id: a job's script may wait, and the address
     is nearly known."""
     from logshipper_ingest.loki.client import Client
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
