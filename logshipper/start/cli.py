@@ -105,8 +105,9 @@ def build_parser(names: Container[str] | None = None) -> argparse.ArgumentParser
     parser.add_argument("--version", action="version", version=f"logshipper {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     for name, (summary, add_options) in _table().items():
-        command = commands.add_parser(name, help=summary)
-        if names is None or name in names:
+        is_named = names is None or name in names
+        command = commands.add_parser(name, help=summary, add_help=is_named)
+        if is_named:
             add_options(command)
     return parser
 
