@@ -62,7 +62,7 @@ def _query(metric: str, cluster: str | None, since_secs: float) -> str:
 
 
 def _hours(
-    all_series: "Iterable[FoundSeries]", between: Between, now: datetime
+    all_series: "Iterable[SeriesValue]", between: Between, now: datetime
 ) -> dict[datetime, float]:
     """Sums of hours that are over, and wholly between two times."""
     after, before = between

@@ -64,7 +64,7 @@ def _jobs(prefix: str, args: argparse.Namespace) -> dict[str, str]:
     from logshipper_observe.query.opening import open_local
 
     words: dict[str, str] = {}
-    with opened_local(_with_store(args)) as store:
+    with open_local(_with_store(args)) as store:
         if store is None:
             return {}
         store.ingest(deadline_secs=_INGEST_SECS)

@@ -107,7 +107,7 @@ def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, 
     for name, changed in rows.items():
         style = "bold yellow" if changed else "dim"
         cells = [
-            shown_option(name, job_options[name]) if name in job_options else ""
+            option_text(name, job_options[name]) if name in job_options else ""
             for job_options in options
         ]
         table.append([Styled(text, style) for text in ("!" if changed else "=", name, *cells)])

@@ -184,7 +184,7 @@ class Follower:
         with self._store.open(self._job_id) as reader:
             changes = self._lines.nodes.learn(reader.captures)
             self._say_changes(changes.began)
-            self._write(self._lines.view.renamed())
+            self._write(self._lines.view.show_all_if_renamed())
             self._lines.print(reader, self._writer)
             self._say_changes(changes.ended)
             return reader.summary, reader.is_over, reader.status()

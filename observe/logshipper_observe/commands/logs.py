@@ -19,10 +19,10 @@ from logshipper_observe.commands.options import (
     task_numbers,
     whole_number,
 )
-from logshipper_observe.follow.follow_keys import keys_read
+from logshipper_observe.follow.follow_keys import read_keys
 from logshipper_observe.follow.log_place import LogPlace
 from logshipper_observe.follow.log_writers import JsonWriter, TextWriter
-from logshipper_observe.query.opening import opened_job
+from logshipper_observe.query.opening import open_job
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
@@ -114,7 +114,7 @@ def call(args: argparse.Namespace, *, announce: bool | None = None) -> int:
         else TextWriter(Output(args.color), times=args.times, pattern=lines.pattern)
     )
     outage = Outage(writer, stdout_poll(), patient=args.follow)
-    with opened_job(args, outage.through) as (store, job_id):
+    with open_job(args, outage.through) as (store, job_id):
 
         def look() -> "tuple[JobSummary, bool]":
             with store.open(job_id) as reader:

@@ -28,7 +28,7 @@ from logshipper_observe.base.words import (
 )
 from logshipper_observe.model.documents import Document, duration_secs, job_document
 from logshipper_observe.model.properties import MISSING, JobRow, PropertyKind, without_alias
-from logshipper_observe.query.columns import ColumnAsked, cell_of, expanded, is_wildcard
+from logshipper_observe.query.columns import ColumnSpec, cell_of, expand, is_wildcard
 from logshipper_observe.query.listing import JobQuery, Listing
 from logshipper_observe.query.opening import begin_with, is_from_loki, store_place
 
@@ -47,15 +47,15 @@ _COLUMNS = (
     Column("lines", right=True),
     Column("records", right=True),
     Column("lost", right=True),
-    Column("tags", style="cyan", flexible=True, cut=True),
-    Column("name", flexible=True, cut=True),
+    Column("tags", style="cyan", flexible=True, ellipsis=True),
+    Column("name", flexible=True, ellipsis=True),
 )
 
 
 class Answer:
     """What is printed."""
 
-    def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnAsked]) -> None:
+    def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnSpec]) -> None:
         self.out = Output()
         self.rows: list[JobRow] = []  # the jobs that are shown
         self.cells: list[list[str]] = []  # of --columns, for each row
@@ -70,7 +70,7 @@ class Answer:
         """While the store is open."""
         terminal = self.out.terminal
         self.rows = list(rows)
-        column_patterns, self._columns = self._columns, expanded(self._columns, self.rows)
+        column_patterns, self._columns = self._columns, expand(self._columns, self.rows)
         self._unmatched = [
             column.field.name for column in column_patterns if is_wildcard(column.field)
         ]
@@ -86,7 +86,7 @@ class Answer:
         fields = [column.field for column in self._columns]
         fields += [query.sort] if query.sort else []
         fields += [] if self.matching else [condition.field for condition in query.conditions]
-        names = dict.fromkeys(field.name for field in fields if field.found is False)
+        names = dict.fromkeys(field.name for field in fields if field.exists is False)
         sentences = [
             f"none of these jobs has a key {name!r}" for name in self._unmatched if self.rows
         ]
@@ -237,7 +237,7 @@ def _of_cluster(args: argparse.Namespace) -> str:
     return f" of cluster {args.cluster}" if args.cluster else ""
 
 
-def _raw(column: ColumnAsked, row: JobRow) -> object:
+def _raw(column: ColumnSpec, row: JobRow) -> object:
     """A column's value for programs, exact; null where there is none."""
     if column.field.kind is PropertyKind.KEY:
         text = column.field.raw(row)
@@ -246,7 +246,7 @@ def _raw(column: ColumnAsked, row: JobRow) -> object:
     return None if value is MISSING else value
 
 
-def _is_right(column: ColumnAsked, rows: Sequence[JobRow]) -> bool:
+def _is_right(column: ColumnSpec, rows: Sequence[JobRow]) -> bool:
     """Whether a column holds numbers only."""
     values = [value for row in rows if (value := column.field.get(row)) is not MISSING]
     return (

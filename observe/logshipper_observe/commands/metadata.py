@@ -292,7 +292,7 @@ def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
     def rows() -> Iterator[list[Cell]]:
         for record in selection.newest_first(selection.limit):
             values = _table_values(selection, record.line)
-            cells = [shown(values[path]) if path in values else "" for path in table.paths]
+            cells = [display_text(values[path]) if path in values else "" for path in table.paths]
             yield [utc(record.time_ns), str(record.attempt), *cells]
 
     out.plain_table(columns, rows(), widths)
@@ -318,7 +318,10 @@ def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
         values = _table_values(selection, record.line)
         row: list[Cell] = [stamp, *([str(record.attempt)] if several else [])]
         rows.append(
-            [*row, *(shown(values[paths[at]]) if paths[at] in values else "" for at in indexes)]
+            [
+                *row,
+                *(display_text(values[paths[at]]) if paths[at] in values else "" for at in indexes),
+            ]
         )
     out.table(columns, rows)
     left_out = [title for at, title in enumerate(titles) if at not in indexes]

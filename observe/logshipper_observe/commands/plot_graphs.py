@@ -106,7 +106,7 @@ def plot_several(
             reader = open_readers.get(job_id) or open_reader(job_id)
             runs.add(reader, names[job_id], x, facet)
             reader.close()
-        done = runs.gathered()
+        done = runs.gather()
     if len(job_ids) > query.max_runs:
         done.notes.insert(
             0, f"the first {query.max_runs:,} of {len(job_ids):,} jobs: --max-runs takes more"
@@ -179,7 +179,7 @@ def _graph(graph: Graph) -> dict[str, object]:
 def _series(graph: Graph, points: Points) -> dict[str, object]:
     document: dict[str, object] = {
         "label": points.label,
-        "seen": points.seen,
+        "seen": points.total,
         "x": [_exact(x, graph.x_integer) for x in points.xs],
         "y": [_exact(y, graph.integer) for y in points.ys],
     }
@@ -214,14 +214,14 @@ def _show(
     if args.png or args.svg:
         _write_picture(plots, head, notes, args, across)
         return
-    from logshipper_observe.graphs.graph_text import drawn
+    from logshipper_observe.graphs.graph_text import graph_lines
 
     out = Output()
     common = next((graph for graph in plots if not graph.own_x), plots[0])
     job_id: list[Cell] = [Styled(head.job_id, "bold cyan"), "  "] if head.job_id else []
     out.line(Styled(head.name, "bold"), "  ", *job_id, rule_words(common))
     out.line()
-    sys.stdout.write("".join(f"{line}\n" for line in drawn(plots, out, across)))
+    sys.stdout.write("".join(f"{line}\n" for line in graph_lines(plots, out, across)))
     for note in notes:
         out.line(Styled(note, "dim"))
 
@@ -262,7 +262,7 @@ def _notes(reader: "Reader", plots: list[Graph], left_out: list[str], *, points:
     notes = [*reader.notes(), *_own_x_notes(plots)]
     for graph in plots:
         notes += left_out_of(graph)
-    max_points = max((curve.seen for graph in plots for curve in graph.series), default=0)
+    max_points = max((curve.total for graph in plots for curve in graph.series), default=0)
     if max_points > points:
         notes.append(
             f"{count(max_points)} points are more than a graph can show: thinned, with every peak kept"

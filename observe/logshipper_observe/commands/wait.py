@@ -99,7 +99,7 @@ def call(args: argparse.Namespace) -> int:
         timed_out = len(ended) < min(end_count, len(ids))
         if args.json:
             _print_document(
-                args, store, ended, [job_id for job_id in job_ends.left if timed_out], unknown
+                args, store, ended, [job_id for job_id in job_ends.pending if timed_out], unknown
             )
     if unknown:
         return EXIT_UNKNOWN
