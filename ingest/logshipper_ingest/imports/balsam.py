@@ -15,9 +15,9 @@ from datetime import tzinfo
 from logshipper.errors import LogshipperError
 from logshipper.masking import masked_json
 from logshipper_ingest.imports.entries import Entry, read_any
-from logshipper_ingest.imports.faults import Faults, shown
+from logshipper_ingest.imports.faults import Faults, display_text
 from logshipper_ingest.imports.source_file import SourceFile, Unreadable
-from logshipper_ingest.imports.staging import Staged, Staging
+from logshipper_ingest.imports.staging import StagedEntry, Staging
 from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
     BadValue,
@@ -28,7 +28,7 @@ from logshipper_ingest.imports.values import (
     time_of,
     whole_of,
 )
-from logshipper_ingest.model.imported import ImportedChange, ImportedJob, Taken
+from logshipper_ingest.model.imported import ImportedChange, ImportedJob, PositionLookup
 from logshipper_ingest.model.imported_states import is_known
 from logshipper_ingest.model.job import QUEUED, RUNNING, Allocation, Json
 
@@ -75,7 +75,7 @@ class BalsamSource:
         self._size = 0  # of exports, when they were looked for
         if next(self._find(), None) is None:
             raise LogshipperError(
-                f"{shown(paths[0])}: nothing of Balsam: no {JOB_OUT}, no export (JSON, CSV)"
+                f"{display_text(paths[0])}: nothing of Balsam: no {JOB_OUT}, no export (JSON, CSV)"
             )
 
     def size(self) -> int:
@@ -88,9 +88,9 @@ class BalsamSource:
         return False  # a site doesn't end
 
     def allocations(self) -> list[Allocation]:
-        found = list(self._allocations.values())
+        allocations = list(self._allocations.values())
         self._allocations.clear()
-        return found
+        return allocations
 
     # ---- reading
 
@@ -112,18 +112,18 @@ class BalsamSource:
 
     def _is_new(self, path: str) -> bool:
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError:
             return True  # opening it says why
-        signature = (found.st_size, found.st_mtime_ns)
+        signature = (status.st_size, status.st_mtime_ns)
         is_new = self._sizes.get(path) != signature
         self._sizes[path] = signature
         return is_new
 
     def _stage_export(self, staging: Staging, path: str) -> Iterator[None]:
-        named = path in self._paths
+        is_argument = path in self._paths
         try:
-            file = self._now = SourceFile(path, self._faults, follow_link=named)
+            file = self._now = SourceFile(path, self._faults, follow_link=is_argument)
             for number, entry in enumerate(read_any(file, self._faults)):
                 try:
                     self._stage_entry(staging, path, entry)
@@ -132,7 +132,7 @@ class BalsamSource:
                 if not number % 1000:
                     yield
         except Unreadable as error:
-            if named:
+            if is_argument:
                 raise
             self._faults.leave_out_file(path, error.words)
         finally:
@@ -157,10 +157,10 @@ class BalsamSource:
             raise BadValue("is no event, job or batch job of Balsam 0.7")
 
     def _job_place(self, number: object) -> str:
-        found = whole_of(number)
-        if found is None:
+        job_number = whole_of(number)
+        if job_number is None:
             raise BadValue("the job's id is missing, or no number")
-        return f"{_JOB}\n{found}"
+        return f"{_JOB}\n{job_number}"
 
     def _stage_log(self, staging: Staging, kind: str, path: str) -> None:
         if kind == _LAUNCHER:
@@ -179,7 +179,7 @@ class BalsamSource:
 
     # ---- jobs
 
-    def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
+    def jobs(self, staging: Staging, position_of: PositionLookup) -> Iterator[ImportedJob]:
         """All that was staged, job by job."""
         for place in staging.jobs():
             kind, _, name = place.partition("\n")
@@ -201,7 +201,7 @@ class BalsamSource:
             ]
             if any(staged.kind == "owner" for staged in logs):
                 continue  # the job that ran there takes them
-            name = text_of(name, most=MAX_NAME_CHARS)
+            name = text_of(name, max_chars=MAX_NAME_CHARS)
             job = ImportedJob(
                 f"{ORIGIN}:{self._name}@{kind}/{name}",
                 [job_id_of(ORIGIN, [site + name])],
@@ -214,10 +214,10 @@ class BalsamSource:
                 job.details["work_dir"] = name
             self._take_log(job, logs[-1].path)
             # its system says nothing of how it went on: only that it ran
-            job.changes.append(ImportedChange(job.log_ns, "RUNNING", seen=True))
+            job.changes.append(ImportedChange(job.log_ns, "RUNNING", inexact=True))
             yield job
 
-    def _take(self, job: ImportedJob, staged: Staged, staging: Staging) -> None:
+    def _take(self, job: ImportedJob, staged: StagedEntry, staging: Staging) -> None:
         value = staged.value
         if staged.kind == "event":
             self._take_event(job, value)
@@ -236,7 +236,7 @@ class BalsamSource:
         batch = whole_of(value.get("batch_job_id"))
         job.allocation = job.allocation if batch is None else self._allocation_id(batch)
         job.tags |= {
-            text_of(name): text_of(its) for name, its in object_of(value.get("tags")).items()
+            text_of(name): text_of(tag) for name, tag in object_of(value.get("tags")).items()
         }
         job.details |= {
             name: value[name] for name in _DETAILS if value.get(name) not in (None, "", [], {})
@@ -249,16 +249,16 @@ class BalsamSource:
             state = _state_of(value["state"])
             job.changes.append(
                 ImportedChange(
-                    time_of(value["last_update"], "last_update", self._zone), state, seen=True
+                    time_of(value["last_update"], "last_update", self._zone), state, inexact=True
                 )
             )
-        found = (
-            [one for one in staging.entries(f"{_FOLDER}\n{workdir}", 0) if one.kind == "log"]
+        logs = (
+            [entry for entry in staging.entries(f"{_FOLDER}\n{workdir}", 0) if entry.kind == "log"]
             if workdir
             else []
         )
-        if found:
-            self._take_log(job, found[-1].path)
+        if logs:
+            self._take_log(job, logs[-1].path)
             job.is_small = False
 
     def _take_event(self, job: ImportedJob, value: Json) -> None:
@@ -300,10 +300,10 @@ class BalsamSource:
         )
         if len(self._allocations) >= MAX_ALLOCATIONS:
             raise BadValue(f"only {MAX_ALLOCATIONS:,} batch jobs are taken at a time")
-        its_id = self._allocation_id(number)
+        allocation_id = self._allocation_id(number)
         scheduler_id = whole_of(value.get("scheduler_id"))
-        self._allocations[its_id] = Allocation(
-            id=its_id,
+        self._allocations[allocation_id] = Allocation(
+            id=allocation_id,
             origin=ORIGIN,
             scheduler_id="" if scheduler_id is None else str(scheduler_id),
             state=_OUT_STATES[state],
@@ -337,11 +337,11 @@ class BalsamSource:
                             if _LAUNCHER_LOG.fullmatch(name)
                             else ""
                         )
-                        its = os.path.join(folder, name)
-                        if kind and (os.path.islink(its) or not os.path.isfile(its)):
-                            self._faults.leave_out_file(its, "is a link, or no file")
+                        file_path = os.path.join(folder, name)
+                        if kind and (os.path.islink(file_path) or not os.path.isfile(file_path)):
+                            self._faults.leave_out_file(file_path, "is a link, or no file")
                         elif kind:
-                            yield kind, its
+                            yield kind, file_path
             elif _is_log(path):
                 yield _FOLDER if os.path.basename(path) == JOB_OUT else _LAUNCHER, path
 
@@ -350,9 +350,9 @@ class BalsamSource:
             if os.path.isdir(path):
                 inner = sorted(name for name in os.listdir(path) if name.endswith(EXPORT_ENDINGS))
                 yield from (
-                    ("export", its)
+                    ("export", file_path)
                     for name in inner
-                    if os.path.isfile(its := os.path.join(path, name))
+                    if os.path.isfile(file_path := os.path.join(path, name))
                 )
             elif not _is_log(path):
                 yield "export", path
@@ -373,7 +373,7 @@ def _workdir(value: Json) -> str:
 
 
 def _after_data(workdir: str) -> str:
-    """A folder of a site as its `workdir` is told: what stands behind `data/`."""
+    """A folder of a site as a job's `workdir` has it: what stands behind `data/`."""
     return workdir.removeprefix("data/") if workdir != "data" else workdir
 
 

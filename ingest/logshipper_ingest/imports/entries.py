@@ -22,7 +22,7 @@ _PAGE_HEAD = re.compile(
     r'\s*+\{(?:\s*+"(?:count|next|previous)"\s*+:[^\[\]{},]*+,)*+\s*+"results"\s*+:\s*+\['
 )
 _NEXT = re.compile(r"\}\s*+,\s*+(?=\{)|\n[^\S\n]*+(?=\{)")  # where an element may begin
-_LOOKED_AT = 50  # lines, for one that tells the form of a file
+_LOOKED_AT = 50  # lines, for one that shows the form of a file
 _DECODER = json.JSONDecoder()
 
 
@@ -89,23 +89,23 @@ def _object(text: bytes) -> Json | None:
 def _elements(file: SourceFile, faults: Faults) -> Iterator[Entry]:
     """The objects of an array, of a page's results, or one behind the other."""
     text, at, line = "", 0, 1
-    begun = False
+    past_head = False
     for more in file.texts():
         text, at = text[at:] + more, 0
-        if not begun:
+        if not past_head:
             head = _PAGE_HEAD.match(text)
-            begun, at = True, head.end() if head else 0
+            past_head, at = True, head.end() if head else 0
         while (begin := text.find("{", at)) >= 0:
             line += text.count("\n", at, begin)
             at = begin
             try:
                 value, end = _DECODER.raw_decode(text, at)
             except (ValueError, RecursionError) as error:
-                found = _NEXT.search(text, getattr(error, "pos", at))
-                if found is None and len(text) - at <= MAX_LINE_BYTES:
+                match = _NEXT.search(text, getattr(error, "pos", at))
+                if match is None and len(text) - at <= MAX_LINE_BYTES:
                     break  # the rest of it is still to be read
                 faults.leave_out(file.path, line, "isn't a JSON object")
-                end = found.end() if found else len(text)
+                end = match.end() if match else len(text)
             else:
                 try:
                     yield Entry(line, plain(text[at:end], value))

@@ -1,35 +1,35 @@
-"""What couldn't be read of imported files: counted, and told with file and line."""
+"""What couldn't be read of imported files: counted, and reported with file and line."""
 
 from collections.abc import Callable
 
 from logshipper.safe_text import safe
 
-MAX_TOLD = 20  # of one import; the others are counted
+MAX_REPORTS = 20  # of one import; the others are counted
 MAX_FILES = 100_000  # that are known to be left out
 _MAX_CHARS = 200
 
 
-def shown(text: str) -> str:
+def display_text(text: str) -> str:
     """The text for people: one line of printable characters, not too long."""
     text = safe(text[: _MAX_CHARS + 1])
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…"
 
 
 class Faults:
-    """Entries that were left out, and remarks on others. say: is told the first ones, a sentence
+    """Entries that were left out, and remarks on others. say: prints the first ones, a sentence
     each."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self.left_out = 0
         self.remarks = 0
-        self._told = 0
+        self._report_count = 0
         self._files: set[tuple[str, str]] = set()
         self._say = say
 
     def leave_out(self, path: str, line: int, words: str) -> None:
         """line: from 1."""
         self.left_out += 1
-        self._tell(path, line, f"{words}; it is left out")
+        self._report(path, line, f"{words}; it is left out")
 
     def leave_out_file(self, path: str, words: str) -> None:
         """A file as a whole: once, however often it is looked at."""
@@ -39,11 +39,11 @@ class Faults:
 
     def remark(self, path: str, line: int, words: str) -> None:
         self.remarks += 1
-        self._tell(path, line, words)
+        self._report(path, line, words)
 
-    def _tell(self, path: str, line: int, words: str) -> None:
-        self._told += 1
-        if self._told <= MAX_TOLD:
-            self._say(f"{shown(path)}{f':{line}' if line else ''}: {shown(words)}")
-        elif self._told == MAX_TOLD + 1:
+    def _report(self, path: str, line: int, words: str) -> None:
+        self._report_count += 1
+        if self._report_count <= MAX_REPORTS:
+            self._say(f"{display_text(path)}{f':{line}' if line else ''}: {display_text(words)}")
+        elif self._report_count == MAX_REPORTS + 1:
             self._say("there is more like this, which is only counted")

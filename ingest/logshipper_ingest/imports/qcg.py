@@ -16,9 +16,9 @@ from datetime import tzinfo
 from logshipper.errors import LogshipperError
 from logshipper.masking import masked_json
 from logshipper_ingest.imports.entries import read_lines
-from logshipper_ingest.imports.faults import Faults, shown
+from logshipper_ingest.imports.faults import Faults, display_text
 from logshipper_ingest.imports.source_file import SourceFile, SourceFiles
-from logshipper_ingest.imports.staging import Staged, Staging
+from logshipper_ingest.imports.staging import StagedEntry, Staging
 from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
     BadValue,
@@ -31,7 +31,12 @@ from logshipper_ingest.imports.values import (
     time_of,
     whole_of,
 )
-from logshipper_ingest.model.imported import ImportedChange, ImportedChild, ImportedJob, Taken
+from logshipper_ingest.model.imported import (
+    ImportedChange,
+    ImportedChild,
+    ImportedJob,
+    PositionLookup,
+)
 from logshipper_ingest.model.imported_states import is_known
 from logshipper_ingest.model.job import Allocation, Json
 
@@ -40,7 +45,7 @@ FILES = (
     "track.reqs",
     "track.states",
     "jobs.report",
-)  # in this order: what is told later is the more exact
+)  # in this order: a later file is the more exact
 FINAL = "final_status.json"  # written when the manager ends
 _FOLDER = re.compile(r"\.qcgpjm-service-.+")
 _JOB, _CHILD = 0, 1  # parts of a job's entries
@@ -68,7 +73,7 @@ class QcgSource:
         return self._files.done()
 
     def allocations(self) -> list[Allocation]:
-        return []  # its files don't tell of any
+        return []  # its files have none
 
     def is_over(self) -> bool:
         """Whether the managers have ended, so that no more comes."""
@@ -104,7 +109,7 @@ class QcgSource:
             f"{run}\n{job}", kind, file.path, line, value, part=_CHILD if is_child else _JOB
         )
 
-    def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
+    def jobs(self, staging: Staging, position_of: PositionLookup) -> Iterator[ImportedJob]:
         """All that was staged, job by job."""
         for place in staging.jobs():
             run, _, name = place.partition("\n")
@@ -118,12 +123,12 @@ class QcgSource:
             job.children = self._children(staging, place)
             yield job
 
-    def _take(self, job: ImportedJob, staged: Staged) -> None:
+    def _take(self, job: ImportedJob, staged: StagedEntry) -> None:
         value = staged.value
         job.user = job.user or _user_name(value.get("owner"))
         if staged.kind == "states":
             state = _state_of(value)
-            job.changes.append(ImportedChange(int(value["seen_ns"]), state, seen=True))
+            job.changes.append(ImportedChange(int(value["seen_ns"]), state, inexact=True))
             return
         resources = object_of(value.get("resources"))
         nodes = whole_of(object_of(resources.get("numNodes")).get("exact"))
@@ -143,11 +148,11 @@ class QcgSource:
         runtime = object_of(value.get("runtime"))
         job.exit_code, job.signal = exit_of(runtime.get("exit_code"))
         job.details |= _details(value, runtime)
-        used = parse_allocation(str(runtime.get("allocation") or ""))
-        if used:
-            job.nodes, job.cores = len(used), sum(map(len, used.values()))
-            job.host = text_of(next(iter(used)), most=MAX_NAME_CHARS)
-        job.reason = text_of(str(value.get("messages") or ""), most=1000)
+        cores_by_node = parse_allocation(str(runtime.get("allocation") or ""))
+        if cores_by_node:
+            job.nodes, job.cores = len(cores_by_node), sum(map(len, cores_by_node.values()))
+            job.host = text_of(next(iter(cores_by_node)), max_chars=MAX_NAME_CHARS)
+        job.reason = text_of(str(value.get("messages") or ""), max_chars=1000)
 
     def _children(self, staging: Staging, place: str) -> Iterator[ImportedChild]:
         for staged in staging.entries(place, _CHILD):
@@ -156,19 +161,19 @@ class QcgSource:
             except BadValue as error:
                 self._faults.leave_out(staged.path, staged.line, str(error))
 
-    def _child(self, staged: Staged) -> ImportedChild:
+    def _child(self, staged: StagedEntry) -> ImportedChild:
         value = staged.value
         name = text_of(value.get("task", value.get("name")), "the job's name", MAX_NAME_CHARS)
         iteration = whole_of(name.rpartition(":")[2])
         state = _state_of(value)
         if staged.kind == "states":
             return ImportedChild(
-                name, iteration, state, [ImportedChange(int(value["seen_ns"]), state, seen=True)]
+                name, iteration, state, [ImportedChange(int(value["seen_ns"]), state, inexact=True)]
             )
         runtime = object_of(value.get("runtime"))
-        used = parse_allocation(str(runtime.get("allocation") or ""))
+        cores_by_node = parse_allocation(str(runtime.get("allocation") or ""))
         code, signal = exit_of(runtime.get("exit_code"))
-        cores = sum(map(len, used.values()))
+        cores = sum(map(len, cores_by_node.values()))
         return ImportedChild(
             name,
             iteration,
@@ -176,7 +181,7 @@ class QcgSource:
             self._history(value),
             code,
             signal,
-            len(used),
+            len(cores_by_node),
             cores,
             _details(value, runtime),
         )
@@ -184,9 +189,9 @@ class QcgSource:
     def _history(self, value: Json) -> list[ImportedChange]:
         changes = [
             ImportedChange(
-                time_of(told.get("date"), "a date of the history", self._zone), _state_of(told)
+                time_of(change.get("date"), "a date of the history", self._zone), _state_of(change)
             )
-            for told in map(object_of, list_of(value.get("history")))
+            for change in map(object_of, list_of(value.get("history")))
         ]
         state = _state_of(value)
         if not changes or changes[-1].to != state:
@@ -196,13 +201,13 @@ class QcgSource:
 
 def parse_allocation(text: str) -> dict[str, list[str]]:
     """Cores by node of `node1[0:1],node2[3]`; empty where it is something else."""
-    found: dict[str, list[str]] = {}
+    cores_by_node: dict[str, list[str]] = {}
     for item in text.split(",") if text else ():
         node, bracket, cores = item.partition("[")
         if not node or not bracket or not cores.endswith("]"):
             return {}
-        found[node] = cores[:-1].split(":") if cores != "]" else []
-    return found
+        cores_by_node[node] = cores[:-1].split(":") if cores != "]" else []
+    return cores_by_node
 
 
 def _kind_of(value: Json) -> str:
@@ -222,11 +227,11 @@ def _state_of(value: Json) -> str:
     return state
 
 
-def _iterations(told: Json) -> int:
-    values = told.get("values")
+def _iterations(iteration: Json) -> int:
+    values = iteration.get("values")
     if isinstance(values, list):
         return len(values)
-    start, stop = whole_of(told.get("start", 0)) or 0, whole_of(told.get("stop")) or 0
+    start, stop = whole_of(iteration.get("start", 0)) or 0, whole_of(iteration.get("stop")) or 0
     return max(stop - start, 0)
 
 
@@ -234,9 +239,9 @@ def _details(value: Json, runtime: Json) -> Json:
     details = {
         name: text_of(runtime[name]) for name in _DETAILS if isinstance(runtime.get(name), str)
     }
-    for name, its in (("work_dir", "wd"), ("allocation", "allocation")):
-        if isinstance(runtime.get(its), str):
-            details[name] = text_of(runtime[its])
+    for name, key in (("work_dir", "wd"), ("allocation", "allocation")):
+        if isinstance(runtime.get(key), str):
+            details[name] = text_of(runtime[key])
     secs = secs_of(runtime.get("rtime"))
     more: Json = {} if secs is None else {"run_secs": secs}
     if value.get("messages"):
@@ -255,11 +260,11 @@ def _user_name(uid: object) -> str:
 
 
 def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
-    """Files, and whether they were named. Raises LogshipperError."""
-    found: list[tuple[str, bool]] = []
+    """Files, and whether they are arguments. Raises LogshipperError."""
+    sources: list[tuple[str, bool]] = []
     for path in paths:
         if not os.path.isdir(path):
-            found.append((path, True))
+            sources.append((path, True))
             continue
         files = _files_in(path, faults)
         if not files:
@@ -268,27 +273,29 @@ def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
                     entry.path for entry in os.scandir(path) if _FOLDER.fullmatch(entry.name)
                 )
             except OSError as error:
-                raise LogshipperError(f"{shown(path)}: {error.strerror}") from None
+                raise LogshipperError(f"{display_text(path)}: {error.strerror}") from None
             files = [
-                one
+                file
                 for folder in inner
                 if os.path.isdir(folder)
-                for one in _files_in(folder, faults)
+                for file in _files_in(folder, faults)
             ]
         if not files:
             names = ", ".join(FILES)
-            raise LogshipperError(f"{shown(path)}: no run of QCG-PilotJob: there is none of {names} in it, nor a "
-                                  "folder .qcgpjm-service-…")  # fmt: skip
-        found += files
-    return found
+            raise LogshipperError(
+                f"{display_text(path)}: no run of QCG-PilotJob: there is none of {names} in it, nor"
+                " a folder .qcgpjm-service-…"
+            )
+        sources += files
+    return sources
 
 
 def _files_in(folder: str, faults: Faults) -> list[tuple[str, bool]]:
-    found = []
+    files = []
     for name in FILES:
         path = os.path.join(folder, name)
         if os.path.islink(path) or (os.path.lexists(path) and not os.path.isfile(path)):
             faults.leave_out_file(path, "is a link, or no file")
         elif os.path.isfile(path):
-            found.append((path, False))
-    return found
+            files.append((path, False))
+    return files

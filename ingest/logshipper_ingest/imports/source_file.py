@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from logshipper.errors import LogshipperError, os_words
-from logshipper_ingest.imports.faults import Faults, shown
+from logshipper_ingest.imports.faults import Faults, display_text
 
 MAX_LINE_BYTES = 4 << 20
 _READ_BYTES = 1 << 20
@@ -37,10 +37,10 @@ class SourceLine(NamedTuple):
 
 
 class Unreadable(LogshipperError):
-    """A file can't be read. words: why, without its name."""
+    """A file can't be read. words: the reason, without its name."""
 
     def __init__(self, path: str, words: str) -> None:
-        super().__init__(f"{shown(path)}: {words}")
+        super().__init__(f"{display_text(path)}: {words}")
         self.path = path
         self.words = words
 
@@ -58,11 +58,11 @@ class SourceFile:
         )
         self._fd = -1
         self._start()
-        with self._opened():
+        with self._reading():
             pass
 
     @contextmanager
-    def _opened(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
         """Opens it, where it isn't yet, at the place where reading ended."""
         if self._fd < 0:
             self._open()
@@ -74,22 +74,22 @@ class SourceFile:
     def _open(self) -> None:
         try:
             self._fd = os.open(self.path, self._flags)
-            found = os.fstat(self._fd)
-            if stat.S_ISREG(found.st_mode):
-                self._look(found)
+            status = os.fstat(self._fd)
+            if stat.S_ISREG(status.st_mode):
+                self._look(status)
         except (OSError, ValueError) as error:
             self.close()
             is_link = self._flags & os.O_NOFOLLOW and os.path.islink(self.path)
             raise Unreadable(
                 self.path, "is a link, which isn't followed" if is_link else os_words(error)
             ) from None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             self.close()
             raise Unreadable(self.path, "isn't a file")
 
-    def _look(self, found: os.stat_result) -> None:
+    def _look(self, status: os.stat_result) -> None:
         """Begins again where it isn't what it was: by its text, as inodes are used again."""
-        is_shorter = found.st_size < self.offset
+        is_shorter = status.st_size < self.offset
         if (
             is_shorter
             or os.pread(self._fd, len(self._tail), self.offset - len(self._tail)) != self._tail
@@ -97,7 +97,7 @@ class SourceFile:
             words = "became shorter" if is_shorter else "is another file"
             self._faults.remark(self.path, 0, f"{words}: it is read again")
             self._start()
-        self.size, self.changed_ns, self.owner = found.st_size, found.st_mtime_ns, found.st_uid
+        self.size, self.changed_ns, self.owner = status.st_size, status.st_mtime_ns, status.st_uid
         os.lseek(self._fd, self.offset, os.SEEK_SET)
 
     def _start(self) -> None:
@@ -118,7 +118,7 @@ class SourceFile:
     def lines(self, *, last: bool) -> Iterator[SourceLine]:
         """What has come since the last call. last: also a last line without a line feed, which is
         given again when it has grown."""
-        with self._opened():
+        with self._reading():
             while data := self._read():
                 yield from self._split(data)
         if last and self._rest and not self._skipping:
@@ -141,7 +141,7 @@ class SourceFile:
     def pieces(self) -> Iterator[bytes]:
         """What has come since the last call, by the piece: UTF-8 of what is UTF-16, all else as it
         is."""
-        with self._opened():
+        with self._reading():
             while data := self._read():
                 yield data
 
@@ -170,7 +170,9 @@ class SourceFile:
     def _begin(self, data: bytes) -> bytes:
         """Takes away a mark of the encoding, and remembers what it says."""
         name = next((name for mark, name in _BOMS if data.startswith(mark)), "")
-        mark = next((mark for mark, its in _BOMS if its == name and data.startswith(mark)), b"")
+        mark = next(
+            (mark for mark, encoding in _BOMS if encoding == name and data.startswith(mark)), b""
+        )
         if not name and len(data) > 1 and 0 in data[:2]:
             name = "utf-16-le" if data[1] == 0 else "utf-16-be"
         if name.startswith("utf-16"):
@@ -202,9 +204,9 @@ class SourceFile:
 
 
 class SourceFiles:
-    """Files that come, and grow. find: all that are there, and whether they were named (only then
-    may they be links, and have to be readable); raises LogshipperError where there are none, and so
-    does this at first."""
+    """Files that come, and grow. find: all that are there, and whether they are arguments (only
+    then may they be links, and have to be readable); raises LogshipperError where there are none,
+    and so does this at first."""
 
     def __init__(self, find: Callable[[], list[tuple[str, bool]]], faults: Faults) -> None:
         self._find = find
@@ -215,17 +217,17 @@ class SourceFiles:
     def look(self) -> None:
         """Opens what is there, and wasn't when it was looked last."""
         try:
-            found = self._find()
+            sources = self._find()
         except LogshipperError:
             if not self._files:
                 raise
             return  # they are away: reading them says so
-        for path, named in found:
+        for path, is_argument in sources:
             if path not in self._files:
                 try:
-                    self._files[path] = SourceFile(path, self._faults, follow_link=named)
+                    self._files[path] = SourceFile(path, self._faults, follow_link=is_argument)
                 except Unreadable as error:
-                    if named:
+                    if is_argument:
                         raise
                     self._faults.leave_out_file(path, error.words)
 

@@ -12,25 +12,25 @@ from logshipper_ingest.model.job import Json
 from logshipper_ingest.sqlite_file import store_errors
 
 _BATCH = 5000
-_GIVEN_AT_ONCE = 500
+_READ_BATCH = 500
 _SCHEMA = """
 CREATE TABLE entry (id INTEGER PRIMARY KEY, job TEXT NOT NULL, part INTEGER NOT NULL, kind TEXT NOT NULL,
     path TEXT NOT NULL, line INTEGER NOT NULL, value TEXT NOT NULL)"""
 
 
-class Staged(NamedTuple):
-    """An entry. kind: of what it tells; path, line: where it stood, 0 for a file as a whole."""
+class StagedEntry(NamedTuple):
+    """An entry, and where it stood."""
 
-    kind: str
+    kind: str  # of what it says
     path: str
-    line: int
+    line: int  # 0 for a file as a whole
     value: Json
 
 
 class Staging:
     """Entries on their way, in a file of folder that has no name. part: a job's are asked for one
-    by one. advanced: is called now and then, while entries are given out. count: entries; given:
-    those that were given out; entries_of_files: those that stood somewhere, in a line."""
+    by one. advanced: is called now and then, while entries are read. count: entries; read_count:
+    those that were read from here; entries_of_files: those that stood somewhere, in a line."""
 
     def __init__(self, folder: str, advanced: Callable[[], object] | None = None) -> None:
         fd, self._path = tempfile.mkstemp(prefix="import-", suffix=".tmp", dir=folder)
@@ -41,15 +41,15 @@ class Staging:
             self._connection.execute("PRAGMA synchronous=OFF")
             self._connection.execute(_SCHEMA)
         os.unlink(self._path)  # it is gone with us, whatever ends us
-        self._waiting: list[tuple[str, int, str, str, int, str]] = []
+        self._batch: list[tuple[str, int, str, str, int, str]] = []
         self._advanced = advanced
-        self.count = self.given = self.entries_of_files = 0
+        self.count = self.read_count = self.entries_of_files = 0
 
     def add(self, job: str, kind: str, path: str, line: int, value: Json, *, part: int = 0) -> None:
-        self._waiting.append((job, part, kind, path, line, json.dumps(value)))
+        self._batch.append((job, part, kind, path, line, json.dumps(value)))
         self.count += 1
         self.entries_of_files += line > 0
-        if len(self._waiting) >= _BATCH:
+        if len(self._batch) >= _BATCH:
             self._write()
 
     def jobs(self) -> Iterator[str]:
@@ -60,22 +60,23 @@ class Staging:
             self._connection.execute(
                 "CREATE INDEX IF NOT EXISTS entry_job ON entry (job, part, id)"
             )
-            found = self._connection.execute("SELECT job FROM entry GROUP BY job ORDER BY min(id)")
-            while rows := found.fetchmany(_BATCH):
+            cursor = self._connection.execute("SELECT job FROM entry GROUP BY job ORDER BY min(id)")
+            while rows := cursor.fetchmany(_BATCH):
                 yield from (job for (job,) in rows)
 
-    def entries(self, job: str, part: int) -> Iterator[Staged]:
+    def entries(self, job: str, part: int) -> Iterator[StagedEntry]:
         """A part's, in the order in which they came."""
         with store_errors(self._path):
-            found = self._connection.execute(
+            cursor = self._connection.execute(
                 "SELECT kind, path, line, value FROM entry WHERE job = ? AND part = ? ORDER BY id",
                 (job, part),
             )
-            while rows := found.fetchmany(_GIVEN_AT_ONCE):
+            while rows := cursor.fetchmany(_READ_BATCH):
                 yield from (
-                    Staged(kind, path, line, json.loads(value)) for kind, path, line, value in rows
+                    StagedEntry(kind, path, line, json.loads(value))
+                    for kind, path, line, value in rows
                 )
-                self.given += len(rows)
+                self.read_count += len(rows)
                 if self._advanced is not None:
                     self._advanced()
 
@@ -87,10 +88,10 @@ class Staging:
             self._connection.execute("BEGIN")
             self._connection.executemany(
                 "INSERT INTO entry (job, part, kind, path, line, value) VALUES (?, ?, ?, ?, ?, ?)",
-                self._waiting,
+                self._batch,
             )
             self._connection.execute("COMMIT")
-        self._waiting.clear()
+        self._batch.clear()
 
     def __enter__(self) -> "Staging":
         return self

@@ -1,4 +1,4 @@
-"""Takes a source's jobs into a store: once, or again and again while it grows.
+"""Imports a source's jobs into a store: once, or again and again while it grows.
 
 Entries are sorted by job on disk, then each job is written in one transaction: memory stays flat,
 and whoever stops it leaves whole jobs. The store's lock is held for HELD_SECS at a time, or for one
@@ -13,7 +13,7 @@ from typing import Protocol
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.source_file import Unreadable
 from logshipper_ingest.imports.staging import Staging
-from logshipper_ingest.model.imported import ImportedJob, Taken
+from logshipper_ingest.model.imported import ImportedJob, PositionLookup
 from logshipper_ingest.model.job import Allocation, Json
 from logshipper_ingest.sqlite_file import DamagedError
 from logshipper_ingest.store.due_marks import Mark
@@ -38,7 +38,7 @@ class ImportSource(Protocol):
         """Reads what has come since the last call; yields now and then. last: also what isn't ended
         yet."""
 
-    def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
+    def jobs(self, staging: Staging, position_of: PositionLookup) -> Iterator[ImportedJob]:
         """All that was staged, job by job."""
 
     def allocations(self) -> list[Allocation]:
@@ -50,13 +50,12 @@ class ImportSource(Protocol):
 
 @dataclass
 class ImportCounts:
-    """What was imported. entries: that were read; new: jobs that weren't in the store; known: that
-    were; removed: that are left out, as they were removed from the store."""
+    """What was imported. The names are those of the command's JSON."""
 
-    entries: int = 0
-    new: int = 0
-    known: int = 0
-    removed: int = 0
+    entries: int = 0  # that were read
+    new: int = 0  # jobs that weren't in the store
+    known: int = 0  # jobs that were
+    removed: int = 0  # jobs that are left out, as they were removed from the store
     allocations: int = 0
 
 
@@ -82,9 +81,9 @@ class Taking:
         self._mark = mark
         self._progress = progress
         self._imports: JobImports | None = None
-        self._new: set[str] = set()
-        self._known: set[str] = set()
-        self._removed: set[str] = set()
+        self._new_jobs: set[str] = set()
+        self._known_jobs: set[str] = set()
+        self._removed_jobs: set[str] = set()
 
     def run(self, *, last: bool = True) -> None:
         """Ingests what there is now. last: also what isn't ended yet. Raises StoreError,
@@ -93,7 +92,7 @@ class Taking:
             for _ in self._source.stage(staging, last=last):
                 self._advance(staging)
             self.counts.entries += staging.entries_of_files
-            jobs = self._source.jobs(staging, self._taken)
+            jobs = self._source.jobs(staging, self._position_of)
             while self._take(jobs):
                 pass
         allocations = self._source.allocations()
@@ -105,14 +104,14 @@ class Taking:
         """Reading files is the first half of it, writing jobs the other one."""
         if self._progress is not None:
             size = max(self._source.size(), self._source.done())
-            written = size * min(staging.given, staging.count) // max(staging.count, 1)
-            self._progress((self._source.done() + written) // 2, size)
+            bytes_written = size * min(staging.read_count, staging.count) // max(staging.count, 1)
+            self._progress((self._source.done() + bytes_written) // 2, size)
 
-    def _taken(self, job: ImportedJob) -> Json:
-        return {} if self._imports is None else self._imports.taken(job)
+    def _position_of(self, job: ImportedJob) -> Json:
+        return {} if self._imports is None else self._imports.position_of(job)
 
     def _take(self, jobs: Iterator[ImportedJob]) -> bool:
-        """Takes some; whether there may be more."""
+        """Imports jobs for HELD_SECS; whether there may be more."""
         until = time.monotonic() + HELD_SECS
         with self._store.importing(self._mark, again=self._again) as self._imports:
             for job in jobs:
@@ -135,11 +134,11 @@ class Taking:
         if imported.log_differs:
             words = "its log isn't the one that was imported before: it is left out (`--as NAME` imports it as another)"
             self._faults.remark(imported.job_id, 0, words)
-        if imported.removed:
-            self._removed.add(imported.job_id)
+        if imported.was_removed:
+            self._removed_jobs.add(imported.job_id)
         elif imported.is_new:
-            self._new.add(imported.job_id)
-        elif imported.job_id not in self._new:
-            self._known.add(imported.job_id)
-        self.counts.new, self.counts.known = len(self._new), len(self._known)
-        self.counts.removed = len(self._removed)
+            self._new_jobs.add(imported.job_id)
+        elif imported.job_id not in self._new_jobs:
+            self._known_jobs.add(imported.job_id)
+        self.counts.new, self.counts.known = len(self._new_jobs), len(self._known_jobs)
+        self.counts.removed = len(self._removed_jobs)

@@ -16,19 +16,19 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class BadValue(ValueError):
-    """An entry isn't what it should be; its words say why."""
+    """An entry isn't what it should be; its words say what is wrong."""
 
 
-def text_of(value: object, what: str = "", most: int = MAX_TEXT_CHARS) -> str:
-    """A string, fit for a database and a line; "" for null. what: its name, where it has to be
-    there."""
-    if value is None and not what:
+def text_of(value: object, description: str = "", max_chars: int = MAX_TEXT_CHARS) -> str:
+    """A string, fit for a database and a line; "" for null. description: its name, where it has to
+    be there."""
+    if value is None and not description:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or (what and not value):
-        raise BadValue(f"{what or 'a value'} is missing, or no text")
-    return without_controls(value[:most])
+    if not isinstance(value, str) or (description and not value):
+        raise BadValue(f"{description or 'a value'} is missing, or no text")
+    return without_controls(value[:max_chars])
 
 
 def object_of(value: object) -> Json:
@@ -39,14 +39,14 @@ def list_of(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def whole_of(value: object, most: int = 1 << 40) -> int | None:
-    """A whole number from 0 to most, also as text; None for all else."""
+def whole_of(value: object, maximum: int = 1 << 40) -> int | None:
+    """A whole number from 0 to maximum, also as text; None for all else."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,15}", value):
         value = int(value)
-    return value if type(value) is int and 0 <= value <= most else None
+    return value if type(value) is int and 0 <= value <= maximum else None
 
 
-def time_of(value: object, what: str, zone: tzinfo | None) -> int:
+def time_of(value: object, description: str, zone: tzinfo | None) -> int:
     """Nanoseconds since 1970 of a time in ISO 8601, or of seconds since then. zone: of one that
     says none; None for this machine's."""
     if (
@@ -61,28 +61,28 @@ def time_of(value: object, what: str, zone: tzinfo | None) -> int:
             at = at.replace(tzinfo=zone) if zone is not None else at.astimezone()
         whole = int(at.replace(microsecond=0).timestamp()) * _NS + at.microsecond * 1000
     except (ValueError, OverflowError, OSError):
-        raise BadValue(f"{what} is {str(value)[:40]!r}, which is no time") from None
+        raise BadValue(f"{description} is {str(value)[:40]!r}, which is no time") from None
     if not 0 <= whole < MAX_TIME_NS:
-        raise BadValue(f"{what} is {str(value)[:40]!r}: too long ago, or too far ahead")
+        raise BadValue(f"{description} is {str(value)[:40]!r}: too long ago, or too far ahead")
     return whole
 
 
 def secs_of(value: object) -> float | None:
     """Seconds of `0:00:01.5` or `1 day, 0:00:01`, as Python prints them; None for all else."""
-    found = re.fullmatch(r"(?:(\d{1,6}) days?, )?(\d{1,6}):(\d\d):(\d\d(?:\.\d{1,9})?)", str(value))
-    if found is None:
+    match = re.fullmatch(r"(?:(\d{1,6}) days?, )?(\d{1,6}):(\d\d):(\d\d(?:\.\d{1,9})?)", str(value))
+    if match is None:
         return None
-    days, hours, minutes, secs = found.groups()
+    days, hours, minutes, secs = match.groups()
     return int(days or 0) * 86_400 + int(hours) * 3600 + int(minutes) * 60 + float(secs)
 
 
 def exit_of(value: object) -> tuple[int | None, int]:
     """Exit code and signal of Python's return code, which is negative for a signal; (None, 0) for
     all else."""
-    found = re.fullmatch(r"-?[0-9]{1,9}", str(value))
-    if found is None:
+    match = re.fullmatch(r"-?[0-9]{1,9}", str(value))
+    if match is None:
         return None, 0
-    code = int(found[0])
+    code = int(match[0])
     if code < 0:
         return None, min(-code, 127)
     return min(code, 255), 0

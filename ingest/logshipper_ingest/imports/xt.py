@@ -17,9 +17,9 @@ from datetime import tzinfo
 from logshipper.errors import LogshipperError
 from logshipper.masking import masked_json
 from logshipper_ingest.imports.entries import Entry, read_lines
-from logshipper_ingest.imports.faults import Faults, shown
+from logshipper_ingest.imports.faults import Faults, display_text
 from logshipper_ingest.imports.source_file import SourceFile, SourceFiles, Unreadable
-from logshipper_ingest.imports.staging import Staged, Staging
+from logshipper_ingest.imports.staging import StagedEntry, Staging
 from logshipper_ingest.imports.values import (
     MAX_NAME_CHARS,
     BadValue,
@@ -36,7 +36,7 @@ from logshipper_ingest.model.imported import (
     ImportedEvent,
     ImportedJob,
     ImportedRecord,
-    Taken,
+    PositionLookup,
 )
 from logshipper_ingest.model.imported_states import is_known, is_over, state_of
 from logshipper_ingest.model.job import Allocation, Json
@@ -80,7 +80,7 @@ class XtSource:
         return self._files.done()
 
     def allocations(self) -> list[Allocation]:
-        return []  # its files don't tell of any
+        return []  # its files have none
 
     def is_over(self) -> bool:
         return bool(self._over) and all(self._over.values())
@@ -105,7 +105,7 @@ class XtSource:
         records = value.get("log", value.get("log_records"))
         if isinstance(records, list):
             run = text_of(value.get("run_name", value.get("_id")), "the run's name", MAX_NAME_CHARS)
-            workspace = text_of(value.get("ws"), most=MAX_NAME_CHARS)
+            workspace = text_of(value.get("ws"), max_chars=MAX_NAME_CHARS)
             place = self._place(
                 f"{workspace}/{run}" if workspace else run, object_of(records[0]) if records else {}
             )
@@ -128,10 +128,10 @@ class XtSource:
         are called."""
         data = object_of(first.get("data")) if first.get("event") == "created" else {}
         workspace, _, run = name.rpartition("/")
-        told = data.get("ws"), data.get("run_name")
-        run = told[1] if isinstance(told[1], str) and told[1] else run
-        workspace = self._name or (told[0] if isinstance(told[0], str) else workspace)
-        return "\n".join(text_of(part, most=MAX_NAME_CHARS) for part in (workspace, run))
+        names = data.get("ws"), data.get("run_name")
+        run = names[1] if isinstance(names[1], str) and names[1] else run
+        workspace = self._name or (names[0] if isinstance(names[0], str) else workspace)
+        return "\n".join(text_of(part, max_chars=MAX_NAME_CHARS) for part in (workspace, run))
 
     def _stage_console(self, staging: Staging, path: str) -> None:
         if path not in self._runs:
@@ -149,45 +149,45 @@ class XtSource:
 
     # ---- jobs
 
-    def jobs(self, staging: Staging, taken: Taken) -> Iterator[ImportedJob]:
+    def jobs(self, staging: Staging, position_of: PositionLookup) -> Iterator[ImportedJob]:
         """All that was staged, run by run; a long one in pieces, each going on where the last one
         ended."""
         for place in staging.jobs():
             job = _job_of(place)
-            before = taken(job)
+            before = position_of(job)
             line, mark = int(before.get("line", 0)), before.get("mark", "")
             for staged in staging.entries(place, 0):
                 if staged.kind != "record":
                     self._take_other(job, staged)
                     continue
-                its_mark = hashlib.sha256(json.dumps(staged.value).encode()).hexdigest()[:16]
-                if staged.line == line and its_mark != mark:
+                record_mark = hashlib.sha256(json.dumps(staged.value).encode()).hexdigest()[:16]
+                if staged.line == line and record_mark != mark:
                     words = "another run of this name was imported before (`--as NAME`: another workspace)"
                     self._faults.leave_out(staged.path, staged.line, words)
                     break
-                known = staged.line <= line
-                if not known:  # once: a run may be in several files
-                    line, mark = staged.line, its_mark
+                is_repeat = staged.line <= line
+                if not is_repeat:  # once: a run may be in several files
+                    line, mark = staged.line, record_mark
                 try:
-                    self._take(job, staged.value, known=known)
+                    self._take(job, staged.value, is_repeat=is_repeat)
                 except BadValue as error:
                     self._faults.leave_out(staged.path, staged.line, str(error))
-                job.taken = {"line": line, "mark": mark}
+                job.position = {"line": line, "mark": mark}
                 if len(job.events) + len(job.records) >= MAX_PIECE:
-                    yield self._told(place, job)
+                    yield self._note_end(place, job)
                     job = _job_of(place)
-            yield self._told(place, job)
+            yield self._note_end(place, job)
 
-    def _told(self, place: str, job: ImportedJob) -> ImportedJob:
-        """The job, when what is told of its end is noted."""
+    def _note_end(self, place: str, job: ImportedJob) -> ImportedJob:
+        """Notes whether the job is over; returns it."""
         if job.changes:
             last = max(
                 reversed(job.changes), key=lambda change: change.time_ns
-            )  # of equal times, what was told last
+            )  # of equal times, the last one
             self._over[place] = is_over(state_of(ORIGIN, last.to))
         return job
 
-    def _take_other(self, job: ImportedJob, staged: Staged) -> None:
+    def _take_other(self, job: ImportedJob, staged: StagedEntry) -> None:
         if staged.kind == "console":
             self._take_console(job, staged.path)
             return
@@ -203,8 +203,8 @@ class XtSource:
             return
         job.log, job.log_ns, job.log_ended = file.pieces(), file.changed_ns, False
 
-    def _take(self, job: ImportedJob, value: Json, *, known: bool) -> None:
-        """known: it was imported before: only what is told of the job as a whole is taken."""
+    def _take(self, job: ImportedJob, value: Json, *, is_repeat: bool) -> None:
+        """is_repeat: it was imported before: only facts of the job as a whole are taken."""
         name = text_of(value.get("event"), "the event's name", 100)
         time_ns = time_of(value.get("time"), "the time", self._zone)
         data = object_of(value.get("data"))
@@ -221,10 +221,10 @@ class XtSource:
                 )
             )
         elif name in ("metrics", "hparams"):
-            told = {key: its for key, its in data.items() if key != _STEP_NAME}
-            if told and not known:
-                job.records.append(ImportedRecord(time_ns, json.dumps(told).encode()))
-        elif not known:
+            metrics = {key: metric for key, metric in data.items() if key != _STEP_NAME}
+            if metrics and not is_repeat:
+                job.records.append(ImportedRecord(time_ns, json.dumps(metrics).encode()))
+        elif not is_repeat:
             job.events.append(
                 ImportedEvent(
                     time_ns, {"event": f"xt_{name}" if name in NOT_A_JOBS else name, "data": data}
@@ -233,8 +233,8 @@ class XtSource:
 
     def _take_facts(self, job: ImportedJob, name: str, data: Json) -> None:
         if name == "created":
-            job.user = text_of(data.get("username"), most=MAX_NAME_CHARS)
-            job.host = text_of(data.get("box_name"), most=MAX_NAME_CHARS)
+            job.user = text_of(data.get("username"), max_chars=MAX_NAME_CHARS)
+            job.host = text_of(data.get("box_name"), max_chars=MAX_NAME_CHARS)
             job.details |= {key: data[key] for key in _CREATED if data.get(key) not in (None, "")}
             job.note = text_of(data.get("description")) or job.note
             if data.get("exper_name"):
@@ -255,7 +255,7 @@ class XtSource:
 
 
 def _job_of(place: str) -> ImportedJob:
-    """A run's job, of which nothing is known but where it belongs."""
+    """A run's job, of which only the place is known."""
     workspace, _, run = place.partition("\n")
     above = [workspace] if workspace else []
     job = ImportedJob(
@@ -284,24 +284,24 @@ def _take_tags(job: ImportedJob, tags: Json) -> None:
 
 
 def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
-    """Files, and whether they were named. Raises LogshipperError."""
-    found: list[tuple[str, bool]] = []
+    """Files, and whether they are arguments. Raises LogshipperError."""
+    sources: list[tuple[str, bool]] = []
     for path in paths:
         if not os.path.isdir(path):
-            found.append((path, True))
+            sources.append((path, True))
             continue
         inner: list[tuple[str, bool]] = []
         for folder, folders, names in os.walk(path):
             folders.sort()
             for name in sorted({RUN_LOG, ALL_RUNS} & set(names)):
-                its = os.path.join(folder, name)
-                if os.path.islink(its) or not os.path.isfile(its):
-                    faults.leave_out_file(its, "is a link, or no file")
+                file_path = os.path.join(folder, name)
+                if os.path.islink(file_path) or not os.path.isfile(file_path):
+                    faults.leave_out_file(file_path, "is a link, or no file")
                 elif len(inner) < MAX_FILES:
-                    inner.append((its, False))
+                    inner.append((file_path, False))
         if not inner:
             raise LogshipperError(
-                f"{shown(path)}: no runs of XT: there is no {RUN_LOG} and no {ALL_RUNS} in it"
+                f"{display_text(path)}: no runs of XT: there is no {RUN_LOG} and no {ALL_RUNS} in it"
             )
-        found += inner
-    return found
+        sources += inner
+    return sources

@@ -22,8 +22,8 @@ from logshipper_ingest.model.job import (
     RUNNING,
     SHIPPED_UNRESPONSIVE_NS,
     UNRESPONSIVE,
-    EventsAsked,
     JobEvent,
+    JobEventFilter,
     JobSummary,
     LogLine,
     MetadataRecord,
@@ -350,11 +350,11 @@ class LokiJobReader(KeyedReader):
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[JobEvent]:
-        """As all readers have it; those of a capture's start, life and end are in summary and
-        captures. How Slurm ended the job is no capture's: its number is 0."""
-        event_filter = EventsAsked(attempt, names, newest_first, begin_ns, end_ns)
-        events = list(filter(event_filter.has, self._job_events()))
-        yield from event_filter.merged(reversed(events) if newest_first else events, self._silent)
+        """As all readers have it; those that tell of a capture's start, life and end are in summary
+        and captures. How Slurm ended the job is no capture's: its number is 0."""
+        asked = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
+        told = list(filter(asked.has, self._told_events()))
+        yield from asked.merged(reversed(told) if newest_first else told, self._silent)
 
     def _job_events(self) -> Iterator[JobEvent]:
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}

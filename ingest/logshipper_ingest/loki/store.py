@@ -29,8 +29,8 @@ from logshipper_ingest.model.job import (
     JOB_ENDED,
     SHIPPED_UNRESPONSIVE_NS,
     Allocation,
+    IngestOutcome,
     JobSummary,
-    TakenIn,
 )
 from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.model.stores import Progress
@@ -95,9 +95,9 @@ class LokiStore:
         deadline_secs: float = 10.0,
         job_id: str | None = None,
         progress: Progress | None = None,
-    ) -> TakenIn:
+    ) -> IngestOutcome:
         """Nothing is to be done: the node agents bring what there is."""
-        return TakenIn(True, [])
+        return IngestOutcome(True, [])
 
     # ---- lists
 

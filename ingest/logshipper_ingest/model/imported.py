@@ -1,4 +1,4 @@
-"""What importers give: a job as another system tells of it. Plain values, shared by all importers
+"""What importers give: a job as another system reports it. Plain values, shared by all importers
 and the writer."""
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,15 +9,14 @@ from logshipper_ingest.model.job import Json
 
 
 class ImportedChange(NamedTuple):
-    """A job's change to a state. to: as its own system calls it; before: likewise, "" where it is
-    the last change's; time_ns: nanoseconds since 1970; seen: the system gives no time, this is when
-    it was seen: an exact one takes its place; data: what else it says."""
+    """A job's change to a state."""
 
-    time_ns: int
-    to: str
-    before: str = ""
-    seen: bool = False
-    data: Json | None = None
+    time_ns: int  # since 1970
+    to: str  # as its own system calls it
+    before: str = ""  # likewise; "" where it is the last change's
+    # the system gives no time, time_ns is when the change was noticed: an exact one takes its place
+    inexact: bool = False
+    data: Json | None = None  # what else the system says
 
 
 class ImportedEvent(NamedTuple):
@@ -35,13 +34,13 @@ class ImportedRecord(NamedTuple):
 
 
 class ImportedChild(NamedTuple):
-    """A part of a job, such as an iteration. state: the last one, as its own system calls it;
-    changes: all that are known, in their order, which take the place of those that were known
-    before, unless these are exact and they are `seen`."""
+    """A part of a job, such as an iteration."""
 
     name: str
     iteration: int | None
-    state: str
+    state: str  # the last one, as its own system calls it
+    # all that are known, in their order; they take the place of those that were known before,
+    # unless these are exact and they are inexact
     changes: Sequence[ImportedChange]
     exit_code: int | None = None
     signal: int = 0
@@ -52,21 +51,10 @@ class ImportedChild(NamedTuple):
 
 @dataclass
 class ImportedJob:
-    """A job. key: unique among all that is imported, the same whenever it is imported again; ids:
-    what it may be called in the store: the first one that isn't another job's; states: the states
-    of its system (see states.py).
+    """A job. What is None, "" or 0 isn't known, and leaves what is known already."""
 
-    What is None, "" or 0 isn't known, and leaves what is known already. changes: those that are
-    already in the store aren't added again; children: likewise, by their names; children_total: how
-    many there will be. events, records: what comes behind those that were imported before; taken:
-    how far the importer has read them, kept with the job. log: all bytes of a console, from its
-    first one: what was imported before is known; log_ns: when it was printed, where the history
-    doesn't say when the job began; log_ended: no more come, though the job may go on. tags, note:
-    for whoever reads. is_small: it has a few rows, and most likely stays so.
-    """
-
-    key: str
-    ids: Sequence[str]
+    key: str  # unique among all that is imported, the same whenever it is imported again
+    ids: Sequence[str]  # what it may be called in the store: the first that isn't another job's
     name: str
     origin: str
     user: str = ""
@@ -82,21 +70,23 @@ class ImportedJob:
     signal: int = 0
     reason: str = ""
     begun_ns: int = 0
+    # those that are already in the store aren't added again
     changes: list[ImportedChange] = field(default_factory=list)
     details: Json = field(default_factory=dict)
-    children_total: int = 0
-    children: Iterable[ImportedChild] = ()
+    children_total: int = 0  # how many there will be
+    children: Iterable[ImportedChild] = ()  # as changes, by their names
+    # events and records: what comes behind those that were imported before
     events: list[ImportedEvent] = field(default_factory=list)
     records: list[ImportedRecord] = field(default_factory=list)
-    log: Iterable[bytes] = ()
-    log_ns: int = 0
-    log_ended: bool = True
-    taken: Json = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
-    note: str = ""
-    is_small: bool = False
+    log: Iterable[bytes] = ()  # all bytes of a console, from its first one
+    log_ns: int = 0  # when it was printed, where the history doesn't say when the job began
+    log_ended: bool = True  # no more come, though the job may go on
+    # how far the importer has read events and records, kept with the job
+    position: Json = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)  # for whoever reads
+    note: str = ""  # likewise
+    is_small: bool = False  # it has a few rows, and most likely stays so
 
 
-Taken: TypeAlias = Callable[
-    [ImportedJob], Json
-]  # how far a job's files were ingested, as its `taken` had it last time
+# how far a job's files were ingested, as its `position` had it last time
+PositionLookup: TypeAlias = Callable[[ImportedJob], Json]

@@ -231,7 +231,7 @@ class JobEvent(NamedTuple):
     capture: int
 
 
-class EventsAsked(NamedTuple):
+class JobEventFilter(NamedTuple):
     """Which events of a job, and in which order: of an attempt (None: all); of these names, all
     where there are none; from begin_ns on and before end_ns, 0 for no limit."""
 
@@ -260,7 +260,7 @@ class EventsAsked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TakenIn:
+class IngestOutcome:
     """What ingesting came to. complete: all that was spooled is in the store; problems: a sentence
     each."""
 

@@ -10,6 +10,7 @@ from logshipper_ingest.model.job import (
     Capture,
     Child,
     ChildChange,
+    IngestOutcome,
     JobEvent,
     JobSummary,
     Json,
@@ -17,7 +18,6 @@ from logshipper_ingest.model.job import (
     MetadataRecord,
     Position,
     RecordBlock,
-    TakenIn,
 )
 from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.model.x_axis import KeyStats, XChoice
@@ -130,7 +130,7 @@ class Store(Protocol):
         deadline_secs: float = 10.0,
         job_id: str | None = None,
         progress: Progress | None = None,
-    ) -> TakenIn:
+    ) -> IngestOutcome:
         """Ingests what isn't in the store yet, of one job or of all."""
 
     def jobs(self) -> list[JobSummary]:

@@ -31,14 +31,14 @@ _OWN_LEVELS_OF_ATTRS = 2  # `runs`, `lines`, and the numbers of lines
 _MAX_AT_ONCE = 256 << 20  # of a segment in memory: a writer's are 32 MiB
 
 
-class Purged(NamedTuple):
+class PurgeResult(NamedTuple):
     """lines: that have the pattern; files: in which there were such, paths."""
 
     lines: int
     files: list[str]
 
 
-def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool) -> Purged:
+def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool) -> PurgeResult:
     """In what says whose a capture is (the job's name), and in all its segments. dry_run: only
     counts. Raises StoreError."""
     alive = folder.life() is Life.LIVE
@@ -58,7 +58,7 @@ def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool)
             raise StoreError(path, f"can't be purged: {os_words(error)}") from None
         lines += found
         files += [path] if found else []
-    return Purged(lines, files)
+    return PurgeResult(lines, files)
 
 
 def _purge_segment(

@@ -1,4 +1,4 @@
-"""`allocations.db`: nodes that jobs were given for a time, as other systems tell of them."""
+"""`allocations.db`: nodes that jobs were given for a time, as other systems report them."""
 
 import json
 import os
@@ -31,7 +31,7 @@ CREATE TABLE allocation (
 
 
 def put_allocations(root: str, allocations: Sequence[Allocation], *, wal: bool) -> None:
-    """Enters them, each in the place of what was known of it. Raises StoreError."""
+    """Enters them, each in the place of its earlier row. Raises StoreError."""
     path = os.path.join(root, FILE)
     with (
         closing(open_writer(path, SCHEMA, VERSION, wal=wal)) as connection,
@@ -40,7 +40,7 @@ def put_allocations(root: str, allocations: Sequence[Allocation], *, wal: bool) 
     ):
         connection.executemany(
             "INSERT OR REPLACE INTO allocation VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [(*one[:-1], json.dumps(one.details)) for one in allocations],
+            [(*allocation[:-1], json.dumps(allocation.details)) for allocation in allocations],
         )
 
 
@@ -51,13 +51,13 @@ def read_allocations(root: str) -> list[Allocation]:
         return []
     try:
         with closing(open_reader(path, VERSION)) as connection, store_errors(path):
-            found = connection.execute(
+            rows = connection.execute(
                 "SELECT id, origin, scheduler_id, state, nodes, started_ns, ended_ns, details FROM allocation"
                 " ORDER BY started_ns IS NULL, started_ns, id"
             ).fetchall()
     except UnfinishedError:
         return []  # the first ones are on their way
     try:
-        return [Allocation._make((*row[:-1], json.loads(row[-1]))) for row in found]
+        return [Allocation._make((*row[:-1], json.loads(row[-1]))) for row in rows]
     except ValueError as error:
         raise damaged(path, str(error)) from None

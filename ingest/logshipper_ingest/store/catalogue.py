@@ -110,11 +110,11 @@ class Catalogue:
     def jobs(self, now_ns: int) -> list[JobSummary]:
         """Newest first. now_ns: decides which running jobs are unresponsive."""
         with self._errors():
-            found = self._connection.execute(
+            rows = self._connection.execute(
                 "SELECT summary FROM job ORDER BY started_ns DESC, job_id"
             ).fetchall()
             try:
-                jobs = [_summary_from_json(text) for (text,) in found]
+                jobs = [_summary_from_json(text) for (text,) in rows]
             except (ValueError, TypeError, AttributeError) as error:
                 raise DamagedError(self.path, f"is damaged: {error}") from None
         for at, job in enumerate(jobs):
@@ -140,10 +140,10 @@ class Catalogue:
 
     def tombstone(self, job_id: str) -> Tombstone | None:
         with self._errors():
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "SELECT attempt, removed_ns FROM tombstone WHERE job_id = ?", (job_id,)
             ).fetchone()
-        return Tombstone(*found) if found else None
+        return Tombstone(*row) if row else None
 
     def bury(self, job_id: str, attempt: int) -> None:
         """Leaves a tombstone: no segment up to this attempt is ingested any more."""
@@ -158,12 +158,12 @@ class Catalogue:
         removed, so whoever is killed before that finds the job, without its words, and removes it
         again."""
         with self._errors():
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "SELECT summary FROM job WHERE job_id = ?", (job_id,)
             ).fetchone()
             try:
-                if found:
-                    self.put(replace(_summary_from_json(found[0]), name=job_id, reason=""))
+                if row:
+                    self.put(replace(_summary_from_json(row[0]), name=job_id, reason=""))
             except (ValueError, TypeError, AttributeError) as error:
                 raise DamagedError(self.path, f"is damaged: {error}") from None
             rewrite(self._connection)
@@ -179,10 +179,10 @@ class Catalogue:
     def words(self, job_id: str) -> list[str]:
         """Texts of a job's summary that are the job's own."""
         with self._errors():
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "SELECT summary FROM job WHERE job_id = ?", (job_id,)
             ).fetchone()
-        summary = _summary_from_json(found[0]) if found else None
+        summary = _summary_from_json(row[0]) if row else None
         return [summary.name, summary.reason, summary.account, summary.partition] if summary else []
 
     def job_ids(self) -> set[str]:
@@ -211,10 +211,10 @@ class Catalogue:
 def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, list[str]]:
     """A catalogue where there is none, or in the place of a damaged one, which is moved aside; and
     what couldn't be read. It is put into place whole. The caller holds the store's lock."""
-    made = f"{path}{UNFINISHED}"
-    remove_database(made)
-    connection = open_writer(made, SCHEMA, VERSION, wal=wal)
-    catalogue = Catalogue(made, _inode_of(made), connection)
+    new_path = f"{path}{UNFINISHED}"
+    remove_database(new_path)
+    connection = open_writer(new_path, SCHEMA, VERSION, wal=wal)
+    catalogue = Catalogue(new_path, _inode_of(new_path), connection)
     try:
         problems = catalogue.rebuild(jobs_folder)
     finally:
@@ -222,7 +222,7 @@ def make_again(path: str, jobs_folder: str, *, wal: bool) -> tuple[Catalogue, li
     if os.path.exists(path):
         os.replace(path, f"{path}.damaged")
     remove_database(path)  # its log, too: it mustn't be taken for the new one's
-    os.replace(made, path)
+    os.replace(new_path, path)
     return Catalogue.open(path, wal=wal), problems
 
 
@@ -257,17 +257,17 @@ _UNSET = object()
 
 def _row(summary: JobSummary) -> tuple[str, int, str]:
     """Without what is as by default, which most are: lists are read the faster."""
-    said = {
+    values = {
         name: value for name, value in vars(summary).items() if value != _DEFAULTS.get(name, _UNSET)
     }
-    return summary.job_id, summary.started_ns, json.dumps(said)
+    return summary.job_id, summary.started_ns, json.dumps(values)
 
 
 def _summary_from_json(text: str) -> JobSummary:
     """Past the constructor, which takes ten times as long: lists of 10,000 jobs wait for it."""
-    found = orjson.loads(text)
-    if not found.keys() >= _NEEDED:
-        raise TypeError(f"a summary lacks {', '.join(sorted(_NEEDED - found.keys()))}")
+    values = orjson.loads(text)
+    if not values.keys() >= _NEEDED:
+        raise TypeError(f"a summary lacks {', '.join(sorted(_NEEDED - values.keys()))}")
     summary = object.__new__(JobSummary)
-    summary.__dict__.update(found)
+    summary.__dict__.update(values)
     return summary

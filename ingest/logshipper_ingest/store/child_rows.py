@@ -25,8 +25,8 @@ Fetch = Callable[..., list[tuple[Any, ...]]]  # Any: columns, as the schema has 
 
 
 def read_children(fetch: Fetch, path: str) -> Iterator[Child]:
-    """In order of their iterations. fetch: asks the database, whose path is told where it is
-    damaged."""
+    """In order of their iterations. fetch: queries the database; path: of it, for the error where
+    it is damaged."""
     last = (-_NO_END_NS, 0)
     while has_children(fetch):
         page = fetch(_CHILDREN, *last, _PAGE)

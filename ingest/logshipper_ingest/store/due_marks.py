@@ -34,13 +34,13 @@ class MarksOnTheirWay:
     def __init__(self, root: str, mark: Mark) -> None:
         self._path = os.path.join(root, FILE)
         self._mark = mark
-        self._due = self._left()
-        self._noted = bool(self._due)
+        self._due = self._read_due()
+        self._has_file = bool(self._due)
         self.deliver()
 
-    def _left(self) -> list[DueMarks]:
-        """By an import that was stopped; a last line that isn't whole is of a job that isn't,
-        either."""
+    def _read_due(self) -> list[DueMarks]:
+        """Marks that a stopped import left in the file; a last line that isn't whole is of a job
+        that isn't, either."""
         try:
             with open(self._path, encoding="ascii") as file:
                 return [DueMarks(*json.loads(line)) for line in file if line.endswith("\n")]
@@ -53,7 +53,7 @@ class MarksOnTheirWay:
         """note: its job may be stored before they are delivered."""
         self._due.append(marks)
         if note:
-            self._noted = True
+            self._has_file = True
             try:
                 with open(self._path, "a", encoding="ascii", opener=_private) as file:
                     file.write(json.dumps(marks) + "\n")
@@ -64,9 +64,9 @@ class MarksOnTheirWay:
         if self._due:
             self._mark(self._due)
             self._due.clear()
-        if self._noted:
+        if self._has_file:
             os.unlink(self._path)
-            self._noted = False
+            self._has_file = False
 
 
 def forget(root: str, job_id: str) -> None:
@@ -94,21 +94,21 @@ def purge(root: str, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> i
     UnwritableError."""
     try:
         with open(os.path.join(root, FILE), encoding="ascii") as file:
-            found = sum(
+            count = sum(
                 _is_of(line, job_id) and pattern.has(line) for line in file if line.endswith("\n")
             )
     except FileNotFoundError:
         return 0
     except (OSError, ValueError) as error:
         raise _unreadable(root, error) from None
-    if found and not dry_run:
+    if count and not dry_run:
         forget(root, job_id)
-    return found
+    return count
 
 
 def _is_of(line: str, job_id: str) -> bool:
-    found = json.loads(line)
-    return isinstance(found, list) and found[:1] == [job_id]
+    entry = json.loads(line)
+    return isinstance(entry, list) and entry[:1] == [job_id]
 
 
 def _private(path: str, flags: int) -> int:

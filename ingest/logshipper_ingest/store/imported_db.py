@@ -64,10 +64,10 @@ def key_of(path: str) -> str:
     connection = open_reader(path, VERSION)
     try:
         with store_errors(path):
-            found = connection.execute("SELECT folder FROM capture ORDER BY id LIMIT 1").fetchone()
+            row = connection.execute("SELECT folder FROM capture ORDER BY id LIMIT 1").fetchone()
     finally:
         connection.close()
-    return str(found[0]) if found else ""
+    return str(row[0]) if row else ""
 
 
 class ImportedJobWriter(JobWriter):
@@ -95,12 +95,12 @@ class ImportedJobWriter(JobWriter):
     def changes(self, capture: int) -> list[ImportedChange]:
         """The job's own, in order of time."""
         with store_errors(self.path):
-            found = self._connection.execute(
+            rows = self._connection.execute(
                 "SELECT time_ns, event FROM event WHERE capture = ? AND json_extract(event, '$.event') = ?"
                 " ORDER BY time_ns, id",
                 (capture, STATE_CHANGED),
             ).fetchall()
-        events = [(time_ns, json.loads(text)) for time_ns, text in found]
+        events = [(time_ns, json.loads(text)) for time_ns, text in rows]
         return [
             ImportedChange(
                 time_ns,
@@ -129,7 +129,7 @@ class ImportedJobWriter(JobWriter):
         children: Iterable[ImportedChild],
     ) -> None:
         """Puts all changes of the job's own state in the place of those before, adds or replaces
-        children, counts them, and replaces what is known of the job; within `writing`."""
+        children, counts them, and replaces the job's account; within `writing`."""
         account = capture.account
         self._put_changes(capture.id, changes)
         total = self._put_children(account.origin, children)
@@ -146,25 +146,27 @@ class ImportedJobWriter(JobWriter):
         )
 
     def _put_changes(self, capture: int, changes: Sequence[tuple[int, Json]]) -> None:
-        wanted = [(time_ns, json.dumps(event)) for time_ns, event in changes]
-        found = self._connection.execute(
+        events = [(time_ns, json.dumps(event)) for time_ns, event in changes]
+        rows = self._connection.execute(
             "SELECT id, time_ns, event FROM event WHERE capture = ? AND json_extract(event, '$.event') = ?",
             (capture, STATE_CHANGED),
         ).fetchall()
-        kept = {(time_ns, text) for _, time_ns, text in found} & set(wanted)
-        gone = [(number,) for number, time_ns, text in found if (time_ns, text) not in kept]
-        self._connection.executemany("DELETE FROM event WHERE id = ?", gone)
+        unchanged = {(time_ns, text) for _, time_ns, text in rows} & set(events)
+        obsolete_ids = [
+            (number,) for number, time_ns, text in rows if (time_ns, text) not in unchanged
+        ]
+        self._connection.executemany("DELETE FROM event WHERE id = ?", obsolete_ids)
         self._connection.executemany(
             "INSERT INTO event (capture, time_ns, event) VALUES (?, ?, ?)",
-            ((capture, *one) for one in wanted if one not in kept),
+            ((capture, *event) for event in events if event not in unchanged),
         )
 
     # ---- children
 
     def _put_children(self, origin: str, children: Iterable[ImportedChild]) -> int:
         """How many there are then."""
-        waiting = iter(children)
-        while batch := list(islice(waiting, _BATCH)):
+        remaining_children = iter(children)
+        while batch := list(islice(remaining_children, _BATCH)):
             if not self._tells_of_children():
                 for statement in _CHILD_TABLES.split(";"):
                     self._connection.execute(statement)
@@ -185,11 +187,11 @@ class ImportedJobWriter(JobWriter):
             int, Iterable[tuple[int, int, str, str, str, str]]
         ] = {}  # a child may come twice: the last counts
         for child in children:
-            found = self._connection.execute(_PUT_CHILD, _child_row(origin, child)).fetchone()
-            if found is None:
+            row = self._connection.execute(_PUT_CHILD, _child_row(origin, child)).fetchone()
+            if row is None:
                 continue  # it is known, or what is known is exact and this isn't
-            self._connection.execute("DELETE FROM child_change WHERE child = ?", found)
-            changes[found[0]] = _change_rows(origin, found[0], child.changes)
+            self._connection.execute("DELETE FROM child_change WHERE child = ?", row)
+            changes[row[0]] = _change_rows(origin, row[0], child.changes)
         self._connection.executemany(
             "INSERT INTO child_change (child, time_ns, from_state, to_state, source_from, source_to)"
             " VALUES (?, ?, ?, ?, ?, ?)",
@@ -198,10 +200,10 @@ class ImportedJobWriter(JobWriter):
 
     def _child_counts(self) -> tuple[int, int]:
         """How many are over, and how many of these without success."""
-        found = self._connection.execute(
+        rows = self._connection.execute(
             "SELECT state, count(*) FROM child GROUP BY state"
         ).fetchall()
-        over = {state: number for state, number in found if is_over(state)}
+        over = {state: number for state, number in rows if is_over(state)}
         finished = sum(over.values())
         return finished, finished - over.get("COMPLETED", 0)
 
@@ -240,7 +242,7 @@ def _child_row(origin: str, child: ImportedChild) -> tuple[object, ...]:
         ended_ns,
         child.nodes,
         child.cores,
-        any(change.seen for change in child.changes) or not child.changes,
+        any(change.inexact for change in child.changes) or not child.changes,
         json.dumps(child.details, separators=(",", ":")) if child.details else "",
     )
 

@@ -1,4 +1,4 @@
-"""Takes captures' segments from the spool into the jobs' databases: exactly once, whatever dies
+"""Ingests captures' segments from the spool into the jobs' databases: exactly once, whatever dies
 when.
 
 For each batch of frames: one transaction with the lines and the position in the segments; then
@@ -20,41 +20,40 @@ from logshipper.fault_points import fault_point
 from logshipper.safe_text import safe
 from logshipper.spool.captures import keep_attempts
 from logshipper_ingest.model.capture_account import Rows
-from logshipper_ingest.model.job import RUNNING, JobSummary, TakenIn
+from logshipper_ingest.model.job import RUNNING, IngestOutcome, JobSummary
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Identity, Life, list_folders
 from logshipper_ingest.spool.learning import learn, new_account
 from logshipper_ingest.spool.purge_pattern import LinePattern
-from logshipper_ingest.spool.purge_segments import Purged, purge_capture
+from logshipper_ingest.spool.purge_segments import PurgeResult, purge_capture
 from logshipper_ingest.spool.segment_reader import FrameBatch, Outcome, SegmentReader, SpoolPosition
 from logshipper_ingest.sqlite_file import UnwritableError
 from logshipper_ingest.store.catalogue import Catalogue, summarise
 from logshipper_ingest.store.job_db import CaptureRow, JobWriter
 
 BATCH_BYTES = 4 << 20
-MAX_PROBLEMS = 100  # told by one run
+MAX_PROBLEMS = 100  # that one run reports
 _LOCK_POLL_SECS = 0.02
 
 Progress = Callable[[int, int], None]
 
 
 class SpooledCapture(NamedTuple):
-    """A capture in the spool. life: see Life; size: bytes of its segments that aren't ingested,
-    with what is of a segment that is partly ingested."""
+    """A capture in the spool."""
 
     folder: str
     job_id: str
     life: Life
-    size: int
+    size: int  # bytes of segments that aren't ingested; one that is partly ingested counts whole
 
 
 class _Pending(NamedTuple):
-    """A capture to be ingested. signature: of the spool, before anything was read."""
+    """A capture to be ingested."""
 
     folder: str
     identity: Identity
     life: Life
     size: int
-    signature: object
+    signature: object  # of the spool, before anything was read
 
 
 class _Result(NamedTuple):
@@ -83,8 +82,8 @@ class _Run:
 
 
 class Intake:
-    """Ingests one store's spool. owner: user id whose captures are taken; wal: see sqlite_file;
-    ended: is told each job that is over, when all of it that is spooled is ingested."""
+    """Ingests one store's spool. owner: user id whose captures are ingested; wal: see sqlite_file;
+    ended: is called with each job that is over, when all of it that is spooled is ingested."""
 
     def __init__(
         self,
@@ -102,43 +101,46 @@ class Intake:
         self._wal = wal
         self._owner = owner
         self._ended = ended
-        self._settled: dict[
+        self._last_results: dict[
             str, tuple[object, _Result]
         ] = {}  # nothing to do until the signature changes
 
-    def run(self, deadline: float, job_id: str | None, progress: Progress | None) -> TakenIn:
+    def run(self, deadline: float, job_id: str | None, progress: Progress | None) -> IngestOutcome:
         """Ingests what is spooled, of one job or of all, at least a batch. deadline: by
         time.monotonic(). The caller holds the store's lock."""
         run = _Run(deadline, progress)
         spool_fd = _open_spool(self._spool)
         if spool_fd is None:
-            return TakenIn(True, [])
+            return IngestOutcome(True, [])
         try:
             jobs = self._look(spool_fd, job_id, run)
-            for number, (its_id, captures) in enumerate(jobs.items()):
+            for number, (pending_job_id, captures) in enumerate(jobs.items()):
                 if number and run.is_over():
                     run.complete = False
                     break
-                self._take_job(spool_fd, its_id, captures, run)
+                self._take_job(spool_fd, pending_job_id, captures, run)
         finally:
             os.close(spool_fd)
-        told = list(dict.fromkeys(safe(problem) for problem in run.problems))
-        if len(told) > MAX_PROBLEMS:
-            told = [*told[:MAX_PROBLEMS], f"and {len(told) - MAX_PROBLEMS} more problems"]
-        return TakenIn(run.complete, told)
+        problems = list(dict.fromkeys(safe(problem) for problem in run.problems))
+        if len(problems) > MAX_PROBLEMS:
+            problems = [
+                *problems[:MAX_PROBLEMS],
+                f"and {len(problems) - MAX_PROBLEMS} more problems",
+            ]
+        return IngestOutcome(run.complete, problems)
 
     def spooled(self) -> list[SpooledCapture]:
         """What is in the spool, sizes as if nothing of it were ingested."""
-        found = []
+        captures = []
         for folder in self._folders():
             identity = _identity_of(folder)
             size = folder.bytes_from(SpoolPosition())
-            found.append(
+            captures.append(
                 SpooledCapture(
                     folder.name, identity.job_id if identity else "", folder.life(), size
                 )
             )
-        return found
+        return captures
 
     def signature(self) -> object:
         """Changes when there is something new in the spool."""
@@ -174,15 +176,15 @@ class Intake:
             except OSError as error:
                 raise StoreError(folder.path, f"can't be removed: {os_words(error)}") from None
 
-    def purge(self, job_id: str, pattern: LinePattern, *, dry_run: bool) -> Purged:
+    def purge(self, job_id: str, pattern: LinePattern, *, dry_run: bool) -> PurgeResult:
         """Overwrites the job's lines that have a pattern, in what is spooled. The caller holds the
         store's lock."""
-        found = [
+        purges = [
             purge_capture(folder, pattern, dry_run=dry_run)
             for folder, _ in self._folders_of(job_id)
         ]
-        return Purged(
-            sum(one.lines for one in found), [file for one in found for file in one.files]
+        return PurgeResult(
+            sum(purge.lines for purge in purges), [file for purge in purges for file in purge.files]
         )
 
     def _folders_of(self, job_id: str) -> Iterator[tuple[CaptureFolder, Identity]]:
@@ -202,7 +204,7 @@ class Intake:
                 try:
                     folder = CaptureFolder(spool_fd, self._spool, name, self._owner)
                 except (OSError, LogshipperError):
-                    continue  # said when it is to be ingested
+                    continue  # reported when it is to be ingested
                 with folder:
                     yield folder
         finally:
@@ -214,7 +216,9 @@ class Intake:
         """Captures with something new, by job."""
         jobs: dict[str, list[_Pending]] = {}
         names = list_folders(spool_fd)
-        self._settled = {name: self._settled[name] for name in names if name in self._settled}
+        self._last_results = {
+            name: self._last_results[name] for name in names if name in self._last_results
+        }
         for name in names:
             with _reported(run):
                 pending = self._look_at(spool_fd, name, job_id, run)
@@ -234,10 +238,10 @@ class Intake:
             identity = folder.identity(complete=life is Life.DEAD)
             if identity is None or life is Life.STARTING or job_id not in (None, identity.job_id):
                 return None
-            settled = self._settled.get(name)
-            if settled is not None and settled[0] == signature:
-                run.complete &= settled[1].complete
-                run.problems += settled[1].problems
+            last_result = self._last_results.get(name)
+            if last_result is not None and last_result[0] == signature:
+                run.complete &= last_result[1].complete
+                run.problems += last_result[1].problems
                 return None
             return _Pending(name, identity, life, folder.bytes_from(SpoolPosition()), signature)
 
@@ -283,7 +287,7 @@ class Intake:
             self._catalogue.put(summary)
         except BaseException:
             for pending in captures:
-                self._settled.pop(pending.folder, None)
+                self._last_results.pop(pending.folder, None)
             raise
 
     def _attempt(self, pending: _Pending, spool_fd: int) -> int | None:
@@ -315,7 +319,7 @@ class Intake:
                 blocked = outcome is Outcome.BLOCKED
                 run.complete &= not blocked
                 result = _Result(not blocked, run.problems[problems:] if blocked else [])
-                self._settled[folder.name] = (pending.signature, result)
+                self._last_results[folder.name] = (pending.signature, result)
             return row.done
 
     def _read_on(
@@ -324,7 +328,7 @@ class Intake:
         """Ingests batch after batch; Outcome.MORE where time is up, or a capture that prints on has
         brought more."""
         alive = pending.life is Life.LIVE
-        left = pending.size
+        remaining_bytes = pending.size
         if folder.segments_fd < 0:
             return self._store(
                 folder,
@@ -344,11 +348,11 @@ class Intake:
                 folder.remove_segments_before(row.position.segment)
                 fault_point("store_segments_removed")
                 run.advance(batch.frame_bytes)
-                left -= batch.frame_bytes
+                remaining_bytes -= batch.frame_bytes
                 if batch.outcome is not Outcome.MORE:
                     return row, batch.outcome
-                if run.is_over() or (alive and left <= 0):
-                    run.complete &= alive and left <= 0
+                if run.is_over() or (alive and remaining_bytes <= 0):
+                    run.complete &= alive and remaining_bytes <= 0
                     return row, Outcome.MORE
 
     def _store(
@@ -360,7 +364,7 @@ class Intake:
         life: Life,
         run: _Run,
     ) -> CaptureRow:
-        """One transaction: the frames, what is known of the capture, and how far it is ingested."""
+        """One transaction: the frames, the capture's account, and how far it is ingested."""
         account, rows = row.account, Rows()
         before = account.reason
         learnt = learn(account, row.axis, rows, batch, folder, life, time.time_ns())
@@ -387,7 +391,7 @@ def _enter(job: JobWriter, folder: CaptureFolder, identity: Identity, attempt: i
 
 
 def _identity_of(folder: CaptureFolder) -> Identity | None:
-    """Whose capture it is; None where that can't be told."""
+    """Whose capture it is; None where that isn't known."""
     try:
         return folder.identity(complete=True)
     except LogshipperError:
@@ -446,10 +450,10 @@ def _lock_until(fd: int, path: str, deadline: float) -> bool:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining_secs = deadline - time.monotonic()
+            if remaining_secs <= 0:
                 return False
-            time.sleep(min(wait, left))
+            time.sleep(min(wait, remaining_secs))
             wait = min(2 * wait, 0.2)
         except OSError as error:
             raise UnwritableError(path, f"can't be locked: {os_words(error)}") from None

@@ -72,16 +72,15 @@ _ZSTD_LEVEL = 1  # of log lines, higher ones save nothing, and take longer
 
 
 class CaptureRow(NamedTuple):
-    """A capture as stored. done: all of it is ingested; position: in its segments, where to go
-    on."""
+    """A capture as stored."""
 
     id: int
     folder: str
     attempt: int
     step: str
     task: int
-    position: SpoolPosition
-    done: bool
+    position: SpoolPosition  # in its segments, where to go on
+    done: bool  # all of it is ingested
     account: CaptureAccount
     axis: XAxis
 
@@ -119,11 +118,11 @@ class JobWriter:
     ) -> CaptureRow:
         axis = XAxis()
         values = (folder, step, task, account.to_json().decode(), axis.to_json())
-        taken = self._connection.execute(
+        duplicate = self._connection.execute(
             "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?",
             (attempt, step, task),
         ).fetchone()
-        if taken:
+        if duplicate:
             attempt = 1 + int(
                 self._connection.execute("SELECT max(attempt) FROM capture").fetchone()[0]
             )
@@ -145,7 +144,7 @@ class JobWriter:
         )
 
     def write(self, capture: CaptureRow, rows: Rows) -> None:
-        """Adds rows and replaces what is known of the capture, its position included, in one
+        """Adds rows and replaces the capture's account, its position included, in one
         transaction."""
         with store_errors(self.path), transaction(self._connection):
             self._insert(capture.id, rows)
@@ -214,7 +213,7 @@ def read_captures(
 ) -> list[CaptureRow]:
     """All captures, or the one of a folder, in the order in which they came. Raises DamagedError
     and SQLite's own."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT id, folder, attempt, step, task, segment, offset, done, account, x_axis FROM capture"
         " WHERE ?1 IS NULL OR folder = ?1 ORDER BY id",
         (folder,),
@@ -232,7 +231,7 @@ def read_captures(
                 account=CaptureAccount.from_json(row[8]),
                 axis=XAxis.from_json(row[9]),
             )
-            for row in found
+            for row in rows
         ]
     except ValueError as error:
         raise damaged(path, str(error)) from None

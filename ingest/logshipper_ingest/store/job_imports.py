@@ -1,4 +1,4 @@
-"""Takes what importers give into a store: exactly once, however often it is imported.
+"""Ingests what importers give into a store: exactly once, however often it is imported.
 
 A job goes on where the last import left it: its history is what is known of it in all, and its
 state the last one.
@@ -35,14 +35,13 @@ _LOG_STEP_BYTES = 64 << 10
 _MOMENT = 0.0  # a log has no times: it is rendered as if all had been printed in one moment
 
 
-class Imported(NamedTuple):
-    """What became of a job. removed: it is left out, as somebody removed it; is_new: it wasn't in
-    the store; log_differs: the log isn't the one that was imported before, and is left out."""
+class ImportOutcome(NamedTuple):
+    """What became of a job."""
 
     job_id: str
-    is_new: bool = False
-    removed: bool = False
-    log_differs: bool = False
+    is_new: bool = False  # it wasn't in the store
+    was_removed: bool = False  # it is left out, as somebody removed it
+    log_differs: bool = False  # the log isn't the one that was imported before, and is left out
 
 
 class _AnotherLog(Exception):
@@ -64,9 +63,9 @@ class JobImports:
         self._again = again
         self._summaries: dict[str, JobSummary] = {}
 
-    def taken(self, job: ImportedJob) -> Json:
-        """How far its files were ingested, as `ImportedJob.taken` had it the last time; nothing of
-        a new job."""
+    def position_of(self, job: ImportedJob) -> Json:
+        """How far its files were ingested, as `ImportedJob.position` had it the last time; nothing
+        of a new job."""
         place = self._place(job)
         if not place.exists:
             return {}
@@ -74,14 +73,14 @@ class JobImports:
             ImportedJobWriter(place.path, wal=self._wal, synced=not place.is_new)
         ) as writer:
             row = writer.capture(job.key)
-        return {} if row is None else dict(_own(row.account).get("taken", {}))
+        return {} if row is None else dict(_import_facts(row.account).get("taken", {}))
 
-    def put(self, job: ImportedJob) -> Imported:
+    def put(self, job: ImportedJob) -> ImportOutcome:
         """Ingests a job; `flush` brings it to its place, and into the lists. Raises StoreError."""
         place = self._place(job)
         job_id, is_new = place.job_id, not place.exists
         if is_new and self._catalogue.tombstone(job_id) is not None and not self._again:
-            return Imported(job_id, removed=True)
+            return ImportOutcome(job_id, was_removed=True)
         path = self._new.make(job_id, job.key, small=job.is_small) if is_new else place.path
         try:
             log_differs = self._write(job, job_id, path, is_new=place.is_new)
@@ -91,7 +90,7 @@ class JobImports:
             raise
         if self._new.is_full:
             self.flush()
-        return Imported(job_id, is_new=is_new, log_differs=log_differs)
+        return ImportOutcome(job_id, is_new=is_new, log_differs=log_differs)
 
     def _write(self, job: ImportedJob, job_id: str, path: str, *, is_new: bool) -> bool:
         """Whether the log is another one."""
@@ -100,7 +99,7 @@ class JobImports:
             writer.writing(),
         ):
             row = writer.enter(job.key, CaptureAccount(name=job.name, origin=job.origin))
-            marks = _changed_marks(job_id, job, _own(row.account))
+            marks = _changed_marks(job_id, job, _import_facts(row.account))
             log_differs = not _put(writer, row, job)
             if marks is not None:
                 self._marks.add(marks, note=not is_new)
@@ -128,9 +127,9 @@ class JobImports:
             *job.ids,
             f"{job.ids[-1][:50]}-{hashlib.sha256(job.key.encode()).hexdigest()[:10]}",
         ):
-            waiting = self._new.key_of(job_id)
-            if waiting is not None:
-                if waiting == job.key:
+            new_key = self._new.key_of(job_id)
+            if new_key is not None:
+                if new_key == job.key:
                     return _Place(job_id, self._new.path_of(job_id), exists=True, is_new=True)
                 continue
             path = os.path.join(self._jobs, f"{job_id}.db")
@@ -142,12 +141,12 @@ class JobImports:
 
 
 class _Place(NamedTuple):
-    """Where a job is. is_new: it has no name in the store yet."""
+    """Where a job is."""
 
     job_id: str
     path: str
     exists: bool
-    is_new: bool
+    is_new: bool  # it has no name in the store yet
 
 
 # ---- one job
@@ -156,7 +155,7 @@ class _Place(NamedTuple):
 def _put(writer: ImportedJobWriter, row: CaptureRow, job: ImportedJob) -> bool:
     """False where the log is another one; within `writing`."""
     account, rows = row.account, Rows()
-    changes = merged(writer.changes(row.id), job.changes)
+    changes = merge_changes(writer.changes(row.id), job.changes)
     _take_facts(account, job)
     _take_history(account, job.origin, changes)
     runs = (change.time_ns for change in changes if state_of(job.origin, change.to) == RUNNING)
@@ -199,25 +198,25 @@ def _take_facts(account: CaptureAccount, job: ImportedJob) -> None:
     account.exit_code = account.exit_code if job.exit_code is None else job.exit_code
     account.heartbeat_ns = 0  # none is sent
     account.children = [max(account.children[0], job.children_total), *account.children[1:]]
-    account.details = _joined(account.details, job.details)
-    own = _own(account)
-    own["taken"] = {**own.get("taken", {}), **job.taken}
-    own["tags"] = {**own.get("tags", {}), **job.tags}
+    account.details = _joined_details(account.details, job.details)
+    facts = _import_facts(account)
+    facts["taken"] = {**facts.get("taken", {}), **job.position}
+    facts["tags"] = {**facts.get("tags", {}), **job.tags}
     if job.note:
-        own["note"] = job.note
+        facts["note"] = job.note
 
 
-def _joined(known: Json, told: Json) -> Json:
-    """All details, what is told now before what was known; objects likewise."""
-    both = {name: {**known[name], **told[name]} for name in known.keys() & told.keys()
-            if isinstance(known[name], dict) and isinstance(told[name], dict)}  # fmt: skip
-    return {**known, **told, **both}
+def _joined_details(details: Json, update: Json) -> Json:
+    """All details, those of the update before earlier ones; objects likewise."""
+    nested = {name: {**details[name], **update[name]} for name in details.keys() & update.keys()
+            if isinstance(details[name], dict) and isinstance(update[name], dict)}  # fmt: skip
+    return {**details, **update, **nested}
 
 
-def _own(account: CaptureAccount) -> Json:
-    """What importing itself keeps with a job."""
-    own: Json = account.details.setdefault(OWN_DETAILS, {})
-    return own
+def _import_facts(account: CaptureAccount) -> Json:
+    """The facts that importing itself keeps with a job."""
+    facts: Json = account.details.setdefault(OWN_DETAILS, {})
+    return facts
 
 
 def _take_history(account: CaptureAccount, origin: str, changes: Sequence[ImportedChange]) -> None:
@@ -244,24 +243,26 @@ def _take_history(account: CaptureAccount, origin: str, changes: Sequence[Import
         account.ended_ns = changes[at].time_ns
 
 
-def merged(known: Sequence[ImportedChange], told: Sequence[ImportedChange]) -> list[ImportedChange]:
-    """All changes, each once, in order of time; those whose time was only seen give way to exact
+def merge_changes(
+    stored: Sequence[ImportedChange], incoming: Sequence[ImportedChange]
+) -> list[ImportedChange]:
+    """All changes, each once, in order of time; those whose time is inexact give way to exact
     ones."""
-    found: dict[tuple[int, str], ImportedChange] = {}
-    for change in (*known, *told):
-        same = found.get((change.time_ns, change.to))
-        if same is None or same.seen or not change.seen:
-            found[change.time_ns, change.to] = change
-    exact = {change.to for change in found.values() if not change.seen}
-    seen: set[str] = set()
-    kept = []
-    for change in sorted(found.values(), key=lambda change: change.time_ns):
-        if change.seen and (change.to in exact or change.to in seen):
+    by_time: dict[tuple[int, str], ImportedChange] = {}
+    for change in (*stored, *incoming):
+        duplicate = by_time.get((change.time_ns, change.to))
+        if duplicate is None or duplicate.inexact or not change.inexact:
+            by_time[change.time_ns, change.to] = change
+    exact = {change.to for change in by_time.values() if not change.inexact}
+    inexact_states: set[str] = set()
+    history = []
+    for change in sorted(by_time.values(), key=lambda change: change.time_ns):
+        if change.inexact and (change.to in exact or change.to in inexact_states):
             continue
-        if change.seen:
-            seen.add(change.to)
-        kept.append(change)
-    return kept
+        if change.inexact:
+            inexact_states.add(change.to)
+        history.append(change)
+    return history
 
 
 def _events(origin: str, changes: Sequence[ImportedChange]) -> Iterator[tuple[int, Json]]:
@@ -275,7 +276,7 @@ def _events(origin: str, changes: Sequence[ImportedChange]) -> Iterator[tuple[in
             "source_from": before,
             "source_to": change.to,
         }
-        if change.seen:
+        if change.inexact:
             event["seen"] = True
         if change.data:
             event["data"] = change.data
@@ -286,7 +287,7 @@ def _events(origin: str, changes: Sequence[ImportedChange]) -> Iterator[tuple[in
 def _take_records(row: CaptureRow, job: ImportedJob, rows: Rows) -> None:
     """Records keep their order where their times are equal."""
     account = row.account
-    numbers: dict[str, int] = _own(account).setdefault("numbers", {})
+    numbers: dict[str, int] = _import_facts(account).setdefault("numbers", {})
     for record in job.records:
         keys = keys_of(record.line)
         if keys is None or isinstance(keys, Hint):
@@ -310,30 +311,30 @@ def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]
     what it was."""
     if job.log == ():
         return
-    account, own = row.account, _own(row.account)
+    account, facts = row.account, _import_facts(row.account)
     is_ended = job.log_ended or is_over(account.state)
-    taken, known = int(own.get("log_bytes", 0)), own.get("log_digest", "")
+    offset, last_digest = int(facts.get("log_bytes", 0)), facts.get("log_digest", "")
     classifier = Classifier("enabled")
     builder = FrameBuilder(max(account.last_ns.values(), default=0))
     digest, fed = hashlib.sha256(), 0
-    for data in _steps(job.log, taken):
-        if taken and fed == taken and known != digest.hexdigest():
+    for data in _steps(job.log, offset):
+        if offset and fed == offset and last_digest != digest.hexdigest():
             raise _AnotherLog
         classifier.feed(Stream.STDOUT, data, _MOMENT)
         items = classifier.take()
         fed += len(data)
         digest.update(data)
-        if fed > taken:
+        if fed > offset:
             yield _rows_of(row, items, builder, time_ns)
-    if fed and (fed < taken or (fed == taken and known != digest.hexdigest())):
+    if fed and (fed < offset or (fed == offset and last_digest != digest.hexdigest())):
         raise _AnotherLog
-    if fed > taken or (fed and is_ended and not own.get("log_ended")):
+    if fed > offset or (fed and is_ended and not facts.get("log_ended")):
         if is_ended:
             classifier.end(Stream.STDOUT, _MOMENT)
         yield _rows_of(row, classifier.take(), builder, time_ns)
         account.ledger = clean_ledger(classifier.ledger())
         account.mode = classifier.mode
-        own |= {"log_bytes": fed, "log_digest": digest.hexdigest(), "log_ended": is_ended}
+        facts |= {"log_bytes": fed, "log_digest": digest.hexdigest(), "log_ended": is_ended}
 
 
 def _rows_of(
@@ -347,22 +348,22 @@ def _rows_of(
     return rows
 
 
-def _steps(log: Iterable[bytes], taken: int) -> Iterator[bytes]:
-    """Pieces, none of which has bytes from both sides of what was taken before."""
+def _steps(log: Iterable[bytes], boundary: int) -> Iterator[bytes]:
+    """Pieces, none of which has bytes from both sides of the boundary."""
     at = 0
     for data in log:
         begin = 0
         while begin < len(data):
-            left = taken - at if at < taken else _LOG_STEP_BYTES
-            piece = data[begin : begin + min(_LOG_STEP_BYTES, left)]
+            step_bytes = boundary - at if at < boundary else _LOG_STEP_BYTES
+            piece = data[begin : begin + min(_LOG_STEP_BYTES, step_bytes)]
             yield piece
             begin += len(piece)
             at += len(piece)
 
 
-def _changed_marks(job_id: str, job: ImportedJob, known: Json) -> DueMarks | None:
+def _changed_marks(job_id: str, job: ImportedJob, facts: Json) -> DueMarks | None:
     """Tags and the note that changed since they were last imported; None where none did."""
-    before = known.get("tags", {})
+    before = facts.get("tags", {})
     tags = {name: value for name, value in job.tags.items() if before.get(name) != value}
-    note = job.note if job.note and job.note != known.get("note") else None
+    note = job.note if job.note and job.note != facts.get("note") else None
     return DueMarks(job_id, tags, note) if tags or note is not None else None

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 
 from logshipper_ingest.spool.purge_pattern import LinePattern
-from logshipper_ingest.spool.purge_segments import Purged
+from logshipper_ingest.spool.purge_segments import PurgeResult
 from logshipper_ingest.sqlite_file import UnwritableError
 from logshipper_ingest.store import due_marks, marks_file
 from logshipper_ingest.store.catalogue import Catalogue, read_summary
@@ -16,7 +16,7 @@ from logshipper_ingest.store.purge_store import purge_database
 
 def purge_job(
     place: JobPlace, intake: Intake, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool
-) -> Purged:
+) -> PurgeResult:
     """How many lines, names, tags and notes have it, and in which files. dry_run: only counts.
     Raises StoreError; where a file can't be written now, once it has gone through the others."""
     spooled = intake.purge(place.job_id, pattern, dry_run=dry_run)
@@ -36,15 +36,15 @@ def purge_job(
     failed: list[UnwritableError] = []
     for path, step in steps.items():
         try:
-            found = step()
+            hit_count = step()
         except UnwritableError as error:
             failed.append(error)
         else:
-            lines += found
-            files += [path] if found else []
+            lines += hit_count
+            files += [path] if hit_count else []
     if failed:
         raise failed[0]
-    return Purged(lines, files)
+    return PurgeResult(lines, files)
 
 
 def _purge_database(place: JobPlace, pattern: LinePattern, *, dry_run: bool) -> int:
@@ -57,9 +57,9 @@ def _purge_summary(
     place: JobPlace, catalogue: Catalogue, pattern: LinePattern, *, dry_run: bool
 ) -> int:
     """The job's database has what is in it, too, and counts."""
-    found = sum(map(pattern.has, catalogue.words(place.job_id)))
-    if dry_run or not found or not os.path.exists(place.database):
-        return found
+    hit_count = sum(map(pattern.has, catalogue.words(place.job_id)))
+    if dry_run or not hit_count or not os.path.exists(place.database):
+        return hit_count
     summary = read_summary(place.database, place.job_id)
     if summary is not None:
         catalogue.replace(summary)
@@ -68,10 +68,10 @@ def _purge_summary(
 
 def not_purged(place: JobPlace, pattern: LinePattern) -> list[str]:
     """What stays as it is and may have it, a sentence each."""
-    left = [
+    problems = [
         f"{path}: was moved aside as damaged, and isn't looked into: remove it"
         for path in moved_aside(place)
     ]
     if pattern.has(place.job_id):
-        left.append(f"the job's id has it, which names files: `logshipper rm {place.job_id}`")
-    return left
+        problems.append(f"the job's id has it, which names files: `logshipper rm {place.job_id}`")
+    return problems

@@ -26,8 +26,8 @@ from logshipper_ingest.model.job import (
     UNRESPONSIVE_NS,
     Child,
     ChildChange,
-    EventsAsked,
     JobEvent,
+    JobEventFilter,
     JobSummary,
     Json,
     LogLine,
@@ -61,11 +61,10 @@ _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})  # Any: JSON
 
 
 class BlockHead(NamedTuple):
-    """A block of a capture's stream, without its text. time_ns: its first line's; the others are 1
-    ns apart."""
+    """A block of a capture's stream, without its text."""
 
     id: int
-    time_ns: int
+    time_ns: int  # its first line's; the others are 1 ns apart
     lines: int
     stream: int
     capture: int
@@ -90,7 +89,7 @@ class _Open(NamedTuple):
 
 
 class _Query(NamedTuple):
-    """Which lines are asked for. attempts: of each capture; where: streams, captures and more, for
+    """Which lines to read. attempts: of each capture; where: streams, captures and more, for
     SQL."""
 
     kinds: frozenset[int]
@@ -173,8 +172,8 @@ class JobReader(KeyedReader):
 
     def _attempts_of(self, attempt: int | None) -> dict[int, int]:
         """Attempts by capture's number: of the captures there are now."""
-        found = self._fetch("SELECT id, attempt FROM capture")
-        return {capture: its for capture, its in found if attempt is None or its == attempt}
+        rows = self._fetch("SELECT id, attempt FROM capture")
+        return {capture: number for capture, number in rows if attempt is None or number == attempt}
 
     # ---- lines
 
@@ -212,11 +211,11 @@ class JobReader(KeyedReader):
                     line for line in self._ordered(query, 0, newest) if line.time_ns >= since_ns
                 )
             return self._ordered(query, 0, newest)
-        found = self._after(query, after, newest)
-        return found if tail is None else iter(deque(found, maxlen=tail))
+        lines = self._after(query, after, newest)
+        return lines if tail is None else iter(deque(lines, maxlen=tail))
 
     def _after(self, query: _Query, after: Position, newest: int) -> Iterator[LogLine]:
-        """First what is left of what the position was in the midst of, then what has come since."""
+        """First the rest of the blocks that the position was in, then what has come since."""
         where = f"time_ns >= {max(0, after.time_ns - _MAX_BLOCK_NS)} AND time_ns + lines > {after.time_ns}"
         rest = self._ordered(
             query._replace(where=f"{query.where} AND {where}"), after.base, after.mark
@@ -228,9 +227,9 @@ class JobReader(KeyedReader):
             yield from self._ordered(query, after.mark, newest)
 
     def _tail(self, query: _Query, newest: int, tail: int) -> Iterator[LogLine]:
-        found, first = 0, None
+        line_count, first = 0, None
         last: tuple[int, int] = (1 << 63) - 1, 0
-        while found < tail:
+        while line_count < tail:
             page = self._fetch(
                 f"SELECT time_ns, id, lines, runs FROM block WHERE {query.where} AND id <= ?"  # noqa: S608  numbers only
                 f" AND (time_ns, id) < (?, ?) ORDER BY time_ns DESC, id DESC LIMIT {_PAGE}",
@@ -238,11 +237,11 @@ class JobReader(KeyedReader):
                 *last,
             )
             for time_ns, number, lines, runs in page:
-                found += sum(
+                line_count += sum(
                     count for kind, count in self._runs(runs, lines) if kind in query.kinds
                 )
                 first = last = (time_ns, number)
-                if found >= tail:
+                if line_count >= tail:
                     break
             if len(page) < _PAGE:
                 break
@@ -250,7 +249,7 @@ class JobReader(KeyedReader):
             return iter(())
         where = f"{query.where} AND (time_ns, id) >= ({first[0]}, {first[1]})"
         return islice(
-            self._ordered(query._replace(where=where), 0, newest), max(0, found - tail), None
+            self._ordered(query._replace(where=where), 0, newest), max(0, line_count - tail), None
         )
 
     def _ordered(self, query: _Query, base: int, mark: int) -> Iterator[LogLine]:
@@ -295,8 +294,8 @@ class JobReader(KeyedReader):
 
     def _block(self, query: _Query, base: int, mark: int, key: _Key) -> Iterator[LogLine]:
         columns = "capture, stream, runs, attrs, codec, text"
-        found = self._fetch(f"SELECT {columns} FROM block WHERE id = ?", key.id)  # noqa: S608  a constant
-        capture, stream, packed_runs, packed_attrs, codec, packed = found[0]
+        rows = self._fetch(f"SELECT {columns} FROM block WHERE id = ?", key.id)  # noqa: S608  a constant
+        capture, stream, packed_runs, packed_attrs, codec, packed = rows[0]
         runs = self._runs(packed_runs, key.lines)
         try:
             text = unpacked_text(codec, packed, self.path).decode("utf-8", "replace")
@@ -344,10 +343,10 @@ class JobReader(KeyedReader):
 
     def blocks(self, after: int = 0) -> list[BlockHead]:
         """All blocks with a higher id, in order of their ids: as they came."""
-        found = self._fetch(
+        rows = self._fetch(
             "SELECT id, time_ns, lines, stream, capture FROM block WHERE id > ? ORDER BY id", after
         )
-        return [BlockHead(*row) for row in found]
+        return [BlockHead(*row) for row in rows]
 
     def block_texts(self, ids: Sequence[int]) -> list[bytes]:
         """The texts of blocks, every line with its LF, in the order of the ids; empty where a block
@@ -360,20 +359,20 @@ class JobReader(KeyedReader):
             if whole
             else next((at for at in range(1, len(ids)) if ids[at] <= ids[at - 1]), len(ids))
         )
-        found, size = self._first_blocks(ids[:rising], whole=whole)
-        rising = bisect_right(ids, found[-1][0], 0, rising) if found else 1
-        half = len(found) // 2
+        blocks, size = self._first_blocks(ids[:rising], whole=whole)
+        rising = bisect_right(ids, blocks[-1][0], 0, rising) if blocks else 1
+        half = len(blocks) // 2
         if size < _FEW_BYTES:
-            texts = self._unpacked(found)
+            texts = self._unpacked(blocks)
         else:
-            other = _unpacking().submit(
-                self._unpacked, found[half:]
+            second_half = _unpacking().submit(
+                self._unpacked, blocks[half:]
             )  # zstd lets other threads go on
-            texts = self._unpacked(found[:half]) + other.result()
+            texts = self._unpacked(blocks[:half]) + second_half.result()
         if len(texts) == rising:
             return texts
-        there = dict(zip((number for number, _, _ in found), texts, strict=True))
-        return [there.get(number, b"") for number in ids[:rising]]
+        texts_by_id = dict(zip((number for number, _, _ in blocks), texts, strict=True))
+        return [texts_by_id.get(number, b"") for number in ids[:rising]]
 
     def _unpacked(self, rows: list[tuple[int, int, bytes]]) -> list[bytes]:
         return [unpacked_text(codec, packed, self.path) for _, codec, packed in rows]
@@ -386,17 +385,17 @@ class JobReader(KeyedReader):
         if self._connection is None:
             raise ValueError("the reader is closed")
         which = f"BETWEEN {int(ids[0])} AND {int(ids[-1])}" if whole else f"IN ({_numbers(ids)})"
-        found, size = [], 0
+        blocks, size = [], 0
         with store_errors(self.path):
             query = f"SELECT id, codec, text FROM block WHERE id {which} ORDER BY id"  # noqa: S608  numbers
             rows = self._connection.execute(query)
             for row in rows:
-                found.append(row)
+                blocks.append(row)
                 size += len(row[2])
                 if size > _PACKED_BYTES:
                     break
             rows.close()
-        return found, size
+        return blocks, size
 
     def block_lines(self, head: BlockHead) -> list[LogLine]:
         """A block's lines, all kinds; their positions are of no use."""
@@ -429,11 +428,11 @@ class JobReader(KeyedReader):
             )
             if page:
                 times, _, numbers, captures, lines, streams = zip(*page, strict=True)
-                its = map(attempts.__getitem__, captures)
+                attempt_numbers = map(attempts.__getitem__, captures)
                 fields = zip(
                     times,
                     numbers,
-                    its,
+                    attempt_numbers,
                     captures,
                     lines,
                     map(_STREAMS.__getitem__, streams),
@@ -452,13 +451,13 @@ class JobReader(KeyedReader):
         captures = "''" if only is not None else "group_concat(capture)"
         after, size = (-1, -1), min(rows, _PAGE)
         while True:
-            found = self._fetch(
+            page = self._fetch(
                 f"SELECT count(*), group_concat(time_ns), group_concat(id), {captures}, group_concat(line, char(10))"  # noqa: S608  numbers and constants
                 f" FROM (SELECT time_ns, id, capture, line FROM record WHERE capture IN ({_numbers(attempts)})"
                 f" AND (time_ns, id) > (?, ?) ORDER BY time_ns, id LIMIT {size})",
                 *after,
             )
-            count, times, ids, numbers, text = found[0]
+            count, times, ids, numbers, text = page[0]
             if not count:
                 return
             at = list(map(int, times.split(",")))
@@ -480,20 +479,20 @@ class JobReader(KeyedReader):
     ) -> Iterator[JobEvent]:
         """As all readers have it. A heartbeat that is late is an event before anything of it is
         stored."""
-        asked = EventsAsked(attempt, names, newest_first, begin_ns, end_ns)
+        event_filter = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
         attempts = self._attempts_of(attempt)
-        yield from asked.merged(
-            read_stored_events(self._fetch, self.path, attempts, asked), self._silent
+        yield from event_filter.merged(
+            read_stored_events(self._fetch, self.path, attempts, event_filter), self._silent
         )
 
     def status(self) -> dict[Stream, tuple[int, str]]:
         """What running bars show now, as (time in ns, text) by stream; nothing of captures that
         have ended."""
-        found = self._fetch(
+        rows = self._fetch(
             f"SELECT stream, time_ns, text FROM status WHERE capture IN ({_numbers(self._running)})"  # noqa: S608  numbers
             " ORDER BY time_ns"
         )
-        return {Stream(stream): (time_ns, text) for stream, time_ns, text in found if text}
+        return {Stream(stream): (time_ns, text) for stream, time_ns, text in rows if text}
 
     # ---- what was imported
 

@@ -1,6 +1,6 @@
-"""What a store's folder holds of a job, spool and catalogue apart: its database, what was said of
-it, and what somebody has left of it who was stopped, or who moved a damaged file aside. The caller
-holds the store's lock."""
+"""What a store's folder holds of a job, spool and catalogue apart: its database, its marks, and
+what a process left of it that was stopped, or that moved a damaged file aside. The caller holds the
+store's lock."""
 
 import glob
 import os
@@ -39,12 +39,14 @@ def remove_traces(place: JobPlace) -> list[str]:
         ) from None
     remove_unfinished(place)
     due_marks.forget(place.root, place.job_id)
-    left: list[str] = []
+    damaged_paths: list[str] = []
     try:
         marks_file.forget_marks(place.root, place.job_id, wal=place.wal)
     except DamagedError:
-        left = [os.path.join(place.root, f"{marks_file.FILE}{suffix}") for suffix in SUFFIXES]
-    return [*(path for path in left if _names(path, place.job_id)), *moved_aside(place)]
+        damaged_paths = [
+            os.path.join(place.root, f"{marks_file.FILE}{suffix}") for suffix in SUFFIXES
+        ]
+    return [*(path for path in damaged_paths if _names(path, place.job_id)), *moved_aside(place)]
 
 
 def remove_unfinished(place: JobPlace) -> None:
@@ -68,19 +70,19 @@ def moved_aside(place: JobPlace) -> list[str]:
         for pattern in _MOVED_ASIDE
         for path in glob.glob(os.path.join(glob.escape(place.root), pattern))
     ]
-    own = f"{place.database}."
-    return sorted(path for path in paths if path.startswith(own) or _names(path, place.job_id))
+    prefix = f"{place.database}."
+    return sorted(path for path in paths if path.startswith(prefix) or _names(path, place.job_id))
 
 
 def _names(path: str, job_id: str) -> bool:
     """Whether a file has the job's id anywhere."""
-    wanted, before = job_id.encode(), b""
+    id_bytes, before = job_id.encode(), b""
     try:
         with open(path, "rb") as file:
             while part := file.read(_READ_BYTES):
-                if wanted in before + part:
+                if id_bytes in before + part:
                     return True
-                before = part[-len(wanted) :]
+                before = part[-len(id_bytes) :]
     except FileNotFoundError:
         return False
     except OSError as error:

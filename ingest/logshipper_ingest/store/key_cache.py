@@ -41,39 +41,40 @@ CREATE TABLE key_values (
 MAX_BYTES = 32_768  # of a job's values; one that has more is read from its own database each time
 MAX_WAITING = 500  # jobs whose values are written together
 
-IsKnown = Callable[[str, int], bool]
+IsCurrent = Callable[[str, int], bool]
 
 
 class KeyCache:
-    """The cache of one store, read as a whole when first asked. known: held while it is written,
-    says of a job and its database's stamp whether they are still these: what was read of a job that
-    somebody has removed or purged meanwhile isn't written; writable: whether it may be written."""
+    """The cache of one store, read as a whole when first asked. job_check: a context, held while
+    the cache is written, whose function says whether a job is still in the store and its database
+    has the same stamp: values of a job that was removed or purged meanwhile aren't written;
+    writable: whether the cache may be written."""
 
     def __init__(
         self,
         root: str,
-        known: Callable[[], AbstractContextManager[IsKnown]],
+        job_check: Callable[[], AbstractContextManager[IsCurrent]],
         *,
         wal: bool,
         writable: bool,
     ) -> None:
         self._path = os.path.join(root, FILE)
-        self._known = known
+        self._job_check = job_check
         self._wal = wal
         self._writable = writable
-        self._held: dict[str, tuple[int, int, str]] | None = None
-        self._waiting: dict[str, tuple[int, int, str]] = {}
+        self._entries: dict[str, tuple[int, int, str]] | None = None
+        self._queue: dict[str, tuple[int, int, str]] = {}
         self._stamps: dict[str, int] = {}  # of those that wait
 
     def get(self, job: JobSummary) -> Mapping[str, KeyValues] | None:
         """By key's name; None where they aren't known."""
-        if self._held is None:
-            self._held = self._read()
-        held = self._held.get(job.job_id)
-        if held is None or held[:2] != (job.started_ns, job.records):
+        if self._entries is None:
+            self._entries = self._read()
+        entry = self._entries.get(job.job_id)
+        if entry is None or entry[:2] != (job.started_ns, job.records):
             return None
         try:
-            return {key: KeyValues(*values) for key, values in orjson.loads(held[2]).items()}
+            return {key: KeyValues(*values) for key, values in orjson.loads(entry[2]).items()}
         except (ValueError, TypeError, AttributeError):
             return None
 
@@ -83,30 +84,32 @@ class KeyCache:
         text = json.dumps(values)
         if not self._writable or len(text) > MAX_BYTES:
             return
-        self._waiting[job.job_id] = (job.started_ns, job.records, text)
+        self._queue[job.job_id] = (job.started_ns, job.records, text)
         self._stamps[job.job_id] = stamp
-        if self._held is not None:
-            self._held[job.job_id] = self._waiting[job.job_id]
-        if len(self._waiting) >= MAX_WAITING:
+        if self._entries is not None:
+            self._entries[job.job_id] = self._queue[job.job_id]
+        if len(self._queue) >= MAX_WAITING:
             self.flush()
 
     def flush(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        if not waiting:
+        queue, self._queue = self._queue, {}
+        if not queue:
             return
         stamps, self._stamps = self._stamps, {}
-        with self._known() as known:
+        with self._job_check() as is_current:
             rows = [
-                (job_id, *held) for job_id, held in waiting.items() if known(job_id, stamps[job_id])
+                (job_id, *entry)
+                for job_id, entry in queue.items()
+                if is_current(job_id, stamps[job_id])
             ]
             if rows:
                 self._write("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?, ?)", rows)
 
     def forget(self, job_id: str) -> None:
         """Nothing of a job stands in the file then. The caller holds the store's lock."""
-        self._waiting.pop(job_id, None)
-        if self._held is not None:
-            self._held.pop(job_id, None)
+        self._queue.pop(job_id, None)
+        if self._entries is not None:
+            self._entries.pop(job_id, None)
         if not os.path.exists(self._path):
             return
         try:
@@ -119,7 +122,7 @@ class KeyCache:
 
     def remove(self) -> None:
         """All of it: a value that was purged may stand there."""
-        self._held, self._waiting, self._stamps = {}, {}, {}
+        self._entries, self._queue, self._stamps = {}, {}, {}
         remove_database(self._path)
 
     def _read(self) -> dict[str, tuple[int, int, str]]:
@@ -138,7 +141,7 @@ class KeyCache:
             return {}
         except StoreError:
             return {}
-        return {job_id: (started_ns, records, held) for job_id, started_ns, records, held in rows}
+        return {job_id: (started_ns, records, text) for job_id, started_ns, records, text in rows}
 
     def _write(self, statement: str, rows: list[tuple[str, int, int, str]]) -> None:
         try:

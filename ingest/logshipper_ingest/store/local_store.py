@@ -30,12 +30,12 @@ from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.job import (
     NAME,
     Capture,
+    IngestOutcome,
     JobEvent,
     JobSummary,
     LogLine,
     MetadataRecord,
     Position,
-    TakenIn,
 )
 from logshipper_ingest.model.key_values import KeyValues
 from logshipper_ingest.model.summary import find_job
@@ -47,7 +47,7 @@ from logshipper_ingest.store.private_files import is_private, make_files_private
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Allocation
     from logshipper_ingest.spool.purge_pattern import LinePattern
-    from logshipper_ingest.spool.purge_segments import Purged
+    from logshipper_ingest.spool.purge_segments import PurgeResult
     from logshipper_ingest.store.due_marks import Mark
     from logshipper_ingest.store.intake import Intake, Progress, SpooledCapture
     from logshipper_ingest.store.job_imports import JobImports
@@ -56,13 +56,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capture",
+    "IngestOutcome",
     "JobEvent",
     "JobSummary",
     "LocalStore",
     "LogLine",
     "MetadataRecord",
     "Position",
-    "TakenIn",
 ]
 
 LOCK_SECS = 10.0  # how long anything but ingest waits for others who ingest
@@ -87,15 +87,16 @@ class LocalStore:
         network: Callable[[str], str | None] = network_type,
     ) -> None:
         self.root = os.path.abspath(root)
-        found_network = network(self.root)
-        self.spool = spool or spool_root(self.root, found_network)
-        # it needs shared memory between all who have the file open
-        self.uses_wal = found_network is None
+        file_system = network(self.root)
+        self.spool = spool or spool_root(self.root, file_system)
+        self.uses_wal = (
+            file_system is None
+        )  # it needs shared memory between all who have the file open
         self._jobs = os.path.join(self.root, "jobs")
         self._catalogue_path = os.path.join(self.root, "catalogue.db")
         self._owner = os.geteuid()
         self._readers: weakref.WeakSet[JobReader] = weakref.WeakSet()
-        self._problems: list[str] = []  # to be told by the next ingest
+        self._problems: list[str] = []  # that the next ingest reports
         self._creates = create
         self._find_root(create)
         self.is_writable = os.stat(self.root).st_uid == self._owner and os.access(
@@ -103,9 +104,9 @@ class LocalStore:
         )
         self._catalogue = self._open_catalogue()
         self._values = KeyCache(
-            self.root, self._known_jobs, wal=self.uses_wal, writable=self.is_writable
+            self.root, self._job_check, wal=self.uses_wal, writable=self.is_writable
         )
-        self._made_intake: Intake | None = None
+        self._lazy_intake: Intake | None = None
 
     def _find_root(self, create: bool) -> None:
         if not os.path.lexists(self.root):
@@ -126,9 +127,9 @@ class LocalStore:
                 self.root, "isn't a logshipper store: it has neither a catalogue nor a spool"
             )
 
-    def _claim(self, path: str, own: tuple[str, ...] = ()) -> None:
+    def _claim(self, path: str, names: tuple[str, ...] = ()) -> None:
         try:
-            claim_folder(path, own)
+            claim_folder(path, names)
         except SpoolFull as error:
             raise UnwritableError(error.path, error.reason) from None
         except SpoolError as error:
@@ -138,10 +139,10 @@ class LocalStore:
     def _intake(self) -> "Intake":
         """Made when first asked for: a list of jobs, where nothing is spooled, is there before it
         is imported."""
-        if self._made_intake is None:
+        if self._lazy_intake is None:
             from logshipper_ingest.store.intake import Intake
 
-            self._made_intake = Intake(
+            self._lazy_intake = Intake(
                 self.spool,
                 self._jobs,
                 self._catalogue,
@@ -149,7 +150,7 @@ class LocalStore:
                 owner=self._owner,
                 ended=self.key_values,
             )
-        return self._made_intake
+        return self._lazy_intake
 
     # ---- the catalogue
 
@@ -160,8 +161,8 @@ class LocalStore:
                 try:
                     return Catalogue.open(self._catalogue_path, wal=self.uses_wal)
                 except DamagedError:
-                    with self._locked(time.monotonic() + LOCK_SECS) as held:
-                        if held:
+                    with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
+                        if is_locked:
                             return self._open_or_make_catalogue()
                 return self._catalogue_in_memory()  # until the others are done
             except UnwritableError as error:
@@ -215,7 +216,7 @@ class LocalStore:
         if is_in_place and not self._catalogue.is_damaged:
             return
         self._catalogue.close()
-        self._made_intake = None
+        self._lazy_intake = None
         self._catalogue = (
             self._make_catalogue_again() if is_in_place else self._open_or_make_catalogue()
         )
@@ -233,39 +234,39 @@ class LocalStore:
         deadline_secs: float = 10.0,
         job_id: str | None = None,
         progress: "Progress | None" = None,
-    ) -> TakenIn:
+    ) -> IngestOutcome:
         """Ingests what is spooled, of one job or of all; stops, incomplete, when the time is up.
 
-        progress: called with bytes ingested, and bytes in all. What goes wrong is told, never
+        progress: called with bytes ingested, and bytes in all. What goes wrong is reported, never
         raised: the segments stay in the spool until they are ingested.
         """
         problems, self._problems = self._problems, []
         if self._is_spool_empty():
-            return TakenIn(True, problems)
+            return IngestOutcome(True, problems)
         if not self.is_writable:
-            waiting = len(self._intake.spooled())
-            if waiting:
+            capture_count = len(self._intake.spooled())
+            if capture_count:
                 problems.append(
-                    f"{self.root}: can't be written: {plural(waiting, 'capture')} in the spool not ingested"
+                    f"{self.root}: can't be written: {plural(capture_count, 'capture')} in the spool not ingested"
                 )
-            return TakenIn(not waiting, problems)
+            return IngestOutcome(not capture_count, problems)
         deadline = time.monotonic() + deadline_secs
         try:
-            with self._locked(deadline) as held:
-                if not held:
+            with self._locked(deadline) as is_locked:
+                if not is_locked:
                     problems.append(
                         f"{self.root}: another program is ingesting; what is shown may be older"
                     )
-                    return TakenIn(False, problems)
+                    return IngestOutcome(False, problems)
                 self._follow_catalogue()
-                taken = self._intake.run(deadline, job_id, progress)
+                outcome = self._intake.run(deadline, job_id, progress)
                 if self._catalogue.is_damaged:
                     self._follow_catalogue()
-                    taken = self._intake.run(deadline, job_id, progress)
+                    outcome = self._intake.run(deadline, job_id, progress)
             self._values.flush()
         except LogshipperError as error:
-            return TakenIn(False, [*problems, str(error)])
-        return TakenIn(taken.complete, problems + taken.problems)
+            return IngestOutcome(False, [*problems, str(error)])
+        return IngestOutcome(outcome.complete, problems + outcome.problems)
 
     def _is_spool_empty(self) -> bool:
         try:
@@ -285,20 +286,20 @@ class LocalStore:
         return self._intake.signature()
 
     @contextmanager
-    def _known_jobs(self) -> "Iterator[Callable[[str, int], bool]]":
+    def _job_check(self) -> "Iterator[Callable[[str, int], bool]]":
         """Whether a job is there and its database is as its stamp says, while nobody changes that;
         none is where others have the store's lock."""
-        known: set[str] = set()
+        job_ids: set[str] = set()
         with ExitStack() as until:
             try:
                 if (
                     until.enter_context(self._locked(time.monotonic()))
                     and self._catalogue.is_in_place()
                 ):
-                    known = self._catalogue.job_ids()
+                    job_ids = self._catalogue.job_ids()
             except StoreError:
                 pass  # only a cache isn't written
-            yield lambda job_id, stamp: job_id in known and self._stamp(job_id) == stamp
+            yield lambda job_id, stamp: job_id in job_ids and self._stamp(job_id) == stamp
 
     def _stamp(self, job_id: str) -> int:
         """Another one once the job's database was purged."""
@@ -315,8 +316,8 @@ class LocalStore:
 
         if not self.is_writable:
             raise StoreError(self.root, "can't be written, so nothing can be imported")
-        with self._locked(time.monotonic() + LOCK_SECS) as held:
-            if not held:
+        with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
+            if not is_locked:
                 raise StoreError(self.root, "another program is ingesting: try again")
             self._follow_catalogue()
             imports = JobImports(
@@ -333,7 +334,7 @@ class LocalStore:
                         self._follow_catalogue()  # so that it goes well the next time
 
     def put_allocations(self, allocations: "Sequence[Allocation]") -> None:
-        """Keeps them; what is known of one already is replaced. Raises StoreError."""
+        """Keeps them, each in the place of its earlier row. Raises StoreError."""
         from logshipper_ingest.store.allocations import put_allocations
 
         if not self.is_writable:
@@ -355,7 +356,7 @@ class LocalStore:
             self.is_writable or not self._catalogue.is_in_memory
         ):
             self._catalogue.close()
-            self._made_intake = None
+            self._lazy_intake = None
             self._catalogue = self._open_catalogue()
         try:
             return self._catalogue.jobs(time.time_ns())
@@ -367,12 +368,12 @@ class LocalStore:
         """The catalogue's damage showed only when it was read: it is made again, on disk or else in
         memory."""
         if self.is_writable:
-            with self._locked(time.monotonic() + LOCK_SECS) as held:
-                if held:
+            with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
+                if is_locked:
                     self._follow_catalogue()
                     return
         self._catalogue.close()
-        self._made_intake = None
+        self._lazy_intake = None
         self._catalogue = self._catalogue_in_memory()
 
     def resolve(self, name: str) -> str:
@@ -441,12 +442,12 @@ class LocalStore:
             raise StoreError(self.root, "can't be written, so nothing can be removed")
         if summary is not None and summary.state == "RUNNING" and not summary.origin:
             raise StoreError(self.root, f"job {job_id} runs: it can be removed when it has ended")
-        with self._locked(time.monotonic() + LOCK_SECS) as held:
-            if not held:
+        with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
+            if not is_locked:
                 raise StoreError(self.root, "another program is ingesting: try again")
             self._follow_catalogue()
-            known = summary.attempts if summary else 0
-            last = max(known, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
+            attempts = summary.attempts if summary else 0
+            last = max(attempts, self._intake.check_idle(job_id), self._last_attempt(path, job_id))
             self._intake.keep_attempts(job_id, last)
             try:
                 self._catalogue.bury(job_id, last)
@@ -459,13 +460,13 @@ class LocalStore:
             for reader in list(self._readers):
                 if reader.path == path:
                     reader.close()
-            left = remove_traces(self._place_of(job_id))
+            paths = remove_traces(self._place_of(job_id))
             self._values.forget(job_id)
             fault_point("store_database_removed")
             self._catalogue.forget(job_id)
-        return left
+        return paths
 
-    def purge(self, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> "Purged":
+    def purge(self, job_id: str, pattern: "LinePattern", *, dry_run: bool) -> "PurgeResult":
         """Overwrites what has a pattern of a job's lines, names, tags and notes, in all of the
         store; how much that is. dry_run: only counts. Raises UnknownJob, StoreError."""
         from logshipper_ingest.store.job_purge import purge_job
@@ -473,8 +474,8 @@ class LocalStore:
         self._path_of(job_id)
         if not self.is_writable:
             raise StoreError(self.root, "can't be written, so nothing can be purged")
-        with self._locked(time.monotonic() + LOCK_SECS) as held:
-            if not held:
+        with self._locked(time.monotonic() + LOCK_SECS) as is_locked:
+            if not is_locked:
                 raise StoreError(self.root, "another program is ingesting: try again")
             self._follow_catalogue()
             if not dry_run:

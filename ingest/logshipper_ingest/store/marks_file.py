@@ -1,6 +1,6 @@
 """`overlay.db` in a store's folder: tags, notes and stars of the store's user, by job. Written by
-the reading side (logshipper_observe/model/overlay.py); of a job that goes, what is said of it goes
-as well."""
+the reading side (logshipper_observe/model/overlay.py); a job that is removed takes its marks
+along."""
 
 import os
 from contextlib import closing

@@ -49,10 +49,10 @@ def make_files_private(root: str, jobs: str, spool: str, catalogue: str) -> list
         ):
             if folder != root:
                 _close(folder)
-            for path in _named(folder, names):
+            for path in _matching_paths(folder, names):
                 if path != catalogue:
                     _close(path)
-        for path in _named(spool, _IN_SPOOL):
+        for path in _matching_paths(spool, _IN_SPOOL):
             for folder, folders, files in os.walk(path):  # which follows no links
                 for name in folders + files:
                     _close(os.path.join(folder, name))
@@ -62,7 +62,7 @@ def make_files_private(root: str, jobs: str, spool: str, catalogue: str) -> list
     return problems
 
 
-def _named(folder: str, names: re.Pattern[str]) -> Iterator[str]:
+def _matching_paths(folder: str, names: re.Pattern[str]) -> Iterator[str]:
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(folder):
             if names.fullmatch(name):
@@ -71,12 +71,12 @@ def _named(folder: str, names: re.Pattern[str]) -> Iterator[str]:
 
 def _close(path: str) -> None:
     with suppress(FileNotFoundError):  # another program has removed it
-        found = os.lstat(path)
-        if found.st_uid != os.geteuid() or not (
-            stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+        status = os.lstat(path)
+        if status.st_uid != os.geteuid() or not (
+            stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
         ):
             return
-        rights = stat.S_IMODE(found.st_mode)
-        less = rights & ~(_OF_OTHERS if stat.S_ISDIR(found.st_mode) else _FILE_RIGHTS)
+        rights = stat.S_IMODE(status.st_mode)
+        less = rights & ~(_OF_OTHERS if stat.S_ISDIR(status.st_mode) else _FILE_RIGHTS)
         if less != rights:
             os.chmod(path, less)

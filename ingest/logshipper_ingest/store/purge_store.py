@@ -1,4 +1,4 @@
-"""Takes lines out of a job's database in a local store: each is overwritten by as many asterisks,
+"""Purges lines in a job's database in a local store: each is overwritten by as many asterisks,
 in all tables; what was learnt of the keys of its metadata is learnt again. Neither the file nor its
 write-ahead log holds anything of them any more."""
 
@@ -28,10 +28,10 @@ def purge_database(path: str, pattern: LinePattern, *, wal: bool, dry_run: bool)
         store_errors(path),
     ):
         with transaction(connection):
-            found = _Purge(connection, path, pattern, dry_run).run()
-        if found and not dry_run:
+            hit_count = _Purge(connection, path, pattern, dry_run).run()
+        if hit_count and not dry_run:
             rewrite_wholly(connection, path)
-    return found
+    return hit_count
 
 
 class _Purge:
@@ -45,19 +45,19 @@ class _Purge:
 
     def run(self) -> int:
         """How much had the pattern."""
-        found = self._blocks()
+        hit_count = self._blocks()
         records = self._texts("record", "line", self._whole)  # blocks have them, too, and count
-        found += self._texts("block", "attrs", self._json)
-        found += self._texts("status", "text", self._whole)
-        found += self._texts("event", "event", self._json)
-        found += self._texts("capture", "account", self._json)
-        found += self._texts("capture", "step", self._whole)
+        hit_count += self._texts("block", "attrs", self._json)
+        hit_count += self._texts("status", "text", self._whole)
+        hit_count += self._texts("event", "event", self._json)
+        hit_count += self._texts("capture", "account", self._json)
+        hit_count += self._texts("capture", "step", self._whole)
         if has_children(lambda query: self._connection.execute(query).fetchall()):
-            found += self._texts("child", "details", self._others_json)
-            found += self._texts("child_change", "source_from", self._whole)
-            found += self._texts("child_change", "source_to", self._whole)
-            found += self._names_of_children()
-        return found + self._axes(learn=records > 0)
+            hit_count += self._texts("child", "details", self._others_json)
+            hit_count += self._texts("child_change", "source_from", self._whole)
+            hit_count += self._texts("child_change", "source_to", self._whole)
+            hit_count += self._names_of_children()
+        return hit_count + self._axes(learn=records > 0)
 
     def _whole(self, text: bytes) -> bytes:
         return masked(text) if self._pattern.has(text) else text
@@ -69,38 +69,40 @@ class _Purge:
         return masked_json(text, self._pattern, own_levels=0)
 
     def _blocks(self) -> int:
-        found, last = 0, -1
+        hit_count, last = 0, -1
         query = "SELECT id, codec, text FROM block WHERE id > ? ORDER BY id LIMIT ?"
         while rows := self._connection.execute(query, (last, _PAGE)).fetchall():
             last = rows[-1][0]
             for number, codec, stored in rows:
                 text, hits = masked_lines(unpacked_text(codec, stored, self._path), self._pattern)
-                found += hits
+                hit_count += hits
                 if hits and not self._dry_run:
                     values = (*packed_text(text), number)
                     self._connection.execute(
                         "UPDATE block SET codec = ?, text = ? WHERE id = ?", values
                     )
-        return found
+        return hit_count
 
     def _texts(self, table: str, column: str, mask: Mask) -> int:
         rows = self._connection.execute(f"SELECT rowid, {column} FROM {table} WHERE {column} <> ''")  # noqa: S608  names of our own
-        found = [
+        edits = [
             (new, number) for number, text in rows if (new := mask(text.encode()).decode()) != text
         ]
         if not self._dry_run:
-            self._connection.executemany(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", found)  # noqa: S608  likewise
-        return len(found)
+            self._connection.executemany(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", edits)  # noqa: S608  likewise
+        return len(edits)
 
     def _names_of_children(self) -> int:
         """No two may have the same: their numbers tell them apart."""
         rows = self._connection.execute("SELECT id, name FROM child")
-        found = [
-            (f"{'*' * len(name)}{its_id}", its_id) for its_id, name in rows if self._has_name(name)
+        edits = [
+            (f"{'*' * len(name)}{child_id}", child_id)
+            for child_id, name in rows
+            if self._has_name(name)
         ]
         if not self._dry_run:
-            self._connection.executemany("UPDATE child SET name = ? WHERE id = ?", found)
-        return len(found)
+            self._connection.executemany("UPDATE child SET name = ? WHERE id = ?", edits)
+        return len(edits)
 
     def _has_name(self, name: str) -> bool:
         return not name.startswith("*") and self._pattern.has(name)

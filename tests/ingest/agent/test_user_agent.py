@@ -19,7 +19,7 @@ from logshipper_ingest.agent import user_agent
 from logshipper_ingest.agent.user_agent import Agent, AgentLog, running_agent, serve, take_lock
 from logshipper_ingest.agent_start import start
 from logshipper_ingest.cli import main
-from logshipper_ingest.store.local_store import LocalStore, TakenIn
+from logshipper_ingest.store.local_store import IngestOutcome, LocalStore
 from tests.tools.segment_factory import CaptureWriter, age, make_capture
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled, wait_until
@@ -167,7 +167,7 @@ def test_killed_at_any_time_it_does_no_harm(root: Path, spool: Path) -> None:
             wait_until(lambda: running_agent(str(root)) is None, "the agent's death")
         capture.close()
     with LocalStore(str(root)) as store:
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
     assert texts(root) == ["line 0", "line 1", "line 2"]
 
 
@@ -233,7 +233,7 @@ def test_stays_while_a_capture_lives_and_takes_in_once_a_second_at_most(
     taken_at: list[float] = []
     ingest = LocalStore.ingest
 
-    def counted(store: LocalStore) -> TakenIn:
+    def counted(store: LocalStore) -> IngestOutcome:
         taken_at.append(clock.now)
         return ingest(store)
 

@@ -14,7 +14,7 @@ import pytest
 
 from logshipper.start.cli import main
 from logshipper_ingest.cli import main as agent_main
-from logshipper_ingest.imports.faults import MAX_TOLD
+from logshipper_ingest.imports.faults import MAX_REPORTS
 from logshipper_ingest.imports.qcg import parse_allocation
 from logshipper_ingest.imports.source_file import MAX_LINE_BYTES
 from logshipper_ingest.imports.values import job_id_of, secs_of
@@ -241,7 +241,7 @@ def test_many_bad_lines_are_counted(take: Import, run: Path) -> None:
     (run / "jobs.report").write_bytes(GOOD + b"bad\n" * 500)
     _, _, said = take(run)
     assert "500 left out" in said
-    assert len(said.splitlines()) <= MAX_TOLD + 3
+    assert len(said.splitlines()) <= MAX_REPORTS + 3
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "latin-1"])

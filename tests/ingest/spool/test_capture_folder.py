@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.model.job import TakenIn
+from logshipper_ingest.model.job import IngestOutcome
 from logshipper_ingest.spool import folder_removal
 from logshipper_ingest.spool.capture_folder import CaptureFolder
 from logshipper_ingest.store.local_store import LocalStore
@@ -140,7 +140,7 @@ def test_the_local_store_goes_on_until_it_is_gone(
             capture = make_capture(tmp_path / "store" / "spool", suffix="bbbb")
         nest(capture.segments, 20)
         if how == "ingest":
-            assert store.ingest() == TakenIn(True, [])
+            assert store.ingest() == IngestOutcome(True, [])
         else:
             store.remove("k3f9x2")
         assert list((tmp_path / "store" / "spool").iterdir()) == []

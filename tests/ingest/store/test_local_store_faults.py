@@ -20,7 +20,7 @@ from logshipper_ingest.spool.capture_folder import CaptureFolder
 from logshipper_ingest.store import intake
 from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.job_db import JobWriter
-from logshipper_ingest.store.local_store import LocalStore, TakenIn
+from logshipper_ingest.store.local_store import IngestOutcome, LocalStore
 from tests.tools import crashing
 from tests.tools.segment_factory import CaptureWriter, age, make_capture
 from tests.tools.sources import ROOT
@@ -50,7 +50,7 @@ def filled(root: Path, spool: Path) -> Path:
     return root
 
 
-def ingest(root: Path) -> TakenIn:
+def ingest(root: Path) -> IngestOutcome:
     with LocalStore(str(root), create=True) as store:
         return store.ingest()
 
@@ -70,7 +70,7 @@ def test_a_missing_store_is_said_and_made_when_asked(root: Path) -> None:
         assert store.jobs() == []
     assert root.stat().st_mode & 0o777 == 0o700
     with LocalStore(str(root)) as store:
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
 
 
 def test_other_folders_and_files_are_no_stores(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_newer_segment_waits_and_the_rest_goes_on(root: Path, spool: Path) -> 
             file.seek(8)
             file.write(b"\x01\x00")
     with LocalStore(str(root)) as store:
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
         assert texts(store, "newer1") == ["one", "two"]
 
 
@@ -221,7 +221,7 @@ def test_a_job_whose_database_was_only_begun_is_no_damage(filled: Path, spool: P
     empty(filled / "jobs" / "k3f9x2.db")
     make_capture(spool)
     with LocalStore(str(filled)) as store:
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
         assert texts(store, "k3f9x2") == ["one", "two"]
 
 
@@ -337,7 +337,7 @@ def test_a_segment_that_cannot_be_opened_waits_and_the_rest_goes_on(
     with LocalStore(str(root)) as store:
         assert texts(store, "good1") == ["one", "two"]
         locked.segment.chmod(0o600)
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
         assert texts(store, "locked") == ["one", "two"]
 
 
@@ -385,7 +385,7 @@ def test_no_room_loses_nothing(root: Path, spool: Path, page_limit: list[int]) -
         assert capture.segment.exists()
         assert texts(store, "small1") == ["one", "two"]
         page_limit[0] = 1 << 30
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
         assert texts(store, "k3f9x2") == numbers
 
 
@@ -479,7 +479,7 @@ def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path) -> None:
     make_capture(spool)
     with LocalStore(str(root), create=True, spool=str(spool), network=network) as store:
         assert not store.uses_wal
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
         assert texts(store, "k3f9x2") == ["one", "two"]
         for path in (root / "catalogue.db", root / "jobs" / "k3f9x2.db"):
             with closing(sqlite3.connect(path)) as connection:
@@ -543,7 +543,7 @@ def test_several_ingest_at_a_time_each_line_once(root: Path, spool: Path, tmp_pa
         _, errors = child.communicate(timeout=CHILD_SECS)
         assert child.returncode == 0, errors
     with LocalStore(str(root)) as store:
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
         assert texts(store, "k3f9x2") == [f"line {number}" for number in range(400)]
         assert store.jobs()[0].lines == 400
 
@@ -592,7 +592,7 @@ def test_killed_while_ingesting_nothing_is_lost_or_doubled(
     ]
     assert died[0] or times > 1
     with LocalStore(str(root), create=True) as store:
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
         reader = store.open("k3f9x2")
         assert [line.text for line in reader.lines(streams=BOTH)] == expected
         assert [record.line for record in reader.records()] == records
@@ -623,7 +623,7 @@ def test_killed_while_a_job_is_removed_it_is_gone_at_the_next_time(
         store.ingest()
         if any(job.job_id == "job111" for job in store.jobs()):
             store.remove("job111")
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
         assert [job.job_id for job in store.jobs()] == ["job222"]
         assert texts(store, "job222") == ["other"]
     assert list(spool.iterdir()) == []
@@ -678,8 +678,10 @@ def test_a_directory_that_cannot_be_removed_is_tried_again(
         with monkeypatch.context() as patch:
             patch.setattr(CaptureFolder, "remove", refuse)
             for _ in range(2):
-                assert store.ingest() == TakenIn(False, [f"{capture.path}: permission denied"])
-        assert store.ingest() == TakenIn(True, [])
+                assert store.ingest() == IngestOutcome(
+                    False, [f"{capture.path}: permission denied"]
+                )
+        assert store.ingest() == IngestOutcome(True, [])
         assert not capture.path.exists()
         assert texts(store, "k3f9x2") == ["one", "two"]
 
@@ -694,5 +696,5 @@ def test_old_captures_are_ingested_however_old(root: Path, spool: Path) -> None:
     capture = make_capture(spool)
     age(capture.path, 10 * 365 * 86400)
     with LocalStore(str(root), create=True) as store:
-        assert store.ingest() == TakenIn(True, [])
+        assert store.ingest() == IngestOutcome(True, [])
         assert texts(store, "k3f9x2") == ["one", "two"]
