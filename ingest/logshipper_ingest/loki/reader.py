@@ -354,7 +354,7 @@ class LokiJobReader(KeyedReader):
         and captures. How Slurm ended the job is no capture's: its number is 0."""
         asked = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
         told = list(filter(asked.has, self._told_events()))
-        yield from asked.merged(reversed(told) if newest_first else told, self._silent)
+        yield from asked.merge(reversed(told) if newest_first else told, self._silent)
 
     def _job_events(self) -> Iterator[JobEvent]:
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}

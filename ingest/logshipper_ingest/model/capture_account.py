@@ -1,7 +1,7 @@
-"""What is known of one capture, learnt frame by frame: identity, state, ledger, counts. Pure;
+"""The account of one capture, learnt frame by frame: identity, state, ledger, counts. Pure;
 persisted as JSON.
 
-Frames are hostile input: every field of a record is checked, and what is wrong counts as not given.
+Frames are hostile input: every field of a record is checked, and what is wrong counts as absent.
 Times of lines are made to rise strictly within a stream, as the format promises, so that reading
 can rely on it.
 """
@@ -67,15 +67,14 @@ _STORED = (Kind.LOG, Kind.METADATA)  # the kinds that a ledger counts as stored
 
 
 class BlockRow(NamedTuple):
-    """Lines of one stream. lines: how many; runs: None where all are LOG; text: each line ended by
-    LF."""
+    """Lines of one stream."""
 
     stream: Stream
     time_ns: int
-    lines: int
-    runs: list[tuple[int, int]] | None
+    lines: int  # how many
+    runs: list[tuple[int, int]] | None  # None where all are LOG
     attrs: dict[int, Json] | None
-    text: bytes
+    text: bytes  # each line ended by LF
 
 
 class RecordRow(NamedTuple):
@@ -98,45 +97,41 @@ class StatusRow(NamedTuple):
 
 @dataclass
 class Rows:
-    """What a batch of frames adds to a store. marks: the capture's start, heartbeats and end, as
-    events."""
+    """What a batch of frames adds to a store."""
 
     blocks: list[BlockRow] = field(default_factory=list)
     records: list[RecordRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     statuses: dict[Stream, StatusRow] = field(default_factory=dict)
+    # the capture's start, heartbeats and end, as events
     marks: list[EventRow] = field(default_factory=list)
 
 
 @dataclass
 class CaptureAccount(CaptureFacts):
-    """See the module's docstring. ledger: as the capture last wrote it; stored: lines ingested, by
-    stream, that its ledger counts as stored; printed, feeds: bytes and line feeds, by stream, that
-    the relay counted; last_ns: the last line's time by stream; newest_ns: the last time of all;
-    marked_ns: of the last heartbeat among the marks; silent_ns: the newest time when it was told
-    that no heartbeat follows; unparsed: metadata lines that are no JSON; slowed_secs: how long a
-    limit of the spool slowed it; died: it ended without saying so, and all that it left is
-    ingested."""
+    """See the module's docstring. The ledger is as the capture last wrote it."""
 
     cluster: str = "local"
     version: str = ""
     boot_id: str = ""
+    # lines ingested, by stream, that the capture's ledger counts as stored
     stored: dict[str, int] = field(default_factory=dict)
+    # bytes, and line feeds, by stream, that the relay counted
     printed: dict[str, int] = field(default_factory=dict)
     feeds: dict[str, int] = field(default_factory=dict)
-    last_ns: dict[str, int] = field(default_factory=dict)
-    newest_ns: int = 0
-    silent_ns: int = 0
+    last_ns: dict[str, int] = field(default_factory=dict)  # the last line's time, by stream
+    newest_ns: int = 0  # the last time of all
+    silent_ns: int = 0  # newest_ns when the event was added that no heartbeat follows
     records: int = 0
     bytes_logged: int = 0
     damaged_bytes: int = 0
     damaged_places: int = 0
     events: int = 0
     marks: int = 0
-    marked_ns: int = 0
-    unparsed: int = 0
-    slowed_secs: int = 0
-    died: bool = False
+    marked_ns: int = 0  # of the last heartbeat among the marks
+    unparsed: int = 0  # metadata lines that are no JSON
+    slowed_secs: int = 0  # how long a limit of the spool slowed it
+    died: bool = False  # it ended without an END frame, and all that it left is ingested
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)
@@ -149,9 +144,8 @@ class CaptureAccount(CaptureFacts):
             state = orjson.loads(text)
             if not isinstance(state, dict):
                 raise ValueError("not the account of a capture")
-            return cls(
-                **{known.name: state[known.name] for known in fields(cls) if known.name in state}
-            )
+            names = (account_field.name for account_field in fields(cls))
+            return cls(**{name: state[name] for name in names if name in state})
         except TypeError as error:
             raise ValueError(f"not the account of a capture: {error}") from None
 
@@ -162,7 +156,7 @@ class CaptureAccount(CaptureFacts):
         None where another one does; now_ns: no sign of life is later than that."""
         time_ns = min(frame.time_ns, MAX_TIME_NS)
         if self.state == RUNNING and 0 < self.newest_ns < time_ns - UNRESPONSIVE_NS:
-            self._tell_found(time_ns, rows)
+            self._add_heartbeat_found(time_ns, rows)
         self.heartbeat_ns = max(self.heartbeat_ns, min(time_ns, now_ns))
         self.newest_ns = max(self.newest_ns, time_ns)
         if frame.type is FrameType.LINES:
@@ -184,25 +178,25 @@ class CaptureAccount(CaptureFacts):
             words = f"further events of this capture are only counted: it has {MAX_EVENTS:,}"
             rows.events.append(EventRow(time_ns, {"event": "events_left_out", "message": words}))
 
-    def tell_lost(self, rows: Rows) -> None:
-        """That its heartbeat is late: once, and the same whenever it is told."""
+    def add_heartbeat_lost(self, rows: Rows) -> None:
+        """The event that its heartbeat is late: once, and the same whenever it is added."""
         if self.silent_ns != self.newest_ns:
             self.silent_ns = self.newest_ns
             self.take_event(heartbeat_lost(), self.newest_ns + UNRESPONSIVE_NS, rows)
 
     @property
-    def told_ns(self) -> int:
-        """When it was told that its heartbeat is late, 0 where it isn't (any more)."""
+    def heartbeat_lost_ns(self) -> int:
+        """The time of the event that its heartbeat is late, 0 where it isn't (any more)."""
         return (
             self.newest_ns + UNRESPONSIVE_NS
             if self.silent_ns and self.silent_ns == self.newest_ns
             else 0
         )
 
-    def _tell_found(self, time_ns: int, rows: Rows) -> None:
+    def _add_heartbeat_found(self, time_ns: int, rows: Rows) -> None:
         """A frame after a silence. Frames' times follow a monotonic clock: no step of the machine's
         makes a silence."""
-        self.tell_lost(rows)
+        self.add_heartbeat_lost(rows)
         secs = (time_ns - self.newest_ns) / 1e9
         words = f"the heartbeat is back, after {secs:.0f} seconds"
         self.take_event(
@@ -247,9 +241,9 @@ class CaptureAccount(CaptureFacts):
             self.state = "FAILED"
             self.reason = "its capture ended without an end record: how the job ended isn't known"
 
-    def tell_never_written(self, rows: Rows) -> None:
-        """Of a capture that died: how many lines it had read, or was yet to read, and nobody
-        has."""
+    def add_lines_lost(self, rows: Rows) -> None:
+        """The event of a capture that died: how many lines it had read, or was yet to read, and
+        nobody has."""
         lines = self.lost() - sum(
             clean_ledger(self.ledger)[name]["lost"] for name in STREAM_NAMES.values()
         )
@@ -277,14 +271,14 @@ class CaptureAccount(CaptureFacts):
         """What the relay counted, by stream name. The job's processes can write there as well: no
         more counts than the segments' ledger has and what may have been printed since, silent_secs
         ago; nor more line feeds than bytes."""
-        most = AHEAD_BYTES + int(silent_secs * MOST_PRINTED_PER_SEC)
+        ahead_bytes = AHEAD_BYTES + int(silent_secs * MOST_PRINTED_PER_SEC)
         ledger = clean_ledger(self.ledger)
         self.printed, self.feeds = {}, {}
         for name in STREAM_NAMES.values():
-            known = ledger[name]
-            more = min(max(printed.get(name, 0) - known["bytes"], 0), most)
-            self.printed[name] = min(printed.get(name, 0), known["bytes"] + more)
-            self.feeds[name] = min(feeds.get(name, 0), known["line_feeds"] + more)
+            counts = ledger[name]
+            more = min(max(printed.get(name, 0) - counts["bytes"], 0), ahead_bytes)
+            self.printed[name] = min(printed.get(name, 0), counts["bytes"] + more)
+            self.feeds[name] = min(feeds.get(name, 0), counts["line_feeds"] + more)
 
     # ---- lines
 
@@ -304,10 +298,10 @@ class CaptureAccount(CaptureFacts):
         for begin, runs in _pieces(frame, texts, time_ns, rows):
             lines = sum(count for _, count in runs)
             text = b"\n".join(texts[begin : begin + lines]) + b"\n"
-            chosen = with_attrs[
+            lines_with_attrs = with_attrs[
                 bisect_left(with_attrs, begin) : bisect_left(with_attrs, begin + lines)
             ]
-            attrs = {line - begin: frame.attrs[line] for line in chosen}
+            attrs = {line - begin: frame.attrs[line] for line in lines_with_attrs}
             plain = all(kind is Kind.LOG for kind, _ in runs)
             packed_runs = None if plain else [(int(kind), count) for kind, count in runs]
             rows.blocks.append(
@@ -421,28 +415,28 @@ class CaptureAccount(CaptureFacts):
 
     def settled_ledger(self) -> Json:
         """The ledger; of a capture that died, with what it never wrote down as lost. It balances:
-        of the line feeds that the relay counted past the ledger, the lines that are there all the
-        same are stored, the others lost; so is what was pending. Lines that damaged segments have
-        cost are lost, not stored."""
+        of the line feeds that the relay counted past the ledger, the lines that are ingested all
+        the same are stored, the others lost; so is what was pending. Lines that damaged segments
+        have cost are lost, not stored."""
         if not self.ledger and not self.died:
             return {}
         ledger = clean_ledger(self.ledger)
         for name in STREAM_NAMES.values():
             account = ledger[name]
-            there = self.stored.get(name, 0)
+            stored_lines = self.stored.get(name, 0)
             if self.died:
-                later = max(0, there - account["stored"])
-                missing = max(
+                later = max(0, stored_lines - account["stored"])
+                lost_lines = max(
                     0, self.feeds.get(name, 0) - account["line_feeds"], account["pending"]
                 )
-                account["lost"] += max(0, missing - later)
+                account["lost"] += max(0, lost_lines - later)
                 account["stored"] += later
                 account["pending"] = 0
                 account["line_feeds"] = max(account["line_feeds"], self.feeds.get(name, 0))
             if self.died or self.damaged_places:
-                gone = max(0, account["stored"] - there)
-                account["stored"] -= gone
-                account["lost"] += gone
+                damaged_lines = max(0, account["stored"] - stored_lines)
+                account["stored"] -= damaged_lines
+                account["lost"] += damaged_lines
             if self.died:
                 account["bytes"] = max(account["bytes"], self.printed.get(name, 0))
                 account["read"] = sum(account[count] for count in LEDGER_COUNTS[1:8])

@@ -1,5 +1,4 @@
-"""What is known of one key of metadata: how its numbers run (Course), and its counts (Tally).
-Pure."""
+"""One key of metadata: how its numbers run (Course), and its counts (PathTally). Pure."""
 
 from typing import Any, NamedTuple
 
@@ -11,25 +10,23 @@ _RULES = {(_RISING, True): 3, (_RISING, False): 4, (_ONE_WAY, True): 5, (_ONE_WA
 
 
 class Trend(NamedTuple):
-    """How a key's numbers have run so far, in one capture or several. shape: the larger the worse,
-    0 while nothing has moved; integer: no number was written with a fraction or an exponent;
-    records: those with a number for the key; own_x: the other key that is the X of its own records,
-    and how many it has in the capture that says so."""
+    """How a key's numbers have run so far, in one capture or several."""
 
-    shape: int
-    integer: bool
-    records: int
+    shape: int  # the larger the worse, 0 while nothing has moved
+    integer: bool  # no number was written with a fraction or an exponent
+    records: int  # those with a number for the key
+    # the other key that is the X of its own records, and how many it has in the capture with most
     own_x: tuple[int, Path] = (0, ())
 
     def rule(self) -> int:
         """R25's, 3 to 7; 0 while nothing has moved."""
         return 0 if self.shape == _UNKNOWN else _RULES.get((self.shape, self.integer), 7)
 
-    def merged(self, other: "Trend") -> "Trend":
+    def merge(self, trend: "Trend") -> "Trend":
         """The worst of both, as `Course.absorb`: neither side's rule is worse. The capture with the
         most records says which X the key has of its own."""
-        integer, own_x = self.integer and other.integer, max(self.own_x, other.own_x)
-        return Trend(max(self.shape, other.shape), integer, self.records + other.records, own_x)
+        integer, own_x = self.integer and trend.integer, max(self.own_x, trend.own_x)
+        return Trend(max(self.shape, trend.shape), integer, self.records + trend.records, own_x)
 
 
 class Course:
@@ -77,15 +74,15 @@ class Course:
         return _RULES.get((self.shape(), self.integer), 7)
 
     def copy(self) -> "Course":
-        other = Course()
-        other.worst, other.integer, other.last = self.worst, self.integer, self.last
-        other.rose, other.fell = self.rose, self.fell
-        return other
+        course = Course()
+        course.worst, course.integer, course.last = self.worst, self.integer, self.last
+        course.rose, course.fell = self.rose, self.fell
+        return course
 
-    def absorb(self, other: "Course") -> None:
+    def absorb(self, course: "Course") -> None:
         """Closes both courses and keeps the worst."""
-        self.worst = max(self.shape(), other.shape())
-        self.integer = self.integer and other.integer
+        self.worst = max(self.shape(), course.shape())
+        self.integer = self.integer and course.integer
         self.last = None
         self.rose = self.fell = False
 
@@ -104,23 +101,23 @@ class Course:
 
 
 class PathTally:
-    """Counts of one path. seen: records that have a value of this sort there; last_ns: the newest
-    one's time."""
+    """Counts of one path. record_count: records that have a value of this sort there; last_ns: the
+    newest one's time."""
 
-    __slots__ = ("last_ns", "max", "min", "seen")
+    __slots__ = ("last_ns", "max", "min", "record_count")
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.record_count = 0
         self.last_ns = 0
         self.min: Number | None = None
         self.max: Number | None = None
 
     def add(self, time_ns: int) -> None:
-        self.seen += 1
+        self.record_count += 1
         self.last_ns = max(self.last_ns, time_ns)
 
     def add_number(self, value: Number, time_ns: int) -> None:
-        self.seen += 1
+        self.record_count += 1
         if time_ns > self.last_ns:  # noqa: PLR1730  twice as fast as max(), for each number of each record
             self.last_ns = time_ns
         if self.min is None or value < self.min:
@@ -129,20 +126,20 @@ class PathTally:
             self.max = value
 
     def copy(self) -> "PathTally":
-        other = PathTally()
-        other.seen, other.last_ns, other.min, other.max = (
-            self.seen,
+        tally = PathTally()
+        tally.record_count, tally.last_ns, tally.min, tally.max = (
+            self.record_count,
             self.last_ns,
             self.min,
             self.max,
         )
-        return other
+        return tally
 
-    def absorb(self, other: "PathTally") -> None:
-        self.seen += other.seen
-        self.last_ns = max(self.last_ns, other.last_ns)
-        self.min = _extreme(self.min, other.min, larger=False)
-        self.max = _extreme(self.max, other.max, larger=True)
+    def absorb(self, tally: "PathTally") -> None:
+        self.record_count += tally.record_count
+        self.last_ns = max(self.last_ns, tally.last_ns)
+        self.min = _extreme(self.min, tally.min, larger=False)
+        self.max = _extreme(self.max, tally.max, larger=True)
 
     def pack(self) -> list[object]:
         numbers = (
@@ -150,12 +147,12 @@ class PathTally:
             if self.min is None or self.max is None
             else [_pack_number(self.min), _pack_number(self.max)]
         )
-        return [self.seen, self.last_ns, numbers]
+        return [self.record_count, self.last_ns, numbers]
 
     @classmethod
     def unpack(cls, packed: list[Any]) -> "PathTally":  # Any: JSON of our own
         tally = cls()
-        tally.seen, tally.last_ns, numbers = packed
+        tally.record_count, tally.last_ns, numbers = packed
         if numbers is not None:
             tally.min, tally.max = _unpack_number(numbers[0]), _unpack_number(numbers[1])
         return tally
@@ -174,18 +171,18 @@ def absorb_courses(into: dict[Path, Course], courses: dict[Path, Course]) -> Non
         into.setdefault(path, Course()).absorb(course)
 
 
-def _extreme(one: Number | None, other: Number | None, *, larger: bool) -> Number | None:
+def _extreme(first: Number | None, second: Number | None, *, larger: bool) -> Number | None:
     """The same whichever comes first: of equal numbers (1 and 1.0, 0.0 and -0.0) always the same
     one."""
-    if one is None or other is None:
-        return other if one is None else one
-    if one == other:
+    if first is None or second is None:
+        return second if first is None else first
+    if first == second:
         return min(
-            one,
-            other,
+            first,
+            second,
             key=lambda number: (type(number) is float, str(number) if number == 0 else ""),
         )
-    return one if (one > other) is larger else other
+    return first if (first > second) is larger else second
 
 
 def _pack_number(value: Number) -> object:

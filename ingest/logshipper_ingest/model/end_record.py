@@ -1,4 +1,4 @@
-"""What the hook job-ended wrote of one run of a job, strictly parsed, and what is told of it in
+"""What the hook job-ended wrote of one run of a job, strictly parsed, and its event and line for
 Loki. Pure.
 
 Slurm's own words are fixed where they mislead: a run that is restarted is PENDING already; an exit
@@ -50,24 +50,20 @@ OUTCOMES = (TAKEN, SHIPPED, *DROPPED)
 
 
 class EndRecord(NamedTuple):
-    """How a run of a job ended. by: who told it; state: one of SLURM_STATES, "" where that isn't
-    known; exit_code: None where a signal ended it, or where it isn't known; start, end: seconds
-    since 1970, start 0 where it isn't known; restarts: how often it was restarted, at most, -1
-    where that isn't known; nodes: names, empty for any; node_count: how many there were, 0 where
-    that isn't known; submit: when this run began to wait, as start."""
+    """How a run of a job ended."""
 
-    by: str
+    by: str  # who reported it
     job_id: str
-    state: str
-    exit_code: int | None
+    state: str  # one of SLURM_STATES, "" where that isn't known
+    exit_code: int | None  # None where a signal ended it, or where it isn't known
     signal: int
-    start: int
-    end: int
-    restarts: int
+    start: int  # seconds since 1970, 0 where it isn't known
+    end: int  # seconds since 1970
+    restarts: int  # how often it was restarted, at most; -1 where that isn't known
     user: str
-    nodes: tuple[str, ...]
-    node_count: int = 0
-    submit: int = 0
+    nodes: tuple[str, ...]  # names, empty for any
+    node_count: int = 0  # 0 where it isn't known
+    submit: int = 0  # when this run began to wait, as start
 
     @property
     def waited_secs(self) -> int | None:
@@ -79,22 +75,22 @@ class EndRecord(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> "EndRecord":
-        found = json.loads(text)
-        if isinstance(found[-1], list):  # of a version without a count
-            found.append(len(found[-1]))
-        if isinstance(found[-2], list):  # of one without a time of submission
-            found.append(0)
-        *fields, nodes, number, submit = found
+        values = json.loads(text)
+        if isinstance(values[-1], list):  # of a version without a count
+            values.append(len(values[-1]))
+        if isinstance(values[-2], list):  # of one without a time of submission
+            values.append(0)
+        *fields, nodes, number, submit = values
         return cls._make([*fields, tuple(nodes), number, submit])
 
 
 class BadRecord(ValueError):
-    """It isn't what the hook writes. str: why."""
+    """It isn't what the hook writes. str: the reason."""
 
 
 def parse_end(content: bytes, written_secs: int) -> EndRecord:
-    """The record in a file's content. written_secs: the file's time, for a hook that isn't told
-    when the job ended. Raises BadRecord."""
+    """The record in a file's content. written_secs: the file's time, for a hook that doesn't get
+    the job's end. Raises BadRecord."""
     if len(content) > MAX_RECORD_BYTES:
         raise BadRecord(f"is over {MAX_RECORD_BYTES >> 10} KiB")
     try:
@@ -106,32 +102,32 @@ def parse_end(content: bytes, written_secs: int) -> EndRecord:
     names = tuple(line.partition("=")[0] for line in lines[1:-2])
     if lines[-2:] != [".", ""] or names not in (_FIELDS, (*_FIELDS, *_FURTHER)):
         raise BadRecord("hasn't the lines that a record has")
-    said = dict(zip(names, (line.partition("=")[2] for line in lines[1:-2]), strict=True))
-    if said["by"] not in _BY:
+    fields = dict(zip(names, (line.partition("=")[2] for line in lines[1:-2]), strict=True))
+    if fields["by"] not in _BY:
         raise BadRecord("doesn't say who wrote it")
-    state = "REQUEUED" if said["state"] == "PENDING" else said["state"]
+    state = "REQUEUED" if fields["state"] == "PENDING" else fields["state"]
     if state not in (*SLURM_STATES, ""):
         raise BadRecord(f"{state[:40]!r} is no state of a job that is over")
-    exit_code, signal = _status(said["exit"], state)
+    exit_code, signal = _status(fields["exit"], state)
     if signal == _OOM_SIGNAL:
         state, signal = state or _OUT_OF_MEMORY, _KILL
     if not state and exit_code:
         state = "FAILED"
-    start, end = _secs(said, "start"), _secs(said, "end") or written_secs
+    start, end = _secs(fields, "start"), _secs(fields, "end") or written_secs
     start = start if start <= end else 0
-    submit = _secs(said, "submit")
+    submit = _secs(fields, "submit")
     return EndRecord(
-        by=_BY[said["by"]],
-        job_id=str(_whole(said, "job_id")),
+        by=_BY[fields["by"]],
+        job_id=str(_whole(fields, "job_id")),
         state=state,
         exit_code=exit_code,
         signal=signal,
         start=start,
         end=end,
-        restarts=_whole(said, "restarts") if said["restarts"] else -1,
-        user=said["user"] if _USER.fullmatch(said["user"]) else "",
-        nodes=host_names(said["nodes"]),
-        node_count=host_count(said["nodes"]),
+        restarts=_whole(fields, "restarts") if fields["restarts"] else -1,
+        user=fields["user"] if _USER.fullmatch(fields["user"]) else "",
+        nodes=host_names(fields["nodes"]),
+        node_count=host_count(fields["nodes"]),
         submit=submit if submit <= (start or end) else 0,
     )
 
@@ -140,10 +136,10 @@ def _status(text: str, state: str) -> tuple[int | None, int]:
     """Exit code and signal, as far as they are the job's own."""
     if not text:
         return None, 0
-    found = _STATUS.fullmatch(text)
-    if found is None:
+    match = _STATUS.fullmatch(text)
+    if match is None:
         raise BadRecord(f"{text[:40]!r} is no exit status")
-    exit_code, signal = int(found[1]), int(found[2])
+    exit_code, signal = int(match[1]), int(match[2])
     if exit_code > 255 or signal > 127:
         raise BadRecord(f"{text[:40]!r} is no exit status")
     if state not in _BY_ITSELF and (exit_code, signal) in ((0, 0), (0, 1)):
@@ -151,14 +147,14 @@ def _status(text: str, state: str) -> tuple[int | None, int]:
     return (None if signal else exit_code), signal
 
 
-def _whole(said: dict[str, str], name: str) -> int:
-    if not _WHOLE.fullmatch(said[name]):
-        raise BadRecord(f"{name} is {said[name][:40]!r}, which is no whole number")
-    return int(said[name])
+def _whole(fields: dict[str, str], name: str) -> int:
+    if not _WHOLE.fullmatch(fields[name]):
+        raise BadRecord(f"{name} is {fields[name][:40]!r}, which is no whole number")
+    return int(fields[name])
 
 
-def _secs(said: dict[str, str], name: str) -> int:
-    secs = _whole(said, name) if said.get(name) else 0
+def _secs(fields: dict[str, str], name: str) -> int:
+    secs = _whole(fields, name) if fields.get(name) else 0
     if secs >= _MAX_SECS:
         raise BadRecord(f"{name} is {secs}, which is no time")
     return secs
@@ -169,13 +165,13 @@ def host_names(text: str) -> tuple[str, ...]:
     query may be."""
     names: list[str] = []
     for item in _ITEM.findall(text):
-        found = _RANGES.fullmatch(item)
-        if found is None:
+        match = _RANGES.fullmatch(item)
+        if match is None:
             names.append(item)
         else:
-            before, ranges, behind = found.groups()
-            for one in ranges.split(","):
-                numbers = _RANGE.fullmatch(one)
+            before, ranges, behind = match.groups()
+            for number_range in ranges.split(","):
+                numbers = _RANGE.fullmatch(number_range)
                 if numbers is None:
                     return ()
                 first, last = int(numbers[1]), int(numbers[2] or numbers[1])
@@ -194,14 +190,14 @@ def host_count(text: str) -> int:
     """How many names a list such as `n[1-3,07],login` has; 0 where it is another."""
     total = 0
     for item in _ITEM.findall(text):
-        found = _RANGES.fullmatch(item)
-        if found is None:
+        match = _RANGES.fullmatch(item)
+        if match is None:
             if not _NODE.fullmatch(item):
                 return 0
             total += 1
             continue
-        for one in found[2].split(","):
-            numbers = _RANGE.fullmatch(one)
+        for number_range in match[2].split(","):
+            numbers = _RANGE.fullmatch(number_range)
             if numbers is None or int(numbers[2] or numbers[1]) < int(numbers[1]):
                 return 0
             total += 1 + int(numbers[2] or numbers[1]) - int(numbers[1])
@@ -226,7 +222,7 @@ def event_of(record: EndRecord) -> dict[str, object]:
 
 
 def note_of(record: EndRecord) -> str:
-    """The line for the log; empty where there is nothing to be told."""
+    """The line for the log; empty where there is nothing to report."""
     if record.state == "COMPLETED" or not (record.state or record.exit_code or record.signal):
         return ""
     at = datetime.fromtimestamp(record.end, UTC).isoformat()

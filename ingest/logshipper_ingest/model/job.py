@@ -20,7 +20,7 @@ SHIPPED_UNRESPONSIVE_NS = 60 * 10**9
 MAX_NODES = 1_000_000  # of a job: what says more is wrong
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"
-QUEUED = "QUEUED"  # of jobs that other systems tell of: a capture begins when its job runs
+QUEUED = "QUEUED"  # of jobs that other systems report: a capture begins when its job runs
 OPEN_STATES = (QUEUED, RUNNING, UNRESPONSIVE)  # of a job that isn't over
 END_STATES = (
     "COMPLETED",
@@ -37,7 +37,7 @@ SLURM_STATES = (
     "COMPLETED", "CANCELLED", "PREEMPTED", "REQUEUED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "FAILED", "NODE_FAIL",
     "BOOT_FAIL",
 )  # fmt: skip
-JOB_ENDED = "job_ended"  # the event that tells how Slurm ended a job
+JOB_ENDED = "job_ended"  # the event that says how Slurm ended a job
 STATE_CHANGED = (
     "state"  # the event of an imported job: from `from` to `to`, in the states of where it is from
 )
@@ -58,17 +58,7 @@ def job_shard(job_id: str) -> str:
 @dataclass(frozen=True)
 class JobSummary:
     """One job. State, exit code, times, host and mode are those of its newest attempt; lines
-    (stored), records, lost and bytes are of all attempts. Times are nanoseconds since 1970;
-    heartbeat_ns: 0 where none is sent. reason: why, where the state needs a word; cluster: "" in a
-    local store; account, partition: the scheduler's, "" without one.
-
-    origin: the system that an imported job comes from (qcg, balsam, xt), "" for captured ones;
-    parent: the id of the job it is a part of, and iteration which one; nodes: as told, and at least
-    those that it was seen on; nodes, cores: 0 where they aren't known; packing: how many such jobs
-    share a node; allocation: the id of the one it ran in. children: parts that aren't jobs of their
-    own, how many of them are over, and how many of these without success. first_change_ns,
-    last_change_ns: of events besides start and end that changed its state, 0 where there are
-    none."""
+    (stored), records, lost and bytes are of all attempts. Times are nanoseconds since 1970."""
 
     job_id: str
     name: str
@@ -80,81 +70,75 @@ class JobSummary:
     attempts: int
     started_ns: int
     ended_ns: int | None
-    heartbeat_ns: int
+    heartbeat_ns: int  # 0 where none is sent
     mode: str
     lines: int
     records: int
     lost: int
     bytes_printed: int
     bytes_logged: int
-    reason: str = ""
-    cluster: str = ""
-    account: str = ""
-    partition: str = ""
-    origin: str = ""
-    parent: str = ""
-    iteration: int | None = None
-    nodes: int = 0
-    cores: int = 0
-    packing: int = 1
-    allocation: str = ""
-    children: int = 0
-    children_finished: int = 0
-    children_failed: int = 0
+    reason: str = ""  # where the state needs a word
+    cluster: str = ""  # "" in a local store
+    account: str = ""  # the scheduler's, "" without one
+    partition: str = ""  # likewise
+    origin: str = ""  # the system of an imported job (qcg, balsam, xt), "" for captured ones
+    parent: str = ""  # the id of the job that this one is a part of
+    iteration: int | None = None  # which part
+    nodes: int = 0  # as the scheduler says, and at least those that it ran on; 0: not known
+    cores: int = 0  # 0 where they aren't known
+    packing: int = 1  # how many such jobs share a node
+    allocation: str = ""  # the id of the one it ran in
+    children: int = 0  # parts that aren't jobs of their own
+    children_finished: int = 0  # how many of them are over
+    children_failed: int = 0  # how many of these without success
+    # of events besides start and end that changed the job's state, 0 where there are none
     first_change_ns: int = 0
     last_change_ns: int = 0
 
 
 class Child(NamedTuple):
-    """A part of a job that isn't a job of its own, such as an iteration. source_state: the state as
-    its own system calls it; times: None where they aren't known; details: what else that system
-    says of it."""
+    """A part of a job that isn't a job of its own, such as an iteration."""
 
     name: str
     iteration: int | None
     state: str
-    source_state: str
+    source_state: str  # the state as its own system calls it
     exit_code: int | None
     signal: int
-    started_ns: int | None
-    ended_ns: int | None
+    started_ns: int | None  # None where it isn't known
+    ended_ns: int | None  # likewise
     nodes: int
     cores: int
-    details: Json
+    details: Json  # what else its own system says of it
 
 
 class ChildChange(NamedTuple):
-    """A change of a child's state. source_from, source_to: as its own system calls them; "" before
-    the first one."""
+    """A change of a child's state."""
 
     time_ns: int
     child: str
     from_state: str
     to_state: str
-    source_from: str
-    source_to: str
+    source_from: str  # as the child's own system calls it; "" before the first change
+    source_to: str  # likewise
 
 
 class Allocation(NamedTuple):
-    """Nodes that were given to jobs for a time. id: unique in the store; scheduler_id: the
-    scheduler's number, "" without one; started_ns, ended_ns: None while it waits, and while it
-    runs; details: what else is known."""
+    """Nodes that were given to jobs for a time."""
 
-    id: str
+    id: str  # unique in the store
     origin: str
-    scheduler_id: str
+    scheduler_id: str  # the scheduler's number, "" without one
     state: str
     nodes: int
-    started_ns: int | None
-    ended_ns: int | None
-    details: Json
+    started_ns: int | None  # None while it waits
+    ended_ns: int | None  # None while it waits or runs
+    details: Json  # what else is known
 
 
 @dataclass(frozen=True)
 class Capture:
-    """One capture of a job: an attempt's, step's and task's output. ledger: its account of lines,
-    settled where the capture died; columns, rows: of the terminal; tty: False where pipes took its
-    place; nodes: that the job has, as its scheduler says, 0 where nobody does."""
+    """One capture of a job: an attempt's, step's and task's output."""
 
     capture: int
     attempt: int
@@ -168,11 +152,11 @@ class Capture:
     ended_ns: int | None
     mode: str
     reason: str
-    ledger: Json
-    columns: int
-    rows: int
-    tty: bool
-    nodes: int = 0
+    ledger: Json  # its account of lines, settled where the capture died
+    columns: int  # of the terminal
+    rows: int  # likewise
+    tty: bool  # False where pipes took its place
+    nodes: int = 0  # that the job has, as its scheduler says; 0 where it doesn't
 
 
 class Position(NamedTuple):
@@ -189,39 +173,36 @@ class Position(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """A final line. text: without its LF; attrs: `n`, `repeat`, `part` where they apply; capture:
-    its number."""
+    """A final line."""
 
     position: Position
     time_ns: int
     stream: Stream
     kind: Kind
-    text: str
-    attrs: Mapping[str, Any]  # Any: JSON
+    text: str  # without its LF
+    attrs: Mapping[str, Any]  # `n`, `repeat`, `part` where they apply; Any: JSON
     attempt: int
-    capture: int
+    capture: int  # its number
 
 
 class MetadataRecord(NamedTuple):
-    """A metadata record. n: its number among those with the same set of keys; line: exactly as
-    printed."""
+    """A metadata record."""
 
     time_ns: int
-    n: int
+    n: int  # its number among those with the same set of keys
     attempt: int
     capture: int
-    line: str
+    line: str  # exactly as printed
     stream: Stream
 
 
 class RecordBlock(NamedTuple):
-    """Metadata records in order of time. times: in ns; captures: their numbers, and attempts:
-    theirs; text: the lines, with an LF between them."""
+    """Metadata records in order of time."""
 
-    times: Sequence[int]
-    captures: Sequence[int]
-    attempts: Mapping[int, int]
-    text: str
+    times: Sequence[int]  # ns
+    captures: Sequence[int]  # each record's capture's number
+    attempts: Mapping[int, int]  # by capture's number
+    text: str  # the lines, with an LF between them
 
 
 class JobEvent(NamedTuple):
@@ -232,14 +213,13 @@ class JobEvent(NamedTuple):
 
 
 class JobEventFilter(NamedTuple):
-    """Which events of a job, and in which order: of an attempt (None: all); of these names, all
-    where there are none; from begin_ns on and before end_ns, 0 for no limit."""
+    """Which events of a job, and in which order."""
 
-    attempt: int | None = None
-    names: Collection[str] = ()
+    attempt: int | None = None  # None: of all
+    names: Collection[str] = ()  # empty: all
     newest_first: bool = False
-    begin_ns: int = 0
-    end_ns: int = 0
+    begin_ns: int = 0  # from then on, 0 for no limit
+    end_ns: int = 0  # before then, 0 for no limit
 
     def has(self, event: JobEvent) -> bool:
         return (
@@ -249,20 +229,20 @@ class JobEventFilter(NamedTuple):
             and (not self.end_ns or event.time_ns < self.end_ns)
         )
 
-    def merged(self, told: Iterable[JobEvent], silent: Iterable[JobEvent]) -> Iterator[JobEvent]:
-        """In the order that is asked for. told: in that order already, and only those that are
-        asked for."""
+    def merge(self, events: Iterable[JobEvent], silent: Iterable[JobEvent]) -> Iterator[JobEvent]:
+        """All that pass the filter, in its order. events: in that order already, and only those
+        that pass; silent: in any."""
         key = attrgetter("time_ns")
         ordered = sorted(filter(self.has, silent), key=key)
         if self.newest_first:
-            return heapq.merge(reversed(ordered), told, key=key, reverse=True)
-        return heapq.merge(told, ordered, key=key)
+            return heapq.merge(reversed(ordered), events, key=key, reverse=True)
+        return heapq.merge(events, ordered, key=key)
 
 
 @dataclass(frozen=True)
 class IngestOutcome:
-    """What ingesting came to. complete: all that was spooled is in the store; problems: a sentence
-    each."""
+    """The outcome of ingesting. complete: all that was spooled is in the store; problems: a
+    sentence each."""
 
     complete: bool
     problems: list[str]

@@ -1,4 +1,4 @@
-"""What lists tell of a job's key: its last, least and greatest value. Pure."""
+"""What lists show of a job's key: its last, least and greatest value. Pure."""
 
 import json
 from typing import TYPE_CHECKING, NamedTuple
@@ -8,13 +8,12 @@ if TYPE_CHECKING:
 
 
 class KeyValues(NamedTuple):
-    """last, min, max: JSON texts, exact, min and max of numbers, "" without any; records: how many
-    have the key."""
+    """Values of a key, as JSON texts, exact."""
 
     last: str
-    records: int
-    min: str = ""
-    max: str = ""
+    records: int  # how many have the key
+    min: str = ""  # of numbers, "" without any
+    max: str = ""  # likewise
 
 
 def values_of(stats: "KeyStats") -> KeyValues:

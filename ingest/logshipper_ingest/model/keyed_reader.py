@@ -48,15 +48,15 @@ class KeyedReader:
         """All keys of the job's metadata in alphabetical order: numbers of nested objects, and
         top-level keys."""
         records: dict[int, list[str]] = {}
-        found = []
+        key_stats = []
         for stats, last_ns in self._x_axis().key_stats():
             if last_ns not in records:
                 records[last_ns] = self._records_at(last_ns)
             values = (raw_value(record, stats.path) for record in records[last_ns])
-            found.append(
+            key_stats.append(
                 replace(stats, last=next((value for value in values if value is not None), "null"))
             )
-        return found
+        return key_stats
 
     def key_values(self) -> dict[str, KeyValues]:
         """Each key's last, least and greatest value by its name."""

@@ -33,15 +33,15 @@ class Oversized(str):
 
 @dataclass(slots=True)
 class Leaves:
-    """What a record has for graphs. numbers: by path, down to MAX_DEPTH keys; others: top-level
-    keys without a number; deeper: objects below that depth, left out; oversized: numbers that can't
-    be worked with, left out; long_keys: values of keys over MAX_KEY_BYTES, left out."""
+    """What a record has for graphs."""
 
+    # by path, down to MAX_DEPTH keys
     numbers: dict[Path, Number] = field(default_factory=dict)
-    others: list[Path] = field(default_factory=list)
-    deeper: int = 0
-    oversized: int = 0
-    long_keys: int = 0
+    # top-level keys without a number
+    non_numbers: list[Path] = field(default_factory=list)
+    deeper: int = 0  # objects below that depth, left out
+    oversized: int = 0  # numbers that can't be worked with, left out
+    long_keys: int = 0  # values of keys over MAX_KEY_BYTES, left out
 
 
 def parse_record(line: bytes) -> Record | None:
@@ -101,10 +101,10 @@ def leaves_of(record: Record) -> Leaves:
             before = len(numbers)
             _gather(value, (key,), leaves)  # type: ignore[arg-type]
             if len(numbers) == before:
-                leaves.others.append((key,))
+                leaves.non_numbers.append((key,))
         else:
             leaves.oversized += kind is Oversized or kind is float
-            leaves.others.append((key,))
+            leaves.non_numbers.append((key,))
     return leaves
 
 
@@ -152,25 +152,25 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 def _raw_members(text: str) -> dict[str, str]:
     """The texts of all members of the object that the text is; of a key that stands there twice the
     last one."""
-    found: dict[str, str] = {}
+    members: dict[str, str] = {}
     at = _skip_blanks(text, 0)
     if text[at] != "{":
-        return found
+        return members
     at = _skip_blanks(text, at + 1)
     while text[at] != "}":
         key, at = _DECODER.raw_decode(text, at)
         begin = _skip_blanks(text, _skip_blanks(text, at) + 1)  # over the colon
         _, end = _DECODER.raw_decode(text, begin)
-        found[key] = text[begin:end]
+        members[key] = text[begin:end]
         at = _skip_blanks(text, end)
         if text[at] == ",":
             at = _skip_blanks(text, at + 1)
-    return found
+    return members
 
 
 def _skip_blanks(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    return found.end() if found else at
+    match = _BLANKS.match(text, at)
+    return match.end() if match else at
 
 
 def order(path: Path) -> tuple[str, Path]:
@@ -188,10 +188,10 @@ def names_of(paths: Iterable[Path]) -> dict[Path, str]:
     names: dict[Path, str] = {}
     for sharing in by_name.values():
         for path in sharing:
-            names[path] = ".".join(_shown(key, len(sharing) > 1) for key in path)
+            names[path] = ".".join(_key_text(key, len(sharing) > 1) for key in path)
     return names
 
 
-def _shown(key: str, shared: bool) -> str:
+def _key_text(key: str, shared: bool) -> str:
     needs_quotes = '"' in key or not key.isprintable() or (shared and "." in key)
     return json.dumps(key) if needs_quotes else key

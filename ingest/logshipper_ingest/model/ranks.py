@@ -51,8 +51,8 @@ def escape(value: str) -> str:
 
 
 def unfit(path: Path, max_bytes: int) -> str:
-    """Why a key can't be a label and part of a query: one of REASONS; "" where it can. max_bytes:
-    of its json_path."""
+    """The reason that a key can't be a label and part of a query: one of REASONS; "" where it can.
+    max_bytes: of its json_path."""
     if not all(path):
         return "empty"
     if any(map(_UNFIT.search, path)):
@@ -90,19 +90,18 @@ def rank(rule: int, code: int, place: int) -> float:
 
 
 def rule_of(path: Path, trend: Trend) -> int:
-    """R25's rule of a key, 1 to 7; 0 while it can't be told yet."""
+    """R25's rule of a key, 1 to 7; 0 while it isn't known yet."""
     return _NAMED_RULES.get(path) or trend.rule()
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLabels:
-    """A key as labels show it, escaped. key: its name, nested ones as `a.b`; path: its json_path;
-    code, place: as in `rank`."""
+    """A key as labels show it, escaped."""
 
-    key: str
-    path: str
-    code: int
-    place: int
+    key: str  # its name, nested ones as `a.b`
+    path: str  # its json_path
+    code: int  # as in `rank`
+    place: int  # likewise
 
 
 class JobKeys:
@@ -115,16 +114,16 @@ class JobKeys:
     def __init__(
         self, max_keys: int, max_label_bytes: int, say: Callable[[str, Path], None]
     ) -> None:
-        """say: told a reason and a key when one is left out for the first time."""
+        """say: called with a reason and a key when one is left out for the first time."""
         self._max_keys = max_keys
         self._max_label_bytes = max_label_bytes
         self._say = say
         self._labels: dict[Path, KeyLabels] = {}  # of all known keys, in alphabetical order
         self._unfit: dict[Path, str] = {}
         self._stay: dict[str, Path] = {}
-        self._told: set[tuple[str, Path]] = set()
+        self._reports: set[tuple[str, Path]] = set()
 
-    def shown(
+    def visible_keys(
         self, trends: Mapping[Path, Trend]
     ) -> tuple[dict[Path, tuple[KeyLabels, int]], dict[str, int]]:
         """The keys to show, each with its labels and rule (0: not known yet), and how many are left
@@ -134,7 +133,7 @@ class JobKeys:
         """
         if trends.keys() != self._labels.keys():
             self._learn(trends)
-        found: dict[Path, tuple[KeyLabels, int]] = {}
+        visible: dict[Path, tuple[KeyLabels, int]] = {}
         left_out: dict[str, int] = {}
         names: dict[str, Path] = dict(self._stay)
         rules = {path: rule_of(path, trends[path]) for path in self._labels}
@@ -145,7 +144,7 @@ class JobKeys:
                 reason = "same_name"
             elif (
                 not reason
-                and len(found) >= self._max_keys
+                and len(visible) >= self._max_keys
                 and not self._has_claim(path, labels.key)
             ):
                 reason = "too_many"
@@ -155,8 +154,8 @@ class JobKeys:
                 continue
             if rules[path]:
                 self._stay[labels.key] = path
-            found[path] = (labels, rules[path])
-        return found, left_out
+            visible[path] = (labels, rules[path])
+        return visible, left_out
 
     def _has_claim(self, path: Path, key: str) -> bool:
         return path in _NAMED_RULES or self._stay.get(key) == path
@@ -174,13 +173,13 @@ class JobKeys:
         )
 
     def leave_out(self, reason: str, path: Path) -> None:
-        """Has it told, unless it was."""
-        if (reason, path) not in self._told:
-            self._told.add((reason, path))
+        """Reports it, unless it was reported before."""
+        if (reason, path) not in self._reports:
+            self._reports.add((reason, path))
             self._say(reason, path)
 
     def _learn(self, trends: Mapping[Path, Trend]) -> None:
-        """Places every key anew: new ones may come before known ones."""
+        """Places every key again: new ones may come before known ones."""
         self._labels = {}
         places: dict[int, int] = {}
         for path in sorted(trends, key=order):

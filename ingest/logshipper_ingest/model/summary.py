@@ -12,7 +12,7 @@ _MAX_SUGGESTED_FROM = 10_000
 
 
 class Account(Protocol):
-    """What is known of one capture, as a summary needs it."""
+    """The account of one capture, as a summary needs it."""
 
     @property
     def name(self) -> str: ...
@@ -75,12 +75,7 @@ class Account(Protocol):
 
 @dataclass
 class CaptureFacts:
-    """What a store keeps of one capture, whoever tells it. mode: enabled, metadata or disabled;
-    ledger: its account of lines; columns, rows: of the terminal; tty: False where pipes took its
-    place; account, partition: the scheduler's, "" without one; origin to allocation: as JobSummary
-    has them; restarts: further attempts that are in this capture; children: how many there are, are
-    over, and failed; details: what else an imported job's own system says of it; first_change_ns,
-    last_change_ns: as JobSummary has them."""
+    """What a store keeps of one capture, whichever source reports it."""
 
     name: str = ""
     user: str = ""
@@ -91,14 +86,15 @@ class CaptureFacts:
     started_ns: int = 0
     ended_ns: int | None = None
     heartbeat_ns: int = 0
-    mode: str = "enabled"
+    mode: str = "enabled"  # enabled, metadata or disabled
     reason: str = ""
-    columns: int = 0
-    rows: int = 0
-    tty: bool = True
-    ledger: Json = field(default_factory=dict)
-    account: str = ""
-    partition: str = ""
+    columns: int = 0  # of the terminal
+    rows: int = 0  # likewise
+    tty: bool = True  # False where pipes took its place
+    ledger: Json = field(default_factory=dict)  # the capture's account of lines
+    account: str = ""  # the scheduler's, "" without one
+    partition: str = ""  # likewise
+    # origin to allocation: as JobSummary has them
     origin: str = ""
     parent: str = ""
     iteration: int | None = None
@@ -106,11 +102,13 @@ class CaptureFacts:
     cores: int = 0
     packing: int = 1
     allocation: str = ""
-    restarts: int = 0
+    restarts: int = 0  # further attempts that are in this capture
+    # how many there are, are over, and failed
     children: list[int] = field(default_factory=lambda: [0, 0, 0])
+    # what else an imported job's own system says of it
     details: Json = field(default_factory=dict)
-    first_change_ns: int = 0
-    last_change_ns: int = 0
+    first_change_ns: int = 0  # as JobSummary has it
+    last_change_ns: int = 0  # likewise
 
     def note_change(self, time_ns: int) -> None:
         """Takes note of an event that changed its job's state."""
@@ -128,7 +126,7 @@ class OfAttempt(Protocol):
 
 
 def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
-    """The job's summary, RUNNING not yet told from UNRESPONSIVE; None where there are no
+    """The job's summary, RUNNING not yet distinguished from UNRESPONSIVE; None where there are no
     captures."""
     if not captures:
         return None
@@ -182,10 +180,10 @@ def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
     )
 
 
-def nodes_of(told: Iterable[int], hosts: Iterable[str]) -> int:
-    """How many nodes an attempt has: as the scheduler told its captures, and at least those that
-    they ran on."""
-    return max(max(told, default=0), len(set(hosts) - {""}))
+def nodes_of(node_counts: Iterable[int], hosts: Iterable[str]) -> int:
+    """How many nodes an attempt has. node_counts: of its captures, as the scheduler says; hosts:
+    that they ran on, which are the least."""
+    return max(max(node_counts, default=0), len(set(hosts) - {""}))
 
 
 def find_job(name: str, jobs: Sequence[JobSummary]) -> JobSummary:
@@ -220,8 +218,8 @@ def find_job(name: str, jobs: Sequence[JobSummary]) -> JobSummary:
 def _suggestions(name: str, jobs: Sequence[JobSummary]) -> list[str]:
     from difflib import get_close_matches  # late: only for a wrong name
 
-    known = dict.fromkeys(
+    words = dict.fromkeys(
         ("last", *(word for job in jobs[:_MAX_SUGGESTED_FROM] for word in (job.job_id, job.name)))
     )
-    by_folded = {word.casefold(): word for word in known}
+    by_folded = {word.casefold(): word for word in words}
     return [by_folded[word] for word in get_close_matches(name.casefold(), by_folded, n=3)]

@@ -9,7 +9,7 @@ A record that holds only part of a group splits it, so groups are exact.
 Cost per record: its keys times the groups among them (one, as a rule; MAX_GROUPS at most). Limits:
 MAX_KEYS keys with numbers and as many others (`progress` and `epoch` always have room); past
 MAX_GROUPS groups aren't split any more and are only roughly right. What the limits leave out is
-counted; `notes` says it.
+counted; `notes` reports it.
 """
 
 import json
@@ -49,29 +49,26 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class XChoice:
-    """The X of a graph. key: its name, None for time; rule: R25's, 1 to 7, 0 for time; words: the
-    rule in words."""
+    """The X of a graph."""
 
-    key: str | None
-    rule: int
-    words: str
+    key: str | None  # its name, None for time
+    rule: int  # R25's, 1 to 7, 0 for time
+    words: str  # the rule in words
     path: Path = ()
 
 
 @dataclass(frozen=True, slots=True)
 class KeyStats:
-    """One key of a job's metadata. count: records that have it; numbers: those with a number; last:
-    its last value as JSON text; min, max: of its numbers, exact; integer: no number was written
-    with a fraction or an exponent."""
+    """One key of a job's metadata."""
 
     key: str
     path: Path
-    count: int
-    numbers: int
-    last: str
-    min: Number | None
-    max: Number | None
-    integer: bool
+    count: int  # records that have it
+    numbers: int  # those with a number
+    last: str  # its last value as JSON text
+    min: Number | None  # of its numbers, exact
+    max: Number | None  # likewise
+    integer: bool  # no number was written with a fraction or an exponent
 
 
 class _Group:
@@ -99,7 +96,7 @@ class XAxis:
     def __init__(self) -> None:
         self.records = 0
         self._numbers: dict[Path, PathTally] = {}
-        self._others: dict[Path, PathTally] = {}
+        self._non_numbers: dict[Path, PathTally] = {}
         self._groups: list[_Group] = []
         self._group_of: dict[Path, _Group] = {}
         self._plans: dict[
@@ -123,17 +120,17 @@ class XAxis:
         self._deeper += leaves.deeper
         self._oversized += leaves.oversized
         self._long_keys += leaves.long_keys
-        if leaves.others:
-            self._count_others(leaves, time_ns)
+        if leaves.non_numbers:
+            self._count_non_numbers(leaves, time_ns)
         numbers = leaves.numbers
         keys = tuple(numbers)
         plan = self._plans.get(keys)
         if plan is None:
-            known = [path for path in keys if self._has_room(path)]
-            if len(known) < len(keys):
-                self._left_out += len(keys) - len(known)
-                numbers = {path: numbers[path] for path in known}
-            plan = self._plan(tuple(known))
+            paths = [path for path in keys if self._has_room(path)]
+            if len(paths) < len(keys):
+                self._left_out += len(keys) - len(paths)
+                numbers = {path: numbers[path] for path in paths}
+            plan = self._plan(tuple(paths))
         for path, value in numbers.items():
             self._numbers[path].add_number(value, time_ns)
         for group in plan:
@@ -153,14 +150,14 @@ class XAxis:
         self._numbers[path] = PathTally()
         return True
 
-    def _count_others(self, leaves: Leaves, time_ns: int) -> None:
-        for path in leaves.others:
-            tally = self._others.get(path)
+    def _count_non_numbers(self, leaves: Leaves, time_ns: int) -> None:
+        for path in leaves.non_numbers:
+            tally = self._non_numbers.get(path)
             if tally is None:
-                if len(self._others) >= MAX_KEYS:
+                if len(self._non_numbers) >= MAX_KEYS:
                     self._left_out += 1
                     continue
-                tally = self._others[path] = PathTally()
+                tally = self._non_numbers[path] = PathTally()
             tally.add(time_ns)
 
     def _plan(self, keys: tuple[Path, ...]) -> list[_Group]:
@@ -170,14 +167,14 @@ class XAxis:
             return plan
         plan = []
         new = set()
-        met: dict[int, tuple[_Group, set[Path]]] = {}
+        members_by_group: dict[int, tuple[_Group, set[Path]]] = {}
         for path in keys:
             group = self._group_of.get(path)
             if group is None:
                 new.add(path)
             else:
-                met.setdefault(id(group), (group, set()))[1].add(path)
-        for group, inside in met.values():
+                members_by_group.setdefault(id(group), (group, set()))[1].add(path)
+        for group, inside in members_by_group.values():
             plan.append(self._split(group, inside))
         if new:
             newest = self._open_group(new)
@@ -185,10 +182,10 @@ class XAxis:
                 plan.append(newest)
         if self._planned_keys + len(keys) > MAX_PLANNED_KEYS:
             self._forget_plans()
-        own = {
+        paths = {
             path: path for path in self._numbers
         }  # not the record's: each brings long names of its own
-        self._plans[tuple(own[path] for path in keys)] = plan
+        self._plans[tuple(paths[path] for path in keys)] = plan
         self._planned_keys += len(keys)
         return plan
 
@@ -222,43 +219,43 @@ class XAxis:
 
     # ---- merging
 
-    def merge(self, other: "XAxis") -> "XAxis":
+    def merge(self, other_axis: "XAxis") -> "XAxis":
         """Both together, as of different attempts or tasks: a new one, the worst of both.
         Associative, commutative."""
-        merged = XAxis()
-        merged.records = self.records + other.records
-        merged._deeper = self._deeper + other._deeper
-        merged._oversized = self._oversized + other._oversized
-        merged._long_keys = self._long_keys + other._long_keys
-        merged._left_out = self._left_out + other._left_out
-        for side in (self, other):
-            absorb_tallies(merged._numbers, side._numbers)
-            absorb_tallies(merged._others, side._others)
-        dropped = merged._keep_to_limit()
-        merged._merge_groups(self, other, dropped)
-        return merged
+        union = XAxis()
+        union.records = self.records + other_axis.records
+        union._deeper = self._deeper + other_axis._deeper
+        union._oversized = self._oversized + other_axis._oversized
+        union._long_keys = self._long_keys + other_axis._long_keys
+        union._left_out = self._left_out + other_axis._left_out
+        for side in (self, other_axis):
+            absorb_tallies(union._numbers, side._numbers)
+            absorb_tallies(union._non_numbers, side._non_numbers)
+        excess = union._keep_to_limit()
+        union._merge_groups(self, other_axis, excess)
+        return union
 
     def _keep_to_limit(self) -> set[Path]:
         """Leaves out the last keys in alphabetical order: the same ones, whatever was merged
         first."""
-        dropped = set(_past_limit(self._numbers))
-        for path in dropped:
-            self._left_out += self._numbers.pop(path).seen
-        for path in _past_limit(self._others):
-            self._left_out += self._others.pop(path).seen
-        return dropped
+        excess = set(_past_limit(self._numbers))
+        for path in excess:
+            self._left_out += self._numbers.pop(path).record_count
+        for path in _past_limit(self._non_numbers):
+            self._left_out += self._non_numbers.pop(path).record_count
+        return excess
 
-    def _merge_groups(self, one: "XAxis", other: "XAxis", dropped: set[Path]) -> None:
+    def _merge_groups(self, first: "XAxis", second: "XAxis", excess: set[Path]) -> None:
         sharing: dict[tuple[int, int], tuple[set[Path], list[_Group]]] = {}
         for path in sorted(self._numbers):
-            groups = [side._group_of[path] for side in (one, other) if path in side._group_of]
-            token = (id(one._group_of.get(path)), id(other._group_of.get(path)))
+            groups = [side._group_of[path] for side in (first, second) if path in side._group_of]
+            token = (id(first._group_of.get(path)), id(second._group_of.get(path)))
             sharing.setdefault(token, (set(), groups))[0].add(path)
         for members, groups in sharing.values():
             courses: dict[Path, Course] = {}
             for group in groups:
                 absorb_courses(courses, group.courses)
-            for path in dropped & courses.keys():
+            for path in excess & courses.keys():
                 del courses[path]
             self._enter(_Group(members, courses, any(group.rough for group in groups)))
 
@@ -276,21 +273,26 @@ class XAxis:
         return self._choice(*best)
 
     def x_for(self, key: str) -> XChoice:
-        """The X of a key's own graph: the chosen one, or, where both never stand in one record, one
-        by the same rule over the key's own records: time, where that is the key itself. key: a
-        name; one without numbers gets the chosen X."""
-        chosen = self.choose()
+        """The X of a key's own graph: the job's, or, where both never stand in one record, one by
+        the same rule over the key's own records: time, where that is the key itself. key: a name;
+        one without numbers gets the job's X."""
+        job_choice = self.choose()
         path = self.path_of(key)
         group = None if path is None else self._group_of.get(path)
-        if path is None or group is None or chosen.path in group.courses:
-            return chosen
+        if path is None or group is None or job_choice.path in group.courses:
+            return job_choice
         best = self._best(group.courses)
         if len(group.courses) < 2 or best is None:
             return XChoice(None, 0, f"time: no other key with numbers in the records of {key}")
         if best[1] == path:
             return XChoice(None, 0, f"time: {key} itself is the X of its records")
-        own = self._choice(*best)
-        return XChoice(own.key, own.rule, f"{own.words}, in the records of {key}", own.path)
+        own_choice = self._choice(*best)
+        return XChoice(
+            own_choice.key,
+            own_choice.rule,
+            f"{own_choice.words}, in the records of {key}",
+            own_choice.path,
+        )
 
     def _best(self, courses: dict[Path, Course]) -> tuple[int, Path] | None:
         for rule, path in enumerate(_NAMED, start=1):
@@ -310,20 +312,20 @@ class XAxis:
         key that has not moved yet has shape 0 until its capture is over."""
         groups, own_x = self._group_of, self._own_x()
         return {
-            path: groups[path].courses[path].trend(over, tally.seen, own_x.get(path, ()))
+            path: groups[path].courses[path].trend(over, tally.record_count, own_x.get(path, ()))
             for path, tally in self._numbers.items()
         }
 
     def _own_x(self) -> dict[Path, Path]:
         """Of each key that one of the other keys in its records that is their X, as in `x_for`; of
         that one none."""
-        found: dict[Path, Path] = {}
+        x_by_path: dict[Path, Path] = {}
         for group in self._groups:
             best = self._best(group.courses)
             if best is None:
                 continue
-            found.update(dict.fromkeys(group.members - {best[1]}, best[1]))
-        return found
+            x_by_path.update(dict.fromkeys(group.members - {best[1]}, best[1]))
+        return x_by_path
 
     # ---- looking at keys
 
@@ -334,9 +336,9 @@ class XAxis:
     def _names(self) -> dict[Path, str]:
         """Names of all keys; made again only when there is another key: keys are never taken
         away."""
-        keys = (len(self._numbers), len(self._others))
+        keys = (len(self._numbers), len(self._non_numbers))
         if keys != self._named_keys:
-            self._known_names = names_of(self._numbers.keys() | self._others.keys())
+            self._known_names = names_of(self._numbers.keys() | self._non_numbers.keys())
             self._named_keys = keys
         return self._known_names
 
@@ -344,17 +346,17 @@ class XAxis:
         """All keys in alphabetical order, and the time (ns) of the last record that has each;
         `last` is left empty."""
         names = self._names()
-        found = []
+        entries = []
         for path in sorted(names, key=order):
             number = self._numbers.get(path, _NO_TALLY)
-            other = self._others.get(path, _NO_TALLY)
+            non_number = self._non_numbers.get(path, _NO_TALLY)
             integer = path in self._numbers and self._course_of(path).integer
-            count = number.seen + other.seen
+            count = number.record_count + non_number.record_count
             stats = KeyStats(
-                names[path], path, count, number.seen, "", number.min, number.max, integer
+                names[path], path, count, number.record_count, "", number.min, number.max, integer
             )
-            found.append((stats, max(number.last_ns, other.last_ns)))
-        return found
+            entries.append((stats, max(number.last_ns, non_number.last_ns)))
+        return entries
 
     def latest(self) -> dict[Path, Number]:
         """The last number of each key. Of one capture: merging closes what is open, and its last
@@ -364,26 +366,26 @@ class XAxis:
 
     def notes(self) -> list[str]:
         """What the limits left out, a sentence each; empty where all is exact."""
-        said = []
+        notes = []
         if self._left_out:
-            said.append(
+            notes.append(
                 f"{self._left_out} values are left out: of a job, {MAX_KEYS} keys with numbers are graphed"
             )
         if self._deeper:
-            said.append(f"{self._deeper} objects are left out: more than {MAX_DEPTH} keys deep")
+            notes.append(f"{self._deeper} objects are left out: more than {MAX_DEPTH} keys deep")
         if self._oversized:
-            said.append(
+            notes.append(
                 f"{self._oversized} numbers are left out: too long or too large to work with"
             )
         if self._long_keys:
-            said.append(
+            notes.append(
                 f"{self._long_keys} values are left out: of keys that are longer than {MAX_KEY_BYTES} bytes"
             )
         if any(group.rough for group in self._groups):
-            said.append(
+            notes.append(
                 "which keys share records is only roughly known: there are too many different sets of keys"
             )
-        return said
+        return notes
 
     # ---- as JSON
 
@@ -408,7 +410,9 @@ class XAxis:
             "records": self.records,
             "limits": [self._left_out, self._deeper, self._oversized, self._long_keys],
             "numbers": [[path, self._numbers[path].pack()] for path in paths],
-            "others": [[path, self._others[path].pack()] for path in sorted(self._others)],
+            "others": [
+                [path, self._non_numbers[path].pack()] for path in sorted(self._non_numbers)
+            ],
             "groups": sorted(groups, key=lambda group: group[0]),  # type: ignore[arg-type, return-value]  # ints
         }
         return json.dumps(state, separators=(",", ":"))
@@ -437,7 +441,7 @@ class XAxis:
             paths.append(path)
             axis._numbers[path] = PathTally.unpack(tally)
         for packed_path, tally in state["others"]:
-            axis._others[tuple(packed_path)] = PathTally.unpack(tally)
+            axis._non_numbers[tuple(packed_path)] = PathTally.unpack(tally)
         for members, courses, rough in state["groups"]:
             unpacked = {paths[number]: Course.unpack(course) for number, course in courses}
             axis._enter(_Group({paths[number] for number in members}, unpacked, rough))
@@ -451,15 +455,15 @@ _NO_TALLY = PathTally()
 
 def merge_all(axes: Iterable[XAxis]) -> XAxis:
     """All of them together; empty where there are none."""
-    merged = XAxis()
+    total = XAxis()
     for axis in axes:
-        merged = merged.merge(axis)
-    return merged
+        total = total.merge(axis)
+    return total
 
 
 def _past_limit(tallies: dict[Path, PathTally]) -> list[Path]:
-    named = sum(path in tallies for path in _NAMED)
-    if len(tallies) - named <= MAX_KEYS:
+    named_count = sum(path in tallies for path in _NAMED)
+    if len(tallies) - named_count <= MAX_KEYS:
         return []
     ranked = sorted((path for path in tallies if path not in _NAMED), key=order)
     return ranked[MAX_KEYS:]

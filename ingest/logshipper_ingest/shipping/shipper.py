@@ -283,16 +283,17 @@ class Shipper:
             account, None, rows, batch, capture.folder, life, time.time_ns(), with_counters=False
         )
         if capture.is_silent:
-            account.tell_lost(rows)
-        marks = (self._complete_mark(mark, capture) for mark in rows.marks)
+            account.add_heartbeat_lost(rows)
+        marks = (self._dressed(mark, capture) for mark in rows.marks)
         rows.marks = [mark for mark in marks if mark is not None]
         if (
             capture.progress.counts.skipped and not capture.progress.counts.entries
         ):  # nothing else of it was sent yet
             rows.marks[:0] = self._late_begin(capture, begin_ns)
         if learnt.done:
-            # nothing of it comes later
-            closed_ns = max(account.newest_ns, account.started_ns, account.told_ns) + 1
+            closed_ns = (
+                max(account.newest_ns, account.started_ns, account.heartbeat_lost_ns) + 1
+            )  # nothing of it comes later
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
             max_line_bytes = self._config.delivery.max_line_bytes

@@ -82,7 +82,7 @@ def learn(
             account.reason = TAKEN_AWAY
             event = {"event": CAPTURE_TAKEN, "message": TAKEN_AWAY}
             account.take_event(event, account.newest_ns or account.started_ns, rows)
-        account.tell_never_written(rows)
+        account.add_lines_lost(rows)
     elif life is Life.ORPHANED and account.state == RUNNING:
         account.reason = "its capture died: the job runs on, but what it prints isn't logged"
     return BatchResult(done, blocked, words)

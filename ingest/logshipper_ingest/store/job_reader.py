@@ -481,7 +481,7 @@ class JobReader(KeyedReader):
         stored."""
         event_filter = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
         attempts = self._attempts_of(attempt)
-        yield from event_filter.merged(
+        yield from event_filter.merge(
             read_stored_events(self._fetch, self.path, attempts, event_filter), self._silent
         )
 

@@ -67,7 +67,7 @@ def test_a_silence_is_told_once_and_ends(kept: bool) -> None:
     assert rows.events == [], "just in time"
     last_ns = account.newest_ns
     for _ in range(3):  # by an agent that looks on
-        account.tell_lost(rows)
+        account.add_heartbeat_lost(rows)
         if kept:
             account = CaptureAccount.from_json(account.to_json())
     found_ns = last_ns + 61 * SECOND_NS

@@ -29,7 +29,7 @@ def keys_of(max_keys: int = 100, max_bytes: int = 128) -> tuple[JobKeys, list[tu
 
 
 def names(keys: JobKeys, trends: Mapping[Path, Trend]) -> list[str]:
-    return [labels.key for labels, _ in keys.shown(trends)[0].values()]
+    return [labels.key for labels, _ in keys.visible_keys(trends)[0].values()]
 
 
 # ---- labels
@@ -177,12 +177,12 @@ def test_where_the_worst_of_two_nodes_is_not_the_rule_over_both() -> None:
     different = [
         (one, other)
         for one, other in product(kinds, kinds)
-        if Trend(*one, 1).merged(Trend(*other, 1)).rule()
+        if Trend(*one, 1).merge(Trend(*other, 1)).rule()
         != max(Trend(*one, 1).rule(), Trend(*other, 1).rule())
     ]
     pair = ((RISING, False), (ONE_WAY, True))
     assert different == [pair, pair[::-1]]
-    assert Trend(*pair[0], 1).merged(Trend(*pair[1], 1)).rule() == 6
+    assert Trend(*pair[0], 1).merge(Trend(*pair[1], 1)).rule() == 6
 
 
 # ---- which keys are shown
@@ -197,7 +197,7 @@ def test_progress_and_epoch_always_have_room() -> None:
     }
     assert names(keys, trends) == ["a", "b"]
     named: dict[Path, Trend] = {("progress",): Trend(0, False, 1), ("epoch",): Trend(0, True, 1)}
-    shown, left_out = keys.shown({**trends, **named})
+    shown, left_out = keys.visible_keys({**trends, **named})
     assert sorted(labels.key for labels, _ in shown.values()) == ["a", "b", "epoch", "progress"]
     assert {labels.key: rule for labels, rule in shown.values()}["progress"] == 1
     assert left_out == {"too_many": 1}
@@ -223,7 +223,7 @@ def test_the_best_keys_are_shown_and_stay() -> None:
 def test_of_two_keys_with_one_name_the_first_is_shown() -> None:
     keys, told = keys_of()
     trends = {("a.b",): Trend(RISING, True, 2), ("a", "b"): Trend(RISING, True, 2)}
-    shown, left_out = keys.shown(trends)
+    shown, left_out = keys.visible_keys(trends)
     assert list(shown) == [("a", "b")]
     assert left_out == {"same_name": 1}
     assert told == [("same_name", ("a.b",))]
@@ -237,5 +237,5 @@ def test_each_key_is_told_once() -> None:
         ("a", ""): Trend(0, True, 1),
     }
     for _ in range(3):
-        assert keys.shown(trends) == ({}, {"characters": 1, "too_long": 1, "empty": 1})
+        assert keys.visible_keys(trends) == ({}, {"characters": 1, "too_long": 1, "empty": 1})
     assert sorted(reason for reason, _ in told) == ["characters", "empty", "too_long"]

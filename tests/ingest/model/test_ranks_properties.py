@@ -74,7 +74,7 @@ class Cluster:
         for capture, agent in zip(self.captures, self.agent_of, strict=True):
             for path, trend in capture.axis.trends(over=True).items():
                 there = found[agent].get(path)
-                found[agent][path] = trend if there is None else there.merged(trend)
+                found[agent][path] = trend if there is None else there.merge(trend)
         return found
 
 
