@@ -31,7 +31,7 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # or Python would complain at its end
-        return 141  # as a shell tells of SIGPIPE
+        return 141  # as a shell reports SIGPIPE
     except KeyboardInterrupt:
         return 130
 

@@ -25,22 +25,22 @@ class Bar:
         self._amount = amount
         self._unit = unit
         self._due = time.monotonic() + _PATIENCE_SECS
-        self._drawn = False
+        self._is_visible = False
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """How much is done, of how much; (0, 0): it is over. note: what else is to be shown."""
+        """How much is done, of how much; (0, 0): it is over. note: text behind the amounts."""
         now = time.monotonic()
         if not total:
             self.clear()
         if not self._show or now < self._due or not total:
             return
         self._due = now + _REDRAW_SECS
-        self._drawn = True
-        filled = min(24 * done // total, 24)
+        self._is_visible = True
+        bar_width = min(24 * done // total, 24)
         bar = (
-            ("━" * filled + "┄" * (24 - filled))
+            ("━" * bar_width + "┄" * (24 - bar_width))
             if self._fancy
-            else ("#" * filled + "." * (24 - filled))
+            else ("#" * bar_width + "." * (24 - bar_width))
         )
         percent = min(100 * done // total, 100)
         amounts = f"{self._amount(done)} of {self._amount(total)}{self._unit}"
@@ -48,7 +48,7 @@ class Bar:
         sys.stderr.flush()
 
     def clear(self) -> None:
-        if self._drawn:
+        if self._is_visible:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-            self._drawn = False
+            self._is_visible = False

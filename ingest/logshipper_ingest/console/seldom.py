@@ -16,21 +16,21 @@ class Seldom:
     ) -> None:
         self._say = say
         self._clock = clock
-        self._known: dict[
+        self._last_lines: dict[
             str, tuple[float, int]
-        ] = {}  # when it was said, and how often it was since
+        ] = {}  # by words: when the line was logged, and how often it has been held back since
 
     def say(self, words: str) -> None:
         now = self._clock()
-        at, times = self._known.get(words, (float("-inf"), 0))
+        at, times = self._last_lines.get(words, (float("-inf"), 0))
         if now - at < SECS:
-            self._known[words] = at, times + 1
+            self._last_lines[words] = at, times + 1
             return
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
-        self._known[words] = now, 0
+        if len(self._last_lines) >= _MAX_KNOWN:
+            self._last_lines.clear()
+        self._last_lines[words] = now, 0
         self._say(f"{words} ({times} times more since this was said last)" if times else words)
 
     def is_over(self) -> None:
         """All is well: the next trouble is news again."""
-        self._known.clear()
+        self._last_lines.clear()

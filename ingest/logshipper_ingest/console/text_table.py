@@ -7,10 +7,10 @@ from logshipper.safe_text import safe
 
 def printed_table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
     """Rows as lines of text, columns aligned. right: the columns that stand right."""
-    shown = [[safe(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in shown) for column in range(len(shown[0]))]
+    safe_rows = [[safe(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in safe_rows) for column in range(len(safe_rows[0]))]
     lines = []
-    for row in shown:
+    for row in safe_rows:
         cells = [
             cell.rjust(width) if column in right else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))

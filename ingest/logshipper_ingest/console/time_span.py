@@ -10,8 +10,8 @@ _MAX_SECS = 3650 * 86_400
 
 def time_span(text: str) -> float:
     """Seconds of `90s`, `30m`, `12h`, `7d`, `2w`: a type of argparse."""
-    found = _SPAN.fullmatch(text)
-    secs = float(found[1]) * _UNIT_SECS[found[2]] if found else 0.0
+    match = _SPAN.fullmatch(text)
+    secs = float(match[1]) * _UNIT_SECS[match[2]] if match else 0.0
     if not 0 < secs <= _MAX_SECS:
         raise argparse.ArgumentTypeError(
             f"{text!r} isn't a span of time; it looks like 90s, 12h or 7d, ten years at most"

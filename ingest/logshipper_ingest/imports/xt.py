@@ -301,7 +301,8 @@ def _find(paths: Sequence[str], faults: Faults) -> list[tuple[str, bool]]:
                     inner.append((file_path, False))
         if not inner:
             raise LogshipperError(
-                f"{display_text(path)}: no runs of XT: there is no {RUN_LOG} and no {ALL_RUNS} in it"
+                f"{display_text(path)}: no runs of XT: there is no {RUN_LOG} and no {ALL_RUNS} in"
+                " it"
             )
         sources += inner
     return sources

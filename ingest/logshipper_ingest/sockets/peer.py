@@ -41,12 +41,12 @@ _JOB_VARIABLE = re.compile(r"\0LOGSHIPPER_JOB_ID=([^\0]{1,64})\0")
 
 
 class PeerUnknown(LogshipperError):
-    """Who asks can't be told for certain."""
+    """Who asks isn't known for certain."""
 
 
 class SchedulerJob(NamedTuple):
     """step: `batch`, `extern`, `interactive`, a number, or `N+M` of a heterogeneous job. task: as
-    the scheduler counts it on this node, None where its cgroups don't tell."""
+    the scheduler counts it on this node, None where its cgroups don't say."""
 
     job_id: str
     step: str
@@ -66,27 +66,27 @@ def parse_cgroup(text: str, uid: int) -> SchedulerJob | None:
     """The Slurm job by the text of /proc/PID/cgroup (cgroups(7)), v1, v2 or both, of a process of
     the user uid.
 
-    None where there is none, where the path names another user, or where two controllers tell of
-    two jobs.
+    None where there is none, where the path names another user, or where two controllers name two
+    jobs.
     """
     jobs: set[tuple[str, str]] = set()
     tasks: set[int] = set()
-    seen: set[str] = set()
+    hierarchies: set[str] = set()
     for line in text.splitlines():
         hierarchy, _, rest = line.partition(":")
         controllers, colon, path = rest.partition(":")
-        if not colon or hierarchy in seen:
+        if not colon or hierarchy in hierarchies:
             return None  # not the kernel's text
-        seen.add(hierarchy)
+        hierarchies.add(hierarchy)
         is_v2 = hierarchy == "0" and not controllers
-        found = (_V2 if is_v2 else _V1).fullmatch(path)
-        if found is None:
+        match = (_V2 if is_v2 else _V1).fullmatch(path)
+        if match is None:
             continue
-        if not is_v2 and int(found["uid"]) != uid:
+        if not is_v2 and int(match["uid"]) != uid:
             return None
-        jobs.add((str(int(found["job"])), found["step"]))
-        if found["task"] is not None:
-            tasks.add(int(found["task"]))
+        jobs.add((str(int(match["job"])), match["step"]))
+        if match["task"] is not None:
+            tasks.add(int(match["task"]))
     if len(jobs) != 1:
         return None
     job_id, step = jobs.pop()
@@ -136,7 +136,7 @@ def identify(connection: socket.socket, seen_ns: int) -> Peer:
 def job_ids_of(pid: int, uid: int, seen_ns: int) -> frozenset[str] | None:
     """Ids of the jobs that a process of the user uid may be in: the scheduler's, else the one that
     it says it was started in, which counts among the user's own only. Empty where it is in none;
-    None where it can't be told, or the process is younger than seen_ns (CLOCK_BOOTTIME)."""
+    None where that isn't known, or the process is younger than seen_ns (CLOCK_BOOTTIME)."""
     try:
         folder = os.open(f"/proc/{pid}", _FOLDER_FLAGS)
     except OSError:
@@ -147,8 +147,8 @@ def job_ids_of(pid: int, uid: int, seen_ns: int) -> frozenset[str] | None:
         job = parse_cgroup(_read(folder, "cgroup"), uid)
         if job is not None:
             return frozenset({job.job_id})
-        named = _JOB_VARIABLE.search("\0" + _read(folder, "environ"))
-        return frozenset({named[1]}) if named else frozenset()
+        variable = _JOB_VARIABLE.search("\0" + _read(folder, "environ"))
+        return frozenset({variable[1]}) if variable else frozenset()
     except OSError:
         return None
     finally:
@@ -183,7 +183,7 @@ def _read(folder: int, name: str) -> str:
 
 
 def _uids(status: str) -> set[int]:
-    """Real and effective user (proc_pid_status(5)); empty where they aren't told."""
+    """Real and effective user (proc_pid_status(5)); empty where the text has none."""
     for line in status.splitlines():
         if line.startswith("Uid:"):
             return {int(number) for number in line.split()[1:3]}
@@ -207,7 +207,7 @@ class Accounts:
 
     def __init__(self, find: Callable[[int], pwd.struct_passwd] = pwd.getpwuid) -> None:
         self._find = find
-        self._found: dict[
+        self._entries: dict[
             int, tuple[float, str, int]
         ] = {}  # by uid: until when it counts, name, gid
         self._asking: threading.Thread | None = None
@@ -215,16 +215,16 @@ class Accounts:
     def look_up(self, uid: int, gid: int) -> tuple[str, int]:
         """A user's name and primary group; the uid's digits and gid where the user isn't known, or
         not in time."""
-        kept = self._found.get(uid)
-        if kept is None or time.monotonic() > kept[0]:
+        entry = self._entries.get(uid)
+        if entry is None or time.monotonic() > entry[0]:
             if self._asking is None or not self._asking.is_alive():
                 self._asking = threading.Thread(
                     target=self._ask, args=(uid, gid), name="account", daemon=True
                 )
                 self._asking.start()
                 self._asking.join(self.WAIT_SECS)
-            kept = self._found.get(uid)
-        return (str(uid), gid) if kept is None else kept[1:]
+            entry = self._entries.get(uid)
+        return (str(uid), gid) if entry is None else entry[1:]
 
     def _ask(self, uid: int, gid: int) -> None:
         try:
@@ -232,6 +232,6 @@ class Accounts:
             name, group = entry.pw_name, entry.pw_gid
         except KeyError:
             name, group = str(uid), gid
-        if len(self._found) >= self.MAX_KEPT:
-            self._found.clear()
-        self._found[uid] = (time.monotonic() + self.KEEP_SECS, name, group)
+        if len(self._entries) >= self.MAX_KEPT:
+            self._entries.clear()
+        self._entries[uid] = (time.monotonic() + self.KEEP_SECS, name, group)

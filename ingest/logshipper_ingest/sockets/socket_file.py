@@ -25,9 +25,9 @@ def bind(listener: socket.socket, path: str, option: str) -> tuple[int, int]:
     make_folder(above, 0o755)
     folder = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        found = os.fstat(folder)
-        if found.st_uid not in (0, os.geteuid()) or (
-            found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+        status = os.fstat(folder)
+        if status.st_uid not in (0, os.geteuid()) or (
+            status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
         ):
             raise SpoolError(
                 above, "others may write there: they could put a socket in place of the agent's"
@@ -38,20 +38,21 @@ def bind(listener: socket.socket, path: str, option: str) -> tuple[int, int]:
                 path,
                 f"another agent listens there, or it isn't a socket; end or remove it, or name another ({option})",
             )
-        own = f".{os.getpid()}.sock"
-        _unlink(own, folder)
+        temporary_name = f".{os.getpid()}.sock"
+        _unlink(temporary_name, folder)
         _refuse_descriptors(listener)
-        listener.bind(f"{reached}/{own}")
+        listener.bind(f"{reached}/{temporary_name}")
         try:
-            os.chmod(own, 0o666, dir_fd=folder)  # noqa: S103  every user of the node may ask
+            # every user of the node may ask
+            os.chmod(temporary_name, 0o666, dir_fd=folder)  # noqa: S103
             if listener.type != socket.SOCK_DGRAM:
                 listener.listen(BACKLOG)
-            os.rename(own, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
-            _unlink(own, folder)
+            _unlink(temporary_name, folder)
             raise
-        made = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        return made.st_dev, made.st_ino
+        socket_status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return socket_status.st_dev, socket_status.st_ino
     finally:
         os.close(folder)
 
@@ -90,11 +91,12 @@ def _unlink(name: str, folder: int | None = None) -> None:
         pass
 
 
-def unlink_own(path: str, own: tuple[int, int] | None) -> None:
-    """Removes our socket; one that somebody has put in its place stays."""
+def unlink_own(path: str, identity: tuple[int, int] | None) -> None:
+    """Removes our socket; one that somebody has put in its place stays. identity: its device and
+    inode."""
     try:
-        found = os.lstat(path)
-        if (found.st_dev, found.st_ino) == own:
+        status = os.lstat(path)
+        if (status.st_dev, status.st_ino) == identity:
             os.unlink(path)
     except OSError:
         pass

@@ -44,8 +44,7 @@ _FOLDER_NAME = re.compile(rf"({NAME.pattern})@([0-9]{{1,9}})\..*")
 
 
 class Identity(NamedTuple):
-    """Whose capture it is (`identity.json`). uid: of the job's processes, -1 where that isn't said;
-    account, partition: the scheduler's; nodes: that the job has, 0 where that isn't said."""
+    """Whose capture it is (`identity.json`)."""
 
     job_id: str
     attempt: int
@@ -55,10 +54,10 @@ class Identity(NamedTuple):
     user: str
     host: str
     cluster: str
-    uid: int = -1
-    account: str = ""
-    partition: str = ""
-    nodes: int = 0
+    uid: int = -1  # of the job's processes, -1 where the file has none
+    account: str = ""  # the scheduler's
+    partition: str = ""  # likewise
+    nodes: int = 0  # that the job has, 0 where the file has none
 
 
 class Life(Enum):
@@ -91,7 +90,7 @@ class CaptureFolder:
         self.owner = self.writer = owner
         self.segments_fd = -1
         self.is_taken = False
-        self._begun = False
+        self._has_begun = False
         self._spool_fd = spool_fd
         self._fd = self._open_folder(name, spool_fd, owner)
         try:
@@ -143,40 +142,40 @@ class CaptureFolder:
 
     def identity(self, *, complete: bool = False) -> Identity | None:
         """From identity.json; None where it isn't written yet. complete: it never will be (the
-        capture died before): then the directory's name has to do. Raises SpoolError where they
-        don't tell."""
+        capture died before): then the directory's name has to do. Raises SpoolError where neither
+        names the job."""
         text = self._read(self._fd, IDENTITY, MAX_IDENTITY_BYTES)
         if text is None and not complete:
             return None
-        named = _FOLDER_NAME.fullmatch(self.name)
+        name_match = _FOLDER_NAME.fullmatch(self.name)
         try:
-            found: Any = orjson.loads(text or b"{}")  # Any: JSON, each field of which is checked
+            identity: Any = orjson.loads(text or b"{}")  # Any: JSON, each field of which is checked
         except orjson.JSONDecodeError:
-            found = None
-        if not isinstance(found, dict):
+            identity = None
+        if not isinstance(identity, dict):
             raise SpoolError(self.path, "its identity.json isn't a JSON object")
-        version = found.get("version", 1)
+        version = identity.get("version", 1)
         if type(version) is not int or version > 1:
             raise SpoolError(
                 self.path,
                 f"its identity.json has the newer version {version!r}: upgrade logshipper",
             )
-        job_id = found.get("job_id", named[1] if named else None)
+        job_id = identity.get("job_id", name_match[1] if name_match else None)
         if not isinstance(job_id, str) or not NAME.fullmatch(job_id):
             raise SpoolError(self.path, "its identity.json names no job")
         return Identity(
             job_id=job_id,
-            attempt=_whole(found.get("attempt"), int(named[2]) if named else 1) or 1,
-            step=_words(found.get("step")),
-            task=_whole(found.get("task"), 0),
-            name=_words(found.get("name")) or job_id,
-            user=_words(found.get("user")),
-            host=_words(found.get("host")),
-            cluster=_words(found.get("cluster")) or "local",
-            uid=_whole(found.get("uid"), -1, 1 << 32),
-            account=_words(found.get("account")),
-            partition=_words(found.get("partition")),
-            nodes=_whole(found.get("nodes"), 0),
+            attempt=_whole(identity.get("attempt"), int(name_match[2]) if name_match else 1) or 1,
+            step=_words(identity.get("step")),
+            task=_whole(identity.get("task"), 0),
+            name=_words(identity.get("name")) or job_id,
+            user=_words(identity.get("user")),
+            host=_words(identity.get("host")),
+            cluster=_words(identity.get("cluster")) or "local",
+            uid=_whole(identity.get("uid"), -1, 1 << 32),
+            account=_words(identity.get("account")),
+            partition=_words(identity.get("partition")),
+            nodes=_whole(identity.get("nodes"), 0),
         )
 
     def counters(self) -> Counters | None:
@@ -222,10 +221,10 @@ class CaptureFolder:
             return int(changed != text)
         fd = os.open(IDENTITY, _FILE_FLAGS | os.O_WRONLY, dir_fd=self._fd)
         try:
-            begun = os.fstat(fd)
+            status = os.fstat(fd)
             if os.pwrite(fd, changed, 0) != len(text):
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
-            os.utime(fd, ns=(begun.st_atime_ns, begun.st_mtime_ns))  # see `begun_ns`
+            os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))  # see `begun_ns`
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -247,16 +246,16 @@ class CaptureFolder:
         if self.is_taken:
             return Life.DEAD
         if (
-            not self._begun
+            not self._has_begun
         ):  # first: it may begin right now; looked for once, as there may be very many names
-            self._begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))
+            self._has_begun = self.segments_fd >= 0 and bool(list_segments(self.segments_fd))
         if self._is_locked():
             return Life.LIVE
         counters = self.counters()
         relay_runs = counters is not None and _process_runs(
             counters.pid, counters.started, self.writer
         )
-        if not self._begun:
+        if not self._has_begun:
             ended = counters is not None and counters.end is not None
             young = not ended and time.time_ns() - self.begun_ns() < GRACE_SECS * 1e9
             return Life.STARTING if young or relay_runs else Life.DEAD
@@ -330,10 +329,10 @@ class CaptureFolder:
 
     def _size(self, number: int) -> int:
         try:
-            found = os.stat(segment_name(number), dir_fd=self.segments_fd, follow_symlinks=False)
+            status = os.stat(segment_name(number), dir_fd=self.segments_fd, follow_symlinks=False)
         except OSError:
             return 0
-        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
     def size(self) -> FolderSize:
         """Of all that is in the directory. Raises OSError."""
@@ -380,14 +379,14 @@ def open_spool(path: str) -> int | None:
 def list_folders(spool_fd: int) -> list[str]:
     """Names of the captures' directories in a spool; those that begin with a dot are the spool's
     own."""
-    found = []
+    names = []
     with scanned(spool_fd) as entries:
         for entry in entries:
             if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
-                found.append(entry.name)
-            if len(found) >= _MAX_FOLDERS:
+                names.append(entry.name)
+            if len(names) >= _MAX_FOLDERS:
                 break
-    return sorted(found)
+    return sorted(names)
 
 
 def _process_runs(pid: int, started: int, uid: int) -> bool:
@@ -398,12 +397,12 @@ def _process_runs(pid: int, started: int, uid: int) -> bool:
             f"/proc/{pid}/status", "rb"
         ) as file:  # the folder's own owner is root where memory is hidden
             owner = next((line.split()[1] for line in file if line.startswith(b"Uid:")), b"")
-        found = started_of(pid)
+        process_start = started_of(pid)
     except OSError as error:
         if error.errno in _SHORTAGES:
             raise
         return False
-    return found != 0 and owner == b"%d" % uid and started in (0, found)
+    return process_start != 0 and owner == b"%d" % uid and started in (0, process_start)
 
 
 def _words(value: object) -> str:

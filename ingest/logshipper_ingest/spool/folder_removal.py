@@ -37,11 +37,11 @@ class FolderRemoval:
         self._spool_fd = spool_fd
         self._name = name
         self._fd = fd
-        self._left = 0
+        self._budget = 0  # entries that this call may still remove
 
     def go_on(self) -> bool:
         """Removes REMOVED_AT_ONCE entries at most; True when all is gone. Raises OSError."""
-        self._left = REMOVED_AT_ONCE
+        self._budget = REMOVED_AT_ONCE
         try:
             self._move_up(
                 "segments", self._fd
@@ -49,7 +49,7 @@ class FolderRemoval:
             fault_point("segments_moved")
         except FileNotFoundError:
             pass
-        while self._left > 0:
+        while self._budget > 0:
             if not self._remove_entries():
                 self._remove_last()
                 return True
@@ -57,57 +57,57 @@ class FolderRemoval:
 
     def _remove_entries(self) -> bool:
         """Goes once through the capture's directory; False where nothing but _KEPT is left."""
-        found = False
+        has_entries = False
         with os.scandir(self._fd) as entries:
             for entry in entries:
                 if entry.name == _KEPT and not entry.is_dir(follow_symlinks=False):
                     continue
-                found = True
-                if self._left <= 0:
+                has_entries = True
+                if self._budget <= 0:
                     break
                 if not self._unlinked(entry.name, self._fd):
                     self._empty(entry.name)
-        return found
+        return has_entries
 
     def _empty(self, name: str) -> None:
         """Empties and removes a directory in the capture's, as far as there is work left."""
         fd = os.open(name, _FLAGS, dir_fd=self._fd)
         try:
             close_to_others(fd)
-            found = True
-            while found and self._left > 0:
-                found = self._empty_once(fd)
+            has_entries = True
+            while has_entries and self._budget > 0:
+                has_entries = self._empty_once(fd)
         finally:
             os.close(fd)
-        if not found:
+        if not has_entries:
             os.rmdir(name, dir_fd=self._fd)
 
     def _empty_once(self, fd: int) -> bool:
         """Goes once through a directory; False where it is empty: file systems may pass over some
         while others go."""
-        found = False
+        has_entries = False
         with os.scandir(fd) as entries:
             for entry in entries:
-                found = True
-                if self._left <= 0:
+                has_entries = True
+                if self._budget <= 0:
                     break
                 if not self._unlinked(entry.name, fd):
                     self._move_up(entry.name, fd)
-        return found
+        return has_entries
 
     def empty_taken(self, keep_bytes: int) -> bool:
         """Removes from TAKEN, at most REMOVED_AT_ONCE entries, what no sidecar writes, and segments
         after the first keep_bytes of them; True when nothing else is left. Raises OSError."""
-        self._left = REMOVED_AT_ONCE
+        self._budget = REMOVED_AT_ONCE
         fd = os.open(TAKEN, _FLAGS, dir_fd=self._fd)
         try:
             close_to_others(fd)
-            kept = _first_segments(fd, keep_bytes) | {_COUNTERS}
+            keep_names = _first_segments(fd, keep_bytes) | {_COUNTERS}
             with os.scandir(fd) as entries:
                 for entry in entries:
-                    if entry.name in kept and _is_plain(fd, entry.name):
+                    if entry.name in keep_names and _is_plain(fd, entry.name):
                         continue
-                    if self._left <= 0:
+                    if self._budget <= 0:
                         return False
                     if not self._unlinked(entry.name, fd):
                         self._move_up(entry.name, fd)
@@ -120,20 +120,20 @@ class FolderRemoval:
         while True:
             with os.scandir(self._fd) as entries:
                 names = [
-                    one.name
-                    for one in entries
-                    if one.is_dir(follow_symlinks=False) and one.name != TAKEN
+                    entry.name
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False) and entry.name != TAKEN
                 ]
             if not names:
                 return True
             for name in names:
-                if self._left <= 0:
+                if self._budget <= 0:
                     return False
                 self._empty(name)
 
     def _unlinked(self, name: str, fd: int) -> bool:
         """False where it is a directory."""
-        self._left -= 1
+        self._budget -= 1
         try:
             os.unlink(name, dir_fd=fd)
         except (IsADirectoryError, PermissionError):  # EPERM: POSIX's word for a directory
@@ -168,20 +168,20 @@ def close_to_others(folder_fd: int) -> None:
 def _is_plain(fd: int, name: str) -> bool:
     """Whether it is a file of one name and of a size that a sidecar's files have."""
     try:
-        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
         return True  # shipped, and removed meanwhile
     return (
-        stat.S_ISREG(found.st_mode)
-        and found.st_nlink == 1
-        and found.st_blocks * 512 <= _LARGEST_SEGMENT_BYTES
+        stat.S_ISREG(status.st_mode)
+        and status.st_nlink == 1
+        and status.st_blocks * 512 <= _LARGEST_SEGMENT_BYTES
     )
 
 
 def _first_segments(fd: int, most_bytes: int) -> set[str]:
     """Names of the oldest ones that have no more together; hardly any where they are very many and
     hold nothing."""
-    kept: set[str] = set()
+    names: set[str] = set()
     size = 0
     for number in list_segments(fd) if most_bytes else []:
         name = segment_name(number)
@@ -189,7 +189,7 @@ def _first_segments(fd: int, most_bytes: int) -> set[str]:
             size += os.stat(name, dir_fd=fd, follow_symlinks=False).st_blocks * 512
         except FileNotFoundError:
             continue
-        if size > most_bytes or len(kept) >= FEW_ENTRIES // 2 + size // BYTES_PER_ENTRY:
+        if size > most_bytes or len(names) >= FEW_ENTRIES // 2 + size // BYTES_PER_ENTRY:
             break
-        kept.add(name)
-    return kept
+        names.add(name)
+    return names

@@ -24,13 +24,12 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLO
 
 
 class FolderSize(NamedTuple):
-    """blocks: bytes on the disk; segments: of these, what segments hold; entries: how many were
-    counted; is_flood: there are more of them, or deeper ones, than in any normal capture, and not
-    all were looked at."""
+    """The size of a capture's directory."""
 
-    blocks: int = 0
-    segments: int = 0
-    entries: int = 0
+    blocks: int = 0  # bytes on the disk
+    segments: int = 0  # of these, what segments hold
+    entries: int = 0  # how many were counted
+    # there are more entries, or deeper ones, than in any normal capture, and not all were looked at
     is_flood: bool = False
 
     @property
@@ -54,7 +53,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self._open: list[tuple[int, Iterator[os.DirEntry[str]]]] = []
-        self._seen: set[tuple[int, int]] = set()  # files with several names
+        self._hard_links: set[tuple[int, int]] = set()  # files with several names
         self._blocks = self._segments = self._entries = 0
 
     def enter(self, name: str, above: int) -> None:
@@ -87,19 +86,19 @@ class _Walk:
 
     def _count(self, entry: "os.DirEntry[str]") -> None:
         try:
-            found = entry.stat(follow_symlinks=False)
+            status = entry.stat(follow_symlinks=False)
         except OSError as error:
             _pass_over(error)
             return
-        if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
-            file = found.st_dev, found.st_ino
-            if file in self._seen:
+        if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+            file = status.st_dev, status.st_ino
+            if file in self._hard_links:
                 return
-            self._seen.add(file)
-        blocks = found.st_blocks * _BLOCK
+            self._hard_links.add(file)
+        blocks = status.st_blocks * _BLOCK
         self._blocks += blocks
-        if stat.S_ISREG(found.st_mode) and segment_number(entry.name):
-            self._segments += min(blocks, found.st_size)
+        if stat.S_ISREG(status.st_mode) and segment_number(entry.name):
+            self._segments += min(blocks, status.st_size)
 
     def _size(self, *, is_flood: bool) -> FolderSize:
         return FolderSize(self._blocks, self._segments, self._entries, is_flood)

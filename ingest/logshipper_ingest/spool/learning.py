@@ -1,5 +1,5 @@
-"""Takes one batch of frames into what is known of a capture: the same for every store, so that all
-tell the same."""
+"""Takes one batch of frames into a capture's account: the same for every store, so that all have
+the same."""
 
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ TAKEN_AWAY = (
 
 
 class BatchResult(NamedTuple):
-    """done: the capture is over, and all of it was taken; blocked: why what follows can't be read;
-    damages: what was left out, a sentence each."""
+    """done: the capture is over, and all of it was ingested; blocked: the reason that what follows
+    can't be read; damages: what was left out, a sentence each."""
 
     done: bool
     blocked: str
@@ -27,7 +27,7 @@ class BatchResult(NamedTuple):
 
 
 def new_account(folder: CaptureFolder, identity: Identity) -> CaptureAccount:
-    """What is known of a capture before its first frame."""
+    """The account of a capture before its first frame."""
     begun_ns = folder.begun_ns()
     return CaptureAccount(
         cluster=identity.cluster,
@@ -53,9 +53,9 @@ def learn(
     *,
     with_counters: bool = True,
 ) -> BatchResult:
-    """Takes a batch into account, axis and rows. life: looked at before the batch was read;
-    with_counters: what the relay counts now is taken as well, which may be other counts when the
-    same frames are read again. Raises OSError before anything is taken."""
+    """Adds a batch to account, axis and rows. life: looked at before the batch was read;
+    with_counters: what the relay counts now is added as well, which may be other counts when the
+    same frames are read again. Raises OSError before anything is added."""
     done = batch.outcome is Outcome.CLOSED or (batch.outcome is Outcome.CUT and life is Life.DEAD)
     counters = folder.counters() if with_counters or done else None
     for frame in batch.frames:

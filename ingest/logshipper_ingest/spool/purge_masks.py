@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from logshipper_ingest.spool.purge_pattern import LinePattern
 
 _TOKEN = re.compile(rb'"((?:[^"\\]++|\\.)*+)"?|[{}\[\]:,]', re.DOTALL)  # a text without an end, too
-_DATA = b"data"  # of an event: what the job told, numbers, too
+_DATA = b"data"  # of an event: what the job logged, numbers, too
 _NOTHING = b' *"{}[],:'  # what is left of it where all of its texts are masked
 _OWN_KEYS = frozenset((b"import", b"n", b"repeat", b"part"))  # of imports, and of lines' attributes
 # values that logshipper itself goes by, at the first level of its records, accounts and identities
@@ -38,7 +38,7 @@ def masked_json(text: bytes, pattern: LinePattern, own_levels: int = 1) -> bytes
     own, and stay."""
     scan = _Scan(text, own_levels)
     edited = bytearray(text)
-    for begin, end in scan.others():
+    for begin, end in scan.job_texts():
         if pattern.has(text[begin:end]):
             edited[begin:end] = masked(text[begin:end])
     begin, end = scan.data
@@ -59,7 +59,7 @@ class _Scan:
         self._is_key = False
         self._key = b""  # at the first level
 
-    def others(self) -> Iterator[tuple[int, int]]:
+    def job_texts(self) -> Iterator[tuple[int, int]]:
         """Where texts and keys begin and end, without their quotes, that aren't logshipper's
         own."""
         for token in _TOKEN.finditer(self._text):

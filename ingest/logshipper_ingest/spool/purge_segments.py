@@ -1,4 +1,4 @@
-"""Takes lines out of segments: each is overwritten by as many asterisks, so that frames, times and
+"""Purges lines in segments: each is overwritten by as many asterisks, so that frames, times and
 what the agent has noted of places in the file stay as they are, and the lines still count.
 
 The caller sees to it that nobody reads meanwhile. A capture that lives may go on writing: it
@@ -51,13 +51,13 @@ def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool)
     for number in list_segments(folder.segments_fd) if folder.segments_fd >= 0 else []:
         path = os.path.join(folder.path, "segments", segment_name(number))
         try:
-            found = _purge_segment(
+            hit_count = _purge_segment(
                 folder, segment_name(number), path, pattern, alive=alive, dry_run=dry_run
             )
         except OSError as error:
             raise StoreError(path, f"can't be purged: {os_words(error)}") from None
-        lines += found
-        files += [path] if found else []
+        lines += hit_count
+        files += [path] if hit_count else []
     return PurgeResult(lines, files)
 
 
@@ -73,13 +73,16 @@ def _purge_segment(
             return 0  # the agent reads no such thing either
         raise
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != folder.writer:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != folder.writer:
             return 0
-        if found.st_size > _MAX_AT_ONCE:
-            words = f"is {found.st_size} bytes long, which no capture writes: nothing was purged there; remove it"
+        if status.st_size > _MAX_AT_ONCE:
+            words = (
+                f"is {status.st_size} bytes long, which no capture writes: nothing was purged"
+                " there; remove it"
+            )
             raise StoreError(path, words)
-        data = os.pread(fd, min(found.st_size, MAX_SEGMENT_BYTES), 0)
+        data = os.pread(fd, min(status.st_size, MAX_SEGMENT_BYTES), 0)
         lines, edits = _edits(data, pattern, alive=alive)
         if edits and not dry_run:
             for offset, new in edits:
@@ -111,16 +114,16 @@ def _edits(
         if decoded is not None:
             frame, end = decoded
             attrs = data[at + FRAME_HEADER_BYTES : end - len(frame.text)]
-            payload, found = _masked_frame(frame, attrs, pattern)
-            if found:
+            payload, hit_count = _masked_frame(frame, attrs, pattern)
+            if hit_count:
                 edits.append((at, _frame_with(data[at:end], payload)))
         else:
             following = data.find(FRAME_MAGIC, at + 1)
             end = following if following >= 0 else len(data)
-            text, found = masked_lines(data[at:end], pattern)
-            if found:
+            text, hit_count = masked_lines(data[at:end], pattern)
+            if hit_count:
                 edits.append((at, text))
-        lines += found
+        lines += hit_count
         at = end
     return lines, edits
 
@@ -128,9 +131,9 @@ def _edits(
 def _masked_frame(frame: Frame, attrs: bytes, pattern: LinePattern) -> tuple[bytes, int]:
     """Attributes and text, and how many lines of it have the pattern."""
     if frame.type is FrameType.LINES:
-        kept = masked_json(attrs, pattern, _OWN_LEVELS_OF_ATTRS)
-        text, found = masked_lines(frame.text, pattern)
-        return kept + text, found or int(kept != attrs)
+        masked_attrs = masked_json(attrs, pattern, _OWN_LEVELS_OF_ATTRS)
+        text, hit_count = masked_lines(frame.text, pattern)
+        return masked_attrs + text, hit_count or int(masked_attrs != attrs)
     if frame.type is FrameType.RECORD:
         text = masked_json(frame.text, pattern)
         return text, int(text != frame.text)

@@ -82,15 +82,14 @@ class Damage(NamedTuple):
 
 
 class FrameBatch(NamedTuple):
-    """What one read brought. position: where to go on; size: bytes of the frames, and what they
-    cost besides; frame_bytes: theirs alone."""
+    """The outcome of one read."""
 
     frames: list[Frame]
     damages: list[Damage]
-    position: SpoolPosition
+    position: SpoolPosition  # where to go on
     outcome: Outcome
-    size: int
-    frame_bytes: int = 0
+    size: int  # bytes of the frames, and what they cost besides
+    frame_bytes: int = 0  # theirs alone
 
 
 def segment_name(number: int) -> str:
@@ -109,15 +108,15 @@ def segment_number(name: str) -> int | None:
 
 def list_segments(folder_fd: int) -> list[int]:
     """Numbers of the segments in a folder, in order; _MAX_NAMES names are looked at at most."""
-    found = []
+    numbers = []
     with scanned(folder_fd) as entries:
         for looked_at, entry in enumerate(entries):
             number = segment_number(entry.name)
             if number:
-                found.append(number)
+                numbers.append(number)
             if looked_at >= _MAX_NAMES:
                 break
-    return sorted(found)
+    return sorted(numbers)
 
 
 class SegmentReader:
@@ -227,8 +226,8 @@ class SegmentReader:
         return None
 
     def _enter(self, fd: int) -> None:
-        found = os.fstat(fd)
-        if stat.S_ISREG(found.st_mode) and found.st_uid == self._owner:
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode) and status.st_uid == self._owner:
             self._fd = fd
             self._step = BLOCK_BYTES
         else:
@@ -265,7 +264,7 @@ class SegmentReader:
             return False
         return following.st_size > FILE_HEADER_BYTES
 
-    def _bytes_there(self) -> int:
+    def _file_bytes(self) -> int:
         return min(os.fstat(self._fd).st_size, MAX_SEGMENT_BYTES)
 
     def _read_header(self, alive: bool) -> Outcome | None:
@@ -294,8 +293,8 @@ class SegmentReader:
         begin = self.position.offset
         if begin >= MAX_SEGMENT_BYTES:
             return self._leave_rest(alive)
-        there = self._bytes_there()
-        block = self._pread(min(self._step, max(there - begin, 0)), begin)
+        file_bytes = self._file_bytes()
+        block = self._pread(min(self._step, max(file_bytes - begin, 0)), begin)
         self._step = min(2 * self._step, BLOCK_BYTES)
         at = self._take_frames(block, max_bytes)
         if at:
@@ -307,12 +306,12 @@ class SegmentReader:
         with it."""
         at = 0
         number, begin = self.position
-        most = (
+        end_limit = (
             len(block)
             if self._until is None or self._until.segment > number
             else self._until.offset - begin
         )
-        while self._size < max_bytes and at < most:
+        while self._size < max_bytes and at < end_limit:
             try:
                 decoded = decode_frame(block, at)
             except SegmentCorrupt:
@@ -338,32 +337,32 @@ class SegmentReader:
         one, or the end."""
         begin = self.position.offset
         try:
-            needed = frame_bytes(block, 0) or FRAME_HEADER_BYTES
+            frame_size = frame_bytes(block, 0) or FRAME_HEADER_BYTES
         except SegmentCorrupt as error:
             self._skip_to(self._find_magic(begin + 1), _reason(error))
             return None
         is_over = self._is_over(alive)
-        there = self._bytes_there()  # looked at after is_over: now nothing more can come
-        if there - begin >= needed:
-            self._take_large(needed)
+        file_bytes = self._file_bytes()  # looked at after is_over: now nothing more can come
+        if file_bytes - begin >= frame_size:
+            self._take_large(frame_size)
             return None
-        if there <= begin:
+        if file_bytes <= begin:
             if not is_over:
                 return Outcome.WAITING
             return self._end_without_mark(alive)
-        if not is_over and self._tail[0] == self.position and there < self._tail[1]:
+        if not is_over and self._tail[0] == self.position and file_bytes < self._tail[1]:
             return Outcome.WAITING
         if self._work > READ_WORK_BYTES // 2:
             return Outcome.MORE  # the next read has room for the whole search
-        found = self._find_frame(begin + 1, there, is_over)
-        if found is not None:
-            self._skip_to(found, "a frame is cut short")
+        frame_offset = self._find_frame(begin + 1, file_bytes, is_over)
+        if frame_offset is not None:
+            self._skip_to(frame_offset, "a frame is cut short")
         elif is_over:
-            self._skip_to(there, "the last frame is cut short")
+            self._skip_to(file_bytes, "the last frame is cut short")
         else:
             self._tail = (
                 self.position,
-                there + max(there - begin, FRAME_HEADER_BYTES),
+                file_bytes + max(file_bytes - begin, FRAME_HEADER_BYTES),
             )  # twice as long
             return Outcome.WAITING
         return None
@@ -389,11 +388,11 @@ class SegmentReader:
         self._go_to_next()
         return None
 
-    def _take_large(self, needed: int) -> None:
+    def _take_large(self, frame_size: int) -> None:
         """Takes the one frame at the position, which may be larger than a block; skips it where it
         is damaged."""
         begin = self.position.offset
-        block = self._pread(needed, begin)
+        block = self._pread(frame_size, begin)
         try:
             decode_frame(block, 0)
         except SegmentCorrupt as error:
@@ -403,7 +402,7 @@ class SegmentReader:
                 block, self._size + 1
             )  # takes none where the file has changed since: looked at again
             return
-        self._searched += needed
+        self._searched += frame_size
         self._skip_to(self._find_magic(begin + 1), reason)
 
     # ---- damage
@@ -411,23 +410,23 @@ class SegmentReader:
     def _find_magic(self, begin: int) -> int:
         """Where the next frame may begin: at a magic number, or at the end of what is there; or how
         far the work of this read has come."""
-        there = self._bytes_there()
+        file_bytes = self._file_bytes()
         if self._searched > SEARCH_BYTES:
-            return max(there, begin)
+            return max(file_bytes, begin)
         at, step = begin, _FIRST_STEP_BYTES
-        while at < there:
-            block = self._pread(min(step, there - at), at)
+        while at < file_bytes:
+            block = self._pread(min(step, file_bytes - at), at)
             self._searched += len(block)
-            found = block.find(FRAME_MAGIC)
-            if found >= 0:
-                return at + found
-            if not block or at + len(block) >= there:
-                return max(there - _begun_magic(block), begin)
+            magic_at = block.find(FRAME_MAGIC)
+            if magic_at >= 0:
+                return at + magic_at
+            if not block or at + len(block) >= file_bytes:
+                return max(file_bytes - _begun_magic(block), begin)
             at += len(block) - len(FRAME_MAGIC) + 1
             if self._work >= READ_WORK_BYTES:
                 return at
             step = min(2 * step, BLOCK_BYTES)
-        return max(there, begin)
+        return max(file_bytes, begin)
 
     def _find_frame(self, begin: int, end: int, is_over: bool) -> int | None:
         """Where a whole frame begins after the last, incomplete one. Where this is too much work:
@@ -440,10 +439,10 @@ class SegmentReader:
             if self._work >= READ_WORK_BYTES:
                 break
             try:
-                needed = frame_bytes(self._pread(FRAME_HEADER_BYTES, at), 0)
-                if needed is not None and at + needed <= end:
-                    self._searched += needed
-                    if decode_frame(self._pread(needed, at), 0) is not None:
+                frame_size = frame_bytes(self._pread(FRAME_HEADER_BYTES, at), 0)
+                if frame_size is not None and at + frame_size <= end:
+                    self._searched += frame_size
+                    if decode_frame(self._pread(frame_size, at), 0) is not None:
                         return at
             except SegmentCorrupt:
                 pass
@@ -481,7 +480,7 @@ class SegmentReader:
 
 
 def _cost(frame: Frame) -> int:
-    """What it costs to take a frame in, besides its bytes."""
+    """What it costs to ingest a frame, besides its bytes."""
     if frame.type is not FrameType.LINES:
         return _RECORD_COST_BYTES
     records = sum(lines for kind, lines in frame.runs if kind is Kind.METADATA)

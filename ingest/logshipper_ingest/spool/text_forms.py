@@ -44,16 +44,16 @@ def spans(line: str, pattern: "re.Pattern[str]") -> Iterator[str]:
     """Pieces of the line in which its forms have the pattern."""
     form = Form(line, range(len(line) + 1))
     steps = ((_COLOUR, lambda _: ""), (_ESCAPE, _character)) * MAX_LEVELS
-    for found in pattern.finditer(line):
-        yield line[found.start() : found.end()]
+    for match in pattern.finditer(line):
+        yield line[match.start() : match.end()]
     for step, value in steps:
         resolved = _replaced(form, step, value)
         if resolved is form:
             continue
         form = resolved
-        for found in pattern.finditer(form.text):
+        for match in pattern.finditer(form.text):
             yield line[
-                form.at[found.start()] : form.at[found.end() - 1] + _width(form, found.end() - 1)
+                form.at[match.start()] : form.at[match.end() - 1] + _width(form, match.end() - 1)
             ]
 
 
@@ -66,22 +66,22 @@ def _replaced(form: Form, step: "re.Pattern[str]", value: "Callable[[re.Match[st
     parts: list[str] = []
     at = array("q")
     last = 0
-    for found in step.finditer(form.text):
-        new = value(found)
-        parts += [form.text[last : found.start()], new]
-        at.extend(form.at[last : found.start()])
-        at.extend([form.at[found.start()]] * len(new))
-        last = found.end()
+    for match in step.finditer(form.text):
+        new = value(match)
+        parts += [form.text[last : match.start()], new]
+        at.extend(form.at[last : match.start()])
+        at.extend([form.at[match.start()]] * len(new))
+        last = match.end()
     if not parts:
         return form
     at.extend(form.at[last:])
     return Form("".join(parts) + form.text[last:], at)
 
 
-def _character(found: "re.Match[str]") -> str:
-    if found[3]:
-        return _NAMED.get(found[3], found[3])
-    first = int(found[1], 16)
-    if found[2] and 0xD800 <= first < 0xDC00:
-        return chr(0x10000 + ((first - 0xD800) << 10) + (int(found[2], 16) - 0xDC00))
-    return chr(first) + (chr(int(found[2], 16)) if found[2] else "")
+def _character(match: "re.Match[str]") -> str:
+    if match[3]:
+        return _NAMED.get(match[3], match[3])
+    first = int(match[1], 16)
+    if match[2] and 0xD800 <= first < 0xDC00:
+        return chr(0x10000 + ((first - 0xD800) << 10) + (int(match[2], 16) - 0xDC00))
+    return chr(first) + (chr(int(match[2], 16)) if match[2] else "")

@@ -247,7 +247,8 @@ class LocalStore:
             capture_count = len(self._intake.spooled())
             if capture_count:
                 problems.append(
-                    f"{self.root}: can't be written: {plural(capture_count, 'capture')} in the spool not ingested"
+                    f"{self.root}: can't be written: {plural(capture_count, 'capture')} in the"
+                    " spool not ingested"
                 )
             return IngestOutcome(not capture_count, problems)
         deadline = time.monotonic() + deadline_secs

@@ -42,4 +42,4 @@ def test_words_without_number_are_forgotten_not_kept() -> None:
     for number in range(10_000):
         seldom.say(f"fault {number}")
     assert len(said) == 10_000
-    assert len(seldom._known) <= 100
+    assert len(seldom._last_lines) <= 100
