@@ -54,12 +54,12 @@ class SchedulerJob(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """job: None outside of a scheduler's job."""
+    """The process that asks."""
 
     uid: int
     gid: int
     pid: int
-    job: SchedulerJob | None
+    job: SchedulerJob | None  # None outside of a scheduler's job
 
 
 def parse_cgroup(text: str, uid: int) -> SchedulerJob | None:

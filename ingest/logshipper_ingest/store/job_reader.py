@@ -384,10 +384,10 @@ class JobReader(KeyedReader):
         size. whole: no id is left out in between."""
         if self._connection is None:
             raise ValueError("the reader is closed")
-        which = f"BETWEEN {int(ids[0])} AND {int(ids[-1])}" if whole else f"IN ({_numbers(ids)})"
+        id_range = f"BETWEEN {int(ids[0])} AND {int(ids[-1])}" if whole else f"IN ({_numbers(ids)})"
         blocks, size = [], 0
         with store_errors(self.path):
-            query = f"SELECT id, codec, text FROM block WHERE id {which} ORDER BY id"  # noqa: S608  numbers
+            query = f"SELECT id, codec, text FROM block WHERE id {id_range} ORDER BY id"  # noqa: S608  numbers
             rows = self._connection.execute(query)
             for row in rows:
                 blocks.append(row)
