@@ -380,9 +380,9 @@ def _merge(into: dict[Path, Trend], trends: Mapping[Path, Trend], compared: set[
     many had none."""
     left_out = 0
     for path, trend in trends.items():
-        there = into.get(path)
-        if there is not None:
-            into[path] = there.merge(trend)
+        trend_so_far = into.get(path)
+        if trend_so_far is not None:
+            into[path] = trend_so_far.merge(trend)
         elif path in compared or len(compared) < MAX_JOB_KEYS or path in (PROGRESS, EPOCH):
             compared.add(path)
             into[path] = trend

@@ -121,7 +121,7 @@ def slurm_start_series(job_labels: str, attempt: int, start_secs: int) -> str:
 def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
     """The lines of each family that the job has series of."""
     lines: dict[str, list[str]] = {family: [] for family in FAMILIES}
-    shown, left_out = keys.visible_keys(values.trends)
+    key_labels, left_out = keys.visible_keys(values.trends)
     if values.not_compared:
         left_out["too_many"] = left_out.get("too_many", 0) + values.not_compared
     _write_keys(lines, values, key_labels)

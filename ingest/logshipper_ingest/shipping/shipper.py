@@ -284,7 +284,7 @@ class Shipper:
         )
         if capture.is_silent:
             account.add_heartbeat_lost(rows)
-        marks = (self._dressed(mark, capture) for mark in rows.marks)
+        marks = (self._complete_mark(mark, capture) for mark in rows.marks)
         rows.marks = [mark for mark in marks if mark is not None]
         if (
             capture.progress.counts.skipped and not capture.progress.counts.entries
