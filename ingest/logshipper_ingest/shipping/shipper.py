@@ -291,9 +291,8 @@ class Shipper:
         ):  # nothing else of it was sent yet
             rows.marks[:0] = self._late_begin(capture, begin_ns)
         if learnt.done:
-            closed_ns = (
-                max(account.newest_ns, account.started_ns, account.heartbeat_lost_ns) + 1
-            )  # nothing of it comes later
+            # nothing of it comes later
+            closed_ns = max(account.newest_ns, account.started_ns, account.heartbeat_lost_ns) + 1
             rows.marks.append(EventRow(closed_ns, {"event": "closed", **self._last_words(capture)}))
         if capture.entries is None:
             max_line_bytes = self._config.delivery.max_line_bytes

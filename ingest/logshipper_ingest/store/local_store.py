@@ -89,9 +89,8 @@ class LocalStore:
         self.root = os.path.abspath(root)
         file_system = network(self.root)
         self.spool = spool or spool_root(self.root, file_system)
-        self.uses_wal = (
-            file_system is None
-        )  # it needs shared memory between all who have the file open
+        # it needs shared memory between all who have the file open
+        self.uses_wal = file_system is None
         self._jobs = os.path.join(self.root, "jobs")
         self._catalogue_path = os.path.join(self.root, "catalogue.db")
         self._owner = os.geteuid()

@@ -129,9 +129,8 @@ def call(args: argparse.Namespace) -> int:
                 answer.read(rows if args.all else islice(rows, args.limit))
                 answer.matching = len(answer.rows)
                 if is_from_loki(args) and query.is_costly and not query.orders and not args.json:
-                    answer.more = (
-                        answer.matching == args.limit and not args.all
-                    )  # each further job is a question
+                    # each further job is a question
+                    answer.more = answer.matching == args.limit and not args.all
                 else:
                     answer.matching += sum(1 for _ in rows)
         jobs, unknown = len(listing.jobs), listing.unknown
