@@ -352,9 +352,9 @@ class LokiJobReader(KeyedReader):
     ) -> Iterator[JobEvent]:
         """As all readers have it; those that tell of a capture's start, life and end are in summary
         and captures. How Slurm ended the job is no capture's: its number is 0."""
-        asked = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
-        told = list(filter(asked.has, self._told_events()))
-        yield from asked.merge(reversed(told) if newest_first else told, self._silent)
+        event_filter = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
+        events = list(filter(event_filter.has, self._job_events()))
+        yield from event_filter.merged(reversed(events) if newest_first else events, self._silent)
 
     def _job_events(self) -> Iterator[JobEvent]:
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}
