@@ -354,7 +354,7 @@ class LokiJobReader(KeyedReader):
         and captures. How Slurm ended the job is no capture's: its number is 0."""
         event_filter = JobEventFilter(attempt, names, newest_first, begin_ns, end_ns)
         events = list(filter(event_filter.has, self._job_events()))
-        yield from event_filter.merged(reversed(events) if newest_first else events, self._silent)
+        yield from event_filter.merge(reversed(events) if newest_first else events, self._silent)
 
     def _job_events(self) -> Iterator[JobEvent]:
         numbers = {key: number for number, key in enumerate(self._keys, start=1)}
