@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from logshipper.config import MODES
 from logshipper.spool.segment import Stream
 from logshipper_ingest.model.capture_account import MAX_EVENTS, MAX_TIME_NS, clean_ledger
+from logshipper_ingest.model.capture_id import CaptureId, JobKey
 from logshipper_ingest.model.job import (
     END_STATES,
     HEARTBEAT_LOST,
@@ -63,20 +64,6 @@ class LokiEntry(Protocol):
     def labels(self) -> Mapping[str, str]: ...
 
 
-class CaptureKey(NamedTuple):
-    """What tells the captures of a job apart."""
-
-    attempt: int
-    step: str
-    task: int
-    host: str
-
-
-class JobKey(NamedTuple):
-    cluster: str
-    job_id: str
-
-
 def is_job_id(text: str) -> bool:
     return NAME.fullmatch(text) is not None
 
@@ -84,17 +71,18 @@ def is_job_id(text: str) -> bool:
 def job_key(entry: LokiEntry) -> JobKey | None:
     """Whose entry it is; None where it can't be anybody's."""
     job_id = entry.metadata.get("job_id", "")
-    return JobKey(entry.labels.get("cluster", ""), job_id) if is_job_id(job_id) else None
+    return JobKey(job_id, entry.labels.get("cluster", "")) if is_job_id(job_id) else None
 
 
-def capture_key(entry: LokiEntry) -> CaptureKey:
-    metadata = entry.metadata
-    attempt = _whole(metadata.get("attempt", ""), 1)
-    return CaptureKey(
-        attempt,
+def capture_id(entry: LokiEntry) -> CaptureId:
+    metadata, labels = entry.metadata, entry.labels
+    return CaptureId(
+        labels.get("cluster", ""),
+        metadata.get("job_id", ""),
+        _whole(metadata.get("attempt", ""), 1),
         metadata.get("step", ""),
         _whole(metadata.get("task", ""), 0),
-        entry.labels.get("host", ""),
+        labels.get("host", ""),
     )
 
 
@@ -220,7 +208,7 @@ class EventAccount(CaptureFacts):
 
 @dataclass
 class CaptureOfLoki:
-    key: CaptureKey
+    key: CaptureId
     account: EventAccount
 
     @property
@@ -232,7 +220,7 @@ class CaptureEvent(NamedTuple):
     """An event of a capture's own: mode changes, lost lines and the like."""
 
     time_ns: int
-    key: CaptureKey
+    key: CaptureId
     line: str
 
 
@@ -274,17 +262,17 @@ class JobAccount:
 
     def __init__(self, key: JobKey) -> None:
         self.key = key
-        self.captures: dict[CaptureKey, EventAccount] = {}
+        self.captures: dict[CaptureId, EventAccount] = {}
         self.ends: dict[int, SlurmEnd] = {}
         self._events: dict[CaptureEvent, Json] = {}
-        self._event_counts: dict[CaptureKey, int] = {}
+        self._event_counts: dict[CaptureId, int] = {}
 
     def take(self, entry: LokiEntry) -> None:
         """Takes an entry of the job's; what isn't an event is left aside."""
         if not 0 < entry.time_ns <= MAX_TIME_NS:
             return
         event = parse_event(entry.line)
-        key = capture_key(entry)
+        key = capture_id(entry)
         if event is not None and event["event"] == JOB_ENDED:
             self._take_job_end(key, event, entry)
             return
@@ -299,7 +287,7 @@ class JobAccount:
         if event["event"] not in MARKS:
             self._keep(CaptureEvent(entry.time_ns, key, entry.line), event)
 
-    def _take_job_end(self, key: CaptureKey, event: Json, entry: LokiEntry) -> None:
+    def _take_job_end(self, key: CaptureId, event: Json, entry: LokiEntry) -> None:
         slurm_state = event.get("state")
         state = slurm_state if isinstance(slurm_state, str) and slurm_state in SLURM_STATES else ""
         certainty = 0 if not state else 1 if state == "REQUEUED" else 2
@@ -361,7 +349,7 @@ class JobAccount:
         end = self.ends.get(max(key.attempt for key in self.captures))
         return summary if end is None else end.over_job(summary)
 
-    def silent_captures(self, now_ns: int) -> list[CaptureKey]:
+    def silent_captures(self, now_ns: int) -> list[CaptureId]:
         """Those that may be running and give no sign of life."""
         return [
             key
@@ -369,7 +357,7 @@ class JobAccount:
             if key.attempt not in self.ends and self.captures[key].is_silent(now_ns)
         ]
 
-    def open_captures(self) -> list[CaptureKey]:
+    def open_captures(self) -> list[CaptureId]:
         """Those that may be running, as far as their own events report."""
         return [
             key

@@ -3,8 +3,8 @@ them."""
 
 from collections.abc import Sequence
 
-from logshipper_ingest.loki.account import JobKey
 from logshipper_ingest.loki.finding import Finder, LokiJob, TooMany
+from logshipper_ingest.model.capture_id import JobKey
 
 FIRST, MOST = 8, 128  # jobs at a time
 MOST_ENTRIES = 50_000  # of jobs that are read together

@@ -10,14 +10,13 @@ from logshipper.errors import QueryError
 from logshipper_ingest.loki.account import (
     BEATS,
     HEARTBEAT,
-    CaptureKey,
     JobAccount,
-    JobKey,
     LokiEntry,
-    capture_key,
+    capture_id,
     job_key,
 )
 from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Direction, Entries
+from logshipper_ingest.model.capture_id import CaptureId, JobKey
 from logshipper_ingest.servers.logql import (
     matcher,
     selector,
@@ -162,7 +161,7 @@ class Finder:
         that. Those that beat until now fill the first answers: others are then asked for without
         them."""
         by_key = {job.key: job for job in jobs}
-        open_captures = {(job.key, key) for job in jobs for key in job.open_captures()}
+        open_captures = {capture for job in jobs for capture in job.open_captures()}
         end_ns = self._now() + AHEAD_NS
         for _ in range(MAX_LOOKS):
             if not open_captures:
@@ -175,20 +174,20 @@ class Finder:
     def _read_some(
         self,
         jobs: Mapping[JobKey, JobAccount],
-        open_captures: set[tuple[JobKey, CaptureKey]],
+        open_captures: set[CaptureId],
         begin_ns: int,
         end_ns: int,
     ) -> int | None:
         """Takes the captures that have their heartbeats out of open_captures. The time up to which
         was read, None where there is no more."""
-        clusters = {key.cluster for key, _ in open_captures}
+        clusters = {capture.cluster for capture in open_captures}
         cluster = next(iter(clusters)) if len(clusters) == 1 else self._cluster
         stream_selector = selector(
-            ["event"], cluster=cluster, hosts={key.host for _, key in open_captures}
+            ["event"], cluster=cluster, hosts={capture.host for capture in open_captures}
         )
         logql = (
             stream_selector
-            + with_any_metadata("job_id", {key.job_id for key, _ in open_captures})
+            + with_any_metadata("job_id", {capture.job_id for capture in open_captures})
             + with_event((HEARTBEAT,))
         )
         max_entries = (3 + BEATS) * len(open_captures) + 20
@@ -196,9 +195,9 @@ class Finder:
         now_ns = self._now()
         entries = self.entries(logql, begin_ns, end_ns=end_ns, backward=True, page=page)
         for read, entry in enumerate(entries, start=1):
-            job_of_entry, capture = job_key(entry), capture_key(entry)
-            job = jobs.get(job_of_entry) if job_of_entry is not None else None
-            if job is not None and job_of_entry is not None:
+            capture = capture_id(entry)
+            job = jobs.get(capture.job)
+            if job is not None:
                 job.take(entry)
                 account = job.captures.get(capture)
                 if (
@@ -206,7 +205,7 @@ class Finder:
                     or not account.is_silent(now_ns)
                     or len(account.beats_ns) == BEATS
                 ):
-                    open_captures.discard((job_of_entry, capture))
+                    open_captures.discard(capture)
             if not open_captures:
                 return None
             if read >= max_entries:
@@ -256,7 +255,7 @@ def begin_of(jobs: Iterable[JobAccount], otherwise_ns: int) -> int:
 
 
 def _key_of(series: SeriesValue) -> JobKey:
-    return JobKey(series.labels.get("cluster", ""), series.labels.get("job_id", ""))
+    return JobKey(series.labels.get("job_id", ""), series.labels.get("cluster", ""))
 
 
 def _as_ns(secs: float) -> int:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from logshipper.render.colours import SEQUENCES
 from logshipper.safe_text import without_controls
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.loki.account import MAX_CAPTURES, STREAMS, CaptureKey, LokiEntry, capture_key
+from logshipper_ingest.loki.account import MAX_CAPTURES, STREAMS, LokiEntry, capture_id
+from logshipper_ingest.model.capture_id import CaptureId
 
 KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
 MAX_SHARING = 20_000  # entries of one time that are put in order together
@@ -33,11 +34,11 @@ class Captures:
     """The numbers of a job's captures. Those without an event get the next free numbers as they
     appear."""
 
-    def __init__(self, keys: Iterable[CaptureKey]) -> None:
+    def __init__(self, keys: Iterable[CaptureId]) -> None:
         self._numbers = {key: number for number, key in enumerate(keys, start=1)}
-        self._captures: dict[tuple[str, ...], tuple[int, CaptureKey]] = {}
+        self._captures: dict[tuple[str, ...], tuple[int, CaptureId]] = {}
 
-    def of(self, entry: LokiEntry) -> tuple[int, CaptureKey]:
+    def of(self, entry: LokiEntry) -> tuple[int, CaptureId]:
         metadata = entry.metadata
         get = metadata.get
         identity = (
@@ -50,10 +51,10 @@ class Captures:
         if capture is None:
             if len(self._captures) >= MAX_CAPTURES:
                 self._captures.clear()
-            capture = self._captures[identity] = self._enter(capture_key(entry))
+            capture = self._captures[identity] = self._enter(capture_id(entry))
         return capture
 
-    def _enter(self, key: CaptureKey) -> tuple[int, CaptureKey]:
+    def _enter(self, key: CaptureId) -> tuple[int, CaptureId]:
         number = self._numbers.get(key, 0)
         if not number and len(self._numbers) < MAX_CAPTURES:
             number = self._numbers[key] = len(self._numbers) + 1
@@ -69,7 +70,7 @@ class LokiLine(NamedTuple):
     kind: Kind
     text: str
     attrs: Mapping[str, Any]  # Any: JSON
-    key: CaptureKey
+    key: CaptureId
     complete: bool = True  # no piece of it is missing
 
 

@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple, Protocol
 
 from logshipper.classify.metadata import Hint, keys_of
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.loki.account import STREAMS, CaptureKey, JobAccount, LokiEntry, as_capture
+from logshipper_ingest.loki.account import STREAMS, JobAccount, LokiEntry, as_capture
 from logshipper_ingest.loki.lines import KINDS, Captures, LokiLine, begins_alike, clean, join_pieces
 from logshipper_ingest.loki.seen import ReadHistory
+from logshipper_ingest.model.capture_id import CaptureId
 from logshipper_ingest.model.job import (
     JOB_ENDED,
     RUNNING,
@@ -251,7 +252,7 @@ class LokiJobReader(KeyedReader):
         self, query: _Query, number: int, history: ReadHistory, begin_ns: int
     ) -> Iterator[LogLine]:
         # pieces of a line that will never be whole share their time
-        at: tuple[CaptureKey, int] | None = None
+        at: tuple[CaptureId, int] | None = None
         is_read = False
         for line in self._lines(query, begin_ns=begin_ns):
             if at != (line.key, line.time_ns):
@@ -370,7 +371,7 @@ class LokiJobReader(KeyedReader):
     def status(self) -> dict[Stream, tuple[int, str]]:
         """What running bars show now, as (time in ns, text) by stream; nothing of captures that
         have ended."""
-        newest: dict[tuple[CaptureKey, Stream], tuple[int, str]] = {}
+        newest: dict[tuple[CaptureId, Stream], tuple[int, str]] = {}
         if not self._running:
             return {}
         entries = self._client.entries(
@@ -393,7 +394,7 @@ class LokiJobReader(KeyedReader):
         ordered = sorted((time_ns, stream, text) for (_, stream), (time_ns, text) in bars.items())
         return {stream: (time_ns, text) for time_ns, stream, text in ordered}
 
-    def _drop_ended(self, bars: dict[tuple[CaptureKey, Stream], tuple[int, str]]) -> None:
+    def _drop_ended(self, bars: dict[tuple[CaptureId, Stream], tuple[int, str]]) -> None:
         """Drops bars that stand finished in the log: the capture withdraws a bar up to 10 s
         later."""
         query = _Query(frozenset({Kind.LOG}), frozenset(stream for _, stream in bars))

@@ -10,7 +10,7 @@ are a nanosecond apart, so a span is a block or more.
 from bisect import bisect_right
 from typing import NamedTuple
 
-from logshipper_ingest.loki.account import CaptureKey
+from logshipper_ingest.model.capture_id import CaptureId
 
 SECOND_NS = 10**9
 MAX_SPANS = 200_000
@@ -34,11 +34,11 @@ class ReadHistory:
         self.newest_ns = 0
         self.lines = 0
         self.floor_ns = 0
-        self._spans: dict[CaptureKey, list[list[int]]] = {}
+        self._spans: dict[CaptureId, list[list[int]]] = {}
         self._count = 0
         self._due = [0] * len(LEVELS)
 
-    def add(self, key: CaptureKey, time_ns: int) -> None:
+    def add(self, key: CaptureId, time_ns: int) -> None:
         """Marks a line as read."""
         self.lines += 1
         self.newest_ns = max(self.newest_ns, time_ns)
@@ -57,7 +57,7 @@ class ReadHistory:
             if self._count > MAX_SPANS:
                 self._forget_older_half()
 
-    def has(self, key: CaptureKey, time_ns: int) -> bool:
+    def has(self, key: CaptureId, time_ns: int) -> bool:
         if time_ns < self.floor_ns:
             return True
         spans = self._spans.get(key)

@@ -16,14 +16,14 @@ from logshipper_ingest.loki.account import (
     MAX_CAPTURES,
     STARTED,
     JobAccount,
-    JobKey,
-    capture_key,
+    capture_id,
     is_job_id,
     job_key,
 )
 from logshipper_ingest.loki.ahead import Ahead
 from logshipper_ingest.loki.finding import Finder, LokiJob, Metrics, begin_of
 from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Entries, LokiJobReader, Reads, Span
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import (
     HISTORY,
     JOB_ENDED,
@@ -145,7 +145,7 @@ class LokiStore:
             if key is None:
                 continue
             job = jobs.get(key)
-            if job is None or capture_key(entry) not in job.captures:
+            if job is None or capture_id(entry) not in job.captures:
                 if captures >= MAX_CAPTURES:
                     self._say(
                         f"only the newest {MAX_CAPTURES} captures are looked at; --since makes it fewer"
@@ -233,10 +233,10 @@ class LokiStore:
     def in_order(self, jobs: Sequence[JobSummary]) -> Callable[[JobSummary], LokiJobReader]:
         """Opens these jobs one after the other, in this order, with few questions for all of them:
         each as it was when its turn came near."""
-        ahead = Ahead(self._finder, [JobKey(job.cluster, job.job_id) for job in jobs])
+        ahead = Ahead(self._finder, [job.key for job in jobs])
 
         def open_job(job: JobSummary) -> LokiJobReader:
-            loki_job = ahead.take(JobKey(job.cluster, job.job_id))
+            loki_job = ahead.take(job.key)
             if loki_job is None:
                 raise UnknownJob(job.job_id, f"no job has the id {job.job_id!r}, in {self.name}")
             return self._reader(loki_job)
@@ -254,7 +254,7 @@ class LokiStore:
                 )
             if self._clusters.get(job_id) not in [key.cluster for key in keys]:
                 self._choose(job_id, job_id, keys)
-            loki_job = self._jobs[JobKey(self._clusters[job_id], job_id)]
+            loki_job = self._jobs[JobKey(job_id, self._clusters[job_id])]
         elif self._now() - loki_job.read_ns > _FRESH_NS:
             self._read_on(loki_job)
         return self._reader(loki_job)
@@ -276,7 +276,7 @@ class LokiStore:
 
     def _resolved_job(self, job_id: str) -> LokiJob | None:
         cluster = self._clusters.get(job_id)
-        return None if cluster is None else self._jobs.get(JobKey(cluster, job_id))
+        return None if cluster is None else self._jobs.get(JobKey(job_id, cluster))
 
     def _read_on(self, loki_job: LokiJob) -> None:
         """Events since the last look, and of captures that may be running since their last sign of

@@ -352,7 +352,7 @@ def _values_of(
         trends = view.axis.trends(over=over)
     return CaptureValues(
         labels=labels,
-        place=(view.identity.attempt, view.identity.step, view.identity.task),
+        source=view.identity.source,
         state=view.state,
         mode=view.mode,
         exit_code=view.exit_code,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
+from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.courses import Trend
 from logshipper_ingest.model.job import Json, derived_state
 from logshipper_ingest.model.ledger import COLUMNS
@@ -48,7 +49,7 @@ class CaptureValues:
     noted."""
 
     labels: tuple[str, str]  # as `capture_labels` gives them
-    place: tuple[int, str, int]  # attempt, step, task
+    source: Source
     state: str
     mode: str
     exit_code: int | None
@@ -127,7 +128,7 @@ def job_series(values: JobValues, keys: JobKeys, now_ns: int) -> dict[str, str]:
     _write_keys(lines, values, key_labels)
     by_key = {path: f',key="{labels.key}"}} ' for path, (labels, _) in key_labels.items()}
     too_large = set()
-    for capture in _newest_of_each_place(values.captures):
+    for capture in _newest_of_each_source(values.captures):
         _write_capture(lines, capture, now_ns)
         begin = f"logshipper_metadata_value{{{capture.labels[0]}"
         value_lines = lines["logshipper_metadata_value"]
@@ -179,14 +180,14 @@ def _write_keys(
         )
 
 
-def _newest_of_each_place(captures: list[CaptureValues]) -> list[CaptureValues]:
+def _newest_of_each_source(captures: list[CaptureValues]) -> list[CaptureValues]:
     """One capture for each attempt, step and task: two with the same labels would spoil the
     scrape."""
-    newest: dict[tuple[int, str, int], CaptureValues] = {}
+    newest: dict[Source, CaptureValues] = {}
     for capture in captures:
-        newest_so_far = newest.get(capture.place)
+        newest_so_far = newest.get(capture.source)
         if newest_so_far is None or newest_so_far.started_ns <= capture.started_ns:
-            newest[capture.place] = capture
+            newest[capture.source] = capture
     return list(newest.values())
 
 

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from logshipper.spool.segment import Kind, Stream
+from logshipper_ingest.model.capture_id import JobKey, Source
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 
@@ -95,6 +96,10 @@ class JobSummary:
     first_change_ns: int = 0
     last_change_ns: int = 0
 
+    @property
+    def key(self) -> JobKey:
+        return JobKey(self.job_id, self.cluster)
+
 
 class Child(NamedTuple):
     """A part of a job that isn't a job of its own, such as an iteration."""
@@ -157,6 +162,10 @@ class Capture:
     rows: int  # likewise
     tty: bool  # False where pipes took its place
     nodes: int = 0  # that the job has, as its scheduler says; 0 where it doesn't
+
+    @property
+    def source(self) -> Source:
+        return Source(self.attempt, self.step, self.task)
 
 
 class Position(NamedTuple):

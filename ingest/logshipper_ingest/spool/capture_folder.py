@@ -22,6 +22,7 @@ from logshipper.safe_text import without_controls
 from logshipper.spool.captures import COUNTERS_BYTES, Counters, read_counters, started_of
 from logshipper.spool.spool_room import LIMITS_FILE
 from logshipper.telegraf.measurements import PORT_FILE
+from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.job import NAME
 from logshipper_ingest.spool.folder_entries import scanned
 from logshipper_ingest.spool.folder_removal import TAKEN, FolderRemoval, close_to_others
@@ -58,6 +59,10 @@ class Identity(NamedTuple):
     account: str = ""  # the scheduler's
     partition: str = ""  # likewise
     nodes: int = 0  # that the job has, 0 where the file has none
+
+    @property
+    def source(self) -> Source:
+        return Source(self.attempt, self.step, self.task)
 
 
 class Life(Enum):

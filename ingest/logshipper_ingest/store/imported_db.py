@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from itertools import chain, islice
 
 from logshipper_ingest.model.capture_account import CaptureAccount, Rows
+from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.imported import ImportedChange, ImportedChild
 from logshipper_ingest.model.imported_states import is_over, state_of
 from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, Json
@@ -90,7 +91,7 @@ class ImportedJobWriter(JobWriter):
 
     def enter(self, key: str, account: CaptureAccount) -> CaptureRow:
         """The job's capture, entered where it is new; within `writing`."""
-        return self.capture(key) or self._add_capture(key, 1, "", 0, account)
+        return self.capture(key) or self._add_capture(key, Source(1, "", 0), account)
 
     def changes(self, capture: int) -> list[ImportedChange]:
         """The job's own, in order of time."""

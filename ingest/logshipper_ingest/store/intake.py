@@ -385,9 +385,8 @@ class Intake:
 
 
 def _enter(job: JobWriter, folder: CaptureFolder, identity: Identity, attempt: int) -> CaptureRow:
-    return job.add_capture(
-        folder.key, attempt, identity.step, identity.task, new_account(folder, identity)
-    )
+    source = identity.source._replace(attempt=attempt)
+    return job.add_capture(folder.key, source, new_account(folder, identity))
 
 
 def _identity_of(folder: CaptureFolder) -> Identity | None:

@@ -15,6 +15,7 @@ import cramjam
 
 from logshipper.fault_points import fault_point
 from logshipper_ingest.model.capture_account import CaptureAccount, Rows
+from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.spool.segment_reader import SpoolPosition
 from logshipper_ingest.sqlite_file import damaged, open_writer, store_errors, transaction
@@ -105,22 +106,18 @@ class JobWriter:
         with store_errors(self.path):
             return next(iter(read_captures(self._connection, self.path, folder)), None)
 
-    def add_capture(
-        self, folder: str, attempt: int, step: str, task: int, account: CaptureAccount
-    ) -> CaptureRow:
+    def add_capture(self, folder: str, source: Source, account: CaptureAccount) -> CaptureRow:
         """Enters a capture. The attempt is the next free one where another folder has the same
         attempt already."""
         with store_errors(self.path), transaction(self._connection):
-            return self._add_capture(folder, attempt, step, task, account)
+            return self._add_capture(folder, source, account)
 
-    def _add_capture(
-        self, folder: str, attempt: int, step: str, task: int, account: CaptureAccount
-    ) -> CaptureRow:
+    def _add_capture(self, folder: str, source: Source, account: CaptureAccount) -> CaptureRow:
         axis = XAxis()
+        attempt, step, task = source
         values = (folder, step, task, account.to_json().decode(), axis.to_json())
         duplicate = self._connection.execute(
-            "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?",
-            (attempt, step, task),
+            "SELECT 1 FROM capture WHERE attempt = ? AND step = ? AND task = ?", source
         ).fetchone()
         if duplicate:
             attempt = 1 + int(

@@ -22,7 +22,7 @@ from logshipper_observe.api.tables import (
 )
 from logshipper_observe.base.words import NS, RUNNING_STATES
 from logshipper_observe.model.documents import STREAM_NAMES
-from logshipper_observe.model.overlay import JobKey, MarkChange, Marks, Overlay, parse_change
+from logshipper_observe.model.overlay import MarkChange, Marks, Overlay, parse_change
 from logshipper_observe.query.asked import pick_keys
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ class Job:
             self._store,
             summary,
             self._overlay,
-            self._overlay.of(_place(summary)),
+            self._overlay.of(summary.key),
             check=self._check,
         )
 
@@ -304,17 +304,17 @@ class Job:
         are then. Only you see them. Raises ConfigError for what is no tag."""
         self._check()
         parsed: list[MarkChange] = [parse_change(change) for change in changes]
-        self._marks = self._overlay.tag(_place(self.summary), parsed)
+        self._marks = self._overlay.tag(self.summary.key, parsed)
         return self._marks.tags
 
     def annotate(self, text: str) -> None:
         """Writes a note in the place of the last one; "" takes it away."""
         self._check()
-        self._marks = self._overlay.annotate(_place(self.summary), text)
+        self._marks = self._overlay.annotate(self.summary.key, text)
 
     def star(self, starred: bool = True) -> None:
         self._check()
-        self._marks = self._overlay.star(_place(self.summary), starred)
+        self._marks = self._overlay.star(self.summary.key, starred)
 
     def _reader(self) -> "Reader":
         self._check()
@@ -325,10 +325,6 @@ def _numeric(reader: "Reader") -> dict[Path, str]:
     """Names of the keys with numbers, by path."""
     keys = reader.keys()
     return {key.path: key.key for key in keys if key.numbers}
-
-
-def _place(summary: JobSummary) -> JobKey:
-    return JobKey(summary.job_id, summary.cluster)
 
 
 def _moment(time_ns: int) -> datetime:

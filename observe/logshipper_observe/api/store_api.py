@@ -12,7 +12,7 @@ from logshipper.spool.captures import store_root
 from logshipper_ingest.model.job import JobSummary
 from logshipper_observe.api.job_api import Job
 from logshipper_observe.base.words import state_of
-from logshipper_observe.model.overlay import JobKey, Overlay
+from logshipper_observe.model.overlay import Overlay
 from logshipper_observe.model.properties import field_of
 from logshipper_observe.query.conditions import parse_condition, tag_condition
 from logshipper_observe.query.listing import JobQuery, Listing
@@ -153,7 +153,7 @@ class Store:
         self._ingest()
         with self._store.open(self._store.resolve(name)) as reader:
             summary = reader.summary
-        marks = self._overlay.of(JobKey(summary.job_id, summary.cluster))
+        marks = self._overlay.of(summary.key)
         return Job(self._store, summary, self._overlay, marks, check=self._check)
 
     def info(self, *names: str) -> "Found[JobInfo]":

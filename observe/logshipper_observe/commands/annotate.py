@@ -5,7 +5,6 @@ import argparse
 
 from logshipper_observe.commands.marking import print_marks
 from logshipper_observe.commands.options import add_job, add_json, add_source, describe
-from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import open_job, overlay_of
 
 
@@ -34,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     with open_job(args) as (store, job_id), store.open(job_id) as reader:
         overlay = overlay_of(store)
-        place = JobKey(job_id, reader.summary.cluster)
+        place = reader.summary.key
         marks = overlay.of(place)
         if args.text is not None:
             marks = overlay.annotate(place, args.text.strip())

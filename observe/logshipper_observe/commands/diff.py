@@ -12,7 +12,6 @@ from logshipper_observe.commands.options import JOB_HELP, add_json, add_source, 
 from logshipper_observe.model.documents import Document, job_heading
 from logshipper_observe.model.job_context import option_text
 from logshipper_observe.model.options import differences, options_of
-from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import (
     ingest,
     no_jobs_yet,
@@ -92,7 +91,7 @@ def call(args: argparse.Namespace) -> int:
 
 def _of_job(store: "Store", job_id: str) -> tuple[Document, dict[str, str]]:
     with store.open(job_id) as reader:
-        marks = overlay_of(store).of(JobKey(job_id, reader.summary.cluster))
+        marks = overlay_of(store).of(reader.summary.key)
         return job_heading(reader), options_of(reader, marks)
 
 

@@ -14,6 +14,7 @@ from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.imports.faults import Faults
 from logshipper_ingest.imports.taking import ImportSource, Taking
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.due_marks import DueMarks
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.output import print_json
@@ -23,7 +24,6 @@ from logshipper_observe.commands.options import add_json, add_store, describe
 from logshipper_observe.model.overlay import (
     MAX_NOTE_CHARS,
     MAX_TAGS,
-    JobKey,
     Marks,
     Overlay,
     parse_change,

@@ -26,7 +26,6 @@ from logshipper_observe.graphs.series import (
 )
 from logshipper_observe.model.documents import job_heading
 from logshipper_observe.model.options import options_of
-from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import check_attempt, is_from_loki, overlay_of
 
 if TYPE_CHECKING:
@@ -89,9 +88,7 @@ def plot_several(
             reader = open_reader(job_id)
             jobs.append(job_heading(reader))
             if query.facets:
-                options.append(
-                    options_of(reader, overlay_of(store).of(JobKey(job_id, reader.summary.cluster)))
-                )
+                options.append(options_of(reader, overlay_of(store).of(reader.summary.key)))
             if job_keys := numeric_keys(reader):
                 keys.append(job_keys)
                 choices.append(reader.x_axis())

@@ -41,7 +41,7 @@ from logshipper_observe.model.documents import (
 from logshipper_observe.model.event_words import event_words
 from logshipper_observe.model.job_info import totals
 from logshipper_observe.model.ledger import ledger_of
-from logshipper_observe.model.overlay import JobKey, Marks
+from logshipper_observe.model.overlay import Marks
 from logshipper_observe.query.opening import open_job, overlay_of, store_place
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     now_ns = time.time_ns()
     with open_job(args) as (store, job_id), store.open(job_id) as reader:
-        marks = overlay_of(store).of(JobKey(job_id, reader.summary.cluster))
+        marks = overlay_of(store).of(reader.summary.key)
         # first: a running job's counts are at least what they were learnt from
         keys = reader.keys()
         job = _with_parts(reader.summary, store)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from logshipper_observe.commands.marking import print_marks
 from logshipper_observe.commands.options import add_job, add_json, add_source, describe
-from logshipper_observe.model.overlay import JobKey, parse_change
+from logshipper_observe.model.overlay import parse_change
 from logshipper_observe.query.opening import known_jobs, overlay_of
 
 
@@ -57,7 +57,7 @@ def call(args: argparse.Namespace) -> int:
         overlay = overlay_of(store)
         for job_id in job_ids:
             with store.open(job_id) as reader:
-                place = JobKey(job_id, reader.summary.cluster)
+                place = reader.summary.key
                 marks = overlay.tag(place, changes) if changes else overlay.of(place)
                 print_marks(args, reader, marks, changed=bool(changes))
     return 0

@@ -24,7 +24,6 @@ from logshipper_observe.commands.options import (
     seconds_number,
 )
 from logshipper_observe.model.documents import job_document
-from logshipper_observe.model.overlay import JobKey
 from logshipper_observe.query.opening import (
     ingest,
     no_jobs_yet,
@@ -129,9 +128,7 @@ def _print_document(
         "schema": SCHEMA,
         "store": store_place(args),
         "timed_out": bool(waiting_ids),
-        "ended": [
-            job_document(job, now_ns, overlay.of(JobKey(job.job_id, job.cluster))) for job in ended
-        ],
+        "ended": [job_document(job, now_ns, overlay.of(job.key)) for job in ended],
         "waiting": list(waiting_ids),
         "unknown": [{"name": error.name, "reason": str(error)} for error in unknown],
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.x_axis import KeyStats, XChoice
 from logshipper_observe.base.words import NS
 from logshipper_observe.graphs.points import Points
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
 MAX_SERIES = 16
-Source = tuple[int, str, int]  # attempt, step, task
 
 LARGEST = 1e300  # beyond that, the span between two values may not be a float any more
 TIME = "time"
@@ -160,7 +160,7 @@ class Filling:
             for name in (graph.key, graph.x.key)
             if name is not None
         }
-        self._captures = {capture.capture: _source(capture) for capture in reader.captures}
+        self._captures = {capture.capture: capture.source for capture in reader.captures}
         self._began_ns = min(
             (capture.started_ns for capture in reader.captures), default=reader.summary.started_ns
         )
@@ -173,7 +173,7 @@ class Filling:
         values = _numbers(record.line, self._paths)
         if not values:
             return
-        source = self._captures.get(record.capture, (record.attempt, "", 0))
+        source = self._captures.get(record.capture, Source(record.attempt, "", 0))
         for at, graph in enumerate(self._graphs):
             y = values.get(graph.key)
             if y is None:
@@ -222,10 +222,6 @@ class Filling:
                 points.label = labels[source]
 
 
-def _source(capture: "Capture") -> Source:
-    return capture.attempt, capture.step, capture.task
-
-
 def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
     """The numbers of a record at these paths; infinite where no float is large enough."""
     try:
@@ -251,10 +247,10 @@ def _labels(sources: list[Source]) -> dict[Source, str]:
     """Names of series: only what distinguishes them."""
     if len(sources) < 2:
         return dict.fromkeys(sources, "")
-    differs = [len({source[at] for source in sources}) > 1 for at in range(3)]
+    differs = [len({source[at] for source in sources}) > 1 for at in range(len(Source._fields))]
 
     def words(source: Source) -> Iterator[str]:
-        for at, noun in enumerate(("attempt", "step", "task")):
+        for at, noun in enumerate(Source._fields):
             if differs[at] and source[at] != "":
                 yield f"{noun} {source[at]}"
 
@@ -263,6 +259,6 @@ def _labels(sources: list[Source]) -> dict[Source, str]:
 
 def captures_by_label(reader: "Reader") -> "dict[str, Capture]":
     """The captures of a job by the names that their series have in its graphs."""
-    captures = {_source(capture): capture for capture in reader.captures}
+    captures = {capture.source: capture for capture in reader.captures}
     labels = _labels(sorted(captures))
     return {labels[source]: capture for source, capture in captures.items()}

@@ -19,6 +19,7 @@ from logshipper.errors import ConfigError, SpoolError, StoreError, UsageError
 from logshipper.filesystem import network_type
 from logshipper.private_folder import claim_folder
 from logshipper.spool.captures import OWN_NAMES, host_local_root
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.sqlite_file import (
     UnfinishedError,
     open_reader,
@@ -53,13 +54,6 @@ class Marks:
     def tag_words(self) -> list[str]:
         """`word` and `key=value`, in alphabetical order."""
         return [f"{name}={value}" if value else name for name, value in sorted(self.tags.items())]
-
-
-class JobKey(NamedTuple):
-    """A job: its id, and its cluster, "" in a local store."""
-
-    job_id: str
-    cluster: str = ""
 
 
 class MarkChange(NamedTuple):

@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper.errors import LogshipperError, UnknownJob
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.words import exit_words
@@ -23,7 +24,7 @@ from logshipper_observe.model.documents import (
     moment,
 )
 from logshipper_observe.model.ledger import ledger_of
-from logshipper_observe.model.overlay import NO_MARKS, JobKey, Marks
+from logshipper_observe.model.overlay import NO_MARKS, Marks
 from logshipper_observe.model.records import flat
 from logshipper_observe.page.answers import Ask, PageAnswer, json_answer, tagged_answer
 from logshipper_observe.query.opening import overlay_of
@@ -191,11 +192,7 @@ class _JobFilter:
 
 
 def _marks(job_list: JobList, job: JobSummary) -> Marks:
-    return (
-        job_list.marks.get(JobKey(job.job_id, job.cluster), NO_MARKS)
-        if job_list.marks
-        else NO_MARKS
-    )
+    return job_list.marks.get(job.key, NO_MARKS) if job_list.marks else NO_MARKS
 
 
 def last(ask: Ask) -> PageAnswer:
@@ -221,7 +218,7 @@ def job(ask: Ask) -> PageAnswer:
     with ask.store.job(ask.parts[0]) as reader:
         summary = reader.summary
         store = ask.store.get()
-        marks = overlay_of(store).of(JobKey(summary.job_id, summary.cluster)) if store else NO_MARKS
+        marks = overlay_of(store).of(summary.key) if store else NO_MARKS
         status = reader.status()
         document = {
             "now_ns": now_ns,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logshipper.errors import UnknownJob
-from logshipper_observe.model.overlay import NO_MARKS, JobKey, Overlay
+from logshipper_observe.model.overlay import NO_MARKS, Overlay
 from logshipper_observe.model.properties import MISSING, Field, JobRow
 from logshipper_observe.query.columns import sort_key
 from logshipper_observe.query.conditions import Condition
@@ -79,9 +79,7 @@ class Listing:
         yield from reversed(rows)
 
     def row(self, job: "JobSummary") -> JobRow:
-        marks = (
-            self._marks.get(JobKey(job.job_id, job.cluster), NO_MARKS) if self._marks else NO_MARKS
-        )
+        marks = self._marks.get(job.key, NO_MARKS) if self._marks else NO_MARKS
         return JobRow(job, marks, self._now_ns, self._store.key_values)
 
     def _matching(self) -> Iterator[JobRow]:

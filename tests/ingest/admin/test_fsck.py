@@ -14,9 +14,10 @@ from logshipper_ingest.admin.fsck import Fsck
 from logshipper_ingest.admin.fsck_findings import Examination, Fault
 from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.cli import main
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.store.marks_file import FILE
-from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
+from logshipper_observe.model.overlay import MarkChange, Overlay
 from tests.tools.node_agents import NodeAgent
 from tests.tools.other_users import needs_root
 from tests.tools.segment_factory import CaptureWriter

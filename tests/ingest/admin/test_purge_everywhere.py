@@ -15,6 +15,7 @@ import tests.tools.modelled_loki
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest import sqlite_file
 from logshipper_ingest.agent.user_agent import take_lock
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.x_axis import KeyStats
 from logshipper_ingest.spool.purge_masks import masked_json, masked_lines
 from logshipper_ingest.spool.purge_pattern import pattern_of
@@ -22,7 +23,7 @@ from logshipper_ingest.spool.text_forms import spans
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.telegraf.unidentified import UnidentifiedFile
-from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
+from logshipper_observe.model.overlay import MarkChange, Overlay
 from tests.ingest.admin.test_purge import node, purge, purge_store
 from tests.tools.secret_oracle import SECRETS, Secret, has, holding
 from tests.tools.segment_factory import CaptureWriter

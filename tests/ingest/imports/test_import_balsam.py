@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import Allocation
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.model.overlay import JobKey, Overlay
+from logshipper_observe.model.overlay import Overlay
 from tests.tools.import_tools import RECORDED, Import, contents, store, take
 
 SITE = RECORDED / "balsam"

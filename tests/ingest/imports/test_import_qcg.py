@@ -19,10 +19,11 @@ from logshipper_ingest.imports.qcg import parse_allocation
 from logshipper_ingest.imports.source_file import MAX_LINE_BYTES
 from logshipper_ingest.imports.values import job_id_of, secs_of
 from logshipper_ingest.model import imported_states as states
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import NAME
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.words import state_of
-from logshipper_observe.model.overlay import JobKey, Overlay
+from logshipper_observe.model.overlay import Overlay
 from tests.tools.captured_runs import wait_until
 from tests.tools.import_tools import RECORDED, Import, contents, store, take
 from tests.tools.reading_store import SpooledCapture

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from logshipper.errors import QueryError
 from logshipper.spool.segment import Stream
-from logshipper_ingest.loki.account import CaptureKey
 from logshipper_ingest.loki.seen import ReadHistory
+from logshipper_ingest.model.capture_id import CaptureId
 from logshipper_ingest.model.job import Position
 from logshipper_ingest.servers.loki_push import Entry
 from tests.tools.loki_fake import FakeLoki
@@ -379,7 +379,7 @@ def test_a_silent_job_is_unresponsive(fake: FakeLoki) -> None:
 
 def test_what_was_read_takes_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logshipper_ingest.loki.seen.MAX_SPANS", 100)
-    seen, key = ReadHistory(), CaptureKey(1, "", 0, "node1")
+    seen, key = ReadHistory(), CaptureId("local", "job1", 1, "", 0, "node1")
     for time_ns in range(1000, 3000, 2):
         seen.add(key, time_ns)
         assert seen.has(key, time_ns)
@@ -392,7 +392,7 @@ def test_what_was_read_takes_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), max_size=80))
 def test_what_was_read_is_known(read_ones: list[tuple[int, int]]) -> None:
     seen = ReadHistory()
-    keys = [CaptureKey(1, "", task, "node1") for task in range(3)]
+    keys = [CaptureId("local", "job1", 1, "", task, "node1") for task in range(3)]
     for task, time_ns in read_ones:
         seen.add(keys[task], time_ns)
     assert {(task, at) for task in range(3) for at in range(62) if seen.has(keys[task], at)} == set(
@@ -402,7 +402,7 @@ def test_what_was_read_is_known(read_ones: list[tuple[int, int]]) -> None:
 
 def test_longer_spans_are_read_again_more_seldom() -> None:
     seen = ReadHistory()
-    seen.add(CaptureKey(1, "", 0, "node1"), 10_000 * NS)
+    seen.add(CaptureId("local", "job1", 1, "", 0, "node1"), 10_000 * NS)
     backs = [
         10_000 - seen.read_from_ns((10_000 + second) * NS, last=False) // NS
         for second in range(200)

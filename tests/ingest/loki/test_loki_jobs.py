@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from logshipper.errors import QueryError, UnknownJob
 from logshipper.spool.segment import Json
-from logshipper_ingest.loki.account import END_AHEAD_NS, JobAccount, JobKey
+from logshipper_ingest.loki.account import END_AHEAD_NS, JobAccount
 from logshipper_ingest.loki.finding import SeriesValue
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.servers.logql import any_of, quoted
 from logshipper_ingest.servers.loki_push import Entry
 from tests.tools.loki_fake import FakeLoki
@@ -263,7 +264,7 @@ def test_the_order_of_arrival_does_not_matter(random: Any) -> None:
         )
     summaries = []
     for order in (entries, random.sample(entries * 2, 2 * len(entries))):
-        account = JobAccount(JobKey("local", JOB))
+        account = JobAccount(JobKey(JOB, "local"))
         for entry in order:
             account.take(entry)
         assert len(list(account.events())) == 1

@@ -14,6 +14,7 @@ from logshipper.errors import StoreError, UnknownJob
 from logshipper.spool.segment import Stream
 from logshipper.start.cli import main
 from logshipper_ingest import sqlite_file
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import JobSummary
 from logshipper_ingest.sqlite_file import UnwritableError
 from logshipper_ingest.store import job_db
@@ -21,7 +22,7 @@ from logshipper_ingest.store.catalogue import Catalogue
 from logshipper_ingest.store.intake import intake_lock
 from logshipper_ingest.store.job_db import JobWriter
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.model.overlay import NO_MARKS, JobKey, MarkChange, Overlay
+from logshipper_observe.model.overlay import NO_MARKS, MarkChange, Overlay
 from logshipper_observe.page.logs import Log, View
 from tests.tools.import_tools import RECORDED
 from tests.tools.reading_store import SpooledCapture

@@ -11,8 +11,9 @@ import pytest
 from logshipper.errors import SpoolError, StoreError
 from logshipper.private_folder import claim_folder
 from logshipper.spool import captures
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.model.overlay import JobKey, Overlay
+from logshipper_observe.model.overlay import Overlay
 from tests.tools.captured_runs import Home, wait_until
 from tests.tools.import_tools import RECORDED
 from tests.tools.other_users import needs_root

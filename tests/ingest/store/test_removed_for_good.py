@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
-from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
+from logshipper_observe.model.overlay import MarkChange, Overlay
 from tests.ingest.store.test_local_store_faults import REMOVING, killed
 from tests.tools.reading_store import Ask, SpooledCapture, ask, store
 from tests.tools.secret_oracle import SECRETS, Secret, holding

@@ -16,9 +16,10 @@ from logshipper.spool.segment import Kind
 from logshipper.start.cli import build_parser
 from logshipper_ingest.cli import build_parser as agent_parser
 from logshipper_ingest.cli import main as agent
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.store.marks_file import FILE
-from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
+from logshipper_observe.model.overlay import MarkChange, Overlay
 from tests.observe.commands.test_reading_terminal import SGR
 from tests.tools.captured_runs import TIMEOUT_SECS
 from tests.tools.reading_store import SpooledCapture

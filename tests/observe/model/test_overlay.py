@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.errors import ConfigError, StoreError
+from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_ingest.store.marks_file import forget_marks
 from logshipper_observe.model.overlay import (
     MAX_NOTE_CHARS,
     MAX_TAGS,
     NO_MARKS,
-    JobKey,
     MarkChange,
     Overlay,
     own_file,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
+from logshipper_ingest.model.capture_id import JobKey
+from logshipper_observe.model.overlay import MarkChange, Overlay
 from tests.tools.reading_store import SpooledCapture
 from tests.tools.segment_factory import SECOND_NS as NS
 

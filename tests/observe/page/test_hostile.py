@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
+from logshipper_ingest.model.capture_id import JobKey
+from logshipper_observe.model.overlay import MarkChange, Overlay
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing
 from tests.tools.reading_store import SpooledCapture

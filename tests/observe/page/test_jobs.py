@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from logshipper_observe.model.overlay import JobKey, MarkChange, Overlay
+from logshipper_ingest.model.capture_id import JobKey
+from logshipper_observe.model.overlay import MarkChange, Overlay
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import PHONE, Browsing
 from tests.observe.page.jobs import FAILED, LONG, TRAINED
