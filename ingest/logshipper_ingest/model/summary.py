@@ -1,6 +1,7 @@
 """What stores share: a job's summary out of its captures, and the job that a name stands for.
 Pure."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,70 +12,8 @@ from logshipper_ingest.model.job import RUNNING, JobSummary, Json, worst_state
 _MAX_SUGGESTED_FROM = 10_000
 
 
-class Account(Protocol):
-    """The account of one capture, as a summary needs it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def user(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def exit_code(self) -> int | None: ...
-    @property
-    def signal(self) -> int: ...
-    @property
-    def started_ns(self) -> int: ...
-    @property
-    def ended_ns(self) -> int | None: ...
-    @property
-    def heartbeat_ns(self) -> int: ...
-    @property
-    def mode(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def lines(self) -> int: ...
-    @property
-    def records(self) -> int: ...
-    @property
-    def bytes_printed(self) -> int: ...
-    @property
-    def bytes_logged(self) -> int: ...
-    @property
-    def account(self) -> str: ...
-    @property
-    def partition(self) -> str: ...
-    @property
-    def origin(self) -> str: ...
-    @property
-    def parent(self) -> str: ...
-    @property
-    def iteration(self) -> int | None: ...
-    @property
-    def nodes(self) -> int: ...
-    @property
-    def cores(self) -> int: ...
-    @property
-    def packing(self) -> int: ...
-    @property
-    def allocation(self) -> str: ...
-    @property
-    def restarts(self) -> int: ...
-    @property
-    def children(self) -> Sequence[int]: ...
-    @property
-    def first_change_ns(self) -> int: ...
-    @property
-    def last_change_ns(self) -> int: ...
-    def lost(self) -> int: ...
-
-
 @dataclass
-class CaptureFacts:
+class CaptureFacts(ABC):
     """What a store keeps of one capture, whichever source reports it."""
 
     name: str = ""
@@ -110,6 +49,30 @@ class CaptureFacts:
     first_change_ns: int = 0  # as JobSummary has it
     last_change_ns: int = 0  # likewise
 
+    @property
+    @abstractmethod
+    def lines(self) -> int:
+        """That are stored."""
+
+    @property
+    @abstractmethod
+    def records(self) -> int:
+        """That are stored."""
+
+    @property
+    @abstractmethod
+    def bytes_printed(self) -> int:
+        """By the job."""
+
+    @property
+    @abstractmethod
+    def bytes_logged(self) -> int:
+        """Of lines and records."""
+
+    @abstractmethod
+    def lost(self) -> int:
+        """Lines that were printed, and can't be stored."""
+
     def note_change(self, time_ns: int) -> None:
         """Takes note of an event that changed its job's state."""
         self.first_change_ns = min(self.first_change_ns or time_ns, time_ns)
@@ -122,7 +85,7 @@ class OfAttempt(Protocol):
     @property
     def attempt(self) -> int: ...
     @property
-    def account(self) -> Account: ...
+    def account(self) -> CaptureFacts: ...
 
 
 def summarise(job_id: str, captures: Sequence[OfAttempt]) -> JobSummary | None:
