@@ -29,7 +29,7 @@ from benchmarks.cluster_logs import (
     host_name,
     usual_job,
 )
-from logshipper_grafana import links
+from logshipper_grafana.parts import links
 from logshipper_ingest.config.agent_config import MetricsSection
 from logshipper_ingest.metrics.job_metrics import CaptureView, JobMetrics
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer

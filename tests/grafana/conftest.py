@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from logshipper_grafana import links
+from logshipper_grafana.parts import links
 from tests.grafana.captured import CLUSTER, Fixture, captured_jobs
 from tests.grafana.interpolation import Text
 from tests.grafana.pages import Page

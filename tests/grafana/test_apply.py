@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_grafana import links
-from logshipper_grafana.cli import main
-from logshipper_grafana.render import text_of
-from logshipper_grafana.wanted import content, wanted_dashboards, wanted_data_sources
+from logshipper_grafana.parts import links
+from logshipper_grafana.tool.cli import main
+from logshipper_grafana.tool.content import content, wanted_dashboards, wanted_data_sources
+from logshipper_grafana.tool.render import text_of
 from tests.grafana import fake_grafana
 from tests.grafana.fake_grafana import ADMIN, EDITOR, PASSWORD, USER, VIEWER, FakeGrafana
 from tests.tools.faulty_server import FaultyServer, Said
@@ -573,7 +573,10 @@ def test_the_token_is_not_shown_where_it_is_repeated(
 
 
 def test_without_the_library(secret: Callable[[str], str]) -> None:
-    code = "import sys; sys.modules['grafana_client'] = None; from logshipper_grafana.cli import main; sys.exit(main())"
+    code = (
+        "import sys; sys.modules['grafana_client'] = None; "
+        "from logshipper_grafana.tool.cli import main; sys.exit(main())"
+    )
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     words = ["apply", "--url", "http://x", "--token-file", secret(ADMIN)]
     done = subprocess.run(

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from logshipper_grafana import links
-from logshipper_grafana.check import check, choose_source, judge_source
-from logshipper_grafana.check_loki import judge_labels, reading_limits
-from logshipper_grafana.check_prometheus import judge_scrapes, judge_series
-from logshipper_grafana.check_queries import QueryContext, check_queries
-from logshipper_grafana.cli import main
-from logshipper_grafana.wanted import wanted_dashboards, wanted_data_sources
+from logshipper_grafana.parts import links
+from logshipper_grafana.tool.check import check, choose_source, judge_source
+from logshipper_grafana.tool.check_loki import judge_labels, reading_limits
+from logshipper_grafana.tool.check_prometheus import judge_scrapes, judge_series
+from logshipper_grafana.tool.check_queries import QueryContext, check_queries
+from logshipper_grafana.tool.cli import main
+from logshipper_grafana.tool.content import wanted_dashboards, wanted_data_sources
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.loki.client import Client, Entry
 from logshipper_ingest.metrics.prometheus import Target

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from logshipper.start.cli import main
-from logshipper_grafana import links
+from logshipper_grafana.parts import links
 from logshipper_observe.base.words import utc
 from tests.grafana.captured import CLUSTER, Fixture
 from tests.grafana.frames import NUMBER, TIME, Frame

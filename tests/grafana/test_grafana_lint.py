@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from logshipper_grafana import links
-from logshipper_grafana.lint import panels_of, problems
-from logshipper_grafana.render import FOLDER
+from logshipper_grafana.parts import links
+from logshipper_grafana.parts.lint import panels_of, problems
+from logshipper_grafana.tool.render import FOLDER
 
 Json = dict[str, Any]  # Any: JSON
 NAME = f"{links.JOB}.json"

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from logshipper_grafana import job_console, links, queries, records
-from logshipper_grafana.panels import PAGE_WIDTH, loki, panel, place, row
-from logshipper_grafana.render import FOLDER, dashboards, differences, text_of, write
-from logshipper_grafana.variables import label_pattern
+from logshipper_grafana.pages import job_console
+from logshipper_grafana.parts import links, queries, records
+from logshipper_grafana.parts.panels import PAGE_WIDTH, loki, panel, place, row
+from logshipper_grafana.parts.variables import label_pattern
+from logshipper_grafana.tool.render import FOLDER, dashboards, differences, text_of, write
 from logshipper_ingest.model.job import SLURM_STATES, worst_state
 from logshipper_ingest.model.metadata_keys import MAX_DEPTH
 from logshipper_ingest.model.x_axis import _WORDS
@@ -26,7 +27,7 @@ COMPOSE = ROOT / "deploy" / "compose" / "grafana"
 
 
 def render(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "logshipper_grafana.render", *words]
+    command = [sys.executable, "-m", "logshipper_grafana.tool.render", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
@@ -51,7 +52,7 @@ def test_check_shows_what_differs(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert '-   "title": "Lines",\n' in done.stdout
     assert '+   "title": "Lines lost",\n' in done.stdout
-    assert "python -m logshipper_grafana.render" in done.stderr
+    assert "python -m logshipper_grafana.tool.render" in done.stderr
     assert '"title": "Lines"' in changed.read_text()  # nothing was written
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from logshipper_grafana import links, queries
+from logshipper_grafana.parts import links, queries
 from tests.grafana import printed
 from tests.grafana.captured import ACCOUNT, HOSTS, PARTITION, USER
 from tests.grafana.conftest import Opened

@@ -3,7 +3,7 @@ numbers."""
 
 import pytest
 
-from logshipper_grafana import links
+from logshipper_grafana.parts import links
 from tests.grafana import printed
 from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS, PARTITION, USER
 from tests.grafana.conftest import Opened

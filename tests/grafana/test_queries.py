@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from logshipper_grafana import links
+from logshipper_grafana.parts import links
 from tests.grafana import printed
 from tests.grafana.captured import CONTROLLER, Captured, Fixture
 from tests.grafana.conftest import Opened

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from logshipper_grafana import links
-from logshipper_grafana.check_queries import QueryContext, _Page
-from logshipper_grafana.resolved import (
+from logshipper_grafana.parts import links
+from logshipper_grafana.tool.check_queries import QueryContext, _Page
+from logshipper_grafana.tool.content import wanted_dashboards
+from logshipper_grafana.tool.resolve import (
     ALL,
     Option,
     Selection,
@@ -16,7 +17,6 @@ from logshipper_grafana.resolved import (
     initial_selection,
     series_text,
 )
-from logshipper_grafana.wanted import wanted_dashboards
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.grafana import printed as jobs_printed
 from tests.grafana.captured import CLUSTER, Fixture

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from logshipper.fault_points import NAMES
 from logshipper.start.cli import build_parser
-from logshipper_grafana.cli import build_parser as grafana_parser
+from logshipper_grafana.tool.cli import build_parser as grafana_parser
 from logshipper_ingest.cli import build_parser as agent_parser
 from tests.tools.sources import ROOT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.sources import INGEST, LOGSHIPPER, OBSERVE, PACKAGES
+from tests.tools.sources import GRAFANA, INGEST, LOGSHIPPER, OBSERVE, PACKAGES
 
 MAY_IMPORT = {
     "logshipper": (),
@@ -119,11 +119,18 @@ FOLDERS = {
             "query",
         ),
     },
+    GRAFANA: {
+        "": (),
+        "parts": (),
+        "pages": ("parts",),
+        "tool": ("pages", "parts"),
+    },
 }
 ENTRIES = {
     "logshipper/__main__.py",
     "logshipper/slurm_sidecar.py",
     "logshipper/batch_output.py",
+    "logshipper_grafana/__main__.py",
     "logshipper_ingest/__main__.py",
     "logshipper_ingest/agent_start.py",
     "logshipper_ingest/cli.py",

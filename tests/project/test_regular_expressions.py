@@ -30,11 +30,11 @@ BUILT = {
     "observe/logshipper_observe/query/listing.py:matches": "a wildcard of the reader's, by fnmatch",
     "observe/logshipper_observe/commands/log_reading.py:re.compile(text)": "`logs --grep`, of the reader",
     "observe/logshipper_observe/query/selectors.py:fullmatch": "a wildcard of the reader's, by fnmatch",
-    "grafana/logshipper_grafana/resolved.py:re.compile(pattern[1:-1].replace('(?<', '(?P<'))": "a dashboard of ours",
+    "grafana/logshipper_grafana/tool/resolve.py:re.compile(pattern[1:-1].replace('(?<', '(?P<'))": "our dashboards",
 }
 # Of texts that nobody else writes.
 OWN = {
-    "grafana/logshipper_grafana/lint.py:_VARIABLE": "dashboards, as the code makes them",
+    "grafana/logshipper_grafana/parts/lint.py:_VARIABLE": "dashboards, as the code makes them",
     "observe/logshipper_observe/query/conditions.py:_CONDITION": "a condition, which the reader typed",
 }
 # More than linear, of texts that are cut before: so many characters at most.
@@ -73,7 +73,7 @@ def test_expressions_are_found_wherever_they_are() -> None:
     assert "match" in known["ingest/logshipper_ingest/imports/entries.py:_PAGE_HEAD"].uses
     assert any("field type conflict" in place for place in known)  # in a table
     assert any(
-        place.startswith("grafana/logshipper_grafana/check.py:re.match(") for place in known
+        place.startswith("grafana/logshipper_grafana/tool/check.py:re.match(") for place in known
     )  # in a function
 
 

@@ -1,8 +1,8 @@
 """The page of a cluster: what is captured, and how capture does on its nodes."""
 
-from logshipper_grafana import links, queries
-from logshipper_grafana.cluster_analytics import analytics
-from logshipper_grafana.panels import (
+from logshipper_grafana.pages.cluster_analytics import analytics
+from logshipper_grafana.parts import links, queries
+from logshipper_grafana.parts.panels import (
     BLUE,
     GREEN,
     ORANGE,
@@ -24,10 +24,10 @@ from logshipper_grafana.panels import (
     thresholds,
     time_graph,
 )
-from logshipper_grafana.queries import JOB_ENDED
-from logshipper_grafana.records import as_text as clean_text
-from logshipper_grafana.states import COLORS
-from logshipper_grafana.transforms import (
+from logshipper_grafana.parts.queries import JOB_ENDED
+from logshipper_grafana.parts.records import as_text as clean_text
+from logshipper_grafana.parts.states import COLORS
+from logshipper_grafana.parts.transforms import (
     as_time,
     decode,
     merge_rows,
@@ -36,7 +36,7 @@ from logshipper_grafana.transforms import (
     rows_with,
     sort_by,
 )
-from logshipper_grafana.variables import labels_of, places
+from logshipper_grafana.parts.variables import labels_of, places
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _AGENTS = f"logshipper_agent_build_info{{{_CLUSTER}, host=~`${{node:pipe}}`}}"

@@ -2,8 +2,8 @@
 launch overheads, busy nodes. Of captured jobs, but for what Slurm's controller counts of all jobs;
 the titles say which."""
 
-from logshipper_grafana import queries
-from logshipper_grafana.panels import (
+from logshipper_grafana.parts import queries
+from logshipper_grafana.parts.panels import (
     BLUE,
     GREY,
     ORANGE,
@@ -17,8 +17,8 @@ from logshipper_grafana.panels import (
     table,
     time_graph,
 )
-from logshipper_grafana.states import COLORS
-from logshipper_grafana.transforms import as_time, merge_rows, organize, sort_by
+from logshipper_grafana.parts.states import COLORS
+from logshipper_grafana.parts.transforms import as_time, merge_rows, organize, sort_by
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _OF_CAPTURE = "job_id, attempt, step, task"

@@ -1,7 +1,7 @@
 """The page that compares jobs over one key that they share."""
 
-from logshipper_grafana import links, queries, records, states
-from logshipper_grafana.panels import (
+from logshipper_grafana.parts import links, queries, records, states
+from logshipper_grafana.parts.panels import (
     Json,
     field,
     link,
@@ -12,8 +12,8 @@ from logshipper_grafana.panels import (
     table,
     xy_graph,
 )
-from logshipper_grafana.queries import over_range, thinned
-from logshipper_grafana.transforms import (
+from logshipper_grafana.parts.queries import over_range, thinned
+from logshipper_grafana.parts.transforms import (
     as_time,
     decode,
     different_columns,
@@ -25,7 +25,7 @@ from logshipper_grafana.transforms import (
     sort_by,
     without_empty_frames,
 )
-from logshipper_grafana.variables import (
+from logshipper_grafana.parts.variables import (
     ALPHABETICAL,
     HIDDEN,
     label_pattern,
@@ -33,7 +33,7 @@ from logshipper_grafana.variables import (
     places,
     query_variable,
 )
-from logshipper_grafana.x_axis import CHOICE, X, over_x_or_number, x_choice
+from logshipper_grafana.parts.x_axis import CHOICE, X, over_x_or_number, x_choice
 
 _CLUSTER = 'cluster="${cluster:raw}"'
 _JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"

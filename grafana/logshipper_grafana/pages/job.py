@@ -1,9 +1,10 @@
 """The page of one job: who, where and how it went; what it printed; its numbers over time and over
 X."""
 
-from logshipper_grafana import job_around, job_console, job_graphs, links, queries, states
-from logshipper_grafana.job_variables import CHOSEN, variables
-from logshipper_grafana.panels import (
+from logshipper_grafana.pages import job_around, job_console, job_graphs
+from logshipper_grafana.pages.job_variables import CHOSEN, variables
+from logshipper_grafana.parts import links, queries, states
+from logshipper_grafana.parts.panels import (
     BLUE,
     GREEN,
     GREY,
@@ -22,9 +23,9 @@ from logshipper_grafana.panels import (
     table,
     thresholds,
 )
-from logshipper_grafana.queries import ACCOUNTS, job_events, job_lines, newest
-from logshipper_grafana.records import as_text as clean_text
-from logshipper_grafana.transforms import (
+from logshipper_grafana.parts.queries import ACCOUNTS, job_events, job_lines, newest
+from logshipper_grafana.parts.records import as_text as clean_text
+from logshipper_grafana.parts.transforms import (
     as_text,
     as_time,
     decode,

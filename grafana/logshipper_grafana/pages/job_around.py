@@ -1,8 +1,8 @@
 """What was around the job: its nodes, and other jobs of its user."""
 
-from logshipper_grafana import links, queries
-from logshipper_grafana.panels import Json, field, link, prometheus, table, time_graph
-from logshipper_grafana.transforms import as_time, merge_rows, organize, rows_with
+from logshipper_grafana.parts import links, queries
+from logshipper_grafana.parts.panels import Json, field, link, prometheus, table, time_graph
+from logshipper_grafana.parts.transforms import as_time, merge_rows, organize, rows_with
 
 
 def nodes() -> list[Json]:

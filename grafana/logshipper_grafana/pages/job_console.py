@@ -1,9 +1,9 @@
 """What the job printed: over time, as the terminal shows it, and as a table whose lines lead to
 their time."""
 
-from logshipper_grafana import links
-from logshipper_grafana.job_variables import CHOSEN
-from logshipper_grafana.panels import (
+from logshipper_grafana.pages.job_variables import CHOSEN
+from logshipper_grafana.parts import links
+from logshipper_grafana.parts.panels import (
     BLUE,
     ORANGE,
     STACKED_BARS,
@@ -16,9 +16,9 @@ from logshipper_grafana.panels import (
     table,
     time_graph,
 )
-from logshipper_grafana.queries import MAX_ENTRIES, job_lines
-from logshipper_grafana.records import as_text
-from logshipper_grafana.transforms import as_time, decode, order_by_time
+from logshipper_grafana.parts.queries import MAX_ENTRIES, job_lines
+from logshipper_grafana.parts.records import as_text
+from logshipper_grafana.parts.transforms import as_time, decode, order_by_time
 
 _SEARCH = " |~ `(?i)${search:regex}`"
 _LEVELS_NOT_GUESSED = " | drop detected_level | label_format level=`unknown`"

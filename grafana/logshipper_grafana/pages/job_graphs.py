@@ -1,9 +1,9 @@
 """The job's numbers: the table of its metadata, graphs over time and over X."""
 
-from logshipper_grafana import links, queries, records
-from logshipper_grafana.panels import Json, field, link, loki, table, time_graph, xy_graph
-from logshipper_grafana.queries import MAX_ENTRIES, thinned
-from logshipper_grafana.transforms import (
+from logshipper_grafana.parts import links, queries, records
+from logshipper_grafana.parts.panels import Json, field, link, loki, table, time_graph, xy_graph
+from logshipper_grafana.parts.queries import MAX_ENTRIES, thinned
+from logshipper_grafana.parts.transforms import (
     as_time,
     decode,
     order_by_time,
@@ -12,7 +12,7 @@ from logshipper_grafana.transforms import (
     sort_by,
     without_empty_frames,
 )
-from logshipper_grafana.x_axis import X, over_x_or_number, over_x_or_own
+from logshipper_grafana.parts.x_axis import X, over_x_or_number, over_x_or_own
 
 # With `all` chosen each attempt and each task gets its own series, so that lines of different ones
 # don't join.

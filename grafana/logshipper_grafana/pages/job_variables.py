@@ -1,9 +1,9 @@
 """The variables of a job's page. Those in addresses: cluster, job, attempt, task, host, xsel, y,
 stream, search."""
 
-from logshipper_grafana import queries
-from logshipper_grafana.panels import Json
-from logshipper_grafana.variables import (
+from logshipper_grafana.parts import queries
+from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.parts.variables import (
     ALPHABETICAL,
     HIDDEN,
     NUMERICAL,
@@ -13,7 +13,7 @@ from logshipper_grafana.variables import (
     query_variable,
     text_variable,
 )
-from logshipper_grafana.x_axis import CHOICE, X, x_choice
+from logshipper_grafana.parts.x_axis import CHOICE, X, x_choice
 
 STREAMS = {"stdout": "stdout", "stdout|stderr": "stdout and stderr", "stderr": "stderr"}
 

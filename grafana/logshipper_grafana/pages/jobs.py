@@ -1,7 +1,7 @@
 """The page that lists captured jobs."""
 
-from logshipper_grafana import links, queries, states
-from logshipper_grafana.panels import (
+from logshipper_grafana.parts import links, queries, states
+from logshipper_grafana.parts.panels import (
     BLUE,
     GREEN,
     RED,
@@ -17,8 +17,8 @@ from logshipper_grafana.panels import (
     thresholds,
     time_graph,
 )
-from logshipper_grafana.transforms import as_time, merge_rows, organize, rows_with, sort_by
-from logshipper_grafana.variables import (
+from logshipper_grafana.parts.transforms import as_time, merge_rows, organize, rows_with, sort_by
+from logshipper_grafana.parts.variables import (
     ALPHABETICAL,
     choice_variable,
     label_pattern,

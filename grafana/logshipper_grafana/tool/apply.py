@@ -7,9 +7,8 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from logshipper.errors import ConfigError, QueryError
-from logshipper_grafana.panels import Json
-from logshipper_grafana.server import GrafanaRefusal, GrafanaServer
-from logshipper_grafana.wanted import (
+from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.tool.content import (
     FOLDER,
     UID_PREFIX,
     content,
@@ -22,6 +21,7 @@ from logshipper_grafana.wanted import (
     wanted_dashboards,
     wanted_data_sources,
 )
+from logshipper_grafana.tool.server import GrafanaRefusal, GrafanaServer
 
 Done = Literal["added", "changed", "removed", "unchanged", "kept", "refused"]
 CHANGES: tuple[Done, ...] = ("added", "changed", "removed")

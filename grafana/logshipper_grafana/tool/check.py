@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from logshipper.errors import QueryError
-from logshipper_grafana.check_loki import check_loki
-from logshipper_grafana.check_prometheus import check_prometheus
-from logshipper_grafana.check_queries import QueryContext, check_queries, of_job
-from logshipper_grafana.panels import Json
-from logshipper_grafana.server import GrafanaServer, as_options
-from logshipper_grafana.wanted import UID_PREFIX, is_saved, wanted_dashboards, wanted_data_sources
+from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.tool.check_loki import check_loki
+from logshipper_grafana.tool.check_prometheus import check_prometheus
+from logshipper_grafana.tool.check_queries import QueryContext, check_queries, of_job
+from logshipper_grafana.tool.content import (
+    UID_PREFIX,
+    is_saved,
+    wanted_dashboards,
+    wanted_data_sources,
+)
+from logshipper_grafana.tool.server import GrafanaServer, as_options
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.servers.call_failures import clean
 from logshipper_ingest.servers.server_access import ServerAccess

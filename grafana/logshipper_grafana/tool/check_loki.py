@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from logshipper.errors import QueryError
-from logshipper_grafana.server import as_options
+from logshipper_grafana.tool.server import as_options
 from logshipper_ingest.checks.check_loki_limits import LABELS, check_limits
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.loki_section import LokiSection

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from logshipper.errors import QueryError
-from logshipper_grafana.check_loki import reach_fix
-from logshipper_grafana.panels import Json
-from logshipper_grafana.server import as_options
+from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.tool.check_loki import reach_fix
+from logshipper_grafana.tool.server import as_options
 from logshipper_ingest.checks.check_prometheus import retention_secs
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.metrics.prometheus import Client, Target

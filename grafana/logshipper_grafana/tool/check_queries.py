@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from logshipper.errors import QueryError
-from logshipper_grafana.panels import Json
-from logshipper_grafana.resolved import (
+from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.tool.content import wanted_dashboards
+from logshipper_grafana.tool.resolve import (
     Option,
     Selection,
     fill_in,
@@ -19,8 +20,7 @@ from logshipper_grafana.resolved import (
     query_of,
     series_text,
 )
-from logshipper_grafana.server import as_options
-from logshipper_grafana.wanted import wanted_dashboards
+from logshipper_grafana.tool.server import as_options
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.loki import client as loki
 from logshipper_ingest.metrics import prometheus

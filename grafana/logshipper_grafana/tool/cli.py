@@ -14,7 +14,7 @@ from logshipper_ingest.console.console_script import run_command
 from logshipper_ingest.servers.server_access import ServerAccess
 
 if TYPE_CHECKING:
-    from logshipper_grafana.apply import Step
+    from logshipper_grafana.tool.apply import Step
 
 _CHANGES_WAIT = 3
 _EXAMPLES = """examples:
@@ -165,7 +165,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
 
 def _access(options: argparse.Namespace) -> ServerAccess:
     """Raises ConfigError with all that is wrong with the options."""
-    from logshipper_grafana.server import as_options
+    from logshipper_grafana.tool.server import as_options
 
     def path(name: str) -> str:
         return os.path.abspath(os.path.expanduser(name)) if name else ""
@@ -200,13 +200,13 @@ def _problem(option: str, problem: str) -> str:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from logshipper_grafana.apply import (
+    from logshipper_grafana.tool.apply import (
         CHANGES,
         Step,
         Wish,
         apply_steps,
     )  # late: --help and completion need none of it
-    from logshipper_grafana.server import GrafanaServer
+    from logshipper_grafana.tool.server import GrafanaServer
 
     addresses = {"loki": options.loki_url, "prometheus": options.prometheus_url}
     wish = Wish(options.folder, addresses, options.dry_run, options.prune, options.force)
@@ -238,7 +238,7 @@ def _show(step: "Step", *, dry_run: bool) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from logshipper_grafana.check import CheckScope, check
+    from logshipper_grafana.tool.check import CheckScope, check
     from logshipper_ingest.checks.findings import as_document, exit_code, print_findings
 
     findings = check(

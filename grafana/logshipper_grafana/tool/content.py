@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from logshipper import __version__
-from logshipper_grafana.panels import Json
-from logshipper_grafana.render import dashboards, text_of
+from logshipper_grafana.parts.panels import Json
+from logshipper_grafana.tool.render import dashboards, text_of
 
-DATA_SOURCES = Path(__file__).parent / "provisioning" / "datasources" / "logshipper.yaml"
+DATA_SOURCES = Path(__file__).parent.parent / "provisioning" / "datasources" / "logshipper.yaml"
 FOLDER = "logshipper"
 UID_PREFIX = "logshipper-"  # of our dashboards and data sources
 _MESSAGE = re.compile(r"logshipper-grafana \S+, content ([0-9a-f]{16})")

@@ -1,4 +1,4 @@
-"""Writes the dashboards as JSON, the same bytes each time: `python -m logshipper_grafana.render`;
+"""Writes the dashboards as JSON, the same bytes each time: `python -m logshipper_grafana.tool.render`;
 `--check` compares.
 
 Exit code 1 where a file isn't what the code makes, or is nobody's; the difference is on standard
@@ -11,10 +11,10 @@ import json
 import sys
 from pathlib import Path
 
-from logshipper_grafana import cluster, compare, job, jobs
-from logshipper_grafana.panels import Json
+from logshipper_grafana.pages import cluster, compare, job, jobs
+from logshipper_grafana.parts.panels import Json
 
-FOLDER = Path(__file__).parent / "dashboards"
+FOLDER = Path(__file__).parent.parent / "dashboards"
 SCHEMA_VERSION = 37  # Grafana 9.4's; newer versions migrate what they read
 
 
@@ -90,7 +90,8 @@ def _texts_by_path(folder: Path) -> dict[Path, tuple[str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m logshipper_grafana.render", description="Writes the dashboards as JSON."
+        prog="python -m logshipper_grafana.tool.render",
+        description="Writes the dashboards as JSON.",
     )
     parser.add_argument(
         "--check",
@@ -106,7 +107,7 @@ def main() -> int:
         sys.stdout.write(difference)
         if difference:
             sys.stderr.write(
-                "the files aren't what the code makes: python -m logshipper_grafana.render\n"
+                "the files aren't what the code makes: python -m logshipper_grafana.tool.render\n"
             )
         return 1 if difference else 0
     for path in write(options.folder):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from logshipper_grafana.panels import Json
+from logshipper_grafana.parts.panels import Json
 
 ALL = "$__all"
 _REFERENCE = re.compile(r"\$\{(\w+)(?::(\w+))?\}|\$(\w+)")

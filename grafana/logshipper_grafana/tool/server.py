@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from logshipper.errors import ConfigError, QueryError
-from logshipper_grafana.panels import Json
+from logshipper_grafana.parts.panels import Json
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.servers.server_calls import Answer, NoAnswer, Server
 

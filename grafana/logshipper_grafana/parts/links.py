@@ -3,7 +3,7 @@
 import json
 from urllib.parse import quote
 
-from logshipper_grafana.panels import Json
+from logshipper_grafana.parts.panels import Json
 
 JOBS, JOB, COMPARE, CLUSTER = (
     "logshipper-jobs",

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from logshipper_grafana.variables import LOKI, PROMETHEUS
+from logshipper_grafana.parts.variables import LOKI, PROMETHEUS
 
 Json = dict[str, Any]  # Any: JSON
 

@@ -1,8 +1,18 @@
 """How states, modes and losses look: the same on all pages. Each has a word, and a colour
 besides."""
 
-from logshipper_grafana.panels import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Json, mapped
-from logshipper_grafana.queries import STATES
+from logshipper_grafana.parts.panels import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Json,
+    mapped,
+)
+from logshipper_grafana.parts.queries import STATES
 
 COLORS = {
     "RUNNING": BLUE,

@@ -1,9 +1,9 @@
 """The X of graphs: the variables that choose it, and the queries that draw over it."""
 
-from logshipper_grafana import queries, records
-from logshipper_grafana.panels import Json, loki
-from logshipper_grafana.queries import MAX_ENTRIES
-from logshipper_grafana.variables import ALPHABETICAL, HIDDEN, label_pattern, query_variable
+from logshipper_grafana.parts import queries, records
+from logshipper_grafana.parts.panels import Json, loki
+from logshipper_grafana.parts.queries import MAX_ENTRIES
+from logshipper_grafana.parts.variables import ALPHABETICAL, HIDDEN, label_pattern, query_variable
 
 X = "${x:raw}"
 CHOICE = "${xsel:raw}"
