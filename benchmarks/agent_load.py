@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.shipping import WAIT_SECS, spool_capture
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.servers.running import LokiServer
 from tests.tools.node_agents import NodeAgent
@@ -51,7 +51,7 @@ def _delays(folder: Path, rate: int) -> list[float]:
     waits: list[float] = []
     with ExitStack() as stack:
         loki = stack.enter_context(LokiServer())
-        client = stack.enter_context(Client(loki.url))
+        client = stack.enter_context(LokiClient(loki.url))
         agent = stack.enter_context(_default_agent(folder, loki))
         with _job(agent, "print('first')") as earlier:
             earlier.wait()
@@ -114,11 +114,11 @@ def catch_up(folder: Path) -> None:
     print(f"in Loki {counted:,.0f} of {lines:,}; answers: {told}")
 
 
-def _patient(loki: LokiServer) -> Client:
-    return Client(ServerAccess(loki.url, timeout_secs=WAIT_SECS))
+def _patient(loki: LokiServer) -> LokiClient:
+    return LokiClient(ServerAccess(loki.url, timeout_secs=WAIT_SECS))
 
 
-def _count(client: Client, shard: int) -> float:
+def _count(client: LokiClient, shard: int) -> float:
     """Log lines of the jobs whose ids end so."""
     question = f'sum(count_over_time({{cluster="bench",kind="log",job_shard="{shard}"}}[2h]))'
     return sum(result.samples[0].value for result in client.query(question))

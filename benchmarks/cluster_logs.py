@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.model.capture_account import LEDGER_COUNTS, BlockRow, EventRow, Rows
 from logshipper_ingest.servers.loki_push import assemble, compress, encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, EntryBuilder, Metadata, StreamKey, json_line
@@ -295,7 +295,7 @@ class Filler:
     def _send_body(self, body: bytes) -> None:
         try:
             if not hasattr(self._clients, "own"):
-                self._clients.own = Client(self._loki.url)
+                self._clients.own = LokiClient(self._loki.url)
             self._clients.own.push_body(body)
         finally:
             self._room.release()

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from examples.demo_console import Demo, capture, finish
 from logshipper.errors import LogshipperError
-from logshipper_ingest.loki.client import Client as Loki
-from logshipper_ingest.metrics.prometheus import Client as Prometheus
+from logshipper_ingest.loki.client import LokiClient
+from logshipper_ingest.metrics.prometheus import PrometheusClient
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.places import ServerMissing
 from tests.servers.running import LokiServer, PrometheusServer, ServerFailed, free_port
@@ -93,7 +93,7 @@ class Watch(threading.Thread):
     """Asks how far the job is, until the first answer while it runs. answer: what came, "" where
     nothing did."""
 
-    def __init__(self, prometheus: Prometheus, question: str) -> None:
+    def __init__(self, prometheus: PrometheusClient, question: str) -> None:
         super().__init__(daemon=True)
         self._prometheus = prometheus
         self._question = question
@@ -172,7 +172,7 @@ def traces_of(pid: int) -> bytes:
 
 def show(demo: Demo, stack: ExitStack, begin: float, *, keep: bool) -> int:
     loki, prometheus, agent = start(demo, stack, keep=keep)
-    with Loki(loki.url) as logs, Prometheus(prometheus.url) as series:
+    with LokiClient(loki.url) as logs, PrometheusClient(prometheus.url) as series:
         watch = Watch(series, f'logshipper_metadata_value{{cluster="{CLUSTER}", key="epoch"}}')
         watch.start()
         capture(demo)
@@ -226,14 +226,14 @@ def start(
 # ---- questions and answers
 
 
-def find_job(demo: Demo, loki: Loki) -> str:
+def find_job(demo: Demo, loki: LokiClient) -> str:
     """The job's id, by the event of its start."""
     question = f'{{cluster="{CLUSTER}", kind="event"}} |= "started"'
     wait(demo, "the job's start is in Loki", lambda: ask(loki, question))
     return next((entry.metadata["job_id"] for entry in ask(loki, question)), "")
 
 
-def wait_closed(demo: Demo, loki: Loki, job_id: str) -> None:
+def wait_closed(demo: Demo, loki: LokiClient, job_id: str) -> None:
     question = f'{{cluster="{CLUSTER}", kind="event"}} | job_id="{job_id}" | json event="event" | event="closed"'
     wait(
         demo, "all of the job is in Loki, its last event says so", lambda: bool(ask(loki, question))
@@ -247,12 +247,12 @@ def wait(demo: Demo, what: str, holds: Callable[[], object]) -> None:
     demo.check(bool(held), what)
 
 
-def ask(loki: Loki, question: str) -> list[Entry]:
+def ask(loki: LokiClient, question: str) -> list[Entry]:
     now_ns = time.time_ns()
     return list(loki.entries(question, now_ns - 3600 * 10**9, now_ns + 60 * 10**9))
 
 
-def show_log(demo: Demo, loki: Loki, job_id: str) -> None:
+def show_log(demo: Demo, loki: LokiClient, job_id: str) -> None:
     demo.heading("The log (LogQL)")
     question = f'{{cluster="{CLUSTER}", kind=~"log|metadata", stream="stdout"}} | job_id="{job_id}"'
     lines = [entry.line for entry in ask(loki, question)]
@@ -262,7 +262,7 @@ def show_log(demo: Demo, loki: Loki, job_id: str) -> None:
     )
 
 
-def show_metadata(demo: Demo, loki: Loki, job_id: str) -> None:
+def show_metadata(demo: Demo, loki: LokiClient, job_id: str) -> None:
     demo.heading("The metadata (LogQL)")
     question = (
         f'{{cluster="{CLUSTER}", kind="metadata"}} | job_id="{job_id}" '
@@ -276,7 +276,7 @@ def show_metadata(demo: Demo, loki: Loki, job_id: str) -> None:
     )
 
 
-def show_x(demo: Demo, prometheus: Prometheus, job_id: str) -> None:
+def show_x(demo: Demo, prometheus: PrometheusClient, job_id: str) -> None:
     demo.heading("Which X (PromQL)")
     ranks = f'logshipper_x_rank{{job_id="{job_id}", choice="auto"}}'
     question = f"bottomk(1, max by (key, path) (max_over_time({ranks}[1h])))"
@@ -292,7 +292,9 @@ def show_x(demo: Demo, prometheus: Prometheus, job_id: str) -> None:
     )
 
 
-def show_progress(demo: Demo, loki: Loki, prometheus: Prometheus, job_id: str, seen: str) -> None:
+def show_progress(
+    demo: Demo, loki: LokiClient, prometheus: PrometheusClient, job_id: str, seen: str
+) -> None:
     demo.heading("How far is it (PromQL, LogQL)")
     question = f'logshipper_job_state{{job_id="{job_id}"}} == 1'
     wait(
@@ -321,7 +323,7 @@ def show_progress(demo: Demo, loki: Loki, prometheus: Prometheus, job_id: str, s
     )
 
 
-def states(prometheus: Prometheus, question: str) -> list[str]:
+def states(prometheus: PrometheusClient, question: str) -> list[str]:
     return [series.labels["state"] for series in prometheus.query(question)]
 
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from logshipper.classify import commands
 from logshipper.classify.masks import MASK
 from logshipper.classify.policies import Obedience, Policies
-from logshipper.classify.stream_log import CaptureLog, Event, Lines, StreamLog
+from logshipper.classify.stream_log import CaptureLog, LoggedEvent, LoggedLines, StreamLog
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
 from logshipper.spool.segment import Json, Stream
@@ -83,7 +83,7 @@ class Classifier:
         """The mode in force, by all commands so far, or the configuration."""
         return self._policies.mode
 
-    def take(self) -> list[Lines | Event]:
+    def take(self) -> list[LoggedLines | LoggedEvent]:
         """All that came out since the last call."""
         out, self._log.out = self._log.out, []
         return out
@@ -336,7 +336,7 @@ class Classifier:
             )  # a token stood where JSON has no text
         if self._user_events.take(self._log):
             self._log.out.append(
-                Event({**event.record(), "stream": line.state.stream.name.lower()})
+                LoggedEvent({**event.record(), "stream": line.state.stream.name.lower()})
             )
 
     def _masked_command(self, command: commands.Command) -> bytes:
@@ -423,7 +423,7 @@ class _EventLimit:
         self._count += 1
         if self._count == self._limit + 1:
             message = f"from here on {self._words}: {self._limit:,} were taken"
-            log.out.append(Event({"event": f"{self._name}_left_out", "message": message}))
+            log.out.append(LoggedEvent({"event": f"{self._name}_left_out", "message": message}))
         return self._count <= self._limit
 
     def say_left_out(self, log: CaptureLog) -> None:
@@ -432,7 +432,9 @@ class _EventLimit:
             self._reported_count = left_out
             message = f"of {left_out:,} more, {self._words}"
             log.out.append(
-                Event({"event": f"{self._name}_left_out", "message": message, "events": left_out})
+                LoggedEvent(
+                    {"event": f"{self._name}_left_out", "message": message, "events": left_out}
+                )
             )
 
 

@@ -24,7 +24,7 @@ _BLANK = ord(" ")
 _LAST_BYTE = itemgetter(-1)
 
 
-class Lines(NamedTuple):
+class LoggedLines(NamedTuple):
     """Lines of one stream and kind."""
 
     stream: Stream
@@ -34,7 +34,7 @@ class Lines(NamedTuple):
     attrs: Json | None = None  # of the only line
 
 
-class Event(NamedTuple):
+class LoggedEvent(NamedTuple):
     """Something that happened to the capture. record: without its `type`."""
 
     record: Json
@@ -54,14 +54,14 @@ class CaptureLog:
     are numbered."""
 
     def __init__(self) -> None:
-        self.out: list[Lines | Event] = []
+        self.out: list[LoggedLines | LoggedEvent] = []
         self.masks = Masks()
         self.notes = self.statuses = self.parts = 0
         self._key_sets: dict[frozenset[str], int] = {}
         self._hinted: set[str] = set()
 
     def event(self, name: str, message: str, **details: str) -> None:
-        self.out.append(Event({"event": name, "message": message, **details}))
+        self.out.append(LoggedEvent({"event": name, "message": message, **details}))
 
     def number(self, keys: tuple[str, ...]) -> int:
         """The record's number among those with the same set of keys, from 1."""
@@ -487,7 +487,7 @@ class StreamLog:
         self._write(Kind.NOTE, SNAPSHOT_MARK + text + b"\n", 1)
 
     def _write(self, kind: Kind, text: bytes, count: int, attrs: Json | None = None) -> None:
-        self._capture.out.append(Lines(self.stream, kind, text, count, attrs))
+        self._capture.out.append(LoggedLines(self.stream, kind, text, count, attrs))
 
 
 def _trimmed(coloured: bytes, text: bytes) -> bytes:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from logshipper.relay.relay import Relay
 
 
-class BatchJob:
+class BatchCommand:
     """CMD as a child next to us.
 
     pid, pidfd: CMD's (pidfd -1 where the kernel has none). wait_status: None while it runs.
@@ -177,7 +177,7 @@ class BatchJob:
         """Everything is delivered: the real terminal becomes what it was."""
 
 
-class InteractiveJob(BatchJob):
+class InteractiveCommand(BatchCommand):
     """CMD in a session of its own, between it and us the monitor; fds 0, 1, 2 are the real
     terminal, raw meanwhile."""
 

@@ -17,7 +17,7 @@ from logshipper.background import close_inherited, detach, forbid_core_files
 from logshipper.errors import CaptureError
 from logshipper.fault_points import fault_point
 from logshipper.process import launch, nesting, signals, terminal
-from logshipper.process.job import BatchJob, InteractiveJob
+from logshipper.process.job import BatchCommand, InteractiveCommand
 from logshipper.process.signals import SignalPipe
 from logshipper.process.streams import STREAMS, Streams
 from logshipper.relay.channel import Channel
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from logshipper.spool.captures import Capture
+    from logshipper.spool.captures import CaptureDirectory
     from logshipper.telegraf.measurements import Collector
 
 
@@ -54,7 +54,7 @@ class RunOptions:
         self,
         argv: list[str],
         tty: bool,
-        capture: "Capture | None",
+        capture: "CaptureDirectory | None",
         serve: "Callable[[SidecarPlan], None]",
         stall_secs: float = STALL_SECS,
         telegraf: "Collector | None" = None,
@@ -115,11 +115,11 @@ class RelayProcess(Owner):
         streams = Streams(options.tty, self._counters, self._say, options.leave)
         self._streams = streams
         self._channels = streams.channels
-        self._job: BatchJob
+        self._job: BatchCommand
         if streams.real is None:
-            self._job = BatchJob(streams.ptys, streams.size, self._sidecar.resized)
+            self._job = BatchCommand(streams.ptys, streams.size, self._sidecar.resized)
         else:
-            self._job = InteractiveJob(
+            self._job = InteractiveCommand(
                 streams.ptys, streams.size, self._sidecar.resized, streams.real
             )
 

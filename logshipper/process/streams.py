@@ -5,7 +5,7 @@ import os
 
 from logshipper.process import terminal
 from logshipper.relay.channel import Channel
-from logshipper.relay.output import Output
+from logshipper.relay.output import JobOutput
 
 STREAMS = (1, 2)
 
@@ -58,6 +58,6 @@ class Streams:
         self.slaves = {stream: slave for stream, (_, slave) in pairs.items()}
         self.ptys = {stream: master for stream, (master, _) in pairs.items()} if self.tty else {}
         self.channels = [
-            Channel(stream, master, Output(terminal.own_description(stream)), counters)
+            Channel(stream, master, JobOutput(terminal.own_description(stream)), counters)
             for stream, (master, _) in pairs.items()
         ]

@@ -22,7 +22,7 @@ import os
 import struct
 
 from logshipper import line_feeds
-from logshipper.relay.output import Output, OutputGone, same_file
+from logshipper.relay.output import JobOutput, OutputGone, same_file
 
 HELD_BYTES = 64 << 10
 HOLD_SECS = 0.02
@@ -91,7 +91,7 @@ class Channel:
     )  # fmt: skip
 
     def __init__(
-        self, stream: int, master: int, out: Output, counters: "mmap | None" = None
+        self, stream: int, master: int, out: JobOutput, counters: "mmap | None" = None
     ) -> None:
         self.stream = stream  # 1 or 2
         self.bit = 1 << (stream - 1)

@@ -22,7 +22,7 @@ class OutputGone(Exception):
         super().__init__(os.strerror(reason))
 
 
-class Output:
+class JobOutput:
     """fd: to write to, closed by close(). fault: errno of the first write that failed, 0 while all
     is well."""
 

@@ -19,7 +19,7 @@ import time
 
 from logshipper.fault_points import fault_point
 from logshipper.relay.channel import HELD_BYTES, PTY_READ_BYTES, Channel, pair
-from logshipper.relay.output import Output
+from logshipper.relay.output import JobOutput
 from logshipper.relay.unsent import BUFFER_BYTES
 
 TURN_BYTES = 60 << 10  # then it is the other stream's turn
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from logshipper.relay.handover import SidecarPlan
     from logshipper.relay.unsent import Unsent
 
-    class Sink(Protocol):
+    class RelaySink(Protocol):
         """Who gets what the relay read. flags, here and there: bits of streams (1 << stream - 1)
         seen empty."""
 
@@ -95,7 +95,11 @@ class Relay:
     where the sink may look for what it didn't get."""
 
     def __init__(
-        self, channels: list[Channel], sink: "Sink", owner: Owner, unsent: "Unsent | None" = None
+        self,
+        channels: list[Channel],
+        sink: "RelaySink",
+        owner: Owner,
+        unsent: "Unsent | None" = None,
     ) -> None:
         self.channels = channels
         self._sink = sink
@@ -409,7 +413,7 @@ class TakeOver(Owner):
                 pass  # dead already, or another user's
 
 
-def take_over(plan: "SidecarPlan", sink: "Sink") -> None:
+def take_over(plan: "SidecarPlan", sink: "RelaySink") -> None:
     """Relays in the relay process' place, which died or returned: until nobody holds the streams
     and CMD is dead.
 
@@ -430,7 +434,10 @@ def take_over(plan: "SidecarPlan", sink: "Sink") -> None:
         plan.raw_now[0] = 0
     channels = [
         Channel(
-            stream, os.dup(plan.masters[stream]), Output(os.dup(plan.outs[stream])), plan.counters
+            stream,
+            os.dup(plan.masters[stream]),
+            JobOutput(os.dup(plan.outs[stream])),
+            plan.counters,
         )
         for stream in sorted(plan.masters)
         if stream in plan.outs

@@ -4,7 +4,7 @@ Pure."""
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from logshipper.classify.stream_log import Event, Lines
+from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.spool import segment
 from logshipper.spool.segment import Json, Kind, Stream
 
@@ -37,15 +37,15 @@ class FrameBuilder:
         """A time for the END frame."""
         return self._take_times(now_ns, 1)
 
-    def build(self, items: Iterable[Lines | Event], now_ns: int) -> list[EncodedFrame]:
+    def build(self, items: Iterable[LoggedLines | LoggedEvent], now_ns: int) -> list[EncodedFrame]:
         """Frames of items, in order: neighbours of one stream share a frame of up to about
         MAX_FRAME_BYTES."""
         frames: list[EncodedFrame] = []
-        block: list[Lines] = []
+        block: list[LoggedLines] = []
         size = 0
         for item in _of_few_lines(items):
             goes_on = (
-                isinstance(item, Lines)
+                isinstance(item, LoggedLines)
                 and block
                 and item.stream is block[0].stream
                 and size < MAX_FRAME_BYTES
@@ -53,7 +53,7 @@ class FrameBuilder:
             if block and not goes_on:
                 frames.append(self._lines(block, now_ns))
                 block, size = [], 0
-            if isinstance(item, Lines):
+            if isinstance(item, LoggedLines):
                 block.append(item)
                 size += len(item.text)
             else:
@@ -66,7 +66,7 @@ class FrameBuilder:
             frames.append(self._lines(block, now_ns))
         return frames
 
-    def _lines(self, block: list[Lines], now_ns: int) -> EncodedFrame:
+    def _lines(self, block: list[LoggedLines], now_ns: int) -> EncodedFrame:
         runs: list[tuple[Kind, int]] = []
         attrs: dict[int, Json] = {}
         at = stored = 0
@@ -96,10 +96,12 @@ class FrameBuilder:
         return first
 
 
-def _of_few_lines(items: Iterable[Lines | Event]) -> Iterator[Lines | Event]:
+def _of_few_lines(
+    items: Iterable[LoggedLines | LoggedEvent],
+) -> Iterator[LoggedLines | LoggedEvent]:
     """Items as they are, but for those of a great many short lines, which are taken apart."""
     for item in items:
-        if isinstance(item, Event) or item.lines <= MAX_ITEM_LINES:
+        if isinstance(item, LoggedEvent) or item.lines <= MAX_ITEM_LINES:
             yield item
             continue
         texts = item.text.split(b"\n")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from logshipper.config import Config
-from logshipper.spool.captures import Capture
+from logshipper.spool.captures import CaptureDirectory
 
 
 class Settings(NamedTuple):
@@ -12,7 +12,7 @@ class Settings(NamedTuple):
 
     config: Config
     problems: tuple[str, ...]  # why ~/.logoptin was refused
-    capture: Capture
+    capture: CaptureDirectory
     # has the spool ingested into the store; it may be called again. In the node's spool that is
     # the node agent's work.
     start_agent: Callable[[], None]

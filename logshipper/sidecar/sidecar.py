@@ -16,7 +16,7 @@ import time
 
 from logshipper import __version__
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import Event, Lines
+from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.errors import SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
 from logshipper.relay import relay, side_pipe
@@ -464,7 +464,7 @@ class Sidecar:
         if ledger != self._ledger and self._write_record({"type": "ledger", "ledger": ledger}):
             self._ledger = ledger
 
-    def _write_items(self, items: list[Lines | Event]) -> None:
+    def _write_items(self, items: list[LoggedLines | LoggedEvent]) -> None:
         now_ns = self._now_ns()
         self._look_for_room()
         self._say_lost()
@@ -475,10 +475,10 @@ class Sidecar:
                 self._count_lost(frame.stream, frame.stored)
                 fault_point("lines_refused")
 
-    def _leaves_out(self, item: Lines | Event) -> bool:
+    def _leaves_out(self, item: LoggedLines | LoggedEvent) -> bool:
         """Whether it is a log line for which there is no room; then it is counted."""
         if (
-            isinstance(item, Event)
+            isinstance(item, LoggedEvent)
             or item.stream not in self._room.left_out
             or item.kind not in _STREAM_KINDS
         ):
@@ -569,9 +569,11 @@ class Sidecar:
 
     def _say(self, about: Stream, words: str, event: str, **more: object) -> bool:
         """In the log and as an event; whether the spool took it."""
-        items: list[Lines | Event] = [Event({"event": event, "message": words, **more})]
+        items: list[LoggedLines | LoggedEvent] = [
+            LoggedEvent({"event": event, "message": words, **more})
+        ]
         if self._classifier.mode == "enabled" or self._lost[about]:
-            items.insert(0, Lines(about, Kind.NOTE, f"[{words}]\n".encode(), 1))
+            items.insert(0, LoggedLines(about, Kind.NOTE, f"[{words}]\n".encode(), 1))
         now_ns = self._now_ns()
         return self._write(
             b"".join(frame.data for frame in self._frames.build(items, now_ns)), now_ns

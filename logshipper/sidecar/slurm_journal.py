@@ -31,7 +31,7 @@ class Intent(IntEnum):
     BLIND = 4  # nothing: they count as not written
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """Of one stream. Positions count its bytes from the beginning."""
 
     read: int
@@ -113,8 +113,10 @@ class Journal:
         ):
             raise ValueError("the relay's journal is of another build")
 
-    def entry(self, stream: int) -> Entry:
-        return Entry(*_ENTRY.unpack_from(self._map, _ENTRIES_AT + (stream - 1) * _ENTRY_BYTES))
+    def entry(self, stream: int) -> JournalEntry:
+        return JournalEntry(
+            *_ENTRY.unpack_from(self._map, _ENTRIES_AT + (stream - 1) * _ENTRY_BYTES)
+        )
 
     def bytes(self, stream: int, start: int, end: int) -> bytes:
         """What lies in the ring from position start up to end."""
@@ -124,7 +126,7 @@ class Journal:
         first = self._map[ring + at : ring + min(at + size, self.ring_bytes)]
         return first + self._map[ring : ring + max(0, at + size - self.ring_bytes)]
 
-    def uncounted(self, stream: int, entry: Entry) -> int:
+    def uncounted(self, stream: int, entry: JournalEntry) -> int:
         """How many bytes a last read brought that the relay didn't live to count: up to where marks
         are whole again."""
         ahead = self.bytes(stream, entry.read, max(entry.read, entry.marked))

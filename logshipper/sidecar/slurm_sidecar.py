@@ -21,19 +21,19 @@ from logshipper.errors import SpoolError, os_words
 from logshipper.relay import relay
 from logshipper.relay.channel import Channel
 from logshipper.relay.handover import SidecarPlan, be_sidecar
-from logshipper.relay.output import Output
+from logshipper.relay.output import JobOutput
 from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
 from logshipper.sidecar.sidecar import Sidecar
 from logshipper.sidecar.slurm_journal import Journal, Remains, correct_counters
 from logshipper.sidecar.slurm_modes import JobModes
-from logshipper.spool.captures import COUNTERS, Capture
+from logshipper.spool.captures import COUNTERS, CaptureDirectory
 from logshipper.spool.segment import Json, Stream
 
 CLOSING_SECS = 5.0  # how long a relay that has taken a stream back may need to be through with it
 _STREAMS = {1: "stdout", 2: "stderr"}
 
 
-class Words(NamedTuple):
+class SidecarArguments(NamedTuple):
     """What the relay says, by the words that it starts the sidecar with."""
 
     side_pipe: int  # fd
@@ -107,20 +107,20 @@ class TaskSidecar(Sidecar):
         self._modes.note(self._classifier.mode, *self.received.values())
 
 
-def parse(argv: list[str]) -> Words:
+def parse(argv: list[str]) -> SidecarArguments:
     """Raises KeyError, ValueError where a word is missing or wrong: then relay and package aren't
     from one build."""
-    return Words(**parse_words(argv, Words.__annotations__))
+    return SidecarArguments(**parse_words(argv, SidecarArguments.__annotations__))
 
 
-def configure(words: Words, content: bytes) -> tuple[config.Config, tuple[str, ...]]:
+def configure(words: SidecarArguments, content: bytes) -> tuple[config.Config, tuple[str, ...]]:
     """The configuration, and its problems: then logging starts disabled (fails closed)."""
     if words.refused:
         return config.Config(mode="disabled"), (content.decode("utf-8", "replace"),)
     return config.parse_opt_in(content)
 
 
-def serve(words: Words) -> None:
+def serve(words: SidecarArguments) -> None:
     """Runs until the capture is over. Raises SpoolError where the spool can't be written at all."""
     with open(words.content, "rb") as file:
         configuration, problems = configure(words, file.read())
@@ -161,7 +161,7 @@ def serve(words: Words) -> None:
     sidecar.close()
 
 
-def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: Words) -> None:
+def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: SidecarArguments) -> None:
     """In the place of a relay that is dead, or has left streams behind: until nobody holds them and
     CMD is dead."""
     journal = Journal(words.journal)
@@ -182,7 +182,10 @@ def _relay_on(plan: SidecarPlan, sidecar: TaskSidecar, words: Words) -> None:
             correct_counters(plan.counters, stream, stream_remains)
     channels = [
         Channel(
-            stream, os.dup(plan.masters[stream]), Output(os.dup(plan.outs[stream])), plan.counters
+            stream,
+            os.dup(plan.masters[stream]),
+            JobOutput(os.dup(plan.outs[stream])),
+            plan.counters,
         )
         for stream in remains
         if stream in plan.masters
@@ -219,7 +222,7 @@ def _tty_differs(configuration: config.Config) -> Json:
     return {"event": "config_differs", "message": text, "key": "tty"}
 
 
-def _open_capture(words: Words) -> Capture:
+def _open_capture(words: SidecarArguments) -> CaptureDirectory:
     path = os.path.join(words.folder, "segments", "counters")
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -231,7 +234,7 @@ def _open_capture(words: Words) -> Capture:
         raise SpoolError(path, os_words(error)) from None
     if len(counters) < COUNTERS.size:
         raise SpoolError(path, f"has {len(counters)} bytes only")
-    return Capture(words.folder, words.job_id, words.attempt, "", counters)
+    return CaptureDirectory(words.folder, words.job_id, words.attempt, "", counters)
 
 
 def _take_stream(plan: SidecarPlan, stream: int, number: int) -> None:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from logshipper.spool.place import Place
 
 
-class Capture:
+class CaptureDirectory:
     """A capture's own directory, made and ready to be written.
 
     path: the directory; counters: 72 bytes shared with whoever outlives the relay; in_user_spool:
@@ -160,7 +160,7 @@ def default_name(argv: list[str]) -> str:
 
 def create_capture(
     root: str, name: str, job_id: str | None = None, place: "Place | None" = None
-) -> Capture:
+) -> CaptureDirectory:
     """Makes the directory of a new capture in the store's spool.
 
     job_id: the user's own; used again, it is the job's next attempt. None: place's, or a new short
@@ -196,7 +196,7 @@ def create_capture(
         os.mkdir(path, 0o700)
         segments = os.path.join(path, "segments")
         os.mkdir(segments, 0o700)
-        capture = Capture(
+        capture = CaptureDirectory(
             path,
             job_id,
             attempt,
@@ -210,7 +210,7 @@ def create_capture(
         raise spool_error(spool, error) from None
 
 
-def open_capture(path: str, job_id: str, attempt: int, name: str) -> Capture:
+def open_capture(path: str, job_id: str, attempt: int, name: str) -> CaptureDirectory:
     """A capture whose directory the node's agent has made: only the counters are missing. Raises
     SpoolError, also where the directory isn't one that can be trusted to be ours alone to write
     in."""
@@ -225,7 +225,7 @@ def open_capture(path: str, job_id: str, attempt: int, name: str) -> Capture:
             raise SpoolError(segments, "isn't this user's own, with mode 0700")
         if os.lstat(path).st_mode & 0o022:
             raise SpoolError(path, "may be written by others")
-        return Capture(
+        return CaptureDirectory(
             path, job_id, attempt, name, _make_counters(os.path.join(segments, "counters"))
         )
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
@@ -238,7 +238,7 @@ def run_step(step: str, runs: int) -> str:
     return step if runs == 1 else f"{step}.run{runs}".lstrip(".")
 
 
-def _write_identity(capture: Capture, step: str, task: int) -> None:
+def _write_identity(capture: CaptureDirectory, step: str, task: int) -> None:
     """Says whose the capture is; before anything else, so that it counts also where the sidecar
     dies at once."""
     from _json import (
@@ -362,7 +362,7 @@ def note_end(counters: mmap.mmap, wait_status: int, ended_ns: int) -> None:
     _END.pack_into(counters, COUNTERS.size, 1, wait_status, ended_ns)
 
 
-def give_up(capture: Capture, exit_code: int) -> None:
+def give_up(capture: CaptureDirectory, exit_code: int) -> None:
     """CMD couldn't be run, so there is nothing to log. In a node's spool, which isn't ours to
     clear, the job has ended with that exit code."""
     if not capture.in_user_spool:

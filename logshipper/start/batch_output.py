@@ -21,11 +21,11 @@ from logshipper.background import detach, parse_words
 from logshipper.errors import LogshipperError, SpoolError
 from logshipper.relay.channel import Channel
 from logshipper.relay.handover import SidecarLink, SidecarPlan
-from logshipper.relay.output import Output
+from logshipper.relay.output import JobOutput
 from logshipper.relay.relay import Owner, Relay
 from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
 from logshipper.sidecar.sidecar import Sidecar, run
-from logshipper.spool.captures import Capture
+from logshipper.spool.captures import CaptureDirectory
 from logshipper.start import launchers, node_agent_socket
 
 COMM = "logship-batch"
@@ -35,7 +35,7 @@ _TURN_SECS = 3600.0
 _CARE_SECS = 0.1
 
 
-class Words(NamedTuple):
+class BatchArguments(NamedTuple):
     """What the hook says, by the words that it starts this process with."""
 
     pid: int  # of the script's shell
@@ -61,7 +61,7 @@ class BatchSidecar(Sidecar):
 class BatchOutput(Owner):
     """The relay process. pidfd: of the script's shell; -1 where that is over already."""
 
-    def __init__(self, words: Words, settings: Settings, pidfd: int) -> None:
+    def __init__(self, words: BatchArguments, settings: Settings, pidfd: int) -> None:
         self._words = words
         self._settings = settings
         self._pidfd = pidfd
@@ -84,7 +84,7 @@ class BatchOutput(Owner):
             started_ns=time.time_ns(),
         )
         channels = [
-            Channel(stream, fds[0], Output(fds[1]), counters)
+            Channel(stream, fds[0], JobOutput(fds[1]), counters)
             for stream, fds in words.streams().items()
         ]
         self._sidecar.start(self._serve, plan)
@@ -132,10 +132,10 @@ class BatchOutput(Owner):
         _log(f"job {self._settings.capture.job_id}: {reason}")
 
 
-def parse(argv: list[str]) -> Words:
+def parse(argv: list[str]) -> BatchArguments:
     """Raises KeyError, ValueError where a word is missing or wrong: then hook and package aren't of
     one version."""
-    return Words(**parse_words(argv, Words.__annotations__))
+    return BatchArguments(**parse_words(argv, BatchArguments.__annotations__))
 
 
 def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
@@ -155,7 +155,7 @@ def configure(number: int) -> tuple[config.Config, tuple[str, ...]]:
     return config.Config(mode="disabled"), (problem,)
 
 
-def open_capture(agent: str) -> Capture:
+def open_capture(agent: str) -> CaptureDirectory:
     """A directory of the node's spool, by the agent. Raises SpoolError. The agent knows the job by
     this process' cgroup, or else takes the wish, with the user's number behind it."""
     name, job_id = os.environ.get("SLURM_JOB_NAME", "batch")[:256], os.environ.get("SLURM_JOB_ID")
@@ -170,7 +170,7 @@ def _log(text: str) -> None:
     syslog.syslog(syslog.LOG_WARNING, text)
 
 
-def _begin(words: Words) -> BatchOutput:
+def _begin(words: BatchArguments) -> BatchOutput:
     """Raises LogshipperError, OSError."""
     try:
         pidfd = os.pidfd_open(words.pid)

@@ -11,7 +11,7 @@ import time
 
 from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.safe_text import safe
-from logshipper.spool.captures import Capture, check_job_id, open_capture
+from logshipper.spool.captures import CaptureDirectory, check_job_id, open_capture
 
 DEFAULT_PATH = "/run/logshipper/agent.sock"
 WAIT_SECS = 2.0
@@ -30,7 +30,9 @@ def socket_path() -> str:
     return os.environ.get("LOGSHIPPER_AGENT_SOCKET", DEFAULT_PATH)
 
 
-def ask(path: str, name: str, job_id: str | None, place: "Place | None" = None) -> Capture | None:
+def ask(
+    path: str, name: str, job_id: str | None, place: "Place | None" = None
+) -> CaptureDirectory | None:
     """A directory of the node's spool for this process' run; None where there is no agent.
 
     job_id: wished for; place: what a launcher says. The agent's answer counts. Raises SpoolError
@@ -104,7 +106,7 @@ def _connect(connection: "socket", path: str, deadline: float) -> None:
         time.sleep(_RETRY_SECS)
 
 
-def _take(path: str, answer: bytes, name: str) -> Capture:
+def _take(path: str, answer: bytes, name: str) -> CaptureDirectory:
     """The capture that an answer names; nothing of it is believed unchecked."""
     import json
 

@@ -85,7 +85,7 @@ def _covered(arguments: Arguments, logoptin: tuple[str, bytes]) -> tuple[int, ..
     return None if leave and not open_streams else leave
 
 
-def _collector(sockets: "Sockets", capture: captures.Capture) -> "Collector | None":
+def _collector(sockets: "Sockets", capture: captures.CaptureDirectory) -> "Collector | None":
     """None where no process is available for it."""
     from logshipper.telegraf.measurements import start_collector
 
@@ -113,7 +113,7 @@ def _telegraf(port: int) -> "Sockets | None":
 
 def _make(
     store: str | None, name: str, job_id: str | None
-) -> tuple[captures.Capture, Callable[[], None]]:
+) -> tuple[captures.CaptureDirectory, Callable[[], None]]:
     """The capture's directory, in the node's spool where there is an agent, else in the user's
     store; and how to have it ingested. Raises ConfigError, SpoolError.
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer
 from tests.slurm import machine, plugin
 from tests.tools.captured_runs import wait_until
@@ -194,7 +194,7 @@ ALONE = {"LOGSHIPPER_AGENT_SOCKET": "", "LOGSHIPPER_AGENT": "off"}
 
 @needs_root
 def test_with_the_nodes_agent(
-    open_folder: Path, loki: LokiServer, client: Client, cluster: str
+    open_folder: Path, loki: LokiServer, client: LokiClient, cluster: str
 ) -> None:
     """The pod is the job; a container that is restarted, its next attempt. SIGTERM leaves time for
     last words."""

@@ -11,7 +11,7 @@ import requests
 
 from logshipper_ingest.checks.check_loki import check_loki
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.gateway.conftest import ANN, BEN, Site, capture, new_job, tenant_agent
@@ -43,7 +43,7 @@ def pushed(line: str) -> bytes:
 
 
 def lines_of(site: Site, tenant: str) -> list[str]:
-    with Client(ServerAccess(url=site.loki.url, tenant=tenant)) as client:
+    with LokiClient(ServerAccess(url=site.loki.url, tenant=tenant)) as client:
         return [
             entry.line
             for entry in client.entries('{service_name="pushed"}', site.begin_ns, time.time_ns())

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.gateway.conftest import ANN, BEN, Site, started
@@ -184,7 +184,7 @@ def test_a_user_called_as_the_tenant_of_what_was_stored_before_tenants_reads_not
     site: Site,
 ) -> None:
     """Loki calls it `fake`: it holds all users' jobs from before."""
-    with Client(ServerAccess(url=site.loki.url, tenant="fake")) as before_tenants:
+    with LokiClient(ServerAccess(url=site.loki.url, tenant="fake")) as before_tenants:
         before_tenants.push({"service_name": "logshipper"}, [Entry(time.time_ns(), "of all users")])
         assert before_tenants.query(f"count_over_time({ALL}[1h])")
     answer = site.gateway.as_grafana("fake", all_of(site))

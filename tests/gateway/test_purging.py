@@ -13,7 +13,7 @@ import pytest
 from logshipper.errors import ConfigError
 from logshipper_ingest.admin.purge_node import NodePurge
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.spool.purge_pattern import pattern_of
@@ -39,14 +39,14 @@ def push(loki: LokiServer, tenant: str, job_id: str) -> None:
     now_ns = time.time_ns() - 60 * 10**9
     lines = ["kept", f"printed {SECRET}", json.dumps({"token": SECRET})]
     entries = [Entry(now_ns + at, line, {"job_id": job_id}) for at, line in enumerate(lines)]
-    with Client(ServerAccess(url=loki.url, tenant=tenant)) as client:
+    with LokiClient(ServerAccess(url=loki.url, tenant=tenant)) as client:
         client.push(
             {"service_name": "logshipper", "cluster": "site", "kind": "log", "host": "n1"}, entries
         )
 
 
 def lines_of(loki: LokiServer, tenant: str, job_id: str) -> list[str]:
-    with Client(ServerAccess(url=loki.url, tenant=tenant)) as client:
+    with LokiClient(ServerAccess(url=loki.url, tenant=tenant)) as client:
         found = client.entries(
             f'{ALL} | job_id="{job_id}"', time.time_ns() - 3600 * 10**9, time.time_ns()
         )
@@ -125,7 +125,7 @@ def _params(job_id: str) -> str:
 
 def _requests(loki: LokiServer) -> list[str]:
     """What Loki was asked to delete of ann's."""
-    with Client(ServerAccess(url=loki.url, tenant=ANN)) as client:
+    with LokiClient(ServerAccess(url=loki.url, tenant=ANN)) as client:
         answer = client._server.call("GET", DELETE)
     assert answer.status == 200
     return [one["query"] for one in json.loads(answer.body)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.gateway.conftest import ANN, BEN, ODD, Site
 from tests.gateway.nginx import answer_of, question
@@ -204,7 +204,7 @@ def test_a_user_whose_name_can_t_be_a_tenant_s_is_read_by_nobody_but_admins(site
         answer = site.gateway.as_grafana(name, question("query_range", query=ALL, **site.span))
         assert answer.status in (200, 403)
         assert job.word.encode() not in answer.body
-    with Client(ServerAccess(url=site.loki.url, tenant=f"uid!{os.getuid()}")) as admin:
+    with LokiClient(ServerAccess(url=site.loki.url, tenant=f"uid!{os.getuid()}")) as admin:
         found = list(admin.entries(ALL, site.begin_ns, int(site.span["end"])))
     assert f"a line of {job.word}" in [entry.line for entry in found]
     assert {entry.metadata["user"] for entry in found} == {ODD}

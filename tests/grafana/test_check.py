@@ -18,7 +18,7 @@ from logshipper_grafana.tool.check_queries import QueryContext, check_queries
 from logshipper_grafana.tool.cli import main
 from logshipper_grafana.tool.content import wanted_dashboards, wanted_data_sources
 from logshipper_ingest.checks.findings import Finding
-from logshipper_ingest.loki.client import Client, Entry
+from logshipper_ingest.loki.client import Entry, LokiClient
 from logshipper_ingest.metrics.prometheus import Target
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.grafana import fake_grafana, printed
@@ -193,7 +193,7 @@ def test_structured_metadata_that_is_lost(
             "stream": "stdout",
             "service_name": "logshipper",
         }
-        with Client(own.url) as client:
+        with LokiClient(own.url) as client:
             client.push(labels, [Entry(time.time_ns(), "a line", {})])
             found = the(check(access(grafana, token(ADMIN))), "loki structured metadata")
             assert (found.level, "without job_id" in found.words) == ("wrong", True)

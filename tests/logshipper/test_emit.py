@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import logshipper
 from logshipper import emit, emitting
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import Lines
+from logshipper.classify.stream_log import LoggedLines
 from logshipper.spool.segment import Kind, Stream
 from tests.project.test_docs import FENCE
 from tests.tools.sources import ROOT, SOURCES
@@ -176,7 +176,7 @@ def test_whatever_it_is_the_line_is_metadata(value: object, key: str) -> None:
     classifier = Classifier("enabled")
     classifier.feed(Stream.STDOUT, out.getvalue().encode(), 1.0)
     classifier.end(Stream.STDOUT, 2.0)
-    found = [(item.kind, item.text) for item in classifier.take() if isinstance(item, Lines)]
+    found = [(item.kind, item.text) for item in classifier.take() if isinstance(item, LoggedLines)]
     assert found == [(Kind.METADATA, out.getvalue().encode())]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from logshipper.fault_points import NAMES
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.store.local_store import LocalStore
 from tests.ingest.agent.test_sinks import BETWEEN_SINKS
 from tests.ingest.imports.test_import_killed import IMPORTING
@@ -99,7 +99,7 @@ def run_numbered(
 
 
 def test_a_capture_that_is_killed(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """Relay or sidecar: what was written is in Loki; what the job printed after the sidecar's death
     is counted."""
@@ -129,7 +129,7 @@ def test_a_capture_that_is_killed(
 
 
 def test_an_agent_that_is_killed(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """One agent, killed at one point after another, with new captures before each death."""
     ended = tmp_path / "ended"
@@ -181,7 +181,7 @@ def test_an_agent_that_is_killed(
 
 
 def test_a_replay_that_is_killed(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """What the quarantine had is in Loki once."""
     with NodeAgent(tmp_path / "node", loki.url, cluster=cluster) as agent:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import orjson
 
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.running import LokiServer
 from tests.slurm import machine, plugin
@@ -91,7 +91,7 @@ class CapturingCluster(SlurmCluster):
         except BaseException:
             self.close()
             raise
-        self.client = Client(loki.url)
+        self.client = LokiClient(loki.url)
         self.agents = {
             node: InsideAgent(self.node_folder(node), loki.url, cluster=self.cluster, host=node)
             for node in NODES

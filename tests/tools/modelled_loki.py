@@ -26,7 +26,7 @@ class Stored(NamedTuple):
 
 
 class ModelledLoki:
-    """The `push_body` of `logshipper_ingest.loki.client.Client`, for several threads.
+    """The `push_body` of `logshipper_ingest.loki.client.LokiClient`, for several threads.
 
     script: what the next pushes are answered by instead, in order: an error, which is raised, or a
     function that is called with the labels and may raise one; None for the usual answer. stored: in

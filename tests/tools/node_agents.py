@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.running import LokiServer
 from tests.tools import crashing
@@ -35,8 +35,8 @@ def cluster() -> str:
 
 
 @pytest.fixture
-def client(loki: LokiServer) -> Iterator[Client]:
-    with Client(loki.url) as client:
+def client(loki: LokiServer) -> Iterator[LokiClient]:
+    with LokiClient(loki.url) as client:
         yield client
 
 
@@ -210,7 +210,7 @@ class NodeAgent:
 
 
 def entries_of(
-    client: Client, cluster: str, kinds: str = ".+", *, hours: float = 1, selector: str = ""
+    client: LokiClient, cluster: str, kinds: str = ".+", *, hours: float = 1, selector: str = ""
 ) -> list[Entry]:
     """All entries of a cluster in Loki, of the last hours and ten minutes ahead, in order of
     time."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.store.local_store import LocalStore
@@ -207,7 +207,7 @@ class Soak:
         for job in running:
             if job.job_id not in kept:
                 in_loki |= places(f"{job.job_id}.u{os.getuid()}", job.lines)
-        with Client(ServerAccess(self._loki.url, timeout_secs=CALM_TIMEOUT_SECS)) as client:
+        with LokiClient(ServerAccess(self._loki.url, timeout_secs=CALM_TIMEOUT_SECS)) as client:
             entries = _entries(client, self._cluster, in_loki)
         balances |= balances_in_loki(entries, in_loki)
         problems = all_problems(balances)
@@ -236,7 +236,7 @@ class Soak:
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-def _entries(client: Client, cluster: str, sent: dict[Place, int]) -> list[Entry]:
+def _entries(client: LokiClient, cluster: str, sent: dict[Place, int]) -> list[Entry]:
     ids = "|".join(sorted({place.job_id.replace(".", "[.]") for place in sent}))
     return entries_of(client, cluster, hours=0.5, selector=f'| job_id=~"{ids}"')
 

@@ -10,7 +10,7 @@ from logshipper_grafana.tool.server import as_options
 from logshipper_ingest.checks.check_loki_limits import LABELS, check_limits
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.loki_section import LokiSection
-from logshipper_ingest.loki.client import MAX_PAGE, Client
+from logshipper_ingest.loki.client import MAX_PAGE, LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.servers.server_calls import MAX_CONFIG_BYTES, Server, yaml_table
 from logshipper_ingest.servers.server_units import (
@@ -43,7 +43,7 @@ _ANYBODYS = '{kind=~"log|metadata|event"}'
 
 def check_loki(access: ServerAccess, now_ns: int | None = None) -> list[Finding]:
     """access: by way of Grafana. Findings that come first explain what follows."""
-    with Client(access) as client:
+    with LokiClient(access) as client:
         end_ns = now_ns or time.time_ns()
         try:
             version = client.build_info().get("version", "")
@@ -82,7 +82,7 @@ def reach_fix(error: QueryError, kind: str) -> str:
     return ""
 
 
-def _answers(client: Client, end_ns: int) -> bool:
+def _answers(client: LokiClient, end_ns: int) -> bool:
     """Whether it is a Loki that a gateway lets questions to only."""
     try:
         client.labels(end_ns - LOOK_BACK_NS, end_ns)
@@ -110,7 +110,7 @@ def _version(version: str) -> Finding:
     return Finding("ok", "loki version", version)
 
 
-def _limits(client: Client, access: ServerAccess) -> list[Finding]:
+def _limits(client: LokiClient, access: ServerAccess) -> list[Finding]:
     """By the configuration of all, and by the limits of the data source's own tenant, which go
     before."""
     document: Mapping[str, Any] = {}
@@ -211,7 +211,7 @@ def _rule(name: str, words: str, good: bool, setting: str) -> Finding:
     return Finding("wrong", f"loki {name}", words, f"limits_config: {name}: {setting}.")
 
 
-def _labels(client: Client, end_ns: int) -> list[Finding]:
+def _labels(client: LokiClient, end_ns: int) -> list[Finding]:
     """What streams of the last day are called by."""
     begin_ns = end_ns - LOOK_BACK_NS
     try:
@@ -271,7 +271,7 @@ def _name_list(names: list[str], noun: str) -> str:
     return f"the {noun}{'' if len(names) == 1 else 's'} {text}"
 
 
-def _metadata(client: Client, end_ns: int) -> list[Finding]:
+def _metadata(client: LokiClient, end_ns: int) -> list[Finding]:
     """Whether an entry says whose it is."""
     try:
         query = '{service_name="logshipper",kind=~"log|metadata"}'

@@ -10,7 +10,7 @@ from logshipper_grafana.tool.check_loki import reach_fix
 from logshipper_grafana.tool.server import as_options
 from logshipper_ingest.checks.check_prometheus import retention_secs
 from logshipper_ingest.checks.findings import Finding
-from logshipper_ingest.metrics.prometheus import Client, Target
+from logshipper_ingest.metrics.prometheus import PrometheusClient, Target
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.servers.server_units import duration_secs, words_of_secs
 
@@ -26,7 +26,7 @@ _LABELS = ("cluster", "host")
 def check_prometheus(access: ServerAccess, source: Json) -> list[Finding]:
     """access: by way of Grafana; source: the data source. Findings that come first explain what
     follows."""
-    with Client(access) as client:
+    with PrometheusClient(access) as client:
         try:
             version = client.build_info().get("version", "")
         except QueryError as error:
@@ -59,7 +59,7 @@ def check_prometheus(access: ServerAccess, source: Json) -> list[Finding]:
         ]
 
 
-def _answers(client: Client) -> bool:
+def _answers(client: PrometheusClient) -> bool:
     """Whether it speaks Prometheus' language at all: others than Prometheus don't report a
     version."""
     try:
@@ -80,7 +80,7 @@ def _version(version: str) -> Finding:
     return Finding("ok", "prometheus version", version)
 
 
-def _retention(client: Client) -> Finding:
+def _retention(client: PrometheusClient) -> Finding:
     try:
         flags = client.flags()
     except QueryError as error:
@@ -154,7 +154,9 @@ def judge_series(
     return findings
 
 
-def _scrapes(client: Client, agents: Sequence[Mapping[str, str]], source: Json) -> list[Finding]:
+def _scrapes(
+    client: PrometheusClient, agents: Sequence[Mapping[str, str]], source: Json
+) -> list[Finding]:
     try:
         targets = client.targets()
     except QueryError as error:

@@ -73,8 +73,8 @@ class _Page:
         self.dashboard = dashboard
         self.query_count = 0
         self._wished = {"job": context.job, "jobs": context.job, "cluster": context.cluster}
-        self._loki = loki.Client(context.loki)
-        self._prometheus = prometheus.Client(context.prometheus)
+        self._loki = loki.LokiClient(context.loki)
+        self._prometheus = prometheus.PrometheusClient(context.prometheus)
         self._end_ns = time.time_ns()
         self._begin_ns = self._end_ns - RANGE_SECS * 10**9
         built_in = _BUILT_IN | {
@@ -217,7 +217,7 @@ def of_job(context: QueryContext, job: str) -> QueryContext:
     in the last day. Raises QueryError."""
     matcher = f"{{job_id={json.dumps(job)}}}" if job else ""
     query = f"topk(1, max by(job_id, cluster)(max_over_time(logshipper_job_start_time_seconds{matcher}[1d])))"
-    with prometheus.Client(context.prometheus) as client:
+    with prometheus.PrometheusClient(context.prometheus) as client:
         labels = next((series.labels for series in client.query(query)), {})
     return context._replace(job=job or labels.get("job_id", ""), cluster=labels.get("cluster", ""))
 

@@ -12,7 +12,7 @@ from typing import Any
 from logshipper.errors import ConfigError, QueryError
 from logshipper_grafana.parts.panels import Json
 from logshipper_ingest.servers.server_access import ServerAccess
-from logshipper_ingest.servers.server_calls import Answer, NoAnswer, Server
+from logshipper_ingest.servers.server_calls import NoAnswer, Server, ServerAnswer
 
 TAG = "logshipper"  # of all dashboards of ours
 MAX_ANSWER_BYTES = 64 << 20
@@ -210,7 +210,7 @@ class GrafanaServer:
 class _Response:
     """What grafana-client reads of an answer."""
 
-    def __init__(self, answer: Answer, document: Any) -> None:  # Any: JSON
+    def __init__(self, answer: ServerAnswer, document: Any) -> None:  # Any: JSON
         self.status_code = answer.status
         self.headers = {"Content-Type": "application/json"}
         self.text = answer.body.decode("utf-8", "replace")
@@ -261,7 +261,7 @@ class _Session:
             raise QueryError(self._server.name, answer.status, words)
         return _Response(answer, reply)
 
-    def _refusal(self, answer: Answer, reply: Any) -> GrafanaRefusal:
+    def _refusal(self, answer: ServerAnswer, reply: Any) -> GrafanaRefusal:
         words = as_options(self._server.refusal(answer))
         fix = _FIXES.get(answer.status, "")
         if answer.status == 404 and not isinstance(

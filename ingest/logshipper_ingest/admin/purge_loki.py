@@ -41,7 +41,7 @@ _OFF = (
 
 
 class DeletingClient(Protocol):
-    """The part of `logshipper_ingest.loki.client.Client` that is needed here."""
+    """The part of `logshipper_ingest.loki.client.LokiClient` that is needed here."""
 
     @property
     def answer_date_ns(self) -> int | None: ...

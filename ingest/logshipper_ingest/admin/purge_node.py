@@ -20,7 +20,7 @@ from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.config.sink_config import SINKS_FOLDER
 from logshipper_ingest.config.tenants import NOBODYS, tenant_of
 from logshipper_ingest.console.progress_bar import Bar
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.slurm.states import uid_of
 from logshipper_ingest.spool.capture_folder import (
     CaptureFolder,
@@ -104,7 +104,7 @@ class NodePurge:
     def _states(self) -> list[str]:
         return [os.path.join(sink_dir, STATE_FILE) for sink_dir in self._sink_dirs]
 
-    def lokis(self, user: str, certificate: "Certificate | None") -> dict[LokiPlace, Client]:
+    def lokis(self, user: str, certificate: "Certificate | None") -> dict[LokiPlace, LokiClient]:
         """Clients for each tenant of each Loki. user: who is meant where the node doesn't know;
         certificate: in the place of the configuration's."""
         return {
@@ -115,11 +115,11 @@ class NodePurge:
 
     def _tenants(
         self, loki: LokiSection, user: str, certificate: "Certificate | None"
-    ) -> dict[str, Client]:
+    ) -> dict[str, LokiClient]:
         """By tenant, "" for the configuration's own."""
         access = replace(loki.access, **certificate._asdict()) if certificate else loki.access
         if not loki.tenant_by:
-            return {"": Client(access)}
+            return {"": LokiClient(access)}
         users = {(identity.user, identity.uid) for identity in self._identities()} | (
             {(user, uid_of(user))} if user else set()
         )
@@ -131,7 +131,7 @@ class NodePurge:
                 "--user", [f"{user!r} isn't known here, nor its number: give the number"]
             )
         names = {tenant_of(loki.tenant_by, name, uid) for name, uid in users}
-        return {name: Client(replace(access, tenant=name)) for name in names}
+        return {name: LokiClient(replace(access, tenant=name)) for name in names}
 
     def _identities(self) -> Iterator[Identity]:
         identities = [

@@ -45,7 +45,7 @@ _PAUSE_SECS = 0.5
 
 
 class ReplayClient(Protocol):
-    """The part of `logshipper_ingest.loki.client.Client` that knows what Loki has."""
+    """The part of `logshipper_ingest.loki.client.LokiClient` that knows what Loki has."""
 
     def entries(self, logql: str, begin_ns: int, end_ns: int) -> Iterator[Entry]: ...
 

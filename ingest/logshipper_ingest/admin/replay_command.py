@@ -21,7 +21,7 @@ from logshipper_ingest.console.progress_bar import Bar
 from logshipper_ingest.console.stop_signals import set_by_signals
 from logshipper_ingest.console.text_table import plural, printed_table
 from logshipper_ingest.influxdb.client import InfluxdbClient
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.shipping.sink import PushClient
 from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.state.sink_states import select_sinks
@@ -72,16 +72,16 @@ def _replay(
         "{:,}".format,
         " entries",
     )
-    clients: list[Client] = []
-    pushes: list[Client | InfluxdbClient] = []
+    clients: list[LokiClient] = []
+    pushes: list[LokiClient | InfluxdbClient] = []
 
     def push() -> PushClient:
         pushes.append(push_client(config))
         return pushes[-1]
 
-    def client(tenant: str = "") -> Client:
+    def client(tenant: str = "") -> LokiClient:
         access = replace(config.server.access, tenant=tenant) if tenant else config.server.access
-        clients.append(Client(access))
+        clients.append(LokiClient(access))
         return clients[-1]
 
     def say(words: str) -> None:

@@ -14,7 +14,7 @@ from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.agent_config import AgentConfig
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.config.sink_config import SinkConfig
-from logshipper_ingest.loki.client import Client, Entry
+from logshipper_ingest.loki.client import Entry, LokiClient
 
 READ_BACK_SECS = 10.0
 _POLL_SECS = 0.1
@@ -43,7 +43,7 @@ def check_lokis(config: AgentConfig) -> list[Finding]:
 
 def check_loki(config: SinkConfig[LokiSection]) -> list[Finding]:
     """Findings about config's. Those that come first explain what follows."""
-    with Client(config.server.access) as client:
+    with LokiClient(config.server.access) as client:
         findings = _reach(client)
         if any(finding.level == "wrong" for finding in findings):
             return findings
@@ -56,7 +56,7 @@ def check_loki(config: SinkConfig[LokiSection]) -> list[Finding]:
         ]
 
 
-def _reach(client: Client) -> list[Finding]:
+def _reach(client: LokiClient) -> list[Finding]:
     try:
         if client.ready():
             return [Finding("ok", "loki", f"{client.name} is ready")]
@@ -74,7 +74,7 @@ def _reach(client: Client) -> list[Finding]:
         return [Finding("note", "loki", words)]
 
 
-def _version(client: Client) -> Finding:
+def _version(client: LokiClient) -> Finding:
     try:
         version = client.build_info().get("version", "")
     except QueryError as error:
@@ -92,7 +92,7 @@ def _version(client: Client) -> Finding:
     return Finding("ok", "loki version", version)
 
 
-def _push_and_read(client: Client, config: SinkConfig[LokiSection]) -> list[Finding]:
+def _push_and_read(client: LokiClient, config: SinkConfig[LokiSection]) -> list[Finding]:
     token = uuid.uuid4().hex
     labels = {
         "cluster": config.cluster,
@@ -138,7 +138,7 @@ def _push_fix(error: PushError) -> str:
     return ""
 
 
-def _ask_for(client: Client, labels: dict[str, str], entry: Entry) -> list[Entry]:
+def _ask_for(client: LokiClient, labels: dict[str, str], entry: Entry) -> list[Entry]:
     selector = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
     logql = f'{{{selector}}} |= "{entry.metadata["check"]}"'
     return list(client.entries(logql, entry.time_ns, entry.time_ns + 1))
@@ -149,7 +149,7 @@ def _check_tenants(
 ) -> Finding:
     """Loki without auth_enabled takes every tenant for the same one, and says nothing."""
     access = config.server.access
-    with Client(replace(access, tenant=f"{access.tenant}!")) as other_client:
+    with LokiClient(replace(access, tenant=f"{access.tenant}!")) as other_client:
         try:
             entries = _ask_for(other_client, labels, entry)
         except QueryError as error:
@@ -160,7 +160,7 @@ def _check_tenants(
     return Finding("ok", "loki tenants", "are told apart")
 
 
-def _read_back(client: Client, labels: dict[str, str], entry: Entry) -> Finding:
+def _read_back(client: LokiClient, labels: dict[str, str], entry: Entry) -> Finding:
     token = entry.metadata["check"]
     begin = time.monotonic()
     while True:
@@ -187,7 +187,7 @@ def _read_back(client: Client, labels: dict[str, str], entry: Entry) -> Finding:
     )
 
 
-def _clock(client: Client, now_ns: Callable[[], int] = time.time_ns) -> list[Finding]:
+def _clock(client: LokiClient, now_ns: Callable[[], int] = time.time_ns) -> list[Finding]:
     """By an answer's Date, which has whole seconds."""
     try:
         client.labels(now_ns() - _HOUR_NS)
@@ -204,7 +204,7 @@ def _clock(client: Client, now_ns: Callable[[], int] = time.time_ns) -> list[Fin
     return [Finding("wrong" if abs(ahead_secs) > _SKEW_WRONG_SECS else "note", "clock", words, fix)]
 
 
-def _limits(client: Client, config: SinkConfig[LokiSection]) -> list[Finding]:
+def _limits(client: LokiClient, config: SinkConfig[LokiSection]) -> list[Finding]:
     try:
         document = client.config()
     except QueryError as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from logshipper.errors import PushError, QueryError
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.config.agent_config import AgentConfig, is_loopback, listen_address
-from logshipper_ingest.metrics.prometheus import Client, Target
+from logshipper_ingest.metrics.prometheus import PrometheusClient, Target
 from logshipper_ingest.metrics.remote_write import (
     EMPTY,
     MAX_OFF_SECS,
@@ -67,7 +67,7 @@ def _server(config: AgentConfig) -> list[Finding]:
                 "[prometheus] url says where it is; only `check` uses it.",
             )
         ]
-    with Client(access) as client:
+    with PrometheusClient(access) as client:
         try:
             words = (
                 f"{client.name} is ready" if client.ready() else f"{client.name} isn't ready yet"
@@ -83,7 +83,7 @@ def _server(config: AgentConfig) -> list[Finding]:
         return [about, _retention(client), *_check_scrapes(client, config)]
 
 
-def _retention(client: Client) -> Finding:
+def _retention(client: PrometheusClient) -> Finding:
     try:
         flags = client.flags()
     except QueryError as error:
@@ -106,7 +106,7 @@ def retention_secs(flags: Mapping[str, str]) -> float:
     )
 
 
-def _check_scrapes(client: Client, config: AgentConfig) -> list[Finding]:
+def _check_scrapes(client: PrometheusClient, config: AgentConfig) -> list[Finding]:
     try:
         targets = client.targets()
     except QueryError as error:

@@ -14,7 +14,7 @@ from datetime import tzinfo
 
 from logshipper.errors import LogshipperError
 from logshipper.masking import masked_json
-from logshipper_ingest.imports.entries import Entry, read_any
+from logshipper_ingest.imports.entries import ImportEntry, read_any
 from logshipper_ingest.imports.faults import Faults, display_text
 from logshipper_ingest.imports.source_file import SourceFile, Unreadable
 from logshipper_ingest.imports.staging import StagedEntry, Staging
@@ -141,7 +141,7 @@ class BalsamSource:
                 self._now.close()
             self._now = None
 
-    def _stage_entry(self, staging: Staging, path: str, entry: Entry) -> None:
+    def _stage_entry(self, staging: Staging, path: str, entry: ImportEntry) -> None:
         value = entry.value
         if "from_state" in value and "to_state" in value:
             staging.add(self._job_place(value.get("job_id")), "event", path, entry.line, value)

@@ -26,14 +26,14 @@ _LOOKED_AT = 50  # lines, for one that shows the form of a file
 _DECODER = json.JSONDecoder()
 
 
-class Entry(NamedTuple):
+class ImportEntry(NamedTuple):
     """line: where it begins, or stands."""
 
     line: int
     value: Json
 
 
-def read_lines(file: SourceFile, faults: Faults, *, last: bool) -> Iterator[Entry]:
+def read_lines(file: SourceFile, faults: Faults, *, last: bool) -> Iterator[ImportEntry]:
     """Objects, one to a line: those that came since the last call. A file that can't be read is a
     fault."""
     try:
@@ -43,7 +43,7 @@ def read_lines(file: SourceFile, faults: Faults, *, last: bool) -> Iterator[Entr
         faults.leave_out_file(file.path, error.words)
 
 
-def read_any(file: SourceFile, faults: Faults) -> Iterator[Entry]:
+def read_any(file: SourceFile, faults: Faults) -> Iterator[ImportEntry]:
     """Objects in whatever of these forms the file is, or what Python prints of dicts, a line each;
     all of it."""
     head = file.head().lstrip()
@@ -60,9 +60,11 @@ def read_any(file: SourceFile, faults: Faults) -> Iterator[Entry]:
         yield from _rows(file.path, file.lines(last=True), faults)
 
 
-def _entry(path: str, line: SourceLine, value: Json | None, faults: Faults) -> Iterator[Entry]:
+def _entry(
+    path: str, line: SourceLine, value: Json | None, faults: Faults
+) -> Iterator[ImportEntry]:
     if value is not None:
-        yield Entry(line.number, value)
+        yield ImportEntry(line.number, value)
     elif line.ended:
         faults.leave_out(path, line.number, "isn't a JSON object")
     else:
@@ -86,7 +88,7 @@ def _object(text: bytes) -> Json | None:
 # ---- an array
 
 
-def _elements(file: SourceFile, faults: Faults) -> Iterator[Entry]:
+def _elements(file: SourceFile, faults: Faults) -> Iterator[ImportEntry]:
     """The objects of an array, of a page's results, or one behind the other."""
     text, at, line = "", 0, 1
     past_head = False
@@ -108,7 +110,7 @@ def _elements(file: SourceFile, faults: Faults) -> Iterator[Entry]:
                 end = match.end() if match else len(text)
             else:
                 try:
-                    yield Entry(line, plain(text[at:end], value))
+                    yield ImportEntry(line, plain(text[at:end], value))
                 except TooDeep:
                     faults.leave_out(file.path, line, f"is nested more than {MAX_DEPTH} deep")
             line += text.count("\n", at, end)
@@ -123,7 +125,7 @@ def _elements(file: SourceFile, faults: Faults) -> Iterator[Entry]:
 # ---- CSV
 
 
-def _rows(path: str, lines: Iterator[SourceLine], faults: Faults) -> Iterator[Entry]:
+def _rows(path: str, lines: Iterator[SourceLine], faults: Faults) -> Iterator[ImportEntry]:
     """Rows by their header's names. JSON in a field, or what Python prints of a dict, is read as
     such."""
     number = 0
@@ -151,7 +153,9 @@ def _rows(path: str, lines: Iterator[SourceLine], faults: Faults) -> Iterator[En
         if len(row) != len(header):
             faults.leave_out(path, number, f"has {len(row)} fields, the header {len(header)}")
             continue
-        yield Entry(number, {name: _field(text) for name, text in zip(header, row, strict=True)})
+        yield ImportEntry(
+            number, {name: _field(text) for name, text in zip(header, row, strict=True)}
+        )
 
 
 def _field(text: str) -> object:

@@ -16,7 +16,7 @@ from datetime import tzinfo
 
 from logshipper.errors import LogshipperError
 from logshipper.masking import masked_json
-from logshipper_ingest.imports.entries import Entry, read_lines
+from logshipper_ingest.imports.entries import ImportEntry, read_lines
 from logshipper_ingest.imports.faults import Faults, display_text
 from logshipper_ingest.imports.source_file import SourceFile, SourceFiles, Unreadable
 from logshipper_ingest.imports.staging import StagedEntry, Staging
@@ -100,7 +100,7 @@ class XtSource:
                     yield
             self._stage_console(staging, file.path)
 
-    def _stage(self, staging: Staging, file: SourceFile, entry: Entry) -> None:
+    def _stage(self, staging: Staging, file: SourceFile, entry: ImportEntry) -> None:
         value = entry.value
         records = value.get("log", value.get("log_records"))
         if isinstance(records, list):

@@ -25,7 +25,7 @@ from logshipper_ingest.servers.server_calls import (
     yaml_table,
 )
 
-__all__ = ["Client", "Entry", "PushAnswer", "Result", "Sample"]
+__all__ = ["Entry", "LokiClient", "PushAnswer", "Result", "Sample"]
 
 Direction = Literal["forward", "backward"]
 
@@ -54,7 +54,7 @@ class Result(NamedTuple):
     samples: list[Sample]
 
 
-class Client(ServerClient):
+class LokiClient(ServerClient):
     """access: address, credentials, tenant, TLS; or only an address. max_answer_bytes: larger
     answers are errors."""
 

@@ -56,7 +56,7 @@ Direction = Literal["forward", "backward"]
 
 
 class Entries(Protocol):
-    """What is asked of Loki; logshipper_ingest.loki.client.Client does it."""
+    """What is asked of Loki; logshipper_ingest.loki.client.LokiClient does it."""
 
     @property
     def name(self) -> str: ...
@@ -72,7 +72,7 @@ class Entries(Protocol):
     ) -> Iterator[LokiEntry]: ...
 
 
-class Span(NamedTuple):
+class QuerySpan(NamedTuple):
     """Where and when a job ran: what its queries name."""
 
     begin_ns: int
@@ -123,7 +123,7 @@ class LokiJobReader(KeyedReader):
         client: Entries,
         account: JobAccount,
         summary: JobSummary,
-        span: Span,
+        span: QuerySpan,
         reads: Reads,
         *,
         now: Callable[[], int] = time.time_ns,

@@ -22,7 +22,14 @@ from logshipper_ingest.loki.account import (
 )
 from logshipper_ingest.loki.ahead import Ahead
 from logshipper_ingest.loki.finding import Finder, LokiJob, Metrics, begin_of
-from logshipper_ingest.loki.reader import AHEAD_NS, MARGIN_NS, Entries, LokiJobReader, Reads, Span
+from logshipper_ingest.loki.reader import (
+    AHEAD_NS,
+    MARGIN_NS,
+    Entries,
+    LokiJobReader,
+    QuerySpan,
+    Reads,
+)
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import (
     HISTORY,
@@ -301,7 +308,7 @@ class LokiStore:
                 account.closed_seen_ns = loki_job.read_ns
         self._finder.read_heartbeats([job], begin_ns)
 
-    def _span(self, loki_job: LokiJob) -> Span:
+    def _span(self, loki_job: LokiJob) -> QuerySpan:
         accounts = loki_job.account.captures
         end_ns = self._now() + AHEAD_NS
         if all(account.closed for account in accounts.values()):
@@ -316,7 +323,7 @@ class LokiStore:
             | {key.host for key in accounts}
             | {end.host for end in loki_job.account.ends.values()}
         )
-        return Span(begin_of([loki_job.account], loki_job.from_ns), end_ns, hosts)
+        return QuerySpan(begin_of([loki_job.account], loki_job.from_ns), end_ns, hosts)
 
 
 def _span_words(span_ns: int) -> str:

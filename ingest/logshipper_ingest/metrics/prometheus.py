@@ -18,7 +18,7 @@ from logshipper_ingest.servers.server_calls import (
 )
 from logshipper_ingest.servers.server_units import duration_secs
 
-__all__ = ["Client", "Sample", "Series", "Target"]
+__all__ = ["PrometheusClient", "Sample", "Series", "Target"]
 
 
 class Series(NamedTuple):
@@ -38,7 +38,7 @@ class Target(NamedTuple):
     interval_secs: float | None  # None where Prometheus doesn't say
 
 
-class Client(ServerClient):
+class PrometheusClient(ServerClient):
     """access: address, credentials, TLS; or only an address. max_answer_bytes: larger answers are
     errors."""
 

@@ -117,7 +117,7 @@ class Reader(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-class Store(Protocol):
+class JobStore(Protocol):
     """Jobs, and what was captured of them."""
 
     @property

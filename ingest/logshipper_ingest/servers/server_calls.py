@@ -41,7 +41,7 @@ _LONGEST_QUESTION = 4000  # characters in an address; gateways often end at 8 Ki
 Params = Mapping[str, str | list[str]]
 
 
-class Answer(NamedTuple):
+class ServerAnswer(NamedTuple):
     """A server's answer to one request."""
 
     status: int  # HTTP's
@@ -134,7 +134,7 @@ class Server:
         headers: Mapping[str, str] | None = None,
         *,
         timeouts: int = _SLOW_FACTOR,
-    ) -> Answer:
+    ) -> ServerAnswer:
         """One request and its answer, whatever its status. timeouts: of timeout_secs, that it may
         take in all. Raises NoAnswer, AnswerTooLarge."""
         secs = self.access.timeout_secs * timeouts
@@ -191,7 +191,7 @@ class Server:
             request, timeout=self.access.timeout_secs, allow_redirects=False, **self._settings
         )
 
-    def _read(self, response: "requests.Response", deadline: float) -> Answer:
+    def _read(self, response: "requests.Response", deadline: float) -> ServerAnswer:
         status = response.status_code
         date_ns = _http_date_ns(response.headers.get("Date", ""))
         if date_ns is not None:
@@ -209,11 +209,11 @@ class Server:
         location, request_id = (
             response.headers.get(name, "") for name in ("Location", "X-Delete-Request-ID")
         )
-        return Answer(
+        return ServerAnswer(
             status, body[:limit], date_ns, retry_after_secs, location, complete, request_id
         )
 
-    def refusal(self, answer: Answer) -> str:
+    def refusal(self, answer: ServerAnswer) -> str:
         """What an answer that isn't a success says, in its own words where it has any, and which
         option to look at; without our secrets, should it have echoed them."""
         body, location = (
@@ -268,7 +268,7 @@ class ServerClient:
 
     def _push(
         self, path: str, body: bytes, headers: Mapping[str, str], success_statuses: Collection[int]
-    ) -> Answer:
+    ) -> ServerAnswer:
         """Pushes a body. success_statuses: those that say that all of it was taken. Raises
         RetryablePushError where it may be taken later (no connection, time-outs, 429, 5xx, a
         gateway's 400: status 0), RejectedPushError otherwise."""

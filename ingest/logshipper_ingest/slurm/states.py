@@ -26,7 +26,7 @@ from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.config.sink_config import SinkConfig
 from logshipper_ingest.config.tenants import USER, tenant_of, tenant_of_uid
 from logshipper_ingest.loki.account import JobAccount
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.loki.reader import Entries
 from logshipper_ingest.metrics.job_metrics import JobMetrics
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
@@ -111,7 +111,7 @@ class SlurmStates:
         jobs: JobMetrics | None = None,
     ) -> None:
         self._config = config
-        self._client = ask_by or Client(config.server.access)
+        self._client = ask_by or LokiClient(config.server.access)
         self._delivery = delivery
         self._quarantine = quarantine
         self._checkpoints = checkpoints
@@ -362,7 +362,7 @@ class SlurmStates:
             client: Entries = self._client
             if tenant:
                 client = undo.enter_context(
-                    Client(replace(self._config.server.access, tenant=tenant))
+                    LokiClient(replace(self._config.server.access, tenant=tenant))
                 )
             return ask(client, self._config.cluster, records, now_ns, longest_ns)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.metadata import Hint, keys_of
-from logshipper.classify.stream_log import Event, Lines
+from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.errors import StoreError
 from logshipper.fault_points import fault_point
 from logshipper.sidecar.frame_builder import FrameBuilder
@@ -338,7 +338,7 @@ def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]
 
 
 def _rows_of(
-    row: CaptureRow, items: Iterable[Lines | Event], builder: FrameBuilder, time_ns: int
+    row: CaptureRow, items: Iterable[LoggedLines | LoggedEvent], builder: FrameBuilder, time_ns: int
 ) -> Rows:
     rows = Rows()
     for built in builder.build(items, time_ns):

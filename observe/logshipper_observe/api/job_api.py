@@ -26,7 +26,7 @@ from logshipper_observe.model.overlay import MarkChange, Marks, Overlay, parse_c
 from logshipper_observe.query.asked import pick_keys
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Reader, Store
+    from logshipper_ingest.model.stores import JobStore, Reader
 
 StreamName: TypeAlias = Literal["stdout", "stderr", "both"]
 _STREAMS = {
@@ -93,7 +93,7 @@ class Job:
 
     def __init__(
         self,
-        store: "Store",
+        store: "JobStore",
         summary: JobSummary,
         overlay: Overlay,
         marks: Marks,

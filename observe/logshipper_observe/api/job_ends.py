@@ -10,7 +10,7 @@ from logshipper_observe.base.running import say
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
-    from logshipper_ingest.model.stores import Store
+    from logshipper_ingest.model.stores import JobStore
 
 PATIENCE_SECS = 600.0  # for a server that doesn't answer
 _RETRY_SECS = 5.0
@@ -25,7 +25,7 @@ class Waiting:
     """
 
     def __init__(
-        self, store: "Store", ids: Sequence[str], *, timeout_secs: float | None = None
+        self, store: "JobStore", ids: Sequence[str], *, timeout_secs: float | None = None
     ) -> None:
         self.pending = list(ids)
         self._store = store

@@ -20,8 +20,7 @@ from logshipper_observe.query.opening import open_folder, open_loki
 from logshipper_observe.query.selectors import resolve_each
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Reader
-    from logshipper_ingest.model.stores import Store as AnyStore
+    from logshipper_ingest.model.stores import JobStore, Reader
     from logshipper_observe.model.job_info import JobInfo
     from logshipper_observe.query.info_lookup import Found
 
@@ -67,7 +66,7 @@ class Store:
     """
 
     def __init__(
-        self, store: "AnyStore", overlay: Overlay, problems: list[str] | None = None
+        self, store: "JobStore", overlay: Overlay, problems: list[str] | None = None
     ) -> None:
         self.problems = [] if problems is None else problems
         self._store = store

@@ -61,7 +61,7 @@ from logshipper_observe.query.opening import (
 )
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Store as AnyStore
+    from logshipper_ingest.model.stores import JobStore
 
 EXIT_UNKNOWN = 1
 _DEFAULT_STATE = "COMPLETED"
@@ -229,7 +229,7 @@ def _moment(text: str | None, option: str) -> datetime | None:
 
 
 def _answer(
-    args: argparse.Namespace, store: "AnyStore | None", ids: list[str], between: Between
+    args: argparse.Namespace, store: "JobStore | None", ids: list[str], between: Between
 ) -> Analysis:
     """store: None where there is none yet: of no jobs at all."""
     tags = dict(text.partition("=")[::2] for text in args.tag or ())

@@ -30,7 +30,7 @@ from logshipper_observe.graphs.gantt_chart import GanttChart
 from logshipper_observe.model.documents import Document
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Store as AnyStore
+    from logshipper_ingest.model.stores import JobStore
 
 CORE, NODE = "core", "node"  # of --by
 
@@ -51,7 +51,7 @@ def sentence(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def overheads(store: "AnyStore | None", jobs: Sequence[Job], between: Between) -> Analysis:
+def overheads(store: "JobStore | None", jobs: Sequence[Job], between: Between) -> Analysis:
     tasks = [task for task in _tasks(store, jobs) if _is_between(task, between)]
     tasks.sort(key=lambda task: task.start or 0.0)
     shares = dict(zip(*busy_share(tasks), strict=True))
@@ -130,7 +130,7 @@ def _cells(statistics: Statistics) -> list[Cell]:
 
 
 def _tasks(
-    store: "AnyStore | None", jobs: Sequence[Job], until: float | None = None
+    store: "JobStore | None", jobs: Sequence[Job], until: float | None = None
 ) -> Iterator[Task]:
     """until: the end of what runs, None for none. store: None where there are no jobs."""
     if store is None:
@@ -146,7 +146,7 @@ def _tasks(
 
 
 def gantt_answer(
-    store: "AnyStore | None", jobs: Sequence[Job], between: Between, *, by: str
+    store: "JobStore | None", jobs: Sequence[Job], between: Between, *, by: str
 ) -> Analysis:
     core_tasks = list(
         clipped(

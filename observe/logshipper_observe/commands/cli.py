@@ -8,7 +8,7 @@ from typing import NamedTuple
 from logshipper_observe.base.running import guarded
 
 
-class Command(NamedTuple):
+class CommandRow(NamedTuple):
     module: str  # of this package
     summary: str  # in `logshipper --help`
 
@@ -20,31 +20,35 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "ls": Command("ls", "list jobs: filtered, sorted, with columns of one's own"),
-    "show": Command("show", "show all that is known of a job"),
-    "info": Command("info", "tell jobs' nodes, cores, folder, run time, history, and their tasks"),
-    "status": Command("status", "print jobs' states, a line each"),
-    "logs": Command("logs", "print what a job printed"),
-    "monitor": Command("monitor", "watch a job: its state and its log as it grows"),
-    "metadata": Command("metadata", "print a job's metadata: table, JSON lines or CSV"),
-    "export": Command("export", "write jobs' metadata and logs to files: CSV, TSV, JSONL, Parquet"),
-    "plot": Command("plot", "draw jobs' metadata, in the terminal, as PNG or SVG"),
-    "open": Command("open", "open a job's page in the browser"),
-    "serve": Command("serve", "serve a page of your jobs"),
-    "events": Command(
+    "ls": CommandRow("ls", "list jobs: filtered, sorted, with columns of one's own"),
+    "show": CommandRow("show", "show all that is known of a job"),
+    "info": CommandRow(
+        "info", "tell jobs' nodes, cores, folder, run time, history, and their tasks"
+    ),
+    "status": CommandRow("status", "print jobs' states, a line each"),
+    "logs": CommandRow("logs", "print what a job printed"),
+    "monitor": CommandRow("monitor", "watch a job: its state and its log as it grows"),
+    "metadata": CommandRow("metadata", "print a job's metadata: table, JSON lines or CSV"),
+    "export": CommandRow(
+        "export", "write jobs' metadata and logs to files: CSV, TSV, JSONL, Parquet"
+    ),
+    "plot": CommandRow("plot", "draw jobs' metadata, in the terminal, as PNG or SVG"),
+    "open": CommandRow("open", "open a job's page in the browser"),
+    "serve": CommandRow("serve", "serve a page of your jobs"),
+    "events": CommandRow(
         "events", "list jobs' events: states, modes, late heartbeats, losses, their own"
     ),
-    "allocations": Command("allocations", "list the nodes that jobs have and had"),
-    "analyze": Command(
+    "allocations": CommandRow("allocations", "list the nodes that jobs have and had"),
+    "analyze": CommandRow(
         "analyze", "throughput, utilization, nodes, overheads and gantt of many jobs"
     ),
-    "wait": Command("wait", "wait until jobs have ended"),
-    "diff": Command("diff", "compare two jobs' configuration"),
-    "tag": Command("tag", "tag a job, or show its tags"),
-    "annotate": Command("annotate", "write a note on a job, or star it"),
-    "url": Command("url", "print the address of a job's page in Grafana"),
-    "import": Command("importing", "ingest jobs of QCG-PilotJob, Balsam or XT"),
-    "rm": Command("rm", "remove jobs"),
-    "render": Command("render", "render raw output as a terminal would show it"),
-    "completion": Command("completion", "print the shell's completion script"),
+    "wait": CommandRow("wait", "wait until jobs have ended"),
+    "diff": CommandRow("diff", "compare two jobs' configuration"),
+    "tag": CommandRow("tag", "tag a job, or show its tags"),
+    "annotate": CommandRow("annotate", "write a note on a job, or star it"),
+    "url": CommandRow("url", "print the address of a job's page in Grafana"),
+    "import": CommandRow("importing", "ingest jobs of QCG-PilotJob, Balsam or XT"),
+    "rm": CommandRow("rm", "remove jobs"),
+    "render": CommandRow("render", "render raw output as a terminal would show it"),
+    "completion": CommandRow("completion", "print the shell's completion script"),
 }  # in the order of `logshipper --help`

@@ -22,7 +22,7 @@ from logshipper_observe.query.opening import (
 )
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Store
+    from logshipper_ingest.model.stores import JobStore
 
 SCHEMA = "logshipper.diff/1"
 EXIT_UNKNOWN = 1
@@ -89,7 +89,7 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def _of_job(store: "Store", job_id: str) -> tuple[Document, dict[str, str]]:
+def _of_job(store: "JobStore", job_id: str) -> tuple[Document, dict[str, str]]:
     with store.open(job_id) as reader:
         marks = overlay_of(store).of(reader.summary.key)
         return job_heading(reader), options_of(reader, marks)

@@ -35,7 +35,7 @@ from logshipper_observe.formats.export_text import CsvWriter, JsonlWriter
 from logshipper_observe.query.opening import known_jobs
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Reader, Store
+    from logshipper_ingest.model.stores import JobStore, Reader
 
 SCHEMA = "logshipper.export/1"
 CSV, TSV, JSONL, PARQUET = "csv", "tsv", "jsonl", "parquet"
@@ -186,7 +186,7 @@ def _targets(
 
 
 def _write(
-    store: "Store", target: _Target, open_writer: Callable[[BinaryIO], RowWriter], *, force: bool
+    store: "JobStore", target: _Target, open_writer: Callable[[BinaryIO], RowWriter], *, force: bool
 ) -> _ExportedFile:
     rows = 0
     check_new(target.path, force=force)  # before the first question to a server

@@ -22,7 +22,7 @@ from logshipper_observe.query.opening import check_attempt, ingest
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary, LogLine, Position
-    from logshipper_ingest.model.stores import Reader, Store
+    from logshipper_ingest.model.stores import JobStore, Reader
 
 
 Answer = TypeVar("Answer")
@@ -43,7 +43,7 @@ def _pattern(text: str | None) -> "re.Pattern[str] | None":
         raise UsageError("--grep", [f"{text!r} isn't a regular expression: {error}"]) from None
 
 
-class Lines:
+class LineSelection:
     """Which lines are asked for, whose are shown, and how far they have been printed."""
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -125,9 +125,9 @@ class Follower:
 
     def __init__(
         self,
-        store: "Store",
+        store: "JobStore",
         job_id: str,
-        lines: Lines,
+        lines: LineSelection,
         writer: "Writer",
         outage: "Outage",
         keys: Keys,

@@ -9,7 +9,13 @@ from logshipper.errors import UsageError
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import Output
 from logshipper_observe.base.running import say
-from logshipper_observe.commands.log_reading import Follower, Lines, Outage, say_ended, stdout_poll
+from logshipper_observe.commands.log_reading import (
+    Follower,
+    LineSelection,
+    Outage,
+    say_ended,
+    stdout_poll,
+)
 from logshipper_observe.commands.options import (
     add_job,
     add_json,
@@ -107,7 +113,7 @@ def call(args: argparse.Namespace, *, announce: bool | None = None) -> int:
     that runs, where that is a terminal."""
     if not args.follow and args.secs is not None:
         raise UsageError("--for", ["ends following: it needs --follow"])
-    lines = Lines(args)
+    lines = LineSelection(args)
     writer = (
         JsonWriter()
         if args.json
@@ -154,7 +160,7 @@ def call(args: argparse.Namespace, *, announce: bool | None = None) -> int:
     return 0
 
 
-def _say_how_to_go_on(job: "JobSummary", lines: "Lines", args: argparse.Namespace) -> None:
+def _say_how_to_go_on(job: "JobSummary", lines: "LineSelection", args: argparse.Namespace) -> None:
     """The command that goes on behind the last line that was printed, and how to end the job."""
     options = []
     for option, value, usual in (

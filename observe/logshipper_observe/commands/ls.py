@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import STATES
 from logshipper_observe.commands import completers
-from logshipper_observe.commands.ls_answer import Answer
+from logshipper_observe.commands.ls_answer import ListAnswer
 from logshipper_observe.commands.options import (
     add_json,
     add_source,
@@ -116,11 +116,11 @@ def call(args: argparse.Namespace) -> int:
     with open_store(args) as store:
         if store is None:
             _tell_problems(args, [], [])
-            Answer(args, columns).print_empty(0, 0)
+            ListAnswer(args, columns).print_empty(0, 0)
             return 0
         problems = ingest(store, secs=LIST_SECS)
         listing = Listing(store, overlay_of(store), query)
-        answer = Answer(args, columns)
+        answer = ListAnswer(args, columns)
         with closing(listing.rows()) as rows:
             if args.by_state:
                 answer.states = Counter(row.job.state for row in rows)

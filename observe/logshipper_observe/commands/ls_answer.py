@@ -52,7 +52,7 @@ _COLUMNS = (
 )
 
 
-class Answer:
+class ListAnswer:
     """What is printed."""
 
     def __init__(self, args: argparse.Namespace, columns: Sequence[ColumnSpec]) -> None:

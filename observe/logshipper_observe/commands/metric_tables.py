@@ -17,7 +17,7 @@ from logshipper_observe.formats.csv_rows import CsvRows
 from logshipper_observe.query.opening import overlay_of
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Store as AnyStore
+    from logshipper_ingest.model.stores import JobStore
     from logshipper_observe.api.job_api import Job
 
 SUMMARY_SCHEMA = "logshipper.metadata-summary/1"
@@ -25,7 +25,7 @@ SETS_SCHEMA = "logshipper.metadata-sets/1"
 _SUMMARY = ("last", "min", "max", "mean", "std", "count")
 
 
-def call(store: "AnyStore", job_id: str, args: argparse.Namespace) -> None:
+def call(store: "JobStore", job_id: str, args: argparse.Namespace) -> None:
     """Prints what is asked for. Raises UnknownKey."""
     job = Store(store, overlay_of(store)).job(job_id)
     keys = [args.keys] if args.keys else []

@@ -29,7 +29,7 @@ from logshipper_observe.model.options import options_of
 from logshipper_observe.query.opening import check_attempt, is_from_loki, overlay_of
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Reader, Store
+    from logshipper_ingest.model.stores import JobStore, Reader
 
 
 SCHEMA = "logshipper.plot/1"
@@ -68,7 +68,7 @@ def _max_graphs(args: argparse.Namespace) -> int:
 
 
 def plot_several(
-    store: "Store", job_ids: list[str], query: PlotQuery, args: argparse.Namespace
+    store: "JobStore", job_ids: list[str], query: PlotQuery, args: argparse.Namespace
 ) -> None:
     """Graphs of several jobs, or of one with its curves treated."""
     names = _names(store, job_ids)
@@ -123,7 +123,7 @@ def plot_several(
     _show(done.graphs, _Head(title, title, ""), notes, args, across)
 
 
-def _names(store: "Store", job_ids: list[str]) -> dict[str, str]:
+def _names(store: "JobStore", job_ids: list[str]) -> dict[str, str]:
     """What jobs are called: their names, and with the id where several share one."""
     names = {}
     for job_id in job_ids:

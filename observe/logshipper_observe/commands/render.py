@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import Lines
+from logshipper.classify.stream_log import LoggedLines
 from logshipper.errors import LogshipperError, os_words
 from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
 from logshipper.render.last_screen import LastScreen
@@ -278,10 +278,10 @@ class _Log:
 
     def _write(self) -> None:
         for item in self._classifier.take():
-            if isinstance(item, Lines) and item.kind is not Kind.STATUS:
+            if isinstance(item, LoggedLines) and item.kind is not Kind.STATUS:
                 self._write_lines(item)
 
-    def _write_lines(self, item: Lines) -> None:
+    def _write_lines(self, item: LoggedLines) -> None:
         part = str((item.attrs or {}).get("part", ""))
         if self._open and not is_further_part(part):
             self._put(b"\n")

@@ -46,7 +46,7 @@ from logshipper_observe.query.opening import open_job, overlay_of, store_place
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobEvent, JobSummary
-    from logshipper_ingest.model.stores import Reader, Store
+    from logshipper_ingest.model.stores import JobStore, Reader
     from logshipper_ingest.model.x_axis import KeyStats
 
 SCHEMA = "logshipper.show/1"
@@ -91,7 +91,7 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def _with_parts(job: "JobSummary", store: "Store") -> "JobSummary":
+def _with_parts(job: "JobSummary", store: "JobStore") -> "JobSummary":
     """XT's parts of a run are jobs, too: these are counted."""
     if job.origin != "xt" or job.children:
         return job

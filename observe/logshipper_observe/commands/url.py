@@ -165,14 +165,14 @@ def _open_store(
 ) -> "LokiStore":
     """warnings: gets what went wrong and stops nothing. by_id: a job's script may wait, and the address
     is nearly known."""
-    from logshipper_ingest.loki.client import Client
+    from logshipper_ingest.loki.client import LokiClient
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
 
     def quick(secs: float) -> float:
         return min(secs, _TIMEOUT_SECS) if by_id else secs
 
     prometheus = replace(site.prometheus, timeout_secs=quick(site.prometheus.timeout_secs))
-    client = Client(replace(site.loki, timeout_secs=quick(site.loki.timeout_secs)))
+    client = LokiClient(replace(site.loki, timeout_secs=quick(site.loki.timeout_secs)))
     return LokiStore(
         client,
         metrics=metrics_of(prometheus, None) if prometheus.url else None,

@@ -35,7 +35,7 @@ from logshipper_observe.query.opening import (
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
-    from logshipper_ingest.model.stores import Store
+    from logshipper_ingest.model.stores import JobStore
 
 SCHEMA = "logshipper.wait/1"
 EXIT_UNKNOWN, EXIT_TIMED_OUT, EXIT_NOT_COMPLETED = 1, 3, 4
@@ -118,7 +118,7 @@ def _print_line(job: "JobSummary") -> None:
 
 def _print_document(
     args: argparse.Namespace,
-    store: "Store",
+    store: "JobStore",
     ended: "Sequence[JobSummary]",
     waiting_ids: Sequence[str],
     unknown: Sequence[UnknownJob],

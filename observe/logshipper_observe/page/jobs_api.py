@@ -30,7 +30,7 @@ from logshipper_observe.page.answers import Ask, PageAnswer, json_answer, tagged
 from logshipper_observe.query.opening import overlay_of
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Store
+    from logshipper_ingest.model.stores import JobStore
 
 MAX_LISTED = 1_000
 MAX_LAST = 50  # jobs whose last values are asked for at once
@@ -67,7 +67,7 @@ class JobsPage:
         self._job_list: JobList | None = None
         self._last: OrderedDict[str, tuple[tuple[int, int], list[list[str]]]] = OrderedDict()
 
-    def of(self, store: "Store | None") -> JobList:
+    def of(self, store: "JobStore | None") -> JobList:
         """Read again where the store has changed; a server is asked now and then."""
         if store is None:
             return JobList(None, 0.0, (), {})
@@ -85,7 +85,7 @@ class JobsPage:
                 )
             return job_list
 
-    def last(self, job: JobSummary, store: "Store") -> list[list[str]]:
+    def last(self, job: JobSummary, store: "JobStore") -> list[list[str]]:
         """The first keys of a job's newest record and their values."""
         with self._lock:
             entry = self._last.get(job.job_id)
@@ -111,7 +111,7 @@ class JobsPage:
         return values
 
 
-def _signature(store: "Store") -> object:
+def _signature(store: "JobStore") -> object:
     """Changes when a list of the store's jobs does; None for a store that can't show that."""
     if not isinstance(store, LocalStore):
         return None

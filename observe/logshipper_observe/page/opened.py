@@ -13,7 +13,7 @@ from logshipper_observe.query.opening import LIST_SECS, is_from_loki, open_store
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
-    from logshipper_ingest.model.stores import Reader, Store
+    from logshipper_ingest.model.stores import JobStore, Reader
 
 INGEST_SECS = 0.25
 
@@ -30,7 +30,7 @@ class SharedIngest:
         self._done = 0.0
         self._signature: object = None
 
-    def run(self, store: "Store") -> None:
+    def run(self, store: "JobStore") -> None:
         """Ingests what is spooled, unless that was just done, or another thread does it."""
         if self.from_loki or not self._lock.acquire(blocking=not self._done):
             return
@@ -54,7 +54,7 @@ class OpenedStore:
     def __init__(self, intake: SharedIngest) -> None:
         self.intake = intake
         self._stack = ExitStack()
-        self._store: Store | None = None
+        self._store: JobStore | None = None
 
     def close(self) -> None:
         self._store = None
@@ -65,7 +65,7 @@ class OpenedStore:
         """How long a page waits between two looks at a job that runs."""
         return 1.5 if self._store is None else max(self._store.poll_secs, 1.5)
 
-    def get(self) -> "Store | None":
+    def get(self) -> "JobStore | None":
         """None where there is no store yet. Raises StoreError, ConfigError."""
         if self._store is None:
             self._store = self._stack.enter_context(open_store(self.intake.args))

@@ -18,7 +18,7 @@ from logshipper_observe.model.job_info import (
 from logshipper_observe.query.selectors import iterations_of, resolve_each
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.stores import Store
+    from logshipper_ingest.model.stores import JobStore
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Found(dict[str, T]):
 
 
 def infos(
-    store: "Store",
+    store: "JobStore",
     names: Iterable[str],
     resolve: Callable[[str], str],
     now_ns: int,
@@ -58,7 +58,7 @@ def infos(
 class _Lookup:
     """infos: so far."""
 
-    def __init__(self, store: "Store", now_ns: int, *, children: bool) -> None:
+    def __init__(self, store: "JobStore", now_ns: int, *, children: bool) -> None:
         self.infos: Found[JobInfo] = Found()
         self._store = store
         self._now_ns = now_ns

@@ -21,7 +21,7 @@ from logshipper_observe.query.selectors import WILDCARDS, pick
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import JobSummary
-    from logshipper_ingest.model.stores import Store
+    from logshipper_ingest.model.stores import JobStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Listing:
     jobs: all of them, newest first; unknown: an error for each selector that stands for none.
     """
 
-    def __init__(self, store: "Store", overlay: Overlay, query: JobQuery) -> None:
+    def __init__(self, store: "JobStore", overlay: Overlay, query: JobQuery) -> None:
         self.jobs = store.jobs()
         self.unknown: list[UnknownJob] = []
         self._store = store

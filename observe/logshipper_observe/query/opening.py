@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from logshipper_ingest.config.site import Site
     from logshipper_ingest.loki.finding import Metrics
     from logshipper_ingest.loki.store import LokiStore
-    from logshipper_ingest.model.stores import Store
+    from logshipper_ingest.model.stores import JobStore
     from logshipper_ingest.servers.server_access import ServerAccess
     from logshipper_ingest.store.local_store import LocalStore
     from logshipper_observe.model.overlay import Overlay
@@ -96,7 +96,7 @@ def _is_socket(path: str) -> bool:
 
 
 @contextmanager
-def open_store(args: argparse.Namespace) -> Iterator["Store | None"]:
+def open_store(args: argparse.Namespace) -> Iterator["JobStore | None"]:
     """The store that is asked for: Loki, or the local one; None where there is no local one yet."""
     if not is_from_loki(args):
         with open_local(args) as local:
@@ -170,10 +170,10 @@ def open_loki(
 ) -> "LokiStore":
     """A site's jobs. since_secs: None for the default; watch: shows a person who is waited for;
     progress, say: see LokiStore."""
-    from logshipper_ingest.loki.client import Client
+    from logshipper_ingest.loki.client import LokiClient
     from logshipper_ingest.loki.store import DEFAULT_SINCE_SECS, LokiStore
 
-    client = Client(site.loki)
+    client = LokiClient(site.loki)
 
     def close() -> None:
         client.close()
@@ -194,11 +194,11 @@ def open_loki(
 def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     """What asks a Prometheus. watch: shows a person who is waited for."""
     from logshipper_ingest.loki.finding import SeriesValue
-    from logshipper_ingest.metrics.prometheus import Client
+    from logshipper_ingest.metrics.prometheus import PrometheusClient
 
     def ask(promql: str) -> list[SeriesValue]:
         with (
-            Client(access) as client,
+            PrometheusClient(access) as client,
             nullcontext() if watch is None else watch.waiting_for(client.name),
         ):
             answer = client.query(promql)
@@ -211,7 +211,7 @@ def metrics_of(access: "ServerAccess", watch: Watch | None) -> "Metrics":
     return ask
 
 
-def overlay_of(store: "Store") -> "Overlay":
+def overlay_of(store: "JobStore") -> "Overlay":
     """Where the reader's tags and notes of a store's jobs are."""
     from logshipper_ingest.store.local_store import LocalStore
     from logshipper_observe.model.overlay import Overlay
@@ -235,7 +235,7 @@ def open_folder(root: str) -> "LocalStore | None":
     return LocalStore(root)
 
 
-def ingest(store: "Store", *, job_id: str | None = None, secs: float = LIST_SECS) -> list[str]:
+def ingest(store: "JobStore", *, job_id: str | None = None, secs: float = LIST_SECS) -> list[str]:
     """Has the store ingest what is spooled, of one job or of all; returns what went wrong, a
     sentence each."""
     bar = Bar("Reading the spool", size)
@@ -267,7 +267,7 @@ def no_jobs_yet(args: argparse.Namespace, name: str) -> UnknownJob:
 
 
 @contextmanager
-def open_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple["Store", str]]:
+def open_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple["JobStore", str]]:
     """The store and the id of the job that `args.job` names, with what is spooled of it ingested.
     ask: calls what asks a server.
 
@@ -288,7 +288,7 @@ def open_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple["S
 @contextmanager
 def known_jobs(
     args: argparse.Namespace, names: list[str]
-) -> Iterator[tuple["Store", list[str], list[UnknownJob]]]:
+) -> Iterator[tuple["JobStore", list[str], list[UnknownJob]]]:
     """The store, the ids of the jobs that names, ranges and wildcards stand for, each once, and an
     error for each that stands for none; what is spooled of them is ingested. Says on stderr what
     couldn't be ingested. Raises UnknownJob where there is no store."""
@@ -306,7 +306,7 @@ def known_jobs(
 @contextmanager
 def chosen_jobs(
     args: argparse.Namespace,
-) -> Iterator[tuple["Store | None", list[str], list[UnknownJob]]]:
+) -> Iterator[tuple["JobStore | None", list[str], list[UnknownJob]]]:
     """As `known_jobs`, for commands on `args.jobs`, or on all where none are named; the store is
     None where there is none yet. Says on stderr which are unknown, too."""
     with open_store(args) as store:
@@ -324,7 +324,7 @@ def chosen_jobs(
         yield store, ids, unknown
 
 
-def ingest_for(store: "Store", names: list[str]) -> list[str]:
+def ingest_for(store: "JobStore", names: list[str]) -> list[str]:
     """Ingests what these names may stand for: a known id's own spool; all of it for any other
     name."""
     job_ids = {job.job_id for job in store.jobs()}
@@ -337,7 +337,7 @@ def ingest_for(store: "Store", names: list[str]) -> list[str]:
     return ingest(store, secs=JOB_SECS)
 
 
-def resolve(store: "Store", name: str, args: argparse.Namespace) -> str:
+def resolve(store: "JobStore", name: str, args: argparse.Namespace) -> str:
     """The id of the job that a name stands for. Raises UnknownJob, its words with what was perhaps
     meant."""
     try:
@@ -358,7 +358,7 @@ def unknown_words(error: UnknownJob, elsewhere: str = "") -> str:
 
 
 def resolve_several(
-    store: "Store", names: Sequence[str], args: argparse.Namespace
+    store: "JobStore", names: Sequence[str], args: argparse.Namespace
 ) -> tuple[list[str], list[UnknownJob]]:
     """See `resolve_each`; the errors' words are for a terminal."""
     return resolve_each(names, lambda name: resolve(store, name, args), store.jobs)

@@ -11,7 +11,7 @@ import pytest
 
 from logshipper_ingest.admin import drain
 from logshipper_ingest.cli import main
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer
 from tests.tools.captured_runs import wait_until
 from tests.tools.node_agents import NodeAgent, Proxy, entries_of
@@ -48,7 +48,7 @@ def test_it_waits_for_what_is_over_and_names_what_runs(loki: LokiServer, tmp_pat
             done.stderr
         )
         assert agent.captures() == []
-        with Client(loki.url) as client:
+        with LokiClient(loki.url) as client:
             lines = [one.line for one in entries_of(client, cluster, "log")]
         assert lines[:500] == [f"line {n}" for n in range(500)]
         ledger = agent.status()["ledger"]

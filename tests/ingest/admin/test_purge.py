@@ -15,7 +15,7 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.admin import purge_command
 from logshipper_ingest.agent.user_agent import take_lock
 from logshipper_ingest.cli import build_parser
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.spool.purge_pattern import pattern_of
 from logshipper_ingest.store.local_store import LocalStore
@@ -83,7 +83,7 @@ def test_what_is_purged_is_gone_from_loki_and_nothing_else(servers: None, tmp_pa
     cluster = f"c{uuid.uuid4().hex[:12]}"
     with (
         LokiServer(deletes=True) as loki,
-        Client(loki.url) as client,
+        LokiClient(loki.url) as client,
         NodeAgent(tmp_path, loki.url, cluster=cluster) as agent,
     ):
         for _ in range(3):
@@ -369,7 +369,7 @@ def test_hostile_text_stays_one_string(loki: LokiServer) -> None:
     query."""
     hostile = '"} or {x="y\\" |= `a`'
     assert pattern_of(None, hostile).logql == r' |= "\"} or {x=\"y\\\" |= `a`"'
-    with Client(loki.url) as client:
+    with LokiClient(loki.url) as client:
         for grep, fixed in (
             (None, hostile),
             (r'"\} `\d{3}\x41(?i:abc)', None),

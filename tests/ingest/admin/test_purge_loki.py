@@ -11,7 +11,7 @@ import pytest
 
 from logshipper_ingest.admin import purge_loki
 from logshipper_ingest.admin.purge_loki import LokiPurge
-from logshipper_ingest.loki.client import Client, Result
+from logshipper_ingest.loki.client import LokiClient, Result
 from logshipper_ingest.servers.logql import quoted
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.spool.purge_pattern import LinePattern, pattern_of
@@ -50,7 +50,7 @@ def push(loki: LokiServer, job_id: str, lines: list[str], *, step: str = "") -> 
     begin_ns = time.time_ns() - 60 * 10**9
     metadata = {"job_id": job_id, **({"step": step} if step else {})}
     entries = [Entry(begin_ns + at, line, metadata) for at, line in enumerate(lines)]
-    with Client(loki.url) as client:
+    with LokiClient(loki.url) as client:
         for kind in ("log", "event"):
             client.push(
                 {"service_name": "logshipper", "cluster": CLUSTER, "kind": kind, "host": "n1"},
@@ -82,7 +82,7 @@ def test_a_secret_is_gone_in_every_form(servers: None, tmp_path: Path) -> None:
             asked = ("purge", "--job", job_of[name], "--fixed", secret.text, "--since", "1h")
             done = agent.call(*asked, "--yes", "--wait", "30s", "--json")
             assert done.returncode == 0, (name, done.stderr)
-        with Client(loki.url) as client:
+        with LokiClient(loki.url) as client:
             found = entries_of(client, CLUSTER)
     for name, secret in SECRETS.items():
         left = [entry.line for entry in found if entry.metadata["job_id"] == job_of[name]]

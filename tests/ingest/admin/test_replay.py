@@ -21,7 +21,7 @@ import tests.tools.modelled_loki
 from logshipper import fault_points
 from logshipper.errors import QueryError, StoreError
 from logshipper_ingest.admin.replay import ReplayClient, Replayer, ReplayResult, ReplaySelection
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.state import quarantine_files
 from tests.servers.running import LokiServer
@@ -120,7 +120,7 @@ def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) ->
         for name in ("a", "b")
         for n in range(300)
     ]
-    with LokiServer(limits={"max_line_size": "1KB"}) as loki, Client(loki.url) as client:
+    with LokiServer(limits={"max_line_size": "1KB"}) as loki, LokiClient(loki.url) as client:
         with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
             for name in ("a", "b"):
                 agent.run(sys.executable, "-c", PRINTS, name, "300")
@@ -175,7 +175,7 @@ def test_what_loki_has_already_isnt_sent(
         for name in quarantine_files.names(folder)
         for line in quarantine_files.read_lines(folder, name)
     ]
-    with Client(loki.url) as client:
+    with LokiClient(loki.url) as client:
         labels = {
             "cluster": cluster,
             "host": "n1",
@@ -236,7 +236,7 @@ def test_loki_is_asked_for_sparse_entries_by_how_they_begin(
     }
     metadata = {"job_id": "job1", "task": "0"}
     flood = [Entry(begin_ns + n * SECOND_NS + 1, f"flood {n}", metadata) for n in range(200)]
-    with Client(loki.url) as client:
+    with LokiClient(loki.url) as client:
         client.push(labels, flood)
         client.push(
             labels,

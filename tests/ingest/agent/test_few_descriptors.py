@@ -14,7 +14,7 @@ import pytest
 from logshipper.spool.captures import Counters
 from logshipper.spool.segment import Json
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.metrics.metrics_server import exposition
 from logshipper_ingest.spool import capture_folder
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
@@ -124,7 +124,7 @@ def test_what_the_relay_counted_is_read_later_and_frames_count_once(
 
 
 def test_more_captures_than_there_are_descriptors_for(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster)
     section = agent_config.load(str(agent.config)).agent

@@ -11,7 +11,7 @@ from pathlib import Path
 from logshipper.spool.spool_room import LIMITS_FILE
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer
 from tests.tools.captured_runs import wait_until
 from tests.tools.conservation import all_problems, balances_in_loki, line_of, places
@@ -34,7 +34,7 @@ def living(made: Path) -> Iterator[CaptureWriter]:
 
 @needs_root
 def test_metrics_and_limits_go_on(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     limits = {"job_spool_soft_max_bytes": 1 << 20, "job_spool_hard_max_bytes": 2 << 20}
     agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster, agent=limits)

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.loki.client import Client
-from logshipper_ingest.metrics.prometheus import Client as PrometheusClient
+from logshipper_ingest.loki.client import LokiClient
+from logshipper_ingest.metrics.prometheus import PrometheusClient
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.store.local_store import LocalStore
 from tests.servers.running import LokiServer, PrometheusServer
@@ -81,7 +81,7 @@ def joined(entries: list[Entry]) -> list[tuple[int, Stream, Kind, str, dict[str,
 
 
 def test_segments_local_store_and_loki_hold_the_same(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """Content, times, order and counts; Loki is away while the job runs, and its spool is copied
     then."""
@@ -180,7 +180,7 @@ def read(*words: str) -> str:
     return re.sub(r'^  "(store|cluster)": .*\n', "", done.stdout, flags=re.MULTILINE)
 
 
-def test_labels_are_few(loki: LokiServer, client: Client, cluster: str, tmp_path: Path) -> None:
+def test_labels_are_few(loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path) -> None:
     with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
         agent.run("sh", "-c", "echo out; echo err >&2; echo '{\"a\": 1}'")
         agent.wait_shipped()
@@ -208,7 +208,7 @@ def test_a_second_run_sends_nothing(loki: LokiServer, cluster: str, tmp_path: Pa
 
 @pytest.mark.parametrize(("point", "times"), [("sent", 2), ("committed", 2)])
 def test_killed_between_two_steps(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path, point: str, times: int
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path, point: str, times: int
 ) -> None:
     """SIGKILL after Loki has taken a round, before and after the checkpoint says so."""
     agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
@@ -227,7 +227,7 @@ def test_killed_between_two_steps(
 
 
 def test_killed_again_and_again(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """kill -9 wherever it is, while the job prints."""
     agent = NodeAgent(tmp_path, loki.url, cluster=cluster)
@@ -262,7 +262,7 @@ def test_killed_again_and_again(
     assert numbers == [f"line {number}" for number in range(6000)]
 
 
-def test_loki_is_away(client: Client, cluster: str, tmp_path: Path) -> None:
+def test_loki_is_away(client: LokiClient, cluster: str, tmp_path: Path) -> None:
     """The job isn't held up, /metrics goes on, status says what Loki says; then all of it arrives,
     in order."""
     with LokiServer() as own:
@@ -287,14 +287,14 @@ def test_loki_is_away(client: Client, cluster: str, tmp_path: Path) -> None:
             wait_until(
                 lambda: not agent.status()["loki"]["waiting"], "status tells that all is well"
             )
-        with Client(own.url) as restarted:
+        with LokiClient(own.url) as restarted:
             records = [entry.line for entry in entries_of(restarted, cluster, "metadata")]
     assert records == [f'{{"epoch": {n}}}' for n in range(1, 501)]
 
 
 @pytest.mark.parametrize("status", [400, 404])
 def test_nothing_is_dropped_whatever_loki_answers(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path, status: int
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path, status: int
 ) -> None:
     """What is told of it: somebody must fix something; so it is with a 400 in words that aren't
     Loki's. All answers: tests/ingest/shipping/test_loki_side_faults.py."""
@@ -315,7 +315,7 @@ def test_nothing_is_dropped_whatever_loki_answers(
 
 
 def test_an_answer_that_gets_lost_doubles_nothing(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """Loki takes each push, but the agent hears of it at the third time only."""
     with Proxy(loki.url) as proxy:
@@ -330,7 +330,7 @@ def test_an_answer_that_gets_lost_doubles_nothing(
 
 
 def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """Loki took a quiet job's old lines and its new one; sent again, the old ones are too far
     behind that."""
@@ -369,7 +369,7 @@ def test_retry_after_is_kept_to(loki: LokiServer, cluster: str, tmp_path: Path) 
 def test_what_loki_refuses_for_good_is_put_aside(cluster: str, tmp_path: Path) -> None:
     """A 400: valid entries of the same push are stored, the others go to the quarantine with Loki's
     words."""
-    with LokiServer(limits={"max_line_size": "1KB"}) as strict, Client(strict.url) as client:
+    with LokiServer(limits={"max_line_size": "1KB"}) as strict, LokiClient(strict.url) as client:
         with NodeAgent(tmp_path, strict.url, cluster=cluster) as agent:
             program = "for n in range(200): print('x' * (3000 + n) if n in (7, 8, 150) else n)"
             agent.run(sys.executable, "-c", program)
@@ -405,7 +405,7 @@ def test_a_loki_that_takes_nothing_as_it_is_set_up(cluster: str, tmp_path: Path)
 
 
 def test_loki_at_its_default_limits(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """A line of 3 MB, and a record of 300 KB: split, marked, and whole again."""
     with NodeAgent(tmp_path, loki.url, cluster=cluster) as agent:
@@ -425,7 +425,7 @@ def test_loki_at_its_default_limits(
 
 @needs_root
 def test_jobs_of_two_users(
-    loki: LokiServer, client: Client, cluster: str, open_folder: Path
+    loki: LokiServer, client: LokiClient, cluster: str, open_folder: Path
 ) -> None:
     """Whose a job is, is the agent's word; jobs of two users at once, each with its own id."""
     found = ordinary_python()
@@ -475,7 +475,7 @@ def test_jobs_of_two_users(
 
 
 def test_one_x_for_a_job_on_two_nodes(
-    prometheus: PrometheusServer, loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    prometheus: PrometheusServer, loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """R25, merged by the worst: no matter which rank printed what, each agent knows only its own,
     and a requeued attempt that begins at epoch 1 again keeps epoch."""

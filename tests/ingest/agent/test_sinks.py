@@ -14,7 +14,7 @@ import pytest
 from logshipper.spool.segment import Json
 from logshipper_ingest.agent.node_spool import NodeIdentity, prepare_capture
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_ingest.shipping.followed_capture import FollowedCapture
 from logshipper_ingest.spool.segment_reader import list_segments
@@ -87,7 +87,7 @@ class Site:
         self.sent |= spool(section, job_id, LINES, forged=forged)
 
     def entries(self, name: str) -> list[Entry]:
-        with Client(self.lokis[name].url) as client:
+        with LokiClient(self.lokis[name].url) as client:
             return entries_of(client, self.cluster)
 
     def quarantine(self, name: str) -> Path:

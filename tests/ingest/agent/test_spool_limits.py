@@ -23,7 +23,7 @@ from logshipper.spool.spool_room import (
 )
 from logshipper_ingest.agent.spool_limits import SpoolLimits
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.running import LokiServer
 from tests.tools.captured_runs import wait_until
@@ -197,7 +197,7 @@ def texts(entries: list[Entry], **metadata: str) -> list[str]:
     return [entry.line for entry in entries if metadata.items() <= entry.metadata.items()]
 
 
-def events_of(client: Client, cluster: str) -> dict[str, dict[str, Any]]:  # Any: JSON
+def events_of(client: LokiClient, cluster: str) -> dict[str, dict[str, Any]]:  # Any: JSON
     """The last one of each sort."""
     found = [json.loads(entry.line) for entry in entries_of(client, cluster, "event")]
     return {event["event"]: event for event in found}
@@ -216,7 +216,7 @@ def test_a_job_that_spools_too_much_is_slowed_then_its_lines_stop_and_all_is_tol
     loki: LokiServer, tmp_path: Path
 ) -> None:
     limits = {"job_spool_soft_max_bytes": 1 * MB, "job_spool_hard_max_bytes": 3 * MB}
-    with Proxy(loki.url) as proxy, Client(loki.url) as client:
+    with Proxy(loki.url) as proxy, LokiClient(loki.url) as client:
         proxy.answer = away
         with NodeAgent(tmp_path, proxy.url, cluster="limits", agent=limits) as agent:
             done = agent.run("python3", "-c", FLOOD)
@@ -283,7 +283,7 @@ def test_a_full_spool_costs_stderr_first_metadata_last_and_fixes_itself(
     with (
         small_disk(tmp_path / "spool", 64 << 20, 0o711) as disk,
         Proxy(loki.url) as proxy,
-        Client(loki.url) as client,
+        LokiClient(loki.url) as client,
     ):
         proxy.answer = away
         with NodeAgent(tmp_path, proxy.url, cluster="disk") as agent:
@@ -353,7 +353,7 @@ def test_a_full_disk_of_checkpoints_holds_and_nothing_is_sent_twice(
     with (
         small_disk(tmp_path / "state", 4 << 20, 0o700) as disk,
         Proxy(loki.url) as proxy,
-        Client(loki.url) as client,
+        LokiClient(loki.url) as client,
         NodeAgent(tmp_path, proxy.url, cluster="checkpoints") as agent,
     ):
         filler = fill(disk, 0)

@@ -14,7 +14,7 @@ import pytest
 from logshipper_ingest.agent import spool_overuse
 from logshipper_ingest.agent.spool_overuse import SpoolOveruse
 from logshipper_ingest.config.agent_config import AgentSection
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.spool import folder_removal, folder_size
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.spool.folder_removal import TAKEN
@@ -505,7 +505,7 @@ def test_a_job_that_fills_the_spool_runs_on_and_status_metrics_and_log_tell(
 ) -> None:
     limits = {"job_spool_soft_max_bytes": 1_000_000, "job_spool_hard_max_bytes": 2_000_000}
     with (
-        Client(loki.url) as client,
+        LokiClient(loki.url) as client,
         NodeAgent(tmp_path, loki.url, cluster="overuse", agent=limits) as agent,
     ):
         release = tmp_path / "release"

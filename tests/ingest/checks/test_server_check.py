@@ -29,7 +29,7 @@ from logshipper_ingest.config.agent_config import (
 )
 from logshipper_ingest.config.loki_section import LokiSection
 from logshipper_ingest.config.metrics_access import MetricsAccess
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.metrics.prometheus import Target
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.servers.running import LokiServer, PrometheusServer
@@ -126,7 +126,7 @@ def test_a_node_where_all_is_well(
         assert found[about] == "ok", about
     assert "every 1 s" in the(findings, "prometheus scrape").words
     assert found.get("loki grpc_server_max_recv_msg_size", "ok") == "ok"
-    with Client(loki.url) as client:
+    with LokiClient(loki.url) as client:
         now_ns = time.time_ns()
         selector = '{service_name="logshipper",kind="event",host="n1"} |= "checked"'
         newest = next(client.entries(selector, now_ns - 600 * 10**9, now_ns, direction="backward"))

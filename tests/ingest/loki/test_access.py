@@ -15,7 +15,7 @@ from logshipper.errors import RejectedPushError, RetryablePushError
 from logshipper.start.cli import main
 from logshipper_ingest.checks.check_loki import check_loki
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.loki.client import Client, Entry
+from logshipper_ingest.loki.client import Entry, LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.servers.running import LokiServer
 from tests.tools.access_setup import (
@@ -96,7 +96,7 @@ def test_each_way_leads_to_its_tenant(
         with NodeAgent(tmp_path / "node", gateway.url, cluster=cluster, loki=options) as agent:
             assert agent.run("sh", "-c", "echo one; echo two").returncode == 0
             assert wrong_of_check(agent) == ""
-            with Client(ServerAccess(url=tenants.url, tenant=gateway.tenant)) as client:
+            with LokiClient(ServerAccess(url=tenants.url, tenant=gateway.tenant)) as client:
                 wait_until(lambda: len(entries_of(client, cluster, "log")) == 2, "the job's lines")
                 job_id = entries_of(client, cluster, "log")[0].metadata["job_id"]
         site = written_site(tmp_path, gateway.url, options)
@@ -106,7 +106,7 @@ def test_each_way_leads_to_its_tenant(
         assert {seen.tenant for seen in gateway.seen} == {options["tenant"]}
         assert {seen.subject for seen in gateway.seen} == {"node7" if way == "certificate" else ""}
         assert gateway.failed == []
-    with Client(ServerAccess(url=tenants.url, tenant="somebody-else")) as other:
+    with LokiClient(ServerAccess(url=tenants.url, tenant="somebody-else")) as other:
         assert entries_of(other, cluster) == []
 
 
@@ -117,13 +117,13 @@ def test_several_tenants_can_be_named_and_are_loki_s_to_allow(tenants: LokiServe
     assert access.problems("loki") == []
     for tenant in ("physics|biology", "no blanks"):
         with (
-            Client(ServerAccess(url=tenants.url, tenant=tenant)) as client,
+            LokiClient(ServerAccess(url=tenants.url, tenant=tenant)) as client,
             pytest.raises(RetryablePushError) as caught,
         ):
             client.push(LABELS, [Entry(time.time_ns(), "x")])
         assert (caught.value.status, "HTTP 400" in str(caught.value)) == (0, True)
         assert str(caught.value).endswith("; look at tenant")
-    with Client(tenants.url) as client, pytest.raises(RejectedPushError) as refused:
+    with LokiClient(tenants.url) as client, pytest.raises(RejectedPushError) as refused:
         client.push(LABELS, [Entry(time.time_ns(), "x")])
     assert (refused.value.status, refused.value.excerpt) == (401, "no org id; look at tenant")
 
@@ -200,7 +200,7 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
                     command_line.decode(),
                 )
             )
-    with Client(loki.url) as client:
+    with LokiClient(loki.url) as client:
         assert [entry.line for entry in entries_of(client, cluster, "log")] == [
             f"{line} {n}" for n in (1, 2, 3)
         ]
@@ -239,7 +239,7 @@ def test_a_token_that_changes_while_the_agent_runs(
                 f"Bearer {TOKEN}",
                 f"Bearer {NEXT_TOKEN}",
             }
-    with Client(loki.url) as client:
+    with LokiClient(loki.url) as client:
         assert [entry.line for entry in entries_of(client, cluster, "log")] == ["before", "after"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import PushError, QueryError, RejectedPushError, RetryablePushError
-from logshipper_ingest.loki.client import Client, Entry
+from logshipper_ingest.loki.client import Entry, LokiClient
 from logshipper_ingest.servers.call_failures import hidden
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.tools.access_setup import (
@@ -43,7 +43,7 @@ def test_a_token_is_read_again_after_a_refusal_only(status: int, tmp_path: Path)
     token = secret(tmp_path, "token", TOKEN)
     with (
         FaultyServer(Said(204)) as server,
-        Client(ServerAccess(url=server.url, token_file=token)) as client,
+        LokiClient(ServerAccess(url=server.url, token_file=token)) as client,
     ):
         client.push(LABELS, [Entry(1, "x")])
         Path(token).write_text(NEXT_TOKEN)
@@ -72,7 +72,7 @@ def test_a_token_is_read_again_after_a_refusal_only(status: int, tmp_path: Path)
     ],
 )
 def test_a_400_that_is_not_about_the_entries_is_tried_again(words: bytes, fix: str) -> None:
-    with FaultyServer(Said(400, words)) as server, Client(server.url) as client:
+    with FaultyServer(Said(400, words)) as server, LokiClient(server.url) as client:
         with pytest.raises(RetryablePushError) as caught:
             client.push(LABELS, [Entry(1, "x")])
         assert caught.value.status == 0
@@ -97,7 +97,7 @@ def test_credentials_do_not_follow_a_redirect(made: Certificates, tmp_path: Path
                 {"Location": f"{elsewhere.url}/loki/api/v1/push?was={TOKEN}"},
                 b"",
             )
-            with Client(
+            with LokiClient(
                 ServerAccess(url=gateway.url, ca_file=str(made.own), token_file=token)
             ) as client:
                 with pytest.raises(PushError) as caught:
@@ -151,7 +151,7 @@ def test_certificates_that_cannot_be_used_name_their_option_and_nobody_is_asked(
     with FaultyServer(Said(204)) as server:
         for words, options in unusable(made, tmp_path).items():
             access = ServerAccess(url=server.url, **options)  # type: ignore[arg-type]  # all are strings
-            with Client(access) as client, pytest.raises(RetryablePushError) as caught:
+            with LokiClient(access) as client, pytest.raises(RetryablePushError) as caught:
                 client.push(LABELS, [Entry(1, "x")])
             assert words in caught.value.excerpt, options
         assert server.asked == []
@@ -168,7 +168,7 @@ def test_a_certificate_with_its_key_inside_is_a_secret(made: Certificates, tmp_p
     both.chmod(0o600)
     assert access.problems("loki") == []
     with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server, made.own) as gateway:
-        with Client(
+        with LokiClient(
             ServerAccess(url=gateway.url, ca_file=str(made.own), cert_file=str(both))
         ) as client:
             client.push(LABELS, [Entry(1, "x")])
@@ -179,7 +179,7 @@ def test_a_pipe_in_place_of_a_secret_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     access = ServerAccess(url="http://127.0.0.1:1", token_file=str(tmp_path / "pipe"))
     assert access.problems("loki") == []
-    with Client(access) as client, pytest.raises(PushError, match="holds no secret"):
+    with LokiClient(access) as client, pytest.raises(PushError, match="holds no secret"):
         client.push(LABELS, [Entry(1, "x")])
 
 
@@ -199,7 +199,7 @@ def test_a_proxy_of_the_environment_carries_what_it_cannot_read(
         gateway.token = TOKEN
         access = ServerAccess(url=gateway.url, ca_file=str(made.own), token_file=token)
         monkeypatch.setenv(name, f"http://ann:{PROXY_PASSWORD}@127.0.0.1:{proxy.port}")
-        with Client(access) as client:
+        with LokiClient(access) as client:
             client.push(LABELS, [Entry(1, "a private line")])
         assert proxy.asked == [f"CONNECT 127.0.0.1:{gateway.port} HTTP/1.0"]
         login = base64.b64encode(f"ann:{PROXY_PASSWORD}".encode()).decode()
@@ -213,7 +213,7 @@ def test_a_proxy_of_the_environment_carries_what_it_cannot_read(
             "*",
         ):
             monkeypatch.setenv("no_proxy", bypass)
-            with Client(access) as client:
+            with LokiClient(access) as client:
                 client.push(LABELS, [Entry(1, "x")])
         assert len(proxy.asked) == 1
         assert gateway.statuses() == [204] * 4
@@ -225,7 +225,7 @@ def test_a_proxy_that_refuses_is_named_without_its_password(
     def words(proxy: str) -> str:
         monkeypatch.setenv("https_proxy", proxy)
         access = ServerAccess(url="https://127.0.0.1:1", ca_file=str(made.own))
-        with Client(access) as client, pytest.raises(RetryablePushError) as caught:
+        with LokiClient(access) as client, pytest.raises(RetryablePushError) as caught:
             client.push(LABELS, [Entry(1, "x")])
         assert PROXY_PASSWORD not in str(caught.value)
         return caught.value.excerpt
@@ -254,7 +254,7 @@ def test_the_environments_certificates_count_only_without_a_ca_file(
     with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server) as gateway:
 
         def pushes(ca_file: str) -> bool:
-            with Client(ServerAccess(url=gateway.url, ca_file=ca_file)) as client:
+            with LokiClient(ServerAccess(url=gateway.url, ca_file=ca_file)) as client:
                 try:
                     return client.push(LABELS, [Entry(1, "x")]).status == 204
                 except RetryablePushError:
@@ -275,7 +275,7 @@ def test_a_ca_that_is_exchanged_is_used_at_the_next_connection(
     ca = tmp_path / "ca.pem"
     shutil.copy(made.strange_ca, ca)
     with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server) as gateway:
-        client = Client(ServerAccess(url=gateway.url, ca_file=str(ca)))
+        client = LokiClient(ServerAccess(url=gateway.url, ca_file=str(ca)))
         with pytest.raises(RetryablePushError):
             client.push(LABELS, [Entry(1, "x")])
         shutil.copy(made.own, ca)
@@ -287,6 +287,6 @@ def test_netrc_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login ann password {PASSWORD}\n")
     (tmp_path / ".netrc").chmod(0o600)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with FaultyServer(Said(204)) as server, Client(server.url) as client:
+    with FaultyServer(Said(204)) as server, LokiClient(server.url) as client:
         client.push(LABELS, [Entry(1, "x")])
         assert "Authorization" not in server.asked[0].headers

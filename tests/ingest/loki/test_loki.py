@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from logshipper.errors import QueryError, RejectedPushError, RetryablePushError
-from logshipper_ingest.loki.client import MAX_RANGE_NS, Client, Entry
+from logshipper_ingest.loki.client import MAX_RANGE_NS, Entry, LokiClient
 from logshipper_ingest.servers.loki_push import assemble, compress, encode_block, encode_metadata
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.servers.running import LokiServer
@@ -20,8 +20,8 @@ PAGE = ROOT / "docs" / "loki-client.md"
 
 
 @pytest.fixture
-def client(loki: LokiServer) -> Iterator[Client]:
-    with Client(ServerAccess(url=loki.url, timeout_secs=20)) as client:
+def client(loki: LokiServer) -> Iterator[LokiClient]:
+    with LokiClient(ServerAccess(url=loki.url, timeout_secs=20)) as client:
         yield client
 
 
@@ -32,14 +32,14 @@ def run() -> str:
 
 
 def push_block(
-    client: Client, labels: dict[str, str], lines: list[bytes], begin_ns: int, **metadata: str
+    client: LokiClient, labels: dict[str, str], lines: list[bytes], begin_ns: int, **metadata: str
 ) -> None:
     client.push_body(
         compress(assemble(labels, [encode_block(lines, begin_ns, encode_metadata(metadata))]))
     )
 
 
-def test_what_was_pushed_is_what_is_read(client: Client, run: str) -> None:
+def test_what_was_pushed_is_what_is_read(client: LokiClient, run: str) -> None:
     odd = {"host": 'n"1\\\n\t\x01ü', "kind": "log", "run": run, "service_name": "logshipper"}
     metadata = {"job_id": "7", "user": 'q"uo\\te\nä\x01', "step": "", "detected_level": "x"}
     lines = [
@@ -65,7 +65,7 @@ def test_what_was_pushed_is_what_is_read(client: Client, run: str) -> None:
     assert series == odd
 
 
-def test_pages_in_both_directions(client: Client, run: str) -> None:
+def test_pages_in_both_directions(client: LokiClient, run: str) -> None:
     """7,500 entries of three streams, in page sizes that begin and end anywhere; each time belongs
     to three."""
     begin_ns = time.time_ns() - 60 * 10**9
@@ -103,7 +103,7 @@ def test_pages_in_both_directions(client: Client, run: str) -> None:
     )
 
 
-def test_range_longer_than_a_question_may_be(client: Client, run: str) -> None:
+def test_range_longer_than_a_question_may_be(client: LokiClient, run: str) -> None:
     begin_ns = time.time_ns() - 10**9
     old_ns = begin_ns - 722 * HOUR_NS  # Loki takes 721 h
     with pytest.raises(QueryError, match="exceeds the limit"):
@@ -111,7 +111,7 @@ def test_range_longer_than_a_question_may_be(client: Client, run: str) -> None:
     assert MAX_RANGE_NS < 721 * HOUR_NS
 
 
-def test_range_in_parts(client: Client, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_range_in_parts(client: LokiClient, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As longer ones than Loki takes are; shorter parts, since an empty month takes it seconds."""
     monkeypatch.setattr("logshipper_ingest.loki.client.MAX_RANGE_NS", 7)
     begin_ns = time.time_ns() - 10**9
@@ -126,7 +126,7 @@ def test_range_in_parts(client: Client, run: str, monkeypatch: pytest.MonkeyPatc
     assert [entry.line for entry in backward] == [str(at) for at in range(29, 0, -1)]
 
 
-def test_pages_of_two(client: Client, run: str) -> None:
+def test_pages_of_two(client: LokiClient, run: str) -> None:
     begin_ns = time.time_ns() - 10**9
     push_block(client, {"run": run}, [b"%d" % at for at in range(7)], begin_ns)
     client.push({"run": run}, [Entry(begin_ns + 3, f"shares its time {at}") for at in range(5)])
@@ -138,7 +138,7 @@ def test_pages_of_two(client: Client, run: str) -> None:
         assert lines == sorted([*map(str, range(7)), *(f"shares its time {at}" for at in range(5))])
 
 
-def test_one_time_for_many(client: Client, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_time_for_many(client: LokiClient, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page full of one nanosecond can't be paged through: fewer than the limit come at once, more
     are an error."""
     monkeypatch.setattr(
@@ -160,7 +160,7 @@ def test_one_time_for_many(client: Client, run: str, monkeypatch: pytest.MonkeyP
     assert narrowed.line == "before"
 
 
-def test_long_lines_come_in_small_pages(client: Client, run: str) -> None:
+def test_long_lines_come_in_small_pages(client: LokiClient, run: str) -> None:
     """Of 5,000 entries an answer would have 12 MB, and Loki's parts send each other 4: it would
     never come."""
     begin_ns = time.time_ns() - 60 * 10**9
@@ -179,7 +179,7 @@ def test_long_lines_come_in_small_pages(client: Client, run: str) -> None:
     assert [entry.line.encode() for entry in found] == lines
 
 
-def pushed(client: Client, labels: dict[str, str], lines: list[bytes], begin_ns: int) -> bool:
+def pushed(client: LokiClient, labels: dict[str, str], lines: list[bytes], begin_ns: int) -> bool:
     """False where it's too fast for Loki."""
     try:
         push_block(client, labels, lines, begin_ns)
@@ -188,14 +188,14 @@ def pushed(client: Client, labels: dict[str, str], lines: list[bytes], begin_ns:
     return True
 
 
-def test_resending_adds_nothing(client: Client, run: str) -> None:
+def test_resending_adds_nothing(client: LokiClient, run: str) -> None:
     begin_ns = time.time_ns() - 10**9
     for _ in range(3):
         push_block(client, {"run": run}, [b"%d" % at for at in range(500)], begin_ns, job_id="7")
     assert len(list(client.entries(f'{{run="{run}"}}', begin_ns, begin_ns + 500))) == 500
 
 
-def test_refusals_have_lokis_words_and_spare_the_others(client: Client, run: str) -> None:
+def test_refusals_have_lokis_words_and_spare_the_others(client: LokiClient, run: str) -> None:
     now_ns = time.time_ns()
     with pytest.raises(RejectedPushError, match="max entry size") as caught:
         client.push({"run": run}, [Entry(now_ns, "good"), Entry(now_ns + 1, "x" * 300_000)])
@@ -210,7 +210,7 @@ def test_refusals_have_lokis_words_and_spare_the_others(client: Client, run: str
     assert refused.value.status == 400
 
 
-def test_questions(client: Client, run: str) -> None:
+def test_questions(client: LokiClient, run: str) -> None:
     begin_ns = time.time_ns() - 10 * 10**9
     push_block(
         client,
@@ -247,7 +247,7 @@ def test_questions(client: Client, run: str) -> None:
     assert client.query_range(selector, begin_ns - HOUR_NS, begin_ns) == []
 
 
-def test_labels(client: Client, run: str) -> None:
+def test_labels(client: LokiClient, run: str) -> None:
     begin_ns = time.time_ns()
     for host in ("n1", "n2"):
         client.push({"run": run, "host": host}, [Entry(begin_ns, "x")])
@@ -262,7 +262,7 @@ def test_labels(client: Client, run: str) -> None:
     assert sorted(labels["host"] for labels in found) == ["n1", "n2"]
 
 
-def test_about_the_server(client: Client, loki: LokiServer) -> None:
+def test_about_the_server(client: LokiClient, loki: LokiServer) -> None:
     assert client.name == f"Loki at {loki.url}"
     assert client.ready() is True
     assert "version" in client.build_info()

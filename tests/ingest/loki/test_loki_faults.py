@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from logshipper.errors import PushError, QueryError, RejectedPushError, RetryablePushError
-from logshipper_ingest.loki.client import Client, Entry
+from logshipper_ingest.loki.client import Entry, LokiClient
 from logshipper_ingest.servers.call_failures import MAX_EXCERPT_CHARS
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.tools.faulty_server import FaultyServer, Said, requests_of
@@ -31,18 +31,18 @@ def server() -> Iterator[FaultyServer]:
 
 
 @pytest.fixture
-def client(server: FaultyServer) -> Iterator[Client]:
-    with Client(ServerAccess(url=server.url, timeout_secs=5)) as client:
+def client(server: FaultyServer) -> Iterator[LokiClient]:
+    with LokiClient(ServerAccess(url=server.url, timeout_secs=5)) as client:
         yield client
 
 
-def refused(client: Client) -> PushError:
+def refused(client: LokiClient) -> PushError:
     with pytest.raises(PushError) as caught:
         client.push(LABELS, [Entry(1, "x")])
     return caught.value
 
 
-def not_answered(client: Client) -> QueryError:
+def not_answered(client: LokiClient) -> QueryError:
     with pytest.raises(QueryError) as caught:
         client.query("vector(1)")
     return caught.value
@@ -51,7 +51,7 @@ def not_answered(client: Client) -> QueryError:
 # ---- pushes
 
 
-def test_only_204_counts(server: FaultyServer, client: Client) -> None:
+def test_only_204_counts(server: FaultyServer, client: LokiClient) -> None:
     assert client.push(LABELS, [Entry(1, "x")]).status == 204
     for status in (200, 202, 260):
         server.answer(Said(status, b"dropped on purpose"))
@@ -64,7 +64,7 @@ def test_only_204_counts(server: FaultyServer, client: Client) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_what_may_be_taken_later(server: FaultyServer, client: Client, status: int) -> None:
+def test_what_may_be_taken_later(server: FaultyServer, client: LokiClient, status: int) -> None:
     server.answer(Said(status, b"too much"))
     error = refused(client)
     assert (type(error), error.status, error.retry_after_secs) == (RetryablePushError, status, None)
@@ -72,7 +72,7 @@ def test_what_may_be_taken_later(server: FaultyServer, client: Client, status: i
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-def test_what_is_refused(server: FaultyServer, client: Client, status: int) -> None:
+def test_what_is_refused(server: FaultyServer, client: LokiClient, status: int) -> None:
     server.answer(Said(status, b"no"))
     error = refused(client)
     assert (type(error), error.status) == (RejectedPushError, status)
@@ -91,14 +91,14 @@ def test_what_is_refused(server: FaultyServer, client: Client, status: int) -> N
     ],
 )
 def test_retry_after_in_seconds(
-    server: FaultyServer, client: Client, said: str, secs: float | None
+    server: FaultyServer, client: LokiClient, said: str, secs: float | None
 ) -> None:
     server.answer(Said(429, b"", {"Retry-After": said}))
     assert refused(client).retry_after_secs == secs
 
 
 def test_retry_after_as_a_date_is_by_the_servers_clock(
-    server: FaultyServer, client: Client
+    server: FaultyServer, client: LokiClient
 ) -> None:
     hours_ahead = time.time() + 3 * 3600
     dates = [email.utils.formatdate(hours_ahead + secs, usegmt=True) for secs in (0, 90)]
@@ -109,7 +109,7 @@ def test_retry_after_as_a_date_is_by_the_servers_clock(
 def test_no_connection() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and doesn't listen
-        error = refused(Client(f"http://127.0.0.1:{taken.getsockname()[1]}"))
+        error = refused(LokiClient(f"http://127.0.0.1:{taken.getsockname()[1]}"))
     assert (type(error), error.status, error.excerpt) == (
         RetryablePushError,
         0,
@@ -118,14 +118,14 @@ def test_no_connection() -> None:
 
 
 def test_no_tls_there(server: FaultyServer) -> None:
-    error = refused(Client(server.url.replace("http:", "https:")))
+    error = refused(LokiClient(server.url.replace("http:", "https:")))
     assert (type(error), error.status) == (RetryablePushError, 0)
     assert "SSL" in error.excerpt
 
 
 def test_time_out(server: FaultyServer) -> None:
     server.answer(Said(hang=True))
-    error = refused(Client(ServerAccess(url=server.url, timeout_secs=0.2)))
+    error = refused(LokiClient(ServerAccess(url=server.url, timeout_secs=0.2)))
     assert (type(error), error.status, error.excerpt) == (
         RetryablePushError,
         0,
@@ -137,12 +137,12 @@ def test_answer_that_drips_ends(server: FaultyServer) -> None:
     """Each wait is short, but the whole answer would take 50 s."""
     server.answer(Said(500, b"x" * 1000, pieces=1000))
     begin = time.monotonic()
-    error = refused(Client(ServerAccess(url=server.url, timeout_secs=0.1)))
+    error = refused(LokiClient(ServerAccess(url=server.url, timeout_secs=0.1)))
     assert error.status == 500
     assert time.monotonic() - begin < 10
 
 
-def test_redirects_are_not_followed(server: FaultyServer, client: Client) -> None:
+def test_redirects_are_not_followed(server: FaultyServer, client: LokiClient) -> None:
     for status in (301, 302, 307, 308):
         server.answer(Said(status, b"", {"Location": "http://elsewhere.example.org/"}))
         for error in (refused(client), not_answered(client)):
@@ -151,7 +151,7 @@ def test_redirects_are_not_followed(server: FaultyServer, client: Client) -> Non
     assert len(server.asked) == 8
 
 
-def test_words_of_an_answer_are_fit_for_a_log(server: FaultyServer, client: Client) -> None:
+def test_words_of_an_answer_are_fit_for_a_log(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(400, b"\x1b[31mred\x1b[0m\r\nforged: line\0\xff" + b"y" * 100_000))
     excerpt = refused(client).excerpt
     assert excerpt.isprintable()
@@ -160,7 +160,7 @@ def test_words_of_an_answer_are_fit_for_a_log(server: FaultyServer, client: Clie
     assert excerpt.endswith("...")
 
 
-def test_words_in_json(server: FaultyServer, client: Client) -> None:
+def test_words_in_json(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(400, b'{"status":"error","error":"parse error"}'))
     assert refused(client).excerpt == "parse error"
     server.answer(Said(400, b'{"status":"error","error":7}'))
@@ -169,7 +169,7 @@ def test_words_in_json(server: FaultyServer, client: Client) -> None:
     assert refused(client).excerpt == "(no words)"
 
 
-def test_refusal_whose_body_is_cut_off(server: FaultyServer, client: Client) -> None:
+def test_refusal_whose_body_is_cut_off(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(400, b"half of", body_bytes=100))
     error = refused(client)
     assert (type(error), error.status, error.excerpt) == (RejectedPushError, 400, "half of")
@@ -179,7 +179,7 @@ def test_push_is_one_request_and_says_what_it_is(server: FaultyServer, tmp_path:
     token = tmp_path / "token"
     token.write_text("secret\n")
     token.chmod(0o600)
-    with Client(
+    with LokiClient(
         ServerAccess(url=server.url + "/prefix/", tenant="physics", token_file=str(token))
     ) as client:
         client.push_body(b"body")
@@ -194,7 +194,7 @@ def test_new_credentials_are_read_after_a_401(server: FaultyServer, tmp_path: Pa
     token = tmp_path / "token"
     token.write_text("old")
     server.answer(Said(401, b"expired"), Said(204))
-    client = Client(ServerAccess(url=server.url, token_file=str(token)))
+    client = LokiClient(ServerAccess(url=server.url, token_file=str(token)))
     token.write_text("new")  # not read before the first call
     assert refused(client).status == 401
     token.write_text("newer")
@@ -207,14 +207,14 @@ def test_new_credentials_are_read_after_a_401(server: FaultyServer, tmp_path: Pa
 
 def test_unreadable_credentials_are_worth_another_try(server: FaultyServer, tmp_path: Path) -> None:
     """They may be in the middle of being replaced."""
-    client = Client(ServerAccess(url=server.url, token_file=str(tmp_path / "none")))
+    client = LokiClient(ServerAccess(url=server.url, token_file=str(tmp_path / "none")))
     error = refused(client)
     assert (type(error), error.status) == (RetryablePushError, 0)
     assert "no such file" in error.excerpt
     assert not server.asked
 
 
-def test_the_servers_clock(server: FaultyServer, client: Client) -> None:
+def test_the_servers_clock(server: FaultyServer, client: LokiClient) -> None:
     before = client.answer_date_ns
     assert before is None
     server.answer(Said(204, headers={"Date": "Sun, 06 Nov 1994 08:49:37 GMT"}))
@@ -230,7 +230,7 @@ def test_the_servers_clock(server: FaultyServer, client: Client) -> None:
 
 
 def test_answer_over_the_cap(server: FaultyServer) -> None:
-    client = Client(server.url, max_answer_bytes=100_000)
+    client = LokiClient(server.url, max_answer_bytes=100_000)
     for said in (
         Said(200, b"[" * 200_000),
         Said(200, gzip.compress(b"[" * 10_000_000), {"Content-Encoding": "gzip"}),
@@ -243,7 +243,7 @@ def test_answer_over_the_cap(server: FaultyServer) -> None:
         )
 
 
-def test_answer_is_cut_off(server: FaultyServer, client: Client) -> None:
+def test_answer_is_cut_off(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(200, NO_STREAMS, body_bytes=len(NO_STREAMS) + 1))
     assert (not_answered(client).status, not_answered(client).excerpt) == (
         0,
@@ -266,12 +266,12 @@ def test_answer_is_cut_off(server: FaultyServer, client: Client) -> None:
         b"[" * 100_000,
     ],
 )
-def test_answer_of_something_else(server: FaultyServer, client: Client, body: bytes) -> None:
+def test_answer_of_something_else(server: FaultyServer, client: LokiClient, body: bytes) -> None:
     server.answer(Said(200, body))
     assert not_answered(client).status == 200
 
 
-def test_refused_questions(server: FaultyServer, client: Client) -> None:
+def test_refused_questions(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(403, b"forbidden"))
     for ask in (client.config, client.build_info, client.labels, client.series, client.ready):
         with pytest.raises(QueryError, match="HTTP 403: forbidden"):
@@ -281,13 +281,13 @@ def test_refused_questions(server: FaultyServer, client: Client) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"- a", b"a: &x 1\nb: *x", b"a: [", b"x" * (5 << 20)])
-def test_configuration_that_is_none(server: FaultyServer, client: Client, body: bytes) -> None:
+def test_configuration_that_is_none(server: FaultyServer, client: LokiClient, body: bytes) -> None:
     server.answer(Said(200, body))
     with pytest.raises(QueryError):
         client.config()
 
 
-def test_long_question_is_posted(server: FaultyServer, client: Client) -> None:
+def test_long_question_is_posted(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(200, NO_STREAMS))
     client.query('{host=~"' + "|".join(f"node{at}" for at in range(2500)) + '"}')
     client.query('{host="n"}')
@@ -295,7 +295,7 @@ def test_long_question_is_posted(server: FaultyServer, client: Client) -> None:
     assert b"node2499" in server.asked[0].body
 
 
-def test_label_name_is_no_path(server: FaultyServer, client: Client) -> None:
+def test_label_name_is_no_path(server: FaultyServer, client: LokiClient) -> None:
     with pytest.raises(ValueError, match="can't be a label's name"):
         client.label_values("../../admin")
     assert not server.asked
@@ -308,19 +308,19 @@ def pages_asked(server: FaultyServer) -> list[int]:
 def test_entries_ask_for_less_where_no_answer_comes(server: FaultyServer) -> None:
     """As Loki does where an answer is over its gRPC limit."""
     server.answer(Said(hang=True), Said(502, b"bad gateway"), Said(200, NO_STREAMS))
-    client = Client(ServerAccess(url=server.url, timeout_secs=0.2))
+    client = LokiClient(ServerAccess(url=server.url, timeout_secs=0.2))
     assert list(client.entries("{}", 0, 100)) == []
     assert pages_asked(server) == [1000, 31, 2]
 
 
-def test_entries_keep_to_a_lower_limit(server: FaultyServer, client: Client) -> None:
+def test_entries_keep_to_a_lower_limit(server: FaultyServer, client: LokiClient) -> None:
     words = b"max entries limit per query exceeded, limit > max_entries_limit (1000 > 300)"
     server.answer(Said(400, words), Said(400, words), Said(200, NO_STREAMS))
     assert list(client.entries("{}", 0, 100)) == []
     assert pages_asked(server) == [1000, 500, 250]
 
 
-def test_entries_give_up(server: FaultyServer, client: Client) -> None:
+def test_entries_give_up(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(500, b"broken"))
     with pytest.raises(QueryError, match=r"broken \(3 tries\)$"):
         list(client.entries("{}", 0, 100))
@@ -332,7 +332,7 @@ def test_entries_give_up(server: FaultyServer, client: Client) -> None:
     assert pages_asked(server) == [1000]
 
 
-def test_entries_of_a_metric_query(server: FaultyServer, client: Client) -> None:
+def test_entries_of_a_metric_query(server: FaultyServer, client: LokiClient) -> None:
     matrix = {"resultType": "matrix", "result": [{"metric": {}, "values": [[1, "1"]]}]}
     server.answer(Said(200, json.dumps({"status": "success", "data": matrix}).encode()))
     with pytest.raises(ValueError, match="use query_range"):

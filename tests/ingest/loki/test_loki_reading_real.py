@@ -12,7 +12,7 @@ import pytest
 import logshipper_observe.commands.log_reading
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.loki.store import LokiStore
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.running import LokiServer, PrometheusServer
@@ -39,8 +39,8 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
 
 
 @pytest.fixture(scope="module")
-def client(loki: LokiServer) -> Client:
-    return Client(loki.url)
+def client(loki: LokiServer) -> LokiClient:
+    return LokiClient(loki.url)
 
 
 def asked_of_both(ask: Ask, loki: LokiServer, store: Path, *words: str) -> tuple[str, str]:
@@ -48,7 +48,7 @@ def asked_of_both(ask: Ask, loki: LokiServer, store: Path, *words: str) -> tuple
 
 
 def test_all_commands_say_the_same(
-    loki: LokiServer, client: Client, tmp_path: Path, ask: Ask
+    loki: LokiServer, client: LokiClient, tmp_path: Path, ask: Ask
 ) -> None:
     """Two attempts: text, a bar, records, notes, long lines, umlauts, a command, an event."""
     store, job = tmp_path / "store", "real-same"
@@ -89,7 +89,7 @@ def test_all_commands_say_the_same(
     assert [found | {"cluster": ""} for found in listed[0] if found["job_id"] == job] == listed[1]
 
 
-def test_pages_of_lines_are_whole_and_in_order(client: Client, loki: LokiServer) -> None:
+def test_pages_of_lines_are_whole_and_in_order(client: LokiClient, loki: LokiServer) -> None:
     """12,000 lines of three ranks that print at the very same nanoseconds: more than two of Loki's
     answers."""
     began_ns, job = time.time_ns() - 60 * NS, "real-pages"
@@ -111,7 +111,7 @@ def test_pages_of_lines_are_whole_and_in_order(client: Client, loki: LokiServer)
         assert list(reader.lines(streams=BOTH, after=lines_read[-1].position)) == []
 
 
-def test_odd_values_are_quoted_for_loki(client: Client, loki: LokiServer) -> None:
+def test_odd_values_are_quoted_for_loki(client: LokiClient, loki: LokiServer) -> None:
     """Hosts and clusters that would break out of a query, were they not quoted."""
     began_ns, job = time.time_ns() - 30 * NS, "real-odd"
     cluster, host = 'a"b\\c|`d`{}', 'no.de"|.*'
@@ -132,7 +132,7 @@ def test_odd_values_are_quoted_for_loki(client: Client, loki: LokiServer) -> Non
 
 
 def test_follow_prints_what_comes_and_ends_with_the_job(
-    client: Client, loki: LokiServer, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    client: LokiClient, loki: LokiServer, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job goes on each time that whoever follows it has printed all there was."""
     began_ns, job = time.time_ns() - 10 * NS, "real-follow"
@@ -180,7 +180,7 @@ def test_a_loki_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[
 
 
 def test_prometheus_may_have_forgotten_the_job(
-    client: Client, loki: LokiServer, prometheus: PrometheusServer, ask: Ask, tmp_path: Path
+    client: LokiClient, loki: LokiServer, prometheus: PrometheusServer, ask: Ask, tmp_path: Path
 ) -> None:
     """It understands the questions, and knows nothing: Loki has it all."""
     training(tmp_path / "store", job_id="real-forgotten")

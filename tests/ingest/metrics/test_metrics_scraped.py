@@ -14,7 +14,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from logshipper_ingest.config.loki_section import LokiSection
-from logshipper_ingest.metrics.prometheus import Client
+from logshipper_ingest.metrics.prometheus import PrometheusClient
 from tests.ingest.metrics.test_metrics_docs import JOB_LABELS, code, rows
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.access_setup import (
@@ -77,7 +77,7 @@ def test_every_series_is_as_documented_and_ends_as_documented(
         target = agent.metrics_url.removeprefix("http://").removesuffix("/metrics")
         prometheus.set_targets([target])
         prometheus.wait_for_target(target)
-        client = Client(prometheus.url)
+        client = PrometheusClient(prometheus.url)
         begin = time.time()
         assert agent.run("sh", "-c", SCRIPT, options=("--job-id", job)).returncode == 3
         ended = time.time()
@@ -141,7 +141,7 @@ def test_what_an_agent_waits_for_and_a_clock_that_is_off(tmp_path: Path) -> None
         assert values["logshipper_agent_quarantine_max_bytes"] == LokiSection().quarantine_max_bytes
 
 
-def _agents_own_series(client: Client, kinds: dict[str, str]) -> None:
+def _agents_own_series(client: PrometheusClient, kinds: dict[str, str]) -> None:
     documented = {
         name: row for name, row in rows("The agent").items() if name.startswith("logshipper_")
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from logshipper.errors import QueryError
-from logshipper_ingest.metrics.prometheus import Client, Target
+from logshipper_ingest.metrics.prometheus import PrometheusClient, Target
 from tests.servers.running import PrometheusServer
 from tests.tools.captured_runs import wait_until
 from tests.tools.faulty_server import FaultyServer, Said
@@ -30,7 +30,7 @@ def test_what_is_scraped_is_what_is_asked(
     prometheus.set_targets([address])
     prometheus.wait_for_target(address)
     selector = f'{{__name__="steps",instance="{address}"}}'
-    with Client(prometheus.url) as client:
+    with PrometheusClient(prometheus.url) as client:
         begin_ns = time.time_ns()
         wait_until(lambda: len(client.query(selector)) == 2, "both series")
         (seven,) = client.query(f'steps{{job_id="7",instance="{address}"}}')
@@ -58,7 +58,7 @@ def seven_of(address: str) -> str:
 
 
 def test_about_the_server(prometheus: PrometheusServer) -> None:
-    with Client(prometheus.url) as client:
+    with PrometheusClient(prometheus.url) as client:
         assert client.name == f"Prometheus at {prometheus.url}"
         assert client.ready() is True
         assert client.build_info()["version"].startswith(prometheus.version)
@@ -85,7 +85,7 @@ def test_about_the_server(prometheus: PrometheusServer) -> None:
 def test_answer_of_something_else(body: bytes) -> None:
     with (
         FaultyServer(Said(200, body)) as server,
-        Client(server.url) as client,
+        PrometheusClient(server.url) as client,
         pytest.raises(QueryError),
     ):
         client.query("up")
@@ -93,12 +93,15 @@ def test_answer_of_something_else(body: bytes) -> None:
 
 def test_native_histograms_have_no_samples() -> None:
     body = b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"histogram":[1,{}]}]}}'
-    with FaultyServer(Said(200, body)) as server, Client(server.url) as client:
+    with FaultyServer(Said(200, body)) as server, PrometheusClient(server.url) as client:
         assert client.query("up") == [({"a": "b"}, [])]
 
 
 def test_not_ready_and_forbidden() -> None:
-    with FaultyServer(Said(503), Said(403, b"no")) as server, Client(server.url) as client:
+    with (
+        FaultyServer(Said(503), Said(403, b"no")) as server,
+        PrometheusClient(server.url) as client,
+    ):
         assert client.ready() is False
         for ask in (client.ready, client.targets, client.flags, client.config, client.build_info):
             with pytest.raises(QueryError, match="HTTP 403: no"):
@@ -107,7 +110,7 @@ def test_not_ready_and_forbidden() -> None:
 
 def test_targets_of_odd_shape() -> None:
     body = b'{"status":"success","data":{"activeTargets":[1,{},{"scrapeUrl":"http://x/","scrapeInterval":"often"}]}}'
-    with FaultyServer(Said(200, body)) as server, Client(server.url) as client:
+    with FaultyServer(Said(200, body)) as server, PrometheusClient(server.url) as client:
         assert client.targets() == [
             Target({}, "", "unknown", "", None),
             Target({}, "http://x/", "unknown", "", None),

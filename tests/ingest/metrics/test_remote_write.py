@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from logshipper_ingest.config.agent_config import RemoteWriteSection
-from logshipper_ingest.metrics.prometheus import Client
+from logshipper_ingest.metrics.prometheus import PrometheusClient
 from logshipper_ingest.metrics.remote_write import (
     MAX_SPLITS,
     PROBE,
@@ -360,7 +360,9 @@ def sender_to(prometheus: PrometheusServer) -> Sender:
 
 def stored(prometheus: PrometheusServer, sender: Sender) -> dict[str, list[float]]:
     """The samples of each series of a sender, by name, in order of time."""
-    found = Client(prometheus.url).query(f'{{job="{sender.job}",__name__!="{PROBE}"}}[3h]')
+    found = PrometheusClient(prometheus.url).query(
+        f'{{job="{sender.job}",__name__!="{PROBE}"}}[3h]'
+    )
     return {one.labels["__name__"]: [sample.value for sample in one.samples] for one in found}
 
 
@@ -375,7 +377,9 @@ def test_prometheus_has_what_was_sent_and_series_end(
     sender.go_on(15.0)
     del sender.series["c"]
     sender.turn()
-    now = Client(prometheus.url).query(f'{{job="{sender.job}"}}', time_ns=sender.wall_ms * 10**6)
+    now = PrometheusClient(prometheus.url).query(
+        f'{{job="{sender.job}"}}', time_ns=sender.wall_ms * 10**6
+    )
     assert [dict(one.labels) for one in now] == [
         {"__name__": "a", "b": '"x\\\n', "instance": "c1/n1", "job": sender.job}
     ]
@@ -463,7 +467,7 @@ def test_an_agent_whose_node_nobody_scrapes(
         "remote_write": {"url": f"{prometheus.url}/api/v1/write", "interval_secs": 1.0},
         "metrics": {"listen": "", "expire_secs": 3.0},
     }
-    client = Client(prometheus.url)
+    client = PrometheusClient(prometheus.url)
     with NodeAgent(tmp_path, loki.url, cluster=cluster, host="n1", **options) as agent:
         assert agent.run("sh", "-c", 'echo \'{"step": 1, "loss": 0.5}\'; exit 3').returncode == 3
         ended = f'logshipper_job_exit_code{{cluster="{cluster}"}}'

@@ -8,7 +8,7 @@ import pytest
 
 from logshipper.errors import PushError
 from logshipper.spool.segment import Stream
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.shipping import delivery
 from tests.servers.running import LokiServer
@@ -255,8 +255,8 @@ def tight(servers: None) -> Iterator[LokiServer]:
         yield server
 
 
-def reader(server: LokiServer, tenant: str) -> Client:
-    return Client(ServerAccess(url=server.url, tenant=tenant))
+def reader(server: LokiServer, tenant: str) -> LokiClient:
+    return LokiClient(ServerAccess(url=server.url, tenant=tenant))
 
 
 def throttled_in(metrics: str) -> dict[str, float]:

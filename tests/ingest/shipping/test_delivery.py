@@ -11,7 +11,7 @@ import pytest
 from logshipper.errors import PushError, QueryError, RejectedPushError
 from logshipper.spool.segment import Stream
 from logshipper_ingest.config.loki_section import LokiSection
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.metrics.metrics_server import AgentMetrics
 from logshipper_ingest.model.capture_account import BlockRow, Rows
 from logshipper_ingest.servers.loki_push import Entry, compress, encode_push
@@ -524,7 +524,7 @@ def test_the_model_has_the_words_of_a_real_loki(loki: LokiServer) -> None:
         "new": [Entry(now_ns + HOUR_NS, "g")],
         "long": [Entry(now_ns, "h" * 300_000)],
     }
-    with Client(loki.url) as real:
+    with LokiClient(loki.url) as real:
         for what, entries in tries.items():
             assert _answer(model, labels, entries) == _answer(real, labels, entries), what
         query = f'{{run="{labels["run"]}"}}'
@@ -538,7 +538,7 @@ def test_a_mixed_batch_at_a_real_loki_is_stored_but_for_what_is_returned(loki: L
     cluster = f"mixed{time.time_ns()}"
     now_ns = time.time_ns()
     section = LokiSection(retry_min_secs=0.05, retry_max_secs=0.1)
-    with Client(loki.url) as client:
+    with LokiClient(loki.url) as client:
         to_loki = Delivery(
             LokiSink(cluster, "n1"),
             lambda: client,
@@ -559,7 +559,7 @@ def test_a_mixed_batch_at_a_real_loki_is_stored_but_for_what_is_returned(loki: L
     assert refused_lines(refusals) == sorted([*late.lines, b"x" * 300_000])
 
 
-def _answer(client: Client | ModelledLoki, labels: dict[str, str], entries: list[Entry]) -> str:
+def _answer(client: LokiClient | ModelledLoki, labels: dict[str, str], entries: list[Entry]) -> str:
     try:
         client.push_body(compress(encode_push(labels, entries)))
     except RejectedPushError as error:

@@ -18,7 +18,7 @@ import pytest
 
 from logshipper.errors import RejectedPushError
 from logshipper_ingest.config import agent_config
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry, assemble, compress, encode_block
 from logshipper_ingest.state.checkpoints import read_state
 from tests.servers.running import LokiServer
@@ -125,7 +125,7 @@ FAULTS: dict[str, Callable[[bytes], Said | None]] = {
 }
 
 
-def test_whatever_loki_answers(site: Site, client: Client) -> None:
+def test_whatever_loki_answers(site: Site, client: LokiClient) -> None:
     """One answer after another, with a new job before each, while the last one's lines may still
     wait."""
     sent: dict[Place, int] = {}
@@ -171,12 +171,12 @@ def test_a_head_that_drips_holds_no_push_and_no_sigterm(
             assert words == "no whole answer within 2 s: it comes too slowly"
             assert agent.stop() == 0
         proxy.fixed()
-        with agent, Client(loki.url) as client:
+        with agent, LokiClient(loki.url) as client:
             agent.wait_shipped()
             assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
 
 
-def test_one_entry_in_a_thousand_is_refused(site: Site, client: Client) -> None:
+def test_one_entry_in_a_thousand_is_refused(site: Site, client: LokiClient) -> None:
     """Loki's 400: it alone is in the quarantine, with Loki's words."""
     text = "for number in range(1000): print('x' * 280_000 if number == 500 else f'line {number}')"
     assert (
@@ -197,7 +197,7 @@ def test_one_entry_in_a_thousand_is_refused(site: Site, client: Client) -> None:
     assert "exceeded" in refused["words"]
 
 
-def test_a_204_for_several_streams_hides_a_refusal(client: Client, cluster: str) -> None:
+def test_a_204_for_several_streams_hides_a_refusal(client: LokiClient, cluster: str) -> None:
     """Why a push has one stream: Loki forgets what it refused of one when it takes the next."""
     now_ns = time.time_ns()
     behind, good = (
@@ -230,13 +230,13 @@ def test_loki_is_killed_and_comes_back(servers: None, cluster: str, tmp_path: Pa
             sent |= spool(section, f"away{life}", LINES)
             own.start()
         agent.wait_shipped()
-        with Client(own.url) as client:
+        with LokiClient(own.url) as client:
             balances = balances_in_loki(entries_of(client, cluster), sent)
     assert all_problems(balances) == {}
 
 
 def test_the_clock_is_set_back_and_forward(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """By an hour, by a day, and then it is three hours fast: jobs that run at the time, and those
     that begin later."""
@@ -280,12 +280,12 @@ def test_the_clock_is_set_back_and_forward(
     ) == 2
 
 
-def has_more_than(count: int, client: Client, cluster: str) -> bool:
+def has_more_than(count: int, client: LokiClient, cluster: str) -> bool:
     return len(entries_of(client, cluster, "log")) > count
 
 
 def test_an_upgrade_in_the_middle(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     """Another version of the packages takes over while jobs print, and the first one again."""
     for package in (LOGSHIPPER, INGEST):
@@ -319,7 +319,7 @@ def version_of(agent: NodeAgent) -> object:
 
 @needs_mounts
 def test_the_name_service_is_gone(
-    loki: LokiServer, client: Client, cluster: str, tmp_path: Path
+    loki: LokiServer, client: LokiClient, cluster: str, tmp_path: Path
 ) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
@@ -359,7 +359,7 @@ def test_a_backlog_of_hours_beside_a_flood(
             sent |= spool(section, "backlog0", 5000, frames=40, ago_secs=7200)
             sent |= spool(section, "flood20", 5000, frames=40, ago_secs=60)
             agent.wait_shipped()
-        with Client(server.url) as client:
+        with LokiClient(server.url) as client:
             entries = entries_of(client, cluster, hours=3)
     assert all_problems(balances_in_loki(entries, sent)) == {}
     assert {entry.metadata["job_id"] for entry in entries if "replay" in entry.labels} == {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.loki_push import Entry
 from tests.servers.running import LokiServer
 from tests.tools.captured_runs import wait_until
@@ -18,7 +18,7 @@ NS = 10**9
 JOB = "4711"
 
 
-def push_capture(client: Client, cluster: str, began_ns: int) -> None:
+def push_capture(client: LokiClient, cluster: str, began_ns: int) -> None:
     labels = {"cluster": cluster, "host": "n1", "service_name": "logshipper", "kind": "event"}
     metadata = {"job_id": JOB, "user": "ann", "step": "batch", "task": "0", "attempt": "1"}
     events = {"started": began_ns, "closed": began_ns + 30 * NS}
@@ -47,7 +47,7 @@ def write_record(ended: Path, job_id: str, began_ns: int) -> None:
 @pytest.mark.parametrize("crash_at", ["", "slurm_told", "slurm_sent", "slurm_committed"])
 def test_killed_anywhere_it_is_told_once(crash_at: str, tmp_path: Path, loki: LokiServer) -> None:
     cluster = f"states{secrets.token_hex(4)}"
-    client = Client(loki.url)
+    client = LokiClient(loki.url)
     ended = tmp_path / "ended"
     ended.mkdir(mode=0o700)
     began_ns = time.time_ns() - 60 * NS

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from logshipper.classify import classifier, stream_log
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import Event, Lines
+from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.spool.segment import MAX_LINE_BYTES, Kind, Stream
 from tests.tools.model_settings import examples
 
@@ -36,21 +36,21 @@ def _run(
 
 
 def _lines(
-    made: Classifier | list[Lines | Event], *kinds: Kind, stream: Stream | None = None
+    made: Classifier | list[LoggedLines | LoggedEvent], *kinds: Kind, stream: Stream | None = None
 ) -> list[bytes]:
     items = made.take() if isinstance(made, Classifier) else made
     return [
         line
         for item in items
-        if isinstance(item, Lines)
+        if isinstance(item, LoggedLines)
         and (not kinds or item.kind in kinds)
         and stream in (None, item.stream)
         for line in item.text.split(b"\n")[:-1]
     ]
 
 
-def _events(items: list[Lines | Event]) -> list[str]:
-    return [item.record["event"] for item in items if isinstance(item, Event)]
+def _events(items: list[LoggedLines | LoggedEvent]) -> list[str]:
+    return [item.record["event"] for item in items if isinstance(item, LoggedEvent)]
 
 
 # ---- modes
@@ -360,7 +360,7 @@ def test_many_stops_are_one_event() -> None:
 def test_events_of_refused_commands_have_a_limit() -> None:
     """What comes after it is counted."""
     made = _run((OUT, b"/LOGCOMMAND x\n" * (classifier.MAX_REFUSALS + 7)))
-    events = [item.record for item in made.take() if isinstance(item, Event)]
+    events = [item.record for item in made.take() if isinstance(item, LoggedEvent)]
     assert [event["event"] for event in events[-2:]] == ["refusals_left_out"] * 2
     assert len(events) == classifier.MAX_REFUSALS + 2
     assert events[-1]["events"] == 7
@@ -588,7 +588,9 @@ def test_tokens_are_masked_in_every_form() -> None:
         made.feed(OUT, b"x" * size + token + b"y\n", 1.0)
     made.end(OUT, 2.0)
     items = made.take()
-    parts = [item for item in items if isinstance(item, Lines) and "part" in (item.attrs or {})]
+    parts = [
+        item for item in items if isinstance(item, LoggedLines) and "part" in (item.attrs or {})
+    ]
     text = b"".join(part.text[:-1] for part in parts)
     assert text.count(b"***y") == len(sizes)
     assert b'g"0' not in text
@@ -648,15 +650,18 @@ def test_hints_once() -> None:
     """R21's arrow: one event per job, which never quotes the line."""
     made = _run((OUT, b'{"hush": NaN}\n{"hush": NaN}\n{\'hush\': 1}\n{"hush": Infinity}\n'))
     items = made.take()
-    assert [item.record["reason"] for item in items if isinstance(item, Event)] == ["nan", "repr"]
-    assert "hush" not in str([item for item in items if isinstance(item, Event)])
+    assert [item.record["reason"] for item in items if isinstance(item, LoggedEvent)] == [
+        "nan",
+        "repr",
+    ]
+    assert "hush" not in str([item for item in items if isinstance(item, LoggedEvent)])
     assert len(_lines(items, Kind.LOG)) == 3  # and a note: the first came twice
 
 
 def test_records_are_points() -> None:
     """R31: metadata is never collapsed; `n` counts the records with the same set of keys."""
     made = _run((OUT, b'{"a": 1}\n{"a": 1}\n{"b": 1, "a": 2}\n{"a": 1}\n{"a": 3, "b": 4}\n'))
-    records = [item for item in made.take() if isinstance(item, Lines)]
+    records = [item for item in made.take() if isinstance(item, LoggedLines)]
     assert [item.attrs for item in records] == [{"n": 1}, {"n": 2}, {"n": 1}, {"n": 3}, {"n": 2}]
 
 
@@ -666,7 +671,7 @@ def test_records_are_points() -> None:
 def test_repeats() -> None:
     """R30's arrow: the first is logged, then one message with the count."""
     made = _run((OUT, b"w\n" * 500 + b"x\n"))
-    items = [item for item in made.take() if isinstance(item, Lines)]
+    items = [item for item in made.take() if isinstance(item, LoggedLines)]
     assert [item.text for item in items] == [b"w\n", b"[last line repeated 499 times]\n", b"x\n"]
     assert items[1].attrs == {"repeat": 499}
     assert made.ledger()["stdout"]["collapsed"] == 499
@@ -676,7 +681,7 @@ def test_repeats_are_said_before_a_command() -> None:
     """A command that leaves the mode as it is included: a note is about the line before it."""
     command = b'/LOGCOMMAND {"mode":"enabled"}\n'
     made = _run((OUT, b"w\nw\n" + command + b"w\n"))
-    items = [item for item in made.take() if isinstance(item, Lines)]
+    items = [item for item in made.take() if isinstance(item, LoggedLines)]
     assert [item.text for item in items] == [
         b"w\n",
         b"[last line repeated 1 time]\n",
@@ -827,12 +832,12 @@ def test_any_split_gives_the_same(steps: list[tuple[Stream, bytes]], size: int) 
         one = [
             (item.kind, item.text)
             for item in whole.take()
-            if isinstance(item, Lines) and item.stream is stream
+            if isinstance(item, LoggedLines) and item.stream is stream
         ]
         other = [
             (item.kind, item.text)
             for item in split.take()
-            if isinstance(item, Lines) and item.stream is stream
+            if isinstance(item, LoggedLines) and item.stream is stream
         ]
         assert _joined(one) == _joined(other)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.commands import narrowest
-from logshipper.classify.stream_log import Lines
+from logshipper.classify.stream_log import LoggedLines
 from logshipper.spool.segment import Stream
 from tests.tools.model_settings import examples
 
@@ -159,7 +159,8 @@ def _read(job: _Job, data: st.DataObject, *, small_pieces: bool) -> None:
 def _texts(made: Classifier) -> list[str]:
     """All that is written, of every kind of record."""
     return [
-        item.text.decode() if isinstance(item, Lines) else str(item.record) for item in made.take()
+        item.text.decode() if isinstance(item, LoggedLines) else str(item.record)
+        for item in made.take()
     ]
 
 

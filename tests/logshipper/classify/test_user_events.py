@@ -20,7 +20,7 @@ from logshipper.classify.commands import (
     MalformedCommand,
     UserEvent,
 )
-from logshipper.classify.stream_log import Event, Lines
+from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.spool import segment
 from logshipper.spool.segment import Kind, Stream
 from tests.tools.captured_runs import Home
@@ -42,13 +42,15 @@ def classified(
     return made
 
 
-def told(items: list[Lines | Event]) -> list[dict[str, Any]]:
-    return [item.record for item in items if isinstance(item, Event)]
+def told(items: list[LoggedLines | LoggedEvent]) -> list[dict[str, Any]]:
+    return [item.record for item in items if isinstance(item, LoggedEvent)]
 
 
-def lines(items: list[Lines | Event], kind: Kind) -> list[bytes]:
+def lines(items: list[LoggedLines | LoggedEvent], kind: Kind) -> list[bytes]:
     found = (
-        item.text.splitlines() for item in items if isinstance(item, Lines) and item.kind is kind
+        item.text.splitlines()
+        for item in items
+        if isinstance(item, LoggedLines) and item.kind is kind
     )
     return [line for of_item in found for line in of_item]
 

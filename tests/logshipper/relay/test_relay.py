@@ -31,7 +31,7 @@ from logshipper.relay.channel import (
     pair,
 )
 from logshipper.relay.handover import BUFFER_BYTES, FRAME_BYTES, SidecarLink
-from logshipper.relay.output import Output
+from logshipper.relay.output import JobOutput
 from logshipper.relay.relay import TURN_BYTES, NoSink, Owner, Relay
 from logshipper.relay.side_pipe import HEADER, SideType
 from tests.tools.line_cases import CASES, Case
@@ -93,7 +93,7 @@ class Bench:
             os.set_blocking(fd, False)
         self.sink, self.owner = Told(), Noted()
         self.channels = [
-            Channel(stream, master, Output(out))
+            Channel(stream, master, JobOutput(out))
             for stream, (master, _), out in zip((OUT, ERR), pairs, own, strict=True)
         ]
         self.relay = Relay(self.channels, self.sink, self.owner)
@@ -405,7 +405,7 @@ def test_lines_of_two_streams(case: Case) -> None:
         tty.setraw(write)
     os.set_blocking(read, False)
     channels = [
-        Channel(stream, os.open("/dev/null", os.O_RDONLY), Output(os.dup(write)))
+        Channel(stream, os.open("/dev/null", os.O_RDONLY), JobOutput(os.dup(write)))
         for stream in (OUT, ERR)
     ]
     assert pair(channels)
@@ -563,7 +563,7 @@ def test_reader_goes_while_output_is_blocked(bench: Bench) -> None:
 def test_terminal_is_gone() -> None:
     """EIO, which isn't EPIPE: no SIGPIPE follows from it."""
     master, slave = terminal.open_pty((80, 24), None)
-    out = Output(terminal.own_description(slave))
+    out = JobOutput(terminal.own_description(slave))
     os.close(slave)
     os.close(master)
     read, write = os.pipe()
@@ -578,7 +578,7 @@ def test_terminal_is_gone() -> None:
 def test_full_disk_is_told_once_and_the_log_goes_on() -> None:
     sink, owner = Told(), Noted()
     read, write = os.pipe()
-    relay = Relay([Channel(OUT, read, Output(os.open("/dev/full", os.O_WRONLY)))], sink, owner)
+    relay = Relay([Channel(OUT, read, JobOutput(os.open("/dev/full", os.O_WRONLY)))], sink, owner)
     for _ in range(3):
         os.write(write, b"line\n")
         relay.turn(0)
@@ -602,7 +602,7 @@ def test_socket_is_written_with_care() -> None:
     """Never blocks, though the description must stay a blocking one."""
     ours, theirs = socket.socketpair()
     own = terminal.own_description(theirs.fileno())
-    out = Output(own)
+    out = JobOutput(own)
     assert os.get_blocking(own)
     rest = out.write(b"x" * (4 << 20))
     assert 0 < len(rest) < 4 << 20
@@ -615,7 +615,7 @@ def test_lines_stay_whole_in_a_pipe_that_others_write_to() -> None:
     """PIPE_BUF: a write of up to 4 KiB is one piece; so pieces end with lines."""
     read, write = os.pipe()
     os.set_blocking(write, False)
-    out = Output(write)
+    out = JobOutput(write)
     lines = b"".join(b"%05d %s\n" % (n, b"x" * (n % 90)) for n in range(2000))
     rest = out.write(lines)
     got = os.read(read, 1 << 20)
@@ -638,7 +638,7 @@ def test_counters_go_on_from_where_they_are() -> None:
     struct.pack_into("<QQ", counters, 32, 100, 10)
     read, write = os.pipe()
     relay = Relay(
-        [Channel(ERR, read, Output(os.open(os.devnull, os.O_WRONLY)), counters)], Told(), Owner()
+        [Channel(ERR, read, JobOutput(os.open(os.devnull, os.O_WRONLY)), counters)], Told(), Owner()
     )
     os.write(write, b"one\ntwo\nthree")
     relay.turn(0)
@@ -655,7 +655,7 @@ def test_a_terminals_last_bytes_after_its_first_eio(
     ends."""
     master, slave = os.openpty()
     tty.setraw(slave)
-    channel = Channel(OUT, master, Output(os.open(os.devnull, os.O_WRONLY)), None)
+    channel = Channel(OUT, master, JobOutput(os.open(os.devnull, os.O_WRONLY)), None)
     relay, readv, errors = Relay([channel], told := Told(), Owner()), os.readv, [errno.EIO] * early
     os.write(slave, b"last\n")
     os.close(slave)

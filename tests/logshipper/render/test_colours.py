@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import Event, Lines
+from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.config import Config
 from logshipper.render.colours import stripped
 from logshipper.sidecar import slurm_sidecar
@@ -35,7 +35,7 @@ Ask = Callable[..., str]
 
 def _items(
     data: bytes, *, keep: bool = True, mode: str = "enabled", cut: int = 1 << 20
-) -> list[Lines | Event]:
+) -> list[LoggedLines | LoggedEvent]:
     made = Classifier(mode, keep_colours=keep)
     for at in range(0, len(data), cut):
         made.feed(OUT, data[at : at + cut], 1.0)
@@ -47,7 +47,7 @@ def _logged(data: str, **options: bool | str) -> list[tuple[Kind, str]]:
     return [
         (item.kind, line)
         for item in _items(data.encode(), **options)  # type: ignore[arg-type]  # one of each
-        if isinstance(item, Lines)
+        if isinstance(item, LoggedLines)
         for line in item.text.decode().split("\n")[:-1]
     ]
 
@@ -81,9 +81,9 @@ def test_coloured_json_is_metadata_and_plain() -> None:
 def test_a_coloured_command_is_obeyed(cut: int) -> None:
     data = f'a\n{RED}/LOG{GREEN}COMMAND {{"mode":"disabled"}}{OFF}\n{RED}secret{OFF}\n'.encode()
     assert b"secret" not in b"".join(
-        item.text for item in _items(data, cut=cut) if isinstance(item, Lines)
+        item.text for item in _items(data, cut=cut) if isinstance(item, LoggedLines)
     )
-    kinds = [item.kind for item in _items(data, cut=cut) if isinstance(item, Lines)]
+    kinds = [item.kind for item in _items(data, cut=cut) if isinstance(item, LoggedLines)]
     assert kinds == [Kind.LOG, Kind.COMMAND]
 
 
@@ -99,7 +99,9 @@ def test_repeats_differ_in_text_not_in_colour() -> None:
 def test_a_token_is_masked_though_colours_stand_in_it() -> None:
     data = STOP + f"{RED}x{OFF}\nlong-{RED}secret-token{OFF} here\n".encode()
     texts = [
-        item.text for item in _items(data) if isinstance(item, Lines) and item.kind is Kind.LOG
+        item.text
+        for item in _items(data)
+        if isinstance(item, LoggedLines) and item.kind is Kind.LOG
     ]
     assert b"".join(texts) == f"{RED}x{OFF}\n*** here\n".encode()
 
@@ -130,9 +132,9 @@ def test_all_else_is_as_with_strip(words: list[str], cut: int) -> None:
         accounts.append(made.ledger())
         items = made.take()
         entries.append(
-            [entry for item in items if isinstance(item, Lines) for entry in _entries(item)]
+            [entry for item in items if isinstance(item, LoggedLines) for entry in _entries(item)]
         )
-        events.append([item for item in items if isinstance(item, Event)])
+        events.append([item for item in items if isinstance(item, LoggedEvent)])
     without = [
         (kind, attrs, stripped(line) if kind is Kind.LOG else line)
         for kind, attrs, line in entries[1]
@@ -140,7 +142,7 @@ def test_all_else_is_as_with_strip(words: list[str], cut: int) -> None:
     assert (entries[0], events[0], accounts[0]) == (without, events[1], accounts[1])
 
 
-def _entries(lines: Lines) -> list[tuple[Kind, Json | None, bytes]]:
+def _entries(lines: LoggedLines) -> list[tuple[Kind, Json | None, bytes]]:
     return [(lines.kind, lines.attrs, line) for line in lines.text.split(b"\n")[:-1]]
 
 
@@ -167,7 +169,7 @@ def test_run_keeps_colours(tmp_path: Path) -> None:
 def test_whoever_starts_a_sidecar_reads_the_keys(tmp_path: Path) -> None:
     content = b"colors: keep\nsnapshots: 5m\ntty: false\n"
     wanted = Config(tty=False, colors="keep", snapshots=300.0), ()
-    words = slurm_sidecar.Words._make([0] * len(slurm_sidecar.Words._fields))
+    words = slurm_sidecar.SidecarArguments._make([0] * len(slurm_sidecar.SidecarArguments._fields))
     assert slurm_sidecar.configure(words, content) == wanted
     file = tmp_path / "file"
     file.write_bytes(content)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import Lines
+from logshipper.classify.stream_log import LoggedLines
 from logshipper.spool.segment import Kind, Stream
 from tests.observe.commands.test_reading_terminal import start
 from tests.tools.captured_runs import Home, wait_until
@@ -26,7 +26,9 @@ COUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "los
 
 def _taken(made: Classifier, *kinds: Kind) -> list[bytes]:
     return [
-        item.text[:-1] for item in made.take() if isinstance(item, Lines) and item.kind in kinds
+        item.text[:-1]
+        for item in made.take()
+        if isinstance(item, LoggedLines) and item.kind in kinds
     ]
 
 
@@ -135,7 +137,7 @@ def test_lines_and_account_are_as_without(steps: list[tuple[Stream, bytes, float
         for stream in (OUT, ERR):
             made.end(stream, now)
         for item in made.take():
-            if isinstance(item, Lines):
+            if isinstance(item, LoggedLines):
                 notes += item.lines * (item.kind is Kind.NOTE)
                 lines += [item.text] if item.kind in (Kind.LOG, Kind.METADATA) else []
         ledger = made.ledger()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper.classify.stream_log import Event, Lines
+from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.sidecar import frame_builder
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.spool import segment
@@ -20,13 +20,13 @@ def _decode(data: bytes) -> Frame:
 
 
 def test_neighbours_of_a_stream_share_a_frame() -> None:
-    items: list[Lines | Event] = [
-        Lines(OUT, Kind.LOG, b"a\nb\n", 2),
-        Lines(OUT, Kind.LOG, b"c\n", 1),
-        Lines(OUT, Kind.METADATA, b"{}\n", 1, {"n": 1}),
-        Lines(ERR, Kind.LOG, b"e\n", 1),
-        Event({"event": "x"}),
-        Lines(ERR, Kind.NOTE, b"[n]\n", 1, {"repeat": 2}),
+    items: list[LoggedLines | LoggedEvent] = [
+        LoggedLines(OUT, Kind.LOG, b"a\nb\n", 2),
+        LoggedLines(OUT, Kind.LOG, b"c\n", 1),
+        LoggedLines(OUT, Kind.METADATA, b"{}\n", 1, {"n": 1}),
+        LoggedLines(ERR, Kind.LOG, b"e\n", 1),
+        LoggedEvent({"event": "x"}),
+        LoggedLines(ERR, Kind.NOTE, b"[n]\n", 1, {"repeat": 2}),
     ]
     built = FrameBuilder().build(items, 1000)
     frames = [_decode(frame.data) for frame in built]
@@ -44,8 +44,8 @@ def test_neighbours_of_a_stream_share_a_frame() -> None:
 
 
 def test_a_long_line_counts_once() -> None:
-    parts: list[Lines | Event] = [
-        Lines(OUT, Kind.LOG, b"x\n", 1, {"part": part}) for part in ("1", "2", "3/3")
+    parts: list[LoggedLines | LoggedEvent] = [
+        LoggedLines(OUT, Kind.LOG, b"x\n", 1, {"part": part}) for part in ("1", "2", "3/3")
     ]
     assert sum(frame.stored for frame in FrameBuilder().build(parts, 1)) == 1
 
@@ -53,14 +53,14 @@ def test_a_long_line_counts_once() -> None:
 def test_frames_stay_small() -> None:
     """A reader need not hold more than one."""
     size = frame_builder.MAX_FRAME_BYTES // 4
-    frames = FrameBuilder().build([Lines(OUT, Kind.LOG, b"x" * size + b"\n", 1)] * 20, 1)
+    frames = FrameBuilder().build([LoggedLines(OUT, Kind.LOG, b"x" * size + b"\n", 1)] * 20, 1)
     assert len(frames) > 3
     assert all(len(frame.data) < 2 * frame_builder.MAX_FRAME_BYTES for frame in frames)
 
 
 def test_a_great_many_short_lines_are_several_frames() -> None:
     """What a reader makes of a frame is many times its size: each line becomes an entry."""
-    built = FrameBuilder().build([Lines(OUT, Kind.LOG, b"x\n" * 500_000, 500_000)], 1)
+    built = FrameBuilder().build([LoggedLines(OUT, Kind.LOG, b"x\n" * 500_000, 500_000)], 1)
     frames = [_decode(frame.data) for frame in built]
     assert sum(frame.stored for frame in built) == 500_000
     assert b"".join(frame.text for frame in frames) == b"x\n" * 500_000
@@ -70,16 +70,16 @@ def test_a_great_many_short_lines_are_several_frames() -> None:
 
 _item = st.one_of(
     st.builds(
-        lambda stream, lines: Lines(stream, Kind.LOG, b"x\n" * lines, lines),
+        lambda stream, lines: LoggedLines(stream, Kind.LOG, b"x\n" * lines, lines),
         st.sampled_from([OUT, ERR]),
         st.integers(1, 50),
     ),
-    st.just(Event({"event": "x"})),
+    st.just(LoggedEvent({"event": "x"})),
 )
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.lists(_item, max_size=5)), max_size=10))
-def test_times_rise_strictly(batches: list[tuple[int, list[Lines | Event]]]) -> None:
+def test_times_rise_strictly(batches: list[tuple[int, list[LoggedLines | LoggedEvent]]]) -> None:
     """Also when the clock stands still or goes back."""
     builder = FrameBuilder()
     last = -1

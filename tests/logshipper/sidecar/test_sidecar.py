@@ -45,7 +45,7 @@ class InConstantFlow(sidecar.Sidecar):
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> captures.Capture:
+def made(tmp_path: Path) -> captures.CaptureDirectory:
     return captures.create_capture(str(tmp_path), "job")
 
 
@@ -66,7 +66,7 @@ def pipes() -> Iterator[tuple[SidecarPlan, int]]:
 
 
 def test_what_time_brings_comes_in_constant_flow_too(
-    made: captures.Capture, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
+    made: captures.CaptureDirectory, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that never pauses, and whose sidecar is never done reading: heartbeats and the agent's
     start."""
@@ -83,7 +83,7 @@ def test_what_time_brings_comes_in_constant_flow_too(
 
 
 def test_what_comes_after_the_commands_end_is_in_the_last_ledger(
-    made: captures.Capture, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
+    made: captures.CaptureDirectory, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar, "LEDGER_SECS", 3600.0)  # nothing more is due soon
     plan, send = pipes
@@ -98,7 +98,7 @@ def test_what_comes_after_the_commands_end_is_in_the_last_ledger(
     assert (last["read"], last["stored"], last["bytes"]) == (1, 1, len(b"left behind\n"))
 
 
-def _records(capture: captures.Capture) -> list[segment.Json]:
+def _records(capture: captures.CaptureDirectory) -> list[segment.Json]:
     (path,) = (Path(capture.path) / "segments").glob("*.seg")
     data, at = path.read_bytes(), segment.FILE_HEADER_BYTES
     found = []

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from logshipper.telegraf.listener import LOOPBACK
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from tests.servers.running import LokiServer, free_port
 from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
 from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
@@ -77,7 +77,7 @@ class Site:
         told = self.agent.status()["telegraf"]
         return {name: count for name, count in (told["lines"] if told else {}).items() if count}
 
-    def records(self, client: Client) -> dict[str, list[dict[str, Any]]]:
+    def records(self, client: LokiClient) -> dict[str, list[dict[str, Any]]]:
         """By job, as it was asked for."""
         found: dict[str, list[dict[str, Any]]] = {}
         for entry in entries_of(client, self.agent.cluster, "metadata"):
@@ -97,7 +97,7 @@ def site(loki: LokiServer, cluster: str, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_what_a_job_sends_is_that_jobs_whatever_it_says_of_itself(
-    site: Site, client: Client
+    site: Site, client: LokiClient
 ) -> None:
     """Two jobs of one user, at once, at one address: by UDP, by TCP, by the Unix socket, and by
     each one's own port."""
@@ -151,14 +151,14 @@ def _series(site: Site, name: str) -> float:
     )
 
 
-def test_what_is_sent_before_the_capture_is_known_is_held(site: Site, client: Client) -> None:
+def test_what_is_sent_before_the_capture_is_known_is_held(site: Site, client: LokiClient) -> None:
     site.send("client.metric('first', 1)\nimport time\ntime.sleep(2)", "quick")
     site.agent.wait_shipped()
     assert site.records(client) == {"quick": [{"first": 1}]}
 
 
 def test_a_sender_that_is_gone_is_counted_and_its_text_is_not_kept(
-    site: Site, client: Client
+    site: Site, client: LokiClient
 ) -> None:
     process = site.agent.process
     assert process is not None
@@ -183,7 +183,7 @@ def test_a_sender_that_is_gone_is_counted_and_its_text_is_not_kept(
 
 
 @needs_root
-def test_another_user_gets_into_no_job_and_leaves_nothing(site: Site, client: Client) -> None:
+def test_another_user_gets_into_no_job_and_leaves_nothing(site: Site, client: LokiClient) -> None:
     """Whatever its environment and its tags say: it has no captured job."""
     ended = site.agent.folder / "ended"
     waits = "import time\nclient.metric('own', 1)\nprint('ready', flush=True)\n"
@@ -216,7 +216,7 @@ time.sleep(1)
 
 
 @needs_root
-def test_a_flood_costs_nobody_else_anything(site: Site, client: Client) -> None:
+def test_a_flood_costs_nobody_else_anything(site: Site, client: LokiClient) -> None:
     """Garbage, giant packets, thousands of connections and lines without end, by another user, as
     fast as it can; a job's own lines and measurements arrive meanwhile, and /metrics answers."""
     lines = 500
@@ -291,7 +291,7 @@ def _flood(address: str, kind: str) -> int:
 
 
 def test_an_address_that_somebody_has_costs_measurements_only(
-    loki: LokiServer, cluster: str, client: Client, tmp_path: Path
+    loki: LokiServer, cluster: str, client: LokiClient, tmp_path: Path
 ) -> None:
     """Anybody may have it while no agent runs."""
     with tempfile.TemporaryDirectory() as reached:

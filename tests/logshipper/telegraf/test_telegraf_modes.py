@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from logshipper.classify.classifier import Classifier
-from logshipper.classify.stream_log import Lines
+from logshipper.classify.stream_log import LoggedLines
 from logshipper.telegraf import measurements
 from logshipper.telegraf.listener import LOOPBACK
 from logshipper.telegraf.measurements import MAX_WAIT_SECS, Collector, Measurements, waited_line
@@ -277,7 +277,7 @@ def test_the_narrowest_mode_since_the_arrival_counts(first: str, meanwhile: str,
     recorded = [
         item.text
         for item in classifier.take()
-        if isinstance(item, Lines) and item.text.startswith(b"{")
+        if isinstance(item, LoggedLines) and item.text.startswith(b"{")
     ]
     assert recorded == ([b'{"old":1}\n'] if "disabled" not in (first, meanwhile, then) else []) + (
         [b'{"new":1}\n'] if then != "disabled" else []

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.formats.record_columns import ColumnMaker, is_exact
 from logshipper_observe.model.records import flat
@@ -564,7 +564,7 @@ def test_from_loki_the_same_files(
         job.metadata({"model": "mlp"}, *({"step": at, "loss": 1 / (1 + at)} for at in range(6000)))
         job.lines("a line", "another")
         job.end()
-    push_spool(Client(loki.url), store / "spool")
+    push_spool(LokiClient(loki.url), store / "spool")
     place = ("--from", "loki", "--loki-url", loki.url)
     for form in ("csv", "jsonl", "parquet"):
         for where, options in (("loki", place), ("local", ())):

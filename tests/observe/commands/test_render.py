@@ -224,7 +224,7 @@ def test_colours_are_kept_where_asked_for(
 )
 def test_no_collapse_keeps_every_line(lines: list[bytes], size: int) -> None:
     from logshipper.classify.classifier import Classifier
-    from logshipper.classify.stream_log import Lines
+    from logshipper.classify.stream_log import LoggedLines
     from logshipper.spool.segment import Stream
 
     data = b"".join(line + b"\n" for line in lines)
@@ -232,7 +232,7 @@ def test_no_collapse_keeps_every_line(lines: list[bytes], size: int) -> None:
     for at in range(0, len(data), size):
         classifier.feed(Stream.STDOUT, data[at : at + size], 0.0)
     classifier.end(Stream.STDOUT, 0.0)
-    text = b"".join(item.text for item in classifier.take() if isinstance(item, Lines))
+    text = b"".join(item.text for item in classifier.take() if isinstance(item, LoggedLines))
     assert text == b"".join(line.removeprefix(b"\x1b[K").rstrip(b" ") + b"\n" for line in lines)
     account = classifier.ledger()["stdout"]
     assert account["read"] == account["stored"] == len(lines)

@@ -24,7 +24,7 @@ import logshipper_observe.commands.log_reading
 import logshipper_observe.follow.follow_nodes
 from logshipper.spool.segment import Kind, Stream
 from logshipper.start.cli import main
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.model.job import Capture, LogLine, Position
 from logshipper_ingest.servers.loki_push import Entry
 from logshipper_observe.commands.options import seconds_number
@@ -358,7 +358,7 @@ def test_nodes_and_places_in_a_real_loki(
     loki: LokiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Left when all is printed, and gone on with: two nodes, each line once."""
-    client = Client(loki.url)
+    client = LokiClient(loki.url)
     began_ns, job = time.time_ns() - 30 * NS, "follow-nodes"
 
     def push(task: int, at_ns: int, text: str, kind: str = "log") -> None:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper.start.cli import main
-from logshipper_ingest.loki.client import Client
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_observe.commands.plot import layout
 from logshipper_observe.graphs.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
 from logshipper_observe.graphs.points import Points
@@ -469,7 +469,7 @@ def test_from_loki_the_same(
 ) -> None:
     store = tmp_path / "store"
     make_runs(store, {"plot-loki-1": ("lokisweep", 4), "plot-loki-2": ("lokisweep", 5)})
-    push_spool(Client(loki.url), store / "spool")
+    push_spool(LokiClient(loki.url), store / "spool")
     words = [
         "plot-loki-1",
         "plot-loki-2",

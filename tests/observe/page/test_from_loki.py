@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from logshipper.spool.segment import Kind
-from logshipper_ingest.loki.client import Client as LokiClient
+from logshipper_ingest.loki.client import LokiClient
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing
 from tests.observe.page.conftest import options
