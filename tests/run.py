@@ -1,5 +1,5 @@
 """Runs the tests of a tier (tests/tiers.py): `tests/run.py check|core|all`, for `make check`, `make
-test` and the rest of `make test-all`. Three workers share them, as many tests wait for something.
+test` and the rest of `make test-all`. Several workers share them, as many tests wait for something.
 What fails there runs once more, alone, as what waits for something may fail on a machine that is
 too busy: where it passes then, its name is printed. As root, after the last tier, what was skipped,
 and all that bad input does, runs once more as an ordinary user: many faults (an unreadable file, a
@@ -34,7 +34,7 @@ LEFT_OUT = {
     CHECK: "Left out here: all that runs processes, servers or a browser. `make test` runs most of it.",
     CORE: "Left out here: real servers, schedulers, others' programs, what root must do. `make test-all` runs them.",
 }
-WORKERS = 3
+WORKERS = {CHECK: 4, CORE: 4, ALL: 3}  # many tests wait; servers and clusters need more
 AS_ORDINARY_USER = (
     "tests/logshipper/start/test_capture.py",
     "tests/logshipper/test_config.py",
@@ -81,7 +81,7 @@ def _run_tier(tier: str, options: Sequence[str], group: int | None) -> int:
         "-p",
         "tests.tools.workers",
     ]
-    workers = ["-n", str(WORKERS), "--dist", "loadscope", "--no-loadscope-reorder"]
+    workers = ["-n", str(WORKERS[tier]), "--dist", "loadscope", "--no-loadscope-reorder"]
     tests = ["-m", " or ".join(RUNS[tier]), *(["tests"] if tier == ALL else places(RUNS[tier]))]
     status = _run(["-q", *plugins, *workers, *options, *tests], group)
     print(f"Where the time went: {(OUTCOMES / tier / TIMES).relative_to(ROOT)}", flush=True)

@@ -45,6 +45,8 @@ _PLACES = {
         ingest/slurm/test_slurm_states_real logshipper/telegraf/test_telegraf
         logshipper/telegraf/test_telegraf_agent observe/analytics/test_analytics_oracles
         observe/api/test_both_stores observe/api/test_events_both_stores observe/commands/test_help_examples
+        observe/page/test_accessibility observe/page/test_compare observe/page/test_events
+        spank/test_slurm_fault_points spank/test_slurm_relay_deaths
     """,
 }
 ROWS: Mapping[str, str] = {

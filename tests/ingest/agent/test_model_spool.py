@@ -75,7 +75,7 @@ class Spool(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.loki = ModelledLoki()
-        self.patch.setattr(sink_parts, "Client", lambda access: self.loki)
+        self.patch.setattr(sink_parts, "LokiClient", lambda access: self.loki)
         self.patch.setattr(shipper, "STREAMS_AT_ONCE", 1)
         self.patch.setattr(FolderRemoval, "_unlinked", self._unlinked(FolderRemoval._unlinked))
         self.unlinks_left = -1  # until the agent is killed

@@ -675,7 +675,7 @@ class Tenants:
 @pytest.fixture
 def tenants(monkeypatch: pytest.MonkeyPatch) -> Tenants:
     made = Tenants()
-    monkeypatch.setattr(slurm_states, "Client", made.client)
+    monkeypatch.setattr(slurm_states, "LokiClient", made.client)
     return made
 
 
