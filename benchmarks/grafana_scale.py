@@ -147,9 +147,8 @@ class Bench:
         self.small = self._job("4711", 0)
         self.large = self._job("4712", 1, times=10)
         self.quiet = self._job("4713", 2)
-        self.alike = self._job(
-            "4724", 2
-        )  # with the flood in one stream: its id ends in the same digit
+        # with the flood in one stream: its id ends in the same digit
+        self.alike = self._job("4724", 2)
         self.flood = Job(
             "4714",
             host_name(2),

@@ -12,12 +12,13 @@ MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest 
 COLORS: tuple[str, ...] = ("strip", "keep")
 MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
 _INTERVAL = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
+# lines besides blank ones and comments
 _TRIVIAL: tuple[list[bytes], ...] = (
     [],
     [b"---"],
     [b"{}"],
     [b"---", b"{}"],
-)  # lines besides blank ones and comments
+)
 
 
 class Config(NamedTuple):

@@ -24,9 +24,8 @@ _NAMED = re.compile(rf"(?i){_WORDS}")
 _ASSIGNED = re.compile(  # NAME=value, "name": value, name => value, ("name", value), <name>value
     rf"(?i){_WORDS}(?:[\"'\])\s]{{0,9}}[-+*/%&|^?!:<=>~]{{0,3}}[:=>]|[\"']\s{{0,9}},)\s*(?=\S)"
 )
-_GIVEN = re.compile(
-    rf"(?i)(?<![^\s\"'`=(,;:|&{{\[])-[\w.\-]{{0,200}}?{_WORDS}[\"']?\s+(?=\S)"
-)  # --name value
+# --name value
+_GIVEN = re.compile(rf"(?i)(?<![^\s\"'`=(,;:|&{{\[])-[\w.\-]{{0,200}}?{_WORDS}[\"']?\s+(?=\S)")
 _OPTION = re.compile(rf"(?i)-[\w.\-]{{0,200}}?{_WORDS}[:=]?")  # whose value is the next word
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 

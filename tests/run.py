@@ -35,10 +35,8 @@ LEFT_OUT = {
     CORE: "Left out here: real servers, schedulers, others' programs, what root must do. `make test-all` runs them.",
 }
 WORKERS = {CHECK: 4, CORE: 4, ALL: 3}  # many tests wait; servers and clusters need more
-AS_ORDINARY_USER = (
-    "tests/logshipper/start/test_capture.py",
-    "tests/logshipper/test_config.py",
-)  # bad input: an ordinary user's, so all of it
+# bad input: an ordinary user's, so all of it
+AS_ORDINARY_USER = ("tests/logshipper/start/test_capture.py", "tests/logshipper/test_config.py")
 MAX_AGAIN = 10  # more failures aren't a busy machine's
 TESTS_FAILED = 1  # pytest's exit code
 NOBODY = 65534  # the ordinary user: owns nothing, and is there on every Linux

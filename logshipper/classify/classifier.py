@@ -331,9 +331,8 @@ class Classifier:
         line.state.take_command(masked)
         event = user_event if masked == line.text else commands.parse(masked)
         if not isinstance(event, commands.UserEvent):
-            event = commands.UserEvent(
-                {"name": MASK.decode()}
-            )  # a token stood where JSON has no text
+            # a token stood where JSON has no text
+            event = commands.UserEvent({"name": MASK.decode()})
         if self._user_events.take(self._log):
             self._log.out.append(
                 LoggedEvent({**event.record(), "stream": line.state.stream.name.lower()})

@@ -71,9 +71,8 @@ _PYTHON_OBJECT = re.compile(
     rb"\{\s*%s(?:,\s*%s)*(?:,\s*)?\}" % (_PYTHON_PAIR.pattern, _PYTHON_PAIR.pattern)
 )
 _NARROW_WORD = re.compile(rb"(?i)\b(?:metadata|disabled)")  # a bar may stand right behind it
-_MEANT_AT_ONCE = re.compile(
-    rb"(?i)\s*(?:[{:=\"']|(?:\w+[\s:=]+)?(?:metadata|disabled))"
-)  # not amid a sentence
+# not amid a sentence
+_MEANT_AT_ONCE = re.compile(rb"(?i)\s*(?:[{:=\"']|(?:\w+[\s:=]+)?(?:metadata|disabled))")
 _ONE_KEY = "the object must hold one key: mode, stop, resume or event"
 
 

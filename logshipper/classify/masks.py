@@ -8,9 +8,8 @@ MASK = b"***"
 MAX_TOKENS = 1000  # the oldest makes room: each costs a search of all text
 MIN_CHARS = 8  # shorter ones could stand anywhere
 MIN_SHOWN = 4  # of a token that the end of a text has cut off
-_ESCAPED = re.compile(
-    rb'(?:\\u[0-9A-Fa-f]{4})+|\\["\\/bfnrt]'
-)  # several units at once: they may be one character
+# several units at once: they may be one character
+_ESCAPED = re.compile(rb'(?:\\u[0-9A-Fa-f]{4})+|\\["\\/bfnrt]')
 
 
 class Masks:

@@ -16,9 +16,8 @@ MAX_DEPTH = 512
 _MAX_INT_DIGITS = 4000  # Python refuses longer ones: quadratic time
 _LOOKS_LIKE_OBJECT = re.compile(rb'\{[ \t]*["}]')
 _LOOKS_LIKE_REPR = re.compile(rb"\{'[^']*': ")
-_STRINGS = re.compile(
-    rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL
-)  # one that has no end, too: no quote in it is tried again
+# one that has no end, too: no quote in it is tried again
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 

@@ -8,13 +8,14 @@ from logshipper.process import signals
 
 _SHELL = "/bin/sh"
 _DEFAULT_PATH = "/bin:/usr/bin"
+# as execvp has it
 _NOT_THERE = (
     errno.ENOENT,
     errno.ENOTDIR,
     errno.ESTALE,
     errno.ENODEV,
     errno.ETIMEDOUT,
-)  # as execvp has it
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -48,9 +48,8 @@ def _is_covered(file_stat: os.stat_result, marks: list[str], gathered: bool) -> 
     if _name(file_stat) in marks:
         return True
     if stat.S_ISREG(file_stat.st_mode):
-        return (
-            file_stat.st_nlink == 0
-        )  # a buffer: `parallel` and `make --output-sync` print it when the task is over
+        # a buffer: `parallel` and `make --output-sync` print it when the task is over
+        return file_stat.st_nlink == 0
     if stat.S_ISCHR(file_stat.st_mode):
         # Open MPI gives its ranks a terminal for stdout
         return gathered and terminal.is_pty(file_stat)

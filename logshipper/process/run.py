@@ -282,9 +282,8 @@ class RelayProcess(Owner):
 
     def output_gone(self, channel: Channel) -> None:
         if channel.gone_errno == errno.EPIPE:
-            self._job.send(
-                signal.SIGPIPE
-            )  # a terminal that is gone gives EIO, with us as without us
+            # a terminal that is gone gives EIO, with us as without us
+            self._job.send(signal.SIGPIPE)
 
     def output_failed(self, channel: Channel) -> None:
         name = "standard output" if channel.stream == 1 else "standard error"

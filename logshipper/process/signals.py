@@ -66,9 +66,8 @@ class InheritedSignals:
         for signo in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signo, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-            signal.signal(
-                signal.SIGINT, signal.SIG_DFL
-            )  # no KeyboardInterrupt between here and exec
+            # no KeyboardInterrupt between here and exec
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         if self._children_ignored:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
@@ -88,9 +87,8 @@ class SignalPipe:
 
     def start(self) -> None:
         """From here on this process mustn't fork, until end()."""
-        stack_bytes = _thread.stack_size(
-            _STACK_BYTES
-        )  # the usual 8 MiB may exceed a job's `ulimit -v`
+        # the usual 8 MiB may exceed a job's `ulimit -v`
+        stack_bytes = _thread.stack_size(_STACK_BYTES)
         try:
             self._thread = _thread.start_new_thread(self._watch, ())
         except RuntimeError:  # `ulimit -u` is reached
@@ -161,6 +159,5 @@ def die_of(signo: int) -> None:
 
 def _let_through(signo: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signo])
-    signal.pthread_kill(
-        _thread.get_ident(), signo
-    )  # to this very thread: the other one would take it
+    # to this very thread: the other one would take it
+    signal.pthread_kill(_thread.get_ident(), signo)

@@ -31,9 +31,8 @@ PIECE_BYTES = 1024
 MOST_SECS = 1.0
 POLL_SECS = 0.005
 PTY_READ_BYTES = 4095  # what the kernel gives at most of a pty
-_COUNTERS = struct.Struct(
-    "<QQ"
-)  # bytes and line feeds of one stream; docs/segment-format.md has the file
+# bytes and line feeds of one stream; docs/segment-format.md has the file
+_COUNTERS = struct.Struct("<QQ")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -297,9 +297,8 @@ class Relay:
             channel.failed = True
             self._owner.output_failed(channel)
         if channel.gone_errno:
-            self._owner.output_gone(
-                channel
-            )  # SIGPIPE first: once the pty is closed, CMD's write fails with EIO
+            # SIGPIPE first: once the pty is closed, CMD's write fails with EIO
+            self._owner.output_gone(channel)
         if channel.gone_errno or (channel.at_end and not channel.pending):
             self._close(channel, now)
 

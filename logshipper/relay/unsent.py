@@ -14,9 +14,8 @@ import struct
 BUFFER_BYTES = 64 << 10  # of one turn's reading
 # of a stream; above handover.BUFFER_BYTES and a turn's bytes of both streams
 RING_BYTES = 512 << 10
-_HEAD = struct.Struct(
-    "<QQ"
-)  # of the buffer: its stream, 0 for none; bytes of it that were counted before
+# of the buffer: its stream, 0 for none; bytes of it that were counted before
+_HEAD = struct.Struct("<QQ")
 _RINGS_AT = _HEAD.size + BUFFER_BYTES
 _NULLS = memoryview(bytes(BUFFER_BYTES))
 

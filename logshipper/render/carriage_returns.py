@@ -59,6 +59,5 @@ def _takes_single_cells(data: bytes, begin: int) -> bool:
         or non_ascii[2::3].translate(None, _CONTINUATION)
     ):
         return True
-    return (
-        not_one_cell(utf_8_decode(non_ascii, "replace", False)[0]) is None
-    )  # controls aren't of one cell either
+    # controls aren't of one cell either
+    return not_one_cell(utf_8_decode(non_ascii, "replace", False)[0]) is None

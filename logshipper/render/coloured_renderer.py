@@ -31,9 +31,8 @@ from logshipper.spool.segment import MAX_LINE_BYTES
 
 _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
-_IGNORED = re.compile(
-    rb"\x1b\(B|(?<!\r)\x1b\[0?K"
-)  # "ASCII characters"; erasing to the right, where nothing is
+# "ASCII characters"; erasing to the right, where nothing is
+_IGNORED = re.compile(rb"\x1b\(B|(?<!\r)\x1b\[0?K")
 _MAX_REST = 256  # bytes
 _ZWJ = ZWJ.encode()
 

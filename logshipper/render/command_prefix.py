@@ -5,9 +5,8 @@ import re
 
 PREFIX = b"/LOGCOMMAND"
 _NAME = PREFIX[1:]
-ANY_CASE = re.compile(
-    rb"/(?:%s(?![_/.])|(?i:%s)(?![\w/.-]))" % (_NAME, _NAME)
-)  # no path, no other name
+# no path, no other name
+ANY_CASE = re.compile(rb"/(?:%s(?![_/.])|(?i:%s)(?![\w/.-]))" % (_NAME, _NAME))
 AMID_LINE = "…".encode()  # stands for the parts of a line that are gone
 MAX_BYTES = 64 << 10
 

@@ -14,9 +14,8 @@ _PRINTABLE = bytes([*range(0x20, 0x7F), *range(0x80, 0x100), 0x0A])
 _CONTROLS = [bytes([code]) for code in range(0x80) if code not in _PRINTABLE]
 _COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B)")  # SGR; "ASCII characters", which is what there is
 _COLOUR_OR_ERASE = re.compile(rb"\x1b(?:\[[0-9;:]*m|\(B|\[0?K)")
-_ERASE = re.compile(
-    rb"(?<!\r)\x1b\[0?K"
-)  # to the right, where nothing is: compilers send it with colours
+# to the right, where nothing is: compilers send it with colours
+_ERASE = re.compile(rb"(?<!\r)\x1b\[0?K")
 _CUT_OFF = re.compile(rb"\x1b(?:\[[0-9;:]{0,64}|\()?\Z")
 _UNFINISHED = re.compile(rb"\x1b[\[(]?[0-9;:]*\x1b")  # without the second one it might be whole
 _MAX_REST = 256  # bytes

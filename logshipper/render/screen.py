@@ -135,9 +135,8 @@ class Screen:
                     self._wrap()
                 else:
                     self.x = self.columns - 1
-                    at = max(
-                        at, len(text) - 2
-                    )  # each overwrites the one before; that two met, LogScreen must know
+                    # each overwrites the one before; that two met, LogScreen must know
+                    at = max(at, len(text) - 2)
             piece = text[at : at + self.columns - self.x]
             row = self.rows[self.y]
             self.touch(row)

@@ -216,9 +216,8 @@ def _serve(job_start: JobStart, send: int) -> None:
     try:
         if os.fork() == 0:
             detach(_COMM, {send})
-            signal.setitimer(
-                signal.ITIMER_REAL, GATHER_SECS
-            )  # SIGALRM ends it, whatever it waits for
+            # SIGALRM ends it, whatever it waits for
+            signal.setitimer(signal.ITIMER_REAL, GATHER_SECS)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             data = json.dumps(gather(job_start, os.environ)).encode()
             while data:

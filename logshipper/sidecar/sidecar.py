@@ -84,9 +84,8 @@ class Sidecar:
         self._frames = FrameBuilder()
         self._left_out_due = 0.0  # when the measurements that were left out are reported next
         self._left_out: dict[str, int] = {}
-        self._measurements = _measurements(
-            plan, settings.capture.path
-        )  # before there are threads: it may fork
+        # before there are threads: it may fork
+        self._measurements = _measurements(plan, settings.capture.path)
         folder = os.path.join(settings.capture.path, "segments")
         self._lock = _take_lock(os.path.join(folder, "lock"))
         fault_point("sidecar_locked")
@@ -101,9 +100,8 @@ class Sidecar:
         self._room = SpoolRoom(settings.capture.path)
         self._slowed_since = 0.0  # 0: it isn't slowed
         self._slowed_secs = 0.0
-        self._lost = dict.fromkeys(
-            (Stream.STDOUT, Stream.STDERR), 0
-        )  # lines, not yet reported in the log
+        # lines, not yet reported in the log
+        self._lost = dict.fromkeys((Stream.STDOUT, Stream.STDERR), 0)
         self._lost_reason = ""
         self._degraded = False
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS

@@ -23,17 +23,11 @@ _MAGIC = b"LOGMOD\r\n"
 _VERSION = 1
 _WORD_BYTES, _SLOT_WORDS = 8, 8  # the head is as long as a slot
 _ENDED = 3  # word of the head
-_BEGUN, _TAKEN, _OBEYED, _MODE, _OVER = (
-    0,
-    1,
-    3,
-    5,
-    6,
-)  # words of a slot; two of _TAKEN and of _OBEYED
+# words of a slot; two of _TAKEN and of _OBEYED
+_BEGUN, _TAKEN, _OBEYED, _MODE, _OVER = (0, 1, 3, 5, 6)
 _AWAITED = struct.Struct("=QQQQ")
-_FLOCK = struct.Struct(
-    "=hhxxxxqqixxxx"
-)  # struct flock of 64-bit Linux: type, whence, start, length, pid
+# struct flock of 64-bit Linux: type, whence, start, length, pid
+_FLOCK = struct.Struct("=hhxxxxqqixxxx")
 _F_OFD_GETLK = 36
 _POLL_SECS = 0.01
 _PRESSED_SECS = 3.0  # how long a job is slowed down for it: while its side pipe fills up
@@ -96,9 +90,8 @@ class JobModes:
         for at in range(_SLOT_WORDS, len(words), _SLOT_WORDS):
             if at != self._slot_at and words[at + _BEGUN]:
                 mode_number = max(mode_number, words[at + _MODE])
-        mode_number = max(
-            mode_number, words[_ENDED]
-        )  # last: who ends meanwhile stands here before the slot is free
+        # last: who ends meanwhile stands here before the slot is free
+        mode_number = max(mode_number, words[_ENDED])
         return (
             config.MODES[min(mode_number, len(config.MODES)) - 1]
             if mode_number

@@ -14,14 +14,12 @@ from logshipper.errors import ConfigError, SpoolError, os_words
 from logshipper.filesystem import network_type
 from logshipper.private_folder import claim_folder, spool_error
 
-COUNTERS = struct.Struct(
-    "<8sIIQQQQ"
-)  # magic, version, relay's pid, then bytes and line feeds of stdout and of stderr
+# magic, version, relay's pid, then bytes and line feeds of stdout and of stderr
+COUNTERS = struct.Struct("<8sIIQQQQ")
 COUNTERS_MAGIC = b"LOGCNT\r\n"
 COUNTERS_BYTES = 72
-_END = struct.Struct(
-    "<IiQ"
-)  # behind the counters: 1 where CMD has ended, its wait status, when (ns)
+# behind the counters: 1 where CMD has ended, its wait status, when (ns)
+_END = struct.Struct("<IiQ")
 _BYTES = struct.Struct("<Q")
 _PID = struct.Struct("<I")
 _PID_OFFSET = 12
@@ -188,9 +186,8 @@ def create_capture(
         elif place is None or place.attempt is None:
             attempt = _next_number(spool, job_id)
         else:
-            attempt = place.attempt + _number_of(
-                os.path.join(spool, ".attempts", job_id)
-            )  # after removed ones
+            # after removed ones
+            attempt = place.attempt + _number_of(os.path.join(spool, ".attempts", job_id))
             step = run_step(step, _next_number(spool, f"{job_id}@{attempt}.{step}.{task}"))
         path = os.path.join(spool, f"{job_id}@{attempt}.{short_id(NAME_CHARS)}")
         os.mkdir(path, 0o700)
@@ -370,9 +367,8 @@ def give_up(capture: CaptureDirectory, exit_code: int) -> None:
         return
     segments = os.path.join(capture.path, "segments")
     try:
-        os.unlink(
-            os.path.join(capture.path, "identity.json")
-        )  # first: without it, nothing is ever ingested
+        # first: without it, nothing is ever ingested
+        os.unlink(os.path.join(capture.path, "identity.json"))
         os.unlink(os.path.join(segments, "counters"))
         os.rmdir(segments)
         os.rmdir(capture.path)

@@ -26,13 +26,11 @@ MAX_RUNS = 1 << 16  # of a frame; and METADATA lines of one
 _ATTRS_BYTES = 256  # without lines, at most
 _ATTRS_BYTES_PER_LINE = 64
 
-_FILE_HEADER = struct.Struct(
-    "<8sHHIQQ"
-)  # magic, version, header bytes, reserved, segment number, created (ns)
+# magic, version, header bytes, reserved, segment number, created (ns)
+_FILE_HEADER = struct.Struct("<8sHHIQQ")
 _FILE_MAGIC = b"LOGSEG\r\n"
-_FRAME_HEADER = struct.Struct(
-    "<4sBBHIIQII"
-)  # magic, type, stream, reserved, payload, count, time, attrs, crc
+# magic, type, stream, reserved, payload, count, time, attrs, crc
+_FRAME_HEADER = struct.Struct("<4sBBHIIQII")
 _MAX_WORDS = 200  # of an error: the bytes' own words may be in it
 FRAME_MAGIC = b"\xf1LSF"
 FILE_HEADER_BYTES = _FILE_HEADER.size

@@ -19,10 +19,11 @@ LIMITS_FILE = "limits"
 LIMITS_BYTES = 64
 SLOW_BYTES_PER_SEC = 1 << 20
 LOOK_SECS = 0.5
+# bytes free on the disk, or that part of it where it is small: below, no stderr
 KEPT_FOR_STDOUT = (
     64 << 20,
     20,
-)  # bytes free on the disk, or that part of it where it is small: below, no stderr
+)
 KEPT_FOR_METADATA = 32 << 20, 40  # below, no log lines at all
 _HYSTERESIS = 0.9
 _NONE: "frozenset[Stream]" = frozenset()

@@ -15,9 +15,8 @@ import stat
 from logshipper.spool.captures import JOB_ID_MAX_CHARS, process_started
 from logshipper.spool.place import Place
 
-ID_MAX_CHARS = JOB_ID_MAX_CHARS - len(
-    ".u4294967295"
-)  # as long as it still is one when an agent has added the user
+# as long as it still is one when an agent has added the user
+ID_MAX_CHARS = JOB_ID_MAX_CHARS - len(".u4294967295")
 # QCG-PilotJob's before that of the allocation that it runs in; Slurm, PBS, SGE
 NODE_COUNTS = ("QCG_PM_NNODES", "SLURM_JOB_NUM_NODES", "PBS_NUM_NODES", "NHOSTS")
 _STEP_MAX_CHARS = 32
@@ -141,9 +140,8 @@ def _condor_ad(environment: "Environment") -> dict[str, str]:
 
 
 def _flux_job(environment: "Environment") -> str:
-    return environment["FLUX_JOB_ID"].replace(
-        "\u0192", "f"
-    )  # which Flux itself takes for its own letter
+    # which Flux itself takes for its own letter
+    return environment["FLUX_JOB_ID"].replace("\u0192", "f")
 
 
 def _parallel_job(environment: "Environment") -> str:
@@ -197,10 +195,11 @@ _RANKS = (
 )
 
 
+# by which a launcher is known
 VARIABLES = frozenset(
     {name for launcher in _LAUNCHERS for name in launcher.present}
     | {name for ranks in _RANKS for name in (ranks.rank, *ranks.present)}
-)  # by which a launcher is known
+)
 
 
 def find(environment: "Environment") -> Place | None:

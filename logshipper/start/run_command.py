@@ -52,9 +52,8 @@ def main(words: list[str], logoptin: tuple[str, bytes] | None = None) -> int:
         except SystemExit as end:
             if end.code != USAGE_CODE or "--if-opted-in" not in options:
                 raise
-            return optin.run_untouched(
-                command
-            )  # the parser has printed what is wrong: a mistake in a hook costs no job
+            # the parser has printed what is wrong: a mistake in a hook costs no job
+            return optin.run_untouched(command)
     if not command:
         optin.say(
             "logshipper run: no command; it stands after `--`, as in `logshipper run -- CMD ARG...`"

@@ -45,9 +45,8 @@ _SO_TIMESTAMPNS = (
 )
 _TIMESPEC = struct.Struct("@ll")
 _TIME_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
-_ANCILLARY_BYTES = socket.CMSG_LEN(
-    _CREDENTIALS.size
-)  # room for these, after the time, and nothing else
+# room for these, after the time, and nothing else
+_ANCILLARY_BYTES = socket.CMSG_LEN(_CREDENTIALS.size)
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TRIES = 32  # for a port that is free for UDP and TCP
 _NOBODY = SocketOwner(-1)
@@ -100,9 +99,8 @@ def open_sockets(host: str, port: int) -> Sockets:
         tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             udp.bind((host, port))
-            tcp.setsockopt(
-                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-            )  # connections of the last agent may linger
+            # connections of the last agent may linger
+            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tcp.bind((host, udp.getsockname()[1]))
             tcp.listen(128)
             return Sockets(udp, tcp)

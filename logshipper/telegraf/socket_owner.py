@@ -52,9 +52,8 @@ class SocketOwners:
     def udp(self, sender: tuple[str, int], own_address: tuple[str, int]) -> SocketOwner | None:
         """Who sent a datagram from an address (IPv4, port) to own_address; None where the socket is
         gone, or isn't of this network namespace."""
-        return self._ask(
-            socket.IPPROTO_UDP, own_address, sender, sender
-        )  # the receiver's view: sent to the sender's port
+        # the receiver's view: sent to the sender's port
+        return self._ask(socket.IPPROTO_UDP, own_address, sender, sender)
 
     def tcp(self, peer: tuple[str, int], own_address: tuple[str, int]) -> SocketOwner | None:
         """Who has the other end of a connection."""

@@ -74,10 +74,11 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
         settings["data"]["agent.toml"].replace("/etc/logshipper-metrics/password", str(secret))
     )
     metrics = agent_config.load(str(config)).metrics
+    # a node's port, which any pod reaches
     assert (metrics.is_open, metrics.job_values) == (
         False,
         True,
-    )  # a node's port, which any pod reaches
+    )
     spool = agent_config.load(str(config)).agent.spool_dir
     pod, agent = job["spec"]["template"]["spec"], daemons["spec"]["template"]["spec"]
     hosts = [
@@ -238,11 +239,12 @@ def test_without_an_agent_a_store_in_a_volume_has_it(open_folder: Path, volume: 
     container = Container(open_folder, volume, LOGSHIPPER_STORE=store, **ALONE)
     assert container.run("sh", "-c", SURROUNDINGS) == (3, SEEN, b"")
     code, out, err = container.run_until_terminated("echo ready; exec sleep 100")
+    # a first process can't die of a signal
     assert (code, out, err) == (
         128 + signal.SIGTERM,
         b"",
         b"",
-    )  # a first process can't die of a signal
+    )
     command = [str(container.program / "logshipper"), "ls", "--json", "--store", store]
     listed = subprocess.run(
         command, cwd="/", user=UID, group=UID, extra_groups=[], capture_output=True, check=True

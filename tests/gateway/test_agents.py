@@ -181,9 +181,8 @@ def test_prometheus_is_told_nothing_of_jobs(
     switched on; without them the same job is seen there."""
     options = {"tenant_by": tenant_by} if tenant_by else {"tenant_by": "", "tenant": "control"}
     agent = tenant_agent(tmp_path, site.gateway, "n4", **options)
-    agent.config.write_text(
-        agent.config.read_text() + "job_values = true\n"
-    )  # [metrics] is its last table
+    # [metrics] is its last table
+    agent.config.write_text(agent.config.read_text() + "job_values = true\n")
     job = new_job("dora", "n4", 0)
     with agent:
         target = agent.metrics_url.split("/")[2]

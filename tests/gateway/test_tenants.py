@@ -274,9 +274,8 @@ def test_a_chunk_of_several_batches_comes_through_as_well(tmp_path: Path, taken:
 def test_a_tenant_that_failed_is_tried_with_a_batch_of_one_capture(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "logshipper_ingest.shipping.pace.START_BYTES_PER_SEC", 64 << 20
-    )  # else the 429 slows it down for minutes
+    # else the 429 slows it down for minutes
+    monkeypatch.setattr("logshipper_ingest.shipping.pace.START_BYTES_PER_SEC", 64 << 20)
     much(node, "a")
     much(node, "b")
     captured(node, "c", "ben", ["one"])

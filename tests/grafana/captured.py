@@ -305,9 +305,8 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
         late = ShiftedAgent(
             folder / "late", "http://127.0.0.1:9", host="late1", shift_secs=-LATE_SECS
         )
-        then = stack.enter_context(
-            Proxy(loki.url, shift_secs=-OLD_SECS)
-        )  # else it would see how late it is
+        # else it would see how late it is
+        then = stack.enter_context(Proxy(loki.url, shift_secs=-OLD_SECS))
         old = ShiftedAgent(folder / "old", then.url, host="old1", shift_secs=-OLD_SECS)
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         starts = []

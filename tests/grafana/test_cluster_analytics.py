@@ -34,17 +34,19 @@ CAPTURES = (
 )
 BY_SLURM = (("1", 1, "TIMEOUT", -5, 602),)  # job, attempt, state, start, end
 NOT_SCRAPED = range(1190, 1290)  # what Slurm's controller tells
+# when, state, node-hours
 SLURM_ENDED = (
     (600, "TIMEOUT", 4),
     (900, "COMPLETED", 10),
     (1200, "COMPLETED", 10),
-)  # when, state, node-hours
+)
 UNSEEN = ("FAILED", "NODE_FAIL")  # states of which no job was
+# from when on it is told, the hour, node-seconds
 HOURS = (
     (0, -3600, 7200),
     (900, 0, 1800),
     (1600, 0, 5400),
-)  # from when on it is told, the hour, node-seconds
+)
 WAITS = ((300, 30), (310, 30), (320, 3000), (900, 200))  # of jobs: told when, seconds
 
 
@@ -131,9 +133,8 @@ def page(jobs: Fixture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     t0 = (int(time.time()) - 2 * SECS) // 600 * 600
     text = tmp_path_factory.mktemp("series") / "series.txt"
     text.write_text("\n".join(told(t0)))
-    prometheus = PrometheusServer(
-        flags=["--query.lookback-delta=20s"]
-    )  # what is brought in so never turns stale
+    # what is brought in so never turns stale
+    prometheus = PrometheusServer(flags=["--query.lookback-delta=20s"])
     backfill(prometheus, text)
     with prometheus:
         source = PrometheusSource(prometheus.url, scrape_ms=STEP * 1000)

@@ -76,9 +76,8 @@ def _streams(loki: LokiSource, selector: str, when: Range) -> tuple[set[str], in
 def test_the_forgotten_jobs_page_reads_nothing_of_other_times(opened: Opened) -> None:
     with opened.fixture.loki.recorded() as asked:
         opened.job(FORGOTTEN).run_all()
-    assert max(one.lines for one in asked) <= 3 * IN_BOTH * (
-        len(printed.OLD.lines) + 5
-    )  # some events, three selectors
+    # some events, three selectors
+    assert max(one.lines for one in asked) <= 3 * IN_BOTH * (len(printed.OLD.lines) + 5)
 
 
 @pytest.mark.parametrize(

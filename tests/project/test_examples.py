@@ -94,9 +94,8 @@ def test_bars_are_one_line_and_warnings_are_collapsed(trained: tuple[Path, str])
     dropped = json.loads(call("show", "train", "--json", store=store))["ledger"]["stderr"][
         "dropped"
     ]
-    missing = 287 - sum(
-        repeats
-    )  # of 12 batches in 24 epochs, less the first; said every 10 s, on a slow machine
+    # of 12 batches in 24 epochs, less the first; said every 10 s, on a slow machine
+    missing = 287 - sum(repeats)
     assert 0 <= missing <= dropped
     for stream in ("stdout", "stderr"):
         assert "\n\n\n" not in call("logs", "train", "--stream", stream, store=store), "R31"

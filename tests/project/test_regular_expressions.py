@@ -72,9 +72,10 @@ def test_expressions_are_found_wherever_they_are() -> None:
     assert "search" in known["ingest/logshipper_ingest/imports/entries.py:_NEXT"].uses
     assert "match" in known["ingest/logshipper_ingest/imports/entries.py:_PAGE_HEAD"].uses
     assert any("field type conflict" in place for place in known)  # in a table
+    # in a function
     assert any(
         place.startswith("grafana/logshipper_grafana/tool/check.py:re.match(") for place in known
-    )  # in a function
+    )
 
 
 @pytest.mark.parametrize(

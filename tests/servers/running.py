@@ -34,9 +34,8 @@ READY_TIMEOUT_SECS = scaled(60.0)
 STOP_TIMEOUT_SECS = scaled(20.0)
 ANSWER_TIMEOUT_SECS = scaled(10.0)
 TAIL_LINES = 15
-PORTS = range(
-    12000, 30000
-)  # below Linux' ephemeral ones: a stopped server's port isn't taken by a connection
+# below Linux' ephemeral ones: a stopped server's port isn't taken by a connection
+PORTS = range(12000, 30000)
 NOT_BUILT = "{} isn't there: python -m tests.servers.build gets it"
 
 

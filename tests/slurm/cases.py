@@ -21,9 +21,8 @@ JOB_SECS = 120.0
 # said on a busy machine: by srun, where Slurm hasn't noticed yet that the step before is over; by
 # bash, where a process of the user's that has ended isn't reaped yet. Where one of capture's
 # counted for good it would say so without `retry`
-OF_SLURM = re.compile(
-    rb"^(?:(?:srun|slurmstepd-NODE): .*\n){2,}", re.MULTILINE
-)  # they come in any order
+# they come in any order
+OF_SLURM = re.compile(rb"^(?:(?:srun|slurmstepd-NODE): .*\n){2,}", re.MULTILINE)
 BUSY = re.compile(
     rb"^srun: (Job \S+ step creation temporarily disabled|Step created for |job \S+ (queued and|has been allocated) )"
     rb"|: fork: retry: Resource temporarily"
@@ -214,9 +213,8 @@ def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: 
     """What is missing from the log of the captured run, or too much there."""
     expected = expected_log(case, plain)
     logs: dict[Stream, list[str]] = {}
-    cluster.end_processes(
-        captured.user
-    )  # what holds a terminal keeps a capture open: under linuxproc it lives on
+    # what holds a terminal keeps a capture open: under linuxproc it lives on
+    cluster.end_processes(captured.user)
     cluster.wait_closed(captured.job_ids, case.captures)
     for job_id in captured.job_ids:
         cluster.wait_shipped(job_id)  # also what is one capture too many

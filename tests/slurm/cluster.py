@@ -355,9 +355,8 @@ class SlurmCluster:
         if said.returncode:
             raise self.failed(f"scontrol said {said.stderr.strip()}")
         self.wait_state(job_id, "PENDING")
-        time.sleep(
-            1.1
-        )  # slurmd compares whole seconds: what is launched in the one of the kill is killed, too
+        # slurmd compares whole seconds: what is launched in the one of the kill is killed, too
+        time.sleep(1.1)
         said = self.as_root("scontrol", "update", f"jobid={job_id}", "StartTime=now")
         if said.returncode:
             raise self.failed(f"scontrol said {said.stderr.strip()}")

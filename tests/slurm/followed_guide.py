@@ -23,12 +23,8 @@ GUIDE = ROOT / "deploy" / "slurm" / "README.md"
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
 INSIDE = Path(__file__).with_name("inside.py")
 MACHINES = ("controller", "node", "login")
-SHARED = (
-    "etc/slurm",
-    "home",
-    "run/munge",
-    "etc/munge",
-)  # by all machines of the cluster, as on many
+# by all machines of the cluster, as on many
+SHARED = ("etc/slurm", "home", "run/munge", "etc/munge")
 SLURM_WORDS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo")
 BLOCK_SECS = 120.0
 READY_SECS = 60.0

@@ -30,9 +30,8 @@ class Init:
         self.ended: dict[str, int] = {}
         self.awake, wake = os.pipe()
         os.set_blocking(wake, False)
-        signal.signal(
-            signal.SIGCHLD, lambda *_: None
-        )  # a handler: without one nothing is written to `wake`
+        # a handler: without one nothing is written to `wake`
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def serve(self) -> None:

@@ -38,9 +38,8 @@ def build(folder: Path) -> Path:
 def python_for_users(folder: Path) -> Path:
     """A program that runs our Python with our packages for anybody: ours, or a script in folder
     that runs it or the system's with what anybody can read. Raises SlurmMissing."""
-    compileall.compile_dir(
-        ROOT / "logshipper", quiet=1
-    )  # as an installation does: a job's user couldn't
+    # as an installation does: a job's user couldn't
+    compileall.compile_dir(ROOT / "logshipper", quiet=1)
     if _runs(Path(sys.executable)):
         return Path(sys.executable)
     site = folder / "site"

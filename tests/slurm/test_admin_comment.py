@@ -80,9 +80,8 @@ def test_a_job_has_its_address(cluster: SlurmCluster) -> None:
     assert page == PAGE + job_id
     begin_ms, end_ms = map(int, times.split("&to="))
     assert abs(begin_ms + 60_000 - time.time() * 1000) < 60_000
-    assert (
-        0 <= end_ms - begin_ms - (10 * 60 + 120) * 1000 <= 5000
-    )  # Slurm begins to count the limit a little later
+    # Slurm begins to count the limit a little later
+    assert 0 <= end_ms - begin_ms - (10 * 60 + 120) * 1000 <= 5000
     cluster.scancel(user, job_id)
 
 

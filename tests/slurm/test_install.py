@@ -190,9 +190,8 @@ def test_upgraded_with_a_job_running(site: Site, newer: Path) -> None:
         "the admin's file stays"
     )
     for name in ("node", "controller"):
-        site.systemctl(
-            name, "systemctl restart logshipper-agent"
-        )  # the package's script does, where there is systemd
+        # the package's script does, where there is systemd
+        site.systemctl(name, "systemctl restart logshipper-agent")
     finish(site, job)
     wait_logged(site, job)
 

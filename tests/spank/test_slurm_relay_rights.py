@@ -123,9 +123,8 @@ def test_processes_of_the_same_user_can_not_look_into_helpers(
 
     *helpers, own = as_user(0, look)
     assert helpers == [[], [], []]
-    assert {"trace", "read mem", "fds", "maps"} <= set(
-        own
-    )  # so it is no rule that forbids all of that here
+    # so it is no rule that forbids all of that here
+    assert {"trace", "read mem", "fds", "maps"} <= set(own)
     played.finish(b"\n")
     assert node.logged()[0].lines() == [b"begun"]
 
@@ -223,6 +222,5 @@ def test_sidecar_that_is_slow_at_the_end_is_not_given_up(node: Node) -> None:
     ended.touch()
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends", 30.0)
     assert int(done.read_text()) > 800_000
-    assert (
-        node.run("true", words=("job=5",)).said() == ""
-    )  # which would tell what came too late to be told
+    # which would tell what came too late to be told
+    assert node.run("true", words=("job=5",)).said() == ""

@@ -59,9 +59,8 @@ def spool(
     identity = NodeIdentity(job_id, 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
     made = Path(prepare_capture(agent, identity))
     with (made / "segments" / "lock").open("wb") as lock:
-        fcntl.flock(
-            lock, fcntl.LOCK_EX
-        )  # before the first segment: an agent at work takes it for a living one's
+        # before the first segment: an agent at work takes it for a living one's
+        fcntl.flock(lock, fcntl.LOCK_EX)
         _write(CaptureWriter.in_node_spool(made, start_ns=start_ns), lines, frames, forged)
     return places(job_id, lines)
 

@@ -22,9 +22,8 @@ from tests.tools.sources import INGEST, LOGSHIPPER, SOURCES
 
 ANN, BEN = 65534, 12345  # neither owns anything; the second one has no entry in the user database
 NOT_FOR_JOBS = "__pycache__ mypy* ruff* numpy* matplotlib* mpl_toolkits PIL pillow* fontTools hypothesis* pip*".split()
-needs_root = pytest.mark.usefixtures(
-    "root_user"
-)  # tests/conftest.py; the test is of `make test-all`
+# tests/conftest.py; the test is of `make test-all`
+needs_root = pytest.mark.usefixtures("root_user")
 
 
 class Forked:

@@ -43,9 +43,8 @@ class SpooledCapture:
         self._accounts: dict[str, dict[str, int]] = {"stdout": {}, "stderr": {}}
         self._made: dict[str, int] = {}
         self._n: dict[tuple[str, ...], int] = {}
-        age(
-            self._writer.path, (now_ns - self._writer.now_ns) / NS
-        )  # a capture's first sign of life
+        # a capture's first sign of life
+        age(self._writer.path, (now_ns - self._writer.now_ns) / NS)
         self._writer.__enter__()
         self._writer.start(**({"nodes": nodes} if nodes else {}))
 

@@ -69,9 +69,8 @@ class CaptureWriter:
         capture.path, capture.segments = path, path / "segments"
         capture.job_id = path.name.split("@")[0]
         capture.now_ns, capture.number, capture._lock = start_ns, 0, -1
-        os.utime(
-            path / "identity.json", ns=(start_ns, start_ns)
-        )  # its directory was made when it began
+        # its directory was made when it began
+        os.utime(path / "identity.json", ns=(start_ns, start_ns))
         capture.open_segment()
         return capture
 

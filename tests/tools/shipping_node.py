@@ -52,9 +52,8 @@ class NodeCapture(CaptureWriter):
         self.now_ns = start_ns
         self.number = 0
         self._lock = -1
-        os.utime(
-            self.path / "identity.json", ns=(start_ns, start_ns)
-        )  # its directory was made when it began
+        # its directory was made when it began
+        os.utime(self.path / "identity.json", ns=(start_ns, start_ns))
         self.open_segment()
 
 

@@ -89,9 +89,8 @@ class Logged:
     def __init__(self, spool: Path, name: str) -> None:
         self.name = name
         self.path = spool / name
-        self.identity: dict[str, Any] = json.loads(
-            (self.path / "identity.json").read_text()
-        )  # Any: JSON
+        # Any: JSON
+        self.identity: dict[str, Any] = json.loads((self.path / "identity.json").read_text())
         self.damages: list[str] = []
         self._frames: list[Frame] = []
         self.outcome = Outcome.MORE

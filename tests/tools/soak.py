@@ -125,9 +125,8 @@ class Soak:
         self._loki.stop(9)
         time.sleep(self._chance.uniform(0, 10))
         self._loki.start(wait=False)
-        self._loki.wait_ready(
-            CALM_TIMEOUT_SECS
-        )  # it reads its write-ahead log, which grows with the soak
+        # it reads its write-ahead log, which grows with the soak
+        self._loki.wait_ready(CALM_TIMEOUT_SECS)
 
     def _break_the_way(self) -> None:
         name = self._chance.choice(list(FAULTS))

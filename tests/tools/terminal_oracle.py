@@ -95,9 +95,8 @@ class Tmux:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sessions = 0
-        self._call(
-            "new-session", "-d", "-s", "keeper", "exec sleep 1000"
-        )  # the server ends with its last session
+        # the server ends with its last session
+        self._call("new-session", "-d", "-s", "keeper", "exec sleep 1000")
 
     def _call(self, *words: str) -> str:
         command = ["tmux", "-u", "-S", str(self._folder / "tmux"), "-f", os.devnull, *words]

@@ -193,9 +193,8 @@ class _GatewayRequest(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST  # noqa: N815  http.server's name
 
     def _subject(self) -> str:
-        certificate: dict[str, Any] = dict(
-            self.connection.getpeercert() or {}
-        )  # Any: as ssl has it
+        # Any: as ssl has it
+        certificate: dict[str, Any] = dict(self.connection.getpeercert() or {})
         return "".join(
             value for ((name, value),) in certificate.get("subject", ()) if name == "commonName"
         )

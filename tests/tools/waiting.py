@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable
 
 WAIT_SECS = 60.0  # for what happens at once unless something is broken
-LOOK_SECS, MOST_LOOK_SECS = (
-    0.005,
-    0.05,
-)  # between two looks at a condition: the first pause, and the longest
+# between two looks at a condition: the first pause, and the longest
+LOOK_SECS, MOST_LOOK_SECS = (0.005, 0.05)
 SLOWNESS = "LOGSHIPPER_TEST_SLOWNESS"
 _START_SECS = 0.02  # a Python's start, on the machine that limits are written for
 _STARTS = 10

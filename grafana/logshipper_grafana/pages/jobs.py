@@ -40,10 +40,8 @@ _OF_INFO = ", ".join(
 _STATE = "${state:pipe}"
 _KEYS = ("key1", "key2", "key3")
 _FIRST_KEYS = ("progress", "epoch", "loss")
-_PAD_BEFORE, _PAD_AFTER = (
-    60,
-    120,
-)  # seconds around a job: a short one, and the first scrapes after its end
+# seconds around a job: a short one, and the first scrapes after its end
+_PAD_BEFORE, _PAD_AFTER = (60, 120)
 _INFO = "logshipper_job_info"
 
 

@@ -29,14 +29,8 @@ _FROM_A_FILE = (
     "it comes from a file on Grafana's machine: change that, or take it away (docs/grafana.md)"
 )
 _FORCE = "--force puts the code's in its place, --dry-run shows what differs"
-_ABOUT_ONE = (
-    400,
-    403,
-    404,
-    409,
-    412,
-    422,
-)  # of answers, those that say nothing about the next call
+# of answers, those that say nothing about the next call
+_ABOUT_ONE = (400, 403, 404, 409, 412, 422)
 _FIXES = {
     "version-mismatch": "somebody saved it just now: run this again",
     "name-exists": "rename the other one, or give another --folder",

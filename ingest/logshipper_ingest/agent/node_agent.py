@@ -167,9 +167,8 @@ class NodeAgent:
         keep_freed_memory()
         for signo in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signo, self._on_signal)
-        signal.signal(
-            signal.SIGHUP, signal.SIG_IGN
-        )  # a terminal that goes isn't the end of a node's logs
+        # a terminal that goes isn't the end of a node's logs
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             section = self._config.metrics
             server = MetricsServer(
@@ -210,9 +209,8 @@ class NodeAgent:
             if self._ending:
                 self._say("stopped")
             for signo in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(
-                    signo, signal.SIG_IGN
-                )  # Python's own end would give a second one its default: killed
+                # Python's own end would give a second one its default: killed
+                signal.signal(signo, signal.SIG_IGN)
 
     def _start_remote_write(self) -> threading.Thread | None:
         """Nobody waits long for its end: it may be in the middle of a push that nobody answers."""
@@ -429,9 +427,8 @@ class NodeAgent:
 
     def _to_ship(self) -> list[FollowedCapture]:
         """Called by the shippers between two rounds."""
-        return (
-            list(self._captures.values()) if self._has_looked else []
-        )  # what goes first may not be there yet
+        # what goes first may not be there yet
+        return list(self._captures.values()) if self._has_looked else []
 
     # ---- reports
 
@@ -578,9 +575,8 @@ def _take_lock(state_dir: str) -> int:
         os.close(fd)
         raise StoreError(path, "another agent is at work with this [agent] state_dir") from None
     try:
-        os.ftruncate(
-            fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-        )  # in this order: no new room is needed
+        # in this order: no new room is needed
+        os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))
     except OSError as error:
         os.close(fd)
         raise StoreError(

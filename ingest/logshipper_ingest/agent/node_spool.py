@@ -38,9 +38,8 @@ _MAKING = ".new-"
 _MAX_WHOLE = (1 << 31) - 1
 _MAX_UID = (1 << 32) - 2  # the last one means "none" to chown(2)
 _STEP = re.compile(r"[\x20-\x7e]{0,64}")
-_WORD = re.compile(
-    r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{0,128}"
-)  # names of users, accounts, partitions
+# names of users, accounts, partitions
+_WORD = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{0,128}")
 
 
 class TooManyCaptures(SpoolError):
@@ -253,9 +252,8 @@ class NodeSpool:
     def unmake(self, name: str) -> None:
         """Removes a capture that nobody has written to yet."""
         try:
-            os.rmdir(
-                f"{name}/segments", dir_fd=self._fd
-            )  # not where somebody has: then it is the shipper's
+            # not where somebody has: then it is the shipper's
+            os.rmdir(f"{name}/segments", dir_fd=self._fd)
             for file in (LIMITS_FILE, "identity.json"):
                 os.unlink(f"{name}/{file}", dir_fd=self._fd)
             os.rmdir(name, dir_fd=self._fd)

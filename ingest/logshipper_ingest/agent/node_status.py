@@ -192,9 +192,8 @@ def trouble_of(sink: SinkCheckpoints) -> dict[str, object] | None:
     """What the sink doesn't take, as the agent noted last; None where all is well."""
     delivery_state = sink.state.notes.get("loki", {})
     url = sink.config.url
-    return (
-        moment_of(delivery_state) if delivery_state.get("url") == url else None
-    )  # the agent may have been at another one
+    # the agent may have been at another one
+    return moment_of(delivery_state) if delivery_state.get("url") == url else None
 
 
 def _remote_write(config: AgentConfig, notes: dict[str, Any]) -> dict[str, object] | None:

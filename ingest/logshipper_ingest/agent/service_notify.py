@@ -25,9 +25,8 @@ class ServiceNotifier:
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             self._socket.setblocking(False)
-        self.watchdog_secs = _watchdog_secs(
-            environment
-        )  # how long it may be silent, 0 for any time
+        # how long it may be silent, 0 for any time
+        self.watchdog_secs = _watchdog_secs(environment)
 
     def close(self) -> None:
         if self._socket is not None:

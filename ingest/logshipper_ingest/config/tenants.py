@@ -11,9 +11,8 @@ import re
 BY_USER = "user"
 TENANT_BY = ("", BY_USER)
 NOBODYS = "nobody!"  # for what is of no job: `check`'s entries
-USER = re.compile(
-    r"(?!fake$)[a-z_][a-z0-9_.-]{0,31}"
-)  # deploy/gateway/logshipper/maps.conf has the same
+# deploy/gateway/logshipper/maps.conf has the same
+USER = re.compile(r"(?!fake$)[a-z_][a-z0-9_.-]{0,31}")
 
 
 def tenant_of(tenant_by: str, user: str, uid: int) -> str:

@@ -24,9 +24,8 @@ def read_toml(path: str) -> dict[str, Any]:  # Any: TOML
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
                 raise ConfigError(path, [f"is over {MAX_FILE_BYTES >> 20} MiB"])
-            return tomllib.loads(
-                file.read(MAX_FILE_BYTES + 1).decode("utf-8-sig")
-            )  # Windows' editors begin with a mark
+            # Windows' editors begin with a mark
+            return tomllib.loads(file.read(MAX_FILE_BYTES + 1).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(path, [f"can't be read: {os_words(error)}"]) from None
     except tomllib.TOMLDecodeError as error:

@@ -28,9 +28,8 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
         sys.stderr.write(safe_lines(f"{parser.prog}: {error}\n"))
         return 1
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # or Python would complain at its end
+        # or Python would complain at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as a shell reports SIGPIPE
     except KeyboardInterrupt:
         return 130

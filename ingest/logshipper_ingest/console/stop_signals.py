@@ -16,9 +16,8 @@ def set_by_signals(
 
     def on_signal(signo: int, frame: FrameType | None) -> None:
         for event in events:
-            _thread.start_new_thread(
-                event.set, ()
-            )  # another thread: what was interrupted here may hold its lock
+            # another thread: what was interrupted here may hold its lock
+            _thread.start_new_thread(event.set, ())
 
     before = {signo: signal.signal(signo, on_signal) for signo in signals}
     try:

@@ -41,11 +41,8 @@ from logshipper_ingest.model.imported_states import is_known
 from logshipper_ingest.model.job import Allocation, Json
 
 ORIGIN = "qcg"
-FILES = (
-    "track.reqs",
-    "track.states",
-    "jobs.report",
-)  # in this order: a later file is the more exact
+# in this order: a later file is the more exact
+FILES = ("track.reqs", "track.states", "jobs.report")
 FINAL = "final_status.json"  # written when the manager ends
 _FOLDER = re.compile(r"\.qcgpjm-service-.+")
 _JOB, _CHILD = 0, 1  # parts of a job's entries

@@ -43,12 +43,8 @@ from logshipper_ingest.model.job import Allocation, Json
 
 ORIGIN = "xt"
 RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"
-CONSOLES = (
-    "output/console.txt",
-    "after/output/console.txt",
-    "after/console.txt",
-    "console.txt",
-)  # next to a run.log
+# next to a run.log
+CONSOLES = ("output/console.txt", "after/output/console.txt", "after/console.txt", "console.txt")
 MAX_FILES = 100_000  # of a folder
 MAX_PIECE = 10_000  # records and events of a run that are ingested at once
 _STEP_NAME = "__step_name__"  # what XT adds to metrics: which of them is the step
@@ -181,9 +177,8 @@ class XtSource:
     def _note_end(self, place: str, job: ImportedJob) -> ImportedJob:
         """Notes whether the job is over; returns it."""
         if job.changes:
-            last = max(
-                reversed(job.changes), key=lambda change: change.time_ns
-            )  # of equal times, the last one
+            # of equal times, the last one
+            last = max(reversed(job.changes), key=lambda change: change.time_ns)
             self._over[place] = is_over(state_of(ORIGIN, last.to))
         return job
 

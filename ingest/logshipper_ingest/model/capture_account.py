@@ -37,13 +37,14 @@ MAX_EVENTS = 10_000  # per capture; further ones are counted
 _NOT_RUN = (126, 127)  # exit codes, of a command that isn't there, or can't be executed
 MARKS = ("started", "heartbeat", "ended", "closed")  # events that a store makes itself
 CAPTURE_TAKEN = "capture_taken"
+# who reads a store trusts these
 NOT_A_JOBS = (
     *MARKS,
     JOB_ENDED,
     "checked",
     CAPTURE_TAKEN,
     *HISTORY,
-)  # who reads a store trusts these
+)
 # that the relay may have counted before the sidecar's ledger does: pipe and buffers
 AHEAD_BYTES = 16 << 20
 MOST_PRINTED_PER_SEC = 1 << 30
@@ -373,17 +374,15 @@ class CaptureAccount(CaptureFacts):
     def _take_start(self, record: Json, time_ns: int) -> None:
         self._set_mode(record.get("mode"))
         self.version = _text_of(record, "version") or self.version
-        self.host = self.host or _text_of(
-            record, "host"
-        )  # who made the capture's directory knows better
+        # who made the capture's directory knows better
+        self.host = self.host or _text_of(record, "host")
         self.boot_id = _text_of(record, "boot_id") or self.boot_id
         self.columns = _count_of(record, "columns")
         self.rows = _count_of(record, "rows")
         self.tty = record.get("tty") is not False
         self.nodes = self.nodes or min(_count_of(record, "nodes"), MAX_NODES)
-        self.started_ns = min(
-            _count_of(record, "started_ns") or time_ns, time_ns
-        )  # no later than its own record
+        # no later than its own record
+        self.started_ns = min(_count_of(record, "started_ns") or time_ns, time_ns)
 
     def _take_end(self, record: Json, time_ns: int) -> None:
         state = record.get("state")

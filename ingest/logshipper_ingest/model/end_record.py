@@ -27,11 +27,8 @@ _USER = re.compile(r"[^\x00-\x20\x7f-\x9f\ud800-\udfff]{1,128}")
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
 _OOM_SIGNAL = 125
 _KILL = 9
-_BY_ITSELF = (
-    "COMPLETED",
-    "FAILED",
-    _OUT_OF_MEMORY,
-)  # states of jobs whose exit status is their own
+# states of jobs whose exit status is their own
+_BY_ITSELF = ("COMPLETED", "FAILED", _OUT_OF_MEMORY)
 
 MAX_NODES = 200  # as many as a query names
 _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)

@@ -12,9 +12,8 @@ from logshipper_ingest.model.capture_id import JobKey, Source
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON objects that jobs' captures wrote
 
-NAME = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-)  # what a job's id, a host and a cluster may be called
+# what a job's id, a host and a cluster may be called
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 UNRESPONSIVE_NS = 20 * 10**9  # running, and no sign of life for longer, where its segments are
 # the same in Loki: the agent sends a sign every 10 s, and shipping takes its time
 SHIPPED_UNRESPONSIVE_NS = 60 * 10**9
@@ -23,6 +22,7 @@ RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"
 QUEUED = "QUEUED"  # of jobs that other systems report: a capture begins when its job runs
 OPEN_STATES = (QUEUED, RUNNING, UNRESPONSIVE)  # of a job that isn't over
+# a capture's
 END_STATES = (
     "COMPLETED",
     "FAILED",
@@ -31,7 +31,7 @@ END_STATES = (
     "TIMEOUT",
     "OUT_OF_MEMORY",
     "PREEMPTED",
-)  # a capture's
+)
 # as Slurm has them, by how bad they are: of captures that ran together the worst counts, here and
 # on Grafana's pages. REQUEUED: this run is over, another one follows
 SLURM_STATES = (
@@ -43,11 +43,8 @@ STATE_CHANGED = (
     "state"  # the event of an imported job: from `from` to `to`, in the states of where it is from
 )
 HEARTBEAT_LOST, HEARTBEAT_FOUND = "heartbeat_lost", "heartbeat_found"
-HISTORY = (
-    STATE_CHANGED,
-    HEARTBEAT_LOST,
-    HEARTBEAT_FOUND,
-)  # events that change a job's state, besides start and end
+# events that change a job's state, besides start and end
+HISTORY = (STATE_CHANGED, HEARTBEAT_LOST, HEARTBEAT_FOUND)
 
 
 def job_shard(job_id: str) -> str:

@@ -64,9 +64,8 @@ class StreamKey(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> "StreamKey":
-        return cls(
-            *text.split("/")[: len(cls._fields)]
-        )  # a later version may tell streams apart by more
+        # a later version may tell streams apart by more
+        return cls(*text.split("/")[: len(cls._fields)])
 
     def labels(self, cluster: str, host: str) -> dict[str, str]:
         """Loki's labels; empty ones are left out. host: the agent's."""

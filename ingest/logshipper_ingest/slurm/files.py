@@ -8,11 +8,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-FOLDERS = (
-    "/etc/slurm",
-    "/etc/slurm-llnl",
-    "/run/slurm/conf",
-)  # the last one: without files of the node's own
+# the last one: without files of the node's own
+FOLDERS = ("/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf")
 MAX_FILE_BYTES = 1 << 20
 MAX_FILES = 64
 MAX_PLUGIN_BYTES = 16 << 20

@@ -60,6 +60,7 @@ from logshipper_ingest.slurm.intake import EndedFolder, Say
 from logshipper_ingest.slurm.waiting import FILE, SentNote, WaitingEnd, WaitingEnds
 from logshipper_ingest.state.checkpoints import Checkpoints
 
+# since the record was taken; the last time, it goes
 ASKED_AFTER_SECS = (
     3,
     10,
@@ -68,7 +69,7 @@ ASKED_AFTER_SECS = (
     3600,
     6 * 3600,
     24 * 3600,
-)  # since the record was taken; the last time, it goes
+)
 BY_UID_AFTER_SECS = 60  # for what a node sent that didn't know the user's name
 UNKNOWN = "unknown"  # the state of a job where Slurm didn't give it
 BATCH = 200  # records in a question, and in a push

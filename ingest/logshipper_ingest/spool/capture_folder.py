@@ -35,12 +35,13 @@ MAX_IDENTITY_BYTES = 64 << 10
 _MAX_FOLDERS = 100_000
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+# what was looked for may well be there
 _SHORTAGES = (
     errno.EMFILE,
     errno.ENFILE,
     errno.ENOMEM,
     errno.EIO,
-)  # what was looked for may well be there
+)
 _FOLDER_NAME = re.compile(rf"({NAME.pattern})@([0-9]{{1,9}})\..*")
 
 

@@ -43,9 +43,8 @@ class FolderRemoval:
         """Removes REMOVED_AT_ONCE entries at most; True when all is gone. Raises OSError."""
         self._budget = REMOVED_AT_ONCE
         try:
-            self._move_up(
-                "segments", self._fd
-            )  # readers of a half-removed capture find none, as in one being created
+            # readers of a half-removed capture find none, as in one being created
+            self._move_up("segments", self._fd)
             fault_point("segments_moved")
         except FileNotFoundError:
             pass

@@ -138,10 +138,11 @@ class SegmentReader:
         self._step = (
             BLOCK_BYTES  # how much is read at once: little after damage, then more and more
         )
+        # an incomplete frame, and the segment's size from which another is sought
         self._tail = (
             SpoolPosition(),
             0,
-        )  # an incomplete frame, and the segment's size from which another is sought
+        )
         self._begin_read()
 
     def _begin_read(self) -> None:
@@ -360,10 +361,11 @@ class SegmentReader:
         elif is_over:
             self._skip_to(file_bytes, "the last frame is cut short")
         else:
+            # twice as long
             self._tail = (
                 self.position,
                 file_bytes + max(file_bytes - begin, FRAME_HEADER_BYTES),
-            )  # twice as long
+            )
             return Outcome.WAITING
         return None
 
@@ -398,9 +400,8 @@ class SegmentReader:
         except SegmentCorrupt as error:
             reason = _reason(error)
         else:
-            self._take_frames(
-                block, self._size + 1
-            )  # takes none where the file has changed since: looked at again
+            # takes none where the file has changed since: looked at again
+            self._take_frames(block, self._size + 1)
             return
         self._searched += frame_size
         self._skip_to(self._find_magic(begin + 1), reason)

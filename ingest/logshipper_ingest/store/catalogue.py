@@ -72,9 +72,8 @@ class Catalogue:
     @classmethod
     def open(cls, path: str, *, wal: bool) -> "Catalogue":
         """For writing. Raises DamagedError where it is missing, or has to be made again."""
-        inode = _inode_of(
-            path
-        )  # looked at first: what is put into its place from now on is seen to be another one
+        # looked at first: what is put into its place from now on is seen to be another one
+        inode = _inode_of(path)
         return cls(path, inode, open_writer(path, SCHEMA, VERSION, wal=wal, create=False))
 
     @classmethod

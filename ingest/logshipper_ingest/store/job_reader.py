@@ -193,9 +193,8 @@ class JobReader(KeyedReader):
         without after and tail.
         """
         newest = int(self._fetch("SELECT ifnull(max(id), 0) FROM block")[0][0])
-        attempts = self._attempts_of(
-            attempt
-        )  # after newest: the captures of all these blocks are among them
+        # after newest: the captures of all these blocks are among them
+        attempts = self._attempts_of(attempt)
         where = (
             f"stream IN ({_numbers([*streams, Stream.NONE])}) AND capture IN ({_numbers(attempts)})"
         )
@@ -351,9 +350,8 @@ class JobReader(KeyedReader):
     def block_texts(self, ids: Sequence[int]) -> list[bytes]:
         """The texts of blocks, every line with its LF, in the order of the ids; empty where a block
         is gone. At least of the first one; of how many more, that depends on their sizes."""
-        whole = list(ids) == list(
-            range(ids[0], ids[0] + len(ids))
-        )  # all that there are: the usual case
+        # all that there are: the usual case
+        whole = list(ids) == list(range(ids[0], ids[0] + len(ids)))
         rising = (
             len(ids)
             if whole
@@ -365,9 +363,8 @@ class JobReader(KeyedReader):
         if size < _FEW_BYTES:
             texts = self._unpacked(blocks)
         else:
-            second_half = _unpacking().submit(
-                self._unpacked, blocks[half:]
-            )  # zstd lets other threads go on
+            # zstd lets other threads go on
+            second_half = _unpacking().submit(self._unpacked, blocks[half:])
             texts = self._unpacked(blocks[:half]) + second_half.result()
         if len(texts) == rising:
             return texts

@@ -236,9 +236,8 @@ def _pair_ends(
 def _sum_changes(
     changes: list[tuple[datetime, Fraction]], notes: list[str], number: Callable[[float], Y]
 ) -> Report[datetime, Y]:
-    whole = math.lcm(
-        *{nodes.denominator for _, nodes in changes}
-    )  # in integers it is exact, and fast
+    # in integers it is exact, and fast
+    whole = math.lcm(*{nodes.denominator for _, nodes in changes})
     ordered = [(time, nodes.numerator * (whole // nodes.denominator)) for time, nodes in changes]
     ordered.sort()  # what is given back is below 0, and so before what is taken
     sums = accumulate(nodes for _, nodes in ordered)

@@ -122,9 +122,8 @@ def _imported_tasks(reader: "Reader") -> Iterator[Task]:
         yield from _runs(job.name, changes, reader.details(), job.host)
         return
     child_details = {child.name: child.details for child in reader.children()}
-    child_changes = sorted(
-        reader.child_changes(), key=lambda change: change.child
-    )  # stable: each one's stay in order of time
+    # stable: each one's stay in order of time
+    child_changes = sorted(reader.child_changes(), key=lambda change: change.child)
     for name, group in groupby(child_changes, key=lambda change: change.child):
         of_child = [
             _Change(change.time_ns, change.from_state, change.to_state, change.source_to)

@@ -234,9 +234,8 @@ def _follow(
     sys.stdout.flush()
     goes_on = True
     while goes_on and (before is None or datetime.now(UTC) <= before):
-        goes_on = not ids or any(
-            store.job(job_id).is_running for job_id in ids
-        )  # one more look after the end
+        # one more look after the end
+        goes_on = not ids or any(store.job(job_id).is_running for job_id in ids)
         if goes_on:
             time.sleep(pause_secs)
         since = horizon - timedelta(seconds=LATE_SECS)

@@ -136,9 +136,8 @@ def _follow(taking: Taking, source: ImportSource) -> None:
         taking.run(last=is_over)
         if is_over:
             return
-        time.sleep(
-            max(POLL_SECS, time.monotonic() - start)
-        )  # at most half of a CPU: a long console is read again
+        # at most half of a CPU: a long console is read again
+        time.sleep(max(POLL_SECS, time.monotonic() - start))
 
 
 def _tell(args: argparse.Namespace, taking: Taking, faults: Faults) -> None:

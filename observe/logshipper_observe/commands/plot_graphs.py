@@ -73,9 +73,8 @@ def plot_several(
     """Graphs of several jobs, or of one with its curves treated."""
     names = _names(store, job_ids)
     with ExitStack() as exit_stack:
-        keep = len(job_ids) <= HELD_READERS or is_from_loki(
-            args
-        )  # Loki's readers learn the keys by reading all records
+        # Loki's readers learn the keys by reading all records
+        keep = len(job_ids) <= HELD_READERS or is_from_loki(args)
 
         def open_reader(job_id: str) -> "Reader":
             reader = store.open(job_id)

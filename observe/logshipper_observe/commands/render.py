@@ -295,9 +295,8 @@ class _Log:
         """The renderer leaves no control characters; others that a terminal had better not get are
         taken out there."""
         if self._out.terminal:
-            sys.stdout.write(
-                "\n".join(map(safe_coloured, text.decode().split("\n")))
-            )  # in what it can show
+            # in what it can show
+            sys.stdout.write("\n".join(map(safe_coloured, text.decode().split("\n"))))
         else:
             sys.stdout.buffer.write(text)
 

@@ -24,9 +24,8 @@ LOOK_SECS = 5.0  # in all, for the range of a job whose id is known
 _TIMEOUT_SECS = 2.0
 _PAD_MS = 60_000  # what came a little late, and the samples around a short job
 _MS_NS = 1_000_000
-_ID = re.compile(
-    r"[0-9]+|[A-Za-z0-9._-]+\.u[0-9]+"
-)  # Slurm's, and those that a node's agent gives: ID.uUID
+# Slurm's, and those that a node's agent gives: ID.uUID
+_ID = re.compile(r"[0-9]+|[A-Za-z0-9._-]+\.u[0-9]+")
 
 
 class _Page(NamedTuple):

@@ -15,9 +15,8 @@ from typing import Any
 
 NEXT, BEFORE, LEAVE = "+", "-", "\x1b"
 _KEYS = (NEXT, BEFORE, LEAVE)
-_SEQUENCE = re.compile(
-    rb"\x1b(?:[\[O][0-?]*[ -/]*[@-~]|[^\x1b])"
-)  # an arrow's, or a key's with Alt
+# an arrow's, or a key's with Alt
+_SEQUENCE = re.compile(rb"\x1b(?:[\[O][0-?]*[ -/]*[@-~]|[^\x1b])")
 _SEQUENCE_SECS = 0.05  # within that the rest of an arrow key's sequence follows its ESC
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 

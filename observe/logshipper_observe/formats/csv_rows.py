@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.job import MetadataRecord
 
 
-_FORMULA_BEGINS = tuple(
-    "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
-)  # the last ones: the same, of full width
+# the last ones: the same, of full width
+_FORMULA_BEGINS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
 def no_formula(text: str) -> str:

@@ -103,9 +103,8 @@ def _shape_of(line: str) -> _Shape | None:
         if not value or "\\" in key or "," in key:
             return None
         begin = member.start(2)
-        pieces.append(
-            line[at + bool(pieces) : begin].encode("utf-8", "surrogatepass")
-        )  # without the comma
+        # without the comma
+        pieces.append(line[at + bool(pieces) : begin].encode("utf-8", "surrogatepass"))
         paths.append((key[1:-1],))
         at = begin + len(value)
     if not paths or len(set(paths)) < len(paths):

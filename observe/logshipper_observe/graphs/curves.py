@@ -26,9 +26,8 @@ class Trace(Points):
     __slots__ = ("behind", "errors", "group", "high", "key", "low", "runs")
 
     def __init__(self, label: str, key: str, group: str, runs: int = 1) -> None:
-        super().__init__(
-            label, limit=sys.maxsize
-        )  # what was made of the same points goes with them
+        # what was made of the same points goes with them
+        super().__init__(label, limit=sys.maxsize)
         self.key = key  # its Y
         self.group = group  # what its colour stands for
         self.runs = runs  # how many it was made of

@@ -187,9 +187,8 @@ def test_what_loki_has_already_isnt_sent(
         client.push(labels, there)
         other = {**there[0].metadata, "task": "7"}
         assert held[2] is not None
-        client.push(
-            labels, [Entry(held[2].time_ns, held[2].line, other)]
-        )  # another task's: not the same entry
+        # another task's: not the same entry
+        client.push(labels, [Entry(held[2].time_ns, held[2].line, other)])
         told = json.loads(agent.call("replay", "--json").stdout)
         assert (told["chosen"], told["there"], told["delivered"], told["left"]) == (6, 2, 4, 0)
         found = Counter(

@@ -304,9 +304,8 @@ def test_a_crowd_that_asks(server: Server) -> None:
                 asking[-1].send(request())
             if number == 0:
                 assert busy.wait(30)  # the others wait to be accepted
-        server.before = lambda: time.sleep(
-            PEER_SECS / 100
-        )  # all of them: longer than a silent one may take
+        # all of them: longer than a silent one may take
+        server.before = lambda: time.sleep(PEER_SECS / 100)
         go.set()
         answers = [json.loads(connection.recv(65536)) for connection in asking]
     said = Counter(told.get("error", "") for told in answers)

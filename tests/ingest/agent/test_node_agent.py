@@ -334,12 +334,8 @@ def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
 ) -> None:
     """Loki took a quiet job's old lines and its new one; sent again, the old ones are too far
     behind that."""
-    minutes = (
-        110,
-        80,
-        30,
-        1,
-    )  # Loki flushes what is two hours old, and for a while no query finds it
+    # Loki flushes what is two hours old, and for a while no query finds it
+    minutes = (110, 80, 30, 1)
     begin_ns = time.time_ns() - 111 * 60 * 10**9
     with Proxy(loki.url) as proxy:
         proxy.after = True

@@ -211,9 +211,8 @@ def test_ids_are_new(agent: AgentSection) -> None:
     with NodeSpool(agent) as spool:
         ids = {spool.new_job_id() for _ in range(100)}
     assert len(ids) == 100
-    assert all(
-        job_id.isalnum() and job_id[0].isalpha() for job_id in ids
-    )  # never a scheduler's number
+    # never a scheduler's number
+    assert all(job_id.isalnum() and job_id[0].isalpha() for job_id in ids)
 
 
 # ---- a spool's folder that isn't as it must be

@@ -200,10 +200,11 @@ def test_only_events(take: Import, store: Path) -> None:
     take(SITE / "events.json")
     jobs = {job["summary"].job_id: job["summary"] for job in contents(store).values()}
     assert jobs["balsam-104"].state == "COMPLETED"
+    # of the events of running
     assert (jobs["balsam-104"].nodes, jobs["balsam-102"].packing) == (
         4,
         8,
-    )  # of the events of running
+    )
 
 
 def test_only_jobs(take: Import, store: Path) -> None:

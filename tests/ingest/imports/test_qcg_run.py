@@ -104,9 +104,8 @@ def test_each_task_is_a_job_of_its_name(qcg: QcgRun) -> None:
     listed = json.loads(qcg.home.call("ls", "--all", "--json").stdout)["jobs"]
     names = sorted(job["name"] for job in listed if job["name"] != "manager")
     assert names == ["post", "quiet", "sim:0", "sim:1", "sim:2", "sim:3"]
-    assert all(
-        len(job["job_id"]) == 32 for job in listed if job["name"] != "manager"
-    )  # QCG_PM_STEP_ID
+    # QCG_PM_STEP_ID
+    assert all(len(job["job_id"]) == 32 for job in listed if job["name"] != "manager")
     assert qcg.home.logs("post") == [job["job_id"] for job in listed if job["name"] == "post"]
     assert qcg.home.logs("quiet") == ["nobody sees this"]  # QCG-PilotJob sends it to /dev/null
 

@@ -141,9 +141,8 @@ def test_pages_of_two(client: LokiClient, run: str) -> None:
 def test_one_time_for_many(client: LokiClient, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page full of one nanosecond can't be paged through: fewer than the limit come at once, more
     are an error."""
-    monkeypatch.setattr(
-        "logshipper_ingest.loki.client.MAX_PAGE", 200
-    )  # Loki takes seconds for 5,000 of them
+    # Loki takes seconds for 5,000 of them
+    monkeypatch.setattr("logshipper_ingest.loki.client.MAX_PAGE", 200)
     at_ns = time.time_ns() - 10**9
     selector = f'{{run="{run}"}}'
     client.push({"run": run}, [Entry(at_ns, f"{at}") for at in range(199)])

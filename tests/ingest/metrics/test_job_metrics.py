@@ -488,9 +488,8 @@ def test_over_max_captures_those_that_are_over_go_first_the_oldest_before_others
     jobs.update(captures[3].view(over=True))
     jobs.update(captures[5].view())
     assert shown() == {"0", "4", "5"}
-    jobs.update(
-        captures[2].view(over=True)
-    )  # left out before, and over: it doesn't come back for another
+    # left out before, and over: it doesn't come back for another
+    jobs.update(captures[2].view(over=True))
     assert shown() == {"0", "4", "5"}
 
 
@@ -613,9 +612,8 @@ def test_an_update_keeps_no_record_and_no_axis() -> None:
             jobs.update(capture.print({"step": at, "loss": 1 / (at + 1)}).view())
         jobs.text()
         gc.collect()
-        ours = tracemalloc.take_snapshot().filter_traces(
-            [tracemalloc.Filter(True, "*/ingest/*")]
-        )  # not other threads'
+        # not other threads'
+        ours = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/ingest/*")])
         return sum(one.size for one in ours.statistics("filename"))
 
     tracemalloc.start()

@@ -403,9 +403,8 @@ def test_a_client_that_goes_away_is_no_fault(capfd: pytest.CaptureFixture[str]) 
     try:
         for _ in range(5):
             with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
-                client.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
-                )  # a reset
+                # a reset
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                 client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         wait_until(lambda: not opened(server), "all connections are forgotten")
     finally:

@@ -452,9 +452,8 @@ def test_a_round_of_which_nothing_is_taken_is_not_looked_through_for_ever(
     sender.go_on(15.0)
     sender.one_round()
     assert sender.dropped() == {"too_old": 600}
-    assert (
-        len(sent) <= (4 if has_window else 2) * MAX_SPLITS + 30
-    )  # besides each 500 a sample of our own
+    # besides each 500 a sample of our own
+    assert len(sent) <= (4 if has_window else 2) * MAX_SPLITS + 30
 
 
 @pytest.mark.parametrize("receiver", [""], ids=["in order"], indirect=True)

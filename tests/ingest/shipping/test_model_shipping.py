@@ -102,9 +102,8 @@ class Shipping(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(
-            shipper_module, "STREAMS_AT_ONCE", 1
-        )  # or the order of faults would be chance
+        # or the order of faults would be chance
+        self.patch.setattr(shipper_module, "STREAMS_AT_ONCE", 1)
         self.patch.setattr(delivery, "STREAM_LIMIT_SECS", (0.001, 0.002))
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
         self.loki = FaultyLoki()

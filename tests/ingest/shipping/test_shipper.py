@@ -352,9 +352,8 @@ def test_what_grew_meanwhile_makes_no_doubles_of_what_was_sent_before_a_kill(
         for number in range(20, 40):
             capture.lines([f"{number}.{line}" for line in range(3)])
             capture.heartbeat()
-        capture.counters(
-            (10**6, 10**5), pid=os.getpid()
-        )  # what the relay counts is further on by now
+        # what the relay counts is further on by now
+        capture.counters((10**6, 10**5), pid=os.getpid())
         node.restart(saved=False)
         node.ship()
     lines = node.loki.lines('kind="log"')

@@ -88,10 +88,11 @@ def test_no_jobs(text: str) -> None:
 def test_any_text(text: str, uid: int) -> None:
     assert parse_cgroup(text, uid) is None
     found = parse_cgroup(f"{_V2}/job_42/step_0/user/task_0/{text}", uid)
+    # a group's own name below the task never makes another job
     assert found in (
         SchedulerJob("42", "0", 0),
         None,
-    )  # a group's own name below the task never makes another job
+    )
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:

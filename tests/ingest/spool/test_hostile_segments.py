@@ -30,9 +30,8 @@ pytestmark = needs_root
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNode]:
-    monkeypatch.setattr(
-        segment_reader, "SEARCH_BYTES", 64 << 20
-    )  # a quarter: three quarters less time
+    # a quarter: three quarters less time
+    monkeypatch.setattr(segment_reader, "SEARCH_BYTES", 64 << 20)
     made = ShippingNode(tmp_path)
     yield made
     made.close()

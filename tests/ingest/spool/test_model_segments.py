@@ -73,9 +73,8 @@ class WriterAndReader(RuleBasedStateMachine):
         self.faults = Faults()
         self.patch.setattr(segment_writer, "os", FaultyOs(self.faults))
         self.patch.setattr(segment_writer, "MAX_SEGMENT_BYTES", SEGMENT_BYTES)
-        self.patch.setattr(
-            SegmentWriter, "_sync_on", lambda writer: None
-        )  # here syncs are steps of their own
+        # here syncs are steps of their own
+        self.patch.setattr(SegmentWriter, "_sync_on", lambda writer: None)
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir=memory_folder()))
         self.writer = SegmentWriter(str(self.folder), 1)
         self.fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)

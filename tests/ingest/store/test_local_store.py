@@ -621,9 +621,8 @@ def test_a_removed_job_s_id_is_used_again_as_a_higher_attempt(
     store.ingest()
     store.remove("k3f9x2")
     again = make_capture(spool, lines=["again"], attempt=1)
-    os.utime(
-        again.path / "identity.json", (time.time() + 5, time.time() + 5)
-    )  # begun after the removal
+    # begun after the removal
+    os.utime(again.path / "identity.json", (time.time() + 5, time.time() + 5))
     reader = take(store)
     assert [capture.attempt for capture in reader.captures] == [4]
     assert texts_of(reader) == ["again"]

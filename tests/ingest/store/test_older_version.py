@@ -14,9 +14,8 @@ from tests.tools.shipping_node import ShippingNode
 from tests.tools.sources import ROOT
 
 WRITTEN = ROOT / "tests" / "stores" / "0.1.0"
-EXPECTED: dict[str, Any] = json.loads(
-    (WRITTEN / "expected.json").read_text()
-)  # Any: what its commands printed
+# Any: what its commands printed
+EXPECTED: dict[str, Any] = json.loads((WRITTEN / "expected.json").read_text())
 MANY_YEARS_HOURS = 1e6
 
 
@@ -68,9 +67,8 @@ def test_its_agents_state_is_gone_on_from(written: Path) -> None:
     """Of one capture all had been shipped, of one some, of one nothing."""
     node = ShippingNode(written / "node")
     try:
-        object.__setattr__(
-            node.config.loki, "max_age_hours", MANY_YEARS_HOURS
-        )  # else its lines are too old by now
+        # else its lines are too old by now
+        object.__setattr__(node.config.loki, "max_age_hours", MANY_YEARS_HOURS)
         shipped = {one.folder: one for one in node.checkpoints.shipped()}
         assert {
             folder: [one.identity.job_id, one.identity.attempt, *one.position, one.done, one.account.state,

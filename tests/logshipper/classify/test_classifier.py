@@ -115,9 +115,8 @@ def test_text_before_a_command(before: bytes, colours: bool) -> None:
     items = made.take()
     assert (made.mode, _events(items)) == ("disabled", ["command_refused", "mode_changed"])
     assert b"secret" not in b"".join(_lines(items))
-    assert (
-        len(_lines(items, Kind.LOG)) == 1
-    )  # the command's own line, printed before it was in force
+    # the command's own line, printed before it was in force
+    assert len(_lines(items, Kind.LOG)) == 1
     made = _run((OUT, before + ENABLE + b"secret\n"), mode="disabled", keep_colours=colours)
     items = made.take()
     assert (made.mode, _lines(items), _events(items)) == ("disabled", [], ["command_refused"])

@@ -175,9 +175,8 @@ def test_a_fence_is_certain_on_its_own_stream_only() -> None:
     policies = Policies("enabled")
     policies.stop(OUT, "t", is_certain=True)
     assert policies.obedience(OUT) is Obedience.NONE
-    assert (
-        policies.obedience(ERR) is Obedience.NARROWING
-    )  # what is read may have been printed before
+    # what is read may have been printed before
+    assert policies.obedience(ERR) is Obedience.NARROWING
     policies.seen_empty(ERR)
     assert policies.obedience(ERR) is Obedience.NARROWING  # stdout may have ended it by now
     assert policies.resume(ERR, "other", is_certain=True) is None

@@ -395,9 +395,8 @@ def test_core_file_is_cmds(driver: Driver, tmp_path: Path) -> None:
 
 def test_cmd_that_is_not_there(driver: Driver) -> None:
     for name in ("no-such-command", "./no-such-file", "/no/such/path", ""):
-        done = driver.run(
-            name, env={"PATH": os.defpath}
-        )  # all of it readable: a folder that isn't makes it 126
+        # all of it readable: a folder that isn't makes it 126
+        done = driver.run(name, env={"PATH": os.defpath})
         assert (done.returncode, done.stdout) == (127, b"")
         assert done.stderr == f"logshipper: {name}: No such file or directory\n".encode()
     assert driver.events() == []  # the sidecar never began
@@ -417,9 +416,8 @@ def test_cmd_that_cannot_be_run(driver: Driver, tmp_path: Path) -> None:
     missing.chmod(0o755)
     done = driver.run(str(missing))
     assert (done.returncode, b"what its first line names isn't" in done.stderr) == (127, True)
-    assert (
-        b"`./LICENSE`" in driver.run("LICENSE", env={"PATH": os.defpath}).stderr
-    )  # the folder that it runs in
+    # the folder that it runs in
+    assert b"`./LICENSE`" in driver.run("LICENSE", env={"PATH": os.defpath}).stderr
     assert b"no quotes" in driver.run("python train.py", env={"PATH": os.defpath}).stderr
 
 

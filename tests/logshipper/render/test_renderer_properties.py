@@ -107,12 +107,10 @@ def _bytes(words: Sequence[str]) -> bytes:
     return "".join(words).encode(errors="surrogateescape")
 
 
-_VOWELS = "".join(
-    map(chr, [*range(0x1160, 0x1200), *range(0xD7B0, 0xD800)])
-)  # of conjoining Hangul
-_OF_THEIR_OWN = st.characters(
-    exclude_categories=["C", "M", "Zl", "Zp"], exclude_characters=_VOWELS
-)  # join nothing
+# of conjoining Hangul
+_VOWELS = "".join(map(chr, [*range(0x1160, 0x1200), *range(0xD7B0, 0xD800)]))
+# join nothing
+_OF_THEIR_OWN = st.characters(exclude_categories=["C", "M", "Zl", "Zp"], exclude_characters=_VOWELS)
 _words = st.one_of(st.sampled_from(_PLAIN), st.sampled_from(_PLAIN + _CONTROLS))
 _plain = st.lists(st.sampled_from(_PLAIN), max_size=40).map(_bytes)
 _any = st.one_of(st.lists(_words, max_size=30).map(_bytes), st.binary(max_size=60))

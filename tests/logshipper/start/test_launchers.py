@@ -248,9 +248,8 @@ def test_make(home: Home) -> None:
         home.environment["LOGSHIPPER_STORE"] = str(home.folder / f"store{option}")
         sh(home, f"{RUN} make -s -j3 {option}")
         assert sorted(home.logs()) == ["a", "b", "c"]
-        assert (
-            len(home.call("ls", "--columns", "id").stdout.splitlines()) == 2
-        )  # a heading, and one job
+        # a heading, and one job
+        assert len(home.call("ls", "--columns", "id").stdout.splitlines()) == 2
 
 
 # ---- runs inside of runs
@@ -483,9 +482,8 @@ def test_grid_engines_signals_arrive_once(home: Home) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         subprocess.run([sys.executable, "-c", shepherd, str(process.pid)], check=True, timeout=60)
-        process.send_signal(
-            signal.SIGUSR2
-        )  # to the relay alone, so that it comes behind all that is sent on
+        # to the relay alone, so that it comes behind all that is sent on
+        process.send_signal(signal.SIGUSR2)
         assert process.stdout.read() == b""
         assert process.wait(60) == 5
 

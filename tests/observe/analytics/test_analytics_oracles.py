@@ -242,9 +242,8 @@ def a_pilot(chance: random.Random) -> Json:
     for number in range(1 if odd == "alone" else chance.randint(3, 12)):
         places = sorted(chance.sample(sorted(free), chance.randint(1, min(4, len(free)))))
         scheduled = max(free[place] for place in places) + chance.choice([0, 0, 0.5, 3])
-        launched = scheduled + chance.choice(
-            [0.0625, 0.25]
-        )  # whole in binary, as sums are compared
+        # whole in binary, as sums are compared
+        launched = scheduled + chance.choice([0.0625, 0.25])
         start = launched + chance.choice([0.125, 0.375])
         secs = 0.0 if odd == "no time" and not number else chance.choice([0.75, 2, 7.125])
         finished = start + secs + chance.choice([0, 0.25])

@@ -20,9 +20,8 @@ from tests.tools.reading_store import SpooledCapture
 from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.segment_factory import START_NS
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:datetime.datetime.utcnow:DeprecationWarning"
-)  # the snippets' own
+# the snippets' own
+pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
 
 PRINTED = """
 from balsam.api import EventLog

@@ -26,12 +26,8 @@ from tests.tools.tools_of_others import needs_program_of_others, python_of
 DOCS = {name: ROOT / "docs" / f"coming-from-{name}.md" for name in ("xt", "qcg", "balsam", "mlo")}
 _ROW = re.compile(r"^\| (?P<theirs>.+?) \| `(?P<ours>.+)` \| (?P<note>.*?)\|$", re.MULTILINE)
 SERVES = ("logshipper open",)
-CHANGES = (
-    "logshipper tag",
-    "logshipper rm",
-    "logshipper run",
-    "logshipper import",
-)  # what is in the store
+# what is in the store
+CHANGES = ("logshipper tag", "logshipper rm", "logshipper run", "logshipper import")
 
 # what each says: a regular expression of its output, or of the file that it writes ("FILE: RE");
 # "\Z" for nothing

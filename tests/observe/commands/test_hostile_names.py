@@ -34,9 +34,8 @@ NAME = HOSTILE.replace("\x00", "") + "\udcff\udc9b"
 OBEYED = re.compile(
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-OWN = re.compile(
-    r"\r?\x1b\[\d*[KJA]|\r\x1b\[K|\x1b\[\?25[lh]|\r\n|\x1b\[6n"
-)  # what our own bars and pages send
+# what our own bars and pages send
+OWN = re.compile(r"\r?\x1b\[\d*[KJA]|\r\x1b\[K|\x1b\[\?25[lh]|\r\n|\x1b\[6n")
 
 SERVED = "its page is looked at by tests/observe/page/test_hostile.py"
 NOT_TRIED = {"open": SERVED, "serve": SERVED, "run": "prints what CMD prints, unchanged"}

@@ -732,9 +732,8 @@ def completions(store: Path, line: str) -> list[str]:
 def test_completion_knows_commands_jobs_and_keys(store: Path) -> None:
     training(store)
     training(store, job_id="k9zzzz", name="evil\x1b[31m")
-    assert (
-        main(["ls", "--store", str(store)]) == 0
-    )  # completion itself waits for little to come into the store
+    # completion itself waits for little to come into the store
+    assert main(["ls", "--store", str(store)]) == 0
     assert completions(store, "logshipper me") == ["metadata "]
     assert set(completions(store, "logshipper show k")) == {"k3f9x2", "k9zzzz"}
     assert completions(store, "logshipper logs tr") == ["train.py "]

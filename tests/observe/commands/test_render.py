@@ -30,12 +30,8 @@ from tests.tools.terminal_oracle import Tmux, run_python, tmux
 __all__ = ["tmux"]  # a fixture
 
 XTERM = ROOT.parent / "shared" / "conformance" / "xterm"
-XTERM_DIFFERS = (
-    "t0055-EL",
-    "t0084-CBT",
-    "t0101-NLM",
-    "t0103-reverse_wrap",
-)  # tests/logshipper/render/test_screen.py says why
+# tests/logshipper/render/test_screen.py says why
+XTERM_DIFFERS = ("t0055-EL", "t0084-CBT", "t0101-NLM", "t0103-reverse_wrap")
 MANY_BYTES = 32 << 20
 MEMORY_KIB = 40_000  # Python and what it imports have 18 MB
 
@@ -419,9 +415,8 @@ def test_lines_of_a_pipe_come_at_once(home: Home) -> None:
         assert _line(run) == b"two more\n"
         _send(run, b"\n\x1b[?25lheld while it may be drawn again\n")
         assert _line(run) == b"20%\n"
-        assert (
-            _line(run) == b"held while it may be drawn again\n"
-        )  # when it was left alone for a second
+        # when it was left alone for a second
+        assert _line(run) == b"held while it may be drawn again\n"
         out, err = run.communicate(b"half", timeout=TIMEOUT_SECS)
     assert (run.returncode, out, err) == (0, b"half\n", b"")
 

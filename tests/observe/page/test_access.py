@@ -72,9 +72,8 @@ def client(served: PageServer) -> Client:
 
 def test_the_link_is_changed_for_a_cookie(client: Client) -> None:
     link = client.server.link("job/k3f9x2").removeprefix(f"http://127.0.0.1:{client.server.port}")
-    answer = client.ask(
-        link, cookie=False, Sec_Fetch_Site="cross-site"
-    )  # a file of the user's own leads here
+    # a file of the user's own leads here
+    answer = client.ask(link, cookie=False, Sec_Fetch_Site="cross-site")
     assert answer.status == 200
     cookie = answer.headers["Set-Cookie"]
     assert {"HttpOnly", "SameSite=Strict", f"Path={client.root}"} <= set(cookie.split("; "))

@@ -196,9 +196,8 @@ def test_kept_colours_are_shown(browse: Browsing) -> None:
     expect(first.get_by_text("residual")).to_have_class("bold fore1")
     expect(first.get_by_text("high")).to_have_css("color", "rgb(255, 135, 0)")
     expect(first.locator(".text")).to_have_text("warning 0: residual is high")
-    page.get_by_label("Search in the log").fill(
-        "residual is high"
-    )  # over pieces of several colours
+    # over pieces of several colours
+    page.get_by_label("Search in the log").fill("residual is high")
     expect(page.locator("output.hits")).to_have_text(re.compile("of 30 lines"))
     expect(first.locator("mark")).to_have_text(["residual", " is ", "high"])
 

@@ -146,9 +146,10 @@ def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.Monkey
             whole = points(graphs(reader, GraphRequest(None, ("loss", "lr")), 9)[0])
             seen = []
             for _ in range(50):
+                # time for two looks
                 monkeypatch.setattr(
                     "time.monotonic", iter([0.0, *([0.5] * 2), *([9.0] * 99)]).__next__
-                )  # time for two looks
+                )
                 found = feed.read_on(reader, secs=1.0)
                 monkeypatch.undo()
                 seen.append(feed.records)

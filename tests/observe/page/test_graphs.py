@@ -173,9 +173,8 @@ def test_log_scale_says_what_it_cannot_show(curves: Page) -> None:
     assert not model(curves, "acc")["y"]["log"]
     curves.get_by_role("checkbox", name="Log scale").check()
     assert model(curves, "acc")["y"]["log"]
-    expect(panel(curves, "loss").get_by_text("not on a log scale")).to_have_count(
-        0
-    )  # all are above 0
+    # all are above 0
+    expect(panel(curves, "loss").get_by_text("not on a log scale")).to_have_count(0)
 
 
 def test_smoothing_is_the_documented_formula(curves: Page) -> None:
@@ -293,9 +292,8 @@ def test_a_long_job_is_drawn_by_and_by(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(graphs_api, "READ_SECS", 0.0)
-    page = open_graphs(
-        browse, serve(graph_store), f"job/{LONG}/graphs"
-    )  # a server that hasn't read any of it yet
+    # a server that hasn't read any of it yet
+    page = open_graphs(browse, serve(graph_store), f"job/{LONG}/graphs")
     page.get_by_label("X axis").select_option("time")
     secs = LONG_RECORDS / 100  # one every 10 ms
     wait_for_model(page, "loss", f"Math.abs(model.curves[0].xs.at(-1) - {secs}) < 0.1")
