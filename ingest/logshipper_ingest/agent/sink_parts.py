@@ -27,7 +27,7 @@ def make_delivery(
     stop: threading.Event,
     say: Callable[[str], None],
 ) -> Delivery:
-    sink: Sink = LokiSink(config.cluster, config.host)
-    if is_influxdb(config):
-        sink = InfluxdbSink(config)
+    sink: Sink = (
+        InfluxdbSink(config) if is_influxdb(config) else LokiSink(config.cluster, config.host)
+    )
     return Delivery(sink, make_client, config.delivery, metrics, stop, say)

@@ -3,12 +3,12 @@ as points."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from logshipper_ingest.config.delivery_options import delivery_rules
 from logshipper_ingest.config.loki_section import MAX_LINE_BYTES, SINK_NAME
-from logshipper_ingest.config.toml_section import broken, fill
+from logshipper_ingest.config.toml_section import broken, fill, split_named
 from logshipper_ingest.servers.server_access import ServerAccess
 
 INFLUXDB_SINK = "influxdb"  # what [influxdb] is called
@@ -45,21 +45,13 @@ class InfluxdbSection:
 
 
 def fill_influxdbs(tables: object, problems: list[str]) -> dict[str, InfluxdbSection]:
-    """[influxdb] and those within it, by what they are called; none where the
-    file has none."""
+    """[influxdb] and those within it, by what they are called; none where the file has
+    none."""
     sections: dict[str, InfluxdbSection] = {}
     if not isinstance(tables, Mapping):
         problems.append("[influxdb]: must be a table, with a line for each option")
         return sections
-    option_names = {
-        option.name for cls in (InfluxdbSection, ServerAccess) for option in fields(cls)
-    }
-    named_tables = {
-        name: table
-        for name, table in tables.items()
-        if isinstance(table, Mapping) and name not in option_names
-    }
-    first_table = {name: value for name, value in tables.items() if name not in named_tables}
+    first_table, named_tables = split_named(InfluxdbSection, tables)
     first = fill(InfluxdbSection, first_table, "influxdb", problems)
     if first != InfluxdbSection():
         sections[INFLUXDB_SINK] = first

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from logshipper_ingest.config.delivery_options import delivery_rules
 from logshipper_ingest.config.tenants import NOBODYS, TENANT_BY
-from logshipper_ingest.config.toml_section import broken, fill
+from logshipper_ingest.config.toml_section import broken, fill, split_named
 from logshipper_ingest.servers.server_access import ServerAccess
 
 MAX_LINE_BYTES = 4 << 20
@@ -46,7 +46,7 @@ def fill_lokis(
 ) -> tuple[LokiSection, dict[str, LokiSection], list[str]]:
     """[loki], and [loki.NAME] by name. Of the sentences that say what is wrong those about single
     options are added to problems; those about values are returned."""
-    first_table, named_tables = _tables(loki_table)
+    first_table, named_tables = split_named(LokiSection, loki_table)
     loki = fill(LokiSection, first_table, "loki", problems)
     named_lokis = {
         name: _for_nobody(_named_loki(loki, name, table, problems))
@@ -57,21 +57,9 @@ def fill_lokis(
     return loki, named_lokis, loki_problems + _named_problems(loki, named_lokis)
 
 
-_OPTIONS = [option.name for option in fields(LokiSection)]
-_INHERITED = [name for name in _OPTIONS if name not in ("access", "name")]
-
-
-def _tables(loki: object) -> tuple[object, dict[str, Mapping[str, object]]]:
-    """[loki] by itself, and [loki.NAME], by name."""
-    if not isinstance(loki, Mapping):
-        return loki, {}
-    options = {*_OPTIONS, *(option.name for option in fields(ServerAccess))}
-    named_tables = {
-        name: table
-        for name, table in loki.items()
-        if isinstance(table, Mapping) and name not in options
-    }
-    return {name: value for name, value in loki.items() if name not in named_tables}, named_tables
+_INHERITED = [
+    option.name for option in fields(LokiSection) if option.name not in ("access", "name")
+]
 
 
 def _named_loki(
@@ -149,7 +137,7 @@ def _rules(loki: LokiSection, table: str) -> list[str]:
         ),
         "max_age_hours": (
             1 <= loki.max_age_hours <= 167,
-            "must be 1 to 167: replay streams are told apart for a week",
+            "must be 1 to 167: replay streams are distinguished for a week",
         ),
         "settle_secs": (0 <= loki.settle_secs <= 600, "must be 0 to 600"),
         "heartbeat_secs": (5 <= loki.heartbeat_secs <= 3600, "must be 5 to 3600"),

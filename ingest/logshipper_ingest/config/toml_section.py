@@ -61,6 +61,21 @@ def fill(cls: type[Section], table: object, table_name: str, problems: list[str]
     return cls(**values)
 
 
+def split_named(cls: type, table: object) -> tuple[object, dict[str, Table]]:
+    """A table of which there may be several by itself, for `fill`, and those within it,
+    [TABLE.NAME], by name. cls: the dataclass of each, whose options are no names."""
+    if not isinstance(table, Mapping):
+        return table, {}
+    sections = (cls, *_fields(cls)[0].values())
+    options = {field.name for section in sections for field in dataclasses.fields(section)}
+    named_tables = {
+        name: value
+        for name, value in table.items()
+        if isinstance(value, Mapping) and name not in options
+    }
+    return {name: value for name, value in table.items() if name not in named_tables}, named_tables
+
+
 def fill_known(cls: type[Section], table: Table, table_name: str, problems: list[str]) -> Section:
     """As `fill`, for a dataclass that has only part of the table's options."""
     return cls(**_values(_fields(cls)[1], table, table_name, problems))

@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser,
         "Writes metadata and logs of one or several jobs: into one file, or with a folder as\n"
         "--output into a folder per job. Numbers keep every digit. A file appears when it is\n"
-        "whole. A job that isn't there is told of, and the others are exported.",
+        "whole. A job that isn't there is reported, and the others are exported.",
         "examples:\n"
         "  logshipper export last\n"
         "  logshipper export train.py k3f9x2 --output runs.parquet\n"

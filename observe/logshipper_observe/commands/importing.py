@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser,
         "Takes what another system wrote of its jobs into the local store: jobs with their\n"
         "states, times, nodes, tags, metadata and logs. Importing again adds what is new.\n"
-        "What can't be read is said, with file and line, and all else is imported.\n"
+        "What can't be read is reported, with file and line, and all else is imported.\n"
         "\n"
         "  qcg     a manager's folder .qcgpjm-service-NAME, a folder of them, or its files\n"
         "          jobs.report, track.states and track.reqs\n"

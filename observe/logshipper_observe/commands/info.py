@@ -62,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Tells of each of these jobs its state, nodes, cores, working directory, run time, exit\n"
         "code, the history of its states, and of its tasks or iterations how many there are,\n"
         "have finished and failed. JOB: also NAME for jobs NAME:0, NAME:1, ...; ranges (a3-a9)\n"
-        "and wildcards. Unknown jobs are told one by one, the others answered.",
+        "and wildcards. Unknown jobs are reported one by one, the others answered.",
         "examples:\n"
         "  logshipper info last\n"
         "  logshipper info train.py a3-a9\n"

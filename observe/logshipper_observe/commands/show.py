@@ -279,7 +279,7 @@ class _Page:
             )
         extras = [
             plural(ledger["notes"], "note"),
-            plural(ledger["status"], "live status line")[:],
+            plural(ledger["status"], "live status line"),
             plural(ledger["parts"], "part") + " of long lines",
         ]
         extras = [

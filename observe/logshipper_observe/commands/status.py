@@ -21,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     describe(
         parser,
         "Prints of each of these jobs id, state, exit code or signal, and name. JOB: as for\n"
-        "`info`. Unknown jobs are told one by one, the others answered.",
+        "`info`. Unknown jobs are reported one by one, the others answered.",
         "examples:\n"
         "  logshipper status last\n"
         "  logshipper status a3-a9 train.py\n"

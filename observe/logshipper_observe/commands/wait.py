@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     describe(
         parser,
         "Waits until all of these jobs have ended, or any of them, and prints how. JOB:\n"
-        "also ranges (a3-a9) and wildcards. Unknown jobs are told, the others waited for.",
+        "also ranges (a3-a9) and wildcards. Unknown jobs are reported, the others waited for.",
         "examples:\n"
         "  logshipper wait last && notify-send done\n"
         "  logshipper wait --any 'train*' --timeout 2h\n"
