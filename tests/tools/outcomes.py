@@ -1,5 +1,6 @@
 """A plugin of pytest that tests/run.py gives a folder (`--outcomes`): it leaves there the ids of
-the tests that were skipped or failed, and where the time went."""
+the tests that were skipped or failed, and where the time went. A test that fails is named at once,
+not only at the end."""
 
 import time
 from collections import defaultdict
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from _pytest.fixtures import FixtureDef, SubRequest
+from _pytest.terminal import TerminalReporter
 
 OPTION = "--outcomes"
 SKIPPED, FAILED, TIMES = "skipped", "failed", "times"  # files of the folder
@@ -26,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if folder is not None and not hasattr(
         config, "workerinput"
     ):  # a worker reports to whoever started it
-        config.pluginmanager.register(_Outcomes(folder), "outcomes")
+        config.pluginmanager.register(_Outcomes(folder, config), "outcomes")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -40,8 +42,9 @@ def pytest_fixture_setup(fixturedef: "FixtureDef[object]", request: SubRequest) 
 
 
 class _Outcomes:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: pytest.Config) -> None:
         self._folder = folder
+        self._plugins = config.pluginmanager
         self._skipped: list[str] = []
         self._failed: dict[str, None] = {}  # once, though its end may fail, too
         self._tests: dict[str, float] = defaultdict(float)
@@ -52,6 +55,9 @@ class _Outcomes:
             self._skipped.append(report.nodeid)
         if report.failed:
             self._failed[report.nodeid] = None
+            terminal: TerminalReporter | None = self._plugins.get_plugin("terminalreporter")
+            if terminal is not None:
+                terminal.write_line(f"\nfailed: {report.nodeid}")
         self._tests[report.nodeid] += report.duration
         if report.when == "teardown":
             for name, value in report.user_properties:
