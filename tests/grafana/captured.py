@@ -123,14 +123,14 @@ class ShiftedAgent(NodeAgent):
         by: Sequence[str] = (),
         path: Path = ROOT,
     ) -> "NodeAgent":
-        begun = self.log.read_text().count("ready:") if self.log.exists() else 0
+        ready_count = self.log.read_text().count("ready:") if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "logshipper_ingest", "run", "--config", str(self.config)],
                 cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
         wait_until(
-            lambda: self.log.read_text().count("ready:") > begun or self.has_ended(),
+            lambda: self.log.read_text().count("ready:") > ready_count or self.has_ended(),
             "the agent is ready",
         )
         assert not self.has_ended(), self.log.read_text()
@@ -148,9 +148,9 @@ class TaskSocket:
         if isinstance(
             agent, ShiftedAgent
         ):  # what is older than its directory would count as forged
-            made = time.time() + agent.shift_secs - 1
-            os.utime(folder / "identity.json", (made, made))
-        told = {
+            mtime = time.time() + agent.shift_secs - 1
+            os.utime(folder / "identity.json", (mtime, mtime))
+        answer = {
             "path": str(folder),
             **{key: getattr(identity, key) for key in ("job_id", "attempt", "step", "task")},
         }
@@ -158,7 +158,7 @@ class TaskSocket:
         self._listener.bind(str(self.path))
         self._listener.listen(1)
         self._thread = threading.Thread(
-            target=self._serve, args=(json.dumps(told).encode(),), daemon=True
+            target=self._serve, args=(json.dumps(answer).encode(),), daemon=True
         )
         self._thread.start()
 
@@ -292,7 +292,7 @@ class Maker:
 @contextmanager
 def captured_jobs(folder: Path) -> Iterator[Fixture]:
     """Servers, agents and jobs; all of it ends with the context."""
-    begun = time.monotonic()
+    begin = time.monotonic()
     with ExitStack() as stack:
         loki = LokiServer(limits={"reject_old_samples": False})
         prometheus = PrometheusServer(scrape_interval=f"{SCRAPE_MS // 1000}s")
@@ -306,8 +306,8 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
             folder / "late", "http://127.0.0.1:9", host="late1", shift_secs=-LATE_SECS
         )
         # else it would see how late it is
-        then = stack.enter_context(Proxy(loki.url, shift_secs=-OLD_SECS))
-        old = ShiftedAgent(folder / "old", then.url, host="old1", shift_secs=-OLD_SECS)
+        proxy = stack.enter_context(Proxy(loki.url, shift_secs=-OLD_SECS))
+        old = ShiftedAgent(folder / "old", proxy.url, host="old1", shift_secs=-OLD_SECS)
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         starts = []
         for agent in (*agents.values(), controller, late, old):
@@ -318,27 +318,32 @@ def captured_jobs(folder: Path) -> Iterator[Fixture]:
         prometheus.set_targets([_target(agent) for agent in (*agents.values(), controller)])
         maker = Maker(folder, agents)
         stack.callback(maker.end)
-        jobs = _made(maker, pool, late, old)
+        jobs = _capture_jobs(maker, pool, late, old)
         _tell_end(
-            _ended_dir(folder), next(one for one in jobs if one.job is printed.TIMED_OUT), "TIMEOUT"
+            _ended_dir(folder), next(job for job in jobs if job.job is printed.TIMED_OUT), "TIMEOUT"
         )
         shipped_late = _agent(folder, loki, "late1", folder / "late").start()
         stack.enter_context(shipped_late)
         _settle(loki, prometheus, [*agents.values(), controller, shipped_late], old, jobs)
         yield Fixture(
-            {one.job.name: one for one in jobs},
+            {job.job.name: job for job in jobs},
             LokiSource(loki.url),
             PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS),
-            time.monotonic() - begun,
+            time.monotonic() - begin,
         )
 
 
 def _agent(
-    folder: Path, loki: LokiServer, host: str, own: Path | None = None, **options: Json
+    folder: Path, loki: LokiServer, host: str, node_folder: Path | None = None, **options: Json
 ) -> NodeAgent:
     heartbeat = {"heartbeat_secs": 5.0}
     return NodeAgent(
-        own or folder / host, loki.url, cluster=CLUSTER, host=host, loki=heartbeat, **options
+        node_folder or folder / host,
+        loki.url,
+        cluster=CLUSTER,
+        host=host,
+        loki=heartbeat,
+        **options,
     )
 
 
@@ -351,39 +356,43 @@ def _ended_dir(folder: Path) -> Path:
 def _tell_end(place: Path, job: Captured, state: str) -> None:
     """As the hook job-ended does."""
     assert job.end_ms is not None
-    said = {"by": "jobcomp", "job_id": job.job_id, "state": state, "exit": "0:0", "start": job.begin_ms // 1000,
+    fields = {"by": "jobcomp", "job_id": job.job_id, "state": state, "exit": "0:0", "start": job.begin_ms // 1000,
             "end": job.end_ms // 1000, "restarts": "0", "user": USER, "nodes": ",".join(job.hosts)}  # fmt: skip
-    written = place / f".new.{job.job_id}.{said['end']}.jobcomp.1"
-    written.write_text(
+    path = place / f".new.{job.job_id}.{fields['end']}.jobcomp.1"
+    path.write_text(
         "".join(
-            ["logshipper-ended 1\n", *(f"{name}={value}\n" for name, value in said.items()), ".\n"]
+            [
+                "logshipper-ended 1\n",
+                *(f"{name}={value}\n" for name, value in fields.items()),
+                ".\n",
+            ]
         )
     )
-    written.chmod(0o600)
-    written.rename(place / written.name.removeprefix(".new."))
+    path.chmod(0o600)
+    path.rename(place / path.name.removeprefix(".new."))
 
 
-def _made(
+def _capture_jobs(
     maker: Maker, pool: ThreadPoolExecutor, late: ShiftedAgent, old: ShiftedAgent
 ) -> list[Captured]:
     """The five-second job and the one whose bar is to show begin first."""
     first = [maker.capture(printed.RUNNING)]
-    others = [job for job in printed.LIVE if job is not printed.RUNNING]
-    others.sort(key=lambda job: -job.pause_secs)
-    waiting = [pool.submit(maker.capture, job) for job in others]
-    waiting += [
+    rest = [job for job in printed.LIVE if job is not printed.RUNNING]
+    rest.sort(key=lambda job: -job.pause_secs)
+    futures = [pool.submit(maker.capture, job) for job in rest]
+    futures += [
         pool.submit(maker.capture_shifted, printed.LATE, late),
         pool.submit(maker.capture_shifted, printed.OLD, old),
     ]
-    waiting += [pool.submit(maker.capture_tasks, printed.THREE_NODES, "4711")]
-    waiting += [pool.submit(maker.capture_tasks, printed.TIMED_OUT, "4712")]
-    waiting += [
+    futures += [pool.submit(maker.capture_tasks, printed.THREE_NODES, "4711")]
+    futures += [pool.submit(maker.capture_tasks, printed.TIMED_OUT, "4712")]
+    futures += [
         pool.submit(maker.capture, printed.REQUEUED),
         pool.submit(maker.capture_written, printed.EVENTFUL),
     ]
-    made = first + [one.result() for one in waiting]
+    jobs = first + [future.result() for future in futures]
     assert late.stop() == 0
-    return made
+    return jobs
 
 
 def _settle(
@@ -399,22 +408,22 @@ def _settle(
     old.wait_shipped(WAIT_SECS)
     loki.flush()
     loki.wait_ready()
-    staying = sum(one.job.stays for one in jobs)
+    open_count = sum(job.job.stays for job in jobs)
     wait_until(
-        lambda: sum(len(agent.captures()) for agent in agents) == staying,
+        lambda: sum(len(agent.captures()) for agent in agents) == open_count,
         "all jobs are shipped",
         WAIT_SECS,
     )
     logs = LokiSource(loki.url)
-    told = f'count_over_time({{cluster="{CLUSTER}", host="{CONTROLLER}", kind="event"}} |= "TIMEOUT" [1h])'
+    timeouts = f'count_over_time({{cluster="{CLUSTER}", host="{CONTROLLER}", kind="event"}} |= "TIMEOUT" [1h])'
     _until(
-        lambda: logs.get("/loki/api/v1/query", {"query": told})["result"],
+        lambda: logs.get("/loki/api/v1/query", {"query": timeouts})["result"],
         "how Slurm ended a job is in Loki",
     )
-    shipped = time.time()
-    asked = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
-    since = f"count(timestamp(logshipper_agent_build_info) > {shipped:.3f} + 1)"
-    _until(lambda: _first(asked, since) == len(agents), "Prometheus has scraped all agents")
+    ship_time = time.time()
+    metrics = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
+    since = f"count(timestamp(logshipper_agent_build_info) > {ship_time:.3f} + 1)"
+    _until(lambda: _first(metrics, since) == len(agents), "Prometheus has scraped all agents")
     bars = f'count_over_time({{cluster="{CLUSTER}", kind="status"}} | job_id=~"running.*" |= "40%" [1m])'
     _until(
         lambda: logs.get("/loki/api/v1/query", {"query": bars})["result"],
@@ -435,9 +444,9 @@ def _first(prometheus: PrometheusSource, promql: str) -> float:
     return float(result[0]["value"][1]) if result else 0.0
 
 
-def _until(condition: Callable[[], object], what: str) -> None:
+def _until(condition: Callable[[], object], description: str) -> None:
     """As wait_until, for questions to a server: ten a second."""
     deadline = time.monotonic() + WAIT_SECS
     while not condition():
-        assert time.monotonic() < deadline, f"not within {WAIT_SECS:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {WAIT_SECS:g} s: {description}"
         time.sleep(0.1)

@@ -17,30 +17,35 @@ def jobs(servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fi
         yield fixture
 
 
-class Opened:
+class Pages:
     """Pages of the fixture's jobs, each opened once."""
 
     def __init__(self, fixture: Fixture) -> None:
         self.fixture = fixture
         self._pages: dict[tuple[str, str], Page] = {}
 
-    def job(self, name: str, **chosen: Text) -> Page:
-        """The page of one job, at the time that the page of jobs links to. chosen: further
+    def job(self, name: str, **selections: Text) -> Page:
+        """The page of one job, at the time that the page of jobs links to. selections: further
         variables of its address."""
-        key = (name, repr(sorted(chosen.items())))
+        key = (name, repr(sorted(selections.items())))
         if key not in self._pages:
             job = self.fixture.jobs[name]
             self._pages[key] = Page(
-                links.JOB, self.fixture.sources, job.when, cluster=CLUSTER, job=job.job_id, **chosen
+                links.JOB,
+                self.fixture.sources,
+                job.when,
+                cluster=CLUSTER,
+                job=job.job_id,
+                **selections,
             )
         return self._pages[key]
 
-    def page(self, uid: str, chosen: Mapping[str, Text], when: Range | None = None) -> Page:
+    def page(self, uid: str, selections: Mapping[str, Text], when: Range | None = None) -> Page:
         return Page(
-            uid, self.fixture.sources, when or self.fixture.today, cluster=CLUSTER, **chosen
+            uid, self.fixture.sources, when or self.fixture.today, cluster=CLUSTER, **selections
         )
 
 
 @pytest.fixture(scope="session")
-def opened(jobs: Fixture) -> Opened:
-    return Opened(jobs)
+def pages(jobs: Fixture) -> Pages:
+    return Pages(jobs)

@@ -14,15 +14,15 @@ def numbers(
     record: Mapping[str, Any], above: str = "", depth: int = 1
 ) -> dict[str, float]:  # Any: JSON
     """R22: what JSON calls a number, nested ones as `a.b`; without keys that graphs leave out."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for key, value in record.items():
         name = above + key
         if isinstance(value, int | float) and not isinstance(value, bool):
             if not set(name) & set('"\\'):
-                found[name] = float(value)
+                values[name] = float(value)
         elif isinstance(value, dict) and depth < MAX_DEPTH:
-            found |= numbers(value, f"{name}.", depth + 1)
-    return found
+            values |= numbers(value, f"{name}.", depth + 1)
+    return values
 
 
 def over(
@@ -34,10 +34,10 @@ def over(
 
 def _rows(x: str, records: Sequence[Json], only: str, suffix: str) -> Iterator[dict[str, float]]:
     for record in records:
-        found = numbers(record)
+        values = numbers(record)
         yield {
             name if name == x else name + suffix: value
-            for name, value in found.items()
+            for name, value in values.items()
             if not only or name in (x, only)
         }
 
@@ -50,9 +50,9 @@ def numbered(x: str, records: Sequence[Json], *, only: str = "") -> list[dict[st
     for record in records:
         keys = tuple(sorted(record))
         counts[keys] = counts.get(keys, 0) + 1
-        found = numbers(record)
-        row = {name: value for name, value in found.items() if not only or name == only}
-        if x not in found and row:
+        values = numbers(record)
+        row = {name: value for name, value in values.items() if not only or name == only}
+        if x not in values and row:
             rows.append({NO_X: float(counts[keys]), **row})
     return rows
 
@@ -64,5 +64,5 @@ def floats(value: Any) -> Any:  # Any: JSON
     if isinstance(value, int | float):
         return float(value)
     if isinstance(value, list):
-        return [floats(one) for one in value]
-    return {key: floats(one) for key, one in value.items()}
+        return [floats(item) for item in value]
+    return {key: floats(item) for key, item in value.items()}

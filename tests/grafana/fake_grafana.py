@@ -20,13 +20,13 @@ _NOT_PASSED_ON = ("authorization", "host", "accept-encoding")
 _POSTS_TO_PROMETHEUS = ("api/v1/query", "api/v1/query_range", "api/v1/series", "api/v1/labels")
 
 
-class Said(NamedTuple):
+class Response(NamedTuple):
     status: int
     document: Any  # JSON, or bytes that are passed on
     kind: str = "application/json; charset=UTF-8"
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     method: str
     path: str
     document: Any  # JSON
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 class FakeGrafana(ServerThread):
     """version: what it says it is; prefix: a path that it is served below; converts: hands out
-    dashboards in a newer form than they were saved in, as Grafana 12 may. asked: what came, in
+    dashboards in a newer form than they were saved in, as Grafana 12 may. requests: in
     order; meddle: called before each answer."""
 
     def __init__(self, version: str = "9.4.3", *, prefix: str = "", converts: bool = False) -> None:
@@ -43,11 +43,11 @@ class FakeGrafana(ServerThread):
         self.converts = converts
         self.folders: dict[str, str] = {}  # titles by uid
         self.sources: dict[str, Json] = {}
-        self.saved: dict[str, list[Json]] = {}  # versions by uid: dashboard, folder, message, by
+        self.versions: dict[str, list[Json]] = {}  # versions by uid: dashboard, folder, message, by
         self.provisioned: set[str] = set()
         self.reads_for_all = True  # as without a licence
-        self.asked: list[Asked] = []
-        self.meddle: Callable[[str, str], Said | None] = lambda method, path: None
+        self.requests: list[Request] = []
+        self.meddle: Callable[[str, str], Response | None] = lambda method, path: None
         outer = self
 
         class Answering(BaseHTTPRequestHandler):
@@ -56,16 +56,16 @@ class FakeGrafana(ServerThread):
 
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                said = outer._answer(self.command, self.path, dict(self.headers), body)
+                response = outer._answer(self.command, self.path, dict(self.headers), body)
                 text = (
-                    said.document
-                    if isinstance(said.document, bytes)
-                    else json.dumps(said.document).encode()
+                    response.document
+                    if isinstance(response.document, bytes)
+                    else json.dumps(response.document).encode()
                 )
-                self.send_response_only(said.status)
-                self.send_header("Content-Type", said.kind)
+                self.send_response_only(response.status)
+                self.send_header("Content-Type", response.kind)
                 self.send_header("Content-Length", str(len(text)))
-                if said.status == 302:
+                if response.status == 302:
                     self.send_header("Location", "/login")
                 self.end_headers()
                 self.wfile.write(text)
@@ -89,19 +89,23 @@ class FakeGrafana(ServerThread):
 
     def changes(self) -> list[str]:
         """Method and path of all calls that change something, so far."""
-        return [f"{one.method} {one.path}" for one in self.asked if one.method != "GET"]
+        return [
+            f"{request.method} {request.path}"
+            for request in self.requests
+            if request.method != "GET"
+        ]
 
     # ---- what tests prepare
 
     def save_by_hand(self, uid: str, **changed: object) -> None:
         """As somebody does in the editor: the message is empty."""
-        newest = self.saved[uid][-1]
+        newest = self.versions[uid][-1]
         dashboard = {
             **newest["dashboard"],
             **changed,
             "version": newest["dashboard"]["version"] + 1,
         }
-        self.saved[uid].append({**newest, "dashboard": dashboard, "message": "", "by": USER})
+        self.versions[uid].append({**newest, "dashboard": dashboard, "message": "", "by": USER})
 
     def add_dashboard(
         self, uid: str, folder: str, *, tags: tuple[str, ...] = ("logshipper",), message: str = ""
@@ -111,15 +115,15 @@ class FakeGrafana(ServerThread):
             "title": uid,
             "tags": list(tags),
             "panels": [],
-            "id": 1000 + len(self.saved),
+            "id": 1000 + len(self.versions),
         }
-        one = {
+        version = {
             "dashboard": {**dashboard, "version": 1},
             "folder": folder,
             "message": message,
             "by": "x",
         }
-        self.saved[uid] = [one]
+        self.versions[uid] = [version]
 
     def add_source(self, uid: str, kind: str, url: str, **more: object) -> None:
         number = len(self.sources) + 1
@@ -131,30 +135,32 @@ class FakeGrafana(ServerThread):
 
     # ---- answers
 
-    def _answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Said:
+    def _answer(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> Response:
         parts = urllib.parse.urlsplit(target)
         if not parts.path.startswith(f"{self.prefix}/api/"):
-            return Said(302, b'<a href="/login">Found</a>', "text/html; charset=utf-8")
+            return Response(302, b'<a href="/login">Found</a>', "text/html; charset=utf-8")
         path = parts.path.removeprefix(self.prefix)
         document = (
             json.loads(body)
             if body and path.startswith(("/api/da", "/api/fo")) and "/proxy/" not in path
             else None
         )
-        self.asked.append(Asked(method, path, document))
-        meddled = self.meddle(method, path)
-        if meddled is not None:
-            return meddled
+        self.requests.append(Request(method, path, document))
+        response = self.meddle(method, path)
+        if response is not None:
+            return response
         if path == "/api/health":
-            return Said(200, {"commit": "abc", "database": "ok", "version": self.version})
+            return Response(200, {"commit": "abc", "database": "ok", "version": self.version})
         role = _role(headers)
         if role is None:
             return self._error(401, "Invalid API key")
-        if proxied := re.fullmatch(r"/api/datasources/proxy/(uid/)?([^/]+)/.*", path):
+        if proxy_match := re.fullmatch(r"/api/datasources/proxy/(uid/)?([^/]+)/.*", path):
             query = f"?{parts.query}" if parts.query else ""
-            named = urllib.parse.unquote(proxied[2])
+            source_id = urllib.parse.unquote(proxy_match[2])
             by_number = next(
-                (uid for uid, one in self.sources.items() if str(one["id"]) == named), ""
+                (uid for uid, source in self.sources.items() if str(source["id"]) == source_id), ""
             )
             # 9.4 cuts off what it takes for the beginning of the path, and takes `-` for the uid's
             # end
@@ -165,7 +171,7 @@ class FakeGrafana(ServerThread):
             )
             rest = re.sub(beginning, "", path, count=1)
             return self._proxied(
-                method, named if proxied[1] else by_number, rest, query, headers, body
+                method, source_id if proxy_match[1] else by_number, rest, query, headers, body
             )
         for pattern, answer in (
             (r"/api/datasources(?:/uid/([^/]+))?", self._of_sources),
@@ -174,48 +180,49 @@ class FakeGrafana(ServerThread):
             (r"/api/dashboards/uid/([^/]+)/versions", self._of_versions),
             (r"/api/dashboards/uid/([^/]+/versions/\d+)", self._of_version),
         ):
-            if found := re.fullmatch(pattern, path):
-                return answer(method, urllib.parse.unquote(found[1] or ""), document, role)
+            if match := re.fullmatch(pattern, path):
+                return answer(method, urllib.parse.unquote(match[1] or ""), document, role)
         if path == "/api/search":
-            return self._found(urllib.parse.parse_qs(parts.query))
+            return self._search(urllib.parse.parse_qs(parts.query))
         return self._error(404, "Not found")
 
-    def _error(self, code: int, message: str, **more: str) -> Said:
+    def _error(self, code: int, message: str, **more: str) -> Response:
         new = (
             {"messageId": "x", "statusCode": code, "traceID": ""}
             if self.is_new and not more
             else {}
         )
-        return Said(code, {"message": message, **more, **new})
+        return Response(code, {"message": message, **more, **new})
 
-    def _denied(self, permission: str) -> Said:
+    def _denied(self, permission: str) -> Response:
         words = f"You'll need additional permissions to perform this action. Permissions needed: {permission}"
-        return Said(403, {"accessErrorId": "ACE1", "message": words, "title": "Access denied"})
+        return Response(403, {"accessErrorId": "ACE1", "message": words, "title": "Access denied"})
 
     # ---- data sources
 
-    def _of_sources(self, method: str, uid: str, document: Any, role: str) -> Said:
+    def _of_sources(self, method: str, uid: str, document: Any, role: str) -> Response:
         if role != ADMIN and (method != "GET" or not self.reads_for_all):
             return self._denied("datasources:read" if method == "GET" else "datasources:write")
         if method == "GET" and not uid:
-            left_out = ("secureJsonFields", "version")
+            hidden_fields = ("secureJsonFields", "version")
             rows = [
-                {k: v for k, v in one.items() if k not in left_out} for one in self.sources.values()
+                {k: v for k, v in entry.items() if k not in hidden_fields}
+                for entry in self.sources.values()
             ]
-            return Said(200, sorted(rows, key=lambda one: one["name"]))
+            return Response(200, sorted(rows, key=lambda entry: entry["name"]))
         if method == "POST":
-            taken = any(document["name"] == one["name"] for one in self.sources.values())
-            if taken or document["uid"] in self.sources:
-                what = "name" if taken else "uid"
-                return self._error(409, f"data source with the same {what} already exists")
-            given = {name: document.pop(name) for name in ("uid", "type", "url")}
-            self.add_source(given["uid"], given["type"], given["url"], **document)
-            return Said(200, {"id": 1, "message": "Datasource added", "name": document["name"]})
+            name_clash = any(document["name"] == entry["name"] for entry in self.sources.values())
+            if name_clash or document["uid"] in self.sources:
+                field = "name" if name_clash else "uid"
+                return self._error(409, f"data source with the same {field} already exists")
+            identity = {name: document.pop(name) for name in ("uid", "type", "url")}
+            self.add_source(identity["uid"], identity["type"], identity["url"], **document)
+            return Response(200, {"id": 1, "message": "Datasource added", "name": document["name"]})
         source = self.sources.get(uid)
         if source is None:
             return self._error(404, "Data source not found")
         if method == "GET":
-            return Said(200, source)
+            return Response(200, source)
         if source["readOnly"]:
             return self._error(403, "Cannot update read-only data source")
         if document.get("version", source["version"]) != source["version"]:
@@ -224,19 +231,19 @@ class FakeGrafana(ServerThread):
             )
             return self._error(409, words)
         self.sources[uid] = {**source, **document, "version": source["version"] + 1}
-        return Said(
+        return Response(
             200, {"id": source["id"], "message": "Datasource updated", "name": source["name"]}
         )
 
     # ---- folders
 
-    def _of_folders(self, method: str, uid: str, document: Any, role: str) -> Said:
+    def _of_folders(self, method: str, uid: str, document: Any, role: str) -> Response:
         if method == "GET" and uid:
             if uid not in self.folders:
                 return self._error(404, "folder not found", status="not-found")
-            return Said(200, {"id": 1, "uid": uid, "title": self.folders[uid], "version": 1})
+            return Response(200, {"id": 1, "uid": uid, "title": self.folders[uid], "version": 1})
         if method == "GET":
-            return Said(
+            return Response(
                 200, [{"id": 1, "uid": uid, "title": title} for uid, title in self.folders.items()]
             )
         if role == VIEWER:
@@ -250,21 +257,21 @@ class FakeGrafana(ServerThread):
                 409, "a folder or dashboard in the general folder with the same name already exists"
             )
         self.folders[new_uid] = document["title"]
-        return Said(200, {"id": 1, "uid": new_uid, "title": document["title"], "version": 1})
+        return Response(200, {"id": 1, "uid": new_uid, "title": document["title"], "version": 1})
 
     # ---- dashboards
 
-    def _of_dashboards(self, method: str, uid: str, document: Any, role: str) -> Said:
+    def _of_dashboards(self, method: str, uid: str, document: Any, role: str) -> Response:
         if method == "POST":
-            return self._saved(document, role)
-        if uid not in self.saved:
+            return self._save(document, role)
+        if uid not in self.versions:
             return self._error(404, "Dashboard not found")
-        newest = self.saved[uid][-1]
+        newest = self.versions[uid][-1]
         if method == "DELETE":
             if uid in self.provisioned:
                 return self._error(400, "provisioned dashboard cannot be deleted")
-            del self.saved[uid]
-            return Said(
+            del self.versions[uid]
+            return Response(
                 200,
                 {
                     "id": 1,
@@ -272,17 +279,17 @@ class FakeGrafana(ServerThread):
                     "title": newest["dashboard"]["title"],
                 },
             )
-        shown = copy.deepcopy(newest["dashboard"])
+        dashboard = copy.deepcopy(newest["dashboard"])
         if self.converts:
-            shown |= {"schemaVersion": 41, "preload": False}
+            dashboard |= {"schemaVersion": 41, "preload": False}
         meta = {
             "version": newest["dashboard"]["version"], "folderUid": newest["folder"], "isFolder": False,
             "folderTitle": self.folders.get(newest["folder"], "General"), "updatedBy": newest["by"],
             "provisioned": uid in self.provisioned, "provisionedExternalId": "",
         }  # fmt: skip
-        return Said(200, {"dashboard": shown, "meta": meta})
+        return Response(200, {"dashboard": dashboard, "meta": meta})
 
-    def _saved(self, document: Json, role: str) -> Said:
+    def _save(self, document: Json, role: str) -> Response:
         if role == VIEWER:
             return self._denied("dashboards:create")
         dashboard, folder = document["dashboard"], document.get("folderUid", "")
@@ -291,73 +298,80 @@ class FakeGrafana(ServerThread):
             return self._error(400, "Folder not found")
         if uid in self.provisioned:
             return self._error(400, "Cannot save provisioned dashboard")
-        others = [one[-1] for other, one in self.saved.items() if other != uid]
-        same = any(one["folder"] == folder and one["dashboard"]["title"] == title for one in others)
-        if same and not self.is_new and not document.get("overwrite"):
+        other_dashboards = [
+            history[-1] for other_uid, history in self.versions.items() if other_uid != uid
+        ]
+        title_clash = any(
+            version["folder"] == folder and version["dashboard"]["title"] == title
+            for version in other_dashboards
+        )
+        if title_clash and not self.is_new and not document.get("overwrite"):
             words = "A dashboard with the same name in the folder already exists"
             return self._error(412, words, status="name-exists")
-        versions = self.saved.setdefault(uid, [])
+        versions = self.versions.setdefault(uid, [])
         number = versions[-1]["dashboard"]["version"] if versions else 0
         if versions and dashboard.get("version") != number and not document.get("overwrite"):
             words = "The dashboard has been changed by someone else"
             return self._error(412, words, status="version-mismatch")
-        own_id = versions[-1]["dashboard"]["id"] if versions else 10 + len(self.saved)
-        kept = {**dashboard, "id": own_id, "version": number + 1}
+        own_id = versions[-1]["dashboard"]["id"] if versions else 10 + len(self.versions)
+        new_dashboard = {**dashboard, "id": own_id, "version": number + 1}
         versions.append(
             {
-                "dashboard": kept,
+                "dashboard": new_dashboard,
                 "folder": folder,
                 "message": document.get("message", ""),
                 "by": "sa-1",
             }
         )
-        return Said(
+        return Response(
             200, {"id": own_id, "slug": uid, "status": "success", "uid": uid, "version": number + 1}
         )
 
-    def _of_versions(self, method: str, uid: str, document: Any, role: str) -> Said:
+    def _of_versions(self, method: str, uid: str, document: Any, role: str) -> Response:
         if role == VIEWER:
             return self._denied("dashboards:write")
-        if uid not in self.saved:
+        if uid not in self.versions:
             return self._error(404, "Dashboard not found")
         rows = [
             {
                 "id": number,
                 "uid": uid,
-                "version": one["dashboard"]["version"],
-                "message": one["message"],
+                "version": version["dashboard"]["version"],
+                "message": version["message"],
             }
-            for number, one in enumerate(self.saved[uid], start=1)
+            for number, version in enumerate(self.versions[uid], start=1)
         ][::-1]
         rows[-1]["message"] = "Initial save"
-        return Said(200, {"continueToken": "", "versions": rows} if self.is_new else rows)
+        return Response(200, {"continueToken": "", "versions": rows} if self.is_new else rows)
 
-    def _of_version(self, method: str, path: str, document: Any, role: str) -> Said:
+    def _of_version(self, method: str, path: str, document: Any, role: str) -> Response:
         uid, _, number = path.partition("/versions/")
-        found = [
-            one for one in self.saved.get(uid, []) if one["dashboard"]["version"] == int(number)
+        matches = [
+            version
+            for version in self.versions.get(uid, [])
+            if version["dashboard"]["version"] == int(number)
         ]
-        if role == VIEWER or not found:
+        if role == VIEWER or not matches:
             return (
                 self._denied("dashboards:write")
-                if found
+                if matches
                 else self._error(404, "Dashboard not found")
             )
-        return Said(
+        return Response(
             200,
             {
                 "uid": uid,
                 "version": int(number),
-                "message": found[0]["message"],
-                "data": found[0]["dashboard"],
+                "message": matches[0]["message"],
+                "data": matches[0]["dashboard"],
             },
         )
 
-    def _found(self, asked: Mapping[str, list[str]]) -> Said:
+    def _search(self, query: Mapping[str, list[str]]) -> Response:
         hits = []
-        for uid, versions in self.saved.items():
+        for uid, versions in self.versions.items():
             newest = versions[-1]
-            if {*asked.get("tag", [])} <= {*newest["dashboard"]["tags"]}:
+            if {*query.get("tag", [])} <= {*newest["dashboard"]["tags"]}:
                 folder = {"folderUid": newest["folder"]} if newest["folder"] else {}
                 hits.append(
                     {
@@ -368,13 +382,13 @@ class FakeGrafana(ServerThread):
                         **folder,
                     }
                 )
-        return Said(200, hits)
+        return Response(200, hits)
 
     # ---- the way to the servers
 
     def _proxied(
         self, method: str, uid: str, path: str, query: str, headers: Mapping[str, str], body: bytes
-    ) -> Said:
+    ) -> Response:
         source = self.sources.get(uid)
         if source is None:
             return self._error(404, "Unable to find datasource")
@@ -387,18 +401,18 @@ class FakeGrafana(ServerThread):
                 403, "non allow-listed POSTs not allowed on proxied Prometheus datasource"
             )
         target = urllib.parse.urlsplit(source["url"])
-        kept = {
+        proxy_headers = {
             name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON
         }
         try:
             status, kind, answer = forwarded(
-                target, method, f"{target.path}/{path}{query}", kept, body
+                target, method, f"{target.path}/{path}{query}", proxy_headers, body
             )
         except OSError:
-            return Said(502, b"", "text/plain")
+            return Response(502, b"", "text/plain")
         if status == 401:
-            return Said(400, b"Authentication to data source failed", "text/plain")
-        return Said(status, answer, kind)
+            return Response(400, b"Authentication to data source failed", "text/plain")
+        return Response(status, answer, kind)
 
 
 def _role(headers: Mapping[str, str]) -> str | None:

@@ -20,11 +20,11 @@ class Field:
     display: str = ""
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         return self.display or self.name
 
     def called(self, name: str) -> bool:
-        return name in (self.name, self.shown)
+        return name in (self.name, self.display_name)
 
     def at(self, rows: Iterable[int]) -> "Field":
         return replace(self, values=[self.values[row] for row in rows])
@@ -40,31 +40,37 @@ class Frame:
 
     @property
     def names(self) -> list[str]:
-        return [one.shown for one in self.fields]
+        return [column.display_name for column in self.fields]
 
     def column(self, name: str) -> list[Any]:
         """Raises KeyError where no field is shown under this name."""
-        for one in self.fields:
-            if one.shown == name:
-                return one.values
+        for column in self.fields:
+            if column.display_name == name:
+                return column.values
         raise KeyError(f"{name!r} isn't one of {self.names}")
 
     def rows(self) -> list[Json]:
         """By shown name; fields that a row hasn't are left out."""
         return [
-            {one.shown: one.values[row] for one in self.fields if one.values[row] is not None}
+            {
+                column.display_name: column.values[row]
+                for column in self.fields
+                if column.values[row] is not None
+            }
             for row in range(self.length)
         ]
 
     def of(self, kind: str) -> list[Field]:
-        return [one for one in self.fields if one.kind == kind]
+        return [column for column in self.fields if column.kind == kind]
 
     def with_fields(self, fields: Iterable[Field]) -> "Frame":
         return replace(self, fields=tuple(fields))
 
     def at(self, rows: Iterable[int]) -> "Frame":
         rows = list(rows)
-        return replace(self, fields=tuple(one.at(rows) for one in self.fields), length=len(rows))
+        return replace(
+            self, fields=tuple(column.at(rows) for column in self.fields), length=len(rows)
+        )
 
 
 def kind_of(value: object) -> str:

@@ -64,28 +64,34 @@ def replaced(
     """scope: values that count before the variables, as of a repeated panel; plain: formats what
     names no format."""
 
-    def one(match: re.Match[str]) -> str:
+    def substitute(match: re.Match[str]) -> str:
         name = match[1] or match[2] or match[4]
-        wanted = match[3] or match[6]
+        form = match[3] or match[6]
         variable = variables.get(name)
         if scope and name in scope:
-            shown, value = scope[name]
-            known = variable or Variable(name, "scoped")
-            return plain(value, known) if wanted is None else formatted(value, wanted, shown, name)
+            label, value = scope[name]
+            scope_variable = variable or Variable(name, "scoped")
+            return (
+                plain(value, scope_variable)
+                if form is None
+                else formatted(value, form, label, name)
+            )
         if variable is None:
             return match[0]
-        if wanted == "queryparam":
-            return formatted(variable.value, wanted, variable.text, name)
-        chosen, shown_as = variable.value, variable.text
+        if form == "queryparam":
+            return formatted(variable.value, form, variable.text, name)
+        selection, selection_text = variable.value, variable.text
         if variable.is_all:
-            if variable.all_value and wanted != "text":
+            if variable.all_value and form != "text":
                 return replaced(variable.all_value, variables)
-            chosen, shown_as = [value for _, value in variable.options], ALL_TEXT
+            selection, selection_text = [value for _, value in variable.options], ALL_TEXT
         return (
-            plain(chosen, variable) if wanted is None else formatted(chosen, wanted, shown_as, name)
+            plain(selection, variable)
+            if form is None
+            else formatted(selection, form, selection_text, name)
         )
 
-    return _REFERENCE.sub(one, text)
+    return _REFERENCE.sub(substitute, text)
 
 
 def formatted(value: Text, form: str, text: Text, name: str) -> str:
@@ -95,7 +101,7 @@ def formatted(value: Text, form: str, text: Text, name: str) -> str:
         return text if isinstance(text, str) else " + ".join(text)
     if form == "queryparam":
         values = value if isinstance(value, list) else [value]
-        return "&".join(f"var-{name}={_encoded(one)}" for one in values)
+        return "&".join(f"var-{name}={_encoded(item)}" for item in values)
     form, _, argument = form.partition(":")
     if form == "date":
         milliseconds = int(str(value))
@@ -123,7 +129,7 @@ def _raw(value: Text) -> str:
 def _regex(value: Text) -> str:
     if isinstance(value, str):
         return escaped_regex(value)
-    parts = [escaped_regex(one) for one in value]
+    parts = [escaped_regex(item) for item in value]
     return parts[0] if len(parts) == 1 else f"({'|'.join(parts)})"
 
 
@@ -139,15 +145,15 @@ def _glob(value: Text) -> str:
 
 def _double_quoted(value: Text) -> str:
     return ",".join(
-        '"' + one.replace('"', '\\"') + '"'
-        for one in ([value] if isinstance(value, str) else value)
+        '"' + item.replace('"', '\\"') + '"'
+        for item in ([value] if isinstance(value, str) else value)
     )
 
 
 def _single_quoted(value: Text) -> str:
     return ",".join(
-        "'" + one.replace("'", "\\'") + "'"
-        for one in ([value] if isinstance(value, str) else value)
+        "'" + item.replace("'", "\\'") + "'"
+        for item in ([value] if isinstance(value, str) else value)
     )
 
 

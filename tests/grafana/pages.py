@@ -17,7 +17,7 @@ from tests.grafana.interpolation import (
     references,
     replaced,
 )
-from tests.grafana.sources import Asked, LokiSource, PrometheusSource, Range, with_table_names
+from tests.grafana.sources import LokiSource, PrometheusSource, Query, Range, with_table_names
 from tests.grafana.transformations import applied
 from tests.grafana.variable_options import options_of
 from tests.tools.sources import ROOT
@@ -29,7 +29,7 @@ AT_ONCE = 4  # queries
 
 
 @dataclass(frozen=True)
-class Shown:
+class Panel:
     """A panel as it is on the page. raw: frames before the transformations."""
 
     title: str
@@ -37,7 +37,7 @@ class Shown:
     scope: Scope
     raw: list[Frame]
     frames: list[Frame]
-    asked: list[Asked]
+    queries: list[Query]
 
     @property
     def frame(self) -> Frame:
@@ -50,18 +50,18 @@ class Shown:
     def stat(self) -> float | str | None:
         """The value of a stat panel: the last one of the first field with numbers."""
         numbers = [
-            value for frame in self.frames for one in frame.of(NUMBER) for value in one.values
+            value for frame in self.frames for field in frame.of(NUMBER) for value in field.values
         ]
         return numbers[-1] if numbers else None
 
 
 class Page:
-    """A dashboard at a time. chosen: of an address, such as {"job": "4711"}; several values as a
-    list.
+    """A dashboard at a time. selections: of an address, such as {"job": "4711"}; several values as
+    a list.
 
     Variables are resolved at once, in the order of their dependencies. Raises QueryFailed."""
 
-    def __init__(self, uid: str, sources: Sources, when: Range, **chosen: Text) -> None:
+    def __init__(self, uid: str, sources: Sources, when: Range, **selections: Text) -> None:
         self.model = dashboard(uid)
         self.when = when
         self._sources = sources
@@ -75,7 +75,7 @@ class Page:
             )
         }
         for model in in_order(self.model["templating"]["list"]):
-            self.variables[model["name"]] = self._resolved(model, chosen.get(model["name"]))
+            self.variables[model["name"]] = self._resolved(model, selections.get(model["name"]))
 
     def value(self, name: str) -> Text:
         return self.variables[name].value
@@ -86,7 +86,7 @@ class Page:
 
     # ---- variables
 
-    def _resolved(self, model: Json, chosen: Text | None) -> Variable:
+    def _resolved(self, model: Json, selection: Text | None) -> Variable:
         current = model.get("current") or {}
         variable = Variable(
             model["name"],
@@ -98,12 +98,12 @@ class Page:
             bool(model.get("includeAll")),
             model.get("allValue") or "",
         )
-        if chosen is not None:
+        if selection is not None:
             assert model.get("hide") != 2 or not model.get("skipUrlSync"), (
                 f"{model['name']} isn't in addresses"
             )
-            _choose(variable, chosen)
-        _validate(variable, free=chosen is not None or variable.kind == "textbox")
+            _choose(variable, selection)
+        _validate(variable, free=selection is not None or variable.kind == "textbox")
         return variable
 
     def _answers(self, model: Json) -> list[str]:
@@ -118,10 +118,10 @@ class Page:
         text = query["query"] if isinstance(query, dict) else query
         return source.variable(replaced(text, self.variables, plain=source.plain), self.when)
 
-    def _source(self, named: Json) -> Source:
-        uid = replaced(named["uid"], self.variables)
-        source = self._sources[named["type"]]
-        assert source.uid == uid, f"{named} is {uid}"
+    def _source(self, reference: Json) -> Source:
+        uid = replaced(reference["uid"], self.variables)
+        source = self._sources[reference["type"]]
+        assert source.uid == uid, f"{reference} is {uid}"
         return source
 
     # ---- panels
@@ -129,7 +129,7 @@ class Page:
     def panels(self) -> list[tuple[Json, Scope]]:
         """All panels with queries, those of closed rows too, each with the values that it is
         repeated for."""
-        found: list[tuple[Json, Scope]] = []
+        row_panels: list[tuple[Json, Scope]] = []
         scopes: Sequence[Scope] = [{}]
         repeated: list[tuple[Json, Scope]] = []
         for model in self.model["panels"]:
@@ -138,8 +138,8 @@ class Page:
                 continue
             scopes = self._repeats(model, [{}])
             for inside in model["panels"]:
-                found += [(inside, scope) for scope in self._repeats(inside, scopes)]
-        return repeated + found
+                row_panels += [(inside, scope) for scope in self._repeats(inside, scopes)]
+        return repeated + row_panels
 
     def _repeats(self, model: Json, scopes: Sequence[Scope]) -> list[Scope]:
         name = model.get("repeat")
@@ -148,55 +148,55 @@ class Page:
         selected = self.variables[name].selected()
         if not selected:  # Grafana keeps the panel itself
             return list(scopes)
-        return [{**scope, name: one} for scope in scopes for one in selected]
+        return [{**scope, name: value} for scope in scopes for value in selected]
 
-    def show(self, title: str) -> Shown:
+    def show(self, title: str) -> Panel:
         """The panel that is called so, or whose title begins so."""
         titles = [
             (self.text(model["title"], scope), model, scope) for model, scope in self.panels()
         ]
-        fitting = [one for one in titles if one[0] == title] or [
-            one for one in titles if one[0].startswith(title)
+        matches = [panel for panel in titles if panel[0] == title] or [
+            panel for panel in titles if panel[0].startswith(title)
         ]
-        assert fitting, f"no panel {title!r}: {[one[0] for one in titles]}"
-        return self.run(*fitting[0][1:])
+        assert matches, f"no panel {title!r}: {[panel[0] for panel in titles]}"
+        return self.run(*matches[0][1:])
 
-    def run(self, model: Json, scope: Scope) -> Shown:
+    def run(self, model: Json, scope: Scope) -> Panel:
         raw: list[Frame] = []
-        asked: list[Asked] = []
+        queries: list[Query] = []
         least = model.get("interval")
         for target in model["targets"]:
             source = self._source(target["datasource"])
             expr = replaced(target["expr"], self.variables, scope, plain=source.plain)
             answer = source.answer(target, expr, self.when, _duration_ms(least) if least else None)
             raw += answer.frames
-            asked.append(answer.asked)
+            queries.append(answer.query)
         if all(target.get("format") == "table" for target in model["targets"]):
             raw = with_table_names(raw)
         frames = applied(model.get("transformations", ()), raw)
-        return Shown(self.text(model["title"], scope), model, scope, raw, frames, asked)
+        return Panel(self.text(model["title"], scope), model, scope, raw, frames, queries)
 
-    def run_all(self) -> list[Shown]:
+    def run_all(self) -> list[Panel]:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            return [*pool.map(lambda one: self.run(*one), self.panels())]
+            return [*pool.map(lambda panel: self.run(*panel), self.panels())]
 
     def annotations(self) -> dict[str, list[Json]]:
         """By name, each with `time` (ms), `text` and the labels."""
-        found: dict[str, list[Json]] = {}
+        annotations: dict[str, list[Json]] = {}
         for model in self.model["annotations"]["list"]:
             source = self._source(model["datasource"])
             expr = replaced(model["expr"], self.variables, plain=source.plain)
             target = {"refId": "Anno", "queryType": "range", "maxLines": model["maxLines"]}
             frame = source.answer(target, expr, self.when, None).frames[0]
             marks = zip(frame.column("Time"), frame.column("labels"), strict=True)
-            found[model["name"]] = sorted(
+            annotations[model["name"]] = sorted(
                 (
                     {"time": at, "text": _templated(model["textFormat"], labels), **labels}
                     for at, labels in marks
                 ),
                 key=lambda mark: mark["time"],
             )
-        return found
+        return annotations
 
 
 def dashboard(uid: str) -> Json:
@@ -214,32 +214,34 @@ def in_order(models: Sequence[Json]) -> Iterator[Json]:
     other."""
     names = {model["name"] for model in models}
     done: set[str] = set()
-    left = list(models)
-    while left:
+    pending = list(models)
+    while pending:
         ready = [
-            one
-            for one in left
+            model
+            for model in pending
             if (
-                references(json.dumps([one.get("query"), one.get("regex"), one.get("datasource")]))
+                references(
+                    json.dumps([model.get("query"), model.get("regex"), model.get("datasource")])
+                )
                 & names
             )
             <= done
         ]
-        assert ready, f"variables wait for each other: {[one['name'] for one in left]}"
+        assert ready, f"variables wait for each other: {[model['name'] for model in pending]}"
         yield ready[0]
         done.add(ready[0]["name"])
-        left.remove(ready[0])
+        pending.remove(ready[0])
 
 
-def _choose(variable: Variable, chosen: Text) -> None:
+def _choose(variable: Variable, selection: Text) -> None:
     """What an address says."""
-    values = chosen if isinstance(chosen, list) else [chosen]
+    values = selection if isinstance(selection, list) else [selection]
     if ALL_TEXT in values or ALL_VALUE in values:
         values = [ALL_VALUE]
-    known = {value: text for text, value in variable.options} | {ALL_VALUE: ALL_TEXT}
+    by_value = {value: text for text, value in variable.options} | {ALL_VALUE: ALL_TEXT}
     by_text = dict(variable.options)
-    values = [value if value in known else by_text.get(value, value) for value in values]
-    texts = [known.get(value, value) for value in values]
+    values = [value if value in by_value else by_text.get(value, value) for value in values]
+    texts = [by_value.get(value, value) for value in values]
     variable.value, variable.text = (values, texts) if variable.multi else (values[0], texts[0])
 
 
@@ -250,18 +252,21 @@ def _validate(variable: Variable, *, free: bool) -> None:
     if free and variable.value != "":
         return
     if isinstance(variable.value, list):
-        kept = [option for option in options if option[1] in variable.value]
-        if kept:
-            variable.text, variable.value = [text for text, _ in kept], [value for _, value in kept]
+        matches = [option for option in options if option[1] in variable.value]
+        if matches:
+            variable.text, variable.value = (
+                [text for text, _ in matches],
+                [value for _, value in matches],
+            )
             return
     else:
-        kept = [
+        matches = [
             option
             for option in options
             if variable.text == option[0] or variable.value == option[1]
         ]
-        if kept and (variable.value or variable.text):
-            variable.text, variable.value = kept[0]
+        if matches and (variable.value or variable.text):
+            variable.text, variable.value = matches[0]
             return
     if variable.kind == "textbox":
         return

@@ -50,7 +50,7 @@ class Range(NamedTuple):
         }
 
 
-class Asked(NamedTuple):
+class Query(NamedTuple):
     """A query as it was run, and how many lines, chunks and bytes Loki looked at (0 for
     Prometheus)."""
 
@@ -62,7 +62,7 @@ class Asked(NamedTuple):
 
 class Answer(NamedTuple):
     frames: list[Frame]
-    asked: Asked
+    query: Query
 
 
 class QueryFailed(Exception):
@@ -75,7 +75,7 @@ class _Server:
     def __init__(self, url: str) -> None:
         self._url = url
         self._threads = threading.local()
-        self.asked: list[Asked] = []
+        self.queries: list[Query] = []
 
     def get(
         self, path: str, params: Mapping[str, Any]
@@ -83,9 +83,9 @@ class _Server:
         if not hasattr(self._threads, "session"):
             self._threads.session = requests.Session()
             self._threads.session.trust_env = False
-        given = {"params" if self.method == "GET" else "data": params}
+        payload = {"params" if self.method == "GET" else "data": params}
         answer = self._threads.session.request(
-            self.method, self._url + path, timeout=TIMEOUT_SECS, **given
+            self.method, self._url + path, timeout=TIMEOUT_SECS, **payload
         )
         if answer.status_code != requests.codes.ok:
             raise QueryFailed(
@@ -94,12 +94,12 @@ class _Server:
         return answer.json()["data"]
 
     @contextmanager
-    def recorded(self) -> Iterator[list[Asked]]:
+    def recorded(self) -> Iterator[list[Query]]:
         """What all threads asked in the meantime, once it is over."""
-        before = len(self.asked)
-        found: list[Asked] = []
-        yield found
-        found += self.asked[before:]
+        before = len(self.queries)
+        queries: list[Query] = []
+        yield queries
+        queries += self.queries[before:]
 
 
 class LokiSource(_Server):
@@ -111,20 +111,20 @@ class LokiSource(_Server):
         if isinstance(value, str) and not (variable.multi or variable.include_all):
             return value.replace("'", "\\\\'")
         return "|".join(
-            _escaped_twice(one) for one in ([value] if isinstance(value, str) else value)
+            _escaped_twice(item) for item in ([value] if isinstance(value, str) else value)
         )
 
     def variable(self, query: object, when: Range) -> list[str]:
-        found = re.fullmatch(r"label_values\((?:(.+),\s*)?([a-zA-Z_]\w*)\)\s*", str(query))
-        assert found, f"no query of a Loki variable: {query!r}"
+        match = re.fullmatch(r"label_values\((?:(.+),\s*)?([a-zA-Z_]\w*)\)\s*", str(query))
+        assert match, f"no query of a Loki variable: {query!r}"
         params: Json = {"start": when.begin_ms * 10**6, "end": when.end_ms * 10**6}
-        if found[1] is None:
-            return list(self.get(f"/loki/api/v1/label/{found[2]}/values", params) or [])
-        series = self.get("/loki/api/v1/series", {**params, "match[]": found[1]})
-        return list(dict.fromkeys(one[found[2]] for one in series if one.get(found[2])))
+        if match[1] is None:
+            return list(self.get(f"/loki/api/v1/label/{match[2]}/values", params) or [])
+        series = self.get("/loki/api/v1/series", {**params, "match[]": match[1]})
+        return list(dict.fromkeys(labels[match[2]] for labels in series if labels.get(match[2])))
 
     def answer(self, target: Json, expr: str, when: Range, least_ms: int | None) -> Answer:
-        expr = _filled(expr, when.built_in(when.interval_ms(least_ms or 1)))
+        expr = _fill_in(expr, when.built_in(when.interval_ms(least_ms or 1)))
         instant = target.get("queryType") == "instant"
         params: Json = {
             "query": expr,
@@ -137,15 +137,15 @@ class LokiSource(_Server):
             span = {"start": when.begin_ms * 10**6, "end": when.end_ms * 10**6}
             step = f"{when.interval_ms(least_ms or 1)}ms"
             answer = self.get("/loki/api/v1/query_range", {**params, **span, "step": step})
-        asked = _looked_at(expr, answer["stats"])
-        self.asked.append(asked)
+        query = _looked_at(expr, answer["stats"])
+        self.queries.append(query)
         ref = target["refId"]
         if answer["resultType"] == "streams":
-            return Answer([_log_frame(answer["result"], expr, ref)], asked)
-        for one in answer["result"]:
-            if "__error__" in one["metric"]:
-                raise QueryFailed(f"{one['metric']} of {expr}")
-        return Answer(_metric_frames(answer["result"], target, as_table=instant), asked)
+            return Answer([_log_frame(answer["result"], expr, ref)], query)
+        for series in answer["result"]:
+            if "__error__" in series["metric"]:
+                raise QueryFailed(f"{series['metric']} of {expr}")
+        return Answer(_metric_frames(answer["result"], target, as_table=instant), query)
 
 
 class PrometheusSource(_Server):
@@ -163,29 +163,31 @@ class PrometheusSource(_Server):
         """What names no format."""
         if isinstance(value, str) and not (variable.multi or variable.include_all):
             return value.replace("\\", "\\\\").replace("'", "\\\\'")
-        escaped = [_escaped_twice(one) for one in ([value] if isinstance(value, str) else value)]
+        escaped = [_escaped_twice(item) for item in ([value] if isinstance(value, str) else value)]
         return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
 
     def variable(self, query: object, when: Range) -> list[str]:
         text = query["query"] if isinstance(query, dict) else str(query)
-        text = _filled(text, when.built_in(when.interval_ms(self._scrape_ms)))
-        asked = re.fullmatch(r"query_result\((.+)\)\s*", text)
-        if asked:
-            self.asked.append(Asked(asked[1]))
-            answer = self.get("/api/v1/query", {"query": asked[1], "time": when.end_ms / 1000})
-            return [_printed(one) for one in answer["result"]]
-        found = re.fullmatch(r"label_values\((?:(.+),\s*)?([a-zA-Z_]\w*)\)\s*", text)
-        assert found, f"no query of a Prometheus variable: {text!r}"
-        params = {"match[]": found[1], "start": when.begin_ms / 1000, "end": when.end_ms / 1000}
+        text = _fill_in(text, when.built_in(when.interval_ms(self._scrape_ms)))
+        query_match = re.fullmatch(r"query_result\((.+)\)\s*", text)
+        if query_match:
+            self.queries.append(Query(query_match[1]))
+            answer = self.get(
+                "/api/v1/query", {"query": query_match[1], "time": when.end_ms / 1000}
+            )
+            return [_printed(series) for series in answer["result"]]
+        match = re.fullmatch(r"label_values\((?:(.+),\s*)?([a-zA-Z_]\w*)\)\s*", text)
+        assert match, f"no query of a Prometheus variable: {text!r}"
+        params = {"match[]": match[1], "start": when.begin_ms / 1000, "end": when.end_ms / 1000}
         series = self.get("/api/v1/series", params)
-        return list(dict.fromkeys(one[found[2]] for one in series if one.get(found[2])))
+        return list(dict.fromkeys(series[match[2]] for series in series if series.get(match[2])))
 
     def answer(self, target: Json, expr: str, when: Range, least_ms: int | None) -> Answer:
         step_ms = when.interval_ms(max(least_ms or 0, self._scrape_ms))
         rate_ms = max(step_ms + self._scrape_ms, 4 * self._scrape_ms)
-        expr = _filled(expr, {**when.built_in(step_ms), "__rate_interval": f"{rate_ms}ms"})
-        asked = Asked(expr)
-        self.asked.append(asked)
+        expr = _fill_in(expr, {**when.built_in(step_ms), "__rate_interval": f"{rate_ms}ms"})
+        query = Query(expr)
+        self.queries.append(query)
         if target.get("instant"):
             answer = self.get("/api/v1/query", {"query": expr, "time": when.end_ms / 1000})
         else:
@@ -195,7 +197,7 @@ class PrometheusSource(_Server):
                 {"query": expr, "start": begin, "end": end, "step": step_ms / 1000},
             )
         as_table = target.get("format") == "table"
-        return Answer(_metric_frames(answer["result"], target, as_table=as_table), asked)
+        return Answer(_metric_frames(answer["result"], target, as_table=as_table), query)
 
 
 def _escaped_twice(text: str) -> str:
@@ -209,33 +211,35 @@ def with_table_names(frames: Sequence[Frame]) -> list[Frame]:
         return list(frames)
     return [
         frame.with_fields(
-            Field("Value", one.kind, one.values) if one.name == f"Value #{frame.ref}" else one
-            for one in frame.fields
+            Field("Value", field.kind, field.values)
+            if field.name == f"Value #{frame.ref}"
+            else field
+            for field in frame.fields
         )
         for frame in frames
     ]
 
 
-def _filled(text: str, built_in: Mapping[str, str]) -> str:
+def _fill_in(text: str, built_in: Mapping[str, str]) -> str:
     return re.sub(
         r"\$(__\w+)|\$\{(__\w+)\}", lambda match: built_in.get(match[1] or match[2], match[0]), text
     )
 
 
-def _printed(one: Json) -> str:
+def _printed(series: Json) -> str:
     """A series as Grafana prints it for a variable's regular expression: labels as they come
     (sorted), unescaped."""
-    labels = {name: value for name, value in one["metric"].items() if name != "__name__"}
+    labels = {name: value for name, value in series["metric"].items() if name != "__name__"}
     inside = ",".join(f'{name}="{value}"' for name, value in labels.items())
-    at, value = one["value"]
-    return f"{one['metric'].get('__name__', '')}{{{inside}}} {value} {at * 1000:g}"
+    at, value = series["value"]
+    return f"{series['metric'].get('__name__', '')}{{{inside}}} {value} {at * 1000:g}"
 
 
-def _looked_at(expr: str, stats: Json) -> Asked:
+def _looked_at(expr: str, stats: Json) -> Query:
     ingester, store = stats["ingester"], stats["querier"]["store"]
     chunks = ingester["totalChunksMatched"] + store["totalChunksRef"]
     summary = stats["summary"]
-    return Asked(expr, summary["totalLinesProcessed"], chunks, summary["totalBytesProcessed"])
+    return Query(expr, summary["totalLinesProcessed"], chunks, summary["totalBytesProcessed"])
 
 
 def _log_frame(streams: Sequence[Json], expr: str, ref: str) -> Frame:
@@ -244,11 +248,11 @@ def _log_frame(streams: Sequence[Json], expr: str, ref: str) -> Frame:
     labels: list[Json] = []
     times: list[int] = []
     lines: list[str] = []
-    for one in streams:
-        if "__error__" in one["stream"]:
-            raise QueryFailed(f"{one['stream']} of {expr}")
-        for value in one["values"]:
-            labels.append(one["stream"])
+    for stream in streams:
+        if "__error__" in stream["stream"]:
+            raise QueryFailed(f"{stream['stream']} of {expr}")
+        for value in stream["values"]:
+            labels.append(stream["stream"])
             times.append(int(value[0]))
             lines.append(value[1])
     fields = (
@@ -264,7 +268,7 @@ def _log_frame(streams: Sequence[Json], expr: str, ref: str) -> Frame:
 def _metric_frames(result: Sequence[Json], target: Json, *, as_table: bool) -> list[Frame]:
     ref = target["refId"]
     if not as_table:
-        return [_series(one, ref, target.get("legendFormat", "")) for one in result]
+        return [_series(series, ref, target.get("legendFormat", "")) for series in result]
     return [_table(result, ref, f"Value #{ref}")] if result else []
 
 
@@ -272,26 +276,26 @@ def _number(text: str) -> float:
     return float(text.replace("Inf", "inf"))
 
 
-def _samples(one: Json) -> list[tuple[float, str]]:
-    return one["values"] if "values" in one else [one["value"]]
+def _samples(series: Json) -> list[tuple[float, str]]:
+    return series["values"] if "values" in series else [series["value"]]
 
 
-def _series(one: Json, ref: str, legend: str) -> Frame:
-    labels: dict[str, str] = one["metric"]
-    named = re.sub(r"\{\{\s*(.+?)\s*\}\}", lambda match: labels.get(match[1], ""), legend)
-    shown = (
-        named
+def _series(series: Json, ref: str, legend: str) -> Frame:
+    labels: dict[str, str] = series["metric"]
+    title = re.sub(r"\{\{\s*(.+?)\s*\}\}", lambda match: labels.get(match[1], ""), legend)
+    display = (
+        title
         or "{" + ", ".join(f'{name}="{value}"' for name, value in sorted(labels.items())) + "}"
     )
-    samples = _samples(one)
+    samples = _samples(series)
     times = Field("Time", TIME, [round(float(at) * 1000) for at, _ in samples])
-    values = Field("Value", NUMBER, [_number(value) for _, value in samples], labels, shown)
+    values = Field("Value", NUMBER, [_number(value) for _, value in samples], labels, display)
     return Frame((times, values), len(samples), ref)
 
 
 def _table(result: Sequence[Json], ref: str, value_name: str) -> Frame:
-    names = sorted({name for one in result for name in one["metric"]})
-    samples = [(one["metric"], *sample) for one in result for sample in _samples(one)]
+    names = sorted({name for series in result for name in series["metric"]})
+    samples = [(series["metric"], *sample) for series in result for sample in _samples(series)]
     fields = [Field("Time", TIME, [round(float(at) * 1000) for _, at, _ in samples])]
     fields += [
         Field(name, STRING, [labels.get(name, "") for labels, _, _ in samples]) for name in names

@@ -37,13 +37,13 @@ def grafana(request: pytest.FixtureRequest) -> Iterator[FakeGrafana]:
 def secret(tmp_path: Path) -> Callable[[str], str]:
     """A file with a secret, for its owner only."""
 
-    def made(text: str) -> str:
+    def write(text: str) -> str:
         path = tmp_path / "secret"
         path.write_text(f"{text}\n")
         path.chmod(0o600)
         return str(path)
 
-    return made
+    return write
 
 
 @pytest.fixture
@@ -54,15 +54,17 @@ def run(
 
     def called(*words: str, token: str = ADMIN, url: str = "") -> tuple[int, str, str]:
         code = main(["apply", "--url", url or grafana.url, "--token-file", secret(token), *words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return called
 
 
-def said(out: str, what: str) -> str:
+def line_about(out: str, subject: str) -> str:
     """The line about one thing."""
-    (line,) = (line for line in out.splitlines() if re.match(rf"\w+ +{re.escape(what)}(:|$)", line))
+    (line,) = (
+        line for line in out.splitlines() if re.match(rf"\w+ +{re.escape(subject)}(:|$)", line)
+    )
     return line
 
 
@@ -74,19 +76,19 @@ def test_everything_is_made_and_the_second_time_nothing(grafana: FakeGrafana, ru
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "7 added"
     assert grafana.folders == {"logshipper": "logshipper"}
-    assert sorted(grafana.saved) == PAGES
+    assert sorted(grafana.versions) == PAGES
     for uid, dashboard in wanted_dashboards().items():
-        (version,) = grafana.saved[uid]
+        (version,) = grafana.versions[uid]
         assert content(version["dashboard"]) == content(dashboard)
         assert version["folder"] == "logshipper"
-    made = grafana.sources["logshipper-loki"]
-    assert (made["name"], made["type"], made["url"], made["access"]) == (
+    source = grafana.sources["logshipper-loki"]
+    assert (source["name"], source["type"], source["url"], source["access"]) == (
         "Loki",
         "loki",
         LOKI,
         "proxy",
     )
-    (field,) = made["jsonData"]["derivedFields"]
+    (field,) = source["jsonData"]["derivedFields"]
     assert field["url"] == "/d/logshipper-job?var-job=${__value.raw}"
     assert grafana.sources["logshipper-prometheus"]["jsonData"]["httpMethod"] == "POST"
     before = len(grafana.changes())
@@ -109,17 +111,17 @@ def test_a_dry_run_changes_nothing_and_says_so_by_its_exit_code(
 
 def test_an_older_version_of_ours_is_replaced(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
-    (version,) = grafana.saved[links.JOB]
+    (version,) = grafana.versions[links.JOB]
     version["dashboard"]["title"] = "Of the last release"
     version["message"] = "logshipper-grafana 0.0.9, content 0123456789abcdef"
     code, out, _ = run("--dry-run")
     assert code == 3
     assert f"--- dashboard {links.JOB} (Grafana)\n+++ dashboard {links.JOB} (code)\n" in out
     assert '- "title": "Of the last release",\n' in out
-    assert len(grafana.saved[links.JOB]) == 1
+    assert len(grafana.versions[links.JOB]) == 1
     code, out, _ = run()
     assert (code, out.splitlines()[-1]) == (0, "1 changed, 6 unchanged")
-    newest = grafana.saved[links.JOB][-1]["dashboard"]
+    newest = grafana.versions[links.JOB][-1]["dashboard"]
     assert (newest["title"], newest["version"]) == (wanted_dashboards()[links.JOB]["title"], 2)
 
 
@@ -135,10 +137,10 @@ def test_a_grafana_that_converts_what_it_hands_out(secret: Callable[[str], str])
 
 def test_what_was_imported_by_hand_is_taken_as_it_is(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
-    for versions in grafana.saved.values():
+    for versions in grafana.versions.values():
         versions[-1]["message"] = ""
     assert run()[1].splitlines()[-1] == "nothing to change"
-    grafana.saved[links.JOB][-1]["dashboard"]["title"] = "Of another release"
+    grafana.versions[links.JOB][-1]["dashboard"]["title"] = "Of another release"
     assert run()[0] == 1, "nobody knows whose the first version is"
 
 
@@ -151,29 +153,33 @@ def test_a_dashboard_that_somebody_changed_needs_force(grafana: FakeGrafana, run
     for words in (("--dry-run",), ()):
         code, out, _ = run(*words)
         assert code == 1
-        assert "it was changed by ann, in version 2; --force" in said(out, f"dashboard {links.JOB}")
+        assert "it was changed by ann, in version 2; --force" in line_about(
+            out, f"dashboard {links.JOB}"
+        )
         assert '- "description": "mine",' in out
-        assert grafana.saved[links.JOB][-1]["dashboard"]["description"] == "mine"
+        assert grafana.versions[links.JOB][-1]["dashboard"]["description"] == "mine"
     code, out, _ = run("--force", "--dry-run")
-    assert (code, len(grafana.saved[links.JOB])) == (3, 2)
+    assert (code, len(grafana.versions[links.JOB])) == (3, 2)
     code, out, _ = run("--force")
     assert (code, out.splitlines()[-1]) == (0, "1 changed, 6 unchanged")
-    assert len(grafana.saved[links.JOB]) == 3
+    assert len(grafana.versions[links.JOB]) == 3
     assert run()[1].splitlines()[-1] == "nothing to change"
 
 
 def test_the_others_are_brought_up_to_date_all_the_same(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
     grafana.save_by_hand(links.CLUSTER, description="mine")
-    del grafana.saved[links.JOBS]
+    del grafana.versions[links.JOBS]
     code, out, _ = run()
     assert (code, out.splitlines()[-1]) == (1, "1 added, 5 unchanged, 1 refused")
 
 
 def test_a_dashboard_that_is_saved_in_between(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
-    grafana.saved[links.JOB][-1]["message"] = "logshipper-grafana 0.0.9, content 0123456789abcdef"
-    grafana.saved[links.JOB][-1]["dashboard"]["title"] = "Older"
+    grafana.versions[links.JOB][-1]["message"] = (
+        "logshipper-grafana 0.0.9, content 0123456789abcdef"
+    )
+    grafana.versions[links.JOB][-1]["dashboard"]["title"] = "Older"
 
     def meddle(method: str, path: str) -> None:
         if path == "/api/dashboards/db":
@@ -182,38 +188,40 @@ def test_a_dashboard_that_is_saved_in_between(grafana: FakeGrafana, run: Run) ->
     grafana.meddle = meddle
     code, out, _ = run()
     assert code == 1
-    assert "HTTP 412" in said(out, f"dashboard {links.JOB}")
-    assert "run this again" in said(out, f"dashboard {links.JOB}")
-    assert grafana.saved[links.JOB][-1]["dashboard"]["description"] == "mine"
+    assert "HTTP 412" in line_about(out, f"dashboard {links.JOB}")
+    assert "run this again" in line_about(out, f"dashboard {links.JOB}")
+    assert grafana.versions[links.JOB][-1]["dashboard"]["description"] == "mine"
 
 
 def test_a_dashboard_that_lies_elsewhere_stays_there(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
     grafana.folders["other"] = "Others"
-    grafana.saved[links.JOB][-1]["folder"] = "other"
+    grafana.versions[links.JOB][-1]["folder"] = "other"
     code, out, _ = run()
     assert code == 0
-    assert "it lies in the folder Others; --force moves it" in said(out, f"dashboard {links.JOB}")
+    assert "it lies in the folder Others; --force moves it" in line_about(
+        out, f"dashboard {links.JOB}"
+    )
     assert run("--force")[0] == 0
-    assert grafana.saved[links.JOB][-1]["folder"] == "logshipper"
+    assert grafana.versions[links.JOB][-1]["folder"] == "logshipper"
 
 
 def test_provisioned_dashboards_are_left_alone(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
     grafana.provisioned = {links.JOB, links.JOBS}
-    grafana.saved[links.JOB][-1]["dashboard"]["title"] = "Of a file"
-    grafana.saved[links.JOB][-1]["message"] = ""
+    grafana.versions[links.JOB][-1]["dashboard"]["title"] = "Of a file"
+    grafana.versions[links.JOB][-1]["message"] = ""
     code, out, _ = run("--force")
     assert code == 1
-    assert "comes from a file on Grafana's machine" in said(out, f"dashboard {links.JOB}")
-    assert said(out, f"dashboard {links.JOBS}").startswith("unchanged")
+    assert "comes from a file on Grafana's machine" in line_about(out, f"dashboard {links.JOB}")
+    assert line_about(out, f"dashboard {links.JOBS}").startswith("unchanged")
 
 
 def test_versions_that_the_token_may_not_see(grafana: FakeGrafana, run: Run) -> None:
     """Nobody knows then who saved it: what differs needs force."""
     run(*ADDRESSES)
-    grafana.saved[links.JOB][-1]["dashboard"]["title"] = "Older"
-    denied = fake_grafana.Said(403, {"message": "no"})
+    grafana.versions[links.JOB][-1]["dashboard"]["title"] = "Older"
+    denied = fake_grafana.Response(403, {"message": "no"})
     grafana.meddle = lambda method, path: denied if path.endswith("/versions") else None
     code, out, _ = run()
     assert (code, out.splitlines()[-1]) == (1, "6 unchanged, 1 refused")
@@ -230,7 +238,7 @@ def test_what_somebody_set_in_a_data_source_stays(grafana: FakeGrafana, run: Run
     source["secureJsonFields"] = {"basicAuthPassword": True}
     code, out, _ = run()
     assert code == 0
-    line = said(out, "data source logshipper-prometheus")
+    line = line_about(out, "data source logshipper-prometheus")
     assert line.startswith(
         "kept      data source logshipper-prometheus: set otherwise there: timeInterval 60s"
     )
@@ -238,33 +246,35 @@ def test_what_somebody_set_in_a_data_source_stays(grafana: FakeGrafana, run: Run
     assert grafana.sources["logshipper-prometheus"]["url"] == "http://other:9090"
     assert grafana.sources["logshipper-prometheus"]["jsonData"]["timeInterval"] == "60s"
     assert run("--force")[0] == 0
-    made = grafana.sources["logshipper-prometheus"]["jsonData"]
-    (wanted,) = (one for one in wanted_data_sources() if one["type"] == "prometheus")
-    assert made == wanted["jsonData"] | {"manageAlerts": False}
-    (put,) = (one.document for one in grafana.asked[-20:] if one.method == "PUT")
+    settings = grafana.sources["logshipper-prometheus"]["jsonData"]
+    (template,) = (entry for entry in wanted_data_sources() if entry["type"] == "prometheus")
+    assert settings == template["jsonData"] | {"manageAlerts": False}
+    (put,) = (request.document for request in grafana.requests[-20:] if request.method == "PUT")
     assert "secureJsonFields" not in put
 
 
 def test_derived_fields_are_added_to_those_that_are_there(grafana: FakeGrafana, run: Run) -> None:
-    own = {"name": "trace", "matcherRegex": "trace=(.*)"}
+    trace = {"name": "trace", "matcherRegex": "trace=(.*)"}
     grafana.add_source(
-        "logshipper-loki", "loki", LOKI, jsonData={"derivedFields": [own], "maxLines": 100}
+        "logshipper-loki", "loki", LOKI, jsonData={"derivedFields": [trace], "maxLines": 100}
     )
     code, out, _ = run("--prometheus-url", PROMETHEUS, "--dry-run")
     assert code == 3
     assert "(code)" in out
     assert run("--prometheus-url", PROMETHEUS)[0] == 0
-    made = grafana.sources["logshipper-loki"]["jsonData"]
-    assert [one["name"] for one in made["derivedFields"]] == ["trace", "job"]
-    assert made["maxLines"] == 100
-    assert said(run()[1], "data source logshipper-loki").startswith("kept")
-    made["derivedFields"][1]["url"] = "/d/mine"
-    assert "derivedFields job, maxLines 100" in said(
+    settings = grafana.sources["logshipper-loki"]["jsonData"]
+    assert [field["name"] for field in settings["derivedFields"]] == ["trace", "job"]
+    assert settings["maxLines"] == 100
+    assert line_about(run()[1], "data source logshipper-loki").startswith("kept")
+    settings["derivedFields"][1]["url"] = "/d/mine"
+    assert "derivedFields job, maxLines 100" in line_about(
         run()[1], "data source logshipper-loki"
     ).replace("maxLines 100, derivedFields job", "derivedFields job, maxLines 100")
     run("--force")
-    made = grafana.sources["logshipper-loki"]["jsonData"]
-    assert [one["url"] if one["name"] == "job" else "" for one in made["derivedFields"]] == [
+    settings = grafana.sources["logshipper-loki"]["jsonData"]
+    assert [
+        field["url"] if field["name"] == "job" else "" for field in settings["derivedFields"]
+    ] == [
         "",
         "/d/logshipper-job?var-job=${__value.raw}",
     ]
@@ -276,18 +286,20 @@ def test_a_data_source_of_a_file(grafana: FakeGrafana, run: Run) -> None:
     assert run()[0] == 0, "as it is, it is right"
     code, out, _ = run("--loki-url", "http://other:3100")
     assert code == 1
-    assert "comes from a file on Grafana's machine" in said(out, "data source logshipper-loki")
+    assert "comes from a file on Grafana's machine" in line_about(
+        out, "data source logshipper-loki"
+    )
 
 
 def test_data_sources_without_an_address(grafana: FakeGrafana, run: Run) -> None:
     grafana.add_source("theirs", "loki", LOKI, name="Logs")
     code, out, _ = run()
     assert code == 1
-    assert "the pages take another one of its type: Logs" in said(
+    assert "the pages take another one of its type: Logs" in line_about(
         out, "data source logshipper-loki"
     )
-    assert "give --prometheus-url URL" in said(out, "data source logshipper-prometheus")
-    assert sorted(grafana.saved) == PAGES
+    assert "give --prometheus-url URL" in line_about(out, "data source logshipper-prometheus")
+    assert sorted(grafana.versions) == PAGES
 
 
 def test_a_data_source_whose_name_is_taken_gets_another(grafana: FakeGrafana, run: Run) -> None:
@@ -307,15 +319,15 @@ def test_a_data_source_that_is_changed_in_between(grafana: FakeGrafana, run: Run
     grafana.meddle = meddle
     code, out, _ = run("--loki-url", "http://other:3100")
     assert code == 1
-    assert "HTTP 409" in said(out, "data source logshipper-loki")
-    assert "run this again" in said(out, "data source logshipper-loki")
+    assert "HTTP 409" in line_about(out, "data source logshipper-loki")
+    assert "run this again" in line_about(out, "data source logshipper-loki")
 
 
 def test_a_uid_that_belongs_to_something_else(grafana: FakeGrafana, run: Run) -> None:
     grafana.add_source("logshipper-loki", "elasticsearch", LOKI)
     code, out, _ = run(*ADDRESSES)
     assert code == 1
-    assert "its type is elasticsearch" in said(out, "data source logshipper-loki")
+    assert "its type is elasticsearch" in line_about(out, "data source logshipper-loki")
     assert grafana.sources["logshipper-loki"]["type"] == "elasticsearch"
 
 
@@ -325,12 +337,12 @@ def test_an_editors_token_is_enough_where_data_sources_are_there(
     grafana.reads_for_all = False
     code, out, _ = run(token=EDITOR)
     assert code == 0
-    assert "the token may not read data sources" in said(out, "data source logshipper-loki")
-    assert sorted(grafana.saved) == PAGES
+    assert "the token may not read data sources" in line_about(out, "data source logshipper-loki")
+    assert sorted(grafana.versions) == PAGES
     grafana.reads_for_all = True
     code, out, _ = run(*ADDRESSES, token=EDITOR)
     assert code == 1
-    assert "role Admin for data sources" in said(out, "data source logshipper-loki")
+    assert "role Admin for data sources" in line_about(out, "data source logshipper-loki")
 
 
 # ---- folders
@@ -341,7 +353,7 @@ def test_a_folder_that_is_there_is_taken(grafana: FakeGrafana, run: Run, uid: st
     grafana.folders[uid] = "logshipper"
     assert run(*ADDRESSES)[0] == 0
     assert list(grafana.folders) == [uid]
-    assert grafana.saved[links.JOB][-1]["folder"] == uid
+    assert grafana.versions[links.JOB][-1]["folder"] == uid
 
 
 def test_another_folder_by_title_or_uid(grafana: FakeGrafana, run: Run) -> None:
@@ -393,9 +405,11 @@ def test_a_title_that_is_taken_in_the_folder(
     with FakeGrafana("9.4.3") as grafana:
         grafana.folders["logshipper"] = "logshipper"
         grafana.add_dashboard("theirs", "logshipper")
-        grafana.saved["theirs"][-1]["dashboard"]["title"] = wanted_dashboards()[links.JOB]["title"]
+        grafana.versions["theirs"][-1]["dashboard"]["title"] = wanted_dashboards()[links.JOB][
+            "title"
+        ]
         assert main(["apply", "--url", grafana.url, "--token-file", secret(ADMIN), *ADDRESSES]) == 1
-    line = said(capsys.readouterr().out, f"dashboard {links.JOB}")
+    line = line_about(capsys.readouterr().out, f"dashboard {links.JOB}")
     assert "HTTP 412: A dashboard with the same name in the folder already exists" in line
     assert "rename the other one, or give another --folder" in line
 
@@ -415,19 +429,19 @@ def test_only_dashboards_of_ours_in_our_folder_are_pruned(grafana: FakeGrafana, 
     grafana.add_dashboard("copy-of-mine", "logshipper", message=ours)
     grafana.add_dashboard("logshipper-file", "logshipper", message=ours)
     grafana.provisioned = {"logshipper-file"}
-    there = set(grafana.saved)
+    before = set(grafana.versions)
     assert run()[1].splitlines()[-1] == "nothing to change"
     code, out, _ = run("--prune", "--dry-run")
     assert code == 1, "something is refused"
-    assert said(out, "dashboard logshipper-old").startswith("removed")
-    assert set(grafana.saved) == there
+    assert line_about(out, "dashboard logshipper-old").startswith("removed")
+    assert set(grafana.versions) == before
     code, out, _ = run("--prune")
     assert (code, out.splitlines()[-1]) == (1, "1 removed, 7 unchanged, 2 refused")
-    assert there - set(grafana.saved) == {"logshipper-old"}
-    assert "somebody changed it: --force" in said(out, "dashboard logshipper-changed")
-    assert "comes from a file" in said(out, "dashboard logshipper-file")
+    assert before - set(grafana.versions) == {"logshipper-old"}
+    assert "somebody changed it: --force" in line_about(out, "dashboard logshipper-changed")
+    assert "comes from a file" in line_about(out, "dashboard logshipper-file")
     run("--prune", "--force")
-    assert there - set(grafana.saved) == {"logshipper-old", "logshipper-changed"}
+    assert before - set(grafana.versions) == {"logshipper-old", "logshipper-changed"}
 
 
 # ---- who asks, and what goes wrong
@@ -482,7 +496,7 @@ def test_a_file_that_everybody_may_read_is_refused(
     path.chmod(0o644)
     for words in (["--token-file", str(path)], ["--username", USER, "--password-file", str(path)]):
         assert main(["apply", "--url", grafana.url, *words]) == 1
-    assert grafana.asked == []
+    assert grafana.requests == []
 
 
 def test_what_is_wrong_with_options_is_said_at_once(
@@ -554,9 +568,9 @@ def test_other_answers(
 
 
 def test_nobody_is_there(secret: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
         assert main(["apply", "--url", url, "--token-file", secret(ADMIN)]) == 1
     err = capsys.readouterr().err
     assert f"Grafana at {url}: Connection refused; does Grafana run there, is --url right" in err
@@ -600,8 +614,8 @@ def test_diffs_are_fit_for_a_terminal(grafana: FakeGrafana, run: Run) -> None:
 
 def test_rendered_text_is_what_is_compared() -> None:
     assert all(
-        text_of(content(one)) == text_of(content({**one, "id": 7, "version": 9}))
-        for one in wanted_dashboards().values()
+        text_of(content(dashboard)) == text_of(content({**dashboard, "id": 7, "version": 9}))
+        for dashboard in wanted_dashboards().values()
     )
 
 

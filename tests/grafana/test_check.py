@@ -34,13 +34,13 @@ NOWHERE = "http://127.0.0.1:9"
 
 @pytest.fixture
 def token(tmp_path: Path) -> Callable[[str], str]:
-    def made(text: str) -> str:
+    def write(text: str) -> str:
         path = tmp_path / "token"
         path.write_text(text)
         path.chmod(0o600)
         return str(path)
 
-    return made
+    return write
 
 
 def access(grafana: FakeGrafana, token_file: str) -> ServerAccess:
@@ -57,8 +57,8 @@ def wrong(findings: list[Finding]) -> list[str]:
 
 
 def the(findings: list[Finding], about: str) -> Finding:
-    (found,) = (finding for finding in findings if finding.about == about)
-    return found
+    (match,) = (finding for finding in findings if finding.about == about)
+    return match
 
 
 # ---- real servers
@@ -71,7 +71,7 @@ def test_where_all_is_well(version: str, jobs: Fixture, token: Callable[[str], s
         before = len(grafana.changes())
         findings = check(access(grafana, token(ADMIN)))
         assert wrong(findings) == []
-        assert {one for one in grafana.changes()[before:] if "/proxy/" not in one} == set()
+        assert {call for call in grafana.changes()[before:] if "/proxy/" not in call} == set()
     for about in (
         "grafana version",
         "loki version",
@@ -91,12 +91,12 @@ def test_where_all_is_well(version: str, jobs: Fixture, token: Callable[[str], s
     for uid, dashboard in wanted_dashboards().items():
         assert the(findings, f"dashboard {uid}").words == "is there, as in this version"
         targets = sum(len(panel.get("targets", [])) for panel in panels_of(dashboard))
-        asked = int(the(findings, f"page {uid}").words.split()[1])
-        assert asked >= targets
-    asked_for = (
+        query_count = int(the(findings, f"page {uid}").words.split()[1])
+        assert query_count >= targets
+    page_job = (
         the(findings, f"page {links.JOB}").words.partition(" for the job ")[2].partition(",")[0]
     )
-    assert asked_for in {job.job_id for job in jobs.jobs.values()}
+    assert page_job in {job.job_id for job in jobs.jobs.values()}
 
 
 def panels_of(dashboard: Json) -> Iterator[Json]:
@@ -127,14 +127,14 @@ def test_the_command_says_it_for_people_and_programs(
         out = capsys.readouterr().out
         assert out.splitlines()[-1].endswith(", 0 wrong")
         assert f"of the cluster {CLUSTER}" in out
-        del grafana.saved[links.JOB]
+        del grafana.versions[links.JOB]
         assert main([*words, "--job", "never.heard", "--json"]) == 1
         document = json.loads(capsys.readouterr().out)
     assert document["wrong"] == 1
-    named = {one["about"]: one for one in document["findings"]}
-    assert named[f"dashboard {links.JOB}"]["level"] == "wrong"
-    assert "the job never.heard" in named["queries"]["words"]
-    assert named[f"page {links.JOB}"]["level"] == "ok", (
+    findings = {finding["about"]: finding for finding in document["findings"]}
+    assert findings[f"dashboard {links.JOB}"]["level"] == "wrong"
+    assert "the job never.heard" in findings["queries"]["words"]
+    assert findings[f"page {links.JOB}"]["level"] == "ok", (
         "queries of a job that isn't there answer, by nothing"
     )
 
@@ -145,7 +145,7 @@ def test_servers_that_nothing_was_sent_to(servers: None, token: Callable[[str], 
         findings = check(access(grafana, token(ADMIN)))
     assert the(findings, "loki labels").level == "note"
     assert the(findings, "prometheus series").words.startswith("no agent was scraped")
-    assert [one for one in wrong(findings) if not one.startswith("prometheus series")] == []
+    assert [fault for fault in wrong(findings) if not fault.startswith("prometheus series")] == []
     assert the(findings, "queries").level == "note"
 
 
@@ -161,13 +161,15 @@ def test_limits_that_are_too_low(prometheus: PrometheusServer, token: Callable[[
         "limits_config: max_entries_limit_per_query: 5000.",
     )
     assert the(findings, "loki max_query_length").level == "wrong"
-    refused = [
-        one
-        for one in findings
-        if one.about.startswith(f"page {links.JOB}, panel") and one.level == "wrong"
+    failures = [
+        finding
+        for finding in findings
+        if finding.about.startswith(f"page {links.JOB}, panel") and finding.level == "wrong"
     ]
-    assert refused
-    assert any(one.fix == "Loki, limits_config: max_query_length: 30d1h." for one in refused)
+    assert failures
+    assert any(
+        finding.fix == "Loki, limits_config: max_query_length: 30d1h." for finding in failures
+    )
 
 
 def test_entries_that_are_too_few_for_queries(
@@ -176,7 +178,11 @@ def test_entries_that_are_too_few_for_queries(
     with LokiServer(limits={"max_entries_limit_per_query": 100}) as loki, FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         findings = check(access(grafana, token(ADMIN)))
-    fixes = {one.fix for one in findings if one.about.startswith("page ") and one.level == "wrong"}
+    fixes = {
+        finding.fix
+        for finding in findings
+        if finding.about.startswith("page ") and finding.level == "wrong"
+    }
     assert fixes == {"Loki, limits_config: max_entries_limit_per_query: 5000."}
 
 
@@ -184,8 +190,8 @@ def test_structured_metadata_that_is_lost(
     prometheus: PrometheusServer, token: Callable[[str], str]
 ) -> None:
     """A pipeline that drops it, then one that makes labels of it."""
-    with LokiServer() as own, FakeGrafana() as grafana:
-        set_up(grafana, token(ADMIN), own.url, prometheus.url)
+    with LokiServer() as loki, FakeGrafana() as grafana:
+        set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         labels = {
             "cluster": "c",
             "host": "n1",
@@ -193,10 +199,10 @@ def test_structured_metadata_that_is_lost(
             "stream": "stdout",
             "service_name": "logshipper",
         }
-        with LokiClient(own.url) as client:
+        with LokiClient(loki.url) as client:
             client.push(labels, [Entry(time.time_ns(), "a line", {})])
-            found = the(check(access(grafana, token(ADMIN))), "loki structured metadata")
-            assert (found.level, "without job_id" in found.words) == ("wrong", True)
+            finding = the(check(access(grafana, token(ADMIN))), "loki structured metadata")
+            assert (finding.level, "without job_id" in finding.words) == ("wrong", True)
             client.push({**labels, "job_id": "1"}, [Entry(time.time_ns(), "another", {})])
             findings = check(access(grafana, token(ADMIN)))
             assert the(findings, "loki structured metadata").words.startswith("job_id is a label")
@@ -234,16 +240,16 @@ def test_labels_of_targets_that_clash(
             set_up(grafana, token(ADMIN), loki.url, prometheus.url)
             findings: list[Finding] = []
 
-            def seen() -> bool:
+            def is_job_known() -> bool:
                 findings[:] = check(access(grafana, token(ADMIN)))
                 return the(findings, "prometheus series").level == "ok"
 
-            wait_until(seen, "the job is known")
-    found = the(findings, "prometheus labels")
-    assert found.level == level
+            wait_until(is_job_known, "the job is known")
+    finding = the(findings, "prometheus labels")
+    assert finding.level == level
     if not honored:
-        assert found.words == "agents' own labels were renamed: exported_cluster"
-        assert "honor_labels: true, or no label cluster" in found.fix
+        assert finding.words == "agents' own labels were renamed: exported_cluster"
+        assert "honor_labels: true, or no label cluster" in finding.fix
 
 
 # ---- Grafana
@@ -253,8 +259,8 @@ def test_data_sources_that_arent_reached(loki: LokiServer, token: Callable[[str]
     with FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), NOWHERE, loki.url)
         findings = check(access(grafana, token(ADMIN)))
-    found = the(findings, "loki")
-    assert (found.level, "HTTP 502" in found.words, "does Grafana reach" in found.fix) == (
+    finding = the(findings, "loki")
+    assert (finding.level, "HTTP 502" in finding.words, "does Grafana reach" in finding.fix) == (
         "wrong",
         True,
         True,
@@ -286,14 +292,14 @@ def test_a_gateway_that_keeps_the_configuration_away(
 ) -> None:
     with FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
-        no = fake_grafana.Said(403, b"no", "text/plain")
+        no = fake_grafana.Response(403, b"no", "text/plain")
         grafana.meddle = lambda method, path: no if away and path.endswith(away) else None
         findings = check(access(grafana, token(ADMIN)))
     if level == "ok":
         assert the(findings, "loki max_query_length").level == "ok"
     else:
-        found = the(findings, "loki limits")
-        assert (found.level, "max_entries_limit_per_query" in found.fix) == ("note", True)
+        finding = the(findings, "loki limits")
+        assert (finding.level, "max_entries_limit_per_query" in finding.fix) == ("note", True)
 
 
 @pytest.mark.parametrize(
@@ -309,12 +315,12 @@ def test_a_gateway_that_keeps_the_version_away(
     """What may be asked tells that it is Loki."""
     with FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
-        no = fake_grafana.Said(404, b"no", "text/plain")
+        no = fake_grafana.Response(404, b"no", "text/plain")
         grafana.meddle = lambda method, path: no if away in path else None
         findings = check(access(grafana, token(ADMIN)))
     assert the(findings, "loki version" if level == "note" else "loki").level == level
-    asked = any(one.about == "page logshipper-job" for one in findings)
-    assert asked == (level == "note")
+    has_page = any(finding.about == "page logshipper-job" for finding in findings)
+    assert has_page == (level == "note")
 
 
 def test_a_tenants_own_limits_go_before(
@@ -322,9 +328,9 @@ def test_a_tenants_own_limits_go_before(
 ) -> None:
     with FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
-        own = fake_grafana.Said(200, b"max_query_series: 3\n", "text/plain")
+        limits = fake_grafana.Response(200, b"max_query_series: 3\n", "text/plain")
         grafana.meddle = lambda method, path: (
-            own if path.endswith("/config/tenant/v1/limits") else None
+            limits if path.endswith("/config/tenant/v1/limits") else None
         )
         findings = check(access(grafana, token(ADMIN)))
     assert the(findings, "loki max_query_series").level == "wrong"
@@ -366,19 +372,19 @@ def test_queries_that_fail_are_named(loki: LokiServer, prometheus: PrometheusSer
     )
     of_loki["targets"][0]["expr"] = "{"
     of_prometheus["targets"][0]["expr"] = "no_such_function(1)"
-    (variable,) = (one for one in dashboard["templating"]["list"] if one["name"] == "dec")
+    (variable,) = (model for model in dashboard["templating"]["list"] if model["name"] == "dec")
     variable["query"]["query"] = "query_result(bottomk())"
     dashboard["annotations"]["list"][0]["expr"] = '{kind="event"} | wrong'
     findings = check_queries(context, {links.JOB: dashboard})
-    failed = {one.about.removeprefix(f"page {links.JOB}, "): one for one in findings}
-    assert set(failed) == {
+    failures = {finding.about.removeprefix(f"page {links.JOB}, "): finding for finding in findings}
+    assert set(failures) == {
         "variable dec",
         f"annotation {dashboard['annotations']['list'][0]['name']!r}",
         f"panel {of_loki['title']!r}, query {of_loki['targets'][0]['refId']}",
         f"panel {of_prometheus['title']!r}, query {of_prometheus['targets'][0]['refId']}",
     }
-    assert all(one.level == "wrong" and "HTTP 400" in one.words for one in findings)
-    assert "Is the server as new as" in failed["variable dec"].fix
+    assert all(finding.level == "wrong" and "HTTP 400" in finding.words for finding in findings)
+    assert "Is the server as new as" in failures["variable dec"].fix
 
 
 def test_errors_within_an_answer_count(prometheus: PrometheusServer) -> None:
@@ -395,11 +401,11 @@ def test_errors_within_an_answer_count(prometheus: PrometheusServer) -> None:
         "panels": [{"title": "p", "targets": [target]}],
     }
     with FaultyServer(Said(200, json.dumps(answer).encode())) as loki:
-        (found,) = check_queries(
+        (finding,) = check_queries(
             QueryContext(ServerAccess(url=loki.url), ServerAccess(url=prometheus.url)), {"x": page}
         )
-    assert (found.level, found.about) == ("wrong", "page x, panel 'p', query A")
-    assert "JSONParserErr" in found.words
+    assert (finding.level, finding.about) == ("wrong", "page x, panel 'p', query A")
+    assert "JSONParserErr" in finding.words
 
 
 # ---- rules: each both ways
@@ -424,8 +430,8 @@ def test_which_data_source_is_looked_at() -> None:
     )
 
     def choose(*sources: Json, uid: str = "") -> tuple[str, str]:
-        chosen, (finding,) = choose_source(list(sources), "loki", uid)
-        return (chosen or {}).get("uid", ""), finding.level
+        choice, (finding,) = choose_source(list(sources), "loki", uid)
+        return (choice or {}).get("uid", ""), finding.level
 
     assert choose(ours) == ("logshipper-loki", "ok")
     assert choose(ours, first) == ("logshipper-loki", "note"), "the pages take another at first"
@@ -438,7 +444,7 @@ def test_which_data_source_is_looked_at() -> None:
 
 
 def test_settings_of_data_sources() -> None:
-    loki, prometheus = sorted(wanted_data_sources(), key=lambda one: str(one["type"]))
+    loki, prometheus = sorted(wanted_data_sources(), key=lambda entry: str(entry["type"]))
     assert judge_source(loki) == judge_source(prometheus) == []
     (direct,) = judge_source({**prometheus, "access": "direct"})
     assert (direct.level, direct.about) == ("wrong", "data source prometheus")
@@ -475,22 +481,24 @@ def compose_limits() -> dict[str, Any]:  # Any: YAML
     ],
 )
 def test_limits(limits: Mapping[str, object], about: str, level: str) -> None:
-    found = {one.about: one for one in reading_limits({"limits_config": limits})}
-    one = found.get(f"loki {about}")
-    assert (one.level if one else "") == level
-    assert one is None or one.level == "ok" or f"limits_config: {about}: " in one.fix
+    findings = {finding.about: finding for finding in reading_limits({"limits_config": limits})}
+    finding = findings.get(f"loki {about}")
+    assert (finding.level if finding else "") == level
+    assert finding is None or finding.level == "ok" or f"limits_config: {about}: " in finding.fix
 
 
 def test_limits_of_the_compose_file_are_well_and_only_those_for_reading_are_looked_at() -> None:
-    found = reading_limits(compose_limits())
-    assert {one.level for one in found} == {"ok"}
-    assert {one.about for one in found} == {
+    findings = reading_limits(compose_limits())
+    assert {finding.level for finding in findings} == {"ok"}
+    assert {finding.about for finding in findings} == {
         "loki schema_config", "loki allow_structured_metadata"
     }  # fmt: skip
     old = compose_limits()
     old["schema_config"]["configs"][0]["schema"] = "v12"
     old["server"]["grpc_server_max_recv_msg_size"] = 4 << 20
-    assert {one.about: one.level for one in reading_limits(old) if one.level != "ok"} == {
+    assert {
+        finding.about: finding.level for finding in reading_limits(old) if finding.level != "ok"
+    } == {
         "loki schema_config": "wrong",
         "loki grpc_server_max_recv_msg_size": "note",
     }
@@ -507,7 +515,7 @@ OURS = {
 
 
 @pytest.mark.parametrize(
-    ("streams", "others", "level", "words"),
+    ("streams", "other_streams", "level", "words"),
     [
         ([OURS], [], "ok", "1 streams of the last day, of the cluster c"),
         ([OURS, {**OURS, "cluster": "d", "replay": "1"}], [], "ok", "of the clusters c, d"),
@@ -534,10 +542,10 @@ OURS = {
     ],
 )
 def test_labels(
-    streams: list[dict[str, str]], others: list[dict[str, str]], level: str, words: str
+    streams: list[dict[str, str]], other_streams: list[dict[str, str]], level: str, words: str
 ) -> None:
-    (found,) = judge_labels(streams, others)
-    assert (found.level, words in found.words) == (level, True), found
+    (finding,) = judge_labels(streams, other_streams)
+    assert (finding.level, words in finding.words) == (level, True), finding
 
 
 AGENT = {"cluster": "c", "host": "n1", "instance": "n1:9310"}
@@ -581,9 +589,9 @@ def test_series(
     names: list[str],
     levels: dict[str, str],
 ) -> None:
-    found = judge_series(agents, jobs, names)
-    assert {one.about: one.level for one in found} == levels
-    assert all(one.fix for one in found if one.level == "wrong")
+    findings = judge_series(agents, jobs, names)
+    assert {finding.about: finding.level for finding in findings} == levels
+    assert all(finding.fix for finding in findings if finding.level == "wrong")
 
 
 def target(secs: float | None, health: str = "up") -> Target:
@@ -591,7 +599,7 @@ def target(secs: float | None, health: str = "up") -> Target:
 
 
 @pytest.mark.parametrize(
-    ("targets", "told", "levels"),
+    ("targets", "interval_secs", "levels"),
     [
         ([target(15.0)], 15.0, {"prometheus scrape": "ok"}),
         ([target(15.0)], None, {"prometheus scrape": "ok"}),
@@ -604,5 +612,9 @@ def target(secs: float | None, health: str = "up") -> Target:
         ([], None, {}),
     ],
 )
-def test_scrapes(targets: list[Target], told: float | None, levels: dict[str, str]) -> None:
-    assert {one.about: one.level for one in judge_scrapes(targets, told)} == levels
+def test_scrapes(
+    targets: list[Target], interval_secs: float | None, levels: dict[str, str]
+) -> None:
+    assert {
+        finding.about: finding.level for finding in judge_scrapes(targets, interval_secs)
+    } == levels

@@ -50,7 +50,7 @@ HOURS = (
 WAITS = ((300, 30), (310, 30), (320, 3000), (900, 200))  # of jobs: told when, seconds
 
 
-def told(t0: int) -> Iterator[str]:
+def openmetrics(t0: int) -> Iterator[str]:
     """Lines of OpenMetrics, by family."""
     steps = range(0, SECS, STEP)
     families: dict[str, list[str]] = {}
@@ -92,12 +92,19 @@ def told(t0: int) -> Iterator[str]:
             add("logshipper_job_slurm_end_time_seconds", f'{labels},state="{state}"', t0 + end, at)
     for state in ("TIMEOUT", "COMPLETED"):
         for at in by_controller:
-            ended = [hours for when, its, hours in SLURM_ENDED if its == state and when <= at]
-            add("logshipper_agent_slurm_jobs_total", f'state="{state}",{target}', len(ended), at)
+            node_hours = [
+                hours for when, end_state, hours in SLURM_ENDED if end_state == state and when <= at
+            ]
+            add(
+                "logshipper_agent_slurm_jobs_total",
+                f'state="{state}",{target}',
+                len(node_hours),
+                at,
+            )
             add(
                 "logshipper_agent_slurm_node_seconds_total",
                 f'state="{state}",{target}',
-                3600 * sum(ended),
+                3600 * sum(node_hours),
                 at,
             )
     for at in by_controller:
@@ -132,7 +139,7 @@ def page(jobs: Fixture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     """The page at the end of that time."""
     t0 = (int(time.time()) - 2 * SECS) // 600 * 600
     text = tmp_path_factory.mktemp("series") / "series.txt"
-    text.write_text("\n".join(told(t0)))
+    text.write_text("\n".join(openmetrics(t0)))
     # what is brought in so never turns stale
     prometheus = PrometheusServer(flags=["--query.lookback-delta=20s"])
     backfill(prometheus, text)
@@ -159,7 +166,7 @@ def backfill(prometheus: PrometheusServer, text: Path) -> None:
 
 def course(page: Page, frame: Frame) -> dict[int, float]:
     """A graph's values by seconds since the page's begin."""
-    times, values = (one.values for one in frame.fields[:2])
+    times, values = (field.values for field in frame.fields[:2])
     return {
         round((ms - page.when.begin_ms) / 1000): value
         for ms, value in zip(times, values, strict=True)
@@ -167,31 +174,31 @@ def course(page: Page, frame: Frame) -> dict[int, float]:
 
 
 def courses(page: Page, title: str) -> dict[str, dict[int, float]]:
-    return {frame.fields[1].shown: course(page, frame) for frame in page.show(title).frames}
+    return {frame.fields[1].display_name: course(page, frame) for frame in page.show(title).frames}
 
 
 def test_throughput_is_a_sum_over_the_pages_time(page: Page) -> None:
     """Of each job the worst end of its captures, but for Slurm's word; each attempt by itself."""
-    found = courses(page, "Throughput")
-    assert found.keys() == {"TIMEOUT", "FAILED"}
-    assert {at: found["FAILED"][at] for at in (180, 840, 960, 1740)} == {
+    by_state = courses(page, "Throughput")
+    assert by_state.keys() == {"TIMEOUT", "FAILED"}
+    assert {at: by_state["FAILED"][at] for at in (180, 840, 960, 1740)} == {
         180: 1,
         840: 1,
         960: 2,
         1740: 2,
     }
-    assert {at: found["TIMEOUT"][at] for at in (660, 1740)} == {660: 1, 1740: 1}
-    assert min(found["TIMEOUT"]) > 600
-    assert all(list(values.values()) == sorted(values.values()) for values in found.values())
+    assert {at: by_state["TIMEOUT"][at] for at in (660, 1740)} == {660: 1, 1740: 1}
+    assert min(by_state["TIMEOUT"]) > 600
+    assert all(list(values.values()) == sorted(values.values()) for values in by_state.values())
 
 
 def test_utilization_beside_the_nodes_there_are(page: Page) -> None:
     """Nodes as they were told, or as many as were seen."""
-    found = courses(page, "Utilization")
-    assert set(found["nodes with an agent"].values()) == {4}
+    graph = courses(page, "Utilization")
+    assert set(graph["nodes with an agent"].values()) == {4}
     moments = (0, 60, 240, 420, 660, 1020)
-    assert [found["nodes of captured jobs"][at] for at in moments] == [4, 5, 5, 7, 3, 1]
-    assert [found["captured jobs"][at] for at in moments] == [1, 2, 2, 3, 2, 1]
+    assert [graph["nodes of captured jobs"][at] for at in moments] == [4, 5, 5, 7, 3, 1]
+    assert [graph["captured jobs"][at] for at in moments] == [1, 2, 2, 3, 2, 1]
 
 
 def test_run_times_and_launch_overheads(page: Page) -> None:
@@ -212,22 +219,22 @@ def test_busy_nodes(page: Page) -> None:
 
 def test_all_jobs_that_slurm_ended(page: Page) -> None:
     """Those that weren't captured, too."""
-    found = courses(page, "All jobs")
-    assert found.keys() == {"TIMEOUT", "COMPLETED"}, "others would fill the legend"
-    ended = {
+    by_state = courses(page, "All jobs")
+    assert by_state.keys() == {"TIMEOUT", "COMPLETED"}, "others would fill the legend"
+    ends = {
         state: {at: count for at, count in values.items() if count}
-        for state, values in found.items()
+        for state, values in by_state.items()
     }
-    assert ended == {"TIMEOUT": {600: 1}, "COMPLETED": {900: 1, 1320: 1}}, (
+    assert ends == {"TIMEOUT": {600: 1}, "COMPLETED": {900: 1, 1320: 1}}, (
         "what nobody scraped comes later"
     )
     assert float(page.show("Node-hours").stat() or 0) == pytest.approx(24, rel=0.05)
 
 
 def hours_shown(page: Page) -> dict[int, float]:
-    shown = page.show("Utilization: nodes of all jobs")
-    (frame,) = shown.frames
-    assert [(one.shown, one.kind) for one in frame.fields] == [
+    panel = page.show("Utilization: nodes of all jobs")
+    (frame,) = panel.frames
+    assert [(field.display_name, field.kind) for field in frame.fields] == [
         ("hour", TIME),
         ("nodes on average", NUMBER),
     ]
@@ -263,8 +270,8 @@ def test_the_command_asks_for_the_same_hours(
             )
             == 0
         )
-        found: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return found
+        output: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return output
 
     t0 = page.when.begin_ms // 1000
     is_over = time.time() >= t0 + 3600
@@ -273,21 +280,21 @@ def test_the_command_asks_for_the_same_hours(
     assert (series["x"], series["y"]) == ((ends, [2, 1.5, 1.5]) if is_over else (ends[:2], [2, 2]))
     (series,) = document("throughput")["series"]
     assert (series["x"], series["y"]) == ((ends[2:], [3]) if is_over else ([], []))
-    nothing = document("utilization", "--before", utc((t0 - 7200) * 10**9))
-    assert (nothing["series"][0]["x"], nothing["all_jobs"]) == ([], True)
-    assert "nobody told Prometheus" in nothing["notes"][0]
+    empty = document("utilization", "--before", utc((t0 - 7200) * 10**9))
+    assert (empty["series"][0]["x"], empty["all_jobs"]) == ([], True)
+    assert "nobody told Prometheus" in empty["notes"][0]
 
 
 def test_waits_of_all_jobs(page: Page) -> None:
     """Three ended in the first ten minutes, one in the second: between the bounds of buckets."""
-    found = courses(page, "Waiting time")
-    known = {
+    graph = courses(page, "Waiting time")
+    waits = {
         name: {at: secs for at, secs in values.items() if not math.isnan(secs)}
-        for name, values in found.items()
+        for name, values in graph.items()
     }
-    assert {at: secs < 60 for at, secs in known["half of them"].items()} == {600: True, 1200: False}
-    assert 300 < known["9 of 10"][600] <= 3600
-    assert 60 < known["half of them"][1200] < known["9 of 10"][1200] <= 300
+    assert {at: secs < 60 for at, secs in waits["half of them"].items()} == {600: True, 1200: False}
+    assert 300 < waits["9 of 10"][600] <= 3600
+    assert 60 < waits["half of them"][1200] < waits["9 of 10"][1200] <= 300
 
 
 def test_before_anything_there_is_nothing(page: Page) -> None:

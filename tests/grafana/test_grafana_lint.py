@@ -30,8 +30,10 @@ def _first(dashboard: Json, kind: str) -> Json:
 
 
 def _variable(dashboard: Json, name: str) -> Json:
-    found: Json = next(one for one in dashboard["templating"]["list"] if one["name"] == name)
-    return found
+    variable: Json = next(
+        model for model in dashboard["templating"]["list"] if model["name"] == name
+    )
+    return variable
 
 
 def _overlap(dashboard: Json) -> None:
@@ -68,107 +70,121 @@ def _template_variable(dashboard: Json) -> None:
 
 Breaking = Callable[[Json], object]
 BREAKINGS: list[tuple[str, Breaking]] = [
-    ("isn't the file's name", lambda it: it.update(uid="other")),
-    ("has no description", lambda it: it.update(description="")),
-    ("has an id", lambda it: it.update(id=7)),
-    ("schemaVersion isn't 37", lambda it: it.update(schemaVersion=42)),
+    ("isn't the file's name", lambda page: page.update(uid="other")),
+    ("has no description", lambda page: page.update(description="")),
+    ("has an id", lambda page: page.update(id=7)),
+    ("schemaVersion isn't 37", lambda page: page.update(schemaVersion=42)),
     ("two panels have the id", _same_id),
-    ("has no id", lambda it: _first(it, "stat").pop("id")),
+    ("has no id", lambda page: _first(page, "stat").pop("id")),
     ("overlap", _overlap),
     ("overlap", _overlap_in_a_row),
     ("doesn't lie on the page", _off_the_page),
-    ("panel ' ' has no title", lambda it: _first(it, "stat").update(title=" ")),
-    ("panel 'State' has no description", lambda it: _first(it, "stat").pop("description")),
+    ("panel ' ' has no title", lambda page: _first(page, "stat").update(title=" ")),
+    ("panel 'State' has no description", lambda page: _first(page, "stat").pop("description")),
     (
         "panel 'State' has no unit",
-        lambda it: _first(it, "stat")["fieldConfig"]["defaults"].pop("unit"),
+        lambda page: _first(page, "stat")["fieldConfig"]["defaults"].pop("unit"),
     ),
-    ("panel 'State' has no query", lambda it: _first(it, "stat").update(targets=[])),
-    ("isn't one of", lambda it: _first(it, "stat").update(type="trend")),
-    ("pluginVersion", lambda it: _first(it, "xychart").update(pluginVersion="11.1.0")),
+    ("panel 'State' has no query", lambda page: _first(page, "stat").update(targets=[])),
+    ("isn't one of", lambda page: _first(page, "stat").update(type="trend")),
+    ("pluginVersion", lambda page: _first(page, "xychart").update(pluginVersion="11.1.0")),
     (
         "has noValue and decimals",
-        lambda it: _first(it, "timeseries")["fieldConfig"]["defaults"].update(
+        lambda page: _first(page, "timeseries")["fieldConfig"]["defaults"].update(
             noValue="none", decimals=0
         ),
     ),
     (
         "which wasn't tried",
-        lambda it: _first(it, "stat").update(transformations=[{"id": "regression"}]),
+        lambda page: _first(page, "stat").update(transformations=[{"id": "regression"}]),
     ),
     (
         "which is no variable",
-        lambda it: _first(it, "stat").update(datasource={"type": "loki", "uid": "abc"}),
+        lambda page: _first(page, "stat").update(datasource={"type": "loki", "uid": "abc"}),
     ),
-    ("which is no variable", lambda it: _first(it, "stat").update(datasource="Loki")),
-    ("which is no variable", lambda it: _first(it, "stat")["targets"][0].pop("datasource")),
+    ("which is no variable", lambda page: _first(page, "stat").update(datasource="Loki")),
+    ("which is no variable", lambda page: _first(page, "stat")["targets"][0].pop("datasource")),
     (
         "no variable of type prometheus",
-        lambda it: _first(it, "stat").update(datasource={"type": "prometheus", "uid": "${loki}"}),
+        lambda page: _first(page, "stat").update(
+            datasource={"type": "prometheus", "uid": "${loki}"}
+        ),
     ),
     (
         "annotation 'Restarts' has the data source",
-        lambda it: it["annotations"]["list"][0].update(datasource=None),
+        lambda page: page["annotations"]["list"][0].update(datasource=None),
     ),
     (
         "variable xsel has the data source",
-        lambda it: _variable(it, "xsel").update(datasource={"uid": "x"}),
+        lambda page: _variable(page, "xsel").update(datasource={"uid": "x"}),
     ),
-    ("used and isn't defined", lambda it: _first(it, "stat").update(title="State of $nobody")),
+    ("used and isn't defined", lambda page: _first(page, "stat").update(title="State of $nobody")),
     (
         "used and isn't defined",
-        lambda it: _first(it, "stat").update(title="State of ${nobody:raw}"),
+        lambda page: _first(page, "stat").update(title="State of ${nobody:raw}"),
     ),
-    ("used and isn't defined", lambda it: _first(it, "stat").update(title="State of [[nobody]]")),
-    ("used and isn't defined", lambda it: _first(it, "stat").update(repeat="nobody")),
+    (
+        "used and isn't defined",
+        lambda page: _first(page, "stat").update(title="State of [[nobody]]"),
+    ),
+    ("used and isn't defined", lambda page: _first(page, "stat").update(repeat="nobody")),
     ("variable spare is defined and isn't used", _unused_variable),
     ("variable lx is called as one of a line format's template", _template_variable),
     (
         "defined twice",
-        lambda it: it["templating"]["list"].append(copy.deepcopy(_variable(it, "search"))),
+        lambda page: page["templating"]["list"].append(copy.deepcopy(_variable(page, "search"))),
     ),
     ("variables wait for each other: ", _circle_of_variables),
-    ("the colour #FF0000", lambda it: it["annotations"]["list"][0].update(iconColor="#FF0000")),
+    ("the colour #FF0000", lambda page: page["annotations"]["list"][0].update(iconColor="#FF0000")),
     (
         "the colour red",
-        lambda it: _first(it, "stat")["fieldConfig"]["defaults"].update(
+        lambda page: _first(page, "stat")["fieldConfig"]["defaults"].update(
             color={"mode": "fixed", "fixedColor": "red"}
         ),
     ),
-    ("is hard-wired", lambda it: _first(it, "stat")["targets"][0].update(expr='{cluster="c1"}')),
     (
         "is hard-wired",
-        lambda it: _first(it, "stat")["targets"][0].update(
+        lambda page: _first(page, "stat")["targets"][0].update(expr='{cluster="c1"}'),
+    ),
+    (
+        "is hard-wired",
+        lambda page: _first(page, "stat")["targets"][0].update(
             expr='{cluster="${cluster}", host=~`n1|n2`}'
         ),
     ),
     (
         "asked for without a cluster",
-        lambda it: _first(it, "stat")["targets"][0].update(
+        lambda page: _first(page, "stat")["targets"][0].update(
             expr='logshipper_job_state{job_id="${job}"}'
         ),
     ),
     (
         "asked for without a cluster",
-        lambda it: _first(it, "stat")["targets"][0].update(expr="sum(logshipper_key)"),
+        lambda page: _first(page, "stat")["targets"][0].update(expr="sum(logshipper_key)"),
     ),
     (
         "an address of somebody's",
-        lambda it: _first(it, "stat").update(description="see https://example.org"),
+        lambda page: _first(page, "stat").update(description="see https://example.org"),
     ),
-    ("without maxLines", lambda it: _first(it, "logs")["targets"][0].pop("maxLines")),
-    ("without maxLines", lambda it: _first(it, "logs")["targets"][0].update(maxLines=50000)),
+    ("without maxLines", lambda page: _first(page, "logs")["targets"][0].pop("maxLines")),
+    ("without maxLines", lambda page: _first(page, "logs")["targets"][0].update(maxLines=50000)),
     (
         "without a refId of their own",
-        lambda it: _first(it, "xychart")["targets"][1].update(refId="A"),
+        lambda page: _first(page, "xychart")["targets"][1].update(refId="A"),
     ),
-    ("only captured jobs are known", lambda it: _first(it, "stat").update(title="Jobs running")),
-    ("which is no page of ours", lambda it: it["links"][0].update(url="/dashboards")),
+    (
+        "only captured jobs are known",
+        lambda page: _first(page, "stat").update(title="Jobs running"),
+    ),
+    ("which is no page of ours", lambda page: page["links"][0].update(url="/dashboards")),
     (
         "a link to logshipper-gone",
-        lambda it: it["links"][0].update(url="/d/logshipper-gone?from=1"),
+        lambda page: page["links"][0].update(url="/d/logshipper-gone?from=1"),
     ),
-    ("the variable nobody", lambda it: it["links"][0].update(url=f"/d/{links.JOBS}?var-nobody=1")),
+    (
+        "the variable nobody",
+        lambda page: page["links"][0].update(url=f"/d/{links.JOBS}?var-nobody=1"),
+    ),
 ]
 
 
@@ -180,10 +196,10 @@ def test_what_breaks_a_rule_is_found(
 ) -> None:
     broken = copy.deepcopy(committed)
     breaking(broken[NAME])
-    found = problems(broken)
-    assert any(fault in one and one.startswith(NAME) for one in found), found
+    lines = problems(broken)
+    assert any(fault in line and line.startswith(NAME) for line in lines), lines
 
 
 def test_two_dashboards_with_one_uid_are_found(committed: dict[str, Json]) -> None:
     broken = {**committed, "another.json": copy.deepcopy(committed[NAME])}
-    assert any("has the same uid" in one for one in problems(broken))
+    assert any("has the same uid" in line for line in problems(broken))

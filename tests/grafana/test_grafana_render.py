@@ -38,10 +38,10 @@ def test_the_files_are_what_the_code_makes() -> None:
 
 
 def test_rendering_is_deterministic() -> None:
-    made = {name: text_of(dashboard) for name, dashboard in dashboards().items()}
+    texts = {name: text_of(dashboard) for name, dashboard in dashboards().items()}
     again = {name: text_of(dashboard) for name, dashboard in dashboards().items()}
-    assert made == again
-    assert all(json.loads(text) == dashboards()[name] for name, text in made.items())
+    assert texts == again
+    assert all(json.loads(text) == dashboards()[name] for name, text in texts.items())
 
 
 def test_check_shows_what_differs(tmp_path: Path) -> None:
@@ -76,13 +76,13 @@ def test_the_command_writes_what_is_missing_and_then_nothing(tmp_path: Path) -> 
 
 
 def test_panels_are_laid_from_left_to_right_and_numbered() -> None:
-    def one(width: int, height: int) -> dict[str, object]:
+    def box(width: int, height: int) -> dict[str, object]:
         return panel("stat", "t", "d", [loki("{}")], width=width, height=height)
 
     placed = place(
-        [one(16, 4), one(8, 6), row("r"), one(12, 5), row("c", collapsed=[one(24, 3)]), one(24, 2)]
+        [box(16, 4), box(8, 6), row("r"), box(12, 5), row("c", collapsed=[box(24, 3)]), box(24, 2)]
     )
-    places = [(*(one["gridPos"][side] for side in "xywh"),) for one in placed]
+    places = [(*(model["gridPos"][side] for side in "xywh"),) for model in placed]
     assert places == [
         (0, 0, 16, 4),
         (16, 0, 8, 6),
@@ -92,24 +92,24 @@ def test_panels_are_laid_from_left_to_right_and_numbered() -> None:
         (0, 13, PAGE_WIDTH, 2),
     ]
     assert placed[4]["panels"][0]["gridPos"] == {"x": 0, "y": 13, "w": 24, "h": 3}
-    assert [one["id"] for one in placed] == [1, 2, 3, 4, 5, 7]
+    assert [model["id"] for model in placed] == [1, 2, 3, 4, 5, 7]
     assert placed[4]["panels"][0]["id"] == 6
 
 
 def test_panels_of_a_list_lie_one_below_the_other() -> None:
-    def one(width: int, height: int) -> dict[str, object]:
+    def box(width: int, height: int) -> dict[str, object]:
         return panel("stat", "t", "d", [loki("{}")], width=width, height=height)
 
-    placed = place([one(14, 5), [one(10, 3), one(10, 4)], one(24, 2)])
-    places = [(*(one["gridPos"][side] for side in "xywh"),) for one in placed]
+    placed = place([box(14, 5), [box(10, 3), box(10, 4)], box(24, 2)])
+    places = [(*(model["gridPos"][side] for side in "xywh"),) for model in placed]
     assert places == [(0, 0, 14, 5), (14, 0, 10, 3), (14, 3, 10, 4), (0, 7, PAGE_WIDTH, 2)]
-    assert [one["id"] for one in placed] == [1, 2, 3, 4]
+    assert [model["id"] for model in placed] == [1, 2, 3, 4]
 
 
 def test_a_line_s_link_keeps_what_is_chosen() -> None:
     """Or the line might not be among those that the page shows then."""
     (time, *_) = job_console.line_table()["fieldConfig"]["overrides"]
-    (link,) = next(one["value"] for one in time["properties"] if one["id"] == "links")
+    (link,) = next(setting["value"] for setting in time["properties"] if setting["id"] == "links")
     for name in ("host", "attempt", "task", "stream"):
         assert f"&${{{name}:queryparam}}" in link["url"]
 
@@ -130,16 +130,16 @@ def test_rules_and_states_are_those_of_the_stores() -> None:
 def test_printed_series_are_read() -> None:
     printed = '{key="val/acc",picked="0`, lskey!=`val/acc"} 12 1690000000000'
     pattern = label_pattern("picked", "key")[1:-1].replace("(?<", "(?P<")
-    found = re.search(pattern, printed)
-    assert found is not None
-    assert found.groupdict() == {"text": "val/acc", "value": "0`, lskey!=`val/acc"}
+    match = re.search(pattern, printed)
+    assert match is not None
+    assert match.groupdict() == {"text": "val/acc", "value": "0`, lskey!=`val/acc"}
     forged = '{title="a",value="4712"} 1 · 4711",value="4711"} 1 1690000000000'
-    found = re.search(label_pattern("value", "title")[1:-1].replace("(?<", "(?P<"), forged)
-    assert found is not None
-    assert found["value"] == "4711"
-    found = re.search(label_pattern("key")[1:-1].replace("(?<", "(?P<"), '{key="präzision"} 2.79 1')
-    assert found is not None
-    assert found["value"] == "präzision"
+    match = re.search(label_pattern("value", "title")[1:-1].replace("(?<", "(?P<"), forged)
+    assert match is not None
+    assert match["value"] == "4711"
+    match = re.search(label_pattern("key")[1:-1].replace("(?<", "(?P<"), '{key="präzision"} 2.79 1')
+    assert match is not None
+    assert match["value"] == "präzision"
 
 
 @pytest.mark.parametrize("folder", [PROVISIONING, COMPOSE])
@@ -153,12 +153,12 @@ def test_provisioning_files_fit_the_dashboards(folder: Path) -> None:
         "datasources"
     ]
     kinds = {source["type"] for source in sources}
-    wanted = {
+    source_types = {
         variable["query"]
         for dashboard in dashboards().values()
         for variable in dashboard["templating"]["list"]
         if variable["type"] == "datasource"
     }
-    assert kinds == wanted
+    assert kinds == source_types
     (loki_source,) = (source for source in sources if source["type"] == "loki")
     assert loki_source["jsonData"]["maxLines"] == queries.MAX_ENTRIES

@@ -7,11 +7,11 @@ import pytest
 
 from tests.grafana import printed
 from tests.grafana.captured import CLUSTER
-from tests.grafana.conftest import Opened
+from tests.grafana.conftest import Pages
 from tests.grafana.expected import NO_X, floats, numbered, numbers, over
 from tests.grafana.frames import NUMBER, TIME, Frame, Json
 from tests.grafana.interpolation import Scope
-from tests.grafana.pages import Page, Shown
+from tests.grafana.pages import Page, Panel
 from tests.grafana.printed import Job
 
 ALL, TABLE, OVER_TIME, REST = "Over ", "Metadata: ", "All keys over time", "Records without "
@@ -70,11 +70,11 @@ def _models(page: Page) -> list[tuple[Json, Scope]]:
     return [(model, scope) for model, scope in page.panels() if model.get("repeat") == "y"]
 
 
-def _repeated(page: Page) -> list[Shown]:
-    return [page.run(*one) for one in _models(page)]
+def _repeated(page: Page) -> list[Panel]:
+    return [page.run(*panel) for panel in _models(page)]
 
 
-def named(rows: list[Json]) -> list[Json]:
+def with_plain_keys(rows: list[Json]) -> list[Json]:
     """By the keys' own names: one that begins with a digit has a blank behind it, or it would be
     the first field."""
     return [{key.rstrip(" \u00a0"): value for key, value in row.items()} for row in rows]
@@ -85,9 +85,9 @@ def named(rows: list[Json]) -> list[Json]:
 
 @pytest.mark.parametrize(("job", "x", "rule", "keys"), AXES, ids=ids)
 def test_x_is_chosen_by_the_rules(
-    job: Job, x: str, rule: int, keys: list[str], opened: Opened
+    job: Job, x: str, rule: int, keys: list[str], pages: Pages
 ) -> None:
-    page = opened.job(job.name)
+    page = pages.job(job.name)
     assert page.value("xsel") == "auto"
     assert page.value("x") == x
     assert page.value("rule") == RULES[rule]
@@ -96,15 +96,13 @@ def test_x_is_chosen_by_the_rules(
 
 
 @pytest.mark.parametrize("name", [job.name for job, *_ in AXES if job is not printed.RUNNING])
-def test_x_is_what_the_product_says_at_the_end(name: str, opened: Opened) -> None:
+def test_x_is_what_the_product_says_at_the_end(name: str, pages: Pages) -> None:
     """By the event that ends a capture."""
-    page = opened.job(name, attempt="all")
-    job = opened.fixture.jobs[name]
+    page = pages.job(name, attempt="all")
+    job = pages.fixture.jobs[name]
     logql = f'{{cluster="{CLUSTER}", kind="event"}} | job_id="{job.job_id}" |= "closed"'
     span = {"start": page.when.begin_ms * 10**6, "end": page.when.end_ms * 10**6}
-    streams = opened.fixture.loki.get("/loki/api/v1/query_range", {"query": logql, **span})[
-        "result"
-    ]
+    streams = pages.fixture.loki.get("/loki/api/v1/query_range", {"query": logql, **span})["result"]
     events = [json.loads(line) for stream in streams for _, line in stream["values"]]
     assert len(events) == len(job.job.attempts or (job.job,))
     for event in events:
@@ -115,55 +113,55 @@ def test_x_is_what_the_product_says_at_the_end(name: str, opened: Opened) -> Non
     )
 
 
-def test_titles_say_x_the_rule_and_that_it_is_thinned(opened: Opened) -> None:
+def test_titles_say_x_the_rule_and_that_it_is_thinned(pages: Pages) -> None:
     assert (
-        opened.job("ended").show(ALL + "epoch").title == "Over epoch – the key epoch (every record)"
+        pages.job("ended").show(ALL + "epoch").title == "Over epoch – the key epoch (every record)"
     )
     assert (
-        opened.job("long")
+        pages.job("long")
         .show(ALL + "step")
         .title.endswith("integers that never fall (1 of 10 records)")
     )
-    assert "record number" in opened.job("old").show(ALL + "record").title
+    assert "record number" in pages.job("old").show(ALL + "record").title
 
 
-def test_x_may_be_chosen_and_given_back(opened: Opened) -> None:
-    chosen = opened.job("ended", xsel="loss")
-    assert (chosen.value("x"), chosen.value("rule")) == ("loss", "chosen by hand")
-    assert [text for text, _ in chosen.variables["xsel"].options] == [
+def test_x_may_be_chosen_and_given_back(pages: Pages) -> None:
+    page = pages.job("ended", xsel="loss")
+    assert (page.value("x"), page.value("rule")) == ("loss", "chosen by hand")
+    assert [text for text, _ in page.variables["xsel"].options] == [
         "auto",
         "epoch",
         "loss",
         "val/acc",
     ]
-    assert [text for text, _ in chosen.variables["y"].options] == ["epoch", "val/acc"]
-    frame = chosen.show(ALL + "loss").frame
+    assert [text for text, _ in page.variables["y"].options] == ["epoch", "val/acc"]
+    frame = page.show(ALL + "loss").frame
     is_over(frame, "loss")
     assert frame.rows() == over("loss", printed.ENDED.records)
-    back = next(link for link in chosen.model["links"] if "auto" in link["title"])
-    assert "var-xsel=auto" in chosen.text(back["url"])
-    assert f"var-job={opened.fixture.jobs['ended'].job_id}" in chosen.text(back["url"])
+    back = next(link for link in page.model["links"] if "auto" in link["title"])
+    assert "var-xsel=auto" in page.text(back["url"])
+    assert f"var-job={pages.fixture.jobs['ended'].job_id}" in page.text(back["url"])
 
 
-def test_auto_survives_another_job(opened: Opened) -> None:
+def test_auto_survives_another_job(pages: Pages) -> None:
     for name, x in (("ended", "epoch"), ("running", "step"), ("no-metadata", "record number")):
-        assert opened.job(name, xsel="auto").value("x") == x
+        assert pages.job(name, xsel="auto").value("x") == x
 
 
 @pytest.mark.parametrize(
     "x", ["größe", "it's", "opt.beta", "val/acc", "with space, and = {x} (y) | z"]
 )
-def test_odd_keys_may_be_x(x: str, opened: Opened) -> None:
-    page = opened.job("odd-keys", xsel=x)
+def test_odd_keys_may_be_x(x: str, pages: Pages) -> None:
+    page = pages.job("odd-keys", xsel=x)
     assert page.value("x") == x
     frame = page.show(ALL + x).frame
     is_over(frame, x)
-    assert named(frame.rows()) == over(x, printed.ODD_KEYS.records)
+    assert with_plain_keys(frame.rows()) == over(x, printed.ODD_KEYS.records)
 
 
-def test_a_key_that_is_a_whole_number_does_not_become_x(opened: Opened) -> None:
+def test_a_key_that_is_a_whole_number_does_not_become_x(pages: Pages) -> None:
     """JavaScript puts such keys first, whatever the line says."""
-    page = opened.job("odd-keys", xsel="step")
+    page = pages.job("odd-keys", xsel="step")
     is_over(page.show(ALL + "step").frame, "step")
     assert page.show(ALL + "step").frame.column("step") == [float(step) for step in range(1, 9)]
 
@@ -172,8 +170,8 @@ def test_a_key_that_is_a_whole_number_does_not_become_x(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("job", WHOLE, ids=ids)
-def test_all_keys_over_x(job: Job, opened: Opened) -> None:
-    page = opened.job(job.name)
+def test_all_keys_over_x(job: Job, pages: Pages) -> None:
+    page = pages.job(job.name)
     x = str(page.value("x"))
     frame = page.show(ALL + x).frame
     is_over(frame, x)
@@ -181,28 +179,28 @@ def test_all_keys_over_x(job: Job, opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("job", WHOLE, ids=ids)
-def test_one_key_over_x(job: Job, opened: Opened) -> None:
-    page = opened.job(job.name)
+def test_one_key_over_x(job: Job, pages: Pages) -> None:
+    page = pages.job(job.name)
     x = str(page.value("x"))
     for panel in _repeated(page):
         own_x = OWN_X.get((job.name, panel.title), x)
-        found = numbered if own_x == NO_X else over
-        wanted = found(x if own_x == NO_X else own_x, job.records, only=panel.title)
-        assert panel.frame.rows() == wanted, panel.title
+        rows_of = numbered if own_x == NO_X else over
+        rows = rows_of(x if own_x == NO_X else own_x, job.records, only=panel.title)
+        assert panel.frame.rows() == rows, panel.title
         assert panel.frame.names == [own_x, panel.title]
         is_over(panel.frame, own_x)
 
 
 @pytest.mark.parametrize("job", WHOLE, ids=ids)
-def test_records_without_x_go_over_their_number(job: Job, opened: Opened) -> None:
-    page = opened.job(job.name)
+def test_records_without_x_go_over_their_number(job: Job, pages: Pages) -> None:
+    page = pages.job(job.name)
     x = str(page.value("x"))
     assert page.show(REST + x).rows() == numbered(x, job.records)
 
 
-def test_strings_and_booleans_are_in_no_graph(opened: Opened) -> None:
+def test_strings_and_booleans_are_in_no_graph(pages: Pages) -> None:
     """R22, also where the first value of a key is a string."""
-    page = opened.job("sometimes-text")
+    page = pages.job("sometimes-text")
     assert page.show("loss").frame.rows() == [
         {"step": 2.0, "loss": 0.5},
         {"step": 6.0, "loss": 0.125},
@@ -211,14 +209,14 @@ def test_strings_and_booleans_are_in_no_graph(opened: Opened) -> None:
         {"step": 2.0, "flag": 1.0},
         {"step": 5.0, "flag": 0.0},
     ]
-    assert opened.job("no-numbers").show(ALL).rows() == []
-    assert opened.job("no-numbers").show(OVER_TIME).rows() == []
+    assert pages.job("no-numbers").show(ALL).rows() == []
+    assert pages.job("no-numbers").show(OVER_TIME).rows() == []
 
 
-def test_epoch_of_validation_records_is_x(opened: Opened) -> None:
+def test_epoch_of_validation_records_is_x(pages: Pages) -> None:
     """The keys of training records, which have none, have an X of their own, by the same rules over
     these (R25); which itself goes over the record's number."""
-    page = opened.job("validation")
+    page = pages.job("validation")
     assert [panel.frame.names for panel in _repeated(page)] == [
         ["step", "loss"],
         ["record number", "step"],
@@ -226,9 +224,9 @@ def test_epoch_of_validation_records_is_x(opened: Opened) -> None:
     ]
 
 
-def test_a_key_that_is_alone_goes_over_the_records_number(opened: Opened) -> None:
+def test_a_key_that_is_alone_goes_over_the_records_number(pages: Pages) -> None:
     """With somebody's X as well."""
-    page = opened.job("alone")
+    page = pages.job("alone")
     assert page.value("x") == "step"
     assert [panel.frame.names for panel in _repeated(page)] == [
         ["step", "loss"],
@@ -237,21 +235,23 @@ def test_a_key_that_is_alone_goes_over_the_records_number(opened: Opened) -> Non
     assert page.show("temperature").frame.rows() == numbered(
         "step", printed.ALONE.records, only="temperature"
     )
-    chosen = opened.job("alone", xsel="temperature")
-    assert chosen.show("loss").frame.rows() == over("step", printed.ALONE.records, only="loss")
+    over_temperature = pages.job("alone", xsel="temperature")
+    assert over_temperature.show("loss").frame.rows() == over(
+        "step", printed.ALONE.records, only="loss"
+    )
 
 
-def test_a_job_opted_in_late_shows_what_came_after(opened: Opened) -> None:
-    page = opened.job("opted-in-late")
+def test_a_job_opted_in_late_shows_what_came_after(pages: Pages) -> None:
+    page = pages.job("opted-in-late")
     assert page.show(ALL + "step").rows() == over("step", SHOWN_LATE)
     answers = json.dumps([panel.rows() for panel in page.run_all()], default=str)
     assert "from here on" in answers
     assert printed.SECRET not in answers
 
 
-def test_many_keys(opened: Opened) -> None:
+def test_many_keys(pages: Pages) -> None:
     """A hundred keys are known to Prometheus; the graph of all of them has all 256."""
-    page = opened.job("many-keys")
+    page = pages.job("many-keys")
     frame = page.show(ALL + "k000").frame
     assert len(frame.fields) == 256
     assert frame.rows() == over("k000", printed.MANY_KEYS.records)
@@ -259,27 +259,27 @@ def test_many_keys(opened: Opened) -> None:
     assert page.show("k099").frame.rows() == over("k000", printed.MANY_KEYS.records, only="k099")
 
 
-def test_long_jobs_are_thinned_evenly(opened: Opened) -> None:
+def test_long_jobs_are_thinned_evenly(pages: Pages) -> None:
     """By the place among records with the same keys, the first hundred of each kept: 60 have `lr`,
     so none of these is left out."""
-    page = opened.job("long")
+    page = pages.job("long")
     assert page.value("dec") == "0"
     with_lr = [record for record in printed.LONG.records if "lr" in record]
-    others = [record for record in printed.LONG.records if "lr" not in record]
-    kept = [
-        record for place, record in enumerate(others, start=1) if place < 100 or place % 10 == 0
+    without_lr = [record for record in printed.LONG.records if "lr" not in record]
+    sample = [
+        record for place, record in enumerate(without_lr, start=1) if place < 100 or place % 10 == 0
     ] + with_lr
-    kept.sort(key=lambda record: float(record["step"]))
-    assert page.show(ALL + "step").frame.rows() == over("step", kept)
+    sample.sort(key=lambda record: float(record["step"]))
+    assert page.show(ALL + "step").frame.rows() == over("step", sample)
     assert sorted(page.show(OVER_TIME).frame.column("loss")) == [
-        float(record["loss"]) for record in kept
+        float(record["loss"]) for record in sample
     ]
-    assert page.show("loss").frame.rows() == over("step", kept, only="loss")
+    assert page.show("loss").frame.rows() == over("step", sample, only="loss")
     assert page.show("lr").frame.rows() == over("step", with_lr, only="lr")
 
 
-def test_a_forgotten_job_goes_over_the_records_number(opened: Opened) -> None:
-    page = opened.job("old")
+def test_a_forgotten_job_goes_over_the_records_number(pages: Pages) -> None:
+    page = pages.job("old")
     assert (page.value("x"), page.value("rule")) == (
         "record number",
         "no key with numbers is known",
@@ -291,58 +291,58 @@ def test_a_forgotten_job_goes_over_the_records_number(opened: Opened) -> None:
 # ---- attempts and tasks
 
 
-def test_the_last_attempt_is_shown_at_first(opened: Opened) -> None:
+def test_the_last_attempt_is_shown_at_first(pages: Pages) -> None:
     first, last = printed.REQUEUED.attempts
-    page = opened.job("requeued")
+    page = pages.job("requeued")
     assert [text for text, _ in page.variables["attempt"].options] == ["last", "all", "1", "2"]
     assert page.show(ALL + "step").rows() == over("step", last.records)
-    assert opened.job("requeued", attempt="1").show(ALL + "step").rows() == over(
+    assert pages.job("requeued", attempt="1").show(ALL + "step").rows() == over(
         "step", first.records
     )
 
 
-def test_all_attempts_are_series_of_their_own(opened: Opened) -> None:
-    wanted = [
+def test_all_attempts_are_series_of_their_own(pages: Pages) -> None:
+    rows = [
         row
         for number, attempt in enumerate(printed.REQUEUED.attempts, start=1)
         for row in over("step", attempt.records, suffix=f" · attempt {number}")
     ]
-    page = opened.job("requeued", attempt="all")
-    assert page.show(ALL + "step").frame.rows() == wanted
-    assert page.show("loss").frame.rows() == wanted
+    page = pages.job("requeued", attempt="all")
+    assert page.show(ALL + "step").frame.rows() == rows
+    assert page.show("loss").frame.rows() == rows
     assert page.show(OVER_TIME).frame.names == [
         "printed at",
         *(f"{key} · attempt {number}" for number in (1, 2) for key in ("loss", "step")),
     ]
 
 
-def test_the_lowest_task_is_shown_at_first(opened: Opened) -> None:
-    page = opened.job("three-nodes")
+def test_the_lowest_task_is_shown_at_first(pages: Pages) -> None:
+    page = pages.job("three-nodes")
     assert [text for text, _ in page.variables["task"].options] == ["lowest", "all", "0", "1", "2"]
     assert [text for text, _ in page.variables["host"].options] == ["n1", "n10", "n2"]
     assert page.show(ALL + "epoch").rows() == over("epoch", printed.THREE_NODES.attempts[0].records)
-    second = opened.job("three-nodes", task="1")
+    second = pages.job("three-nodes", task="1")
     assert second.show(ALL + "epoch").rows() == over(
         "epoch", printed.THREE_NODES.attempts[1].records
     )
 
 
-def test_all_tasks_are_series_of_their_own(opened: Opened) -> None:
-    frame = opened.job("three-nodes", task="all").show(ALL + "epoch").frame
+def test_all_tasks_are_series_of_their_own(pages: Pages) -> None:
+    frame = pages.job("three-nodes", task="all").show(ALL + "epoch").frame
     is_over(frame, "epoch")
-    wanted = [
+    rows = [
         row
         for number, task in enumerate(printed.THREE_NODES.attempts)
         for row in over("epoch", task.records, suffix=f" · task {number}")
     ]
-    assert sorted(frame.rows(), key=repr) == sorted(wanted, key=repr)
+    assert sorted(frame.rows(), key=repr) == sorted(rows, key=repr)
     for number in range(3):
         ascending = [row["epoch"] for row in frame.rows() if f"loss · task {number}" in row]
         assert ascending == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
-def test_one_node_of_three(opened: Opened) -> None:
-    page = opened.job("three-nodes", host=["n10"], task="all")
+def test_one_node_of_three(pages: Pages) -> None:
+    page = pages.job("three-nodes", host=["n10"], task="all")
     assert page.show(ALL + "epoch").rows() == over(
         "epoch", printed.THREE_NODES.attempts[2].records, suffix=" · task 2"
     )
@@ -354,32 +354,32 @@ def test_one_node_of_three(opened: Opened) -> None:
 @pytest.mark.parametrize(
     "job", [*WHOLE, printed.NO_NUMBERS, printed.MANY_KEYS, printed.OLD], ids=ids
 )
-def test_the_table_has_every_value_newest_first(job: Job, opened: Opened) -> None:
+def test_the_table_has_every_value_newest_first(job: Job, pages: Pages) -> None:
     """R22 and R23, exactly; records of a burst share a millisecond."""
-    frame = opened.job(job.name).show(TABLE).frame
+    frame = pages.job(job.name).show(TABLE).frame
     assert next(field.kind for field in frame.fields if field.name == "printed at") == TIME
     times = frame.column("printed at")
     assert times == sorted(times, reverse=True)
     rows = [
         {key: value for key, value in row.items() if key != "printed at"}
-        for row in named(frame.rows())
+        for row in with_plain_keys(frame.rows())
     ]
-    wanted: list[Json] = [
+    records: list[Json] = [
         floats({k: v for k, v in record.items() if v is not None}) for record in job.records
     ]
-    assert rows == wanted[::-1]
+    assert rows == records[::-1]
 
 
 @pytest.mark.parametrize("job", [*WHOLE, printed.MANY_KEYS, printed.OLD], ids=ids)
-def test_numbers_over_time(job: Job, opened: Opened) -> None:
+def test_numbers_over_time(job: Job, pages: Pages) -> None:
     """Ascending, as graphs need it; the order within a millisecond is nobody's."""
-    frame = opened.job(job.name).show(OVER_TIME).frame
+    frame = pages.job(job.name).show(OVER_TIME).frame
     assert {field.kind for field in frame.fields} == {TIME, NUMBER}
     times = frame.column("printed at")
     assert times == sorted(times)
     rows = [
         {key: value for key, value in row.items() if key != "printed at"}
-        for row in named(frame.rows())
+        for row in with_plain_keys(frame.rows())
     ]
     assert sorted(map(_sorted, rows)) == sorted(_sorted(numbers(record)) for record in job.records)
 
@@ -388,8 +388,8 @@ def _sorted(row: Json) -> list[tuple[str, float]]:
     return sorted(row.items())
 
 
-def test_without_metadata_there_is_nothing(opened: Opened) -> None:
-    page = opened.job("no-metadata")
+def test_without_metadata_there_is_nothing(pages: Pages) -> None:
+    page = pages.job("no-metadata")
     for title in (TABLE, OVER_TIME, ALL, REST):
         panel = page.show(title)
         assert panel.rows() == [], title

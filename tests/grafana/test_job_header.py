@@ -9,7 +9,7 @@ import pytest
 from logshipper_grafana.parts import links, queries
 from tests.grafana import printed
 from tests.grafana.captured import ACCOUNT, HOSTS, PARTITION, USER
-from tests.grafana.conftest import Opened
+from tests.grafana.conftest import Pages
 from tests.grafana.frames import Json
 from tests.grafana.pages import Page
 from tests.grafana.printed import Job
@@ -40,8 +40,8 @@ def log_of(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("name", list(ENDS))
-def test_state_and_exit_code(name: str, opened: Opened) -> None:
-    page = opened.job(name)
+def test_state_and_exit_code(name: str, pages: Pages) -> None:
+    page = pages.job(name)
     assert state_of(page) == ENDS[name]
     exit_code = page.show("Exit code").stat()
     assert exit_code == {"running": None, "no-metadata": 3.0, "timed-out": 143.0}.get(name, 0.0)
@@ -49,13 +49,13 @@ def test_state_and_exit_code(name: str, opened: Opened) -> None:
     assert [row["mode"] for row in page.show("Mode now").rows()] == ["enabled"]
 
 
-def test_each_attempt_has_its_own_end(opened: Opened) -> None:
-    assert state_of(opened.job("requeued", attempt="1")) == "FAILED"
-    assert state_of(opened.job("requeued", attempt="2")) == "COMPLETED"
-    assert opened.job("requeued", attempt="1").show("Exit code").stat() == 1
-    assert opened.job("requeued").show("Restarts").stat() == 1
-    assert opened.job("ended").show("Restarts").stat() == 0
-    assert [row["attempt"] for row in opened.job("requeued").show("Captured job ").rows()] == [
+def test_each_attempt_has_its_own_end(pages: Pages) -> None:
+    assert state_of(pages.job("requeued", attempt="1")) == "FAILED"
+    assert state_of(pages.job("requeued", attempt="2")) == "COMPLETED"
+    assert pages.job("requeued", attempt="1").show("Exit code").stat() == 1
+    assert pages.job("requeued").show("Restarts").stat() == 1
+    assert pages.job("ended").show("Restarts").stat() == 0
+    assert [row["attempt"] for row in pages.job("requeued").show("Captured job ").rows()] == [
         "2",
         "1",
     ]
@@ -66,12 +66,12 @@ def test_each_attempt_has_its_own_end(opened: Opened) -> None:
     [("ended", 30), ("no-metadata", 0), ("no-numbers", 2), ("opted-in-late", 3), ("three-nodes", 15), ("long", 6000),
      ("old", 7), ("late", 5)],
 )  # fmt: skip
-def test_records_are_counted(name: str, records: int, opened: Opened) -> None:
-    assert opened.job(name).show("Metadata records").stat() == records
+def test_records_are_counted(name: str, records: int, pages: Pages) -> None:
+    assert pages.job(name).show("Metadata records").stat() == records
 
 
-def test_a_job_of_five_seconds(opened: Opened) -> None:
-    page = opened.job("short")
+def test_a_job_of_five_seconds(pages: Pages) -> None:
+    page = pages.job("short")
     ran = page.show("Ran for").stat()
     assert isinstance(ran, float)
     assert 5 <= ran < 15
@@ -89,21 +89,21 @@ def test_a_job_of_five_seconds(opened: Opened) -> None:
     )
 
 
-def test_who_and_where(opened: Opened) -> None:
-    (row,) = opened.job("three-nodes").show("Captured job ").rows()
+def test_who_and_where(pages: Pages) -> None:
+    (row,) = pages.job("three-nodes").show("Captured job ").rows()
     assert (row["user"], row["account"], row["partition"]) == (USER, ACCOUNT, PARTITION)
     assert (row["name"], {*row["nodes"].split(",")}) == ("three-nodes", {*HOSTS})
-    captures = opened.job("three-nodes").show("How it went").rows()
-    assert sorted((one["host"], one["task"], one["state"]) for one in captures) == [
+    captures = pages.job("three-nodes").show("How it went").rows()
+    assert sorted((capture["host"], capture["task"], capture["state"]) for capture in captures) == [
         ("n1", "0", "COMPLETED"),
         ("n10", "2", "COMPLETED"),
         ("n2", "1", "COMPLETED"),
     ]
 
 
-def test_a_running_job(opened: Opened) -> None:
+def test_a_running_job(pages: Pages) -> None:
     """Its bar is shown, without the marks that draw it; it has no end."""
-    page = opened.job("running")
+    page = pages.job("running")
     assert [row["shows"] for row in page.show("What a running bar shows").rows()] == [printed.BAR]
     (row,) = page.show("How it went").rows()
     assert "state" not in row
@@ -114,13 +114,13 @@ def test_a_running_job(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ENDS if name != "running"])
-def test_no_bar_is_left_of_a_job_that_ended(name: str, opened: Opened) -> None:
-    assert opened.job(name).show("What a running bar shows").rows() == []
+def test_no_bar_is_left_of_a_job_that_ended(name: str, pages: Pages) -> None:
+    assert pages.job(name).show("What a running bar shows").rows() == []
 
 
 @pytest.mark.parametrize("name", list(ENDS))
-def test_the_ledger_adds_up(name: str, opened: Opened) -> None:
-    rows = opened.job(name, attempt="all").show("Line ledger").rows()
+def test_the_ledger_adds_up(name: str, pages: Pages) -> None:
+    rows = pages.job(name, attempt="all").show("Line ledger").rows()
     job = next(job for job in printed.EVERY if job.name == name)
     parts = job.attempts or (job,)
     assert sum(row["read"] for row in rows if row["stream"] == "stdout") == sum(
@@ -141,35 +141,35 @@ def test_the_ledger_adds_up(name: str, opened: Opened) -> None:
     "job", [printed.RUNNING, printed.NO_METADATA, printed.NO_NUMBERS, printed.ODD_KEYS, printed.SHORT, printed.LATE,
             printed.OLD], ids=lambda job: job.name
 )  # fmt: skip
-def test_the_log_is_what_was_printed(job: Job, opened: Opened) -> None:
-    assert log_of(opened.job(job.name)) == job.lines
+def test_the_log_is_what_was_printed(job: Job, pages: Pages) -> None:
+    assert log_of(pages.job(job.name)) == job.lines
 
 
-def test_the_log_has_all_attempts_and_nodes(opened: Opened) -> None:
-    both = [line for attempt in printed.REQUEUED.attempts for line in attempt.lines]
-    assert log_of(opened.job("requeued")) == both
+def test_the_log_has_all_attempts_and_nodes(pages: Pages) -> None:
+    lines = [line for attempt in printed.REQUEUED.attempts for line in attempt.lines]
+    assert log_of(pages.job("requeued")) == lines
     every = [line for task in printed.THREE_NODES.attempts for line in task.lines]
-    assert sorted(log_of(opened.job("three-nodes"))) == sorted(every)
+    assert sorted(log_of(pages.job("three-nodes"))) == sorted(every)
 
 
-def test_repeats_are_one_line_and_a_note(opened: Opened) -> None:
-    lines = log_of(opened.job("ended"))
+def test_repeats_are_one_line_and_a_note(pages: Pages) -> None:
+    lines = log_of(pages.job("ended"))
     assert lines.count("the same") == 1
     assert any(str(printed.REPEATS - 1) in line for line in lines[lines.index("the same") + 1 :])
 
 
-def test_stderr_is_behind_a_switch(opened: Opened) -> None:
+def test_stderr_is_behind_a_switch(pages: Pages) -> None:
     job = printed.NO_METADATA
-    assert log_of(opened.job(job.name, stream="stderr")) == job.errors
-    assert sorted(log_of(opened.job(job.name, stream="stdout|stderr"))) == sorted(
+    assert log_of(pages.job(job.name, stream="stderr")) == job.errors
+    assert sorted(log_of(pages.job(job.name, stream="stdout|stderr"))) == sorted(
         job.lines + job.errors
     )
-    options = [value for _, value in opened.job(job.name).variables["stream"].options]
+    options = [value for _, value in pages.job(job.name).variables["stream"].options]
     assert options == ["stdout", "stdout|stderr", "stderr"]
 
 
 @pytest.mark.parametrize(
-    ("search", "found"),
+    ("search", "lines"),
     [
         ("[50%] (a+b)", ["Traceback: [50%] (a+b)"]),
         ('"quoted" \\ line', ['A "quoted" \\ line']),
@@ -178,26 +178,26 @@ def test_stderr_is_behind_a_switch(opened: Opened) -> None:
         (".*", []),
     ],
 )
-def test_search(search: str, found: list[str], opened: Opened) -> None:
-    page = opened.job("no-metadata", stream="stdout|stderr", search=search)
-    assert log_of(page) == found
-    assert [row["line"] for row in page.show("Lines as a table").rows()] == found
+def test_search(search: str, lines: list[str], pages: Pages) -> None:
+    page = pages.job("no-metadata", stream="stdout|stderr", search=search)
+    assert log_of(page) == lines
+    assert [row["line"] for row in page.show("Lines as a table").rows()] == lines
 
 
-def test_levels_are_not_guessed(opened: Opened) -> None:
-    rows = opened.job("no-metadata", stream="stdout|stderr").show(LOG).rows()
+def test_levels_are_not_guessed(pages: Pages) -> None:
+    rows = pages.job("no-metadata", stream="stdout|stderr").show(LOG).rows()
     assert {row["labels"].get("level", "unknown") for row in rows} == {"unknown"}
     assert not any("detected_level" in row["labels"] for row in rows)
 
 
-def test_a_lines_time_leads_to_the_graphs(opened: Opened) -> None:
-    for row in opened.job("short").show("Lines as a table").rows():
+def test_a_lines_time_leads_to_the_graphs(pages: Pages) -> None:
+    for row in pages.job("short").show("Lines as a table").rows():
         assert row["from"] < row["time"] < row["to"]
         assert row["to"] - row["from"] <= 120_000
 
 
-def test_opted_in_late(opened: Opened) -> None:
-    page = opened.job("opted-in-late")
+def test_opted_in_late(pages: Pages) -> None:
+    page = pages.job("opted-in-late")
     assert log_of(page) == printed.OPTED_IN_LATE.lines[2:]
     (event,) = page.show("Mode changes").rows()
     assert (event["event"], event["message"]) == (
@@ -208,9 +208,9 @@ def test_opted_in_late(opened: Opened) -> None:
     assert mark["text"] == "mode: disabled to enabled on n1"
 
 
-def test_slurms_word_stands_behind_the_last_line(opened: Opened) -> None:
+def test_slurms_word_stands_behind_the_last_line(pages: Pages) -> None:
     """It comes from another host: the controller's."""
-    page = opened.job("timed-out")
+    page = pages.job("timed-out")
     *lines, word = log_of(page)
     assert lines == printed.TIMED_OUT.attempts[0].lines
     assert re.fullmatch(r"\[logshipper: Slurm ended job 4712 at .*: TIMEOUT\]", word)
@@ -224,16 +224,16 @@ def test_slurms_word_stands_behind_the_last_line(opened: Opened) -> None:
 # ---- marks
 
 
-def test_restarts_and_ends_are_marked(opened: Opened) -> None:
-    marks = opened.job("requeued").annotations()
+def test_restarts_and_ends_are_marked(pages: Pages) -> None:
+    marks = pages.job("requeued").annotations()
     assert [mark["text"] for mark in marks["Restarts"]] == ["attempt 2 begins on n2"]
     assert [mark["text"] for mark in marks["Ends"]] == ["FAILED: attempt 1", "COMPLETED: attempt 2"]
     assert marks["Ends"][0]["time"] <= marks["Restarts"][0]["time"] <= marks["Ends"][1]["time"]
-    assert opened.job("ended").annotations()["Restarts"] == []
+    assert pages.job("ended").annotations()["Restarts"] == []
 
 
-def test_events_are_listed_and_marked(opened: Opened) -> None:
-    page = opened.job("eventful")
+def test_events_are_listed_and_marked(pages: Pages) -> None:
+    page = pages.job("eventful")
     rows = page.show("Mode changes").rows()
     assert [(row["event"], row["message"]) for row in rows] == [
         ("lines_lost", "3 lines lost here: no space"),
@@ -244,43 +244,43 @@ def test_events_are_listed_and_marked(opened: Opened) -> None:
     marks = page.annotations()
     assert [mark["text"] for mark in marks["Job's own events"]] == ["checkpoint: saved"]
     assert [mark["text"] for mark in marks["Lines lost"]] == ["3 lines lost here: no space on n4"]
-    lost, found = marks["Heartbeat"]
-    assert (lost["text"], found["text"]) == (
+    silence, recovery = marks["Heartbeat"]
+    assert (silence["text"], recovery["text"]) == (
         "no heartbeat for 20 seconds on n4", "the heartbeat is back, after 31 seconds on n4",
     )  # fmt: skip
-    assert 10_900 <= found["time"] - lost["time"] <= 11_100
+    assert 10_900 <= recovery["time"] - silence["time"] <= 11_100
 
 
-def test_a_silent_job_is_unresponsive_until_it_comes_back(opened: Opened) -> None:
+def test_a_silent_job_is_unresponsive_until_it_comes_back(pages: Pages) -> None:
     """By the end of the page's time."""
-    job = opened.fixture.jobs["eventful"]
-    lost, found = (mark["time"] for mark in opened.job("eventful").annotations()["Heartbeat"])
+    job = pages.fixture.jobs["eventful"]
+    silence, recovery = (mark["time"] for mark in pages.job("eventful").annotations()["Heartbeat"])
     for end_ms, state in (
-        (lost - 500, "RUNNING"),
-        (lost + 500, "UNRESPONSIVE"),
-        (found + 500, "RUNNING"),
+        (silence - 500, "RUNNING"),
+        (silence + 500, "UNRESPONSIVE"),
+        (recovery + 500, "RUNNING"),
     ):
         when = Range(job.begin_ms - 60_000, int(end_ms))
-        assert state_of(opened.page(links.JOB, {"job": job.job_id}, when)) == state
-    assert state_of(opened.job("eventful")) == "COMPLETED"
+        assert state_of(pages.page(links.JOB, {"job": job.job_id}, when)) == state
+    assert state_of(pages.job("eventful")) == "COMPLETED"
 
 
 # ---- links
 
 
 @pytest.mark.parametrize("name", ["ended", "three-nodes"])
-def test_links_above_the_page(name: str, opened: Opened) -> None:
-    page = opened.job(name)
+def test_links_above_the_page(name: str, pages: Pages) -> None:
+    page = pages.job(name)
     urls = [page.text(link["url"]) for link in page.model["links"]]
     assert not any(re.search(r"\$\{|\$\w", url) for url in urls), urls
     compare = next(url for url in urls if "logshipper-compare" in url)
-    assert f"var-jobs={opened.fixture.jobs[name].job_id}" in compare
+    assert f"var-jobs={pages.fixture.jobs[name].job_id}" in compare
     assert all(f"from={page.when.begin_ms}" in url for url in urls if url.startswith("/d/"))
 
 
-def test_other_jobs_of_the_same_user(opened: Opened) -> None:
-    rows: list[Json] = opened.job("three-nodes").show("Captured jobs of the same user").rows()
+def test_other_jobs_of_the_same_user(pages: Pages) -> None:
+    rows: list[Json] = pages.job("three-nodes").show("Captured jobs of the same user").rows()
     assert sorted(row["job_id"] for row in rows) == ["4711", "4712"]
-    others = opened.job("ended").show("Captured jobs of the same user").rows()
-    assert {row["user"] for row in others} == {"root"} or USER not in json.dumps(others)
-    assert "4711" not in {row["job_id"] for row in others}
+    other_rows = pages.job("ended").show("Captured jobs of the same user").rows()
+    assert {row["user"] for row in other_rows} == {"root"} or USER not in json.dumps(other_rows)
+    assert "4711" not in {row["job_id"] for row in other_rows}

@@ -6,7 +6,7 @@ import pytest
 from logshipper_grafana.parts import links
 from tests.grafana import printed
 from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS, PARTITION, USER
-from tests.grafana.conftest import Opened
+from tests.grafana.conftest import Pages
 from tests.grafana.expected import over
 from tests.grafana.frames import Json
 from tests.grafana.interpolation import Text
@@ -17,23 +17,23 @@ LIST = "Captured jobs: newest first"
 KNOWN = sorted(job.name for job in printed.EVERY if job is not printed.OLD)  # to Prometheus
 
 
-def listed(opened: Opened, **chosen: Text) -> list[Json]:
-    return opened.page(links.JOBS, chosen).show(LIST).rows()
+def job_rows(pages: Pages, **selections: Text) -> list[Json]:
+    return pages.page(links.JOBS, selections).show(LIST).rows()
 
 
 # ---- jobs
 
 
-def test_all_jobs_newest_first(opened: Opened) -> None:
-    rows = listed(opened)
+def test_all_jobs_newest_first(pages: Pages) -> None:
+    rows = job_rows(pages)
     assert sorted(row["name"] for row in rows) == KNOWN
     starts = [row["started"] for row in rows]
     assert starts == sorted(starts, reverse=True)
     assert rows[-1]["name"] == "late"
 
 
-def test_what_is_said_of_a_job(opened: Opened) -> None:
-    rows = {row["name"]: row for row in listed(opened)}
+def test_what_is_said_of_a_job(pages: Pages) -> None:
+    rows = {row["name"]: row for row in job_rows(pages)}
     assert {name: row["state"] for name, row in rows.items()} == {
         **dict.fromkeys(KNOWN, "COMPLETED"),
         "running": "RUNNING",
@@ -48,8 +48,8 @@ def test_what_is_said_of_a_job(opened: Opened) -> None:
     assert rows["running"]["duration"] > 5
 
 
-def test_last_values_of_chosen_keys(opened: Opened) -> None:
-    page = opened.page(links.JOBS, {"key1": "val/acc", "key2": "step"})
+def test_last_values_of_chosen_keys(pages: Pages) -> None:
+    page = pages.page(links.JOBS, {"key1": "val/acc", "key2": "step"})
     rows = {row["name"]: row for row in page.show(LIST).rows()}
     assert rows["ended"]["key1"] == printed.ENDED.records[-1]["val/acc"]
     assert rows["requeued"]["key2"] == 5
@@ -58,10 +58,10 @@ def test_last_values_of_chosen_keys(opened: Opened) -> None:
     assert "key3" not in rows["no-metadata"]
 
 
-def test_a_link_leads_to_the_jobs_own_time(opened: Opened) -> None:
+def test_a_link_leads_to_the_jobs_own_time(pages: Pages) -> None:
     """Late jobs, too; a job that runs has no end, which means now."""
-    for row in listed(opened):
-        job = opened.fixture.jobs[row["name"]]
+    for row in job_rows(pages):
+        job = pages.fixture.jobs[row["name"]]
         assert (
             job.begin_ms - PAD_BEFORE_MS - 1000 <= row["from"] <= row["started"] - PAD_BEFORE_MS + 1
         ), row
@@ -70,14 +70,14 @@ def test_a_link_leads_to_the_jobs_own_time(opened: Opened) -> None:
         else:
             assert row["started"] < row["to"] <= job.end_ms + PAD_AFTER_MS + 1000, row
             page = Page(
-                links.JOB, opened.fixture.sources, Range(int(row["from"]), int(row["to"])),
+                links.JOB, pages.fixture.sources, Range(int(row["from"]), int(row["to"])),
                 cluster="grafana-test", job=row["job_id"],
             )  # fmt: skip
             assert page.show("State").stat() is not None
 
 
 @pytest.mark.parametrize(
-    ("chosen", "names"),
+    ("selections", "names"),
     [
         ({"user": [USER]}, ["three-nodes", "timed-out"]),
         ({"partition": [PARTITION]}, ["three-nodes", "timed-out"]),
@@ -89,15 +89,15 @@ def test_a_link_leads_to_the_jobs_own_time(opened: Opened) -> None:
         ({"state": ["NODE_FAIL"]}, []),
     ],
 )
-def test_jobs_are_chosen(chosen: dict[str, Text], names: list[str], opened: Opened) -> None:
-    page = opened.page(links.JOBS, chosen)
+def test_jobs_are_chosen(selections: dict[str, Text], names: list[str], pages: Pages) -> None:
+    page = pages.page(links.JOBS, selections)
     rows = page.show(LIST).rows()
     assert sorted(row.get("name", "?") for row in rows) == names
     assert (page.show("Captured jobs listed").stat() or 0) == len(names)
 
 
-def test_numbers_above_the_list(opened: Opened) -> None:
-    page = opened.page(links.JOBS, {})
+def test_numbers_above_the_list(pages: Pages) -> None:
+    page = pages.page(links.JOBS, {})
     assert page.show("Captured jobs listed").stat() == len(KNOWN)
     assert page.show("Captured jobs running").stat() == 1
     assert page.show("Captured jobs failed").stat() == 2
@@ -109,9 +109,9 @@ def test_numbers_above_the_list(opened: Opened) -> None:
 
 
 @pytest.fixture(scope="module")
-def compared(opened: Opened) -> Page:
-    jobs = [opened.fixture.jobs[name].job_id for name in ("ended", "three-nodes", "no-metadata")]
-    return opened.page(links.COMPARE, {"jobs": jobs})
+def compared(pages: Pages) -> Page:
+    jobs = [pages.fixture.jobs[name].job_id for name in ("ended", "three-nodes", "no-metadata")]
+    return pages.page(links.COMPARE, {"jobs": jobs})
 
 
 def test_jobs_share_x(compared: Page) -> None:
@@ -121,10 +121,10 @@ def test_jobs_share_x(compared: Page) -> None:
     assert [text for text, _ in compared.variables["y"].options] == ["loss", "val/acc"]
 
 
-def test_jobs_over_x(compared: Page, opened: Opened) -> None:
+def test_jobs_over_x(compared: Page, pages: Pages) -> None:
     frame = compared.show("loss").frame
     assert frame.fields[0].name == "epoch"
-    ended = opened.fixture.jobs["ended"].job_id
+    ended = pages.fixture.jobs["ended"].job_id
     first = over("epoch", printed.ENDED.records, only="loss")
     assert [row for row in frame.rows() if f"ended ({ended})" in row] == [
         {"epoch": row["epoch"], f"ended ({ended})": row["loss"]} for row in first
@@ -144,15 +144,15 @@ def test_jobs_over_x(compared: Page, opened: Opened) -> None:
     )
 
 
-def test_last_least_and_largest(compared: Page, opened: Opened) -> None:
+def test_last_least_and_largest(compared: Page, pages: Pages) -> None:
     rows: dict[tuple[str, str], Json] = {}
     for title in ("loss: last", "loss: least"):
-        shown = compared.show(title).rows()
-        assert [row["job_id"] for row in shown] == sorted(row["job_id"] for row in shown)
-        for row in shown:
+        table = compared.show(title).rows()
+        assert [row["job_id"] for row in table] == sorted(row["job_id"] for row in table)
+        for row in table:
             rows.setdefault((row["job_id"], row["task"]), {}).update(row)
     values = [record["loss"] for record in printed.ENDED.records]
-    row = rows[opened.fixture.jobs["ended"].job_id, "0"]
+    row = rows[pages.fixture.jobs["ended"].job_id, "0"]
     assert (row["last"], row["min"], row["max"]) == (values[-1], min(values), max(values))
     assert (rows["4711", "2"]["last"], rows["4711", "2"]["min"], rows["4711", "2"]["max"]) == (
         205,
@@ -162,13 +162,13 @@ def test_last_least_and_largest(compared: Page, opened: Opened) -> None:
     assert len(rows) == 4
 
 
-def test_long_jobs_are_thinned_together(opened: Opened) -> None:
+def test_long_jobs_are_thinned_together(pages: Pages) -> None:
     """So that one answer holds the points of all jobs: 6,000 records would fill it, and older jobs
     be left out."""
-    jobs = [opened.fixture.jobs[name] for name in ("long", "running", "short")]
-    page = opened.page(links.COMPARE, {"jobs": [job.job_id for job in jobs]})
+    jobs = [pages.fixture.jobs[name] for name in ("long", "running", "short")]
+    page = pages.page(links.COMPARE, {"jobs": [job.job_id for job in jobs]})
     assert (page.value("x"), page.value("thinned")) == ("step", "at least 1 of 10 records")
-    with opened.fixture.loki.recorded() as asked:
+    with pages.fixture.loki.recorded() as queries:
         graph, last, bounds = (page.show(title) for title in ("loss", "loss: last", "loss: least"))
     series = {job.job_id: f"{job.job.name} ({job.job_id})" for job in jobs}
     for job in jobs:
@@ -186,20 +186,20 @@ def test_long_jobs_are_thinned_together(opened: Opened) -> None:
         assert ends == job.job.records[-1]["loss"]
         (row,) = [row for row in bounds.rows() if row["job_id"] == job.job_id]
         assert (row["min"], row["max"]) == (min(points.values()), max(points.values()))
-    assert all("| n=~" in one.expr for one in asked)
-    assert opened.page(links.COMPARE, {"jobs": [*series][1:]}).value("thinned") == ("every record")
+    assert all("| n=~" in query.expr for query in queries)
+    assert pages.page(links.COMPARE, {"jobs": [*series][1:]}).value("thinned") == ("every record")
 
 
-def test_what_differs_at_first(compared: Page, opened: Opened) -> None:
+def test_what_differs_at_first(compared: Page, pages: Pages) -> None:
     rows = {row["key"]: row["values"] for row in compared.show("What differs").rows()}
-    ended = opened.fixture.jobs["ended"].job_id
+    ended = pages.fixture.jobs["ended"].job_id
     assert rows["job"] == [ended, "4711"]
     assert rows["loss"][0] == printed.ENDED.records[0]["loss"]
     assert rows["val/acc"] == [printed.ENDED.records[0]["val/acc"], None]
     assert "epoch" not in rows
 
 
-def test_the_compared_jobs(compared: Page, opened: Opened) -> None:
+def test_the_compared_jobs(compared: Page, pages: Pages) -> None:
     rows = {row["name"]: row for row in compared.show("Captured jobs compared").rows()}
     assert {name: row["state"] for name, row in rows.items()} == {
         "ended": "COMPLETED",
@@ -208,14 +208,14 @@ def test_the_compared_jobs(compared: Page, opened: Opened) -> None:
     }
     assert rows["three-nodes"]["records"] == 15
     assert rows["ended"]["records"] == 30
-    started = {row["name"]: row["started"] for row in listed(opened)}
+    started = {row["name"]: row["started"] for row in job_rows(pages)}
     assert {name: row["started"] for name, row in rows.items()} == {
         name: started[name] for name in rows
     }
 
 
-def test_the_records_of_a_thinned_job_are_counted_once(opened: Opened) -> None:
-    page = opened.page(links.COMPARE, {"jobs": [opened.fixture.jobs["long"].job_id]})
+def test_the_records_of_a_thinned_job_are_counted_once(pages: Pages) -> None:
+    page = pages.page(links.COMPARE, {"jobs": [pages.fixture.jobs["long"].job_id]})
     assert [row["records"] for row in page.show("Captured jobs compared").rows()] == [
         printed.LONG_RECORDS
     ]
@@ -224,21 +224,21 @@ def test_the_records_of_a_thinned_job_are_counted_once(opened: Opened) -> None:
 # ---- cluster
 
 
-def test_what_happened_in_the_cluster(opened: Opened) -> None:
-    rows = opened.page(links.CLUSTER, {}).show("Late heartbeats").rows()
-    found = [(row["job_id"], row["event"]) for row in rows]
-    assert [event for job_id, event in found if job_id == "eventful"] == [
+def test_what_happened_in_the_cluster(pages: Pages) -> None:
+    rows = pages.page(links.CLUSTER, {}).show("Late heartbeats").rows()
+    events = [(row["job_id"], row["event"]) for row in rows]
+    assert [event for job_id, event in events if job_id == "eventful"] == [
         "lines_lost", "heartbeat_found", "heartbeat_lost",
     ]  # fmt: skip
-    assert ("4712", "job_ended") in found
+    assert ("4712", "job_ended") in events
     assert [row["time"] for row in rows] == sorted((row["time"] for row in rows), reverse=True)
 
 
-def test_the_cluster_now(opened: Opened) -> None:
-    page = opened.page(
+def test_the_cluster_now(pages: Pages) -> None:
+    page = pages.page(
         links.CLUSTER,
         {},
-        Range(opened.fixture.today.end_ms - 3_600_000, opened.fixture.today.end_ms),
+        Range(pages.fixture.today.end_ms - 3_600_000, pages.fixture.today.end_ms),
     )
     numbers = {title: page.show(title).stat() for title in (
         "Captured jobs running", "Captured jobs started", "Nodes with an agent", "Nodes capturing",
@@ -251,10 +251,10 @@ def test_the_cluster_now(opened: Opened) -> None:
     assert numbers["Lines lost"] == 0
 
 
-def test_ends_by_state(opened: Opened) -> None:
+def test_ends_by_state(pages: Pages) -> None:
     """Slurm's word stands for its captures'. At one point of the graph, chosen so that no end falls
     between the end of its interval and the next scrape."""
-    page = opened.page(links.CLUSTER, {})
+    page = pages.page(links.CLUSTER, {})
     model = next(
         model for model, _ in page.panels() if model["title"].startswith("Captured jobs ended")
     )
@@ -263,45 +263,45 @@ def test_ends_by_state(opened: Opened) -> None:
         .replace("$__interval_ms", "60000")
         .replace("$__interval", "60s")
     )
-    ended_ms = opened.fixture.jobs["timed-out"].end_ms
+    ended_ms = pages.fixture.jobs["timed-out"].end_ms
     assert ended_ms is not None
-    answer = opened.fixture.prometheus.get(
+    answer = pages.fixture.prometheus.get(
         "/api/v1/query", {"query": expr, "time": ended_ms / 1000 + 20}
     )["result"]
-    ends = {one["metric"]["state"]: float(one["value"][1]) for one in answer}
+    ends = {series["metric"]["state"]: float(series["value"][1]) for series in answer}
     assert ends["TIMEOUT"] == 1
     assert ends["COMPLETED"] > 0
     assert ends.get("FAILED", 0) <= 2  # a job, and the first attempt of another
 
 
-def test_throughput_has_all_that_ended(opened: Opened) -> None:
+def test_throughput_has_all_that_ended(pages: Pages) -> None:
     """Of what agents really export. What the analytics make of known series:
     test_cluster_analytics.py."""
-    page = opened.page(
+    page = pages.page(
         links.CLUSTER,
         {},
-        Range(opened.fixture.today.end_ms - 3_600_000, opened.fixture.today.end_ms),
+        Range(pages.fixture.today.end_ms - 3_600_000, pages.fixture.today.end_ms),
     )
-    known = [name for name in KNOWN if name not in ("late", "running")]
+    names = [name for name in KNOWN if name not in ("late", "running")]
     (times,) = [row for row in page.show("Run times").rows() if row["what"] == "run time"]
-    assert times["jobs"] == len(known) + 1, "one more of the job that was requeued"
+    assert times["jobs"] == len(names) + 1, "one more of the job that was requeued"
     assert 0 < times["least"] <= times["median"] <= times["most"] < 600
     busy = {row["host"]: row["busy"] for row in page.show("Busy share").rows()}
     assert busy.keys() == {"late1", "n1", "n10", "n2", "n4", "slurmctl"}
     assert busy["slurmctl"] == 0 < busy["n1"] <= 1
 
 
-def test_what_is_printed(opened: Opened) -> None:
+def test_what_is_printed(pages: Pages) -> None:
     """By the agents' counters, so that jobs of a second count as well."""
-    page = opened.page(
-        links.CLUSTER, {}, Range(opened.fixture.today.end_ms - 600_000, opened.fixture.today.end_ms)
+    page = pages.page(
+        links.CLUSTER, {}, Range(pages.fixture.today.end_ms - 600_000, pages.fixture.today.end_ms)
     )
     for title, series in (
         ("Lines per second", {"stdout", "stderr"}),
         ("Bytes per second", {"printed", "logged"}),
     ):
         frames = page.show(title).frames
-        assert {frame.fields[1].shown for frame in frames} == series
+        assert {frame.fields[1].display_name for frame in frames} == series
         assert max(value for frame in frames for value in frame.fields[1].values) > 0, title
     users = page.show("Users whose captured jobs print most").rows()
     assert users[0]["user"] == "root"
@@ -309,12 +309,12 @@ def test_what_is_printed(opened: Opened) -> None:
     jobs = page.show("Captured jobs that print most").rows()
     assert {row["user"] for row in jobs} <= {"root", USER}
     assert all(row["printed"] > 0 for row in jobs)
-    other = opened.page(links.CLUSTER, {"node": ["slurmctl"]}, page.when)
-    assert other.show("Users whose captured jobs print most").rows() == []
+    controller = pages.page(links.CLUSTER, {"node": ["slurmctl"]}, page.when)
+    assert controller.show("Users whose captured jobs print most").rows() == []
 
 
-def test_health_of_each_node(opened: Opened) -> None:
-    rows = opened.page(links.CLUSTER, {}).show("Capture health").rows()
+def test_health_of_each_node(pages: Pages) -> None:
+    rows = pages.page(links.CLUSTER, {}).show("Capture health").rows()
     assert sorted(row["host"] for row in rows) == ["late1", "n1", "n10", "n2", "n4", "slurmctl"]
     for row in rows:
         assert row["version"]
@@ -322,7 +322,7 @@ def test_health_of_each_node(opened: Opened) -> None:
     assert {row["host"]: row["captures"] for row in rows}["n1"] == 1
 
 
-def test_some_nodes(opened: Opened) -> None:
-    page = opened.page(links.CLUSTER, {"node": ["n1"]})
+def test_some_nodes(pages: Pages) -> None:
+    page = pages.page(links.CLUSTER, {"node": ["n1"]})
     assert [row["host"] for row in page.show("Capture health").rows()] == ["n1"]
     assert page.show("Nodes with an agent").stat() == 1

@@ -8,10 +8,10 @@ import pytest
 from logshipper_grafana.parts import links
 from tests.grafana import printed
 from tests.grafana.captured import CONTROLLER, Captured, Fixture
-from tests.grafana.conftest import Opened
+from tests.grafana.conftest import Pages
 from tests.grafana.interpolation import Text
-from tests.grafana.pages import Shown, dashboard, dashboards
-from tests.grafana.sources import Asked, LokiSource, Range
+from tests.grafana.pages import Panel, dashboard, dashboards
+from tests.grafana.sources import LokiSource, Query, Range
 
 NAMES = [job.name for job in printed.EVERY]
 FORGOTTEN = printed.OLD.name  # by Prometheus: nobody knows any more which nodes it ran on
@@ -20,64 +20,66 @@ _SELECTOR = re.compile(r"\{cluster=[^{}]*\}")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_jobs_page(name: str, opened: Opened) -> None:
-    page = opened.job(name)
-    with opened.fixture.loki.recorded() as asked:
+def test_a_jobs_page(name: str, pages: Pages) -> None:
+    page = pages.job(name)
+    with pages.fixture.loki.recorded() as queries:
         panels = page.run_all()
         marks = page.annotations()
     assert {*marks} == {
         "Restarts", "Mode switches", "Lines lost", "Heartbeat", "Job's own events", "Ends", "Hints",
     }  # fmt: skip
     for panel in panels:
-        assert len(panel.asked) == len(panel.model["targets"]), panel.title
+        assert len(panel.queries) == len(panel.model["targets"]), panel.title
         assert "$" not in panel.title, panel.title
         _is_whole(panel)
-    _reads_its_own_streams_only(asked, opened.fixture, opened.fixture.jobs[name])
+    _reads_its_own_streams_only(queries, pages.fixture, pages.fixture.jobs[name])
 
 
-def _is_whole(panel: Shown) -> None:
+def _is_whole(panel: Panel) -> None:
     """No answer is cut off at the number of entries that was asked for, unseen."""
     for frame in panel.raw:
-        most = max((target.get("maxLines", 0) for target in panel.model["targets"]), default=0)
-        if most and frame.length >= most:
+        limit = max((target.get("maxLines", 0) for target in panel.model["targets"]), default=0)
+        if limit and frame.length >= limit:
             assert re.search(
                 r"newest 5,000|newest 1,000", panel.model["title"] + panel.model["description"]
             )
 
 
-def _reads_its_own_streams_only(asked: list[Asked], fixture: Fixture, job: Captured) -> None:
+def _reads_its_own_streams_only(queries: list[Query], fixture: Fixture, job: Captured) -> None:
     """A query names the job's nodes, and looks at no more lines than these have in the page's time;
     besides them it may name the controller, which tells how the job ended."""
-    known: dict[str, tuple[set[str], int]] = {}
-    for one in asked:
-        selectors = _SELECTOR.findall(one.expr)
-        assert selectors, one.expr
+    by_selector: dict[str, tuple[set[str], int]] = {}
+    for query in queries:
+        selectors = _SELECTOR.findall(query.expr)
+        assert selectors, query.expr
         lines = 0
         for selector in selectors:
-            if selector not in known:
-                known[selector] = _streams(fixture.loki, selector, job.when)
-            hosts, found = known[selector]
+            if selector not in by_selector:
+                by_selector[selector] = _streams(fixture.loki, selector, job.when)
+            hosts, line_count = by_selector[selector]
             if job.job.name != FORGOTTEN:
-                assert hosts <= {*job.hosts, CONTROLLER}, f"{one.expr} reads streams of {hosts}"
-            lines += found
-        assert one.lines <= lines, f"{one.expr} looked at {one.lines} lines of {lines}"
+                assert hosts <= {*job.hosts, CONTROLLER}, f"{query.expr} reads streams of {hosts}"
+            lines += line_count
+        assert query.lines <= lines, f"{query.expr} looked at {query.lines} lines of {lines}"
 
 
 def _streams(loki: LokiSource, selector: str, when: Range) -> tuple[set[str], int]:
     span = {"start": when.begin_ms * 10**6, "end": when.end_ms * 10**6}
     series = loki.get("/loki/api/v1/series", {"match[]": selector, **span})
     counting = f"sum(count_over_time({selector} [{when.secs + 1}s]))"
-    counted = loki.get("/loki/api/v1/query", {"query": counting, "time": when.end_ms * 10**6})[
+    counts = loki.get("/loki/api/v1/query", {"query": counting, "time": when.end_ms * 10**6})[
         "result"
     ]
-    return {one["host"] for one in series}, IN_BOTH * int(counted[0]["value"][1]) if counted else 0
+    return {labels["host"] for labels in series}, IN_BOTH * int(
+        counts[0]["value"][1]
+    ) if counts else 0
 
 
-def test_the_forgotten_jobs_page_reads_nothing_of_other_times(opened: Opened) -> None:
-    with opened.fixture.loki.recorded() as asked:
-        opened.job(FORGOTTEN).run_all()
+def test_the_forgotten_jobs_page_reads_nothing_of_other_times(pages: Pages) -> None:
+    with pages.fixture.loki.recorded() as queries:
+        pages.job(FORGOTTEN).run_all()
     # some events, three selectors
-    assert max(one.lines for one in asked) <= 3 * IN_BOTH * (len(printed.OLD.lines) + 5)
+    assert max(query.lines for query in queries) <= 3 * IN_BOTH * (len(printed.OLD.lines) + 5)
 
 
 @pytest.mark.parametrize(
@@ -89,18 +91,18 @@ def test_the_forgotten_jobs_page_reads_nothing_of_other_times(opened: Opened) ->
         (links.COMPARE, ["ended", "three-nodes", "no-metadata", "odd-keys"]),
     ],
 )
-def test_another_page(uid: str, names: list[str], opened: Opened) -> None:
-    chosen: dict[str, Text] = (
-        {"jobs": [opened.fixture.jobs[name].job_id for name in names]} if names else {}
+def test_another_page(uid: str, names: list[str], pages: Pages) -> None:
+    selections: dict[str, Text] = (
+        {"jobs": [pages.fixture.jobs[name].job_id for name in names]} if names else {}
     )
-    for panel in opened.page(uid, chosen).run_all():
-        assert len(panel.asked) == len(panel.model["targets"]), panel.title
+    for panel in pages.page(uid, selections).run_all():
+        assert len(panel.queries) == len(panel.model["targets"]), panel.title
 
 
 @pytest.mark.parametrize("job", ["", "never.heard"])
-def test_a_job_that_is_not_there(job: str, opened: Opened) -> None:
-    chosen: dict[str, Text] = {"job": job} if job else {}
-    for panel in opened.page(links.JOB, chosen).run_all():
+def test_a_job_that_is_not_there(job: str, pages: Pages) -> None:
+    selections: dict[str, Text] = {"job": job} if job else {}
+    for panel in pages.page(links.JOB, selections).run_all():
         assert panel.rows() == [], panel.title
 
 
@@ -115,11 +117,11 @@ def test_every_dashboard_is_tried() -> None:
 
 def test_parts_are_kept_in_newer_versions() -> None:
     """partitionByValues leaves out its fields since Grafana 10, unless it is told otherwise."""
-    found = [
+    partitions = [
         step["options"]
         for path in dashboards()
         for panel in dashboard(path.stem)["panels"]
         for step in panel.get("transformations", [])
         if step["id"] == "partitionByValues"
     ]
-    assert all(options.get("keepFields") is True for options in found)
+    assert all(options.get("keepFields") is True for options in partitions)

@@ -20,7 +20,7 @@ from logshipper_grafana.tool.resolve import (
 from logshipper_ingest.servers.server_access import ServerAccess
 from tests.grafana import printed as jobs_printed
 from tests.grafana.captured import CLUSTER, Fixture
-from tests.grafana.conftest import Opened
+from tests.grafana.conftest import Pages
 from tests.grafana.frames import Json
 from tests.grafana.interpolation import replaced
 from tests.grafana.sources import Range
@@ -30,7 +30,7 @@ NAMES = ["ended", "three-nodes", "odd-keys", "no-metadata"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_jobs_page_as_grafana_has_it(name: str, opened: Opened, jobs: Fixture) -> None:
+def test_a_jobs_page_as_grafana_has_it(name: str, pages: Pages, jobs: Fixture) -> None:
     job = jobs.jobs[name].job_id
     context = QueryContext(
         ServerAccess(url=jobs.loki._url), ServerAccess(url=jobs.prometheus._url), job, CLUSTER
@@ -38,21 +38,21 @@ def test_a_jobs_page_as_grafana_has_it(name: str, opened: Opened, jobs: Fixture)
     ours = _Page(wanted_dashboards()[links.JOB], context)
     assert [finding.level for finding in ours.check()] == ["ok"]
     now_ms = time.time_ns() // 10**6
-    page = opened.page(links.JOB, {"job": job}, Range(now_ms - 3_600_000, now_ms))
+    page = pages.page(links.JOB, {"job": job}, Range(now_ms - 3_600_000, now_ms))
     for variable in page.model["templating"]["list"]:
         if variable["type"] == "datasource":
             continue
-        written = f"${{{variable['name']}:raw}} ${{{variable['name']}:pipe}}"
-        assert fill_in(written, ours._selections) == replaced(written, page.variables), variable[
+        template = f"${{{variable['name']}:raw}} ${{{variable['name']}:pipe}}"
+        assert fill_in(template, ours._selections) == replaced(template, page.variables), variable[
             "name"
         ]
     repeated = [panel for panel in panels_of(page.model) if panel.get("repeat")]
     assert repeated
     for panel in repeated:
         scopes = [scope for model, scope in page.panels() if model["id"] == panel["id"]]
-        chosen = {**ours._selections, **ours._first_of(panel["repeat"])}
+        selections = {**ours._selections, **ours._first_of(panel["repeat"])}
         for target in panel["targets"]:
-            assert fill_in(target["expr"], chosen) == replaced(
+            assert fill_in(target["expr"], selections) == replaced(
                 target["expr"], page.variables, scopes[0]
             )
 
@@ -62,22 +62,22 @@ def test_jobs_are_known() -> None:
 
 
 def test_formats() -> None:
-    chosen = {
+    selections = {
         "a": Selection([Option("x", "1.5"), Option("y", "2")]),
         "b": Selection([Option("z", "b|c")]),
         "c": Selection([], ".*"),
     }
     assert (
-        fill_in("${a:raw} ${a:pipe} ${a:regex} ${a:text} $a", chosen)
+        fill_in("${a:raw} ${a:pipe} ${a:regex} ${a:text} $a", selections)
         == r"1.5,2 1.5|2 (1\.5|2) x + y 1.5,2"
     )
-    assert fill_in("${a:text}", {"a": chosen["a"]._replace(every=True)}) == "All"
+    assert fill_in("${a:text}", {"a": selections["a"]._replace(every=True)}) == "All"
     assert (
-        fill_in("${b:regex} ${c:pipe} ${c:raw} $lx ${d} {{$ln}}", chosen)
+        fill_in("${b:regex} ${c:pipe} ${c:raw} $lx ${d} {{$ln}}", selections)
         == r"b\|c .* .* $lx ${d} {{$ln}}"
     )
     with pytest.raises(KeyError):
-        fill_in("${a:json}", chosen)
+        fill_in("${a:json}", selections)
 
 
 def test_what_is_chosen_at_first() -> None:
@@ -87,17 +87,17 @@ def test_what_is_chosen_at_first() -> None:
     assert initial_selection(several, []) == Selection(
         [Option("a", "a"), Option("both", "a|b")], ".*", every=True
     )
-    asked = {"type": "query", "query": "q", "regex": '/[{,]key="(?<value>[^"]*)"/'}
+    model = {"type": "query", "query": "q", "regex": '/[{,]key="(?<value>[^"]*)"/'}
     answers = [
         series_text("", {"key": "b"}, 1.0),
         series_text("", {"key": "a"}, 2.0),
         series_text("", {"key": "b"}, 3.0),
         "{} 1 0",
     ]
-    assert initial_selection(asked, answers).options == [Option("b", "b")]
-    assert initial_selection(asked, answers, "a").options == [Option("a", "a")]
-    assert initial_selection(asked, answers, "gone").options == [Option("b", "b")]
-    assert initial_selection(asked, []).options == [Option("", "")]
+    assert initial_selection(model, answers).options == [Option("b", "b")]
+    assert initial_selection(model, answers, "a").options == [Option("a", "a")]
+    assert initial_selection(model, answers, "gone").options == [Option("b", "b")]
+    assert initial_selection(model, []).options == [Option("", "")]
     assert initial_selection({"type": "textbox", "query": ""}, [], "4711").options == [
         Option("4711", "4711")
     ]
@@ -108,7 +108,7 @@ def test_order() -> None:
         {"name": "b", "query": {"query": "f(${a:raw})"}},
         {"name": "a", "query": "x"},
     ]
-    assert [one["name"] for one in in_order(models)] == ["a", "b"]
+    assert [model["name"] for model in in_order(models)] == ["a", "b"]
     with pytest.raises(ValueError, match="wait for each other: a, b"):
         list(in_order([{"name": "a", "query": "$b"}, {"name": "b", "query": "$a"}]))
 

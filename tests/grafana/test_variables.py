@@ -16,7 +16,7 @@ def variable(value: Text, text: Text = "", **more: object) -> dict[str, Variable
 
 
 @pytest.mark.parametrize(
-    ("form", "value", "expected"),
+    ("form", "value", "output"),
     [
         ("raw", "a/b.c", "a/b.c"),
         ("raw", ["a", "b"], "a,b"),
@@ -38,8 +38,8 @@ def variable(value: Text, text: Text = "", **more: object) -> dict[str, Variable
         ("text", "a", "a"),
     ],
 )
-def test_formats(form: str, value: Text, expected: str) -> None:
-    assert replaced(f"<${{v:{form}}}>", variable(value)) == f"<{expected}>"
+def test_formats(form: str, value: Text, output: str) -> None:
+    assert replaced(f"<${{v:{form}}}>", variable(value)) == f"<{output}>"
 
 
 def test_an_unknown_format_is_an_error() -> None:
@@ -76,9 +76,9 @@ def test_all_is_every_option_or_what_stands_for_it() -> None:
 
 
 def test_a_repeated_panel_has_its_own_value() -> None:
-    both = variable(["1", "2"], ["one", "two"])
-    assert replaced("${v:raw} ${v:text} $v", both, {"v": ("two", "2")}) == "2 two 2"
-    assert replaced("${w:raw}", both, {"w": ("two", "2")}) == "2"
+    selection = variable(["1", "2"], ["one", "two"])
+    assert replaced("${v:raw} ${v:text} $v", selection, {"v": ("two", "2")}) == "2 two 2"
+    assert replaced("${w:raw}", selection, {"w": ("two", "2")}) == "2"
 
 
 def test_data_sources_escape_what_names_no_format() -> None:
@@ -113,12 +113,12 @@ SERIES = ['{key="loss",path="loss"} 1 1000', '{key="a,b",path="a"]["b"} 2 1000',
 
 
 def test_a_regular_expression_with_groups() -> None:
-    both = r'/key="(?<text>.*?)",path="(?<value>.*)"\} /'
-    assert filtered(SERIES, both) == [("loss", "loss"), ("a,b", 'a"]["b')]
+    pattern = r'/key="(?<text>.*?)",path="(?<value>.*)"\} /'
+    assert filtered(SERIES, pattern) == [("loss", "loss"), ("a,b", 'a"]["b')]
     assert filtered(SERIES, '/key="(?<value>[^"]*)"/') == [("loss", "loss"), ("a,b", "a,b")]
     assert filtered(SERIES, '/key="([^"]*)"/') == [("loss", "loss"), ("a,b", "a,b")]
     assert filtered(SERIES, "/LOSS/i") == [(SERIES[0], SERIES[0])]
-    assert filtered(SERIES, "") == [(one, one) for one in SERIES]
+    assert filtered(SERIES, "") == [(series, series) for series in SERIES]
 
 
 def test_an_empty_group_is_an_empty_option_by_the_first_group() -> None:

@@ -38,9 +38,9 @@ _MAX_INDEX = 2**32 - 2  # JavaScript's largest array index
 
 def applied(transformations: Sequence[Json], frames: Sequence[Frame]) -> list[Frame]:
     """The frames that a panel gets."""
-    for one in transformations:
-        assert {*one} <= {"id", "options"}, f"not modelled: {one}"
-        frames = _MODELS[one["id"]](one["options"], list(frames))
+    for step in transformations:
+        assert {*step} <= {"id", "options"}, f"not modelled: {step}"
+        frames = _MODELS[step["id"]](step["options"], list(frames))
     return list(frames)
 
 
@@ -48,13 +48,15 @@ def parsed_object(line: str) -> Json:
     """A JSON object as JavaScript holds it: numbers are floats, keys that are array indices come
     first, ascending."""
     try:
-        found: Any = json.loads(line, parse_int=float, parse_constant=_no_constant)  # Any: JSON
+        document: Any = json.loads(line, parse_int=float, parse_constant=_no_constant)  # Any: JSON
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         return {}
-    indices = sorted((key for key in found if _is_index(key)), key=int)
-    return {key: found[key] for key in [*indices, *(key for key in found if not _is_index(key))]}
+    indices = sorted((key for key in document if _is_index(key)), key=int)
+    return {
+        key: document[key] for key in [*indices, *(key for key in document if not _is_index(key))]
+    }
 
 
 def _no_constant(name: str) -> float:
@@ -66,7 +68,7 @@ def _is_index(key: str) -> bool:
 
 
 def _find(frame: Frame, name: str) -> Field | None:
-    return next((one for one in frame.fields if one.called(name)), None)
+    return next((field for field in frame.fields if field.called(name)), None)
 
 
 def _extract_fields(options: Json, frames: list[Frame]) -> list[Frame]:
@@ -76,17 +78,17 @@ def _extract_fields(options: Json, frames: list[Frame]) -> list[Frame]:
 
 
 def _extracted(frame: Frame, source: str, *, keep: bool) -> Frame:
-    found = _find(frame, source)
-    if found is None:
+    field = _find(frame, source)
+    if field is None:
         return frame
     columns: dict[str, list[Any]] = {}  # Any: JSON
-    for row, line in enumerate(found.values):
+    for row, line in enumerate(field.values):
         # what comes of an object is parsed
         point: Json = line if isinstance(line, dict) else parsed_object(line)
         for key, value in point.items():
             columns.setdefault(key, [None] * frame.length)[row] = value
-    made = [Field(name, _kind(values), values) for name, values in columns.items()]
-    return frame.with_fields([*(frame.fields if keep else ()), *made])
+    fields = [Field(name, _kind(values), values) for name, values in columns.items()]
+    return frame.with_fields([*(frame.fields if keep else ()), *fields])
 
 
 def _kind(values: Sequence[object]) -> str:
@@ -97,30 +99,31 @@ def _organize(options: Json, frames: list[Frame]) -> list[Frame]:
     assert {*options} == {"excludeByName", "indexByName", "renameByName"}, options
     hidden = [name for name, out in options["excludeByName"].items() if out]
     places, names = options["indexByName"], options["renameByName"]
-    made = []
+    results = []
     for frame in _without(hidden, frames):
         fields = (
-            sorted(frame.fields, key=lambda one: places.get(one.shown, 1 << 53))
+            sorted(frame.fields, key=lambda field: places.get(field.display_name, 1 << 53))
             if places
             else frame.fields
         )
-        made.append(
+        results.append(
             frame.with_fields(
-                replace(one, display=names.get(one.shown) or one.display) for one in fields
+                replace(field, display=names.get(field.display_name) or field.display)
+                for field in fields
             )
         )
-    return made
+    return results
 
 
 def _without(names: Sequence[str], frames: list[Frame]) -> list[Frame]:
     if not names:
         return frames
-    made = []
+    results = []
     for frame in frames:
-        fields = [one for one in frame.fields if not any(one.called(name) for name in names)]
+        fields = [field for field in frame.fields if not any(field.called(name) for name in names)]
         if fields:
-            made.append(frame.with_fields(fields))
-    return made
+            results.append(frame.with_fields(fields))
+    return results
 
 
 def _filter_fields(options: Json, frames: list[Frame]) -> list[Frame]:
@@ -129,27 +132,25 @@ def _filter_fields(options: Json, frames: list[Frame]) -> list[Frame]:
 
 
 def _sort_by(options: Json, frames: list[Frame]) -> list[Frame]:
-    wanted = options["sort"][0]
-    return [
-        _sorted(frame, wanted["field"], descending=wanted.get("desc", False)) for frame in frames
-    ]
+    order = options["sort"][0]
+    return [_sorted(frame, order["field"], descending=order.get("desc", False)) for frame in frames]
 
 
 def _sorted(frame: Frame, name: str, *, descending: bool) -> Frame:
-    found = next((one for one in frame.fields if one.shown == name), None)
-    if found is None or found.kind == OTHER:
+    key_field = next((field for field in frame.fields if field.display_name == name), None)
+    if key_field is None or key_field.kind == OTHER:
         return frame
-    values = found.values
+    values = key_field.values
 
     def compare(first: int, second: int) -> int:
-        one, two = (
+        first_value, second_value = (
             (values[second], values[first]) if descending else (values[first], values[second])
         )
-        if found.kind != NUMBER and (not one or not two):
-            return int(bool(two)) - int(bool(one))
-        if found.kind == NUMBER:
-            one, two = one or 0, two or 0
-        return int(one > two) - int(one < two)
+        if key_field.kind != NUMBER and (not first_value or not second_value):
+            return int(bool(second_value)) - int(bool(first_value))
+        if key_field.kind == NUMBER:
+            first_value, second_value = first_value or 0, second_value or 0
+        return int(first_value > second_value) - int(first_value < second_value)
 
     return frame.at(sorted(range(frame.length), key=cmp_to_key(compare)))
 
@@ -158,7 +159,9 @@ def _convert(options: Json, frames: list[Frame]) -> list[Frame]:
     for conversion in options["conversions"]:
         name, convert = conversion["targetField"], _CONVERSIONS[conversion["destinationType"]]
         frames = [
-            frame.with_fields(convert(one) if one.called(name) else one for one in frame.fields)
+            frame.with_fields(
+                convert(field) if field.called(name) else field for field in frame.fields
+            )
             for frame in frames
         ]
     return frames
@@ -186,29 +189,31 @@ _CONVERSIONS: dict[str, Callable[[Field], Field]] = {"time": _as_time, "string":
 
 
 def _group_by(options: Json, frames: list[Frame]) -> list[Frame]:
-    wanted = options["fields"]
-    by = [name for name, how in wanted.items() if how["operation"] == "groupby"]
-    made = []
+    operations = options["fields"]
+    by = [name for name, operation in operations.items() if operation["operation"] == "groupby"]
+    results = []
     for frame in frames:
-        keys = [one for one in frame.fields if any(one.called(name) for name in by)]
+        keys = [field for field in frame.fields if any(field.called(name) for name in by)]
         if not keys:
             continue
         groups: dict[tuple[str, ...], list[int]] = {}
         for row in range(frame.length):
-            groups.setdefault(tuple(str(one.values[row]) for one in keys), []).append(row)
-        fields = [replace(one.at(rows[0] for rows in groups.values()), labels={}) for one in keys]
-        for one in frame.fields:
-            how = wanted.get(one.shown, {"operation": None})
-            if how["operation"] != "aggregate":
+            groups.setdefault(tuple(str(field.values[row]) for field in keys), []).append(row)
+        fields = [
+            replace(field.at(rows[0] for rows in groups.values()), labels={}) for field in keys
+        ]
+        for field in frame.fields:
+            operation = operations.get(field.display_name, {"operation": None})
+            if operation["operation"] != "aggregate":
                 continue
-            (reducer,) = how["aggregations"]
+            (reducer,) = operation["aggregations"]
             values = [
-                _REDUCERS[reducer]([one.values[row] for row in rows]) for rows in groups.values()
+                _REDUCERS[reducer]([field.values[row] for row in rows]) for rows in groups.values()
             ]
-            kind = one.kind if reducer == "last" else _kind(values)
-            fields.append(Field(f"{one.shown} ({reducer})", kind, values))
-        made.append(Frame(tuple(fields), len(groups), frame.ref))
-    return made
+            kind = field.kind if reducer == "last" else _kind(values)
+            fields.append(Field(f"{field.display_name} ({reducer})", kind, values))
+        results.append(Frame(tuple(fields), len(groups), frame.ref))
+    return results
 
 
 _REDUCERS: dict[str, Callable[[list[Any]], Any]] = {  # Any: JSON
@@ -229,31 +234,31 @@ def _merge(_: Json, frames: list[Frame]) -> list[Frame]:
         return frames[:1]
     kinds: dict[str, str] = {}
     for frame in whole:
-        for one in frame.fields:
-            kinds.setdefault(one.name, one.kind)
+        for field in frame.fields:
+            kinds.setdefault(field.name, field.kind)
     shared = [
         name
         for name in kinds
-        if all(any(one.name == name for one in frame.fields) for frame in whole)
+        if all(any(field.name == name for field in frame.fields) for frame in whole)
     ]
     if not shared:
         return frames
-    merged: list[Json] = []
+    rows: list[Json] = []
     by_key: dict[str, list[Json]] = {}
     for frame in whole:
         for row in range(frame.length):
-            new = {one.name: one.values[row] for one in frame.fields}
+            new = {field.name: field.values[row] for field in frame.fields}
             key = "".join(str(new[name]) for name in shared)
             fitting = [old for old in by_key.setdefault(key, []) if _agree(old, new)]
             for old in fitting:
                 old.update(new)
             if not fitting:
                 by_key[key].append(new)
-                merged.append(new)
+                rows.append(new)
     fields = tuple(
-        Field(name, kind, [row.get(name) for row in merged]) for name, kind in kinds.items()
+        Field(name, kind, [row.get(name) for row in rows]) for name, kind in kinds.items()
     )
-    return [Frame(fields, len(merged), whole[0].ref)]
+    return [Frame(fields, len(rows), whole[0].ref)]
 
 
 def _agree(old: Json, new: Json) -> bool:
@@ -264,7 +269,10 @@ def _filter_rows(options: Json, frames: list[Frame]) -> list[Frame]:
     together = {"any": any, "all": all}[options["match"]]
     rows: set[int] = set()
     for frame in frames:
-        tests = [(_find(frame, one["fieldName"]), one["config"]) for one in options["filters"]]
+        tests = [
+            (_find(frame, condition["fieldName"]), condition["config"])
+            for condition in options["filters"]
+        ]
         rows |= {
             row
             for row in range(frame.length)
@@ -296,7 +304,7 @@ def _as_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return ",".join(_as_text(one) for one in value)
+        return ",".join(_as_text(item) for item in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -305,10 +313,12 @@ def _partition(options: Json, frames: list[Frame]) -> list[Frame]:
     if not frames:
         return frames
     frame = frames[0]
-    keys = [one for one in frame.fields if any(one.called(name) for name in options["fields"])]
+    keys = [
+        field for field in frame.fields if any(field.called(name) for name in options["fields"])
+    ]
     groups: dict[tuple[str, ...], list[int]] = {}
     for row in range(frame.length):
-        groups.setdefault(tuple(str(one.values[row]) for one in keys), []).append(row)
+        groups.setdefault(tuple(str(field.values[row]) for field in keys), []).append(row)
     return [frame.at(rows) for rows in groups.values()]
 
 
@@ -319,17 +329,17 @@ def _limit(options: Json, frames: list[Frame]) -> list[Frame]:
 def _reduce(options: Json, frames: list[Frame]) -> list[Frame]:
     assert options["mode"] == "seriesToRows", options
     columns = {"distinctCount": "Distinct Count", "allValues": "All values"}
-    fields = [one for frame in frames for one in frame.fields if one.kind != TIME]
+    fields = [field for frame in frames for field in frame.fields if field.kind != TIME]
     calculated: dict[str, list[Any]] = {  # Any: JSON
-        "distinctCount": [len({json.dumps(value) for value in one.values}) for one in fields],
-        "allValues": [one.values for one in fields],
+        "distinctCount": [len({json.dumps(value) for value in field.values}) for field in fields],
+        "allValues": [field.values for field in fields],
     }
-    made = [Field("Field", STRING, [one.shown for one in fields])]
-    made += [
+    output = [Field("Field", STRING, [field.display_name for field in fields])]
+    output += [
         Field(columns[name], NUMBER if name == "distinctCount" else OTHER, calculated[name])
         for name in sorted(options["reducers"], key=list(columns).index)
     ]
-    return [Frame(tuple(made), len(fields))] if frames else []
+    return [Frame(tuple(output), len(fields))] if frames else []
 
 
 _MODELS: dict[str, Callable[[Json, list[Frame]], list[Frame]]] = {

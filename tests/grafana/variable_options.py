@@ -28,11 +28,11 @@ def options_of(model: Json, answers: Sequence[str]) -> list[Option]:
 
 def custom(query: str) -> list[Option]:
     """`a, b : c`: commas between options, ` : ` between a text and its value."""
-    found = []
+    options = []
     for part in re.findall(r"(?:\\,|[^,])+", query):
         text, _, value = part.replace("\\,", ",").strip().partition(" : ")
-        found.append((text.strip(), (value or text).strip()))
-    return [option for option in found if option[1] != ALL_VALUE]
+        options.append((text.strip(), (value or text).strip()))
+    return [option for option in options if option[1] != ALL_VALUE]
 
 
 def filtered(answers: Sequence[str], pattern: str) -> list[Option]:
@@ -45,7 +45,7 @@ def filtered(answers: Sequence[str], pattern: str) -> list[Option]:
     expression = re.compile(
         re.sub(r"\(\?<(?![=!])", "(?P<", begin[1:]), re.IGNORECASE if "i" in flags else 0
     )
-    found: list[Option] = []
+    options: list[Option] = []
     for answer in answers:
         matches = (
             list(expression.finditer(answer))
@@ -53,8 +53,8 @@ def filtered(answers: Sequence[str], pattern: str) -> list[Option]:
             else [*filter(None, [expression.search(answer)])]
         )
         if matches:
-            found += _of_matches(answer, matches)
-    return _unique(found)
+            options += _of_matches(answer, matches)
+    return _unique(options)
 
 
 def _of_matches(answer: str, matches: Sequence[re.Match[str]]) -> list[Option]:
@@ -67,7 +67,7 @@ def _of_matches(answer: str, matches: Sequence[re.Match[str]]) -> list[Option]:
     if not matches[0].re.groups:
         return [(answer, answer)]
     firsts = [match[1] or "" for match in matches]
-    return [(one, one) for one in (firsts if len(firsts) > 1 else firsts[:1])]
+    return [(text, text) for text in (firsts if len(firsts) > 1 else firsts[:1])]
 
 
 def _unique(options: Iterable[Option]) -> list[Option]:
@@ -83,8 +83,8 @@ def in_order(options: list[Option], sort: int) -> list[Option]:
     if not sort:
         return options
     key = (_by_text, _by_number, _in_any_case)[(sort + 1) // 2 - 1]
-    made = sorted(options, key=key)
-    return made[::-1] if sort % 2 == 0 else made
+    ascending = sorted(options, key=key)
+    return ascending[::-1] if sort % 2 == 0 else ascending
 
 
 def _by_text(option: Option) -> tuple[str, int]:
@@ -92,8 +92,8 @@ def _by_text(option: Option) -> tuple[str, int]:
 
 
 def _by_number(option: Option) -> tuple[str, int]:
-    found = re.search(r"\d+", option[0])
-    return "", int(found[0]) if found else -1
+    digits = re.search(r"\d+", option[0])
+    return "", int(digits[0]) if digits else -1
 
 
 def _in_any_case(option: Option) -> tuple[str, int]:
