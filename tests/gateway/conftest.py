@@ -78,10 +78,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> SiteCertificates:
     return site_certificates(tmp_path_factory.mktemp("site"))
 
 
-def started(loki: LokiServer, made: SiteCertificates, by: str, until: ExitStack) -> Nginx:
+def started(loki: LokiServer, certificates: SiteCertificates, by: str, until: ExitStack) -> Nginx:
     """The gateway; without nginx the test is skipped."""
     try:
-        return until.enter_context(Nginx(loki.url, made, by=by))
+        return until.enter_context(Nginx(loki.url, certificates, by=by))
     except ServerMissing as missing:
         pytest.skip(str(missing))
 
@@ -107,8 +107,8 @@ def site(
 
 def tenant_agent(folder: Path, gateway: Nginx, host: str, **options: object) -> NodeAgent:
     """An agent whose users have tenants of their own, behind the gateway. options: of [loki]."""
-    node = gateway.made.node
-    loki = {"tenant_by": "user", "ca_file": str(gateway.made.grafana_ca), "cert_file": str(node.cert),
+    node = gateway.certificates.node
+    loki = {"tenant_by": "user", "ca_file": str(gateway.certificates.grafana_ca), "cert_file": str(node.cert),
             "key_file": str(node.key), **options}  # fmt: skip
     return NodeAgent(folder, gateway.agents_url, cluster="site", host=host, loki=loki)
 

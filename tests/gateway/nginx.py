@@ -82,7 +82,9 @@ class Nginx(Server):
 
     name = "nginx"
 
-    def __init__(self, loki_url: str, made: SiteCertificates, *, by: str = "certificate") -> None:
+    def __init__(
+        self, loki_url: str, certificates: SiteCertificates, *, by: str = "certificate"
+    ) -> None:
         program = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
         if program is None:
             raise ServerMissing(
@@ -91,7 +93,7 @@ class Nginx(Server):
         self._program = program
         super().__init__(None, stay=False)
         self.agents_port = free_port(besides=self.port)
-        self.made = made
+        self.certificates = certificates
         self._configure({
             "/etc/nginx/": f"{self.folder}/",
             "server 127.0.0.1:3100;": f"server {urllib.parse.urlsplit(loki_url).netloc};",
@@ -118,12 +120,12 @@ class Nginx(Server):
                 .replace("\n#include", "\ninclude")
             )
             site.write_text("\n".join(line for line in text.splitlines() if "/none" not in line))
-        own = folder / "logshipper"
-        shutil.copy(self.made.server.cert, own / "server.pem")
-        shutil.copy(self.made.server.key, own / "server.key")
-        shutil.copy(self.made.grafana_ca, own / "grafana-ca.pem")
-        shutil.copy(self.made.agents_ca, own / "agents-ca.pem")
-        (own / "grafana.secret").write_text(f'"~^{SECRET}\\z" 1;\n')
+        pem_folder = folder / "logshipper"
+        shutil.copy(self.certificates.server.cert, pem_folder / "server.pem")
+        shutil.copy(self.certificates.server.key, pem_folder / "server.key")
+        shutil.copy(self.certificates.grafana_ca, pem_folder / "grafana-ca.pem")
+        shutil.copy(self.certificates.agents_ca, pem_folder / "agents-ca.pem")
+        (pem_folder / "grafana.secret").write_text(f'"~^{SECRET}\\z" 1;\n')
         (folder / "nginx.conf").write_text(_MAIN.format(folder=folder))
 
     @property
@@ -171,7 +173,7 @@ class Nginx(Server):
         """The answer to these bytes; where there are several, all of the others are its body's."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
-        context.load_verify_locations(self.made.grafana_ca)
+        context.load_verify_locations(self.certificates.grafana_ca)
         if certificate is not None:
             context.load_cert_chain(certificate.cert, certificate.key)
         with (
@@ -193,9 +195,13 @@ class Nginx(Server):
         body: bytes = b"",
     ) -> Answer:
         """What Grafana is answered, for a user; None: it names none."""
-        named = [] if user is None else [("X-Grafana-User", user)]
+        user_headers = [] if user is None else [("X-Grafana-User", user)]
         return self.ask(
-            target, [*named, *more], method=method, body=body, certificate=self.made.grafana
+            target,
+            [*user_headers, *more],
+            method=method,
+            body=body,
+            certificate=self.certificates.grafana,
         )
 
 

@@ -25,11 +25,11 @@ ALL = '{service_name="logshipper"}'
 PUSH = "/loki/api/v1/push"
 
 
-def asked(
-    site: Site, target: str, tenant: str | None, who: str, method: str = "GET", body: bytes = b""
+def ask(
+    site: Site, target: str, tenant: str | None, holder: str, method: str = "GET", body: bytes = b""
 ) -> Answer:
-    """At the agents' port. who: whose certificate, "" for none."""
-    certificate: Pair | None = getattr(site.gateway.made, who) if who else None
+    """At the agents' port. holder: whose certificate, "" for none."""
+    certificate: Pair | None = getattr(site.gateway.certificates, holder) if holder else None
     headers = [("Content-Type", "application/x-protobuf")] if body else []
     headers += [] if tenant is None else [("X-Scope-OrgID", tenant)]
     port = site.gateway.agents_port
@@ -53,7 +53,7 @@ def lines_of(site: Site, tenant: str) -> list[str]:
 def test_agents_push_to_any_one_tenant(site: Site) -> None:
     for tenant in ("carol", "uid!1000", "nobody!"):
         line = f"for {tenant} {uuid.uuid4().hex}"
-        assert asked(site, PUSH, tenant, "node", "POST", pushed(line)).status == 204
+        assert ask(site, PUSH, tenant, "node", "POST", pushed(line)).status == 204
         assert line in lines_of(site, tenant)
 
 
@@ -61,36 +61,36 @@ def test_agents_push_to_any_one_tenant(site: Site) -> None:
     "tenant", [None, "", "ann|ben", "ann,ben", "a b", "a/b", "\u00e4", "a" * 151, "fake"]
 )
 def test_agents_push_to_no_two_tenants_and_to_none(site: Site, tenant: str | None) -> None:
-    assert asked(site, PUSH, tenant, "node", "POST", pushed("nowhere")).status in (400, 403)
+    assert ask(site, PUSH, tenant, "node", "POST", pushed("nowhere")).status in (400, 403)
     assert "nowhere" not in lines_of(site, ANN) + lines_of(site, BEN) + lines_of(site, "fake")
 
 
-@pytest.mark.parametrize("who", ["", "grafana", "neighbour"])
-def test_others_push_nothing(site: Site, who: str) -> None:
+@pytest.mark.parametrize("holder", ["", "grafana", "neighbour"])
+def test_others_push_nothing(site: Site, holder: str) -> None:
     """Neither without a certificate, nor with one of the readers' CA."""
     line = f"forged {uuid.uuid4().hex}"
-    assert asked(site, PUSH, BEN, who, "POST", pushed(line)).status == 400
+    assert ask(site, PUSH, BEN, holder, "POST", pushed(line)).status == 400
     assert line not in lines_of(site, BEN)
-    assert asked(site, question("query_range", query=ALL, **site.span), BEN, who).status == 400
+    assert ask(site, question("query_range", query=ALL, **site.span), BEN, holder).status == 400
 
 
 def test_a_node_reads_no_user_s_jobs(site: Site) -> None:
     target = question("query_range", query=ALL, **site.span)
     for tenant in (ANN, BEN, "uid!0", "nobody!|ben", "nobody", "nobody!x"):
-        answer = asked(site, target, tenant, "node")
+        answer = ask(site, target, tenant, "node")
         assert answer.status == 403
         assert site.seen_of(BEN, answer.body) == []
-    assert asked(site, target, "nobody!", "node").status == 200
-    assert asked(site, target, "fake", "controller").status == 403, (
+    assert ask(site, target, "nobody!", "node").status == 200
+    assert ask(site, target, "fake", "controller").status == 403, (
         "of all users, from before tenants"
     )
     for user in (ANN, BEN):
-        controller = asked(site, target, user, "controller")
+        controller = ask(site, target, user, "controller")
         assert controller.status == 200
         assert site.seen_of(user, controller.body), "who asks which jobs were captured"
 
 
-@pytest.mark.parametrize("who", ["node", "controller"])
+@pytest.mark.parametrize("holder", ["node", "controller"])
 @pytest.mark.parametrize(
     ("method", "target", "status"),
     [
@@ -107,20 +107,23 @@ def test_a_node_reads_no_user_s_jobs(site: Site) -> None:
     ],
 )
 def test_agents_do_nothing_else(
-    site: Site, who: str, method: str, target: str, status: int
+    site: Site, holder: str, method: str, target: str, status: int
 ) -> None:
-    answer = asked(site, target, "nobody!", who, method, b"x" if method == "POST" else b"")
+    answer = ask(site, target, "nobody!", holder, method, b"x" if method == "POST" else b"")
     assert answer.status == status
     assert b"<center>nginx" in answer.body
 
 
 def test_a_grafana_user_is_nothing_to_agents(site: Site) -> None:
     """And their tenants are nothing to Grafana: uid!0 and nobody! are no names."""
-    made, target = site.gateway.made, question("query_range", query=ALL, **site.span)
+    certificates, target = (
+        site.gateway.certificates,
+        question("query_range", query=ALL, **site.span),
+    )
     headers = [("X-Grafana-User", BEN)]
     assert (
         site.gateway.ask(
-            target, headers, certificate=made.node, port=site.gateway.agents_port
+            target, headers, certificate=certificates.node, port=site.gateway.agents_port
         ).status
         == 403
     )
@@ -131,22 +134,24 @@ def test_a_grafana_user_is_nothing_to_agents(site: Site) -> None:
 
 
 def findings(agent: NodeAgent) -> dict[str, tuple[str, str]]:
-    found = check_loki(agent_config.load(str(agent.config)).lokis[0])
-    return {finding.about: (finding.level, f"{finding.words} {finding.fix}") for finding in found}
+    findings = check_loki(agent_config.load(str(agent.config)).lokis[0])
+    return {
+        finding.about: (finding.level, f"{finding.words} {finding.fix}") for finding in findings
+    }
 
 
 def test_check_is_content_behind_the_gateway(site: Site, tmp_path: Path) -> None:
-    found = findings(tenant_agent(tmp_path, site.gateway, "n3"))
-    assert {level for level, _ in found.values()} == {"ok", "note"}
+    by_about = findings(tenant_agent(tmp_path, site.gateway, "n3"))
+    assert {level for level, _ in by_about.values()} == {"ok", "note"}
     for about in ("loki push", "loki query", "loki tenants"):
-        assert found[about][0] == "ok", found
+        assert by_about[about][0] == "ok", by_about
 
 
 def test_check_says_where_loki_tells_no_tenants_apart(loki: LokiServer, tmp_path: Path) -> None:
     """Its default is auth_enabled: true; without it everybody would read everything, and nothing
     would say so."""
-    found = findings(NodeAgent(tmp_path, loki.url, cluster="apart", loki={"tenant_by": "user"}))
-    level, words = found["loki tenants"]
+    by_about = findings(NodeAgent(tmp_path, loki.url, cluster="apart", loki={"tenant_by": "user"}))
+    level, words = by_about["loki tenants"]
     assert level == "wrong"
     assert "auth_enabled: true" in words
 
@@ -154,23 +159,19 @@ def test_check_says_where_loki_tells_no_tenants_apart(loki: LokiServer, tmp_path
 # ---- Prometheus
 
 
-def everything(prometheus: PrometheusServer, target: str) -> str:
+def series_of(prometheus: PrometheusServer, target: str) -> str:
     """All series of a target, as Prometheus has them, and all values of all labels."""
     selector = f'{{instance="{target}"}}'
 
-    def asked(path: str, **params: str) -> Any:  # Any: JSON
+    def get(path: str, **params: str) -> Any:  # Any: JSON
         return session.get(
             f"{prometheus.url}/api/v1/{path}", params=params, timeout=TIMEOUT_SECS
         ).json()["data"]
 
     with requests.Session() as session:
         session.trust_env = False
-        values = [
-            asked(f"label/{name}/values", **{"match[]": selector}) for name in asked("labels")
-        ]
-        return str(
-            [asked("series", **{"match[]": selector}), asked("query", query=selector), values]
-        )
+        values = [get(f"label/{name}/values", **{"match[]": selector}) for name in get("labels")]
+        return str([get("series", **{"match[]": selector}), get("query", query=selector), values])
 
 
 @pytest.mark.parametrize("tenant_by", ["user", ""])
@@ -193,10 +194,10 @@ def test_prometheus_is_told_nothing_of_jobs(
         prometheus.set_targets([target])
         prometheus.wait_for_target(target)
         wait_until(
-            lambda: "logshipper_agent_pushes_total" in everything(prometheus, target),
+            lambda: "logshipper_agent_pushes_total" in series_of(prometheus, target),
             "the agent's health",
         )
-        told = everything(prometheus, target) + agent.metrics()
+        text = series_of(prometheus, target) + agent.metrics()
     prometheus.set_targets([])
     words = [job.word, job.job_id, job.loss, "dora", "loss", "logshipper_job_info"]
-    assert [word for word in words if word in told] == ([] if tenant_by else words)
+    assert [word for word in words if word in text] == ([] if tenant_by else words)

@@ -85,13 +85,13 @@ def test_everything_else_is_denied(site: Site, target: str) -> None:
         }
         with requests.Session() as session:
             session.trust_env = False
-            told = session.request(
+            control = session.request(
                 method, site.loki.url + target, headers=headers, data=body, timeout=TIMEOUT_SECS
             )
-        assert told.status_code == status, told.text
-    for tried in ("GET", "POST"):
+        assert control.status_code == status, control.text
+    for verb in ("GET", "POST"):
         for user in (ANN, BEN):
-            answer = site.gateway.as_grafana(user, target.replace(" ", ""), method=tried, body=body)
+            answer = site.gateway.as_grafana(user, target.replace(" ", ""), method=verb, body=body)
             assert answer.status == 404
             assert b"<center>nginx" in answer.body
             assert site.seen_of(user, answer.body) == []
@@ -108,10 +108,10 @@ def test_readers_push_nothing(site: Site, path: str) -> None:
         )
         assert answer.status == 404
     for user in (ANN, BEN):
-        found = site.gateway.as_grafana(
+        lookup = site.gateway.as_grafana(
             user, question("query_range", query=f'{ALL} |= "forged"', **site.span)
         )
-        assert (found.status, b"forged 1" in found.body) == (200, False)
+        assert (lookup.status, b"forged 1" in lookup.body) == (200, False)
 
 
 @pytest.mark.parametrize(
@@ -204,13 +204,13 @@ def test_other_methods_are_denied(site: Site, method: str, status: int) -> None:
 )
 def test_other_spellings_of_a_path_are_denied(site: Site, target: str) -> None:
     span = site.span
-    asked = f"{target}{'&' if '?' in target else '?'}query=%7Bservice_name%3D%22logshipper%22%7D&start={span['start']}"
-    for tried in (target, asked):
+    query = f"{target}{'&' if '?' in target else '?'}query=%7Bservice_name%3D%22logshipper%22%7D&start={span['start']}"
+    for spelling in (target, query):
         for method in ("GET", "POST"):
-            answer = site.gateway.as_grafana(ANN, tried, ("X-Scope-OrgID", BEN), method=method)
+            answer = site.gateway.as_grafana(ANN, spelling, ("X-Scope-OrgID", BEN), method=method)
             assert answer.status in (400, 404), answer
             assert b"<center>nginx" in answer.body, "nobody else answered"
-    fine = asked.replace(target, "/loki/api/v1/query_range").replace(
+    fine = query.replace(target, "/loki/api/v1/query_range").replace(
         "&query", "?query", "?" in target
     )
     assert site.seen_of(ANN, site.gateway.as_grafana(ANN, fine).body)
@@ -230,6 +230,8 @@ def test_an_absolute_address_is_the_same_question(site: Site) -> None:
 def test_other_versions_of_http_read_nothing_of_another(site: Site, version: str) -> None:
     target = question("query_range", query=ALL, **site.span)
     request = f"GET {target} {version}\r\nX-Grafana-User: ann\r\nX-Scope-OrgID: ben\r\nConnection: close\r\n\r\n"
-    answer = site.gateway.send(request.encode(), site.gateway.made.grafana, site.gateway.port)
+    answer = site.gateway.send(
+        request.encode(), site.gateway.certificates.grafana, site.gateway.port
+    )
     assert site.seen_of(BEN, answer.body) == []
     assert answer.status in (0, 200, 400, 505)

@@ -49,17 +49,17 @@ def is_denied(site: Site, answer: Answer, *statuses: int) -> bool:
 # ---- who is Grafana
 
 
-@pytest.mark.parametrize("who", ["nobody", "neighbour", "node", "controller"])
-def test_without_grafana_s_certificate_nothing_is_answered(site: Site, who: str) -> None:
+@pytest.mark.parametrize("holder", ["nobody", "neighbour", "node", "controller"])
+def test_without_grafana_s_certificate_nothing_is_answered(site: Site, holder: str) -> None:
     """Of another CA, or of Grafana's CA and for another name."""
-    made = site.gateway.made
+    certificates = site.gateway.certificates
     certificate = {
-        "neighbour": made.neighbour,
-        "node": made.node,
-        "controller": made.controller,
-    }.get(who)
+        "neighbour": certificates.neighbour,
+        "node": certificates.node,
+        "controller": certificates.controller,
+    }.get(holder)
     answer = site.gateway.ask(all_of(site), [(USER, BEN)], certificate=certificate)
-    assert is_denied(site, answer, 401 if who == "neighbour" else 400)
+    assert is_denied(site, answer, 401 if holder == "neighbour" else 400)
     secret = site.gateway.ask(
         all_of(site), [(USER, BEN), (SECRET_HEADER, SECRET)], certificate=certificate
     )
@@ -141,10 +141,10 @@ def test_no_header_changes_whose_jobs_are_read(site: Site, headers: list[tuple[s
     answer = site.gateway.as_grafana(ANN, all_of(site), *headers)
     assert is_ann_s(site, answer) or is_denied(site, answer, 400), answer
     before = site.gateway.ask(
-        all_of(site), [*headers, (USER, ANN)], certificate=site.gateway.made.grafana
+        all_of(site), [*headers, (USER, ANN)], certificate=site.gateway.certificates.grafana
     )
     assert is_ann_s(site, before) or is_denied(site, before, 400), before
-    alone = site.gateway.ask(all_of(site), headers, certificate=site.gateway.made.grafana)
+    alone = site.gateway.ask(all_of(site), headers, certificate=site.gateway.certificates.grafana)
     assert is_denied(site, alone, 403, 400), alone
 
 
@@ -153,7 +153,7 @@ def test_two_users_are_never_both(site: Site, name: str) -> None:
     """nginx takes the first header before 1.23, and both as one value from then on, which is no
     name."""
     headers = [(USER, ANN), (name, BEN)]
-    answer = site.gateway.ask(all_of(site), headers, certificate=site.gateway.made.grafana)
+    answer = site.gateway.ask(all_of(site), headers, certificate=site.gateway.certificates.grafana)
     assert is_ann_s(site, answer) or is_denied(site, answer, 403)
 
 
@@ -219,7 +219,9 @@ def test_whom_grafana_names_nobody_for_reads_nothing(site: Site) -> None:
 )
 def test_odd_heads_read_nothing_of_another(site: Site, head: str) -> None:
     request = f"GET {all_of(site)} HTTP/1.1\r\nHost: loki\r\nConnection: close\r\n{head}\r\n\r\n"
-    answer = site.gateway.send(request.encode(), site.gateway.made.grafana, site.gateway.port)
+    answer = site.gateway.send(
+        request.encode(), site.gateway.certificates.grafana, site.gateway.port
+    )
     assert is_ann_s(site, answer) or is_denied(site, answer, 400, 403), answer
 
 
@@ -244,7 +246,7 @@ def test_no_second_request_hides_in_a_first_one(site: Site, lengths: str) -> Non
         f"GET {all_of(site)} HTTP/1.1\r\nHost: loki\r\n{TENANT}: ben\r\nConnection: close\r\n\r\n"
     )
     outer = f"POST {all_of(site)} HTTP/1.1\r\nHost: loki\r\n{USER}: ann\r\n{lengths}\r\n\r\n0\r\n\r\n{inner}"
-    answer = site.gateway.send(outer.encode(), site.gateway.made.grafana, site.gateway.port)
+    answer = site.gateway.send(outer.encode(), site.gateway.certificates.grafana, site.gateway.port)
     assert site.seen_of(BEN, answer.body) == []
     assert answer.status in (200, 400, 501)
     for _ in range(3):  # and nothing is left on a connection that the next one uses
@@ -255,8 +257,8 @@ def test_requests_on_one_connection_are_each_their_user_s(site: Site) -> None:
     def request(user: str, close: str) -> str:
         return f"GET {all_of(site)} HTTP/1.1\r\nHost: loki\r\n{USER}: {user}\r\nConnection: {close}\r\n\r\n"
 
-    both = (request(ANN, "keep-alive") + request("Ben", "close")).encode()
-    answer = site.gateway.send(both, site.gateway.made.grafana, site.gateway.port)
+    payload = (request(ANN, "keep-alive") + request("Ben", "close")).encode()
+    answer = site.gateway.send(payload, site.gateway.certificates.grafana, site.gateway.port)
     assert b"403 Forbidden" in answer.body
     assert site.seen_of(ANN, answer.body)
     assert site.seen_of(BEN, answer.body) == []

@@ -47,10 +47,10 @@ def push(loki: LokiServer, tenant: str, job_id: str) -> None:
 
 def lines_of(loki: LokiServer, tenant: str, job_id: str) -> list[str]:
     with LokiClient(ServerAccess(url=loki.url, tenant=tenant)) as client:
-        found = client.entries(
+        entries = client.entries(
             f'{ALL} | job_id="{job_id}"', time.time_ns() - 3600 * 10**9, time.time_ns()
         )
-        return [entry.line for entry in found]
+        return [entry.line for entry in entries]
 
 
 def test_a_secret_is_taken_out_through_the_gateway(
@@ -62,19 +62,19 @@ def test_a_secret_is_taken_out_through_the_gateway(
     job_id = uuid.uuid4().hex[:12]
     for tenant in (ANN, BEN):
         push(loki, tenant, job_id)
-    asked = ("purge", "--job", job_id, "--fixed", SECRET, "--user", ANN, "--since", "1h", "--yes")
-    refused = agent.call(*asked, "--wait", "1s")
-    assert (refused.returncode, "--cert FILE --key FILE" in refused.stderr) == (1, True), (
-        refused.stderr
+    purge = ("purge", "--job", job_id, "--fixed", SECRET, "--user", ANN, "--since", "1h", "--yes")
+    denial = agent.call(*purge, "--wait", "1s")
+    assert (denial.returncode, "--cert FILE --key FILE" in denial.stderr) == (1, True), (
+        denial.stderr
     )
-    made = gateway.made.purger
-    own = ("--cert", str(made.cert), "--key", str(made.key))
-    assert agent.call(*asked, *own, "--wait", "1s").returncode in (0, 3), (
+    certificate = gateway.certificates.purger
+    options = ("--cert", str(certificate.cert), "--key", str(certificate.key))
+    assert agent.call(*purge, *options, "--wait", "1s").returncode in (0, 3), (
         "its parts haven't heard of it, perhaps"
     )
     loki.stop()
     loki.start()
-    done = agent.call(*asked, *own, "--wait", "30s")
+    done = agent.call(*purge, *options, "--wait", "30s")
     assert done.returncode == 0, done.stderr
     assert lines_of(loki, ANN, job_id) == ["kept"]
     assert len(lines_of(loki, BEN, job_id)) == 3
@@ -100,14 +100,14 @@ def test_whose_tenant_it_is_where_the_node_doesn_t_know_the_job(
             client.close()
 
 
-@pytest.mark.parametrize("who", ["node", "controller", "grafana", "neighbour", ""])
+@pytest.mark.parametrize("holder", ["node", "controller", "grafana", "neighbour", ""])
 @pytest.mark.parametrize("method", ["POST", "PUT", "GET", "DELETE"])
-def test_nobody_else_deletes(deleting: tuple[LokiServer, Nginx], who: str, method: str) -> None:
+def test_nobody_else_deletes(deleting: tuple[LokiServer, Nginx], holder: str, method: str) -> None:
     loki, gateway = deleting
     job_id = uuid.uuid4().hex[:12]
     push(loki, ANN, job_id)
     target = f"{DELETE}?{_params(job_id)}"
-    certificate: Pair | None = getattr(gateway.made, who) if who else None
+    certificate: Pair | None = getattr(gateway.certificates, holder) if holder else None
     for port in (gateway.agents_port, gateway.port):
         headers = [("X-Scope-OrgID", ANN), ("X-Grafana-User", ANN)]
         answer = gateway.ask(target, headers, method=method, certificate=certificate, port=port)
@@ -128,7 +128,7 @@ def _requests(loki: LokiServer) -> list[str]:
     with LokiClient(ServerAccess(url=loki.url, tenant=ANN)) as client:
         answer = client._server.call("GET", DELETE)
     assert answer.status == 200
-    return [one["query"] for one in json.loads(answer.body)]
+    return [request["query"] for request in json.loads(answer.body)]
 
 
 def test_who_purges_does_nothing_else(deleting: tuple[LokiServer, Nginx]) -> None:
@@ -143,9 +143,14 @@ def test_who_purges_does_nothing_else(deleting: tuple[LokiServer, Nginx]) -> Non
             ("X-Scope-OrgID", tenant),
             *([("Content-Type", "application/x-protobuf")] if body else []),
         ]
-        made = gateway.made.purger
+        certificate = gateway.certificates.purger
         return gateway.ask(
-            target, headers, method=method, body=body, certificate=made, port=gateway.agents_port
+            target,
+            headers,
+            method=method,
+            body=body,
+            certificate=certificate,
+            port=gateway.agents_port,
         ).status
 
     assert ask("POST", "/loki/api/v1/push", body=body) == 405

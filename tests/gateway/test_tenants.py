@@ -44,8 +44,8 @@ def test_a_user_s_tenant_is_the_user_s_name(name: str) -> None:
 def test_other_names_get_a_tenant_that_no_user_can_have(name: str) -> None:
     assert tenant_of(BY_USER, name, 1000) == "uid!1000"
     assert tenant_of(BY_USER, name, -1) == NOBODYS
-    for other in ("uid!1000", NOBODYS):
-        assert USER.fullmatch(other) is None
+    for tenant in ("uid!1000", NOBODYS):
+        assert USER.fullmatch(tenant) is None
 
 
 def test_the_gateway_takes_the_same_names() -> None:
@@ -67,8 +67,8 @@ def test_tenants_by_user_switch_job_values_off() -> None:
     config = configured(loki={"url": "http://x", "tenant_by": "user"}, metrics={"job_values": True})
     assert config.metrics.job_values is False
     assert config.loki.access.tenant == NOBODYS
-    named = configured(loki={"url": "http://x", "tenant_by": "user", "tenant": "ops!"})
-    assert named.loki.access.tenant == "ops!"
+    with_tenant = configured(loki={"url": "http://x", "tenant_by": "user", "tenant": "ops!"})
+    assert with_tenant.loki.access.tenant == "ops!"
     usual = configured(loki={"url": "http://x"})
     assert (usual.metrics.job_values, usual.loki.access.tenant) == (True, "")
 
@@ -91,23 +91,23 @@ def test_streams_are_remembered_with_and_without_a_tenant() -> None:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ShippingNode]:
-    made = ShippingNode(tmp_path, tenant_by="user")
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path, tenant_by="user")
+    yield shipping_node
+    shipping_node.close()
 
 
 def captured(
     node: ShippingNode, job_id: str, user: str, lines: list[str], start_ns: int = 0
 ) -> None:
     """A capture from start to END."""
-    begun = node.capture(job_id, start_ns or soon_ns(), user=user)
-    begun.start()
-    begun.lines(lines)
-    begun.metadata({"loss": 1.5})
+    writer = node.capture(job_id, start_ns or soon_ns(), user=user)
+    writer.start()
+    writer.lines(lines)
+    writer.metadata({"loss": 1.5})
     size = sum(len(line) + 1 for line in lines)
-    begun.counters((size, len(lines)))
-    begun.end(ledger=make_ledger({"stored": len(lines), "bytes": size}))
-    begun.close()
+    writer.counters((size, len(lines)))
+    writer.end(ledger=make_ledger({"stored": len(lines), "bytes": size}))
+    writer.close()
 
 
 def test_each_job_goes_to_its_user_s_tenant_in_pushes_of_its_own(node: ShippingNode) -> None:
@@ -212,16 +212,16 @@ def test_part_of_a_job_that_was_taken_is_sent_again_byte_for_byte(node: Shipping
 def much(node: ShippingNode, job_id: str) -> list[str]:
     """Some megabytes of ann's, in all kinds of streams."""
     lines = [f"{job_id} {number} {'x' * 1000}" for number in range(1500)]
-    begun = node.capture(job_id, soon_ns(), user="ann")
-    begun.start()
+    writer = node.capture(job_id, soon_ns(), user="ann")
+    writer.start()
     for at in range(0, len(lines), 50):
-        begun.lines(lines[at : at + 50])
-        begun.lines([f"{job_id} {at} {'e' * 20_000}"], stream=Stream.STDERR)
-        begun.metadata({"loss": at, "pad": "m" * 10_000})
-        begun.heartbeat()
-    begun.counters((1, 1))
-    begun.end(ledger=make_ledger({"stored": 1, "bytes": 1}))
-    begun.close()
+        writer.lines(lines[at : at + 50])
+        writer.lines([f"{job_id} {at} {'e' * 20_000}"], stream=Stream.STDERR)
+        writer.metadata({"loss": at, "pad": "m" * 10_000})
+        writer.heartbeat()
+    writer.counters((1, 1))
+    writer.end(ledger=make_ledger({"stored": 1, "bytes": 1}))
+    writer.close()
     return lines
 
 
@@ -229,22 +229,22 @@ def sizes(requests: Any) -> int:  # Any: a model's
     return sum(len(entry.line) for _, entries in requests for entry in entries)
 
 
-def rounds_until_shipped(node: ShippingNode, most: int) -> None:
+def rounds_until_shipped(node: ShippingNode, max_rounds: int) -> None:
     node.learn()
-    for _ in range(most):
+    for _ in range(max_rounds):
         wait_until(lambda: "ann" not in node.delivery.waiting_tenants(), "its time comes")
         node.round()
         if not any(capture.first.waits for capture in node.captures.values()):
             return
-    raise AssertionError(f"{most} rounds don't do")
+    raise AssertionError(f"{max_rounds} rounds don't do")
 
 
-@pytest.mark.parametrize("taken", [0, 1])
+@pytest.mark.parametrize("parity", [0, 1])
 def test_a_tenant_that_takes_every_second_push_gets_all_without_much_again(
-    node: ShippingNode, taken: int
+    node: ShippingNode, parity: int
 ) -> None:
     lines = [*much(node, "a"), *much(node, "b")]
-    node.loki.takes = lambda number: number % 2 == taken
+    node.loki.takes = lambda number: number % 2 == parity
     node.loki.excess = unreachable  # a 429 would slow it down
     rounds_until_shipped(node, 200)
     assert sorted(node.loki.lines('kind="log"', 'stream="stdout"')) == sorted(lines)
@@ -258,12 +258,12 @@ def test_a_tenant_that_takes_every_second_push_gets_all_without_much_again(
     assert node.quarantined() == []
 
 
-@pytest.mark.parametrize("taken", [0, 1])
-def test_a_chunk_of_several_batches_comes_through_as_well(tmp_path: Path, taken: int) -> None:
+@pytest.mark.parametrize("parity", [0, 1])
+def test_a_chunk_of_several_batches_comes_through_as_well(tmp_path: Path, parity: int) -> None:
     node = ShippingNode(tmp_path, tenant_by="user", batch_max_bytes=10_000)
     try:
         captured(node, "a", "ann", [f"{number} {'x' * 1000}" for number in range(100)])
-        node.loki.takes = lambda number: number % 2 == taken
+        node.loki.takes = lambda number: number % 2 == parity
         rounds_until_shipped(node, 100)
         assert len(node.loki.lines('kind="log"')) == 100
         assert sizes(node.loki.requests) <= 3 * sizes([("", set(node.loki.stored))])
@@ -360,13 +360,13 @@ def test_how_slurm_ended_a_job_goes_to_its_user_s_tenant(site: Site, tmp_path: P
     there."""
     ended = tmp_path / "ended"
     ended.mkdir(mode=0o700)
-    made = site.gateway.made
+    certificates = site.gateway.certificates
     controller = tenant_agent(
         tmp_path / "ctl",
         site.gateway,
         "ctl",
-        cert_file=str(made.controller.cert),
-        key_file=str(made.controller.key),
+        cert_file=str(certificates.controller.cert),
+        key_file=str(certificates.controller.key),
     )
     controller.config.write_text(
         controller.config.read_text() + f'[slurm]\nended_dir = "{ended}"\n'
@@ -380,33 +380,33 @@ def test_how_slurm_ended_a_job_goes_to_its_user_s_tenant(site: Site, tmp_path: P
         record(ended, job_id, job, begin)
     with controller:
         wait_until(
-            lambda: _told(site, job.user, job), f"the end is told: {controller.log.read_text()}"
+            lambda: _has_end(site, job.user, job), f"the end is told: {controller.log.read_text()}"
         )
     for user in (ANN, "ben"):
-        assert not _told(site, user, job)
-    assert b"471101" not in site.gateway.as_grafana(job.user, _everything(site)).body
+        assert not _has_end(site, user, job)
+    assert b"471101" not in site.gateway.as_grafana(job.user, _all_lines(site)).body
 
 
 def record(folder: Path, job_id: str, job: Job, begin: int) -> None:
     """As the hook writes it."""
     end = int(time.time()) + 1
-    said = {"by": "jobcomp", "job_id": job_id, "state": "TIMEOUT", "exit": "0:15", "start": begin, "end": end,
+    fields = {"by": "jobcomp", "job_id": job_id, "state": "TIMEOUT", "exit": "0:15", "start": begin, "end": end,
             "restarts": "", "user": job.user, "nodes": job.host}  # fmt: skip
     place = folder / f"{job_id}.{end}.jobcomp.17"
     place.write_text(
         "logshipper-ended 1\n"
-        + "".join(f"{name}={value}\n" for name, value in said.items())
+        + "".join(f"{name}={value}\n" for name, value in fields.items())
         + ".\n"
     )
     place.chmod(0o600)
 
 
-def _everything(site: Site) -> str:
+def _all_lines(site: Site) -> str:
     return question("query_range", query='{service_name="logshipper"}', limit="1000", **site.span)
 
 
-def _told(site: Site, user: str, job: Job) -> bool:
-    body = site.gateway.as_grafana(user, _everything(site)).body
+def _has_end(site: Site, user: str, job: Job) -> bool:
+    body = site.gateway.as_grafana(user, _all_lines(site)).body
     return b"job_ended" in body and b"TIMEOUT" in body and job.job_id.encode() in body
 
 
@@ -418,5 +418,8 @@ def test_a_user_whom_the_controller_doesn_t_know_has_no_uid() -> None:
 
 def test_another_word_for_it_is_refused(tmp_path: Path) -> None:
     agent = NodeAgent(tmp_path, "http://127.0.0.1:9", cluster="c", loki={"tenant_by": "project"})
-    said = agent.call("validate")
-    assert (said.returncode, "[loki] tenant_by: must be" in said.stdout + said.stderr) == (1, True)
+    validation = agent.call("validate")
+    assert (
+        validation.returncode,
+        "[loki] tenant_by: must be" in validation.stdout + validation.stderr,
+    ) == (1, True)

@@ -46,7 +46,7 @@ OF_BEN = [
 ]
 
 
-def asked(site: Site, user: str, path: str, **params: str) -> bytes:
+def answer_body(site: Site, user: str, path: str, **params: str) -> bytes:
     """The answer, which must be one."""
     answer = site.gateway.as_grafana(user, question(path, **params))
     assert answer.status == 200, answer
@@ -54,7 +54,9 @@ def asked(site: Site, user: str, path: str, **params: str) -> bytes:
 
 
 def ranged(site: Site, user: str, logql: str) -> bytes:
-    return asked(site, user, "query_range", query=logql, limit="1000", step="600", **site.span)
+    return answer_body(
+        site, user, "query_range", query=logql, limit="1000", step="600", **site.span
+    )
 
 
 def test_each_user_reads_all_of_the_own_jobs(site: Site) -> None:
@@ -72,11 +74,14 @@ def test_each_user_reads_all_of_the_own_jobs(site: Site) -> None:
 @pytest.mark.parametrize("logql", [*ENTRIES, *NUMBERS])
 def test_no_question_finds_anything_of_another_user(site: Site, logql: str) -> None:
     """Ben asks first: nothing of his answers may be kept for ann."""
-    instants = [*NUMBERS, *(f"count_over_time({one}[1h])" for one in ENTRIES if one == logql)]
+    instants = [
+        *NUMBERS,
+        *(f"count_over_time({selector}[1h])" for selector in ENTRIES if selector == logql),
+    ]
     for user, stranger in ((BEN, ANN), (ANN, BEN), (BEN, ANN)):
         bodies = [ranged(site, user, logql)]
         if logql in instants:
-            bodies.append(asked(site, user, "query", query=logql))
+            bodies.append(answer_body(site, user, "query", query=logql))
         for body in bodies:
             assert site.seen_of(user, body), f"{user} sees their own ones: {body[:300]!r}"
             assert site.seen_of(stranger, body) == []
@@ -98,8 +103,8 @@ def test_questions_for_another_user_find_nothing(site: Site, logql: str) -> None
 # ---- browsing
 
 
-def listed(site: Site, user: str, path: str, **params: str) -> Any:  # Any: JSON
-    body = asked(site, user, path, **site.span, **params)
+def answer_document(site: Site, user: str, path: str, **params: str) -> Any:  # Any: JSON
+    body = answer_body(site, user, path, **site.span, **params)
     assert site.seen_of(BEN if user == ANN else ANN, body) == []
     return json.loads(body)
 
@@ -108,11 +113,11 @@ def listed(site: Site, user: str, path: str, **params: str) -> Any:  # Any: JSON
 def test_labels_and_their_values_are_those_of_the_own_streams(
     site: Site, selector: Mapping[str, str]
 ) -> None:
-    assert "host" in listed(site, ANN, "labels")["data"]
-    assert listed(site, ANN, "label/host/values", **selector)["data"] == ["n1"]
-    assert listed(site, BEN, "label/host/values", **selector)["data"] == ["n1", "n2"]
+    assert "host" in answer_document(site, ANN, "labels")["data"]
+    assert answer_document(site, ANN, "label/host/values", **selector)["data"] == ["n1"]
+    assert answer_document(site, BEN, "label/host/values", **selector)["data"] == ["n1", "n2"]
     for name in ("user", "job_id", "__tenant_id__", "tenant"):
-        assert not listed(site, ANN, f"label/{name}/values", **selector).get("data")
+        assert not answer_document(site, ANN, f"label/{name}/values", **selector).get("data")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +125,9 @@ def test_labels_and_their_values_are_those_of_the_own_streams(
 )
 def test_series_are_the_own_ones(site: Site, match: str) -> None:
     hosts = {
-        user: {one["host"] for one in listed(site, user, "series", match=match)["data"]}
+        user: {
+            labels["host"] for labels in answer_document(site, user, "series", match=match)["data"]
+        }
         for user in (ANN, BEN)
     }
     assert hosts[ANN] <= {"n1"}
@@ -131,7 +138,7 @@ def test_series_are_the_own_ones(site: Site, match: str) -> None:
 
 def test_sizes_are_those_of_the_own_streams(site: Site) -> None:
     def entries(user: str, selector: str) -> int:
-        return int(listed(site, user, "index/stats", query=selector)["entries"])
+        return int(answer_document(site, user, "index/stats", query=selector)["entries"])
 
     site.loki.flush()
     wait_until(
@@ -141,9 +148,12 @@ def test_sizes_are_those_of_the_own_streams(site: Site) -> None:
     assert entries(ANN, '{host="n2"}') == entries("carol", '{host=~".+"}') == 0
     for path in ("index/volume", "index/volume_range"):
         query = {"query": '{host=~".+"}', "step": "600"}
-        found = {user: listed(site, user, path, **query)["data"]["result"] for user in (ANN, BEN)}
-        assert {one["metric"]["host"] for one in found[ANN]} == {"n1"}
-        assert {one["metric"]["host"] for one in found[BEN]} == {"n1", "n2"}
+        volumes = {
+            user: answer_document(site, user, path, **query)["data"]["result"]
+            for user in (ANN, BEN)
+        }
+        assert {series["metric"]["host"] for series in volumes[ANN]} == {"n1"}
+        assert {series["metric"]["host"] for series in volumes[BEN]} == {"n1", "n2"}
 
 
 def test_questions_by_post_are_the_same(site: Site) -> None:
@@ -205,9 +215,9 @@ def test_a_user_whose_name_can_t_be_a_tenant_s_is_read_by_nobody_but_admins(site
         assert answer.status in (200, 403)
         assert job.word.encode() not in answer.body
     with LokiClient(ServerAccess(url=site.loki.url, tenant=f"uid!{os.getuid()}")) as admin:
-        found = list(admin.entries(ALL, site.begin_ns, int(site.span["end"])))
-    assert f"a line of {job.word}" in [entry.line for entry in found]
-    assert {entry.metadata["user"] for entry in found} == {ODD}
+        entries = list(admin.entries(ALL, site.begin_ns, int(site.span["end"])))
+    assert f"a line of {job.word}" in [entry.line for entry in entries]
+    assert {entry.metadata["user"] for entry in entries} == {ODD}
 
 
 def test_all_is_there_after_loki_wrote_it_to_disk(site: Site) -> None:
