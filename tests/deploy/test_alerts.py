@@ -64,12 +64,12 @@ def test_every_alert_has_a_runbook_and_stands_in_the_table() -> None:
 
 def test_rules_name_only_what_is_exported_or_recorded() -> None:
     records = rules("record")
-    known = exported().keys() | {"logshipper_agent_push_seconds_bucket"}
+    metrics = exported().keys() | {"logshipper_agent_push_seconds_bucket"}
     for name, rule in {**ALERTS, **records}.items():
         recorded = set(re.findall(r"\b[a-z_]+:[\w:]+", rule["expr"]))
         assert recorded <= records.keys(), name
         plain = re.sub(r"\b[a-z_]+:[\w:]+", "", rule["expr"])
-        assert set(re.findall(r"\blogshipper_\w+", plain)) <= known, name
+        assert set(re.findall(r"\blogshipper_\w+", plain)) <= metrics, name
     text = "".join(rule["expr"] for rule in ALERTS.values())
     assert {name for name in records if name.startswith("cluster_host") and name not in text} == {
         "cluster_host:logshipper_agent_spool_bytes:max"  # for dashboards
@@ -93,8 +93,8 @@ def alerts(prometheus: PrometheusServer) -> dict[str, dict[str, str]]:
         answer = session.get(
             f"{prometheus.url}/api/v1/query", params={"query": "ALERTS"}, timeout=10
         ).json()
-    found = [series["metric"] for series in answer["data"]["result"]]
-    return {labels["alertname"]: labels for labels in found}
+    active = [series["metric"] for series in answer["data"]["result"]]
+    return {labels["alertname"]: labels for labels in active}
 
 
 def test_real_prometheus_sees_each_trouble_of_a_real_agent(
@@ -109,7 +109,7 @@ def test_real_prometheus_sees_each_trouble_of_a_real_agent(
     agent = AgentMetrics("c1", "n1")
     remote = RemoteWriteMetrics(agent.registry)
     server = MetricsServer("127.0.0.1:0", agent, None)
-    target, gone = f"127.0.0.1:{server.port}", f"127.0.0.1:{free_port()}"
+    target, dead_target = f"127.0.0.1:{server.port}", f"127.0.0.1:{free_port()}"
     try:
         for folder, free in (("spool", 1.0), ("state", float("nan"))):
             agent.disk_free_bytes.labels(folder).set(free)
@@ -120,7 +120,7 @@ def test_real_prometheus_sees_each_trouble_of_a_real_agent(
         agent.limited.labels("hard").set(1)
         agent.clock_skew_seconds.set(-31)
         agent.set_waiting({"503": 1, "260": 2})
-        prometheus.set_targets([target, gone])
+        prometheus.set_targets([target, dead_target])
         prometheus.wait_for_target(target)
         agent.refused_entries.labels("too_old").inc()
         agent.left_out.labels("quarantine_full").inc()
@@ -129,16 +129,16 @@ def test_real_prometheus_sees_each_trouble_of_a_real_agent(
         agent.telegraf_lines.labels("overflow").inc()
         agent.telegraf_down.set(1)
         agent.damaged_bytes.inc(100)
-        expected = ALERTS.keys() - {"LogshipperNoAgents", "LogshipperAgentRestarts"}
-        wait_until(
-            lambda: set(alerts(prometheus)) == expected, "all is noticed", SCRAPED_WITHIN_SECS
-        )
-        found = alerts(prometheus)
-        assert found.pop("LogshipperAgentDown")["instance"] == gone
-        assert {(labels["cluster"], labels["host"]) for labels in found.values()} == {("c1", "n1")}
-        assert found["LogshipperHolding"]["result"] == "260"
+        names = ALERTS.keys() - {"LogshipperNoAgents", "LogshipperAgentRestarts"}
+        wait_until(lambda: set(alerts(prometheus)) == names, "all is noticed", SCRAPED_WITHIN_SECS)
+        by_name = alerts(prometheus)
+        assert by_name.pop("LogshipperAgentDown")["instance"] == dead_target
+        assert {(labels["cluster"], labels["host"]) for labels in by_name.values()} == {
+            ("c1", "n1")
+        }
+        assert by_name["LogshipperHolding"]["result"] == "260"
         assert {
-            found[name]["folder"] for name in ("LogshipperDiskFull", "LogshipperDiskNearlyFull")
+            by_name[name]["folder"] for name in ("LogshipperDiskFull", "LogshipperDiskNearlyFull")
         } == {"spool"}
     finally:
         server.close()

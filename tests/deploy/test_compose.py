@@ -27,9 +27,9 @@ def _read(path: str) -> Document:
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, Document]:
-    found: dict[str, Document] = _read("docker-compose.yaml")["services"]
-    assert set(found) == {"loki", "prometheus", "grafana", "agent"}
-    return found
+    table: dict[str, Document] = _read("docker-compose.yaml")["services"]
+    assert set(table) == {"loki", "prometheus", "grafana", "agent"}
+    return table
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +140,8 @@ def test_prometheus_scrapes_the_agent(services: dict[str, Document]) -> None:
 def test_prometheus_has_the_rules(services: dict[str, Document]) -> None:
     (pattern,) = _read("prometheus/prometheus.yml")["rule_files"]
     folder = COMPOSE / _mounts(services["prometheus"])[pattern.rpartition("/")[0]]
-    found = {path.name for path in folder.glob(pattern.rpartition("/")[2])}
-    assert found == {"logshipper-alerts.yml", "logshipper-recording.yml"}
+    names = {path.name for path in folder.glob(pattern.rpartition("/")[2])}
+    assert names == {"logshipper-alerts.yml", "logshipper-recording.yml"}
 
 
 def test_data_sources_are_the_services(services: dict[str, Document]) -> None:
@@ -168,10 +168,10 @@ def test_the_image_is_made_of_files_that_are_there_and_sent() -> None:
         if rule[0] != "#"
     ]
     assert rules[0] == "*"
-    sent = [rule[1:] for rule in rules if rule.startswith("!")]
-    assert sorted(sent) == sorted(paths)
-    kept_out = [rule for rule in rules[1:] if not rule.startswith("!")]
-    assert not any(fnmatch.fnmatch(path, rule) for rule in kept_out for path in paths)
+    exceptions = [rule[1:] for rule in rules if rule.startswith("!")]
+    assert sorted(exceptions) == sorted(paths)
+    exclusions = [rule for rule in rules[1:] if not rule.startswith("!")]
+    assert not any(fnmatch.fnmatch(path, rule) for rule in exclusions for path in paths)
 
 
 def test_loki_accepts_its_configuration(servers: None) -> None:
@@ -185,15 +185,15 @@ def test_loki_accepts_its_configuration(servers: None) -> None:
         [*command, "-verify-config"], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    shown = subprocess.run(
+    config = subprocess.run(
         [*command, "-verify-config", "-print-config-stderr"],
         env=environment,
         capture_output=True,
         text=True,
         timeout=60,
     ).stderr
-    assert re.search(r"(?m)^\s+http_listen_port: 3100$", shown)
-    assert re.search(r"(?m)^\s+http_listen_address: 0\.0\.0\.0$", shown)
+    assert re.search(r"(?m)^\s+http_listen_port: 3100$", config)
+    assert re.search(r"(?m)^\s+http_listen_address: 0\.0\.0\.0$", config)
 
 
 def test_prometheus_accepts_its_configuration(servers: None) -> None:

@@ -18,21 +18,23 @@ EXAMPLE = DEPLOY / "agent.toml"
 
 def options(section: type) -> set[str]:
     """Names of a section's options, those of its server's access among them."""
-    found: set[str] = set()
+    names: set[str] = set()
     for field in dataclasses.fields(section):
         default = (
             field.default_factory() if field.default_factory is not dataclasses.MISSING else None
         )
-        found |= options(type(default)) if dataclasses.is_dataclass(default) else {field.name}
-    return found
+        names |= options(type(default)) if dataclasses.is_dataclass(default) else {field.name}
+    return names
 
 
 def test_the_example_is_the_defaults() -> None:
     """All but what must be set."""
     config, problems = read(str(EXAMPLE))
     assert [problem.partition(":")[0] for problem in problems] == ["[loki] url"]
-    same = dataclasses.replace(config, path="", agent=dataclasses.replace(config.agent, host=""))
-    assert same == AgentConfig()
+    defaults = dataclasses.replace(
+        config, path="", agent=dataclasses.replace(config.agent, host="")
+    )
+    assert defaults == AgentConfig()
 
 
 @pytest.mark.parametrize("name", sorted(SECTIONS))
@@ -40,7 +42,7 @@ def test_the_example_has_every_option_with_a_word_on_it(name: str) -> None:
     table = read_toml(str(EXAMPLE))[name]
     lines = EXAMPLE.read_text().partition(f"[{name}]")[2].partition("\n[")[0].splitlines()[1:]
     depending = {
-        found[1] for line in lines if (found := re.match(r"# (\w+) = \w+ +# ", line))
+        match[1] for line in lines if (match := re.match(r"# (\w+) = \w+ +# ", line))
     }  # on other options
     assert set(table) | depending == options(SECTIONS[name])
     if name != "prometheus":  # its options are those of [loki]

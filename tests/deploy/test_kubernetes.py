@@ -50,8 +50,8 @@ def validated(*files: Path) -> "subprocess.CompletedProcess[str]":
 
 @needs_program_of_others
 def test_manifests_are_valid(tmp_path: Path) -> None:
-    said = validated(*MANIFESTS)
-    assert said.returncode == 0, said.stdout + said.stderr
+    validation = validated(*MANIFESTS)
+    assert validation.returncode == 0, validation.stdout + validation.stderr
     broken = tmp_path / "job.yaml"
     broken.write_text((FOLDER / "job.yaml").read_text().replace("completionMode", "completionmode"))
     assert validated(broken).returncode != 0
@@ -82,13 +82,13 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
     spool = agent_config.load(str(config)).agent.spool_dir
     pod, agent = job["spec"]["template"]["spec"], daemons["spec"]["template"]["spec"]
     hosts = [
-        {v["name"]: v["hostPath"]["path"] for v in one["volumes"] if "hostPath" in v}
-        for one in (pod, agent)
+        {v["name"]: v["hostPath"]["path"] for v in spec["volumes"] if "hostPath" in v}
+        for spec in (pod, agent)
     ]
     assert hosts[0]["spool"] == hosts[1]["spool"] == os.path.dirname(spool)
     assert hosts[0]["agent"] == hosts[1]["run"] == "/run/logshipper"
-    for one in (*pod["containers"], *agent["containers"]):
-        for mount in one["volumeMounts"]:
+    for container in (*pod["containers"], *agent["containers"]):
+        for mount in container["volumeMounts"]:
             if mount["name"] in ("spool", "agent", "run"):
                 assert mount["mountPath"] in (os.path.dirname(spool), "/run/logshipper")
                 assert not (mount["name"] == "spool" and mount.get("readOnly"))
@@ -101,14 +101,14 @@ def test_manifests_fit_each_other_and_the_code(tmp_path: Path) -> None:
     assert pod["containers"][0]["command"][0] == f"{brought}/libexec/capture-job"
     assert agent["hostPID"]
     volumes = {volume["name"]: volume for volume in agent["volumes"]}
-    (password,) = [one["name"] for one in agent["containers"][0]["volumeMounts"]
-                   if f"{one['mountPath']}/password" in settings["data"]["agent.toml"]]  # fmt: skip
+    (password,) = [mount["name"] for mount in agent["containers"][0]["volumeMounts"]
+                   if f"{mount['mountPath']}/password" in settings["data"]["agent.toml"]]  # fmt: skip
     assert volumes[password]["secret"]["defaultMode"] == 0o400
     assert "optional" not in volumes[password]["secret"]
     unit = (ROOT / "deploy" / "systemd" / "logshipper-agent.service").read_text()
     (bounding,) = [line for line in unit.splitlines() if line.startswith("CapabilityBoundingSet=")]
-    added = agent["containers"][0]["securityContext"]["capabilities"]["add"]
-    assert bounding == "CapabilityBoundingSet=" + " ".join(f"CAP_{name}" for name in added)
+    capabilities = agent["containers"][0]["securityContext"]["capabilities"]["add"]
+    assert bounding == "CapabilityBoundingSet=" + " ".join(f"CAP_{name}" for name in capabilities)
 
 
 # ---- the entrypoint
@@ -213,10 +213,11 @@ def test_with_the_nodes_agent(
 
         def lines() -> list[tuple[str, str]]:
             return sorted(
-                (one.metadata["attempt"], one.line) for one in entries_of(client, cluster, "log")
+                (entry.metadata["attempt"], entry.line)
+                for entry in entries_of(client, cluster, "log")
             )
 
-        wanted = sorted(
+        output = sorted(
             [
                 *(("1", line) for line in SEEN.decode().splitlines()),
                 ("2", "ready"),
@@ -224,11 +225,11 @@ def test_with_the_nodes_agent(
             ]
         )
         wait_until(
-            lambda: len(ends()) == 2 and len(lines()) >= len(wanted), "both captures are shipped"
+            lambda: len(ends()) == 2 and len(lines()) >= len(output), "both captures are shipped"
         )
-        assert lines() == wanted
+        assert lines() == output
         assert sorted(ends()) == [0, 3]
-    assert {one.metadata["job_id"] for one in entries_of(client, cluster, "log")} == {
+    assert {entry.metadata["job_id"] for entry in entries_of(client, cluster, "log")} == {
         f"train-0-x7k2p.u{UID}"
     }
 
@@ -246,11 +247,11 @@ def test_without_an_agent_a_store_in_a_volume_has_it(open_folder: Path, volume: 
         b"",
     )
     command = [str(container.program / "logshipper"), "ls", "--json", "--store", store]
-    listed = subprocess.run(
+    listing = subprocess.run(
         command, cwd="/", user=UID, group=UID, extra_groups=[], capture_output=True, check=True
     )
     jobs = [
-        (job["name"], job["state"], job["exit_code"]) for job in json.loads(listed.stdout)["jobs"]
+        (job["name"], job["state"], job["exit_code"]) for job in json.loads(listing.stdout)["jobs"]
     ]
     assert sorted(jobs, key=str) == [("train", "CANCELLED", None), ("train", "FAILED", 3)]
 

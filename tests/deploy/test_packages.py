@@ -62,9 +62,9 @@ class Built(NamedTuple):
     folders: tuple[Path, Path]
     marks: tuple[str, ...]
 
-    def one(self, pattern: str, folder: int = 0) -> Path:
-        (found,) = self.folders[folder].glob(pattern)
-        return found
+    def package(self, pattern: str, folder: int = 0) -> Path:
+        (path,) = self.folders[folder].glob(pattern)
+        return path
 
 
 @pytest.fixture(scope="session")
@@ -143,14 +143,14 @@ class Entry(NamedTuple):
 
 def entries(archive: bytes) -> dict[str, Entry]:
     """What a package installs, by path without `/`."""
-    found = {}
+    by_path = {}
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
             file = tar.extractfile(member) if member.isreg() else None
             content = file.read() if file else member.linkname.encode()
             if name := member.name.removeprefix(".").strip("/"):
-                found[name] = Entry(member, content)
-    return found
+                by_path[name] = Entry(member, content)
+    return by_path
 
 
 def read_deb(path: Path) -> dict[str, Entry]:
@@ -164,7 +164,7 @@ def read_rpm(path: Path) -> dict[str, Entry]:
 
 @pytest.fixture(scope="session")
 def deb(built: Built) -> dict[str, Entry]:
-    return read_deb(built.one("logshipper_*.deb"))
+    return read_deb(built.package("logshipper_*.deb"))
 
 
 @pytest.fixture(scope="session")
@@ -173,7 +173,7 @@ def control(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     folder = tmp_path_factory.mktemp("control")
     for name in ("logshipper", "logshipper-slurm"):
         subprocess.run(
-            ["dpkg-deb", "--control", built.one(f"{name}_*.deb"), folder / name], check=True
+            ["dpkg-deb", "--control", built.package(f"{name}_*.deb"), folder / name], check=True
         )
     return {name: folder / name for name in ("logshipper", "logshipper-slurm")}
 
@@ -214,16 +214,16 @@ def test_a_second_build_is_the_same_to_the_byte(built: Built) -> None:
         "logshipper.deb", "logshipper-slurm.deb", "logshipper.rpm", "logshipper-slurm.rpm", "logshipper-slurm.src.rpm",
     }  # fmt: skip
     for name in names[0]:
-        one, other = (folder / name for folder in built.folders)
-        assert one.read_bytes() == other.read_bytes(), name
+        first, second = (folder / name for folder in built.folders)
+        assert first.read_bytes() == second.read_bytes(), name
 
 
 @pytest.mark.parametrize("pattern", ["logshipper_*.deb", "logshipper-slurm_*.deb", "logshipper-0*.x86_64.rpm",
                                      "logshipper-slurm-*.x86_64.rpm"])  # fmt: skip
 def test_all_is_roots_and_nobody_elses_to_write(built: Built, pattern: str) -> None:
-    path = built.one(pattern)
-    found = read_deb(path) if path.suffix == ".deb" else read_rpm(path)
-    for name, entry in found.items():
+    path = built.package(pattern)
+    files = read_deb(path) if path.suffix == ".deb" else read_rpm(path)
+    for name, entry in files.items():
         member = entry.member
         assert (member.uid, member.gid) == (0, 0), name
         assert member.isdir() or member.isreg() or member.issym(), name
@@ -262,15 +262,15 @@ def test_nothing_tells_where_it_was_built(
 
 
 def test_rpm_and_deb_install_the_same(built: Built, deb: dict[str, Entry]) -> None:
-    rpm = read_rpm(built.one("logshipper-0*.x86_64.rpm"))
-    moved = {
+    rpm = read_rpm(built.package("logshipper-0*.x86_64.rpm"))
+    as_deb = {
         name.replace("zsh/site-functions", "zsh/vendor-completions"): entry
         for name, entry in rpm.items()
     }
     assert {name for name in deb if not deb[name].member.isdir()} == {
-        name for name in moved if not moved[name].member.isdir()
+        name for name in as_deb if not as_deb[name].member.isdir()
     }
-    for name, entry in moved.items():
+    for name, entry in as_deb.items():
         if not entry.member.isdir():
             assert entry.content == deb[name].content, name
 
@@ -280,22 +280,24 @@ def test_rpm_and_deb_install_the_same(built: Built, deb: dict[str, Entry]) -> No
 
 def test_its_files_are_the_wheels(deb: dict[str, Entry]) -> None:
     """Byte by byte what each wheel's RECORD lists, and byte code; nothing else."""
-    listed = set()
+    records = set()
     for name, entry in list(deb.items()):
         if name.endswith(".dist-info/RECORD"):
             for line in entry.content.decode().splitlines():
                 path, digest, _ = line.rsplit(",", 2)
-                listed.add(f"{SITE}/{path}")
+                records.add(f"{SITE}/{path}")
                 if digest and ".data/" not in path:
-                    kind, _, wanted = digest.partition("=")
-                    own = base64.urlsafe_b64encode(
+                    kind, _, record_hash = digest.partition("=")
+                    content_hash = base64.urlsafe_b64encode(
                         hashlib.new(kind, deb[f"{SITE}/{path}"].content).digest()
                     )
-                    assert own.decode().rstrip("=") == wanted, path
-    there = {name for name, entry in deb.items() if name.startswith(SITE) and entry.member.isreg()}
-    code = {name for name in there if "/__pycache__/" in name}
-    assert there - code == {name for name in listed if ".data/" not in name}
-    sources = {name for name in there if name.endswith(".py")}
+                    assert content_hash.decode().rstrip("=") == record_hash, path
+    site_files = {
+        name for name, entry in deb.items() if name.startswith(SITE) and entry.member.isreg()
+    }
+    code = {name for name in site_files if "/__pycache__/" in name}
+    assert site_files - code == {name for name in records if ".data/" not in name}
+    sources = {name for name in site_files if name.endswith(".py")}
     assert {
         re.sub(r"/__pycache__/(.+)\.cpython-311\.pyc$", r"/\1.py", name) for name in code
     } == sources
@@ -309,12 +311,14 @@ def test_its_packages_are_those_locked_for_run_time(deb: dict[str, Entry]) -> No
     )
     infos = [email.parser.HeaderParser().parsestr(entry.content.decode())
              for name, entry in deb.items() if name.endswith(".dist-info/METADATA")]  # fmt: skip
-    own = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = {info["Name"].lower().replace("_", "-"): info["Version"] for info in infos}
-    assert found.pop("logshipper") == own["version"]
-    assert {name: locked[name] for name in found} == found
-    assert {re.split(r"[<>=\[]", name)[0].lower() for name in own["dependencies"]} <= found.keys()
-    assert not {"matplotlib", "numpy", "tqdm", "setuptools", "pip", "pytest"} & found.keys()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    versions = {info["Name"].lower().replace("_", "-"): info["Version"] for info in infos}
+    assert versions.pop("logshipper") == project["version"]
+    assert {name: locked[name] for name in versions} == versions
+    assert {
+        re.split(r"[<>=\[]", name)[0].lower() for name in project["dependencies"]
+    } <= versions.keys()
+    assert not {"matplotlib", "numpy", "tqdm", "setuptools", "pip", "pytest"} & versions.keys()
 
 
 def test_byte_code_is_found_valid_and_has_the_places_it_is_installed_at(
@@ -328,10 +332,10 @@ def test_byte_code_is_found_valid_and_has_the_places_it_is_installed_at(
     assert checked > 500
     show = "import marshal, sys; sys.stdout.write(marshal.load(sys.stdin.buffer).co_filename)"
     code = deb[f"{SITE}/logshipper/sidecar/__pycache__/sidecar.cpython-311.pyc"].content[16:]
-    tried = subprocess.run(
+    process = subprocess.run(
         ["/usr/bin/python3.11", "-c", show], input=code, capture_output=True, check=True
     )
-    assert tried.stdout.decode() == f"/{SITE}/logshipper/sidecar/sidecar.py"
+    assert process.stdout.decode() == f"/{SITE}/logshipper/sidecar/sidecar.py"
 
 
 def test_environment_and_programs(deb: dict[str, Entry]) -> None:
@@ -436,7 +440,7 @@ def test_configuration_is_the_admins(
     assert {
         f"/{name}" for name in deb if name.startswith("etc/") and deb[name].member.isreg()
     } == set(conffiles)
-    rpm = built.one("logshipper-0*.x86_64.rpm")
+    rpm = built.package("logshipper-0*.x86_64.rpm")
     assert (
         subprocess.check_output(["rpm", "-qp", "--configfiles", rpm], text=True).split()
         == conffiles
@@ -450,9 +454,9 @@ def test_configuration_is_the_admins(
 def test_configuration_says_what_must_be_set(installed: Path) -> None:
     _, problems = read(str(installed / "etc/logshipper/agent.toml"))
     assert [problem.partition(":")[0] for problem in problems] == ["[loki] url"]
-    found, problems = site.read(str(installed / "etc/logshipper/site.toml"))
+    config, problems = site.read(str(installed / "etc/logshipper/site.toml"))
     assert problems == []
-    assert found.loki.url == found.prometheus.url == found.grafana.url == ""
+    assert config.loki.url == config.prometheus.url == config.grafana.url == ""
 
 
 def test_hooks_and_documentation_are_there(deb: dict[str, Entry]) -> None:
@@ -534,8 +538,8 @@ def test_the_units_folders_are_the_configurations() -> None:
     tmpfiles = [
         line.split() for line in (UNIT.with_name("logshipper.tmpfiles")).read_text().splitlines()
     ]
-    made = {words[1]: words[2] for words in tmpfiles if words[0] == "d"}
-    assert made == {agent.spool_dir: "0711", agent.state_dir: "0700"}
+    modes = {words[1]: words[2] for words in tmpfiles if words[0] == "d"}
+    assert modes == {agent.spool_dir: "0711", agent.state_dir: "0700"}
 
 
 @pytest.mark.parametrize(
@@ -563,11 +567,11 @@ def test_the_agent_starts_where_something_is_configured(
     ]
     assert str(config) in words
     assert (subprocess.run(words).returncode == 0) is starts
-    asked = shlex.split(condition)[2]
+    pattern = shlex.split(condition)[2]
     (by_postinst,) = re.findall(
         r"grep -Eq (\".*\") /etc", (PACKAGES / "deb/logshipper/postinst").read_text()
     )
-    assert shlex.split(by_postinst) == [asked], "the package's script asks the same"
+    assert shlex.split(by_postinst) == [pattern], "the package's script asks the same"
 
 
 def test_the_agent_does_its_work_with_the_units_capabilities(installed: Path, public: Path) -> None:
@@ -610,8 +614,8 @@ def test_scripts_are_shell(control: dict[str, Path], built: Built) -> None:
     assert {path.name for path in scripts} == set(SCRIPTS)
     texts = {str(path): path.read_text() for path in scripts}
     for path in built.folders[0].glob("*.x86_64.rpm"):
-        said = subprocess.check_output(["rpm", "-qp", "--scripts", path], text=True)
-        parts = re.split(r"^\w+ scriptlet \(using /bin/sh\):\n", said, flags=re.MULTILINE)[1:]
+        scriptlets = subprocess.check_output(["rpm", "-qp", "--scripts", path], text=True)
+        parts = re.split(r"^\w+ scriptlet \(using /bin/sh\):\n", scriptlets, flags=re.MULTILINE)[1:]
         texts |= {f"{path.name} {number}": part for number, part in enumerate(parts)}
     assert len(texts) >= 8
     for name, text in texts.items():
@@ -651,18 +655,18 @@ def test_debian_dependencies(control: dict[str, Path]) -> None:
 
 def test_rpm_dependencies(built: Built) -> None:
     release, next_release = slurm_release()
-    for pattern, wanted in {
+    for pattern, requirements in {
         "logshipper-0*.x86_64.rpm": {"python3.11"},
         "logshipper-slurm-*.x86_64.rpm": {f"slurm >= {release}", f"slurm < {next_release}"},
     }.items():
-        path = built.one(pattern)
-        needed = set(
+        path = built.package(pattern)
+        dependencies = set(
             subprocess.check_output(["rpm", "-qp", "--requires", path], text=True).splitlines()
         )
-        assert wanted <= needed
+        assert requirements <= dependencies
         libc = {
-            tuple(map(int, found.split(".")))
-            for found in re.findall(r"\(GLIBC_([0-9.]+)\)", "\n".join(needed))
+            tuple(map(int, version.split(".")))
+            for version in re.findall(r"\(GLIBC_([0-9.]+)\)", "\n".join(dependencies))
         }
         assert max(libc) <= EL9_GLIBC, "Enterprise Linux 9 has no newer one"
         provided = subprocess.check_output(["rpm", "-qp", "--provides", path], text=True)
@@ -673,7 +677,7 @@ def test_the_source_package_builds_the_plugin_for_the_slurm_at_hand(
     built: Built, tmp_path: Path
 ) -> None:
     defined = ["--define", f"_topdir {tmp_path}", "--define", "slurm_plugins /opt/slurm/lib"]
-    command = ["rpmbuild", "--rebuild", "--nodeps", *defined, str(built.one("*.src.rpm"))]
+    command = ["rpmbuild", "--rebuild", "--nodeps", *defined, str(built.package("*.src.rpm"))]
     done = subprocess.run(
         command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True
     )
@@ -685,11 +689,11 @@ def test_the_source_package_builds_the_plugin_for_the_slurm_at_hand(
 
 
 def test_the_plugin_goes_where_slurm_looks(built: Built) -> None:
-    found = read_deb(built.one("logshipper-slurm_*.deb"))
+    files = read_deb(built.package("logshipper-slurm_*.deb"))
     multiarch = subprocess.check_output(["gcc", "-print-multiarch"], text=True).strip()
     for name in ("logshipper.so", "logshipper-keeper"):
-        assert found[f"usr/lib/{multiarch}/slurm-wlm/{name}"].content[:4] == b"\x7fELF"
-    line = found["usr/share/logshipper/plugstack.conf"].content.decode().splitlines()[-1].split()
+        assert files[f"usr/lib/{multiarch}/slurm-wlm/{name}"].content[:4] == b"\x7fELF"
+    line = files["usr/share/logshipper/plugstack.conf"].content.decode().splitlines()[-1].split()
     assert line == [
         "optional",
         "logshipper.so",
