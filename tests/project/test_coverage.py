@@ -19,7 +19,7 @@ ROWS = [row for row in _CELLS.findall(PAGE.read_text()) if row[0] != "capability
 DASHBOARDS = ("job", "jobs", "cluster", "compare")
 
 
-def named(cell: str) -> list[str]:
+def code_spans(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
@@ -30,27 +30,31 @@ def ids(row: tuple[str, ...]) -> str:
 @cache
 def commands() -> dict[str, set[str]]:
     """The options of each command."""
-    found = {}
+    by_command = {}
     for program, parser in (("logshipper", build_parser()), ("logshipper-agent", agent_parser())):
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
-                for name, own in action.choices.items():
-                    found[f"{program} {name}"] = {
-                        option for one in own._actions for option in one.option_strings
+                for name, command in action.choices.items():
+                    by_command[f"{program} {name}"] = {
+                        option
+                        for argument in command._actions
+                        for option in argument.option_strings
                     }
-    return found
+    return by_command
 
 
 @cache
 def titles(dashboard: str) -> set[str]:
     """Of panels, and of annotations."""
-    found = json.loads(
+    document = json.loads(
         (ROOT / "grafana" / "dashboards" / f"logshipper-{dashboard}.json").read_text()
     )
-    shown = {
-        panel["title"] for outer in found["panels"] for panel in (outer, *outer.get("panels", ()))
+    names = {
+        panel["title"]
+        for outer in document["panels"]
+        for panel in (outer, *outer.get("panels", ()))
     }
-    return shown | {annotation["name"] for annotation in found["annotations"]["list"]}
+    return names | {annotation["name"] for annotation in document["annotations"]["list"]}
 
 
 @cache
@@ -64,13 +68,13 @@ def assets() -> str:
 @pytest.mark.parametrize("row", ROWS, ids=ids)
 def test_commands_and_functions_exist(row: tuple[str, ...]) -> None:
     cell = row[1]
-    assert named(cell) or "](" in cell
-    for name in named(cell):
+    assert code_spans(cell) or "](" in cell
+    for name in code_spans(cell):
         if name.startswith("logshipper."):
-            found: object = logshipper
+            member: object = logshipper
             for part in name.split(".")[1:]:
-                found = getattr(found, part)
-            assert callable(found), name
+                member = getattr(member, part)
+            assert callable(member), name
             continue
         program, command, *options = name.split()
         assert set(options) <= commands()[f"{program} {command}"], name
@@ -78,8 +82,8 @@ def test_commands_and_functions_exist(row: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=ids)
 def test_panels_exist(row: tuple[str, ...]) -> None:
-    assert named(row[2]) or row[2] == "—"
-    for name in named(row[2]):
+    assert code_spans(row[2]) or row[2] == "—"
+    for name in code_spans(row[2]):
         page, _, title = name.partition(" / ")
         if page == "page":
             assert title in assets(), name
@@ -90,8 +94,8 @@ def test_panels_exist(row: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=ids)
 def test_tests_exist(row: tuple[str, ...]) -> None:
-    assert named(row[3])
-    for name in named(row[3]):
+    assert code_spans(row[3])
+    for name in code_spans(row[3]):
         file, _, function = name.partition("::")
         assert re.search(rf"^def {function}\(", (ROOT / file).read_text(), re.MULTILINE), name
 

@@ -46,18 +46,18 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
 def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Every command, as in `logshipper logs`, with its own parser."""
     for program, parser in parsers().items():
-        for name, own in subparsers(parser).items():
-            yield f"{program} {name}", own
+        for name, command in subparsers(parser).items():
+            yield f"{program} {name}", command
 
 
 def options(parser: argparse.ArgumentParser) -> set[str]:
-    found = {
+    names = {
         option
         for action in parser._actions
         for option in action.option_strings
         if option.startswith("--")
     }
-    return found - {"--help"}
+    return names - {"--help"}
 
 
 def table_rows() -> dict[str, str]:
@@ -87,7 +87,7 @@ def test_table_has_every_option_and_no_other(name: str, parser: argparse.Argumen
 def test_options_in_text_exist() -> None:
     """A long option that a page names in code is one of some command's, or of a program that it is
     written with."""
-    known = {"--version", "--help"} | {
+    own_options = {"--version", "--help"} | {
         option for _, parser in commands() for option in options(parser)
     }
     # of other programs, and of tests.programs.record
@@ -107,10 +107,10 @@ def test_options_in_text_exist() -> None:
         if page.name.startswith("coming-from-"):
             text = re.sub(r"^\| .+? \|", "", text, flags=re.MULTILINE)  # what was typed elsewhere
         code = re.findall(r"`([^`\n]+)`", text)
-        named = {
+        page_options = {
             option for span in code for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)
         }
-        assert named <= known | foreign, page.name
+        assert page_options <= own_options | foreign, page.name
 
 
 def example_lines() -> Iterator[tuple[str, str]]:
@@ -119,8 +119,8 @@ def example_lines() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         for language, text in FENCE.findall(page.read_text()):
             if language in ("", "sh", "console"):
-                for written in text.splitlines():
-                    line = written.strip().removeprefix("$ ")
+                for raw_line in text.splitlines():
+                    line = raw_line.strip().removeprefix("$ ")
                     if re.match(r"logshipper(-agent|-grafana)? [a-z-]", line):
                         yield page.name, line
 
@@ -128,11 +128,11 @@ def example_lines() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "line"), list(example_lines()))
 def test_examples_are_understood(page: str, line: str) -> None:
     words = shlex.split(re.split(r" {3,}|  #", line)[0], comments=True)
-    known = parsers()
-    for one in split_on(words, SHELL_WORDS):
-        if one and one[0] in known:
+    programs = parsers()
+    for command in split_on(words, SHELL_WORDS):
+        if command and command[0] in programs:
             try:
-                known[one[0]].parse_args(one[1:])
+                programs[command[0]].parse_args(command[1:])
             except SystemExit as error:
                 if error.code:
                     pytest.fail(f"{page}: {line}")
@@ -191,24 +191,24 @@ def test_make_targets() -> None:
     """`make` in the pages, in make's own help and in the Makefile."""
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
-    named = {name for page in PAGES for name in re.findall(r"`make ([a-z-]+)", page.read_text())}
-    assert named <= targets
-    assert targets - {"help"} <= named
+    mentions = {name for page in PAGES for name in re.findall(r"`make ([a-z-]+)", page.read_text())}
+    assert mentions <= targets
+    assert targets - {"help"} <= mentions
 
 
 def locked(name: str) -> dict[str, set[str]]:
     """Versions by package; more than one where they differ by Python."""
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     text = (ROOT / "requirements" / f"{name}.lock").read_text()
     for package, version in re.findall(r"^([a-z][\w.-]*)==(\S+)", text, re.MULTILINE):
-        found.setdefault(package, set()).add(version)
-    return found
+        versions.setdefault(package, set()).add(version)
+    return versions
 
 
 def test_lock_files_fit_together_and_name_no_machine() -> None:
-    everything = locked("dev")
+    dev = locked("dev")
     demo = locked("demo")
-    assert demo.items() <= everything.items()
+    assert demo.items() <= dev.items()
     assert not {"pytest", "mypy", "ruff", "hypothesis"} & demo.keys(), (
         "`make demo` installs no tools"
     )
@@ -224,18 +224,18 @@ def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
     runtime = locked("runtime")
     assert runtime.items() <= locked("dev").items()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed: set[str] = set()
-    waiting = [*project["dependencies"], *project["optional-dependencies"]["grafana"]]
-    while waiting:
-        requirement = Requirement(waiting.pop())
+    closure: set[str] = set()
+    pending = [*project["dependencies"], *project["optional-dependencies"]["grafana"]]
+    while pending:
+        requirement = Requirement(pending.pop())
         name = canonicalize_name(requirement.name)
         applies = requirement.marker is None or requirement.marker.evaluate(
             {"extra": "", "python_version": "3.11"}
         )
-        if applies and name not in needed:
-            needed.add(name)
-            waiting += importlib.metadata.requires(name) or []
-    assert runtime.keys() == needed
+        if applies and name not in closure:
+            closure.add(name)
+            pending += importlib.metadata.requires(name) or []
+    assert runtime.keys() == closure
     text = (ROOT / "requirements" / "runtime.lock").read_text()
     for entry in re.findall(r"^[a-z].*(?:\n    .*)*", text, re.MULTILINE):
         first, *hashes = entry.split("\n")
@@ -246,7 +246,7 @@ def test_the_lock_of_an_installation_has_what_it_needs_and_no_more() -> None:
 
 def shipped_texts() -> Iterator[tuple[Path, str]]:
     """All that a user may read: pages, code, what is deployed."""
-    own = ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", ".ci")
+    files = ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", ".ci")
     folders = (
         "docs",
         "deploy",
@@ -258,7 +258,7 @@ def shipped_texts() -> Iterator[tuple[Path, str]]:
         "benchmarks",
         "requirements",
     )
-    for place in (ROOT / name for name in own + folders):
+    for place in (ROOT / name for name in files + folders):
         for path in [place] if place.is_file() else sorted(place.rglob("*")):
             if path.is_file() and not {"build", "__pycache__"} & set(path.parts):
                 try:
@@ -331,9 +331,9 @@ def test_changelog_has_this_version_or_what_comes() -> None:
 def test_tests_that_guarantees_name_exist() -> None:
     """And each promise names at least one."""
     page = (ROOT / "docs" / "guarantees.md").read_text()
-    named = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page))
-    assert len(named) > 50
-    for file, name in sorted(named):
+    tests = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page))
+    assert len(tests) > 50
+    for file, name in sorted(tests):
         assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), (
             f"{file}::{name}"
         )
@@ -343,9 +343,9 @@ def test_tests_that_guarantees_name_exist() -> None:
 
 
 def test_guarantees_count_the_fault_points() -> None:
-    counted = re.search(
+    match = re.search(
         r"(\d+) names, in `logshipper/fault_points.py`",
         (ROOT / "docs" / "guarantees.md").read_text(),
     )
-    assert counted is not None
-    assert int(counted[1]) == len(NAMES)
+    assert match is not None
+    assert int(match[1]) == len(NAMES)

@@ -95,8 +95,8 @@ def test_bars_are_one_line_and_warnings_are_collapsed(trained: tuple[Path, str])
         "dropped"
     ]
     # of 12 batches in 24 epochs, less the first; said every 10 s, on a slow machine
-    missing = 287 - sum(repeats)
-    assert 0 <= missing <= dropped
+    shortfall = 287 - sum(repeats)
+    assert 0 <= shortfall <= dropped
     for stream in ("stdout", "stderr"):
         assert "\n\n\n" not in call("logs", "train", "--stream", stream, store=store), "R31"
 
@@ -105,12 +105,12 @@ def test_metadata_has_every_record_with_its_numbers(trained: tuple[Path, str]) -
     """R18, R19: the lines as printed, every digit; R25 (2): they go over the epoch."""
     store, printed = trained
     exact = [line for line in printed.splitlines() if line.startswith("{")]
-    listed = call("metadata", "train", "--format", "jsonl", store=store).splitlines()
-    assert listed == exact
-    shown = json.loads(call("show", "train", "--json", store=store))
-    assert shown["x_axis"]["key"] == "epoch"
-    assert shown["x_axis"]["rule"] == 2
-    ledger = shown["ledger"]["stdout"]
+    records = call("metadata", "train", "--format", "jsonl", store=store).splitlines()
+    assert records == exact
+    document = json.loads(call("show", "train", "--json", store=store))
+    assert document["x_axis"]["key"] == "epoch"
+    assert document["x_axis"]["rule"] == 2
+    ledger = document["ledger"]["stdout"]
     assert ledger["read"] == sum(ledger[name] for name in ledger if name != "read")
     assert (ledger["commands"], ledger["dropped"], ledger["lost"]) == (2, 1, 0)
 
@@ -129,7 +129,7 @@ def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.Monke
                 stdout=file,
                 timeout=RUN_SECS,
             ).returncode
-        said = (tmp_path / "said").read_text()
+        text = (tmp_path / "said").read_text()
     else:
         output, status = pexpect.run(
             f"{sys.executable} {' '.join(command)}",
@@ -138,9 +138,9 @@ def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.Monke
             withexitstatus=True,
             dimensions=(40, 120),
         )
-        said = output.decode()
-    assert status == 0, said
-    assert "MISSING" not in said
+        text = output.decode()
+    assert status == 0, text
+    assert "MISSING" not in text
     for heading in (
         "What the terminal showed",
         "What was logged",
@@ -148,7 +148,7 @@ def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.Monke
         "The graph",
         "Where to go on",
     ):
-        assert heading in said
+        assert heading in text
     assert (tmp_path / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 

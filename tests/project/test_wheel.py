@@ -58,18 +58,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def runtime_closure(requirements: list[str]) -> Iterator[importlib.metadata.Distribution]:
     """The distributions that requirements need here, extras aside, each once."""
-    seen: set[str] = set()
-    waiting = [line for line in requirements if "extra ==" not in line]
-    while waiting:
-        name = re.split(r"[^A-Za-z0-9._-]", waiting.pop(), maxsplit=1)[0]
-        if name.lower() not in seen:
-            seen.add(name.lower())
+    names: set[str] = set()
+    pending = [line for line in requirements if "extra ==" not in line]
+    while pending:
+        name = re.split(r"[^A-Za-z0-9._-]", pending.pop(), maxsplit=1)[0]
+        if name.lower() not in names:
+            names.add(name.lower())
             try:
-                found = importlib.metadata.distribution(name)
+                distribution = importlib.metadata.distribution(name)
             except importlib.metadata.PackageNotFoundError:
                 continue  # only needed on other platforms or Pythons
-            waiting += [line for line in found.requires or [] if "extra ==" not in line]
-            yield found
+            pending += [line for line in distribution.requires or [] if "extra ==" not in line]
+            yield distribution
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +143,13 @@ def test_captures_and_shows_outside_of_the_clone(installed: Path, tmp_path: Path
         timeout=RUN_SECS,
     )
     assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
-    assert (shown["name"], shown["state"], shown["exit_code"]) == ("train.py", "COMPLETED", 0)
-    assert shown["x_axis"]["key"] == "epoch"
+    document = json.loads(done.stdout)
+    assert (document["name"], document["state"], document["exit_code"]) == (
+        "train.py",
+        "COMPLETED",
+        0,
+    )
+    assert document["x_axis"]["key"] == "epoch"
     assert '{"epoch": 24,' in (tmp_path / "printed.txt").read_text()
 
 
