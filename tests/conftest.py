@@ -87,8 +87,8 @@ def program_of_others() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for tier, what in MARKERS.items():
-        config.addinivalue_line("markers", f"{tier}: {what}")
+    for tier, description in MARKERS.items():
+        config.addinivalue_line("markers", f"{tier}: {description}")
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
@@ -99,6 +99,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if tier is not None:
             item.add_marker(tier)
         if config.getoption("timeout") is None:
-            own = item.get_closest_marker("timeout")
-            limit = own.args[0] if own else float(config.getini("timeout"))
+            marker = item.get_closest_marker("timeout")
+            limit = marker.args[0] if marker else float(config.getini("timeout"))
             item.add_marker(pytest.mark.timeout(scaled(limit)), append=False)

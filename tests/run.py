@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", "")  # thousands of processes would compile all of it
     status = _run_tier(tier, options, group)
     if status == TESTS_FAILED:
-        status = _run_alone(_noted(tier, FAILED), group)
+        status = _run_alone(_ids_with(tier, FAILED), group)
     if not status and tier == ALL and os.geteuid() == 0:
         status = _run_as_ordinary_user(_for_ordinary_user())
     if tier in LEFT_OUT:
@@ -100,7 +100,7 @@ def _run(arguments: Sequence[str], group: int | None) -> int:
             raise
 
 
-def _noted(tier: str, outcome: str) -> list[str]:
+def _ids_with(tier: str, outcome: str) -> list[str]:
     """The ids of the tests with an outcome, of the last run of a tier."""
     file = OUTCOMES / tier / outcome
     return file.read_text().splitlines() if file.exists() else []
@@ -117,7 +117,7 @@ def _run_alone(failed: Sequence[str], group: int | None) -> int:
 
 
 def _for_ordinary_user() -> list[str]:
-    skipped = [test for tier in (CORE, ALL) for test in _noted(tier, SKIPPED)]
+    skipped = [test for tier in (CORE, ALL) for test in _ids_with(tier, SKIPPED)]
     return [*AS_ORDINARY_USER, *(test for test in skipped if not test.startswith(AS_ORDINARY_USER))]
 
 

@@ -65,8 +65,10 @@ def main(arguments: Sequence[str]) -> int:
         try:
             for name in options.names or (capture.names() if options.shown else PROGRAMS):
                 try:
-                    made = capture.read(name) if options.shown else _record(name, PROGRAMS[name])
-                    print(_show(made, tmux), flush=True)
+                    recording = (
+                        capture.read(name) if options.shown else _record(name, PROGRAMS[name])
+                    )
+                    print(_show(recording, tmux), flush=True)
                 except (OSError, ValueError, subprocess.SubprocessError) as error:
                     failed += 1
                     print(f"{name}: {error}", flush=True)
@@ -75,16 +77,16 @@ def main(arguments: Sequence[str]) -> int:
     return int(failed > 0)
 
 
-def _show(made: capture.Capture, tmux: Tmux) -> str:
+def _show(recording: capture.Capture, tmux: Tmux) -> str:
     version = subprocess.run(
         ["tmux", "-V"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    shown = [line for line in tmux.lines(made.data, made.columns, made.rows) if line]
-    size = capture.write(dataclasses.replace(made, shown=shown, tmux=version))
+    lines = [line for line in tmux.lines(recording.data, recording.columns, recording.rows) if line]
+    size = capture.write(dataclasses.replace(recording, shown=lines, tmux=version))
     if size > MAX_SIZE:
-        capture.path_of(made.name).unlink()
+        capture.path_of(recording.name).unlink()
         raise ValueError(f"{size} bytes, compressed, are too many")
-    return f"{made.name}: {made.version}; {len(made.data)} bytes, {size} compressed, {len(shown)} lines"
+    return f"{recording.name}: {recording.version}; {len(recording.data)} bytes, {size} compressed, {len(lines)} lines"
 
 
 def _record(name: str, program: Program) -> capture.Capture:
@@ -100,14 +102,14 @@ def _record(name: str, program: Program) -> capture.Capture:
                 check=True,
                 capture_output=True,
             )
-        asked = subprocess.run(
+        process = subprocess.run(
             ["sh", "-c", program.version],
             cwd=FOLDER,
             env=_environment(),
             capture_output=True,
             text=True,
         )
-        first = next(iter((asked.stdout or asked.stderr).strip().splitlines()), "")
+        first = next(iter((process.stdout or process.stderr).strip().splitlines()), "")
         version = first.partition(" - Copyright")[0][:80]
         reads = [(_renamed(data), now) for data, now in _run(program)]
     finally:
@@ -118,12 +120,12 @@ def _record(name: str, program: Program) -> capture.Capture:
         "",
         "root",
     }
-    named = next(
+    private_word = next(
         (word for word in [*words, *map(bytes.decode, _RENAMED)] if word.encode() in data), None
     )
-    if private or named:
+    if private or private_word:
         raise ValueError(
-            f"output names {data[max(private.start() - 80, 0) : private.end()] if private else named!r}"
+            f"output names {data[max(private.start() - 80, 0) : private.end()] if private else private_word!r}"
         )
     timed = [(round(now - reads[0][1], 3), len(data)) for data, now in reads]
     return capture.Capture(
@@ -132,8 +134,8 @@ def _record(name: str, program: Program) -> capture.Capture:
 
 
 def _renamed(data: bytes) -> bytes:
-    for name, other in _RENAMED.items():
-        data = data.replace(name, other)
+    for name, replacement in _RENAMED.items():
+        data = data.replace(name, replacement)
     return data
 
 

@@ -14,8 +14,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             if name is not None:
                 outcomes[name] = outcomes.get(name, True) and outcome == "passed"
     if outcomes:
-        others = sorted(name for name, is_exact in outcomes.items() if not is_exact)
+        inexact = sorted(name for name, is_exact in outcomes.items() if not is_exact)
         terminalreporter.section("recorded programs")
-        terminalreporter.line(f"{len(outcomes) - len(others)} of {len(outcomes)} programs exact")
-        if others:
-            terminalreporter.line(f"not exact: {', '.join(others)}")
+        terminalreporter.line(f"{len(outcomes) - len(inexact)} of {len(outcomes)} programs exact")
+        if inexact:
+            terminalreporter.line(f"not exact: {', '.join(inexact)}")

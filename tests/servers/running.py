@@ -152,7 +152,7 @@ class Server(ABC):
             session.trust_env = False  # no proxy for loopback
             return session.get(self.url + path, params=parameters, timeout=ANSWER_TIMEOUT_SECS)
 
-    def _wait(self, condition: Callable[[], bool], what: str, timeout_secs: float) -> None:
+    def _wait(self, condition: Callable[[], bool], action: str, timeout_secs: float) -> None:
         deadline = time.monotonic() + timeout_secs
         while time.monotonic() < deadline:
             with contextlib.suppress(requests.RequestException):
@@ -164,14 +164,14 @@ class Server(ABC):
                     if self._process is None
                     else f"ended with {self._process.returncode}"
                 )
-                raise self._failed(f"{ended} and won't {what}")
+                raise self._failed(f"{ended} and won't {action}")
             time.sleep(0.05)
-        raise self._failed(f"didn't {what} within {timeout_secs:.0f} s")
+        raise self._failed(f"didn't {action} within {timeout_secs:.0f} s")
 
-    def _failed(self, what: str) -> ServerFailed:
+    def _failed(self, failure: str) -> ServerFailed:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         tail = "".join(f"\n  {line[:500]}" for line in lines[-TAIL_LINES:])
-        return ServerFailed(f"{self.name} at {self.url} {what}; the end of {self.log}:{tail}")
+        return ServerFailed(f"{self.name} at {self.url} {failure}; the end of {self.log}:{tail}")
 
 
 class InfluxdbServer(Server):
@@ -230,15 +230,15 @@ class InfluxdbServer(Server):
     def query(self, influxql: str, database: str = "") -> list[dict[str, Any]]:
         """Rows of all series of an answer, with their times in nanoseconds. Any: JSON."""
         with self._session() as session:
-            asked = {"q": influxql, "db": database, "epoch": "ns"}
+            parameters = {"q": influxql, "db": database, "epoch": "ns"}
             answer = session.post(
-                f"{self.url}/query", data=asked, auth=self.auth, timeout=ANSWER_TIMEOUT_SECS
+                f"{self.url}/query", data=parameters, auth=self.auth, timeout=ANSWER_TIMEOUT_SECS
             )
-        found = answer.json()
-        assert answer.ok, found
-        assert "error" not in json.dumps(found), found
+        document = answer.json()
+        assert answer.ok, document
+        assert "error" not in json.dumps(document), document
         rows = []
-        for result in found["results"]:
+        for result in document["results"]:
             for series in result.get("series", []):
                 tags = series.get("tags", {})
                 rows += [
@@ -250,18 +250,18 @@ class InfluxdbServer(Server):
 
 def influxdb_1_8_program() -> str:
     """Has the interface of 2.x for writing. Raises ServerMissing."""
-    found = INFLUXDB.path()
-    if found is None:
+    program = INFLUXDB.path()
+    if program is None:
         raise ServerMissing(NOT_BUILT.format(f"InfluxDB {INFLUXDB.version}"))
-    return str(found)
+    return str(program)
 
 
 def influxdb_program() -> str:
     """Raises ServerMissing."""
-    found = shutil.which("influxd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/bin")
-    if found is None:
+    program = shutil.which("influxd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/bin")
+    if program is None:
         raise ServerMissing("InfluxDB isn't there: Debian's package influxdb has it")
-    return found
+    return program
 
 
 class LokiServer(Server):
@@ -376,8 +376,8 @@ class PrometheusServer(Server):
         def up() -> bool:
             active = self._get("/api/v1/targets", state="active").json()["data"]["activeTargets"]
             return any(
-                found["labels"]["instance"] == target and found["health"] == "up"
-                for found in active
+                scrape_target["labels"]["instance"] == target and scrape_target["health"] == "up"
+                for scrape_target in active
             )
 
         self._wait(up, f"scrape {target}", timeout_secs)
@@ -395,18 +395,18 @@ class PrometheusServer(Server):
 
 def loki_program() -> Path:
     """Loki as it was built. Raises ServerMissing."""
-    found = LOKI.path()
-    if found is None:
+    program = LOKI.path()
+    if program is None:
         raise ServerMissing(NOT_BUILT.format(f"Loki {LOKI.version}"))
-    return found
+    return program
 
 
 def prometheus_program() -> PrometheusProgram:
     """Prometheus as it was fetched, or is on the PATH. Raises ServerMissing."""
-    found = prometheus_package.find()
-    if found is None:
+    program = prometheus_package.find()
+    if program is None:
         raise ServerMissing(NOT_BUILT.format("Prometheus"))
-    return found
+    return program
 
 
 def free_port(besides: int = 0) -> int:
@@ -415,9 +415,9 @@ def free_port(besides: int = 0) -> int:
         port = random.choice(PORTS)
         if port == besides:
             continue
-        with socket.socket() as taken:
+        with socket.socket() as sock:
             try:
-                taken.bind(("127.0.0.1", port))
+                sock.bind(("127.0.0.1", port))
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
