@@ -39,7 +39,7 @@ def test_nothing_said_means_enabled(content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "wanted"),
+    ("content", "options"),
     [
         (b"mode: enabled", Config("enabled")),
         (b"mode: metadata\n", Config("metadata")),
@@ -55,13 +55,13 @@ def test_nothing_said_means_enabled(content: bytes) -> None:
         (b"snapshots: '24h'\n", Config(snapshots=86400.0)),
     ],
 )
-def test_options(content: bytes, wanted: Config) -> None:
+def test_options(content: bytes, options: Config) -> None:
     """R6, R7, R12."""
-    assert config.parse(content, "f") == wanted
+    assert config.parse(content, "f") == options
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
         (b"mode: off\n", "YAML reads `mode: off` as `false`; write `mode: disabled`"),
         (b"mode: on\n", "write `mode: enabled`"),
@@ -99,19 +99,19 @@ def test_options(content: bytes, wanted: Config) -> None:
         (b"? [a, b]\n: c\n", "isn't YAML"),
     ],
 )
-def test_malformed_is_refused_with_the_fix(content: bytes, said: str) -> None:
+def test_malformed_is_refused_with_the_fix(content: bytes, reason: str) -> None:
     """R13's arrow: whatever is malformed fails closed, and says why in plain words."""
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         config.parse(content, "/home/x/.logoptin")
-    assert said in str(refused.value)
-    assert str(refused.value).startswith("/home/x/.logoptin: ")
-    assert len(str(refused.value)) < 600
+    assert reason in str(error.value)
+    assert str(error.value).startswith("/home/x/.logoptin: ")
+    assert len(str(error.value)) < 600
 
 
 def test_all_problems_at_once() -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         config.parse(b"mode: x\ncolour: y\ntty: z\n", "f")
-    assert len(refused.value.problems) == 3
+    assert len(error.value.problems) == 3
 
 
 def test_alias_bomb_costs_nothing() -> None:
@@ -160,7 +160,7 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for name, said in (
+    for name, words in (
         ("big", b"is over 64 KiB"),
         (".", b"is a folder"),
         ("fifo", b"is a FIFO"),
@@ -168,7 +168,7 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
         ("loop", b"leads nowhere"),
     ):
         state, reason = optin.look(str(tmp_path / name))
-        assert (state, said in reason) == (optin.REFUSED, True), (name, reason)
+        assert (state, words in reason) == (optin.REFUSED, True), (name, reason)
     assert optin.look("/dev/null")[0] == optin.REFUSED
 
 

@@ -74,7 +74,7 @@ def test_plain_values(printed: Printed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "wanted"),
+    ("value", "json_value"),
     [
         (np.float64(0.1), 0.1), (np.float32(0.5), 0.5), (np.float16(0.5), 0.5), (np.longdouble(0.5), 0.5),
         (np.int64(2**62), 2**62), (np.uint8(7), 7), (np.bool_(True), True), (np.str_("x"), "x"),
@@ -84,21 +84,21 @@ def test_plain_values(printed: Printed) -> None:
         ({1: {"a": np.int8(1)}}, {"1": {"a": 1}}),
     ],
 )  # fmt: skip
-def test_values_of_libraries(value: object, wanted: object, printed: Printed) -> None:
-    found, err = printed(v=value)
-    assert (found["v"], type(found["v"]), err) == (wanted, type(wanted), "")
+def test_values_of_libraries(value: object, json_value: object, printed: Printed) -> None:
+    record, err = printed(v=value)
+    assert (record["v"], type(record["v"]), err) == (json_value, type(json_value), "")
 
 
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), np.float32("-inf"), np.array(np.nan), Decimal("nan")]
 )
 def test_what_is_not_finite_is_null_and_named_once(value: object, printed: Printed) -> None:
-    found, err = printed(loss=value, a={"b": value}, c=[value])
-    assert found == {"loss": None, "a": {"b": None}, "c": [None]}
-    said = re.findall(
+    record, err = printed(loss=value, a={"b": value}, c=[value])
+    assert record == {"loss": None, "a": {"b": None}, "c": [None]}
+    keys = re.findall(
         r"^logshipper\.emit: (\S+) is \S+, which JSON doesn't know", err, re.MULTILINE
     )
-    assert said == ["loss", "a.b", "c"]
+    assert keys == ["loss", "a.b", "c"]
     assert printed(loss=value) == ({"loss": None}, ""), "once for each key"
 
 
@@ -119,14 +119,14 @@ class BadKeys(dict[str, object]):
 
 
 def test_nothing_raises(printed: Printed) -> None:
-    found, err = printed(bad=Bad(), epoch=1)
-    assert found == {"bad": None, "epoch": 1}
+    record, err = printed(bad=Bad(), epoch=1)
+    assert record == {"bad": None, "epoch": 1}
     assert "bad: a Bad couldn't be converted" in err
     loop: list[object] = []
     loop.append(loop)
     assert printed(loop=loop)[0] is not None
-    found, err = printed(huge=np.zeros(20_000), epoch=2)
-    assert (found, "huge: a ndarray couldn't be converted" in err) == (
+    record, err = printed(huge=np.zeros(20_000), epoch=2)
+    assert (record, "huge: a ndarray couldn't be converted" in err) == (
         {"huge": None, "epoch": 2},
         True,
     )
@@ -135,21 +135,21 @@ def test_nothing_raises(printed: Printed) -> None:
 
 
 def test_a_number_too_long_for_text_is_null(printed: Printed) -> None:
-    found, err = printed(big=10**5000, epoch=2)
-    assert found == {"big": None, "epoch": 2}
+    record, err = printed(big=10**5000, epoch=2)
+    assert record == {"big": None, "epoch": 2}
     assert "big is an integer of over 4,000 digits" in err
 
 
 def test_keys_are_checked(printed: Printed) -> None:
-    found, err = printed({"": 1, "k" * 257: 2, "ü" * 128: 3, "epoch": 4})
-    assert found == {"ü" * 128: 3, "epoch": 4}
+    record, err = printed({"": 1, "k" * 257: 2, "ü" * 128: 3, "epoch": 4})
+    assert record == {"ü" * 128: 3, "epoch": 4}
     assert len(err.splitlines()) == 2
     assert "isn't of 1 to 256 bytes" in err
 
 
 def test_a_line_that_is_too_long_is_left_out(printed: Printed) -> None:
-    found, err = printed(text="x" * (1 << 20))
-    assert (found, "was left out" in err) == (None, True)
+    record, err = printed(text="x" * (1 << 20))
+    assert (record, "was left out" in err) == (None, True)
 
 
 @given(
@@ -176,8 +176,8 @@ def test_whatever_it_is_the_line_is_metadata(value: object, key: str) -> None:
     classifier = Classifier("enabled")
     classifier.feed(Stream.STDOUT, out.getvalue().encode(), 1.0)
     classifier.end(Stream.STDOUT, 2.0)
-    found = [(item.kind, item.text) for item in classifier.take() if isinstance(item, LoggedLines)]
-    assert found == [(Kind.METADATA, out.getvalue().encode())]
+    lines = [(item.kind, item.text) for item in classifier.take() if isinstance(item, LoggedLines)]
+    assert lines == [(Kind.METADATA, out.getvalue().encode())]
 
 
 # ---- where it goes
@@ -250,9 +250,9 @@ keeper.join()
 def test_threads_and_forked_workers_do_not_mix() -> None:
     """Lines longer than what a pipe takes at once among them."""
     done = script(MIXING)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert sorted((one["who"], one["at"]) for one in found) == sorted(
-        (who, at) for who in (1, 20, 21, 22, 30, 31, 32, 40, 41, 42) for at in range(200)
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted((record["who"], record["at"]) for record in records) == sorted(
+        (worker, at) for worker in (1, 20, 21, 22, 30, 31, 32, 40, 41, 42) for at in range(200)
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -271,18 +271,18 @@ def test_a_signal_handler_may_emit_too() -> None:
         "[emit(at=at) for at in range(2000)]; signal.setitimer(signal.ITIMER_REAL, 0)"
     )
     done = script(text)
-    assert [one["at"] for one in map(json.loads, done.stdout.splitlines()) if "at" in one] == list(
-        range(2000)
-    )
+    assert [
+        record["at"] for record in map(json.loads, done.stdout.splitlines()) if "at" in record
+    ] == list(range(2000))
 
 
 def test_what_it_imports() -> None:
     """Next to nothing: training code, and each captured job, waits for it."""
     text = "import sys; before = set(sys.modules); import logshipper; {}; print(*sorted(set(sys.modules) - before))"
     assert script(text.format("0")).stdout.split() == ["logshipper"]
-    found = set(script(text.format("logshipper.emit")).stdout.split())
-    assert "logshipper.emitting" in found
-    assert not found & {
+    modules = set(script(text.format("logshipper.emit")).stdout.split())
+    assert "logshipper.emitting" in modules
+    assert not modules & {
         "json",
         "typing",
         "collections",

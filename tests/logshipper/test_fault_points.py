@@ -67,12 +67,12 @@ def test_every_fault_point_is_one_that_something_is_killed_at() -> None:
 
 def test_the_code_has_every_fault_point_once_and_no_other() -> None:
     sources = [path for package in (LOGSHIPPER, INGEST) for path in sorted(package.rglob("*.py"))]
-    found = Counter(
+    names = Counter(
         name
         for path in sources
         for name in re.findall(r'\bfault_point\("(\w+)"\)', path.read_text())
     )
-    assert found == Counter(list(NAMES))
+    assert names == Counter(list(NAMES))
 
 
 def run_numbered(
@@ -103,21 +103,21 @@ def test_a_capture_that_is_killed(
 ) -> None:
     """Relay or sidecar: what was written is in Loki; what the job printed after the sidecar's death
     is counted."""
-    sent: dict[Place, int] = {}
+    line_counts: dict[Place, int] = {}
     running: list[subprocess.Popen[bytes]] = []
     points = {**RELAY, **SIDECAR}
     with NodeAgent(tmp_path / "node", loki.url, cluster=cluster) as agent:
         for point, times in points.items():
             job_id = point.replace("_", "-")
             running.append(run_numbered(agent, tmp_path, job_id, (point, times, tmp_path / point)))
-            sent |= places(f"{job_id}.u{os.getuid()}", LINES)
+            line_counts |= places(f"{job_id}.u{os.getuid()}", LINES)
             if len(running) == AT_ONCE:
                 running.pop(0).wait(TIMEOUT_SECS)
         for process in running:
             process.wait(TIMEOUT_SECS)
         assert [point for point in points if not (tmp_path / point).exists()] == [], "never reached"
         agent.wait_shipped()
-    balances = balances_in_loki(entries_of(client, cluster), sent)
+    balances = balances_in_loki(entries_of(client, cluster), line_counts)
     assert all_problems(balances) == {}
     lost = {
         place.job_id.partition(".")[0].replace("-", "_")
@@ -136,32 +136,32 @@ def test_an_agent_that_is_killed(
     ended.mkdir(mode=0o700)
     agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster, slurm={"ended_dir": str(ended)})
     section = agent_config.load(str(agent.config)).agent
-    sent: dict[Place, int] = {}
+    line_counts: dict[Place, int] = {}
     with agent:
         agent.stop()
         for point, times in SHIPPING.items():
-            sent |= spool(section, point.replace("_", "-"), 200, forged=FORGED)
+            line_counts |= spool(section, point.replace("_", "-"), 200, forged=FORGED)
             agent.start(crash_at=point, times=times, wait=False)
             wait_until(agent.has_ended, f"it kills itself at {point}: {agent.log.read_text()}")
         for number, (point, times) in enumerate(SLURM.items(), start=4711):
-            sent |= spool(section, str(number), 200)
+            line_counts |= spool(section, str(number), 200)
             agent.start()
             agent.wait_shipped()
             agent.stop()
             write_end(ended, str(number))
             agent.start(crash_at=point, times=times, wait=False)
             wait_until(agent.has_ended, f"it kills itself at {point}: {agent.log.read_text()}")
-        kept: dict[Place, int] = {}
+        store_counts: dict[Place, int] = {}
         for attempt, (point, times) in enumerate(MAKING.items(), start=1):
             agent.start(crash_at=point, times=times)
             ran = agent.run(
                 *numbering(LINES), options=("--job-id", "own"), env={"LOGSHIPPER_AGENT": "off"}
             )
             assert b"is kept in" in ran.stderr
-            kept |= places("own", LINES, attempt=attempt)
+            store_counts |= places("own", LINES, attempt=attempt)
             wait_until(agent.has_ended, f"it kills itself at {point}: {agent.log.read_text()}")
-        for made in agent.captures():
-            age(made, 7200)  # what nobody has begun to write into goes after an hour
+        for capture in agent.captures():
+            age(capture, 7200)  # what nobody has begun to write into goes after an hour
         agent.start()
         agent.wait_shipped()
         wait_until(lambda: agent.status()["slurm"]["waiting"] == 0, "all ends are told")
@@ -170,12 +170,12 @@ def test_an_agent_that_is_killed(
         point for point in points if not (tmp_path / "node" / f"crashed-{point}").exists()
     ] == [], "never reached"
     entries = entries_of(client, cluster)
-    refused = refused_in(agent.state / "quarantine", sent)
-    assert all_problems(balances_in_loki(entries, sent, refused)) == {}
-    assert {refused[place] for place in sent if place.stream == "stdout"} == {0, FORGED}
+    refusals = refused_in(agent.state / "quarantine", line_counts)
+    assert all_problems(balances_in_loki(entries, line_counts, refusals)) == {}
+    assert {refusals[place] for place in line_counts if place.stream == "stdout"} == {0, FORGED}
     with LocalStore(str(agent.folder / ".local/share/logshipper"), create=True) as store:
         assert store.ingest().problems == []
-        assert all_problems(balances_in_store(store, kept)) == {}
+        assert all_problems(balances_in_store(store, store_counts)) == {}
     ends = [entry.metadata["job_id"] for entry in entries if '"job_ended"' in entry.line]
     assert sorted(ends) == [str(number) for number in range(4711, 4711 + len(SLURM))]
 
@@ -214,12 +214,12 @@ def test_a_replay_that_is_killed(
 def write_end(folder: Path, job_id: str) -> None:
     """As the hook job-ended does, of a job that ended some minutes ago."""
     end = int(time.time()) - 300
-    said = {"by": "jobcomp", "job_id": job_id, "state": "TIMEOUT", "exit": "0:0", "start": end - 300, "end": end,
+    fields = {"by": "jobcomp", "job_id": job_id, "state": "TIMEOUT", "exit": "0:0", "start": end - 300, "end": end,
             "restarts": "", "user": "me", "nodes": "n1"}  # fmt: skip
     place = folder / f"{job_id}.{end}.jobcomp.17"
     place.write_text(
         "logshipper-ended 1\n"
-        + "".join(f"{name}={value}\n" for name, value in said.items())
+        + "".join(f"{name}={value}\n" for name, value in fields.items())
         + ".\n"
     )
     place.chmod(0o600)

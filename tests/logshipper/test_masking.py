@@ -14,7 +14,7 @@ VALUE = "hunter2"
 
 
 @pytest.mark.parametrize(
-    ("argv", "shown"),
+    ("argv", "output"),
     [
         (["PGPASSWORD=hunter2", "psql"], ["PGPASSWORD=***", "psql"]),
         (["--dbpassword", "hunter2", "--lr", "0.1"], ["--dbpassword", "***", "--lr", "0.1"]),
@@ -46,8 +46,8 @@ VALUE = "hunter2"
         ),
     ],
 )
-def test_command_lines(argv: list[str], shown: list[str]) -> None:
-    assert list(masked_words(argv)) == shown
+def test_command_lines(argv: list[str], output: list[str]) -> None:
+    assert list(masked_words(argv)) == output
 
 
 def test_what_is_no_secret_is_shown() -> None:
@@ -69,7 +69,7 @@ def test_what_is_no_secret_is_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "shown"),
+    ("line", "output"),
     [
         ("+password = 'hunter2'", "+password = ***"),
         ("-    API_KEY: str = 'hunter2'  # ours", "-    API_KEY: ***"),
@@ -83,10 +83,10 @@ def test_what_is_no_secret_is_shown() -> None:
         ("+lr = 0.2", "+lr = 0.2"),
     ],
 )
-def test_lines_of_a_diff(line: str, shown: str) -> None:
+def test_lines_of_a_diff(line: str, output: str) -> None:
     assert (
         masked_lines(f"--- a/token.py\n+++ b/token.py\n{line}\n+x")
-        == f"--- a/token.py\n+++ b/token.py\n{shown}\n+x"
+        == f"--- a/token.py\n+++ b/token.py\n{output}\n+x"
     )
 
 

@@ -38,15 +38,15 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 def processes(home: Home) -> dict[str, int]:
     """All that runs for this home, by its short name."""
-    found = {}
+    pids = {}
     mark = f"LOGSHIPPER_STORE={home.store}\0".encode()
     for folder in Path("/proc").iterdir():
         try:
             if folder.name.isdigit() and mark in (folder / "environ").read_bytes():
-                found[comm_of(int(folder.name))] = int(folder.name)
+                pids[comm_of(int(folder.name))] = int(folder.name)
         except OSError:
             pass  # it ended
-    return found
+    return pids
 
 
 def agent_of(home: Home) -> int:
@@ -56,12 +56,12 @@ def agent_of(home: Home) -> int:
     return int(lock.read_text())
 
 
-def assert_none_but(home: Home, own: set[str], least: set[str]) -> None:
-    """least: that run here, at least; own: the command's."""
+def assert_none_but(home: Home, command_names: set[str], least: set[str]) -> None:
+    """least: that run here, at least; command_names: the command's."""
     wait_until(lambda: least <= processes(home).keys(), f"{least} run")
-    found = processes(home)
-    assert {name: limit_of(pid) for name, pid in found.items()} == {
-        name: OWN if name in own else NONE for name in found
+    pids = processes(home)
+    assert {name: limit_of(pid) for name, pid in pids.items()} == {
+        name: OWN if name in command_names else NONE for name in pids
     }
 
 

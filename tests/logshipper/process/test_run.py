@@ -71,14 +71,14 @@ def test_a_million_lines(driver: Driver, options: tuple[str, ...]) -> None:
     done = driver.run(
         *python(code % FLOOD_LINES), serve="digest", options=options, env={"PYTHONUNBUFFERED": ""}
     )
-    expected = ["".join(f"{n}\n" for n in range(odd, FLOOD_LINES, 2)).encode() for odd in (0, 1)]
-    assert [done.stdout == expected[0], done.stderr == expected[1]] == [True, True]
+    texts = ["".join(f"{n}\n" for n in range(odd, FLOOD_LINES, 2)).encode() for odd in (0, 1)]
+    assert [done.stdout == texts[0], done.stderr == texts[1]] == [True, True]
     digests = driver.seen("digest")[0]
-    assert [digests["1"], digests["2"]] == [hashlib.sha256(text).hexdigest() for text in expected]
+    assert [digests["1"], digests["2"]] == [hashlib.sha256(text).hexdigest() for text in texts]
     assert driver.counted() == (
-        len(expected[0]),
+        len(texts[0]),
         FLOOD_LINES // 2,
-        len(expected[1]),
+        len(texts[1]),
         FLOOD_LINES // 2,
     )
 
@@ -201,9 +201,9 @@ def test_job_knows_its_id(driver: Driver) -> None:
 
 
 def test_stdin_file_pipe_and_here_document(driver: Driver, tmp_path: Path) -> None:
-    given = tmp_path / "given"
-    given.write_bytes(b"from a file\n")
-    with given.open("rb") as file:
+    input_file = tmp_path / "given"
+    input_file.write_bytes(b"from a file\n")
+    with input_file.open("rb") as file:
         assert driver.run("cat", stdin=file).stdout == b"from a file\n"
     assert driver.run("cat", stdin=b"from a pipe").stdout == b"from a pipe"
     script = '"$@" <<END\nfrom a here-document\nEND\n'
@@ -218,9 +218,9 @@ def test_stdin_file_pipe_and_here_document(driver: Driver, tmp_path: Path) -> No
 
 def test_rest_of_stdin_is_left_to_others(driver: Driver, tmp_path: Path) -> None:
     """`{ logshipper run -- head -c 6; cat; } < file`: stdin isn't read by logshipper."""
-    given = tmp_path / "given"
-    given.write_bytes(b"first\nsecond\n")
-    script = '{ "$@"; cat; } < ' + str(given)
+    input_file = tmp_path / "given"
+    input_file.write_bytes(b"first\nsecond\n")
+    script = '{ "$@"; cat; } < ' + str(input_file)
     job = driver.argv(*python("import os; os.write(1, os.read(0, 6))"))
     done = subprocess.run(
         ["sh", "-c", script, "sh", *job], env=driver.environment(), capture_output=True, timeout=60
@@ -292,9 +292,9 @@ for fd in found[1:] if found[:1] == [0] else found: os.write(fd, b'%d' % fd)
         capture_output=True,
         timeout=60,
     )
-    kept = [fd for fd in range(3) if fd not in closed]
-    assert report.read_text() == repr(kept)
-    assert [done.stdout, done.stderr] == [b"%d" % fd if fd in kept else b"" for fd in (1, 2)]
+    open_fds = [fd for fd in range(3) if fd not in closed]
+    assert report.read_text() == repr(open_fds)
+    assert [done.stdout, done.stderr] == [b"%d" % fd if fd in open_fds else b"" for fd in (1, 2)]
     assert {event["stream"] for event in driver.seen("closed")} == {1, 2}
     assert done.returncode == 0
 
@@ -411,10 +411,10 @@ def test_cmd_that_cannot_be_run(driver: Driver, tmp_path: Path) -> None:
         assert done.stderr.startswith(f"logshipper: {path}: Permission denied (".encode())
     assert b"chmod +x" in driver.run(str(script)).stderr
     assert b"it is a folder" in driver.run(str(tmp_path)).stderr
-    missing = tmp_path / "missing"
-    missing.write_text("#!/no/such/interpreter\n")
-    missing.chmod(0o755)
-    done = driver.run(str(missing))
+    no_interpreter = tmp_path / "missing"
+    no_interpreter.write_text("#!/no/such/interpreter\n")
+    no_interpreter.chmod(0o755)
+    done = driver.run(str(no_interpreter))
     assert (done.returncode, b"what its first line names isn't" in done.stderr) == (127, True)
     # the folder that it runs in
     assert b"`./LICENSE`" in driver.run("LICENSE", env={"PATH": os.defpath}).stderr
@@ -551,9 +551,9 @@ for n in range(1000): os.write(2, b'%d\\n' % n)
     )
     assert process.stderr is not None
     assert process.stdout is not None
-    got = b""
-    while b"999\n" not in got:  # while nobody reads stdout
-        got += os.read(process.stderr.fileno(), 1 << 16)
+    errors = b""
+    while b"999\n" not in errors:  # while nobody reads stdout
+        errors += os.read(process.stderr.fileno(), 1 << 16)
     assert process.stdout.read() == b"x" * 4096 * 500  # and nothing was lost
     process.communicate(timeout=WAIT_SECS)
     assert process.returncode == 0
@@ -563,11 +563,11 @@ def test_slow_reader_gets_all(driver: Driver) -> None:
     """CMD is long gone; what was in its terminal is delivered to the last byte."""
     process = driver.start("seq", "20000", stdout=subprocess.PIPE)
     assert process.stdout is not None
-    expected = "".join(f"{n}\n" for n in range(1, 20001)).encode()
-    got = b""
+    lines = "".join(f"{n}\n" for n in range(1, 20001)).encode()
+    output = b""
     while chunk := os.read(process.stdout.fileno(), 500):
-        got += chunk
-    assert got == expected
+        output += chunk
+    assert output == lines
     assert process.wait(WAIT_SECS) == 0
     process.stdout.close()
 

@@ -222,12 +222,12 @@ def test_relay_is_killed_in_a_flood(driver: Driver) -> None:
         process.kill()
         process.wait(WAIT_SECS)
     wait_for(lambda: driver.seen("digest"), "the flood ends")
-    written = out.read_bytes()
+    output = out.read_bytes()
     whole = "".join(f"{n}\n" for n in range(1, 300001)).encode()
-    cut = next((at for at in range(len(written)) if written[at] != whole[at]), len(written))
-    rest = written[cut:]
+    gap = next((at for at in range(len(output)) if output[at] != whole[at]), len(output))
+    rest = output[gap:]
     assert whole.endswith(rest)
-    assert len(whole) - len(written) <= 128 << 10
+    assert len(whole) - len(output) <= 128 << 10
 
 
 def test_relay_and_reader_are_gone(driver: Driver) -> None:

@@ -253,8 +253,8 @@ def test_resize(driver: Driver, on_terminal: Starter) -> None:
     job = on_terminal.job(*python(SIZES))
     job.expect("columns=100, lines=30")
     job.setwinsize(33, 77)
-    expected = "os.terminal_size(columns=77, lines=33)"
-    job.expect(re.escape(" ".join([expected] * 3)))
+    size = "os.terminal_size(columns=77, lines=33)"
+    job.expect(re.escape(" ".join([size] * 3)))
     wait_for(lambda: driver.seen("size"), "the sidecar is told")
     assert driver.seen("size")[-1]["size"] == [77, 33]
     job.sendintr()

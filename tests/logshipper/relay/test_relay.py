@@ -43,7 +43,7 @@ from tests.tools.waiting import scaled
 OUT, ERR = 1, 2  # streams; as flags as well
 
 
-class Told(NoSink):
+class RecordingSink(NoSink):
     """A sink that writes down what it is told."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Told(NoSink):
         return b"".join(event[2] for event in self.events if event[:2] == ("data", stream))
 
 
-class Noted(Owner):
+class RecordingOwner(Owner):
     def __init__(self) -> None:
         self.notes: list[tuple[str, int, int]] = []
 
@@ -86,15 +86,15 @@ class Bench:
         if not one_file:
             os.close(outs[1])
             self.readers[ERR], outs[1] = os.pipe()
-        own = [terminal.own_description(fd) for fd in outs]
+        descriptions = [terminal.own_description(fd) for fd in outs]
         for fd in outs:
             os.close(fd)
         for fd in self.readers.values():
             os.set_blocking(fd, False)
-        self.sink, self.owner = Told(), Noted()
+        self.sink, self.owner = RecordingSink(), RecordingOwner()
         self.channels = [
             Channel(stream, master, JobOutput(out))
-            for stream, (master, _), out in zip((OUT, ERR), pairs, own, strict=True)
+            for stream, (master, _), out in zip((OUT, ERR), pairs, descriptions, strict=True)
         ]
         self.relay = Relay(self.channels, self.sink, self.owner)
 
@@ -105,11 +105,11 @@ class Bench:
         os.close(self.writers.pop(stream))
 
     def read(self, stream: int = OUT) -> bytes:
-        got = b""
+        data = b""
         with contextlib.suppress(BlockingIOError):
             while more := os.read(self.readers[stream], 1 << 20):
-                got += more
-        return got
+                data += more
+        return data
 
     def turns(self, count: int = 1) -> list[tuple[Any, ...]]:
         """Some turns; what the sink was told in them."""
@@ -151,8 +151,8 @@ def test_other_stream_with_data_is_not_called_empty(bench: Bench) -> None:
     bench.turns(3)
     bench.write(OUT, b"one\n")
     bench.write(ERR, b"two\n")
-    told = bench.turns(3)
-    assert told == [("data", OUT, b"one\n", 0), ("data", ERR, b"two\n", 0), ("empty", OUT | ERR)]
+    events = bench.turns(3)
+    assert events == [("data", OUT, b"one\n", 0), ("data", ERR, b"two\n", 0), ("empty", OUT | ERR)]
 
 
 def test_order_of_arrival_is_kept(bench: Bench) -> None:
@@ -175,12 +175,12 @@ def test_stream_that_is_not_read_is_not_called_empty(bench: Bench) -> None:
     bench.turns(3)
     bench.write(OUT, b"unread\n")
     bench.write(ERR, b"news\n")
-    told = bench.turns(3)
-    assert told == [("data", ERR, b"news\n", 0), ("empty", ERR)]
+    events = bench.turns(3)
+    assert events == [("data", ERR, b"news\n", 0), ("empty", ERR)]
     bench.read(OUT)
-    told = bench.turns(5)
-    assert told[0] == ("data", OUT, b"unread\n", ERR)
-    assert told[-1] == ("empty", OUT | ERR)
+    events = bench.turns(5)
+    assert events[0] == ("data", OUT, b"unread\n", ERR)
+    assert events[-1] == ("empty", OUT | ERR)
 
 
 def test_paused_relay_reads_and_claims_nothing(bench: Bench) -> None:
@@ -218,12 +218,12 @@ class _Clocked:
 CLAIM_RECORDS = 6000
 
 
-def _write_records(bench: Bench, written: mmap.mmap) -> None:
-    """In a process of its own. written: by number, when the record was surely written."""
+def _write_records(bench: Bench, write_times: mmap.mmap) -> None:
+    """In a process of its own. write_times: by number, when the record was surely written."""
     chance = random.Random(7)
     for number in range(CLAIM_RECORDS):
         bench.write(chance.choice((OUT, ERR)), b"%d\n" % number)
-        struct.pack_into("<d", written, 8 * number, time.monotonic())
+        struct.pack_into("<d", write_times, 8 * number, time.monotonic())
         if number % 3 == 0:
             time.sleep(chance.random() * 0.001)  # so that streams do run empty
 
@@ -232,14 +232,14 @@ def _write_records(bench: Bench, written: mmap.mmap) -> None:
 def test_claims_never_lie(ptys: bool) -> None:
     """R16: what comes of a stream after it was called empty was written after the poll that the
     claim rests on."""
-    written = mmap.mmap(-1, 8 * CLAIM_RECORDS)
+    write_times = mmap.mmap(-1, 8 * CLAIM_RECORDS)
     with contextlib.closing(Bench(ptys=ptys)) as bench:
         clocked = _Clocked(bench.relay._poll)
         bench.relay._poll = clocked  # type: ignore[assignment]  # stands for it
         writer = os.fork()
         if writer == 0:
             try:
-                _write_records(bench, written)
+                _write_records(bench, write_times)
             finally:
                 os._exit(0)
         bench.close_writer(OUT)
@@ -249,13 +249,13 @@ def test_claims_never_lie(ptys: bool) -> None:
         checked = claims = 0
         carry = {OUT: b"", ERR: b""}
         while not bench.relay.is_over():
-            for kind, *what in bench.turns(1):
-                flags = what[-1] if kind != "closed" else 0
+            for kind, *details in bench.turns(1):
+                flags = details[-1] if kind != "closed" else 0
                 if kind == "data":
-                    stream, data = what[0], what[1]
+                    stream, data = details[0], details[1]
                     *records, carry[stream] = (carry[stream] + data).split(b"\n")
                     for number in map(int, records):
-                        (at,) = struct.unpack_from("<d", written, 8 * number)
+                        (at,) = struct.unpack_from("<d", write_times, 8 * number)
                         if at and at < claimed[stream]:  # 0: its write returned only just now
                             lies.append((stream, number))
                     checked += len(records)
@@ -421,11 +421,11 @@ def test_lines_of_two_streams(case: Case) -> None:
         for channel in channels:
             if channel.pending and not channel.ready:
                 channel.deliver(now)
-        written = b""
+        output = b""
         with contextlib.suppress(BlockingIOError):
             while True:
-                written += os.read(read, 1 << 16)
-        assert written == step.written, step.ms
+                output += os.read(read, 1 << 16)
+        assert output == step.written, step.ms
     for channel in channels:
         channel.close()
     os.close(read)
@@ -452,14 +452,14 @@ def test_held_tail_goes_out_when_nothing_else_comes(one_file: Bench) -> None:
 def test_held_back_is_bounded(one_file: Bench) -> None:
     """A line longer than HELD_BYTES goes out open."""
     one_file.turns(3)
-    got = b""
+    output = b""
     for _ in range(4):
         one_file.write(ERR, b"e\n")
         one_file.write(OUT, b"x" * 30_000)
         one_file.turns(1)
-        got += one_file.read()
+        output += one_file.read()
         assert len(one_file.channels[0].pending) <= HELD_BYTES + TURN_BYTES + (64 << 10)
-    assert got.count(b"x") >= HELD_BYTES
+    assert output.count(b"x") >= HELD_BYTES
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -480,7 +480,7 @@ def test_streams_are_exact_and_lines_whole(steps: list[tuple[int, int, bool, int
     """
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(Bench(one_file=True)) as bench:
         patch.setattr(time, "monotonic", lambda: 100.0)  # stands still
-        got = b""
+        output = b""
         wrote = {OUT: b"", ERR: b""}
         for number, (stream, size, ends, turns) in enumerate(steps):
             letter = bytes([(65 if stream == OUT else 97) + number % 26])
@@ -489,15 +489,15 @@ def test_streams_are_exact_and_lines_whole(steps: list[tuple[int, int, bool, int
             bench.write(stream, piece or b"\n")
             wrote[stream] += b"" if piece else b"\n"
             bench.turns(turns)
-            got += bench.read()
+            output += bench.read()
         for stream in (OUT, ERR):  # every line ends
             bench.write(stream, b"\n")
             wrote[stream] += b"\n"
         for _ in range(50):
             bench.turns(2)
-            got += bench.read()
+            output += bench.read()
     mine = {OUT: b"", ERR: b""}
-    for line in got.splitlines(True):
+    for line in output.splitlines(True):
         text = line.rstrip(b"\n")
         assert not text or text.isupper() or text.islower(), line[:80]
         if text:
@@ -507,7 +507,7 @@ def test_streams_are_exact_and_lines_whole(steps: list[tuple[int, int, bool, int
             line for line in wrote[stream].splitlines(True) if line != b"\n"
         )
         assert bench.sink.of(stream) == wrote[stream]
-    assert got.count(b"\n") == sum(text.count(b"\n") for text in wrote.values())
+    assert output.count(b"\n") == sum(text.count(b"\n") for text in wrote.values())
 
 
 # ---- outputs
@@ -526,11 +526,11 @@ def test_blocked_output_bounds_what_is_held(bench: Bench) -> None:
     bench.write(ERR, b"goes on\n")
     bench.turns(2)
     assert bench.read(ERR) == b"goes on\n"
-    got = b""
-    while len(got) < total:
-        got += bench.read(OUT)
+    output = b""
+    while len(output) < total:
+        output += bench.read(OUT)
         bench.turns(1)
-    assert got == b"x" * total
+    assert output == b"x" * total
 
 
 def test_reader_is_gone(bench: Bench) -> None:
@@ -567,8 +567,8 @@ def test_terminal_is_gone() -> None:
     os.close(slave)
     os.close(master)
     read, write = os.pipe()
-    owner = Noted()
-    relay = Relay([Channel(OUT, read, out)], Told(), owner)
+    owner = RecordingOwner()
+    relay = Relay([Channel(OUT, read, out)], RecordingSink(), owner)
     os.write(write, b"x")
     relay.turn(0)
     assert owner.notes == [("gone", OUT, errno.EIO)]
@@ -576,7 +576,7 @@ def test_terminal_is_gone() -> None:
 
 
 def test_full_disk_is_told_once_and_the_log_goes_on() -> None:
-    sink, owner = Told(), Noted()
+    sink, owner = RecordingSink(), RecordingOwner()
     read, write = os.pipe()
     relay = Relay([Channel(OUT, read, JobOutput(os.open("/dev/full", os.O_WRONLY)))], sink, owner)
     for _ in range(3):
@@ -591,19 +591,19 @@ def test_full_disk_is_told_once_and_the_log_goes_on() -> None:
 
 def test_own_description_leaves_the_inherited_one_alone() -> None:
     read, write = os.pipe()
-    own = terminal.own_description(write)
-    assert (os.get_blocking(own), os.get_blocking(write)) == (False, True)
-    assert not os.get_inheritable(own)
-    for fd in (own, read, write):
+    description = terminal.own_description(write)
+    assert (os.get_blocking(description), os.get_blocking(write)) == (False, True)
+    assert not os.get_inheritable(description)
+    for fd in (description, read, write):
         os.close(fd)
 
 
 def test_socket_is_written_with_care() -> None:
     """Never blocks, though the description must stay a blocking one."""
     ours, theirs = socket.socketpair()
-    own = terminal.own_description(theirs.fileno())
-    out = JobOutput(own)
-    assert os.get_blocking(own)
+    description = terminal.own_description(theirs.fileno())
+    out = JobOutput(description)
+    assert os.get_blocking(description)
     rest = out.write(b"x" * (4 << 20))
     assert 0 < len(rest) < 4 << 20
     out.close()
@@ -618,9 +618,9 @@ def test_lines_stay_whole_in_a_pipe_that_others_write_to() -> None:
     out = JobOutput(write)
     lines = b"".join(b"%05d %s\n" % (n, b"x" * (n % 90)) for n in range(2000))
     rest = out.write(lines)
-    got = os.read(read, 1 << 20)
-    assert got.endswith(b"\n")
-    assert got + rest == lines
+    piece = os.read(read, 1 << 20)
+    assert piece.endswith(b"\n")
+    assert piece + rest == lines
     out.close()
     os.close(read)
 
@@ -638,7 +638,9 @@ def test_counters_go_on_from_where_they_are() -> None:
     struct.pack_into("<QQ", counters, 32, 100, 10)
     read, write = os.pipe()
     relay = Relay(
-        [Channel(ERR, read, JobOutput(os.open(os.devnull, os.O_WRONLY)), counters)], Told(), Owner()
+        [Channel(ERR, read, JobOutput(os.open(os.devnull, os.O_WRONLY)), counters)],
+        RecordingSink(),
+        Owner(),
     )
     os.write(write, b"one\ntwo\nthree")
     relay.turn(0)
@@ -656,7 +658,11 @@ def test_a_terminals_last_bytes_after_its_first_eio(
     master, slave = os.openpty()
     tty.setraw(slave)
     channel = Channel(OUT, master, JobOutput(os.open(os.devnull, os.O_WRONLY)), None)
-    relay, readv, errors = Relay([channel], told := Told(), Owner()), os.readv, [errno.EIO] * early
+    relay, readv, errors = (
+        Relay([channel], sink := RecordingSink(), Owner()),
+        os.readv,
+        [errno.EIO] * early,
+    )
     os.write(slave, b"last\n")
     os.close(slave)
 
@@ -668,7 +674,7 @@ def test_a_terminals_last_bytes_after_its_first_eio(
     monkeypatch.setattr(os, "readv", read)
     while not channel.closed:
         relay.turn(0)
-    assert told.of(OUT) == b"last\n"
+    assert sink.of(OUT) == b"last\n"
 
 
 # ---- the drain
@@ -721,16 +727,16 @@ class Pipe:
         with contextlib.suppress(BlockingIOError):
             while more := os.read(self.read, 1 << 20):
                 self._carry += more
-        found = []
+        frames = []
         while len(self._carry) >= HEADER.size:
             kind, stream, flags, size = HEADER.unpack_from(self._carry)
             if len(self._carry) < HEADER.size + size:
                 break
-            found.append(
+            frames.append(
                 (SideType(kind), stream, flags, self._carry[HEADER.size : HEADER.size + size])
             )
             self._carry = self._carry[HEADER.size + size :]
-        return found
+        return frames
 
     def close(self) -> None:
         self.link.lose("is over")
@@ -768,19 +774,19 @@ def test_gathered_frame_says_no_more_than_its_first_piece_knew(pipe: Pipe) -> No
 
 
 def test_full_pipe_pauses_the_relay_and_is_bounded(pipe: Pipe) -> None:
-    sent = b""
+    data = b""
     while not pipe.is_paused():
         piece = os.urandom(30_000)
-        sent += piece
+        data += piece
         pipe.link.data(OUT, piece, 0)
-        assert len(sent) < BUFFER_BYTES + (64 << 10) + 4 * FRAME_BYTES
+        assert len(data) < BUFFER_BYTES + (64 << 10) + 4 * FRAME_BYTES
     assert pipe.link.needs_care
-    got = b""
+    output = b""
     while pipe.is_paused() or not pipe.link.is_flushed:
-        got += b"".join(payload for _, _, _, payload in pipe.frames())
+        output += b"".join(payload for _, _, _, payload in pipe.frames())
         pipe.relay.turn(0)
-    got += b"".join(payload for _, _, _, payload in pipe.frames())
-    assert got == sent
+    output += b"".join(payload for _, _, _, payload in pipe.frames())
+    assert output == data
     assert not pipe.troubles
 
 

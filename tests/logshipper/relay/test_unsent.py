@@ -8,11 +8,11 @@ from logshipper.relay import handover, relay
 from logshipper.relay.unsent import BUFFER_BYTES, RING_BYTES, Unsent
 
 
-def read(unsent: Unsent, stream: int, counted: int, data: bytes) -> None:
+def read(unsent: Unsent, stream: int, count: int, data: bytes) -> None:
     """As the relay does, up to its count."""
-    unsent.begin(stream, counted)
+    unsent.begin(stream, count)
     unsent.buffer[: len(data)] = data
-    unsent.keep(stream, counted, data)
+    unsent.keep(stream, count, data)
 
 
 def test_what_was_counted_is_found_round_the_ring_again_and_again() -> None:

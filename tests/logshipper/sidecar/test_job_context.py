@@ -52,15 +52,15 @@ def test_command_environment_and_git_are_recorded(home: Home, repository: Path) 
     argv = [sys.executable, "-c", COUNT, "--lr", "0.1", "--api-key", "hunter2", "--hub-token=hunter2",
             "https://ann:hunter2@example.org/x"]  # fmt: skip
     assert home.run(*argv, cwd=repository).stdout.strip() == b"7"
-    found = context_of(home)
-    assert found["command"] == [*argv[:6], "***", "--hub-token=***", "https://***@example.org/x"]
-    assert found["cwd"] == str(repository)
-    assert found["cores"] == sorted(os.sched_getaffinity(0))
-    assert found["environment"]["OMP_NUM_THREADS"] == "7"
-    assert found["scheduler"] == {"SLURM_JOB_QOS": "normal"}
-    assert (found["git"]["branch"], found["git"]["dirty"]) == ("main", True)
-    assert "-lr = 0.1\n+lr = 0.2\n" in found["git"]["diff"]
-    assert found["git"]["diff_bytes"] == len(found["git"]["diff"].encode())
+    context = context_of(home)
+    assert context["command"] == [*argv[:6], "***", "--hub-token=***", "https://***@example.org/x"]
+    assert context["cwd"] == str(repository)
+    assert context["cores"] == sorted(os.sched_getaffinity(0))
+    assert context["environment"]["OMP_NUM_THREADS"] == "7"
+    assert context["scheduler"] == {"SLURM_JOB_QOS": "normal"}
+    assert (context["git"]["branch"], context["git"]["dirty"]) == ("main", True)
+    assert "-lr = 0.1\n+lr = 0.2\n" in context["git"]["diff"]
+    assert context["git"]["diff_bytes"] == len(context["git"]["diff"].encode())
     assert b"hunter2" not in home.stored_bytes()
 
 
@@ -80,13 +80,15 @@ def test_what_is_called_like_a_secret_is_recorded_nowhere(home: Home, repository
     argv = ["env", "PGPASSWORD=hunter2", "true", "--dbpassword", "hunter2", "--apiToken=hunter2", "--password",
             "-hunter2", "--lr", "0.1", "x; API_KEY=hunter2 y"]  # fmt: skip
     home.run(*argv, cwd=folder)
-    found = context_of(home)
-    assert found["command"] == ["env", "PGPASSWORD=***", "true", "--dbpassword", "***", "--apiToken=***", "--password",
-                                "***", "--lr", "0.1", "x; API_KEY=***"]  # fmt: skip
-    assert found["cwd"] == f"{repository}/api_key=***"
-    assert found["environment"]["MASTER_ADDR"] == "tcp://***@node1"
-    assert found["git"]["branch"] == "token=***"
-    assert "+DB_PASSWORD = ***\n+url = 'https://***@example.org'\n+lr = 1\n" in found["git"]["diff"]
+    context = context_of(home)
+    assert context["command"] == ["env", "PGPASSWORD=***", "true", "--dbpassword", "***", "--apiToken=***",
+                                  "--password", "***", "--lr", "0.1", "x; API_KEY=***"]  # fmt: skip
+    assert context["cwd"] == f"{repository}/api_key=***"
+    assert context["environment"]["MASTER_ADDR"] == "tcp://***@node1"
+    assert context["git"]["branch"] == "token=***"
+    assert (
+        "+DB_PASSWORD = ***\n+url = 'https://***@example.org'\n+lr = 1\n" in context["git"]["diff"]
+    )
     assert b"hunter2" not in home.stored_bytes()
 
 
@@ -148,9 +150,9 @@ def test_a_git_that_hangs_holds_up_neither_job_nor_log(home: Home, tmp_path: Pat
     home.opt_in(b"context: true\n")
     assert home.run("echo", "done").stdout.split() == [b"done"]
     assert context_of(home)["git"] == {"reason": "git took longer than 2 s"}
-    shown = home.show()
-    (event,) = [event for event in shown["events"] if event["event"] == "context"]
-    assert shown["ended_ns"] < event["time_ns"], "the job's end is its own, not git's"
+    job = home.show()
+    (event,) = [event for event in job["events"] if event["event"] == "context"]
+    assert job["ended_ns"] < event["time_ns"], "the job's end is its own, not git's"
 
 
 def test_no_repository_and_no_git(home: Home, tmp_path: Path) -> None:

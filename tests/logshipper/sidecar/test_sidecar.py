@@ -24,14 +24,14 @@ class InConstantFlow(sidecar.Sidecar):
     def __init__(self, plan: SidecarPlan, settings: Settings, send: int) -> None:
         super().__init__(plan, settings)
         self._send = send
-        self.sent = 0
+        self.bursts = 0
         self.in_flow = True
         self.send()
 
     def send(self) -> None:
-        self.sent += 1
-        frame = side_pipe.encode(SideType.DATA, 1, 0, b"\rstep %d" % self.sent)
-        self.in_flow = self.sent < BURSTS
+        self.bursts += 1
+        frame = side_pipe.encode(SideType.DATA, 1, 0, b"\rstep %d" % self.bursts)
+        self.in_flow = self.bursts < BURSTS
         if not self.in_flow:
             frame += CLOSED + side_pipe.encode_exit(0)
         os.write(self._send, frame)
@@ -45,7 +45,7 @@ class InConstantFlow(sidecar.Sidecar):
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> captures.CaptureDirectory:
+def capture(tmp_path: Path) -> captures.CaptureDirectory:
     return captures.create_capture(str(tmp_path), "job")
 
 
@@ -66,46 +66,50 @@ def pipes() -> Iterator[tuple[SidecarPlan, int]]:
 
 
 def test_what_time_brings_comes_in_constant_flow_too(
-    made: captures.CaptureDirectory, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
+    capture: captures.CaptureDirectory,
+    pipes: tuple[SidecarPlan, int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A job that never pauses, and whose sidecar is never done reading: heartbeats and the agent's
     start."""
     monkeypatch.setattr(sidecar, "AGENT_AFTER_SECS", 0.0)
     plan, send = pipes
     in_flow: list[bool] = []
-    settings = Settings(Config(), (), made, lambda: in_flow.append(served.in_flow))
+    settings = Settings(Config(), (), capture, lambda: in_flow.append(served.in_flow))
     served = InConstantFlow(plan, settings, send)
     served.start()
     assert served.follow_relay()
     served.close()
     assert in_flow == [True, False]  # after AGENT_AFTER_SECS, and at the end
-    assert [record["type"] for record in _records(made)].count("heartbeat") == 1
+    assert [record["type"] for record in _records(capture)].count("heartbeat") == 1
 
 
 def test_what_comes_after_the_commands_end_is_in_the_last_ledger(
-    made: captures.CaptureDirectory, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
+    capture: captures.CaptureDirectory,
+    pipes: tuple[SidecarPlan, int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sidecar, "LEDGER_SECS", 3600.0)  # nothing more is due soon
     plan, send = pipes
-    served = sidecar.Sidecar(plan, Settings(Config(), (), made, lambda: None))
+    served = sidecar.Sidecar(plan, Settings(Config(), (), capture, lambda: None))
     served.start()
     of_child = side_pipe.encode(SideType.DATA, 1, 0, b"left behind\n")
     os.write(send, side_pipe.encode_exit(0) + of_child + CLOSED)
     os.close(send)
     assert served.follow_relay()
     served.close()
-    last = _records(made)[-1]["ledger"]["stdout"]
+    last = _records(capture)[-1]["ledger"]["stdout"]
     assert (last["read"], last["stored"], last["bytes"]) == (1, 1, len(b"left behind\n"))
 
 
 def _records(capture: captures.CaptureDirectory) -> list[segment.Json]:
     (path,) = (Path(capture.path) / "segments").glob("*.seg")
     data, at = path.read_bytes(), segment.FILE_HEADER_BYTES
-    found = []
+    records = []
     while at < len(data):
         decoded = segment.decode_frame(data, at)
         assert decoded is not None
         frame, at = decoded
         if frame.type is segment.FrameType.RECORD:
-            found.append(frame.record())
-    return found
+            records.append(frame.record())
+    return records

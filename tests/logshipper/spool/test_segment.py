@@ -49,10 +49,10 @@ def test_lines_round_trip(
     frame, end = decoded
     assert end == 3 + len(data)
     assert (frame.type, frame.stream, frame.count) == (FrameType.LINES, stream, len(lines))
-    got = list(frame.lines())
-    assert [(kind, line) for _, kind, line, _ in got] == lines
-    assert [at for at, _, _, _ in got] == [time_ns + index for index in range(len(lines))]
-    assert got[-1][3]["part"] == "2/2"
+    decoded_lines = list(frame.lines())
+    assert [(kind, line) for _, kind, line, _ in decoded_lines] == lines
+    assert [at for at, _, _, _ in decoded_lines] == [time_ns + index for index in range(len(lines))]
+    assert decoded_lines[-1][3]["part"] == "2/2"
 
 
 def test_records_and_end() -> None:
@@ -133,8 +133,8 @@ def test_attributes_of_no_line_and_of_no_known_sort_are_left_out() -> None:
 @given(st.data())
 def test_a_frame_cut_short_is_waited_for(data: st.DataObject) -> None:
     frame = segment.encode_lines(Stream.STDOUT, 1, b"a\nb\n", [(Kind.LOG, 2)])
-    cut = data.draw(st.integers(0, len(frame) - 1))
-    assert segment.decode_frame(frame[:cut], 0) is None
+    size = data.draw(st.integers(0, len(frame) - 1))
+    assert segment.decode_frame(frame[:size], 0) is None
 
 
 @given(st.data())
@@ -162,7 +162,7 @@ def test_any_bytes_are_a_frame_or_corrupt(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "reason"),
     [
         (b"", "cut short"),
         (b"x" * 32, "isn't a segment"),
@@ -172,8 +172,8 @@ def test_any_bytes_are_a_frame_or_corrupt(data: bytes) -> None:
         ),
     ],
 )
-def test_file_headers_that_cannot_be_read(header: bytes, said: str) -> None:
-    with pytest.raises(SegmentCorrupt, match=said):
+def test_file_headers_that_cannot_be_read(header: bytes, reason: str) -> None:
+    with pytest.raises(SegmentCorrupt, match=reason):
         segment.decode_file_header(header, "/spool/x.seg")
 
 

@@ -132,10 +132,10 @@ def account_of(batch: FrameBatch) -> CaptureAccount:
     return account
 
 
-def check(batch: FrameBatch, whole: Whole, hit: list[Placed], *, counted: bool = True) -> None:
-    """hit: the frames that are lost; counted: as bytes that were left out, not only as lines."""
-    expected = [frame.text for frame in whole.frames if frame not in hit and not frame.is_end]
-    assert [frame.text for frame in batch.frames] == expected
+def check(batch: FrameBatch, whole: Whole, hit: list[Placed], *, count_bytes: bool = True) -> None:
+    """hit: the frames that are lost; count_bytes: as bytes that were left out, not only as lines."""
+    texts = [frame.text for frame in whole.frames if frame not in hit and not frame.is_end]
+    assert [frame.text for frame in batch.frames] == texts
     account = account_of(batch)
     lost = sum(frame.lines for frame in hit)
     assert account.lost() == lost
@@ -144,7 +144,7 @@ def check(batch: FrameBatch, whole: Whole, hit: list[Placed], *, counted: bool =
         if isinstance(counts, dict):
             parts = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
             assert counts["read"] == sum(counts[name] for name in parts)
-    if counted:
+    if count_bytes:
         assert sum(damage.skipped for damage in batch.damages) >= sum(
             frame.end - frame.begin for frame in hit
         )
@@ -160,8 +160,8 @@ def hit_at(whole: Whole, name: str, begin: int, end: int) -> list[Placed]:
 
 @pytest.mark.parametrize("name", [FIRST, SECOND])
 def test_a_flipped_byte_costs_its_frame_and_no_other(whole: Whole, folder: int, name: str) -> None:
-    for other, data in whole.files.items():
-        write(folder, other, data)
+    for segment_name, data in whole.files.items():
+        write(folder, segment_name, data)
     for at in range(len(whole.files[name])):
         for mask in MASKS:
             flipped = bytearray(whole.files[name])
@@ -177,15 +177,15 @@ def test_a_flipped_byte_costs_its_frame_and_no_other(whole: Whole, folder: int, 
 def test_a_segment_torn_anywhere_gives_all_before_and_the_next_segment(
     whole: Whole, folder: int, name: str
 ) -> None:
-    for other, data in whole.files.items():
-        write(folder, other, data)
+    for segment_name, data in whole.files.items():
+        write(folder, segment_name, data)
     for size in range(len(whole.files[name])):
         data = whole.files[name][:size]
         hit = hit_at(whole, name, size, len(whole.files[name]))
         torn = data + bytes(len(whole.files[name]) - size)  # as some file systems do after a crash
-        for left, is_counted in ((data, False), (torn, True)):
-            write(folder, name, left)
-            check(read(folder), whole, hit, counted=is_counted and size >= FILE_HEADER_BYTES)
+        for content, is_counted in ((data, False), (torn, True)):
+            write(folder, name, content)
+            check(read(folder), whole, hit, count_bytes=is_counted and size >= FILE_HEADER_BYTES)
 
 
 def test_a_live_segment_torn_anywhere_is_waited_for(whole: Whole, folder: int) -> None:
@@ -195,8 +195,8 @@ def test_a_live_segment_torn_anywhere_is_waited_for(whole: Whole, folder: int) -
         batch = read(folder, alive=True)
         assert (batch.outcome, batch.damages) == (Outcome.WAITING, [])
         hit = hit_at(whole, SECOND, size, len(whole.files[SECOND]))
-        expected = [frame.text for frame in whole.frames if frame not in hit and not frame.is_end]
-        assert [frame.text for frame in batch.frames] == expected
+        texts = [frame.text for frame in whole.frames if frame not in hit and not frame.is_end]
+        assert [frame.text for frame in batch.frames] == texts
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,11 @@ def test_a_live_segment_torn_anywhere_is_waited_for(whole: Whole, folder: int) -
 def test_bytes_put_in_or_cut_out_cost_the_frame_there(
     whole: Whole, folder: int, name: str, junk: bytes
 ) -> None:
-    for other, data in whole.files.items():
-        write(folder, other, data)
+    for segment_name, data in whole.files.items():
+        write(folder, segment_name, data)
     for at in range(FILE_HEADER_BYTES, len(whole.files[name])):
         end = at if junk else at + 1
         data = whole.files[name][:at] + junk + whole.files[name][end:]
         write(folder, name, data)
         hit = [frame for frame in hit_at(whole, name, at, end) if whole.bytes_of(frame) not in data]
-        check(read(folder), whole, hit, counted=bool(junk))
+        check(read(folder), whole, hit, count_bytes=bool(junk))

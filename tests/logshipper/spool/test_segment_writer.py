@@ -77,9 +77,9 @@ def test_what_is_written_is_synced_soon(tmp_path: Path, monkeypatch: pytest.Monk
     writer.close(2)
 
 
-@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize("can_truncate", [True, False])
 def test_a_full_disk_leaves_no_torn_frame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_truncate: bool
 ) -> None:
     """Short writes and ENOSPC: the frame is cut off again, or written over where a failing disk
     refuses that, and writing goes on when there is room."""
@@ -92,13 +92,13 @@ def test_a_full_disk_leaves_no_torn_frame(
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(fd, data[:20], offset)
 
-    def refused(fd: int, size: int) -> None:
+    def refuse(fd: int, size: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        if not cut:
-            patch.setattr(os, "ftruncate", refused)
+        if not can_truncate:
+            patch.setattr(os, "ftruncate", refuse)
         with pytest.raises(SpoolFull, match="no room left there"):
             writer.write(_line(b"lost"), 2)
     writer.write(_line(b"after"), 3)
@@ -112,10 +112,10 @@ def test_a_full_disk_at_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     writer.write(_line(b"x" * 150), 1)
     real = os.open
 
-    def full(path: Any, *rest: Any, **named: Any) -> int:  # Any: as os.open
+    def full(path: Any, *rest: Any, **options: Any) -> int:  # Any: as os.open
         if str(path).endswith(".seg"):
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(path, *rest, **named)
+        return real(path, *rest, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", full)

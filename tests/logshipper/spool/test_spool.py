@@ -24,7 +24,7 @@ garbage
 def test_network_file_systems(tmp_path: Path) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(_MOUNTS)
-    wanted = {
+    types = {
         "/home/me/x": "nfs4",
         "/home": "nfs4",
         "/homes": None,
@@ -34,7 +34,7 @@ def test_network_file_systems(tmp_path: Path) -> None:
         "/mnt/over": None,
         "/tmp": None,
     }
-    assert {path: filesystem.network_type(path, str(table)) for path in wanted} == wanted
+    assert {path: filesystem.network_type(path, str(table)) for path in types} == types
     assert filesystem.network_type("/home", str(tmp_path / "none")) is None
 
 
@@ -61,20 +61,20 @@ def test_store_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_spool_of_a_store_on_a_network_is_host_local() -> None:
     """Never on what may be NFS."""
     assert captures.spool_root("/home/me/store", None) == "/home/me/store/spool"
-    one, other = captures.spool_root("/n/a", "nfs4"), captures.spool_root("/n/b", "nfs4")
-    assert one != other
-    assert one.startswith(f"/var/tmp/logshipper-{os.getuid()}/spool-")
+    first, second = captures.spool_root("/n/a", "nfs4"), captures.spool_root("/n/b", "nfs4")
+    assert first != second
+    assert first.startswith(f"/var/tmp/logshipper-{os.getuid()}/spool-")
 
 
 def test_create(tmp_path: Path) -> None:
-    made = captures.create_capture(str(tmp_path / "store"), "train.py")
-    assert made.attempt == 1
-    assert len(made.job_id) == 6
-    assert made.job_id[0].isalpha()
-    assert Path(made.path).parent == tmp_path / "store" / "spool"
-    assert (Path(made.path) / "segments").stat().st_mode & 0o777 == 0o700
-    made.counters[16:24] = (77).to_bytes(8, "little")
-    counters = captures.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
+    capture = captures.create_capture(str(tmp_path / "store"), "train.py")
+    assert capture.attempt == 1
+    assert len(capture.job_id) == 6
+    assert capture.job_id[0].isalpha()
+    assert Path(capture.path).parent == tmp_path / "store" / "spool"
+    assert (Path(capture.path) / "segments").stat().st_mode & 0o777 == 0o700
+    capture.counters[16:24] = (77).to_bytes(8, "little")
+    counters = captures.read_counters((Path(capture.path) / "segments" / "counters").read_bytes())
     assert counters is not None
     assert (counters.pid, counters.printed, counters.end) == (
         os.getpid(),
@@ -148,9 +148,9 @@ def test_default_names_tell_nothing_of_the_arguments(
 
 def test_the_relays_word_on_the_end(tmp_path: Path) -> None:
     """For the case that the sidecar is dead: CMD's end is known all the same."""
-    made = captures.create_capture(str(tmp_path), "x")
-    counters = Path(made.path) / "segments" / "counters"
-    captures.note_end(made.counters, 3 << 8, 99)
+    capture = captures.create_capture(str(tmp_path), "x")
+    counters = Path(capture.path) / "segments" / "counters"
+    captures.note_end(capture.counters, 3 << 8, 99)
     read = captures.read_counters(counters.read_bytes())
     assert read is not None
     assert read.end == (3 << 8, 99)
@@ -161,14 +161,14 @@ def test_the_relays_word_on_the_end(tmp_path: Path) -> None:
 
 
 def test_a_command_that_could_not_be_run_leaves_nothing_of_its_own(tmp_path: Path) -> None:
-    made = captures.create_capture(str(tmp_path), "x", "a1")
-    captures.give_up(made, 127)
-    assert not Path(made.path).exists()
-    made = captures.create_capture(str(tmp_path), "x", "a1")
-    made.in_user_spool = False  # as in a node's spool, which only its agent clears
-    captures.give_up(made, 126)
-    read = captures.read_counters((Path(made.path) / "segments" / "counters").read_bytes())
+    capture = captures.create_capture(str(tmp_path), "x", "a1")
+    captures.give_up(capture, 127)
+    assert not Path(capture.path).exists()
+    capture = captures.create_capture(str(tmp_path), "x", "a1")
+    capture.in_user_spool = False  # as in a node's spool, which only its agent clears
+    captures.give_up(capture, 126)
+    read = captures.read_counters((Path(capture.path) / "segments" / "counters").read_bytes())
     assert read is not None
     assert read.end is not None
     assert read.end[0] == 126 << 8
-    assert (Path(made.path) / "identity.json").exists()
+    assert (Path(capture.path) / "identity.json").exists()

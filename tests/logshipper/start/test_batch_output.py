@@ -55,8 +55,8 @@ class Batch:
         """With stdout and stderr in files `out` and `err`."""
         file = self.home / "script"
         file.write_text(script)
-        own = f"$$|{self.python}|{self.agent.socket}|{variables.pop('BASH_ENV', '')}"
-        begin = f'LOGSHIPPER_BATCH="{own}" BASH_ENV={HOOK} exec {bash} {file}'
+        setting = f"$$|{self.python}|{self.agent.socket}|{variables.pop('BASH_ENV', '')}"
+        begin = f'LOGSHIPPER_BATCH="{setting}" BASH_ENV={HOOK} exec {bash} {file}'
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.home),
@@ -89,16 +89,16 @@ class Batch:
 
     def helper(self, name: str) -> int:
         """A process of this capture's, by what `ps` calls it."""
-        found: list[int] = []
+        pids: list[int] = []
 
         def is_there() -> bool:
-            found[:] = [
+            pids[:] = [
                 int(path.name) for path in Path("/proc").glob("[0-9]*") if self._is(path, name)
             ]
-            return bool(found)
+            return bool(pids)
 
         wait_until(is_there, f"there is a {name}")
-        return found[0]
+        return pids[0]
 
     def _is(self, path: Path, name: str) -> bool:
         try:
@@ -161,8 +161,8 @@ def test_traces_are_the_scripts_own(batch: Batch) -> None:
 def test_the_users_own_file_is_read(batch: Batch, tmp_path: Path) -> None:
     (tmp_path / "own env").write_text("GREETING=hello\n")
     script = "echo $GREETING $BASH_ENV; bash -c 'echo $GREETING'"
-    own = f"{tmp_path}/own env"
-    assert batch.run(script, BASH_ENV=own) == (0, f"hello {own}\nhello\n".encode(), b"")
+    env_file = f"{tmp_path}/own env"
+    assert batch.run(script, BASH_ENV=env_file) == (0, f"hello {env_file}\nhello\n".encode(), b"")
 
 
 @pytest.mark.parametrize(
@@ -174,18 +174,18 @@ def test_without_logshipper_every_byte_arrives(python: str, batch: Batch) -> Non
     assert batch.captures() == []
 
 
-@pytest.mark.parametrize("how", ["no agent", "no home", "somebody else's note"])
-def test_what_is_not_captured_is_what_it_is(how: str, batch: Batch, tmp_path: Path) -> None:
-    if how == "no agent":
+@pytest.mark.parametrize("case", ["no agent", "no home", "somebody else's note"])
+def test_what_is_not_captured_is_what_it_is(case: str, batch: Batch, tmp_path: Path) -> None:
+    if case == "no agent":
         batch.agent = NodeAgent(tmp_path / "none", "http://127.0.0.1:1", cluster="none")
-    elif how == "no home":
+    elif case == "no home":
         batch.home.joinpath(".logoptin").unlink()
     else:
         batch.note.symlink_to("/nowhere")
     with batch.start("seq 20000; exit 3") as process:
         assert process.wait(TIMEOUT_SECS) == 3
     wait_until(lambda: (tmp_path / "out").read_bytes() == LINES, "all is delivered")
-    if how == "somebody else's note":
+    if case == "somebody else's note":
         assert batch.captures() == []
 
 
@@ -215,10 +215,10 @@ def test_what_is_malformed_starts_disabled(content: bytes, tmp_path: Path) -> No
     file.write_bytes(content)
     fd = os.open(file, os.O_RDONLY)
     try:
-        chosen, problems = batch_output.configure(fd)
+        settings, problems = batch_output.configure(fd)
     finally:
         os.close(fd)
-    assert chosen == config.Config(mode="disabled")
+    assert settings == config.Config(mode="disabled")
     assert len(problems) == 1
 
 

@@ -38,12 +38,12 @@ def test_a_run_and_its_reading(home: Home) -> None:
         b'a\n\x1b[31mred\x1b[0m\n{"epoch": 1, "loss": 0.5}\n',
         b"e\n",
     )
-    shown = home.show()
-    assert (shown["state"], shown["exit_code"], shown["signal"]) == ("FAILED", 3, 0)
-    assert shown["x_axis"]["key"] == "epoch"
+    job = home.show()
+    assert (job["state"], job["exit_code"], job["signal"]) == ("FAILED", 3, 0)
+    assert job["x_axis"]["key"] == "epoch"
     assert home.logs("last", "--stream", "stdout") == ["a", "red", '{"epoch": 1, "loss": 0.5}']
     assert home.logs("last", "--stream", "stderr") == ["e"]
-    assert shown["ledger"]["stdout"]["read"] == 3
+    assert job["ledger"]["stdout"]["read"] == 3
     assert home.captures() == []  # ingested, and removed from the spool
 
 
@@ -56,8 +56,8 @@ def test_names_ids_and_attempts(home: Home) -> None:
             ).returncode
             == 0
         )
-    shown = home.show("night")
-    assert (shown["job_id"], shown["name"], shown["attempts"]) == ("night", "sweep", 2)
+    job = home.show("night")
+    assert (job["job_id"], job["name"], job["attempts"]) == ("night", "sweep", 2)
     assert home.show("sweep")["job_id"] == "night"
     bad = home.run("true", options=["--job-id", "a/b"])
     assert bad.returncode == 125
@@ -115,9 +115,9 @@ def _check_fails_closed(home: Home) -> None:
     assert done.stderr.count(b"\n") == 1
     assert done.stderr.startswith(b"logshipper: ~/.logoptin: ")
     assert b"logshipper check" in done.stderr
-    shown = home.show()
-    assert [event["event"] for event in shown["events"]] == ["config_refused"]
-    assert shown["mode"] == "disabled"
+    job = home.show()
+    assert [event["event"] for event in job["events"]] == ["config_refused"]
+    assert job["mode"] == "disabled"
     assert b"hush" not in home.stored_bytes()
     checked = home.call("check")
     assert checked.returncode == 1
@@ -231,10 +231,13 @@ def test_help_that_nobody_reads_ends_without_a_word(words: list[str]) -> None:
 
 
 def test_what_stands_in_the_wrong_place(home: Home) -> None:
-    found = home.call("--store", "x", "ls")
-    assert (found.returncode, b"as in `logshipper ls --store ...`" in found.stderr) == (2, True)
-    found = home.call("check", "nosuch.yaml")
-    assert (found.returncode, b"nosuch.yaml: there is no such file" in found.stderr) == (1, True)
+    process = home.call("--store", "x", "ls")
+    assert (process.returncode, b"as in `logshipper ls --store ...`" in process.stderr) == (2, True)
+    process = home.call("check", "nosuch.yaml")
+    assert (process.returncode, b"nosuch.yaml: there is no such file" in process.stderr) == (
+        1,
+        True,
+    )
 
 
 def test_wrong_options(home: Home) -> None:
@@ -248,8 +251,8 @@ def test_wrong_options(home: Home) -> None:
 
 def test_prints_nothing(home: Home) -> None:
     home.run("true")
-    shown = home.show()
-    assert (shown["state"], shown["lines"], home.logs()) == ("COMPLETED", 0, [])
+    job = home.show()
+    assert (job["state"], job["lines"], home.logs()) == ("COMPLETED", 0, [])
 
 
 def test_closes_its_output(home: Home) -> None:
@@ -265,9 +268,9 @@ def test_a_line_of_100_megabytes(home: Home) -> None:
         script = f"head -c {size} /dev/zero | tr '\\0' x; echo; echo after"
         assert home.run("sh", "-c", script, stdout=out).returncode == 0
     assert (home.folder / "out").stat().st_size == size + 7
-    shown = home.show()
-    assert shown["ledger"]["stdout"]["read"] == 2
-    assert shown["ledger"]["parts"] == (size - 1) // (4 << 20)
+    job = home.show()
+    assert job["ledger"]["stdout"]["read"] == 2
+    assert job["ledger"]["parts"] == (size - 1) // (4 << 20)
     logged = home.call("logs", "last").stdout
     assert logged.count(b"x") == size
     assert logged.endswith(b"after\n")
@@ -277,8 +280,8 @@ def test_ten_million_lines(home: Home) -> None:
     """R28: slowed, not truncated."""
     with (home.folder / "out").open("wb") as out:
         assert home.run("seq", "10000000", stdout=out).returncode == 0
-    shown = home.show()
-    assert shown["ledger"]["stdout"]["stored"] == 10_000_000
+    job = home.show()
+    assert job["ledger"]["stdout"]["stored"] == 10_000_000
     assert home.logs("last", "--tail", "2") == ["9999999", "10000000"]
 
 
@@ -318,12 +321,12 @@ def test_the_sidecar_is_killed(home: Home) -> None:
     assert (process.returncode, out) == (7, numbers * 2)
     assert err.count(b"\n") == 1
     assert err.startswith(b"logshipper: ")
-    shown = home.show()
-    ledger = shown["ledger"]["stdout"]
+    job = home.show()
+    ledger = job["ledger"]["stdout"]
     assert ledger["read"] == ledger["stored"] + ledger["lost"] == 2000
     assert ledger["lost"] >= 1000
-    assert (shown["state"], shown["exit_code"]) == ("FAILED", 7)
-    assert "lines are missing" in shown["captures"][0]["reason"]
+    assert (job["state"], job["exit_code"]) == ("FAILED", 7)
+    assert "lines are missing" in job["captures"][0]["reason"]
 
 
 def test_the_relay_is_killed(home: Home) -> None:
@@ -364,20 +367,20 @@ def test_a_child_left_behind_is_logged_on(home: Home) -> None:
 def test_cmd_dies_of_a_signal(home: Home, signo: int) -> None:
     done = home.run("sh", "-c", f"echo a; kill -{signo} $$")
     assert done.returncode == -signo
-    shown = home.show()
-    assert shown["signal"] == signo
-    assert shown["state"] == ("FAILED" if signo == signal.SIGSEGV else "CANCELLED")
+    job = home.show()
+    assert job["signal"] == signo
+    assert job["state"] == ("FAILED" if signo == signal.SIGSEGV else "CANCELLED")
 
 
 # ---- a store that is odd
 
 
-def _check_runs_without_a_log(home: Home, said: bytes) -> None:
+def _check_runs_without_a_log(home: Home, message: bytes) -> None:
     done = home.run("sh", "-c", "seq 2000; exit 9")
     assert done.returncode == 9
     assert done.stdout == b"".join(b"%d\n" % number for number in range(1, 2001))
     assert done.stderr.count(b"\n") == 1, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_store_that_is_a_file(home: Home) -> None:
@@ -417,12 +420,12 @@ def test_a_full_disk(home: Home, small_tmpfs: Path) -> None:
     finally:
         subprocess.run(["umount", str(small_tmpfs)], check=True)
     home.environment["LOGSHIPPER_STORE"] = str(copy)
-    shown = home.show()
-    ledger = shown["ledger"]["stdout"]
-    assert shown["state"] == "COMPLETED"
+    job = home.show()
+    ledger = job["ledger"]["stdout"]
+    assert job["state"] == "COMPLETED"
     assert ledger["lost"] > 0
     assert ledger["read"] == 200_000 == ledger["stored"] + ledger["lost"]
-    assert "lines_lost" in [event["event"] for event in shown["events"]]
+    assert "lines_lost" in [event["event"] for event in job["events"]]
     lines = home.logs()
     assert lines[:3] == ["1", "2", "3"]
     assert any("lines lost here" in line for line in lines)
@@ -465,9 +468,9 @@ class NodeAgent:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[NodeAgent]:
-    made = NodeAgent(tmp_path)
-    yield made
-    made.socket.close()
+    agent = NodeAgent(tmp_path)
+    yield agent
+    agent.socket.close()
 
 
 def test_the_nodes_spool(node: NodeAgent) -> None:
@@ -507,16 +510,16 @@ def test_who_names_a_store_has_it_there(node: NodeAgent) -> None:
     assert (node.socket.capture_count, len(node.home.captures())) == (0, 2)
 
 
-def _check_falls_back(node: NodeAgent, said: bytes) -> None:
+def _check_falls_back(node: NodeAgent, message: bytes) -> None:
     """One line, the user's own store, and CMD runs."""
     node.home.environment["LOGSHIPPER_AGENT"] = "off"
     done = node.home.run("sh", "-c", "echo a; exit 9")
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (
         9,
         b"a\n",
-        1 if said else 0,
+        1 if message else 0,
     ), done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert node.socket.capture_count == 0
     assert node.home.logs() == ["a"]
 
@@ -545,9 +548,9 @@ def test_an_agent_that_is_silent(node: NodeAgent) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
         silent.bind(path)
         silent.listen()
-        begun = time.monotonic()
+        begin = time.monotonic()
         _check_falls_back(node, b"didn't answer within 2 s; this run is kept in ")
-        assert time.monotonic() - begun >= 2  # it was asked, and given its time
+        assert time.monotonic() - begin >= 2  # it was asked, and given its time
 
 
 def test_an_agent_that_refuses(node: NodeAgent) -> None:

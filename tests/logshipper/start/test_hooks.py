@@ -61,8 +61,8 @@ def call(home: Home, *command: str, **environment: str) -> "subprocess.Completed
     )  # fmt: skip
 
 
-def environment_of(said: bytes) -> dict[str, str]:
-    entries = said.decode().rstrip("\0").split("\0")
+def environment_of(output: bytes) -> dict[str, str]:
+    entries = output.decode().rstrip("\0").split("\0")
     return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
 
 
@@ -74,21 +74,27 @@ def test_the_jobs_environment_is_what_its_launcher_gave_it(
     if opted_in:
         home.opt_in()
     options = ["--if-opted-in", "--"] if hook == "capture-job" else []
-    own = SGE if hook == "sge-starter-method" else {}
+    variables = SGE if hook == "sge-starter-method" else {}
     for name in ("PWD", "OLDPWD"):
         home.environment.pop(name, None)
-    done = call(home, str(HOOKS / hook), *options, *PRINT, **own)
+    done = call(home, str(HOOKS / hook), *options, *PRINT, **variables)
     assert (done.returncode, done.stderr) == (0, b"")
-    wanted = {**home.environment, **GIVEN, **own}
+    environment = {**home.environment, **GIVEN, **variables}
     # Grid Engine's are taken out as it does itself; a shell can't but set the last three
-    taken_out = {"LOGSHIPPER", "SGE_STARTER_SHELL_PATH", "SGE_STARTER_SHELL_START_MODE"}
-    loose = {*taken_out, "PWD", "SHLVL", "_"}
-    found = environment_of(done.stdout)
-    assert not taken_out & found.keys()
-    told = {"LOGSHIPPER_CAPTURED", "LOGSHIPPER_JOB_ID"}
-    assert found.keys() >= told if opted_in else not found.keys() & told
-    differs = {name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)}
-    assert differs <= loose | told
+    removals = {"LOGSHIPPER", "SGE_STARTER_SHELL_PATH", "SGE_STARTER_SHELL_START_MODE"}
+    loose = {*removals, "PWD", "SHLVL", "_"}
+    job_environment = environment_of(done.stdout)
+    assert not removals & job_environment.keys()
+    additions = {"LOGSHIPPER_CAPTURED", "LOGSHIPPER_JOB_ID"}
+    assert (
+        job_environment.keys() >= additions if opted_in else not job_environment.keys() & additions
+    )
+    differs = {
+        name
+        for name in environment.keys() | job_environment.keys()
+        if environment.get(name) != job_environment.get(name)
+    }
+    assert differs <= loose | additions
     assert len(home.captures()) == opted_in
 
 
@@ -101,14 +107,14 @@ def test_a_command_whose_name_looks_like_a_variable(home: Home) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (6, b"ran a b\n", b"")
 
 
-@pytest.mark.parametrize("missing", ["capture-job", "right to execute it"])
+@pytest.mark.parametrize("fault", ["capture-job", "right to execute it"])
 @pytest.mark.parametrize("hook", ["condor-job-wrapper", "sge-starter-method"])
-def test_a_hook_whose_other_part_is_missing(hook: str, missing: str, home: Home) -> None:
+def test_a_hook_whose_other_part_is_missing(hook: str, fault: str, home: Home) -> None:
     home.opt_in()
     folder = home.folder / "hooks"
     folder.mkdir()
     shutil.copy(HOOKS / hook, folder)
-    if missing != "capture-job":
+    if fault != "capture-job":
         shutil.copy(HOOKS / "capture-job", folder)
         (folder / "capture-job").chmod(0o644)
     done = call(home, str(folder / hook), "sh", "-c", "echo ran; exit 6", **SGE)
@@ -189,10 +195,10 @@ def test_words_that_nobody_gets_cost_no_job(
 
 @pytest.mark.parametrize("options", [[], ["--if-opted-in"]])
 @pytest.mark.parametrize(
-    "given", [{}, {"LC_CTYPE": "POSIX"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}]
+    "locale", [{}, {"LC_CTYPE": "POSIX"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}]
 )
 def test_a_locale_of_pythons_own_stays_python_s(
-    options: list[str], given: dict[str, str], home: Home
+    options: list[str], locale: dict[str, str], home: Home
 ) -> None:
     """In the C locale Python sets LC_CTYPE; CMD's is the caller's."""
     for name in [name for name in home.environment if name.startswith(("LC_", "LANG"))]:
@@ -203,10 +209,10 @@ def test_a_locale_of_pythons_own_stays_python_s(
     command = [sys.executable, "-m", "logshipper", "run", *options, "--", "env"]
     done = subprocess.run(
         command,
-        env={**clean, **home.environment, **given},
+        env={**clean, **home.environment, **locale},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=60,
     )
-    found = {line for line in done.stdout.decode().splitlines() if line.startswith(("LC_", "LANG"))}
-    assert found == {f"{name}={value}" for name, value in given.items()}
+    lines = {line for line in done.stdout.decode().splitlines() if line.startswith(("LC_", "LANG"))}
+    assert lines == {f"{name}={value}" for name, value in locale.items()}

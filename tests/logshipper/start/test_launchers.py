@@ -21,10 +21,10 @@ from tests.tools.sources import ROOT, SOURCES
 
 RUN = f"{sys.executable} -m logshipper run --"
 
-Told = tuple[str, int | None, str, int | None, bool]
+PlaceFields = tuple[str, int | None, str, int | None, bool]
 SLURM = {"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0"}
 SGE = {"JOB_ID": "4711", "SGE_TASK_ID": "undefined", "RESTARTED": "0"}
-CASES: list[tuple[dict[str, str], Told]] = [
+CASES: list[tuple[dict[str, str], PlaceFields]] = [
     (SLURM, ("4711", 1, "", None, False)),
     (
         {**SLURM, "SLURM_STEP_ID": "2", "SLURM_PROCID": "5", "SLURM_RESTART_COUNT": "3"},
@@ -50,7 +50,7 @@ CASES: list[tuple[dict[str, str], Told]] = [
 ]  # fmt: skip
 
 
-def told(environment: dict[str, str]) -> Told | None:
+def place_of(environment: dict[str, str]) -> PlaceFields | None:
     place = launchers.find(environment)
     return (
         None
@@ -59,9 +59,9 @@ def told(environment: dict[str, str]) -> Told | None:
     )
 
 
-@pytest.mark.parametrize(("environment", "wanted"), CASES)
-def test_place(environment: dict[str, str], wanted: Told) -> None:
-    assert told(environment) == wanted
+@pytest.mark.parametrize(("environment", "place"), CASES)
+def test_place(environment: dict[str, str], place: PlaceFields) -> None:
+    assert place_of(environment) == place
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_place(environment: dict[str, str], wanted: Told) -> None:
     ],
 )
 def test_no_place(environment: dict[str, str]) -> None:
-    assert told(environment) is None
+    assert place_of(environment) is None
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_condor(tmp_path: Path) -> None:
     """The job's ClassAd tells: `.job.ad` as condor_starter writes it."""
     ad = tmp_path / ".job.ad"
     ad.write_text('Args = "a = b"\nClusterId = 12\nProcId = 3\nNumJobStarts = 1\n')
-    assert told({"_CONDOR_JOB_AD": str(ad)}) == ("12.3", 2, "", None, False)
+    assert place_of({"_CONDOR_JOB_AD": str(ad)}) == ("12.3", 2, "", None, False)
     ad.write_bytes(b"\xff" * 1000)
-    assert told({"_CONDOR_JOB_AD": str(ad)}) is None
+    assert place_of({"_CONDOR_JOB_AD": str(ad)}) is None
     ad.unlink()
     os.mkfifo(ad)  # never waited for
-    assert told({"_CONDOR_JOB_AD": str(ad)}) is None
+    assert place_of({"_CONDOR_JOB_AD": str(ad)}) is None
 
 
 # ---- captured
@@ -128,8 +128,11 @@ def home(tmp_path: Path) -> Home:
 
 
 def places(home: Home) -> list[tuple[str, int, str, int]]:
-    found = [json.loads((path / "identity.json").read_bytes()) for path in home.captures()]
-    return sorted((one["job_id"], one["attempt"], one["step"], one["task"]) for one in found)
+    identities = [json.loads((path / "identity.json").read_bytes()) for path in home.captures()]
+    return sorted(
+        (identity["job_id"], identity["attempt"], identity["step"], identity["task"])
+        for identity in identities
+    )
 
 
 def sh(home: Home, script: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
@@ -219,12 +222,12 @@ def test_parallel(home: Home) -> None:
     task.write_text(f"echo x >> {count}; echo $1; test $1 != b || test $(wc -l < {count}) -gt 2")
     done = sh(home, f"parallel --will-cite -j1 --retries 2 {RUN} sh {task} ::: a b c")
     assert sorted(done.stdout.split()) == [b"a", b"b", b"c"]
-    found = places(home)
-    assert len({job for job, *_ in found}) == 3
-    assert sorted((job.rpartition(".")[2], attempt) for job, attempt, *_ in found) == [
+    tasks = places(home)
+    assert len({job for job, *_ in tasks}) == 3
+    assert sorted((job.rpartition(".")[2], attempt) for job, attempt, *_ in tasks) == [
         ("1", 1), ("2", 1), ("2", 2), ("3", 1)
     ]  # fmt: skip
-    assert all(job.startswith("parallel-") for job, *_ in found)
+    assert all(job.startswith("parallel-") for job, *_ in tasks)
 
 
 @needs_parallel
@@ -424,8 +427,8 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
             lambda: "Server listening" in log.read_text() or server.poll() is not None,
             "sshd listens",
         )
-        tried = subprocess.run([*client, "true"], stdin=subprocess.DEVNULL, timeout=60)
-        if tried.returncode:
+        probe = subprocess.run([*client, "true"], stdin=subprocess.DEVNULL, timeout=60)
+        if probe.returncode:
             pytest.skip(f"sshd lets nobody in here: {log.read_text()}")
         yield client
     finally:
@@ -461,8 +464,8 @@ def test_ssh_that_breaks_off(option: str, home: Home, ssh: list[str]) -> None:
         assert process.stdout.readline().strip() == b"begun"
         process.kill()
     wait_until(lambda: home.show()["state"] != "RUNNING", "the job ends")
-    shown = home.show()
-    assert (shown["exit_code"], shown["signal"]) == (None, 1 if option == "-tt" else 13)
+    job = home.show()
+    assert (job["exit_code"], job["signal"]) == (None, 1 if option == "-tt" else 13)
     assert home.logs()[0] == "begun"
 
 

@@ -51,16 +51,16 @@ def call(home: Home, command: list[str]) -> "subprocess.CompletedProcess[bytes]"
 
 
 def printed() -> list[bytes]:
-    return sorted(f"{what} {rank}".encode() for what in ("of", "err") for rank in range(RANKS))
+    return sorted(f"{word} {rank}".encode() for word in ("of", "err") for rank in range(RANKS))
 
 
 def test_a_stream_for_each_rank(home: Home, mpirun: list[str]) -> None:
     ranks = [*mpirun, "sh", "-c", TOGETHER, "sh", *RUN]
     done = call(home, [*ranks, "sh", "-c", f"{SCRIPT}; [ $OMPI_COMM_WORLD_RANK != 1 ] || exit 9"])
     assert done.returncode == 9
-    shown = home.show()
-    assert (shown["state"], shown["exit_code"], shown["attempts"]) == ("FAILED", 9, 1)
-    assert shown["job_id"].startswith("openmpi-")
+    job = home.show()
+    assert (job["state"], job["exit_code"], job["attempts"]) == ("FAILED", 9, 1)
+    assert job["job_id"].startswith("openmpi-")
     for rank in range(RANKS):
         assert sorted(home.logs("last", "--task", str(rank))) == [f"err {rank}", f"of {rank}"]
 

@@ -13,7 +13,10 @@ from logshipper.telegraf.line_protocol import MAX_FIELDS, MAX_LINE_BYTES, MAX_TA
 
 
 def records(text: str) -> list[object]:
-    return [json.loads(one.record) if one.record else one.reason for one in parse(text.encode())]
+    return [
+        json.loads(measurement.record) if measurement.record else measurement.reason
+        for measurement in parse(text.encode())
+    ]
 
 
 @pytest.mark.parametrize(
@@ -38,8 +41,10 @@ def records(text: str) -> list[object]:
 )  # fmt: skip
 def test_a_measurement_becomes_a_record(line: str, record: object) -> None:
     assert records(line) == [record]
-    (one,) = parse(line.encode())
-    assert metadata.keys_of(one.record) == one.keys  # it is metadata as any that is printed
+    (measurement,) = parse(line.encode())
+    assert (
+        metadata.keys_of(measurement.record) == measurement.keys
+    )  # it is metadata as any that is printed
 
 
 @pytest.mark.parametrize(
@@ -83,8 +88,8 @@ def test_what_is_none_says_why_and_costs_no_other_line(line: str, reason: str) -
 
 
 def test_bytes_that_are_no_text_cost_one_line() -> None:
-    found = list(parse(b"a value=1\n\xff value=1\nb value=2"))
-    assert [one.reason for one in found] == ["", "encoding", ""]
+    measurements = list(parse(b"a value=1\n\xff value=1\nb value=2"))
+    assert [measurement.reason for measurement in measurements] == ["", "encoding", ""]
 
 
 @given(
@@ -93,11 +98,11 @@ def test_bytes_that_are_no_text_cost_one_line() -> None:
     )
 )
 def test_any_bytes_at_all_never_raise_and_all_records_are_metadata(data: bytes) -> None:
-    for one in parse(data):
-        assert bool(one.record) != bool(one.reason)
-        assert one.reason in (*REASONS, "")
-        if one.record:
-            assert metadata.keys_of(one.record) == one.keys
+    for measurement in parse(data):
+        assert bool(measurement.record) != bool(measurement.reason)
+        assert measurement.reason in (*REASONS, "")
+        if measurement.record:
+            assert metadata.keys_of(measurement.record) == measurement.keys
 
 
 @given(st.text(alphabet="mt,= \r\t#1.-eiunaT", max_size=40))
@@ -132,12 +137,14 @@ def test_what_is_written_by_the_book_is_read_as_it_was(
     text = "".join(
         [_escaped(name), *(f",{_escaped(key)}={_escaped(value)}" for key, value in tags.items())]
     )
-    text += " " + ",".join(f"{_escaped(key)}={_written(value)}" for key, value in fields.items())
-    (found,) = parse(text.encode("utf-8", "replace"))
-    assert found.reason == "", text
-    record = json.loads(found.record)
-    expected = {key: _readable(value) for key, value in fields.items()}
-    assert record[name] == (expected["value"] if list(expected) == ["value"] else expected)
+    text += " " + ",".join(
+        f"{_escaped(key)}={_field_value(value)}" for key, value in fields.items()
+    )
+    (measurement,) = parse(text.encode("utf-8", "replace"))
+    assert measurement.reason == "", text
+    record = json.loads(measurement.record)
+    values = {key: _readable(value) for key, value in fields.items()}
+    assert record[name] == (values["value"] if list(values) == ["value"] else values)
     assert record.get("tags_" if name == "tags" else "tags", {}) == tags or name == "tags"
 
 
@@ -145,7 +152,7 @@ def _escaped(text: str) -> str:
     return "".join(f"\\{char}" if char in ", =" else char for char in text)
 
 
-def _written(value: object) -> str:
+def _field_value(value: object) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return f"{value}i" if type(value) is int else str(value)

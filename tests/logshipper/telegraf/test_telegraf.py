@@ -29,21 +29,21 @@ pytestmark = needs_pytelegraf
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    found = Home(tmp_path)
-    found.environment["PYTHONPATH"] = f"{SOURCES}:{ROOT / '.venv' / 'telegraf'}"
-    return found
+    home = Home(tmp_path)
+    home.environment["PYTHONPATH"] = f"{SOURCES}:{ROOT / '.venv' / 'telegraf'}"
+    return home
 
 
 def records(home: Home, job: str = "last") -> list[dict[str, Any]]:
     """The oldest first."""
-    found = home.call("metadata", job, "--format", "jsonl")
-    assert found.returncode == 0, found.stderr
-    return [json.loads(line) for line in found.stdout.splitlines()]
+    process = home.call("metadata", job, "--format", "jsonl")
+    assert process.returncode == 0, process.stderr
+    return [json.loads(line) for line in process.stdout.splitlines()]
 
 
 def left_out(home: Home) -> dict[str, int]:
-    told = [event for event in home.show()["events"] if event["event"] == "measurements_left_out"]
-    return dict(told[-1]["details"]["reasons"]) if told else {}
+    events = [event for event in home.show()["events"] if event["event"] == "measurements_left_out"]
+    return dict(events[-1]["details"]["reasons"]) if events else {}
 
 
 def collector_of(home: Home) -> int:
@@ -58,8 +58,8 @@ def collector_of(home: Home) -> int:
         except OSError:  # another one, and it is gone
             return False
 
-    [found] = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_ours(int(name))]
-    return found
+    [pid] = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_ours(int(name))]
+    return pid
 
 
 def test_the_sources_snippets_run_as_they_stand(home: Home) -> None:
@@ -76,8 +76,8 @@ def test_the_sources_snippets_run_as_they_stand(home: Home) -> None:
         {"training_loss": {"iteration": 1, "value": 0.45},
          "tags": {"host": "iccluster45", "user": "vogels", "experiment_id": "10"}},
     ]  # fmt: skip
-    shown = home.show()
-    assert (shown["state"], shown["records"], left_out(home)) == ("COMPLETED", 5, {})
+    job = home.show()
+    assert (job["state"], job["records"], left_out(home)) == ("COMPLETED", 5, {})
 
 
 def test_invalid_lines_of_pytelegraf_are_survived_and_counted(home: Home) -> None:
@@ -94,10 +94,10 @@ def test_graphs_know_what_was_sent_and_lines_balance(home: Home) -> None:
     )
     script = f"{connected()}\n{sends}\n{SETTLED}"
     assert home.run(sys.executable, "-c", script, options=("--telegraf",)).returncode == 0
-    shown = home.show()
-    assert (shown["records"], left_out(home)) == (500, {})
-    assert shown["x_axis"]["key"] == "loss.step"
-    ledger = shown["ledger"]["stdout"]
+    job = home.show()
+    assert (job["records"], left_out(home)) == (500, {})
+    assert job["x_axis"]["key"] == "loss.step"
+    ledger = job["ledger"]["stdout"]
     assert (ledger["read"], ledger["stored"], ledger["lost"]) == (1000, 1000, 0)
     assert [line for line in home.logs() if line[:1] != "{"] == [
         str(number) for number in range(500)
@@ -141,8 +141,8 @@ with socket.create_connection((host, port)) as stream:
 
 
 def test_a_port_that_is_taken_is_told_before_the_command_runs(home: Home) -> None:
-    with socket.create_server((LOOPBACK, 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = str(server.getsockname()[1])
         done = home.run("echo", "ran", options=("--telegraf-port", port))
     assert (done.returncode, done.stdout) == (125, b"")
     assert (
@@ -201,27 +201,27 @@ def _send_and_stay(port: int) -> None:
 def test_the_kernel_says_whose_a_socket_is_while_it_lives() -> None:
     sockets = open_sockets(LOOPBACK, 0)
     owners = SocketOwners()
-    own = (LOOPBACK, sockets.port)
+    target = (LOOPBACK, sockets.port)
     assert sockets.tcp is not None
     try:
         for bound in ("", LOOPBACK):
             sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             sender.bind((bound, 0))
-            sender.sendto(b"x", own)
+            sender.sendto(b"x", target)
             address = sockets.udp.recvfrom(1)[1]
-            found = owners.udp(address, own)
-            assert found is not None
-            assert (found.uid, found.inode) == (os.getuid(), os.fstat(sender.fileno()).st_ino)
-            assert owners.udp(("127.0.0.2", address[1]), own) is None or not bound
+            owner = owners.udp(address, target)
+            assert owner is not None
+            assert (owner.uid, owner.inode) == (os.getuid(), os.fstat(sender.fileno()).st_ino)
+            assert owners.udp(("127.0.0.2", address[1]), target) is None or not bound
             sender.close()
-            assert owners.udp(address, own) is None  # nor is our own socket taken for it
-        peer = socket.create_connection(own)
+            assert owners.udp(address, target) is None  # nor is our own socket taken for it
+        peer = socket.create_connection(target)
         accepted, address = sockets.tcp.accept()
-        found = owners.tcp(address, own)
-        assert found is not None
-        assert (found.uid, found.inode) == (os.getuid(), os.fstat(peer.fileno()).st_ino)
+        owner = owners.tcp(address, target)
+        assert owner is not None
+        assert (owner.uid, owner.inode) == (os.getuid(), os.fstat(peer.fileno()).st_ino)
         peer.close()
-        assert owners.tcp(address, own) is None  # the kernel would say root
+        assert owners.tcp(address, target) is None  # the kernel would say root
         accepted.close()
     finally:
         owners.close()
@@ -238,8 +238,8 @@ def test_another_users_socket_is_that_users() -> None:
             sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             sender.sendto(b"x", (LOOPBACK, sockets.port))
             address = sockets.udp.recvfrom(1)[1]
-            found = owners.udp(address, (LOOPBACK, sockets.port))
-            return -1 if found is None else found.uid
+            owner = owners.udp(address, (LOOPBACK, sockets.port))
+            return -1 if owner is None else owner.uid
 
         assert as_user(ANN, send) == ANN
     finally:

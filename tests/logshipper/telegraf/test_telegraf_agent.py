@@ -74,26 +74,26 @@ class Site:
 
     def counts(self) -> dict[str, int]:
         """By outcome, those that aren't 0."""
-        told = self.agent.status()["telegraf"]
-        return {name: count for name, count in (told["lines"] if told else {}).items() if count}
+        status = self.agent.status()["telegraf"]
+        return {name: count for name, count in (status["lines"] if status else {}).items() if count}
 
     def records(self, client: LokiClient) -> dict[str, list[dict[str, Any]]]:
         """By job, as it was asked for."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        by_job: dict[str, list[dict[str, Any]]] = {}
         for entry in entries_of(client, self.agent.cluster, "metadata"):
-            found.setdefault(entry.metadata["job_id"].partition(".u")[0], []).append(
+            by_job.setdefault(entry.metadata["job_id"].partition(".u")[0], []).append(
                 json.loads(entry.line)
             )
-        return found
+        return by_job
 
 
 @pytest.fixture
 def site(loki: LokiServer, cluster: str, tmp_path: Path) -> Iterator[Site]:
     with tempfile.TemporaryDirectory() as reached:
         Path(reached).chmod(0o755)
-        found = Site(tmp_path, Path(reached), loki, cluster)
-        with found.agent:
-            yield found
+        site = Site(tmp_path, Path(reached), loki, cluster)
+        with site.agent:
+            yield site
 
 
 def test_what_a_job_sends_is_that_jobs_whatever_it_says_of_itself(
@@ -117,8 +117,8 @@ time.sleep(1)
 """
     names = {"one": "two", "two": "one"}
     running = [
-        site.start(f"NAME, OTHER = {name!r}, {other!r}\n{script}", name)
-        for name, other in names.items()
+        site.start(f"NAME, OTHER = {name!r}, {neighbour!r}\n{script}", name)
+        for name, neighbour in names.items()
     ]
     for process in running:
         process.communicate(timeout=TIMEOUT_SECS)
@@ -246,17 +246,17 @@ time.sleep(1)
             reading.join()
         assert (process.returncode, answers > 0) == (0, True)
     finally:
-        sent = [flood.result() for flood in floods]
+        counts = [flood.result() for flood in floods]
     site.agent.wait_shipped()
     printed = [entry.line for entry in entries_of(client, site.agent.cluster, "log")]
     assert printed == [f"line {number}" for number in range(lines)]
     assert site.records(client) == {
         "beside": [{"beside": {"i": number}} for number in range(0, lines, 20)]
     }
-    wanted = {"overflow", "crowded", "too_long", "no_job"}
+    outcomes = {"overflow", "crowded", "too_long", "no_job"}
     wait_until(
-        lambda: wanted <= site.counts().keys(),
-        f"all of it is counted: {site.counts()}, {sent} were sent",
+        lambda: outcomes <= site.counts().keys(),
+        f"all of it is counted: {site.counts()}, {counts} were sent",
     )
     log = site.agent.log.read_text()
     assert "Traceback" not in log
@@ -267,27 +267,27 @@ time.sleep(1)
 def _flood(address: str, kind: str) -> int:
     host, port = address.split(":")
     target = (host, int(port))
-    sent = 0
+    count = 0
     until = time.monotonic() + FLOOD_SECS
     if kind == "connections":
-        held: list[socket.socket] = []
+        connections: list[socket.socket] = []
         while time.monotonic() < until:
             try:
-                one = socket.create_connection(target, timeout=0.2)
-                one.settimeout(0.2)
-                one.sendall(b"x" * 100_000 if sent % 2 else b"garbage without end")
-                held.append(one)
+                connection = socket.create_connection(target, timeout=0.2)
+                connection.settimeout(0.2)
+                connection.sendall(b"x" * 100_000 if count % 2 else b"garbage without end")
+                connections.append(connection)
             except OSError:
                 time.sleep(0.001)
-            held = held[-900:]
-            sent += 1
-        return sent
+            connections = connections[-900:]
+            count += 1
+        return count
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     data = b"\xff\x00 garbage,= \n" * 4000 if kind == "giant" else b"flood value=1i"
     while time.monotonic() < until:
         udp.sendto(data, target)
-        sent += 1
-    return sent
+        count += 1
+    return count
 
 
 def test_an_address_that_somebody_has_costs_measurements_only(

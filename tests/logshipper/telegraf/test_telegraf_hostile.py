@@ -25,8 +25,8 @@ from tests.tools.other_users import ANN, BEN
 PER_SEC = 20_000
 
 
-class Listening:
-    """A listener, served by a thread from `start` on. taken: what came, by the last byte of each
+class ListenerThread:
+    """A listener, served by a thread from `start` on. packets: by the last byte of each
     sender's address."""
 
     def __init__(self, folder: Path, *, per_sec: int = PER_SEC) -> None:
@@ -35,7 +35,7 @@ class Listening:
         self.path = str(folder / "unix.sock")
         unix.bind(self.path)
         self.address = (LOOPBACK, sockets.port)
-        self.taken: list[tuple[Sender, bytes]] = []
+        self.packets: list[tuple[Sender, bytes]] = []
         self.turns = 0
         self.turns_wanted = 0  # 0: for ever
         self._stop, self._stopping = os.pipe()
@@ -49,7 +49,7 @@ class Listening:
         self._thread = threading.Thread(target=self.listener.serve)
 
     def _take(self, sender: Sender, data: bytes, arrived_at: float) -> None:
-        self.taken.append((sender, data))
+        self.packets.append((sender, data))
 
     def _between(self) -> float:
         self.turns += 1
@@ -73,27 +73,27 @@ class Listening:
         os.close(self._stop)
 
     def count(self) -> int:
-        return sum(data.count(b"\n") for _, data in self.taken)
+        return sum(data.count(b"\n") for _, data in self.packets)
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., Listening]]:
-    made: list[Listening] = []
+def make(tmp_path: Path) -> Iterator[Callable[..., ListenerThread]]:
+    listeners: list[ListenerThread] = []
 
-    def listening(per_sec: int = PER_SEC) -> Listening:
-        made.append(Listening(tmp_path, per_sec=per_sec))
-        return made[-1]
+    def listening(per_sec: int = PER_SEC) -> ListenerThread:
+        listeners.append(ListenerThread(tmp_path, per_sec=per_sec))
+        return listeners[-1]
 
     yield listening
-    for one in made:
-        one.close()
+    for listener in listeners:
+        listener.close()
 
 
 def _open_fds() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_descriptors_that_are_passed_on_stay_outside(make: Callable[..., Listening]) -> None:
+def test_descriptors_that_are_passed_on_stay_outside(make: Callable[..., ListenerThread]) -> None:
     """Also with what is too long to be taken."""
     listening = make()
     listening.start()
@@ -102,31 +102,31 @@ def test_descriptors_that_are_passed_on_stay_outside(make: Callable[..., Listeni
         passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sender.fileno()] * 50))]
         sender.connect(listening.path)
         sender.sendmsg([b"m value=1i"], passed)
-        wait_until(lambda: len(listening.taken) == 1, "it is taken")
+        wait_until(lambda: len(listening.packets) == 1, "it is taken")
         before = _open_fds()
         for _ in range(3):
             sender.sendmsg([b"m value=1i"], passed)
             sender.sendmsg([b"x" * 70_000], passed)
-        wait_until(lambda: len(listening.taken) == 4, "all is taken")
+        wait_until(lambda: len(listening.packets) == 4, "all is taken")
         wait_until(
             lambda: listening.listener.counts["too_long"] == 3, "what is too long is counted"
         )
         assert _open_fds() == before
-    (owner,) = {sender.owner for sender, _ in listening.taken}
+    (owner,) = {sender.owner for sender, _ in listening.packets}
     assert owner == SocketOwner(os.getuid(), pid=os.getpid())
 
 
 def test_an_agents_sockets_refuse_descriptors_where_the_kernel_can() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
     ):
         try:
-            own.getsockopt(socket.SOL_SOCKET, 83)
+            receiver.getsockopt(socket.SOL_SOCKET, 83)
         except OSError:
             pytest.skip("SO_PASSRIGHTS needs Linux 6.16")
-        bind(own, f"{folder}/telegraf.sock", "[telegraf] socket")
+        bind(receiver, f"{folder}/telegraf.sock", "[telegraf] socket")
         sender.connect(f"{folder}/telegraf.sock")
         passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sender.fileno()]))]
         with pytest.raises(PermissionError):
@@ -135,7 +135,7 @@ def test_an_agents_sockets_refuse_descriptors_where_the_kernel_can() -> None:
 
 
 def test_without_room_for_connections_datagrams_go_on_and_nothing_spins(
-    make: Callable[..., Listening],
+    make: Callable[..., ListenerThread],
 ) -> None:
     listening = make()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -164,35 +164,35 @@ def test_without_room_for_connections_datagrams_go_on_and_nothing_spins(
 
 
 def test_connections_together_keep_to_the_rate_and_none_waits_for_busy_ones(
-    make: Callable[..., Listening],
+    make: Callable[..., ListenerThread],
 ) -> None:
     busy, per_sec, line = 16, 2000, b"busy value=1i\n"
     listening = make(per_sec)
-    opened = [socket.create_connection(listening.address) for _ in range(busy + 1)]
-    for one in opened[:-1]:
-        one.sendall(line * 4000)
-    opened[-1].sendall(b"quiet value=1i\n")
+    connections = [socket.create_connection(listening.address) for _ in range(busy + 1)]
+    for connection in connections[:-1]:
+        connection.sendall(line * 4000)
+    connections[-1].sendall(b"quiet value=1i\n")
     begin = time.monotonic()
     listening.start()
     wait_until(
-        lambda: any(data == b"quiet value=1i\n" for _, data in listening.taken),
+        lambda: any(data == b"quiet value=1i\n" for _, data in listening.packets),
         "the quiet one is taken",
     )
-    size = sum(len(data) for _, data in listening.taken)
+    size = sum(len(data) for _, data in listening.packets)
     secs = time.monotonic() - begin
     assert size / 128 <= per_sec * (BURST_SECS + secs) + 3 * BATCH
-    (at,) = (at for at, (_, data) in enumerate(listening.taken) if data == b"quiet value=1i\n")
+    (at,) = (at for at, (_, data) in enumerate(listening.packets) if data == b"quiet value=1i\n")
     assert at <= busy  # each of the others was read once before, at most
-    for one in opened:
-        one.close()
+    for connection in connections:
+        connection.close()
 
 
 # ---- whose it is
 
 
 def test_a_search_for_a_process_has_an_end() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        owner = SocketOwner(os.getuid(), os.fstat(one.fileno()).st_ino)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        owner = SocketOwner(os.getuid(), os.fstat(sock.fileno()).st_ino)
         assert os.getpid() in processes_of(owner)
         assert processes_of(owner, budget=0) == []
 

@@ -76,16 +76,16 @@ class Job:
         )
 
     def records(self) -> list[dict[str, Any]]:  # Any: JSON
-        found = self.home.call("metadata", "last", "--format", "jsonl")
-        assert found.returncode == 0, found.stderr
-        return [json.loads(line) for line in found.stdout.splitlines()]
+        process = self.home.call("metadata", "last", "--format", "jsonl")
+        assert process.returncode == 0, process.stderr
+        return [json.loads(line) for line in process.stdout.splitlines()]
 
     def send_until_recorded(self, send: str, name: str) -> None:
         """Some of these measurements may still be under the mode before."""
-        sent = iter(range(1000))
+        numbers = iter(range(1000))
 
         def is_recorded() -> bool:
-            self.do(f"time.sleep(0.1); {send}('{name}{next(sent)}')")
+            self.do(f"time.sleep(0.1); {send}('{name}{next(numbers)}')")
             return any(key.startswith(name) for record in self.records() for key in record)
 
         wait_until(is_recorded, f"{name} is recorded")
@@ -181,9 +181,9 @@ def test_who_sends_all_the_time_is_recorded_again(home: Home) -> None:
         job.do(code)
         job.do(sending)
         job.send_until_recorded("by_udp", "last")
-    found = [key for record in job.records() for key in record]
+    keys = [key for record in job.records() for key in record]
     assert b"secret" not in home.stored_bytes()
-    assert sum(key.startswith("after") for key in found) > 50
+    assert sum(key.startswith("after") for key in keys) > 50
 
 
 def test_what_is_sent_right_after_a_command_is_under_that_command(home: Home) -> None:
@@ -208,7 +208,7 @@ def test_text_of_a_sender_that_is_gone_is_counted_and_not_kept(home: Home) -> No
 # ---- in the sidecar
 
 
-class Piped:
+class Feed:
     """Measurements whose collector is the test."""
 
     def __init__(self) -> None:
@@ -223,13 +223,13 @@ class Piped:
 
 
 def test_a_record_waits_for_all_that_was_printed_before_it() -> None:
-    piped = Piped()
-    piped.put(100.0, b'{"a":1}', b'{"b":2}')
-    piped.sidecar.read(100.0)
-    assert piped.sidecar.ready(100.0, (5, 0), (5, 0)) == [], "the relay needs a moment"
-    assert piped.sidecar.ready(piped.sidecar.due, None, (5, 0)) == [], "it hasn't read all"
-    assert piped.sidecar.ready(piped.sidecar.due, (9, 3), (5, 3)) == [], "the sidecar hasn't all"
-    (batch,) = piped.sidecar.ready(piped.sidecar.due, (12, 4), (9, 3))
+    feed = Feed()
+    feed.put(100.0, b'{"a":1}', b'{"b":2}')
+    feed.sidecar.read(100.0)
+    assert feed.sidecar.ready(100.0, (5, 0), (5, 0)) == [], "the relay needs a moment"
+    assert feed.sidecar.ready(feed.sidecar.due, None, (5, 0)) == [], "it hasn't read all"
+    assert feed.sidecar.ready(feed.sidecar.due, (9, 3), (5, 3)) == [], "the sidecar hasn't all"
+    (batch,) = feed.sidecar.ready(feed.sidecar.due, (12, 4), (9, 3))
     assert (batch.arrived_at, batch.records, batch.undecided) == (
         100.0,
         [b'{"a":1}', b'{"b":2}'],
@@ -239,36 +239,36 @@ def test_a_record_waits_for_all_that_was_printed_before_it() -> None:
 
 @pytest.mark.parametrize("read", [None, (9, 0)])
 def test_what_waits_in_vain_is_undecided(read: tuple[int, int] | None) -> None:
-    piped = Piped()
-    piped.put(100.0, b'{"a":1}')
-    piped.sidecar.read(100.0)
-    assert piped.sidecar.ready(100.0 + MAX_WAIT_SECS - 0.01, read, (5, 0)) == []
-    (batch,) = piped.sidecar.ready(100.0 + 2 * MAX_WAIT_SECS, read, (5, 0))
+    feed = Feed()
+    feed.put(100.0, b'{"a":1}')
+    feed.sidecar.read(100.0)
+    assert feed.sidecar.ready(100.0 + MAX_WAIT_SECS - 0.01, read, (5, 0)) == []
+    (batch,) = feed.sidecar.ready(100.0 + 2 * MAX_WAIT_SECS, read, (5, 0))
     assert batch.undecided
 
 
 def test_no_more_is_read_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurements, "MAX_WAITING_BYTES", 1000)
-    piped = Piped()
+    feed = Feed()
     for _ in range(10):
-        piped.put(1.0, b'{"a":"%s"}' % (b"x" * 600))
-        piped.sidecar.read(1.0)
-    assert piped.sidecar.is_full
-    assert len(piped.sidecar.ready(2.0, (0, 0), (0, 0))) == 2
-    piped.sidecar.read(2.0)
-    assert piped.sidecar.is_full, "the others were left in the pipe"
+        feed.put(1.0, b'{"a":"%s"}' % (b"x" * 600))
+        feed.sidecar.read(1.0)
+    assert feed.sidecar.is_full
+    assert len(feed.sidecar.ready(2.0, (0, 0), (0, 0))) == 2
+    feed.sidecar.read(2.0)
+    assert feed.sidecar.is_full, "the others were left in the pipe"
 
 
 MODES = ["enabled", "metadata", "disabled"]
 
 
-@pytest.mark.parametrize("then", MODES)
-@pytest.mark.parametrize("meanwhile", MODES)
+@pytest.mark.parametrize("last", MODES)
+@pytest.mark.parametrize("between", MODES)
 @pytest.mark.parametrize("first", MODES)
-def test_the_narrowest_mode_since_the_arrival_counts(first: str, meanwhile: str, then: str) -> None:
+def test_the_narrowest_mode_since_the_arrival_counts(first: str, between: str, last: str) -> None:
     """Also where both commands are read at once."""
     classifier = Classifier(first)
-    lines = b"".join(b'/LOGCOMMAND {"mode":"%s"}\r\n' % mode.encode() for mode in (meanwhile, then))
+    lines = b"".join(b'/LOGCOMMAND {"mode":"%s"}\r\n' % mode.encode() for mode in (between, last))
     classifier.feed(1, lines, 10.0)  # type: ignore[arg-type]  # as the sidecar gives it
     dropped = classifier.take_measurements([b'{"old":1}'], 9.0)
     classifier.seen_empty(1, 11.0)  # type: ignore[arg-type]
@@ -279,8 +279,8 @@ def test_the_narrowest_mode_since_the_arrival_counts(first: str, meanwhile: str,
         for item in classifier.take()
         if isinstance(item, LoggedLines) and item.text.startswith(b"{")
     ]
-    assert recorded == ([b'{"old":1}\n'] if "disabled" not in (first, meanwhile, then) else []) + (
-        [b'{"new":1}\n'] if then != "disabled" else []
+    assert recorded == ([b'{"old":1}\n'] if "disabled" not in (first, between, last) else []) + (
+        [b'{"new":1}\n'] if last != "disabled" else []
     )
     assert dropped == 2 - len(recorded) == classifier.ledger()["stdout"]["dropped"]
 
@@ -289,20 +289,20 @@ def test_the_narrowest_mode_since_the_arrival_counts(first: str, meanwhile: str,
 
 
 @pytest.fixture
-def route(tmp_path: Path) -> Iterator[Callable[..., "Routed"]]:
-    made: list[Routed] = []
+def route(tmp_path: Path) -> Iterator[Callable[..., "RouterBench"]]:
+    benches: list[RouterBench] = []
 
-    def make(**options: Any) -> "Routed":  # Any: TOML values
-        made.append(Routed(tmp_path, **options))
-        return made[-1]
+    def make(**options: Any) -> "RouterBench":  # Any: TOML values
+        benches.append(RouterBench(tmp_path, **options))
+        return benches[-1]
 
     yield make
-    for one in made:
-        one.router.close()
-        one.job.close()
+    for bench in benches:
+        bench.router.close()
+        bench.job.close()
 
 
-class Routed:
+class RouterBench:
     """An agent's router, and the port of a job of this process' user."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
@@ -317,8 +317,8 @@ class Routed:
             {"agent": agent, "loki": {"url": "http://nowhere"}, "telegraf": telegraf}
         )
         assert problems == []
-        self.said: list[str] = []
-        self.router = TelegrafRouter(config, self.said.append)
+        self.messages: list[str] = []
+        self.router = TelegrafRouter(config, self.messages.append)
         self.job = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.job.bind((LOOPBACK, 0))
         self.job.settimeout(60)
@@ -349,14 +349,14 @@ class Routed:
         )
 
 
-def test_the_agent_says_how_long_it_held_a_measurement(route: Callable[..., Routed]) -> None:
-    routed = route()
-    with routed.send_as("4711", "held value=1i"):
-        wait_until(lambda: routed.router._held_batches, "it is held")
+def test_the_agent_says_how_long_it_held_a_measurement(route: Callable[..., RouterBench]) -> None:
+    bench = route()
+    with bench.send_as("4711", "held value=1i"):
+        wait_until(lambda: bench.router._held_batches, "it is held")
         held_at = time.monotonic()
         wait_until(lambda: time.monotonic() - held_at > 0.3, "it waits")
-        routed.begin("4711")
-        data = routed.job.recv(1 << 16)
+        bench.begin("4711")
+        data = bench.job.recv(1 << 16)
     line, _, text = data.partition(b"\n")
     (waited_ns,) = measurements._WAITED_NS.fullmatch(line).groups()  # type: ignore[union-attr]
     assert 0.3e9 < int(waited_ns) < 60e9
@@ -371,8 +371,8 @@ def test_what_waited_elsewhere_is_as_much_older() -> None:
         + waited_line(-1)
         + b"late value=3i"
     )
-    found = list(measurements._by_arrival(data, 100.0))
-    assert [(lines.strip(), at) for lines, at in found] == [
+    arrivals = list(measurements._by_arrival(data, 100.0))
+    assert [(lines.strip(), at) for lines, at in arrivals] == [
         (b"now value=1i", 100.0),
         (b"held value=2i", 97.5),
         (b"late value=3i", 100.0),
@@ -384,22 +384,22 @@ def test_what_waited_elsewhere_is_as_much_older() -> None:
 
 
 def test_by_default_the_agent_keeps_counts_and_no_text(
-    route: Callable[..., Routed], tmp_path: Path
+    route: Callable[..., RouterBench], tmp_path: Path
 ) -> None:
     """Of senders that can't be identified, of users without a job, and of those of whom a job may
     be disabled."""
-    kept = tmp_path / "state" / "telegraf"
-    kept.mkdir(parents=True)
+    folder = tmp_path / "state" / "telegraf"
+    folder.mkdir(parents=True)
     for name in ("unidentified.jsonl", "unidentified.jsonl.1"):
-        (kept / name).write_text('{"lines":"secret"}\n')
-    routed = route()
-    assert not list(kept.iterdir()), "what an earlier agent kept is removed"
-    assert [words for words in routed.said if "unidentified_max_bytes" in words]
-    routed.router._keep_apart("unidentified", "udp", -1, b"secret value=1i")
-    routed.router._keep_apart("ambiguous", "udp", os.getuid(), b"secret value=1i\nsecret value=2i")
-    with routed.send_as("none", "secret value=1i"):
-        wait_until(lambda: routed.router.counts["no_job"] == 1, "it is counted")
-    counts = routed.router.counts
+        (folder / name).write_text('{"lines":"secret"}\n')
+    bench = route()
+    assert not list(folder.iterdir()), "what an earlier agent kept is removed"
+    assert [words for words in bench.messages if "unidentified_max_bytes" in words]
+    bench.router._keep_apart("unidentified", "udp", -1, b"secret value=1i")
+    bench.router._keep_apart("ambiguous", "udp", os.getuid(), b"secret value=1i\nsecret value=2i")
+    with bench.send_as("none", "secret value=1i"):
+        wait_until(lambda: bench.router.counts["no_job"] == 1, "it is counted")
+    counts = bench.router.counts
     assert (counts["unidentified"], counts["ambiguous"], counts["not_kept"]) == (1, 2, 0)
     assert not [
         path
@@ -408,16 +408,16 @@ def test_by_default_the_agent_keeps_counts_and_no_text(
     ]
 
 
-def test_an_admin_may_have_text_kept(route: Callable[..., Routed], tmp_path: Path) -> None:
-    routed = route(unidentified_max_bytes=10_000)
-    routed.router._keep_apart("unidentified", "udp", -1, b"whose value=1i")
+def test_an_admin_may_have_text_kept(route: Callable[..., RouterBench], tmp_path: Path) -> None:
+    bench = route(unidentified_max_bytes=10_000)
+    bench.router._keep_apart("unidentified", "udp", -1, b"whose value=1i")
     assert "whose" in (tmp_path / "state" / "telegraf" / "unidentified.jsonl").read_text()
 
 
 def test_what_still_waits_at_the_end_is_decided() -> None:
-    piped = Piped()
-    piped.put(100.0, b'{"a":1}')
-    piped.sidecar.read(100.0)
-    assert piped.sidecar.ready(piped.sidecar.due, None, (5, 0)) == []
-    (batch,) = piped.sidecar.all()
+    feed = Feed()
+    feed.put(100.0, b'{"a":1}')
+    feed.sidecar.read(100.0)
+    assert feed.sidecar.ready(feed.sidecar.due, None, (5, 0)) == []
+    (batch,) = feed.sidecar.all()
     assert not batch.undecided
