@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.classify import classifier, stream_log
-from logshipper.classify.classifier import Classifier
+from logshipper.classify import stream_log
+from logshipper.classify.classifier import MAX_REFUSALS, Classifier
 from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.spool.segment import MAX_LINE_BYTES, Kind, Stream
 from tests.tools.model_settings import examples
@@ -26,19 +26,21 @@ def _run(
     *steps: tuple[Stream, bytes], mode: str = "enabled", end: bool = True, **options: Any
 ) -> Classifier:
     """Feeds each step whole, then ends both streams. options: of Classifier, of several types."""
-    made = Classifier(mode, **options)
+    classifier = Classifier(mode, **options)
     for stream, data in steps:
-        made.feed(stream, data, 1.0)
+        classifier.feed(stream, data, 1.0)
     if end:
-        made.end(OUT, 2.0)
-        made.end(ERR, 2.0)
-    return made
+        classifier.end(OUT, 2.0)
+        classifier.end(ERR, 2.0)
+    return classifier
 
 
 def _lines(
-    made: Classifier | list[LoggedLines | LoggedEvent], *kinds: Kind, stream: Stream | None = None
+    classifier: Classifier | list[LoggedLines | LoggedEvent],
+    *kinds: Kind,
+    stream: Stream | None = None,
 ) -> list[bytes]:
-    items = made.take() if isinstance(made, Classifier) else made
+    items = classifier.take() if isinstance(classifier, Classifier) else classifier
     return [
         line
         for item in items
@@ -58,8 +60,8 @@ def _events(items: list[LoggedLines | LoggedEvent]) -> list[str]:
 
 def test_enabled_logs_everything() -> None:
     """R8, R5: stderr is logged; JSON there is a line like any other."""
-    made = _run((OUT, b'a\n{"x": 1}\nb\n'), (ERR, b'c\n{"y": 1}\n'))
-    items = made.take()
+    classifier = _run((OUT, b'a\n{"x": 1}\nb\n'), (ERR, b'c\n{"y": 1}\n'))
+    items = classifier.take()
     assert _lines(items, Kind.LOG, stream=OUT) == [b"a", b"b"]
     assert _lines(items, Kind.METADATA) == [b'{"x": 1}']
     assert _lines(items, Kind.LOG, stream=ERR) == [b"c", b'{"y": 1}']
@@ -67,19 +69,19 @@ def test_enabled_logs_everything() -> None:
 
 def test_metadata_mode() -> None:
     """R9: only metadata; all of stderr is dropped."""
-    made = _run((OUT, b'a\n{"x": 1}\nb\n{not}\n'), (ERR, b'c\n{"y": 1}\n'), mode="metadata")
-    assert _lines(made) == [b'{"x": 1}']
-    ledger = made.ledger()
+    classifier = _run((OUT, b'a\n{"x": 1}\nb\n{not}\n'), (ERR, b'c\n{"y": 1}\n'), mode="metadata")
+    assert _lines(classifier) == [b'{"x": 1}']
+    ledger = classifier.ledger()
     assert (ledger["stdout"]["dropped"], ledger["stderr"]["dropped"]) == (3, 2)
 
 
 def test_disabled_mode_listens() -> None:
     """R10, R11: commands are logged, all else is dropped, and enabling later works."""
-    made = _run((OUT, b'secret\n{"x": 1}\n' + ENABLE + b"public\n"), mode="disabled")
-    items = made.take()
+    classifier = _run((OUT, b'secret\n{"x": 1}\n' + ENABLE + b"public\n"), mode="disabled")
+    items = classifier.take()
     assert _lines(items) == [ENABLE.strip(), b"public"]
     assert _events(items) == ["mode_changed"]
-    assert made.mode == "enabled"
+    assert classifier.mode == "enabled"
 
 
 @pytest.mark.parametrize("stream", [OUT, ERR])
@@ -87,22 +89,22 @@ def test_disabled_mode_listens() -> None:
 @pytest.mark.parametrize("split", [1, 3, 1000])
 def test_the_next_line_obeys(stream: Stream, ending: bytes, split: int) -> None:
     """R14, R15, R17: on both streams, however the bytes are split, whatever the line's end."""
-    made = Classifier("enabled")
+    classifier = Classifier("enabled")
     data = b"one\n" + DISABLE.strip() + ending + b"two\n" + ENABLE.strip() + ending + b"three"
     for at in range(0, len(data), split):
-        made.feed(stream, data[at : at + split], 1.0)
-    made.end(stream, 2.0)
-    items = made.take()
+        classifier.feed(stream, data[at : at + split], 1.0)
+    classifier.end(stream, 2.0)
+    items = classifier.take()
     assert _lines(items, Kind.LOG) == [b"one", b"three"]
     assert _lines(items, Kind.COMMAND) == [DISABLE.strip(), ENABLE.strip()]
 
 
 def test_a_command_without_a_last_line_feed() -> None:
     """R15's arrow."""
-    made = Classifier("enabled")
-    made.feed(OUT, b"a\n" + DISABLE.strip(), 1.0)
-    made.end(OUT, 1.0)
-    assert made.mode == "disabled"
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b"a\n" + DISABLE.strip(), 1.0)
+    classifier.end(OUT, 1.0)
+    assert classifier.mode == "disabled"
 
 
 @pytest.mark.parametrize(
@@ -111,15 +113,17 @@ def test_a_command_without_a_last_line_feed() -> None:
 @pytest.mark.parametrize("colours", [False, True])
 def test_text_before_a_command(before: bytes, colours: bool) -> None:
     """R15: then it may narrow, and never widens; an event tells either."""
-    made = _run((OUT, before + DISABLE + b"secret\n"), (ERR, b"secret\n"), keep_colours=colours)
-    items = made.take()
-    assert (made.mode, _events(items)) == ("disabled", ["command_refused", "mode_changed"])
+    classifier = _run(
+        (OUT, before + DISABLE + b"secret\n"), (ERR, b"secret\n"), keep_colours=colours
+    )
+    items = classifier.take()
+    assert (classifier.mode, _events(items)) == ("disabled", ["command_refused", "mode_changed"])
     assert b"secret" not in b"".join(_lines(items))
     # the command's own line, printed before it was in force
     assert len(_lines(items, Kind.LOG)) == 1
-    made = _run((OUT, before + ENABLE + b"secret\n"), mode="disabled", keep_colours=colours)
-    items = made.take()
-    assert (made.mode, _lines(items), _events(items)) == ("disabled", [], ["command_refused"])
+    classifier = _run((OUT, before + ENABLE + b"secret\n"), mode="disabled", keep_colours=colours)
+    items = classifier.take()
+    assert (classifier.mode, _lines(items), _events(items)) == ("disabled", [], ["command_refused"])
 
 
 @pytest.mark.parametrize(
@@ -133,23 +137,27 @@ def test_text_before_a_command(before: bytes, colours: bool) -> None:
 )
 def test_a_command_that_is_quoted(line: bytes) -> None:
     """Source code and tracebacks switch nothing off; that it isn't obeyed is said."""
-    made = _run((OUT, line + b"\n"))
-    items = made.take()
-    assert (made.mode, _lines(items), _events(items)) == ("enabled", [line], ["command_refused"])
+    classifier = _run((OUT, line + b"\n"))
+    items = classifier.take()
+    assert (classifier.mode, _lines(items), _events(items)) == (
+        "enabled",
+        [line],
+        ["command_refused"],
+    )
 
 
 def test_a_mere_mention_is_no_event() -> None:
-    made = _run((OUT, b"see /LOGCOMMAND in the guide\n/usr/bin/logcommand\n"))
-    assert _events(made.take()) == []
+    classifier = _run((OUT, b"see /LOGCOMMAND in the guide\n/usr/bin/logcommand\n"))
+    assert _events(classifier.take()) == []
 
 
 def test_text_behind_a_narrowing_command_is_not_logged() -> None:
     """print(command, end="") and then a secret: one line."""
-    made = _run((OUT, b"a\n" + DISABLE.strip() + b"secret\n"))
-    items = made.take()
+    classifier = _run((OUT, b"a\n" + DISABLE.strip() + b"secret\n"))
+    items = classifier.take()
     assert _lines(items, Kind.LOG) == [b"a"]
     assert b"secret" not in str(items).encode()
-    assert made.ledger()["stdout"]["dropped"] == 1
+    assert classifier.ledger()["stdout"]["dropped"] == 1
 
 
 @pytest.mark.parametrize("shape", [b"%s\n", b"\x1b[A\r%s\r\n"])
@@ -161,9 +169,11 @@ def test_a_command_at_the_end_of_a_line_that_is_cut_into_parts(shape: bytes) -> 
         MAX_LINE_BYTES,
         MAX_LINE_BYTES + 3,
     ):
-        made = _run((OUT, shape % (b"x" * size + DISABLE.strip()) + b"secret\n"), columns=10_000)
-        items = made.take()
-        assert made.mode == "disabled", size
+        classifier = _run(
+            (OUT, shape % (b"x" * size + DISABLE.strip()) + b"secret\n"), columns=10_000
+        )
+        items = classifier.take()
+        assert classifier.mode == "disabled", size
         assert b"secret" not in b"".join(_lines(items))
         assert b"".join(_lines(items, Kind.LOG)) == b"x" * size + DISABLE.strip()
 
@@ -173,49 +183,49 @@ def test_a_command_at_the_end_of_a_line_that_is_cut_into_parts(shape: bytes) -> 
 def test_a_resize_amid_a_command(size: tuple[int, int], tier: str) -> None:
     """R15's arrow: the line is the rendered line."""
     for at in range(1, len(DISABLE)):
-        made = Classifier("enabled", columns=80, rows=24)
-        made.feed(
+        classifier = Classifier("enabled", columns=80, rows=24)
+        classifier.feed(
             OUT, b"a\nb\n" + (b"\x1b[A\x1b[B" if tier == "screen" else b"") + DISABLE[:at], 1.0
         )
-        made.resize(*size)
-        made.feed(OUT, DISABLE[at:] + b"secret\n", 1.1)
-        assert made.mode == "disabled", at
-        made.resize(80, 24)
-        made.feed(OUT, ENABLE[:at], 2.0)
-        made.resize(*size)
-        made.feed(OUT, ENABLE[at:], 2.1)
-        assert made.mode == "enabled", at
+        classifier.resize(*size)
+        classifier.feed(OUT, DISABLE[at:] + b"secret\n", 1.1)
+        assert classifier.mode == "disabled", at
+        classifier.resize(80, 24)
+        classifier.feed(OUT, ENABLE[:at], 2.0)
+        classifier.resize(*size)
+        classifier.feed(OUT, ENABLE[at:], 2.1)
+        assert classifier.mode == "enabled", at
 
 
 def test_a_stale_command_of_the_other_stream() -> None:
     """R16's arrow: stderr's `enabled` was printed first and is read last: it widens nothing, and an
     event says so."""
-    made = Classifier("enabled")
-    made.feed(OUT, DISABLE, 1.0)
-    made.feed(ERR, ENABLE, 1.0)
-    made.seen_empty(OUT, 1.0)
-    made.seen_empty(ERR, 1.0)
-    made.feed(OUT, b"secret\n", 1.1)
-    items = made.take()
-    assert (made.mode, _events(items)) == ("disabled", ["mode_changed", "command_refused"])
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, DISABLE, 1.0)
+    classifier.feed(ERR, ENABLE, 1.0)
+    classifier.seen_empty(OUT, 1.0)
+    classifier.seen_empty(ERR, 1.0)
+    classifier.feed(OUT, b"secret\n", 1.1)
+    items = classifier.take()
+    assert (classifier.mode, _events(items)) == ("disabled", ["mode_changed", "command_refused"])
     assert _lines(items) == [DISABLE.strip(), ENABLE.strip()]
     assert "print it again" in str(items[-1])
-    made.feed(ERR, ENABLE, 2.0)
-    made.seen_empty(OUT, 2.0)
-    made.feed(OUT, b"public\n", 2.1)
-    assert _lines(made, Kind.LOG) == [b"public"]
+    classifier.feed(ERR, ENABLE, 2.0)
+    classifier.seen_empty(OUT, 2.0)
+    classifier.feed(OUT, b"public\n", 2.1)
+    assert _lines(classifier, Kind.LOG) == [b"public"]
 
 
 def test_what_narrows_counts_where_the_mode_is_narrower_already() -> None:
     """stderr's `enabled` was printed before stdout's malformed `disabled`, and undoes only what is
     older."""
-    made = Classifier("enabled")
-    made.feed(ERR, DISABLE, 1.0)
-    made.feed(OUT, b" " + DISABLE, 1.0)
-    made.feed(ERR, ENABLE, 1.0)
-    made.seen_empty(OUT, 1.0)
-    made.feed(OUT, b"secret\n", 1.0)
-    assert (made.mode, _lines(made, Kind.LOG, stream=OUT)) == ("disabled", [])
+    classifier = Classifier("enabled")
+    classifier.feed(ERR, DISABLE, 1.0)
+    classifier.feed(OUT, b" " + DISABLE, 1.0)
+    classifier.feed(ERR, ENABLE, 1.0)
+    classifier.seen_empty(OUT, 1.0)
+    classifier.feed(OUT, b"secret\n", 1.0)
+    assert (classifier.mode, _lines(classifier, Kind.LOG, stream=OUT)) == ("disabled", [])
 
 
 @pytest.mark.parametrize("tier", [b"", b"\x1b[A"])
@@ -229,64 +239,64 @@ def test_a_change_of_the_mode_amid_a_commands_line(
     text is nowhere."""
     line = before + DISABLE.strip()
     for at in range(len(before) + 1, len(line) + 1):
-        made = Classifier(mode, keep_colours=colours)
-        made.feed(OUT, b"a\n" + tier + line[:at], 1.0)
-        made.feed(ERR, METADATA + ENABLE + METADATA + ENABLE, 1.0)
-        made.feed(OUT, line[at:] + b"\r\n", 1.0)
-        made.seen_empty(OUT, 1.0)
-        made.feed(OUT, b"secret\n", 1.0)
-        made.end(OUT, 2.0)
-        items = made.take()
-        assert (made.mode, b"secret" in b"".join(_lines(items))) == ("disabled", False), at
-        assert made.ledger()["stdout"]["pending"] == 0
+        classifier = Classifier(mode, keep_colours=colours)
+        classifier.feed(OUT, b"a\n" + tier + line[:at], 1.0)
+        classifier.feed(ERR, METADATA + ENABLE + METADATA + ENABLE, 1.0)
+        classifier.feed(OUT, line[at:] + b"\r\n", 1.0)
+        classifier.seen_empty(OUT, 1.0)
+        classifier.feed(OUT, b"secret\n", 1.0)
+        classifier.end(OUT, 2.0)
+        items = classifier.take()
+        assert (classifier.mode, b"secret" in b"".join(_lines(items))) == ("disabled", False), at
+        assert classifier.ledger()["stdout"]["pending"] == 0
 
 
 def test_a_change_of_the_mode_amid_a_stop() -> None:
     """Its token isn't logged, and it fences."""
-    made = Classifier("enabled")
-    made.feed(OUT, STOP[:-1], 1.0)
-    made.feed(ERR, METADATA, 1.0)
-    made.feed(OUT, b"\n" + ENABLE, 1.0)
-    assert made.mode == "metadata"
-    assert "token-12345" not in str(made.take())
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, STOP[:-1], 1.0)
+    classifier.feed(ERR, METADATA, 1.0)
+    classifier.feed(OUT, b"\n" + ENABLE, 1.0)
+    assert classifier.mode == "metadata"
+    assert "token-12345" not in str(classifier.take())
 
 
 def test_half_a_line_that_is_no_command_is_dropped() -> None:
     """What its begin was isn't known under the new mode; the next line is logged."""
-    made = Classifier("enabled")
-    made.feed(OUT, b"/logs", 1.0)
-    made.feed(ERR, DISABLE + ENABLE, 1.0)
-    made.seen_empty(OUT, 1.0)
-    made.feed(OUT, b"/x\nnext\n", 1.0)
-    made.feed(OUT, b"/LOG", 1.0)
-    made.feed(ERR, DISABLE + ENABLE, 1.0)
-    made.seen_empty(OUT, 1.0)
-    made.feed(OUT, b"S\nlast\n", 1.0)
-    items = made.take()
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b"/logs", 1.0)
+    classifier.feed(ERR, DISABLE + ENABLE, 1.0)
+    classifier.seen_empty(OUT, 1.0)
+    classifier.feed(OUT, b"/x\nnext\n", 1.0)
+    classifier.feed(OUT, b"/LOG", 1.0)
+    classifier.feed(ERR, DISABLE + ENABLE, 1.0)
+    classifier.seen_empty(OUT, 1.0)
+    classifier.feed(OUT, b"S\nlast\n", 1.0)
+    items = classifier.take()
     assert _lines(items, Kind.LOG) == [b"/logs", b"/x", b"next", b"last"]
-    assert made.ledger()["stdout"]["dropped"] == 1
+    assert classifier.ledger()["stdout"]["dropped"] == 1
 
 
 def test_a_long_line_that_begins_with_a_command() -> None:
     """What it asks for narrows, though its begin is gone when it ends."""
     for line in (DISABLE.strip(), b" " + DISABLE.strip(), DISABLE.strip() + b" " * 5000):
-        made = Classifier("enabled")
-        made.feed(OUT, line + b"x" * (MAX_LINE_BYTES + 100) + b"\nsecret\n", 1.0)
-        assert (made.mode, _lines(made)[-1:] == [b"secret"]) == ("disabled", False)
-        made = Classifier("disabled")
+        classifier = Classifier("enabled")
+        classifier.feed(OUT, line + b"x" * (MAX_LINE_BYTES + 100) + b"\nsecret\n", 1.0)
+        assert (classifier.mode, _lines(classifier)[-1:] == [b"secret"]) == ("disabled", False)
+        classifier = Classifier("disabled")
         widening = line.replace(b"disabled", b"enabled") + b" " * (MAX_LINE_BYTES + 100)
-        made.feed(OUT, widening + b"\nsecret\n", 1.0)
-        assert (made.mode, _lines(made)) == ("disabled", [])
+        classifier.feed(OUT, widening + b"\nsecret\n", 1.0)
+        assert (classifier.mode, _lines(classifier)) == ("disabled", [])
 
 
 def test_a_command_on_the_alternate_screen_narrows() -> None:
     for command, mode in ((DISABLE, "disabled"), (ENABLE, "enabled")):
-        made = Classifier("enabled" if command is DISABLE else "metadata")
-        made.feed(OUT, b"\x1b[?1049h" + command + b"\x1b[?1049lsecret\n", 1.0)
-        items = made.take()
+        classifier = Classifier("enabled" if command is DISABLE else "metadata")
+        classifier.feed(OUT, b"\x1b[?1049h" + command + b"\x1b[?1049lsecret\n", 1.0)
+        items = classifier.take()
         assert b"secret" not in b"".join(_lines(items))
         assert "command_refused" in _events(items)
-        assert made.mode != "enabled", mode
+        assert classifier.mode != "enabled", mode
 
 
 @pytest.mark.parametrize(
@@ -299,9 +309,9 @@ def test_a_command_on_the_alternate_screen_narrows() -> None:
     ],
 )
 def test_what_only_looks_like_a_stop_keeps_no_narrowing_command_out(line: bytes) -> None:
-    made = _run((OUT, line + b"\n" + DISABLE + b"secret\n"))
-    assert made.mode == "disabled"
-    assert b"secret" not in b"".join(_lines(made))
+    classifier = _run((OUT, line + b"\n" + DISABLE + b"secret\n"))
+    assert classifier.mode == "disabled"
+    assert b"secret" not in b"".join(_lines(classifier))
 
 
 @pytest.mark.parametrize(
@@ -314,101 +324,105 @@ def test_what_only_looks_like_a_stop_keeps_no_narrowing_command_out(line: bytes)
     ],
 )
 def test_paths_and_prose_switch_nothing_off(line: bytes) -> None:
-    made = _run((OUT, line + b"\n"))
-    assert (made.mode, _lines(made)) == ("enabled", [line])
+    classifier = _run((OUT, line + b"\n"))
+    assert (classifier.mode, _lines(classifier)) == ("enabled", [line])
 
 
 def test_escapes_behind_a_token_that_are_none() -> None:
-    made = _run((OUT, STOP + b"x \\u006e\\users\n\\ud83d \\u00\n"))
-    assert _lines(made, Kind.LOG) == [b"x \\u006e\\users", b"\\ud83d \\u00"]
+    classifier = _run((OUT, STOP + b"x \\u006e\\users\n\\ud83d \\u00\n"))
+    assert _lines(classifier, Kind.LOG) == [b"x \\u006e\\users", b"\\ud83d \\u00"]
 
 
 def test_tokens_in_what_is_sent_and_in_events() -> None:
     """A number that is masked is no number: the record is dropped, the event keeps its name for
     it."""
-    made = Classifier("enabled")
-    made.feed(OUT, b'/LOGCOMMAND {"stop":"12345678"}\n/LOGCOMMAND {"resume":"12345678"}\n', 1.0)
-    made.take_measurements([b'{"x":12345678}', b'{"x":1}'], 1.0)
-    made.feed(OUT, b'/LOGCOMMAND {"event":{"n":12345678}}\n', 1.0)
-    items = made.take()
+    classifier = Classifier("enabled")
+    classifier.feed(
+        OUT, b'/LOGCOMMAND {"stop":"12345678"}\n/LOGCOMMAND {"resume":"12345678"}\n', 1.0
+    )
+    classifier.take_measurements([b'{"x":12345678}', b'{"x":1}'], 1.0)
+    classifier.feed(OUT, b'/LOGCOMMAND {"event":{"n":12345678}}\n', 1.0)
+    items = classifier.take()
     assert _lines(items, Kind.METADATA) == [b'{"x":1}']
     assert "12345678" not in str(items)
     assert _events(items)[-1] == "user_event"
 
 
 def test_an_unknown_resume_shows_no_token() -> None:
-    made = _run((ERR, RESUME), (OUT, STOP + DISABLE + b"secret\n"))
-    items = made.take()
-    assert made.mode == "disabled"
+    classifier = _run((ERR, RESUME), (OUT, STOP + DISABLE + b"secret\n"))
+    items = classifier.take()
+    assert classifier.mode == "disabled"
     assert "token-12345" not in str(items)
     assert b"secret" not in b"".join(_lines(items))
 
 
 def test_a_status_ends_before_what_an_escape_may_hide() -> None:
-    made = Classifier("enabled")
-    made.feed(OUT, b'/LOGCOMMAND {"stop":"secret\\"token123"}\nworking {"t":"secret\\"token12', 1.0)
-    made.tick(20.0)
-    assert "secret" not in str(_lines(made, Kind.STATUS))
+    classifier = Classifier("enabled")
+    classifier.feed(
+        OUT, b'/LOGCOMMAND {"stop":"secret\\"token123"}\nworking {"t":"secret\\"token12', 1.0
+    )
+    classifier.tick(20.0)
+    assert "secret" not in str(_lines(classifier, Kind.STATUS))
 
 
 def test_many_stops_are_one_event() -> None:
-    made = _run((OUT, b"/LOGCOMMAND stop=\n" * 2000))
-    assert _events(made.take()).count("commands_fenced") == 1
+    classifier = _run((OUT, b"/LOGCOMMAND stop=\n" * 2000))
+    assert _events(classifier.take()).count("commands_fenced") == 1
 
 
 def test_events_of_refused_commands_have_a_limit() -> None:
     """What comes after it is counted."""
-    made = _run((OUT, b"/LOGCOMMAND x\n" * (classifier.MAX_REFUSALS + 7)))
-    events = [item.record for item in made.take() if isinstance(item, LoggedEvent)]
+    classifier = _run((OUT, b"/LOGCOMMAND x\n" * (MAX_REFUSALS + 7)))
+    events = [item.record for item in classifier.take() if isinstance(item, LoggedEvent)]
     assert [event["event"] for event in events[-2:]] == ["refusals_left_out"] * 2
-    assert len(events) == classifier.MAX_REFUSALS + 2
+    assert len(events) == MAX_REFUSALS + 2
     assert events[-1]["events"] == 7
 
 
 def test_a_command_drawn_over_a_bar_counts_as_rendered() -> None:
     """R15's arrow: the line is the rendered line."""
-    made = _run((OUT, b"\r 50%|#####     |\r                  \r" + DISABLE + b"secret\n"))
-    assert made.mode == "disabled"
-    assert b"secret" not in b"".join(_lines(made))
+    classifier = _run((OUT, b"\r 50%|#####     |\r                  \r" + DISABLE + b"secret\n"))
+    assert classifier.mode == "disabled"
+    assert b"secret" not in b"".join(_lines(classifier))
 
 
 def test_a_switch_applies_to_the_other_stream() -> None:
     """R16."""
-    made = _run((OUT, DISABLE), (ERR, b"secret\n"))
-    assert b"secret" not in b"".join(_lines(made))
+    classifier = _run((OUT, DISABLE), (ERR, b"secret\n"))
+    assert b"secret" not in b"".join(_lines(classifier))
 
 
 def test_the_other_stream_obeys_the_strictest_until_seen_empty() -> None:
     """R16's arrow: what may have been written before the switch stays hidden."""
-    made = Classifier("disabled")
-    made.feed(OUT, ENABLE, 1.0)
-    made.feed(ERR, b"written before\n", 1.0)
-    made.seen_empty(ERR, 1.0)
-    made.feed(ERR, b"written after\n", 1.0)
-    assert _lines(made, stream=ERR) == [b"written after"]
+    classifier = Classifier("disabled")
+    classifier.feed(OUT, ENABLE, 1.0)
+    classifier.feed(ERR, b"written before\n", 1.0)
+    classifier.seen_empty(ERR, 1.0)
+    classifier.feed(ERR, b"written after\n", 1.0)
+    assert _lines(classifier, stream=ERR) == [b"written after"]
 
 
 def test_what_was_printed_before_a_switch_to_disabled_is_logged_first() -> None:
     """R11's arrow: a half line and a bar of the other stream, a run of repeats."""
-    made = _run((OUT, b"a\na\na\nhalf"), (ERR, b"\r 10%|#  |" + DISABLE), end=False)
-    assert made.mode == "disabled"
-    assert b" 10%|#  |" + DISABLE.strip() in _lines(made, stream=ERR)
-    made = _run((OUT, b"a\na\na\nhalf"), (ERR, DISABLE), end=False)
-    items = made.take()
+    classifier = _run((OUT, b"a\na\na\nhalf"), (ERR, b"\r 10%|#  |" + DISABLE), end=False)
+    assert classifier.mode == "disabled"
+    assert b" 10%|#  |" + DISABLE.strip() in _lines(classifier, stream=ERR)
+    classifier = _run((OUT, b"a\na\na\nhalf"), (ERR, DISABLE), end=False)
+    items = classifier.take()
     assert _lines(items, stream=OUT) == [b"a", b"[last line repeated 2 times]", b"half"]
     assert _lines(items)[-1] == DISABLE.strip()
 
 
 def test_nothing_from_before_leaks() -> None:
     """R11: no half line, no bar, no held repeat, no buffer."""
-    made = Classifier("disabled")
-    made.feed(OUT, b"s1\ns1\ns1\n\x1b[As2\n\rs3 half", 1.0)
-    made.feed(ERR, ENABLE, 1.0)
-    made.seen_empty(OUT, 1.0)
-    made.feed(OUT, b" tail\n\x1b[A\x1b[Anew\n", 1.0)
-    made.tick(100.0)
-    made.end(OUT, 200.0)
-    text = b"|".join(_lines(made, stream=OUT))
+    classifier = Classifier("disabled")
+    classifier.feed(OUT, b"s1\ns1\ns1\n\x1b[As2\n\rs3 half", 1.0)
+    classifier.feed(ERR, ENABLE, 1.0)
+    classifier.seen_empty(OUT, 1.0)
+    classifier.feed(OUT, b" tail\n\x1b[A\x1b[Anew\n", 1.0)
+    classifier.tick(100.0)
+    classifier.end(OUT, 200.0)
+    text = b"|".join(_lines(classifier, stream=OUT))
     assert b"s1" not in text
     assert b"s2" not in text
     assert b"s3" not in text
@@ -417,13 +431,13 @@ def test_nothing_from_before_leaks() -> None:
 
 def test_half_a_line_is_not_metadata() -> None:
     """R11: what would have followed it isn't known when the mode changes."""
-    made = Classifier("metadata")
-    made.feed(OUT, b'{"a": 1}', 1.0)
-    made.feed(ERR, ENABLE, 1.0)
-    made.seen_empty(OUT, 1.0)
-    made.feed(OUT, b" and more\n", 1.0)
-    made.end(OUT, 2.0)
-    assert _lines(made, stream=OUT) == [b" and more"]
+    classifier = Classifier("metadata")
+    classifier.feed(OUT, b'{"a": 1}', 1.0)
+    classifier.feed(ERR, ENABLE, 1.0)
+    classifier.seen_empty(OUT, 1.0)
+    classifier.feed(OUT, b" and more\n", 1.0)
+    classifier.end(OUT, 2.0)
+    assert _lines(classifier, stream=OUT) == [b" and more"]
 
 
 # ---- commands that are none
@@ -432,22 +446,22 @@ def test_half_a_line_is_not_metadata() -> None:
 def test_refused_commands_are_ordinary_output() -> None:
     """R15's arrow."""
     bad = b'/LOGCOMMAND  {"mode":"enabled"}'
-    made = _run((OUT, bad + b"\n"))
-    items = made.take()
+    classifier = _run((OUT, bad + b"\n"))
+    items = classifier.take()
     assert _lines(items, Kind.LOG) == [bad]
     assert _events(items) == ["command_refused"]
-    made = _run((OUT, bad + b"\n"), mode="disabled")
-    items = made.take()
-    assert (_lines(items), _events(items), made.mode) == ([], ["command_refused"], "disabled")
+    classifier = _run((OUT, bad + b"\n"), mode="disabled")
+    items = classifier.take()
+    assert (_lines(items), _events(items), classifier.mode) == ([], ["command_refused"], "disabled")
 
 
 def test_a_dict_repr_narrows() -> None:
     """R15's arrow: it must not leak a token; the event shows the right form, and never the line."""
-    made = _run(
+    classifier = _run(
         (OUT, b"/LOGCOMMAND {'mode': 'disabled', 'why': 'hush'}\nsecret\n"), mode="metadata"
     )
-    items = made.take()
-    assert made.mode == "disabled"
+    items = classifier.take()
+    assert classifier.mode == "disabled"
     assert _lines(items) == []
     assert _events(items) == ["command_refused", "mode_changed"]
     assert "hush" not in str(items)
@@ -456,9 +470,9 @@ def test_a_dict_repr_narrows() -> None:
 
 def test_commands_off() -> None:
     """R16's arrow: a user may switch commands off."""
-    made = _run((OUT, DISABLE + b"/LOGCOMMAND {'mode': 'disabled'}\n"), obey=False)
-    items = made.take()
-    assert made.mode == "enabled"
+    classifier = _run((OUT, DISABLE + b"/LOGCOMMAND {'mode': 'disabled'}\n"), obey=False)
+    items = classifier.take()
+    assert classifier.mode == "enabled"
     assert len(_lines(items, Kind.LOG)) == 2
     assert _events(items) == []
 
@@ -472,9 +486,9 @@ def test_stop_token() -> None:
         + b'/LOGCOMMAND {"resume":"wrong"}\nsaid tok-12345678\n/LOGCOMMAND {"resume":"tok-12345678"}\n'
         + METADATA
     )
-    made = _run((OUT, text))
-    items = made.take()
-    assert made.mode == "metadata"
+    classifier = _run((OUT, text))
+    items = classifier.take()
+    assert classifier.mode == "metadata"
     assert _lines(items, Kind.LOG) == [
         DISABLE.strip(),
         b'/LOGCOMMAND {"resume":"***"}',
@@ -496,26 +510,26 @@ def test_stop_token() -> None:
 
 def test_a_fence_holds_for_the_other_stream_until_seen_empty() -> None:
     """Until then what may stand within it narrows, and never widens."""
-    made = Classifier("disabled")
-    made.feed(OUT, STOP + RESUME, 1.0)
-    made.feed(ERR, ENABLE, 1.0)
-    assert made.mode == "disabled"
-    made.seen_empty(ERR, 1.0)
-    made.feed(ERR, ENABLE, 1.0)
-    assert made.mode == "enabled"
-    made.feed(OUT, STOP, 1.0)
-    made.feed(ERR, DISABLE, 1.0)  # may stand before it
-    assert made.mode == "disabled"
+    classifier = Classifier("disabled")
+    classifier.feed(OUT, STOP + RESUME, 1.0)
+    classifier.feed(ERR, ENABLE, 1.0)
+    assert classifier.mode == "disabled"
+    classifier.seen_empty(ERR, 1.0)
+    classifier.feed(ERR, ENABLE, 1.0)
+    assert classifier.mode == "enabled"
+    classifier.feed(OUT, STOP, 1.0)
+    classifier.feed(ERR, DISABLE, 1.0)  # may stand before it
+    assert classifier.mode == "disabled"
 
 
 def test_a_stale_resume_does_not_end_the_other_streams_fence() -> None:
-    made = Classifier("disabled")
-    made.feed(OUT, STOP, 1.0)
-    made.feed(ERR, RESUME, 1.0)
-    made.seen_empty(OUT, 1.0)
-    made.feed(OUT, ENABLE, 1.0)
-    items = made.take()
-    assert (made.mode, _events(items)) == (
+    classifier = Classifier("disabled")
+    classifier.feed(OUT, STOP, 1.0)
+    classifier.feed(ERR, RESUME, 1.0)
+    classifier.seen_empty(OUT, 1.0)
+    classifier.feed(OUT, ENABLE, 1.0)
+    items = classifier.take()
+    assert (classifier.mode, _events(items)) == (
         "disabled",
         ["commands_fenced", "command_refused", "command_refused"],
     )
@@ -538,29 +552,31 @@ def test_a_stale_resume_does_not_end_the_other_streams_fence() -> None:
 def test_a_malformed_stop_fences(line: bytes) -> None:
     """R16's arrow: what follows may not be trusted, so nothing of it widens; its token is
     masked."""
-    made = Classifier("metadata")
-    made.feed(OUT, line + b"\n" + ENABLE, 1.0)
-    made.feed(OUT, b'{"said": "token-12345"}\n', 1.0)
-    assert made.mode == "metadata"
-    made.feed(OUT, RESUME + ENABLE, 1.0)
-    assert made.mode == "enabled"
-    items = made.take()
+    classifier = Classifier("metadata")
+    classifier.feed(OUT, line + b"\n" + ENABLE, 1.0)
+    classifier.feed(OUT, b'{"said": "token-12345"}\n', 1.0)
+    assert classifier.mode == "metadata"
+    classifier.feed(OUT, RESUME + ENABLE, 1.0)
+    assert classifier.mode == "enabled"
+    items = classifier.take()
     assert "token-12345" not in str(items)
     assert _events(items)[:2] == ["commands_fenced", "command_refused"]
 
 
 def test_a_stop_without_a_token_keeps_out_what_widens() -> None:
-    made = _run((OUT, b'/LOGCOMMAND {"stop":""}\n' + ENABLE + METADATA + DISABLE), mode="metadata")
-    assert made.mode == "disabled"
+    classifier = _run(
+        (OUT, b'/LOGCOMMAND {"stop":""}\n' + ENABLE + METADATA + DISABLE), mode="metadata"
+    )
+    assert classifier.mode == "disabled"
 
 
 def test_a_malformed_resume_lets_pass_what_narrows() -> None:
     """A secret may follow; it must not be logged for two wrong quotes."""
-    made = _run(
+    classifier = _run(
         (OUT, STOP + b"/LOGCOMMAND {'resume': 'token-12345'}\n" + DISABLE + b"secret\n" + ENABLE)
     )
-    items = made.take()
-    assert made.mode == "disabled"
+    items = classifier.take()
+    assert classifier.mode == "disabled"
     assert b"secret" not in b"".join(_lines(items))
     assert "token-12345" not in str(items)
 
@@ -572,29 +588,29 @@ def test_tokens_are_masked_in_every_form() -> None:
         f"/LOGCOMMAND {json.dumps({'stop': token})}\n/LOGCOMMAND {json.dumps({'resume': token})}\n"
         for token in tokens
     )
-    made = Classifier("enabled")
-    made.feed(OUT, stops.encode(), 1.0)
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, stops.encode(), 1.0)
     forms = [
         form
         for token in tokens
         for form in (token, json.dumps(token), json.dumps(token, ensure_ascii=False))
     ]
     forms += ["".join(f"\\u{ord(char):04X}" for char in token) for token in tokens]
-    made.feed(OUT, "".join(f'{{"k": "x {form}"}}\n{form}\n' for form in forms).encode(), 1.0)
+    classifier.feed(OUT, "".join(f'{{"k": "x {form}"}}\n{form}\n' for form in forms).encode(), 1.0)
     token = tokens[0].encode()
     sizes = (MAX_LINE_BYTES - len(token), MAX_LINE_BYTES - 5, MAX_LINE_BYTES - 1)
     for size in sizes:
-        made.feed(OUT, b"x" * size + token + b"y\n", 1.0)
-    made.end(OUT, 2.0)
-    items = made.take()
+        classifier.feed(OUT, b"x" * size + token + b"y\n", 1.0)
+    classifier.end(OUT, 2.0)
+    items = classifier.take()
     parts = [
         item for item in items if isinstance(item, LoggedLines) and "part" in (item.attrs or {})
     ]
     text = b"".join(part.text[:-1] for part in parts)
     assert text.count(b"***y") == len(sizes)
     assert b'g"0' not in text
-    shown = b"\n".join(_lines(items))
-    assert not [form for form in forms if form.encode() in shown]
+    log = b"\n".join(_lines(items))
+    assert not [form for form in forms if form.encode() in log]
 
 
 @pytest.mark.parametrize("cut", range(14, 38))
@@ -632,8 +648,10 @@ def test_the_promised_examples_byte_for_byte(line: bytes) -> None:
 
 def test_other_text_on_the_line() -> None:
     """R20: blanks included, but not those that an erased bar left to the right."""
-    made = _run((OUT, b'{"a": 1} \n {"b": 1}\nx {"c": 1}\n\r          \r{"d": 1}\n{"e": 1}\r\n'))
-    items = made.take()
+    classifier = _run(
+        (OUT, b'{"a": 1} \n {"b": 1}\nx {"c": 1}\n\r          \r{"d": 1}\n{"e": 1}\r\n')
+    )
+    items = classifier.take()
     assert _lines(items, Kind.METADATA) == [b'{"d": 1}', b'{"e": 1}']
     assert _lines(items, Kind.LOG) == [b'{"a": 1}', b' {"b": 1}', b'x {"c": 1}']
 
@@ -641,8 +659,10 @@ def test_other_text_on_the_line() -> None:
 def test_json_written_above_a_bar() -> None:
     """R20's arrow: tqdm.write(json) clears its bar, writes, and draws the bar again."""
     bar = b"\r 10%|#         | 1/10"
-    made = _run((OUT, bar + b"\r" + b" " * (len(bar) - 1) + b'\r{"loss": 0.5}\n' + bar + b"\n"))
-    assert _lines(made, Kind.METADATA) == [b'{"loss": 0.5}']
+    classifier = _run(
+        (OUT, bar + b"\r" + b" " * (len(bar) - 1) + b'\r{"loss": 0.5}\n' + bar + b"\n")
+    )
+    assert _lines(classifier, Kind.METADATA) == [b'{"loss": 0.5}']
 
 
 def test_hints_once() -> None:
@@ -659,8 +679,8 @@ def test_hints_once() -> None:
 
 def test_records_are_points() -> None:
     """R31: metadata is never collapsed; `n` counts the records with the same set of keys."""
-    made = _run((OUT, b'{"a": 1}\n{"a": 1}\n{"b": 1, "a": 2}\n{"a": 1}\n{"a": 3, "b": 4}\n'))
-    records = [item for item in made.take() if isinstance(item, LoggedLines)]
+    classifier = _run((OUT, b'{"a": 1}\n{"a": 1}\n{"b": 1, "a": 2}\n{"a": 1}\n{"a": 3, "b": 4}\n'))
+    records = [item for item in classifier.take() if isinstance(item, LoggedLines)]
     assert [item.attrs for item in records] == [{"n": 1}, {"n": 2}, {"n": 1}, {"n": 3}, {"n": 2}]
 
 
@@ -669,18 +689,18 @@ def test_records_are_points() -> None:
 
 def test_repeats() -> None:
     """R30's arrow: the first is logged, then one message with the count."""
-    made = _run((OUT, b"w\n" * 500 + b"x\n"))
-    items = [item for item in made.take() if isinstance(item, LoggedLines)]
+    classifier = _run((OUT, b"w\n" * 500 + b"x\n"))
+    items = [item for item in classifier.take() if isinstance(item, LoggedLines)]
     assert [item.text for item in items] == [b"w\n", b"[last line repeated 499 times]\n", b"x\n"]
     assert items[1].attrs == {"repeat": 499}
-    assert made.ledger()["stdout"]["collapsed"] == 499
+    assert classifier.ledger()["stdout"]["collapsed"] == 499
 
 
 def test_repeats_are_said_before_a_command() -> None:
     """A command that leaves the mode as it is included: a note is about the line before it."""
     command = b'/LOGCOMMAND {"mode":"enabled"}\n'
-    made = _run((OUT, b"w\nw\n" + command + b"w\n"))
-    items = [item for item in made.take() if isinstance(item, LoggedLines)]
+    classifier = _run((OUT, b"w\nw\n" + command + b"w\n"))
+    items = [item for item in classifier.take() if isinstance(item, LoggedLines)]
     assert [item.text for item in items] == [
         b"w\n",
         b"[last line repeated 1 time]\n",
@@ -691,17 +711,17 @@ def test_repeats_are_said_before_a_command() -> None:
 
 def test_repeats_are_said_while_they_go_on() -> None:
     """R30's arrow: at least every 10 s."""
-    made = Classifier("enabled")
-    made.feed(OUT, b"w\nw\n", 0.0)
-    made.tick(stream_log.REPEAT_SECS - 1)
-    assert _lines(made, Kind.NOTE) == []
-    assert made.next_tick() is not None
-    assert (made.next_tick() or 0) <= stream_log.REPEAT_SECS
-    made.tick(stream_log.REPEAT_SECS)
-    made.feed(OUT, b"w\n" * 3, 12.0)
-    made.tick(12.0 + stream_log.REPEAT_SECS)
-    made.feed(OUT, b"x\n", 30.0)
-    assert _lines(made, Kind.NOTE) == [
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b"w\nw\n", 0.0)
+    classifier.tick(stream_log.REPEAT_SECS - 1)
+    assert _lines(classifier, Kind.NOTE) == []
+    assert classifier.next_tick() is not None
+    assert (classifier.next_tick() or 0) <= stream_log.REPEAT_SECS
+    classifier.tick(stream_log.REPEAT_SECS)
+    classifier.feed(OUT, b"w\n" * 3, 12.0)
+    classifier.tick(12.0 + stream_log.REPEAT_SECS)
+    classifier.feed(OUT, b"x\n", 30.0)
+    assert _lines(classifier, Kind.NOTE) == [
         b"[last line repeated 1 time]",
         b"[last line repeated 3 times]",
     ]
@@ -709,20 +729,20 @@ def test_repeats_are_said_while_they_go_on() -> None:
 
 def test_repeats_are_never_fuzzy_and_per_stream() -> None:
     """R30's arrow."""
-    made = _run((OUT, b"step 1\nstep 2\nA\n"), (ERR, b"A\n"), (OUT, b"A\n"))
-    assert _lines(made) == [b"step 1", b"step 2", b"A", b"A", b"[last line repeated 1 time]"]
+    classifier = _run((OUT, b"step 1\nstep 2\nA\n"), (ERR, b"A\n"), (OUT, b"A\n"))
+    assert _lines(classifier) == [b"step 1", b"step 2", b"A", b"A", b"[last line repeated 1 time]"]
 
 
 def test_repeats_across_chunks_and_blanks_at_the_end() -> None:
-    made = _run((OUT, b"a\n"), (OUT, b"a  \n"), (OUT, b"a\nb\n"))
-    assert _lines(made) == [b"a", b"[last line repeated 2 times]", b"b"]
+    classifier = _run((OUT, b"a\n"), (OUT, b"a  \n"), (OUT, b"a\nb\n"))
+    assert _lines(classifier) == [b"a", b"[last line repeated 2 times]", b"b"]
 
 
 def test_blank_lines() -> None:
     """R31: several become one."""
-    made = _run((OUT, b"a\n\n\n"), (OUT, b"\n   \nb\n\nc\n"))
-    assert _lines(made) == [b"a", b"", b"b", b"", b"c"]
-    assert made.ledger()["stdout"]["blank"] == 3
+    classifier = _run((OUT, b"a\n\n\n"), (OUT, b"\n   \nb\n\nc\n"))
+    assert _lines(classifier) == [b"a", b"", b"b", b"", b"c"]
+    assert classifier.ledger()["stdout"]["blank"] == 3
 
 
 # ---- status
@@ -731,33 +751,33 @@ def test_blank_lines() -> None:
 def test_live_status() -> None:
     """R29's arrow: what a bar shows now; at most every 10 s, only when it changed, withdrawn at the
     end."""
-    made = Classifier("enabled")
-    made.feed(OUT, b"\r 10%|#  |", 100.0)
-    made.tick(100.5)
-    assert _lines(made, Kind.STATUS) == [b" 10%|#  |"]
-    made.feed(OUT, b"\r 20%|## |", 101.0)
-    made.tick(102.0)
-    assert _lines(made, Kind.STATUS) == []
-    made.tick(111.0)
-    made.tick(122.0)
-    assert _lines(made, Kind.STATUS) == [b" 20%|## |"]
-    made.end(OUT, 123.0)
-    items = made.take()
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b"\r 10%|#  |", 100.0)
+    classifier.tick(100.5)
+    assert _lines(classifier, Kind.STATUS) == [b" 10%|#  |"]
+    classifier.feed(OUT, b"\r 20%|## |", 101.0)
+    classifier.tick(102.0)
+    assert _lines(classifier, Kind.STATUS) == []
+    classifier.tick(111.0)
+    classifier.tick(122.0)
+    assert _lines(classifier, Kind.STATUS) == [b" 20%|## |"]
+    classifier.end(OUT, 123.0)
+    items = classifier.take()
     assert _lines(items, Kind.STATUS) == [b""]
     assert _lines(items, Kind.LOG) == [b" 20%|## |"]
 
 
 def test_no_status_outside_enabled() -> None:
     """R17's arrow: a switch away withdraws the last one."""
-    made = Classifier("enabled")
-    made.feed(OUT, b"\r 10%|#  |", 100.0)
-    made.tick(100.5)
-    made.take()
-    made.feed(ERR, DISABLE, 101.0)
-    assert _lines(made, Kind.STATUS) == [b""]
-    made.feed(OUT, b"\r 20%|## |", 102.0)
-    made.tick(200.0)
-    assert _lines(made, Kind.STATUS) == []
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b"\r 10%|#  |", 100.0)
+    classifier.tick(100.5)
+    classifier.take()
+    classifier.feed(ERR, DISABLE, 101.0)
+    assert _lines(classifier, Kind.STATUS) == [b""]
+    classifier.feed(OUT, b"\r 20%|## |", 102.0)
+    classifier.tick(200.0)
+    assert _lines(classifier, Kind.STATUS) == []
 
 
 # ---- the account
@@ -792,22 +812,22 @@ _pieces = st.lists(
 @settings(max_examples=examples(80))
 def test_the_ledger_balances(steps: list[tuple[Stream, bytes]], mode: str) -> None:
     """Read = stored + collapsed + blank + dropped + commands + pending + lost, at any time."""
-    made = Classifier(mode)
+    classifier = Classifier(mode)
     stored = 0
     for number, (stream, data) in enumerate(steps):
-        made.feed(stream, data, float(number))
-        made.tick(float(number))
-        stored += len(_lines(made, Kind.LOG, Kind.METADATA))
-        _check_balance(made, stored)
-    made.end(OUT, 1e6)
-    made.end(ERR, 1e6)
-    stored += len(_lines(made, Kind.LOG, Kind.METADATA))
-    _check_balance(made, stored)
-    assert made.ledger()["stdout"]["pending"] == 0
+        classifier.feed(stream, data, float(number))
+        classifier.tick(float(number))
+        stored += len(_lines(classifier, Kind.LOG, Kind.METADATA))
+        _check_balance(classifier, stored)
+    classifier.end(OUT, 1e6)
+    classifier.end(ERR, 1e6)
+    stored += len(_lines(classifier, Kind.LOG, Kind.METADATA))
+    _check_balance(classifier, stored)
+    assert classifier.ledger()["stdout"]["pending"] == 0
 
 
-def _check_balance(made: Classifier, stored: int) -> None:
-    ledger = made.ledger()
+def _check_balance(classifier: Classifier, stored: int) -> None:
+    ledger = classifier.ledger()
     for name in ("stdout", "stderr"):
         counts = ledger[name]
         parts = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
@@ -824,28 +844,28 @@ def test_any_split_gives_the_same(steps: list[tuple[Stream, bytes]], size: int) 
         whole.feed(stream, data, 1.0)
         for at in range(0, len(data), size):
             split.feed(stream, data[at : at + size], 1.0)
-    for made in (whole, split):
-        made.end(OUT, 2.0)
-        made.end(ERR, 2.0)
+    for classifier in (whole, split):
+        classifier.end(OUT, 2.0)
+        classifier.end(ERR, 2.0)
     for stream in (OUT, ERR):
-        one = [
+        whole_items = [
             (item.kind, item.text)
             for item in whole.take()
             if isinstance(item, LoggedLines) and item.stream is stream
         ]
-        other = [
+        split_items = [
             (item.kind, item.text)
             for item in split.take()
             if isinstance(item, LoggedLines) and item.stream is stream
         ]
-        assert _joined(one) == _joined(other)
+        assert _join(whole_items) == _join(split_items)
 
 
-def _joined(items: list[tuple[Kind, bytes]]) -> list[tuple[Kind, bytes]]:
-    joined: list[tuple[Kind, bytes]] = []
+def _join(items: list[tuple[Kind, bytes]]) -> list[tuple[Kind, bytes]]:
+    runs: list[tuple[Kind, bytes]] = []
     for kind, text in items:
-        if joined and joined[-1][0] is kind:
-            joined[-1] = (kind, joined[-1][1] + text)
+        if runs and runs[-1][0] is kind:
+            runs[-1] = (kind, runs[-1][1] + text)
         else:
-            joined.append((kind, text))
-    return joined
+            runs.append((kind, text))
+    return runs

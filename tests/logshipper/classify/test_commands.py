@@ -10,7 +10,7 @@ BEHIND = "text stands before it on its line"
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("line", "command"),
     [
         (b'/LOGCOMMAND {"mode":"metadata"}', Command("mode", "metadata")),
         (b'/LOGCOMMAND { "mode" : "enabled" }', Command("mode", "enabled")),
@@ -19,8 +19,8 @@ BEHIND = "text stands before it on its line"
         (b'/LOGCOMMAND {"resume":"x"}', Command("resume", "x")),
     ],
 )
-def test_valid(line: bytes, wanted: Command) -> None:
-    assert parse(line) == wanted
+def test_valid(line: bytes, command: Command) -> None:
+    assert parse(line) == command
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_valid(line: bytes, wanted: Command) -> None:
 )
 def test_refused_and_never_wider(line: bytes, reason: str) -> None:
     """R15's arrow: anything else is ordinary output; an invalid command never widens."""
-    refused = parse(line)
-    assert isinstance(refused, MalformedCommand)
-    assert reason in refused.reason
-    assert refused.narrow is None
+    command = parse(line)
+    assert isinstance(command, MalformedCommand)
+    assert reason in command.reason
+    assert command.narrow is None
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_refused_and_never_wider(line: bytes, reason: str) -> None:
 )
 def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> None:
     """R15's arrow: a dict's repr must not leak a token."""
-    refused = parse(line)
-    assert isinstance(refused, MalformedCommand)
-    assert refused.narrow == narrow
+    command = parse(line)
+    assert isinstance(command, MalformedCommand)
+    assert command.narrow == narrow
 
 
 @pytest.mark.parametrize(
-    ("line", "asked"),
+    ("line", "command"),
     [
         (b"say /LOGCOMMAND to it", None),
         (b"/usr/bin/logcommand", None),
@@ -117,9 +117,9 @@ def test_a_refused_line_that_names_a_narrower_mode(line: bytes, narrow: str) -> 
         ),
     ],
 )
-def test_what_may_be_meant(line: bytes, asked: MalformedCommand | None) -> None:
+def test_what_may_be_meant(line: bytes, command: MalformedCommand | None) -> None:
     """R15: what isn't exact may narrow, and its fault is named."""
-    assert parse(line) == asked
+    assert parse(line) == command
 
 
 @given(st.binary(max_size=80))

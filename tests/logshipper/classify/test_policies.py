@@ -20,48 +20,50 @@ _ODD_ITEMS = (TEXT, "enabled", "disabled", f"{ODD} disabled")
 _FIELDS = ("_before", "_unread", "last_mode", "was_empty")  # of a policy, that modes depend on
 
 
-class Printed(NamedTuple):
+class Item(NamedTuple):
     """at: its place in the order of all that is printed."""
 
     at: int
     stream: Stream
-    what: str  # TEXT, or the mode that a command asks for, perhaps behind ODD
+    content: str  # TEXT, or the mode that a command asks for, perhaps behind ODD
 
     def applied(self, mode: str) -> str:
         """What it makes of the mode in force."""
-        return narrowest(mode, self.mode) if self.what.startswith(ODD) else self.mode
+        return narrowest(mode, self.mode) if self.content.startswith(ODD) else self.mode
 
     @property
     def mode(self) -> str:
-        return self.what.removeprefix(f"{ODD} ")
+        return self.content.removeprefix(f"{ODD} ")
 
 
-def _programs(most: int, kinds: tuple[str, ...] = _ITEMS) -> Iterator[list[Printed]]:
-    """Everything of these kinds that two streams may print, in each order: up to `most` items in
+def _programs(max_items: int, kinds: tuple[str, ...] = _ITEMS) -> Iterator[list[Item]]:
+    """Everything of these kinds that two streams may print, in each order: up to `max_items` in
     all."""
-    for size in range(1, most + 1):
-        for whats in product(kinds, repeat=size):
-            if TEXT not in whats:
+    for size in range(1, max_items + 1):
+        for contents in product(kinds, repeat=size):
+            if TEXT not in contents:
                 continue
             for count in range(size + 1):
                 for places in combinations(range(size), count):
                     streams = [OUT if at in places else ERR for at in range(size)]
-                    yield [Printed(*one) for one in zip(range(size), streams, whats, strict=True)]
+                    yield [
+                        Item(*fields) for fields in zip(range(size), streams, contents, strict=True)
+                    ]
 
 
-def _wanted(program: list[Printed], text: Printed, read: dict[Stream, int], start: str) -> str:
+def _true_mode(program: list[Item], text: Item, read: dict[Stream, int], start: str) -> str:
     """The mode in force when text was printed, by all commands that are read so far; a later
     command of the other stream may not be read yet, which nobody can know."""
     mode = start
-    seen = dict.fromkeys((OUT, ERR), 0)
+    counts = dict.fromkeys((OUT, ERR), 0)
     for item in program[: text.at]:
-        seen[item.stream] += 1
-        if item.what != TEXT and seen[item.stream] <= read[item.stream]:
+        counts[item.stream] += 1
+        if item.content != TEXT and counts[item.stream] <= read[item.stream]:
             mode = item.applied(mode)
     return mode
 
 
-def _leaks(program: list[Printed], start: str) -> list[str]:
+def _leaks(program: list[Item], start: str) -> list[str]:
     """Follows each interleaving of printing, reading and looking whether a stream is empty."""
     of = {stream: [item for item in program if item.stream is stream] for stream in (OUT, ERR)}
     leaks: list[str] = []
@@ -79,22 +81,22 @@ def _leaks(program: list[Printed], start: str) -> list[str]:
                 nexts.append((printed, read, _state(policies)))
                 continue
             item = items[read[stream]]
-            if item.what.startswith(ODD):
+            if item.content.startswith(ODD):
                 policies.narrow(stream, item.mode)
-            elif item.what != TEXT:
+            elif item.content != TEXT:
                 policies.set_mode(stream, item.mode)
             elif width(policies.mode_of(stream)) < width(
-                wanted := _wanted(program, item, read, start)
+                mode := _true_mode(program, item, read, start)
             ):
                 leaks.append(
-                    f"{item} of {program} from {start}: {policies.mode_of(stream)}, not {wanted}"
+                    f"{item} of {program} from {start}: {policies.mode_of(stream)}, not {mode}"
                 )
             nexts.append((printed, {**read, stream: read[stream] + 1}, _state(policies)))
         for count, reads, after in nexts:
-            one = (count, reads[OUT], reads[ERR], after)
-            if one not in visited:
-                visited.add(one)
-                reached.append(one)
+            node = (count, reads[OUT], reads[ERR], after)
+            if node not in visited:
+                visited.add(node)
+                reached.append(node)
     return leaks
 
 
@@ -131,21 +133,21 @@ def test_what_is_seen_empty_in_time_has_the_mode_that_was_printed(start: str) ->
         for item in program:
             for stream in (OUT, ERR):
                 policies.seen_empty(stream)
-            if item.what != TEXT:
-                policies.set_mode(item.stream, item.what)
-                mode = item.what
+            if item.content != TEXT:
+                policies.set_mode(item.stream, item.content)
+                mode = item.content
             assert policies.mode_of(item.stream) == mode, program
 
 
 def test_one_stream_alone_is_exact() -> None:
     """R17: also where nobody ever saw it, or the other one, empty."""
-    for whats in product(_ITEMS, repeat=5):
+    for contents in product(_ITEMS, repeat=5):
         policies = Policies("enabled")
         mode = "enabled"
-        for what in whats:
-            if what != TEXT:
-                policies.set_mode(OUT, what)
-                mode = what
+        for content in contents:
+            if content != TEXT:
+                policies.set_mode(OUT, content)
+                mode = content
             assert policies.mode_of(OUT) == mode
 
 

@@ -122,45 +122,47 @@ def test_nothing_leaks_between_the_streams(job: _Job, data: st.DataObject) -> No
 
 
 def _read(job: _Job, data: st.DataObject, *, small_pieces: bool) -> None:
-    made = Classifier(job.start)
+    classifier = Classifier(job.start)
     pipes: dict[Stream, list[tuple[int, bytes]]] = {Stream.STDOUT: [], Stream.STDERR: []}
     read_until: dict[int, int] = {}  # write -> the step in which its last byte was read
     began: dict[int, int] = {}
-    written = 0
+    write_count = 0
     step = 0
-    while written < len(job.writes) or any(pipes.values()):
+    while write_count < len(job.writes) or any(pipes.values()):
         step += 1
-        readable = [stream for stream, waiting in pipes.items() if waiting]
-        if written < len(job.writes) and (not readable or data.draw(st.booleans())):
-            pipes[job.writes[written].stream].append((written, job.writes[written].data))
-            written += 1
+        readable = [stream for stream, queue in pipes.items() if queue]
+        if write_count < len(job.writes) and (not readable or data.draw(st.booleans())):
+            pipes[job.writes[write_count].stream].append(
+                (write_count, job.writes[write_count].data)
+            )
+            write_count += 1
             continue
         stream = data.draw(st.sampled_from(readable))
-        for other, waiting in pipes.items():
-            if other is not stream and not waiting:
-                made.seen_empty(other, float(step))
+        for other_stream, queue in pipes.items():
+            if other_stream is not stream and not queue:
+                classifier.seen_empty(other_stream, float(step))
         index, waiting_bytes = pipes[stream].pop(0)
         size = data.draw(st.integers(1, len(waiting_bytes))) if small_pieces else len(waiting_bytes)
         began.setdefault(index, step)
-        made.feed(stream, waiting_bytes[:size], float(step))
+        classifier.feed(stream, waiting_bytes[:size], float(step))
         if size < len(waiting_bytes):
             pipes[stream].insert(0, (index, waiting_bytes[size:]))
         else:
             read_until[index] = step
         if not any(pipes.values()) and data.draw(st.booleans()):
-            made.seen_empty(Stream.STDOUT, float(step))
-            made.seen_empty(Stream.STDERR, float(step))
-        made.tick(step * data.draw(st.sampled_from([0.01, 30.0])))
-    made.end(Stream.STDOUT, 1e9)
-    made.end(Stream.STDERR, 1e9)
-    _check(job, began, read_until, "".join(_texts(made)))
+            classifier.seen_empty(Stream.STDOUT, float(step))
+            classifier.seen_empty(Stream.STDERR, float(step))
+        classifier.tick(step * data.draw(st.sampled_from([0.01, 30.0])))
+    classifier.end(Stream.STDOUT, 1e9)
+    classifier.end(Stream.STDERR, 1e9)
+    _check(job, began, read_until, "".join(_texts(classifier)))
 
 
-def _texts(made: Classifier) -> list[str]:
+def _texts(classifier: Classifier) -> list[str]:
     """All that is written, of every kind of record."""
     return [
         item.text.decode() if isinstance(item, LoggedLines) else str(item.record)
-        for item in made.take()
+        for item in classifier.take()
     ]
 
 
@@ -182,13 +184,13 @@ def _check(job: _Job, began: dict[int, int], read_until: dict[int, int], logged:
 @settings(max_examples=examples(100), deadline=None)
 def test_what_comes_after_enabling_is_as_on_a_fresh_screen(shapes: list[str], start: str) -> None:
     """R11: the screen, repeats and half lines start afresh."""
-    made, fresh = Classifier(start), Classifier("enabled")
+    late, fresh = Classifier(start), Classifier("enabled")
     for shape in shapes:
-        made.feed(Stream.STDOUT, shape.replace("%s", "secret").encode(), 1.0)
-    made.feed(Stream.STDERR, (_COMMAND % "enabled").encode(), 2.0)
-    made.seen_empty(Stream.STDOUT, 2.0)
-    made.take()
-    for one in (made, fresh):
-        one.feed(Stream.STDOUT, b"\x1b[Aa\nb\rc\n\x1b[2Ad\n", 3.0)
-        one.end(Stream.STDOUT, 4.0)
-    assert _texts(made) == _texts(fresh)
+        late.feed(Stream.STDOUT, shape.replace("%s", "secret").encode(), 1.0)
+    late.feed(Stream.STDERR, (_COMMAND % "enabled").encode(), 2.0)
+    late.seen_empty(Stream.STDOUT, 2.0)
+    late.take()
+    for classifier in (late, fresh):
+        classifier.feed(Stream.STDOUT, b"\x1b[Aa\nb\rc\n\x1b[2Ad\n", 3.0)
+        classifier.end(Stream.STDOUT, 4.0)
+    assert _texts(late) == _texts(fresh)

@@ -32,11 +32,11 @@ def test_the_oracle_knows_what_is_kept_out() -> None:
     logged = 0
     for run in telling_runs(RUNS):
         for order in ((1, 2), (2, 1)):
-            made = Classifier("enabled")
+            classifier = Classifier("enabled")
             for stream in order:
                 text = "".join(step.text for step in run.steps if step.stream == stream)
-                made.feed(Stream(stream), text.encode(), 1.0)
-            shown = str(made.take())
-            assert not [secret for secret in run.kept_out() if secret in shown]
-            logged += sum(step.secret in shown for step in run.steps if step.secret)
+                classifier.feed(Stream(stream), text.encode(), 1.0)
+            output = str(classifier.take())
+            assert not [secret for secret in run.kept_out() if secret in output]
+            logged += sum(step.secret in output for step in run.steps if step.secret)
     assert logged > RUNS

@@ -35,40 +35,40 @@ def line_of(value: object) -> bytes:
 def classified(
     data: bytes, *, stream: Stream = OUT, mode: str = "enabled", **options: Any
 ) -> Classifier:
-    made = Classifier(mode, **options)
-    made.feed(stream, data, 1.0)
-    for one in (OUT, ERR):
-        made.end(one, 2.0)
-    return made
+    classifier = Classifier(mode, **options)
+    classifier.feed(stream, data, 1.0)
+    for source in (OUT, ERR):
+        classifier.end(source, 2.0)
+    return classifier
 
 
-def told(items: list[LoggedLines | LoggedEvent]) -> list[dict[str, Any]]:
+def events_of(items: list[LoggedLines | LoggedEvent]) -> list[dict[str, Any]]:
     return [item.record for item in items if isinstance(item, LoggedEvent)]
 
 
 def lines(items: list[LoggedLines | LoggedEvent], kind: Kind) -> list[bytes]:
-    found = (
+    texts = (
         item.text.splitlines()
         for item in items
         if isinstance(item, LoggedLines) and item.kind is kind
     )
-    return [line for of_item in found for line in of_item]
+    return [line for of_item in texts for line in of_item]
 
 
 @pytest.mark.parametrize("mode", ["enabled", "metadata", "disabled"])
 @pytest.mark.parametrize("stream", [OUT, ERR])
 def test_an_event_is_taken_in_each_mode_and_of_both_streams(mode: str, stream: Stream) -> None:
     data = {"name": "checkpoint", "step": 100, "loss": 0.25, "where": {"node": "n1"}}
-    made = classified(b"one\n" + line_of(data) + b"\ntwo\n", stream=stream, mode=mode)
-    items = made.take()
-    (event,) = told(items)
+    classifier = classified(b"one\n" + line_of(data) + b"\ntwo\n", stream=stream, mode=mode)
+    items = classifier.take()
+    (event,) = events_of(items)
     assert event == {
         "event": "user_event", "name": "checkpoint", "data": data, "stream": stream.name.lower(),
         "message": 'checkpoint: {"step": 100, "loss": 0.25, "where": {"node": "n1"}}',
     }  # fmt: skip
     assert lines(items, Kind.COMMAND) == [line_of(data)]
     assert lines(items, Kind.LOG) == ([b"one", b"two"] if mode == "enabled" else [])
-    account = made.ledger()[stream.name.lower()]
+    account = classifier.ledger()[stream.name.lower()]
     assert (account["read"], account["commands"]) == (3, 1)
 
 
@@ -84,10 +84,10 @@ def test_an_event_is_taken_in_each_mode_and_of_both_streams(mode: str, stream: S
     ],
 )  # fmt: skip
 def test_names_and_messages(value: object, data: object, message: str) -> None:
-    asked = commands.parse(line_of(value))
-    assert asked == UserEvent(data)  # type: ignore[arg-type]  # JSON
-    assert isinstance(asked, UserEvent)
-    record = asked.record()
+    event = commands.parse(line_of(value))
+    assert event == UserEvent(data)  # type: ignore[arg-type]  # JSON
+    assert isinstance(event, UserEvent)
+    record = event.record()
     assert (record["event"], record["message"], record["data"]) == ("user_event", message, data)
 
 
@@ -114,11 +114,11 @@ def test_names_and_messages(value: object, data: object, message: str) -> None:
     ],
 )
 def test_what_is_no_event_is_an_ordinary_line(line: bytes, reason: str) -> None:
-    refused = commands.parse(line)
-    assert isinstance(refused, MalformedCommand)
-    assert re.search(reason, refused.reason)
+    command = commands.parse(line)
+    assert isinstance(command, MalformedCommand)
+    assert re.search(reason, command.reason)
     items = classified(line + b"\n").take()
-    assert [event["event"] for event in told(items)] == ["command_refused"]
+    assert [event["event"] for event in events_of(items)] == ["command_refused"]
     assert b"".join(lines(items, Kind.LOG)) == line.rstrip()
 
 
@@ -134,38 +134,38 @@ def test_a_fence_and_commands_off_leave_events_alone() -> None:
         + b'\n/LOGCOMMAND {"resume":"token-of-mine"}\n'
     )
     items = classified(fenced).take()
-    assert "user_event" not in [event["event"] for event in told(items)]
+    assert "user_event" not in [event["event"] for event in events_of(items)]
     assert lines(items, Kind.LOG) == [line_of("a")]
     items = classified(line_of("a") + b"\n", obey=False).take()
-    assert (told(items), lines(items, Kind.LOG)) == ([], [line_of("a")])
+    assert (events_of(items), lines(items, Kind.LOG)) == ([], [line_of("a")])
 
 
 def test_a_token_is_masked_in_events() -> None:
     fence = b'/LOGCOMMAND {"stop":"token-of-mine"}\n/LOGCOMMAND {"resume":"token-of-mine"}\n'
     items = classified(fence + line_of({"said": "token-of-mine"}) + b"\n").take()
-    assert told(items)[-1]["data"] == {"said": "***"}
+    assert events_of(items)[-1]["data"] == {"said": "***"}
     assert b"token-of-mine" not in b"".join(lines(items, Kind.COMMAND))
 
 
 def test_very_many_events_leave_room_for_others_and_none_is_lost() -> None:
-    many = 200_000
-    made = Classifier("enabled")
+    count = 200_000
+    classifier = Classifier("enabled")
     chunk = (line_of({"step": 1}) + b"\n") * 10_000
     events: list[str] = []
-    commanded = held = 0
-    for _ in range(many // 10_000):
-        made.feed(OUT, chunk, 1.0)
-        items = made.take()
-        events += [event["event"] for event in told(items)]
+    commanded = peak = 0
+    for _ in range(count // 10_000):
+        classifier.feed(OUT, chunk, 1.0)
+        items = classifier.take()
+        events += [event["event"] for event in events_of(items)]
         commanded += len(lines(items, Kind.COMMAND))
-        held = max(held, len(items))
-    made.end(OUT, 2.0)
-    last = told(made.take())[-1]
+        peak = max(peak, len(items))
+    classifier.end(OUT, 2.0)
+    last = events_of(classifier.take())[-1]
     assert events.count("user_event") == MAX_USER_EVENTS
     assert events[MAX_USER_EVENTS:] == ["user_events_left_out"]
-    assert (last["event"], last["events"]) == ("user_events_left_out", many - MAX_USER_EVENTS)
-    assert commanded == many == made.ledger()["stdout"]["commands"]
-    assert held <= 3 * 10_000
+    assert (last["event"], last["events"]) == ("user_events_left_out", count - MAX_USER_EVENTS)
+    assert commanded == count == classifier.ledger()["stdout"]["commands"]
+    assert peak <= 3 * 10_000
 
 
 @given(
@@ -180,9 +180,9 @@ def test_very_many_events_leave_room_for_others_and_none_is_lost() -> None:
     )
 )
 def test_any_event_stays_as_it_is_in_a_segment(value: object) -> None:
-    asked = commands.parse(line_of({"value": value}))
-    assert isinstance(asked, UserEvent)
-    packed = segment.encode_record(1, {"type": "event", **asked.record()})
+    event = commands.parse(line_of({"value": value}))
+    assert isinstance(event, UserEvent)
+    packed = segment.encode_record(1, {"type": "event", **event.record()})
     decoded = segment.decode_frame(packed, 0)
     assert decoded is not None
     assert decoded[0].record()["data"] == {"value": value}
@@ -192,28 +192,28 @@ def test_any_event_stays_as_it_is_in_a_segment(value: object) -> None:
 
 
 @pytest.fixture
-def said(
+def output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> "pytest.CaptureFixture[str]":
     monkeypatch.setattr(emitting, "_notes", set())
     return capsys
 
 
-def test_what_python_tells_is_an_event(said: "pytest.CaptureFixture[str]") -> None:
+def test_what_python_tells_is_an_event(output: "pytest.CaptureFixture[str]") -> None:
     logshipper.event(
         "checkpoint", {"step": 3, "name": "another"}, loss=float("nan"), path=Path("/tmp/größer")
     )
-    out, err = said.readouterr()
+    out, err = output.readouterr()
     assert out.isascii()
-    asked = commands.parse(out.rstrip("\n").encode())
-    assert asked == UserEvent(
+    event = commands.parse(out.rstrip("\n").encode())
+    assert event == UserEvent(
         {"name": "checkpoint", "step": 3, "loss": None, "path": "/tmp/größer"}
     )
     assert "loss is nan" in err
 
 
 def test_what_cannot_be_told_is_said_once_and_raises_nothing(
-    said: "pytest.CaptureFixture[str]",
+    output: "pytest.CaptureFixture[str]",
 ) -> None:
     deep: dict[str, object] = {}
     for _ in range(20):
@@ -226,7 +226,7 @@ def test_what_cannot_be_told_is_said_once_and_raises_nothing(
         logshipper.event("long", text="x" * MAX_EVENT_BYTES)
         logshipper.event("deep", many=[[1]] * MAX_EVENT_NESTED)
         logshipper.event("cyclic", {1: deep, "x": object()})  # type: ignore[dict-item]
-    out, err = said.readouterr()
+    out, err = output.readouterr()
     assert out.count("\n") == 2 * ("cyclic" in out)
     assert err.count("logshipper.event: an event was left out: its name") == 1
     assert err.count("bytes was left out") == 1
@@ -253,9 +253,9 @@ print('{"event": "job_ended", "state": "FAILED"}')
 def test_a_captured_job_tells_events_printed_and_sent(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.run("python3", "-c", JOB, options=("--name", "train"))
-    found = home.call("events", "last", "--kind", "user_event", "--oldest-first", "--json")
-    assert found.returncode == 0, found.stderr
-    events = json.loads(found.stdout)["events"]
+    listing = home.call("events", "last", "--kind", "user_event", "--oldest-first", "--json")
+    assert listing.returncode == 0, listing.stderr
+    events = json.loads(listing.stdout)["events"]
     assert [event["data"] for event in events] == [
         {"name": "checkpoint", "step": 100, "path": "model.pt"}, {"name": "evaluated", "acc": 0.9},
     ]  # fmt: skip

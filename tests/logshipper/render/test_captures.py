@@ -35,20 +35,22 @@ def test_captures_are_logged_as_tmux_shows_them(
 ) -> None:
     """In the recorded reads, whole, and byte by byte."""
     record_property(PROPERTY, name)
-    made = capture.read(name)
-    data = made.data
+    recording = capture.read(name)
+    data = recording.data
     for reads in (
-        made.timed_reads(),
+        recording.timed_reads(),
         [(data, 0.0)],
         [(data[at : at + 1], 0.0) for at in range(len(data))],
     ):
-        assert log_lines(Renderer(made.columns, made.rows), reads) == made.shown
+        assert log_lines(Renderer(recording.columns, recording.rows), reads) == recording.shown
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tmux_still_shows_what_it_showed(name: str, tmux: Tmux) -> None:
-    made = capture.read(name)
-    assert [line for line in tmux.lines(made.data, made.columns, made.rows) if line] == made.shown
+    recording = capture.read(name)
+    assert [
+        line for line in tmux.lines(recording.data, recording.columns, recording.rows) if line
+    ] == recording.shown
 
 
 def test_the_documentation_has_the_score() -> None:

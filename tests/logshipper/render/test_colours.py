@@ -34,13 +34,13 @@ Ask = Callable[..., str]
 
 
 def _items(
-    data: bytes, *, keep: bool = True, mode: str = "enabled", cut: int = 1 << 20
+    data: bytes, *, keep: bool = True, mode: str = "enabled", piece_size: int = 1 << 20
 ) -> list[LoggedLines | LoggedEvent]:
-    made = Classifier(mode, keep_colours=keep)
-    for at in range(0, len(data), cut):
-        made.feed(OUT, data[at : at + cut], 1.0)
-    made.end(OUT, 2.0)
-    return made.take()
+    classifier = Classifier(mode, keep_colours=keep)
+    for at in range(0, len(data), piece_size):
+        classifier.feed(OUT, data[at : at + piece_size], 1.0)
+    classifier.end(OUT, 2.0)
+    return classifier.take()
 
 
 def _logged(data: str, **options: bool | str) -> list[tuple[Kind, str]]:
@@ -77,13 +77,15 @@ def test_coloured_json_is_metadata_and_plain() -> None:
     assert _logged(f'{RED} {{"epoch": 1}}{OFF}\n') == [(Kind.LOG, f'{RED} {{"epoch": 1}}{OFF}')]
 
 
-@pytest.mark.parametrize("cut", [1, 5, 1000])
-def test_a_coloured_command_is_obeyed(cut: int) -> None:
+@pytest.mark.parametrize("piece_size", [1, 5, 1000])
+def test_a_coloured_command_is_obeyed(piece_size: int) -> None:
     data = f'a\n{RED}/LOG{GREEN}COMMAND {{"mode":"disabled"}}{OFF}\n{RED}secret{OFF}\n'.encode()
     assert b"secret" not in b"".join(
-        item.text for item in _items(data, cut=cut) if isinstance(item, LoggedLines)
+        item.text for item in _items(data, piece_size=piece_size) if isinstance(item, LoggedLines)
     )
-    kinds = [item.kind for item in _items(data, cut=cut) if isinstance(item, LoggedLines)]
+    kinds = [
+        item.kind for item in _items(data, piece_size=piece_size) if isinstance(item, LoggedLines)
+    ]
     assert kinds == [Kind.LOG, Kind.COMMAND]
 
 
@@ -120,17 +122,17 @@ _WORDS = (
 
 @given(st.lists(st.sampled_from(_WORDS), max_size=30), st.integers(1, 20))
 @settings(max_examples=examples(100), deadline=None)
-def test_all_else_is_as_with_strip(words: list[str], cut: int) -> None:
+def test_all_else_is_as_with_strip(words: list[str], piece_size: int) -> None:
     """Kinds, order, attributes, events and the account; and the texts, without their colours."""
     data = "".join(words).encode()
     accounts, entries, events = [], [], []
     for keep in (False, True):
-        made = Classifier("enabled", keep_colours=keep)
-        for at in range(0, len(data), cut):
-            made.feed(OUT, data[at : at + cut], 1.0)
-        made.end(OUT, 2.0)
-        accounts.append(made.ledger())
-        items = made.take()
+        classifier = Classifier("enabled", keep_colours=keep)
+        for at in range(0, len(data), piece_size):
+            classifier.feed(OUT, data[at : at + piece_size], 1.0)
+        classifier.end(OUT, 2.0)
+        accounts.append(classifier.ledger())
+        items = classifier.take()
         entries.append(
             [entry for item in items if isinstance(item, LoggedLines) for entry in _entries(item)]
         )
@@ -157,24 +159,24 @@ def test_run_keeps_colours(tmp_path: Path) -> None:
     assert home.logs() == ["a red word", '{"x": 1}']
     assert home.logs("last", "--color=always") == ["a \x1b[1;31mred\x1b[0m word", '{"x": 1}']
     assert home.logs("last", "--grep", "a red w") == ["a red word"]
-    line, record = (json.loads(one) for one in home.logs("last", "--json"))
+    line, record = (json.loads(text) for text in home.logs("last", "--json"))
     assert (line["text"], line["ansi"]) == ("a red word", "a \x1b[1;31mred\x1b[0m word")
     assert record["kind"] == "metadata"
     assert "ansi" not in record
-    shown = home.show()
-    account = shown["ledger"]["stdout"]
+    job = home.show()
+    account = job["ledger"]["stdout"]
     assert account["read"] == account["stored"] == 2
 
 
 def test_whoever_starts_a_sidecar_reads_the_keys(tmp_path: Path) -> None:
     content = b"colors: keep\nsnapshots: 5m\ntty: false\n"
-    wanted = Config(tty=False, colors="keep", snapshots=300.0), ()
+    settings = Config(tty=False, colors="keep", snapshots=300.0), ()
     words = slurm_sidecar.SidecarArguments._make([0] * len(slurm_sidecar.SidecarArguments._fields))
-    assert slurm_sidecar.configure(words, content) == wanted
+    assert slurm_sidecar.configure(words, content) == settings
     file = tmp_path / "file"
     file.write_bytes(content)
-    with file.open() as opened:
-        assert batch_output.configure(opened.fileno()) == wanted
+    with file.open() as reader:
+        assert batch_output.configure(reader.fileno()) == settings
 
 
 # ---- reading
@@ -226,16 +228,16 @@ HOSTILE = [
 def test_nothing_but_colours_reaches_the_terminal(text: str) -> None:
     """Whoever writes segments may write anything; and no colour outlives its line."""
     for style in ("", "31"):
-        shown = safe_coloured(f"a{text}b", style)
-        assert not re.search("[\x00-\x1f\x7f-\x9f]", re.sub("\x1b\\[[0-9;]{0,64}m", "", shown))
-        assert "\x1b" not in shown or shown.endswith(OFF)
+        output = safe_coloured(f"a{text}b", style)
+        assert not re.search("[\x00-\x1f\x7f-\x9f]", re.sub("\x1b\\[[0-9;]{0,64}m", "", output))
+        assert "\x1b" not in output or output.endswith(OFF)
     assert not re.search("[\x00-\x1f\x7f-\x9f]", re.sub("\x1b\\[[0-9;]{0,64}m", "", clean(text)))
 
 
 @given(st.text(st.sampled_from("\x1b[]0123;:mKJ?\x07\x9b\n\r\x00ab"), max_size=40))
 def test_nothing_but_colours_reaches_the_terminal_whatever_is_written(text: str) -> None:
-    for shown in (safe_coloured(text), safe_coloured(text, "2"), clean(text)):
-        assert not re.search("[\x00-\x1f\x7f-\x9f]", re.sub("\x1b\\[[0-9;]{0,64}m", "", shown))
+    for output in (safe_coloured(text), safe_coloured(text, "2"), clean(text)):
+        assert not re.search("[\x00-\x1f\x7f-\x9f]", re.sub("\x1b\\[[0-9;]{0,64}m", "", output))
 
 
 def test_what_loki_takes_in_pieces_tears_no_colours() -> None:
@@ -269,9 +271,9 @@ def test_check_says_what_the_keys_mean(tmp_path: Path) -> None:
         (b"snapshots: 120m\n", ("snapshots: 2h   what a running bar shows is logged every 2h",)),
     ):
         home.opt_in(content)
-        said = home.call("check").stdout.decode()
-        assert all(word in said for word in words), said
+        report = home.call("check").stdout.decode()
+        assert all(word in report for word in words), report
     home.opt_in(b"snapshots: 5s\n")
-    refused = home.call("check")
-    assert refused.returncode == 1
-    assert b"snapshots: `5s` is too short; from `10s` to `24h`" in refused.stdout
+    process = home.call("check")
+    assert process.returncode == 1
+    assert b"snapshots: `5s` is too short; from `10s` to `24h`" in process.stdout

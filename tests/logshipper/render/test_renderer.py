@@ -5,7 +5,8 @@ import tracemalloc
 import pytest
 
 from logshipper import line_feeds
-from logshipper.render import final_lines, renderer
+from logshipper.render import final_lines
+from logshipper.render import renderer as renderer_module
 from logshipper.render.escape_parser import MAX_PARAMETERS
 from logshipper.render.log_screen import ADDRESSED_QUIET_SECS, CALM_SCREENS, QUIET_SECS
 from logshipper.render.renderer import Block, Renderer
@@ -26,8 +27,8 @@ def _text(blocks: list[Block]) -> str:
     return b"".join(block.text for block in blocks).decode()
 
 
-def _fed(made: Renderer, data: str, now: float = 0.0) -> str:
-    fed = made.feed(data.encode(), now)
+def _feed(renderer: Renderer, data: str, now: float = 0.0) -> str:
+    fed = renderer.feed(data.encode(), now)
     assert fed.consumed == len(data.encode())
     assert fed.command is None
     return _text(fed.blocks)
@@ -78,12 +79,12 @@ LINES = {
 
 @pytest.mark.parametrize("name", LINES)
 def test_lines(name: str, make: type[Renderer]) -> None:
-    data, expected = (text.encode(errors="surrogateescape") for text in LINES[name])
+    data, output = (text.encode(errors="surrogateescape") for text in LINES[name])
     for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
-        made = make()
-        blocks = [block for piece in pieces for block in made.feed(piece, 0.0).blocks]
-        blocks += made.flush()
-        assert _text(blocks) == expected.decode()
+        renderer = make()
+        blocks = [block for piece in pieces for block in renderer.feed(piece, 0.0).blocks]
+        blocks += renderer.flush()
+        assert _text(blocks) == output.decode()
 
 
 def test_plain_chunk_comes_out_as_one_block() -> None:
@@ -100,164 +101,169 @@ def test_feed_from_a_place_in_the_data() -> None:
 
 
 def test_plain_and_coloured_lines_are_final_at_once(make: type[Renderer]) -> None:
-    made = make()
-    assert _fed(made, "one\n") == "one\n"
-    assert _fed(made, "\x1b[32mtwo\x1b[0m\nhalf") == "two\n"
-    assert made.next_tick() is None
-    assert made.flush() == [Block(b"half\n")]
+    renderer = make()
+    assert _feed(renderer, "one\n") == "one\n"
+    assert _feed(renderer, "\x1b[32mtwo\x1b[0m\nhalf") == "two\n"
+    assert renderer.next_tick() is None
+    assert renderer.flush() == [Block(b"half\n")]
 
 
 def test_outer_bar_is_not_logged_before_the_cursor_comes_back(make: type[Renderer]) -> None:
     """Nested tqdm: outer bar, LF, inner bar, up."""
-    made = make()
-    assert _fed(made, "\router 0%\n") == ""
-    assert made.status() == b"outer 0%"
-    assert _fed(made, "\rinner 0%\x1b[A") == ""
+    renderer = make()
+    assert _feed(renderer, "\router 0%\n") == ""
+    assert renderer.status() == b"outer 0%"
+    assert _feed(renderer, "\rinner 0%\x1b[A") == ""
     for step in range(1, 9):  # the inner bar takes its time
-        assert _fed(made, f"\n\rinner {step}\x1b[A", step * 5.0) == ""
-    assert made.tick(100.0) == []
-    assert _fed(made, "\router 100%\n\r        \rdone\n", 101.0) == ""
-    assert _text(made.flush()) == "outer 100%\ndone\n"
+        assert _feed(renderer, f"\n\rinner {step}\x1b[A", step * 5.0) == ""
+    assert renderer.tick(100.0) == []
+    assert _feed(renderer, "\router 100%\n\r        \rdone\n", 101.0) == ""
+    assert _text(renderer.flush()) == "outer 100%\ndone\n"
 
 
 def test_a_bar_that_has_ended_is_final_when_it_was_left_alone(make: type[Renderer]) -> None:
-    made = make()
-    assert _fed(made, "\r 50%\r100%\n", 10.0) == ""
-    assert made.next_tick() == 10.0 + QUIET_SECS
-    assert made.tick(10.0 + QUIET_SECS / 2) == []
-    assert (made.pending(), made.held_line_feeds(), made.line_feeds) == (1, 1, 1)
-    assert made.tick(10.0 + QUIET_SECS) == [Block(b"100%\n")]
-    assert (made.pending(), made.held_line_feeds(), made.next_tick()) == (0, 0, None)
+    renderer = make()
+    assert _feed(renderer, "\r 50%\r100%\n", 10.0) == ""
+    assert renderer.next_tick() == 10.0 + QUIET_SECS
+    assert renderer.tick(10.0 + QUIET_SECS / 2) == []
+    assert (renderer.pending(), renderer.held_line_feeds(), renderer.line_feeds) == (1, 1, 1)
+    assert renderer.tick(10.0 + QUIET_SECS) == [Block(b"100%\n")]
+    assert (renderer.pending(), renderer.held_line_feeds(), renderer.next_tick()) == (0, 0, None)
 
 
 def test_feed_settles_as_tick_does(make: type[Renderer]) -> None:
-    made = make()
-    assert _fed(made, "\r100%\n", 1.0) == ""
-    assert _fed(made, "x", 9.0) == "100%\n"
+    renderer = make()
+    assert _feed(renderer, "\r100%\n", 1.0) == ""
+    assert _feed(renderer, "x", 9.0) == "100%\n"
 
 
 def test_hidden_cursor_holds_lines(make: type[Renderer]) -> None:
-    made = make()
-    assert _fed(made, "\x1b[?25lone\ntwo\n") == ""
-    assert _fed(made, "\x1b[2Axxx\n\n") == ""
-    assert _text(made.flush()) == "xxx\ntwo\n"
+    renderer = make()
+    assert _feed(renderer, "\x1b[?25lone\ntwo\n") == ""
+    assert _feed(renderer, "\x1b[2Axxx\n\n") == ""
+    assert _text(renderer.flush()) == "xxx\ntwo\n"
 
 
 def test_rows_out_of_reach_are_final_while_bars_run(make: type[Renderer]) -> None:
-    made = make()
-    _fed(made, "\ra\n\rb\x1b[A")
+    renderer = make()
+    _feed(renderer, "\ra\n\rb\x1b[A")
     for step in range(20):  # tqdm.write above two bars: each second a line
-        _fed(made, f"\r\x1b[Kline {step}\n\ra{step}\n\rb{step}\x1b[A", 1.0 + step)
-    assert made.pending() <= 5
-    assert made.status() == b"b19"
+        _feed(renderer, f"\r\x1b[Kline {step}\n\ra{step}\n\rb{step}\x1b[A", 1.0 + step)
+    assert renderer.pending() <= 5
+    assert renderer.status() == b"b19"
 
 
 def test_lines_that_scroll_off_are_final(make: type[Renderer]) -> None:
-    made = make(160, 3)
-    assert _fed(made, "\x1b[?25l1\n2\n\x1b[G3\n4\n") == "1\n2\n"
-    assert made.pending() == 2
+    renderer = make(160, 3)
+    assert _feed(renderer, "\x1b[?25l1\n2\n\x1b[G3\n4\n") == "1\n2\n"
+    assert renderer.pending() == 2
 
 
 def test_nothing_is_live_any_more_after_screenfuls_of_lines(make: type[Renderer]) -> None:
-    made = make(160, 5)
-    _fed(made, "\ra\n\rb\x1b[A\n\n")
-    out = "".join(_fed(made, f"{step}\n") for step in range(5 * CALM_SCREENS))
+    renderer = make(160, 5)
+    _feed(renderer, "\ra\n\rb\x1b[A\n\n")
+    out = "".join(_feed(renderer, f"{step}\n") for step in range(5 * CALM_SCREENS))
     assert out == "a\nb\n" + "".join(f"{step}\n" for step in range(5 * CALM_SCREENS))
-    assert _fed(made, "at once\n") == "at once\n"
+    assert _feed(renderer, "at once\n") == "at once\n"
 
 
 def test_a_live_table_taller_than_the_screen_is_logged_as_it_scrolls(make: type[Renderer]) -> None:
-    made = make(160, 4)
+    renderer = make(160, 4)
     out = ""
     for rows in (5, 6, 7):
-        out += _fed(
-            made,
+        out += _feed(
+            renderer,
             "\x1b[A\x1b[2K" * 6 + "\r" + "".join(f"\r{rows}, row {row}\n" for row in range(rows)),
         )
-    out += _text(made.flush())
-    shown = [(5, 0), (5, 1), *((6, row) for row in range(3)), *((7, row) for row in range(7))]
-    assert out == "".join(f"{rows}, row {row}\n" for rows, row in shown)
+    out += _text(renderer.flush())
+    lines = [(5, 0), (5, 1), *((6, row) for row in range(3)), *((7, row) for row in range(7))]
+    assert out == "".join(f"{rows}, row {row}\n" for rows, row in lines)
 
 
 def test_a_screen_that_is_addressed_may_be_drawn_again_after_seconds(make: type[Renderer]) -> None:
-    made = make()
-    assert _fed(made, "\x1b[?25l\x1b[H\x1b[2Jload 1\n\x1b[2;1Hprocess\n", 1.0) == ""
-    assert _fed(made, "\x1b[Hload 2\n\n", 4.0) == ""
-    assert made.tick(4.0 + ADDRESSED_QUIET_SECS / 2) == []
-    assert _text(made.tick(4.0 + ADDRESSED_QUIET_SECS)) + _text(made.flush()) == "load 2\nprocess\n"
+    renderer = make()
+    assert _feed(renderer, "\x1b[?25l\x1b[H\x1b[2Jload 1\n\x1b[2;1Hprocess\n", 1.0) == ""
+    assert _feed(renderer, "\x1b[Hload 2\n\n", 4.0) == ""
+    assert renderer.tick(4.0 + ADDRESSED_QUIET_SECS / 2) == []
+    assert (
+        _text(renderer.tick(4.0 + ADDRESSED_QUIET_SECS)) + _text(renderer.flush())
+        == "load 2\nprocess\n"
+    )
 
 
 def test_rows_below_the_alternate_screen_are_final_when_they_were_left_alone(
     make: type[Renderer],
 ) -> None:
-    made = make()
-    _fed(made, "\r 10%\r 50%\n\x1b[?1049h", 1.0)
-    assert made.pending() == 1
-    assert _text(made.tick(1.0 + QUIET_SECS)) == " 50%\n"
-    made = make()
-    _fed(made, "\r 10%\r 50%\n\x1b[?1049h\x1b[?1049l\x1b[A100%\n", 1.0)
-    assert _text(made.flush()) == "100%\n"
+    renderer = make()
+    _feed(renderer, "\r 10%\r 50%\n\x1b[?1049h", 1.0)
+    assert renderer.pending() == 1
+    assert _text(renderer.tick(1.0 + QUIET_SECS)) == " 50%\n"
+    renderer = make()
+    _feed(renderer, "\r 10%\r 50%\n\x1b[?1049h\x1b[?1049l\x1b[A100%\n", 1.0)
+    assert _text(renderer.flush()) == "100%\n"
 
 
 def test_a_row_that_is_erased_is_no_part_of_the_line_above_it(make: type[Renderer]) -> None:
-    made = make(10, 3)
-    _fed(made, "\x1b[?25lpadded    bar 1     \r\x1b[2Kbar 2     ")
-    assert _text(made.flush()) == "padded\nbar 2     \n"
-    _fed(made, "\x1b[?25la\nb\npadded    bar 1     scrolls   off\x1b[1;1H\x1b[2Kbar 2\x1b[3;1H\n")
-    assert "bar 1" not in _text(made.flush()).replace("padded    bar 1     ", "")
+    renderer = make(10, 3)
+    _feed(renderer, "\x1b[?25lpadded    bar 1     \r\x1b[2Kbar 2     ")
+    assert _text(renderer.flush()) == "padded\nbar 2     \n"
+    _feed(
+        renderer, "\x1b[?25la\nb\npadded    bar 1     scrolls   off\x1b[1;1H\x1b[2Kbar 2\x1b[3;1H\n"
+    )
+    assert "bar 1" not in _text(renderer.flush()).replace("padded    bar 1     ", "")
 
 
 def test_after_bars_lines_need_only_be_quiet(make: type[Renderer]) -> None:
-    made = make()
-    _fed(made, "\r1\n\r2\n\r3\n\r4\x1b[3A\n\n\n\n")
-    _fed(made, "x\ny\nz\nend\n")
-    assert _text(made.tick(2.0)) == "1\n2\n3\n4\nx\ny\nz\nend\n"
+    renderer = make()
+    _feed(renderer, "\r1\n\r2\n\r3\n\r4\x1b[3A\n\n\n\n")
+    _feed(renderer, "x\ny\nz\nend\n")
+    assert _text(renderer.tick(2.0)) == "1\n2\n3\n4\nx\ny\nz\nend\n"
 
 
 def test_changed_line_comes_out_again_and_unchanged_one_does_not(make: type[Renderer]) -> None:
-    made = make()
-    assert _fed(made, "one\ntwo\nthree\n") == "one\ntwo\nthree\n"
-    assert _fed(made, "\x1b[3Aone\nTWO\r\n") == ""
-    assert _text(made.flush()) == "TWO\n"
+    renderer = make()
+    assert _feed(renderer, "one\ntwo\nthree\n") == "one\ntwo\nthree\n"
+    assert _feed(renderer, "\x1b[3Aone\nTWO\r\n") == ""
+    assert _text(renderer.flush()) == "TWO\n"
 
 
 def test_line_that_is_partly_overwritten_is_known_in_full(make: type[Renderer]) -> None:
-    made = make()
-    out = _fed(made, "".join(f"line {n}\n" for n in range(1000)))
+    renderer = make()
+    out = _feed(renderer, "".join(f"line {n}\n" for n in range(1000)))
     assert out.count("\n") == 1000
-    _fed(made, "\x1b[2A\x1b[5Gs")
-    assert made.status() == b"lines998"
-    assert _text(made.flush()) == "lines998\n"
+    _feed(renderer, "\x1b[2A\x1b[5Gs")
+    assert renderer.status() == b"lines998"
+    assert _text(renderer.flush()) == "lines998\n"
 
 
 def test_line_that_was_erased_later_does_not_come_out_again(make: type[Renderer]) -> None:
-    made = make()
-    assert _fed(made, "one\n") == "one\n"
-    _fed(made, "\x1b[A\x1b[2K")
-    assert made.flush() == []
+    renderer = make()
+    assert _feed(renderer, "one\n") == "one\n"
+    _feed(renderer, "\x1b[A\x1b[2K")
+    assert renderer.flush() == []
 
 
 def test_alternate_screen_is_left_out_with_one_note_per_stay(make: type[Renderer]) -> None:
-    made = make()
+    renderer = make()
     note = Block(b"[full-screen output left out]\n", note=True)
-    fed = made.feed(b"before\n\x1b[?1049h\x1b[Hsecret\n\n\x1b[2Jmore\x1b[?1049lafter\n", 0.0)
+    fed = renderer.feed(b"before\n\x1b[?1049h\x1b[Hsecret\n\n\x1b[2Jmore\x1b[?1049lafter\n", 0.0)
     assert fed.blocks == [Block(b"before\n"), note, Block(b"after\n")]
-    assert made.feed(b"\x1b[?1049h\x1b[?1049l", 0.0).blocks == []
-    assert made.feed(b"prompt \x1b[?47hx", 0.0).blocks == [note]
-    assert made.status() == b""
-    assert made.flush() == [Block(b"prompt \n")]
+    assert renderer.feed(b"\x1b[?1049h\x1b[?1049l", 0.0).blocks == []
+    assert renderer.feed(b"prompt \x1b[?47hx", 0.0).blocks == [note]
+    assert renderer.status() == b""
+    assert renderer.flush() == [Block(b"prompt \n")]
 
 
 def test_a_plain_stream_is_fast_again_after_a_bar() -> None:
     """What follows a bar goes by the chunk: otherwise these lines would take minutes, not a
     second."""
-    made = Renderer()
-    made.feed(b"\r 10%\r100%\n\x1b[?25h", 0.0)
+    renderer = Renderer()
+    renderer.feed(b"\r 10%\r100%\n\x1b[?25h", 0.0)
     chunk = b"a plain line of text, and some more of it\n" * 1560
     count = sum(
-        block.text.count(b"\n") for _ in range(400) for block in made.feed(chunk, 0.0).blocks
+        block.text.count(b"\n") for _ in range(400) for block in renderer.feed(chunk, 0.0).blocks
     )
-    assert made.feed(chunk, 0.0).blocks == [Block(chunk)]
+    assert renderer.feed(chunk, 0.0).blocks == [Block(chunk)]
     assert count == 400 * 1560 + 1
 
 
@@ -266,8 +272,10 @@ def test_a_plain_stream_is_fast_again_after_a_bar() -> None:
 COMMAND = '/LOGCOMMAND {"mode":"metadata"}'
 
 
-def _stopped(made: Renderer, data: str, now: float = 0.0) -> tuple[str, int, str | None]:
-    fed = made.feed(data.encode(), now)
+def _feed_to_command(
+    renderer: Renderer, data: str, now: float = 0.0
+) -> tuple[str, int, str | None]:
+    fed = renderer.feed(data.encode(), now)
     return (
         _text(fed.blocks),
         fed.consumed,
@@ -280,14 +288,16 @@ def _stopped(made: Renderer, data: str, now: float = 0.0) -> tuple[str, int, str
     "before", ["", "one\n", "\x1b[?25l", "bar\r   \r", "\x1b[0m", "é\n", "\udcff\n"]
 )
 def test_stops_right_behind_a_command(before: str, end: str, make: type[Renderer]) -> None:
-    made = make()
+    renderer = make()
     start = (before + COMMAND + end).encode(errors="surrogateescape")
-    fed = made.feed(start + b"secret\n", 0.0)
+    fed = renderer.feed(start + b"secret\n", 0.0)
     assert (fed.command, fed.consumed) == (COMMAND.encode(), len(start))
-    assert made.line_feeds == start.count(b"\n")
+    assert renderer.line_feeds == start.count(b"\n")
     assert b"LOGCOMMAND" not in b"".join(block.text for block in fed.blocks)
-    made.take_command()
-    rest = fed.blocks + made.feed(start + b"more\n", 0.0, fed.consumed).blocks + made.flush()
+    renderer.take_command()
+    rest = (
+        fed.blocks + renderer.feed(start + b"more\n", 0.0, fed.consumed).blocks + renderer.flush()
+    )
     assert _text(rest) == (
         "one\n"
         if before == "one\n"
@@ -300,32 +310,34 @@ def test_stops_right_behind_a_command(before: str, end: str, make: type[Renderer
 
 
 def test_command_that_is_kept_is_a_line_like_any_other(make: type[Renderer]) -> None:
-    made = make()
+    renderer = make()
     data = f"one\n{COMMAND}\ntwo\n"
-    text, consumed, command = _stopped(made, data)
+    text, consumed, command = _feed_to_command(renderer, data)
     assert (text, command) == ("one\n", COMMAND)
-    text += _text(made.keep_command()) + _text(made.feed(data.encode(), 0.0, consumed).blocks)
+    text += _text(renderer.keep_command()) + _text(
+        renderer.feed(data.encode(), 0.0, consumed).blocks
+    )
     assert text == data
 
 
 def test_command_byte_by_byte_and_with_blanks(make: type[Renderer]) -> None:
-    made = make()
+    renderer = make()
     data = (COMMAND + "  \n").encode()
     for at in range(len(data) - 1):
-        assert made.feed(data[at : at + 1], 0.0).command is None
-    assert made.feed(b"\n", 0.0).command == COMMAND.encode() + b"  "
+        assert renderer.feed(data[at : at + 1], 0.0).command is None
+    assert renderer.feed(b"\n", 0.0).command == COMMAND.encode() + b"  "
 
 
 @pytest.mark.parametrize("before", ["x", " ", "\x1b[5C", "\t", "50%|███   |"])
 @pytest.mark.parametrize("command", [COMMAND, COMMAND.lower()])
 def test_anywhere_on_a_line(before: str, command: str, make: type[Renderer]) -> None:
     """The whole line is reported, and isn't final before the caller says what it is."""
-    made = make()
-    fed = made.feed(f"a\n{before}{command}\nb\n".encode(), 0.0)
-    shown = before.replace("\x1b[5C", " " * 5).expandtabs(8) + command
-    assert fed.command == shown.encode()
+    renderer = make()
+    fed = renderer.feed(f"a\n{before}{command}\nb\n".encode(), 0.0)
+    line = before.replace("\x1b[5C", " " * 5).expandtabs(8) + command
+    assert fed.command == line.encode()
     assert b"".join(block.text for block in fed.blocks) == b"a\n"
-    assert b"".join(block.text for block in made.keep_command()) == shown.encode() + b"\n"
+    assert b"".join(block.text for block in renderer.keep_command()) == line.encode() + b"\n"
 
 
 def test_drawn_over_it_is_no_command(make: type[Renderer]) -> None:
@@ -334,27 +346,29 @@ def test_drawn_over_it_is_no_command(make: type[Renderer]) -> None:
 
 def test_command_is_what_the_line_reads(make: type[Renderer]) -> None:
     """R15: the rendered line counts: drawn over a bar, wrapped, or edited."""
-    assert _stopped(make(), f"\r 10%\r    \r{COMMAND}\n")[2] == COMMAND
-    assert _stopped(make(), f"\r{'#' * 50}\r{COMMAND}\n")[2] == COMMAND + "#" * (50 - len(COMMAND))
-    assert _stopped(make(20, 5), f"\x1b[1m{COMMAND}\n")[2] == COMMAND
-    assert _stopped(make(20, 2), f"a\nb\nc\n{COMMAND * 9}\n")[2] == COMMAND * 9
-    assert _stopped(make(), f"{COMMAND[1:]}\r\x1b[@/\n")[2] == COMMAND
+    assert _feed_to_command(make(), f"\r 10%\r    \r{COMMAND}\n")[2] == COMMAND
+    assert _feed_to_command(make(), f"\r{'#' * 50}\r{COMMAND}\n")[2] == COMMAND + "#" * (
+        50 - len(COMMAND)
+    )
+    assert _feed_to_command(make(20, 5), f"\x1b[1m{COMMAND}\n")[2] == COMMAND
+    assert _feed_to_command(make(20, 2), f"a\nb\nc\n{COMMAND * 9}\n")[2] == COMMAND * 9
+    assert _feed_to_command(make(), f"{COMMAND[1:]}\r\x1b[@/\n")[2] == COMMAND
 
 
 def test_command_that_was_kept_is_not_met_again(make: type[Renderer]) -> None:
-    made = make()
-    assert _stopped(made, COMMAND + "\n")[2] == COMMAND
-    assert _text(made.keep_command()) == COMMAND + "\n"
-    assert _stopped(made, "\x1b[A\n")[2] is None
+    renderer = make()
+    assert _feed_to_command(renderer, COMMAND + "\n")[2] == COMMAND
+    assert _text(renderer.keep_command()) == COMMAND + "\n"
+    assert _feed_to_command(renderer, "\x1b[A\n")[2] is None
 
 
 def test_taken_command_leaves_no_row(make: type[Renderer]) -> None:
-    made = make()
-    _fed(made, "\ra\n\rb\n")
-    assert _stopped(made, COMMAND + "\n")[2] == COMMAND
-    made.take_command()
-    _fed(made, "\x1b[2AA\nB\nc\n")
-    assert _text(made.flush()) == "A\nB\nc\n"
+    renderer = make()
+    _feed(renderer, "\ra\n\rb\n")
+    assert _feed_to_command(renderer, COMMAND + "\n")[2] == COMMAND
+    renderer.take_command()
+    _feed(renderer, "\x1b[2AA\nB\nc\n")
+    assert _text(renderer.flush()) == "A\nB\nc\n"
 
 
 def test_command_on_the_alternate_screen_stands_behind_other_text(make: type[Renderer]) -> None:
@@ -364,19 +378,19 @@ def test_command_on_the_alternate_screen_stands_behind_other_text(make: type[Ren
 
 def test_end_line_reports_a_command_without_its_line_feed(make: type[Renderer]) -> None:
     """R15: a missing last newline makes no difference."""
-    made = make()
-    _fed(made, "one\n" + COMMAND)
-    fed = made.end_line(0.0)
+    renderer = make()
+    _feed(renderer, "one\n" + COMMAND)
+    fed = renderer.end_line(0.0)
     assert (fed.command, fed.blocks) == (COMMAND.encode(), [])
-    made.take_command()
-    assert made.flush() == []
-    _fed(made, COMMAND)
-    assert made.end_line(0.0).command == COMMAND.encode()
-    assert _text(made.keep_command() + made.flush()) == COMMAND + "\n"
-    _fed(made, "half")
-    fed = made.end_line(0.0)
-    assert (fed.command, _text(fed.blocks + made.flush())) == (None, "half\n")
-    assert (made.end_line(0.0).blocks, made.flush()) == ([], [])
+    renderer.take_command()
+    assert renderer.flush() == []
+    _feed(renderer, COMMAND)
+    assert renderer.end_line(0.0).command == COMMAND.encode()
+    assert _text(renderer.keep_command() + renderer.flush()) == COMMAND + "\n"
+    _feed(renderer, "half")
+    fed = renderer.end_line(0.0)
+    assert (fed.command, _text(fed.blocks + renderer.flush())) == (None, "half\n")
+    assert (renderer.end_line(0.0).blocks, renderer.flush()) == ([], [])
 
 
 # ---- flush, discard (R11, R17)
@@ -414,48 +428,58 @@ STATES = {
     ],
 )
 def test_nothing_from_before_has_any_effect(name: str, suffix: str, make: type[Renderer]) -> None:
-    made, fresh = make(), make()
+    renderer, fresh = make(), make()
     after = suffix.encode(errors="surrogateescape")
-    made.feed(STATES[name].encode(errors="surrogateescape"), 0.0)
-    made.discard()
-    assert (made.status(), made.pending(), made.next_tick(), made.held_line_feeds()) == (
+    renderer.feed(STATES[name].encode(errors="surrogateescape"), 0.0)
+    renderer.discard()
+    assert (
+        renderer.status(),
+        renderer.pending(),
+        renderer.next_tick(),
+        renderer.held_line_feeds(),
+    ) == (
         b"",
         0,
         None,
         0,
     )
-    assert made.feed(after, 9.0) == fresh.feed(after, 9.0)
-    assert made.flush() == fresh.flush()
-    made.feed(STATES[name].encode(errors="surrogateescape"), 9.0)
-    made.flush()
-    assert made.feed(after, 9.0) == fresh.feed(after, 9.0)
-    assert made.flush() == fresh.flush()
+    assert renderer.feed(after, 9.0) == fresh.feed(after, 9.0)
+    assert renderer.flush() == fresh.flush()
+    renderer.feed(STATES[name].encode(errors="surrogateescape"), 9.0)
+    renderer.flush()
+    assert renderer.feed(after, 9.0) == fresh.feed(after, 9.0)
+    assert renderer.flush() == fresh.flush()
 
 
 def test_drop_half_line_keeps_what_is_ended(make: type[Renderer]) -> None:
-    for before, kept in (
+    for before, output in (
         ("one\nhalf", ""),
         ("\rone\nhalf\udce2", "one\n"),
         ("\rone\n\rtwo\x1b[A", "one\n"),
         ("\x1b[2Bhalf", ""),
     ):
-        made = make()
-        made.feed(before.encode(errors="surrogateescape"), 0.0)
-        made.drop_half_line()
-        assert _text(made.flush()) == kept
+        renderer = make()
+        renderer.feed(before.encode(errors="surrogateescape"), 0.0)
+        renderer.drop_half_line()
+        assert _text(renderer.flush()) == output
 
 
 # ---- what is shown
 
 
 def test_status_and_pending(make: type[Renderer]) -> None:
-    made = make()
-    _fed(made, "one\nPassword: ")
-    assert (made.status(), made.pending()) == (b"Password:", 1)
-    _fed(made, "\r\x1b[K")
-    assert (made.status(), made.pending()) == (b"", 0)
-    _fed(made, "\r 1\n\r 2\x1b[A")
-    assert (made.status(), made.pending(), made.held_line_feeds(), made.line_feeds) == (
+    renderer = make()
+    _feed(renderer, "one\nPassword: ")
+    assert (renderer.status(), renderer.pending()) == (b"Password:", 1)
+    _feed(renderer, "\r\x1b[K")
+    assert (renderer.status(), renderer.pending()) == (b"", 0)
+    _feed(renderer, "\r 1\n\r 2\x1b[A")
+    assert (
+        renderer.status(),
+        renderer.pending(),
+        renderer.held_line_feeds(),
+        renderer.line_feeds,
+    ) == (
         b" 2",
         2,
         1,
@@ -464,14 +488,14 @@ def test_status_and_pending(make: type[Renderer]) -> None:
 
 
 def test_resize(make: type[Renderer]) -> None:
-    made = make(20, 4)
-    assert _fed(made, "1\n2\n3\n") == "1\n2\n3\n"
-    made.resize(10, 3)
-    assert _fed(made, "x" * 15 + "\n") == "x" * 15 + "\n"
-    _fed(made, "\x1b[?25l4\n\x1b[G5\n\x1b[G6")
-    made.resize(10, 1)
-    assert made.next_tick() is not None
-    assert _text(made.tick(0.0) + made.flush()) == "4\n5\n6\n"
+    renderer = make(20, 4)
+    assert _feed(renderer, "1\n2\n3\n") == "1\n2\n3\n"
+    renderer.resize(10, 3)
+    assert _feed(renderer, "x" * 15 + "\n") == "x" * 15 + "\n"
+    _feed(renderer, "\x1b[?25l4\n\x1b[G5\n\x1b[G6")
+    renderer.resize(10, 1)
+    assert renderer.next_tick() is not None
+    assert _text(renderer.tick(0.0) + renderer.flush()) == "4\n5\n6\n"
 
 
 @pytest.mark.parametrize("line", [b"\n", b"x\n", b"x" * 31 + b"\n", b"x" * 89 + b"\n", b"x" * 5000])
@@ -504,10 +528,12 @@ def test_bars_by_the_chunk_show_what_each_character_by_itself_does(
     data = (before + BARS[name]).encode()
     outs = []
     for pieces in ([data], [data[:700], data[700:]], [bytes([byte]) for byte in data]):
-        made = make(40, 4)
-        text = "".join(_text(made.feed(piece, 0.0).blocks) for piece in pieces)
-        shown = made.status(), made.pending()
-        outs.append((text + _text(made.feed(b"|\x1b[3b\n", 0.0).blocks + made.flush()), shown))
+        renderer = make(40, 4)
+        text = "".join(_text(renderer.feed(piece, 0.0).blocks) for piece in pieces)
+        state = renderer.status(), renderer.pending()
+        outs.append(
+            (text + _text(renderer.feed(b"|\x1b[3b\n", 0.0).blocks + renderer.flush()), state)
+        )
     assert outs[0] == outs[1] == outs[2]
 
 
@@ -518,15 +544,15 @@ def test_bars_by_the_chunk_show_what_each_character_by_itself_does(
 def test_long_line_comes_in_parts(
     start: str, make: type[Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (final_lines, renderer):
+    for module in (final_lines, renderer_module):
         monkeypatch.setattr(module, "MAX_LINE_BYTES", 1000)
-    made = make(40, 5)
+    renderer = make(40, 5)
     line = "é" + "x" * 997 + "é" + "y" * 1400
-    blocks = made.feed((start + "a\n").encode(), 0.0).blocks
+    blocks = renderer.feed((start + "a\n").encode(), 0.0).blocks
     for at in range(0, len(line), 77):
-        blocks += made.feed(line[at : at + 77].encode(), 0.0).blocks
-    assert made.status() == b""
-    blocks += made.feed(b"\nb\n", 0.0).blocks + made.flush()
+        blocks += renderer.feed(line[at : at + 77].encode(), 0.0).blocks
+    assert renderer.status() == b""
+    blocks += renderer.feed(b"\nb\n", 0.0).blocks + renderer.flush()
     parts = [(block.part, len(block.text), block.text[-2:-1]) for block in blocks if block.part]
     assert parts == [("1", 1000, b"x"), ("2", 1001, b"y"), ("3/3", 403, b"y")]
     assert (
@@ -572,13 +598,13 @@ def test_floods_cost_little_memory(name: str, make: type[Renderer]) -> None:
     """A megabyte of one kind; what comes out is thrown away, as the sidecar does when it is
     written."""
     start, piece = FLOODS[name]
-    made = make()
-    made.feed(start, 0.0)
+    renderer = make()
+    renderer.feed(start, 0.0)
     tracemalloc.start()
     try:
         for _ in range(-(-1_000_000 // len(piece)) if len(piece) > 30_000 else 20):
-            made.feed(piece, 0.0)
-            made.status(), made.pending(), made.next_tick()
+            renderer.feed(piece, 0.0)
+            renderer.status(), renderer.pending(), renderer.next_tick()
         assert tracemalloc.get_traced_memory()[1] < 4e6
     finally:
         tracemalloc.stop()
@@ -588,13 +614,13 @@ def test_floods_cost_little_memory(name: str, make: type[Renderer]) -> None:
 @pytest.mark.parametrize("piece", [b"x" * 65536, "é".encode() * 32768])
 def test_a_line_without_end_costs_one_part_of_memory(start: bytes, piece: bytes) -> None:
     """Parts of 4 MiB; each is in memory a few times while it is handed out."""
-    made = Renderer()
-    made.feed(start, 0.0)
+    renderer = Renderer()
+    renderer.feed(start, 0.0)
     parts = []
     tracemalloc.start()
     try:
         for _ in range(140):
-            parts += [block.part for block in made.feed(piece, 0.0).blocks]
+            parts += [block.part for block in renderer.feed(piece, 0.0).blocks]
         assert tracemalloc.get_traced_memory()[1] < 20e6
     finally:
         tracemalloc.stop()
@@ -602,21 +628,21 @@ def test_a_line_without_end_costs_one_part_of_memory(start: bytes, piece: bytes)
 
 
 def test_huge_numbers_do_not_stall(make: type[Renderer]) -> None:
-    made = make()
+    renderer = make()
     for last in "@ABCDEFGHIJKLMPSTXZ`abdefghjklrsu":
-        made.feed(b"\x1b[1000000000;1000000000" + last.encode() + b"x\n", 0.0)
-    assert made.flush()
+        renderer.feed(b"\x1b[1000000000;1000000000" + last.encode() + b"x\n", 0.0)
+    assert renderer.flush()
 
 
 def test_scrollback_that_is_kept_is_capped() -> None:
     """For a cursor that may rise: as many lines as the screen has rows, of 64 KiB at most for each
     chunk."""
-    made = Renderer(40, 5)
+    renderer = Renderer(40, 5)
     tracemalloc.start()
     try:
         for piece in (b"short\n" * 10_000, b"x" * 60_000 + b"\n"):
             for _ in range(50):
-                made.feed(piece, 0.0)
+                renderer.feed(piece, 0.0)
         assert tracemalloc.get_traced_memory()[0] < 1e6
     finally:
         tracemalloc.stop()
@@ -624,18 +650,18 @@ def test_scrollback_that_is_kept_is_capped() -> None:
 
 def test_parameters_beyond_the_cap_make_a_sequence_nothing(make: type[Renderer]) -> None:
     for count, row in ((MAX_PARAMETERS, "\nx"), (MAX_PARAMETERS + 1, "x")):
-        made = make(20, 5)
-        text = _fed(made, "\x1b[" + "2".rjust(count, "0") + "dx")
-        assert text + _text(made.flush()) == row + "\n"
+        renderer = make(20, 5)
+        text = _feed(renderer, "\x1b[" + "2".rjust(count, "0") + "dx")
+        assert text + _text(renderer.flush()) == row + "\n"
 
 
 def test_the_alignment_pattern_is_no_text(make: type[Renderer]) -> None:
-    made = make(20, 3)
-    assert _fed(made, "a\n\x1b#8\x1b[2Jb\n") + _text(made.flush()) == "a\nb\n"
+    renderer = make(20, 3)
+    assert _feed(renderer, "a\n\x1b#8\x1b[2Jb\n") + _text(renderer.flush()) == "a\nb\n"
 
 
 def test_a_stray_string_does_not_swallow_the_log(make: type[Renderer]) -> None:
     """An OSC that nothing ends is over at an LF after 4 KiB."""
-    made = make()
-    text = _fed(made, "\x1b]0;" + "x" * 3000 + "\n" + "y" * 3000 + "\nseen\n")
-    assert text + _text(made.flush()) == "seen\n"
+    renderer = make()
+    text = _feed(renderer, "\x1b]0;" + "x" * 3000 + "\n" + "y" * 3000 + "\nseen\n")
+    assert text + _text(renderer.flush()) == "seen\n"

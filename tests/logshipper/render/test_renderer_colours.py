@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.render import coloured_renderer, coloured_screen, final_lines, renderer
+from logshipper.render import coloured_renderer, coloured_screen, final_lines
+from logshipper.render import renderer as renderer_module
 from logshipper.render.coloured_renderer import ColouredRenderer
 from logshipper.render.colours import PLAIN, SGR, beginning, normalised, stripped, styled
 from logshipper.render.renderer import Block, Renderer
@@ -130,47 +131,49 @@ _streams = st.lists(st.tuples(_data, st.sampled_from([0.0, 0.1, 2.0])), min_size
 
 
 def _outcome(
-    made: Renderer, stream: Timed, cut: int = 1 << 20
+    renderer: Renderer, stream: Timed, piece_size: int = 1 << 20
 ) -> tuple[list[bytes], list[tuple[object, ...]]]:
     """The lines, and the account of them; every second command is taken."""
     out: list[Block] = []
     account: list[tuple[object, ...]] = []
     now = 0.0
-    taken = 0
+    command_count = 0
     for data, later in stream:
         now += later
-        for at in range(0, len(data), cut):
-            piece = data[at : at + cut]
+        for at in range(0, len(data), piece_size):
+            piece = data[at : at + piece_size]
             begin = 0
             while begin < len(piece):
-                fed = made.feed(piece, now, begin)
+                fed = renderer.feed(piece, now, begin)
                 begin = fed.consumed
                 out += fed.blocks
                 if fed.command is not None:
                     account.append(("command", fed.command))
-                    taken += 1
-                    out += made.keep_command() if taken % 2 else []
-                    if not taken % 2:
-                        made.take_command()
-    account.append((made.status(), made.pending(), made.held_line_feeds(), made.line_feeds))
-    fed = made.end_line(now)
+                    command_count += 1
+                    out += renderer.keep_command() if command_count % 2 else []
+                    if not command_count % 2:
+                        renderer.take_command()
+    account.append(
+        (renderer.status(), renderer.pending(), renderer.held_line_feeds(), renderer.line_feeds)
+    )
+    fed = renderer.end_line(now)
     out += fed.blocks
     if fed.command is not None:
         account.append(("command", fed.command))
-        out += made.keep_command()
-    out += made.flush()
+        out += renderer.keep_command()
+    out += renderer.flush()
     return b"".join(block.text for block in out).split(b"\n"), account
 
 
 @given(_streams, _sizes, st.integers(1, 12))
 @settings(max_examples=examples(100), deadline=None)
 def test_tiers_and_cuts_agree_and_strip_is_the_same_without_colours(
-    stream: Timed, size: tuple[int, int], cut: int
+    stream: Timed, size: tuple[int, int], piece_size: int
 ) -> None:
     lines, account = _outcome(ColouredRenderer(*size), stream)
-    assert _outcome(ColouredRenderer(*size), stream, cut) == (lines, account)
+    assert _outcome(ColouredRenderer(*size), stream, piece_size) == (lines, account)
     assert _outcome(ScreenOnly(*size), stream) == (lines, account)
-    assert _outcome(ScreenOnly(*size), stream, cut) == (lines, account)
+    assert _outcome(ScreenOnly(*size), stream, piece_size) == (lines, account)
     assert ([stripped(line) for line in lines], account) == _outcome(Renderer(*size), stream)
     for line in lines:
         assert _NORMAL.fullmatch(line)
@@ -218,32 +221,32 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-@pytest.mark.parametrize("made", [ColouredRenderer, ScreenOnly])
-def test_lines(name: str, made: type[ColouredRenderer]) -> None:
-    data, expected = LINES[name]
-    for cut in (1, 1 << 20):
-        lines, _ = _outcome(made(), [(data.encode(), 0.0)], cut)
-        assert b"\n".join(lines).decode() == expected
+@pytest.mark.parametrize("renderer_class", [ColouredRenderer, ScreenOnly])
+def test_lines(name: str, renderer_class: type[ColouredRenderer]) -> None:
+    data, output = LINES[name]
+    for piece_size in (1, 1 << 20):
+        lines, _ = _outcome(renderer_class(), [(data.encode(), 0.0)], piece_size)
+        assert b"\n".join(lines).decode() == output
 
 
-@pytest.mark.parametrize("made", [ColouredRenderer, ScreenOnly])
-@pytest.mark.parametrize("cut", [7, 1 << 20])
+@pytest.mark.parametrize("renderer_class", [ColouredRenderer, ScreenOnly])
+@pytest.mark.parametrize("piece_size", [7, 1 << 20])
 def test_colours_count_towards_the_cap(
-    monkeypatch: pytest.MonkeyPatch, made: type[ColouredRenderer], cut: int
+    monkeypatch: pytest.MonkeyPatch, renderer_class: type[ColouredRenderer], piece_size: int
 ) -> None:
     cap = 100
-    for module in (final_lines, renderer, coloured_screen, coloured_renderer):
+    for module in (final_lines, renderer_module, coloured_screen, coloured_renderer):
         monkeypatch.setattr(module, "MAX_LINE_BYTES", cap)
     text = (
         b"".join(b"\x1b[3%dm%03dabc\xc3\xa9" % (n % 7 + 1, n) for n in range(60))
         + b"\x1b[0m plain"
         + b"x" * 130
     )
-    one = made(10, 3)
+    renderer = renderer_class(10, 3)
     blocks: list[Block] = []
-    for at in range(0, len(text), cut):
-        blocks += one.feed(text[at : at + cut], 0.0).blocks
-    blocks += one.feed(b"\nnext\n", 0.0).blocks + one.flush()
+    for at in range(0, len(text), piece_size):
+        blocks += renderer.feed(text[at : at + piece_size], 0.0).blocks
+    blocks += renderer.feed(b"\nnext\n", 0.0).blocks + renderer.flush()
     parts = [block for block in blocks if block.part]
     count = len(parts)
     assert [block.part for block in parts] == [
@@ -264,8 +267,8 @@ def test_normal_form_is_one(words: list[str]) -> None:
     text = re.sub("\x1b(?!\\[[0-9;:]*m)", "", "".join(words).replace("\r", "")).encode(
         errors="replace"
     )
-    once, shown, _ = normalised(text)
-    assert normalised(once) == (once, shown, shown)
+    once, style, _ = normalised(text)
+    assert normalised(once) == (once, style, style)
     assert SGR.sub(b"", once) == SGR.sub(b"", text)
     for line in once.split(b"\n")[:-1]:
         for size in range(len(stripped(line)) + 1):

@@ -54,6 +54,6 @@ def test_a_failing_stream_is_kept_with_its_seed(
     )
     assert fuzz.main() == 1
     assert "20 streams failed; that's enough" in capsys.readouterr().out
-    kept = (tmp_path / "found" / "7.txt").read_text()
-    assert "-m tests.tools.fuzz --seed 7 --count 1\n" in kept
-    assert repr(make_case(7)) in kept
+    report = (tmp_path / "found" / "7.txt").read_text()
+    assert "-m tests.tools.fuzz --seed 7 --count 1\n" in report
+    assert repr(make_case(7)) in report

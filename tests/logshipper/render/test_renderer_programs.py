@@ -205,16 +205,16 @@ COMMANDS = {
 def _compare(reads: list[tuple[bytes, float]], tmux: Tmux) -> None:
     data = b"".join(data for data, _ in reads)
     assert data
-    shown = [line for line in tmux.lines(data) if line]
-    assert log_lines(Renderer(), reads) == shown
-    assert log_lines(Renderer(), [(data, 0.0)]) == shown
+    lines = [line for line in tmux.lines(data) if line]
+    assert log_lines(Renderer(), reads) == lines
+    assert log_lines(Renderer(), [(data, 0.0)]) == lines
     assert (
         log_lines(
             Renderer(),
             [(data[at : at + 1], 0.0) for at in range(min(len(data), 20_000))]
             + [(data[20_000:], 0.0)],
         )
-        == shown
+        == lines
     )
 
 

@@ -145,7 +145,7 @@ def _split(stream: Timed, sizes: Sequence[int]) -> Timed:
     return pieces
 
 
-def _outcome(made: Renderer, stream: Timed) -> list[tuple[str, bool, bytes]]:
+def _outcome(renderer: Renderer, stream: Timed) -> list[tuple[str, bool, bytes]]:
     """All that came out and the account of it, each second command taken; text that follows text is
     one."""
     commands = 0
@@ -153,24 +153,24 @@ def _outcome(made: Renderer, stream: Timed) -> list[tuple[str, bool, bytes]]:
     for data, now in stream:
         begin = 0
         while begin < len(data):
-            fed = made.feed(data, now, begin)
+            fed = renderer.feed(data, now, begin)
             begin = fed.consumed
             _add(out, fed.blocks)
             if fed.command is not None:
                 out.append(("command", False, fed.command))
                 commands += 1
                 if commands % 2:
-                    _add(out, made.keep_command())
+                    _add(out, renderer.keep_command())
                 else:
-                    made.take_command()
-    shown = made.status(), made.pending(), made.held_line_feeds(), made.line_feeds
-    out.append(("shown", False, repr(shown).encode()))
-    fed = made.end_line(stream[-1][1] if stream else 0.0)
+                    renderer.take_command()
+    state = renderer.status(), renderer.pending(), renderer.held_line_feeds(), renderer.line_feeds
+    out.append(("shown", False, repr(state).encode()))
+    fed = renderer.end_line(stream[-1][1] if stream else 0.0)
     _add(out, fed.blocks)
     if fed.command is not None:
         out.append(("command", False, fed.command))
-        _add(out, made.keep_command())
-    _add(out, made.flush())
+        _add(out, renderer.keep_command())
+    _add(out, renderer.flush())
     return out
 
 
@@ -223,15 +223,15 @@ def test_plain_streams_alternate_with_bars(pieces: list[bytes], size: tuple[int,
     st.integers(1, 50),
 )
 @settings(max_examples=examples(50), deadline=None)
-def test_plain_lines_come_out_once_and_in_order(lines: list[str], cut: int) -> None:
+def test_plain_lines_come_out_once_and_in_order(lines: list[str], piece_size: int) -> None:
     data = "".join(f"{line}\n" for line in lines).encode()
     if b"\n/LOGCOMMAND" in b"\n" + data:
         return
-    for made in (Renderer(20, 4), ScreenOnly(20, 4)):
+    for renderer in (Renderer(20, 4), ScreenOnly(20, 4)):
         blocks = [
             block
-            for at in range(0, len(data), cut)
-            for block in made.feed(data[at : at + cut], 0.0).blocks
+            for at in range(0, len(data), piece_size)
+            for block in renderer.feed(data[at : at + piece_size], 0.0).blocks
         ]
         text = b"".join(block.text for block in blocks)
         assert text == data
@@ -244,18 +244,18 @@ def test_discard_and_flush_forget_everything(
 ) -> None:
     """R11: what comes after is what a renderer makes of it that has seen nothing else."""
     for forget in ("discard", "flush"):
-        made, fresh = Renderer(*size), Renderer(*size)
+        renderer, fresh = Renderer(*size), Renderer(*size)
         for data, now in before:
             begin = 0
             while begin < len(data):
-                fed = made.feed(data, now, begin)
+                fed = renderer.feed(data, now, begin)
                 begin = fed.consumed
                 if fed.command is not None:
-                    made.keep_command()
-        getattr(made, forget)()
-        made.line_feeds = 0
+                    renderer.keep_command()
+        getattr(renderer, forget)()
+        renderer.line_feeds = 0
         later = [(data, now + 100.0) for data, now in after]
-        assert _outcome(made, later) == _outcome(fresh, later)
+        assert _outcome(renderer, later) == _outcome(fresh, later)
 
 
 @given(_streams(), _sizes, st.lists(_sizes, min_size=1, max_size=3))
@@ -263,18 +263,23 @@ def test_discard_and_flush_forget_everything(
 def test_resizing_raises_nothing_and_counts_stay_sane(
     stream: Timed, size: tuple[int, int], sizes: list[tuple[int, int]]
 ) -> None:
-    made = Renderer(*size)
+    renderer = Renderer(*size)
     for turn, (data, now) in enumerate(stream):
-        fed = made.feed(data, now)
+        fed = renderer.feed(data, now)
         if fed.command is not None:
-            made.take_command()
-        made.resize(*sizes[turn % len(sizes)])
-        _add([], fed.blocks + made.tick(now + 0.5))
-        assert 0 <= made.held_line_feeds() <= made.line_feeds
-        assert made.pending() >= bool(made.status())
-        made.next_tick()
-    _add([], made.flush())
-    assert (made.pending(), made.held_line_feeds(), made.status(), made.next_tick()) == (
+            renderer.take_command()
+        renderer.resize(*sizes[turn % len(sizes)])
+        _add([], fed.blocks + renderer.tick(now + 0.5))
+        assert 0 <= renderer.held_line_feeds() <= renderer.line_feeds
+        assert renderer.pending() >= bool(renderer.status())
+        renderer.next_tick()
+    _add([], renderer.flush())
+    assert (
+        renderer.pending(),
+        renderer.held_line_feeds(),
+        renderer.status(),
+        renderer.next_tick(),
+    ) == (
         0,
         0,
         b"",
@@ -285,13 +290,13 @@ def test_resizing_raises_nothing_and_counts_stay_sane(
 @given(_streams(), _sizes)
 @settings(max_examples=examples(50), deadline=None)
 def test_tick_is_due_when_next_tick_says(stream: Timed, size: tuple[int, int]) -> None:
-    made = Renderer(*size)
+    renderer = Renderer(*size)
     for data, now in stream:
-        if made.feed(data, now).command is not None:
-            made.keep_command()
-    due = [made.next_tick()]
+        if renderer.feed(data, now).command is not None:
+            renderer.keep_command()
+    due = [renderer.next_tick()]
     while due[-1] is not None and len(due) < 100:
-        made.tick(due[-1])
-        due.append(made.next_tick())
+        renderer.tick(due[-1])
+        due.append(renderer.next_tick())
     assert due[-1] is None
     assert all(before is None or after is None or before < after for before, after in pairwise(due))

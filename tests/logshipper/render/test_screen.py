@@ -30,11 +30,11 @@ def _screen(text: str, columns: int = 10, rows: int = 4) -> LogScreen:
     return screen
 
 
-def _shown(text: str, columns: int = 10, rows: int = 4) -> list[str]:
-    shown = ["".join(row.cells).rstrip(" ") for row in _screen(text, columns, rows).rows]
-    while shown and not shown[-1]:
-        shown.pop()
-    return shown
+def _lines(text: str, columns: int = 10, rows: int = 4) -> list[str]:
+    lines = ["".join(row.cells).rstrip(" ") for row in _screen(text, columns, rows).rows]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
 
 
 CONTROLS = {
@@ -147,8 +147,8 @@ CONTROLS = {
 
 @pytest.mark.parametrize("name", CONTROLS)
 def test_controls(name: str) -> None:
-    text, expected = CONTROLS[name]
-    assert _shown(text) == expected
+    text, lines = CONTROLS[name]
+    assert _lines(text) == lines
     one_by_one = LogScreen(10, 4, FinalLines())
     parser = EscapeParser(one_by_one)
     for character in text:
@@ -195,8 +195,8 @@ def _rows_of(screen: LogScreen) -> list[str]:
 
 
 def _expected_rows(name: str) -> list[str]:
-    expected = [line.rstrip() for line in (XTERM / f"{name}.text").read_text().split("\n")[:25]]
-    return expected + [""] * (25 - len(expected))
+    lines = [line.rstrip() for line in (XTERM / f"{name}.text").read_text().split("\n")[:25]]
+    return lines + [""] * (25 - len(lines))
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -205,11 +205,11 @@ def _expected_rows(name: str) -> list[str]:
 def test_xterm_cases_through_each_tier(name: str, has_plain_tier: bool, whole: bool) -> None:
     """The plain tier takes what it can, as in a stream, and the screen learns what went by it."""
     data = (XTERM / f"{name}.in").read_bytes().replace(b"\n", b"\r\n")
-    made = Renderer(80, 25) if has_plain_tier else _ScreenOnly(80, 25)
+    renderer = Renderer(80, 25) if has_plain_tier else _ScreenOnly(80, 25)
     for piece in [data] if whole else [data[at : at + 1] for at in range(len(data))]:
-        assert made.feed(piece, 0.0).consumed == len(piece)
-    made.feed(b"\0", 0.0)  # nothing, but it's the screen that takes it
-    assert _rows_of(made._screen) == _expected_rows(name)
+        assert renderer.feed(piece, 0.0).consumed == len(piece)
+    renderer.feed(b"\0", 0.0)  # nothing, but it's the screen that takes it
+    assert _rows_of(renderer._screen) == _expected_rows(name)
 
 
 def test_classes_of_characters_agree_with_the_unicode_tables() -> None:

@@ -24,77 +24,77 @@ OUT, ERR = Stream.STDOUT, Stream.STDERR
 COUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
 
 
-def _taken(made: Classifier, *kinds: Kind) -> list[bytes]:
+def _texts(classifier: Classifier, *kinds: Kind) -> list[bytes]:
     return [
         item.text[:-1]
-        for item in made.take()
+        for item in classifier.take()
         if isinstance(item, LoggedLines) and item.kind in kinds
     ]
 
 
 def test_a_running_bar_is_logged_now_and_then() -> None:
-    made = Classifier("enabled", snapshot_secs=30.0)
-    made.feed(OUT, b"\r10%|#  |", 100.0)
-    made.tick(100.5)
-    made.tick(130.0)
-    assert _taken(made, Kind.NOTE, Kind.LOG) == [], "not yet"
-    made.feed(OUT, b"\r20%|## |", 130.0)
-    made.tick(130.5)
-    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"[so far] 20%|## |"]
-    made.feed(OUT, b"\r30%|###|", 131.0)
-    made.tick(160.0)
-    assert _taken(made, Kind.NOTE, Kind.LOG) == [], "once in that time"
-    made.tick(160.5)
-    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"[so far] 30%|###|"]
-    made.tick(200.0)
-    assert _taken(made, Kind.NOTE, Kind.LOG) == [], "it hasn't changed"
-    made.end(OUT, 201.0)
-    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"30%|###|"], (
+    classifier = Classifier("enabled", snapshot_secs=30.0)
+    classifier.feed(OUT, b"\r10%|#  |", 100.0)
+    classifier.tick(100.5)
+    classifier.tick(130.0)
+    assert _texts(classifier, Kind.NOTE, Kind.LOG) == [], "not yet"
+    classifier.feed(OUT, b"\r20%|## |", 130.0)
+    classifier.tick(130.5)
+    assert _texts(classifier, Kind.NOTE, Kind.LOG) == [b"[so far] 20%|## |"]
+    classifier.feed(OUT, b"\r30%|###|", 131.0)
+    classifier.tick(160.0)
+    assert _texts(classifier, Kind.NOTE, Kind.LOG) == [], "once in that time"
+    classifier.tick(160.5)
+    assert _texts(classifier, Kind.NOTE, Kind.LOG) == [b"[so far] 30%|###|"]
+    classifier.tick(200.0)
+    assert _texts(classifier, Kind.NOTE, Kind.LOG) == [], "it hasn't changed"
+    classifier.end(OUT, 201.0)
+    assert _texts(classifier, Kind.NOTE, Kind.LOG) == [b"30%|###|"], (
         "the last state is logged all the same"
     )
-    ledger = made.ledger()
+    ledger = classifier.ledger()
     assert (ledger["stdout"]["read"], ledger["stdout"]["stored"], ledger["notes"]) == (1, 1, 2)
 
 
 def test_snapshots_are_off_by_default() -> None:
-    made = Classifier("enabled")
+    classifier = Classifier("enabled")
     for second in range(0, 200, 5):
-        made.feed(OUT, b"\r%d%%" % second, float(second))
-        made.tick(second + 1.0)
-    assert _taken(made, Kind.NOTE, Kind.LOG) == []
+        classifier.feed(OUT, b"\r%d%%" % second, float(second))
+        classifier.tick(second + 1.0)
+    assert _texts(classifier, Kind.NOTE, Kind.LOG) == []
 
 
 def test_a_snapshot_is_no_repeat_and_ends_one() -> None:
     """R30: `[last line repeated ...]` stands behind the line that it speaks of."""
-    made = Classifier("enabled", snapshot_secs=30.0)
-    made.feed(OUT, b"same\nsame\n10%", 100.0)
-    made.tick(101.0)
-    made.tick(132.0)
-    made.feed(OUT, b"\rsame\n", 133.0)
-    made.end(OUT, 134.0)
+    classifier = Classifier("enabled", snapshot_secs=30.0)
+    classifier.feed(OUT, b"same\nsame\n10%", 100.0)
+    classifier.tick(101.0)
+    classifier.tick(132.0)
+    classifier.feed(OUT, b"\rsame\n", 133.0)
+    classifier.end(OUT, 134.0)
     notes = [b"[last line repeated 1 time]", b"[so far] 10%"]
-    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"same", *notes, b"same"]
+    assert _texts(classifier, Kind.NOTE, Kind.LOG) == [b"same", *notes, b"same"]
 
 
 def test_no_snapshot_of_what_is_not_logged() -> None:
     """R11: nor of what was shown before."""
-    made = Classifier("disabled", snapshot_secs=10.0)
-    made.feed(OUT, b"secret 10%", 100.0)
-    made.tick(101.0)
-    made.tick(120.0)
-    made.feed(OUT, b'\n/LOGCOMMAND {"mode":"enabled"}\npublic 1%', 121.0)
-    made.feed(ERR, b"secret", 121.0)
+    classifier = Classifier("disabled", snapshot_secs=10.0)
+    classifier.feed(OUT, b"secret 10%", 100.0)
+    classifier.tick(101.0)
+    classifier.tick(120.0)
+    classifier.feed(OUT, b'\n/LOGCOMMAND {"mode":"enabled"}\npublic 1%', 121.0)
+    classifier.feed(ERR, b"secret", 121.0)
     for second in range(122, 150):
-        made.tick(float(second))
-    assert _taken(made, Kind.NOTE, Kind.LOG) == [b"[so far] public 1%"]
+        classifier.tick(float(second))
+    assert _texts(classifier, Kind.NOTE, Kind.LOG) == [b"[so far] public 1%"]
 
 
 def test_tokens_are_masked() -> None:
-    made = Classifier("enabled", snapshot_secs=10.0)
-    made.feed(OUT, b'/LOGCOMMAND {"stop":"long-secret"}\nlong-secret 1%', 100.0)
-    made.tick(101.0)
-    made.tick(120.0)
-    assert _taken(made, Kind.NOTE) == [b"[so far] *** 1%"]
+    classifier = Classifier("enabled", snapshot_secs=10.0)
+    classifier.feed(OUT, b'/LOGCOMMAND {"stop":"long-secret"}\nlong-secret 1%', 100.0)
+    classifier.tick(101.0)
+    classifier.tick(120.0)
+    assert _texts(classifier, Kind.NOTE) == [b"[so far] *** 1%"]
 
 
 _steps = st.lists(
@@ -121,49 +121,49 @@ _steps = st.lists(
 @given(_steps)
 @settings(max_examples=examples(60), deadline=None)
 def test_lines_and_account_are_as_without(steps: list[tuple[Stream, bytes, float]]) -> None:
-    found = []
+    results = []
     for secs in (0.0, 10.0):
-        made = Classifier("enabled", snapshot_secs=secs)
+        classifier = Classifier("enabled", snapshot_secs=secs)
         now = 100.0
         notes = 0
         lines: list[bytes] = []
         for number, (stream, data, later) in enumerate(steps):
-            made.feed(stream, data % number if b"%d" in data else data, now)
+            classifier.feed(stream, data % number if b"%d" in data else data, now)
             now += later
-            made.tick(now)
-            ledger = made.ledger()
+            classifier.tick(now)
+            ledger = classifier.ledger()
             for name in ("stdout", "stderr"):
                 assert ledger[name]["read"] == sum(ledger[name][count] for count in COUNTS)
         for stream in (OUT, ERR):
-            made.end(stream, now)
-        for item in made.take():
+            classifier.end(stream, now)
+        for item in classifier.take():
             if isinstance(item, LoggedLines):
                 notes += item.lines * (item.kind is Kind.NOTE)
                 lines += [item.text] if item.kind in (Kind.LOG, Kind.METADATA) else []
-        ledger = made.ledger()
+        ledger = classifier.ledger()
         assert ledger["notes"] == notes
-        found.append(
+        results.append(
             (b"".join(lines), {name: ledger[name]["read"] for name in ("stdout", "stderr")})
         )
-    assert sorted(set(found[0][0].split(b"\n"))) == sorted(set(found[1][0].split(b"\n")))
-    assert found[0][1] == found[1][1]
+    assert sorted(set(results[0][0].split(b"\n"))) == sorted(set(results[1][0].split(b"\n")))
+    assert results[0][1] == results[1][1]
 
 
 def test_status_is_withdrawn_when_the_bar_is_over() -> None:
-    made = Classifier("enabled")
-    made.feed(OUT, b"\r 10%|#  |", 100.0)
-    made.tick(100.5)
-    made.feed(OUT, b"\r100%|###|\n", 101.0)
-    due = made.next_tick()
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b"\r 10%|#  |", 100.0)
+    classifier.tick(100.5)
+    classifier.feed(OUT, b"\r100%|###|\n", 101.0)
+    due = classifier.next_tick()
     assert due is not None
     assert due <= 101.5
-    made.tick(102.5)
-    assert _taken(made, Kind.STATUS) == [b" 10%|#  |", b""]
-    made.feed(OUT, b"\r  5%|   |", 103.0)
-    made.tick(104.0)
-    assert _taken(made, Kind.STATUS) == [], "the next one has to wait: at most one in 10 s"
-    made.tick(110.6)
-    assert _taken(made, Kind.STATUS) == [b"  5%|   |"]
+    classifier.tick(102.5)
+    assert _texts(classifier, Kind.STATUS) == [b" 10%|#  |", b""]
+    classifier.feed(OUT, b"\r  5%|   |", 103.0)
+    classifier.tick(104.0)
+    assert _texts(classifier, Kind.STATUS) == [], "the next one has to wait: at most one in 10 s"
+    classifier.tick(110.6)
+    assert _texts(classifier, Kind.STATUS) == [b"  5%|   |"]
 
 
 # ---- real bars
@@ -230,20 +230,20 @@ class Bar:
             (self._words / word).touch()
 
     def status(self) -> str:
-        found = self.home.call("show", "bar", "--json")
-        status = json.loads(found.stdout)["live_status"] if found.returncode == 0 else {}
+        process = self.home.call("show", "bar", "--json")
+        status = json.loads(process.stdout)["live_status"] if process.returncode == 0 else {}
         return str(status["stdout"]["text"]) if status else ""
 
     def follow(self) -> None:
         """On a terminal."""
         self.reader = start(self.home.store, "logs", "bar", "--follow", columns=60, rows=30)
-        self._seen = self.reader.logfile_read = StringIO()
+        self._terminal_output = self.reader.logfile_read = StringIO()
 
-    def shown(self) -> list[str]:
+    def screen_lines(self) -> list[str]:
         """What the terminal shows, with what has scrolled off; but for what is said of
         following."""
         terminal = pyte.HistoryScreen(60, 30, history=1000)
-        text = re.sub(r"logshipper: following [^\r\n]*\r?\n", "", self._seen.getvalue())
+        text = re.sub(r"logshipper: following [^\r\n]*\r?\n", "", self._terminal_output.getvalue())
         pyte.Stream(terminal).feed(text)
         above = ["".join(row[x].data for x in range(60)) for row in terminal.history.top]
         rows = [row.rstrip() for row in [*above, *terminal.display]]
@@ -260,16 +260,16 @@ def test_real_bars_live(tmp_path: Path) -> None:
             wait_until(lambda bar=bar: "50%" in bar.status(), "the bar's status")  # type: ignore[misc]
             bar.follow()
             bar.reader.expect_exact("50%")
-            row = bar.shown()[-1]
+            row = bar.screen_lines()[-1]
             assert row.startswith("epoch 1")
             assert row.endswith("…") or len(row) < 60, "one row, or it couldn't be cleared any more"
             bar.let_go("line")
             bar.reader.expect_exact("a line above")
             bar.reader.expect_exact("50%")
-            assert bar.shown()[:2] == ["begin", "a line above"], (
+            assert bar.screen_lines()[:2] == ["begin", "a line above"], (
                 "the bar was erased, and drawn again below"
             )
-            assert len(bar.shown()) == 3
+            assert len(bar.screen_lines()) == 3
             bar.let_go("over")
         for bar in bars:
             wait_until(lambda bar=bar: not bar.status(), "the status withdrawn")  # type: ignore[misc]
@@ -278,10 +278,10 @@ def test_real_bars_live(tmp_path: Path) -> None:
             bar.reader.expect(pexpect.EOF)
             bar.reader.close()
             bar.job.communicate(timeout=60)
-            shown = bar.shown()
-            assert shown[:2] == ["begin", "a line above"]
-            assert not [row for row in shown if "50%" in row], (
+            rows = bar.screen_lines()
+            assert rows[:2] == ["begin", "a line above"]
+            assert not [row for row in rows if "50%" in row], (
                 "no running bar is left in what has scrolled by"
             )
-            assert sum("100%" in row for row in shown) == 1
+            assert sum("100%" in row for row in rows) == 1
             assert bar.home.logs("bar")[:2] == ["begin", "a line above"]
