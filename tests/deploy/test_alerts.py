@@ -16,6 +16,7 @@ from tests.servers.running import PrometheusServer, free_port, prometheus_progra
 from tests.tools.captured_runs import wait_until
 from tests.tools.exported_metrics import exported
 from tests.tools.sources import ROOT
+from tests.tools.waiting import scaled
 
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES = [FOLDER / "logshipper-recording.yml", FOLDER / "logshipper-alerts.yml"]
@@ -39,7 +40,7 @@ def test_promtool_passes_rules_and_their_unit_tests() -> None:
     promtool = prometheus_program().promtool
     for verb, files in (("check", RULES), ("test", [UNIT_TESTS])):
         done = subprocess.run(
-            [promtool, verb, "rules", *files], capture_output=True, text=True, timeout=60
+            [promtool, verb, "rules", *files], capture_output=True, text=True, timeout=scaled(60)
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

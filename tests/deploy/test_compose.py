@@ -15,6 +15,7 @@ from logshipper_ingest.config.agent_config import AgentConfig, listen_address, p
 from tests.servers.build import LOKI
 from tests.servers.running import COMPOSE, loki_program, prometheus_program
 from tests.tools.sources import ROOT
+from tests.tools.waiting import scaled
 
 Document = dict[str, Any]  # Any: YAML of ours
 DOCKERFILE = COMPOSE / "agent" / "Dockerfile"
@@ -182,7 +183,11 @@ def test_loki_accepts_its_configuration(servers: None) -> None:
     ]
     environment = {"PATH": "/usr/bin:/bin"}  # none of the variables: as in the container
     done = subprocess.run(
-        [*command, "-verify-config"], env=environment, capture_output=True, text=True, timeout=60
+        [*command, "-verify-config"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=scaled(60),
     )
     assert done.returncode == 0, done.stderr
     config = subprocess.run(
@@ -190,7 +195,7 @@ def test_loki_accepts_its_configuration(servers: None) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=scaled(60),
     ).stderr
     assert re.search(r"(?m)^\s+http_listen_port: 3100$", config)
     assert re.search(r"(?m)^\s+http_listen_address: 0\.0\.0\.0$", config)
@@ -203,6 +208,6 @@ def test_prometheus_accepts_its_configuration(servers: None) -> None:
         "config",
         str(COMPOSE / "prometheus" / "prometheus.yml"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=scaled(60))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout

@@ -22,6 +22,7 @@ from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
 from tests.tools.other_users import needs_root, open_folder
 from tests.tools.sources import ROOT
 from tests.tools.tools_of_others import needs_program_of_others, python_of
+from tests.tools.waiting import scaled
 
 __all__ = ["client", "cluster", "open_folder"]
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -44,7 +45,7 @@ exec "$@"
 def validated(*files: Path) -> "subprocess.CompletedProcess[str]":
     program = python_of("kubernetes").with_name("kubernetes-validate")
     return subprocess.run(
-        [program, "--strict", *map(str, files)], capture_output=True, text=True, timeout=60
+        [program, "--strict", *map(str, files)], capture_output=True, text=True, timeout=scaled(60)
     )
 
 
@@ -164,7 +165,7 @@ class Container:
 
     def run(self, *command: str, **environment: str) -> tuple[int, bytes, bytes]:
         with self.start(*command, **environment) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=scaled(60))
             return process.returncode, out, err
 
     def run_until_terminated(self, script: str) -> tuple[int, bytes, bytes]:
@@ -175,7 +176,7 @@ class Container:
             assert process.stdout.readline() == b"ready\n"
             (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             os.kill(int(first), signal.SIGTERM)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=scaled(60))
             return process.returncode, out, err
 
 

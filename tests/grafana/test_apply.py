@@ -20,6 +20,7 @@ from tests.grafana.fake_grafana import ADMIN, EDITOR, PASSWORD, USER, VIEWER, Fa
 from tests.tools.faulty_server import FaultyServer, Said
 from tests.tools.sources import ROOT, SOURCES
 from tests.tools.tls_gateway import Authority
+from tests.tools.waiting import scaled
 
 PAGES = sorted((links.JOBS, links.JOB, links.COMPARE, links.CLUSTER))
 LOKI, PROMETHEUS = "http://loki.example.org:3100", "http://prometheus.example.org:9090"
@@ -393,7 +394,7 @@ def test_a_folder_that_is_made_in_between(
             secret(ADMIN),
             *ADDRESSES,
         ]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=scaled(60))
     assert done.returncode == 1
     assert f"HTTP {code}" in done.stderr
     assert "a folder/dashboard with the same uid already exists" in done.stderr
@@ -598,7 +599,7 @@ def test_without_the_library(secret: Callable[[str], str]) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=scaled(60),
     )
     assert done.returncode == 1
     hint = "grafana-client: isn't installed here: pip install 'grafana-client>=3.11.2,<4'"

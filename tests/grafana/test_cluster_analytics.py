@@ -19,6 +19,7 @@ from tests.grafana.frames import NUMBER, TIME, Frame
 from tests.grafana.pages import Page
 from tests.grafana.sources import PrometheusSource, Range
 from tests.servers.running import PrometheusServer
+from tests.tools.waiting import scaled
 
 STEP = 15  # seconds, between scrapes
 SECS = 1800
@@ -159,7 +160,10 @@ def backfill(prometheus: PrometheusServer, text: Path) -> None:
         str(text),
     ]
     done = subprocess.run(
-        [*command, str(prometheus.folder / "data")], capture_output=True, text=True, timeout=60
+        [*command, str(prometheus.folder / "data")],
+        capture_output=True,
+        text=True,
+        timeout=scaled(60),
     )
     assert done.returncode == 0, done.stderr
 

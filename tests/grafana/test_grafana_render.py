@@ -21,6 +21,7 @@ from logshipper_ingest.model.job import SLURM_STATES, worst_state
 from logshipper_ingest.model.metadata_keys import MAX_DEPTH
 from logshipper_ingest.model.x_axis import _WORDS
 from tests.tools.sources import ROOT
+from tests.tools.waiting import scaled
 
 PROVISIONING = ROOT / "grafana" / "provisioning"
 COMPOSE = ROOT / "deploy" / "compose" / "grafana"
@@ -28,7 +29,7 @@ COMPOSE = ROOT / "deploy" / "compose" / "grafana"
 
 def render(*words: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "logshipper_grafana.tool.render", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=scaled(60))
 
 
 def test_the_files_are_what_the_code_makes() -> None:

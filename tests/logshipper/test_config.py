@@ -222,7 +222,7 @@ def test_the_look_leaves_no_child_behind(tmp_path: Path) -> None:
     """A job that is exec'ed after the look and loops on wait() must find none."""
     program = "import os, sys; from logshipper import optin; optin.look(sys.argv[1]); os.wait()"
     command = [sys.executable, "-c", program, str(tmp_path / "x")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=scaled(30))
     assert "ChildProcessError" in done.stderr
 
 

@@ -25,6 +25,7 @@ from logshipper.classify.stream_log import LoggedLines
 from logshipper.spool.segment import Kind, Stream
 from tests.project.test_docs import FENCE
 from tests.tools.sources import ROOT, SOURCES
+from tests.tools.waiting import scaled
 
 Printed = Callable[..., Any]
 
@@ -186,8 +187,14 @@ def test_whatever_it_is_the_line_is_metadata(value: object, key: str) -> None:
 def script(text: str, **options: Any) -> "subprocess.CompletedProcess[str]":
     """A program of its own. options: of subprocess.run."""
     environment = {**os.environ, "PYTHONPATH": SOURCES}
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=environment, timeout=60,
-                          **options)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-c", text],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=scaled(60),
+        **options,
+    )
 
 
 def test_it_comes_behind_what_was_printed_before(printed: Printed) -> None:

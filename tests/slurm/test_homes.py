@@ -20,6 +20,7 @@ from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
 from tests.slurm.whole import OUT, PRINTS, helpers, runs_whole, told
 from tests.tools.captured_runs import wait_until
+from tests.tools.waiting import scaled
 
 FUSE = Path("/dev/fuse")
 SERVER = Path(__file__).with_name("fuse_home.py")
@@ -225,7 +226,7 @@ def test_home_that_root_may_not_see(
         (two_steps,) = set(cluster.job_ids(user.name)) - {job_id}
         cluster.wait_closed([job_id, two_steps], 3)
         cluster.as_root("umount", "--lazy", str(user.home))
-        said, _ = server.communicate(timeout=10.0)
+        said, _ = server.communicate(timeout=scaled(10.0))
     asked = [line.split() for line in said.decode().splitlines()]
     assert {int(uid) for _, uid in asked} == {user.uid}
     assert [operation for operation, _ in asked].count("open") == 2

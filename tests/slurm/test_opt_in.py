@@ -11,6 +11,7 @@ from tests.slurm.capturing import CapturingCluster
 from tests.slurm.cluster import NODES, JobEnd
 from tests.slurm.users import JobUser
 from tests.tools.captured_runs import wait_until
+from tests.tools.waiting import scaled
 
 OPT_IN, OPT_OUT = "touch ~/.logoptin", "rm ~/.logoptin"
 
@@ -134,7 +135,7 @@ def test_interactive_steps_are_left_alone(
 ) -> None:
     command, typed = INTERACTIVE[how]
     with cluster.start_as(user, *command, stdin=subprocess.PIPE) as process:
-        out, _ = process.communicate(typed, timeout=30.0)
+        out, _ = process.communicate(typed, timeout=scaled(30.0))
     assert process.returncode == 0, out
     assert b"typed" in out
     assert b"/dev/pts/" in out
@@ -149,7 +150,7 @@ def test_steps_of_an_interactive_one_are_captured(cluster: CapturingCluster, use
     with cluster.start_as(
         user, *IN_A_TERMINAL, "salloc --quiet", "/dev/null", stdin=subprocess.PIPE
     ) as process:
-        out, _ = process.communicate(typed, timeout=30.0)
+        out, _ = process.communicate(typed, timeout=scaled(30.0))
     assert (process.returncode, b"of a step" in out) == (0, True), out
     (job_id,) = cluster.job_ids(user.name)
     assert cluster.wait(job_id).state == "COMPLETED"

@@ -10,6 +10,7 @@ from tests.slurm.capturing import CapturingCluster
 from tests.slurm.users import JobUser
 from tests.slurm.whole import SLOWLY, helpers, runs_whole, told
 from tests.tools.captured_runs import wait_until
+from tests.tools.waiting import scaled
 
 FULL = "No space left on device"
 FILL = "dd if=/dev/zero of={}/filler bs=4k 2>/dev/null; true"
@@ -80,7 +81,7 @@ def test_becomes_read_only(cluster: CapturingCluster, user: JobUser) -> None:
             wait_until(lambda: not helpers(cluster), "the first capture is over", 30.0)
             assert cluster.as_root("mount", "-o", "remount,ro", str(spool)).returncode == 0
             (user.home / "go").touch()
-            out, err = job.communicate(timeout=30.0)
+            out, err = job.communicate(timeout=scaled(30.0))
         assert (job.returncode, out, err) == (0, b"first\nsecond\n", b"")
         (job_id,) = cluster.job_ids(user.name)
         wait_until(

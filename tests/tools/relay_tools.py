@@ -125,7 +125,7 @@ class Driver:
             self.argv(*command, serve=serve, options=options),
             capture_output="stdout" not in more and "stderr" not in more,
             env={**self.environment(), **(env or {})},
-            timeout=60,
+            timeout=scaled(60),
             **more,
         )
 

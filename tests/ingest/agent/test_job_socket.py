@@ -487,7 +487,7 @@ class RootServer:
         assert self.process.stdout.readline() == b"ready\n"
 
     def end(self) -> None:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=scaled(30))
 
 
 @pytest.fixture

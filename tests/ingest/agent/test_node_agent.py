@@ -174,7 +174,7 @@ def read(*words: str) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=scaled(60),
     )
     assert done.returncode == 0, done.stderr
     return re.sub(r'^  "(store|cluster)": .*\n', "", done.stdout, flags=re.MULTILINE)
@@ -458,7 +458,7 @@ def test_jobs_of_two_users(
                 stderr=subprocess.PIPE,
             )
         for job in jobs.values():
-            _, said = job.communicate(timeout=60)
+            _, said = job.communicate(timeout=scaled(60))
             assert (job.returncode, said) == (0, b"")
         agent.wait_shipped()
     lines = entries_of(client, cluster, "log")

@@ -26,6 +26,7 @@ from tests.tools.node_agents import NodeAgent, entries_of
 from tests.tools.other_users import Forked, needs_root
 from tests.tools.segment_factory import CaptureWriter
 from tests.tools.shipping_node import NodeCapture, ShippingNode, soon_ns
+from tests.tools.waiting import scaled
 
 MB = 1 << 20
 IS_ROOT = os.geteuid() == 0
@@ -519,7 +520,7 @@ def test_a_job_that_fills_the_spool_runs_on_and_status_metrics_and_log_tell(
             wait_until(lambda: "taken from its user" in agent.log.read_text(), "it is taken away")
             wait_until(lambda: not agent.captures(), "it is shipped and its directory removed")
             release.touch()
-            printed, _ = process.communicate(timeout=60)
+            printed, _ = process.communicate(timeout=scaled(60))
         assert (process.returncode, printed.count(b"\n")) == (0, 1001)
         (note,) = agent.status()["taken"]
         assert (note["reason"], note["uid"]) == ("bytes", os.geteuid())

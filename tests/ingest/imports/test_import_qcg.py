@@ -27,6 +27,7 @@ from logshipper_observe.model.overlay import Overlay
 from tests.tools.captured_runs import wait_until
 from tests.tools.import_tools import RECORDED, Import, contents, store, take
 from tests.tools.reading_store import SpooledCapture
+from tests.tools.waiting import scaled
 
 RUN = RECORDED / "qcg"
 TZ = ("--timezone", "UTC")
@@ -182,7 +183,7 @@ def test_follow_until_the_manager_ends(
     )
     (run / "jobs.report").write_text("".join(lines))
     shutil.copy(RUN / "final_status.json", run)
-    out, _ = following.communicate(timeout=60)
+    out, _ = following.communicate(timeout=scaled(60))
     assert following.returncode == 0
     assert "6 new jobs" in out
     assert [child.exit_code for child in contents(store)["sweep"]["children"]] == [0, 0, 0, 0, 1, 0]
@@ -329,7 +330,7 @@ def test_a_file_that_becomes_shorter_is_read_anew(
     states = (run / "track.states").read_text()
     (run / "track.states").write_text(states.splitlines()[0].replace("hello", "again") + "\n")
     shutil.copy(RUN / "final_status.json", run)
-    following.communicate(timeout=60)
+    following.communicate(timeout=scaled(60))
     assert contents(store)["again"]["summary"].state == "COMPLETED"
 
 

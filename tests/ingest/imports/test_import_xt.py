@@ -16,6 +16,7 @@ from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.model.overlay import Overlay
 from tests.tools.captured_runs import wait_until
 from tests.tools.import_tools import RECORDED, Import, contents, store, take
+from tests.tools.waiting import scaled
 
 RUNS = RECORDED / "xt"
 IMPORTS = ("xt",)
@@ -274,7 +275,7 @@ def test_follow_until_the_run_ends(store: Path, runs: Path) -> None:
             console.write_bytes(printed)
             with log.open("a") as file:
                 file.write("".join(lines[7:]))
-            process.communicate(timeout=60)
+            process.communicate(timeout=scaled(60))
         finally:
             process.kill()
     assert process.returncode == 0

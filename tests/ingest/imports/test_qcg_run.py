@@ -15,6 +15,7 @@ from tests.tools.captured_runs import Home, wait_until
 from tests.tools.import_tools import contents
 from tests.tools.sources import ROOT
 from tests.tools.tools_of_others import python_of
+from tests.tools.waiting import scaled
 
 Json = Any  # Any: JSON
 SCRIPT = ROOT / "tests" / "imports" / "run_qcg.py"
@@ -47,7 +48,7 @@ def qcg(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         followed = tmp_path_factory.mktemp("followed") / "store"
         follower = stack.enter_context(following(home, followed))
         (home.folder / "go").touch()
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=scaled(90))
         assert process.returncode == 0, err
         assert follower.wait(60) == 0  # by itself, as the manager has ended
     return QcgRun(home, json.loads(out.splitlines()[-1]), followed)

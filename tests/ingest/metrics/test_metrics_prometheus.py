@@ -23,6 +23,7 @@ from tests.servers import prometheus_package
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.captured_runs import wait_until
 from tests.tools.job_views import SECOND, START_NS, FakeCapture, job_metrics
+from tests.tools.waiting import scaled
 
 SCRAPED_WITHIN_SECS = 30.0
 X = "bottomk(1,max by(key,path)(max_over_time(logshipper_x_rank{{job_id={job},choice={choice}}}[10m])))"
@@ -85,7 +86,7 @@ def test_promtool_finds_no_fault() -> None:
     RemoteWriteMetrics(agent.registry).retries.labels("x")
     text, _ = exposition(agent, jobs)
     checked = subprocess.run(
-        [found.promtool, "check", "metrics"], input=text, capture_output=True, timeout=30
+        [found.promtool, "check", "metrics"], input=text, capture_output=True, timeout=scaled(30)
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 

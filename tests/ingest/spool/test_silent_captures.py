@@ -21,6 +21,7 @@ from tests.tools.captured_runs import Home, wait_until
 from tests.tools.node_agents import NodeAgent, cluster
 from tests.tools.segment_factory import SECOND_NS, CaptureWriter
 from tests.tools.shipping_node import ShippingNode, soon_ns
+from tests.tools.waiting import scaled
 
 __all__ = ["cluster"]  # a fixture
 LATE_SECS = UNRESPONSIVE_NS / 1e9 + 1
@@ -188,7 +189,7 @@ def running(home: Home, **more: Any) -> Iterator[None]:
             yield
         finally:
             os.killpg(process.pid, signal.SIGTERM)
-            process.communicate(timeout=60)
+            process.communicate(timeout=scaled(60))
 
 
 def states_of(store: logshipper.Store) -> list[tuple[str, str]]:

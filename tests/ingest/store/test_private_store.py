@@ -17,6 +17,7 @@ from logshipper_observe.model.overlay import Overlay
 from tests.tools.captured_runs import Home, wait_until
 from tests.tools.import_tools import RECORDED
 from tests.tools.other_users import needs_root
+from tests.tools.waiting import scaled
 
 FOREIGN = {
     "notes.txt": 0o644,
@@ -109,7 +110,7 @@ def test_files_are_private_while_they_are_in_use_as_well(
                     "counters",
                 } <= names
                 assert open_ones(home.store) == {}
-            run.communicate(b"\n", timeout=60)
+            run.communicate(b"\n", timeout=scaled(60))
     finally:
         os.umask(before)
 

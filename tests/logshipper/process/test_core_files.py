@@ -14,6 +14,7 @@ import pytest
 
 from tests.tools.captured_runs import Home, comm_of, kill, sidecar_of, wait_until
 from tests.tools.core_limits import core_limit, limit_of
+from tests.tools.waiting import scaled
 
 LIMIT = 1 << 20  # of the caller
 NONE = ("0", "0")
@@ -76,7 +77,7 @@ def test_of_a_run_only_the_command_may_leave_one(home: Home) -> None:
         )
         kill(sidecar, signal.SIGABRT)
         wait_until(lambda: not os.path.exists(f"/proc/{sidecar}"), "the sidecar is gone")
-        out, _ = run.communicate(b"\n", timeout=60)
+        out, _ = run.communicate(b"\n", timeout=scaled(60))
         assert core_limit(out.decode()) == OWN
     assert not list(home.folder.glob("core*"))
 
@@ -120,7 +121,7 @@ def test_what_relays_for_processes_that_were_left_behind_as_well(home: Home) -> 
         assert run.stdin is not None
         run.stdin.write(b"\n")
         run.stdin.close()
-        assert run.wait(timeout=60) == 0
+        assert run.wait(timeout=scaled(60)) == 0
         assert_none_but(home, {"sh"}, {"sh", "logshipper-rest"})
         (home.folder / "fifo").write_text("\n")
 

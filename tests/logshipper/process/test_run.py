@@ -16,6 +16,7 @@ import pytest
 from logshipper.spool.captures import read_counters
 from tests.tools.relay_tools import WAIT_SECS, Driver, nothing_left, python, wait_for
 from tests.tools.sources import ROOT
+from tests.tools.waiting import scaled
 
 FLOOD_LINES = 1_000_000
 
@@ -211,7 +212,7 @@ def test_stdin_file_pipe_and_here_document(driver: Driver, tmp_path: Path) -> No
         ["sh", "-c", script, "sh", *driver.argv("cat")],
         env=driver.environment(),
         capture_output=True,
-        timeout=60,
+        timeout=scaled(60),
     )
     assert done.stdout == b"from a here-document\n"
 
@@ -223,7 +224,10 @@ def test_rest_of_stdin_is_left_to_others(driver: Driver, tmp_path: Path) -> None
     script = '{ "$@"; cat; } < ' + str(input_file)
     job = driver.argv(*python("import os; os.write(1, os.read(0, 6))"))
     done = subprocess.run(
-        ["sh", "-c", script, "sh", *job], env=driver.environment(), capture_output=True, timeout=60
+        ["sh", "-c", script, "sh", *job],
+        env=driver.environment(),
+        capture_output=True,
+        timeout=scaled(60),
     )
     assert done.stdout == b"first\nsecond\n"
 
@@ -290,7 +294,7 @@ for fd in found[1:] if found[:1] == [0] else found: os.write(fd, b'%d' % fd)
         env=driver.environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=scaled(60),
     )
     open_fds = [fd for fd in range(3) if fd not in closed]
     assert report.read_text() == repr(open_fds)
@@ -328,7 +332,7 @@ print([n for n in range(1, 32) if ignored >> (n - 1) & 1])  # 32 and 33 are the 
     command = [shutil.which("grep") or "grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"]
     assert (
         driver.run(*command).stdout
-        == subprocess.run(command, capture_output=True, timeout=60).stdout
+        == subprocess.run(command, capture_output=True, timeout=scaled(60)).stdout
     )
 
 
@@ -367,7 +371,7 @@ def test_dies_of_an_ignored_signal_as_well(driver: Driver) -> None:
     code = "import os, signal; signal.signal(1, signal.SIG_DFL); os.kill(os.getpid(), 1)"
     argv = driver.argv(*python(code))
     done = subprocess.run(
-        ["nohup", *argv], env=driver.environment(), capture_output=True, timeout=60
+        ["nohup", *argv], env=driver.environment(), capture_output=True, timeout=scaled(60)
     )
     assert done.returncode == -signal.SIGHUP
 

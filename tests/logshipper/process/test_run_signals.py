@@ -15,6 +15,7 @@ import pytest
 
 from tests.tools.relay_tools import WAIT_SECS, Driver, nothing_left, python, state, wait_for
 from tests.tools.sources import ROOT
+from tests.tools.waiting import scaled
 
 # tells of each signal; ends by SIGRTMIN, which is delivered after all of these
 TELLING = """
@@ -243,5 +244,5 @@ _thread.start_new_thread = refuse
 from logshipper.process.run import RunOptions, run
 sys.exit(run(RunOptions(['sh', '-c', '(kill -USR1 $PPID); exec sleep 600'], True, None, print)))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=scaled(60))
     assert done.returncode == -signal.SIGUSR1

@@ -849,5 +849,7 @@ take_over(plan, Closing())
 assert not plan.masters and not plan.outs
 cmd.wait()
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=scaled(30)
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"out\n", b"err\n")

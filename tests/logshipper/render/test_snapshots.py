@@ -19,6 +19,7 @@ from logshipper.spool.segment import Kind, Stream
 from tests.observe.commands.test_reading_terminal import start
 from tests.tools.captured_runs import Home, wait_until
 from tests.tools.model_settings import examples
+from tests.tools.waiting import scaled
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 COUNTS = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
@@ -277,7 +278,7 @@ def test_real_bars_live(tmp_path: Path) -> None:
             bar.reader.expect_exact("has ended: COMPLETED")
             bar.reader.expect(pexpect.EOF)
             bar.reader.close()
-            bar.job.communicate(timeout=60)
+            bar.job.communicate(timeout=scaled(60))
             rows = bar.screen_lines()
             assert rows[:2] == ["begin", "a line above"]
             assert not [row for row in rows if "50%" in row], (

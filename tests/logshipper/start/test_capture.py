@@ -16,6 +16,7 @@ import pytest
 from logshipper_ingest.agent.job_socket import JobSocket
 from logshipper_ingest.config.agent_config import AgentSection
 from tests.tools.captured_runs import Home, kill, sidecar_of, wait_until
+from tests.tools.waiting import scaled
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_the_file_is_the_configuration(home: Home) -> None:
 def test_if_opted_in_without_the_file_is_no_capture(home: Home) -> None:
     """R1, R2: CMD is exec'ed in logshipper's place, and nothing is written anywhere."""
     process = home.start("run", "--if-opted-in", "--", "sh", "-c", "echo $$; exit 5")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=scaled(60))
     assert (process.returncode, int(out), err) == (5, process.pid, b"")
     assert not home.store.exists()
     assert home.call("run", "--if-opted-in", "--", "no-such-command").returncode == 127
@@ -224,7 +225,7 @@ def test_help_that_nobody_reads_ends_without_a_word(words: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", *words], stdout=write, stderr=subprocess.PIPE, timeout=60
+        [sys.executable, "-m", *words], stdout=write, stderr=subprocess.PIPE, timeout=scaled(60)
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
@@ -316,7 +317,7 @@ def test_the_sidecar_is_killed(home: Home) -> None:
     )
     kill(sidecar_of(process.pid))
     go.touch()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=scaled(60))
     numbers = b"".join(b"%d\n" % number for number in range(1, 1001))
     assert (process.returncode, out) == (7, numbers * 2)
     assert err.count(b"\n") == 1
@@ -497,7 +498,7 @@ def test_the_sidecar_of_the_nodes_spool_is_killed(node: NodeAgent) -> None:
     process = node.home.start("run", "--", "sh", "-c", script)
     kill(sidecar_of(process.pid))
     go.touch()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=scaled(60))
     assert (process.returncode, len(out.split()), err.count(b"\n")) == (7, 1000, 1)
     assert not node.data.exists()
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.tools.captured_runs import Home
 from tests.tools.sources import ROOT, SOURCES
+from tests.tools.waiting import scaled
 
 HOOKS = ROOT / "deploy" / "launchers"
 # names that scripts like to use, names that no shell can have, an exported function of bash, quotes
@@ -57,7 +58,7 @@ def home(tmp_path: Path) -> Home:
 def call(home: Home, *command: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(
         command, env={**home.environment, **GIVEN, **environment}, cwd=home.folder, stdin=subprocess.DEVNULL,
-        capture_output=True, timeout=60,
+        capture_output=True, timeout=scaled(60),
     )  # fmt: skip
 
 
@@ -186,7 +187,7 @@ def test_words_that_nobody_gets_cost_no_job(
         ]
         done = subprocess.run(
             [*shell, *run], env={**home.environment, "LOGSHIPPER_STORE": store or str(home.store)},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=write, timeout=60,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=write, timeout=scaled(60),
         )  # fmt: skip
     finally:
         os.close(write)
@@ -212,7 +213,7 @@ def test_a_locale_of_pythons_own_stays_python_s(
         env={**clean, **home.environment, **locale},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=scaled(60),
     )
     lines = {line for line in done.stdout.decode().splitlines() if line.startswith(("LC_", "LANG"))}
     assert lines == {f"{name}={value}" for name, value in locale.items()}

@@ -18,6 +18,7 @@ from logshipper.spool import captures
 from logshipper.start import launchers
 from tests.tools.captured_runs import Home, wait_until
 from tests.tools.sources import ROOT, SOURCES
+from tests.tools.waiting import scaled
 
 RUN = f"{sys.executable} -m logshipper run --"
 
@@ -138,7 +139,7 @@ def places(home: Home) -> list[tuple[str, int, str, int]]:
 def sh(home: Home, script: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
     done = subprocess.run(
         ["bash", "-c", script], env={**home.environment, **environment}, cwd=home.folder, capture_output=True,
-        stdin=subprocess.DEVNULL, timeout=60,
+        stdin=subprocess.DEVNULL, timeout=scaled(60),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done
@@ -176,7 +177,7 @@ def test_a_name_of_any_bytes_is_read(home: Home, user: str | bytes) -> None:
         [sys.executable, "-m", "logshipper", "run", "--", program],
         env=environment,
         check=True,
-        timeout=60,
+        timeout=scaled(60),
     )
     assert home.logs() == ["ran"]
     assert home.show()["name"] == "caf?"
@@ -323,7 +324,7 @@ def test_what_outlives_a_run_is_in_it_no_more(home: Home) -> None:
                 stdout=slave,
                 stderr=slave,
                 check=True,
-                timeout=60,
+                timeout=scaled(60),
             )
             assert len(home.captures()) == number, value
     finally:
@@ -369,7 +370,9 @@ def test_tmux(home: Home) -> None:
         f"{RUN.replace('run --', 'run --job-id mine --')} sh -c 'tty; "
         f"echo out; exit 5'; echo $? > {home.folder}/code"
     )
-    subprocess.run([*server, "new-session", "-d", command], env=environment, check=True, timeout=60)
+    subprocess.run(
+        [*server, "new-session", "-d", command], env=environment, check=True, timeout=scaled(60)
+    )
     code = home.folder / "code"
     wait_until(lambda: code.exists() and code.read_text(), "the window's command ends")
     assert code.read_text() == "5\n"
@@ -427,7 +430,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
             lambda: "Server listening" in log.read_text() or server.poll() is not None,
             "sshd listens",
         )
-        probe = subprocess.run([*client, "true"], stdin=subprocess.DEVNULL, timeout=60)
+        probe = subprocess.run([*client, "true"], stdin=subprocess.DEVNULL, timeout=scaled(60))
         if probe.returncode:
             pytest.skip(f"sshd lets nobody in here: {log.read_text()}")
         yield client
@@ -444,7 +447,7 @@ def over_ssh(home: Home, words: str) -> str:
 def test_ssh(home: Home, ssh: list[str]) -> None:
     """As without it: both streams, stdin, exit code."""
     command = over_ssh(home, f"{RUN} sh -c 'cat; echo err >&2; exit 9'")
-    done = subprocess.run([*ssh, command], input=b"in\n", capture_output=True, timeout=60)
+    done = subprocess.run([*ssh, command], input=b"in\n", capture_output=True, timeout=scaled(60))
     assert (done.returncode, done.stdout, done.stderr) == (9, b"in\n", b"err\n")
     assert sorted(home.logs()) == ["err", "in"]
     assert home.show()["exit_code"] == 9
@@ -484,7 +487,9 @@ def test_grid_engines_signals_arrive_once(home: Home) -> None:
     with home.start("run", "--", sys.executable, "-c", script, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        subprocess.run([sys.executable, "-c", shepherd, str(process.pid)], check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-c", shepherd, str(process.pid)], check=True, timeout=scaled(60)
+        )
         # to the relay alone, so that it comes behind all that is sent on
         process.send_signal(signal.SIGUSR2)
         assert process.stdout.read() == b""
@@ -520,7 +525,7 @@ def test_condor_job_wrapper(opted_in: bool, home: Home) -> None:
         "a  b",
     ]
     done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=scaled(60)
     )
     assert (done.returncode, done.stdout, done.stderr) == (4, b"a  b\nnone\n", b"")
     assert places(home) == ([("12.3", 1, "", 0)] if opted_in else [])
@@ -534,6 +539,9 @@ def test_capture_job_without_logshipper(program: str, home: Home) -> None:
     for options in ([], ["--if-opted-in"], ["--name", "x"]):
         done = subprocess.run(
             [str(HOOKS / "capture-job"), *options, "--", "printf", "%s|", "a  b", "--", "c"],
-            env={**home.environment, "LOGSHIPPER": program}, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
-        )  # fmt: skip
+            env={**home.environment, "LOGSHIPPER": program},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=scaled(60),
+        )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"a  b|--|c|", b"")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.tools.captured_runs import Home
 from tests.tools.packages import are_installed
+from tests.tools.waiting import scaled
 
 RUN = [sys.executable, "-m", "logshipper", "run", "--"]
 RANKS = 3
@@ -46,7 +47,7 @@ def call(home: Home, command: list[str]) -> "subprocess.CompletedProcess[bytes]"
         "TMPDIR": "/tmp",
     }
     return subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=scaled(60)
     )
 
 

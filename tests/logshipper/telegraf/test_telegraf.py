@@ -119,7 +119,7 @@ print('the end')
         wait_until(lambda: records(home) == [{"before": 1}], "its measurement is there")
         os.kill(collector_of(home), signal.SIGKILL)
         wait_until(lambda: "measurements_ended" in home.events(), "it is said")
-        process.communicate(b"\n", timeout=60)
+        process.communicate(b"\n", timeout=scaled(60))
     *first, last = home.logs()
     assert (sorted(first), last) == (["begun", '{"before":1}'], "the end")
     assert home.show()["state"] == "COMPLETED"

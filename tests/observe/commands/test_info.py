@@ -20,6 +20,7 @@ from tests.tools.import_tools import RECORDED
 from tests.tools.reading_store import SpooledCapture
 from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.two_stores import TwoStores, two_stores
+from tests.tools.waiting import scaled
 
 BEGAN_NS = time.time_ns() - 600 * NS
 
@@ -191,7 +192,7 @@ def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
             assert watched.stderr is not None
             assert b"(m1), RUNNING: stdout and stderr" in watched.stderr.readline()
             (tmp_path / "go").touch()
-            out, err = watched.communicate(timeout=60)
+            out, err = watched.communicate(timeout=scaled(60))
         job.wait(60)
     assert (watched.returncode, out) == (0, b"begun\nover\n")
     assert b"(m1) has ended: FAILED, exit code 3" in err

@@ -623,7 +623,10 @@ def test_a_big_job_is_read_in_bounded_memory(store: Path) -> None:
         )
         environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES}
         done = subprocess.run(
-            [sys.executable, "-c", script, *words], env=environment, capture_output=True, timeout=60
+            [sys.executable, "-c", script, *words],
+            env=environment,
+            capture_output=True,
+            timeout=scaled(60),
         )
         assert (done.returncode, done.stderr) == (0, b"")
         return done.stdout.splitlines()

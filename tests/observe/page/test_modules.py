@@ -14,6 +14,7 @@ from playwright.sync_api import Page
 
 from tests.observe.page.graphing import PIXEL
 from tests.tools.sources import OBSERVE
+from tests.tools.waiting import scaled
 
 ASSETS = OBSERVE / "page" / "assets"
 _MAX_LINES = 500  # of one module
@@ -72,7 +73,7 @@ def test_every_module_is_valid_and_small(path: Path) -> None:
         input=text,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=scaled(60),
     )
     assert done.returncode == 0, done.stderr
 

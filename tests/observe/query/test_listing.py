@@ -29,6 +29,7 @@ from tests.tools.captured_runs import TIMEOUT_SECS
 from tests.tools.reading_store import Ask, SpooledCapture, asking
 from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.sources import SOURCES
+from tests.tools.waiting import scaled
 
 NOW_NS = 1_780_000_000 * NS
 LAST = {
@@ -444,7 +445,7 @@ def test_a_store_that_cannot_be_written_is_not_called_empty(tmp_path: Path) -> N
         "(0, 0)); import logshipper.start.cli as c; "
     )
     words = [sys.executable, "-c", f"{script}sys.exit(c.main(['ls', '--store', {str(root)!r}]))"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=scaled(60))
     assert (done.returncode, done.stdout) == (1, "")
     assert "1 capture in the spool not ingested" in done.stderr
     assert "no jobs" not in done.stderr
