@@ -19,7 +19,7 @@ from logshipper_ingest.state.checkpoints import Checkpoints
 from tests.gateway.conftest import ANN, Job, Site, capture, new_job, tenant_agent
 from tests.gateway.nginx import question
 from tests.tools.captured_runs import wait_until
-from tests.tools.modelled_loki import HOUR_NS, refused, throttled, unreachable
+from tests.tools.modelled_loki import HOUR_NS, rejection, throttled, unreachable
 from tests.tools.node_agents import NodeAgent
 from tests.tools.segment_factory import make_ledger
 from tests.tools.shipping_node import ShippingNode, soon_ns
@@ -128,9 +128,9 @@ TROUBLES = [
     throttled(),
     throttled(0.001),
     unreachable(),
-    refused(403),
-    refused(500),
-    refused(400, "no tenant today"),
+    rejection(403),
+    rejection(500),
+    rejection(400, "no tenant today"),
 ]
 
 
@@ -149,7 +149,7 @@ def test_a_tenant_that_takes_nothing_holds_up_no_other(node: ShippingNode, troub
     done = {shipped.identity.user for shipped in node.checkpoints.shipped() if shipped.done}
     assert done == {"ben"}
     assert node.quarantined() == []
-    assert len(node.said) == 1, node.said
+    assert len(node.messages) == 1, node.messages
     assert node.delivery.state.since_ns > 0
     node.loki.refusing = {}
     wait_until(lambda: "ann" not in node.delivery.waiting_tenants(), "its time comes")
@@ -201,7 +201,7 @@ def test_part_of_a_job_that_was_taken_is_sent_again_byte_for_byte(node: Shipping
     assert node.loki.lines(OF_ANN, 'kind="log"') == ["one", "two"]
     assert node.loki.lines(OF_ANN, 'kind="event"') == []
     node.loki.push_body = passed
-    node.restart(saved=False)
+    node.restart(save=False)
     node.ship()
     assert node.loki.doubles() == []
     assert node.loki.lines(OF_ANN, 'kind="log"') == ["one", "two"]
@@ -316,7 +316,7 @@ def test_nothing_more_is_sent_to_a_tenant_that_failed_in_this_round(
 def test_trouble_ends_with_the_capture_that_had_it(node: ShippingNode) -> None:
     captured(node, "a", "ann", ["one"])
     node.learn()
-    node.loki.refusing = {"ann": refused(403)}
+    node.loki.refusing = {"ann": rejection(403)}
     node.round()
     assert node.delivery.state.status == 403
     node.shipper.round([])
@@ -337,8 +337,8 @@ def test_one_user_s_newest_line_makes_no_other_s_late(node: ShippingNode) -> Non
     captured(node, "old", "ben", ["two hours ago"], time.time_ns() - 2 * HOUR_NS)
     captured(node, "own", "ann", ["late"], time.time_ns() - 2 * HOUR_NS)
     node.ship()
-    (ben,) = node.loki.found(OF_BEN, 'kind="log"')
-    late = next(entry for entry in node.loki.found(OF_ANN, 'kind="log"') if entry.line == b"late")
+    (ben,) = node.loki.find(OF_BEN, 'kind="log"')
+    late = next(entry for entry in node.loki.find(OF_ANN, 'kind="log"') if entry.line == b"late")
     assert 'replay="' not in ben.labels
     assert 'replay="' in late.labels
     assert node.quarantined() == []

@@ -8,7 +8,7 @@ import pytest
 
 from tests.slurm import gate
 from tests.tools.line_cases import CASES, Case
-from tests.tools.slurm_player import SOURCE, missing
+from tests.tools.slurm_player import SOURCE, build_obstacle
 
 PARTS = ("channel.c", "output.c", "journal.c", "basics.c")
 # --wrap: reads of the master are answered by the word in argv[1], a letter each: d: data, e: EIO,
@@ -130,8 +130,8 @@ int main(int argc, char **argv)
 
 def compiled(folder: Path, name: str, text: str, *flags: str) -> Path:
     gate.skip_if_off()
-    if missing():
-        gate.lacking(missing())
+    if build_obstacle():
+        gate.lacking(build_obstacle())
     (folder / f"{name}.c").write_text(text)
     sources = [str(place) for place in (folder / f"{name}.c", *(SOURCE / part for part in PARTS))]
     command = [
@@ -170,7 +170,7 @@ def test_lines_of_two_streams(lines: Path, case: Case) -> None:
         [lines, place], input="\n".join(polls) + "\n", capture_output=True, text=True, check=True
     )
     assert [bytes.fromhex(line) for line in done.stdout.splitlines()] == [
-        step.written for step in case.steps
+        step.output for step in case.steps
     ]
 
 

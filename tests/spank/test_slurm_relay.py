@@ -21,7 +21,7 @@ from logshipper.spool.captures import NAME_CHARS
 from logshipper.spool.segment import Stream
 from tests.slurm import gate
 from tests.tools.captured_runs import wait_until
-from tests.tools.other_users import BEN, as_user, needs_root, refused
+from tests.tools.other_users import BEN, as_user, error_names, needs_root
 from tests.tools.slurm_player import (
     KEEPER,
     RELAY,
@@ -80,7 +80,7 @@ def test_output_is_byte_identical_and_logged(node: Node, content: bytes) -> None
     }
     assert logged.counters.end is not None
     assert logged.counters.end[0] == 0
-    assert (logged.damages, logged.events(), played.said()) == ([], [], "")
+    assert (logged.damages, logged.events(), played.messages()) == ([], [], "")
 
 
 def test_terminal_is_as_under_logshipper_run(node: Node) -> None:
@@ -196,7 +196,7 @@ def test_end_is_not_late(node: Node) -> None:
     at once."""
     setting, go = late_python(node)
     played = node.run("echo", "out", settings=(setting, "drain_secs=60"))
-    assert (played.out, len(played.told("drained"))) == (b"out\n", 1)
+    assert (played.out, len(played.reports("drained"))) == (b"out\n", 1)
     go.touch()
     assert node.logged()[0].lines() == [b"out"]
 
@@ -207,7 +207,7 @@ def test_background_process_keeps_its_output(node: Node) -> None:
     code = "echo now; (while [ ! -e $0 ]; do sleep 0.05; done; echo later; echo later >&2) &"
     go = node.folder / "go"
     played = node.start("sh", "-c", code, str(go), settings=("drain_secs=60",))
-    wait_until(lambda: played.told("drained"), "the task ended")
+    wait_until(lambda: played.reports("drained"), "the task ended")
     wait_until(lambda: not node.processes(RELAY), "the relay has handed over")
     go.touch()
     played.finish()
@@ -226,8 +226,8 @@ def test_stuck_output_is_waited_for_no_longer_than_said(node: Node) -> None:
             "head", "-c", "2000", "/dev/zero", settings=("drain_secs=1",), stdout=into
         )
         os.close(into)
-        wait_until(lambda: played.told("drained"), "the end is given up waiting for")
-        assert int(played.told("drained")[0][1]) > 900_000
+        wait_until(lambda: played.reports("drained"), "the end is given up waiting for")
+        assert int(played.reports("drained")[0][1]) > 900_000
         assert pipe.read() == before + bytes(2000)
         played.finish()
 
@@ -298,7 +298,7 @@ def test_spool_that_is_not_as_it_must_be(node: Node, fault: str) -> None:
             node.spool.symlink_to(node.folder / "elsewhere")
     played = node.run("echo", "out")
     assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
-    assert "the spool" in played.said()
+    assert "the spool" in played.messages()
     assert list(node.folder.glob("*/*@*")) == []
 
 
@@ -311,13 +311,13 @@ def test_full_spool(node: Node) -> None:
         fill(filler)
         played = node.run("echo", "out")
         assert (played.out, played.captured(), node.names()) == (b"out\n", [False], [])
-        assert "No space left on device" in played.said()
+        assert "No space left on device" in played.messages()
         filler.unlink()
         flood = python("import random\nfor n in range(20000): print(n, random.random())")
         played = node.run(*flood, words=("job=2",))
         assert (played.code, played.out.count(b"\n"), played.captured()) == (0, 20000, [True])
         assert (
-            "lines are missing from the log" in played.said()
+            "lines are missing from the log" in played.messages()
             or node.logged()[0].ledger()["stdout"]["lost"]
         )
         node.logged()
@@ -327,7 +327,7 @@ def test_too_many_captures_of_a_user(node: Node) -> None:
     node.run("true", settings=("max_captures=1",))
     played = node.run("true", settings=("max_captures=1",))
     assert played.captured() == [False]
-    assert "one user may have 1 (max_captures=)" in played.said()
+    assert "one user may have 1 (max_captures=)" in played.messages()
 
 
 @needs_root
@@ -341,13 +341,13 @@ def test_other_users_get_nowhere(node: Node) -> None:
         lambda: (logged.path / "identity.json").write_text("mine"),
         (node.spool / "4711@1.mine").mkdir,
     ]
-    assert as_user(BEN, lambda: refused(acts)) == ["PermissionError"] * 5
+    assert as_user(BEN, lambda: error_names(acts)) == ["PermissionError"] * 5
     own = [
         lambda: (logged.path / "identity.json").write_text("mine"),
         lambda: (logged.path / "segments").rename(logged.path / "other"),
         (node.spool / ".jobs" / f"4711.{node.uid}.0").read_text,
     ]
-    assert as_user(node.uid, lambda: refused(own)) == ["PermissionError"] * 3
+    assert as_user(node.uid, lambda: error_names(own)) == ["PermissionError"] * 3
 
 
 # ---- opting in
@@ -457,9 +457,9 @@ def test_hung_home(node: Node) -> None:
     with hung_folder(node.home):
         played = node.run("echo", "out")
         assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
-        assert "~/.logoptin couldn't be looked at within 2 s" in played.said()
+        assert "~/.logoptin couldn't be looked at within 2 s" in played.messages()
         later = node.run("echo", "out")
-        assert (later.captured(), later.said()) == ([False], "")
+        assert (later.captured(), later.messages()) == ([False], "")
 
 
 def test_home_that_is_not_there(node: Node) -> None:
@@ -556,7 +556,9 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
     )
     logged = node.logged(64)
     for task, one in enumerate(logged):
-        assert one.lines() == [b"%d %d" % (task, n) for n in range(1, 6)] + [b"end"], played.said()
+        assert one.lines() == [b"%d %d" % (task, n) for n in range(1, 6)] + [b"end"], (
+            played.messages()
+        )
     assert resident < 2 << 20, resident
 
 

@@ -56,7 +56,11 @@ def test_who_keeps_nobody_waiting_is_not_given_up(node: Node) -> None:
     assert len(played.out) == 1_100_005
     go.touch()
     [logged] = node.logged()
-    assert (len(logged.lines()[0]), logged.lines()[1:], played.said()) == (1_100_000, [b"end"], "")
+    assert (len(logged.lines()[0]), logged.lines()[1:], played.messages()) == (
+        1_100_000,
+        [b"end"],
+        "",
+    )
 
 
 def test_end_does_not_wait_for_python(node: Node, tmp_path: Path) -> None:
@@ -73,7 +77,7 @@ def test_end_does_not_wait_for_python(node: Node, tmp_path: Path) -> None:
     wait_until(lambda: is_waiting(int(task)), "the task waits for the relay")
     os.kill(int(task), signal.SIGKILL)
     played.finish()
-    assert int(played.told("drained")[0][1]) < 4_000_000
+    assert int(played.reports("drained")[0][1]) < 4_000_000
     assert (tmp_path / "slurm.out").stat().st_size == relayed(node)
     go.touch()
 
@@ -109,7 +113,7 @@ def test_size_of_side_pipes(node: Node, binaries: Path, tasks: int, kib: int) ->
         settings=(setting,),
     )
     relays = node.process(RELAY, tasks)
-    wait_until(lambda: len(played.told("begin")) == tasks, "all have begun")
+    wait_until(lambda: len(played.reports("begin")) == tasks, "all have begun")
     assert {max(pipe_sizes(relay)) for relay in relays} == {kib << 10}
     go.touch()
     played.finish()
@@ -146,7 +150,7 @@ def test_small_limit_of_processes(node: Node) -> None:
     played = node.start(*python(LIMITED), words=words, stdin=subprocess.PIPE)
     wait_until(lambda: node.processes(SIDECAR), "the sidecar has begun")
     played.finish(b"")
-    assert (played.code, played.out, played.err, played.captured(), played.said()) == (
+    assert (played.code, played.out, played.err, played.captured(), played.messages()) == (
         0,
         b"both\n",
         b"",

@@ -68,7 +68,7 @@ def test_sidecar_is_killed(node: Node, content: bytes) -> None:
     assert logged.counters.printed == {"stdout": len(AFTER_BYTES), "stderr": len(ERR_BYTES)}
     assert (
         "output is missing from the log, as the logging process was killed by signal 9"
-        in played.said()
+        in played.messages()
     )
 
 
@@ -87,7 +87,7 @@ def test_relay_is_killed(node: Node, content: bytes) -> None:
     [logged] = node.logged()
     assert logged.lines() == AFTER
     assert logged.lines(Stream.STDERR) == [b"err before", b"err after"]
-    assert "the relay was killed by signal 9; the sidecar relays on" in played.said()
+    assert "the relay was killed by signal 9; the sidecar relays on" in played.messages()
     assert logged.records("end")[-1]["ledger"]["stdout"]["lost"] == 0
 
 
@@ -235,7 +235,7 @@ def test_hung_sidecar_is_given_up(node: Node) -> None:
     flood = python("for n in range(100000): print('x' * 40)")
     played = node.run(*flood, settings=(f"python={hangs}", "stall_secs=1", "drain_secs=5"))
     assert (played.code, played.out) == (0, (b"x" * 40 + b"\n") * 100000)
-    assert "took nothing for 3 s and was given up" in played.said()
+    assert "took nothing for 3 s and was given up" in played.messages()
     wait_until(lambda: not node.processes(RELAY), "the relay ends")
 
 
@@ -246,7 +246,9 @@ def test_python_that_fails_is_told_with_its_reason(node: Node) -> None:
     children = Path(f"/proc/{pid}/task/{pid}/children")
     wait_until(lambda: not children.read_text(), "the relay has seen its sidecar's end")
     finish_waiting(played)
-    assert "output is missing from the log: ModuleNotFoundError: no such module" in played.said()
+    assert (
+        "output is missing from the log: ModuleNotFoundError: no such module" in played.messages()
+    )
 
 
 def test_what_is_said_too_late_the_next_step_tells(node: Node) -> None:
@@ -254,11 +256,11 @@ def test_what_is_said_too_late_the_next_step_tells(node: Node) -> None:
     go = node.folder / "go"
     code = f"while [ ! -e {go} ]; do sleep 0.02; done; echo 'ModuleNotFoundError: no such module' >&2; exit 1"
     played = node.run("echo", "out", settings=(f"python={node.script('broken', code)}",))
-    assert (played.out, played.said()) == (b"out\n", "")
+    assert (played.out, played.messages()) == (b"out\n", "")
     go.touch()
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
     node.optin.unlink()
-    later = [node.run("true", words=(f"job={job}",)).said() for job in (1, 2)]
+    later = [node.run("true", words=(f"job={job}",)).messages() for job in (1, 2)]
     assert later == [
         "job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module",
         "",
@@ -270,7 +272,7 @@ def test_missing_python_leaves_the_task_untouched(node: Node) -> None:
         *python("import os; print(os.isatty(1))"), settings=("python=/nonexistent/python",)
     )
     assert (played.code, played.out, played.captured()) == (0, b"False\n", [False])
-    assert "python=/nonexistent/python can't be run" in played.said()
+    assert "python=/nonexistent/python can't be run" in played.messages()
     assert node.names() == []
 
 
@@ -339,7 +341,7 @@ def test_hung_sidecar_and_a_full_side_pipe(node: Node) -> None:
         )
         stop_sidecar(node)
         go.touch()
-        wait_until(lambda: played.told("exit"), "the task has ended")
+        wait_until(lambda: played.reports("exit"), "the task has ended")
         ends_in_time(played, time.monotonic())
     assert int(played.err) > 1 << 20
     assert (node.folder / "own").read_bytes() == b"begun\n" + bytes(int(played.err))
@@ -364,7 +366,7 @@ def test_hung_sidecar_and_what_the_task_left_behind(node: Node, state: str) -> N
         )
         pid = stop_sidecar(node)
     (node.folder / "end").touch()
-    wait_until(lambda: played.told("drained"), "the task has ended")
+    wait_until(lambda: played.reports("drained"), "the task has ended")
     later.touch()
     ends_in_time(played, time.monotonic())
     assert played.out == b"now\nlater\n"

@@ -176,7 +176,7 @@ def test_keeper_that_is_no_program_is_told(
     for job in range(20):
         played = node.run("echo", "out", words=(f"job={job + 1}",))
         assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
-        assert played.said() == f"{node.keeper} doesn't run: {why}"
+        assert played.messages() == f"{node.keeper} doesn't run: {why}"
 
 
 def test_words_that_slurmstepd_did_not_read_are_kept(node: Node) -> None:
@@ -185,7 +185,7 @@ def test_words_that_slurmstepd_did_not_read_are_kept(node: Node) -> None:
         "broken", f"{until(go)}; echo 'ModuleNotFoundError: no such module' >&2; exit 1"
     )
     played = node.start("sh", "-c", until(end), settings=(f"python={broken}",))
-    wait_until(lambda: played.told("begin"), "the task has begun")
+    wait_until(lambda: played.reports("begin"), "the task has begun")
     os.kill(played.process.pid, signal.SIGSTOP)
     go.touch()
     wait_until(lambda: not node.processes("broken"), "its Python has failed")
@@ -193,7 +193,7 @@ def test_words_that_slurmstepd_did_not_read_are_kept(node: Node) -> None:
     end.touch()
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends")
     node.optin.unlink()
-    later = [node.run("true", words=(f"job={job}",)).said() for job in (1, 2)]
+    later = [node.run("true", words=(f"job={job}",)).messages() for job in (1, 2)]
     assert later == [
         "job 4711: task 0: output is missing from the log: ModuleNotFoundError: no such module",
         "",

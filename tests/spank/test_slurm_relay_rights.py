@@ -223,4 +223,4 @@ def test_sidecar_that_is_slow_at_the_end_is_not_given_up(node: Node) -> None:
     wait_until(lambda: not node.processes(KEEPER), "the keeper ends", 30.0)
     assert int(done.read_text()) > 800_000
     # which would tell what came too late to be told
-    assert node.run("true", words=("job=5",)).said() == ""
+    assert node.run("true", words=("job=5",)).messages() == ""

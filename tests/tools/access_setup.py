@@ -18,10 +18,10 @@ LABELS = {"cluster": "access", "kind": "log"}
 
 
 class Certificates(NamedTuple):
-    """own: the CA that signed the others, but for stranger and strange_server, whose CA is another
+    """ca: the CA that signed the others, but for stranger and strange_server, whose CA is another
     one."""
 
-    own: Path
+    ca: Path
     server: Pair
     expired: Pair
     misnamed: Pair
@@ -32,16 +32,16 @@ class Certificates(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    own, strange = (
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    authority, strange = (
         Authority(tmp_path_factory.mktemp("certificates") / name) for name in ("own", "strange")
     )
     return Certificates(
-        own.ca,
-        own.issue("server", "IP:127.0.0.1"),
-        own.issue("expired", "IP:127.0.0.1", days=-1),
-        own.issue("misnamed", "DNS:loki.example.org"),
-        own.issue("node7"),
+        authority.ca,
+        authority.issue("server", "IP:127.0.0.1"),
+        authority.issue("expired", "IP:127.0.0.1", days=-1),
+        authority.issue("misnamed", "DNS:loki.example.org"),
+        authority.issue("node7"),
         strange.ca,
         strange.issue("server", "IP:127.0.0.1"),
         strange.issue("stranger"),

@@ -22,15 +22,15 @@ def moment(secs: float | None) -> datetime | None:
 class Query(list[Any]):
     """What Balsam's functions ask of a query."""
 
-    def filter(self, **wanted: str) -> "Query":
+    def filter(self, **values: str) -> "Query":
         return Query(
-            one
-            for one in self
-            if all(getattr(one, name) == value for name, value in wanted.items())
+            event
+            for event in self
+            if all(getattr(event, name) == value for name, value in values.items())
         )
 
     def order_by(self, _: object) -> "Query":
-        return Query(sorted(self, key=lambda one: one.timestamp))
+        return Query(sorted(self, key=lambda event: event.timestamp))
 
 
 def balsam(case: dict[str, Any]) -> Any:
@@ -70,28 +70,30 @@ def qcg(case: dict[str, Any]) -> Any:
             file.writelines(json.dumps(entry) + "\n" for entry in case["report"])
         with open(times, "w") as file:
             json.dump({"node": "n", "rt": case["rtimes"]}, file)
-        found = JobsReportStats([report], rt_files=[times])
+        statistics = JobsReportStats([report], rt_files=[times])
 
-    def chart(made: dict[str, Any]) -> Any:
+    def chart(document: dict[str, Any]) -> Any:
         return sorted(
             [bar["Core"], str(bar["Start"]), str(bar["Finish"]), bar["Job"]]
-            for bar in made["chart_data"]
+            for bar in document["chart_data"]
         )
 
     parts: dict[str, Callable[[], Any]] = {
-        "run_times": lambda: found.job_stats().get("rstats"),
-        "launch": lambda: found.job_stats().get("launchstats"),
-        "overheads": lambda: found.job_start_finish_launch_overheads(details=True),
-        "gantt_as_told": lambda: chart(found._generate_gantt_dataframe("s_time", "f_time")),
-        "gantt": lambda: chart(found._generate_gantt_dataframe("real_start", "real_finish")),
-        "gaps": lambda: chart(found._generate_gantt_gaps_dataframe("real_start", "real_finish")),
-        "busy": lambda: found.resource_usage(from_first_job=True, details=True),
-        "efficiency": lambda: found.efficiency(details=True),
+        "run_times": lambda: statistics.job_stats().get("rstats"),
+        "launch": lambda: statistics.job_stats().get("launchstats"),
+        "overheads": lambda: statistics.job_start_finish_launch_overheads(details=True),
+        "gantt_as_told": lambda: chart(statistics._generate_gantt_dataframe("s_time", "f_time")),
+        "gantt": lambda: chart(statistics._generate_gantt_dataframe("real_start", "real_finish")),
+        "gaps": lambda: chart(
+            statistics._generate_gantt_gaps_dataframe("real_start", "real_finish")
+        ),
+        "busy": lambda: statistics.resource_usage(from_first_job=True, details=True),
+        "efficiency": lambda: statistics.efficiency(details=True),
     }
-    return {name: answered(part) for name, part in parts.items()}
+    return {name: answer_of(part) for name, part in parts.items()}
 
 
-def answered(ask: Callable[[], Any]) -> Any:
+def answer_of(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except Exception as error:
@@ -102,5 +104,5 @@ if __name__ == "__main__":
     program = {"balsam": balsam, "qcg": qcg}[sys.argv[1]]
     cases = json.load(sys.stdin)
     out, sys.stdout = sys.stdout, sys.stderr  # theirs print
-    answers = [answered(lambda case=case: program(case)) for case in cases]  # type: ignore[misc]
+    answers = [answer_of(lambda case=case: program(case)) for case in cases]  # type: ignore[misc]
     json.dump(answers, out)

@@ -63,15 +63,15 @@ class Home:
         return self.call("run", *options, "--", *command, **more)
 
     def show(self, job: str = "last") -> dict[str, Any]:
-        shown = self.call("show", job, "--json")
-        assert shown.returncode == 0, shown.stderr
-        document: dict[str, Any] = json.loads(shown.stdout)
+        result = self.call("show", job, "--json")
+        assert result.returncode == 0, result.stderr
+        document: dict[str, Any] = json.loads(result.stdout)
         return document
 
     def logs(self, job: str = "last", *options: str) -> list[str]:
-        found = self.call("logs", job, *options)
-        assert found.returncode == 0, found.stderr
-        return found.stdout.decode().splitlines()
+        result = self.call("logs", job, *options)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.decode().splitlines()
 
     def events(self, job: str = "last") -> list[str]:
         return [event["event"] for event in self.show(job)["events"]]
@@ -89,15 +89,15 @@ class Home:
 
 def sidecar_of(relay_pid: int) -> int:
     """The pid of a relay's sidecar, once it has begun to serve."""
-    found: list[int] = []
+    pids: list[int] = []
 
     def look() -> bool:
         children = Path(f"/proc/{relay_pid}/task/{relay_pid}/children").read_text().split()
-        found[:] = [int(pid) for pid in children if comm_of(int(pid)) == "logshipper-side"]
-        return bool(found)
+        pids[:] = [int(pid) for pid in children if comm_of(int(pid)) == "logshipper-side"]
+        return bool(pids)
 
     wait_until(look, f"a sidecar of {relay_pid}")
-    return found[0]
+    return pids[0]
 
 
 def comm_of(pid: int) -> str:

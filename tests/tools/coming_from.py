@@ -39,10 +39,10 @@ def prepare(store: Path) -> None:
             code=code,
             started_ns=began_ns - (300 - attempt * 50) * NS,
         )
-    with logshipper.Store.local(store) as opened:
+    with logshipper.Store.local(store) as local_store:
         for pattern, tags in _TAGS.items():
-            for found in opened.jobs(pattern):
-                found.tag(*tags)
+            for match in local_store.jobs(pattern):
+                match.tag(*tags)
 
 
 _TAGS = {

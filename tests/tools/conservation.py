@@ -57,11 +57,11 @@ def spool(
     capture: the quarantine gets these."""
     start_ns = time.time_ns() - int(ago_secs * SECOND_NS)
     identity = NodeIdentity(job_id, 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
-    made = Path(prepare_capture(agent, identity))
-    with (made / "segments" / "lock").open("wb") as lock:
+    folder = Path(prepare_capture(agent, identity))
+    with (folder / "segments" / "lock").open("wb") as lock:
         # before the first segment: an agent at work takes it for a living one's
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _write(CaptureWriter.in_node_spool(made, start_ns=start_ns), lines, frames, forged)
+        _write(CaptureWriter.in_node_spool(folder, start_ns=start_ns), lines, frames, forged)
     return places(job_id, lines)
 
 
@@ -76,9 +76,9 @@ def _write(capture: CaptureWriter, lines: int, frames: int, forged: int) -> None
         if frame % 2:
             capture.rotate()
     size = sum(len(line_of(number)) + 1 for number in range(lines))
-    counted = {"stored": lines, "bytes": size}
+    counts = {"stored": lines, "bytes": size}
     capture.counters((size, lines), (size, lines))
-    capture.end(ledger=make_ledger(counted, counted))
+    capture.end(ledger=make_ledger(counts, counts))
     capture.close()
 
 
@@ -93,29 +93,34 @@ class Place(NamedTuple):
 
 @dataclass
 class Balance:
-    """What became of a stream's lines. found: in order of time; lost, refused: as the capture's own
-    account has it; faults: sentences about that account."""
+    """What became of a stream's lines. numbers: of those that were read back, in order of time;
+    lost, in_quarantine: as the capture's own account has it; faults: sentences about that account."""
 
-    sent: int
-    found: list[int] = field(default_factory=list)
+    lines: int
+    numbers: list[int] = field(default_factory=list)
     lost: int = 0
-    refused: int = 0
+    in_quarantine: int = 0
     faults: list[str] = field(default_factory=list)
 
     @property
     def missing(self) -> int:
         """Lines that are nowhere, and that no account has."""
-        return self.sent - len(set(self.found) & set(range(self.sent))) - self.lost - self.refused
+        return (
+            self.lines
+            - len(set(self.numbers) & set(range(self.lines)))
+            - self.lost
+            - self.in_quarantine
+        )
 
     @property
     def repeated(self) -> int:
-        return len(self.found) - len(set(self.found))
+        return len(self.numbers) - len(set(self.numbers))
 
     @property
     def disordered(self) -> int:
         """Lines that come after one with a larger number."""
         highest, count = -1, 0
-        for number in self.found:
+        for number in self.numbers:
             count += number < highest
             highest = max(highest, number)
         return count
@@ -130,44 +135,47 @@ class Balance:
 
 
 class Verdict(NamedTuple):
-    """Of all streams. missing: neither found nor accounted for."""
+    """Of all streams. in_store: lines that were read back; missing: neither these nor accounted
+    for."""
 
-    sent: int
-    found: int
+    lines: int
+    in_store: int
     missing: int
     repeated: int
     disordered: int
     lost: int
-    refused: int
+    in_quarantine: int
 
 
 def verdict(balances: Iterable[Balance]) -> Verdict:
     rows = [
         (
-            one.sent,
-            len(set(one.found)),
-            one.missing,
-            one.repeated,
-            one.disordered,
-            one.lost,
-            one.refused,
+            balance.lines,
+            len(set(balance.numbers)),
+            balance.missing,
+            balance.repeated,
+            balance.disordered,
+            balance.lost,
+            balance.in_quarantine,
         )
-        for one in balances
+        for balance in balances
     ]
     return Verdict(*(sum(column) for column in zip(*rows, strict=True)))
 
 
 def balances_in_loki(
-    entries: Sequence[Entry], sent: Mapping[Place, int], refused: Mapping[Place, int] | None = None
+    entries: Sequence[Entry],
+    line_counts: Mapping[Place, int],
+    quarantine_counts: Mapping[Place, int] | None = None,
 ) -> dict[Place, Balance]:
-    """What Loki has of numbered lines. entries: all of a cluster, in order of time; sent: lines
-    printed, by stream; refused: of these in the quarantine.
+    """What Loki has of numbered lines. entries: all of a cluster, in order of time; line_counts:
+    lines printed, by stream; quarantine_counts: of these in the quarantine.
 
     A capture's account is its `closed` event: there must be one, its ledger must balance, and have
     as stored what is in Loki and in the quarantine."""
     balances = {
-        place: Balance(count, refused=(refused or {}).get(place, 0))
-        for place, count in sent.items()
+        place: Balance(count, in_quarantine=(quarantine_counts or {}).get(place, 0))
+        for place, count in line_counts.items()
     }
     closed: dict[tuple[str, int, int], list[Json]] = defaultdict(list)
     for entry in entries:
@@ -180,42 +188,44 @@ def balances_in_loki(
             continue
         place = Place(*capture, entry.labels["stream"])
         if entry.labels["kind"] == "log" and entry.line.startswith("line ") and place in balances:
-            balances[place].found.append(int(entry.line[5:]))
+            balances[place].numbers.append(int(entry.line[5:]))
     for place, balance in balances.items():
-        told = closed[place[:3]]
-        if len(told) != 1:
-            balance.faults.append(f"{len(told)} closed events")
-        for event in told[:1]:
+        accounts = closed[place[:3]]
+        if len(accounts) != 1:
+            balance.faults.append(f"{len(accounts)} closed events")
+        for event in accounts[:1]:
             _take_ledger(balance, event["ledger"].get(place.stream))
     return balances
 
 
-def balances_in_store(store: LocalStore, sent: Mapping[Place, int]) -> dict[Place, Balance]:
+def balances_in_store(store: LocalStore, line_counts: Mapping[Place, int]) -> dict[Place, Balance]:
     """The same in a local store, which has ingested all that is spooled."""
-    balances = {place: Balance(count) for place, count in sent.items()}
+    balances = {place: Balance(count) for place, count in line_counts.items()}
     for place, balance in balances.items():
         with store.open(place.job_id) as reader:
             stream = Stream(STREAMS.index(place.stream) + 1)
-            told = [
-                one
-                for one in reader.captures
-                if (one.attempt, one.task) == (place.attempt, place.task)
+            captures = [
+                capture
+                for capture in reader.captures
+                if (capture.attempt, capture.task) == (place.attempt, place.task)
             ]
-            own = {one.capture for one in told}
-            lines = [line.text for line in reader.lines(streams=(stream,)) if line.capture in own]
-            balance.found += [int(line[5:]) for line in lines if line.startswith("line ")]
-            if len(told) != 1:
-                balance.faults.append(f"{len(told)} captures")
-            for one in told[:1]:
-                _take_ledger(balance, one.ledger.get(place.stream))
+            capture_ids = {capture.capture for capture in captures}
+            lines = [
+                line.text for line in reader.lines(streams=(stream,)) if line.capture in capture_ids
+            ]
+            balance.numbers += [int(line[5:]) for line in lines if line.startswith("line ")]
+            if len(captures) != 1:
+                balance.faults.append(f"{len(captures)} captures")
+            for capture in captures[:1]:
+                _take_ledger(balance, capture.ledger.get(place.stream))
     return balances
 
 
-def refused_in(quarantine: Path, sent: Iterable[Place]) -> dict[Place, int]:
+def refused_in(quarantine: Path, streams: Iterable[Place]) -> dict[Place, int]:
     """How many lines of each stream stand in an agent's quarantine. Fails where one stands there
     twice."""
-    counts = dict.fromkeys(sent, 0)
-    seen: Counter[tuple[Place, str]] = Counter()
+    counts = dict.fromkeys(streams, 0)
+    counts_of_lines: Counter[tuple[Place, str]] = Counter()
     for file in sorted(quarantine.iterdir()):
         for document in map(json.loads, file.read_text().splitlines()):
             about = document["metadata"]
@@ -227,8 +237,10 @@ def refused_in(quarantine: Path, sent: Iterable[Place]) -> dict[Place, int]:
             )
             if document["line"].startswith("line ") and place in counts:
                 counts[place] += 1
-                seen[place, document["line"]] += 1
-    assert [line for line, count in seen.items() if count > 1] == [], "twice in the quarantine"
+                counts_of_lines[place, document["line"]] += 1
+    assert [line for line, count in counts_of_lines.items() if count > 1] == [], (
+        "twice in the quarantine"
+    )
     return counts
 
 
@@ -240,9 +252,9 @@ def _take_ledger(balance: Balance, ledger: Mapping[str, int] | None) -> None:
     parts = Counter({name: ledger[name] for name in LEDGER_COUNTS[1:8]})
     if ledger["read"] != parts.total():
         balance.faults.append(f"the ledger doesn't balance: {dict(ledger)}")
-    if ledger["read"] != balance.sent:
-        balance.faults.append(f"the ledger knows of {ledger['read']} of {balance.sent} lines")
-    if ledger["stored"] != len(set(balance.found)) + balance.refused:
+    if ledger["read"] != balance.lines:
+        balance.faults.append(f"the ledger knows of {ledger['read']} of {balance.lines} lines")
+    if ledger["stored"] != len(set(balance.numbers)) + balance.in_quarantine:
         balance.faults.append(f"the ledger has {ledger['stored']} lines as stored")
 
 
@@ -253,5 +265,7 @@ def places(job_id: str, lines: int, *, attempt: int = 1, task: int = 0) -> dict[
 
 def all_problems(balances: Mapping[Place, Balance]) -> dict[str, list[str]]:
     """By stream; empty where nothing is missing, twice, out of order or unaccounted for."""
-    found = {"/".join(map(str, place)): balance.problems() for place, balance in balances.items()}
-    return {place: problems for place, problems in found.items() if problems}
+    problems_of = {
+        "/".join(map(str, place)): balance.problems() for place, balance in balances.items()
+    }
+    return {place: problems for place, problems in problems_of.items() if problems}

@@ -25,7 +25,7 @@ class Killer:
 
     def __init__(self, point: str, times: int, flag: str) -> None:
         self._point = point
-        self._left = times
+        self._passes_left = times
         self._frames = FULL_AFTER
         self._flag = flag
         self._lock = threading.Lock()
@@ -33,8 +33,8 @@ class Killer:
     def __call__(self, name: str) -> None:
         with self._lock:
             if name == self._point:
-                self._left -= 1
-                if self._left == 0:
+                self._passes_left -= 1
+                if self._passes_left == 0:
                     self._die()
             elif name == "frames_written" and self._point == "lines_refused":
                 self._frames -= 1

@@ -41,9 +41,9 @@ def exported() -> dict[str, tuple[str, set[str]]]:
     for counter in (agent.lines, agent.bytes):
         counter.labels("x", "x")
     text = exposition(agent, jobs)[0].decode()
-    found: dict[str, tuple[str, set[str]]] = {}
+    families: dict[str, tuple[str, set[str]]] = {}
     for family in text_string_to_metric_families(text):
         name = family.name + ("_total" if family.type == "counter" else "")
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-        found[name] = family.type, labels
-    return found
+        families[name] = family.type, labels
+    return families

@@ -50,17 +50,17 @@ class _Source:
     def value(self, call: ast.Call, function: str) -> Expression | None:
         """The compiled expression, as the module's own names have it."""
         flags = [word for word in call.keywords if word.arg == "flags"]
-        most = 2 if function == "compile" else 1  # of others the second is the text
-        made = ast.Call(
+        text_count = 2 if function == "compile" else 1  # of others the second is the text
+        call_copy = ast.Call(
             ast.Attribute(ast.Name("re", ast.Load()), "compile", ast.Load()),
-            call.args[:most],
+            call.args[:text_count],
             flags,
         )
         if function in ("match", "fullmatch", "search") and len(call.args) == 3:
-            made.args.append(call.args[2])
+            call_copy.args.append(call.args[2])
         module = importlib.import_module(self.module)
         try:
-            expression = ast.fix_missing_locations(ast.Expression(made))
+            expression = ast.fix_missing_locations(ast.Expression(call_copy))
             value: Expression = eval(compile(expression, self.path, "eval"), dict(vars(module)))  # noqa: S307  our own
         except NameError:  # of a function's arguments
             return None
@@ -93,7 +93,7 @@ def all_expressions() -> list[Found]:
         for name, use in source.uses():
             uses.setdefault(name, set()).add(use)
             own_uses.setdefault((source.path, name), set()).add(use)
-    found = []
+    expressions = []
     for source in sources:
         for call, function in source.compile_calls():
             name = source.name_of(call) if function == "compile" else ""
@@ -110,7 +110,7 @@ def all_expressions() -> list[Found]:
                     else uses.get(name, set())
                 )
             place = f"{source.path}:{name or ast.unparse(call)}"
-            found.append(
+            expressions.append(
                 Found(place, source.value(call, function), tuple(sorted(applied or {_WORST})))
             )
-    return found
+    return expressions

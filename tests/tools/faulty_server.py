@@ -33,45 +33,48 @@ class Asked:
     body: bytes
 
 
-def say(request: BaseHTTPRequestHandler, said: Said, closing: threading.Event) -> None:
+def say(request: BaseHTTPRequestHandler, reply: Said, closing: threading.Event) -> None:
     """Answers a request. closing: ends what takes longer."""
-    if said.hang or said.hang_up:
+    if reply.hang or reply.hang_up:
         request.close_connection = True
-        if said.hang:
+        if reply.hang:
             closing.wait()
         return
-    headers = {"Date": request.date_time_string(), **said.headers}
-    if said.status != 204:
+    headers = {"Date": request.date_time_string(), **reply.headers}
+    if reply.status != 204:
         headers["Content-Length"] = str(
-            len(said.body) if said.body_bytes is None else said.body_bytes
+            len(reply.body) if reply.body_bytes is None else reply.body_bytes
         )
     head = [
-        f"HTTP/1.1 {said.status} Said",
+        f"HTTP/1.1 {reply.status} Said",
         *(f"{name}: {value}" for name, value in headers.items() if value),
         "",
         "",
     ]
     text = "\r\n".join(head).encode()
-    size = -(-len(said.body) // said.pieces) or 1
-    pieces = [text, *(said.body[begin : begin + size] for begin in range(0, len(said.body), size))]
-    if said.drip:
-        pieces = [bytes([byte]) for byte in text + said.body]
+    size = -(-len(reply.body) // reply.pieces) or 1
+    pieces = [
+        text,
+        *(reply.body[begin : begin + size] for begin in range(0, len(reply.body), size)),
+    ]
+    if reply.drip:
+        pieces = [bytes([byte]) for byte in text + reply.body]
     with contextlib.suppress(OSError):  # the client gave up
         for piece in pieces:
             request.wfile.write(piece)
-            if (said.drip or said.pieces > 1) and closing.wait(0.05):
+            if (reply.drip or reply.pieces > 1) and closing.wait(0.05):
                 request.close_connection = True
                 return
-    if said.body_bytes is not None:
+    if reply.body_bytes is not None:
         request.close_connection = True
 
 
 class FaultyServer:
-    """On a free loopback port. answers: in turn; the last one is for all that come after. asked:
-    what came."""
+    """On a free loopback port. answers: in turn; the last one is for all that come after.
+    requests: what came."""
 
     def __init__(self, *answers: Said) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[Asked] = []
         self._answers = list(answers)
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -106,9 +109,9 @@ class FaultyServer:
 
     def _answer(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
         with self._lock:
-            self.asked.append(Asked(request.command, request.path, dict(request.headers), body))
-            said = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        say(request, said, self._closing)
+            self.requests.append(Asked(request.command, request.path, dict(request.headers), body))
+            reply = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        say(request, reply, self._closing)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -122,4 +125,4 @@ class FaultyServer:
 
 
 def requests_of(server: FaultyServer) -> Sequence[str]:
-    return [f"{asked.method} {asked.path.partition('?')[0]}" for asked in server.asked]
+    return [f"{request.method} {request.path.partition('?')[0]}" for request in server.requests]

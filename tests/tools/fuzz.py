@@ -32,7 +32,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     signal.signal(signal.SIGVTALRM, _hang)
-    begin = said = time.monotonic()
+    begin = last_report = time.monotonic()
     failed = 0
     for done, seed in enumerate(range(arguments.seed, arguments.seed + arguments.count), 1):
         if not _passes(seed, arguments.failures):
@@ -41,8 +41,8 @@ def main() -> int:
                 print(f"{failed} streams failed; that's enough")
                 break
         now = time.monotonic()
-        if now - said >= 10 or done == arguments.count:
-            said = now
+        if now - last_report >= 10 or done == arguments.count:
+            last_report = now
             rate = done / (now - begin)
             print(
                 f"{done:,} of {arguments.count:,} streams, {rate:.0f} a second, {failed} failed",

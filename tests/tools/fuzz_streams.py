@@ -236,9 +236,9 @@ def _mutated(source: random.Random) -> bytes:
         elif turn == 3:
             data[at:at] = data[at : at + size] * source.randint(1, 4)
         else:
-            other = source.choice(CORPUS)
-            begin = source.randrange(len(other))
-            data[at : at + size] = other[begin : begin + source.randint(1, 30)]
+            second_input = source.choice(CORPUS)
+            begin = source.randrange(len(second_input))
+            data[at : at + size] = second_input[begin : begin + source.randint(1, 30)]
     return bytes(data)
 
 
@@ -257,12 +257,12 @@ def check(case: Case) -> None:
 
 def _check_all(case: Case, size: tuple[int, int]) -> None:
     whole = _outcome(Renderer(*size), case.pieces)
-    assert _outcome(Renderer(*size), _cut(case.pieces, case.cuts)) == whole, "cut"
-    assert _outcome(Renderer(*size), _cut(case.pieces, [1])) == whole, "byte by byte"
+    assert _outcome(Renderer(*size), _recut(case.pieces, case.cuts)) == whole, "cut"
+    assert _outcome(Renderer(*size), _recut(case.pieces, [1])) == whole, "byte by byte"
     assert _outcome(ScreenOnly(*size), case.pieces) == whole, "by the screen alone"
 
 
-def _cut(pieces: list[tuple[bytes, float]], sizes: list[int]) -> list[tuple[bytes, float]]:
+def _recut(pieces: list[tuple[bytes, float]], sizes: list[int]) -> list[tuple[bytes, float]]:
     out = []
     turn = 0
     for data, now in pieces:
@@ -275,7 +275,7 @@ def _cut(pieces: list[tuple[bytes, float]], sizes: list[int]) -> list[tuple[byte
     return out
 
 
-def _outcome(made: Renderer, pieces: list[tuple[bytes, float]]) -> list[tuple[str, bytes]]:
+def _outcome(renderer: Renderer, pieces: list[tuple[bytes, float]]) -> list[tuple[str, bytes]]:
     """All that came out, by kind; text that follows text is one. Each second command is taken
     out."""
     out: list[tuple[str, bytes]] = []
@@ -283,7 +283,7 @@ def _outcome(made: Renderer, pieces: list[tuple[bytes, float]]) -> list[tuple[st
     for data, now in pieces:
         begin = 0
         while begin < len(data):
-            fed = made.feed(data, now, begin)
+            fed = renderer.feed(data, now, begin)
             assert fed.consumed > begin
             begin = fed.consumed
             _add(out, fed.blocks)
@@ -292,27 +292,34 @@ def _outcome(made: Renderer, pieces: list[tuple[bytes, float]]) -> list[tuple[st
                 commands += 1
                 # taken out, a wider one may leave the cursor elsewhere in the tiers
                 # (docs/rendering.md, Limits)
-                if commands % 2 or len(fed.command) >= made._screen.columns:
-                    _add(out, made.keep_command())
+                if commands % 2 or len(fed.command) >= renderer._screen.columns:
+                    _add(out, renderer.keep_command())
                 else:
-                    made.take_command()
-    _check_caps(made)
+                    renderer.take_command()
+    _check_caps(renderer)
     out.append(
         (
             "shown",
-            repr((made.status(), made.pending(), made.held_line_feeds(), made.line_feeds)).encode(),
+            repr(
+                (
+                    renderer.status(),
+                    renderer.pending(),
+                    renderer.held_line_feeds(),
+                    renderer.line_feeds,
+                )
+            ).encode(),
         )
     )
-    due = made.next_tick()
+    due = renderer.next_tick()
     if due is not None:
-        _add(out, made.tick(due + 1.0))
-    fed = made.end_line(_END)
+        _add(out, renderer.tick(due + 1.0))
+    fed = renderer.end_line(_END)
     _add(out, fed.blocks)
     if fed.command is not None:
         out.append(("command", fed.command))
-        _add(out, made.keep_command())
-    _add(out, made.flush())
-    assert (made.pending(), made.status(), made.next_tick()) == (0, b"", None)
+        _add(out, renderer.keep_command())
+    _add(out, renderer.flush())
+    assert (renderer.pending(), renderer.status(), renderer.next_tick()) == (0, b"", None)
     return out
 
 
@@ -330,8 +337,8 @@ def _add(out: list[tuple[str, bytes]], blocks: list[Block]) -> None:
             out.append((kind, block.text))
 
 
-def _check_caps(made: Renderer) -> None:
-    screen: LogScreen = made._screen
+def _check_caps(renderer: Renderer) -> None:
+    screen: LogScreen = renderer._screen
     assert len(screen.rows) == screen.height
     assert 0 <= screen.x <= screen.columns
     assert 0 <= screen.y < screen.height
@@ -339,6 +346,6 @@ def _check_caps(made: Renderer) -> None:
         assert len(row.cells) <= screen.columns
         assert isinstance(row.cells, str) or max(map(len, row.cells), default=0) <= MAX_JOINED
     assert screen.tabs is None or len(screen.tabs) <= screen.columns
-    assert len(made._parser._collected) <= escape_parser.MAX_PARAMETERS + 1
-    assert len(made._rest) <= 512
-    assert made._tail_lines - (made._tail[0][1] if made._tail else 0) <= screen.height
+    assert len(renderer._parser._collected) <= escape_parser.MAX_PARAMETERS + 1
+    assert len(renderer._rest) <= 512
+    assert renderer._tail_lines - (renderer._tail[0][1] if renderer._tail else 0) <= screen.height

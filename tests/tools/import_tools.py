@@ -17,11 +17,11 @@ Import = Callable[..., tuple[int, str, str]]
 
 def contents(store: Path) -> dict[str, Any]:  # Any: what readers give
     """Summary, details, events, children, changes, records and lines of each job, by its name."""
-    found = {}
-    with LocalStore(str(store)) as opened:
-        for job in opened.jobs():
-            with opened.open(job.job_id) as reader:
-                found[job.name] = {
+    jobs = {}
+    with LocalStore(str(store)) as local_store:
+        for job in local_store.jobs():
+            with local_store.open(job.job_id) as reader:
+                jobs[job.name] = {
                     "summary": reader.summary,
                     "details": reader.details(),
                     "events": [(event.time_ns, event.event) for event in reader.events()],
@@ -30,7 +30,7 @@ def contents(store: Path) -> dict[str, Any]:  # Any: what readers give
                     "records": [record.line for record in reader.records()],
                     "lines": [line.text for line in reader.lines(streams=tuple(Stream))],
                 }
-    return found
+    return jobs
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def job_metrics(
 def samples(text: str, family: str) -> dict[Labels, float]:
     """Values of a family by labels; cluster and job_id left out. Fails where two series have the
     same labels."""
-    found: dict[Labels, float] = {}
+    values: dict[Labels, float] = {}
     for parsed in text_string_to_metric_families(text):
         for sample in parsed.samples:
             if sample.name == family:
@@ -110,9 +110,9 @@ def samples(text: str, family: str) -> dict[Labels, float]:
                         if label not in ("cluster", "job_id")
                     )
                 )
-                assert labels not in found, labels
-                found[labels] = sample.value
-    return found
+                assert labels not in values, labels
+                values[labels] = sample.value
+    return values
 
 
 def auto_ranks(jobs: JobMetrics) -> dict[tuple[str, str], float]:
@@ -120,9 +120,9 @@ def auto_ranks(jobs: JobMetrics) -> dict[tuple[str, str], float]:
     thousands of times."""
     ranks = {}
     for key, path, value in _AUTO_RANK.findall(jobs.text()):
-        named = key.replace(r"\"", '"'), path.replace(r"\"", '"')
-        assert named not in ranks, named
-        ranks[named] = float(value)
+        names = key.replace(r"\"", '"'), path.replace(r"\"", '"')
+        assert names not in ranks, names
+        ranks[names] = float(value)
     return ranks
 
 

@@ -14,7 +14,7 @@ class Step(NamedTuple):
     texts: tuple[
         tuple[int, bytes], ...
     ]  # what it finds, by stream, in the order in which it is read
-    written: bytes  # what goes out then
+    output: bytes  # what goes out then
 
 
 class Case(NamedTuple):
@@ -23,12 +23,12 @@ class Case(NamedTuple):
     steps: tuple[Step, ...]
 
 
-def _read(ms: int, stream: int, text: bytes, written: bytes) -> Step:
-    return Step(ms, ((stream, text),), written)
+def _read(ms: int, stream: int, text: bytes, output: bytes) -> Step:
+    return Step(ms, ((stream, text),), output)
 
 
-def _wait(ms: int, written: bytes = b"") -> Step:
-    return Step(ms, (), written)
+def _wait(ms: int, output: bytes = b"") -> Step:
+    return Step(ms, (), output)
 
 
 _TAIL = ((OUT, b"one\ntw"), (ERR, b"err\n"))

@@ -24,14 +24,14 @@ class Asked(NamedTuple):
 
 
 class FakeLoki:
-    """asked: the questions so far; handed: how many entries were given out; broken: raised instead
-    of an answer."""
+    """queries: those so far; handed: how many entries were given out; broken: raised instead of an
+    answer."""
 
     name = "Loki in memory"
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self.asked: list[Asked] = []
+        self.queries: list[Asked] = []
         self.handed = 0
         self.broken: QueryError | None = None
 
@@ -54,14 +54,14 @@ class FakeLoki:
         order is that of arrival, as Loki promises none."""
         if self.broken is not None:
             raise self.broken
-        self.asked.append(Asked(logql, begin_ns, end_ns, direction, page))
-        found = [
+        self.queries.append(Asked(logql, begin_ns, end_ns, direction, page))
+        entries = [
             entry
             for entry in self._entries
             if begin_ns <= entry.time_ns < end_ns and matches(logql, entry)
         ]
         for entry in sorted(
-            found, key=lambda entry: entry.time_ns, reverse=direction == "backward"
+            entries, key=lambda entry: entry.time_ns, reverse=direction == "backward"
         ):
             self.handed += 1
             yield entry
@@ -90,7 +90,7 @@ def matches(logql: str, entry: Entry) -> bool:
     return True
 
 
-def _holds(operator: str, value: str, found: str) -> bool:
+def _holds(operator: str, value: str, label: str) -> bool:
     if operator in ("=", "!="):
-        return (found == value) == (operator == "=")
-    return bool(re.fullmatch(value, found)) == (operator == "=~")
+        return (label == value) == (operator == "=")
+    return bool(re.fullmatch(value, label)) == (operator == "=~")

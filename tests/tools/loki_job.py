@@ -77,9 +77,9 @@ def _of_capture(
         }
         closed = {"event": "closed", **account.end_facts(), "hosts": [HOST], "x_axis": x_axis}
         rows.marks.append(EventRow(account.newest_ns + 1, closed))
-    given = {"job_id": identity.job_id, "user": identity.user, "step": identity.step}
-    given |= {"task": str(identity.task), "attempt": str(identity.attempt)}
-    common = {name: value for name, value in given.items() if value}
+    fields = {"job_id": identity.job_id, "user": identity.user, "step": identity.step}
+    fields |= {"task": str(identity.task), "attempt": str(identity.attempt)}
+    common = {name: value for name, value in fields.items() if value}
     where = {"cluster": cluster, "host": HOST, "service_name": "logshipper"}
     for block in rows.blocks:
         yield from _of_block(block, common, where, max_line_bytes)
@@ -105,8 +105,8 @@ def _of_block(
             attrs = {name: str(value) for name, value in (block.attrs or {}).get(line, {}).items()}
             note = {"note": "1"} if number == Kind.NOTE else {}
             for text, part in pieces(texts[line], attrs.get("part", ""), max_line_bytes):
-                own = {**attrs, **note, "part": part} if part else {**attrs, **note}
-                entries.append(Entry(block.time_ns + line, text, {**common, **own}))
+                row_attrs = {**attrs, **note, "part": part} if part else {**attrs, **note}
+                entries.append(Entry(block.time_ns + line, text, {**common, **row_attrs}))
         at += count
         yield labels, entries
 
@@ -115,20 +115,22 @@ def pieces(text: str, part: str, max_bytes: int) -> list[tuple[str, str]]:
     """A line as Loki takes it: pieces with their `part`."""
     if len(text.encode()) <= max_bytes:
         return [(text, part)]
-    cut, rest = [], text
+    chunks, rest = [], text
     while rest:
         piece = rest.encode()[:max_bytes].decode("utf-8", "ignore")
-        cut.append(piece)
+        chunks.append(piece)
         rest = rest[len(piece) :]
     above = f"{part}." if part else ""
-    return [(piece, f"{above}{number}/{len(cut)}") for number, piece in enumerate(cut, start=1)]
+    return [
+        (piece, f"{above}{number}/{len(chunks)}") for number, piece in enumerate(chunks, start=1)
+    ]
 
 
 def _dressed(event: Json, identity: Identity, cluster: str) -> Json:
     if event["event"] == "started":
-        who = {
+        identity_fields = {
             name: getattr(identity, name)
             for name in ("name", "user", "uid", "account", "partition")
         }
-        return {**event, **who, "host": HOST, "cluster": cluster}
+        return {**event, **identity_fields, "host": HOST, "cluster": cluster}
     return event if event["event"] == "heartbeat" else {**event, "hosts": [HOST]}

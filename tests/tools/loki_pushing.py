@@ -51,11 +51,11 @@ class Pushing:
         job_id: str = JOB,
         host: str = "node1",
         began_ns: int = 0,
-        **who: str,
+        **metadata: str,
     ) -> None:
         self.fake = fake
         self.began_ns = began_ns or time.time_ns() - 60 * NS
-        self._metadata = {"job_id": job_id, "user": "me", "task": "0", "attempt": "1", **who}
+        self._metadata = {"job_id": job_id, "user": "me", "task": "0", "attempt": "1", **metadata}
         self._labels = {"cluster": "local", "host": host, "service_name": "logshipper"}
         self.event(
             {
@@ -101,9 +101,9 @@ def open_store(fake: FakeLoki, **options: Any) -> LokiStore:  # Any: LokiStore's
     return LokiStore(fake, **options)
 
 
-def read(fake: FakeLoki, **asked: Any) -> list[LogLine]:  # Any: options of lines
+def read(fake: FakeLoki, **options: Any) -> list[LogLine]:  # Any: options of lines
     with open_store(fake).open(JOB) as reader:
-        return list(reader.lines(**{"streams": BOTH, **asked}))
+        return list(reader.lines(**{"streams": BOTH, **options}))
 
 
 def texts(lines: Sequence[LogLine]) -> list[str]:

@@ -67,11 +67,11 @@ class ModelledLoki:
                 raise ailing
             if not self.takes(len(self.requests)):
                 raise self.excess()
-            told = self.script.pop(0) if self.script else None
-            if isinstance(told, PushError):
-                raise told
-            if told is not None:
-                told(labels)
+            step = self.script.pop(0) if self.script else None
+            if isinstance(step, PushError):
+                raise step
+            if step is not None:
+                step(labels)
             self._take(labels, entries)
 
     def ready(self) -> bool:
@@ -137,18 +137,18 @@ class ModelledLoki:
 
     # ---- what a query would find
 
-    def found(self, *parts: str) -> list[Stored]:
+    def find(self, *parts: str) -> list[Stored]:
         """Entries of streams whose labels have these parts, in order of time, none twice."""
-        chosen = {entry for entry in self.stored if all(part in entry.labels for part in parts)}
-        return sorted(chosen, key=lambda entry: (entry.time_ns, entry.labels, entry.line))
+        matches = {entry for entry in self.stored if all(part in entry.labels for part in parts)}
+        return sorted(matches, key=lambda entry: (entry.time_ns, entry.labels, entry.line))
 
     def lines(self, *parts: str) -> list[str]:
-        return [entry.line.decode() for entry in self.found(*parts)]
+        return [entry.line.decode() for entry in self.find(*parts)]
 
     def doubles(self) -> list[tuple[int, bytes]]:
         """(time, line) of entries that a query of all streams would show twice."""
-        seen = Counter(entry._replace(labels="") for entry in set(self.stored))
-        return [(entry.time_ns, entry.line) for entry, count in seen.items() if count > 1]
+        counts = Counter(entry._replace(labels="") for entry in set(self.stored))
+        return [(entry.time_ns, entry.line) for entry, count in counts.items() if count > 1]
 
     def streams(self) -> set[str]:
         return {entry.labels for entry in self.stored}
@@ -160,7 +160,7 @@ def throttled(
     return RetryablePushError(NAME, 429, words, retry_after_secs)
 
 
-def refused(status: int, words: str = "no") -> PushError:
+def rejection(status: int, words: str = "no") -> PushError:
     return RejectedPushError(NAME, status, words)
 
 

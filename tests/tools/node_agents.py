@@ -120,10 +120,10 @@ class NodeAgent:
                 stdin=subprocess.DEVNULL,
                 stderr=log,
             )
-        begun = self.log.read_text().count("ready:")
+        ready_count = self.log.read_text().count("ready:")
         if wait:
             wait_until(
-                lambda: self.log.read_text().count("ready:") > begun or self.has_ended(),
+                lambda: self.log.read_text().count("ready:") > ready_count or self.has_ended(),
                 "the agent is ready",
             )
             assert not self.has_ended(), self.log.read_text()
@@ -181,9 +181,9 @@ class NodeAgent:
         )
 
     def status(self) -> dict[str, Any]:
-        found = self.call("status", "--json")
-        assert found.returncode == 0, found.stderr
-        document: dict[str, Any] = json.loads(found.stdout)
+        result = self.call("status", "--json")
+        assert result.returncode == 0, result.stderr
+        document: dict[str, Any] = json.loads(result.stdout)
         return document
 
     def captures(self) -> list[Path]:
@@ -278,13 +278,13 @@ class Proxy(ServerThread):
                     return
                 proxy.pushes += 1
                 proxy.times.append(time.monotonic())
-                told = proxy.answer(proxy.pushes)
-                said = (
+                reply = proxy.answer(proxy.pushes)
+                fallback = (
                     proxy.pass_on(self.path, dict(self.headers), body)
-                    if told is None or proxy.after
+                    if reply is None or proxy.after
                     else None
                 )
-                status, headers, text = told or said or (500, {}, b"")
+                status, headers, text = reply or fallback or (500, {}, b"")
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)

@@ -49,23 +49,23 @@ class FakeReader:
         begin_ns: int = 0,
         end_ns: int = 0,
     ) -> Iterator[MetadataRecord]:
-        found = [
+        records = [
             record
             for record in self._records
             if attempt in (None, record.attempt)
             and begin_ns <= record.time_ns
             and record.time_ns < (end_ns or 1 << 63)
         ]
-        return iter(found[::-1] if newest_first else found)
+        return iter(records[::-1] if newest_first else records)
 
     def keys(self) -> list[KeyStats]:
-        found = []
+        keys = []
         for key, _ in merge_all(self._axes).key_stats():
             values = (raw_value(record.line, key.path) for record in reversed(self._records))
-            found.append(
+            keys.append(
                 dataclasses.replace(key, last=next(value for value in values if value is not None))
             )
-        return found
+        return keys
 
     def x_axis(self) -> XChoice:
         return merge_all(self._axes).choose()

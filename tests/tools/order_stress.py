@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from logshipper.classify.commands import narrowest
 from tests.tools.captured_runs import Home, comm_of, wait_until
-from tests.tools.slurm_player import RELAY, SIDECAR, Node, build, missing, open_folder
+from tests.tools.slurm_player import RELAY, SIDECAR, Node, build, build_obstacle, open_folder
 
 # its argument: what to print, "stream:text in hex:seconds until the next", each in one write
 JOB = """
@@ -91,14 +91,14 @@ class Run(NamedTuple):
     def _is_kept_out(self, at: int) -> bool:
         """Whether the mode is narrow however many of the other stream's commands were read: between
         streams a command that isn't read yet protects nothing."""
-        own = self.steps[at].stream
+        stream = self.steps[at].stream
         commands = [step for step in self.steps[:at] if step.mode]
-        others = [step for step in commands if step.stream != own]
+        other_steps = [step for step in commands if step.stream != stream]
         modes = set()
-        for unread in range(len(others) + 1):
+        for unread in range(len(other_steps) + 1):
             mode = "enabled"
             for step in commands:
-                if step.stream == own or step not in others[len(others) - unread :]:
+                if step.stream == stream or step not in other_steps[len(other_steps) - unread :]:
                     mode = narrowest(mode, step.mode) if step.is_odd else step.mode
             modes.add(mode)
         return "enabled" not in modes
@@ -212,9 +212,9 @@ def _read(fd: int, pace: str) -> None:
 def _kill(pids: Callable[[], dict[str, list[int]]], run: Run) -> None:
     time.sleep(run.kill_secs)  # at any time of the run
     with contextlib.suppress(OSError):
-        found = pids()
+        group_pids = pids()
         for whom in ("relay", "sidecar") if run.killed == "both" else (run.killed,):
-            for pid in found[whom]:
+            for pid in group_pids[whom]:
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -234,11 +234,11 @@ def stress(
 ) -> Counter[str]:
     """Says each leak. Returns counts: `runs`, `leaks`, `kept out`, `missing`."""
     counts: Counter[str] = Counter()
-    shown = time.monotonic()
+    last_report = time.monotonic()
     lock = threading.Lock()
 
     def work(number: int) -> None:
-        nonlocal shown
+        nonlocal last_report
         with ExitStack() as stack:
             by = makers[number % len(makers)](stack)
             for seed in seeds[number::workers]:
@@ -251,8 +251,8 @@ def stress(
                         print(
                             f"seed {seed}, {type(by).__name__}: stored {leaks} of {run}", flush=True
                         )
-                    if time.monotonic() - shown > 10.0:
-                        shown = time.monotonic()
+                    if time.monotonic() - last_report > 10.0:
+                        last_report = time.monotonic()
                         print(
                             f"{counts['runs']:,} of {len(seeds):,} runs, {counts['leaks']} leaks",
                             flush=True,
@@ -272,15 +272,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--seed", type=int, default=0, help="of the first run; each has the next one"
     )
     parser.add_argument("--workers", type=int, default=4)
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     with ExitStack() as stack:
         makers: list[Callable[[ExitStack], ByRun | ByPlugin]] = [ByRun]
-        if why := missing():
-            print(f"Only `logshipper run`: {why}")
+        if obstacle := build_obstacle():
+            print(f"Only `logshipper run`: {obstacle}")
         else:
             binaries = build(stack.enter_context(open_folder("logshipper-order-")))
-            makers.append(lambda own: ByPlugin(own, binaries))
-        counts = stress(makers, range(given.seed, given.seed + given.runs), given.workers)
+            makers.append(lambda stack: ByPlugin(stack, binaries))
+        counts = stress(makers, range(options.seed, options.seed + options.runs), options.workers)
     print(", ".join(f"{name} {count:,}" for name, count in counts.items()))
     return 1 if counts["leaks"] else 0
 

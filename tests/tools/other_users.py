@@ -48,20 +48,20 @@ class Forked:
                     os.setgroups([])
                     os.setresgid(uid, uid, uid)
                     os.setresuid(uid, uid, uid)
-                told = {"returned": act()}
+                answer = {"returned": act()}
             except BaseException:
-                told = {"raised": traceback.format_exc()}
-            os.write(send, json.dumps(told).encode())
+                answer = {"raised": traceback.format_exc()}
+            os.write(send, json.dumps(answer).encode())
             os._exit(0)
         os.close(send)
 
     def result(self) -> Any:  # Any: JSON
         """What act returned; an exception there is one here."""
         with os.fdopen(self._receive, "rb") as file:
-            told = json.loads(file.read())
+            answer = json.loads(file.read())
         os.waitpid(self._child, 0)
-        assert "raised" not in told, told["raised"]
-        return told["returned"]
+        assert "raised" not in answer, answer["raised"]
+        return answer["returned"]
 
 
 def as_user(
@@ -71,16 +71,16 @@ def as_user(
     return Forked(uid, act, before).result()
 
 
-def refused(acts: Iterable[Callable[[], object]]) -> list[str]:
+def error_names(acts: Iterable[Callable[[], object]]) -> list[str]:
     """The names of the errors that acts end with, "" for each that doesn't."""
-    found = []
+    names = []
     for act in acts:
         try:
             act()
-            found.append("")
+            names.append("")
         except OSError as error:
-            found.append(type(error).__name__)
-    return found
+            names.append(type(error).__name__)
+    return names
 
 
 @pytest.fixture
@@ -98,14 +98,14 @@ def ordinary_python(*, copied: bool = False) -> tuple[str, str] | None:
     is none. copied: where they can't pass the folders of what a capture needs, it is copied for
     them, until this process ends."""
     path = os.pathsep.join((SOURCES, sysconfig.get_path("purelib")))
-    found = _runs_with(path)
-    if found is None and copied and os.geteuid() == 0:
+    interpreter = _runs_with(path)
+    if interpreter is None and copied and os.geteuid() == 0:
         site = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir="/tmp"))
         atexit.register(shutil.rmtree, site, ignore_errors=True)
         copy_packages(site)
         path = str(site)
-        found = _runs_with(path)
-    return (found, path) if found else None
+        interpreter = _runs_with(path)
+    return (interpreter, path) if interpreter else None
 
 
 def _runs_with(path: str) -> str | None:
@@ -118,7 +118,7 @@ def _runs_with(path: str) -> str | None:
     ):
         command = [python, "-c", "import logshipper.sidecar.sidecar, orjson, yaml"]
         try:
-            tried = subprocess.run(
+            result = subprocess.run(
                 command,
                 env={"PYTHONPATH": path},
                 cwd="/",
@@ -129,7 +129,7 @@ def _runs_with(path: str) -> str | None:
             )
         except OSError:
             continue
-        if tried.returncode == 0:
+        if result.returncode == 0:
             return python
     return None
 

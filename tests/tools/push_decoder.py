@@ -101,25 +101,25 @@ class Written(NamedTuple):
 def decode_write(body: bytes) -> list[Written]:
     """The series of a `prometheus.WriteRequest`."""
     return [
-        written(series)
+        decode_series(series)
         for number, series in fields(body)
         if number == 1 and isinstance(series, bytes)
     ]
 
 
-def written(content: bytes) -> Written:
+def decode_series(content: bytes) -> Written:
     labels, samples = [], []
     for number, part in fields(content):
         assert isinstance(part, bytes)
-        held = dict(fields(part))
+        field_of = dict(fields(part))
         if number == 1:
-            name, value = held[1], held[2]
+            name, value = field_of[1], field_of[2]
             assert isinstance(name, bytes)
             assert isinstance(value, bytes)
             labels.append((name.decode(), value.decode()))
         else:
             assert number == 2
-            samples.append(held)
+            samples.append(field_of)
     (sample,) = samples
     number_bytes, time_ms = sample[1], sample[2]
     assert isinstance(number_bytes, bytes)

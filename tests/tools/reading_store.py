@@ -41,7 +41,7 @@ class SpooledCapture:
         self._writer = _Writer(store / "spool", job_id, attempt, name=name,
                                start_ns=started_ns or now_ns - 60 * NS, **place)  # fmt: skip
         self._accounts: dict[str, dict[str, int]] = {"stdout": {}, "stderr": {}}
-        self._made: dict[str, int] = {}
+        self._note_counts: dict[str, int] = {}
         self._n: dict[tuple[str, ...], int] = {}
         # a capture's first sign of life
         age(self._writer.path, (now_ns - self._writer.now_ns) / NS)
@@ -58,7 +58,7 @@ class SpooledCapture:
         self._writer.lines(texts, stream=stream, kind=kind, attrs=attrs)
         self._writer.now_ns += len(texts)
         if kind is Kind.NOTE or kind is Kind.STATUS:
-            _count(self._made, "notes" if kind is Kind.NOTE else "status", len(texts))
+            _count(self._note_counts, "notes" if kind is Kind.NOTE else "status", len(texts))
         else:
             _count(
                 self._accounts[_NAMES[stream]],
@@ -112,7 +112,7 @@ class SpooledCapture:
         self._writer.close()
 
     def _ledger(self) -> Json:
-        return make_ledger(self._accounts["stdout"], self._accounts["stderr"], **self._made)
+        return make_ledger(self._accounts["stdout"], self._accounts["stderr"], **self._note_counts)
 
     def __enter__(self) -> "SpooledCapture":
         return self
@@ -171,13 +171,15 @@ def assert_spans(reader: Reader) -> None:
         (middle, last),
         (last + 1, 0),
     ):
-        wanted = [
-            one for one in records if begin_ns <= one.time_ns and one.time_ns < (end_ns or last + 1)
+        selection = [
+            record
+            for record in records
+            if begin_ns <= record.time_ns and record.time_ns < (end_ns or last + 1)
         ]
-        assert list(reader.records(begin_ns=begin_ns, end_ns=end_ns)) == wanted
+        assert list(reader.records(begin_ns=begin_ns, end_ns=end_ns)) == selection
         assert (
             list(reader.records(newest_first=True, begin_ns=begin_ns, end_ns=end_ns))
-            == wanted[::-1]
+            == selection[::-1]
         )
 
 

@@ -39,8 +39,8 @@ class Collector:
         self.open = {1, 2}
         self.ended = False
         self.file = open(path, "a", buffering=1) if path else None  # noqa: SIM115  as long as the process lives
-        shown = ("cmd_pid", "columns", "rows", "tty", "interactive", "relay_pid", "started_ns")
-        self.tell(t="plan", pid=os.getpid(), **{name: getattr(plan, name) for name in shown})
+        names = ("cmd_pid", "columns", "rows", "tty", "interactive", "relay_pid", "started_ns")
+        self.tell(t="plan", pid=os.getpid(), **{name: getattr(plan, name) for name in names})
 
     def tell(self, **event: Any) -> None:  # Any: whatever JSON takes
         if self.file:
@@ -134,14 +134,14 @@ class Digest(Collector):
 class Degraded(Collector):
     """Tells of trouble as soon as the job has printed to stderr."""
 
-    told = False
+    is_degraded = False
 
     def data(self, stream: int, data: bytes, flags: int) -> None:
         super().data(stream, data, flags)
         if stream == 2:
-            if not self.told:
+            if not self.is_degraded:
                 self.report("degraded the disk is full")
-            self.told = True
+            self.is_degraded = True
 
 
 class Slow(Digest):

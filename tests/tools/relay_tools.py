@@ -38,25 +38,25 @@ def nothing_left() -> Iterator[None]:
         try:
             yield
         finally:
-            own = f"{_MARK}={mark}".encode()
+            variable = f"{_MARK}={mark}".encode()
             until = time.monotonic() + WAIT_SECS
-            while (left := _marked(own)) and time.monotonic() < until:
+            while (pids := _pids_with(variable)) and time.monotonic() < until:
                 time.sleep(0.01)
-            names = [f"{pid} {comm_of(pid)}" for pid in left]
-            for pid in left:
+            names = [f"{pid} {comm_of(pid)}" for pid in pids]
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
     assert not names, "processes left over"
 
 
-def _marked(mark: bytes) -> list[int]:
-    found = []
+def _pids_with(mark: bytes) -> list[int]:
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and entry.name != str(os.getpid()):
             with contextlib.suppress(OSError):
                 if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def state(pid: int) -> str:
@@ -94,7 +94,7 @@ class Driver:
     def argv(
         self, *command: str, serve: str = "collect", options: tuple[str, ...] = ()
     ) -> list[str]:
-        own = [
+        driver_options = [
             "--serve",
             serve,
             "--events",
@@ -102,7 +102,15 @@ class Driver:
             "--counters",
             str(self.counters_file),
         ]
-        return [sys.executable, "-m", "tests.tools.relay_driver", *own, *options, "--", *command]
+        return [
+            sys.executable,
+            "-m",
+            "tests.tools.relay_driver",
+            *driver_options,
+            *options,
+            "--",
+            *command,
+        ]
 
     def environment(self) -> dict[str, str]:
         """To run it from any folder."""
@@ -148,20 +156,22 @@ class Driver:
         lines = self.events_file.read_text().split("\n")
         return [json.loads(line) for line in lines[:-1]]
 
-    def seen(self, kind: str) -> list[Event]:
+    def events_of(self, kind: str) -> list[Event]:
         return [event for event in self.events() if event["t"] == kind]
 
     def plan(self) -> Event:
-        wait_for(lambda: self.seen("plan"), "the sidecar starts")
-        return self.seen("plan")[0]
+        wait_for(lambda: self.events_of("plan"), "the sidecar starts")
+        return self.events_of("plan")[0]
 
     def captured(self, stream: int = 1) -> bytes:
         """What the sidecar was told of a stream."""
         return b"".join(
-            bytes.fromhex(event["hex"]) for event in self.seen("data") if event["stream"] == stream
+            bytes.fromhex(event["hex"])
+            for event in self.events_of("data")
+            if event["stream"] == stream
         )
 
-    def counted(self) -> tuple[int, int, int, int]:
+    def printed_counts(self) -> tuple[int, int, int, int]:
         """Bytes and line feeds of stdout, then of stderr, as the relay counted them."""
         counters = read_counters(self.counters_file.read_bytes())
         assert counters is not None

@@ -60,9 +60,9 @@ def _repeat(test: str, times: int, *, shuffle: bool) -> int:
         if done.returncode:
             failed += 1
             KEPT.mkdir(parents=True, exist_ok=True)
-            kept = KEPT / f"{test.replace('/', '-')[:100]}-{number}.log"
-            kept.write_bytes(done.stdout)
-            print(f"  failed: {kept.relative_to(ROOT)} {' '.join(order)}", flush=True)
+            log = KEPT / f"{test.replace('/', '-')[:100]}-{number}.log"
+            log.write_bytes(done.stdout)
+            print(f"  failed: {log.relative_to(ROOT)} {' '.join(order)}", flush=True)
         elif test in MARKERS or order:
             print(f"  passed, {seconds[-1]:.0f} s {' '.join(order)}", flush=True)
     print(

@@ -51,16 +51,17 @@ SECRETS = {
 
 def holding(secret: str, *folders: Path) -> list[str]:
     """Where it stands: `FILE: what of it`, each place once."""
-    found: dict[str, None] = {}
+    places: dict[str, None] = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):
             if has(secret, str(path.relative_to(folder))):
-                found[f"{path.relative_to(folder)}: its name"] = None
+                places[f"{path.relative_to(folder)}: its name"] = None
             if path.is_file() and not path.is_symlink():
-                found.update(
-                    (f"{path.relative_to(folder)}: {what}", None) for what in _in_file(secret, path)
+                places.update(
+                    (f"{path.relative_to(folder)}: {place}", None)
+                    for place in _in_file(secret, path)
                 )
-    return list(found)
+    return list(places)
 
 
 def _in_file(secret: str, path: Path) -> Iterator[str]:
@@ -68,10 +69,10 @@ def _in_file(secret: str, path: Path) -> Iterator[str]:
     if has(secret, content):
         yield "its bytes"
     if content.startswith(_SQLITE):
-        for what, value in _values(path):
+        for place, value in _values(path):
             texts = [value] if isinstance(value, str) else [value, *_decompressed(value)]
             if any(has(secret, text) for text in texts):
-                yield what
+                yield place
 
 
 def _values(path: Path) -> Iterator[tuple[str, str | bytes]]:
@@ -111,19 +112,19 @@ def _decompressed(value: bytes) -> list[bytes]:
 
 def has(secret: str, text: str | bytes) -> bool:
     """Whether it stands there, in any form."""
-    shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
-    if any(word in shown for word in _encoded(secret)):
+    display = text if isinstance(text, str) else text.decode("utf-8", "replace")
+    if any(word in display for word in _encoded(secret)):
         return True
     for _ in range(_LEVELS):
-        if secret in shown or secret in _COLOUR.sub("", shown):
+        if secret in display or secret in _COLOUR.sub("", display):
             return True
-        shown = _ESCAPES.sub(_resolved, _COLOUR.sub("", shown))
-        shown = shown.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return secret in shown
+        display = _ESCAPES.sub(_resolved, _COLOUR.sub("", display))
+        display = display.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return secret in display
 
 
-def _resolved(found: "re.Match[str]") -> str:
-    return chr(int(found[1], 16)) if found[1] else _NAMED.get(found[2], found[2])
+def _resolved(match: "re.Match[str]") -> str:
+    return chr(int(match[1], 16)) if match[1] else _NAMED.get(match[2], match[2])
 
 
 def _encoded(secret: str) -> list[str]:

@@ -233,17 +233,17 @@ class CaptureWriter:
 def make_ledger(stdout: Json | None = None, stderr: Json | None = None, **counts: int) -> Json:
     """A ledger that balances: `read` is the sum of what is given."""
     names = ("stored", "collapsed", "blank", "dropped", "commands", "pending", "lost")
-    made: Json = {}
-    for stream, given in (("stdout", stdout or {}), ("stderr", stderr or {})):
-        account = {name: given.get(name, 0) for name in names}
+    ledgers: Json = {}
+    for stream, stream_counts in (("stdout", stdout or {}), ("stderr", stderr or {})):
+        account = {name: stream_counts.get(name, 0) for name in names}
         read = sum(account.values())
-        made[stream] = {
+        ledgers[stream] = {
             "read": read,
             **account,
-            "line_feeds": given.get("line_feeds", read),
-            "bytes": given.get("bytes", 0),
+            "line_feeds": stream_counts.get("line_feeds", read),
+            "bytes": stream_counts.get("bytes", 0),
         }
-    return {**made, **{name: counts.get(name, 0) for name in ("notes", "status", "parts")}}
+    return {**ledgers, **{name: counts.get(name, 0) for name in ("notes", "status", "parts")}}
 
 
 def make_capture(

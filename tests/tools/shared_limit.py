@@ -17,32 +17,32 @@ ROUND_TRIP_SECS = 0.02
 
 
 class Outcome(NamedTuple):
-    """secs: until all was taken; least, most: bytes that an agent had got through when half the
-    time was over."""
+    """secs: until all was taken; smallest, largest: bytes that an agent had got through when half
+    the time was over."""
 
     pushes: int
-    refused: int
+    refusals: int
     secs: float
-    least: int
-    most: int
+    smallest: int
+    largest: int
 
 
 class _Agent:
-    def __init__(self, backlog: int, most: float, now: float) -> None:
-        self.backlog = self.left = backlog
-        self.taken: list[tuple[float, int]] = []
-        self.pace = Pace.begin(most, now).after_outage(now)
+    def __init__(self, backlog: int, max_rate: float, now: float) -> None:
+        self.backlog = self.bytes_left = backlog
+        self.deliveries: list[tuple[float, int]] = []
+        self.pace = Pace.begin(max_rate, now).after_outage(now)
 
 
 def after_an_outage(
-    agents: int, backlog: int, *, most: float = 4_000_000.0, seed: int = 1
+    agents: int, backlog: int, *, max_rate: float = 4_000_000.0, seed: int = 1
 ) -> Outcome:
     """All of them have a backlog (bytes) and find Loki back within their pauses between two
     tries."""
     rng = random.Random(seed)
     numbers = count()
-    played = [_Agent(backlog, most, 0.0) for _ in range(agents)]
-    tokens, tokens_at, pushes, refused, now = float(BURST), 0.0, 0, 0, 0.0
+    played = [_Agent(backlog, max_rate, 0.0) for _ in range(agents)]
+    tokens, tokens_at, pushes, refusals, now = float(BURST), 0.0, 0, 0, 0.0
     events: list[
         tuple[float, int, _Agent, Backoff, int]
     ] = []  # size: 0 where the next batch is chosen
@@ -58,25 +58,25 @@ def after_an_outage(
     while events:
         now, _, agent, backoff, size = heapq.heappop(events)
         if not size:
-            size = min(agent.left, agent.pace.batch_bytes(BATCH_BYTES))
+            size = min(agent.bytes_left, agent.pace.batch_bytes(BATCH_BYTES))
             if size:
-                agent.left -= size
+                agent.bytes_left -= size
                 agent.pace, wait = agent.pace.take(size, now)
                 put(now + wait, agent, backoff, size)
             continue
         tokens, tokens_at = min(BURST, tokens + (now - tokens_at) * LIMIT), now
         pushes += 1
-        answered = now + ROUND_TRIP_SECS
+        answer_at = now + ROUND_TRIP_SECS
         if tokens >= size:
             tokens -= size
-            agent.taken.append((answered, size))
+            agent.deliveries.append((answer_at, size))
             agent.pace = agent.pace.after_push(size)
-            put(answered, agent, fresh)
+            put(answer_at, agent, fresh)
         else:
-            refused += 1
-            agent.left += size
-            agent.pace = agent.pace.after_refusal(size, now, answered, rng.random())
+            refusals += 1
+            agent.bytes_left += size
+            agent.pace = agent.pace.after_refusal(size, now, answer_at, rng.random())
             failed = backoff.failed()
-            put(answered + failed.pause_secs(rng.random()), agent, failed)
-    half = [sum(size for at, size in agent.taken if at < now / 2) for agent in played]
-    return Outcome(pushes, refused, now, min(half), max(half))
+            put(answer_at + failed.pause_secs(rng.random()), agent, failed)
+    half = [sum(size for at, size in agent.deliveries if at < now / 2) for agent in played]
+    return Outcome(pushes, refusals, now, min(half), max(half))

@@ -82,7 +82,7 @@ class ShippingNode:
         self.config, problems = parse({"agent": agent, "loki": options})
         assert problems == []
         self.loki: Any = client or ModelledLoki()
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.metrics = SeenMetrics(self.config)
         for place in ("spool", "state"):
             (folder / place).mkdir(exist_ok=True)
@@ -105,7 +105,7 @@ class ShippingNode:
             self.config.loki,
             self.health,
             self.stop,
-            self.said.append,
+            self.messages.append,
         )
         (sink_config,) = self.config.sinks
         self.shipper = Shipper(
@@ -114,13 +114,15 @@ class ShippingNode:
             self.delivery,
             self.quarantine,
             self.health,
-            self.said.append,
+            self.messages.append,
         )
-        self.learner = Learner(self.checkpoints, self.metrics, self.health, 0.0, self.said.append)
+        self.learner = Learner(
+            self.checkpoints, self.metrics, self.health, 0.0, self.messages.append
+        )
 
-    def end(self, *, saved: bool = True) -> None:
-        """saved: what a signal leaves; False: what SIGKILL does."""
-        if saved:
+    def end(self, *, save: bool = True) -> None:
+        """save: as after a signal; False: as after SIGKILL."""
+        if save:
             self.learner.save(self.captures.values(), at_once=True)
         self.shipper.close()
         for capture in self.captures.values():
@@ -128,8 +130,8 @@ class ShippingNode:
         self.captures = {}
         self.checkpoints.close()
 
-    def restart(self, *, saved: bool = True) -> None:
-        self.end(saved=saved)
+    def restart(self, *, save: bool = True) -> None:
+        self.end(save=save)
         self.begin()
 
     def lose_state(self) -> None:
@@ -188,7 +190,7 @@ class ShippingNode:
             rounds += 1
             assert rounds < MAX_ROUNDS, "the shipper has something to do for ever"
 
-    def one(self) -> FollowedCapture:
+    def only_capture(self) -> FollowedCapture:
         """The only capture."""
         (capture,) = self.follow()
         return capture
@@ -201,9 +203,9 @@ class ShippingNode:
 
     def events(self, job_id: str = "") -> list[dict[str, Any]]:  # Any: JSON
         """In Loki, of one job or of all."""
-        found = self.loki.found('kind="event"')
+        entries = self.loki.find('kind="event"')
         return [
             json.loads(entry.line)
-            for entry in found
+            for entry in entries
             if not job_id or ("job_id", job_id) in entry.metadata
         ]

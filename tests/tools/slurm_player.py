@@ -31,7 +31,7 @@ RELAY, KEEPER, SIDECAR = "logship-relay", "logship-keeper", "logshipper-side"
 TIMEOUT_SECS = scaled(60)
 
 
-def missing() -> str:
+def build_obstacle() -> str:
     """Why the C parts can't be built here; "" where they can."""
     if not (shutil.which("gcc") and shutil.which("make")):
         return "gcc and make are needed to build the Slurm plugin"
@@ -42,12 +42,12 @@ def missing() -> str:
 
 def build(folder: Path) -> Path:
     """Builds all of it into folder, which other users can pass."""
-    made = subprocess.run(
+    result = subprocess.run(
         ["make", "-C", str(SOURCE), "CC=gcc", f"BUILD={folder}", "all", "relay-test"],
         capture_output=True,
         text=True,
     )
-    assert made.returncode == 0, made.stdout + made.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     return folder
 
 
@@ -55,8 +55,8 @@ def build(folder: Path) -> Path:
 def binaries() -> Iterator[Path]:
     """All of it, built once (tests/conftest.py has it); skips where it can't be built."""
     gate.skip_if_off()
-    if missing():
-        gate.lacking(missing())
+    if build_obstacle():
+        gate.lacking(build_obstacle())
     with open_folder("logshipper-plugin-") as folder:
         yield build(folder)
 
@@ -71,9 +71,9 @@ def checked_node(binaries: Path) -> "Iterator[Node]":
             yield node
         finally:
             node.close()
-    found = sorted((binaries / "test" / "log").iterdir())
-    texts = [path.read_text() for path in found]
-    for path in found:
+    logs = sorted((binaries / "test" / "log").iterdir())
+    texts = [path.read_text() for path in logs]
+    for path in logs:
         path.unlink()
     assert not texts, texts
 
@@ -115,8 +115,8 @@ class Logged:
 
     def lines(self, stream: Stream = Stream.STDOUT, *kinds: Kind) -> list[bytes]:
         """Lines of the job itself."""
-        wanted = kinds or (Kind.LOG, Kind.METADATA, Kind.COMMAND)
-        return [line for line, kind in self._lines(stream) if kind in wanted]
+        selection = kinds or (Kind.LOG, Kind.METADATA, Kind.COMMAND)
+        return [line for line, kind in self._lines(stream) if kind in selection]
 
     def notes(self) -> list[bytes]:
         return [
@@ -131,8 +131,10 @@ class Logged:
                 yield from ((text, kind) for _, kind, text, _ in frame.lines())
 
     def records(self, kind: str) -> list[dict[str, Any]]:  # Any: JSON
-        found = [json.loads(frame.text) for frame in self._frames if frame.type is FrameType.RECORD]
-        return [record for record in found if record["type"] == kind]
+        records = [
+            json.loads(frame.text) for frame in self._frames if frame.type is FrameType.RECORD
+        ]
+        return [record for record in records if record["type"] == kind]
 
     def events(self) -> list[str]:
         return [record["event"] for record in self.records("event")]
@@ -159,7 +161,7 @@ class Played:
         self.code = self.process.returncode
         return self
 
-    def told(self, kind: str) -> list[list[str]]:
+    def reports(self, kind: str) -> list[list[str]]:
         """What slurmstepd's part tells: the words behind `begin`, `exit`, `drained`, `init`,
         `say`."""
         lines = [line.split(" ") for line in self._report.read_text().splitlines()]
@@ -167,11 +169,12 @@ class Played:
 
     def captured(self) -> list[bool]:
         return [
-            words[1] == "1" for words in sorted(self.told("begin"), key=lambda words: int(words[0]))
+            words[1] == "1"
+            for words in sorted(self.reports("begin"), key=lambda words: int(words[0]))
         ]
 
-    def said(self) -> str:
-        return "\n".join(" ".join(words) for words in self.told("say"))
+    def messages(self) -> str:
+        return "\n".join(" ".join(words) for words in self.reports("say"))
 
 
 class Node:
@@ -190,9 +193,9 @@ class Node:
             binaries / "test" / "logshipper-keeper" if sanitized else binaries / "logshipper-keeper"
         )
         self._play = binaries / "test" / "play-step"
-        found = ordinary_python(copied=True)
-        self.uid = ANN if os.getuid() == 0 and found else os.getuid()
-        python, path = found or (
+        interpreter = ordinary_python(copied=True)
+        self.uid = ANN if os.getuid() == 0 and interpreter else os.getuid()
+        python, path = interpreter or (
             sys.executable,
             os.pathsep.join([SOURCES, *filter(None, sys.path)]),
         )
@@ -266,7 +269,7 @@ class Node:
         wait_until(lambda: self._are_over(count), f"{count} captures are over, of {self.names()}")
         return sorted(
             (Logged(self.spool, name) for name in self.names()),
-            key=lambda one: one.identity["task"],
+            key=lambda capture: capture.identity["task"],
         )
 
     def readable(self) -> list[Logged]:
@@ -281,14 +284,14 @@ class Node:
 
     def process(self, name: str, count: int = 1) -> list[int]:
         """The pids of this node's processes of a name, once there are so many."""
-        found: list[int] = []
+        pids: list[int] = []
 
         def look() -> bool:
-            found[:] = self.processes(name)
-            return len(found) == count
+            pids[:] = self.processes(name)
+            return len(pids) == count
 
         wait_until(look, f"{count} of {name}")
-        return found
+        return pids
 
     def processes(self, name: str) -> list[int]:
         mark = str(self.spool).encode()
@@ -304,17 +307,19 @@ class Node:
                 if pipe is not None:
                     pipe.close()
         try:
-            wait_until(lambda: not self._left(), "keepers, relays and sidecars end", TIMEOUT_SECS)
+            wait_until(
+                lambda: not self._helper_pids(), "keepers, relays and sidecars end", TIMEOUT_SECS
+            )
         except AssertionError as error:
             raise AssertionError(
-                f"{error}: {[_how_it_stands(pid) for pid in self._left()]}"
+                f"{error}: {[_how_it_stands(pid) for pid in self._helper_pids()]}"
             ) from None
         finally:
-            for pid in self._left():
+            for pid in self._helper_pids():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    def _left(self) -> list[int]:
+    def _helper_pids(self) -> list[int]:
         return [pid for name in (RELAY, KEEPER, SIDECAR) for pid in self.processes(name)]
 
 

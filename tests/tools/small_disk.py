@@ -33,11 +33,9 @@ def fill(folder: Path, leave: int) -> Path:
     filler = folder / ".filler"
     with filler.open("wb") as file:
         for _ in range(100):
-            found = os.statvfs(folder)
+            disk = os.statvfs(folder)
             try:
-                os.posix_fallocate(
-                    file.fileno(), 0, max(found.f_bavail * found.f_frsize - leave, 1)
-                )
+                os.posix_fallocate(file.fileno(), 0, max(disk.f_bavail * disk.f_frsize - leave, 1))
                 return filler
             except OSError as error:
                 if error.errno != errno.ENOSPC:

@@ -167,10 +167,10 @@ class Soak:
     def epoch(self, *, kills_agent: bool) -> None:
         """Jobs and faults, then calm and the count."""
         running: list[Running] = []
-        begun = time.monotonic()
-        fault_due = begun + 1
+        start = time.monotonic()
+        fault_due = start + 1
         spooled: dict[Place, int] = {}
-        while time.monotonic() < begun + EPOCH_SECS:
+        while time.monotonic() < start + EPOCH_SECS:
             if sum(job.process.poll() is None for job in running) < self._at_once:
                 running.append(self._start_job())
             if self._chance.random() < 0.2:
@@ -194,17 +194,17 @@ class Soak:
     def _count(self, running: list[Running], spooled: dict[Place, int]) -> None:
         with LocalStore(str(self.store), create=True) as store:
             store.ingest()
-            kept = {job.job_id for job in store.jobs()}  # while there was no agent
+            local_ids = {job.job_id for job in store.jobs()}  # while there was no agent
             in_store = {
                 place: count
                 for job in running
-                if job.job_id in kept
+                if job.job_id in local_ids
                 for place, count in places(job.job_id, job.lines).items()
             }
             balances = balances_in_store(store, in_store)
         in_loki = dict(spooled)
         for job in running:
-            if job.job_id not in kept:
+            if job.job_id not in local_ids:
                 in_loki |= places(f"{job.job_id}.u{os.getuid()}", job.lines)
         with LokiClient(ServerAccess(self._loki.url, timeout_secs=CALM_TIMEOUT_SECS)) as client:
             entries = _entries(client, self._cluster, in_loki)
@@ -218,7 +218,7 @@ class Soak:
         """Where they stand in Loki: for whoever has to find out."""
         for place, balance in balances.items():
             twice = {
-                line_of(number) for number, count in Counter(balance.found).items() if count > 1
+                line_of(number) for number, count in Counter(balance.numbers).items() if count > 1
             }
             for entry in entries if twice else ():
                 of_entry = entry.metadata["job_id"], entry.labels.get("stream")
@@ -235,8 +235,8 @@ class Soak:
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-def _entries(client: LokiClient, cluster: str, sent: dict[Place, int]) -> list[Entry]:
-    ids = "|".join(sorted({place.job_id.replace(".", "[.]") for place in sent}))
+def _entries(client: LokiClient, cluster: str, line_counts: dict[Place, int]) -> list[Entry]:
+    ids = "|".join(sorted({place.job_id.replace(".", "[.]") for place in line_counts}))
     return entries_of(client, cluster, hours=0.5, selector=f'| job_id=~"{ids}"')
 
 
@@ -257,10 +257,10 @@ def run(minutes: float, seed: int, at_once: int) -> int:
 
 
 def _run(soak: Soak, minutes: float, seed: int) -> int:
-    begun = time.monotonic()
+    start = time.monotonic()
     first_mb, last_mb, lived = 0.0, 0.0, 0
     print(f"seed {seed}", flush=True)
-    while (passed := (time.monotonic() - begun) / 60) < minutes or not lived:
+    while (passed := (time.monotonic() - start) / 60) < minutes or not lived:
         kills_agent = passed < minutes / 2 and not lived
         soak.epoch(kills_agent=kills_agent)
         last_mb = soak.memory_mb()
@@ -269,8 +269,9 @@ def _run(soak: Soak, minutes: float, seed: int) -> int:
             lived += 1
         counts = soak.counts
         print(
-            f"{(time.monotonic() - begun) / 60:5.1f} min  {soak.jobs} jobs, {counts.sent} lines sent, "
-            f"{soak.faults.total()} faults; missing {counts.missing}, repeated {counts.repeated}, "
+            f"{(time.monotonic() - start) / 60:5.1f} min  {soak.jobs} jobs, "
+            f"{counts.lines} lines sent, {soak.faults.total()} faults; "
+            f"missing {counts.missing}, repeated {counts.repeated}, "
             f"out of order {counts.disordered}; lost and counted {counts.lost}; agent {last_mb:.0f} MB",
             flush=True,
         )
@@ -279,8 +280,8 @@ def _run(soak: Soak, minutes: float, seed: int) -> int:
     print(
         f"agent's memory in {lived} rounds without a restart: {first_mb:.1f} MB, then {last_mb:.1f} MB"
     )
-    for place, found in soak.problems.items():
-        print(f"{place}: {', '.join(found)}")
+    for place, problems in soak.problems.items():
+        print(f"{place}: {', '.join(problems)}")
     return 1 if soak.problems else 0
 
 

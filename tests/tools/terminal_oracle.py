@@ -77,10 +77,10 @@ def run_python(code: str) -> list[tuple[bytes, float]]:
     return run_in_pty([sys.executable, "-c", code])
 
 
-def _text(shown: str) -> str:
+def _text(screen: str) -> str:
     """Without colours and links; line drawing characters, which are ASCII between SO and SI, as
     what they look like."""
-    pieces = _SHIFT.split(_ATTRIBUTES.sub("", shown))
+    pieces = _SHIFT.split(_ATTRIBUTES.sub("", screen))
     # in turn: text, SO or SI, text, ...
     shifts = ["\x0f", *pieces[1::2]]
     texts = zip(shifts, pieces[::2], strict=True)
@@ -113,17 +113,17 @@ class Tmux:
     def lines(self, data: bytes, columns: int = COLUMNS, rows: int = ROWS) -> list[str]:
         """All lines that the terminal shows after data, its history included, without blanks at
         their ends."""
-        return self._shown(data, columns, rows, "-J", "-S", "-")
+        return self._capture_screen(data, columns, rows, "-J", "-S", "-")
 
     def screen(self, data: bytes, columns: int, rows: int) -> list[str]:
         """The rows that the terminal shows after data, without blanks at their ends and blank rows
         at the bottom."""
-        shown = self._shown(data, columns, rows)
-        while shown and not shown[-1]:
-            shown.pop()
-        return shown
+        screen = self._capture_screen(data, columns, rows)
+        while screen and not screen[-1]:
+            screen.pop()
+        return screen
 
-    def _shown(self, data: bytes, columns: int, rows: int, *options: str) -> list[str]:
+    def _capture_screen(self, data: bytes, columns: int, rows: int, *options: str) -> list[str]:
         self._sessions += 1
         name = f"s{self._sessions}"
         file = self._folder / name
@@ -139,9 +139,9 @@ class Tmux:
         ):
             assert time.monotonic() < deadline, f"tmux hasn't shown {file} after {TMUX_SECS} s"
             time.sleep(0.01)
-        shown = self._call("capture-pane", "-p", "-e", "-t", f"={name}:", *options)
+        screen = self._call("capture-pane", "-p", "-e", "-t", f"={name}:", *options)
         self._call("kill-session", "-t", f"={name}")
-        return [line.rstrip(" ") for line in _text(shown).split("\n")]
+        return [line.rstrip(" ") for line in _text(screen).split("\n")]
 
     def stop(self) -> None:
         self._call("kill-server")

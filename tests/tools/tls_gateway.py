@@ -70,10 +70,10 @@ def locked(key: Path, to: Path) -> Path:
 
 
 def _openssl(*words: object) -> None:
-    made = subprocess.run(
+    result = subprocess.run(
         ["openssl", *map(str, words)], capture_output=True, stdin=subprocess.DEVNULL, check=False
     )
-    assert made.returncode == 0, made.stderr.decode()
+    assert result.returncode == 0, result.stderr.decode()
 
 
 class Seen(NamedTuple):
@@ -94,14 +94,14 @@ class Gateway(ServerThread):
 
     What it demands may be changed while it runs: user and password, or token, else nothing; tenant:
     only requests for this one; refusal: status and words for those that it turns away, None for
-    401. seen: all requests that came through TLS; failed: handshakes that didn't come about, in
+    401. requests: all requests that came through TLS; failed: handshakes that didn't come about, in
     OpenSSL's words.
     """
 
     def __init__(self, target: str, certificate: Pair, clients: Path | None = None) -> None:
         self.basic = self.token = self.tenant = ""
         self.refusal: tuple[int, Mapping[str, str], bytes] = (401, {}, b"who is there?")
-        self.seen: list[Seen] = []
+        self.requests: list[Seen] = []
         self.failed: list[str] = []
         self._target = urllib.parse.urlsplit(target)
         self.use(certificate, clients)
@@ -127,15 +127,15 @@ class Gateway(ServerThread):
         return f"https://127.0.0.1:{self.port}"
 
     def lets_in(self, authorization: str, tenant: str) -> bool:
-        wanted = ""
+        credentials = ""
         if self.basic:
-            wanted = "Basic " + base64.b64encode(self.basic.encode()).decode()
+            credentials = "Basic " + base64.b64encode(self.basic.encode()).decode()
         elif self.token:
-            wanted = f"Bearer {self.token}"
-        return authorization == wanted and tenant == self.tenant
+            credentials = f"Bearer {self.token}"
+        return authorization == credentials and tenant == self.tenant
 
     def statuses(self) -> list[int]:
-        return [seen.status for seen in self.seen]
+        return [request.status for request in self.requests]
 
     def pass_on(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
@@ -179,7 +179,7 @@ class _GatewayRequest(http.server.BaseHTTPRequestHandler):
             )
         else:
             status, headers, words = gateway.refusal
-        gateway.seen.append(
+        gateway.requests.append(
             Seen(self.command, self.path, authorization, tenant, self._subject(), status)
         )
         self.send_response(status)
@@ -205,12 +205,12 @@ class _GatewayRequest(http.server.BaseHTTPRequestHandler):
 
 class Wire(ServerThread):
     """Between an agent and a server: keeps every byte that the agent sends. target: where all goes
-    to; "" for a proxy, which is told so by CONNECT. asked: the lines of its CONNECTs; sent: all
+    to; "" for a proxy, which is told so by CONNECT. request_lines: of its CONNECTs; traffic: all
     bytes after these."""
 
     def __init__(self, target: str = "") -> None:
-        self.sent = bytearray()
-        self.asked: list[str] = []
+        self.traffic = bytearray()
+        self.request_lines: list[str] = []
         self.heads: list[str] = []
         self.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
         self._target = urllib.parse.urlsplit(target)
@@ -231,17 +231,17 @@ class Wire(ServerThread):
         address = (
             (self._target.hostname or "", self._target.port or 0)
             if self._target.netloc
-            else self._told(near)
+            else self._connect_target(near)
         )
         if not address:
             return
         with socket.create_connection(address, TIMEOUT_SECS) as far:
             back = threading.Thread(target=_copy, args=(far, near, bytearray()), daemon=True)
             back.start()
-            _copy(near, far, self.sent)
+            _copy(near, far, self.traffic)
             back.join(TIMEOUT_SECS)
 
-    def _told(self, near: socket.socket) -> tuple[str, int] | None:
+    def _connect_target(self, near: socket.socket) -> tuple[str, int] | None:
         """Where a CONNECT wants to go; None for what isn't one, which is kept and gets no
         answer."""
         head = b""
@@ -252,9 +252,9 @@ class Wire(ServerThread):
             head += part
         self.heads.append(head.decode("latin-1"))
         line = self.heads[-1].partition("\r\n")[0]
-        self.asked.append(line)
+        self.request_lines.append(line)
         if not line.startswith("CONNECT "):
-            self.sent += head
+            self.traffic += head
             return None
         near.sendall(self.answer)
         if b" 200 " not in self.answer:
@@ -270,10 +270,10 @@ class _WireConnection(socketserver.BaseRequestHandler):
             self.server.wire.relay(self.request)  # type: ignore[attr-defined]  # set above
 
 
-def _copy(source: socket.socket, sink: socket.socket, kept: bytearray) -> None:
+def _copy(source: socket.socket, sink: socket.socket, copy: bytearray) -> None:
     with contextlib.suppress(OSError):
         while part := source.recv(_RELAYED_BYTES):
-            kept += part
+            copy += part
             sink.sendall(part)
     for end in (source, sink):
         with contextlib.suppress(OSError):

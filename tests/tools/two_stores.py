@@ -27,23 +27,23 @@ class TwoStores:
         self.agent = agent
         self.loki_url = loki.url
         self._prometheus = prometheus
-        self._shipped: set[str] = set()
+        self._capture_names: set[str] = set()
 
     def ship(self) -> None:
         """Brings what was written since the last call to the node agent as well, and waits until it
         is in Loki."""
         for capture in sorted((self.folder / "spool").iterdir()):
-            if capture.name in self._shipped:
+            if capture.name in self._capture_names:
                 continue
-            self._shipped.add(capture.name)
-            made = self.agent.spool / f".new-{capture.name}"
-            shutil.copytree(capture, made)
-            identity = json.loads((made / "identity.json").read_text())
-            (made / "identity.json").write_text(
+            self._capture_names.add(capture.name)
+            folder = self.agent.spool / f".new-{capture.name}"
+            shutil.copytree(capture, folder)
+            identity = json.loads((folder / "identity.json").read_text())
+            (folder / "identity.json").write_text(
                 json.dumps({**identity, "cluster": self.agent.cluster})
             )
-            shutil.copystat(capture / "identity.json", made / "identity.json")
-            made.rename(self.agent.spool / capture.name)
+            shutil.copystat(capture / "identity.json", folder / "identity.json")
+            folder.rename(self.agent.spool / capture.name)
         self.agent.wait_shipped()
 
     def local(self) -> logshipper.Store:
@@ -76,10 +76,10 @@ def two_stores(
     with NodeAgent(folder / "node", loki.url, cluster=cluster) as agent:
         target = agent.metrics_url.split("/")[2]
         prometheus.set_targets([target])
-        both = TwoStores(folder / "store", agent, loki, prometheus)
-        both.ship()
+        stores = TwoStores(folder / "store", agent, loki, prometheus)
+        stores.ship()
         prometheus.wait_for_target(target)
-        yield both
+        yield stores
         prometheus.set_targets([])
 
 
@@ -92,24 +92,24 @@ def source(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def store(both: TwoStores, source: str) -> Iterator[logshipper.Store]:
     """One of the module's own fixture `both`."""
-    with both.local() if source == "local" else both.loki() as opened:
-        yield opened
-        assert opened.problems == []
+    with both.local() if source == "local" else both.loki() as open_store:
+        yield open_store
+        assert open_store.problems == []
 
 
 def note_opened(store: logshipper.Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of jobs that events are read of, as they are opened."""
-    opened: list[str] = []
+    job_ids: list[str] = []
     in_order = store._store.in_order
 
-    def noted(jobs: Sequence[JobSummary]) -> Callable[[JobSummary], Reader]:
+    def in_order_with_note(jobs: Sequence[JobSummary]) -> Callable[[JobSummary], Reader]:
         read = in_order(jobs)
 
         def reader(job: JobSummary) -> Reader:
-            opened.append(job.job_id)
+            job_ids.append(job.job_id)
             return read(job)
 
         return reader
 
-    monkeypatch.setattr(store._store, "in_order", noted)
-    return opened
+    monkeypatch.setattr(store._store, "in_order", in_order_with_note)
+    return job_ids

@@ -28,9 +28,9 @@ def slowness() -> float:
     begin = time.monotonic()
     for _ in range(_STARTS):
         subprocess.run([sys.executable, "-I", "-S", "-c", ""], check=True)
-    measured = (time.monotonic() - begin) / _STARTS / _START_SECS
+    ratio = (time.monotonic() - begin) / _STARTS / _START_SECS
     crowd = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return min(max(_OTHER_TESTS * measured, crowd, 1.0), _MOST)
+    return min(max(_OTHER_TESTS * ratio, crowd, 1.0), _MOST)
 
 
 def scaled(secs: float) -> float:
@@ -38,7 +38,9 @@ def scaled(secs: float) -> float:
     return secs * slowness()
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_secs: float = WAIT_SECS) -> None:
+def wait_until(
+    condition: Callable[[], object], purpose: str, timeout_secs: float = WAIT_SECS
+) -> None:
     """Looks every few milliseconds, where looking takes longer half of the time. Raises
     AssertionError that names what was waited for. timeout_secs: of a quiet machine."""
     limit = scaled(timeout_secs)
@@ -49,6 +51,6 @@ def wait_until(condition: Callable[[], object], what: str, timeout_secs: float =
         if condition():
             return
         end = time.monotonic()
-        assert end < deadline, f"not within {limit:g} s: {what}"
+        assert end < deadline, f"not within {limit:g} s: {purpose}"
         time.sleep(max(pause_secs, end - begin))
         pause_secs = min(2 * pause_secs, MOST_LOOK_SECS)

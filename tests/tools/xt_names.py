@@ -34,23 +34,23 @@ class Frame:
     def __getitem__(self, column: str) -> list[Any]:
         return [row[column] for row in self._rows]
 
-    def append(self, other: "Frame") -> "Frame":
-        return Frame([*self._rows, *other._rows])
+    def append(self, frame: "Frame") -> "Frame":
+        return Frame([*self._rows, *frame._rows])
 
 
 def metric_sets(job: logshipper.Job) -> list[dict[str, Any]]:
     """`run_helper.build_metrics_sets`: records that were logged together, by their keys."""
-    found = []
+    sets = []
     for columns in job.metric_sets():
         keys = [name for name in columns if not name.startswith("_")]
         rows = zip(*(columns[key] for key in keys), strict=True)
-        found.append({"keys": keys, "records": [dict(zip(keys, row, strict=True)) for row in rows]})
-    return found
+        sets.append({"keys": keys, "records": [dict(zip(keys, row, strict=True)) for row in rows]})
+    return sets
 
 
 def actual_x(sets: list[dict[str, Any]], x: str | None, y: list[str]) -> str | None:
     """XT's rule: the first of its names that stands next to Y."""
-    beside = [keys for keys in (one["keys"] for one in sets) if not y or y[0] in keys]
+    beside = [keys for keys in (metric_set["keys"] for metric_set in sets) if not y or y[0] in keys]
     return x or next((name for name in XT_KEYS if any(name in keys for keys in beside)), None)
 
 
@@ -126,15 +126,15 @@ class RunStore:
         self, ws: str, run: str, dest: str, name: str, status: str, exit_code: int, primary_metric: str,
         maximize_metric: bool, *_: Any, **more: Any,
     ) -> None:  # fmt: skip
-        known = self._store.info(run)[run]
-        best = known.best(primary_metric, maximize=maximize_metric)
+        jobs = self._store.info(run)[run]
+        best = jobs.best(primary_metric, maximize=maximize_metric)
         self.ended.append(
             {
                 "run": run,
                 "status": status,
                 "exit_code": exit_code,
                 "best": best,
-                "known": known,
+                "known": jobs,
                 **more,
             }
         )
@@ -157,8 +157,8 @@ def names(store: logshipper.Store, console: Console) -> dict[str, Any]:
     sleep: Callable[[float], None] = lambda secs: time.sleep(min(secs, 0.005))  # noqa: E731  its pause between keys
     return {
         "utils": SimpleNamespace(
-            node_id=lambda number: f"node{number}", safe_value=lambda found, key: found.get(key),
-            dict_to_object=lambda found: SimpleNamespace(**found), get_time=lambda: "2020-01-01 00:00:00",
+            node_id=lambda number: f"node{number}", safe_value=lambda fields, key: fields.get(key),
+            dict_to_object=lambda fields: SimpleNamespace(**fields), get_time=lambda: "2020-01-01 00:00:00",
         ),
         "run_helper": SimpleNamespace(build_metrics_sets=metric_sets),
         "qfe": SimpleNamespace(get_explicit_options=dict),

@@ -88,7 +88,7 @@ def replayer(
         lambda: node.loki,
         ask,
         threading.Event(),
-        node.said.append,
+        node.messages.append,
         patience_secs=patience_secs,
     )
 
@@ -96,7 +96,7 @@ def replayer(
 def logged(node: ShippingNode) -> list[str]:
     """Lines as a query of all streams would show them, in order of time."""
     assert node.loki.doubles() == []
-    seen = {(entry.time_ns, entry.line, entry.metadata) for entry in node.loki.found('kind="log"')}
+    seen = {(entry.time_ns, entry.line, entry.metadata) for entry in node.loki.find('kind="log"')}
     return [line.decode() for _, line, _ in sorted(seen)]
 
 
@@ -290,7 +290,7 @@ def test_what_was_put_there_before_a_kill_comes_once(
         at_fault_point(patch, "sent", kill)
         with pytest.raises(Killed):
             fill(node, lines=20)
-    node.restart(saved=False)
+    node.restart(save=False)
     node.ship()
     assert len(node.quarantined()) == 2
     take_long_lines(monkeypatch)

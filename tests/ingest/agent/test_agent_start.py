@@ -294,7 +294,7 @@ def test_it_ends_in_time_while_loki_hangs(tmp_path: Path) -> None:
         NodeAgent(tmp_path, loki.url, cluster="c", loki={"timeout_secs": 1.0}) as agent,
     ):
         agent.run("echo", "a line")
-        wait_until(lambda: loki.asked, "a push is under way")
+        wait_until(lambda: loki.requests, "a push is under way")
         assert agent.process is not None
         begin = time.monotonic()
         for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
@@ -366,7 +366,7 @@ def test_whatever_its_descriptors_are(shell: str, hears: bool, tmp_path: Path) -
                 assert not os.readlink(f"/proc/{pid}/fd/{fd}").startswith(str(agent.state))
             os.kill(pid, signal.SIGHUP)  # as when its terminal goes
             assert agent.run("echo", "a line").returncode == 0
-            wait_until(lambda: len(loki.asked) > 3, "it tries again, and says so")
+            wait_until(lambda: len(loki.requests) > 3, "it tries again, and says so")
             loki.answer(Said(204))
             wait_until(lambda: agent.status()["jobs"][0]["entries"], "its lines are taken")
         finally:

@@ -51,7 +51,7 @@ def test_what_cannot_be_looked_at_is_not_taken_for_missing(node: ShippingNode) -
     with node.capture("job1", soon_ns()) as capture:
         capture.start()
         capture.counters((10, 2), pid=os.getpid())
-        folder = node.one().folder
+        folder = node.only_capture().folder
         with no_descriptors():
             for look in (folder.life, folder.counters, folder.identity, folder.is_unused):
                 with pytest.raises(OSError, match="Too many open files"):
@@ -72,13 +72,13 @@ def test_a_living_capture_goes_on_after_a_shortage(node: ShippingNode) -> None:
         captures[0].next_look = 0.0
         with no_descriptors():
             node.learner.turn(captures)
-        assert "Too many open files" in node.said[-1]
+        assert "Too many open files" in node.messages[-1]
         captures[0].next_look = 0.0
         capture.lines(["three"])
         capture.end(ledger=make_ledger({"stored": 3, "bytes": 14}))
         capture.close()
     node.ship()
-    assert [entry.line for entry in node.loki.found('kind="log"')] == [b"one", b"two", b"three"]
+    assert [entry.line for entry in node.loki.find('kind="log"')] == [b"one", b"two", b"three"]
     (closed,) = [event for event in node.events("job1") if event["event"] == "closed"]
     assert (closed["state"], closed["lines"]) == ("COMPLETED", 3)
 
@@ -114,7 +114,7 @@ def test_what_the_relay_counted_is_read_later_and_frames_count_once(
     assert (failures, told, closed["lines"]) == (4, {"read": 5, "stored": 2, "lost": 3}, 2)
     assert [
         words.partition("1@1")[2].partition(": ")[2]
-        for words in node.said
+        for words in node.messages
         if "tried again" in words
     ] == ["can't be read: [Errno 23] Too many open files in system; tried again"] * 2
     text = exposition(node.health, node.metrics)[0].decode()

@@ -60,7 +60,7 @@ def test_a_run_from_start_to_end_is_shown(node: ShippingNode) -> None:
         100,
     )
     assert view.ledger["stdout"]["stored"] == 3
-    assert node.one().learnt.done
+    assert node.only_capture().learnt.done
     assert node.loki.requests == [], "Loki isn't asked"
 
 
@@ -124,9 +124,9 @@ def test_a_restart_counts_nothing_twice(saved: bool, node: ShippingNode) -> None
             capture.lines([f"{number}"])
             node.learn(save=number % 3 == 0)
             if number % 4 == 3:
-                node.restart(saved=saved)
+                node.restart(save=saved)
         node.learn()
-        learnt = node.one().learnt
+        learnt = node.only_capture().learnt
     assert (learnt.account.lines, learnt.account.records) == (20, 10)
     assert learnt.axis.records == 10
     assert learnt.axis.choose().key == "step"
@@ -249,10 +249,10 @@ def test_what_cannot_be_read_yet_is_said_once(node: ShippingNode) -> None:
         writer.segment.write_bytes(bytes(content))
         for _ in range(5):
             node.learn()
-    (line,) = node.said
+    (line,) = node.messages
     assert "upgrade" in line
     assert "waits in the spool" in line
-    assert not node.one().learnt.done
+    assert not node.only_capture().learnt.done
 
 
 def test_an_error_of_the_system_costs_no_frame(
@@ -308,10 +308,10 @@ def test_hostile_frames_stop_nothing(node: ShippingNode) -> None:
         writer.record({"type": "end", "state": "HACKED", "exit_code": 10**30, "ended_ns": -1})
         writer.lines(["at last"], time_ns=(1 << 64) - 1)
         node.learn()
-        assert node.one().learnt.account.lines == 8
-        assert any("left out" in line for line in node.said)
+        assert node.only_capture().learnt.account.lines == 8
+        assert any("left out" in line for line in node.messages)
     node.learn()
-    assert node.one().learnt.done
+    assert node.only_capture().learnt.done
     assert node.metrics.views[-1].exit_code is None
 
 

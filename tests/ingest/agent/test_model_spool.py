@@ -248,10 +248,10 @@ class Spool(RuleBasedStateMachine):
         assert self._spooled() == []
         for number, task in enumerate(self.tasks):
             who = ("job_id", f"job{number}")
-            found = [entry for entry in self.loki.found('kind="log"') if who in entry.metadata]
+            found = [entry for entry in self.loki.find('kind="log"') if who in entry.metadata]
             assert [entry.line.decode() for entry in found] == task.lines
             events = [
-                entry.line for entry in self.loki.found('kind="event"') if who in entry.metadata
+                entry.line for entry in self.loki.find('kind="event"') if who in entry.metadata
             ]
             assert Counter(json.loads(line)["event"] for line in events)["closed"] == (
                 task.writer is not None

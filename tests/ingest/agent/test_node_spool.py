@@ -24,7 +24,7 @@ from logshipper_ingest.agent.node_spool import (
     prepare_capture,
 )
 from logshipper_ingest.config.agent_config import AgentConfig, AgentSection
-from tests.tools.other_users import ANN, BEN, as_user, needs_root, open_folder, refused
+from tests.tools.other_users import ANN, BEN, as_user, error_names, needs_root, open_folder
 from tests.tools.sources import ROOT
 
 __all__ = ["open_folder"]
@@ -341,7 +341,7 @@ def test_what_users_can_do_in_the_spool(open_folder: Path) -> None:
                 partial(os.rename, path, spool / "42@2.abcd"),
                 partial(os.rmdir, path),
             ]
-        return refused(tried)
+        return error_names(tried)
 
     assert set(as_user(ANN, act)) == {"PermissionError"}
     assert (own / "segments" / "mine").stat().st_uid == ANN

@@ -14,7 +14,7 @@ from logshipper_ingest.agent import node_status
 from logshipper_ingest.agent.node_status import SCHEMA, status
 from logshipper_ingest.cli import main
 from logshipper_ingest.config import agent_config
-from tests.tools.modelled_loki import refused
+from tests.tools.modelled_loki import rejection
 from tests.tools.segment_factory import make_ledger
 from tests.tools.shipping_node import ShippingNode, soon_ns
 
@@ -217,7 +217,7 @@ def test_what_the_sink_tells_fits_what_status_reads(node: ShippingNode, capsys: 
         )
         seen.append(document(node, capsys)["loki"])
 
-    node.loki.script = [refused(403, "not you"), answer]
+    node.loki.script = [rejection(403, "not you"), answer]
     with node.capture("job1", soon_ns()) as capture:
         capture.lines(["one"])
         node.ship()

@@ -340,7 +340,7 @@ def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(
     capture.lines(["four"])
     node.learn()
     node.ship()
-    one = node.one()
+    one = node.only_capture()
     assert list_segments(one.folder.segments_fd) == [2]
     (tmp_path / "other").mkdir()
     with closing(Checkpoints(str(tmp_path / "other" / "state.db"))) as other:

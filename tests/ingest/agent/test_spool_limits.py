@@ -66,7 +66,7 @@ def marks_of(capture: NodeCapture) -> SpoolMarks:
 
 def test_a_capture_alone_has_its_job_s_limits(node: ShippingNode) -> None:
     capture = node.capture("job1", soon_ns())
-    SpoolLimits(LIMITS, node.said.append).turn(node.follow())
+    SpoolLimits(LIMITS, node.messages.append).turn(node.follow())
     marks = marks_of(capture)
     assert (marks.slow_at, marks.stop_at, marks.scope) == (2 * MB, 4 * MB, "job")
     found = (capture.path / LIMITS_FILE).stat()
@@ -82,7 +82,7 @@ def test_what_others_of_the_job_and_the_user_have_is_taken_off(node: ShippingNod
     two = grown(node.capture("job1", soon_ns(), task=1), MB // 2)
     other = grown(node.capture("job2", soon_ns()), MB // 4)
     stranger = node.capture("job3", soon_ns(), uid=12345, gid=12345) if os.geteuid() == 0 else None
-    SpoolLimits(LIMITS, node.said.append).turn(node.follow())
+    SpoolLimits(LIMITS, node.messages.append).turn(node.follow())
     assert (marks_of(one).slow_at, marks_of(one).stop_at) == (2 * MB - MB // 2, 4 * MB - MB // 2)
     assert (marks_of(two).slow_at, marks_of(two).stop_at) == (MB, 3 * MB)
     marks = marks_of(other)
@@ -94,7 +94,7 @@ def test_what_others_of_the_job_and_the_user_have_is_taken_off(node: ShippingNod
 def test_limits_that_are_passed_stop_all_captures_they_are_of(node: ShippingNode) -> None:
     flood = grown(node.capture("job1", soon_ns()), 7 * MB)
     quiet = grown(node.capture("job2", soon_ns()), 100)
-    limits = SpoolLimits(LIMITS, node.said.append)
+    limits = SpoolLimits(LIMITS, node.messages.append)
     limits.turn(node.follow())
     assert (limits.slow, limits.stopped) == (0, 2)
     assert marks_of(quiet).scope == "user"
@@ -105,7 +105,7 @@ def test_limits_that_are_passed_stop_all_captures_they_are_of(node: ShippingNode
 
 def test_marks_are_written_when_they_tell_something_new(node: ShippingNode) -> None:
     captures = [node.capture(f"job{number}", soon_ns()) for number in range(3)]
-    limits = SpoolLimits(replace(LIMITS, user_spool_hard_max_bytes=0), node.said.append)
+    limits = SpoolLimits(replace(LIMITS, user_spool_hard_max_bytes=0), node.messages.append)
     limits.turn(node.follow())
     file = captures[0].path / LIMITS_FILE
     before = file.stat().st_mtime_ns
@@ -122,7 +122,7 @@ def test_no_limits_are_no_limits(node: ShippingNode) -> None:
     capture = grown(node.capture("job1", soon_ns()), 7 * MB)
     none = replace(LIMITS, job_spool_soft_max_bytes=0, job_spool_hard_max_bytes=0)
     none = replace(none, user_spool_soft_max_bytes=0, user_spool_hard_max_bytes=0)
-    SpoolLimits(none, node.said.append).turn(node.follow())
+    SpoolLimits(none, node.messages.append).turn(node.follow())
     assert (marks_of(capture).slow_at, marks_of(capture).stop_at) == (0, 0)
 
 

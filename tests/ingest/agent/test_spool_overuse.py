@@ -88,7 +88,7 @@ def blocks(path: Path, size: int, *, flags: int = 0) -> None:
 
 
 def turns(node: ShippingNode, limits: AgentSection = LIMITS, count: int = 3) -> SpoolOveruse:
-    overuse = SpoolOveruse(limits, node.said.append)
+    overuse = SpoolOveruse(limits, node.messages.append)
     for _ in range(count):
         overuse.turn(node.follow())
     return overuse
@@ -146,7 +146,7 @@ def test_room_that_a_user_takes_past_the_sidecar_is_found_and_taken_back(
     assert honest.segments.exists()
     (folder,) = (one.folder for one in node.follow() if one.folder.is_taken)
     assert folder.size().blocks < 6 * MB
-    (line,) = [words for words in node.said if "taken from its user" in words]
+    (line,) = [words for words in node.messages if "taken from its user" in words]
     assert "hostile@1" in line
     assert "job_spool_hard_max_bytes" in line
 
@@ -293,7 +293,7 @@ def test_looking_has_an_end_in_each_turn(
         return size(folder)
 
     monkeypatch.setattr(CaptureFolder, "size", looking)
-    overuse = SpoolOveruse(LIMITS, node.said.append)
+    overuse = SpoolOveruse(LIMITS, node.messages.append)
     for count in range(1, 1 + len(captures)):
         overuse.turn(node.follow())
         assert len(looked_at) == count
@@ -388,7 +388,7 @@ def test_what_grows_all_the_same_loses_its_segments_too(node: ShippingNode) -> N
     for _ in range(3):
         overuse.turn(node.follow())
     assert os.listdir(capture.path / TAKEN) == ["counters"]
-    assert [words for words in node.said if "its segments are removed, too" in words]
+    assert [words for words in node.messages if "its segments are removed, too" in words]
     node.ship()
     assert "closed" in {event["event"] for event in node.events("hostile")}
 
@@ -425,7 +425,7 @@ def test_what_nobody_captures_in_is_removed_at_once_where_it_holds_something(
         "unused", soon_ns(0), uid=HOSTILE, gid=HOSTILE if IS_ROOT else os.getegid()
     )
     capture.segment.unlink()
-    overuse = SpoolOveruse(LIMITS, node.said.append)
+    overuse = SpoolOveruse(LIMITS, node.messages.append)
     spool_fd = os.open(node.folder / "spool", os.O_RDONLY)
 
     def look() -> bool:
@@ -445,7 +445,7 @@ def test_what_nobody_captures_in_is_removed_at_once_where_it_holds_something(
     assert rounds >= 2
     assert not capture.segments.exists()
     assert overuse.taken_counts["unused"] == 1
-    assert len([words for words in node.said if "nobody captures there" in words]) == 1
+    assert len([words for words in node.messages if "nobody captures there" in words]) == 1
     os.close(spool_fd)
 
 

@@ -294,13 +294,13 @@ def test_remote_write(prometheus: PrometheusServer, tmp_path: Path) -> None:
         remote = RemoteWriteSection(ServerAccess(url=f"{server.url}/write", timeout_secs=5))
         config = replace(config_for(tmp_path), remote_write=remote)
         assert levels(check_prometheus(config)) == {"remote write": "ok", "prometheus": "note"}
-        assert [asked.path for asked in server.asked] == ["/write"] * 2
+        assert [asked.path for asked in server.requests] == ["/write"] * 2
         server.answer(
             Said(204, headers={"Date": email.utils.formatdate(time.time() - 3 * 3600, usegmt=True)})
         )
         off = the(check_prometheus(config), "remote write")
         assert (off.level, "clock is 108" in off.words) == ("wrong", True)
-        assert len(server.asked) == 3, "no sample from the future is sent"
+        assert len(server.requests) == 3, "no sample from the future is sent"
 
 
 def test_prometheus_that_isnt_asked(tmp_path: Path) -> None:

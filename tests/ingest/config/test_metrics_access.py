@@ -18,12 +18,19 @@ from logshipper_ingest.config import metrics_access
 from logshipper_ingest.config.metrics_access import MetricsAccess
 from logshipper_ingest.metrics import metrics_server
 from logshipper_ingest.metrics.metrics_server import AgentMetrics, MetricsServer
-from tests.tools.access_setup import BASIC, PASSWORD, Certificates, made, plain_environment, secret
+from tests.tools.access_setup import (
+    BASIC,
+    PASSWORD,
+    Certificates,
+    certificates,
+    plain_environment,
+    secret,
+)
 from tests.tools.captured_runs import wait_until
 from tests.tools.tls_gateway import Pair, locked
 from tests.tools.waiting import scaled
 
-__all__ = ["made", "plain_environment"]  # fixtures
+__all__ = ["certificates", "plain_environment"]  # fixtures
 
 
 class Served:
@@ -87,8 +94,12 @@ def serving(**options: str) -> Iterator[Served]:
         served.server.close()
 
 
-def tls(made: Certificates, **more: str) -> dict[str, str]:
-    return {"cert_file": str(made.server.cert), "key_file": str(made.server.key), **more}
+def tls(certificates: Certificates, **more: str) -> dict[str, str]:
+    return {
+        "cert_file": str(certificates.server.cert),
+        "key_file": str(certificates.server.key),
+        **more,
+    }
 
 
 def test_a_password_is_wanted_for_metrics_and_not_for_health(tmp_path: Path) -> None:
@@ -119,15 +130,15 @@ def test_a_password_is_wanted_for_metrics_and_not_for_health(tmp_path: Path) -> 
         assert served.said == []
 
 
-def test_tls_for_those_with_a_certificate_only(made: Certificates) -> None:
-    with serving(**tls(made, client_ca_file=str(made.own))) as served:
-        assert served.get(made.own, made.client)[0] == 200
-        assert served.get(made.own, made.client, "/-/healthy")[0] == 200
+def test_tls_for_those_with_a_certificate_only(certificates: Certificates) -> None:
+    with serving(**tls(certificates, client_ca_file=str(certificates.ca))) as served:
+        assert served.get(certificates.ca, certificates.client)[0] == 200
+        assert served.get(certificates.ca, certificates.client, "/-/healthy")[0] == 200
         with pytest.raises(ssl.SSLCertVerificationError):
-            served.get(made.strange_ca, made.client)
-        for client in (None, made.stranger):
+            served.get(certificates.strange_ca, certificates.client)
+        for client in (None, certificates.stranger):
             with pytest.raises((ssl.SSLError, ConnectionError)):
-                served.get(made.own, client)
+                served.get(certificates.ca, client)
         with pytest.raises((OSError, http.client.HTTPException)):
             served.get(None)
         wait_until(lambda: served.refused("tls") == 4, "all four are counted")
@@ -137,7 +148,7 @@ def test_tls_for_those_with_a_certificate_only(made: Certificates) -> None:
 @pytest.mark.parametrize("left_out", ["key", "cert"])
 def test_a_renewed_certificate_is_shown_and_one_that_is_no_good_is_not(
     left_out: str,
-    made: Certificates,
+    certificates: Certificates,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -151,23 +162,23 @@ def test_a_renewed_certificate_is_shown_and_one_that_is_no_good_is_not(
         os.replace(scratch, target)
 
     for part in ("cert", "key"):
-        put(part, made.server)
+        put(part, certificates.server)
     with serving(cert_file=str(place.cert), key_file=str(place.key)) as served:
         first = served.certificate()
-        assert first.strip() == made.server.cert.read_bytes().strip()
-        put("cert" if left_out == "key" else "key", made.misnamed)
+        assert first.strip() == certificates.server.cert.read_bytes().strip()
+        put("cert" if left_out == "key" else "key", certificates.misnamed)
         assert served.certificate() == first
         assert served.certificate() == first
         (said,) = served.said  # once
         assert f"[metrics] key_file: {place.key}: cert_file must be" in said
         assert "goes on with what it had" in said
-        put(left_out, made.misnamed)
-        assert served.certificate().strip() == made.misnamed.cert.read_bytes().strip()
+        put(left_out, certificates.misnamed)
+        assert served.certificate().strip() == certificates.misnamed.cert.read_bytes().strip()
         place.key.chmod(0o604)
-        put("cert", made.server)
-        put("key", made.server)
+        put("cert", certificates.server)
+        put("key", certificates.server)
         place.key.chmod(0o604)
-        assert served.certificate().strip() == made.misnamed.cert.read_bytes().strip()
+        assert served.certificate().strip() == certificates.misnamed.cert.read_bytes().strip()
         assert "everybody may read it" in served.said[-1]
 
 
@@ -187,17 +198,17 @@ def test_a_changed_password_counts_at_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_who_does_not_shake_hands_holds_nobody_up(
-    made: Certificates,
+    certificates: Certificates,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 2)
-    with serving(**tls(made)) as served:
+    with serving(**tls(certificates)) as served:
         monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
         mute = [
             socket.create_connection(("127.0.0.1", served.server.port), timeout=scaled(20))
             for _ in range(4)
         ]
-        assert served.get(made.own)[0] == 200
+        assert served.get(certificates.ca)[0] == 200
         assert served.refused("busy") >= 2
         monkeypatch.setattr(metrics_server, "HEAD_SECS", 0.2)
         for one in mute:
@@ -208,19 +219,19 @@ def test_who_does_not_shake_hands_holds_nobody_up(
             one.close()
         assert served.refused("slow") >= 1
         assert served.refused("tls") == 0
-        assert served.get(made.own)[0] == 200
+        assert served.get(certificates.ca)[0] == 200
 
 
 def test_who_does_not_take_an_answer_over_tls_is_ended(
-    made: Certificates, monkeypatch: pytest.MonkeyPatch
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(**tls(made)) as served:
+    with serving(**tls(certificates)) as served:
         assert served.server._server is not None
         large = b"x" * (64 << 20)  # more than any socket buffers
         monkeypatch.setattr(
             served.server._server, "render", lambda accept, gzip: (large, "text/plain")
         )
-        context = ssl.create_default_context(cafile=str(made.own))
+        context = ssl.create_default_context(cafile=str(certificates.ca))
         with (
             socket.create_connection(
                 ("127.0.0.1", served.server.port), timeout=scaled(20)
@@ -265,16 +276,19 @@ def test_who_does_not_take_an_answer_over_tls_is_ended(
 def test_what_cannot_be_used_is_said_at_the_start(
     options: dict[str, str],
     words: str,
-    made: Certificates,
+    certificates: Certificates,
     tmp_path: Path,
 ) -> None:
     open_key = tmp_path / "open.key"
-    shutil.copy(made.server.key, open_key)
+    shutil.copy(certificates.server.key, open_key)
     open_key.chmod(0o644)
     places = {
-        "CA": made.own, "CERT": made.server.cert, "KEY": made.server.key, "OPEN": open_key,
-        "LOCKED": locked(made.server.key, tmp_path / "locked.key"),
-    }  # fmt: skip
+        "CA": certificates.ca,
+        "CERT": certificates.server.cert,
+        "KEY": certificates.server.key,
+        "OPEN": open_key,
+        "LOCKED": locked(certificates.server.key, tmp_path / "locked.key"),
+    }
     (tmp_path / "locked.key").chmod(0o600)
     with (
         pytest.raises(ConfigError) as error,

@@ -154,7 +154,7 @@ class Influxdb2:
     def written(self) -> list[list[tuple[bytes, bytes]]]:
         """Fields and time of each line, of each request."""
         found = []
-        for asked in self.server.asked:
+        for asked in self.server.requests:
             if (asked.method, asked.path) == ("GET", "/ping"):  # whether it is there at all
                 continue
             assert (asked.method, asked.path) == (
@@ -218,7 +218,7 @@ ODD_ANSWERS = (
 @pytest.mark.parametrize("two", [(*ODD_ANSWERS, Said(204))], indirect=True)
 def test_an_answer_that_is_not_influxdbs_neither_takes_nor_refuses_anything(two: Influxdb2) -> None:
     assert two.deliver({"loss": 0.5}) == []
-    assert len(two.server.asked) == len(ODD_ANSWERS) + 1
+    assert len(two.server.requests) == len(ODD_ANSWERS) + 1
     assert {len(lines) for lines in two.written()} == {1}
     assert max(map(len, two.said)) < 2000
 
@@ -259,4 +259,4 @@ def test_a_flood_of_conflicts_takes_few_requests(tmp_path: Path) -> None:
         begin = time.monotonic()
         refusals = two.deliver(*[{"loss": "none"}] * count, *[{"loss": 1.0}] * count)
         assert sum(len(one.chunk.lines) for one in refusals) == count
-        assert len(server.asked) == 2, time.monotonic() - begin
+        assert len(server.requests) == 2, time.monotonic() - begin

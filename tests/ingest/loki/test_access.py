@@ -27,7 +27,7 @@ from tests.tools.access_setup import (
     SECRETS,
     TOKEN,
     Certificates,
-    made,
+    certificates,
     plain_environment,
     secret,
     with_certificate,
@@ -37,7 +37,7 @@ from tests.tools.faulty_server import FaultyServer, Said
 from tests.tools.node_agents import NodeAgent, entries_of
 from tests.tools.tls_gateway import Gateway, Wire
 
-__all__ = ["made", "plain_environment"]  # fixtures
+__all__ = ["certificates", "plain_environment"]  # fixtures
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def wrong_of_check(agent: NodeAgent) -> str:
 @pytest.mark.parametrize("way", ["certificate", "token"])
 def test_each_way_leads_to_its_tenant(
     way: str,
-    made: Certificates,
+    certificates: Certificates,
     tenants: LokiServer,
     cluster: str,
     tmp_path: Path,
@@ -83,8 +83,10 @@ def test_each_way_leads_to_its_tenant(
 ) -> None:
     """A job's lines, what `check` pushes and reads back, and reading by a site file; another tenant
     sees nothing. With the certificate goes a password."""
-    options: dict[str, str] = {"ca_file": str(made.own), "tenant": f"{cluster}-{way}"}
-    with Gateway(tenants.url, made.server, made.own if way == "certificate" else None) as gateway:
+    options: dict[str, str] = {"ca_file": str(certificates.ca), "tenant": f"{cluster}-{way}"}
+    with Gateway(
+        tenants.url, certificates.server, certificates.ca if way == "certificate" else None
+    ) as gateway:
         gateway.tenant = options["tenant"]
         if way == "token":
             gateway.token = TOKEN
@@ -92,7 +94,7 @@ def test_each_way_leads_to_its_tenant(
         else:
             gateway.basic = f"ann:{PASSWORD}"
             options |= {"username": "ann", "password_file": secret(tmp_path, "password", PASSWORD)}
-            options |= with_certificate(made.client)
+            options |= with_certificate(certificates.client)
         with NodeAgent(tmp_path / "node", gateway.url, cluster=cluster, loki=options) as agent:
             assert agent.run("sh", "-c", "echo one; echo two").returncode == 0
             assert wrong_of_check(agent) == ""
@@ -102,9 +104,11 @@ def test_each_way_leads_to_its_tenant(
         site = written_site(tmp_path, gateway.url, options)
         assert main(["logs", job_id, "--from", "loki", "--site", site]) == 0
         assert capsys.readouterr().out.splitlines() == ["one", "two"]
-        assert {seen.status for seen in gateway.seen} <= {200, 204}
-        assert {seen.tenant for seen in gateway.seen} == {options["tenant"]}
-        assert {seen.subject for seen in gateway.seen} == {"node7" if way == "certificate" else ""}
+        assert {seen.status for seen in gateway.requests} <= {200, 204}
+        assert {seen.tenant for seen in gateway.requests} == {options["tenant"]}
+        assert {seen.subject for seen in gateway.requests} == {
+            "node7" if way == "certificate" else ""
+        }
         assert gateway.failed == []
     with LokiClient(ServerAccess(url=tenants.url, tenant="somebody-else")) as other:
         assert entries_of(other, cluster) == []
@@ -132,19 +136,19 @@ def test_several_tenants_can_be_named_and_are_loki_s_to_allow(tenants: LokiServe
 
 
 def test_all_waits_until_all_is_right_and_nothing_is_told_before(
-    made: Certificates, loki: LokiServer, cluster: str, tmp_path: Path
+    certificates: Certificates, loki: LokiServer, cluster: str, tmp_path: Path
 ) -> None:
     """One fault after the other, each fixed while the agent runs."""
     password = secret(tmp_path, "password", PASSWORD)
     options = {
-        "ca_file": str(made.own),
+        "ca_file": str(certificates.ca),
         "username": "ann",
         "password_file": password,
-        **with_certificate(made.client),
+        **with_certificate(certificates.client),
     }
     soon = {"retry_max_secs": 0.2}
     line = f"private {uuid.uuid4().hex}"
-    with Gateway(loki.url, made.strange_server) as gateway, Wire(gateway.url) as wire:
+    with Gateway(loki.url, certificates.strange_server) as gateway, Wire(gateway.url) as wire:
         gateway.basic = f"ann:{PASSWORD}"
         with NodeAgent(tmp_path / "node", wire.url, cluster=cluster, loki=options | soon) as agent:
             assert agent.run("sh", "-c", f"for n in 1 2 3; do echo {line} $n; done").returncode == 0
@@ -161,17 +165,17 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
                 lambda: "ca_file must hold" in str(agent.status()["loki"]["trouble"]),
                 "`status` says it, too",
             )
-            gateway.use(made.expired)
+            gateway.use(certificates.expired)
             says("certificate has expired; the server's has to be renewed")
-            gateway.use(made.misnamed)
+            gateway.use(certificates.misnamed)
             says("url must name the server as its certificate does")
-            gateway.use(made.server, made.strange_ca)
+            gateway.use(certificates.server, certificates.strange_ca)
             says("cert_file")
-            assert gateway.seen == []
+            assert gateway.requests == []
             for told in (*SECRETS, line, "POST", cluster):
-                assert told.encode() not in wire.sent, told
+                assert told.encode() not in wire.traffic, told
             gateway.basic = "ann:another-password"
-            gateway.use(made.server, made.own)
+            gateway.use(certificates.server, certificates.ca)
             says("HTTP 401: who is there?; look at username, password_file, cert_file")
             wait_until(
                 lambda: "HTTP 401: who is there?; look at username" in agent.call("status").stdout,
@@ -210,15 +214,15 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
         assert word.encode() not in kept
     assert not list(agent.state.glob("quarantine/*"))
     for told_word in (PASSWORD, "another-password", BASIC, line):
-        assert told_word.encode() not in wire.sent
+        assert told_word.encode() not in wire.traffic
 
 
 def test_a_token_that_changes_while_the_agent_runs(
-    made: Certificates, loki: LokiServer, cluster: str, tmp_path: Path
+    certificates: Certificates, loki: LokiServer, cluster: str, tmp_path: Path
 ) -> None:
     token = secret(tmp_path, "token", TOKEN)
-    options = {"ca_file": str(made.own), "token_file": token, "retry_max_secs": 0.2}
-    with Gateway(loki.url, made.server) as gateway:
+    options = {"ca_file": str(certificates.ca), "token_file": token, "retry_max_secs": 0.2}
+    with Gateway(loki.url, certificates.server) as gateway:
         gateway.token = TOKEN
         with NodeAgent(tmp_path / "node", gateway.url, cluster=cluster, loki=options) as agent:
             agent.run("echo", "before")
@@ -235,7 +239,7 @@ def test_a_token_that_changes_while_the_agent_runs(
             )
             Path(token).write_text(NEXT_TOKEN)
             agent.wait_shipped()
-            assert {seen.authorization for seen in gateway.seen if seen.status == 204} == {
+            assert {seen.authorization for seen in gateway.requests if seen.status == 204} == {
                 f"Bearer {TOKEN}",
                 f"Bearer {NEXT_TOKEN}",
             }
@@ -262,22 +266,28 @@ def test_a_token_that_changes_while_the_agent_runs(
     ],
 )
 def test_what_a_reader_is_told(
-    fault: str, words: str, made: Certificates, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: str,
+    words: str,
+    certificates: Certificates,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = {"ca_file": str(made.strange_ca if fault == "ca" else made.own)}
+    options = {"ca_file": str(certificates.strange_ca if fault == "ca" else certificates.ca)}
     if fault != "no token":
         options["token_file"] = secret(tmp_path, "token", TOKEN)
-    certificate = {"host": made.misnamed, "expired": made.expired}.get(fault, made.server)
+    certificate = {"host": certificates.misnamed, "expired": certificates.expired}.get(
+        fault, certificates.server
+    )
     with FaultyServer(Said(204)) as loki:
         with Gateway(
-            loki.url, certificate, made.own if fault == "certificate" else None
+            loki.url, certificate, certificates.ca if fault == "certificate" else None
         ) as gateway:
             gateway.token = "another" if "token" in fault else TOKEN
             url = gateway.url.replace("https", "http") if fault == "plain" else gateway.url
             assert (
                 main(["ls", "--from", "loki", "--site", written_site(tmp_path, url, options)]) == 1
             )
-        assert loki.asked == []
+        assert loki.requests == []
     out, err = capsys.readouterr()
     assert out == ""
     assert words in err

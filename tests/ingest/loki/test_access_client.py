@@ -20,14 +20,14 @@ from tests.tools.access_setup import (
     PROXY_PASSWORD,
     TOKEN,
     Certificates,
-    made,
+    certificates,
     plain_environment,
     secret,
 )
 from tests.tools.faulty_server import FaultyServer, Said
 from tests.tools.tls_gateway import Gateway, Wire, locked
 
-__all__ = ["made", "plain_environment"]  # fixtures
+__all__ = ["certificates", "plain_environment"]  # fixtures
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_token_is_read_again_after_a_refusal_only(status: int, tmp_path: Path)
         ):
             client.push(LABELS, [Entry(1, "x")])
         client.push(LABELS, [Entry(1, "x")])
-        used = [asked.headers["Authorization"].removeprefix("Bearer ") for asked in server.asked]
+        used = [asked.headers["Authorization"].removeprefix("Bearer ") for asked in server.requests]
     assert used == [TOKEN, TOKEN, TOKEN, NEXT_TOKEN]
 
 
@@ -88,9 +88,12 @@ def test_a_400_that_is_not_about_the_entries_is_tried_again(words: bytes, fix: s
         assert refused.value.status == 400
 
 
-def test_credentials_do_not_follow_a_redirect(made: Certificates, tmp_path: Path) -> None:
+def test_credentials_do_not_follow_a_redirect(certificates: Certificates, tmp_path: Path) -> None:
     token = secret(tmp_path, "token", TOKEN)
-    with FaultyServer(Said(204)) as elsewhere, Gateway(elsewhere.url, made.server) as gateway:
+    with (
+        FaultyServer(Said(204)) as elsewhere,
+        Gateway(elsewhere.url, certificates.server) as gateway,
+    ):
         for status in (301, 302, 303, 307, 308):
             gateway.refusal = (
                 status,
@@ -98,7 +101,7 @@ def test_credentials_do_not_follow_a_redirect(made: Certificates, tmp_path: Path
                 b"",
             )
             with LokiClient(
-                ServerAccess(url=gateway.url, ca_file=str(made.own), token_file=token)
+                ServerAccess(url=gateway.url, ca_file=str(certificates.ca), token_file=token)
             ) as client:
                 with pytest.raises(PushError) as caught:
                     client.push(LABELS, [Entry(1, "x")])
@@ -107,8 +110,8 @@ def test_credentials_do_not_follow_a_redirect(made: Certificates, tmp_path: Path
                 assert TOKEN not in str(caught.value)
                 with pytest.raises(QueryError, match="a redirect to"):
                     client.labels()
-        assert elsewhere.asked == []
-        assert {seen.authorization for seen in gateway.seen} == {f"Bearer {TOKEN}"}
+        assert elsewhere.requests == []
+        assert {seen.authorization for seen in gateway.requests} == {f"Bearer {TOKEN}"}
 
 
 def test_secrets_that_are_echoed_are_hidden_unless_they_are_in_every_word() -> None:
@@ -127,39 +130,53 @@ def test_an_address_with_a_password_is_not_shown() -> None:
         assert PROXY_PASSWORD not in problems[0]
 
 
-def unusable(made: Certificates, folder: Path) -> dict[str, dict[str, str]]:
+def unusable(certificates: Certificates, folder: Path) -> dict[str, dict[str, str]]:
     """Certificates and keys that can't be used, by the words that tell so."""
     broken = folder / "broken.pem"
     broken.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-    key = locked(made.client.key, folder / "locked.key")
+    key = locked(certificates.client.key, folder / "locked.key")
     return {
-        f"ca_file: {made.client.key}: holds no certificate": {"ca_file": str(made.client.key)},
+        f"ca_file: {certificates.client.key}: holds no certificate": {
+            "ca_file": str(certificates.client.key)
+        },
         f"ca_file: {broken}: holds no certificate": {"ca_file": str(broken)},
         "ca_file: /nowhere: no such file": {"ca_file": "/nowhere"},
-        f"key_file: {made.stranger.key}: cert_file must be": {
-            "cert_file": str(made.client.cert), "key_file": str(made.stranger.key)},
-        f"key_file: {key}: cert_file must be": {"cert_file": str(made.client.cert), "key_file": str(key)},
-        "cert_file: /nowhere: no such file": {"cert_file": "/nowhere", "key_file": str(made.client.key)},
-        f"cert_file: {made.client.cert}: cert_file must be": {"cert_file": str(made.client.cert)},
-    }  # fmt: skip
+        f"key_file: {certificates.stranger.key}: cert_file must be": {
+            "cert_file": str(certificates.client.cert),
+            "key_file": str(certificates.stranger.key),
+        },
+        f"key_file: {key}: cert_file must be": {
+            "cert_file": str(certificates.client.cert),
+            "key_file": str(key),
+        },
+        "cert_file: /nowhere: no such file": {
+            "cert_file": "/nowhere",
+            "key_file": str(certificates.client.key),
+        },
+        f"cert_file: {certificates.client.cert}: cert_file must be": {
+            "cert_file": str(certificates.client.cert)
+        },
+    }
 
 
 def test_certificates_that_cannot_be_used_name_their_option_and_nobody_is_asked(
-    made: Certificates, tmp_path: Path
+    certificates: Certificates, tmp_path: Path
 ) -> None:
     """No passphrase is asked for; and nothing goes out without the certificate."""
     with FaultyServer(Said(204)) as server:
-        for words, options in unusable(made, tmp_path).items():
+        for words, options in unusable(certificates, tmp_path).items():
             access = ServerAccess(url=server.url, **options)  # type: ignore[arg-type]  # all are strings
             with LokiClient(access) as client, pytest.raises(RetryablePushError) as caught:
                 client.push(LABELS, [Entry(1, "x")])
             assert words in caught.value.excerpt, options
-        assert server.asked == []
+        assert server.requests == []
 
 
-def test_a_certificate_with_its_key_inside_is_a_secret(made: Certificates, tmp_path: Path) -> None:
+def test_a_certificate_with_its_key_inside_is_a_secret(
+    certificates: Certificates, tmp_path: Path
+) -> None:
     both = tmp_path / "both.pem"
-    both.write_bytes(made.client.cert.read_bytes() + made.client.key.read_bytes())
+    both.write_bytes(certificates.client.cert.read_bytes() + certificates.client.key.read_bytes())
     both.chmod(0o644)
     access = ServerAccess(url="https://loki", cert_file=str(both))
     assert access.problems("loki") == [
@@ -167,12 +184,15 @@ def test_a_certificate_with_its_key_inside_is_a_secret(made: Certificates, tmp_p
     ]
     both.chmod(0o600)
     assert access.problems("loki") == []
-    with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server, made.own) as gateway:
+    with (
+        FaultyServer(Said(204)) as loki,
+        Gateway(loki.url, certificates.server, certificates.ca) as gateway,
+    ):
         with LokiClient(
-            ServerAccess(url=gateway.url, ca_file=str(made.own), cert_file=str(both))
+            ServerAccess(url=gateway.url, ca_file=str(certificates.ca), cert_file=str(both))
         ) as client:
             client.push(LABELS, [Entry(1, "x")])
-        assert [seen.subject for seen in gateway.seen] == ["node7"]
+        assert [seen.subject for seen in gateway.requests] == ["node7"]
 
 
 def test_a_pipe_in_place_of_a_secret_is_not_waited_for(tmp_path: Path) -> None:
@@ -188,25 +208,25 @@ def test_a_pipe_in_place_of_a_secret_is_not_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY", "all_proxy"])
 def test_a_proxy_of_the_environment_carries_what_it_cannot_read(
-    name: str, made: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = secret(tmp_path, "token", TOKEN)
     with (
         FaultyServer(Said(204)) as loki,
-        Gateway(loki.url, made.server) as gateway,
+        Gateway(loki.url, certificates.server) as gateway,
         Wire() as proxy,
     ):
         gateway.token = TOKEN
-        access = ServerAccess(url=gateway.url, ca_file=str(made.own), token_file=token)
+        access = ServerAccess(url=gateway.url, ca_file=str(certificates.ca), token_file=token)
         monkeypatch.setenv(name, f"http://ann:{PROXY_PASSWORD}@127.0.0.1:{proxy.port}")
         with LokiClient(access) as client:
             client.push(LABELS, [Entry(1, "a private line")])
-        assert proxy.asked == [f"CONNECT 127.0.0.1:{gateway.port} HTTP/1.0"]
+        assert proxy.request_lines == [f"CONNECT 127.0.0.1:{gateway.port} HTTP/1.0"]
         login = base64.b64encode(f"ann:{PROXY_PASSWORD}".encode()).decode()
         assert f"Proxy-Authorization: Basic {login}" in proxy.heads[0]
         assert TOKEN not in proxy.heads[0]
         for told in (TOKEN, "a private line", PROXY_PASSWORD, login):
-            assert told.encode() not in proxy.sent
+            assert told.encode() not in proxy.traffic
         for bypass in (
             "elsewhere.example.org, 127.0.0.1",
             "elsewhere.example.org,127.0.0.0/8",
@@ -215,16 +235,16 @@ def test_a_proxy_of_the_environment_carries_what_it_cannot_read(
             monkeypatch.setenv("no_proxy", bypass)
             with LokiClient(access) as client:
                 client.push(LABELS, [Entry(1, "x")])
-        assert len(proxy.asked) == 1
+        assert len(proxy.request_lines) == 1
         assert gateway.statuses() == [204] * 4
 
 
 def test_a_proxy_that_refuses_is_named_without_its_password(
-    made: Certificates, monkeypatch: pytest.MonkeyPatch
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def words(proxy: str) -> str:
         monkeypatch.setenv("https_proxy", proxy)
-        access = ServerAccess(url="https://127.0.0.1:1", ca_file=str(made.own))
+        access = ServerAccess(url="https://127.0.0.1:1", ca_file=str(certificates.ca))
         with LokiClient(access) as client, pytest.raises(RetryablePushError) as caught:
             client.push(LABELS, [Entry(1, "x")])
         assert PROXY_PASSWORD not in str(caught.value)
@@ -249,9 +269,9 @@ def test_a_proxy_that_refuses_is_named_without_its_password(
 
 
 def test_the_environments_certificates_count_only_without_a_ca_file(
-    made: Certificates, monkeypatch: pytest.MonkeyPatch
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server) as gateway:
+    with FaultyServer(Said(204)) as loki, Gateway(loki.url, certificates.server) as gateway:
 
         def pushes(ca_file: str) -> bool:
             with LokiClient(ServerAccess(url=gateway.url, ca_file=ca_file)) as client:
@@ -261,24 +281,24 @@ def test_the_environments_certificates_count_only_without_a_ca_file(
                     return False
 
         for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-            monkeypatch.setenv(name, str(made.own))
-            assert (pushes(""), pushes(str(made.strange_ca))) == (True, False)
-            monkeypatch.setenv(name, str(made.strange_ca))
-            assert (pushes(""), pushes(str(made.own))) == (False, True)
+            monkeypatch.setenv(name, str(certificates.ca))
+            assert (pushes(""), pushes(str(certificates.strange_ca))) == (True, False)
+            monkeypatch.setenv(name, str(certificates.strange_ca))
+            assert (pushes(""), pushes(str(certificates.ca))) == (False, True)
             monkeypatch.delenv(name)
-        assert len(loki.asked) == 4
+        assert len(loki.requests) == 4
 
 
 def test_a_ca_that_is_exchanged_is_used_at_the_next_connection(
-    made: Certificates, tmp_path: Path
+    certificates: Certificates, tmp_path: Path
 ) -> None:
     ca = tmp_path / "ca.pem"
-    shutil.copy(made.strange_ca, ca)
-    with FaultyServer(Said(204)) as loki, Gateway(loki.url, made.server) as gateway:
+    shutil.copy(certificates.strange_ca, ca)
+    with FaultyServer(Said(204)) as loki, Gateway(loki.url, certificates.server) as gateway:
         client = LokiClient(ServerAccess(url=gateway.url, ca_file=str(ca)))
         with pytest.raises(RetryablePushError):
             client.push(LABELS, [Entry(1, "x")])
-        shutil.copy(made.own, ca)
+        shutil.copy(certificates.ca, ca)
         assert client.push(LABELS, [Entry(1, "x")]).status == 204
         client.close()
 
@@ -289,4 +309,4 @@ def test_netrc_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     with FaultyServer(Said(204)) as server, LokiClient(server.url) as client:
         client.push(LABELS, [Entry(1, "x")])
-        assert "Authorization" not in server.asked[0].headers
+        assert "Authorization" not in server.requests[0].headers

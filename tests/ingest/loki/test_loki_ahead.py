@@ -61,7 +61,7 @@ def test_events_of_many_jobs_take_few_questions(fake: FakeLoki) -> None:
     push_jobs(fake, ended=JOBS - 30, running=30)
     log = logshipper.EventLog(opened(fake)).filter(own=True)
     found = list(log)
-    assert len(fake.asked) < 20
+    assert len(fake.queries) < 20
     some = one_by_one(fake)
     chosen = {event.job_id for event in some}
     assert len(chosen) == JOBS // 10
@@ -79,11 +79,11 @@ def test_what_is_not_asked_for_is_not_read(fake: FakeLoki) -> None:
     push_jobs(fake, ended=JOBS)
     store = opened(fake)
     list(store.jobs())
-    listing, handed = len(fake.asked), fake.handed
+    listing, handed = len(fake.queries), fake.handed
     assert [
         event.data.get("step") for event in logshipper.EventLog(store).filter(own=True)[:3]
     ] == [0, 1, None][::-1]
-    assert len(fake.asked) == 2 * listing + 1
+    assert len(fake.queries) == 2 * listing + 1
     assert fake.handed < 2 * handed + 5 * ahead.FIRST
 
 
@@ -134,7 +134,7 @@ def test_the_last_heartbeats_of_silent_jobs_are_found_among_many(fake: FakeLoki)
             job.event(BEAT, now_ns - began_ns - (silent_secs + 1 + 10 * back) * NS)
     lost = logshipper.EventLog(opened(fake)).filter(to_state="UNRESPONSIVE")
     found = {event.job_id: event.time_ns for event in lost}
-    assert len(fake.asked) < 20
+    assert len(fake.queries) < 20
     silent = {f"j{number}" for number in range(60, 100)}
     assert set(found) == silent
     assert all(
@@ -163,4 +163,4 @@ def test_a_begin_that_nobody_believes_makes_no_long_search(
     now_ns = time.time_ns()
     with open_store(fake, metrics=lambda promql: [hint]).open(JOB) as reader:
         assert reader.summary.state == "COMPLETED"
-    assert min(asked.begin_ns for asked in fake.asked) > now_ns - 8 * 86_400 * NS
+    assert min(asked.begin_ns for asked in fake.queries) > now_ns - 8 * 86_400 * NS

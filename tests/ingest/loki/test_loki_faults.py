@@ -148,7 +148,7 @@ def test_redirects_are_not_followed(server: FaultyServer, client: LokiClient) ->
         for error in (refused(client), not_answered(client)):
             assert error.status == status
             assert "http://elsewhere.example.org/" in error.excerpt
-    assert len(server.asked) == 8
+    assert len(server.requests) == 8
 
 
 def test_words_of_an_answer_are_fit_for_a_log(server: FaultyServer, client: LokiClient) -> None:
@@ -183,7 +183,7 @@ def test_push_is_one_request_and_says_what_it_is(server: FaultyServer, tmp_path:
         ServerAccess(url=server.url + "/prefix/", tenant="physics", token_file=str(token))
     ) as client:
         client.push_body(b"body")
-    (asked,) = server.asked
+    (asked,) = server.requests
     assert (asked.method, asked.path, asked.body) == ("POST", "/prefix/loki/api/v1/push", b"body")
     assert asked.headers["Content-Type"] == "application/x-protobuf"
     assert asked.headers["X-Scope-OrgID"] == "physics"
@@ -199,7 +199,7 @@ def test_new_credentials_are_read_after_a_401(server: FaultyServer, tmp_path: Pa
     assert refused(client).status == 401
     token.write_text("newer")
     assert client.push_body(b"").status == 204
-    assert [asked.headers["Authorization"] for asked in server.asked] == [
+    assert [asked.headers["Authorization"] for asked in server.requests] == [
         "Bearer new",
         "Bearer newer",
     ]
@@ -211,7 +211,7 @@ def test_unreadable_credentials_are_worth_another_try(server: FaultyServer, tmp_
     error = refused(client)
     assert (type(error), error.status) == (RetryablePushError, 0)
     assert "no such file" in error.excerpt
-    assert not server.asked
+    assert not server.requests
 
 
 def test_the_servers_clock(server: FaultyServer, client: LokiClient) -> None:
@@ -292,17 +292,17 @@ def test_long_question_is_posted(server: FaultyServer, client: LokiClient) -> No
     client.query('{host=~"' + "|".join(f"node{at}" for at in range(2500)) + '"}')
     client.query('{host="n"}')
     assert requests_of(server) == ["POST /loki/api/v1/query", "GET /loki/api/v1/query"]
-    assert b"node2499" in server.asked[0].body
+    assert b"node2499" in server.requests[0].body
 
 
 def test_label_name_is_no_path(server: FaultyServer, client: LokiClient) -> None:
     with pytest.raises(ValueError, match="can't be a label's name"):
         client.label_values("../../admin")
-    assert not server.asked
+    assert not server.requests
 
 
 def pages_asked(server: FaultyServer) -> list[int]:
-    return [int(re.findall(r"limit=(\d+)", asked.path)[0]) for asked in server.asked]
+    return [int(re.findall(r"limit=(\d+)", asked.path)[0]) for asked in server.requests]
 
 
 def test_entries_ask_for_less_where_no_answer_comes(server: FaultyServer) -> None:
@@ -325,7 +325,7 @@ def test_entries_give_up(server: FaultyServer, client: LokiClient) -> None:
     with pytest.raises(QueryError, match=r"broken \(3 tries\)$"):
         list(client.entries("{}", 0, 100))
     assert pages_asked(server) == [1000, 31, 2]
-    server.asked.clear()
+    server.requests.clear()
     server.answer(Said(400, b"parse error"))
     with pytest.raises(QueryError, match=r"parse error$"):
         list(client.entries("{}", 0, 100))

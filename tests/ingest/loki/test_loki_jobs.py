@@ -107,7 +107,7 @@ def test_prometheus_says_where_and_when_to_look(fake: FakeLoki) -> None:
     with store.open(store.resolve(JOB)) as reader:
         assert texts(list(reader.lines(streams=BOTH))) == ["long ago"]
     assert all(f'job_id="{JOB}"' in promql for promql in asked)
-    of_lines = fake.asked[-1]
+    of_lines = fake.queries[-1]
     assert 'host="node7"' in of_lines.logql
     assert 'cluster="local"' in of_lines.logql
     assert of_lines.begin_ns > began_ns - 3600 * NS
@@ -359,7 +359,7 @@ def test_job_ids_that_can_be_none_never_reach_a_query(fake: FakeLoki) -> None:
         with pytest.raises(UnknownJob):
             open_store(fake).open(name)
     assert all(
-        "job_id" not in asked.logql or f'job_id="{JOB}"' in asked.logql for asked in fake.asked
+        "job_id" not in asked.logql or f'job_id="{JOB}"' in asked.logql for asked in fake.queries
     )
 
 

@@ -238,7 +238,7 @@ def test_a_tail_reads_backward_and_little(fake: FakeLoki) -> None:
             "line 4999",
         ]
         assert fake.handed - before < 1100
-        assert fake.asked[-1].direction == "backward"
+        assert fake.queries[-1].direction == "backward"
         assert list(reader.lines(streams=BOTH, tail=0)) == []
 
 

@@ -125,9 +125,9 @@ def test_a_node_that_died(fake: FakeLoki) -> None:
             ("NODE_FAIL", began_ns + 100 * NS)
         ]
         assert (reader.is_over, reader.summary.lines, reader.status()) == (True, 1, {})
-    before = len(fake.asked)
+    before = len(fake.queries)
     open_store(fake).jobs()
-    assert len(fake.asked) - before == 2  # no look for its last sign of life
+    assert len(fake.queries) - before == 2  # no look for its last sign of life
 
 
 def test_lines_that_come_when_the_job_was_told_to_end_are_waited_for(fake: FakeLoki) -> None:

@@ -20,7 +20,7 @@ from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.access_setup import (
     PASSWORD,
     Certificates,
-    made,
+    certificates,
     plain_environment,
     secret,
     with_certificate,
@@ -29,7 +29,7 @@ from tests.tools.captured_runs import wait_until
 from tests.tools.faulty_server import FaultyServer, Said
 from tests.tools.node_agents import NodeAgent
 
-__all__ = ["made", "plain_environment"]  # fixtures
+__all__ = ["certificates", "plain_environment"]  # fixtures
 EXPIRE_SECS = 8.0
 ADDED = {"__name__", "instance", "job"}  # by Prometheus
 # a job that ends by itself, without a scheduler, has none; two are of Slurm's controller
@@ -46,7 +46,7 @@ def scraping(certificates: Certificates, password_file: str) -> dict[str, Any]: 
         "job_name": "logshipper-agent",
         "honor_labels": True,
         "scheme": "https",
-        "tls_config": {"ca_file": str(certificates.own), **with_certificate(certificates.client)},
+        "tls_config": {"ca_file": str(certificates.ca), **with_certificate(certificates.client)},
         "basic_auth": {"username": "ann", "password_file": password_file},
         "file_sd_configs": [{"files": ["targets/*.yml"]}],
     }
@@ -61,18 +61,22 @@ def types(prometheus: PrometheusServer) -> dict[str, str]:
 
 
 def test_every_series_is_as_documented_and_ends_as_documented(
-    loki: LokiServer, made: Certificates, tmp_path: Path
+    loki: LokiServer, certificates: Certificates, tmp_path: Path
 ) -> None:
     password_file = secret(tmp_path, "password", PASSWORD)
     access = {
-        "cert_file": str(made.server.cert), "key_file": str(made.server.key), "client_ca_file": str(made.own),
-        "username": "ann", "password_file": password_file, "expire_secs": EXPIRE_SECS,
-    }  # fmt: skip
+        "cert_file": str(certificates.server.cert),
+        "key_file": str(certificates.server.key),
+        "client_ca_file": str(certificates.ca),
+        "username": "ann",
+        "password_file": password_file,
+        "expire_secs": EXPIRE_SECS,
+    }
     job = f"job-{uuid.uuid4().hex[:12]}"
     documented = {name: row for name, row in rows("Jobs").items() if name.startswith("logshipper_")}
     with (
         NodeAgent(tmp_path / "agent", loki.url, cluster=f"c-{job}", metrics=access) as agent,
-        PrometheusServer(config=scraping(made, password_file)) as prometheus,
+        PrometheusServer(config=scraping(certificates, password_file)) as prometheus,
     ):
         target = agent.metrics_url.removeprefix("http://").removesuffix("/metrics")
         prometheus.set_targets([target])

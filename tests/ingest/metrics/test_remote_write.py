@@ -120,7 +120,7 @@ class Sender:
 
 def written_to(server: FaultyServer) -> list[list[Written]]:
     """All requests, without those that only ask for the time, or whether a sample is taken."""
-    requests = [decode_write(decompress(asked.body)) for asked in server.asked]
+    requests = [decode_write(decompress(asked.body)) for asked in server.requests]
     return [one for one in requests if one and dict(one[0].labels)["__name__"] != PROBE]
 
 
@@ -142,7 +142,7 @@ def test_a_round_is_what_metrics_shows_with_labels_in_order_and_gone_series_end(
         sender.go_on(15.0)
         sender.turn()
         first, second, third = written_to(server)
-        (asked, *_) = server.asked
+        (asked, *_) = server.requests
     assert (asked.method, asked.path) == ("POST", "/api/v1/write")
     wanted = {"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy",
               "X-Prometheus-Remote-Write-Version": "0.1.0"}  # fmt: skip
@@ -209,7 +209,7 @@ def test_all_waits_while_nothing_is_taken_then_comes_in_order(status: int) -> No
         assert sender.metric("queue_bytes") > 0
         server.answer(TAKEN)
         sender.series = {"a": 3.0}
-        before = len(server.asked)
+        before = len(server.requests)
         sender.until(1060.0)
         assert [struct.unpack("<d", one[0].value)[0] for one in written_to(server)[-4:]] == [
             0.0,
@@ -217,7 +217,7 @@ def test_all_waits_while_nothing_is_taken_then_comes_in_order(status: int) -> No
             2.0,
             3.0,
         ]
-        assert len(server.asked) == before + 4
+        assert len(server.requests) == before + 4
     assert len([words for words in sender.said if "is tried again" in words]) == 1
     assert sender.said[-1] == "remote write: everything is taken again"
 
@@ -270,9 +270,9 @@ def test_a_new_token_counts_without_a_restart(tmp_path: Path) -> None:
         secret(tmp_path, "token", PASSWORD)
         sender.go_on(pause)
         sender.one_round()
-        assert server.asked[0].headers["Authorization"] == "Bearer the old one"
+        assert server.requests[0].headers["Authorization"] == "Bearer the old one"
         assert (
-            server.asked[-1].headers["Authorization"].encode("latin-1").decode()
+            server.requests[-1].headers["Authorization"].encode("latin-1").decode()
             == f"Bearer {PASSWORD}"
         )
     assert "look at token_file" in sender.said[0]
@@ -305,7 +305,7 @@ def test_the_server_s_time_counts_where_the_node_s_is_off(off_secs: int, reason:
         sender.series = {"a": 1.0}
         for _ in range(3):
             sender.until(sender.now + 15.0)
-        assert decompress(server.asked[0].body) == b"", "no sample before the time is known"
+        assert decompress(server.requests[0].body) == b"", "no sample before the time is known"
         times = [one[0].time_ms - true_ms for one in written_to(server)]
     assert len(times) == 2
     assert all(abs(time_ms) < 60_000 for time_ms in times), times
@@ -331,7 +331,7 @@ def test_a_clock_that_was_set_is_compared_again() -> None:
         sender.wall_ms += 3 * HOUR_MS  # forward, and nothing sent since
         sender.now += 15.0
         sender.one_round()
-        assert [decompress(asked.body) == b"" for asked in server.asked] == [True, False, True]
+        assert [decompress(asked.body) == b"" for asked in server.requests] == [True, False, True]
         assert sender.dropped() == {"ahead": 1}
         sender.now += 15.0
         sender.wall_ms += 15_000
@@ -536,7 +536,7 @@ def test_a_server_that_hangs_does_not_hold_up_the_agent_s_end(
             "remote_write": {"url": server.url, "timeout_secs": 300.0}
         }
         with NodeAgent(tmp_path, loki.url, cluster="c-hangs", host="n1", **options) as agent:
-            wait_until(lambda: bool(server.asked), "it is asked")
+            wait_until(lambda: bool(server.requests), "it is asked")
             assert agent.stop() == 0
         assert "stopped" in agent.log.read_text()
 

@@ -149,9 +149,9 @@ def test_any_frames_stop_nobody(frames: list[bytes], counters: bytes, ends: bool
             read_state(str(Path(folder) / "state" / "state.db"))
         finally:
             node.close()
-        assert b"good day" in [entry.line for entry in node.loki.found('kind="log"')]
+        assert b"good day" in [entry.line for entry in node.loki.find('kind="log"')]
         assert b'job_id="honest"' in shown
-        assert not [words for words in node.said if "fault" in words or len(words) > 2000]
+        assert not [words for words in node.messages if "fault" in words or len(words) > 2000]
 
 
 @pytest.mark.parametrize("party", ["learner", "shipper"])
@@ -183,7 +183,7 @@ def test_a_fault_that_a_job_s_frames_find_stops_no_other_job(
         for _ in range(3):
             node.round()
         assert node.loki.lines('kind="log"') == ["good day", "here, too"]
-        (told,) = (words for words in node.said if "a-hostile" in words)
+        (told,) = (words for words in node.messages if "a-hostile" in words)
         assert "fault of logshipper's own" in told
         assert len(told) < 1000
     for followed in node.captures.values():

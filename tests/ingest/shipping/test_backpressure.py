@@ -12,7 +12,7 @@ from logshipper_ingest.loki.client import LokiClient
 from logshipper_ingest.servers.server_access import ServerAccess
 from logshipper_ingest.shipping import delivery
 from tests.servers.running import LokiServer
-from tests.tools.modelled_loki import refused, throttled
+from tests.tools.modelled_loki import rejection, throttled
 from tests.tools.node_agents import NodeAgent, entries_of
 from tests.tools.shipping_node import ShippingNode, soon_ns
 
@@ -131,7 +131,9 @@ def test_a_part_of_loki_that_is_away_holds_up_no_other_stream(
 ) -> None:
     whole(node, "before", ["zero"], ["zero"])
     node.ship()
-    node.loki.ails = ailing('stream="stderr"', refused(status, "at least 1 live replicas required"))
+    node.loki.ails = ailing(
+        'stream="stderr"', rejection(status, "at least 1 live replicas required")
+    )
     whole(node, "job1", ["one"] * 3, ["oops"], minutes=5)
     whole(node, "job2", ["two"] * 3, [], minutes=5)
     rounds(node, 8)
@@ -144,7 +146,7 @@ def test_who_comes_while_a_part_of_loki_is_away_doesn_t_wait(
 ) -> None:
     """Where nothing else was on its way, it isn't known yet that others are taken."""
     monkeypatch.setattr(delivery, "PART_SECS", 0.02)
-    node.loki.ails = ailing('stream="stderr"', refused(500, "at least 1 live replicas required"))
+    node.loki.ails = ailing('stream="stderr"', rejection(500, "at least 1 live replicas required"))
     whole(node, "job1", [], ["oops"], minutes=5)
     rounds(node, 2)
     assert node.loki.lines('kind="log"') == []
@@ -170,7 +172,7 @@ def test_a_stream_is_taken_up_again_and_nothing_is_missing_or_double(
     assert throttles(node, "stream_limit") > 0
     node.loki.ails = lambda labels: None
     node.ship()
-    assert len(node.loki.found('kind="log"', 'stream="stderr"')) == 300
+    assert len(node.loki.find('kind="log"', 'stream="stderr"')) == 300
     assert len(node.loki.stored) == len(set(node.loki.stored)), "what was taken isn't sent again"
     assert node.loki.doubles() == []
     assert node.quarantined() == []
@@ -185,7 +187,7 @@ def test_a_limit_of_streams_that_lasts_is_not_hammered(node: ShippingNode) -> No
     refusals = [labels for labels, _ in node.loki.requests if 'stream="stderr"' in labels]
     assert len(refusals) == len(set(refusals)), "one try of each stream in half a minute"
     assert node.delivery.state.status == 429
-    (line,) = node.said
+    (line,) = node.messages
     assert "max_global_streams_per_user" in line
     assert delivery.STREAM_LIMIT_SECS[0] >= 30
 
@@ -194,11 +196,11 @@ def test_the_same_trouble_in_other_numbers_is_said_once(node: ShippingNode) -> N
     whole(node, "job1", ["one"], [])
     node.loki.script = [throttled(words=RATE.replace("900", str(number))) for number in range(5)]
     node.loki.script += [
-        refused(500, f"shard {number} of {{a={number}}} is away") for number in range(5)
+        rejection(500, f"shard {number} of {{a={number}}} is away") for number in range(5)
     ]
     node.ship()
-    assert len([line for line in node.said if "rate limit" in line]) == 1
-    assert len([line for line in node.said if "is away" in line]) == 1
+    assert len([line for line in node.messages if "rate limit" in line]) == 1
+    assert len([line for line in node.messages if "is away" in line]) == 1
 
 
 # ---- a tenant's rate
@@ -218,7 +220,7 @@ def test_what_a_tenant_is_refused_goes_in_smaller_pushes(
     with node.capture("job1", soon_ns()) as capture:
         capture.lines([f"{number} {'x' * 1000}" for number in range(300)])
         node.ship()
-    assert len(node.loki.found('kind="log"')) == 300
+    assert len(node.loki.find('kind="log"')) == 300
     assert node.loki.doubles() == []
     assert throttles(node, "tenant_rate") < 10, "it learns"
 

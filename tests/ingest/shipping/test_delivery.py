@@ -23,7 +23,7 @@ from logshipper_ingest.shipping.quarantine import Refusal
 from logshipper_ingest.spool.capture_folder import Identity
 from tests.servers.running import LokiServer
 from tests.tools.captured_runs import wait_until
-from tests.tools.modelled_loki import HOUR_NS, ModelledLoki, refused, throttled, unreachable
+from tests.tools.modelled_loki import HOUR_NS, ModelledLoki, rejection, throttled, unreachable
 from tests.tools.waiting import scaled
 
 SECOND_NS = 10**9
@@ -112,7 +112,7 @@ def test_all_of_a_batch_goes_in_one_push_and_is_counted() -> None:
 )
 def test_what_somebody_has_to_fix_holds_everything_and_is_said_once(status: int, hint: str) -> None:
     sink = DeliveryToModel()
-    error = refused(status, "dear me")
+    error = rejection(status, "dear me")
     sink.loki.script = [error, error, error]
     assert sink.deliver([chunk([b"a"], time.time_ns())]) == []
     assert sink.loki.lines() == ["a"]
@@ -126,7 +126,7 @@ def test_what_somebody_has_to_fix_holds_everything_and_is_said_once(status: int,
 
 def test_a_server_that_cannot_be_reached_is_tried_again() -> None:
     sink = DeliveryToModel()
-    sink.loki.script = [unreachable(), refused(502), unreachable()]
+    sink.loki.script = [unreachable(), rejection(502), unreachable()]
     assert sink.deliver([chunk([b"a"], time.time_ns())]) == []
     assert sink.loki.lines() == ["a"]
     assert sink.metric("retries_total", reason="no_connection") == 2
@@ -136,10 +136,10 @@ def test_a_server_that_cannot_be_reached_is_tried_again() -> None:
 def test_other_words_are_said_again() -> None:
     sink = DeliveryToModel()
     sink.loki.script = [
-        refused(500, "one"),
-        refused(500, "one"),
-        refused(500, "two"),
-        refused(503, "two"),
+        rejection(500, "one"),
+        rejection(500, "one"),
+        rejection(500, "two"),
+        rejection(503, "two"),
     ]
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert len(sink.said) == 4  # one, two, two with another status, recovery
@@ -150,11 +150,11 @@ def test_a_trouble_that_comes_and_goes_is_said_ever_so_often(
 ) -> None:
     sink = DeliveryToModel()
     for _ in range(20):
-        sink.loki.script = [refused(503, "away")]
+        sink.loki.script = [rejection(503, "away")]
         sink.deliver([chunk([b"a"], time.time_ns())])
     assert len(sink.said) == 2, "once, and that it was over"
     monkeypatch.setattr(delivery, "SAY_AGAIN_SECS", 0.0)
-    sink.loki.script = [refused(503, "away")]
+    sink.loki.script = [rejection(503, "away")]
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert len(sink.said) == 4
 
@@ -165,7 +165,7 @@ def test_state_tells_of_the_trouble_while_it_lasts_and_of_the_last_refusal_after
 
     def answer(labels: str) -> None:
         seen.append(sink.delivery.state)
-        raise refused(401, "who are you")
+        raise rejection(401, "who are you")
 
     sink.loki.script = [answer, answer, lambda labels: seen.append(sink.delivery.state)]
     begin_ns = time.time_ns()
@@ -237,7 +237,7 @@ def test_what_is_sent_again_counts_in_its_streams_rate_again(
     """Loki counts what it has already, too: else a push whose answers are lost makes it split the
     stream."""
     sink = DeliveryToModel(stream_max_bytes_per_sec=10_000, settle_secs=0)
-    sink.loki.script = [refused(500), unreachable()]
+    sink.loki.script = [rejection(500), unreachable()]
     waits = waits_of(sink, monkeypatch)
     sink.deliver([chunk([b"x" * 50_000], time.time_ns())])
     assert [round(secs) for secs in waits if secs > 1] == [5, 10, 15], (
@@ -267,7 +267,7 @@ def test_loki_that_was_away_is_left_to_settle(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(time, "monotonic", lambda: later)
     sink.deliver([chunk([b"c"], now_ns + 2)])
     assert len([secs for secs in waits if secs > 1]) == 2
-    assert len(sink.loki.found()) == 3
+    assert len(sink.loki.find()) == 3
 
 
 def raising(error: Exception) -> bool:
@@ -277,7 +277,7 @@ def raising(error: Exception) -> bool:
 def test_a_time_out_alone_lets_nobody_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = DeliveryToModel(settle_secs=600.0)
     waits = waits_of(sink, monkeypatch)
-    sink.loki.script = [unreachable(), refused(503)]
+    sink.loki.script = [unreachable(), rejection(503)]
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert max(waits) < 1
 
@@ -305,7 +305,7 @@ def failed(sink: DeliveryToModel, tenant: str, stream: str, error: PushError) ->
 def test_what_a_tenant_takes_ends_the_trouble_of_all_its_streams() -> None:
     sink = DeliveryToModel(retry_min_secs=600.0, retry_max_secs=600.0)
     failed(sink, "ann", "stdout", throttled())
-    failed(sink, "ann", "stderr", refused(403))
+    failed(sink, "ann", "stderr", rejection(403))
     failed(sink, "ben", "stdout", throttled())
     sink.deliver([of_tenant("ann", "", time.time_ns())])
     assert sink.delivery.failing_tenants() == sink.delivery.waiting_tenants() == {"ben"}
@@ -346,7 +346,7 @@ def test_trouble_with_a_tenant_that_nobody_has_anything_for_is_over() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [refused(401), refused(403), refused(400), throttled(), refused(500)], ids=str
+    "error", [rejection(401), rejection(403), rejection(400), throttled(), rejection(500)], ids=str
 )
 def test_who_waits_is_said_where_it_is_one_user(error: PushError) -> None:
     sink = DeliveryToModel()
@@ -358,7 +358,7 @@ def test_who_waits_is_said_where_it_is_one_user(error: PushError) -> None:
     assert "everything waits" not in line
 
 
-@pytest.mark.parametrize("error", [refused(404), unreachable()], ids=str)
+@pytest.mark.parametrize("error", [rejection(404), unreachable()], ids=str)
 def test_what_is_no_tenant_s_trouble_is_said_once_for_all(error: PushError) -> None:
     sink = DeliveryToModel()
     failed(sink, "ann", "stdout", error)
@@ -379,7 +379,7 @@ def test_one_bad_entry_is_found_among_many() -> None:
     assert refusal.chunk.times_ns[0] == now_ns + 617
     assert (refusal.reason, refusal.status) == ("line_too_long", 400)
     assert "max entry size" in refusal.words
-    assert len(sink.loki.found()) == 999
+    assert len(sink.loki.find()) == 999
     assert len(sink.loki.requests) < 30
     assert sink.delivery.state.since_ns == 0, "the entries' fault isn't the sink's trouble"
 
@@ -403,7 +403,7 @@ def test_bad_entries_anywhere_are_found_and_all_others_stored() -> None:
             chunks.append(chunk(lines, now_ns + number * 1000))
         refusals = sink.deliver(chunks)
         assert refused_lines(refusals) == sorted(bad)
-        assert sorted(entry.line for entry in sink.loki.found()) == sorted(good)
+        assert sorted(entry.line for entry in sink.loki.find()) == sorted(good)
 
 
 def test_413_halves_a_batch_and_refuses_an_entry_that_is_alone() -> None:
@@ -412,7 +412,7 @@ def test_413_halves_a_batch_and_refuses_an_entry_that_is_alone() -> None:
     def limit(labels: str) -> None:
         _, entries = sink.loki.requests[-1]
         if sum(len(entry.line) for entry in entries) > 500:
-            raise refused(413, "request entity too large")
+            raise rejection(413, "request entity too large")
 
     sink.loki.script = [limit] * 1000
     (refusal,) = sink.deliver(
@@ -420,7 +420,7 @@ def test_413_halves_a_batch_and_refuses_an_entry_that_is_alone() -> None:
     )
     assert refusal.reason == "too_large"
     assert refused_lines([refusal]) == [b"c" * 600]
-    assert sorted(entry.line[:1] for entry in sink.loki.found()) == [b"a", b"b", b"d"]
+    assert sorted(entry.line[:1] for entry in sink.loki.find()) == [b"a", b"b", b"d"]
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_413_halves_a_batch_and_refuses_an_entry_that_is_alone() -> None:
 )
 def test_reasons_are_few_words(words: str, reason: str) -> None:
     sink = DeliveryToModel()
-    sink.loki.script = [refused(400, words)]
+    sink.loki.script = [rejection(400, words)]
     (refusal,) = sink.deliver([chunk([b"a"], time.time_ns())])
     assert (refusal.reason, refusal.words) == (reason, words)
 
@@ -499,7 +499,7 @@ def test_entries_in_the_second_of_the_floor_are_decided_one_by_one() -> None:
 def test_words_with_an_impossible_time_are_only_words() -> None:
     sink = DeliveryToModel()
     words = "entry too far behind, oldest acceptable timestamp is: 2026-13-45T99:99:99Z"
-    sink.loki.script = [refused(400, words)]
+    sink.loki.script = [rejection(400, words)]
     (refusal,) = sink.deliver([chunk([b"a"], time.time_ns())])
     assert refusal.reason == "too_far_behind"
 
@@ -575,7 +575,7 @@ def _answer(client: LokiClient | ModelledLoki, labels: dict[str, str], entries: 
 def test_streams_that_wait_are_counted_by_what_they_wait_for(status: int, result: str) -> None:
     sink = DeliveryToModel()
     seen: list[dict[str, int]] = []
-    sink.loki.script = [refused(status, "dear me") if status else unreachable()] * 2
+    sink.loki.script = [rejection(status, "dear me") if status else unreachable()] * 2
     push = sink.loki.push_body
 
     def look(body: bytes, tenant: str = "") -> None:
@@ -604,6 +604,6 @@ def test_a_clock_that_is_off_is_told_by_a_refusal_too() -> None:
             sink.loki.answer_date_ns = time.time_ns() - 3 * HOUR_NS
 
     sink.loki.push_body = answer_three_hours_behind  # type: ignore[method-assign]  # the test's own
-    sink.loki.script = [refused(401, "dear me")]
+    sink.loki.script = [rejection(401, "dear me")]
     sink.deliver([chunk([b"a"], time.time_ns())])
     assert skews == [0.0, pytest.approx(3 * 3600, abs=5)]

@@ -31,7 +31,7 @@ from logshipper_ingest.shipping import delivery
 from logshipper_ingest.shipping import quarantine as quarantine_module
 from logshipper_ingest.shipping import shipper as shipper_module
 from tests.tools.model_settings import model_settings
-from tests.tools.modelled_loki import NAME, ModelledLoki, refused, throttled, unreachable
+from tests.tools.modelled_loki import NAME, ModelledLoki, rejection, throttled, unreachable
 from tests.tools.push_decoder import Pushed
 from tests.tools.segment_factory import make_ledger, memory_folder
 from tests.tools.shipping_node import NodeCapture, ShippingNode
@@ -41,9 +41,9 @@ BAD = "no Loki takes this"
 MAX_CAPTURES = 4
 BEFORE: dict[str, Callable[[], PushError]] = {
     "429": throttled,
-    "401": lambda: refused(401),
-    "404": lambda: refused(404),
-    "500": lambda: refused(500, "at least 1 live replicas required"),
+    "401": lambda: rejection(401),
+    "404": lambda: rejection(404),
+    "500": lambda: rejection(500, "at least 1 live replicas required"),
     "limit": lambda: throttled(
         words="maximum active stream limit exceeded when trying to create stream {...}"
     ),
@@ -242,11 +242,11 @@ class Shipping(RuleBasedStateMachine):
         except StoreError:
             pass  # the shipper's thread says so, and tries again
         except Killed:
-            self.restart(saved=False)
+            self.restart(save=False)
 
-    @rule(saved=st.booleans())
-    def restart(self, saved: bool) -> None:
-        self.node.restart(saved=saved)
+    @rule(save=st.booleans())
+    def restart(self, save: bool) -> None:
+        self.node.restart(save=save)
         self.loki.is_dead = False
         self._arm()
 
@@ -273,7 +273,7 @@ class Shipping(RuleBasedStateMachine):
         self.node.ship()
         self._compare()
         pushes = len(self.loki.requests)
-        self.restart(saved=False)
+        self.restart(save=False)
         self.node.ship()
         assert len(self.loki.requests) == pushes, "all of it is remembered"
 
@@ -300,7 +300,7 @@ class Shipping(RuleBasedStateMachine):
         who = ("job_id", job.capture.job_id)
         for stream in ("stdout", "stderr"):
             for kind in ("log", "metadata"):
-                found = self.loki.found(f'kind="{kind}"', f'stream="{stream}"')
+                found = self.loki.find(f'kind="{kind}"', f'stream="{stream}"')
                 texts = [entry.line.decode() for entry in found if who in entry.metadata]
                 assert texts == [text for *of, text in job.lines if of == [stream, kind]]
 

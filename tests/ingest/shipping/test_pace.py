@@ -96,22 +96,22 @@ def test_rates_and_waits_stay_within_bounds(
 
 def test_one_agent_catches_up_without_a_refusal_at_nine_tenths_of_what_loki_admits() -> None:
     outcome = after_an_outage(1, 500 * MB)
-    assert outcome.refused == 0
+    assert outcome.refusals == 0
     assert 500 * MB / outcome.secs > 0.8 * LIMIT  # with the outage's last pause
 
 
 def test_a_hundred_agents_that_come_back_at_once_draw_few_refusals_and_share_fairly() -> None:
     """Without a pace, with pauses that double alone, 6,867 of 7,867 pushes were refused."""
     outcome = after_an_outage(100, 10 * MB)
-    assert outcome.refused < 0.1 * outcome.pushes
-    assert outcome.refused < 15 * 100
+    assert outcome.refusals < 0.1 * outcome.pushes
+    assert outcome.refusals < 15 * 100
     assert outcome.secs < 2 * 100 * 10 * MB / LIMIT
-    assert outcome.least > 0
+    assert outcome.smallest > 0
 
 
 def test_a_long_catch_up_draws_two_refusals_per_agent_and_minute_at_most() -> None:
     outcome = after_an_outage(20, 250 * MB)
-    assert outcome.refused < 2 * 20 * outcome.secs / 60
-    assert outcome.refused < 0.05 * outcome.pushes
+    assert outcome.refusals < 2 * 20 * outcome.secs / 60
+    assert outcome.refusals < 0.05 * outcome.pushes
     assert 20 * 250 * MB / outcome.secs > 0.8 * LIMIT
-    assert outcome.most < 4 * outcome.least
+    assert outcome.largest < 4 * outcome.smallest

@@ -91,7 +91,7 @@ def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> 
     capture.end()
     capture.close()
     node.ship()
-    found = node.loki.found()
+    found = node.loki.find()
     own = {("job_id", "job7"), ("user", "ann"), ("step", "3"), ("task", "2"), ("attempt", "4")}
     assert all(own <= set(entry.metadata) for entry in found)
     assert all(
@@ -142,7 +142,7 @@ def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> 
     )
     assert set(events[-1]["x_axis"]) == {"key", "rule", "words", "path"}
     assert node.quarantined() == []
-    assert node.said == []
+    assert node.messages == []
 
 
 def test_counts_are_those_of_the_entries_that_loki_has(node: ShippingNode) -> None:
@@ -151,10 +151,10 @@ def test_counts_are_those_of_the_entries_that_loki_has(node: ShippingNode) -> No
     (shipped,) = node.checkpoints.shipped()
     assert shipped.done
     assert shipped.counts.entries == {"log": 3, "event": 3}
-    found = node.loki.found()
+    found = node.loki.find()
     assert shipped.counts.bytes == sum(len(entry.line) for entry in found)
     assert shipped.counts.last_ns == max(entry.time_ns for entry in found)
-    assert node.one().is_over
+    assert node.only_capture().is_over
 
 
 def test_a_capture_that_died_has_a_closed_event_only(node: ShippingNode) -> None:
@@ -167,7 +167,7 @@ def test_a_capture_that_died_has_a_closed_event_only(node: ShippingNode) -> None
     node.ship()
     closed = node.events()[-1]
     assert (closed["event"], closed["state"], closed["lost"]) == ("closed", "FAILED", 1)
-    assert node.one().is_over
+    assert node.only_capture().is_over
 
 
 def test_an_empty_status_is_a_blank(node: ShippingNode) -> None:
@@ -187,7 +187,7 @@ def test_heartbeats_go_out_as_often_as_is_said_across_rounds_and_restarts(tmp_pa
             if number % 20 == 0:
                 node.restart()
         node.ship()
-    found = node.loki.found('kind="event"')
+    found = node.loki.find('kind="event"')
     gaps = [(later.time_ns - earlier.time_ns) / 1e9 for earlier, later in pairwise(found)]
     assert gaps == [10.0] * 5
     node.close()
@@ -212,18 +212,18 @@ def test_times_of_a_node_that_is_hours_ahead_are_set_back(
     first = sorted(node.loki.bodies)
     node.loki.bodies.clear()
     node.loki.behind_ns += 2 * SECOND_NS
-    node.restart(saved=False)
+    node.restart(save=False)
     node.ship()
     assert sorted(node.loki.bodies) == first
     assert node.loki.lines('kind="log"') == [f"a {number}" for number in range(500)]
-    (entry, *_) = node.loki.found('kind="log"')
+    (entry, *_) = node.loki.find('kind="log"')
     assert abs(entry.time_ns - (start_ns - 3 * HOUR_NS)) < 5 * SECOND_NS
     started, *_, closed = node.events("job1")
     assert started["clock_ahead_secs"] == pytest.approx(3 * 3600, abs=1)
     assert abs(started["started_ns"] - (start_ns - 3 * HOUR_NS)) < 5 * SECOND_NS
     assert 0 <= closed["ended_ns"] - started["started_ns"] < 5 * SECOND_NS
     assert node.quarantined() == []
-    assert len([said for said in node.said if "s ahead of Loki's" in said]) == 1
+    assert len([said for said in node.messages if "s ahead of Loki's" in said]) == 1
 
 
 def test_a_clock_that_is_set_while_the_agent_runs(node: ShippingNode) -> None:
@@ -234,7 +234,7 @@ def test_a_clock_that_is_set_while_the_agent_runs(node: ShippingNode) -> None:
         node.delivery.clock.note(time.time_ns() - ahead_ns)
         whole(node, f"ahead{ahead_ns}-{len(node.captures)}", ["one", "two"])
         node.ship()
-    assert len(node.loki.found('kind="log"')) == 8
+    assert len(node.loki.find('kind="log"')) == 8
     set_back = {event["event"] for event in node.events() if "clock_ahead_secs" in event}
     assert set_back == {"started", "ended", "closed"}
     assert sum("clock_ahead_secs" in event for event in node.events()) == 3
@@ -317,7 +317,7 @@ def test_kill_at_a_fault_point_loses_nothing_and_doubles_nothing(
         for entry in map(_hashable, entries)
     }
     first = sorted(node.loki.bodies)
-    node.restart(saved=False)
+    node.restart(save=False)
     assert len(node.checkpoints.shipped()) == (2 if place == "committed" else 0)
     node.loki.requests.clear()
     node.loki.bodies.clear()
@@ -329,7 +329,7 @@ def test_kill_at_a_fault_point_loses_nothing_and_doubles_nothing(
     }
     assert again == (sent if place == "sent" else set()), "byte for byte"
     assert sorted(node.loki.bodies) == (first if place == "sent" else [])
-    assert len(node.loki.found('kind="log"')) == 3010
+    assert len(node.loki.find('kind="log"')) == 3010
     assert node.loki.doubles() == []
     assert [event["event"] for event in node.events("job1")] == ["started", "ended", "closed"]
     node.close()
@@ -354,11 +354,11 @@ def test_what_grew_meanwhile_makes_no_doubles_of_what_was_sent_before_a_kill(
             capture.heartbeat()
         # what the relay counts is further on by now
         capture.counters((10**6, 10**5), pid=os.getpid())
-        node.restart(saved=False)
+        node.restart(save=False)
         node.ship()
     lines = node.loki.lines('kind="log"')
     assert lines == [f"{number}.{line}" for number in range(40) for line in range(3)]
-    times = [entry.time_ns for entry in node.loki.found('kind="event"')]
+    times = [entry.time_ns for entry in node.loki.find('kind="event"')]
     assert len(times) == len(set(times))
     node.close()
 
@@ -376,7 +376,7 @@ def test_an_error_of_our_own_goes_back_to_the_checkpoint(
         at_fault(patch, "sent", fail)
         with pytest.raises(ZeroDivisionError):
             node.round()
-    capture = node.one()
+    capture = node.only_capture()
     assert capture.first.progress.position == (0, 0)
     assert capture.first.progress.account.lines == 0
     node.ship()
@@ -485,7 +485,7 @@ def test_the_shippers_thread_survives_what_a_round_raises(
         return round_(captures)
 
     monkeypatch.setattr(node.shipper, "round", failing)
-    words = (node.shipper, node.to_ship, node.stop, 0.01, node.said.append, threading.Event())
+    words = (node.shipper, node.to_ship, node.stop, 0.01, node.messages.append, threading.Event())
     thread = threading.Thread(target=ship_until, args=words)
     thread.start()
     try:
@@ -495,7 +495,7 @@ def test_the_shippers_thread_survives_what_a_round_raises(
     finally:
         node.stop.set()
         thread.join(scaled(10))
-    assert sum("tried again from the last checkpoint" in words for words in node.said) == 2
+    assert sum("tried again from the last checkpoint" in words for words in node.messages) == 2
 
 
 def waits(node: ShippingNode) -> list[str]:
@@ -505,7 +505,7 @@ def waits(node: ShippingNode) -> list[str]:
 def test_what_comes_after_a_silence_is_shipped_at_once(node: ShippingNode) -> None:
     """And once what comes right behind it; the next one waits for company."""
     wake = threading.Event()
-    words = (node.shipper, node.to_ship, node.stop, 600.0, node.said.append, wake)
+    words = (node.shipper, node.to_ship, node.stop, 600.0, node.messages.append, wake)
     thread = threading.Thread(target=ship_until, args=words)
     thread.start()
     try:
@@ -589,7 +589,7 @@ def test_two_quiet_jobs_after_an_outage_of_hours_are_stored_once(node: ShippingN
                 capture.heartbeat()
             captures.append(capture)
     node.ship()
-    beats = [entry for entry in node.loki.found('kind="event"') if b'"heartbeat"' in entry.line]
+    beats = [entry for entry in node.loki.find('kind="event"') if b'"heartbeat"' in entry.line]
     assert len({entry[1:] for entry in beats}) == 2 * 240
     assert node.loki.doubles() == [], "a query of all streams shows each once"
     assert node.quarantined() == []
@@ -605,7 +605,7 @@ def test_what_loki_alone_knows_to_be_late_goes_to_a_replay_stream(node: Shipping
         late.lines([f"in time {number}" for number in range(3)], time_ns=soon_ns(30))
     node.ship()
     assert len(node.loki.lines('kind="log"', REPLAY)) == 50
-    assert len(node.loki.found('kind="log"')) == 54
+    assert len(node.loki.find('kind="log"')) == 54
     assert node.loki.doubles() == []
     assert node.quarantined() == []
 
@@ -651,7 +651,7 @@ def test_what_is_too_old_lies_in_the_quarantine_and_the_rest_in_loki(tmp_path: P
     assert shipped.counts.refused == {"too_old": 3}
     assert shipped.counts.entries["log"] == 1
     assert shipped.done
-    assert sum("too_old" in words for words in node.said) == 1
+    assert sum("too_old" in words for words in node.messages) == 1
     node.close()
 
 
@@ -673,7 +673,7 @@ def test_refusals_are_synced_before_they_count_as_dealt_with(
     assert node.checkpoints.shipped() == []
     node.ship()
     assert [entry["line"] for entry in node.quarantined() if entry["kind"] == "log"] == ["old"]
-    assert node.one().first.progress.counts.refused == {"too_old": 1}
+    assert node.only_capture().first.progress.counts.refused == {"too_old": 1}
 
 
 def test_what_is_shipped_or_refused_counts_once_however_often_the_disk_is_full(
@@ -696,16 +696,16 @@ def test_what_is_shipped_or_refused_counts_once_however_often_the_disk_is_full(
     for _ in range(3):
         with pytest.raises(StoreError):
             node.round()
-    assert sum("too_old" in words for words in node.said) == 0
+    assert sum("too_old" in words for words in node.messages) == 0
     node.ship()
-    counts = node.one().first.progress.counts
+    counts = node.only_capture().first.progress.counts
     assert (failures, counts.entries["log"], counts.refused) == (3, 1, {"too_old": 3})
     value = node.health.registry.get_sample_value
     assert value("logshipper_agent_entries_total", {"kind": "log"}) == 1, (
         "what was refused isn't acknowledged"
     )
     assert value("logshipper_agent_refused_entries_total", {"reason": "too_old"}) == 3
-    assert sum("too_old" in words for words in node.said) == 1
+    assert sum("too_old" in words for words in node.messages) == 1
 
 
 # ---- the learner first
@@ -713,7 +713,7 @@ def test_what_is_shipped_or_refused_counts_once_however_often_the_disk_is_full(
 
 def test_the_last_event_waits_for_the_learner(node: ShippingNode) -> None:
     whole(node, "job1", ["one"])
-    capture = node.one()
+    capture = node.only_capture()
     capture.life = Life.DEAD
     for _ in range(3):
         # the learner has gone on a bit, not to the end
@@ -738,7 +738,7 @@ def test_held_frames_are_kept_over_an_error_of_another_capture(
 ) -> None:
     whole(node, "held", ["one"])
     node.follow()
-    held = node.one()
+    held = node.only_capture()
     held.life = Life.DEAD
     held.learn_reader.read(1, alive=True)
     node.round()
@@ -845,7 +845,7 @@ def test_a_kill_after_an_outage_of_hours_doubles_nothing(
     sent = node.loki.streams()
     capture.lines(["later"], time_ns=time.time_ns())
     whole(node, "news1", ["new"], time.time_ns())
-    node.restart(saved=False)
+    node.restart(save=False)
     node.ship()
     assert node.loki.doubles() == []
     assert [line for line in node.loki.lines('kind="log"') if line != "new"] == [
@@ -866,7 +866,7 @@ def test_what_was_sent_once_and_is_old_by_now_goes_to_the_same_stream(
         node.learn()
         round_killed(node, monkeypatch)
         capture.lines(["now"], time_ns=soon_ns(1))
-    node.restart(saved=False)
+    node.restart(save=False)
     node.ship()
     assert node.loki.doubles() == []
     assert node.loki.lines('kind="log"') == ["then", "now"]
@@ -880,7 +880,7 @@ def test_others_wait_for_what_may_have_been_sent_but_not_for_ever(
         first.lines(["first"])
         node.learn()
         round_killed(node, monkeypatch)
-        node.restart(saved=False)
+        node.restart(save=False)
         whole(node, "second", ["second"])
         node.learn()
         read = SegmentReader.read
@@ -912,7 +912,7 @@ def test_a_capture_that_died_is_closed_also_where_the_agent_was_restarted_in_bet
     node.restart()
     node.ship()
     assert [event["event"] for event in node.events("job1")] == ["closed"]
-    assert node.one().is_over
+    assert node.only_capture().is_over
 
 
 EARLIER = """
@@ -935,7 +935,7 @@ def test_another_versions_state_is_gone_on_with(node: ShippingNode, version: str
         capture.start()
         capture.lines(["before"])
         node.ship()
-        node.end(saved=False)
+        node.end(save=False)
         with closing(sqlite3.connect(node.folder / "state" / "state.db")) as connection:
             connection.executescript(version)
         node.begin()
@@ -963,10 +963,10 @@ def test_no_capture_waits_for_anothers_flood(node: ShippingNode) -> None:
         for _ in range(2):
             node.round()
         assert "here I am" in node.loki.lines('kind="log"')
-        first = len(node.loki.found('kind="log"'))
+        first = len(node.loki.find('kind="log"'))
         assert first <= 2 * (shares.MAX_SHARE_BYTES // 1000 + 501) + 1
         node.ship()
-    assert len(node.loki.found('kind="log"')) == 10_001
+    assert len(node.loki.find('kind="log"')) == 10_001
 
 
 def test_more_floods_than_a_round_holds_take_turns(
@@ -988,7 +988,7 @@ def test_more_floods_than_a_round_holds_take_turns(
     node.ship()
     for writer in writers:
         writer.die()
-    assert len(node.loki.found('kind="log"')) == 9000
+    assert len(node.loki.find('kind="log"')) == 9000
 
 
 def test_lines_of_few_bytes_do_not_make_a_round_a_flood(
@@ -1029,9 +1029,13 @@ def test_segments_are_removed_behind_both_and_only_there(node: ShippingNode) -> 
         capture.lines(["four"])
         node.ship()
         assert numbers() == [3]
-    node.restart(saved=False)
+    node.restart(save=False)
     node.ship()
-    assert node.one().learnt.account.lines == node.one().first.progress.account.lines == 4
+    assert (
+        node.only_capture().learnt.account.lines
+        == node.only_capture().first.progress.account.lines
+        == 4
+    )
     assert node.loki.doubles() == []
 
 
@@ -1078,11 +1082,11 @@ def test_a_long_line_of_bad_bytes_is_split_by_what_it_becomes(node: ShippingNode
     node.ship()
     assert node.quarantined() == []
     assert "".join(entry.line.decode() for entry in _parts(node)) == "\ufffd" * 200_000
-    assert max(len(entry.line) for entry in node.loki.found()) <= node.config.loki.max_line_bytes
+    assert max(len(entry.line) for entry in node.loki.find()) <= node.config.loki.max_line_bytes
 
 
 def _parts(node: ShippingNode) -> list[Any]:
-    return sorted(node.loki.found('kind="log"'), key=lambda entry: dict(entry.metadata)["part"])
+    return sorted(node.loki.find('kind="log"'), key=lambda entry: dict(entry.metadata)["part"])
 
 
 @pytest.mark.parametrize(
@@ -1102,7 +1106,7 @@ def test_attributes_that_are_no_attributes_are_left_out(
         capture.lines(["one", "two"], attrs={0: attrs, 77: {"n": 3}, -1: {"n": 3}})
     node.ship()
     assert node.loki.lines('kind="log"') == ["one", "two"]
-    for entry in node.loki.found('kind="log"'):
+    for entry in node.loki.find('kind="log"'):
         assert dict(entry.metadata) == {"job_id": "job1", "user": "me", "task": "0", "attempt": "1"}
 
 
@@ -1171,7 +1175,7 @@ def test_records_of_any_kind_stop_nobody_and_are_json(node: ShippingNode, text: 
     whole(node, "honest", ["good day"])
     node.ship()
     assert node.loki.lines('kind="log"') == ["good day"]
-    for entry in node.loki.found('kind="event"'):
+    for entry in node.loki.find('kind="event"'):
         json.loads(entry.line, parse_constant=_no_constant)
     assert all(capture.first.progress.done for capture in node.captures.values())
 
@@ -1204,7 +1208,7 @@ def test_starts_heartbeats_and_ends_without_number_do_not_multiply(node: Shippin
             hostile.append(frames)
         node.ship()
     spooled = sum(path.stat().st_size for path in hostile.segments.glob("*.seg"))
-    sent = sum(len(entry.line) for entry in node.loki.found('kind="event"'))
+    sent = sum(len(entry.line) for entry in node.loki.find('kind="event"'))
     assert sent < 2 * spooled
 
 

@@ -170,7 +170,7 @@ class Controller:
         return {name: count for name, count in counts.items() if count}
 
     def in_loki(self, *parts: str) -> list[Stored]:
-        return self.loki.found(*parts)
+        return self.loki.find(*parts)
 
 
 @pytest.fixture
@@ -328,13 +328,13 @@ def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         patch.setattr(other._waiting_ends, "put", no_room)
         controller.turn(5)
         assert place.exists()
-        assert (controller.in_loki(), loki.found()) == ([], [])
+        assert (controller.in_loki(), loki.find()) == ([], [])
     controller.turn(5)
     controller.turn(5)
     while other.round():
         pass
     assert not place.exists()
-    assert [len(its.found(OF_EVENTS)) for its in (controller.loki, loki)] == [1, 1]
+    assert [len(its.find(OF_EVENTS)) for its in (controller.loki, loki)] == [1, 1]
     assert read_counts(f"{config.folder}/{FILE}")["shipped"] == controller.counts()["shipped"] == 1
     other.close()
     checkpoints.close()
@@ -349,7 +349,7 @@ def test_nothing_of_a_job_that_was_not_captured(controller: Controller) -> None:
     assert controller.loki.requests == []
     assert controller.counts() == {"taken": 1, "not_captured": 1}
     assert any("1 Slurm jobs ended that weren't captured" in line for line in controller.said)
-    assert 5 <= len(controller.asked.asked) <= len(ASKED_AFTER_SECS) + 1
+    assert 5 <= len(controller.asked.queries) <= len(ASKED_AFTER_SECS) + 1
 
 
 def test_a_node_that_lags(controller: Controller) -> None:
@@ -383,7 +383,7 @@ def test_hundreds_of_jobs_in_a_few_questions(controller: Controller) -> None:
     controller.captured("5321").close()
     controller.turn()
     controller.turn(3)
-    assert len(controller.asked.asked) == 3
+    assert len(controller.asked.queries) == 3
     assert [event(told)["job_id"] for told in controller.in_loki(OF_EVENTS)] == ["5321"]
     assert controller.counts() == {"taken": 500, "shipped": 1, "waiting": 499}
 
@@ -420,7 +420,7 @@ def test_only_its_nodes_are_asked(controller: Controller) -> None:
     controller.turn()
     controller.turn(3)
     assert [event(told)["job_id"] for told in controller.in_loki(OF_EVENTS)] == [JOB]
-    assert 'host=~"(n1|n2)([.].+)?"' in controller.asked.asked[0].logql
+    assert 'host=~"(n1|n2)([.].+)?"' in controller.asked.queries[0].logql
 
 
 # ---- which run

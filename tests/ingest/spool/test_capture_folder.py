@@ -11,7 +11,7 @@ from logshipper_ingest.model.job import IngestOutcome
 from logshipper_ingest.spool import folder_removal
 from logshipper_ingest.spool.capture_folder import CaptureFolder
 from logshipper_ingest.store.local_store import LocalStore
-from tests.tools.other_users import ANN, as_user, needs_root, open_folder, refused
+from tests.tools.other_users import ANN, as_user, error_names, needs_root, open_folder
 from tests.tools.segment_factory import CaptureWriter, age, make_capture
 
 __all__ = ["open_folder"]  # a fixture
@@ -185,7 +185,7 @@ def test_nothing_can_be_changed_any_more_while_it_is_removed(
                 assert stat.S_IMODE(os.fstat(fd).st_mode) == 0o700
 
                 def act() -> list[str]:
-                    return refused(
+                    return error_names(
                         [
                             lambda: os.mkdir("new", dir_fd=fd),
                             lambda: os.symlink("/etc", "link", dir_fd=fd),

@@ -137,7 +137,7 @@ def test_what_is_no_segment_is_passed_over(
     assert sorted(node.loki.lines('kind="log"')) == ["after", "first of honest", "first of hostile"]
     (event,) = [event for event in node.events("hostile") if event["event"] == "segment_damaged"]
     assert NO_SEGMENT in event["message"]
-    assert [words for words in node.said if NO_SEGMENT in words and "/hostile@" in words]
+    assert [words for words in node.messages if NO_SEGMENT in words and "/hostile@" in words]
     assert value(node, "logshipper_agent_damages_total") == 1
 
 
@@ -265,7 +265,7 @@ def test_what_a_job_does_to_its_segments_costs_others_nothing(
 def turns(node: ShippingNode, count: int) -> None:
     """What an agent does in some seconds, whether or not there is something to do for ever."""
     captures = node.follow()
-    overuse = SpoolOveruse(node.config.agent, node.said.append)
+    overuse = SpoolOveruse(node.config.agent, node.messages.append)
     for _ in range(count):
         overuse.turn(captures)
         for capture in captures:
@@ -291,7 +291,7 @@ def test_a_segment_that_grows_for_ever_is_left_at_a_gibibyte(
     assert node.loki.lines('kind="log"') == ["first of hostile", "after"]
     words = "the segment is longer than any writer's"
     assert [event for event in node.events("hostile") if words in event.get("message", "")]
-    assert [said for said in node.said if words in said]
+    assert [said for said in node.messages if words in said]
     assert not (hostile.segments / "0000000001.seg").exists(), "its room is free"
 
 
@@ -310,9 +310,9 @@ def test_damages_by_the_thousand_are_few_lines_and_small_rounds(
             hostile.lines(["x"])
     captured(node, "honest", HONEST).append(b"?")
     node.learn()
-    assert len([words for words in node.said if "/hostile" in words]) <= 120
-    assert [words for words in node.said if f"uid {HOSTILE}: more damages" in words]
-    assert [words for words in node.said if "/honest" in words], "another user's are told of"
+    assert len([words for words in node.messages if "/hostile" in words]) <= 120
+    assert [words for words in node.messages if f"uid {HOSTILE}: more damages" in words]
+    assert [words for words in node.messages if "/honest" in words], "another user's are told of"
     assert value(node, "logshipper_agent_damages_total") == 20 * 100 + 1
     node.round()
     events = [event for event in node.events() if event["event"] == "segment_damaged"]

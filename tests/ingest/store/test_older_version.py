@@ -76,7 +76,7 @@ def test_its_agents_state_is_gone_on_from(written: Path) -> None:
             for folder, one in shipped.items()
         } == EXPECTED["node"]["shipped"]  # fmt: skip
         node.ship()
-        lines = sorted(entry.line for entry in node.loki.found('kind="log"'))
+        lines = sorted(entry.line for entry in node.loki.find('kind="log"'))
         assert lines == [b"after", b"never shipped"]
     finally:
         node.close()

@@ -46,8 +46,8 @@ def test_streams_stay_apart_and_unchanged(driver: Driver, options: tuple[str, ..
     assert (done.returncode, done.stdout, done.stderr) == (0, b"one\ntwo", b"err\r\n")
     assert driver.captured(1) == b"one\ntwo"
     assert driver.captured(2) == b"err\r\n"
-    assert {event["stream"] for event in driver.seen("closed")} == {1, 2}
-    assert [event["status"] for event in driver.seen("exit")] == [0]
+    assert {event["stream"] for event in driver.events_of("closed")} == {1, 2}
+    assert [event["status"] for event in driver.events_of("exit")] == [0]
 
 
 def test_prints_nothing(driver: Driver, options: tuple[str, ...]) -> None:
@@ -74,9 +74,9 @@ def test_a_million_lines(driver: Driver, options: tuple[str, ...]) -> None:
     )
     texts = ["".join(f"{n}\n" for n in range(odd, FLOOD_LINES, 2)).encode() for odd in (0, 1)]
     assert [done.stdout == texts[0], done.stderr == texts[1]] == [True, True]
-    digests = driver.seen("digest")[0]
+    digests = driver.events_of("digest")[0]
     assert [digests["1"], digests["2"]] == [hashlib.sha256(text).hexdigest() for text in texts]
-    assert driver.counted() == (
+    assert driver.printed_counts() == (
         len(texts[0]),
         FLOOD_LINES // 2,
         len(texts[1]),
@@ -97,7 +97,7 @@ def test_a_line_of_100_megabytes(driver: Driver, tmp_path: Path, options: tuple[
     assert (
         digest
         == hashlib.sha256(b"x" * 100_000_000 + b"\n").hexdigest()
-        == driver.seen("digest")[0]["1"]
+        == driver.events_of("digest")[0]["1"]
     )
 
 
@@ -299,7 +299,7 @@ for fd in found[1:] if found[:1] == [0] else found: os.write(fd, b'%d' % fd)
     open_fds = [fd for fd in range(3) if fd not in closed]
     assert report.read_text() == repr(open_fds)
     assert [done.stdout, done.stderr] == [b"%d" % fd if fd in open_fds else b"" for fd in (1, 2)]
-    assert {event["stream"] for event in driver.seen("closed")} == {1, 2}
+    assert {event["stream"] for event in driver.events_of("closed")} == {1, 2}
     assert done.returncode == 0
 
 
@@ -350,7 +350,7 @@ def test_job_is_not_started_later_for_the_sidecars_sake(driver: Driver) -> None:
 @pytest.mark.parametrize("code", [0, 1, 77, 125, 126, 127, 128, 255])
 def test_exit_code(driver: Driver, code: int) -> None:
     assert driver.run("sh", "-c", f"exit {code}").returncode == code
-    assert driver.seen("exit")[0]["status"] == code << 8
+    assert driver.events_of("exit")[0]["status"] == code << 8
     counters = read_counters(driver.counters_file.read_bytes())
     assert counters is not None
     assert counters.end is not None
@@ -363,7 +363,7 @@ def test_exit_code(driver: Driver, code: int) -> None:
 def test_dies_of_the_signal_that_cmd_died_of(driver: Driver, name: str) -> None:
     signo = signal.Signals[name]
     assert driver.run("sh", "-c", f"kill -{int(signo)} $$").returncode == -signo
-    assert driver.seen("exit")[0]["status"] == signo
+    assert driver.events_of("exit")[0]["status"] == signo
 
 
 def test_dies_of_an_ignored_signal_as_well(driver: Driver) -> None:
@@ -392,7 +392,7 @@ def test_core_file_is_cmds(driver: Driver, tmp_path: Path) -> None:
     process.returncode = 0  # waited for by hand: subprocess doesn't tell of core files
     assert os.WTERMSIG(status) == signal.SIGSEGV
     assert not os.WCOREDUMP(status)
-    assert os.WCOREDUMP(driver.seen("exit")[0]["status"])
+    assert os.WCOREDUMP(driver.events_of("exit")[0]["status"])
     for core in tmp_path.glob("core*"):
         assert b"relay_driver" not in core.read_bytes()
 
@@ -507,7 +507,7 @@ def test_head_ends_a_flood(driver: Driver, options: tuple[str, ...]) -> None:
     assert process.wait(WAIT_SECS) == -signal.SIGPIPE
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert {event["stream"] for event in driver.seen("closed")} == {1, 2}
+    assert {event["stream"] for event in driver.events_of("closed")} == {1, 2}
 
 
 def test_output_gone_while_cmd_ignores_sigpipe(driver: Driver) -> None:
@@ -612,7 +612,7 @@ def test_left_behind_child_keeps_a_working_stdout(
         )
     assert out.read_bytes() == b"early\n"
     go.write_text("\n")
-    wait_for(lambda: driver.seen("over"), "the child's output ends")
+    wait_for(lambda: driver.events_of("over"), "the child's output ends")
     assert sorted(out.read_bytes().splitlines()) == [b"early", b"late", b"later"]
     assert (driver.captured(1), driver.captured(2)) == (b"early\nlate\n", b"later\n")
 
@@ -628,7 +628,7 @@ def test_left_behind_child_that_never_stops_printing(driver: Driver, tmp_path: P
     size = out.stat().st_size
     wait_for(lambda: out.stat().st_size > size, "the child prints on")
     os.kill(int(pid.read_text()), signal.SIGTERM)
-    wait_for(lambda: driver.seen("over"), "the child's output ends")
+    wait_for(lambda: driver.events_of("over"), "the child's output ends")
 
 
 def test_left_behind_child_without_a_sidecar(

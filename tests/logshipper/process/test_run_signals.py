@@ -113,8 +113,8 @@ while True: signal.pause()
     job.expect("160x30")
     job.setwinsize(40, 200)
     job.expect("200x40")
-    wait_for(lambda: driver.seen("size"), "the sidecar is told")
-    assert driver.seen("size")[-1]["size"] == [200, 40]
+    wait_for(lambda: driver.events_of("size"), "the sidecar is told")
+    assert driver.events_of("size")[-1]["size"] == [200, 40]
     job.sendintr()
     job.expect(pexpect.EOF)
     job.close()

@@ -85,7 +85,7 @@ def test_account_goes_on_without_a_sidecar(driver: Driver) -> None:
     driver.wait_captured(b"before")
     os.kill(driver.plan()["pid"], signal.SIGKILL)
     out, _ = process.communicate(b"\n", timeout=WAIT_SECS)
-    assert driver.counted() == (len(out), 5001, 21, 2)
+    assert driver.printed_counts() == (len(out), 5001, 21, 2)
 
 
 def test_sidecar_crashes_at_its_start(driver: Driver, options: tuple[str, ...]) -> None:
@@ -129,7 +129,7 @@ def test_slow_sidecar_slows_the_job_and_gets_all(driver: Driver) -> None:
     done = driver.run("seq", "400000", serve="slow", options=("--stall-secs", "1"))
     assert done.returncode == 0
     assert done.stderr == b""
-    assert driver.seen("digest")[0]["1"] == hashlib.sha256(done.stdout).hexdigest()
+    assert driver.events_of("digest")[0]["1"] == hashlib.sha256(done.stdout).hexdigest()
 
 
 def test_sidecar_tells_of_its_troubles(driver: Driver) -> None:
@@ -182,7 +182,7 @@ def test_sidecar_is_beside_the_job(driver: Driver) -> None:
     os.kill(plan["cmd_pid"], signal.SIGTERM)
     process.communicate(timeout=WAIT_SECS)
     assert process.returncode == -signal.SIGTERM
-    assert driver.seen("exit")
+    assert driver.events_of("exit")
 
 
 # ---- the relay
@@ -200,17 +200,17 @@ def test_relay_is_killed(driver: Driver, options: tuple[str, ...]) -> None:
     plan = driver.plan()
     process.kill()
     process.wait(WAIT_SECS)
-    wait_for(lambda: driver.seen("take_over"), "the sidecar takes over")
+    wait_for(lambda: driver.events_of("take_over"), "the sidecar takes over")
     assert is_alive(plan["cmd_pid"])
     assert process.stdin is not None
     process.stdin.write(b"\n")
     process.stdin.close()
-    wait_for(lambda: driver.seen("over"), "CMD ends")
+    wait_for(lambda: driver.events_of("over"), "CMD ends")
     lines = out.read_bytes().splitlines(True)
     assert [line for line in lines if b"err" not in line] == (b"before\n" + AFTER).splitlines(True)
     assert driver.captured(1) == b"before\n" + AFTER
     assert driver.captured(2) == b"err before\nerr after\n"
-    assert driver.counted() == (len(driver.captured(1)), 5001, 21, 2)
+    assert driver.printed_counts() == (len(driver.captured(1)), 5001, 21, 2)
 
 
 def test_relay_is_killed_in_a_flood(driver: Driver) -> None:
@@ -221,7 +221,7 @@ def test_relay_is_killed_in_a_flood(driver: Driver) -> None:
         wait_for(lambda: out.stat().st_size > 300_000, "the flood begins")
         process.kill()
         process.wait(WAIT_SECS)
-    wait_for(lambda: driver.seen("digest"), "the flood ends")
+    wait_for(lambda: driver.events_of("digest"), "the flood ends")
     output = out.read_bytes()
     whole = "".join(f"{n}\n" for n in range(1, 300001)).encode()
     gap = next((at for at in range(len(output)) if output[at] != whole[at]), len(output))
@@ -239,7 +239,7 @@ def test_relay_and_reader_are_gone(driver: Driver) -> None:
     os.read(read, 100)
     process.kill()
     process.wait(WAIT_SECS)
-    wait_for(lambda: driver.seen("take_over"), "the sidecar takes over")
+    wait_for(lambda: driver.events_of("take_over"), "the sidecar takes over")
     os.close(read)
     wait_for(lambda: not is_alive(plan["cmd_pid"]), "yes ends")
 

@@ -255,8 +255,8 @@ def test_resize(driver: Driver, on_terminal: Starter) -> None:
     job.setwinsize(33, 77)
     size = "os.terminal_size(columns=77, lines=33)"
     job.expect(re.escape(" ".join([size] * 3)))
-    wait_for(lambda: driver.seen("size"), "the sidecar is told")
-    assert driver.seen("size")[-1]["size"] == [77, 33]
+    wait_for(lambda: driver.events_of("size"), "the sidecar is told")
+    assert driver.events_of("size")[-1]["size"] == [77, 33]
     job.sendintr()
     assert ended(job) == -signal.SIGINT
 
@@ -266,8 +266,8 @@ def test_terminal_is_closed(driver: Driver, on_terminal: Starter) -> None:
     job = on_terminal.job("sh", "-c", "echo ready; exec sleep 600")
     job.expect("ready")
     job.close(force=False)
-    wait_for(lambda: driver.seen("exit"), "CMD is hung up on")
-    assert driver.seen("exit")[0]["status"] == signal.SIGHUP
+    wait_for(lambda: driver.events_of("exit"), "CMD is hung up on")
+    assert driver.events_of("exit")[0]["status"] == signal.SIGHUP
 
 
 # ---- job control
@@ -370,13 +370,13 @@ def test_relay_is_killed(driver: Driver, on_terminal: Starter) -> None:
     plan = driver.plan()
     os.kill(plan["relay_pid"], signal.SIGKILL)
     shell.expect("Killed.*PROMPT ")
-    wait_for(lambda: driver.seen("take_over"), "the sidecar takes over")
+    wait_for(lambda: driver.events_of("take_over"), "the sidecar takes over")
     shell.sendline("echo the shell''s own")
     shell.expect("the shells own.*PROMPT ")
     assert is_alive(plan["cmd_pid"])
     go.write_text("\n")
     shell.expect("on\r+\n")
-    wait_for(lambda: driver.seen("over"), "CMD ends")
+    wait_for(lambda: driver.events_of("over"), "CMD ends")
     assert driver.captured() == b"ready\r\non\r\n"
     shell.sendline("stty -a > /dev/null")
     shell.expect("PROMPT ")
@@ -399,7 +399,7 @@ def test_relay_is_killed_without_a_shell(driver: Driver, on_terminal: Starter) -
     os.kill(plan["relay_pid"], signal.SIGKILL)
     wait_for(lambda: not is_raw(job), "the terminal is restored")
     os.kill(plan["cmd_pid"], signal.SIGTERM)
-    wait_for(lambda: driver.seen("over"), "CMD ends")
+    wait_for(lambda: driver.events_of("over"), "CMD ends")
 
 
 def test_monitor_is_killed(driver: Driver, on_terminal: Starter) -> None:
@@ -447,7 +447,7 @@ def test_left_behind_child(driver: Driver, on_terminal: Starter) -> None:
     shell.expect("early.*PROMPT ")
     go.write_text("\n")
     shell.expect("late\r+\n")
-    wait_for(lambda: driver.seen("over"), "its output ends")
+    wait_for(lambda: driver.events_of("over"), "its output ends")
     assert driver.captured() == b"early\r\nlate\r\n"
 
 

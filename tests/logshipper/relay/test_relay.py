@@ -425,7 +425,7 @@ def test_lines_of_two_streams(case: Case) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
                 output += os.read(read, 1 << 16)
-        assert output == step.written, step.ms
+        assert output == step.output, step.ms
     for channel in channels:
         channel.close()
     os.close(read)

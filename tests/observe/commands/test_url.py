@@ -221,7 +221,7 @@ def test_in_a_job_it_is_the_jobs_own(
     monkeypatch.setenv("SLURM_JOB_START_TIME", "1700000000")
     assert url() == (0, f"{PAGE}?var-job=77&from=1699999940000&to=now", "")
     assert values(url("--cluster", "alpha")[1])["var-cluster"] == "alpha"
-    assert fake.asked == []
+    assert fake.queries == []
     assert values(url("78")[1])["var-job"] == "78"
 
 
@@ -258,4 +258,4 @@ def test_completion_asks_no_network(fake: FakeLoki) -> None:
     from logshipper_observe.commands import completers
 
     assert completers.jobs_in_loki(prefix="", parsed_args=argparse.Namespace()) == ["last"]
-    assert fake.asked == []
+    assert fake.queries == []
