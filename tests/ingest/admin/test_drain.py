@@ -38,10 +38,10 @@ def test_it_waits_for_what_is_over_and_names_what_runs(loki: LokiServer, tmp_pat
         agent.run(sys.executable, "-c", PRINTS)
         wait_until(lambda: agent.status()["loki"]["waiting"], "status tells that Loki is away")
         early = agent.call("drain", "--timeout", "1s", "--json")
-        told = json.loads(early.stdout)
-        assert (early.returncode, told["drained"], len(told["left"])) == (3, False, 1)
-        assert told["left_bytes"] > 3000
-        assert "HTTP 503: Loki is away" in told["why"]
+        report = json.loads(early.stdout)
+        assert (early.returncode, report["drained"], len(report["left"])) == (3, False, 1)
+        assert report["left_bytes"] > 3000
+        assert "HTTP 503: Loki is away" in report["why"]
         away = False
         done = agent.call("drain")
         assert (done.returncode, done.stdout) == (0, "all captures that are over are shipped\n"), (
@@ -49,7 +49,7 @@ def test_it_waits_for_what_is_over_and_names_what_runs(loki: LokiServer, tmp_pat
         )
         assert agent.captures() == []
         with LokiClient(loki.url) as client:
-            lines = [one.line for one in entries_of(client, cluster, "log")]
+            lines = [entry.line for entry in entries_of(client, cluster, "log")]
         assert lines[:500] == [f"line {n}" for n in range(500)]
         ledger = agent.status()["ledger"]
         assert (ledger["balances"], ledger["differs"], ledger["waiting"]) == (True, "", 0)
@@ -85,12 +85,12 @@ def test_a_node_without_an_agent(
             assert main(words) == 3
     finally:
         node.close()
-    shown = capsys.readouterr().out
-    assert "left in 1 capture:" in shown
-    assert "the agent doesn't run: start it" in shown
-    assert "the agent can't take odd@1.aaaa: `logshipper-agent fsck` says why" in shown
-    assert "1 jobs run, and go on being captured: job2" in shown
-    assert "quarantine" not in shown
+    output = capsys.readouterr().out
+    assert "left in 1 capture:" in output
+    assert "the agent doesn't run: start it" in output
+    assert "the agent can't take odd@1.aaaa: `logshipper-agent fsck` says why" in output
+    assert "1 jobs run, and go on being captured: job2" in output
+    assert "quarantine" not in output
 
 
 def test_the_quarantine_is_mentioned(
@@ -110,6 +110,6 @@ def test_rate_and_time_left(
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     progress = drain._Progress()
     for clock[0], size in ((0.0, 4000), (6.0, 2500), (12.0, 1000)):
-        one = {"bytes": size}
-        progress.show(drain.Look([one], [], [], []))  # type: ignore[list-item]  # no more is needed
+        capture = {"bytes": size}
+        progress.show(drain.Look([capture], [], [], []))  # type: ignore[list-item]  # no more is needed
     assert capsys.readouterr().err == "logshipper-agent: 1,000 B left in 1 capture, 250 B/s, 4 s\n"

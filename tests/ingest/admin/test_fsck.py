@@ -53,9 +53,9 @@ def print_lines(node: ShippingNode, job_id: str = "job1", *, close: bool = True)
 def test_all_is_well(node: ShippingNode) -> None:
     print_lines(node)
     with print_lines(node, "job2", close=False):
-        found = fsck(node)
-    assert (found.captures, found.lines, found.entries, found.faults) == (2, 200, 0, [])
-    assert found.segment_bytes > 2000
+        report = fsck(node)
+    assert (report.captures, report.lines, report.entries, report.faults) == (2, 200, 0, [])
+    assert report.segment_bytes > 2000
     node.round()
     assert [fault.what for fault in faults(node)] == [
         "the capture died here: no frame says that it is over"
@@ -91,9 +91,9 @@ def test_wherever_lines_are_lost_it_is_told(node: ShippingNode) -> None:
     assert (fsck(node).lines, faults(node)) == (3, [])
     for at in range(len(whole)):
         capture.segment.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
-        found = fsck(node)
-        wrong = [fault for fault in found.faults if fault.level == "wrong"]
-        assert found.lines == 3 or wrong, f"byte {at}"
+        report = fsck(node)
+        wrong = [fault for fault in report.faults if fault.level == "wrong"]
+        assert report.lines == 3 or wrong, f"byte {at}"
         assert all(0 <= fault.offset <= len(whole) for fault in wrong)
 
 
@@ -120,8 +120,8 @@ def test_what_was_shipped_is_no_loss(node: ShippingNode) -> None:
         (fault,) = faults(node)
         assert fault.means == "the agent has passed it: it is counted"
         os.truncate(capture.segment, 500)
-        cut = [fault for fault in faults(node) if "was shipped up to byte" in fault.what]
-        assert [fault.offset for fault in cut] == [500]
+        truncations = [fault for fault in faults(node) if "was shipped up to byte" in fault.what]
+        assert [fault.offset for fault in truncations] == [500]
 
 
 def test_segments_that_are_gone(node: ShippingNode) -> None:
@@ -152,12 +152,12 @@ def test_what_isnt_what_it_should_be(node: ShippingNode, tmp_path: Path) -> None
     nobodys = spool / "job8@1.aaaa"
     nobodys.mkdir()
     (nobodys / "identity.json").write_text("[]")
-    told = {os.path.basename(fault.path): fault for fault in faults(node)}
-    assert {name: fault.level for name, fault in told.items()} == {
+    fault_of = {os.path.basename(fault.path): fault for fault in faults(node)}
+    assert {name: fault.level for name, fault in fault_of.items()} == {
         "0000000000.seg": "note", "notes.txt": "note", "file": "note", ".new-job9@1.aaaa": "note",
         "job7@1.aaaa": "note", "job8@1.aaaa": "wrong"}  # fmt: skip
-    assert told["job8@1.aaaa"].what == "its identity.json isn't a JSON object"
-    assert told["job7@1.aaaa"].what.startswith("is empty")
+    assert fault_of["job8@1.aaaa"].what == "its identity.json isn't a JSON object"
+    assert fault_of["job7@1.aaaa"].what.startswith("is empty")
     faults(node, repair=True)
     assert not (spool / "job7@1.aaaa").exists()
     assert nobodys.exists()
@@ -230,9 +230,9 @@ def test_unreadable_lines_of_the_quarantine(
     good = file.read_bytes()
     file.write_bytes(b"garbage\n" + good + b'{"torn')
     (folder / ".rewritten-2026-01-01.u0.jsonl").write_text("half")
-    found = fsck(node)
-    assert found.entries == 1
-    assert [(fault.level, fault.offset, fault.what) for fault in found.faults] == [
+    report = fsck(node)
+    assert report.entries == 1
+    assert [(fault.level, fault.offset, fault.what) for fault in report.faults] == [
         ("note", -1, "was half written by a `replay` or `purge` that was killed"),
         ("wrong", 0, "8 bytes are no entry"),
         ("wrong", 8 + len(good), "the last line, of 6 bytes, is torn"),
@@ -252,24 +252,26 @@ def test_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             capture.close()
         store.ingest()
     CaptureWriter(root / "spool", "job3").lines(["three"])
-    assert told(capsys, 0, "--store", str(root))["lines"] == 1
+    assert report_of(capsys, 0, "--store", str(root))["lines"] == 1
     overlay = Overlay(str(root / FILE))
     overlay.tag(JobKey("k3f9x2"), [MarkChange("baseline", "")])
-    assert told(capsys, 0, "--store", str(root))["lines"] == 1
+    assert report_of(capsys, 0, "--store", str(root))["lines"] == 1
     (root / FILE).write_bytes(b"spoilt " * 1000)
-    faults = told(capsys, 3, "--store", str(root))["faults"]
+    faults = report_of(capsys, 3, "--store", str(root))["faults"]
     (fault,) = [fault for fault in faults if fault["level"] == "wrong"]
     assert (fault["path"], fault["means"]) == (overlay.path, "tags and notes of jobs can't be read")
     (root / FILE).unlink()
     job = root / "jobs" / "job2.db"
     job.write_bytes(job.read_bytes()[:5000])
-    document = told(capsys, 3, "--store", str(root))
+    document = report_of(capsys, 3, "--store", str(root))
     assert [fault["path"] for fault in document["faults"] if fault["level"] == "wrong"] == [
         str(job)
     ]
 
 
-def told(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> dict[str, Any]:  # Any: JSON
+def report_of(
+    capsys: pytest.CaptureFixture[str], code: int, *words: str
+) -> dict[str, Any]:  # Any: JSON
     assert main(["fsck", "--json", *words]) == code
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
@@ -282,9 +284,9 @@ def test_as_it_is_called(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     agent.spool.mkdir(mode=0o700)
     agent.spool.chmod(0o700)
     assert main(["fsck", "--config", str(agent.config)]) == 3
-    shown = capsys.readouterr().out
-    assert f"wrong {agent.spool}: has mode 0700, and must have 0711\n" in shown
-    assert "1 wrong, 0 to note, 0 fixed" in shown
+    output = capsys.readouterr().out
+    assert f"wrong {agent.spool}: has mode 0700, and must have 0711\n" in output
+    assert "1 wrong, 0 to note, 0 fixed" in output
     assert main(["fsck", "--repair", "--config", str(agent.config)]) == 0
     assert "fixed: --repair sets it" in capsys.readouterr().out
     assert main(["fsck", "--store", str(tmp_path / "none")]) == 1

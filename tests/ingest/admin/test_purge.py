@@ -89,25 +89,28 @@ def test_what_is_purged_is_gone_from_loki_and_nothing_else(servers: None, tmp_pa
         for _ in range(3):
             agent.run(sys.executable, "-c", PRINTS)
         agent.wait_shipped()
-        one, two, _ = [job["job_id"] for job in agent.status()["jobs"]]
+        first_id, second_id, _ = [job["job_id"] for job in agent.status()["jobs"]]
         before = entries_of(client, cluster)
         assert (
-            sum(entry.metadata["job_id"] == one and SECRET in entry.line for entry in before) == 22
+            sum(entry.metadata["job_id"] == first_id and SECRET in entry.line for entry in before)
+            == 22
         )
 
-        tried = agent.call(
-            "purge", "--job", one, "--fixed", SECRET, "--since", "1h", "--dry-run", "--json"
+        dry_run = agent.call(
+            "purge", "--job", first_id, "--fixed", SECRET, "--since", "1h", "--dry-run", "--json"
         )
-        assert json.loads(tried.stdout)["lines"] == {"spool": 0, "quarantine": 0, "loki": 22}
-        asked = agent.call("purge", "--job", one, "--fixed", SECRET, "--since", "1h")
-        assert (asked.returncode, "give --yes" in asked.stderr) == (2, True)
+        assert json.loads(dry_run.stdout)["lines"] == {"spool": 0, "quarantine": 0, "loki": 22}
+        refusal = agent.call("purge", "--job", first_id, "--fixed", SECRET, "--since", "1h")
+        assert (refusal.returncode, "give --yes" in refusal.stderr) == (2, True)
         done = agent.call(
-            "purge", "--job", one, "--fixed", SECRET, "--yes", "--wait", "1s", "--since", "1h"
+            "purge", "--job", first_id, "--fixed", SECRET, "--yes", "--wait", "1s", "--since", "1h"
         )
         # it was asked shortly before, and remembers for 5 minutes that there were no requests
         assert (done.returncode, "still shows 22 lines" in done.stderr) == (3, True), done.stderr
         assert (
-            agent.call("purge", "--job", two, "--yes", "--wait", "1s", "--since", "1h").returncode
+            agent.call(
+                "purge", "--job", second_id, "--yes", "--wait", "1s", "--since", "1h"
+            ).returncode
             == 3
         )
         loki.stop()
@@ -115,7 +118,7 @@ def test_what_is_purged_is_gone_from_loki_and_nothing_else(servers: None, tmp_pa
         again = agent.call(
             "purge",
             "--job",
-            one,
+            first_id,
             "--fixed",
             SECRET,
             "--yes",
@@ -129,10 +132,12 @@ def test_what_is_purged_is_gone_from_loki_and_nothing_else(servers: None, tmp_pa
         assert json.loads(again.stdout)["shown"] == 0
 
         after = entries_of(client, cluster)
-    kept = [entry for entry in before if entry.metadata["job_id"] != two]
-    kept = [entry for entry in kept if entry.metadata["job_id"] != one or SECRET not in entry.line]
-    assert len(kept) < len(before) - 200
-    assert keyed(after) == keyed(kept), "all that isn't meant is there, once"
+    rest = [entry for entry in before if entry.metadata["job_id"] != second_id]
+    rest = [
+        entry for entry in rest if entry.metadata["job_id"] != first_id or SECRET not in entry.line
+    ]
+    assert len(rest) < len(before) - 200
+    assert keyed(after) == keyed(rest), "all that isn't meant is there, once"
 
 
 def keyed(entries: Iterable[Entry]) -> list[tuple[int, str, str]]:
@@ -142,18 +147,18 @@ def keyed(entries: Iterable[Entry]) -> list[tuple[int, str, str]]:
 def test_a_loki_that_deletes_nothing_is_told_of(loki: LokiServer, tmp_path: Path) -> None:
     agent = NodeAgent(tmp_path, loki.url, cluster="nobody")
     agent.state.mkdir()
-    found = agent.call("purge", "--job", "4711", "--yes", "--since", "1h")
-    assert (found.returncode, found.stdout) == (
+    result = agent.call("purge", "--job", "4711", "--yes", "--since", "1h")
+    assert (result.returncode, result.stdout) == (
         3,
         "Purged: 0 lines in spool, 0 lines in quarantine\n",
     )
-    assert "HTTP 404" in found.stderr
+    assert "HTTP 404" in result.stderr
     for setting in (
         "retention_enabled: true",
         "delete_request_store",
         "deletion_mode: filter-and-delete",
     ):
-        assert setting in found.stderr
+        assert setting in result.stderr
 
 
 # ---- a node's files
@@ -198,17 +203,19 @@ def test_the_agent_goes_on_where_it_was(node: ShippingNode) -> None:
     """Places in a segment stay what they were: nothing is sent again, nothing is left out."""
     with print_lines(node, close=False) as capture:
         node.ship()
-        sent = node.loki.lines('kind="log"')
+        lines_before = node.loki.lines('kind="log"')
         capture.lines([f"later {n}" + (f" {SECRET}" if n % 2 else "") for n in range(10)])
         node.restart()
         assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
         capture.end()
         capture.close()
     node.ship()
-    found = node.loki.lines('kind="log"')
-    assert found[: len(sent)] == sent
+    lines_after = node.loki.lines('kind="log"')
+    assert lines_after[: len(lines_before)] == lines_before
     later = [f"later {n}" + (f" {SECRET}" if n % 2 else "") for n in range(10)]
-    assert found[len(sent) :] == ["*" * len(line) if SECRET in line else line for line in later]
+    assert lines_after[len(lines_before) :] == [
+        "*" * len(line) if SECRET in line else line for line in later
+    ]
     assert node.loki.doubles() == []
 
 
@@ -250,7 +257,7 @@ def test_all_of_a_job(node: ShippingNode, capsys: pytest.CaptureFixture[str]) ->
     node.learn()
     node.round()  # something of both is noted
     assert purge(node, "--job", "job1") == 0
-    assert {one.identity.job_id for one in node.checkpoints.shipped()} == {"job2"}
+    assert {checkpoint.identity.job_id for checkpoint in node.checkpoints.shipped()} == {"job2"}
     assert [path.name.split("@")[0] for path in (node.folder / "spool").glob("*@*")] == ["job2"]
     with (
         print_lines(node, "job3", close=False),
@@ -283,8 +290,8 @@ def test_the_quarantine(node: ShippingNode, monkeypatch: pytest.MonkeyPatch) -> 
     assert purge(node, "--job", "job1", "--fixed", SECRET, "--dry-run") == 0
     assert len(node.quarantined()) == 4
     assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
-    kept = [(entry["metadata"]["job_id"], entry["line"][:1]) for entry in node.quarantined()]
-    assert sorted(kept) == [("job1", "y"), ("job2", "h"), ("job2", "y")]
+    entries = [(entry["metadata"]["job_id"], entry["line"][:1]) for entry in node.quarantined()]
+    assert sorted(entries) == [("job1", "y"), ("job2", "h"), ("job2", "y")]
 
 
 # ---- a user's own store
@@ -317,8 +324,8 @@ def test_a_store(tmp_path: Path) -> None:
                 '{"a": "b"}'
             ]
         with store.open("job2") as reader:
-            kept = [line.text for line in reader.lines(streams=tuple(Stream), kinds=tuple(Kind))]
-            assert (len(kept), sum(SECRET in line for line in kept)) == (302, 201)
+            texts = [line.text for line in reader.lines(streams=tuple(Stream), kinds=tuple(Kind))]
+            assert (len(texts), sum(SECRET in line for line in texts)) == (302, 201)
     with pytest.raises(UnknownJob):
         purge_store(root, "--job", "job3", "--fixed", SECRET)
     assert purge_store(root, "--job", "job2") == 0

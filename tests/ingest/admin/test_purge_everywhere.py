@@ -86,10 +86,10 @@ def test_a_store_has_it_nowhere(
             lines = [line.text for line in reader.lines(streams=tuple(Stream), kinds=tuple(Kind))]
             assert lines.count(f"1 {OTHER}") == 2
             assert sum(OTHER in line for line in lines) == 2 * (20 + 1)
-            kept = [
+            records = [
                 json.loads(record.line) for record in reader.records() if "*" not in record.line
             ]
-            assert kept == [{"step": 3, "token": OTHER}] * 2
+            assert records == [{"step": 3, "token": OTHER}] * 2
             assert [key.path for key in _keys(reader)] == [("step",), ("token",)]
             events = [event.event for event in reader.events()]
             assert sum(event["event"] == "odd" for event in events) == 2
@@ -213,8 +213,8 @@ def test_a_node_has_it_nowhere(
     state = node.folder / "state"
     capture = node.capture("job1", soon_ns(), name=f"run {secret.text}")
     print_it(capture, secret)
-    other = node.capture("job2", soon_ns())
-    other.lines([OTHER])
+    neighbour = node.capture("job2", soon_ns())
+    neighbour.lines([OTHER])
     monkeypatch.setattr(tests.tools.modelled_loki, "MAX_LINE_BYTES", 0)  # all of it is refused
     node.learn()
     node.ship()
@@ -230,11 +230,11 @@ def test_a_node_has_it_nowhere(
     assert purge(node, "--job", "job1", "--fixed", secret.text) == 0, capsys.readouterr().err
     assert holding(secret.text, node.folder) == []
     assert OTHER in (state / "quarantine.unreadable").read_text()
-    kept = [
+    documents = [
         json.loads(line)
         for line in (state / "telegraf" / "unidentified.jsonl").read_text().splitlines()
     ]
-    assert [entry["lines"] for entry in kept if "*" not in entry["lines"]] == [OTHER]
+    assert [entry["lines"] for entry in documents if "*" not in entry["lines"]] == [OTHER]
     node.begin()
     node.ship()
     assert not any(has(secret.text, line) for line in node.loki.lines())
@@ -293,7 +293,7 @@ def test_all_of_a_job_leaves_nothing_on_a_node(node: ShippingNode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "grep", "found"),
+    ("line", "grep", "matches"),
     [
         ("a hunter2 b", "hunter2", ["hunter2"]),
         ("a hun\x1b[31mter2 b", "hunter2", ["hun\x1b[31mter2"]),
@@ -305,14 +305,16 @@ def test_all_of_a_job_leaves_nothing_on_a_node(node: ShippingNode) -> None:
         ("nothing of it \\", "gäh", []),
     ],
 )
-def test_pieces_of_a_line_that_have_it_in_any_form(line: str, grep: str, found: list[str]) -> None:
+def test_pieces_of_a_line_that_have_it_in_any_form(
+    line: str, grep: str, matches: list[str]
+) -> None:
     pattern = pattern_of(grep, None)
-    assert list(dict.fromkeys(spans(line, pattern.python))) == found
-    assert pattern.has(line) is bool(found)
+    assert list(dict.fromkeys(spans(line, pattern.python))) == matches
+    assert pattern.has(line) is bool(matches)
 
 
 @pytest.mark.parametrize(
-    ("record", "kept"),
+    ("record", "remainder"),
     [
         (
             {"type": "event", "event": "e1", "message": "x e1 y"},
@@ -328,14 +330,14 @@ def test_pieces_of_a_line_that_have_it_in_any_form(line: str, grep: str, found: 
     ],
 )
 def test_json_stays_json_as_long_as_it_was(
-    record: dict[str, Any], kept: dict[str, Any] | None
+    record: dict[str, Any], remainder: dict[str, Any] | None
 ) -> None:
     """Any: JSON."""
-    pattern = pattern_of(None, "e1" if kept else "70.0")
+    pattern = pattern_of(None, "e1" if remainder else "70.0")
     text = json.dumps(record).encode()
     masked = masked_json(text, pattern)
     assert len(masked) == len(text)
-    assert json.loads(masked) == (kept or {**record, "data": {}})
+    assert json.loads(masked) == (remainder or {**record, "data": {}})
 
 
 def test_values_of_a_database_are_read_by_the_oracle(tmp_path: Path) -> None:
@@ -359,13 +361,13 @@ def printed_secrets(draw: st.DrawFn) -> tuple[str, str]:
         )
     )
     assume(text.isprintable() and text.strip("*") == text)
-    shown = text
+    form = text
     if draw(st.booleans()):
         at = draw(st.integers(0, len(text)))
-        shown = f"{text[:at]}\x1b[1;3{draw(st.integers(0, 7))}m{text[at:]}\x1b[0m"
+        form = f"{text[:at]}\x1b[1;3{draw(st.integers(0, 7))}m{text[at:]}\x1b[0m"
     for _ in range(draw(st.integers(0, 2))):
-        shown = json.dumps({"a": [OTHER, shown]}, ensure_ascii=draw(st.booleans()))
-    return text, f"before {shown} behind"
+        form = json.dumps({"a": [OTHER, form]}, ensure_ascii=draw(st.booleans()))
+    return text, f"before {form} behind"
 
 
 @given(printed_secrets())
@@ -389,6 +391,6 @@ def test_a_record_that_is_masked_is_json_without_it(case: tuple[str, str], key: 
     whole = json.dumps(record).encode()
     masked = masked_json(whole, pattern)
     assert len(masked) == len(whole)
-    kept = json.loads(masked)
-    assert (kept["event"], kept["lines"]) == ("user_event", 3)
-    assert not has(text, json.dumps(kept[key]))
+    document = json.loads(masked)
+    assert (document["event"], document["lines"]) == ("user_event", 3)
+    assert not has(text, json.dumps(document[key]))

@@ -67,28 +67,28 @@ def test_a_secret_is_gone_in_every_form(servers: None, tmp_path: Path) -> None:
             push(loki, job_of[name], lines_with(secret) + lines_without(secret))
             push(loki, "neighbour", lines_with(secret))
         for name, secret in SECRETS.items():
-            asked = ("purge", "--job", job_of[name], "--fixed", secret.text, "--since", "1h")
-            tried = agent.call(*asked, "--dry-run", "--json")
-            assert json.loads(tried.stdout)["lines"]["loki"] == 2 * len(lines_with(secret)), (
+            command = ("purge", "--job", job_of[name], "--fixed", secret.text, "--since", "1h")
+            dry_run = agent.call(*command, "--dry-run", "--json")
+            assert json.loads(dry_run.stdout)["lines"]["loki"] == 2 * len(lines_with(secret)), (
                 name,
-                tried.stdout,
+                dry_run.stdout,
             )
-            assert agent.call(*asked, "--yes", "--wait", "1s").returncode == 3, (
+            assert agent.call(*command, "--yes", "--wait", "1s").returncode == 3, (
                 "its parts haven't heard of it"
             )
         loki.stop()
         loki.start()
         for name, secret in SECRETS.items():
-            asked = ("purge", "--job", job_of[name], "--fixed", secret.text, "--since", "1h")
-            done = agent.call(*asked, "--yes", "--wait", "30s", "--json")
+            command = ("purge", "--job", job_of[name], "--fixed", secret.text, "--since", "1h")
+            done = agent.call(*command, "--yes", "--wait", "30s", "--json")
             assert done.returncode == 0, (name, done.stderr)
         with LokiClient(loki.url) as client:
-            found = entries_of(client, CLUSTER)
+            entries = entries_of(client, CLUSTER)
     for name, secret in SECRETS.items():
-        left = [entry.line for entry in found if entry.metadata["job_id"] == job_of[name]]
-        assert not any(has(secret.text, line) for line in left)
-        assert sorted(left) == sorted(2 * lines_without(secret)), name
-    assert sum(entry.metadata["job_id"] == "neighbour" for entry in found) == 2 * 6 * len(SECRETS)
+        rest = [entry.line for entry in entries if entry.metadata["job_id"] == job_of[name]]
+        assert not any(has(secret.text, line) for line in rest)
+        assert sorted(rest) == sorted(2 * lines_without(secret)), name
+    assert sum(entry.metadata["job_id"] == "neighbour" for entry in entries) == 2 * 6 * len(SECRETS)
 
 
 def test_what_stands_with_every_line_is_said(servers: None, tmp_path: Path) -> None:

@@ -69,22 +69,22 @@ def fill(node: ShippingNode, *, job_id: str = "job1", lines: int = 200) -> list[
 
 
 def replay(
-    node: ShippingNode, chosen: ReplaySelection | None = None, **options: Any
+    node: ShippingNode, selection: ReplaySelection | None = None, **options: Any
 ) -> ReplayResult:
     """Any: options of Replayer."""
-    return replayer(node, chosen, **options).run()
+    return replayer(node, selection, **options).run()
 
 
 def replayer(
     node: ShippingNode,
-    chosen: ReplaySelection | None = None,
+    selection: ReplaySelection | None = None,
     *,
     ask: Callable[[str], ReplayClient] | None = None,
     patience_secs: float = 60.0,
 ) -> Replayer:
     return Replayer(
         node.config.sinks[0],
-        chosen or ReplaySelection(),
+        selection or ReplaySelection(),
         lambda: node.loki,
         ask,
         threading.Event(),
@@ -96,8 +96,10 @@ def replayer(
 def logged(node: ShippingNode) -> list[str]:
     """Lines as a query of all streams would show them, in order of time."""
     assert node.loki.doubles() == []
-    seen = {(entry.time_ns, entry.line, entry.metadata) for entry in node.loki.find('kind="log"')}
-    return [line.decode() for _, line, _ in sorted(seen)]
+    entries = {
+        (entry.time_ns, entry.line, entry.metadata) for entry in node.loki.find('kind="log"')
+    }
+    return [line.decode() for _, line, _ in sorted(entries)]
 
 
 def at_fault_point(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]) -> None:
@@ -115,7 +117,7 @@ def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) ->
     """A limit of Loki's is in the way of some lines in a flood of two jobs; it is raised, and one
     replay is killed."""
     cluster = f"c{uuid.uuid4().hex[:12]}"
-    expected = [
+    job_lines = [
         f"{name} {n}:" + "x" * (1500 if n % 10 == 7 else 0)
         for name in ("a", "b")
         for n in range(300)
@@ -125,11 +127,13 @@ def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) ->
             for name in ("a", "b"):
                 agent.run(sys.executable, "-c", PRINTS, name, "300")
             agent.wait_shipped()
-            held = json.loads(agent.call("replay", "--dry-run", "--json").stdout)["chosen"]
-            assert [(one["reason"], one["entries"]) for one in held] == [("line_too_long", 30)] * 2
+            groups = json.loads(agent.call("replay", "--dry-run", "--json").stdout)["chosen"]
+            assert [(group["reason"], group["entries"]) for group in groups] == [
+                ("line_too_long", 30)
+            ] * 2
             early = agent.call("replay", "--json")
-            told = json.loads(early.stdout)
-            assert (early.returncode, told["delivered"], told["refused"]) == (
+            report = json.loads(early.stdout)
+            assert (early.returncode, report["delivered"], report["refused"]) == (
                 3,
                 0,
                 {"line_too_long": 60},
@@ -138,17 +142,17 @@ def test_replay_delivers_just_what_was_refused(servers: None, tmp_path: Path) ->
             loki.stop()
             loki.set_limits({"max_line_size": "256KB"})
             loki.start()
-            killed = agent.call("replay", "--job", held[0]["job_id"], crash_at="replay_sent")
+            killed = agent.call("replay", "--job", groups[0]["job_id"], crash_at="replay_sent")
             assert killed.returncode == -signal.SIGKILL
             done = agent.call("replay")
             assert (done.returncode, done.stdout.splitlines()[0]) == (
                 0, "30 entries delivered, 30 were in Loki already, 0 refused again, 0 not tried")  # fmt: skip
             assert list((agent.state / "quarantine").iterdir()) == []
-        found = entries_of(client, cluster, "log")
-    assert sorted(entry.line for entry in found) == sorted(expected), (
+        entries = entries_of(client, cluster, "log")
+    assert sorted(entry.line for entry in entries) == sorted(job_lines), (
         "none is missing, none comes twice"
     )
-    late = [entry for entry in found if "replay" in entry.labels]
+    late = [entry for entry in entries if "replay" in entry.labels]
     assert len(late) == 60
     assert {entry.labels["replay"][0] for entry in late} == {"q"}
 
@@ -170,7 +174,7 @@ def test_what_loki_has_already_isnt_sent(
     for file in (node.folder / "state" / "quarantine").iterdir():
         file.rename(agent.state / "quarantine" / file.name)
     folder = str(agent.state / "quarantine")
-    held = [
+    entries = [
         line.entry
         for name in quarantine_files.names(folder)
         for line in quarantine_files.read_lines(folder, name)
@@ -183,20 +187,29 @@ def test_what_loki_has_already_isnt_sent(
             "stream": "stdout",
             "kind": "log",
         }
-        there = [Entry(one.time_ns, one.line, one.metadata) for one in held[:2] if one is not None]
-        client.push(labels, there)
-        other = {**there[0].metadata, "task": "7"}
-        assert held[2] is not None
+        duplicates = [
+            Entry(entry.time_ns, entry.line, entry.metadata)
+            for entry in entries[:2]
+            if entry is not None
+        ]
+        client.push(labels, duplicates)
+        metadata = {**duplicates[0].metadata, "task": "7"}
+        assert entries[2] is not None
         # another task's: not the same entry
-        client.push(labels, [Entry(held[2].time_ns, held[2].line, other)])
-        told = json.loads(agent.call("replay", "--json").stdout)
-        assert (told["chosen"], told["there"], told["delivered"], told["left"]) == (6, 2, 4, 0)
-        found = Counter(
+        client.push(labels, [Entry(entries[2].time_ns, entries[2].line, metadata)])
+        report = json.loads(agent.call("replay", "--json").stdout)
+        assert (report["chosen"], report["there"], report["delivered"], report["left"]) == (
+            6,
+            2,
+            4,
+            0,
+        )
+        counts = Counter(
             (entry.time_ns, entry.metadata["task"]) for entry in entries_of(client, cluster, "log")
         )
-    assert found == Counter({(one.time_ns, "0"): 1 for one in held if one is not None}) | Counter(
-        {(held[2].time_ns, "7"): 1}
-    )
+    assert counts == Counter(
+        {(entry.time_ns, "0"): 1 for entry in entries if entry is not None}
+    ) | Counter({(entries[2].time_ns, "7"): 1})
 
 
 def test_loki_is_asked_for_sparse_entries_by_how_they_begin(
@@ -217,7 +230,7 @@ def test_loki_is_asked_for_sparse_entries_by_how_they_begin(
         "a b-c.d",
         "a" * 60,
     ]
-    held = [
+    records = [
         {"refused_ns": 1, "reason": "other", "status": 400, "words": "no", "stream": "stdout", "kind": "log",
          "host": "n1", "tenant": "", "capture": "c", "time_ns": begin_ns + n * 20 * SECOND_NS,
          "metadata": {"job_id": "job1", "task": "0"}, "line": line}
@@ -225,7 +238,9 @@ def test_loki_is_asked_for_sparse_entries_by_how_they_begin(
     ]  # fmt: skip
     folder = agent.state / "quarantine"
     folder.mkdir(parents=True)
-    (folder / "2026-01-01.u0.jsonl").write_text("".join(json.dumps(one) + "\n" for one in held))
+    (folder / "2026-01-01.u0.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in records)
+    )
     labels = {
         "cluster": cluster,
         "host": "n1",
@@ -241,8 +256,8 @@ def test_loki_is_asked_for_sparse_entries_by_how_they_begin(
             labels,
             [Entry(begin_ns + n * 20 * SECOND_NS, line, metadata) for n, line in enumerate(odd)],
         )
-        told = json.loads(agent.call("replay", "--json").stdout)
-        assert (told["there"], told["delivered"]) == (len(odd), 0)
+        report = json.loads(agent.call("replay", "--json").stdout)
+        assert (report["there"], report["delivered"]) == (len(odd), 0)
         assert len(entries_of(client, cluster, "log")) == 200 + len(odd)
 
 
@@ -255,11 +270,13 @@ def test_all_of_it_arrives_in_order_of_time(
     printed = fill(node) + fill(node, job_id="job2")
     assert len(node.quarantined()) == 40
     take_long_lines(monkeypatch)
-    sent = len(node.loki.requests)
+    request_count = len(node.loki.requests)
     tally = replay(node)
     assert (tally.total, tally.delivered, tally.untried, tally.refusals.total()) == (40, 40, 0, 0)
     assert sorted(logged(node)) == sorted(printed)
-    times = [entry.time_ns for _, entries in node.loki.requests[sent:] for entry in entries]
+    times = [
+        entry.time_ns for _, entries in node.loki.requests[request_count:] for entry in entries
+    ]
     assert times == sorted(times)
     assert node.quarantined() == []
     assert replay(node).total == 0
@@ -387,7 +404,7 @@ def test_entries_of_an_earlier_version_have_no_host(
     take_long_lines(monkeypatch)
     assert replay(node).delivered == 1
     assert {
-        'host="n1"' in one.labels for one in node.loki.stored if one.time_ns == entry["time_ns"]
+        'host="n1"' in copy.labels for copy in node.loki.stored if copy.time_ns == entry["time_ns"]
     } == {True}
 
 
@@ -487,10 +504,10 @@ def completed(words: str) -> list[str]:
     """What argcomplete would show for a command line that ends there."""
     with tempfile.NamedTemporaryFile() as out:
         line = f"logshipper-agent {words}"
-        asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": out.name, "COMP_LINE": line,
+        variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": out.name, "COMP_LINE": line,
                  "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n", "PYTHONPATH": SOURCES}  # fmt: skip
         command = [sys.executable, "-m", "logshipper_ingest"]
-        subprocess.run(command, env={**os.environ, **asked}, check=True, timeout=TIMEOUT_SECS)
+        subprocess.run(command, env={**os.environ, **variables}, check=True, timeout=TIMEOUT_SECS)
         return Path(out.name).read_text().split("\n") if Path(out.name).stat().st_size else []
 
 

@@ -32,7 +32,7 @@ START_SECS = scaled(5.0)  # half a second, as a rule
 A_LITTLE_SECS = scaled(3.0)
 
 
-def made(path: Path, mode: int) -> None:
+def make_folder(path: Path, mode: int) -> None:
     path.mkdir()
     path.chmod(mode)  # whatever the umask
 
@@ -57,7 +57,7 @@ def is_free(agent: NodeAgent) -> bool:
 
 
 def spool_is_open(agent: NodeAgent) -> str:
-    made(agent.spool, 0o777)
+    make_folder(agent.spool, 0o777)
     return f"{agent.spool}: has mode 0777; run `chmod 711` on it: users may pass, not list or write ([agent] spool_dir)"
 
 
@@ -76,7 +76,7 @@ def spool_cannot_be_made(agent: NodeAgent) -> str:
 
 
 def state_is_open(agent: NodeAgent) -> str:
-    made(agent.state, 0o777)
+    make_folder(agent.state, 0o777)
     return f"{agent.state}: may be written by others; run `chmod go-w` on it, or choose another with [agent] state_dir"
 
 
@@ -93,13 +93,13 @@ def state_cannot_be_made(agent: NodeAgent) -> str:
 
 
 def lock_is_a_folder(agent: NodeAgent) -> str:
-    made(agent.state, 0o700)
+    make_folder(agent.state, 0o700)
     (agent.state / "agent.lock").mkdir()
     return f"{agent.state}/agent.lock: is a directory; [agent] state_dir names its folder"
 
 
 def state_is_damaged(agent: NodeAgent) -> str:
-    made(agent.state, 0o700)
+    make_folder(agent.state, 0o700)
     (agent.state / "state.db").write_bytes(b"no database" * 100)
     return (
         f"{agent.state}/state.db: is damaged or half-written (file is not a database); move it away"
@@ -143,8 +143,8 @@ def own_signals() -> Iterator[None]:
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(signo) for signo in signals]
     yield
-    for signo, found in zip(signals, before, strict=True):
-        signal.signal(signo, found)
+    for signo, handler in zip(signals, before, strict=True):
+        signal.signal(signo, handler)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -201,8 +201,8 @@ def test_a_configuration_that_is_missing_or_wrong(tmp_path: Path) -> None:
 
 
 def test_a_port_of_metrics_that_somebody_else_has_stops_nothing(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as port_holder:
+        listen = f"127.0.0.1:{port_holder.getsockname()[1]}"
         with NodeAgent(tmp_path, NOWHERE, cluster="c", metrics={"listen": listen}) as agent:
             words = f"/metrics isn't served: [metrics] listen: can't listen on {listen}: address already in use"
             assert f"{words}; tried again" in agent.log.read_text()
@@ -213,7 +213,7 @@ def test_a_port_of_metrics_that_somebody_else_has_stops_nothing(tmp_path: Path) 
                 "status tells of it",
             )
             assert f"metrics  {words}\n" in agent.call("status").stdout
-            taken.close()
+            port_holder.close()
             wait_until(lambda: agent.status()["metrics"]["trouble"] == "", "it is free")
 
 
@@ -222,11 +222,11 @@ def test_a_place_that_another_agent_has(tmp_path: Path) -> None:
         again = run(first)
         assert again.returncode == 1
         assert "agent.lock: another agent is at work with this [agent] state_dir" in again.stderr
-        other = run(
+        second = run(
             NodeAgent(tmp_path / "other", NOWHERE, cluster="c", agent={"socket": str(first.socket)})
         )
-        assert other.returncode == 1
-        assert f"{first.socket}: another agent listens there" in other.stderr
+        assert second.returncode == 1
+        assert f"{first.socket}: another agent listens there" in second.stderr
         third = run(
             NodeAgent(
                 tmp_path / "third", NOWHERE, cluster="c", agent={"spool_dir": str(first.spool)}
@@ -245,14 +245,14 @@ def test_a_place_that_another_agent_has(tmp_path: Path) -> None:
 @needs_root
 @pytest.mark.parametrize("which", ["spool", "state", "above"])
 def test_an_ordinary_user_with_the_folders_of_root(which: str, open_folder: Path) -> None:
-    found = ordinary_python()
-    if found is None:
+    interpreter = ordinary_python()
+    if interpreter is None:
         pytest.skip("ordinary users can't run a Python with the packages here")
-    python, packages = found
+    python, packages = interpreter
     agent = NodeAgent(open_folder / "node", NOWHERE, cluster="c")
     agent.config.chmod(0o644)
-    made(agent.spool, 0o711)
-    made(agent.state, 0o700)
+    make_folder(agent.spool, 0o711)
+    make_folder(agent.state, 0o700)
     if which == "spool":
         os.chown(agent.state, ANN, ANN)
         words = f"{agent.spool}: permission denied; [agent] spool_dir names another place"
@@ -276,7 +276,7 @@ def test_an_ordinary_user_with_the_folders_of_root(which: str, open_folder: Path
 @needs_root
 def test_root_with_the_folder_of_another_user(tmp_path: Path) -> None:
     agent = NodeAgent(tmp_path, NOWHERE, cluster="c")
-    made(agent.spool, 0o711)
+    make_folder(agent.spool, 0o711)
     os.chown(agent.spool, ANN, ANN)
     ran = run(agent)
     words = f"{agent.spool}: belongs to uid {ANN}, not to the agent's, 0; choose another ([agent] spool_dir)"

@@ -31,9 +31,9 @@ LIMIT, AT_ONCE = 128, 16  # half of them for captures, four each
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ShippingNode]:
-    made = ShippingNode(tmp_path)
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path)
+    yield shipping_node
+    shipping_node.close()
 
 
 @contextmanager
@@ -110,8 +110,8 @@ def test_what_the_relay_counted_is_read_later_and_frames_count_once(
     for _ in range(2):
         node.round()
     (closed,) = [event for event in node.events("job1") if event["event"] == "closed"]
-    told: Json = {name: closed["ledger"]["stdout"][name] for name in ("read", "stored", "lost")}
-    assert (failures, told, closed["lines"]) == (4, {"read": 5, "stored": 2, "lost": 3}, 2)
+    ledger: Json = {name: closed["ledger"]["stdout"][name] for name in ("read", "stored", "lost")}
+    assert (failures, ledger, closed["lines"]) == (4, {"read": 5, "stored": 2, "lost": 3}, 2)
     assert [
         words.partition("1@1")[2].partition(": ")[2]
         for words in node.messages
@@ -128,15 +128,15 @@ def test_more_captures_than_there_are_descriptors_for(
 ) -> None:
     agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster)
     section = agent_config.load(str(agent.config)).agent
-    sent: dict[Place, int] = {}
+    line_counts: dict[Place, int] = {}
     for number in range(CAPTURES):
-        sent |= spool(section, f"job{number}", LINES)
+        line_counts |= spool(section, f"job{number}", LINES)
     with agent.start(
         by=("prlimit", f"--nofile={LIMIT}:{LIMIT}", sys.executable, "-m", "logshipper_ingest")
     ):
         agent.wait_shipped()
         assert agent.stop() == 0
-    assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
-    told = agent.log.read_text()
-    assert told.count(f"{AT_ONCE} captures are followed at a time") == 1
-    assert "Too many open files" not in told
+    assert all_problems(balances_in_loki(entries_of(client, cluster), line_counts)) == {}
+    log = agent.log.read_text()
+    assert log.count(f"{AT_ONCE} captures are followed at a time") == 1
+    assert "Too many open files" not in log

@@ -25,11 +25,11 @@ LINES = 50
 
 
 @contextmanager
-def living(made: Path) -> Iterator[CaptureWriter]:
+def living(folder: Path) -> Iterator[CaptureWriter]:
     """A capture that an agent at work takes for a living one from its first segment on."""
-    with (made / "segments" / "lock").open("wb") as lock:
+    with (folder / "segments" / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield CaptureWriter.in_node_spool(made, start_ns=time.time_ns() - 60 * SECOND_NS)
+        yield CaptureWriter.in_node_spool(folder, start_ns=time.time_ns() - 60 * SECOND_NS)
 
 
 @needs_root
@@ -42,9 +42,9 @@ def test_metrics_and_limits_go_on(
         filler = fill(disk, leave=0)
         section = agent_config.load(str(agent.config)).agent
         identity = NodeIdentity("job1", 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
-        made = Path(prepare_capture(section, identity))
-        before = (made / LIMITS_FILE).read_bytes()
-        with living(made) as capture:
+        folder = Path(prepare_capture(section, identity))
+        before = (folder / LIMITS_FILE).read_bytes()
+        with living(folder) as capture:
             capture.start()
             capture.lines(map(line_of, range(LINES)))
             wait_until(
@@ -53,12 +53,12 @@ def test_metrics_and_limits_go_on(
             wait_until(
                 lambda: 'captures{life="live"} 1.0' in agent.metrics(), "the capture is shown"
             )
-            other = Path(prepare_capture(section, identity._replace(attempt=2)))
-            with living(other) as second:
+            second_folder = Path(prepare_capture(section, identity._replace(attempt=2)))
+            with living(second_folder) as second:
                 second.start()
                 second.lines(["x" * 1000] * 1500)
                 wait_until(
-                    lambda: (made / LIMITS_FILE).read_bytes() != before,
+                    lambda: (folder / LIMITS_FILE).read_bytes() != before,
                     "the first one's limit is less",
                 )
                 second.end(ledger=make_ledger({"stored": 1500, "bytes": 1_501_500}))
@@ -84,7 +84,7 @@ def test_metrics_and_limits_go_on(
         filler.unlink()
         agent.wait_shipped()
         agent.stop()
-    sent = {
+    line_counts = {
         place: count for place, count in places("job1", LINES).items() if place.stream == "stdout"
     }
-    assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
+    assert all_problems(balances_in_loki(entries_of(client, cluster), line_counts)) == {}

@@ -35,5 +35,5 @@ def test_buffers_of_a_round_are_not_new_pages_each_time() -> None:
     ran = subprocess.run(
         words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECS
     )
-    usual, kept = map(int, ran.stdout.split())
-    assert kept * 20 < usual, ran.stdout
+    usual_pages, later_pages = map(int, ran.stdout.split())
+    assert later_pages * 20 < usual_pages, ran.stdout

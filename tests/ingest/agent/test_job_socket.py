@@ -57,8 +57,8 @@ def captures(agent: AgentSection) -> list[Path]:
 
 
 def identity(path: Path | str) -> dict[str, Any]:  # Any: JSON
-    told: dict[str, Any] = json.loads((Path(path) / "identity.json").read_bytes())
-    return told
+    document: dict[str, Any] = json.loads((Path(path) / "identity.json").read_bytes())
+    return document
 
 
 def connect(agent: AgentSection) -> socket.socket:
@@ -87,16 +87,16 @@ def ask(agent: AgentSection, data: bytes) -> dict[str, Any]:  # Any: JSON
 
 
 class Server:
-    """A JobSocket in this process. said: its lines; job: what the kernel is made to say of
+    """A JobSocket in this process. messages: its lines; job: what the kernel is made to say of
     askers."""
 
     def __init__(self, agent: AgentSection, peer_secs: float = PEER_SECS) -> None:
         self.agent = agent
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.job: SchedulerJob | None = None
         self.before: Callable[[], None] = lambda: None
         self.socket = JobSocket(
-            agent, self.said.append, peer_secs=peer_secs, identify_peer=self._identify_peer
+            agent, self.messages.append, peer_secs=peer_secs, identify_peer=self._identify_peer
         )
         self.socket.start()
 
@@ -110,9 +110,9 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(section(tmp_path))
-    yield made
-    made.socket.close()
+    agent_server = Server(section(tmp_path))
+    yield agent_server
+    agent_server.socket.close()
 
 
 # ---- what is given
@@ -123,29 +123,29 @@ def test_a_directory(server: Server) -> None:
     path = Path(answer["path"])
     assert captures(server.agent) == [path]
     assert stat.S_IMODE((path / "segments").stat().st_mode) == 0o700
-    told = identity(path)
-    assert (told["name"], told["uid"], told["step"], told["task"], told["attempt"]) == (
+    fields = identity(path)
+    assert (fields["name"], fields["uid"], fields["step"], fields["task"], fields["attempt"]) == (
         "train.py",
         ME,
         "",
         0,
         1,
     )
-    assert told["job_id"] == answer["job_id"]
+    assert fields["job_id"] == answer["job_id"]
     assert not answer["job_id"].isdigit()
     assert server.ask()["job_id"] != answer["job_id"]
     wait_until(lambda: server.socket.capture_count == 2, "both are counted")
-    assert (sum(server.socket.refusals.values()), server.said) == (0, [])
+    assert (sum(server.socket.refusals.values()), server.messages) == (0, [])
 
 
 def test_an_id_that_is_asked_for(server: Server) -> None:
     """It is the user's own, whatever it looks like: nobody else's, and no scheduler's. Attempts are
     counted."""
-    found = [
+    ids = [
         (answer["job_id"], answer["attempt"])
         for answer in (server.ask(job_id="42") for _ in range(2))
     ]
-    assert found == [(f"42.u{ME}", 1), (f"42.u{ME}", 2)]
+    assert ids == [(f"42.u{ME}", 1), (f"42.u{ME}", 2)]
     assert server.ask(job_id="42", attempt=7)["attempt"] == 3
     assert server.ask(job_id="x.u77777")["job_id"] == f"x.u77777.u{ME}"
     again = server.ask(job_id=f"42.u{ME}")  # as `logshipper ls` shows it
@@ -168,7 +168,8 @@ def test_in_a_schedulers_job(server: Server) -> None:
     assert server.ask(attempt=2)["step"] == "batch.run1"  # requeued
     server.job = SchedulerJob("4711", "0+1", 2)
     assert [
-        (told["step"], told["task"]) for told in (server.ask(), server.ask(task=5), server.ask())
+        (answer["step"], answer["task"])
+        for answer in (server.ask(), server.ask(task=5), server.ask())
     ] == [
         ("0+1.run1", 2),
         ("0+1.run1", 5),  # the rank, where cgroups count the node's tasks only
@@ -178,17 +179,17 @@ def test_in_a_schedulers_job(server: Server) -> None:
 
 
 def test_names_that_forge_nothing(server: Server) -> None:
-    told = identity(server.ask(name='x","uid":0,"a":"\n\x1b[2J' + "é" * 300)["path"])
-    assert told["uid"] == ME
-    assert told["name"].startswith('x","uid":0,"a":"\ufffd\ufffd[2J')
-    assert len(told["name"]) == 256
+    fields = identity(server.ask(name='x","uid":0,"a":"\n\x1b[2J' + "é" * 300)["path"])
+    assert fields["uid"] == ME
+    assert fields["name"].startswith('x","uid":0,"a":"\ufffd\ufffd[2J')
+    assert len(fields["name"]) == 256
 
 
 def test_the_users_cap(tmp_path: Path) -> None:
     server = Server(section(tmp_path, max_captures_per_user=3))
     try:
         answers = [server.ask(job_id="a") for _ in range(5)]
-        assert [told.get("attempt") for told in answers] == [1, 2, 3, None, None]
+        assert [answer.get("attempt") for answer in answers] == [1, 2, 3, None, None]
         assert "one user may have 3" in answers[4]["error"]
         assert len(captures(server.agent)) == 3
         assert server.socket.refusals["too_many_captures"] == 2
@@ -234,8 +235,8 @@ def test_requests_that_are_none(name: str, server: Server) -> None:
     assert list(answer) == ["error"]
     assert captures(server.agent) == []
     assert server.socket.refusals["malformed"] == 1
-    assert len(server.said) == 1
-    assert f"uid {ME} gets no directory: " in server.said[0]
+    assert len(server.messages) == 1
+    assert f"uid {ME} gets no directory: " in server.messages[0]
     assert "path" in server.ask()
 
 
@@ -262,15 +263,15 @@ def test_silent_askers_keep_nobody_out(server: Server) -> None:
     """They are dropped in time, and a crowd of them at once."""
     with ExitStack() as crowd:
         silent = [crowd.enter_context(connect(server.agent)) for _ in range(300)]
-        begun = time.monotonic()
+        start = time.monotonic()
         assert "path" in server.ask()
-        assert time.monotonic() - begun < scaled(PEER_SECS * 2)
+        assert time.monotonic() - start < scaled(PEER_SECS * 2)
         for connection in silent:
             assert b"error" in connection.recv(65536)
             assert connection.recv(1) == b""
-    refused = server.socket.refusals
-    assert refused["silent"] + refused["crowded"] == 300
-    assert len(server.said) <= 4
+    refusals = server.socket.refusals
+    assert refusals["silent"] + refusals["crowded"] == 300
+    assert len(server.messages) <= 4
 
 
 def test_a_silent_crowd_is_dropped_before_its_time(tmp_path: Path) -> None:
@@ -308,14 +309,14 @@ def test_a_crowd_that_asks(server: Server) -> None:
         server.before = lambda: time.sleep(PEER_SECS / 100)
         go.set()
         answers = [json.loads(connection.recv(65536)) for connection in asking]
-    said = Counter(told.get("error", "") for told in answers)
+    errors = Counter(answer.get("error", "") for answer in answers)
     late = 300 - job_socket.MAX_CONNECTIONS - 1  # they took the places of the first
-    assert said == {
+    assert errors == {
         "": 300 - late - late // 2,
         "too many ask at once; try again": late,
         f"no request came within {PEER_SECS:g} s": late // 2,
     }
-    assert len(captures(server.agent)) == said[""]
+    assert len(captures(server.agent)) == errors[""]
 
 
 def test_the_client_in_a_crowd(tmp_path: Path) -> None:
@@ -347,7 +348,7 @@ def test_who_asks_too_often(server: Server, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(job_socket, "BURST", 3)
     monkeypatch.setattr(job_socket, "REQUESTS_PER_SEC", 0.001)
     answers = [server.ask() for _ in range(5)]
-    assert ["path" in told for told in answers] == [True] * 3 + [False] * 2
+    assert ["path" in answer for answer in answers] == [True] * 3 + [False] * 2
     assert "asks too often" in answers[4]["error"]
     assert len(captures(server.agent)) == 3
 
@@ -363,15 +364,15 @@ def test_lines_are_few(server: Server) -> None:
     for _ in range(50):
         ask(server.agent, b"x")
     assert server.socket.refusals["malformed"] == 50
-    assert len(server.said) == 1
+    assert len(server.messages) == 1
 
 
 def test_who_leaves_before_the_answer_has_no_directory(server: Server) -> None:
-    gone = threading.Event()
-    server.before = lambda: assert_true(gone.wait(30))
+    departure = threading.Event()
+    server.before = lambda: assert_true(departure.wait(30))
     with connect(server.agent) as connection:
         connection.send(request())
-    gone.set()
+    departure.set()
     wait_until(lambda: server.socket.refusals["gone"], "the answer that nobody takes")
     wait_until(lambda: captures(server.agent) == [], "its directory is removed")
 
@@ -492,9 +493,9 @@ class RootServer:
 
 @pytest.fixture
 def root_server(open_folder: Path) -> Iterator[RootServer]:
-    made = RootServer(section(open_folder, max_captures_per_user=5))
-    yield made
-    made.end()
+    agent_server = RootServer(section(open_folder, max_captures_per_user=5))
+    yield agent_server
+    agent_server.end()
 
 
 @needs_root
@@ -503,23 +504,23 @@ def test_two_users_forge_nothing(root_server: RootServer) -> None:
 
     def act() -> list[str]:
         os.environ["SLURM_JOB_ID"] = "4711"
-        asked: list[object] = [None, "4711", f"4711.u{ANN}", "root", f"x.u{BEN}", *BAD.values()]
-        found = []
-        for wish in asked:
-            told = ask(agent, wish if isinstance(wish, bytes) else request(job_id=wish, task=1))
-            found += [told["path"]] if "path" in told else []
-        return found
+        wishes: list[object] = [None, "4711", f"4711.u{ANN}", "root", f"x.u{BEN}", *BAD.values()]
+        paths = []
+        for wish in wishes:
+            answer = ask(agent, wish if isinstance(wish, bytes) else request(job_id=wish, task=1))
+            paths += [answer["path"]] if "path" in answer else []
+        return paths
 
     for uid in (ANN, BEN):
-        made = [Path(path) for path in as_user(uid, act)]
-        assert len(made) == 5  # the cap, and none more
-        for path in made:
-            told = identity(path)
-            assert (told["uid"], told["task"], told["step"]) == (uid, 0, "")
+        paths = [Path(path) for path in as_user(uid, act)]
+        assert len(paths) == 5  # the cap, and none more
+        for path in paths:
+            fields = identity(path)
+            assert (fields["uid"], fields["task"], fields["step"]) == (uid, 0, "")
             assert (path / "segments").stat().st_uid == uid
-            assert told["job_id"].endswith(f".u{uid}") or told["job_id"].isalnum()
-            assert not told["job_id"].isdigit()
-        assert {identity(path)["job_id"] for path in made} >= {f"4711.u{uid}", f"root.u{uid}"}
+            assert fields["job_id"].endswith(f".u{uid}") or fields["job_id"].isalnum()
+            assert not fields["job_id"].isdigit()
+        assert {identity(path)["job_id"] for path in paths} >= {f"4711.u{uid}", f"root.u{uid}"}
     assert len(captures(agent)) == 10
     users = {identity(path)["job_id"]: identity(path)["uid"] for path in captures(agent)}
     assert len(users) >= 9  # no id is both users'
@@ -541,15 +542,15 @@ def test_a_job_in_a_real_cgroup(root_server: RootServer) -> None:
         def enter() -> None:
             (group / "cgroup.procs").write_text(str(os.getpid()))
 
-        found: dict[str, Any] = as_user(
+        answer: dict[str, Any] = as_user(
             uid, lambda: ask(agent, request(job_id="mine")), before=enter
         )
-        return found
+        return answer
 
     try:
         for uid, group in zip((ANN, BEN), groups, strict=True):
-            told = told_in(group, uid)
-            assert (told["job_id"], told["step"], identity(told["path"])["uid"]) == (
+            answer = told_in(group, uid)
+            assert (answer["job_id"], answer["step"], identity(answer["path"])["uid"]) == (
                 "4711",
                 "batch.run1",
                 uid,
@@ -589,15 +590,15 @@ def test_an_agent_of_one_user(open_folder: Path) -> None:
 @needs_root
 def test_a_run_of_an_ordinary_user(root_server: RootServer, open_folder: Path) -> None:
     """From end to end: root's agent, a user's job."""
-    found = ordinary_python()
-    if found is None:
+    interpreter = ordinary_python()
+    if interpreter is None:
         pytest.skip("no Python here that an ordinary user can run with these packages")
     home = open_folder / "home"
     home.mkdir()
     os.chown(home, BEN, BEN)
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": found[1]}
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": interpreter[1]}
     environment["LOGSHIPPER_AGENT_SOCKET"] = root_server.agent.socket
-    command = [found[0], "-m", "logshipper", "run", "--job-id", "night", "--", "sh", "-c"]
+    command = [interpreter[0], "-m", "logshipper", "run", "--job-id", "night", "--", "sh", "-c"]
     script = "id -u; echo $LOGSHIPPER_JOB_ID; exit 3"
     done = subprocess.run(
         [*command, script],
@@ -636,11 +637,15 @@ def _client_says(path: Path) -> str:
 
 
 def test_the_client(server: Server) -> None:
-    made = node_agent_socket.ask(server.agent.socket, "tr\udc80ain", "mine")
-    assert made is not None
-    assert (made.job_id, made.attempt, len(made.counters)) == (f"mine.u{ME}", 1, COUNTERS_BYTES)
-    assert identity(made.path)["name"] == "tr?ain"
-    assert os.listdir(f"{made.path}/segments") == ["counters"]
+    answer = node_agent_socket.ask(server.agent.socket, "tr\udc80ain", "mine")
+    assert answer is not None
+    assert (answer.job_id, answer.attempt, len(answer.counters)) == (
+        f"mine.u{ME}",
+        1,
+        COUNTERS_BYTES,
+    )
+    assert identity(answer.path)["name"] == "tr?ain"
+    assert os.listdir(f"{answer.path}/segments") == ["counters"]
     assert node_agent_socket.ask("", "x", None) is None
     assert node_agent_socket.ask(server.agent.socket + "x", "x", None) is None
 
@@ -668,12 +673,12 @@ def test_what_the_client_tells_of_its_job(server: Server) -> None:
             (f"f00.u{ME}", 1, "", 0),
         ),
     )
-    for job, place, wish, told in cases:
+    for job, place, wish, values in cases:
         server.job = job
-        made = node_agent_socket.ask(server.agent.socket, "x", wish, place)
-        assert made is not None
-        found = identity(made.path)
-        assert (found["job_id"], found["attempt"], found["step"], found["task"]) == told
+        answer = node_agent_socket.ask(server.agent.socket, "x", wish, place)
+        assert answer is not None
+        fields = identity(answer.path)
+        assert (fields["job_id"], fields["attempt"], fields["step"], fields["task"]) == values
     assert (
         node_agent_socket.ask(server.agent.socket, "x" * 300 + "\U0001f600" * 200, None) is not None
     )
@@ -689,18 +694,18 @@ def test_steps_that_are_none(server: Server, step: object) -> None:
 def test_agents_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounded in all: silent, with a queue that is full, dead."""
     monkeypatch.setattr(node_agent_socket, "WAIT_SECS", 0.2)
-    with _listen(tmp_path / "silent"), _listen(tmp_path / "full", 0), ExitStack() as others:
-        begun = time.monotonic()
+    with _listen(tmp_path / "silent"), _listen(tmp_path / "full", 0), ExitStack() as stack:
+        start = time.monotonic()
         assert _client_says(tmp_path / "silent") == "the node's agent didn't answer within 0.2 s"
         for _ in range(2):
-            other = others.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-            other.setblocking(False)
+            client = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            client.setblocking(False)
             try:
-                other.connect(str(tmp_path / "full"))
+                client.connect(str(tmp_path / "full"))
             except BlockingIOError:
                 break
         assert _client_says(tmp_path / "full") == "the node's agent took nobody within 0.2 s"
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - start < 2
     assert (
         _client_says(tmp_path / "silent") == "the node's agent can't be asked: connection refused"
     )
@@ -718,7 +723,7 @@ def test_answers_that_are_not_believed(tmp_path: Path) -> None:
     (tmp_path / "link" / "segments").symlink_to(good / "segments")
     (tmp_path / "open" / "segments").mkdir(parents=True, mode=0o700)
     (tmp_path / "open").chmod(0o777)
-    told = {"path": str(good), "job_id": "42", "attempt": 1}
+    good_answer = {"path": str(good), "job_id": "42", "attempt": 1}
     answers: list[tuple[object, str]] = [
         (b"", "didn't answer"),
         (b"\xff{", "isn't the node's agent"),
@@ -726,18 +731,18 @@ def test_answers_that_are_not_believed(tmp_path: Path) -> None:
         ([], "isn't the node's agent"),
         ({}, "isn't the node's agent"),
         ({"error": "no\x1b[2J\nroom"}, "the node's agent refuses: no\ufffd[2J\ufffdroom"),
-        ({**told, "job_id": "../x"}, "isn't the node's agent"),
-        ({**told, "job_id": ""}, "isn't the node's agent"),
-        ({**told, "job_id": 1}, "isn't the node's agent"),
-        ({**told, "attempt": 0}, "isn't the node's agent"),
-        ({**told, "path": "good"}, "isn't the node's agent"),
-        ({**told, "path": f"{good}\0"}, "null"),
-        ({**told, "path": str(tmp_path / "none")}, "no such file"),
-        ({**told, "path": str(tmp_path / "wide")}, "isn't this user's own, with mode 0700"),
-        ({**told, "path": str(tmp_path / "link")}, "not a directory"),
-        ({**told, "path": str(tmp_path / "open")}, "may be written by others"),
+        ({**good_answer, "job_id": "../x"}, "isn't the node's agent"),
+        ({**good_answer, "job_id": ""}, "isn't the node's agent"),
+        ({**good_answer, "job_id": 1}, "isn't the node's agent"),
+        ({**good_answer, "attempt": 0}, "isn't the node's agent"),
+        ({**good_answer, "path": "good"}, "isn't the node's agent"),
+        ({**good_answer, "path": f"{good}\0"}, "null"),
+        ({**good_answer, "path": str(tmp_path / "none")}, "no such file"),
+        ({**good_answer, "path": str(tmp_path / "wide")}, "isn't this user's own, with mode 0700"),
+        ({**good_answer, "path": str(tmp_path / "link")}, "not a directory"),
+        ({**good_answer, "path": str(tmp_path / "open")}, "may be written by others"),
         *(
-            [({**told, "path": str(_of_another(tmp_path))}, "isn't this user's own")]
+            [({**good_answer, "path": str(_of_another(tmp_path))}, "isn't this user's own")]
             if ME == 0
             else []
         ),
@@ -745,7 +750,7 @@ def test_answers_that_are_not_believed(tmp_path: Path) -> None:
     with _listen(tmp_path / "s") as listener:
 
         def serve() -> None:
-            for answer, _ in [*answers, (told, "")]:
+            for answer, _ in [*answers, (good_answer, "")]:
                 connection, _ = listener.accept()
                 with connection:
                     connection.recv(65536)

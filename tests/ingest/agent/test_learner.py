@@ -24,9 +24,9 @@ SECOND_NS = 10**9
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ShippingNode]:
-    made = ShippingNode(tmp_path)
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path)
+    yield shipping_node
+    shipping_node.close()
 
 
 def test_a_run_from_start_to_end_is_shown(node: ShippingNode) -> None:
@@ -68,13 +68,13 @@ def test_nothing_new_is_not_shown_again(node: ShippingNode) -> None:
     with node.capture("job1", soon_ns()) as capture:
         capture.start()
         node.learn()
-        shown = len(node.metrics.views)
+        view_count = len(node.metrics.views)
         for _ in range(5):
             node.learn()
-        assert len(node.metrics.views) == shown
+        assert len(node.metrics.views) == view_count
         capture.lines(["one"])
         node.learn()
-        assert len(node.metrics.views) == shown + 1
+        assert len(node.metrics.views) == view_count + 1
 
 
 def test_a_quiet_capture_is_left_alone_for_longer_and_longer(
@@ -115,8 +115,8 @@ def test_a_backlog_is_gone_through_in_pieces(node: ShippingNode) -> None:
         assert captures["big"].learnt.account.lines == 500 * (3 * BATCH_BYTES // 500_000)
 
 
-@pytest.mark.parametrize("saved", [True, False])
-def test_a_restart_counts_nothing_twice(saved: bool, node: ShippingNode) -> None:
+@pytest.mark.parametrize("save", [True, False])
+def test_a_restart_counts_nothing_twice(save: bool, node: ShippingNode) -> None:
     with node.capture("job1", soon_ns()) as capture:
         capture.start()
         for number in range(10):
@@ -124,7 +124,7 @@ def test_a_restart_counts_nothing_twice(saved: bool, node: ShippingNode) -> None
             capture.lines([f"{number}"])
             node.learn(save=number % 3 == 0)
             if number % 4 == 3:
-                node.restart(save=saved)
+                node.restart(save=save)
         node.learn()
         learnt = node.only_capture().learnt
     assert (learnt.account.lines, learnt.account.records) == (20, 10)
@@ -163,21 +163,21 @@ def test_what_is_printed_is_counted_by_user(node: ShippingNode) -> None:
 def printed(node: ShippingNode) -> dict[tuple[str, str], float]:
     """What the exposition says, without zeros."""
     text = exposition(node.health, None)[0].decode()
-    found = re.findall(
+    samples = re.findall(
         r'^logshipper_agent_(lines|bytes)_total\{(?:stream="stdout",|)user="(\w*)"(?:,what="printed"|)\} (\S+)$',
         text,
         re.M,
     )
-    return {(user, what): float(count) for what, user, count in found if float(count)}
+    return {(user, kind): float(count) for kind, user, count in samples if float(count)}
 
 
-@pytest.mark.parametrize(("most", "named"), [(1, True), (500, False)])
+@pytest.mark.parametrize(("max_users", "names_users"), [(1, True), (500, False)])
 def test_users_without_a_name(
-    most: int, named: bool, node: ShippingNode, monkeypatch: pytest.MonkeyPatch
+    max_users: int, names_users: bool, node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past the limit, and where values of jobs aren't shown."""
-    monkeypatch.setattr(learner, "MAX_USERS", most)
-    node.learner._names_users = named
+    monkeypatch.setattr(learner, "MAX_USERS", max_users)
+    node.learner._names_users = names_users
     for user in ("ann", "bob"):
         with node.capture(user, soon_ns(), user=user) as capture:
             capture.start()
@@ -185,8 +185,8 @@ def test_users_without_a_name(
             capture.lines(["x" * 9])
         node.learn()
     users = {user for user, _ in printed(node)}
-    assert users == ({"ann", ""} if named else {""})
-    assert sum(count for (_, what), count in printed(node).items() if what == "bytes") == 20
+    assert users == ({"ann", ""} if names_users else {""})
+    assert sum(count for (_, kind), count in printed(node).items() if kind == "bytes") == 20
 
 
 def test_saving_is_put_off_and_never_forgotten(node: ShippingNode) -> None:
@@ -197,13 +197,13 @@ def test_saving_is_put_off_and_never_forgotten(node: ShippingNode) -> None:
         node.learn(save=False)
         (capture,) = node.follow()
         node.learner.save([capture])
-        known = node.checkpoints.learnt(capture.folder.key)
-        assert known is not None
-        assert known.account.lines == 1, "not so soon after the last time"
+        state = node.checkpoints.learnt(capture.folder.key)
+        assert state is not None
+        assert state.account.lines == 1, "not so soon after the last time"
         node.learner.save([capture], at_once=True)
-        known = node.checkpoints.learnt(capture.folder.key)
-        assert known is not None
-        assert known.account.lines == 2
+        state = node.checkpoints.learnt(capture.folder.key)
+        assert state is not None
+        assert state.account.lines == 2
 
 
 def test_a_dead_capture_is_over_with_what_is_lost(node: ShippingNode) -> None:
@@ -264,14 +264,14 @@ def test_an_error_of_the_system_costs_no_frame(
         writer.rotate()
         writer.lines(["two"])
         (capture,) = node.follow()
-        opened = os.open
+        real_open = os.open
         failing = [True]
 
         def limited(path: Any, flags: int, *more: Any, **options: Any) -> int:  # Any: os.open's
             if path == "0000000002.seg" and failing:
                 failing.clear()
                 raise OSError(24, "Too many open files")
-            return opened(path, flags, *more, **options)
+            return real_open(path, flags, *more, **options)
 
         monkeypatch.setattr(os, "open", limited)
         with suppress(OSError):

@@ -84,10 +84,10 @@ class Spool(RuleBasedStateMachine):
                  "state_dir": str(self.folder / "state")}  # fmt: skip
         self.config, problems = parse({"agent": agent, "loki": {"url": "http://modelled"}})
         assert problems == []
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.tasks: list[Task] = []
         self.serial = 0
-        self.agent = NodeAgent(self.config, self.said.append)
+        self.agent = NodeAgent(self.config, self.messages.append)
 
     def _unlinked(self, unlinked: Unlinked) -> Unlinked:
         def killing(removal: FolderRemoval, name: str, fd: int) -> bool:
@@ -206,7 +206,7 @@ class Spool(RuleBasedStateMachine):
             if not saves:
                 patch.setattr(self.agent._learner, "save", lambda *_, **__: None)
             self.agent._end()
-        self.agent = NodeAgent(self.config, self.said.append)
+        self.agent = NodeAgent(self.config, self.messages.append)
 
     @rule(unlinks=st.integers(0, 5))
     def killed_while_it_removes(self, unlinks: int) -> None:
@@ -239,24 +239,28 @@ class Spool(RuleBasedStateMachine):
             elif task.has_relay:
                 task.has_relay = False
                 task.count()
-        for left in range(20):
+        for tries_left in range(20):
             self._turn(saves=True)
             self.ship()
-            for path in self._spooled() if left > 10 else []:
+            for path in self._spooled() if tries_left > 10 else []:
                 if not (path / "segments").exists() or not list((path / "segments").iterdir()):
                     age(path, UNUSED_SECS + 60)  # unused, or half removed
         assert self._spooled() == []
         for number, task in enumerate(self.tasks):
-            who = ("job_id", f"job{number}")
-            found = [entry for entry in self.loki.find('kind="log"') if who in entry.metadata]
-            assert [entry.line.decode() for entry in found] == task.lines
+            job_label = ("job_id", f"job{number}")
+            entries = [
+                entry for entry in self.loki.find('kind="log"') if job_label in entry.metadata
+            ]
+            assert [entry.line.decode() for entry in entries] == task.lines
             events = [
-                entry.line for entry in self.loki.find('kind="event"') if who in entry.metadata
+                entry.line
+                for entry in self.loki.find('kind="event"')
+                if job_label in entry.metadata
             ]
             assert Counter(json.loads(line)["event"] for line in events)["closed"] == (
                 task.writer is not None
             )
-        assert not [words for words in self.said if "fault" in words or "can't" in words]
+        assert not [words for words in self.messages if "fault" in words or "can't" in words]
 
     def _spooled(self) -> list[Path]:
         return [path for path in (self.folder / "spool").iterdir() if not path.name.startswith(".")]

@@ -63,9 +63,9 @@ def refusing(status: int, **headers: str) -> "tuple[int, dict[str, str], bytes]"
     return status, {name.replace("_", "-"): value for name, value in headers.items()}, b"not now"
 
 
-def joined(entries: list[Entry]) -> list[tuple[int, Stream, Kind, str, dict[str, str]]]:
+def join_pieces(entries: list[Entry]) -> list[tuple[int, Stream, Kind, str, dict[str, str]]]:
     """Lines as the capture has them: the pieces of long ones put together."""
-    found: list[tuple[int, Stream, Kind, str, dict[str, str]]] = []
+    lines: list[tuple[int, Stream, Kind, str, dict[str, str]]] = []
     by_place = sorted(
         entries,
         key=lambda entry: (entry.time_ns, int(entry.metadata.get("part", "0/1").split("/")[0])),
@@ -73,11 +73,11 @@ def joined(entries: list[Entry]) -> list[tuple[int, Stream, Kind, str, dict[str,
     for entry in by_place:
         attrs = {name: entry.metadata[name] for name in ("n", "repeat") if name in entry.metadata}
         kind = Kind.NOTE if "note" in entry.metadata else KINDS[entry.labels["kind"]]
-        if found and found[-1][0] == entry.time_ns:
-            found[-1] = (*found[-1][:3], found[-1][3] + entry.line, attrs)
+        if lines and lines[-1][0] == entry.time_ns:
+            lines[-1] = (*lines[-1][:3], lines[-1][3] + entry.line, attrs)
         else:
-            found.append((entry.time_ns, STREAMS[entry.labels["stream"]], kind, entry.line, attrs))
-    return found
+            lines.append((entry.time_ns, STREAMS[entry.labels["stream"]], kind, entry.line, attrs))
+    return lines
 
 
 def test_segments_local_store_and_loki_hold_the_same(
@@ -96,7 +96,7 @@ def test_segments_local_store_and_loki_hold_the_same(
             shutil.copytree(capture, copy)
             proxy.answer = lambda _: None
             agent.wait_shipped()
-            shown = agent.status()
+            status = agent.status()
     with LocalStore(str(tmp_path / "store"), create=True) as store:
         assert store.ingest().problems == []
         job = store.jobs()[0]
@@ -107,7 +107,7 @@ def test_segments_local_store_and_loki_hold_the_same(
             events = [event.event for event in reader.events()]
             choice = reader.x_axis()
     entries = entries_of(client, cluster, "log|metadata|command")
-    assert joined(entries) == local
+    assert join_pieces(entries) == local
     assert max(len(entry.line.encode()) for entry in entries) <= 256_000
     assert [entry.metadata["part"] for entry in entries if "part" in entry.metadata] == [
         "1/2",
@@ -123,7 +123,7 @@ def test_segments_local_store_and_loki_hold_the_same(
     assert closed["ledger"]["stdout"]["dropped"] == 1
     assert closed["lines"] == job.lines
     assert {entry.metadata["job_id"] for entry in entries} == {job.job_id}
-    (of_job,) = shown["jobs"]
+    (of_job,) = status["jobs"]
     kinds = Counter(entry.labels["kind"] for entry in entries_of(client, cluster))
     assert of_job["entries"] == dict(kinds)
     assert (of_job["state"], of_job["spooled_bytes"], of_job["refused"], of_job["lost"]) == (
@@ -149,8 +149,8 @@ def test_reading_commands_tell_the_same_of_both_stores(
             agent.wait_shipped()
     local = ["--store", str(tmp_path / "store")]
     remote = ["--from", "loki", "--loki-url", loki.url, "--cluster", cluster]
-    asked = [("show", "both"), ("logs", "both"), ("metadata", "both"), ("plot", "both")]
-    for words in asked:
+    commands = [("show", "both"), ("logs", "both"), ("metadata", "both"), ("plot", "both")]
+    for words in commands:
         in_loki = read(*words, "--json", *remote).replace(
             f'"cluster": "{cluster}"', '"cluster": ""'
         )
@@ -200,10 +200,10 @@ def test_a_second_run_sends_nothing(loki: LokiServer, cluster: str, tmp_path: Pa
         before = proxy.pushes
         assert before > 0
         with agent:
-            shown = agent.status()  # it has looked at the spool: it says ready after that
+            status = agent.status()  # it has looked at the spool: it says ready after that
             assert agent.stop() == 0
         assert proxy.pushes == before
-        assert shown["jobs"][0]["over"] == 1
+        assert status["jobs"][0]["over"] == 1
 
 
 @pytest.mark.parametrize(("point", "times"), [("sent", 2), ("committed", 2)])
@@ -265,29 +265,29 @@ def test_killed_again_and_again(
 def test_loki_is_away(client: LokiClient, cluster: str, tmp_path: Path) -> None:
     """The job isn't held up, /metrics goes on, status says what Loki says; then all of it arrives,
     in order."""
-    with LokiServer() as own:
-        with NodeAgent(tmp_path, own.url, cluster=cluster) as agent:
+    with LokiServer() as loki_server:
+        with NodeAgent(tmp_path, loki_server.url, cluster=cluster) as agent:
             agent.run("echo", "before")
             agent.wait_shipped()
-            own.stop()
+            loki_server.stop()
             ran = agent.run(
                 sys.executable, "-c", "for n in range(1, 501): print('{\"epoch\": %d}' % n)"
             )
             assert ran.returncode == 0
             wait_until(lambda: agent.status()["loki"]["waiting"], "status tells")
-            shown = agent.status()
+            status = agent.status()
             assert (
-                "refused" in shown["loki"]["trouble"]["words"].lower()
-                or shown["loki"]["trouble"]["status"] == 0
+                "refused" in status["loki"]["trouble"]["words"].lower()
+                or status["loki"]["trouble"]["status"] == 0
             )
-            assert max(job["spooled_bytes"] for job in shown["jobs"]) > 0
+            assert max(job["spooled_bytes"] for job in status["jobs"]) > 0
             wait_until(lambda: 'key="epoch"} 500' in agent.metrics(), "/metrics has the last value")
-            own.start()
+            loki_server.start()
             agent.wait_shipped()
             wait_until(
                 lambda: not agent.status()["loki"]["waiting"], "status tells that all is well"
             )
-        with LokiClient(own.url) as restarted:
+        with LokiClient(loki_server.url) as restarted:
             records = [entry.line for entry in entries_of(restarted, cluster, "metadata")]
     assert records == [f'{{"epoch": {n}}}' for n in range(1, 501)]
 
@@ -349,8 +349,10 @@ def test_an_answer_that_gets_lost_after_an_outage_of_hours_doubles_nothing(
         with agent:
             agent.wait_shipped()
             assert agent.status()["jobs"][0]["refused"] == {}
-    found = client.entries(f'{{cluster="{cluster}", kind="log"}}', begin_ns, time.time_ns())
-    assert sorted(entry.line for entry in found) == sorted(f"{ago} minutes ago" for ago in minutes)
+    entries = client.entries(f'{{cluster="{cluster}", kind="log"}}', begin_ns, time.time_ns())
+    assert sorted(entry.line for entry in entries) == sorted(
+        f"{ago} minutes ago" for ago in minutes
+    )
 
 
 def test_retry_after_is_kept_to(loki: LokiServer, cluster: str, tmp_path: Path) -> None:
@@ -376,11 +378,14 @@ def test_what_loki_refuses_for_good_is_put_aside(cluster: str, tmp_path: Path) -
         lines = [entry.line for entry in entries_of(client, cluster, "log")]
     assert lines == [str(n) for n in range(200) if n not in (7, 8, 150)]
     (file,) = (tmp_path / "state" / "quarantine").iterdir()
-    refused = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [(one["line"], one["status"]) for one in refused] == [
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(record["line"], record["status"]) for record in records] == [
         ("x" * (3000 + n), 400) for n in (7, 8, 150)
     ]
-    assert all("Max entry size" in one["words"] or "max" in one["words"].lower() for one in refused)
+    assert all(
+        "Max entry size" in record["words"] or "max" in record["words"].lower()
+        for record in records
+    )
 
 
 def test_a_loki_that_takes_nothing_as_it_is_set_up(cluster: str, tmp_path: Path) -> None:
@@ -391,10 +396,10 @@ def test_a_loki_that_takes_nothing_as_it_is_set_up(cluster: str, tmp_path: Path)
     ):
         agent.run("echo", "kept")
         wait_until(lambda: agent.status()["loki"]["waiting"], "status tells")
-        shown = agent.status()
-        assert "structured metadata" in shown["loki"]["trouble"]["words"]
+        status = agent.status()
+        assert "structured metadata" in status["loki"]["trouble"]["words"]
         assert "logshipper-agent check" in agent.log.read_text()
-        (job,) = shown["jobs"]
+        (job,) = status["jobs"]
         assert (job["state"], job["lines"], job["refused"]) == ("COMPLETED", 1, {})
         assert job["lag_secs"] > 0
     assert list((tmp_path / "state" / "quarantine").iterdir()) == []
@@ -412,7 +417,7 @@ def test_loki_at_its_default_limits(
         )
         agent.wait_shipped()
         assert agent.status()["jobs"][0]["refused"] == {}
-    lines = joined(entries_of(client, cluster, "log|metadata"))
+    lines = join_pieces(entries_of(client, cluster, "log|metadata"))
     assert [(kind, text) for _, _, kind, text, _ in lines] == [
         (Kind.LOG, "é" * 1_500_000),
         (Kind.METADATA, json.dumps({"a": "y" * 300_000})),
@@ -424,10 +429,10 @@ def test_jobs_of_two_users(
     loki: LokiServer, client: LokiClient, cluster: str, open_folder: Path
 ) -> None:
     """Whose a job is, is the agent's word; jobs of two users at once, each with its own id."""
-    found = ordinary_python()
-    if found is None:
+    interpreter = ordinary_python()
+    if interpreter is None:
         pytest.skip("ordinary users can't run any Python with our packages here")
-    python, path = found
+    python, path = interpreter
     with NodeAgent(open_folder / "node", loki.url, cluster=cluster) as agent:
         jobs = {}
         for uid in (ANN, BEN):
@@ -458,8 +463,8 @@ def test_jobs_of_two_users(
                 stderr=subprocess.PIPE,
             )
         for job in jobs.values():
-            _, said = job.communicate(timeout=scaled(60))
-            assert (job.returncode, said) == (0, b"")
+            _, stderr = job.communicate(timeout=scaled(60))
+            assert (job.returncode, stderr) == (0, b"")
         agent.wait_shipped()
     lines = entries_of(client, cluster, "log")
     assert {(entry.metadata["job_id"], entry.line) for entry in lines} == {
@@ -477,32 +482,32 @@ def test_one_x_for_a_job_on_two_nodes(
     and a requeued attempt that begins at epoch 1 again keeps epoch."""
     job = f"j{cluster}"
     with (
-        NodeAgent(tmp_path / "n1", loki.url, cluster=cluster) as one,
-        NodeAgent(tmp_path / "n2", loki.url, cluster=cluster, host="n2") as two,
+        NodeAgent(tmp_path / "n1", loki.url, cluster=cluster) as first,
+        NodeAgent(tmp_path / "n2", loki.url, cluster=cluster, host="n2") as second,
     ):
         tasks: list[tuple[NodeAgent, int, int, Sequence[Mapping[str, float]]]] = [
-            (one, 1, 0, [{"step": n, "beta": 0.5 * n, "loss": 1 / n} for n in range(1, 6)]),
-            (one, 1, 1, [{"zeta": n, "step": n} for n in range(1, 6)]),
+            (first, 1, 0, [{"step": n, "beta": 0.5 * n, "loss": 1 / n} for n in range(1, 6)]),
+            (first, 1, 1, [{"zeta": n, "step": n} for n in range(1, 6)]),
             (
-                two,
+                second,
                 1,
                 2,
                 [{"alpha": n} for n in (3, 1, 2)]
                 + [{"step": n, "zeta": 7 - n} for n in range(1, 6)],
             ),
-            (two, 2, 2, [{"step": n, "loss": 2 / n} for n in range(1, 4)]),
+            (second, 2, 2, [{"step": n, "loss": 2 / n} for n in range(1, 4)]),
         ]
         for agent, attempt, task, records in tasks:
             print_records(agent, job, attempt, task, records)
-        one.wait_shipped()
-        two.wait_shipped()
-        scrape(prometheus, one, two)
+        first.wait_shipped()
+        second.wait_shipped()
+        scrape(prometheus, first, second)
         assert wait_for_x(prometheus, job) == ("step", 3)
-        for agent in (one, two):
+        for agent in (first, second):
             print_records(agent, job, 3, 0, [{"epoch": n, "step": n} for n in (1, 2)])
         assert wait_for_x(prometheus, job, rule=2) == ("epoch", 2)
-        one.wait_shipped()
-        two.wait_shipped()
+        first.wait_shipped()
+        second.wait_shipped()
     choices = {
         json.loads(entry.line)["x_axis"]["key"]
         for entry in entries_of(
@@ -518,11 +523,11 @@ def print_records(
 ) -> None:
     """As a task of a job does that a scheduler's hook has prepared a directory for."""
     user = str(os.getuid())
-    made = agent.call("prepare", "--job-id", job, "--user", user, "--attempt", str(attempt), "--task", str(task),
+    result = agent.call("prepare", "--job-id", job, "--user", user, "--attempt", str(attempt), "--task", str(task),
                       "--uid", user, "--gid", str(os.getgid()))  # fmt: skip
-    assert made.returncode == 0, made.stderr
+    assert result.returncode == 0, result.stderr
     with CaptureWriter.in_node_spool(
-        Path(made.stdout.strip()), start_ns=time.time_ns() - 60 * 10**9
+        Path(result.stdout.strip()), start_ns=time.time_ns() - 60 * 10**9
     ) as capture:
         capture.start()
         capture.metadata(*records)
@@ -545,15 +550,15 @@ def wait_for_x(prometheus: PrometheusServer, job: str, *, rule: int = 0) -> tupl
         "bottomk(1, max by (key, path) "
         f'(max_over_time(logshipper_x_rank{{job_id="{job}", choice="auto"}}[10m])))'
     )
-    found: list[tuple[str, int]] = []
+    choices: list[tuple[str, int]] = []
 
     def look() -> bool:
         answer = PrometheusClient(prometheus.url).query(question)
-        found[:] = [(series.labels["key"], int(series.samples[-1].value)) for series in answer]
-        return bool(found) and (not rule or found[0][1] == rule)
+        choices[:] = [(series.labels["key"], int(series.samples[-1].value)) for series in answer]
+        return bool(choices) and (not rule or choices[0][1] == rule)
 
     wait_until(look, "an X of the job in Prometheus")
-    return found[0]
+    return choices[0]
 
 
 def test_another_agent_is_refused(loki: LokiServer, cluster: str, tmp_path: Path) -> None:

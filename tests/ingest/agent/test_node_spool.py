@@ -43,7 +43,7 @@ def agent(tmp_path: Path) -> AgentSection:
 
 
 def _identity(uid: int = ME, **fields: Any) -> NodeIdentity:  # Any: its fields
-    given = {
+    values = {
         "job_id": "42",
         "attempt": 1,
         "step": "0",
@@ -52,7 +52,7 @@ def _identity(uid: int = ME, **fields: Any) -> NodeIdentity:  # Any: its fields
         "uid": uid,
         "user": "ann",
     }
-    return NodeIdentity(**{**given, "gid": uid, **fields})
+    return NodeIdentity(**{**values, "gid": uid, **fields})
 
 
 def _mode(path: Path) -> int:
@@ -79,8 +79,8 @@ def test_layout(agent: AgentSection) -> None:
     assert _mode(spool.parent) == 0o755
     assert _mode(path / "identity.json") == 0o600
     assert sorted(os.listdir(path)) == ["identity.json", "limits", "segments"]
-    told = json.loads((path / "identity.json").read_bytes())
-    assert told == {
+    identity = json.loads((path / "identity.json").read_bytes())
+    assert identity == {
         "version": 1, "cluster": "c1", "host": "n1", "job_id": "42", "attempt": 1, "step": "0", "task": 3,
         "name": "train.py", "uid": ME, "user": "ann", "account": "hpc", "partition": "gpu",
     }  # fmt: skip
@@ -88,8 +88,8 @@ def test_layout(agent: AgentSection) -> None:
 
 def test_a_task_of_an_array(agent: AgentSection) -> None:
     path = Path(prepare_capture(agent, _identity(array_job_id="40", array_task_id="2")))
-    told = json.loads((path / "identity.json").read_bytes())
-    assert (told["array_job_id"], told["array_task_id"]) == ("40", "2")
+    identity = json.loads((path / "identity.json").read_bytes())
+    assert (identity["array_job_id"], identity["array_task_id"]) == ("40", "2")
 
 
 def test_names_are_cleaned(agent: AgentSection) -> None:
@@ -162,16 +162,16 @@ def test_many_makers_at_once(tmp_path: Path) -> None:
     assert [maker.wait() for maker in makers] == [0, 0, 0]
     names = _captures(agent)
     assert len(names) == 20
-    kept = ["identity.json", "limits", "segments"]
-    assert all(sorted(os.listdir(Path(agent.spool_dir) / name)) == kept for name in names)
+    contents = ["identity.json", "limits", "segments"]
+    assert all(sorted(os.listdir(Path(agent.spool_dir) / name)) == contents for name in names)
 
 
 def test_what_a_dead_maker_left(agent: AgentSection) -> None:
     prepare_capture(agent, _identity())
-    left = Path(agent.spool_dir) / ".new-43@1.abcd"
-    (left / "segments").mkdir(parents=True)
+    leftover = Path(agent.spool_dir) / ".new-43@1.abcd"
+    (leftover / "segments").mkdir(parents=True)
     prepare_capture(agent, _identity())
-    assert not left.exists()
+    assert not leftover.exists()
     assert len(_captures(agent)) == 2
 
 
@@ -289,34 +289,34 @@ def test_a_full_disk(open_folder: Path) -> None:
 def test_what_users_can_do_in_the_spool(open_folder: Path) -> None:
     """Into its own segments, and nowhere else: neither write, list, rename, replace nor remove."""
     agent = _section(open_folder)
-    own = Path(prepare_capture(agent, _identity(ANN)))
-    other = Path(prepare_capture(agent, _identity(BEN)))
-    (other / "segments" / "counters").write_bytes(b"x")
-    os.chown(other / "segments" / "counters", BEN, BEN)
+    ann_capture = Path(prepare_capture(agent, _identity(ANN)))
+    ben_capture = Path(prepare_capture(agent, _identity(BEN)))
+    (ben_capture / "segments" / "counters").write_bytes(b"x")
+    os.chown(ben_capture / "segments" / "counters", BEN, BEN)
     spool = Path(agent.spool_dir)
-    assert [(path / "segments").stat().st_uid for path in (own, other)] == [ANN, BEN]
-    assert [(path / "segments").stat().st_gid for path in (own, other)] == [ANN, BEN]
+    assert [(path / "segments").stat().st_uid for path in (ann_capture, ben_capture)] == [ANN, BEN]
+    assert [(path / "segments").stat().st_gid for path in (ann_capture, ben_capture)] == [ANN, BEN]
 
-    with NodeSpool(agent) as opened:
-        opened.next_number(ANN, "mine")
+    with NodeSpool(agent) as node_spool:
+        node_spool.next_number(ANN, "mine")
     mine, segments, identity = (
-        own / "segments" / "mine",
-        other / "segments",
-        other / "identity.json",
+        ann_capture / "segments" / "mine",
+        ben_capture / "segments",
+        ben_capture / "identity.json",
     )
 
     def act() -> list[str]:
         mine.write_text("x")
-        tried: list[Callable[[], object]] = [
+        attempts: list[Callable[[], object]] = [
             partial(open, identity, "rb"),
             partial(os.listdir, spool),
-            partial(os.listdir, own),  # nothing is there that the owner doesn't know
+            partial(os.listdir, ann_capture),  # nothing is there that the owner doesn't know
             partial(os.listdir, segments),
             partial(open, segments / "counters", "rb"),
             partial(open, segments / "counters", "r+b"),
             partial(open, segments / "new", "w"),
             partial(os.unlink, segments / "counters"),
-            partial(os.rename, segments, own / "segments" / "theirs"),
+            partial(os.rename, segments, ann_capture / "segments" / "theirs"),
             partial(os.mkdir, spool / "43@1.abcd"),
             partial(os.symlink, "/etc", spool / "43@1.abcd"),
             partial(open, spool / ".attempts" / str(ANN) / "mine", "w"),
@@ -325,8 +325,8 @@ def test_what_users_can_do_in_the_spool(open_folder: Path) -> None:
             partial(os.rename, spool, spool.parent / "x"),
             partial(os.chmod, segments, 0o777),
         ]
-        for path in (own, other):
-            tried += [
+        for path in (ann_capture, ben_capture):
+            attempts += [
                 partial(open, path / "identity.json", "w"),
                 partial(os.unlink, path / "identity.json"),
                 partial(os.chmod, path / "identity.json", 0o666),
@@ -341,10 +341,10 @@ def test_what_users_can_do_in_the_spool(open_folder: Path) -> None:
                 partial(os.rename, path, spool / "42@2.abcd"),
                 partial(os.rmdir, path),
             ]
-        return error_names(tried)
+        return error_names(attempts)
 
     assert set(as_user(ANN, act)) == {"PermissionError"}
-    assert (own / "segments" / "mine").stat().st_uid == ANN
+    assert (ann_capture / "segments" / "mine").stat().st_uid == ANN
     assert len(_captures(agent)) == 2
 
 
@@ -385,9 +385,14 @@ def test_prepare(agent: AgentSection, capsys: pytest.CaptureFixture[str]) -> Non
     path = Path(capsys.readouterr().out.removesuffix("\n"))
     assert json.loads((path / "identity.json").read_bytes())["name"] == "42"
     assert _call(agent, "--job-id", "42", "--attempt", "2", "--name", "x", *account, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert Path(told["path"]).name.startswith("42@2.")
-    assert (told["user"], told["uid"], told["cluster"], told["name"]) == ("ann", ME, "c1", "x")
+    answer = json.loads(capsys.readouterr().out)
+    assert Path(answer["path"]).name.startswith("42@2.")
+    assert (answer["user"], answer["uid"], answer["cluster"], answer["name"]) == (
+        "ann",
+        ME,
+        "c1",
+        "x",
+    )
 
 
 @needs_root
@@ -396,12 +401,12 @@ def test_prepare_by_name_and_by_number(
 ) -> None:
     for user in ("root", "0"):
         assert _call(agent, "--job-id", "42", "--user", user, "--json") == 0
-        told = json.loads(capsys.readouterr().out)
-        assert (told["user"], told["uid"], told["gid"]) == ("root", 0, 0)
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["user"], answer["uid"], answer["gid"]) == ("root", 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--job-id", "../x", "--user", "a", "--uid", str(ME), "--gid", "0"], "isn't a job id"),
         (
@@ -415,13 +420,13 @@ def test_prepare_by_name_and_by_number(
     ],
 )
 def test_prepare_refuses(
-    agent: AgentSection, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    agent: AgentSection, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _call(agent, *words) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("logshipper-agent prepare: ")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 

@@ -25,16 +25,16 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ShippingNode]:
-    made = ShippingNode(tmp_path)
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path)
+    yield shipping_node
+    shipping_node.close()
 
 
 def document(node: ShippingNode, captured: Captured) -> dict[str, Any]:  # Any: JSON
     captured.readouterr()
     assert status(node.config, as_json=True) == 0
-    found: dict[str, Any] = json.loads(captured.readouterr().out)
-    return found
+    status_document: dict[str, Any] = json.loads(captured.readouterr().out)
+    return status_document
 
 
 def printed(node: ShippingNode, captured: Captured) -> str:
@@ -50,8 +50,8 @@ def test_before_anything_has_run(tmp_path: Path, capsys: Captured) -> None:
         file.unlink()
     (tmp_path / "spool").rmdir()
     assert status(node.config, as_json=True) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["schema"], found["jobs"], found["agent_pid"]) == (SCHEMA, [], None)
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["schema"], answer["jobs"], answer["agent_pid"]) == (SCHEMA, [], None)
     assert status(node.config, as_json=False) == 0
     text = capsys.readouterr().out
     assert "not running" in text
@@ -107,8 +107,8 @@ def test_a_job_of_many_tasks_is_one_job(node: ShippingNode, capsys: Captured) ->
     assert (job["captures"], job["over"], job["lines"]) == (3, 3, 3)
     with node.capture("job1", soon_ns(), task=7) as capture:
         capture.lines(["late"])
-    found = document(node, capsys)["jobs"]
-    assert [(job["job_id"], job["captures"]) for job in found] == [("job1", 4)]
+    jobs = document(node, capsys)["jobs"]
+    assert [(job["job_id"], job["captures"]) for job in jobs] == [("job1", 4)]
 
 
 def test_the_state_is_that_of_the_last_attempt(node: ShippingNode, capsys: Captured) -> None:
@@ -139,9 +139,9 @@ def test_the_ledger_balances_or_says_where_it_doesnt(node: ShippingNode, capsys:
         first.end(ledger=account)
         first.close()
     node.ship()
-    found = document(node, capsys)
-    (job,) = found["jobs"]
-    assert job["ledger"] == found["ledger"]
+    answer = document(node, capsys)
+    (job,) = answer["jobs"]
+    assert job["ledger"] == answer["ledger"]
     assert job["ledger"] == {
         "read": 10, "stored": 2, "collapsed": 3, "blank": 1, "dropped": 0, "commands": 0, "pending": 0, "lost": 4,
         "shipped": 2, "waiting": 0, "balances": True, "differs": ""}  # fmt: skip
@@ -196,8 +196,8 @@ def test_trouble_with_loki_is_said_in_its_words(node: ShippingNode, capsys: Capt
     node.checkpoints.put_notes(
         {"loki": {"url": "http://modelled", **trouble}, "last_refusal": trouble}
     )
-    found = document(node, capsys)
-    assert found["loki"] == {
+    answer = document(node, capsys)
+    assert answer["loki"] == {
         "url": "http://modelled", "waiting": True,
         "trouble": {"since": "2025-06-15T15:06:40Z", "status": 401, "words": "no org id"},
     }  # fmt: skip
@@ -209,19 +209,19 @@ def test_trouble_with_loki_is_said_in_its_words(node: ShippingNode, capsys: Capt
 
 
 def test_what_the_sink_tells_fits_what_status_reads(node: ShippingNode, capsys: Captured) -> None:
-    seen = []
+    states = []
 
     def answer(labels: str) -> None:
         node.checkpoints.put_notes(
             {"loki": {"url": "http://modelled", **node.delivery.state._asdict()}}
         )
-        seen.append(document(node, capsys)["loki"])
+        states.append(document(node, capsys)["loki"])
 
     node.loki.script = [rejection(403, "not you"), answer]
     with node.capture("job1", soon_ns()) as capture:
         capture.lines(["one"])
         node.ship()
-    assert [(one["waiting"], one["trouble"]["status"]) for one in seen] == [(True, 403)]
+    assert [(state["waiting"], state["trouble"]["status"]) for state in states] == [(True, 403)]
 
 
 def test_hostile_names_stay_in_their_cells(node: ShippingNode, capsys: Captured) -> None:
@@ -260,10 +260,12 @@ def test_jobs_with_something_in_the_spool_come_first(node: ShippingNode, capsys:
         with node.capture("newer", soon_ns()) as newer:
             newer.lines(["one"])
         node.ship()
-        over = next(one for one in node.captures.values() if one.identity.job_id == "newer")
+        over = next(
+            capture for capture in node.captures.values() if capture.identity.job_id == "newer"
+        )
         over.folder.remove()
-        found = document(node, capsys)["jobs"]
-        assert [job["job_id"] for job in found] == ["older", "newer"]
+        jobs = document(node, capsys)["jobs"]
+        assert [job["job_id"] for job in jobs] == ["older", "newer"]
         del node.captures[over.folder.name]
         over.close()
 
@@ -322,6 +324,6 @@ def test_root_is_told_what_to_give_where_it_is_elsewhere(place: Path, capsys: Ca
     assert capsys.readouterr().err == ""
     (place.parent / "agent.sock").touch()
     assert main(["status"]) == 0
-    shown = capsys.readouterr()
-    assert f"configuration elsewhere than in {place}: give --config FILE" in shown.err
-    assert shown.out.startswith("store ")
+    output = capsys.readouterr()
+    assert f"configuration elsewhere than in {place}: give --config FILE" in output.err
+    assert output.out.startswith("store ")

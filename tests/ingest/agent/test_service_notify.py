@@ -28,7 +28,7 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
         yield listener
 
 
-def said(listener: socket.socket) -> str:
+def receive_notice(listener: socket.socket) -> str:
     return listener.recv(4096).decode()
 
 
@@ -39,16 +39,16 @@ def test_ready_alive_and_stopping(
     monkeypatch.setenv("WATCHDOG_USEC", "300000")
     agent = NodeAgent(tmp_path / "agent", "http://127.0.0.1:9", cluster="c")
     with agent:
-        assert said(listener) == "READY=1"
+        assert receive_notice(listener) == "READY=1"
         assert agent.socket.exists(), "captures can ask it"
-        seen: list[str] = []
-        while seen.count("WATCHDOG=1") < 3:
-            seen.append(said(listener))
-        assert set(seen) == {"WATCHDOG=1", "STATUS=0 captures; Loki takes everything"}
+        notices: list[str] = []
+        while notices.count("WATCHDOG=1") < 3:
+            notices.append(receive_notice(listener))
+        assert set(notices) == {"WATCHDOG=1", "STATUS=0 captures; Loki takes everything"}
         assert agent.stop() == 0
-    last = [said(listener)]
+    last = [receive_notice(listener)]
     while last[-1] != "STOPPING=1":
-        last.append(said(listener))
+        last.append(receive_notice(listener))
 
 
 def test_status_tells_loki_s_words(
@@ -57,12 +57,12 @@ def test_status_tells_loki_s_words(
     monkeypatch.setenv("NOTIFY_SOCKET", listener.getsockname())
     with NodeAgent(tmp_path / "agent", "http://127.0.0.1:9", cluster="c") as agent:
         agent.run("echo", "one")
-        seen = said(listener)
-        while "Loki doesn't take" not in seen:
-            assert seen != "WATCHDOG=1", "nobody asked for that"
-            seen = said(listener)
-    assert seen.startswith("STATUS=1 capture; Loki doesn't take what it is sent: ")
-    assert "\n" not in seen
+        notice = receive_notice(listener)
+        while "Loki doesn't take" not in notice:
+            assert notice != "WATCHDOG=1", "nobody asked for that"
+            notice = receive_notice(listener)
+    assert notice.startswith("STATUS=1 capture; Loki doesn't take what it is sent: ")
+    assert "\n" not in notice
 
 
 def test_a_watchdog_is_told_in_time_and_not_too_often(listener: socket.socket) -> None:
@@ -77,7 +77,7 @@ def test_a_watchdog_is_told_in_time_and_not_too_often(listener: socket.socket) -
     for now[0] in (100.0, 101.0, 102.9, 103.0, 105.9, 106.0):
         notifier.alive()
     notifier.stopping()
-    assert [said(listener) for _ in range(4)] == ["WATCHDOG=1"] * 3 + ["STOPPING=1"]
+    assert [receive_notice(listener) for _ in range(4)] == ["WATCHDOG=1"] * 3 + ["STOPPING=1"]
     notifier.close()
     notifier.ready()  # after the end: nothing, and no error
 
@@ -92,7 +92,7 @@ def test_a_name_in_the_abstract_namespace() -> None:
         notifier.status("two\nlines \x1b[1m")
         notifier.status("two lines \x1b[1m")
         notifier.stopping()
-        assert [said(listener) for _ in range(3)] == [
+        assert [receive_notice(listener) for _ in range(3)] == [
             "READY=1",
             "STATUS=two lines \x1b[1m",
             "STOPPING=1",
@@ -131,7 +131,7 @@ def test_a_full_queue_holds_up_nothing(listener: socket.socket) -> None:
     sender.start()
     sender.join(TIMEOUT_SECS)
     assert not sender.is_alive()
-    assert said(listener) == "STATUS=0"
+    assert receive_notice(listener) == "STATUS=0"
     notifier.close()
 
 
@@ -139,7 +139,7 @@ def test_the_unit_waits_for_it() -> None:
     lines = UNIT.read_text().splitlines()
     assert {"Type=notify", "NotifyAccess=main", "Restart=always"} <= set(lines)
     (secs,) = (
-        int(found[1]) for line in lines if (found := re.fullmatch(r"WatchdogSec=(\d+)", line))
+        int(match[1]) for line in lines if (match := re.fullmatch(r"WatchdogSec=(\d+)", line))
     )
     assert secs >= 60, "a disk may stall for seconds"
 
@@ -159,9 +159,9 @@ def test_the_unit_is_hardened(tmp_path: Path) -> None:
         "--threshold=25",
         str(unit),
     ]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)
-    overall = re.search(r"Overall exposure level for .*: ([0-9.]+)", found.stdout)
-    if overall is None and "nrecognized option" in found.stderr:
+    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)
+    overall = re.search(r"Overall exposure level for .*: ([0-9.]+)", result.stdout)
+    if overall is None and "nrecognized option" in result.stderr:
         pytest.skip("this systemd-analyze can't look at a file")
-    assert overall is not None, found.stderr
+    assert overall is not None, result.stderr
     assert float(overall[1]) < 2.5

@@ -53,20 +53,20 @@ class Site:
     is configured for."""
 
     def __init__(
-        self, folder: Path, loki: LokiServer, national: LokiServer, cluster: str, held: ExitStack
+        self, folder: Path, loki: LokiServer, national: LokiServer, cluster: str, stack: ExitStack
     ) -> None:
         self.lokis = {"loki": loki, "national": national}
         self.cluster = cluster
         self.proxies = {
-            name: held.enter_context(Proxy(one.url)) for name, one in self.lokis.items()
+            name: stack.enter_context(Proxy(server.url)) for name, server in self.lokis.items()
         }
         self.urls = {name: proxy.url for name, proxy in self.proxies.items()}
         self.timeout_secs = 0.5
         self.folder = folder
-        self.agent = self.made()
-        self.sent: dict[Place, int] = {}
+        self.agent = self.make_agent()
+        self.line_counts: dict[Place, int] = {}
 
-    def made(self, **options: Json) -> NodeAgent:
+    def make_agent(self, **options: Json) -> NodeAgent:
         """As configured again; options: tables, in place of both Lokis'."""
         quick = {"timeout_secs": self.timeout_secs, "retry_min_secs": 0.05, "retry_max_secs": 0.2}
         tables = options or {"loki": {}, "loki.national": {}}
@@ -78,13 +78,13 @@ class Site:
 
     def direct(self) -> NodeAgent:
         """Without proxies: for commands that ask."""
-        self.urls = {name: one.url for name, one in self.lokis.items()}
+        self.urls = {name: server.url for name, server in self.lokis.items()}
         self.timeout_secs = 10.0
-        return self.made()
+        return self.make_agent()
 
     def spool(self, job_id: str, *, forged: int = 0) -> None:
         section = agent_config.load(str(self.agent.config)).agent
-        self.sent |= spool(section, job_id, LINES, forged=forged)
+        self.line_counts |= spool(section, job_id, LINES, forged=forged)
 
     def entries(self, name: str) -> list[Entry]:
         with LokiClient(self.lokis[name].url) as client:
@@ -96,25 +96,27 @@ class Site:
 
     def problems(self, name: str) -> dict[str, list[str]]:
         """Of lines in this Loki, and in its quarantine."""
-        refused = refused_in(self.quarantine(name), self.sent)
-        return all_problems(balances_in_loki(self.entries(name), self.sent, refused))
+        quarantine_counts = refused_in(self.quarantine(name), self.line_counts)
+        return all_problems(
+            balances_in_loki(self.entries(name), self.line_counts, quarantine_counts)
+        )
 
-    def broken(self, name: str, said: Said) -> None:
-        self.proxies[name].broken(lambda _: said)
+    def broken(self, name: str, reply: Said) -> None:
+        self.proxies[name].broken(lambda _: reply)
 
     def fixed(self) -> None:
         for proxy in self.proxies.values():
             proxy.fixed()
 
     def sink(self, name: str) -> Json:
-        (found,) = [one for one in self.agent.status()["sinks"] if one["name"] == name]
-        return dict(found)
+        (state,) = [sink for sink in self.agent.status()["sinks"] if sink["name"] == name]
+        return dict(state)
 
 
 @pytest.fixture
 def site(loki: LokiServer, national: LokiServer, cluster: str, tmp_path: Path) -> Iterator[Site]:
-    with ExitStack() as held:
-        yield Site(tmp_path / "node", loki, national, cluster, held)
+    with ExitStack() as stack:
+        yield Site(tmp_path / "node", loki, national, cluster, stack)
 
 
 def test_killed_between_the_checkpoints_of_two_lokis(site: Site) -> None:
@@ -146,21 +148,21 @@ def test_killed_between_the_checkpoints_of_two_lokis(site: Site) -> None:
             assert (sink["quarantine"]["reasons"], sink["spooled_bytes"]) == ({"too_old": 18}, 0), (
                 "with a word on each silence"
             )
-        assert {0, 5} == set(refused_in(site.quarantine("national"), site.sent).values())
+        assert {0, 5} == set(refused_in(site.quarantine("national"), site.line_counts).values())
 
 
 @pytest.mark.parametrize(
-    "said", [Said(503, b"Ingester is stopping"), Said(hang=True), Said(401, b"no org id")]
+    "reply", [Said(503, b"Ingester is stopping"), Said(hang=True), Said(401, b"no org id")]
 )
-def test_one_of_both_is_down_for_a_while(site: Site, said: Said) -> None:
+def test_one_of_both_is_down_for_a_while(site: Site, reply: Said) -> None:
     """The other one gets all meanwhile; what is down keeps it in the spool, across a restart,
     too."""
-    site.broken("national", said)
+    site.broken("national", reply)
     with site.agent as agent:
         site.spool("first")
         wait_until(lambda: site.problems("loki") == {}, "the other one has all of it")
         agent.stop()
-    with site.made() as agent:
+    with site.make_agent() as agent:
         site.spool("second")
         wait_until(lambda: site.problems("loki") == {}, "all of this, too")
         assert site.entries("national") == []
@@ -174,8 +176,8 @@ def test_one_of_both_is_down_for_a_while(site: Site, said: Said) -> None:
         assert (ahead["spooled_bytes"], ahead["lag_secs"], ahead["loki"]["trouble"]) == (0, 0, None)
         assert behind["spooled_bytes"] > 0
         assert behind["lag_secs"] > 500
-        shown = agent.call("status").stdout
-        assert f"loki   national, {site.proxies['national'].url}: since " in shown
+        output = agent.call("status").stdout
+        assert f"loki   national, {site.proxies['national'].url}: since " in output
         drained = agent.call("drain", "--timeout", "1s")
         assert drained.returncode == 3
         assert "national doesn't take it, since " in drained.stdout
@@ -205,11 +207,11 @@ def test_what_one_refuses_the_other_has(site: Site, national: LokiServer) -> Non
         site.spool("beside")
         agent.run("sh", "-c", f"echo short; echo {long}; echo last", options=("--job-id", "own"))
         agent.wait_shipped()
-        kept = {
-            name: [one.line for one in site.entries(name) if is_log(one, "own")]
+        lines = {
+            name: [entry.line for entry in site.entries(name) if is_log(entry, "own")]
             for name in site.lokis
         }
-        assert kept == {"loki": ["short", long, "last"], "national": ["short", "last"]}
+        assert lines == {"loki": ["short", long, "last"], "national": ["short", "last"]}
         assert list(site.quarantine("loki").iterdir()) == []
         assert site.sink("national")["quarantine"]["reasons"] == {"line_too_long": 1}
         assert "LOKI" in agent.call("replay", "--dry-run").stdout
@@ -223,13 +225,13 @@ def test_what_one_refuses_the_other_has(site: Site, national: LokiServer) -> Non
         national.set_limits({"max_line_size": "256KB"})
         try:
             national.start()
-            told = json.loads(agent.call("replay", "--sink", "national", "--json").stdout)
-            assert (told["delivered"], told["left"]) == (1, 0)
+            report = json.loads(agent.call("replay", "--sink", "national", "--json").stdout)
+            assert (report["delivered"], report["left"]) == (1, 0)
         finally:
             national.stop()
             national.set_limits({"max_line_size": f"{LONGEST}B"})
             national.start()
-        assert [one.line for one in site.entries("national") if is_log(one, "own")] == [
+        assert [entry.line for entry in site.entries("national") if is_log(entry, "own")] == [
             "short",
             long,
             "last",
@@ -248,62 +250,62 @@ def long_capture(site: Site, job_id: str) -> Iterator[CaptureWriter]:
     block."""
     section = agent_config.load(str(site.agent.config)).agent
     identity = NodeIdentity(job_id, 1, "", 0, "numbered", os.geteuid(), "me", gid=os.getegid())
-    made = Path(prepare_capture(section, identity))
-    with (made / "segments" / "lock").open("wb") as lock:
+    folder = Path(prepare_capture(section, identity))
+    with (folder / "segments" / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield CaptureWriter.in_node_spool(made, start_ns=time.time_ns() - 600 * SECOND_NS)
+        yield CaptureWriter.in_node_spool(folder, start_ns=time.time_ns() - 600 * SECOND_NS)
 
 
 def test_a_loki_that_is_added_removed_and_put_first(site: Site) -> None:
     """An agent of one Loki goes on without a repeat. The new one gets whole what is whole in the
     spool, and the rest of what isn't, which it is told; at the end it is the only one, by its name,
     and the old one is forgotten."""
-    one = site.made(loki={})
-    with ExitStack() as held:
-        capture = held.enter_context(long_capture(site, "long"))
-        fresh = held.enter_context(long_capture(site, "fresh"))
+    first = site.make_agent(loki={})
+    with ExitStack() as stack:
+        capture = stack.enter_context(long_capture(site, "long"))
+        fresh = stack.enter_context(long_capture(site, "fresh"))
         for writer in (capture, fresh):
             writer.start()
             writer.lines([line_of(number) for number in range(50)])
         capture.rotate()
         capture.lines([line_of(number) for number in range(50, 100)])
         segments = Path(capture.segment).parent
-        with one:
+        with first:
             wait_until(
                 lambda: not (segments / "0000000001.seg").exists(), "what the first has is removed"
             )
             wait_until(lambda: len(found_lines(site, "loki", "long")) == 100, "it has all of it")
             wait_until(lambda: len(found_lines(site, "loki", "fresh")) == 50, "of the other, too")
-            one.stop()
-        two = site.made()
-        with two:
+            first.stop()
+        second = site.make_agent()
+        with second:
             for writer in (capture, fresh):
                 writer.lines(
                     [line_of(number) for number in range(100 if writer is capture else 50, 150)]
                 )
                 writer.end()
                 writer.close()
-            held.close()
-            two.wait_shipped()
-            two.stop()
-        assert "[loki.national] is new: it gets what is in the spool now" in two.log.read_text()
+            stack.close()
+            second.wait_shipped()
+            second.stop()
+        assert "[loki.national] is new: it gets what is in the spool now" in second.log.read_text()
     whole = [line_of(number) for number in range(150)]
     assert found_lines(site, "loki", "long") == found_lines(site, "loki", "fresh") == whole
     assert found_lines(site, "national", "fresh") == whole
     assert found_lines(site, "national", "long") == whole[100:]
-    told = [
+    events = [
         json.loads(entry.line) for entry in site.entries("national") if '"sink_added"' in entry.line
     ]
-    assert [event["lines"] for event in told] == [100]
+    assert [event["lines"] for event in events] == [100]
     ended = [
         json.loads(entry.line) for entry in site.entries("national") if '"closed"' in entry.line
     ]
     assert [event["lines"] for event in ended] == [150, 150]
 
-    refused = two.call("forget", "national")
-    assert refused.returncode == 1
-    assert "is in the configuration" in refused.stderr
-    last = site.made(loki={"name": "national"})
+    refusal = second.call("forget", "national")
+    assert refusal.returncode == 1
+    assert "is in the configuration" in refusal.stderr
+    last = site.make_agent(loki={"name": "national"})
     site.spool("later")
     with last:
         last.wait_shipped()
@@ -340,23 +342,38 @@ def test_one_that_lost_its_state_begins_anew_and_an_added_one_where_others_are(
     capture.lines(["four"])
     node.learn()
     node.ship()
-    one = node.only_capture()
-    assert list_segments(one.folder.segments_fd) == [2]
+    first_capture = node.only_capture()
+    assert list_segments(first_capture.folder.segments_fd) == [2]
     (tmp_path / "other").mkdir()
-    with closing(Checkpoints(str(tmp_path / "other" / "state.db"))) as other:
-        sinks = (node.checkpoints, other)
-        lost = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks)
+    with closing(Checkpoints(str(tmp_path / "other" / "state.db"))) as new_checkpoints:
+        sinks = (node.checkpoints, new_checkpoints)
+        lost = FollowedCapture(
+            first_capture.folder, node.checkpoints, first_capture.identity, sinks
+        )
         assert (lost.sinks[1].progress.position, lost.sinks[1].has_checkpoint) == ((0, 0), False)
-        added = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks, new=[other])
-        assert added.sinks[1].committed == one.first.committed
-        lines = one.first.progress.account.lines
-        assert (added.sinks[1].progress.counts.skipped, added.sinks[1].progress.account.lines) == (
+        newcomer = FollowedCapture(
+            first_capture.folder,
+            node.checkpoints,
+            first_capture.identity,
+            sinks,
+            new=[new_checkpoints],
+        )
+        assert newcomer.sinks[1].committed == first_capture.first.committed
+        lines = first_capture.first.progress.account.lines
+        assert (
+            newcomer.sinks[1].progress.counts.skipped,
+            newcomer.sinks[1].progress.account.lines,
+        ) == (
             lines,
             lines,
         )
         assert lines >= 3
-        assert other.shipped()[0].position == one.first.progress.position, "before anything is sent"
-        again = FollowedCapture(one.folder, node.checkpoints, one.identity, sinks)
+        assert new_checkpoints.shipped()[0].position == first_capture.first.progress.position, (
+            "before anything is sent"
+        )
+        again = FollowedCapture(
+            first_capture.folder, node.checkpoints, first_capture.identity, sinks
+        )
         assert again.sinks[1].has_checkpoint
     node.close()
 
@@ -366,14 +383,18 @@ def test_commands_know_both(site: Site) -> None:
         site.spool("kept", forged=3)
         site.spool("gone", forged=3)
         agent.wait_shipped()
-        found = json.loads(agent.call("check", "--json").stdout)["findings"]
-        pushed = {one["about"]: one["level"] for one in found if one["about"].endswith("loki push")}
+        findings = json.loads(agent.call("check", "--json").stdout)["findings"]
+        pushed = {
+            finding["about"]: finding["level"]
+            for finding in findings
+            if finding["about"].endswith("loki push")
+        }
         assert pushed == {"loki push": "ok", "national: loki push": "ok"}
         purged = agent.call("purge", "--job", "gone", "--yes", "--wait", "1s", "--json")
         assert purged.returncode == 3, purged.stderr
-        told = json.loads(purged.stdout)
-        assert told["lines"]["quarantine"] == 8
-        assert list(told["requests"]) == ["national"], "the other one has no delete API"
+        report = json.loads(purged.stdout)
+        assert report["lines"]["quarantine"] == 8
+        assert list(report["requests"]) == ["national"], "the other one has no delete API"
         assert {name: site.sink(name)["quarantine"]["entries"] for name in site.lokis} == {
             "loki": 4,
             "national": 4,

@@ -43,9 +43,9 @@ LIMITS = AgentSection(
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ShippingNode]:
-    made = ShippingNode(tmp_path)
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path)
+    yield shipping_node
+    shipping_node.close()
 
 
 def grown(capture: NodeCapture, size: int) -> NodeCapture:
@@ -69,8 +69,8 @@ def test_a_capture_alone_has_its_job_s_limits(node: ShippingNode) -> None:
     SpoolLimits(LIMITS, node.messages.append).turn(node.follow())
     marks = marks_of(capture)
     assert (marks.slow_at, marks.stop_at, marks.scope) == (2 * MB, 4 * MB, "job")
-    found = (capture.path / LIMITS_FILE).stat()
-    assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (
+    file_stat = (capture.path / LIMITS_FILE).stat()
+    assert (file_stat.st_uid, file_stat.st_mode & 0o777, file_stat.st_size) == (
         os.geteuid(),
         0o644,
         LIMITS_BYTES,
@@ -78,14 +78,17 @@ def test_a_capture_alone_has_its_job_s_limits(node: ShippingNode) -> None:
 
 
 def test_what_others_of_the_job_and_the_user_have_is_taken_off(node: ShippingNode) -> None:
-    one = grown(node.capture("job1", soon_ns(), task=0), MB)
+    first = grown(node.capture("job1", soon_ns(), task=0), MB)
     two = grown(node.capture("job1", soon_ns(), task=1), MB // 2)
-    other = grown(node.capture("job2", soon_ns()), MB // 4)
+    second = grown(node.capture("job2", soon_ns()), MB // 4)
     stranger = node.capture("job3", soon_ns(), uid=12345, gid=12345) if os.geteuid() == 0 else None
     SpoolLimits(LIMITS, node.messages.append).turn(node.follow())
-    assert (marks_of(one).slow_at, marks_of(one).stop_at) == (2 * MB - MB // 2, 4 * MB - MB // 2)
+    assert (marks_of(first).slow_at, marks_of(first).stop_at) == (
+        2 * MB - MB // 2,
+        4 * MB - MB // 2,
+    )
     assert (marks_of(two).slow_at, marks_of(two).stop_at) == (MB, 3 * MB)
-    marks = marks_of(other)
+    marks = marks_of(second)
     assert (marks.slow_at, marks.stop_at, marks.scope) == (MB + MB // 2, 4 * MB, "user")
     if stranger is not None:
         assert marks_of(stranger).stop_at == 4 * MB
@@ -145,12 +148,12 @@ def room(folder: Path, marks: SpoolMarks | None = None) -> SpoolRoom:
 
 
 def test_marks_slow_then_stop_and_let_go_with_a_tenth_more_room(tmp_path: Path) -> None:
-    found = room(tmp_path, SpoolMarks(1000, 2000, "user"))
-    seen = []
-    for second, own in enumerate((999, 1000, 950, 1500, 2000, 1900, 1850, 1799, 901, 899)):
-        changed = found.look(float(second), lambda own=own: own)  # type: ignore[misc]
-        seen.append((own, found.slow, len(found.left_out), changed))
-    assert seen == [
+    spool_room = room(tmp_path, SpoolMarks(1000, 2000, "user"))
+    states = []
+    for second, size in enumerate((999, 1000, 950, 1500, 2000, 1900, 1850, 1799, 901, 899)):
+        changed = spool_room.look(float(second), lambda size=size: size)  # type: ignore[misc]
+        states.append((size, spool_room.slow, len(spool_room.left_out), changed))
+    assert states == [
         (999, False, 0, False),
         (1000, True, 0, True),
         (950, True, 0, False),
@@ -162,7 +165,7 @@ def test_marks_slow_then_stop_and_let_go_with_a_tenth_more_room(tmp_path: Path) 
         (901, True, 0, False),
         (899, False, 0, True),
     ]
-    assert not found.look(9.4, lambda: 5000), "not each time"
+    assert not spool_room.look(9.4, lambda: 5000), "not each time"
 
 
 @pytest.mark.parametrize(
@@ -181,9 +184,9 @@ def test_a_disk_that_is_nearly_full_leaves_out_stderr_first(
 ) -> None:
     statvfs = SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=whole)
     monkeypatch.setattr(os, "statvfs", lambda path: statvfs)
-    found = room(tmp_path)
-    found.look(0.0, lambda: 0)
-    assert found.left_out == left_out
+    spool_room = room(tmp_path)
+    spool_room.look(0.0, lambda: 0)
+    assert spool_room.left_out == left_out
 
 
 # ---- whole runs, with an agent and a real Loki
@@ -199,8 +202,8 @@ def texts(entries: list[Entry], **metadata: str) -> list[str]:
 
 def events_of(client: LokiClient, cluster: str) -> dict[str, dict[str, Any]]:  # Any: JSON
     """The last one of each sort."""
-    found = [json.loads(entry.line) for entry in entries_of(client, cluster, "event")]
-    return {event["event"]: event for event in found}
+    events = [json.loads(entry.line) for entry in entries_of(client, cluster, "event")]
+    return {event["event"]: event for event in events}
 
 
 FLOOD = """
@@ -300,7 +303,7 @@ def test_a_full_spool_costs_stderr_first_metadata_last_and_fixes_itself(
                 str(release),
             ]
             nowhere = subprocess.DEVNULL
-            waiting = subprocess.Popen(
+            process = subprocess.Popen(
                 command, env=agent.environment, stdin=nowhere, stdout=nowhere, stderr=nowhere
             )
             wait_until(
@@ -310,7 +313,7 @@ def test_a_full_spool_costs_stderr_first_metadata_last_and_fixes_itself(
             )
             filler.unlink()
             release.touch()
-            assert waiting.wait(60) == 0
+            assert process.wait(60) == 0
             proxy.answer = lambda _: None
             agent.wait_shipped(60)
             events = events_of(client, "disk")
@@ -324,8 +327,8 @@ def test_a_full_spool_costs_stderr_first_metadata_last_and_fixes_itself(
     )
     assert records == list(range(1, len(records) + 1)), "metadata goes on"
     assert out[-1] == err[-1] == "last", "there is room again"
-    missing = {name: first_missing(lines) for name, lines in (("stdout", out), ("stderr", err))}
-    assert missing["stderr"] < missing["stdout"], "stderr first"
+    gaps = {name: first_missing(lines) for name, lines in (("stdout", out), ("stderr", err))}
+    assert gaps["stderr"] < gaps["stdout"], "stderr first"
     lost = " lines lost here: no room left there: the spool's disk is full]"
     assert all(any(text.endswith(lost) for text in of_stream) for of_stream in (out, err))
     for stream in ("stdout", "stderr"):
@@ -359,12 +362,12 @@ def test_a_full_disk_of_checkpoints_holds_and_nothing_is_sent_twice(
         filler = fill(disk, 0)
         assert agent.run("seq", "3000").returncode == 0
         wait_until(lambda: "no room left on the disk" in agent.log.read_text(), "it says so", 60)
-        said = agent.log.read_text().count("shipping failed")
+        failure_count = agent.log.read_text().count("shipping failed")
         assert agent.run("true").returncode == 0, "jobs go on"
         assert len(agent.captures()) == 2, "nothing is given up that no checkpoint holds"
         filler.unlink()
         agent.wait_shipped(60)
-        assert agent.log.read_text().count("shipping failed") <= said + 1, "said once"
+        assert agent.log.read_text().count("shipping failed") <= failure_count + 1, "said once"
         lines = [entry.line for entry in entries_of(client, "checkpoints", "log")]
     assert lines == [str(number) for number in range(1, 3001)]
     assert proxy.pushes < 30

@@ -51,9 +51,9 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNo
     monkeypatch.setattr(spool_overuse, "LOOK_SECS", 0.0)
     monkeypatch.setattr(spool_overuse, "MARGIN_BYTES", MB)
     monkeypatch.setattr(spool_overuse, "TURN_SECS", 60.0)
-    made = ShippingNode(tmp_path)
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path)
+    yield shipping_node
+    shipping_node.close()
 
 
 def captured(node: ShippingNode, job_id: str, uid: int = HOSTILE, **identity: int) -> NodeCapture:
@@ -64,11 +64,11 @@ def captured(node: ShippingNode, job_id: str, uid: int = HOSTILE, **identity: in
     capture.counters((20, 1))
     for name in ("lock", "reserve", "telegraf"):
         (capture.segments / name).write_bytes(b"\0" * 4096)
-    own(capture)
+    give_to_user(capture)
     return capture
 
 
-def own(capture: CaptureWriter) -> None:
+def give_to_user(capture: CaptureWriter) -> None:
     """All that this process made in `segments/` is the user's, as if a job had made it."""
     if IS_ROOT:
         uid = capture.segments.stat().st_uid
@@ -94,8 +94,8 @@ def turns(node: ShippingNode, limits: AgentSection = LIMITS, count: int = 3) -> 
     return overuse
 
 
-def taken(node: ShippingNode) -> set[str]:
-    return {one.identity.job_id for one in node.follow() if one.folder.is_taken}
+def taken_jobs(node: ShippingNode) -> set[str]:
+    return {capture.identity.job_id for capture in node.follow() if capture.folder.is_taken}
 
 
 # ---- what counts
@@ -138,13 +138,13 @@ def test_room_that_a_user_takes_past_the_sidecar_is_found_and_taken_back(
 ) -> None:
     hostile, honest = captured(node, "hostile"), captured(node, "honest", HONEST)
     fill(hostile.segments)
-    own(hostile)
+    give_to_user(hostile)
     overuse = turns(node)
-    assert taken(node) == {"hostile"}
+    assert taken_jobs(node) == {"hostile"}
     assert overuse.taken_counts["bytes"] == 1
     assert not hostile.segments.exists()
     assert honest.segments.exists()
-    (folder,) = (one.folder for one in node.follow() if one.folder.is_taken)
+    (folder,) = (capture.folder for capture in node.follow() if capture.folder.is_taken)
     assert folder.size().blocks < 6 * MB
     (line,) = [words for words in node.messages if "taken from its user" in words]
     assert "hostile@1" in line
@@ -176,14 +176,14 @@ def pipes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fill", [holes, many_names_of_one_file, links_to_much, pipes], ids=lambda one: one.__name__
+    "fill", [holes, many_names_of_one_file, links_to_much, pipes], ids=lambda fill: fill.__name__
 )
 def test_what_takes_no_room_is_left_alone(node: ShippingNode, fill: Callable[[Path], None]) -> None:
     capture = captured(node, "odd")
     fill(capture.segments)
-    own(capture)
+    give_to_user(capture)
     turns(node)
-    assert taken(node) == set()
+    assert taken_jobs(node) == set()
 
 
 def test_a_job_at_its_hard_limit_and_a_user_with_many_jobs_are_left_alone(
@@ -195,7 +195,7 @@ def test_a_job_at_its_hard_limit_and_a_user_with_many_jobs_are_left_alone(
     for number in range(40):
         captured(node, f"small{number}")
     turns(node)
-    assert taken(node) == set()
+    assert taken_jobs(node) == set()
 
 
 def test_a_capture_of_thousands_of_segments_is_a_normal_one(node: ShippingNode) -> None:
@@ -203,9 +203,9 @@ def test_a_capture_of_thousands_of_segments_is_a_normal_one(node: ShippingNode) 
     text = os.urandom(96 << 10)
     for number in range(2, FEW_ENTRIES + 200):
         (capture.segments / f"{number:010d}.seg").write_bytes(text)
-    own(capture)
+    give_to_user(capture)
     turns(node, NO_LIMITS)
-    assert taken(node) == set()
+    assert taken_jobs(node) == set()
 
 
 # ---- inodes
@@ -243,7 +243,7 @@ def test_a_flood_of_inodes_is_taken_away_without_any_limit_of_bytes(
     capture = captured(node, "flood")
     fill(capture.segments)
     if fill is not in_depth:
-        own(capture)
+        give_to_user(capture)
     (followed,) = node.follow()
     size = followed.folder.size()
     assert size.is_flood
@@ -265,16 +265,16 @@ def test_a_user_with_entries_in_a_thousand_captures_loses_those_that_have_most(
         capture = captured(node, f"many{number}")
         for file in range(20 * number):
             (capture.segments / f"x{file}").touch()
-        own(capture)
+        give_to_user(capture)
     if IS_ROOT:
         captured(node, "honest", HONEST)
     turns(node, NO_LIMITS, 1)
-    assert taken(node) == set(), "some 240 entries"
+    assert taken_jobs(node) == set(), "some 240 entries"
     more = captured(node, "more")
     for file in range(70):
         (more.segments / f"y{file}").touch()
     turns(node, NO_LIMITS, 1)
-    assert taken(node) == {"many4"}
+    assert taken_jobs(node) == {"many4"}
 
 
 def test_looking_has_an_end_in_each_turn(
@@ -306,7 +306,7 @@ def test_looking_has_an_end_in_each_turn(
 def test_what_it_printed_is_shipped_and_closed_with_the_reason(node: ShippingNode) -> None:
     with captured(node, "hostile") as hostile, captured(node, "honest", HONEST) as honest:
         one_file(hostile.segments)
-        own(hostile)
+        give_to_user(hostile)
         node.learn()
         turns(node)
         honest.lines(["second of honest"])
@@ -320,7 +320,7 @@ def test_what_it_printed_is_shipped_and_closed_with_the_reason(node: ShippingNod
     events = {event["event"]: event for event in node.events("hostile")}
     assert events["closed"]["reason"] == TAKEN_AWAY
     assert events["capture_taken"]["message"] == TAKEN_AWAY
-    (followed,) = (one for one in node.follow() if one.folder.is_taken)
+    (followed,) = (capture for capture in node.follow() if capture.folder.is_taken)
     assert followed.learnt.account.reason == TAKEN_AWAY
     node.learn()
     assert followed.is_over
@@ -334,7 +334,7 @@ def test_what_has_ended_keeps_its_own_end(node: ShippingNode) -> None:
     capture.end("COMPLETED", 0)
     capture.close()
     one_file(capture.segments)
-    own(capture)
+    give_to_user(capture)
     node.learn()
     turns(node)
     node.ship()
@@ -347,34 +347,34 @@ def test_its_user_cannot_go_on_writing_there(node: ShippingNode) -> None:
     """Not by a path, nor in a folder that is open."""
     hostile = captured(node, "hostile")
     one_file(hostile.segments)
-    own(hostile)
-    above, opened = (
+    give_to_user(hostile)
+    above, folder_fd = (
         os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (hostile.path, hostile.segments)
     )
 
     def attempts() -> list[bool]:
-        made = []
+        successes = []
         for place, folder in (
             ("segments/a", above),
             (f"{TAKEN}/b", above),
-            ("c", opened),
+            ("c", folder_fd),
         ):
             try:
                 os.close(os.open(place, os.O_WRONLY | os.O_CREAT, dir_fd=folder))
-                made.append(True)
+                successes.append(True)
             except OSError:
-                made.append(False)
+                successes.append(False)
         try:
-            os.fchmod(opened, 0o777)
-            made.append(True)
+            os.fchmod(folder_fd, 0o777)
+            successes.append(True)
         except OSError:
-            made.append(False)
-        return made
+            successes.append(False)
+        return successes
 
     assert Forked(HOSTILE, attempts).result() == [True, False, True, True]
     turns(node)
     assert Forked(HOSTILE, attempts).result() == [False, False, False, False]
-    os.close(opened)
+    os.close(folder_fd)
     os.close(above)
 
 
@@ -382,7 +382,7 @@ def test_what_grows_all_the_same_loses_its_segments_too(node: ShippingNode) -> N
     """Files that were open may still be written to."""
     capture = captured(node, "hostile")
     one_file(capture.segments)
-    own(capture)
+    give_to_user(capture)
     overuse = turns(node)
     blocks(capture.path / TAKEN / "0000000001.seg", 8 * MB)
     for _ in range(3):
@@ -397,7 +397,7 @@ def test_what_grows_all_the_same_loses_its_segments_too(node: ShippingNode) -> N
 def test_an_agent_that_starts_in_between_goes_on(node: ShippingNode, closed_to_user: bool) -> None:
     capture = captured(node, "hostile")
     one_file(capture.segments)
-    own(capture)
+    give_to_user(capture)
     capture.segments.rename(capture.path / TAKEN)
     if closed_to_user and IS_ROOT:
         os.chown(capture.path / TAKEN, 0, 0)
@@ -438,7 +438,7 @@ def test_what_nobody_captures_in_is_removed_at_once_where_it_holds_something(
     assert not look(), "it was made for a job that hasn't printed"
     for number in range(50):
         (capture.segments / f"x{number}").touch()
-    own(capture)
+    give_to_user(capture)
     rounds = 0
     while capture.path.exists() and look():
         rounds += 1
@@ -483,7 +483,7 @@ def test_an_entry_that_nobody_may_look_at_hides_no_other(
 
     monkeypatch.setattr(folder_size._Walk, "enter", refusing)
     turns(node, count=1)
-    assert taken(node) == {"mounts"}
+    assert taken_jobs(node) == {"mounts"}
 
 
 # ---- a whole agent

@@ -79,18 +79,18 @@ def test_the_daemon_follows_a_job_holding_nothing_of_whoever_started_it(
         assert int(stat[3]) != os.getsid(0)  # session
         assert int(stat[16]) >= user_agent.NICE
         assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
-        held = {
+        open_files = {
             Path(f"/proc/{pid}/fd/{fd}").readlink()
             for fd in os.listdir(f"/proc/{pid}/fd")
             if fd in ("0", "1", "2")
         }
-        assert held == {Path("/dev/null"), root / "agent.log"}
-        everything = [
+        assert open_files == {Path("/dev/null"), root / "agent.log"}
+        targets = [
             os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd") if entry.is_symlink()
         ]
         assert not [
             name
-            for name in everything
+            for name in targets
             if name.endswith("/open") or name.startswith(("pipe:", "/dev/pts"))
         ]
         capture.lines(["the last line"])
@@ -108,14 +108,14 @@ def test_whoever_waits_for_the_output_of_the_starter_does_not_wait_for_the_agent
         "print('started', flush=True); start(sys.argv[1])"
     )
     with CaptureWriter(spool):  # alive: the agent goes on
-        found = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", code, str(root)],
             cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=WAIT_SECS,
         )
-        assert (found.returncode, found.stdout, found.stderr) == (0, "started\n", "")
+        assert (result.returncode, result.stdout, result.stderr) == (0, "started\n", "")
         wait_until(lambda: running_agent(str(root)), "the agent's lock")
 
 
@@ -125,12 +125,12 @@ def test_modules_in_the_caller_s_folder_are_not_taken_for_its_own(
     for name in ("json.py", "select.py", "ingest.py", "sqlite3.py"):
         (tmp_path / name).write_text("raise SystemExit('hijacked')\n")
     with CaptureWriter(spool):
-        here = Path.cwd()
+        working_folder = Path.cwd()
         os.chdir(tmp_path)
         try:
             start(str(root))
         finally:
-            os.chdir(here)
+            os.chdir(working_folder)
         wait_until(lambda: running_agent(str(root)), "the agent's lock")
 
 
@@ -173,7 +173,7 @@ def test_killed_at_any_time_it_does_no_harm(root: Path, spool: Path) -> None:
 
 def test_starts_light() -> None:
     code = "import sys, logshipper_ingest.agent.user_agent; print(' '.join(sorted(sys.modules)))"
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     heavy = {
@@ -188,7 +188,7 @@ def test_starts_light() -> None:
         "matplotlib",
         "asyncio",
     }
-    assert heavy.isdisjoint(found.stdout.split())
+    assert heavy.isdisjoint(result.stdout.split())
 
 
 # ---- the loop, with a clock of the test's own
@@ -214,9 +214,9 @@ class Clock:
 
 
 def run_agent(root: Path, clock: Clock, idle_secs: float = 10.0) -> list[str]:
-    said: list[str] = []
-    Agent(str(root), said.append, idle_secs=idle_secs, clock=clock, pause=clock.pause).run()
-    return said
+    messages: list[str] = []
+    Agent(str(root), messages.append, idle_secs=idle_secs, clock=clock, pause=clock.pause).run()
+    return messages
 
 
 def test_ends_when_nothing_has_been_there_for_a_while(root: Path) -> None:
@@ -233,11 +233,11 @@ def test_stays_while_a_capture_lives_and_takes_in_once_a_second_at_most(
     taken_at: list[float] = []
     ingest = LocalStore.ingest
 
-    def counted(store: LocalStore) -> IngestOutcome:
+    def count_ingest(store: LocalStore) -> IngestOutcome:
         taken_at.append(clock.now)
         return ingest(store)
 
-    monkeypatch.setattr(LocalStore, "ingest", lambda store, **_: counted(store))
+    monkeypatch.setattr(LocalStore, "ingest", lambda store, **_: count_ingest(store))
     capture = CaptureWriter(spool)
     with capture:
         clock.later = [lambda: capture.lines(["x"])] * 30 + [lambda: None] * 100
@@ -258,9 +258,9 @@ def test_one_bad_capture_stops_no_other_is_said_once_and_given_up_in_the_end(
     age(bad.path, 3600)
     make_capture(spool, "good1")
     clock = Clock()
-    said = run_agent(root, clock)
-    assert len(said) == 1
-    assert "bad111" in said[0]
+    messages = run_agent(root, clock)
+    assert len(messages) == 1
+    assert "bad111" in messages[0]
     assert texts(root, "good1") == ["one", "two"]
     assert user_agent.STUCK_SECS <= sum(clock.pauses) < user_agent.STUCK_SECS + 10
 

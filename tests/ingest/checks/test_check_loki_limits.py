@@ -53,8 +53,8 @@ def levels(findings: list[Finding]) -> dict[str, str]:
 
 
 def the(findings: list[Finding], about: str) -> Finding:
-    (found,) = (finding for finding in findings if finding.about == about)
-    return found
+    (match,) = (finding for finding in findings if finding.about == about)
+    return match
 
 
 def limits_with(path: str, value: object) -> dict[str, Any]:
@@ -142,15 +142,15 @@ def test_schema_of_today_counts() -> None:
 
 
 def test_agent_that_sends_as_fast_as_it_can() -> None:
-    found = levels(check_limits(DEFAULTS, replace(SECTION, stream_max_bytes_per_sec=0)))
-    assert found["loki shard_streams"] == found["loki per_stream_rate_limit"] == "wrong"
+    level_of = levels(check_limits(DEFAULTS, replace(SECTION, stream_max_bytes_per_sec=0)))
+    assert level_of["loki shard_streams"] == level_of["loki per_stream_rate_limit"] == "wrong"
 
 
 @pytest.mark.parametrize("rate", [0, 4_300_000])
 def test_agent_that_sends_more_than_a_tenant_may(rate: int) -> None:
-    found = check_limits(DEFAULTS, replace(SECTION, tenant_max_bytes_per_sec=rate))
-    assert levels(found)["loki ingestion_rate_mb"] == "note"
-    assert "tenant_max_bytes_per_sec = 3984588" in the(found, "loki ingestion_rate_mb").fix
+    findings = check_limits(DEFAULTS, replace(SECTION, tenant_max_bytes_per_sec=rate))
+    assert levels(findings)["loki ingestion_rate_mb"] == "note"
+    assert "tenant_max_bytes_per_sec = 3984588" in the(findings, "loki ingestion_rate_mb").fix
 
 
 def test_both_grpc_limits_are_needed_and_retention_is_told() -> None:

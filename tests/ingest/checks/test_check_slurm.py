@@ -55,11 +55,11 @@ class Node:
     def write(
         self, conf: str = "", line: str = "", kind: str = "optional", before: str = ""
     ) -> None:
-        own = line or f"spool={self.spool} cluster=alpha python={self.python}"
+        arguments = line or f"spool={self.spool} cluster=alpha python={self.python}"
         self.conf.write_text(
             f"ClusterName=alpha\nPluginDir={self.plugin.parent}\nProctrackType=proctrack/cgroup\n{conf}\n"
         )
-        self.stack.write_text(f"# plugins\n{before}\n{kind} logshipper.so {own}\n")
+        self.stack.write_text(f"# plugins\n{before}\n{kind} logshipper.so {arguments}\n")
 
     def check(self, plugstack: str | None = None) -> list[Finding]:
         return check_slurm.check_slurm(self.config, plugstack)
@@ -73,15 +73,15 @@ def node(root_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     )
     for folder in of_the_test:
         folder.chmod(0o755)  # an ordinary user runs the node's python
-    found = Node(tmp_path)
-    monkeypatch.setenv("SLURM_CONF", str(found.conf))
+    slurm_node = Node(tmp_path)
+    monkeypatch.setenv("SLURM_CONF", str(slurm_node.conf))
     monkeypatch.setattr(
         check_slurm, "_program", lambda name: "/usr/sbin/slurmd" if name == "slurmd" else ""
     )
     monkeypatch.setattr(check_slurm, "_slurm_version", lambda: (22, 5))
     monkeypatch.setattr(check_slurm, "plugin_version", lambda path: (22, 5))
     monkeypatch.setattr(check_slurm, "_cgroup", lambda: "cgroup v1")
-    return found
+    return slurm_node
 
 
 def words(findings: list[Finding], level: str) -> str:
@@ -91,19 +91,19 @@ def words(findings: list[Finding], level: str) -> str:
 
 
 def test_all_is_well(node: Node) -> None:
-    found = node.check()
-    assert {finding.level for finding in found} == {"ok"}, found
-    said = words(found, "ok")
+    findings = node.check()
+    assert {finding.level for finding in findings} == {"ok"}, findings
+    text = words(findings, "ok")
     for part in ("ProctrackType=proctrack/cgroup", "loads it, with spool and cluster of /etc/agent.toml",
                  "was built for this Slurm, 22.05", "the keeper", f"can run logshipper {__version__}"):  # fmt: skip
-        assert part in said
+        assert part in text
 
 
 def test_cgroup_that_nobody_has_tried(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_slurm, "_cgroup", lambda: "cgroup v2")
-    found = node.check()
-    assert (words(found, "wrong"), exit_code(found)) == ("", 0)
-    assert words(found, "note").startswith(
+    findings = node.check()
+    assert (words(findings, "wrong"), exit_code(findings)) == ("", 0)
+    assert words(findings, "note").startswith(
         "cgroup v2: the plugin is untried there It was tested with cgroup v1. Begin"
     )
 
@@ -171,16 +171,16 @@ def test_included_files(node: Node) -> None:
     (node.folder / "other.conf").write_text("include stack.d/*.conf\ninclude stack.d/none*\n")
     (node.folder / "more.conf").write_text(f"PlugStackConfig={node.folder}/other.conf\n")
     node.conf.write_text(f'pluginDIR="{node.plugin.parent}"\nInclude more.conf\n')
-    found = node.check()
-    assert f"{folder}/10-logshipper.conf:3: stands after spank_pyxis.so" in words(found, "wrong")
-    assert "was built for this Slurm" in words(found, "ok")
+    findings = node.check()
+    assert f"{folder}/10-logshipper.conf:3: stands after spank_pyxis.so" in words(findings, "wrong")
+    assert "was built for this Slurm" in words(findings, "ok")
 
 
 def test_without_the_plugins_line(node: Node) -> None:
     node.stack.write_text("nonsense here\n")
-    found = node.check()
-    assert "plugstack.conf:1: Slurm ignores this line" in words(found, "wrong")
-    assert "doesn't load it: no job is captured" in words(found, "note")
+    findings = node.check()
+    assert "plugstack.conf:1: Slurm ignores this line" in words(findings, "wrong")
+    assert "doesn't load it: no job is captured" in words(findings, "note")
     node.stack.unlink()
     assert "isn't there: no job is captured" in words(node.check(), "note")
     node.conf.write_text("TaskProlog=/usr/libexec/logshipper/task-prolog\n")
@@ -191,11 +191,11 @@ def test_without_the_plugins_line(node: Node) -> None:
 
 
 def test_another_plugstack_file(node: Node) -> None:
-    other = node.folder / "mine.conf"
-    other.write_text("required logshipper.so\n")
-    assert "mine.conf:1: is required" in words(node.check(str(other)), "wrong")
+    second_stack = node.folder / "mine.conf"
+    second_stack.write_text("required logshipper.so\n")
+    assert "mine.conf:1: is required" in words(node.check(str(second_stack)), "wrong")
     node.conf.unlink()
-    assert "mine.conf:1: is required" in words(node.check(str(other)), "wrong")
+    assert "mine.conf:1: is required" in words(node.check(str(second_stack)), "wrong")
 
 
 def test_the_plugins_file(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,19 +268,19 @@ def test_the_spool(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_type_of_a_disk(tmp_path: Path) -> None:
     assert check_slurm._disk("/proc/self") == "proc"
-    said = subprocess.run(
+    disk_type = subprocess.run(
         ["stat", "-f", "-c", "%T", "/dev/shm"], capture_output=True, text=True
     ).stdout.strip()
-    assert check_slurm._disk("/dev/shm/x") == said
+    assert check_slurm._disk("/dev/shm/x") == disk_type
     assert check_slurm._disk(str(tmp_path)) not in ("", "proc")
 
 
 def test_tracking_without_cgroups(node: Node) -> None:
     node.write(conf="ProctrackType=proctrack/pgid PrologFlags=Alloc,Contain")
-    said = words(node.check(), "note")
-    assert "ProctrackType=proctrack/pgid" in said
-    assert "PrologFlags=Alloc,Contain" in said
-    assert "4711.uUID" in said
+    notes = words(node.check(), "note")
+    assert "ProctrackType=proctrack/pgid" in notes
+    assert "PrologFlags=Alloc,Contain" in notes
+    assert "4711.uUID" in notes
 
 
 # ---- a controller
@@ -326,9 +326,9 @@ def test_hook_and_agent_mean_two_folders(controller: Node) -> None:
     elsewhere = controller.folder / "elsewhere"
     controller.config = replace(controller.config, slurm=SlurmSection(str(elsewhere)))
     controller.write(conf=f"EpilogSlurmctld={controller.folder}/job-ended")
-    said = words(controller.check(), "wrong")
-    assert f"job-ended doesn't write into [slurm] ended_dir, {elsewhere}" in said
-    assert "isn't there The agent makes it" in said
+    text = words(controller.check(), "wrong")
+    assert f"job-ended doesn't write into [slurm] ended_dir, {elsewhere}" in text
+    assert "isn't there The agent makes it" in text
     elsewhere.mkdir()
     controller.program(
         controller.folder / "own", f"exec {controller.folder}/job-ended '{elsewhere}'"
@@ -347,7 +347,9 @@ def test_defaults_and_ranges_are_the_plugins_own() -> None:
     defaults = dict(re.findall(r"^\s+\.(\w+) = \"?([^\",]+)\"?,", text, re.MULTILINE))
     assert {**defaults, "keeper": ""} == check_slurm.DEFAULTS
     ranges = re.findall(r'\{"(\w+)", NULL, &settings->\w+, (\d+), (\d+)\}', text)
-    assert {name: (int(least), int(most)) for name, least, most in ranges} == check_slurm.RANGES
+    assert {
+        name: (int(minimum), int(maximum)) for name, minimum, maximum in ranges
+    } == check_slurm.RANGES
     assert set(re.findall(r'^\s+\{"(\w+)",', text, re.MULTILINE)) == set(check_slurm.DEFAULTS)
 
 
@@ -359,27 +361,27 @@ def test_odd_files(tmp_path: Path) -> None:
     assert read_conf(str(conf)) == {"a": "1", "b": "2", "d": "x", "taskprolog": "/a b"}
     stack = tmp_path / "plugstack.conf"
     stack.write_text("include plugstack.conf\noptional a.so x=1 # y\n\noptional\n")
-    found = read_stack(str(stack))
-    assert len(found.plugins) <= MAX_FILES
-    assert found.plugins[0][1:] == ("optional", "a.so", ("x=1",))
+    plugin_stack = read_stack(str(stack))
+    assert len(plugin_stack.plugins) <= MAX_FILES
+    assert plugin_stack.plugins[0][1:] == ("optional", "a.so", ("x=1",))
     assert read_stack("/nowhere") == ([], [])
 
 
 def test_a_plugins_version(binaries: Path, tmp_path: Path) -> None:
     built = binaries / "logshipper.so"
-    said = (
+    result = (
         subprocess.run(["slurmd", "-V"], capture_output=True, text=True)
         if shutil.which("slurmd")
         else None
     )
-    found = plugin_version(str(built))
-    assert found is not None
-    assert said is None or f"{found[0]}.{found[1]:02d}." in said.stdout
+    version = plugin_version(str(built))
+    assert version is not None
+    assert result is None or f"{version[0]}.{version[1]:02d}." in result.stdout
     whole = built.read_bytes()
-    cut = tmp_path / "cut.so"
+    short_copy = tmp_path / "cut.so"
     for size in (0, 5, 63, 100, len(whole) // 2, len(whole) - 100):
-        cut.write_bytes(whole[:size])
-        assert plugin_version(str(cut)) in (None, found)
+        short_copy.write_bytes(whole[:size])
+        assert plugin_version(str(short_copy)) in (None, version)
     for path in ("/bin/sh", "/etc/passwd", "/nowhere"):
         assert plugin_version(path) is None
 
@@ -391,7 +393,7 @@ def test_the_commands_option(
     file.write_text(
         '[agent]\nsocket = ""\n[loki]\nurl = "http://127.0.0.1:1"\ntimeout_secs = 0.2\n[metrics]\nlisten = ""\n'
     )
-    other = node.folder / "mine.conf"
-    other.write_text("required logshipper.so\n")
-    assert main(["check", "--config", str(file), "--plugstack", str(other)]) == 1
+    second_stack = node.folder / "mine.conf"
+    second_stack.write_text("required logshipper.so\n")
+    assert main(["check", "--config", str(file), "--plugstack", str(second_stack)]) == 1
     assert "mine.conf:1: is required" in capsys.readouterr().out

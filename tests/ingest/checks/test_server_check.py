@@ -68,9 +68,11 @@ def config_for(
 )
 def test_it_says_who_reads_the_jobs(metrics: dict[str, Any], words: str) -> None:
     config, _ = parse({"loki": {"url": "http://x"}, "metrics": metrics})
-    found = [finding for finding in check_node(config) if finding.about == "[metrics] job_values"]
-    assert [finding.level for finding in found] == ["note"] * bool(words)
-    assert not words or (words in found[0].words and "password_file" in found[0].fix)
+    findings = [
+        finding for finding in check_node(config) if finding.about == "[metrics] job_values"
+    ]
+    assert [finding.level for finding in findings] == ["note"] * bool(words)
+    assert not words or (words in findings[0].words and "password_file" in findings[0].fix)
 
 
 def make_folder(path: str, mode: int) -> None:
@@ -83,8 +85,8 @@ def levels(findings: list[Finding]) -> dict[str, str]:
 
 
 def the(findings: list[Finding], about: str) -> Finding:
-    (found,) = (finding for finding in findings if finding.about == about)
-    return found
+    (match,) = (finding for finding in findings if finding.about == about)
+    return match
 
 
 # ---- real servers
@@ -106,7 +108,7 @@ def test_a_node_where_all_is_well(
             findings = check(config)
     assert [finding for finding in findings if finding.level == "wrong"] == []
     assert exit_code(findings) == 0
-    found = levels(findings)
+    level_of = levels(findings)
     for about in (
         "loki",
         "loki push",
@@ -116,16 +118,16 @@ def test_a_node_where_all_is_well(
         "loki max_line_size",
         "prometheus",
     ):
-        assert found[about] == "ok", about
+        assert level_of[about] == "ok", about
     for about in (
         "prometheus retention",
         "prometheus scrape",
         "[agent] socket",
         "[metrics] listen",
     ):
-        assert found[about] == "ok", about
+        assert level_of[about] == "ok", about
     assert "every 1 s" in the(findings, "prometheus scrape").words
-    assert found.get("loki grpc_server_max_recv_msg_size", "ok") == "ok"
+    assert level_of.get("loki grpc_server_max_recv_msg_size", "ok") == "ok"
     with LokiClient(loki.url) as client:
         now_ns = time.time_ns()
         selector = '{service_name="logshipper",kind="event",host="n1"} |= "checked"'
@@ -142,8 +144,8 @@ def test_a_node_where_all_is_well(
 def test_target_that_is_down_or_somebody_elses(
     prometheus: PrometheusServer, tmp_path: Path
 ) -> None:
-    with FaultyServer(OK_METRICS) as other, FaultyServer(Said(500)) as broken:
-        up, down = (server.url.removeprefix("http://") for server in (other, broken))
+    with FaultyServer(OK_METRICS) as stranger, FaultyServer(Said(500)) as broken:
+        up, down = (server.url.removeprefix("http://") for server in (stranger, broken))
         prometheus.set_targets([up, down])
         prometheus.wait_for_target(up)
         none = the(
@@ -181,10 +183,10 @@ def fake() -> Iterator[FaultyServer]:
 
 
 def test_no_loki(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+    with socket.socket() as port_holder:
+        port_holder.bind(("127.0.0.1", 0))
         findings = check_loki(
-            config_for(tmp_path, loki=f"http://127.0.0.1:{taken.getsockname()[1]}").lokis[0]
+            config_for(tmp_path, loki=f"http://127.0.0.1:{port_holder.getsockname()[1]}").lokis[0]
         )
     (finding,) = findings
     assert (finding.level, finding.about) == ("wrong", "loki")
@@ -193,8 +195,8 @@ def test_no_loki(tmp_path: Path) -> None:
 
 def test_gateway_that_forbids_all(fake: FaultyServer, tmp_path: Path) -> None:
     findings = check_loki(config_for(tmp_path, loki=fake.url).lokis[0])
-    found = levels(findings)
-    assert found["loki"] == found["loki version"] == found["loki limits"] == "note"
+    level_of = levels(findings)
+    assert level_of["loki"] == level_of["loki version"] == level_of["loki limits"] == "note"
     push = the(findings, "loki push")
     assert (push.level, push.words) == (
         "wrong",
@@ -204,7 +206,7 @@ def test_gateway_that_forbids_all(fake: FaultyServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "fix"),
+    ("reply", "fix"),
     [
         (Said(404, b"404 page not found"), "There is no Loki at this address"),
         (Said(400, b"structured metadata is not allowed"), "allow_structured_metadata: true"),
@@ -214,9 +216,9 @@ def test_gateway_that_forbids_all(fake: FaultyServer, tmp_path: Path) -> None:
     ],
 )
 def test_refused_pushes_and_their_fixs(
-    fake: FaultyServer, tmp_path: Path, said: Said, fix: str
+    fake: FaultyServer, tmp_path: Path, reply: Said, fix: str
 ) -> None:
-    fake.answer(Said(200, b"ready"), Said(200, b'{"version":"3.7.6"}'), said, Said(403))
+    fake.answer(Said(200, b"ready"), Said(200, b'{"version":"3.7.6"}'), reply, Said(403))
     findings = check_loki(config_for(tmp_path, loki=fake.url).lokis[0])
     assert the(findings, "loki version") == Finding("ok", "loki version", "3.7.6")
     assert the(findings, "loki push").level == "wrong"
@@ -245,8 +247,8 @@ def test_entry_that_never_shows(
     fake: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("logshipper_ingest.checks.check_loki.READ_BACK_SECS", 0.2)
-    nothing = b'{"status":"success","data":{"resultType":"streams","result":[]}}'
-    fake.answer(Said(200), Said(200, b"{}"), Said(204), Said(200, nothing))
+    no_entries = b'{"status":"success","data":{"resultType":"streams","result":[]}}'
+    fake.answer(Said(200), Said(200, b"{}"), Said(204), Said(200, no_entries))
     finding = the(check_loki(config_for(tmp_path, loki=fake.url).lokis[0]), "loki query")
     assert (finding.level, finding.words) == (
         "wrong",
@@ -283,18 +285,18 @@ def test_remote_write(prometheus: PrometheusServer, tmp_path: Path) -> None:
     """The shared Prometheus takes none, and scrapes others."""
     config = config_for(tmp_path, prometheus=prometheus.url)
     remote = RemoteWriteSection(ServerAccess(url=f"{prometheus.url}/api/v1/write", timeout_secs=5))
-    found = check_prometheus(replace(config, remote_write=remote))
-    refused = the(found, "remote write")
-    assert (refused.level, "remote-write-receiver" in refused.fix) == ("wrong", True)
-    assert "HTTP 404" in refused.words
-    assert the(found, "prometheus scrape") == Finding(
+    findings = check_prometheus(replace(config, remote_write=remote))
+    refusal = the(findings, "remote write")
+    assert (refusal.level, "remote-write-receiver" in refusal.fix) == ("wrong", True)
+    assert "HTTP 404" in refusal.words
+    assert the(findings, "prometheus scrape") == Finding(
         "note", "prometheus scrape", "this node isn't scraped: it has [remote_write]"
     )
     with FaultyServer(Said(204)) as server:
         remote = RemoteWriteSection(ServerAccess(url=f"{server.url}/write", timeout_secs=5))
         config = replace(config_for(tmp_path), remote_write=remote)
         assert levels(check_prometheus(config)) == {"remote write": "ok", "prometheus": "note"}
-        assert [asked.path for asked in server.requests] == ["/write"] * 2
+        assert [request.path for request in server.requests] == ["/write"] * 2
         server.answer(
             Said(204, headers={"Date": email.utils.formatdate(time.time() - 3 * 3600, usegmt=True)})
         )
@@ -312,7 +314,7 @@ def test_prometheus_that_isnt_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "own"),
+    ("url", "is_ours"),
     [
         ("http://n1:9310/metrics", True),
         ("http://n1.example.org:9310/metrics", True),
@@ -326,9 +328,9 @@ def test_prometheus_that_isnt_asked(tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_own_target(tmp_path: Path, url: str, own: bool) -> None:
+def test_own_target(tmp_path: Path, url: str, is_ours: bool) -> None:
     target = Target({}, url, "up", "", 1.0)
-    assert is_own(target, config_for(tmp_path, listen="0.0.0.0:9310")) is own
+    assert is_own(target, config_for(tmp_path, listen="0.0.0.0:9310")) is is_ours
 
 
 # ---- this node
@@ -387,8 +389,10 @@ def test_folder_of_somebody_else(tmp_path: Path) -> None:
     config = config_for(tmp_path)
     os.mkdir(config.agent.state_dir, 0o700)
     os.chown(config.agent.state_dir, 12345, -1)
-    found = next(finding for finding in check_node(config) if finding.about == "[agent] state_dir")
-    assert (found.level, f"{config.agent.state_dir} belongs to uid 12345" in found.words) == (
+    finding = next(
+        finding for finding in check_node(config) if finding.about == "[agent] state_dir"
+    )
+    assert (finding.level, f"{config.agent.state_dir} belongs to uid 12345" in finding.words) == (
         "wrong",
         True,
     )
@@ -408,8 +412,8 @@ def test_folder_without_room_or_on_a_network(
     ):
         fields = list(real)
         fields[1], fields[4], fields[5], fields[7] = 1, free, 10**7, files
-        shown = os.statvfs_result(fields)
-        monkeypatch.setattr("os.statvfs", lambda _, shown=shown: shown)
+        figures = os.statvfs_result(fields)
+        monkeypatch.setattr("os.statvfs", lambda _, figures=figures: figures)
         assert check_node(config)[1].level == level, (free, files)
     monkeypatch.setattr("logshipper_ingest.checks.check_node.network_type", lambda _: "nfs4")
     assert check_node(config)[0].words == f"{config.agent.spool_dir} is on nfs4"
@@ -439,19 +443,19 @@ def test_port(tmp_path: Path) -> None:
 
 
 def test_who_may_read_metrics(tmp_path: Path) -> None:
-    own = Authority(tmp_path / "own")
-    one, other = own.issue("one"), own.issue("other")
+    authority = Authority(tmp_path / "own")
+    first, second = authority.issue("one"), authority.issue("other")
 
-    def found(cert: Path, key: Path) -> Finding:
+    def finding_for(cert: Path, key: Path) -> Finding:
         access = MetricsAccess(cert_file=str(cert), key_file=str(key))
         return the(
             check_node(replace(config_for(tmp_path), metrics=MetricsSection("", access))),
             "/metrics",
         )
 
-    assert found(one.cert, one.key).level == "ok"
-    wrong = found(one.cert, other.key)
-    assert (wrong.level, wrong.words.startswith(f"[metrics] key_file: {other.key}: ")) == (
+    assert finding_for(first.cert, first.key).level == "ok"
+    wrong = finding_for(first.cert, second.key)
+    assert (wrong.level, wrong.words.startswith(f"[metrics] key_file: {second.key}: ")) == (
         "wrong",
         True,
     )

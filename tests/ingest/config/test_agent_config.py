@@ -97,13 +97,13 @@ def test_every_option_can_be_set(table: str, option: str, tmp_path: Path) -> Non
     values = _values(tmp_path) | ({"listen": "127.1.2.3:99"} if table == "telegraf" else {})
     together = {"username": "password_file", "password_file": "username", "key_file": "cert_file",
                 "client_ca_file": "cert_file", "org": "bucket", "bucket": "org"}  # fmt: skip
-    chosen = {name: values[name] for name in (option, together.get(option, option))}
+    option_values = {name: values[name] for name in (option, together.get(option, option))}
     least = {
         "loki": LOKI,
-        "influxdb": LOKI if "bucket" in chosen else {**LOKI, "database": "d"},
+        "influxdb": LOKI if "bucket" in option_values else {**LOKI, "database": "d"},
     }.get(table, {})
-    config, found = parse({"loki": LOKI, table: {**least, **chosen}})
-    assert found == []
+    config, faults = parse({"loki": LOKI, table: {**least, **option_values}})
+    assert faults == []
     section = config.influxdbs["influxdb"] if table == "influxdb" else getattr(config, table)
     holder = section if hasattr(section, option) else section.access
     default = agent_config.AgentSection() if table == "agent" else None
@@ -121,8 +121,8 @@ def test_further_lokis_inherit_rates_and_no_credentials(tmp_path: Path) -> None:
         "batch_max_bytes": 20_000,
         "tenant_by": "user",
     }
-    config, found = parse({"loki": {**first, "new": {"url": "http://new", "retry_max_secs": 60}}})
-    assert found == []
+    config, faults = parse({"loki": {**first, "new": {"url": "http://new", "retry_max_secs": 60}}})
+    assert faults == []
     first_sink, new = config.sinks
     assert (first_sink.server, first_sink.is_first, new.is_first) == (config.loki, True, False)
     assert (first_sink.label, first_sink.table) == ("loki", "loki")
@@ -136,36 +136,36 @@ def test_further_lokis_inherit_rates_and_no_credentials(tmp_path: Path) -> None:
     assert (new.cluster, new.host) == (config.agent.cluster, config.agent.host)
     assert not config.metrics.job_values
 
-    renamed, found = parse({"loki": {**LOKI, "name": "new"}})
-    assert found == []
+    renamed, faults = parse({"loki": {**LOKI, "name": "new"}})
+    assert faults == []
     (sink,) = renamed.sinks
     assert (sink.label, sink.is_first) == ("new", True)
     assert sink.folder == f"{config.agent.state_dir}/sinks/new"
 
 
 def test_influxdbs_are_sinks_beside_lokis() -> None:
-    first, other = (
+    first, second = (
         {"url": "http://influx", "database": "d"},
         {"url": "http://two", "bucket": "b", "org": "o"},
     )
-    config, found = parse(
-        {"loki": {**LOKI, "new": {"url": "http://new"}}, "influxdb": {**first, "two": other}}
+    config, faults = parse(
+        {"loki": {**LOKI, "new": {"url": "http://new"}}, "influxdb": {**first, "two": second}}
     )
-    assert found == []
-    named = [(sink.label, sink.table, is_influxdb(sink), sink.url) for sink in config.sinks]
-    assert named[1:] == [
+    assert faults == []
+    sinks = [(sink.label, sink.table, is_influxdb(sink), sink.url) for sink in config.sinks]
+    assert sinks[1:] == [
         ("new", "loki.new", False, "http://new"),
         ("influxdb", "influxdb", True, "http://influx"),
         ("two", "influxdb.two", True, "http://two"),
     ]
     assert config.sinks[3].folder == f"{config.agent.state_dir}/sinks/two"
     assert [sink.label for sink in config.lokis] == ["loki", "new"]
-    alone, found = parse({"loki": LOKI, "influxdb": {"two": other}})
-    assert (found, [sink.label for sink in alone.sinks]) == ([], ["loki", "two"])
+    alone, faults = parse({"loki": LOKI, "influxdb": {"two": second}})
+    assert (faults, [sink.label for sink in alone.sinks]) == ([], ["loki", "two"])
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "message"),
     [
         ({"database": "d"}, "[influxdb] url: is missing"),
         (
@@ -199,14 +199,14 @@ def test_influxdbs_are_sinks_beside_lokis() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_an_influxdb_is_named(table: dict[str, Any], told: str) -> None:
-    found = problems(loki={**LOKI, "new": {"url": "http://new"}}, influxdb=table)
-    assert any(line.startswith(told) for line in found), found
+def test_what_is_wrong_with_an_influxdb_is_named(table: dict[str, Any], message: str) -> None:
+    faults = problems(loki={**LOKI, "new": {"url": "http://new"}}, influxdb=table)
+    assert any(line.startswith(message) for line in faults), faults
 
 
 def test_a_tenant_by_user_of_any_loki_hides_job_values() -> None:
-    config, found = parse({"loki": {**LOKI, "new": {"url": "http://new", "tenant_by": "user"}}})
-    assert (found, config.metrics.job_values, config.loki.tenant_by) == ([], False, "")
+    config, faults = parse({"loki": {**LOKI, "new": {"url": "http://new", "tenant_by": "user"}}})
+    assert (faults, config.metrics.job_values, config.loki.tenant_by) == ([], False, "")
 
 
 @pytest.mark.parametrize(
@@ -231,11 +231,11 @@ def test_a_tenant_by_user_of_any_loki_hides_job_values() -> None:
 def test_jobs_are_shown_by_default_where_not_everybody_reads(
     metrics: dict[str, Any], is_open: bool
 ) -> None:
-    def shown(**more: Any) -> bool:  # Any: TOML
+    def shows_jobs(**more: Any) -> bool:  # Any: TOML
         return parse({"loki": LOKI, "metrics": {**metrics, **more}})[0].metrics.job_values
 
-    assert shown() is not is_open
-    assert (shown(job_values=True), shown(job_values=False)) == (True, False)
+    assert shows_jobs() is not is_open
+    assert (shows_jobs(job_values=True), shows_jobs(job_values=False)) == (True, False)
 
 
 # ---- what is wrong
@@ -247,13 +247,13 @@ def test_every_option_refuses_other_types_and_names_itself(
     table: str, option: str, value: Any
 ) -> None:
     # Any: TOML
-    wanted = _options(SECTIONS[table])[option]
-    fits = type(value) is wanted or (wanted is float and type(value) is int)
-    found = problems(**{table: {**(LOKI if table == "loki" else {}), option: value}})
+    option_type = _options(SECTIONS[table])[option]
+    fits = type(value) is option_type or (option_type is float and type(value) is int)
+    faults = problems(**{table: {**(LOKI if table == "loki" else {}), option: value}})
     if not fits:
-        assert any(line.startswith(f"[{table}] {option}: must be ") for line in found), found
+        assert any(line.startswith(f"[{table}] {option}: must be ") for line in faults), faults
     elif isinstance(value, float) and not 0 <= value < 1e9:  # nan, inf
-        assert any(line.startswith(f"[{table}] {option}:") for line in found), found
+        assert any(line.startswith(f"[{table}] {option}:") for line in faults), faults
 
 
 def test_problems_of_further_lokis_are_named_by_their_tables() -> None:
@@ -272,17 +272,17 @@ def test_problems_of_further_lokis_are_named_by_their_tables() -> None:
         "beside": {**LOKI, "tenant": "another"},
         "tenant": {"url": "http://x"},
     }
-    found = loki_problems(max_line_bytes=5, ca_file="/no/such", **tables)
+    faults = loki_problems(max_line_bytes=5, ca_file="/no/such", **tables)
     for place in (
         "[loki] max_line_bytes:", "[loki] ca_file:", "[loki] tenant: must be a string", "[loki.new] batch_max_bytes:",
         "[loki.new] nam: there is no such option", "[loki.new] name: the table's own", "[loki.new] ca_file:",
         "[loki.none] url: is missing", "[loki.Big] name: a small letter", "[loki.loki] name: a small letter",
         "[loki.same]: has url and tenant of [loki]: all would be sent there twice",
     ):  # fmt: skip
-        assert sum(line.startswith(place) for line in found) == 1, (place, found)
-    assert len(found) == 11, found
-    many = {f"s{number}": {"url": f"http://s{number}"} for number in range(8)}
-    assert loki_problems(**many) == ["[loki]: 8 tables more than itself, at most 7"]
+        assert sum(line.startswith(place) for line in faults) == 1, (place, faults)
+    assert len(faults) == 11, faults
+    eight_tables = {f"s{number}": {"url": f"http://s{number}"} for number in range(8)}
+    assert loki_problems(**eight_tables) == ["[loki]: 8 tables more than itself, at most 7"]
     assert loki_problems(name="new", new={"url": "http://new"}) == [
         "[loki.new]: is the name of [loki]; another name tells them apart"
     ]
@@ -297,7 +297,7 @@ def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError) as error:
         load(str(file))
-    said = error.value.problems
+    faults = error.value.problems
     for place in (
         "[agnet]: there is no such table; did you mean agent?", "[agent] cluster:",
         "[agent] poll_secs: must be a number",
@@ -305,8 +305,8 @@ def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
         "[loki] batch_max_bytes:", "[loki] username and password_file", "[loki] retry_min_secs:", "[metrics] listen:",
         "[metrics] job_values: must be true or false", "[prometheus] url:",
     ):  # fmt: skip
-        assert sum(line.startswith(place) for line in said) == 1, place
-    assert len(said) == 12
+        assert sum(line.startswith(place) for line in faults) == 1, place
+    assert len(faults) == 12
     assert str(file) in str(error.value)
 
 
@@ -383,8 +383,8 @@ def test_values_out_of_range_are_one_problem_that_names_the_option(
 
 @pytest.mark.parametrize("value", [5, "text", [], True])
 def test_a_table_that_is_none_is_said(value: object) -> None:
-    found = problems(metrics=value)
-    assert found == ["[metrics]: must be a table, with a line for each option"]
+    faults = problems(metrics=value)
+    assert faults == ["[metrics]: must be a table, with a line for each option"]
 
 
 def test_the_parts_of_a_table_are_no_options() -> None:
@@ -454,11 +454,11 @@ def test_secrets_must_not_be_open_to_everybody(
     file = tmp_path / "secret"
     file.write_text("x\n")
     file.chmod(mode)
-    needed = {"password_file": {"username": "ann"}, "key_file": {"cert_file": str(file)}}.get(
+    companions = {"password_file": {"username": "ann"}, "key_file": {"cert_file": str(file)}}.get(
         option, {}
     )
-    found = loki_problems(**{option: str(file)}, **needed)
-    assert found == (
+    faults = loki_problems(**{option: str(file)}, **companions)
+    assert faults == (
         [] if fine else [f"[loki] {option}: {file}: everybody may read it; `chmod o= {file}`"]
     )
 
@@ -476,10 +476,10 @@ def test_certificates_may_be_open(option: str, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("path", ["relative", "/no/such/file", "/", "/a\0b"])
 def test_files_that_cannot_be_read_are_named(option: str, path: str) -> None:
-    needed = {"password_file": {"username": "ann"}, "key_file": {"cert_file": "/dev/null"}}.get(
+    companions = {"password_file": {"username": "ann"}, "key_file": {"cert_file": "/dev/null"}}.get(
         option, {}
     )
-    (line,) = loki_problems(**{option: path}, **needed)
+    (line,) = loki_problems(**{option: path}, **companions)
     assert line.startswith(f"[loki] {option}: ")
 
 
@@ -492,8 +492,8 @@ def test_credentials_that_exclude_each_other_are_said(tmp_path: Path) -> None:
         "[loki] username and password_file belong together"
     ]
     assert loki_problems(key_file=path) == ["[loki] key_file: needs a cert_file"]
-    found = loki_problems(username="ann", password_file=path, token_file=path)
-    assert found == ["[loki] token_file: not together with username and password_file"]
+    faults = loki_problems(username="ann", password_file=path, token_file=path)
+    assert faults == ["[loki] token_file: not together with username and password_file"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines\n", b"x" * 70_000, b"a\0b"])
@@ -509,7 +509,7 @@ def test_a_secret_that_is_none_is_said_and_not_shown(content: bytes, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "address"),
     [
         ("127.0.0.1:9310", ("127.0.0.1", 9310)),
         ("[::1]:0", ("::1", 0)),
@@ -523,5 +523,5 @@ def test_a_secret_that_is_none_is_said_and_not_shown(content: bytes, tmp_path: P
         ("a:1\n", None),
     ],
 )
-def test_listen_addresses(text: str, found: tuple[str, int] | None) -> None:
-    assert listen_address(text) == found
+def test_listen_addresses(text: str, address: tuple[str, int] | None) -> None:
+    assert listen_address(text) == address

@@ -37,9 +37,9 @@ class Served:
     """A server, what it says, and how to ask it."""
 
     def __init__(self, access: MetricsAccess) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.agent = AgentMetrics("c1", "n1")
-        self.server = MetricsServer("127.0.0.1:0", self.agent, None, self.said.append, access)
+        self.server = MetricsServer("127.0.0.1:0", self.agent, None, self.messages.append, access)
 
     def get(
         self,
@@ -71,12 +71,12 @@ class Served:
         finally:
             connection.close()
 
-    def refused(self, reason: str) -> float:
-        found = self.agent.registry.get_sample_value(
+    def refusals(self, reason: str) -> float:
+        count = self.agent.registry.get_sample_value(
             "logshipper_agent_scrapes_refused_total", {"reason": reason}
         )
-        assert found is not None
-        return found
+        assert count is not None
+        return count
 
     def certificate(self) -> bytes:
         """What a client is shown now."""
@@ -117,7 +117,7 @@ def test_a_password_is_wanted_for_metrics_and_not_for_health(tmp_path: Path) -> 
         ):
             status, body = served.get(None, authorization=header)
             assert (status, "logshipper_agent" in body) == (401, False), header
-        assert served.refused("unauthorized") == 7
+        assert served.refusals("unauthorized") == 7
         for header in (f"Basic {BASIC}", f"basic  {BASIC} "):
             assert served.get(None, authorization=header)[0] == 200, header
         connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=scaled(20))
@@ -127,7 +127,7 @@ def test_a_password_is_wanted_for_metrics_and_not_for_health(tmp_path: Path) -> 
             == 'Basic realm="logshipper-agent"'
         )
         connection.close()
-        assert served.said == []
+        assert served.messages == []
 
 
 def test_tls_for_those_with_a_certificate_only(certificates: Certificates) -> None:
@@ -141,8 +141,8 @@ def test_tls_for_those_with_a_certificate_only(certificates: Certificates) -> No
                 served.get(certificates.ca, client)
         with pytest.raises((OSError, http.client.HTTPException)):
             served.get(None)
-        wait_until(lambda: served.refused("tls") == 4, "all four are counted")
-        assert served.said == []
+        wait_until(lambda: served.refusals("tls") == 4, "all four are counted")
+        assert served.messages == []
 
 
 @pytest.mark.parametrize("left_out", ["key", "cert"])
@@ -169,9 +169,9 @@ def test_a_renewed_certificate_is_shown_and_one_that_is_no_good_is_not(
         put("cert" if left_out == "key" else "key", certificates.misnamed)
         assert served.certificate() == first
         assert served.certificate() == first
-        (said,) = served.said  # once
-        assert f"[metrics] key_file: {place.key}: cert_file must be" in said
-        assert "goes on with what it had" in said
+        (message,) = served.messages  # once
+        assert f"[metrics] key_file: {place.key}: cert_file must be" in message
+        assert "goes on with what it had" in message
         put(left_out, certificates.misnamed)
         assert served.certificate().strip() == certificates.misnamed.cert.read_bytes().strip()
         place.key.chmod(0o604)
@@ -179,7 +179,7 @@ def test_a_renewed_certificate_is_shown_and_one_that_is_no_good_is_not(
         put("key", certificates.server)
         place.key.chmod(0o604)
         assert served.certificate().strip() == certificates.misnamed.cert.read_bytes().strip()
-        assert "everybody may read it" in served.said[-1]
+        assert "everybody may read it" in served.messages[-1]
 
 
 def test_a_changed_password_counts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,8 +193,8 @@ def test_a_changed_password_counts_at_once(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / "password").unlink()
         assert served.get(None, authorization=f"Basic {BASIC}")[0] == 200
         assert served.get(None)[0] == 401
-        assert [words for words in served.said if "password_file" in words]
-        assert not [words for words in served.said if PASSWORD in words or "first one" in words]
+        assert [words for words in served.messages if "password_file" in words]
+        assert not [words for words in served.messages if PASSWORD in words or "first one" in words]
 
 
 def test_who_does_not_shake_hands_holds_nobody_up(
@@ -209,16 +209,16 @@ def test_who_does_not_shake_hands_holds_nobody_up(
             for _ in range(4)
         ]
         assert served.get(certificates.ca)[0] == 200
-        assert served.refused("busy") >= 2
+        assert served.refusals("busy") >= 2
         monkeypatch.setattr(metrics_server, "HEAD_SECS", 0.2)
-        for one in mute:
+        for client in mute:
             try:
-                assert one.recv(1) == b"", "ended without a word"
+                assert client.recv(1) == b"", "ended without a word"
             except ConnectionResetError:
                 pass
-            one.close()
-        assert served.refused("slow") >= 1
-        assert served.refused("tls") == 0
+            client.close()
+        assert served.refusals("slow") >= 1
+        assert served.refusals("tls") == 0
         assert served.get(certificates.ca)[0] == 200
 
 
@@ -241,13 +241,13 @@ def test_who_does_not_take_an_answer_over_tls_is_ended(
             slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
             assert slow.recv(1) == b"H"
             monkeypatch.setattr(metrics_server, "DEADLINE_SECS", 0.2)
-            wait_until(lambda: served.refused("slow") == 1, "it is ended")
-            taken = 0
+            wait_until(lambda: served.refusals("slow") == 1, "it is ended")
+            byte_count = 0
             with suppress(OSError):
                 while part := slow.recv(1 << 20):
-                    taken += len(part)
-            assert taken < len(large)
-        assert served.said == []
+                    byte_count += len(part)
+            assert byte_count < len(large)
+        assert served.messages == []
 
 
 @pytest.mark.parametrize(

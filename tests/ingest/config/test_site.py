@@ -47,8 +47,8 @@ def test_the_first_of_flag_environment_user_and_system_counts(tmp_path: Path) ->
         tmp_path / "flag.toml",
         '[loki]\nurl = "http://flag:3100"\n[prometheus]\nurl = "http://flag:9090"',
     )
-    found = site.find(environment, path=flagged)
-    assert (found.loki.url, found.prometheus.url, found.path) == (
+    servers = site.find(environment, path=flagged)
+    assert (servers.loki.url, servers.prometheus.url, servers.path) == (
         "http://flag:3100",
         "http://flag:9090",
         flagged,
@@ -73,13 +73,13 @@ def test_credentials_go_to_the_server_that_the_file_names_only(tmp_path: Path) -
         f'[loki]\nurl = "{LOKI}/a"\ntoken_file = "{token}"\ntenant = "t"\nca_file = "{certificates}"\ntimeout_secs = 5',
     )
     assert site.find({}, path=file, loki_url=f"{LOKI}/b").loki.token_file == str(token)
-    for other in (
+    for url in (
         "http://loki.example.org",
         "https://loki.example.org:3100",
         "https://evil.example.org",
     ):
-        assert site.find({}, path=file, loki_url=other).loki == ServerAccess(
-            url=other, tenant="t", ca_file=str(certificates), timeout_secs=5
+        assert site.find({}, path=file, loki_url=url).loki == ServerAccess(
+            url=url, tenant="t", ca_file=str(certificates), timeout_secs=5
         )
 
 
@@ -245,27 +245,27 @@ def test_what_is_said_of_other_places_is_true(
     """Nothing is said to those who name a place, and where there is no other."""
     training(tmp_path / "logshipper")
 
-    def said(*options: str) -> str:
+    def notice(*options: str) -> str:
         assert main(["show", "last", *options]) == 0
         return capsys.readouterr().err.removeprefix("logshipper: ").rstrip("\n")
 
-    assert said() == AGENT
-    assert said("--from", "local") == ""
-    assert said("--store", str(tmp_path / "logshipper")) == ""
+    assert notice() == AGENT
+    assert notice("--from", "local") == ""
+    assert notice("--store", str(tmp_path / "logshipper")) == ""
     with monkeypatch.context() as patch:
         patch.setenv("LOGSHIPPER_STORE", str(tmp_path / "logshipper"))
-        assert said() == ""
+        assert notice() == ""
     socket_path.unlink()
-    assert said() == ""
+    assert notice() == ""
     socket_path.write_text("no socket")
-    assert said() == ""
+    assert notice() == ""
     monkeypatch.setenv("LOGSHIPPER_AGENT_SOCKET", "")
-    assert said() == ""
+    assert notice() == ""
     write(tmp_path / "etc" / "site.toml", f'[loki]\nurl = "{LOKI}"')
-    assert said() == IN_LOKI
+    assert notice() == IN_LOKI
     (tmp_path / "etc" / "site.toml").unlink()
     monkeypatch.setenv("LOGSHIPPER_LOKI_URL", LOKI)
-    assert said() == IN_LOKI
+    assert notice() == IN_LOKI
 
 
 # ---- a server that takes its time
@@ -279,8 +279,8 @@ def test_a_frozen_loki_is_named_while_it_is_waited_for(
     with FaultyServer(Said(hang=True)) as server:
         file = write(tmp_path / "site.toml", f'[loki]\nurl = "{server.url}"\ntimeout_secs = 0.4')
         assert main(["ls", "--from", "loki", "--site", file]) == 1
-    said = capsys.readouterr().err.replace("\r\x1b[K", "").splitlines()
-    assert said == [
+    notices = capsys.readouterr().err.replace("\r\x1b[K", "").splitlines()
+    assert notices == [
         f"logshipper: waiting for Loki at {server.url}",
         f"logshipper: Loki at {server.url}: no answer within 0.4 s (3 tries)",
     ]
@@ -294,15 +294,15 @@ def test_nobody_is_told_of_a_wait_that_is_over_or_where_nobody_looks(
         file = write(tmp_path / "site.toml", f'[loki]\nurl = "{server.url}"\ntimeout_secs = 0.2')
         assert main(["ls", "--from", "loki", "--site", file]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
-    told: list[str] = []
-    watch = Watch(told.append)
+    notices: list[str] = []
+    watch = Watch(notices.append)
     for _ in range(3):
         with watch.waiting_for("a quick server"):
             pass
     with watch.waiting_for("a slow server"):
-        wait_until(lambda: bool(told), "the slow server is told of")
+        wait_until(lambda: bool(notices), "the slow server is told of")
     watch.close()
-    assert told == ["waiting for a slow server"]
+    assert notices == ["waiting for a slow server"]
 
 
 def test_completion_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,16 +310,16 @@ def test_completion_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from logshipper_observe.commands import completers
 
-    opened: list[object] = []
+    openings: list[object] = []
     for name in ("open_store", "open_local", "_open_loki"):
-        monkeypatch.setattr(f"logshipper_observe.query.opening.{name}", opened.append)
+        monkeypatch.setattr(f"logshipper_observe.query.opening.{name}", openings.append)
     options = Namespace(source="loki", loki_url=LOKI, job="x")
     assert completers.jobs("", options) == {}
     assert completers.keys("", options) == []
-    assert opened == []
+    assert openings == []
     options.source = "local"
     completers.jobs("", options)
-    assert len(opened) == 1
+    assert len(openings) == 1
 
 
 # ---- what is read without --from

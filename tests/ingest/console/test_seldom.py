@@ -12,15 +12,15 @@ class Clock:
 
 
 def test_the_same_words_come_ever_so_often_with_their_number() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     clock = Clock()
-    seldom = Seldom(said.append, clock)
+    seldom = Seldom(messages.append, clock)
     for second in range(int(2 * SECS)):
         clock.now = float(second)
         seldom.say("the disk is full")
         if second == 7:
             seldom.say("Loki is away")
-    assert said == [
+    assert messages == [
         "the disk is full",
         "Loki is away",
         "the disk is full (599 times more since this was said last)",
@@ -28,18 +28,18 @@ def test_the_same_words_come_ever_so_often_with_their_number() -> None:
 
 
 def test_what_was_over_is_news_again() -> None:
-    said: list[str] = []
-    seldom = Seldom(said.append, Clock())
+    messages: list[str] = []
+    seldom = Seldom(messages.append, Clock())
     seldom.say("the disk is full")
     seldom.is_over()
     seldom.say("the disk is full")
-    assert said == ["the disk is full"] * 2
+    assert messages == ["the disk is full"] * 2
 
 
 def test_words_without_number_are_forgotten_not_kept() -> None:
-    said: list[str] = []
-    seldom = Seldom(said.append, Clock())
+    messages: list[str] = []
+    seldom = Seldom(messages.append, Clock())
     for number in range(10_000):
         seldom.say(f"fault {number}")
-    assert len(said) == 10_000
+    assert len(messages) == 10_000
     assert len(seldom._last_lines) <= 100

@@ -45,8 +45,8 @@ def test_sizes() -> None:
 
 
 def test_numbers_of_things() -> None:
-    told = [
+    texts = [
         plural(number, noun)
         for number, noun in ((0, "line"), (1, "entry"), (1234, "entry"), (2, "key"))
     ]
-    assert told == ["0 lines", "1 entry", "1,234 entries", "2 keys"]
+    assert texts == ["0 lines", "1 entry", "1,234 entries", "2 keys"]

@@ -48,26 +48,26 @@ def history(job_id: int) -> list[tuple[str, str]]:
 
 def test_jobs_have_states_tags_nodes_and_packing(take: Import, store: Path) -> None:
     assert take(SITE)[:2] == (0, "52 entries: 6 new jobs, 0 known, 3 allocations\n")
-    found = {job["summary"].job_id: job for job in contents(store).values()}
-    told = {
+    jobs = {job["summary"].job_id: job for job in contents(store).values()}
+    facts = {
         job_id: (job["summary"].state, job["summary"].exit_code, job["summary"].attempts)
-        for job_id, job in found.items()
+        for job_id, job in jobs.items()
     }
-    assert told == {
+    assert facts == {
         "balsam-101": ("COMPLETED", 0, 1), "balsam-102": ("COMPLETED", 0, 1), "balsam-103": ("FAILED", 3, 1),
         "balsam-104": ("COMPLETED", 0, 2), "balsam-105": ("RUNNING", None, 1), "balsam-106": ("QUEUED", None, 1),
     }  # fmt: skip
-    packed = found["balsam-102"]["summary"]
+    packed = jobs["balsam-102"]["summary"]
     assert (packed.nodes, packed.packing, packed.cores, packed.allocation) == (
         1,
         8,
         2,
         "balsam-batch-5",
     )
-    assert found["balsam-104"]["summary"].nodes == 4
-    with LocalStore(str(store)) as opened:
-        assert opened.resolve("104") == opened.resolve("sweep/job104") == "balsam-104"
-        marks = Overlay.of_local(opened).of(JobKey("balsam-101"))
+    assert jobs["balsam-104"]["summary"].nodes == 4
+    with LocalStore(str(store)) as local_store:
+        assert local_store.resolve("104") == local_store.resolve("sweep/job104") == "balsam-104"
+        marks = Overlay.of_local(local_store).of(JobKey("balsam-101"))
         assert marks.tags == {"experiment": "foo", "n": "101"}
 
 
@@ -77,8 +77,8 @@ def test_histories_are_balsams_own(take: Import, store: Path, job: dict[str, Any
     events = contents(store)[job["workdir"]]["events"]
     assert [(event["source_from"], event["source_to"]) for _, event in events] == history(job["id"])
     times = [event["timestamp"] for event in EVENTS[::-1] if event["job_id"] == job["id"]]
-    wanted = [datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp() for time in times]
-    assert [time_ns / NS for time_ns, _ in events] == pytest.approx(wanted, abs=1e-6)
+    source_secs = [datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp() for time in times]
+    assert [time_ns / NS for time_ns, _ in events] == pytest.approx(source_secs, abs=1e-6)
     data = [event["data"] for event in EVENTS[::-1] if event["job_id"] == job["id"]]
     assert [event.get("data", {}) for _, event in events] == data
 
@@ -96,23 +96,23 @@ def test_what_is_one_state_here_ends_at_the_first_of_them(take: Import, store: P
 
 def test_logs(take: Import, store: Path) -> None:
     take(SITE)
-    found = contents(store)["sweep/job101"]
-    assert found["lines"] == ["epoch of job 101", '{"epoch": 1, "loss": 0.5}', "100%"]
-    assert found["records"] == ['{"epoch": 1, "loss": 0.5}']
+    job = contents(store)["sweep/job101"]
+    assert job["lines"] == ["epoch of job 101", '{"epoch": 1, "loss": 0.5}', "100%"]
+    assert job["records"] == ['{"epoch": 1, "loss": 0.5}']
 
 
 def test_allocations(take: Import, store: Path) -> None:
     take(SITE)
-    with LocalStore(str(store)) as opened:
-        found = opened.allocations()
+    with LocalStore(str(store)) as local_store:
+        allocations = local_store.allocations()
     began = datetime(2026, 5, 4, 9, 30, tzinfo=UTC).timestamp() * NS
-    assert [one[:7] for one in found] == [
+    assert [allocation[:7] for allocation in allocations] == [
         ("balsam-batch-5", "balsam", "456", "COMPLETED", 8, began, began + 3600 * NS),
         ("balsam-batch-6", "balsam", "457", "RUNNING", 4, began + 1800 * NS, None),
         ("balsam-batch-7", "balsam", "", "QUEUED", 2, None, None),
     ]
-    assert isinstance(found[0], Allocation)
-    assert found[0].details["filter_tags"] == {"experiment": "foo"}
+    assert isinstance(allocations[0], Allocation)
+    assert allocations[0].details["filter_tags"] == {"experiment": "foo"}
 
 
 def test_again_adds_nothing(take: Import, store: Path) -> None:
@@ -178,11 +178,11 @@ def test_forms_of_exports(
     take: Import, store: Path, site: Path, write: Callable[[Path], None]
 ) -> None:
     take(SITE)
-    wanted = contents(store)
+    reference = contents(store)
     shutil.rmtree(store)
     write(site / "events.json")
     assert take(site)[0] == 0
-    assert contents(store) == wanted
+    assert contents(store) == reference
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_forms_of_exports(
 def test_a_first_line_that_is_broken(take: Import, store: Path, site: Path, first: str) -> None:
     lines = "".join(json.dumps(event) + "\n" for event in EVENTS)
     (site / "events.json").write_text(f"{first}\n{lines}")
-    code, out, said = take(site)
+    code, out, errors = take(site)
     assert (code, out) == (1, "52 entries: 6 new jobs, 0 known, 3 allocations\n")
-    assert "events.json:1: isn't a JSON object" in said
+    assert "events.json:1: isn't a JSON object" in errors
 
 
 def test_only_events(take: Import, store: Path) -> None:
@@ -209,9 +209,9 @@ def test_only_events(take: Import, store: Path) -> None:
 
 def test_only_jobs(take: Import, store: Path) -> None:
     take(SITE / "jobs.jsonl")
-    found = contents(store)
-    assert found["sweep/job103"]["summary"].state == "FAILED"
-    assert [event["seen"] for _, event in found["sweep/job103"]["events"]] == [True]
+    jobs = contents(store)
+    assert jobs["sweep/job103"]["summary"].state == "FAILED"
+    assert [event["seen"] for _, event in jobs["sweep/job103"]["events"]] == [True]
     take(SITE / "events.json")
     assert not any(event.get("seen") for _, event in contents(store)["sweep/job103"]["events"])
 
@@ -220,18 +220,18 @@ def test_only_folders_and_launchers_logs(take: Import, store: Path, site: Path) 
     (site / "logs").mkdir()
     (site / "logs" / "serial_mode_5.log.master").write_text("2026 | INFO | started\n")
     assert take(site / "data", site / "logs")[:2] == (0, "3 new jobs, 0 known\n")
-    found = contents(store)
-    assert found["sweep/job101"]["lines"][0] == "epoch of job 101"
-    assert found["serial_mode_5.log.master"]["details"] == {"mode": "serial"}
-    assert found["serial_mode_5.log.master"]["lines"] == ["2026 | INFO | started"]
+    jobs = contents(store)
+    assert jobs["sweep/job101"]["lines"][0] == "epoch of job 101"
+    assert jobs["serial_mode_5.log.master"]["details"] == {"mode": "serial"}
+    assert jobs["serial_mode_5.log.master"]["lines"] == ["2026 | INFO | started"]
 
 
 def test_two_sites_are_told_apart(take: Import, store: Path) -> None:
     take(SITE)
     take(SITE, "--as", "theta")
-    with LocalStore(str(store)) as opened:
-        assert {"balsam-101", "balsam-theta-101"} <= {job.job_id for job in opened.jobs()}
-        assert len(opened.allocations()) == 6
+    with LocalStore(str(store)) as local_store:
+        assert {"balsam-101", "balsam-theta-101"} <= {job.job_id for job in local_store.jobs()}
+        assert len(local_store.allocations()) == 6
 
 
 # ---- bad input
@@ -272,20 +272,20 @@ def test_two_sites_are_told_apart(take: Import, store: Path) -> None:
 def test_bad_entries_are_said_and_the_others_imported(
     take: Import, store: Path, site: Path, event: str, words: str
 ) -> None:
-    lines = [json.dumps(one) for one in EVENTS]
+    lines = [json.dumps(event) for event in EVENTS]
     (site / "events.json").write_text("\n".join([*lines[:3], event, *lines[3:]]) + "\n")
-    code, _, said = take(site)
+    code, _, errors = take(site)
     assert code == 1
-    assert f"{site}/events.json:4: " in said
-    assert words in said
-    found = contents(store)
-    assert len(found) == 6
-    assert found["sweep/job101"]["summary"].state == "COMPLETED"
+    assert f"{site}/events.json:4: " in errors
+    assert words in errors
+    jobs = contents(store)
+    assert len(jobs) == 6
+    assert jobs["sweep/job101"]["summary"].state == "COMPLETED"
 
 
 def test_a_broken_element_of_an_array(take: Import, store: Path, site: Path) -> None:
     """Those before and behind it are imported, also where all is one line."""
-    texts = [json.dumps(one) for one in EVENTS]
+    texts = [json.dumps(event) for event in EVENTS]
     (site / "events.json").write_text(
         "[" + ", ".join([*texts[:20], '{"id": oops}', *texts[20:]]) + "]"
     )
@@ -297,9 +297,9 @@ def test_a_broken_element_of_an_array(take: Import, store: Path, site: Path) -> 
 def test_a_truncated_page(take: Import, store: Path, site: Path, bytes_left: int) -> None:
     whole = (SITE / "events.json").read_bytes()
     (site / "events.json").write_bytes(whole[:bytes_left])
-    code, _, said = take(site / "events.json", site / "jobs.jsonl")
+    code, _, errors = take(site / "events.json", site / "jobs.jsonl")
     assert len(contents(store)) == 6
-    assert (code, "cut short" in said) == ((1, True) if bytes_left else (0, False))
+    assert (code, "cut short" in errors) == ((1, True) if bytes_left else (0, False))
 
 
 @pytest.mark.parametrize("workdir", ["../../../etc", "/etc", "a\0b", "..", ""])
@@ -320,30 +320,30 @@ def test_links_are_not_followed(take: Import, store: Path, site: Path, tmp_path:
     log.unlink()
     log.symlink_to(tmp_path / "secret")
     os.mkfifo(site / "data" / "sweep" / "mpi_mode.log")
-    code, _, said = take(site)
+    code, _, errors = take(site)
     assert code == 1
-    assert "job.out: is a link, or no file" in said
-    assert "mpi_mode.log: is a link, or no file" in said
+    assert "job.out: is a link, or no file" in errors
+    assert "mpi_mode.log: is a link, or no file" in errors
     assert contents(store)["sweep/job101"]["lines"] == []
 
 
 def test_tags_that_are_none(take: Import, store: Path, site: Path) -> None:
     tags = {"good": "1", "a b": "2", "": "3", "x" * 100: "4", "ok": "\x1b[31m"}
     (site / "jobs.jsonl").write_text(json.dumps({**JOBS[0], "tags": tags}) + "\n")
-    code, _, said = take(site / "jobs.jsonl")
+    code, _, errors = take(site / "jobs.jsonl")
     assert code == 0
-    assert said.count("is left out") == 3
-    with LocalStore(str(store)) as opened:
-        assert Overlay.of_local(opened).of(JobKey("balsam-101")).tags == {
+    assert errors.count("is left out") == 3
+    with LocalStore(str(store)) as local_store:
+        assert Overlay.of_local(local_store).of(JobKey("balsam-101")).tags == {
             "good": "1",
             "ok": "\ufffd[31m",
         }
 
 
 def test_nothing_of_balsam(take: Import, tmp_path: Path) -> None:
-    code, _, said = take(tmp_path)
+    code, _, errors = take(tmp_path)
     assert code == 1
-    assert "nothing of Balsam" in said
+    assert "nothing of Balsam" in errors
 
 
 def test_what_is_called_like_a_secret_in_parameters_is_masked(

@@ -126,17 +126,17 @@ def lines(file: SourceFile) -> list[bytes]:
 
 def test_a_file_that_another_takes_the_place_of(tmp_path: Path) -> None:
     """As rsync and editors do: also a longer one. A longer copy of the same is gone on with."""
-    said: list[str] = []
-    path, other = tmp_path / "a", tmp_path / "b"
+    messages: list[str] = []
+    path, successor = tmp_path / "a", tmp_path / "b"
     path.write_text("one\ntw")
-    file = SourceFile(str(path), Faults(said.append))
+    file = SourceFile(str(path), Faults(messages.append))
     assert lines(file) == [b"one"]
-    other.write_text("one\ntwo\nthree\n")
-    other.rename(path)
-    assert (lines(file), said) == ([b"two", b"three"], [])
+    successor.write_text("one\ntwo\nthree\n")
+    successor.rename(path)
+    assert (lines(file), messages) == ([b"two", b"three"], [])
     path.write_text("ONE\nTWO\nTHREE\nFOUR\n")
     assert lines(file) == [b"ONE", b"TWO", b"THREE", b"FOUR"]
-    assert said == [f"{path}: is another file: it is read again"]
+    assert messages == [f"{path}: is another file: it is read again"]
     os.truncate(path, 4)
     assert lines(file) == [b"ONE"]
     path.unlink()
@@ -151,9 +151,9 @@ def test_a_file_that_another_takes_the_place_of(tmp_path: Path) -> None:
 def test_followed_files_that_go_and_come(store: Path, run: Path) -> None:
     """A run whose log is copied here again and again, and is away for a while."""
     log = run / "run.log"
-    begun = json.dumps({"time": "2026-01-01T00:00:00+00:00", "event": "started", "data": {}})
-    ended = begun.replace("started", "ended").replace("{}", '{"status": "completed"}')
-    log.write_text(begun + "\n")
+    start_event = json.dumps({"time": "2026-01-01T00:00:00+00:00", "event": "started", "data": {}})
+    end_event = start_event.replace("started", "ended").replace("{}", '{"status": "completed"}')
+    log.write_text(start_event + "\n")
     command = [
         sys.executable,
         "-m",
@@ -176,7 +176,7 @@ def test_followed_files_that_go_and_come(store: Path, run: Path) -> None:
             )
             log.unlink()
             assert "no such file" in process.stderr.readline().lower()
-            (run / "new").write_text(f"{begun}\n{ended}\n")
+            (run / "new").write_text(f"{start_event}\n{end_event}\n")
             (run / "new").rename(log)
             process.wait(60)
         finally:

@@ -26,26 +26,26 @@ CHILD_SECS = scaled(60)
 PATHS = {"balsam": RECORDED / "balsam", "qcg": RECORDED / "qcg", "xt": RECORDED / "xt"}
 
 
-def everything(store: Path) -> dict[str, Any]:  # Any: what readers give
+def snapshot(store: Path) -> dict[str, Any]:  # Any: what readers give
     """Jobs, allocations, and tags and notes without when they were given."""
-    found = contents(store)
-    with LocalStore(str(store)) as opened:
+    jobs = contents(store)
+    with LocalStore(str(store)) as local_store:
         marks = {
-            place.job_id: replace(its, changed_ns=0)
-            for place, its in Overlay.of_local(opened).all().items()
+            place.job_id: replace(job_marks, changed_ns=0)
+            for place, job_marks in Overlay.of_local(local_store).all().items()
         }
-        return {"jobs": found, "allocations": opened.allocations(), "marks": marks}
+        return {"jobs": jobs, "allocations": local_store.allocations(), "marks": marks}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one import of each system's files brings."""
-    found = {}
+    snapshots = {}
     for system, path in PATHS.items():
         root = tmp_path_factory.mktemp(system) / "store"
         assert main(["import", system, str(path), "--store", str(root)]) == 0
-        found[system] = everything(root)
-    return found
+        snapshots[system] = snapshot(root)
+    return snapshots
 
 
 def killed(store: Path, point: str, times: int, system: str) -> bool:
@@ -65,7 +65,7 @@ def test_killed_and_repeated(store: Path, whole: dict[str, Any], point: str) -> 
     assert killed(store, point, times, system)
     killed(store, point, times + 1, system)
     assert main(["import", system, str(PATHS[system]), "--store", str(store)]) == 0
-    assert everything(store) == whole[system]
+    assert snapshot(store) == whole[system]
     assert not (store / "importing").exists()
 
 
@@ -77,7 +77,7 @@ def test_killed_among_jobs_that_are_known(store: Path, whole: dict[str, Any], po
     assert main(["import", "balsam", str(events), "--store", str(store)]) == 0
     assert killed(store, point, 1 if point in ONCE else 3, "balsam")
     assert main(["import", "balsam", str(PATHS["balsam"]), "--store", str(store)]) == 0
-    assert everything(store) == whole["balsam"]
+    assert snapshot(store) == whole["balsam"]
     assert not (store / "importing.marks").exists()
 
 

@@ -50,10 +50,10 @@ def report(run: Path) -> dict[str, Any]:  # Any: JSON
 
 def test_jobs_are_as_the_report_has_them(take: Import, store: Path) -> None:
     assert take(RUN)[:2] == (0, "30 entries: 6 new jobs, 0 known\n")
-    found = contents(store)
+    jobs = contents(store)
     states = {
         name: (job["summary"].state, job["summary"].exit_code, job["summary"].signal)
-        for name, job in found.items()
+        for name, job in jobs.items()
     }
     assert states == {
         "hello": ("COMPLETED", 0, 0), "sweep": ("FAILED", None, 0), "bad": ("FAILED", 1, 0),
@@ -62,11 +62,11 @@ def test_jobs_are_as_the_report_has_them(take: Import, store: Path) -> None:
     for name, entry in report(RUN).items():
         if ":" in name:
             continue
-        told = [event["source_to"] for _, event in found[name]["events"]]
-        assert told == [change["state"] for change in entry["history"]]
-    wide = found["wide"]["summary"]
+        state_names = [event["source_to"] for _, event in jobs[name]["events"]]
+        assert state_names == [change["state"] for change in entry["history"]]
+    wide = jobs["wide"]["summary"]
     assert (wide.nodes, wide.cores, wide.origin, wide.host) == (2, 2, "qcg", "node1")
-    details = found["hello"]["details"]
+    details = jobs["hello"]["details"]
     assert details["work_dir"] == "/scratch/run"
     assert details["allocation"] == report(RUN)["hello"]["runtime"]["allocation"]
     assert details["run_secs"] == secs_of(report(RUN)["hello"]["runtime"]["rtime"])
@@ -86,7 +86,7 @@ def test_iterations_are_children(take: Import, store: Path) -> None:
     of_first = [change[5] for change in sweep["changes"] if change[1] == "sweep:0"]
     assert of_first == ["SCHEDULED", "EXECUTING", "SUCCEED"]
     assert job.started_ns == min(child.started_ns for child in sweep["children"])
-    with LocalStore(str(store)) as opened, opened.open(job.job_id) as reader:
+    with LocalStore(str(store)) as local_store, local_store.open(job.job_id) as reader:
         newest = list(reader.child_changes(newest_first=True))
         assert newest == list(reader.child_changes())[::-1]
         middle = newest[9].time_ns
@@ -111,8 +111,8 @@ def test_a_run_that_goes_on(
     for name in ("jobs.report", "track.states"):
         whole = (run / name).read_bytes()
         (run / name).write_bytes(whole[: len(whole) * percent // 100])
-    code, _, said = take(run)
-    assert code == 0, said
+    code, _, errors = take(run)
+    assert code == 0, errors
     for name in ("jobs.report", "track.states"):
         (run / name).write_bytes((RUN / name).read_bytes())
     take(run)
@@ -127,11 +127,11 @@ def test_states_without_times_are_seen_until_the_report_comes(
 ) -> None:
     (run / "jobs.report").unlink()
     take(run)
-    found = contents(store)
-    assert found["bad"]["summary"].state == "FAILED"
-    assert [event.get("seen") for _, event in found["bad"]["events"]] == [True]
-    assert found["sweep"]["summary"].children_failed == 1
-    assert found["long"]["summary"].ended_ns == (run / "track.states").stat().st_mtime_ns
+    jobs = contents(store)
+    assert jobs["bad"]["summary"].state == "FAILED"
+    assert [event.get("seen") for _, event in jobs["bad"]["events"]] == [True]
+    assert jobs["sweep"]["summary"].children_failed == 1
+    assert jobs["long"]["summary"].ended_ns == (run / "track.states").stat().st_mtime_ns
     shutil.copy(RUN / "jobs.report", run)
     take(run)
     assert not any(event.get("seen") for _, event in contents(store)["bad"]["events"])
@@ -141,10 +141,10 @@ def test_only_submitted(take: Import, store: Path, run: Path) -> None:
     (run / "jobs.report").unlink()
     (run / "track.states").unlink()
     take(run)
-    found = contents(store)
-    assert {job["summary"].state for job in found.values()} == {"QUEUED"}
-    assert (found["sweep"]["summary"].children, found["sweep"]["children"]) == (6, [])
-    assert (found["wide"]["summary"].nodes, found["wide"]["summary"].ended_ns) == (2, None)
+    jobs = contents(store)
+    assert {job["summary"].state for job in jobs.values()} == {"QUEUED"}
+    assert (jobs["sweep"]["summary"].children, jobs["sweep"]["children"]) == (6, [])
+    assert (jobs["wide"]["summary"].nodes, jobs["wide"]["summary"].ended_ns) == (2, None)
 
 
 @pytest.fixture
@@ -229,30 +229,30 @@ def test_bad_lines_are_said_and_the_others_imported(
     take: Import, store: Path, run: Path, line: bytes, words: str
 ) -> None:
     (run / "jobs.report").write_bytes(spoilt(line))
-    code, _, said = take(run)
+    code, _, errors = take(run)
     assert code == 1
-    assert f"{run}/jobs.report:3: " in said
-    assert words in said
-    assert "1 left out" in said
-    found = contents(store)
-    assert {"hello", "sweep", "bad", "never", "long", "wide"} <= found.keys()
-    assert found["sweep"]["summary"].children_finished == 6
+    assert f"{run}/jobs.report:3: " in errors
+    assert words in errors
+    assert "1 left out" in errors
+    jobs = contents(store)
+    assert {"hello", "sweep", "bad", "never", "long", "wide"} <= jobs.keys()
+    assert jobs["sweep"]["summary"].children_finished == 6
 
 
 def test_many_bad_lines_are_counted(take: Import, run: Path) -> None:
     (run / "jobs.report").write_bytes(GOOD + b"bad\n" * 500)
-    _, _, said = take(run)
-    assert "500 left out" in said
-    assert len(said.splitlines()) <= MAX_REPORTS + 3
+    _, _, errors = take(run)
+    assert "500 left out" in errors
+    assert len(errors.splitlines()) <= MAX_REPORTS + 3
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "latin-1"])
 def test_other_encodings(take: Import, store: Path, run: Path, encoding: str) -> None:
     text = GOOD.decode().replace('"name": "hello"', '"name": "grüße"')
     (run / "jobs.report").write_bytes(text.encode(encoding))
-    code, _, said = take(run)
+    code, _, errors = take(run)
     assert code == 0
-    assert ("read as Latin-1" in said) is (encoding == "latin-1")
+    assert ("read as Latin-1" in errors) is (encoding == "latin-1")
     assert contents(store)["grüße"]["summary"].state == "COMPLETED"
 
 
@@ -283,17 +283,17 @@ def test_hostile_names_stay_within_the_store(
     entry = json.loads(GOOD.splitlines()[0])
     (run / "jobs.report").write_text(json.dumps({**entry, "name": name}) + "\n")
     before = {path for path in store.parent.rglob("*") if store not in path.parents}
-    code, _, said = take(run)
-    assert code == 0, said
+    code, _, errors = take(run)
+    assert code == 0, errors
     assert {path for path in store.parent.rglob("*") if store not in path.parents} <= before | {
         store
     }
-    with LocalStore(str(store)) as opened:
-        jobs = [job for job in opened.jobs() if job.name not in report(RUN)]
+    with LocalStore(str(store)) as local_store:
+        jobs = [job for job in local_store.jobs() if job.name not in report(RUN)]
         assert len(jobs) == 1
         assert NAME.fullmatch(jobs[0].job_id)
         assert "\x1b" not in jobs[0].name
-        with opened.open(jobs[0].job_id) as reader:
+        with local_store.open(jobs[0].job_id) as reader:
             assert reader.summary.state == "COMPLETED"
 
 
@@ -314,8 +314,8 @@ def test_links_in_a_folder_are_not_followed(
     secret.write_bytes(GOOD)
     (run / "jobs.report").unlink()
     (run / "jobs.report").symlink_to(secret)
-    code, _, said = take(run)
-    assert (code, "jobs.report: is a link" in said) == (1, True)
+    code, _, errors = take(run)
+    assert (code, "jobs.report: is a link" in errors) == (1, True)
     assert contents(store)["hello"]["details"].get("run_secs") is None
     assert take(run / "jobs.report")[0] == 0  # named by the user
 
@@ -340,9 +340,9 @@ def test_a_file_that_becomes_shorter_is_read_anew(
 def test_a_removed_job_stays_removed(take: Import, store: Path) -> None:
     take(RUN)
     main(["rm", "-y", "hello", "--store", str(store)])
-    code, out, said = take(RUN)
+    code, out, errors = take(RUN)
     assert (code, out.splitlines()[-1]) == (0, "30 entries: 0 new jobs, 5 known")
-    assert "1 job left out, removed from the store before" in said
+    assert "1 job left out, removed from the store before" in errors
     assert "hello" not in contents(store)
     take(RUN, "--removed")
     assert "hello" in contents(store)
@@ -353,11 +353,11 @@ def test_a_copy_is_another_run_unless_it_is_named(
 ) -> None:
     take(RUN, "--as", "mine")
     take(run, "--as", "mine")
-    with LocalStore(str(store)) as opened:
-        assert len(opened.jobs()) == 6
+    with LocalStore(str(store)) as local_store:
+        assert len(local_store.jobs()) == 6
     take(run)
-    with LocalStore(str(store)) as opened:
-        assert len(opened.jobs()) == 12
+    with LocalStore(str(store)) as local_store:
+        assert len(local_store.jobs()) == 12
 
 
 def test_commands_know_them(take: Import, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -366,9 +366,9 @@ def test_commands_know_them(take: Import, store: Path, capsys: pytest.CaptureFix
     assert main(["show", "sweep", *words]) == 0
     assert "6: 6 finished, 1 of them failed" in capsys.readouterr().out
     assert main(["ls", "--json", *words]) == 0
-    listed = {job["name"]: job for job in json.loads(capsys.readouterr().out)["jobs"]}
-    assert listed["sweep"]["children"] == {"total": 6, "finished": 6, "failed": 1}
-    assert (listed["sweep"]["origin"], listed["sweep"]["heartbeat"]) == ("qcg", None)
+    jobs = {job["name"]: job for job in json.loads(capsys.readouterr().out)["jobs"]}
+    assert jobs["sweep"]["children"] == {"total": 6, "finished": 6, "failed": 1}
+    assert (jobs["sweep"]["origin"], jobs["sweep"]["heartbeat"]) == ("qcg", None)
     conditions = (
         "--filter",
         "origin=qcg",
@@ -395,9 +395,9 @@ def test_what_the_user_says_of_a_job_stays(take: Import, store: Path) -> None:
     take(RUN)
     main(["tag", "hello", "+mine", "--store", str(store)])
     take(RUN)
-    with LocalStore(str(store)) as opened:
-        job_id = opened.resolve("hello")
-        assert Overlay.of_local(opened).of(JobKey(job_id)).tags == {"mine": ""}
+    with LocalStore(str(store)) as local_store:
+        job_id = local_store.resolve("hello")
+        assert Overlay.of_local(local_store).of(JobKey(job_id)).tags == {"mine": ""}
 
 
 def test_parse_allocation() -> None:
@@ -432,8 +432,8 @@ def test_a_captured_job_is_never_written_over(store: Path, tmp_path: Path) -> No
         captured.end()
     for _ in range(2):
         assert main(["import", "xt", str(RECORDED / "xt"), "--store", str(store)]) == 0
-    with LocalStore(str(store)) as opened:
-        jobs = {job.job_id: job for job in opened.jobs()}
+    with LocalStore(str(store)) as local_store:
+        jobs = {job.job_id: job for job in local_store.jobs()}
         assert len(jobs) == 3
         assert jobs["xt-ws1-run1.1"].origin == ""
         assert [job.name for job in jobs.values() if job.origin] == ["run1.2", "run1.1"]
@@ -457,8 +457,8 @@ def test_a_secret_in_what_was_imported_is_purged(
     (run / "jobs.report").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     take(run)
     for name in ("hello", "sweep"):
-        with LocalStore(str(store)) as opened:
-            job_id = opened.resolve(name)
+        with LocalStore(str(store)) as local_store:
+            job_id = local_store.resolve(name)
         words = ["purge", "--store", str(store), "--job", job_id, "--grep", "s3cr3t-token", "--yes"]
         assert agent_main(words) == 0, capsys.readouterr()
         assert b"s3cr3t-token" not in (store / "jobs" / f"{job_id}.db").read_bytes()
@@ -472,10 +472,10 @@ def test_what_is_called_like_a_secret_is_masked(take: Import, store: Path, run: 
     for name in ("jobs.report", "track.reqs"):
         (run / name).write_text(json.dumps(entry) + "\n")
         take(run)
-        found = contents(store)["hello"]["details"]["execution"]
-        assert found["args"] == ["-n", "1", "--apiToken", "***"]
-        assert found["env"] == {"PGPASSWORD": "***", "A": "1"}
-        assert found["script"] == "export API_KEY=***\nrun"
+        execution = contents(store)["hello"]["details"]["execution"]
+        assert execution["args"] == ["-n", "1", "--apiToken", "***"]
+        assert execution["env"] == {"PGPASSWORD": "***", "A": "1"}
+        assert execution["script"] == "export API_KEY=***\nrun"
     assert not [
         path for path in store.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()
     ]

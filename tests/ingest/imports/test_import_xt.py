@@ -35,14 +35,14 @@ def log_of(run: str) -> list[dict[str, object]]:
 
 def test_runs_are_jobs(take: Import, store: Path) -> None:
     assert take(RUNS)[:2] == (0, "46 entries: 2 new jobs, 0 known\n")
-    found = contents(store)
-    first, second = (found[f"run1.{number}"]["summary"] for number in (1, 2))
+    jobs = contents(store)
+    first, second = (jobs[f"run1.{number}"]["summary"] for number in (1, 2))
     assert (first.job_id, first.state, first.exit_code) == ("xt-ws1-run1.1", "COMPLETED", 0)
     assert (second.job_id, second.state, second.exit_code) == ("xt-ws1-run1.2", "FAILED", 1)
     assert (first.user, first.host, first.origin, first.parent, first.iteration) == (
         "ann", "box1", "xt", "xt-ws1-run1", 1,
     )  # fmt: skip
-    details = found["run1.1"]["details"]
+    details = jobs["run1.1"]["details"]
     assert details["hparams"] == {"lr": 0.1, "optimizer": "adam"}
     assert details["command"] == ["python", "train.py", "--lr", "0.1"]
     assert (details["job_id"], details["node_index"], details["exper_name"]) == ("job7", 0, "mnist")
@@ -50,21 +50,21 @@ def test_runs_are_jobs(take: Import, store: Path) -> None:
 
 def test_metrics_and_hyperparameters_are_metadata(take: Import, store: Path) -> None:
     take(RUNS)
-    told = [
+    data = [
         record["data"] for record in log_of("run1.1") if record["event"] in ("hparams", "metrics")
     ]
-    wanted = [
+    documents = [
         {
             name: None if str(value) == "nan" else value
             for name, value in record.items()
             if name != "__step_name__"
         }
-        for record in told
+        for record in data
         if isinstance(record, dict)
     ]
     records = contents(store)["run1.1"]["records"]
-    assert [json.loads(line, parse_constant=pytest.fail) for line in records] == wanted
-    with LocalStore(str(store)) as opened, opened.open("xt-ws1-run1.1") as reader:
+    assert [json.loads(line, parse_constant=pytest.fail) for line in records] == documents
+    with LocalStore(str(store)) as local_store, local_store.open("xt-ws1-run1.1") as reader:
         assert reader.x_axis().key == "epoch"
         assert reader.key_values()["train-loss"].last == "0.03333333333333333"
 
@@ -81,16 +81,16 @@ def test_states_events_and_the_console(take: Import, store: Path) -> None:
         ("started", "RUNNING"),
         ("error", "FAILED"),
     ]
-    others = [event for _, event in run["events"] if event["event"] != "state"]
-    assert [event["event"] for event in others] == ["cmd", "early_stopping", "notes"]
-    assert others[1]["data"] == {"reason": "loss_is_nan"}
+    other_events = [event for _, event in run["events"] if event["event"] != "state"]
+    assert [event["event"] for event in other_events] == ["cmd", "early_stopping", "notes"]
+    assert other_events[1]["data"] == {"reason": "loss_is_nan"}
     assert run["lines"] == ["training with lr 0.01", "100%|###|", "done"]
 
 
 def test_tags_and_notes_become_the_readers(take: Import, store: Path) -> None:
     take(RUNS)
-    with LocalStore(str(store)) as opened:
-        overlay, place = Overlay.of_local(opened), JobKey("xt-ws1-run1.1")
+    with LocalStore(str(store)) as local_store:
+        overlay, place = Overlay.of_local(local_store), JobKey("xt-ws1-run1.1")
         marks = overlay.of(place)
         assert (marks.tags, marks.note) == ({"experiment": "mnist"}, "a note on run1.1")
         overlay.annotate(place, "my own")
@@ -144,8 +144,8 @@ def test_many_runs_in_a_file(take: Import, store: Path, tmp_path: Path, form: st
     of_files = contents(store)
     assert of_files["run1.1"]["summary"].state == "COMPLETED"
     if form == "documents":
-        with LocalStore(str(store)) as opened:
-            tags = Overlay.of_local(opened).of(JobKey("xt-ws1-run1.1")).tags
+        with LocalStore(str(store)) as local_store:
+            tags = Overlay.of_local(local_store).of(JobKey("xt-ws1-run1.1")).tags
         assert tags == {"best": "", "set": "a", "experiment": "mnist"}
 
 
@@ -155,12 +155,12 @@ def test_another_run_of_the_same_name_is_refused_unless_named(
     take(RUNS / "ws1")
     path = runs / "ws1" / "run1.1" / "run.log"
     path.write_text(path.read_text().replace('"epoch": 3', '"epoch": 4').replace("2026-", "2025-"))
-    code, _, said = take(runs / "ws1" / "run1.1")
+    code, _, errors = take(runs / "ws1" / "run1.1")
     assert code == 1
-    assert "another run of this name was imported before" in said
+    assert "another run of this name was imported before" in errors
     assert take(runs / "ws1" / "run1.1", "--as", "ws2")[0] == 0
-    with LocalStore(str(store)) as opened:
-        assert opened.resolve("xt-ws2-run1.1") == "xt-ws2-run1.1"
+    with LocalStore(str(store)) as local_store:
+        assert local_store.resolve("xt-ws2-run1.1") == "xt-ws2-run1.1"
 
 
 def test_a_restart_is_a_further_attempt(take: Import, store: Path, runs: Path) -> None:
@@ -196,10 +196,10 @@ def test_bad_records_are_said_and_the_others_imported(
     path = runs / "ws1" / "run1.1" / "run.log"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:6], line, *lines[6:]]) + "\n")
-    code, _, said = take(runs / "ws1")
+    code, _, errors = take(runs / "ws1")
     assert code == 1
-    assert f"{path}:7: " in said
-    assert words in said
+    assert f"{path}:7: " in errors
+    assert words in errors
     run = contents(store)["run1.1"]
     assert run["summary"].state == "COMPLETED"
     assert len(run["records"]) == 5
@@ -212,16 +212,16 @@ def test_a_hostile_console(take: Import, store: Path, runs: Path, tmp_path: Path
     console.write_bytes(
         b'a\x1b]0;title\x07\x1b[31mred\n/LOGCOMMAND {"mode":"disabled"}\nsecret\n\xff\xfe\n'
     )
-    other = runs / "ws1" / "run1.2" / "output" / "console.txt"
-    other.unlink()
+    second_console = runs / "ws1" / "run1.2" / "output" / "console.txt"
+    second_console.unlink()
     (tmp_path / "passwd").write_text("secret\n")
-    other.symlink_to(tmp_path / "passwd")
-    code, _, said = take(runs / "ws1")
+    second_console.symlink_to(tmp_path / "passwd")
+    code, _, errors = take(runs / "ws1")
     assert code == 1
-    assert "console.txt: is a link" in said
-    found = contents(store)
-    assert found["run1.1"]["lines"] == ["ared", '/LOGCOMMAND {"mode":"disabled"}']
-    assert found["run1.2"]["lines"] == []
+    assert "console.txt: is a link" in errors
+    jobs = contents(store)
+    assert jobs["run1.1"]["lines"] == ["ared", '/LOGCOMMAND {"mode":"disabled"}']
+    assert jobs["run1.2"]["lines"] == []
     os.truncate(console, 3)
     assert "isn't the one that was imported before" in take(runs / "ws1")[2]
 
@@ -235,9 +235,9 @@ def test_a_console_of_windows(take: Import, store: Path, runs: Path) -> None:
 
 
 def test_a_folder_without_runs_is_refused(take: Import, tmp_path: Path) -> None:
-    code, _, said = take(tmp_path)
+    code, _, errors = take(tmp_path)
     assert code == 1
-    assert "no runs of XT" in said
+    assert "no runs of XT" in errors
 
 
 def test_follow_until_the_run_ends(store: Path, runs: Path) -> None:
@@ -290,15 +290,15 @@ def test_a_search_counts_its_runs(
 ) -> None:
     """`show` and `info` of `run1` have the totals of run1.1, which is well, and run1.2, which
     isn't."""
-    begun = {"ws": "ws1", "run_name": "run1"}
-    record = {"time": "2026-01-01T00:00:00+00:00", "event": "created", "data": begun}
+    run_data = {"ws": "ws1", "run_name": "run1"}
+    record = {"time": "2026-01-01T00:00:00+00:00", "event": "created", "data": run_data}
     (runs / "ws1" / "run1").mkdir()
     (runs / "ws1" / "run1" / "run.log").write_text(json.dumps(record) + "\n")
     take(runs)
     for command in ("show", "info"):
         assert main([command, "run1", "--store", str(store), "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        totals = told["children"] if command == "show" else told["jobs"][0]["iterations"]
+        answer = json.loads(capsys.readouterr().out)
+        totals = answer["children"] if command == "show" else answer["jobs"][0]["iterations"]
         assert totals == {"total": 2, "finished": 2, "failed": 1}
     assert main(["show", "run1", "--store", str(store)]) == 0
     assert "2: 2 finished, 1 of them failed" in capsys.readouterr().out

@@ -22,11 +22,11 @@ SCRIPT = ROOT / "tests" / "imports" / "run_qcg.py"
 
 
 class QcgRun(NamedTuple):
-    """home: of who ran it; told: what its manager said of its jobs; followed: a store of all that
-    was imported while it ran."""
+    """home: of who ran it; report: what its manager said of its jobs; followed: a store of all
+    that was imported while it ran."""
 
     home: Home
-    told: dict[str, Json]
+    report: dict[str, Json]
     followed: Path
 
 
@@ -95,25 +95,25 @@ def is_some_over(store: Path) -> bool:
 
 
 def info(home: Home, *names: str) -> list[Json]:
-    said = home.call("info", *names, "--json")
-    assert said.returncode == 0, said.stderr
-    jobs: list[Json] = json.loads(said.stdout)["jobs"]
+    result = home.call("info", *names, "--json")
+    assert result.returncode == 0, result.stderr
+    jobs: list[Json] = json.loads(result.stdout)["jobs"]
     return jobs
 
 
 def test_each_task_is_a_job_of_its_name(qcg: QcgRun) -> None:
-    listed = json.loads(qcg.home.call("ls", "--all", "--json").stdout)["jobs"]
-    names = sorted(job["name"] for job in listed if job["name"] != "manager")
+    jobs = json.loads(qcg.home.call("ls", "--all", "--json").stdout)["jobs"]
+    names = sorted(job["name"] for job in jobs if job["name"] != "manager")
     assert names == ["post", "quiet", "sim:0", "sim:1", "sim:2", "sim:3"]
     # QCG_PM_STEP_ID
-    assert all(len(job["job_id"]) == 32 for job in listed if job["name"] != "manager")
-    assert qcg.home.logs("post") == [job["job_id"] for job in listed if job["name"] == "post"]
+    assert all(len(job["job_id"]) == 32 for job in jobs if job["name"] != "manager")
+    assert qcg.home.logs("post") == [job["job_id"] for job in jobs if job["name"] == "post"]
     assert qcg.home.logs("quiet") == ["nobody sees this"]  # QCG-PilotJob sends it to /dev/null
 
 
 def test_sub_totals_are_qcgs_own(qcg: QcgRun) -> None:
     (sim,) = info(qcg.home, "sim")
-    theirs = qcg.told["sim"]["data"]
+    theirs = qcg.report["sim"]["data"]
     assert sim["iterations"] == {
         name: theirs["iterations"][name] for name in ("total", "finished", "failed")
     }
@@ -131,7 +131,7 @@ def test_sub_totals_are_qcgs_own(qcg: QcgRun) -> None:
         for child in theirs["childs"]
     ]
     for name in ("post", "quiet"):
-        assert qcg.told[name]["data"]["status"] == "SUCCEED"
+        assert qcg.report[name]["data"]["status"] == "SUCCEED"
         assert info(qcg.home, name)[0]["state"] == "COMPLETED"
 
 
@@ -146,8 +146,8 @@ def test_nothing_of_the_tasks_own_output_is_changed(qcg: QcgRun) -> None:
 
 
 def test_status_and_wait(qcg: QcgRun) -> None:
-    said = qcg.home.call("status", "sim", "nope").stdout.decode()
-    assert "4 total, 4 finished, 1 failed" in said
+    output = qcg.home.call("status", "sim", "nope").stdout.decode()
+    assert "4 total, 4 finished, 1 failed" in output
     waited = qcg.home.call("wait", "--all", "sim:0", "sim:2", "--timeout", "5").stdout.decode()
     assert "sim:2" in waited
     assert "FAILED" in waited
@@ -156,20 +156,21 @@ def test_status_and_wait(qcg: QcgRun) -> None:
 def test_followed_while_it_ran(qcg: QcgRun, tmp_path: Path) -> None:
     """What came of it is what one import brings when all is over."""
     (run,) = qcg.home.folder.glob(".qcgpjm-service-*")
-    said = qcg.home.call("import", "qcg", str(run), "--store", str(tmp_path / "store"))
-    assert said.returncode == 0, said.stderr
+    result = qcg.home.call("import", "qcg", str(run), "--store", str(tmp_path / "store"))
+    assert result.returncode == 0, result.stderr
     assert contents(qcg.followed) == contents(tmp_path / "store")
 
 
 def test_its_own_account_of_the_same_run(qcg: QcgRun, tmp_path: Path) -> None:
     """`import qcg` of the run's folder tells the same of the tasks as their captures."""
     (run,) = qcg.home.folder.glob(".qcgpjm-service-*")
-    other = Home(tmp_path)
-    said = other.call("import", "qcg", str(run))
-    assert said.returncode == 0, said.stderr
+    second_home = Home(tmp_path)
+    result = second_home.call("import", "qcg", str(run))
+    assert result.returncode == 0, result.stderr
     (captured,) = info(qcg.home, "sim")
     imported = {
-        job["name"]: job for job in json.loads(other.call("ls", "--all", "--json").stdout)["jobs"]
+        job["name"]: job
+        for job in json.loads(second_home.call("ls", "--all", "--json").stdout)["jobs"]
     }
     assert imported["sim"]["children"] == captured["iterations"]
     assert {name: job["state"] for name, job in imported.items()} == {

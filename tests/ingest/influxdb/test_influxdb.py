@@ -81,15 +81,18 @@ class Site:
     def spool(self, job: str, odd: tuple[int, ...] = ()) -> None:
         """A whole capture, as `print` leaves one: no agent need run."""
         identity = NodeIdentity(job, 1, "", 0, "train.py", os.geteuid(), "me", gid=os.getegid())
-        made = Path(prepare_capture(agent_config.load(str(self.agent.config)).agent, identity))
+        folder = Path(prepare_capture(agent_config.load(str(self.agent.config)).agent, identity))
         with CaptureWriter.in_node_spool(
-            made, start_ns=time.time_ns() - 600 * SECOND_NS
+            folder, start_ns=time.time_ns() - 600 * SECOND_NS
         ) as capture:
             capture.start()
             for begin in range(0, RECORDS, 50):
                 numbers = range(begin, begin + 50)
                 capture.metadata(
-                    *({"mark": one, "loss": "unknown" if one in odd else 0.5} for one in numbers)
+                    *(
+                        {"mark": number, "loss": "unknown" if number in odd else 0.5}
+                        for number in numbers
+                    )
                 )
             capture.end()
             capture.close()
@@ -100,7 +103,7 @@ class Site:
     def marks(self) -> Counter[int]:
         return Counter(int(row["mark"]) for row in self.rows())
 
-    def refused(self) -> list[dict[str, Any]]:
+    def quarantine_entries(self) -> list[dict[str, Any]]:
         return [
             json.loads(line)
             for file in self.quarantine.glob("*.jsonl")
@@ -108,8 +111,8 @@ class Site:
         ]
 
     def sink(self) -> dict[str, Any]:
-        (found,) = [one for one in self.agent.status()["sinks"] if one["name"] == "influxdb"]
-        return dict(found)
+        (state,) = [sink for sink in self.agent.status()["sinks"] if sink["name"] == "influxdb"]
+        return dict(state)
 
 
 @pytest.fixture
@@ -139,7 +142,7 @@ def test_every_record_is_a_point_with_few_tags(site: Site, cluster: str) -> None
         ]
         (odd,) = [row for row in rows if row not in ours]  # what has NaN is no record
         assert (odd["time_"], odd["who"], odd["loss"]) == (5, "ann", None)
-        assert site.refused() == []
+        assert site.quarantine_entries() == []
         assert site.sink()["ledger"]["balances"]
         assert (
             'logshipper_agent_entries_total{kind="metadata",sink="influxdb"} 301.0'
@@ -163,23 +166,23 @@ def test_type_conflicts_are_put_aside_alone_and_replayed(site: Site) -> None:
         site.print(odd=odd)
         agent.wait_shipped()
         assert site.marks() == Counter(set(range(RECORDS)) - set(odd))
-        refused = site.refused()
-        assert sorted(json.loads(one["line"])["mark"] for one in refused) == list(odd)
-        assert {one["reason"] for one in refused} == {"type_conflict"}
+        entries = site.quarantine_entries()
+        assert sorted(json.loads(entry["line"])["mark"] for entry in entries) == list(odd)
+        assert {entry["reason"] for entry in entries} == {"type_conflict"}
         assert (
             'input field "loss" on measurement "logshipper" is type string, already exists'
-            in refused[0]["words"]
+            in entries[0]["words"]
         )
         assert (
             'refused_entries_total{reason="type_conflict",sink="influxdb"} 5.0' in agent.metrics()
         )
         # refused again, and still there
         assert agent.call("replay", "--sink", "influxdb").returncode == 3
-        assert len(site.refused()) == len(odd)
+        assert len(site.quarantine_entries()) == len(odd)
         site.influxdb.query("DROP MEASUREMENT logshipper", site.database)
         assert agent.call("replay", "--sink", "influxdb").returncode == 0
         assert site.marks() == Counter(odd)
-        assert site.refused() == []
+        assert site.quarantine_entries() == []
 
 
 def test_server_and_agent_are_killed_and_nothing_is_lost_or_twice(
@@ -203,12 +206,12 @@ def test_server_and_agent_are_killed_and_nothing_is_lost_or_twice(
         jobs = [f"j{number}" for number in range(3)] + ["away"]
         points = Counter((row["job_id"], int(row["mark"])) for row in site.rows())
         odd = {("j1", 3), ("j2", 3)}
-        wanted = Counter({(job, mark) for job in jobs for mark in range(RECORDS)} - odd)
-        assert points == wanted, (
+        good_points = Counter({(job, mark) for job in jobs for mark in range(RECORDS)} - odd)
+        assert points == good_points, (
             f"before InfluxDB was killed there were {before}; {agent.log.read_text()}"
         )
-        assert Counter((one["metadata"]["job_id"], json.loads(one["line"])["mark"])
-                       for one in site.refused()) == Counter(odd)  # fmt: skip
+        assert Counter((entry["metadata"]["job_id"], json.loads(entry["line"])["mark"])
+                       for entry in site.quarantine_entries()) == Counter(odd)  # fmt: skip
 
 
 def test_credentials_that_are_wrong_hold_all_until_they_are_fixed(
@@ -254,7 +257,7 @@ def test_a_database_that_is_missing_holds_all(site: Site) -> None:
         site.influxdb.query(f"CREATE DATABASE {site.database}")
         agent.wait_shipped()
         assert site.marks() == Counter(range(5))
-        assert site.refused() == []
+        assert site.quarantine_entries() == []
         purged = agent.call("purge", "--job", "x", "--yes", "--no-loki")
         assert "influxdb isn't purged: metadata of the job may be there" in purged.stderr
 
@@ -295,5 +298,9 @@ def test_by_the_interface_of_2x_all_is_there_once_whatever_befalls_the_server(
         assert points == Counter(
             {(job, mark) for job in ("j", "away") for mark in range(RECORDS)} - odd
         )
-        assert sorted(json.loads(one["line"])["mark"] for one in site.refused()) == [5, 7, 100]
-        assert {one["reason"] for one in site.refused()} == {"type_conflict"}
+        assert sorted(json.loads(entry["line"])["mark"] for entry in site.quarantine_entries()) == [
+            5,
+            7,
+            100,
+        ]
+        assert {entry["reason"] for entry in site.quarantine_entries()} == {"type_conflict"}

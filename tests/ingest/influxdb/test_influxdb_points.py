@@ -77,8 +77,10 @@ def test_the_oddest_record_is_read_back_as_it_was(influxdb: InfluxdbServer) -> N
 
 
 def test_hostile_records_never_raise_and_fields_have_a_cap() -> None:
-    many = point_of(json.dumps({f"k{number}": number for number in range(MAX_FIELDS + 5)}).encode())
-    assert (len(many.fields), many.left_out) == (MAX_FIELDS, 5)
+    wide_point = point_of(
+        json.dumps({f"k{number}": number for number in range(MAX_FIELDS + 5)}).encode()
+    )
+    assert (len(wide_point.fields), wide_point.left_out) == (MAX_FIELDS, 5)
     deep = b'{"a":' * 400 + b"1" + b"}" * 400
     for line in (
         b"",
@@ -92,8 +94,8 @@ def test_hostile_records_never_raise_and_fields_have_a_cap() -> None:
     ):
         point = point_of(line)
         encode("m", {"user": "dom\\ann\\", "step": "a b,c=\n"}, point.fields or {"x": 1.0}, 1)
-    told = encode("m", {"user": "dom\\ann\\", "step": "a b"}, {"x": 1.0}, 1)
-    assert told == b"m,user=dom\\ann,step=a\\ b x=1.0 1\n"
+    encoding = encode("m", {"user": "dom\\ann\\", "step": "a b"}, {"x": 1.0}, 1)
+    assert encoding == b"m,user=dom\\ann,step=a\\ b x=1.0 1\n"
 
 
 @pytest.mark.parametrize(
@@ -137,38 +139,38 @@ class Influxdb2:
         )
         assert problems == []
         self.server = server
-        self.said: list[str] = []
+        self.messages: list[str] = []
         (_, config) = agent.sinks
         self.delivery = make_delivery(
             config,
             lambda: push_client(config),
             SinkMetrics(),
             threading.Event(),
-            self.said.append,
+            self.messages.append,
         )
         assert isinstance(self.delivery.sink, InfluxdbSink)
 
     def deliver(self, *records: Any) -> list[Refusal]:
         return self.delivery.deliver([chunk(*records)])
 
-    def written(self) -> list[list[tuple[bytes, bytes]]]:
+    def writes(self) -> list[list[tuple[bytes, bytes]]]:
         """Fields and time of each line, of each request."""
-        found = []
-        for asked in self.server.requests:
-            if (asked.method, asked.path) == ("GET", "/ping"):  # whether it is there at all
+        writes = []
+        for request in self.server.requests:
+            if (request.method, request.path) == ("GET", "/ping"):  # whether it is there at all
                 continue
-            assert (asked.method, asked.path) == (
+            assert (request.method, request.path) == (
                 "POST",
                 "/api/v2/write?org=my+org&bucket=b%2F1&precision=ns",
             )
-            assert asked.headers["Authorization"] == "Token s3cret-token"
-            assert asked.headers["Content-Type"] == "text/plain; charset=utf-8"
-            assert asked.headers["Content-Encoding"] == "gzip"
-            lines = gzip.decompress(asked.body).splitlines()
+            assert request.headers["Authorization"] == "Token s3cret-token"
+            assert request.headers["Content-Type"] == "text/plain; charset=utf-8"
+            assert request.headers["Content-Encoding"] == "gzip"
+            lines = gzip.decompress(request.body).splitlines()
             matches = [_LINE.fullmatch(line) for line in lines]
-            found.append([(match[1], match[2]) for match in matches if match is not None])
+            writes.append([(match[1], match[2]) for match in matches if match is not None])
             assert all(matches) or lines == [b"# logshipper"], lines
-        return found
+        return writes
 
 
 @pytest.fixture
@@ -198,9 +200,9 @@ CONFLICT = error(
 @pytest.mark.parametrize("two", [(*LATER, Said(204))], indirect=True)
 def test_2x_gets_what_it_documents_until_it_takes_it(two: Influxdb2) -> None:
     assert two.deliver({"loss": 0.5}, {"loss": 1, "ok": True}) == []
-    expected = [(b"loss=0.5", b"%d" % BEGIN_NS), (b"loss=1.0,ok=true", b"%d" % (BEGIN_NS + 1))]
-    assert two.written() == [expected] * 5
-    assert not any("s3cret" in words for words in two.said)
+    points = [(b"loss=0.5", b"%d" % BEGIN_NS), (b"loss=1.0,ok=true", b"%d" % (BEGIN_NS + 1))]
+    assert two.writes() == [points] * 5
+    assert not any("s3cret" in words for words in two.messages)
 
 
 ODD_ANSWERS = (
@@ -219,8 +221,8 @@ ODD_ANSWERS = (
 def test_an_answer_that_is_not_influxdbs_neither_takes_nor_refuses_anything(two: Influxdb2) -> None:
     assert two.deliver({"loss": 0.5}) == []
     assert len(two.server.requests) == len(ODD_ANSWERS) + 1
-    assert {len(lines) for lines in two.written()} == {1}
-    assert max(map(len, two.said)) < 2000
+    assert {len(lines) for lines in two.writes()} == {1}
+    assert max(map(len, two.messages)) < 2000
 
 
 @pytest.mark.parametrize("two", [(CONFLICT, Said(204))], indirect=True)
@@ -231,7 +233,7 @@ def test_2x_names_a_conflict_and_that_point_alone_is_refused(two: Influxdb2) -> 
         "type_conflict",
         422,
     )
-    assert [len(lines) for lines in two.written()] == [3, 2]
+    assert [len(lines) for lines in two.writes()] == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -240,13 +242,13 @@ def test_2x_names_a_conflict_and_that_point_alone_is_refused(two: Influxdb2) -> 
 def test_a_400_that_nobody_knows_puts_nothing_aside(two: Influxdb2) -> None:
     """The second one answers the question whether anything is taken."""
     assert two.deliver({"loss": 0.5}) == []
-    assert [len(lines) for lines in two.written()] == [1, 0, 1]
+    assert [len(lines) for lines in two.writes()] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("two", [(Said(413), Said(204))], indirect=True)
 def test_a_413_halves(two: Influxdb2) -> None:
     assert two.deliver({"loss": 0.5}, {"loss": 1}) == []
-    assert [len(lines) for lines in two.written()] == [2, 1, 1]
+    assert [len(lines) for lines in two.writes()] == [2, 1, 1]
 
 
 def test_a_flood_of_conflicts_takes_few_requests(tmp_path: Path) -> None:
@@ -258,5 +260,5 @@ def test_a_flood_of_conflicts_takes_few_requests(tmp_path: Path) -> None:
         two = Influxdb2(tmp_path, server)
         begin = time.monotonic()
         refusals = two.deliver(*[{"loss": "none"}] * count, *[{"loss": 1.0}] * count)
-        assert sum(len(one.chunk.lines) for one in refusals) == count
+        assert sum(len(refusal.chunk.lines) for refusal in refusals) == count
         assert len(server.requests) == 2, time.monotonic() - begin

@@ -61,12 +61,12 @@ def written_site(folder: Path, url: str, options: Mapping[str, Any]) -> str:
 
 def wrong_of_check(agent: NodeAgent) -> str:
     """What `check` finds wrong with Loki, with its fixes."""
-    found = [
+    findings = [
         finding
         for finding in check_loki(agent_config.load(str(agent.config)).lokis[0])
         if finding.level == "wrong"
     ]
-    return "; ".join(f"{finding.about}: {finding.words} {finding.fix}" for finding in found)
+    return "; ".join(f"{finding.about}: {finding.words} {finding.fix}" for finding in findings)
 
 
 # ---- what is right
@@ -104,14 +104,14 @@ def test_each_way_leads_to_its_tenant(
         site = written_site(tmp_path, gateway.url, options)
         assert main(["logs", job_id, "--from", "loki", "--site", site]) == 0
         assert capsys.readouterr().out.splitlines() == ["one", "two"]
-        assert {seen.status for seen in gateway.requests} <= {200, 204}
-        assert {seen.tenant for seen in gateway.requests} == {options["tenant"]}
-        assert {seen.subject for seen in gateway.requests} == {
+        assert {request.status for request in gateway.requests} <= {200, 204}
+        assert {request.tenant for request in gateway.requests} == {options["tenant"]}
+        assert {request.subject for request in gateway.requests} == {
             "node7" if way == "certificate" else ""
         }
         assert gateway.failed == []
-    with LokiClient(ServerAccess(url=tenants.url, tenant="somebody-else")) as other:
-        assert entries_of(other, cluster) == []
+    with LokiClient(ServerAccess(url=tenants.url, tenant="somebody-else")) as stranger:
+        assert entries_of(stranger, cluster) == []
 
 
 def test_several_tenants_can_be_named_and_are_loki_s_to_allow(tenants: LokiServer) -> None:
@@ -127,9 +127,9 @@ def test_several_tenants_can_be_named_and_are_loki_s_to_allow(tenants: LokiServe
             client.push(LABELS, [Entry(time.time_ns(), "x")])
         assert (caught.value.status, "HTTP 400" in str(caught.value)) == (0, True)
         assert str(caught.value).endswith("; look at tenant")
-    with LokiClient(tenants.url) as client, pytest.raises(RejectedPushError) as refused:
+    with LokiClient(tenants.url) as client, pytest.raises(RejectedPushError) as refusal:
         client.push(LABELS, [Entry(time.time_ns(), "x")])
-    assert (refused.value.status, refused.value.excerpt) == (401, "no org id; look at tenant")
+    assert (refusal.value.status, refusal.value.excerpt) == (401, "no org id; look at tenant")
 
 
 # ---- what is wrong
@@ -172,8 +172,8 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
             gateway.use(certificates.server, certificates.strange_ca)
             says("cert_file")
             assert gateway.requests == []
-            for told in (*SECRETS, line, "POST", cluster):
-                assert told.encode() not in wire.traffic, told
+            for secret_word in (*SECRETS, line, "POST", cluster):
+                assert secret_word.encode() not in wire.traffic, secret_word
             gateway.basic = "ann:another-password"
             gateway.use(certificates.server, certificates.ca)
             says("HTTP 401: who is there?; look at username, password_file, cert_file")
@@ -181,25 +181,25 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
                 lambda: "HTTP 401: who is there?; look at username" in agent.call("status").stdout,
                 "so does status",
             )
-            shown = agent.call("status")
+            status = agent.call("status")
             gateway.refusal = 403, {}, f"you aren't {BASIC} with {PASSWORD}".encode()
             says("HTTP 403: you aren't [hidden] with [hidden]; look at")
             gateway.refusal = 400, {"Content-Type": "text/html"}, PAGE
             says("HTTP 400, not for what was sent: 400 No required SSL certificate was sent")
             Path(password).unlink()
             gateway.refusal = 401, {}, b"no"
-            gone = f"password_file: {password}: can't be read: no such file or directory"
-            wait_until(lambda: gone in agent.log.read_text(), "a file that is gone is said")
+            message = f"password_file: {password}: can't be read: no such file or directory"
+            wait_until(lambda: message in agent.log.read_text(), "a file that is gone is said")
             assert set(gateway.statuses()) == {401, 403, 400}
             assert len(agent.captures()) == 1
             assert agent.process is not None
             command_line = Path(f"/proc/{agent.process.pid}/cmdline").read_bytes()
             secret(tmp_path, "password", "another-password")
             agent.wait_shipped()
-            told = "".join(
+            output = "".join(
                 (
                     agent.log.read_text(),
-                    shown.stdout,
+                    status.stdout,
                     json.dumps(agent.status()),
                     command_line.decode(),
                 )
@@ -208,10 +208,12 @@ def test_all_waits_until_all_is_right_and_nothing_is_told_before(
         assert [entry.line for entry in entries_of(client, cluster, "log")] == [
             f"{line} {n}" for n in (1, 2, 3)
         ]
-    kept = b"".join(path.read_bytes() for path in (tmp_path / "node").rglob("*") if path.is_file())
+    contents = b"".join(
+        path.read_bytes() for path in (tmp_path / "node").rglob("*") if path.is_file()
+    )
     for word in (*SECRETS, "another-password"):
-        assert word not in told
-        assert word.encode() not in kept
+        assert word not in output
+        assert word.encode() not in contents
     assert not list(agent.state.glob("quarantine/*"))
     for told_word in (PASSWORD, "another-password", BASIC, line):
         assert told_word.encode() not in wire.traffic
@@ -239,7 +241,9 @@ def test_a_token_that_changes_while_the_agent_runs(
             )
             Path(token).write_text(NEXT_TOKEN)
             agent.wait_shipped()
-            assert {seen.authorization for seen in gateway.requests if seen.status == 204} == {
+            assert {
+                request.authorization for request in gateway.requests if request.status == 204
+            } == {
                 f"Bearer {TOKEN}",
                 f"Bearer {NEXT_TOKEN}",
             }

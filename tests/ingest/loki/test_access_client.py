@@ -54,8 +54,10 @@ def test_a_token_is_read_again_after_a_refusal_only(status: int, tmp_path: Path)
         ):
             client.push(LABELS, [Entry(1, "x")])
         client.push(LABELS, [Entry(1, "x")])
-        used = [asked.headers["Authorization"].removeprefix("Bearer ") for asked in server.requests]
-    assert used == [TOKEN, TOKEN, TOKEN, NEXT_TOKEN]
+        tokens = [
+            request.headers["Authorization"].removeprefix("Bearer ") for request in server.requests
+        ]
+    assert tokens == [TOKEN, TOKEN, TOKEN, NEXT_TOKEN]
 
 
 @pytest.mark.parametrize(
@@ -83,9 +85,9 @@ def test_a_400_that_is_not_about_the_entries_is_tried_again(words: bytes, fix: s
                 b"entry for stream '{cluster=\"a\"}' has timestamp too old: 2020-01-01T00:00:00Z",
             )
         )
-        with pytest.raises(RejectedPushError) as refused:
+        with pytest.raises(RejectedPushError) as refusal:
             client.push(LABELS, [Entry(1, "x")])
-        assert refused.value.status == 400
+        assert refusal.value.status == 400
 
 
 def test_credentials_do_not_follow_a_redirect(certificates: Certificates, tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_credentials_do_not_follow_a_redirect(certificates: Certificates, tmp_pa
                 with pytest.raises(QueryError, match="a redirect to"):
                     client.labels()
         assert elsewhere.requests == []
-        assert {seen.authorization for seen in gateway.requests} == {f"Bearer {TOKEN}"}
+        assert {request.authorization for request in gateway.requests} == {f"Bearer {TOKEN}"}
 
 
 def test_secrets_that_are_echoed_are_hidden_unless_they_are_in_every_word() -> None:
@@ -175,24 +177,24 @@ def test_certificates_that_cannot_be_used_name_their_option_and_nobody_is_asked(
 def test_a_certificate_with_its_key_inside_is_a_secret(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    both = tmp_path / "both.pem"
-    both.write_bytes(certificates.client.cert.read_bytes() + certificates.client.key.read_bytes())
-    both.chmod(0o644)
-    access = ServerAccess(url="https://loki", cert_file=str(both))
+    bundle = tmp_path / "both.pem"
+    bundle.write_bytes(certificates.client.cert.read_bytes() + certificates.client.key.read_bytes())
+    bundle.chmod(0o644)
+    access = ServerAccess(url="https://loki", cert_file=str(bundle))
     assert access.problems("loki") == [
-        f"[loki] cert_file: {both}: everybody may read it; `chmod o= {both}`"
+        f"[loki] cert_file: {bundle}: everybody may read it; `chmod o= {bundle}`"
     ]
-    both.chmod(0o600)
+    bundle.chmod(0o600)
     assert access.problems("loki") == []
     with (
         FaultyServer(Said(204)) as loki,
         Gateway(loki.url, certificates.server, certificates.ca) as gateway,
     ):
         with LokiClient(
-            ServerAccess(url=gateway.url, ca_file=str(certificates.ca), cert_file=str(both))
+            ServerAccess(url=gateway.url, ca_file=str(certificates.ca), cert_file=str(bundle))
         ) as client:
             client.push(LABELS, [Entry(1, "x")])
-        assert [seen.subject for seen in gateway.requests] == ["node7"]
+        assert [request.subject for request in gateway.requests] == ["node7"]
 
 
 def test_a_pipe_in_place_of_a_secret_is_not_waited_for(tmp_path: Path) -> None:
@@ -225,8 +227,8 @@ def test_a_proxy_of_the_environment_carries_what_it_cannot_read(
         login = base64.b64encode(f"ann:{PROXY_PASSWORD}".encode()).decode()
         assert f"Proxy-Authorization: Basic {login}" in proxy.heads[0]
         assert TOKEN not in proxy.heads[0]
-        for told in (TOKEN, "a private line", PROXY_PASSWORD, login):
-            assert told.encode() not in proxy.traffic
+        for secret_word in (TOKEN, "a private line", PROXY_PASSWORD, login):
+            assert secret_word.encode() not in proxy.traffic
         for bypass in (
             "elsewhere.example.org, 127.0.0.1",
             "elsewhere.example.org,127.0.0.0/8",

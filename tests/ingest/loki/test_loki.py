@@ -59,8 +59,8 @@ def test_what_was_pushed_is_what_is_read(client: LokiClient, run: str) -> None:
     assert answer.date_ns is not None
     assert abs(answer.date_ns - time.time_ns()) < 10 * 10**9
     expected_metadata = {name: value for name, value in metadata.items() if value}
-    found = list(client.entries(f'{{run="{run}"}}', second_ns, second_ns + 100))
-    assert found == [entry._replace(metadata=expected_metadata, labels=odd) for entry in entries]
+    result = list(client.entries(f'{{run="{run}"}}', second_ns, second_ns + 100))
+    assert result == [entry._replace(metadata=expected_metadata, labels=odd) for entry in entries]
     (series,) = client.series(f'{{run="{run}"}}')
     assert series == odd
 
@@ -74,16 +74,16 @@ def test_pages_in_both_directions(client: LokiClient, run: str) -> None:
         push_block(
             client, {"run": run, "host": host, "service_name": "x"}, lines, begin_ns, job_id="7"
         )
-    everything = {(begin_ns + at, str(at), host) for at in range(2500) for host in "abc"}
+    all_entries = {(begin_ns + at, str(at), host) for at in range(2500) for host in "abc"}
     for page in (5000, 997):
         forward = list(
             client.entries(f'{{run="{run}"}}', begin_ns - HOUR_NS, begin_ns + HOUR_NS, page=page)
         )
         assert [entry.time_ns for entry in forward] == sorted(entry.time_ns for entry in forward)
-        assert len(forward) == len(everything)
+        assert len(forward) == len(all_entries)
         assert {
             (entry.time_ns, entry.line, entry.labels["host"]) for entry in forward
-        } == everything
+        } == all_entries
         selector = f'{{run="{run}"}} | job_id="7"'
         backward = list(
             client.entries(
@@ -95,8 +95,8 @@ def test_pages_in_both_directions(client: LokiClient, run: str) -> None:
         )
         assert {
             (entry.time_ns, entry.line, entry.labels["host"]) for entry in backward
-        } == everything
-        assert len(backward) == len(everything)
+        } == all_entries
+        assert len(backward) == len(all_entries)
     part = list(client.entries(f'{{run="{run}",host="b"}}', begin_ns + 10, begin_ns + 20))
     assert [entry.line for entry in part] == [str(at) for at in range(10, 20)], (
         "the end doesn't belong to it"
@@ -131,10 +131,10 @@ def test_pages_of_two(client: LokiClient, run: str) -> None:
     push_block(client, {"run": run}, [b"%d" % at for at in range(7)], begin_ns)
     client.push({"run": run}, [Entry(begin_ns + 3, f"shares its time {at}") for at in range(5)])
     for direction in ("forward", "backward"):
-        found = list(
+        entries = list(
             client.entries(f'{{run="{run}"}}', begin_ns, begin_ns + 7, direction=direction, page=2)
         )
-        lines = sorted(entry.line for entry in found)
+        lines = sorted(entry.line for entry in entries)
         assert lines == sorted([*map(str, range(7)), *(f"shares its time {at}" for at in range(5))])
 
 
@@ -148,8 +148,8 @@ def test_one_time_for_many(client: LokiClient, run: str, monkeypatch: pytest.Mon
     client.push({"run": run}, [Entry(at_ns, f"{at}") for at in range(199)])
     client.push({"run": run}, [Entry(at_ns - 1, "before"), Entry(at_ns + 1, "behind")])
     for direction in ("forward", "backward"):
-        found = list(client.entries(selector, at_ns - 5, at_ns + 5, direction=direction, page=20))
-        assert sorted(entry.line for entry in found) == sorted(
+        result = list(client.entries(selector, at_ns - 5, at_ns + 5, direction=direction, page=20))
+        assert sorted(entry.line for entry in result) == sorted(
             ["before", "behind", *map(str, range(199))]
         )
     client.push({"run": run}, [Entry(at_ns, "one more")])
@@ -173,9 +173,9 @@ def test_long_lines_come_in_small_pages(client: LokiClient, run: str) -> None:
             "a push",
         )
     begin = time.monotonic()
-    found = list(client.entries(f'{{run="{run}"}}', begin_ns, begin_ns + 3000))
+    result = list(client.entries(f'{{run="{run}"}}', begin_ns, begin_ns + 3000))
     assert time.monotonic() - begin < 20, "without an answer that never came"
-    assert [entry.line.encode() for entry in found] == lines
+    assert [entry.line.encode() for entry in result] == lines
 
 
 def pushed(client: LokiClient, labels: dict[str, str], lines: list[bytes], begin_ns: int) -> bool:
@@ -204,9 +204,9 @@ def test_refusals_have_lokis_words_and_spare_the_others(client: LokiClient, run:
     ]
     with pytest.raises(RejectedPushError, match="timestamp too old"):
         client.push({"run": run}, [Entry(now_ns - 30 * 24 * HOUR_NS, "old")])
-    with pytest.raises(QueryError, match="parse error") as refused:
+    with pytest.raises(QueryError, match="parse error") as refusal:
         client.query("{")
-    assert refused.value.status == 400
+    assert refusal.value.status == 400
 
 
 def test_questions(client: LokiClient, run: str) -> None:
@@ -255,10 +255,10 @@ def test_labels(client: LokiClient, run: str) -> None:
         "n1",
         "n2",
     ]
-    found = client.series(
+    series = client.series(
         f'{{run="{run}",host="n1"}}', f'{{run="{run}",host="n2"}}', begin_ns=begin_ns - HOUR_NS
     )
-    assert sorted(labels["host"] for labels in found) == ["n1", "n2"]
+    assert sorted(labels["host"] for labels in series) == ["n1", "n2"]
 
 
 def test_about_the_server(client: LokiClient, loki: LokiServer) -> None:

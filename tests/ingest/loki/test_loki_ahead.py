@@ -25,7 +25,7 @@ def fake() -> FakeLoki:
     return FakeLoki()
 
 
-def opened(fake: FakeLoki) -> logshipper.Store:
+def store_of(fake: FakeLoki) -> logshipper.Store:
     return logshipper.Store(open_store(fake), Overlay.of_loki(tell=print))
 
 
@@ -35,8 +35,8 @@ def push_jobs(fake: FakeLoki, *, ended: int, running: int = 0, events: int = 2) 
         began_ns = now_ns - (number + 2) * 1000 * NS
         job = Pushing(fake, job_id=f"j{number}", host=f"node{number % 7}", began_ns=began_ns)
         for at in range(events):
-            told = {"event": "user_event", "message": f"{at}", "data": {"step": at}}
-            job.event(told, (at + 1) * NS)
+            event = {"event": "user_event", "message": f"{at}", "data": {"step": at}}
+            job.event(event, (at + 1) * NS)
         if number < running:
             job.event(BEAT, now_ns - began_ns - 2 * NS)
         else:
@@ -46,11 +46,11 @@ def push_jobs(fake: FakeLoki, *, ended: int, running: int = 0, events: int = 2) 
 def one_by_one(fake: FakeLoki) -> list[StateEvent]:
     """Of every tenth job."""
     with open_store(fake) as store:
-        found: list[StateEvent] = []
+        events: list[StateEvent] = []
         for job in store.jobs()[::10]:
             with store.reader_of(job) as reader:
-                found += events_of(reader.summary, reader, EventSelection())
-    return sorted(found, key=order)
+                events += events_of(reader.summary, reader, EventSelection())
+    return sorted(events, key=order)
 
 
 def order(event: StateEvent) -> tuple[int, str]:
@@ -59,25 +59,25 @@ def order(event: StateEvent) -> tuple[int, str]:
 
 def test_events_of_many_jobs_take_few_questions(fake: FakeLoki) -> None:
     push_jobs(fake, ended=JOBS - 30, running=30)
-    log = logshipper.EventLog(opened(fake)).filter(own=True)
-    found = list(log)
+    log = logshipper.EventLog(store_of(fake)).filter(own=True)
+    events = list(log)
     assert len(fake.queries) < 20
     some = one_by_one(fake)
-    chosen = {event.job_id for event in some}
-    assert len(chosen) == JOBS // 10
-    assert sorted((event for event in found if event.job_id in chosen), key=order) == some
-    assert [event.time_ns for event in found] == sorted(
-        (event.time_ns for event in found), reverse=True
+    job_ids = {event.job_id for event in some}
+    assert len(job_ids) == JOBS // 10
+    assert sorted((event for event in events if event.job_id in job_ids), key=order) == some
+    assert [event.time_ns for event in events] == sorted(
+        (event.time_ns for event in events), reverse=True
     )
     oldest_first = list(log.order_by("timestamp"))
-    assert [event.id for event in oldest_first] == [event.id for event in found][::-1]
-    assert log[: JOBS // 2] == found[: JOBS // 2]
-    assert log[3:40:5] == found[3:40:5]
+    assert [event.id for event in oldest_first] == [event.id for event in events][::-1]
+    assert log[: JOBS // 2] == events[: JOBS // 2]
+    assert log[3:40:5] == events[3:40:5]
 
 
 def test_what_is_not_asked_for_is_not_read(fake: FakeLoki) -> None:
     push_jobs(fake, ended=JOBS)
-    store = opened(fake)
+    store = store_of(fake)
     list(store.jobs())
     listing, handed = len(fake.queries), fake.handed
     assert [
@@ -92,10 +92,10 @@ def test_jobs_with_very_many_events_are_read_fewer_at_a_time(
 ) -> None:
     push_jobs(fake, ended=12, events=20)
     monkeypatch.setattr(ahead, "MOST_ENTRIES", 60)
-    found = list(logshipper.EventLog(opened(fake)).filter(own=True))
-    assert Counter(event.job_id for event in found) == {f"j{number}": 22 for number in range(12)}
+    events = list(logshipper.EventLog(store_of(fake)).filter(own=True))
+    assert Counter(event.job_id for event in events) == {f"j{number}": 22 for number in range(12)}
     monkeypatch.setattr(ahead, "MOST_ENTRIES", 10)  # fewer than one job has
-    assert list(logshipper.EventLog(opened(fake)).filter(own=True)) == found
+    assert list(logshipper.EventLog(store_of(fake)).filter(own=True)) == events
 
 
 def test_another_clusters_job_of_the_same_id_is_another_job(fake: FakeLoki) -> None:
@@ -104,16 +104,16 @@ def test_another_clusters_job_of_the_same_id_is_another_job(fake: FakeLoki) -> N
         entry._replace(labels={**entry.labels, "cluster": "other"}) for entry in fake._entries
     ]
     fake._entries += [entry for entry in copies if entry.metadata["job_id"] != "j2"]
-    found = list(logshipper.EventLog(opened(fake)).filter(own=True))
-    assert Counter((event.cluster, event.job_id) for event in found) == {
+    events = list(logshipper.EventLog(store_of(fake)).filter(own=True))
+    assert Counter((event.cluster, event.job_id) for event in events) == {
         ("local", "j0"): 4, ("local", "j1"): 4, ("local", "j2"): 4, ("other", "j0"): 4, ("other", "j1"): 4,
     }  # fmt: skip
-    assert len({event.id for event in found}) == len(found)
+    assert len({event.id for event in events}) == len(events)
 
 
 def test_a_job_that_is_removed_meanwhile_is_told_by_its_summary(fake: FakeLoki) -> None:
     push_jobs(fake, ended=20)
-    events = iter(logshipper.EventLog(opened(fake)).filter(own=True))
+    events = iter(logshipper.EventLog(store_of(fake)).filter(own=True))
     next(events)
     fake._entries.clear()
     kinds = Counter(event.kind for event in events)
@@ -132,14 +132,14 @@ def test_the_last_heartbeats_of_silent_jobs_are_found_among_many(fake: FakeLoki)
         for back in range(5):
             last.setdefault(f"j{number}", now_ns - (silent_secs + 1) * NS)
             job.event(BEAT, now_ns - began_ns - (silent_secs + 1 + 10 * back) * NS)
-    lost = logshipper.EventLog(opened(fake)).filter(to_state="UNRESPONSIVE")
-    found = {event.job_id: event.time_ns for event in lost}
+    lost = logshipper.EventLog(store_of(fake)).filter(to_state="UNRESPONSIVE")
+    last_times = {event.job_id: event.time_ns for event in lost}
     assert len(fake.queries) < 20
     silent = {f"j{number}" for number in range(60, 100)}
-    assert set(found) == silent
+    assert set(last_times) == silent
     assert all(
         last[job_id] < at_ns <= last[job_id] + SHIPPED_UNRESPONSIVE_NS
-        for job_id, at_ns in found.items()
+        for job_id, at_ns in last_times.items()
     )
 
 
@@ -163,4 +163,4 @@ def test_a_begin_that_nobody_believes_makes_no_long_search(
     now_ns = time.time_ns()
     with open_store(fake, metrics=lambda promql: [hint]).open(JOB) as reader:
         assert reader.summary.state == "COMPLETED"
-    assert min(asked.begin_ns for asked in fake.queries) > now_ns - 8 * 86_400 * NS
+    assert min(query.begin_ns for query in fake.queries) > now_ns - 8 * 86_400 * NS

@@ -36,7 +36,7 @@ def client(server: FaultyServer) -> Iterator[LokiClient]:
         yield client
 
 
-def refused(client: LokiClient) -> PushError:
+def push_error(client: LokiClient) -> PushError:
     with pytest.raises(PushError) as caught:
         client.push(LABELS, [Entry(1, "x")])
     return caught.value
@@ -55,7 +55,7 @@ def test_only_204_counts(server: FaultyServer, client: LokiClient) -> None:
     assert client.push(LABELS, [Entry(1, "x")]).status == 204
     for status in (200, 202, 260):
         server.answer(Said(status, b"dropped on purpose"))
-        error = refused(client)
+        error = push_error(client)
         assert (type(error), error.status, error.excerpt) == (
             RejectedPushError,
             status,
@@ -66,7 +66,7 @@ def test_only_204_counts(server: FaultyServer, client: LokiClient) -> None:
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 def test_what_may_be_taken_later(server: FaultyServer, client: LokiClient, status: int) -> None:
     server.answer(Said(status, b"too much"))
-    error = refused(client)
+    error = push_error(client)
     assert (type(error), error.status, error.retry_after_secs) == (RetryablePushError, status, None)
     assert str(error) == f"Loki at {server.url}: HTTP {status}: too much"
 
@@ -74,12 +74,12 @@ def test_what_may_be_taken_later(server: FaultyServer, client: LokiClient, statu
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
 def test_what_is_refused(server: FaultyServer, client: LokiClient, status: int) -> None:
     server.answer(Said(status, b"no"))
-    error = refused(client)
+    error = push_error(client)
     assert (type(error), error.status) == (RejectedPushError, status)
 
 
 @pytest.mark.parametrize(
-    ("said", "secs"),
+    ("header", "secs"),
     [
         ("7", 7.0),
         ("0", 0.0),
@@ -91,10 +91,10 @@ def test_what_is_refused(server: FaultyServer, client: LokiClient, status: int) 
     ],
 )
 def test_retry_after_in_seconds(
-    server: FaultyServer, client: LokiClient, said: str, secs: float | None
+    server: FaultyServer, client: LokiClient, header: str, secs: float | None
 ) -> None:
-    server.answer(Said(429, b"", {"Retry-After": said}))
-    assert refused(client).retry_after_secs == secs
+    server.answer(Said(429, b"", {"Retry-After": header}))
+    assert push_error(client).retry_after_secs == secs
 
 
 def test_retry_after_as_a_date_is_by_the_servers_clock(
@@ -103,13 +103,13 @@ def test_retry_after_as_a_date_is_by_the_servers_clock(
     hours_ahead = time.time() + 3 * 3600
     dates = [email.utils.formatdate(hours_ahead + secs, usegmt=True) for secs in (0, 90)]
     server.answer(Said(429, b"", {"Date": dates[0], "Retry-After": dates[1]}))
-    assert refused(client).retry_after_secs == 90
+    assert push_error(client).retry_after_secs == 90
 
 
 def test_no_connection() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and doesn't listen
-        error = refused(LokiClient(f"http://127.0.0.1:{taken.getsockname()[1]}"))
+    with socket.socket() as port_holder:
+        port_holder.bind(("127.0.0.1", 0))  # and doesn't listen
+        error = push_error(LokiClient(f"http://127.0.0.1:{port_holder.getsockname()[1]}"))
     assert (type(error), error.status, error.excerpt) == (
         RetryablePushError,
         0,
@@ -118,14 +118,14 @@ def test_no_connection() -> None:
 
 
 def test_no_tls_there(server: FaultyServer) -> None:
-    error = refused(LokiClient(server.url.replace("http:", "https:")))
+    error = push_error(LokiClient(server.url.replace("http:", "https:")))
     assert (type(error), error.status) == (RetryablePushError, 0)
     assert "SSL" in error.excerpt
 
 
 def test_time_out(server: FaultyServer) -> None:
     server.answer(Said(hang=True))
-    error = refused(LokiClient(ServerAccess(url=server.url, timeout_secs=0.2)))
+    error = push_error(LokiClient(ServerAccess(url=server.url, timeout_secs=0.2)))
     assert (type(error), error.status, error.excerpt) == (
         RetryablePushError,
         0,
@@ -137,7 +137,7 @@ def test_answer_that_drips_ends(server: FaultyServer) -> None:
     """Each wait is short, but the whole answer would take 50 s."""
     server.answer(Said(500, b"x" * 1000, pieces=1000))
     begin = time.monotonic()
-    error = refused(LokiClient(ServerAccess(url=server.url, timeout_secs=0.1)))
+    error = push_error(LokiClient(ServerAccess(url=server.url, timeout_secs=0.1)))
     assert error.status == 500
     assert time.monotonic() - begin < 10
 
@@ -145,7 +145,7 @@ def test_answer_that_drips_ends(server: FaultyServer) -> None:
 def test_redirects_are_not_followed(server: FaultyServer, client: LokiClient) -> None:
     for status in (301, 302, 307, 308):
         server.answer(Said(status, b"", {"Location": "http://elsewhere.example.org/"}))
-        for error in (refused(client), not_answered(client)):
+        for error in (push_error(client), not_answered(client)):
             assert error.status == status
             assert "http://elsewhere.example.org/" in error.excerpt
     assert len(server.requests) == 8
@@ -153,7 +153,7 @@ def test_redirects_are_not_followed(server: FaultyServer, client: LokiClient) ->
 
 def test_words_of_an_answer_are_fit_for_a_log(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(400, b"\x1b[31mred\x1b[0m\r\nforged: line\0\xff" + b"y" * 100_000))
-    excerpt = refused(client).excerpt
+    excerpt = push_error(client).excerpt
     assert excerpt.isprintable()
     assert excerpt.startswith("[31mred [0m forged: line \ufffdyyy")
     assert len(excerpt) == MAX_EXCERPT_CHARS
@@ -162,16 +162,16 @@ def test_words_of_an_answer_are_fit_for_a_log(server: FaultyServer, client: Loki
 
 def test_words_in_json(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(400, b'{"status":"error","error":"parse error"}'))
-    assert refused(client).excerpt == "parse error"
+    assert push_error(client).excerpt == "parse error"
     server.answer(Said(400, b'{"status":"error","error":7}'))
-    assert refused(client).excerpt == '{"status":"error","error":7}'
+    assert push_error(client).excerpt == '{"status":"error","error":7}'
     server.answer(Said(500))
-    assert refused(client).excerpt == "(no words)"
+    assert push_error(client).excerpt == "(no words)"
 
 
 def test_refusal_whose_body_is_cut_off(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(400, b"half of", body_bytes=100))
-    error = refused(client)
+    error = push_error(client)
     assert (type(error), error.status, error.excerpt) == (RejectedPushError, 400, "half of")
 
 
@@ -183,11 +183,15 @@ def test_push_is_one_request_and_says_what_it_is(server: FaultyServer, tmp_path:
         ServerAccess(url=server.url + "/prefix/", tenant="physics", token_file=str(token))
     ) as client:
         client.push_body(b"body")
-    (asked,) = server.requests
-    assert (asked.method, asked.path, asked.body) == ("POST", "/prefix/loki/api/v1/push", b"body")
-    assert asked.headers["Content-Type"] == "application/x-protobuf"
-    assert asked.headers["X-Scope-OrgID"] == "physics"
-    assert asked.headers["Authorization"] == "Bearer secret"
+    (request,) = server.requests
+    assert (request.method, request.path, request.body) == (
+        "POST",
+        "/prefix/loki/api/v1/push",
+        b"body",
+    )
+    assert request.headers["Content-Type"] == "application/x-protobuf"
+    assert request.headers["X-Scope-OrgID"] == "physics"
+    assert request.headers["Authorization"] == "Bearer secret"
 
 
 def test_new_credentials_are_read_after_a_401(server: FaultyServer, tmp_path: Path) -> None:
@@ -196,10 +200,10 @@ def test_new_credentials_are_read_after_a_401(server: FaultyServer, tmp_path: Pa
     server.answer(Said(401, b"expired"), Said(204))
     client = LokiClient(ServerAccess(url=server.url, token_file=str(token)))
     token.write_text("new")  # not read before the first call
-    assert refused(client).status == 401
+    assert push_error(client).status == 401
     token.write_text("newer")
     assert client.push_body(b"").status == 204
-    assert [asked.headers["Authorization"] for asked in server.requests] == [
+    assert [request.headers["Authorization"] for request in server.requests] == [
         "Bearer new",
         "Bearer newer",
     ]
@@ -208,7 +212,7 @@ def test_new_credentials_are_read_after_a_401(server: FaultyServer, tmp_path: Pa
 def test_unreadable_credentials_are_worth_another_try(server: FaultyServer, tmp_path: Path) -> None:
     """They may be in the middle of being replaced."""
     client = LokiClient(ServerAccess(url=server.url, token_file=str(tmp_path / "none")))
-    error = refused(client)
+    error = push_error(client)
     assert (type(error), error.status) == (RetryablePushError, 0)
     assert "no such file" in error.excerpt
     assert not server.requests
@@ -220,7 +224,7 @@ def test_the_servers_clock(server: FaultyServer, client: LokiClient) -> None:
     server.answer(Said(204, headers={"Date": "Sun, 06 Nov 1994 08:49:37 GMT"}))
     assert client.push_body(b"").date_ns == client.answer_date_ns == 784_111_777 * 10**9
     server.answer(Said(400, headers={"Date": "Sun, 06 Nov 1994 08:49:38 GMT"}))
-    refused(client)
+    push_error(client)
     assert client.answer_date_ns == 784_111_778 * 10**9
     server.answer(Said(204, headers={"Date": "yesterday"}))
     assert client.push_body(b"").date_ns is None
@@ -231,11 +235,11 @@ def test_the_servers_clock(server: FaultyServer, client: LokiClient) -> None:
 
 def test_answer_over_the_cap(server: FaultyServer) -> None:
     client = LokiClient(server.url, max_answer_bytes=100_000)
-    for said in (
+    for reply in (
         Said(200, b"[" * 200_000),
         Said(200, gzip.compress(b"[" * 10_000_000), {"Content-Encoding": "gzip"}),
     ):
-        server.answer(said)
+        server.answer(reply)
         error = not_answered(client)
         assert (error.status, error.excerpt) == (
             200,
@@ -302,7 +306,7 @@ def test_label_name_is_no_path(server: FaultyServer, client: LokiClient) -> None
 
 
 def pages_asked(server: FaultyServer) -> list[int]:
-    return [int(re.findall(r"limit=(\d+)", asked.path)[0]) for asked in server.requests]
+    return [int(re.findall(r"limit=(\d+)", request.path)[0]) for request in server.requests]
 
 
 def test_entries_ask_for_less_where_no_answer_comes(server: FaultyServer) -> None:

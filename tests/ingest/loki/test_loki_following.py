@@ -45,15 +45,15 @@ class Follower:
         self.is_over = False
         self.store.resolve(JOB)
 
-    def look(self, secs: float = 1.0, **asked: Any) -> list[str]:  # Any: options of lines
+    def look(self, secs: float = 1.0, **options: Any) -> list[str]:  # Any: options of lines
         self.now_ns += int(secs * NS)
-        found = []
+        texts = []
         with self.store.open(JOB) as reader:
-            for line in reader.lines(**{"streams": BOTH, "after": self.position, **asked}):
+            for line in reader.lines(**{"streams": BOTH, "after": self.position, **options}):
                 self.position = line.position
-                found.append(line.text)
+                texts.append(line.text)
             self.is_over = reader.is_over
-        return found
+        return texts
 
 
 def test_late_lines_are_found_and_none_comes_twice(fake: FakeLoki) -> None:
@@ -68,12 +68,12 @@ def test_late_lines_are_found_and_none_comes_twice(fake: FakeLoki) -> None:
     assert follower.look() == ["two", "four"]
     assert follower.look() == []
     job.line(3 * NS, "a little late")
-    found = [text for _ in range(20) for text in follower.look()]
-    assert found == ["a little late"]
+    texts = [text for _ in range(20) for text in follower.look()]
+    assert texts == ["a little late"]
     job.line(1 * NS, "at the end")
     job.close(30 * NS)
-    found = [text for _ in range(10) for text in follower.look()]
-    assert found == ["at the end"]
+    texts = [text for _ in range(10) for text in follower.look()]
+    assert texts == ["at the end"]
     assert follower.is_over
 
 
@@ -119,18 +119,18 @@ def test_whatever_comes_when_all_is_read_once(lines: list[tuple[int, int, int]])
         Pushing(fake, began_ns=began_ns, host=f"node{task}", task=str(task)) for task in range(3)
     ]
     follower = Follower(fake, began_ns + 45 * NS)
-    found = []
+    texts = []
     for look in range(27):
         for second, task, comes in lines:
             if comes == look:
                 ranks[task].line(second * NS + 10, f"{second} of {task}")
-        found += follower.look()
+        texts += follower.look()
     for rank in ranks:
         rank.close(60 * NS)
     for _ in range(5):
-        found += follower.look()
+        texts += follower.look()
     assert follower.is_over
-    assert sorted(found) == sorted(f"{second} of {task}" for second, task, _ in lines)
+    assert sorted(texts) == sorted(f"{second} of {task}" for second, task, _ in lines)
 
 
 def test_a_job_is_over_only_when_its_account_is_closed(fake: FakeLoki) -> None:
@@ -172,8 +172,8 @@ def test_an_end_that_is_told_late_is_noticed(fake: FakeLoki) -> None:
     assert not follower.is_over
     job.line(12 * NS, "the last words")
     job.close(13 * NS)
-    found = [text for _ in range(5) for text in follower.look()]
-    assert (found, follower.is_over) == (["the last words"], True)
+    texts = [text for _ in range(5) for text in follower.look()]
+    assert (texts, follower.is_over) == (["the last words"], True)
 
 
 def test_follow_prints_late_lines_and_ends_with_the_job(
@@ -218,23 +218,27 @@ def test_follow_prints_late_lines_and_ends_with_the_job(
 
 
 @pytest.mark.parametrize("tail", [(), ("--tail", "3"), ("--grep", ".", "--tail", "3")])
-@pytest.mark.parametrize("answered", range(9))
+@pytest.mark.parametrize("entry_count", range(9))
 def test_an_outage_in_the_opening_is_waited_out(
-    answered: int, tail: tuple[str, ...], fake: FakeLoki, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    entry_count: int,
+    tail: tuple[str, ...],
+    fake: FakeLoki,
+    ask: Ask,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Loki is gone after so many entries: between questions, or in the midst of an answer."""
     job = Pushing(fake, began_ns=time.time_ns() - 100 * NS)
     for at_ns in range(4):
         job.line(10 + at_ns, str(at_ns))
     job.close()
-    gone = QueryError("Loki in memory", 0, "connection refused")
-    asked = fake.entries
+    outage = QueryError("Loki in memory", 0, "connection refused")
+    real_entries = fake.entries
     paused: list[float] = []
 
     def entries(*words: Any, **options: Any) -> Iterator[Entry]:
-        for entry in asked(*words, **options):
-            if fake.handed > answered and not paused:
-                raise gone
+        for entry in real_entries(*words, **options):
+            if fake.handed > entry_count and not paused:
+                raise outage
             yield entry
 
     monkeypatch.setattr(fake, "entries", entries)
@@ -244,7 +248,7 @@ def test_an_outage_in_the_opening_is_waited_out(
     code, out, err = ask("logs", JOB, "--follow", *tail)
     assert (code, out.split()) == (0, ["1", "2", "3"] if tail else ["0", "1", "2", "3"])
     assert ("trying again for 10 minutes" in err) == bool(paused)
-    assert paused or answered > 5
+    assert paused or entry_count > 5
 
 
 def test_without_follow_nothing_is_waited_for(fake: FakeLoki, ask: Ask) -> None:
@@ -263,14 +267,14 @@ def test_what_no_waiting_fixes_ends_following(fake: FakeLoki, ask: Ask) -> None:
 def test_status_is_what_running_bars_show_now(fake: FakeLoki) -> None:
     began_ns = time.time_ns() - 30 * NS
     job = Pushing(fake, began_ns=began_ns)
-    gone = Pushing(fake, began_ns=began_ns, host="node2", task="1")
+    second_task = Pushing(fake, began_ns=began_ns, host="node2", task="1")
     job.event({"event": "heartbeat", "mode": "enabled", "ledger": {}, "lines": 1}, 29 * NS)
     for at_ns, bar in ((10, "10%"), (20, "20%")):
         job.push("status", at_ns, bar, stream="stderr")
     job.push("status", 15, "loading")
     job.push("status", 25, " ")
-    gone.push("status", 40, "99%", stream="stderr")
-    gone.close(50)
+    second_task.push("status", 40, "99%", stream="stderr")
+    second_task.close(50)
     with open_store(fake).open(JOB) as reader:
         assert reader.status() == {Stream.STDERR: (began_ns + 20, "20%")}
         assert reader.summary.state == "RUNNING"
@@ -325,7 +329,7 @@ def test_a_job_with_sparse_heartbeats_is_not_unresponsive(
     patience_ns = max(3 * spacing_secs, 60) * NS
     for silent_ns, state in ((patience_ns - NS, "RUNNING"), (patience_ns + NS, "UNRESPONSIVE")):
         store = open_store(fake, now=lambda silent_ns=silent_ns: newest_ns + silent_ns)
-        assert [(found.state, found.lines) for found in store.jobs()] == [(state, 4)]
+        assert [(job.state, job.lines) for job in store.jobs()] == [(state, 4)]
         with store.open(JOB) as reader:
             assert (reader.summary.state, reader.captures[0].state) == (state, state)
 
@@ -339,7 +343,7 @@ def test_sparse_heartbeats_of_many_jobs_are_known_too(fake: FakeLoki) -> None:
                 {"event": "heartbeat", "mode": "enabled", "lines": beat}, (beat * 600 + 100) * NS
             )
     store = open_store(fake, now=lambda: now_ns)
-    assert {(found.state, found.lines) for found in store.jobs()} == {("RUNNING", 5)}
+    assert {(job.state, job.lines) for job in store.jobs()} == {("RUNNING", 5)}
 
 
 def test_a_pause_between_heartbeats_is_no_reason_to_wait_for_ever(fake: FakeLoki) -> None:
@@ -347,9 +351,7 @@ def test_a_pause_between_heartbeats_is_no_reason_to_wait_for_ever(fake: FakeLoki
     job = Pushing(fake, began_ns=now_ns - 100 * 3600 * NS)
     for hours in (1, 50):
         job.event({"event": "heartbeat", "mode": "enabled", "lines": 1}, hours * 3600 * NS)
-    assert [found.state for found in open_store(fake, now=lambda: now_ns).jobs()] == [
-        "UNRESPONSIVE"
-    ]
+    assert [job.state for job in open_store(fake, now=lambda: now_ns).jobs()] == ["UNRESPONSIVE"]
 
 
 def test_a_silent_job_is_unresponsive(fake: FakeLoki) -> None:
@@ -379,32 +381,32 @@ def test_a_silent_job_is_unresponsive(fake: FakeLoki) -> None:
 
 def test_what_was_read_takes_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logshipper_ingest.loki.seen.MAX_SPANS", 100)
-    seen, key = ReadHistory(), CaptureId("local", "job1", 1, "", 0, "node1")
+    history, key = ReadHistory(), CaptureId("local", "job1", 1, "", 0, "node1")
     for time_ns in range(1000, 3000, 2):
-        seen.add(key, time_ns)
-        assert seen.has(key, time_ns)
-    assert sum(map(len, seen._spans.values())) <= 100
-    assert not seen.has(key, 2997)
-    assert seen.has(key, 1001), "what is far older counts as read"
-    assert 1000 < seen.read_from_ns(10 * NS, last=True) < 3000
+        history.add(key, time_ns)
+        assert history.has(key, time_ns)
+    assert sum(map(len, history._spans.values())) <= 100
+    assert not history.has(key, 2997)
+    assert history.has(key, 1001), "what is far older counts as read"
+    assert 1000 < history.read_from_ns(10 * NS, last=True) < 3000
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60)), max_size=80))
 def test_what_was_read_is_known(read_ones: list[tuple[int, int]]) -> None:
-    seen = ReadHistory()
+    history = ReadHistory()
     keys = [CaptureId("local", "job1", 1, "", task, "node1") for task in range(3)]
     for task, time_ns in read_ones:
-        seen.add(keys[task], time_ns)
-    assert {(task, at) for task in range(3) for at in range(62) if seen.has(keys[task], at)} == set(
-        read_ones
-    )
+        history.add(keys[task], time_ns)
+    assert {
+        (task, at) for task in range(3) for at in range(62) if history.has(keys[task], at)
+    } == set(read_ones)
 
 
 def test_longer_spans_are_read_again_more_seldom() -> None:
-    seen = ReadHistory()
-    seen.add(CaptureId("local", "job1", 1, "", 0, "node1"), 10_000 * NS)
+    history = ReadHistory()
+    history.add(CaptureId("local", "job1", 1, "", 0, "node1"), 10_000 * NS)
     backs = [
-        10_000 - seen.read_from_ns((10_000 + second) * NS, last=False) // NS
+        10_000 - history.read_from_ns((10_000 + second) * NS, last=False) // NS
         for second in range(200)
     ]
     assert backs[0] == 3

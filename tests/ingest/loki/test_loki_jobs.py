@@ -94,10 +94,10 @@ def test_prometheus_says_where_and_when_to_look(fake: FakeLoki) -> None:
     job = Pushing(fake, began_ns=began_ns, host="node7")
     job.line(NS, "long ago")
     job.close(2 * NS)
-    asked = []
+    queries = []
 
     def metrics(promql: str) -> Iterator[SeriesValue]:
-        asked.append(promql)
+        queries.append(promql)
         labels = {"cluster": "local", "job_id": JOB} | (
             {"host": "node7"} if "job_info" in promql else {}
         )
@@ -106,7 +106,7 @@ def test_prometheus_says_where_and_when_to_look(fake: FakeLoki) -> None:
     store = open_store(fake, metrics=metrics)
     with store.open(store.resolve(JOB)) as reader:
         assert texts(list(reader.lines(streams=BOTH))) == ["long ago"]
-    assert all(f'job_id="{JOB}"' in promql for promql in asked)
+    assert all(f'job_id="{JOB}"' in promql for promql in queries)
     of_lines = fake.queries[-1]
     assert 'host="node7"' in of_lines.logql
     assert 'cluster="local"' in of_lines.logql
@@ -119,17 +119,17 @@ def test_prometheus_says_where_and_when_to_look(fake: FakeLoki) -> None:
 @pytest.mark.parametrize("fault", ["forgotten", "down"])
 def test_without_prometheus_word_loki_has_it(fault: str, fake: FakeLoki) -> None:
     Pushing(fake).line(10, "x")
-    said: list[str] = []
+    messages: list[str] = []
 
     def metrics(promql: str) -> list[SeriesValue]:
         if fault == "down":
             raise QueryError("Prometheus at http://p", 0, "no connection")
         return []
 
-    store = open_store(fake, metrics=metrics, say=said.append)
+    store = open_store(fake, metrics=metrics, say=messages.append)
     with store.open(store.resolve(JOB)) as reader:
         assert texts(list(reader.lines(streams=BOTH))) == ["x"]
-    assert len(said) == (fault == "down")
+    assert len(messages) == (fault == "down")
 
 
 def test_a_node_that_prometheus_has_not_seen_yet_is_looked_at(fake: FakeLoki) -> None:
@@ -312,8 +312,8 @@ def test_an_end_years_ahead_is_not_believed(fake: FakeLoki) -> None:
     Pushing(fake, began_ns=began_ns).close(50 * NS, ended_ns=ahead_ns)
     slurm = Pushing(fake, job_id="j2", began_ns=began_ns)
     slurm.event({"event": "job_ended", "state": "TIMEOUT", "ended_ns": ahead_ns}, 50 * NS)
-    told = [job.ended_ns for job in open_store(fake).jobs()]
-    assert told == [began_ns + 50 * NS + END_AHEAD_NS] * 2
+    ends = [job.ended_ns for job in open_store(fake).jobs()]
+    assert ends == [began_ns + 50 * NS + END_AHEAD_NS] * 2
 
 
 def test_control_characters_in_an_entry_make_no_second_line(fake: FakeLoki, ask: Ask) -> None:
@@ -342,8 +342,8 @@ def test_entries_of_odd_streams_are_left_out(fake: FakeLoki) -> None:
     job.line(10, "x", stream="stdin")
     job.push("trace", 11, "y")
     job.line(12, "no host", attempt="١", task="-3")
-    found = read(fake)
-    assert [(line.text, line.attempt) for line in found] == [("no host", 1)]
+    lines = read(fake)
+    assert [(line.text, line.attempt) for line in lines] == [("no host", 1)]
     fake.push(
         {"service_name": "logshipper", "kind": "event"},
         [Entry(time.time_ns(), '{"event":"started"}', {"job_id": "../x"})],
@@ -359,7 +359,7 @@ def test_job_ids_that_can_be_none_never_reach_a_query(fake: FakeLoki) -> None:
         with pytest.raises(UnknownJob):
             open_store(fake).open(name)
     assert all(
-        "job_id" not in asked.logql or f'job_id="{JOB}"' in asked.logql for asked in fake.queries
+        "job_id" not in query.logql or f'job_id="{JOB}"' in query.logql for query in fake.queries
     )
 
 

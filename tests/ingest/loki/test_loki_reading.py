@@ -82,10 +82,10 @@ def test_show_is_the_same(
         job.lose(3)
         job.end(3)
     from_loki, from_store = both_answers(fake, store, ask, capsys, "show", "last", "--json")
-    one, other = json.loads(from_loki), json.loads(from_store)
-    assert (one.pop("store"), other.pop("store")) == ("http://loki.invalid", str(store))
-    assert (one.pop("cluster"), other.pop("cluster")) == ("local", "")
-    assert one == other
+    loki_job, store_job = json.loads(from_loki), json.loads(from_store)
+    assert (loki_job.pop("store"), store_job.pop("store")) == ("http://loki.invalid", str(store))
+    assert (loki_job.pop("cluster"), store_job.pop("cluster")) == ("local", "")
+    assert loki_job == store_job
     assert from_loki.count(str(10**30 + 1)) == from_store.count(str(10**30 + 1)) > 0
 
 
@@ -106,7 +106,7 @@ def test_long_lines_are_whole_again(store: Path, fake: FakeLoki) -> None:
     with open_store(fake, since_secs=86_400 * 3650).open(JOB) as reader:
         lines = list(reader.lines(streams=BOTH))
         backward = list(reader.lines(streams=BOTH, tail=100))
-        assert [found.line for found in reader.records()] == [record]
+        assert [entry.line for entry in reader.records()] == [record]
         assert reader.keys()[0].last == "1"
     assert [(line.text, dict(line.attrs)) for line in lines] == [
         ("ä" * 5000, {}), ("short", {}), ("a" * 3000, {"part": "1"}), ("b" * 2000, {"part": "2"}),
@@ -149,11 +149,13 @@ def test_ties_are_in_the_order_of_captures(fake: FakeLoki) -> None:
     for at_ns in (10, 11, 12):
         second.line(at_ns, f"second {at_ns}")
         first.line(at_ns + 5, f"first {at_ns}")
-    expected = [f"{who} {at_ns}" for at_ns in (10, 11, 12) for who in ("first", "second")]
+    ordered_texts = [
+        f"{source} {at_ns}" for at_ns in (10, 11, 12) for source in ("first", "second")
+    ]
     lines = read(fake)
-    assert texts(lines) == expected
+    assert texts(lines) == ordered_texts
     assert [line.capture for line in lines] == [1, 2] * 3
-    assert texts(read(fake, tail=5)) == expected[1:]
+    assert texts(read(fake, tail=5)) == ordered_texts[1:]
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -170,15 +172,15 @@ def test_pieces_are_joined_whatever_the_order(
 ) -> None:
     fake = FakeLoki()
     job = Pushing(fake)
-    expected, entries = [], []
+    text_attrs, entries = [], []
     for at_ns, (text, part) in enumerate(lines, start=10):
-        expected.append((text, {"part": part} if part else {}))
-        entries += [(at_ns, piece, own) for piece, own in pieces(text, part, max_bytes)]
+        text_attrs.append((text, {"part": part} if part else {}))
+        entries += [(at_ns, piece, attrs) for piece, attrs in pieces(text, part, max_bytes)]
     random.shuffle(entries)
     for at_ns, piece, part in entries:
         job.line(at_ns, piece, **({"part": part} if part else {}))
-    for asked in ({}, {"tail": 100}):
-        assert [(line.text, dict(line.attrs)) for line in read(fake, **asked)] == expected
+    for options in ({}, {"tail": 100}):
+        assert [(line.text, dict(line.attrs)) for line in read(fake, **options)] == text_attrs
 
 
 def test_a_line_without_all_its_pieces_is_shown_in_pieces_when_they_are_late(
@@ -253,9 +255,9 @@ def test_a_tail_that_is_too_long_to_be_kept_is_right(
     for at_ns in range(20):
         for task, rank in enumerate(ranks):
             rank.line(10 + at_ns, f"{at_ns} of {task}")
-    expected = [f"{at_ns} of {task}" for at_ns in range(20) for task in range(3)]
+    ordered_texts = [f"{at_ns} of {task}" for at_ns in range(20) for task in range(3)]
     for tail in (9, 10, 11, 12, 13, 40, 60, 100):
-        assert texts(read(fake, tail=tail)) == expected[-tail:]
+        assert texts(read(fake, tail=tail)) == ordered_texts[-tail:]
 
 
 def test_lines_come_as_they_are_read(fake: FakeLoki) -> None:
@@ -291,12 +293,12 @@ def test_x_is_judged_capture_by_capture(fake: FakeLoki, store: Path) -> None:
     push_spool(fake, store / "spool")
     with LocalStore(str(store), create=True) as local:
         assert local.ingest().complete
-        with local.open(JOB) as expected, open_store(fake).open(JOB) as reader:
-            assert reader.x_axis() == expected.x_axis()
+        with local.open(JOB) as local_reader, open_store(fake).open(JOB) as reader:
+            assert reader.x_axis() == local_reader.x_axis()
             assert (reader.x_axis().key, reader.x_axis().rule) == ("step", 3)
-            assert reader.keys() == expected.keys()
-            assert reader.notes() == expected.notes()
-            assert reader.x_for("loss") == expected.x_for("loss")
+            assert reader.keys() == local_reader.keys()
+            assert reader.notes() == local_reader.notes()
+            assert reader.x_for("loss") == local_reader.x_for("loss")
             newest = [record.line for record in reader.records(newest_first=True)]
             assert newest == [record.line for record in reader.records()][::-1]
             assert_spans(reader)
@@ -307,11 +309,11 @@ def test_progress_tells_how_many_records_are_read(fake: FakeLoki) -> None:
     for at_ns in range(2500):
         job.push("metadata", 10 + at_ns, '{"a":1}')
     job.close(records=2500)
-    told: list[tuple[int, int]] = []
-    with open_store(fake, progress=lambda done, total: told.append((done, total))).open(
+    reports: list[tuple[int, int]] = []
+    with open_store(fake, progress=lambda done, total: reports.append((done, total))).open(
         JOB
     ) as reader:
         reader.x_axis()
         reader.keys()
         reader.notes()
-    assert told == [(1000, 2500), (2000, 2500), (0, 0)]
+    assert reports == [(1000, 2500), (2000, 2500), (0, 0)]

@@ -76,17 +76,17 @@ def test_all_commands_say_the_same(
         from_loki, from_store = asked_of_both(ask, loki, store, *words)
         assert from_loki == from_store, words
         assert from_loki
-    shown = [
+    documents = [
         json.loads(answer) for answer in asked_of_both(ask, loki, store, "show", job, "--json")
     ]
-    assert (shown[0].pop("store"), shown[1].pop("store")) == (loki.url, str(store))
-    assert (shown[0].pop("cluster"), shown[1].pop("cluster")) == ("local", "")
-    assert shown[0] == shown[1]
-    listed = [
+    assert (documents[0].pop("store"), documents[1].pop("store")) == (loki.url, str(store))
+    assert (documents[0].pop("cluster"), documents[1].pop("cluster")) == ("local", "")
+    assert documents[0] == documents[1]
+    lists = [
         json.loads(answer)["jobs"]
         for answer in asked_of_both(ask, loki, store, "ls", "--json", "--all")
     ]
-    assert [found | {"cluster": ""} for found in listed[0] if found["job_id"] == job] == listed[1]
+    assert [entry | {"cluster": ""} for entry in lists[0] if entry["job_id"] == job] == lists[1]
 
 
 def test_pages_of_lines_are_whole_and_in_order(client: LokiClient, loki: LokiServer) -> None:
@@ -103,11 +103,11 @@ def test_pages_of_lines_are_whole_and_in_order(client: LokiClient, loki: LokiSer
         lines = [Entry(began_ns + 1000 + at, f"{at} {task}", whose) for at in range(4000)]
         for stream, which in (("stdout", lines[::2]), ("stderr", lines[1::2])):
             client.push({**where, "kind": "log", "stream": stream}, which)
-    expected = [f"{at} {task}" for at in range(4000) for task in range(3)]
+    ordered_texts = [f"{at} {task}" for at in range(4000) for task in range(3)]
     with LokiStore(client) as store, store.open(store.resolve(job)) as reader:
         lines_read = list(reader.lines(streams=BOTH))
-        assert [line.text for line in lines_read] == expected
-        assert [line.text for line in reader.lines(streams=BOTH, tail=7)] == expected[-7:]
+        assert [line.text for line in lines_read] == ordered_texts
+        assert [line.text for line in reader.lines(streams=BOTH, tail=7)] == ordered_texts[-7:]
         assert list(reader.lines(streams=BOTH, after=lines_read[-1].position)) == []
 
 
@@ -120,13 +120,13 @@ def test_odd_values_are_quoted_for_loki(client: LokiClient, loki: LokiServer) ->
     started = json.dumps({"event": "started", "name": "x", "started_ns": began_ns})
     client.push({**where, "kind": "event"}, [Entry(began_ns, started, whose)])
     client.push({**where, "kind": "log", "stream": "stdout"}, [Entry(began_ns + 1, "mine", whose)])
-    other = {**where, "host": "node"}
+    second_labels = {**where, "host": "node"}
     client.push(
-        {**other, "kind": "log", "stream": "stdout"},
+        {**second_labels, "kind": "log", "stream": "stdout"},
         [Entry(began_ns + 2, "forged", {**whose, "job_id": "x"})],
     )
-    for asked in (None, cluster):
-        store = LokiStore(client, cluster=asked)
+    for cluster_filter in (None, cluster):
+        store = LokiStore(client, cluster=cluster_filter)
         with store.open(store.resolve(job)) as reader:
             assert [line.text for line in reader.lines(streams=BOTH)] == ["mine"]
 

@@ -63,13 +63,17 @@ def outcome(fake: FakeLoki) -> tuple[str, int | None, int]:
     store = open_store(fake)
     with store.open(store.resolve(JOB)) as reader:
         job = reader.summary
-    (listed,) = open_store(fake).jobs()
-    assert (listed.state, listed.exit_code, listed.signal) == (job.state, job.exit_code, job.signal)
+    (summary,) = open_store(fake).jobs()
+    assert (summary.state, summary.exit_code, summary.signal) == (
+        job.state,
+        job.exit_code,
+        job.signal,
+    )
     return job.state, job.exit_code, job.signal
 
 
 @pytest.mark.parametrize(
-    ("of_node", "of_slurm", "expected"),
+    ("of_node", "of_slurm", "result"),
     [
         (KILLED, {"state": "OUT_OF_MEMORY", "signal": 9}, ("OUT_OF_MEMORY", None, 9)),
         (KILLED, {"state": "TIMEOUT"}, ("TIMEOUT", None, 9)),
@@ -91,12 +95,12 @@ def test_slurms_word_counts_for_the_job(
     fake: FakeLoki,
     of_node: dict[str, Any],
     of_slurm: dict[str, Any],
-    expected: tuple[str, int | None, int],
+    result: tuple[str, int | None, int],
 ) -> None:  # Any: JSON
     job = Pushing(fake)
     job.close(**of_node)
     end_job(fake, at_ns=job.began_ns + 51 * NS, **of_slurm)
-    assert outcome(fake) == expected
+    assert outcome(fake) == result
     store = open_store(fake)
     with store.open(JOB) as reader:
         (capture,) = reader.captures
@@ -121,7 +125,7 @@ def test_a_node_that_died(fake: FakeLoki) -> None:
     end_job(fake, "NODE_FAIL", began_ns + 100 * NS)
     assert outcome(fake) == ("NODE_FAIL", None, 0)
     with open_store(fake).open(JOB) as reader:
-        assert [(one.state, one.ended_ns) for one in reader.captures] == [
+        assert [(capture.state, capture.ended_ns) for capture in reader.captures] == [
             ("NODE_FAIL", began_ns + 100 * NS)
         ]
         assert (reader.is_over, reader.summary.lines, reader.status()) == (True, 1, {})
@@ -156,7 +160,7 @@ def test_each_run_has_its_own_end(fake: FakeLoki) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("states", "result"),
     [
         (("TIMEOUT", None), "TIMEOUT"),
         ((None, "TIMEOUT"), "TIMEOUT"),
@@ -166,14 +170,14 @@ def test_each_run_has_its_own_end(fake: FakeLoki) -> None:
     ],
 )
 def test_of_several_words_on_one_run_the_best_counts(
-    fake: FakeLoki, told: tuple[str | None, ...], expected: str
+    fake: FakeLoki, states: tuple[str | None, ...], result: str
 ) -> None:
     """Both hooks may be there, and a job that is over may be restarted."""
     job = Pushing(fake)
     job.close()
-    for number, state in enumerate(told):
+    for number, state in enumerate(states):
         end_job(fake, state, job.began_ns + (51 + number) * NS)
-    assert outcome(fake)[0] == expected
+    assert outcome(fake)[0] == result
 
 
 def test_a_mere_end_is_no_job(fake: FakeLoki) -> None:
@@ -193,13 +197,13 @@ def test_commands_show_it(fake: FakeLoki, ask: Ask) -> None:
     assert json.loads(ask("ls", "--json", "--state", "cancelled")[1])["jobs"] == []
     assert ask("logs", JOB)[1] == f"begun\n{note}\n"
     assert f"Slurm ended job {JOB}: TIMEOUT" in ask("show", JOB)[1]
-    shown = json.loads(ask("show", JOB, "--json")[1])
-    assert (shown["state"], shown["signal"], shown["captures"][0]["state"]) == (
+    document = json.loads(ask("show", JOB, "--json")[1])
+    assert (document["state"], document["signal"], document["captures"][0]["state"]) == (
         "TIMEOUT",
         9,
         "CANCELLED",
     )
-    (event,) = shown["events"]
+    (event,) = document["events"]
     assert (event["event"], event["attempt"], event["capture"]) == (JOB_ENDED, 1, 0)
 
 
@@ -214,9 +218,9 @@ def test_since_when_it_was_queued_is_shown(fake: FakeLoki, ask: Ask) -> None:
         started_ns=began_ns,
         submitted_ns=began_ns - 300 * NS,
     )
-    (told,) = json.loads(ask("info", JOB, "--json")[1])["jobs"]
-    assert [one["state"] for one in told["history"]] == ["QUEUED", "RUNNING", "COMPLETED"]
-    assert told["history"][0]["time"][:19] == utc(began_ns - 300 * NS)[:19]
+    (info,) = json.loads(ask("info", JOB, "--json")[1])["jobs"]
+    assert [change["state"] for change in info["history"]] == ["QUEUED", "RUNNING", "COMPLETED"]
+    assert info["history"][0]["time"][:19] == utc(began_ns - 300 * NS)[:19]
     waits = json.loads(ask("analyze", "overheads", "--json")[1])["statistics"][
         "waited_in_the_queue"
     ]

@@ -38,8 +38,8 @@ def labels(**more: str) -> Labels:
 
 
 def left_out(jobs: JobMetrics) -> dict[str, float]:
-    found = samples(jobs.text(), "logshipper_keys_left_out")
-    return {dict(labels)["reason"]: value for labels, value in found.items()}
+    counts = samples(jobs.text(), "logshipper_keys_left_out")
+    return {dict(labels)["reason"]: value for labels, value in counts.items()}
 
 
 def count(jobs: JobMetrics, name: str, **labels: str) -> float:
@@ -90,8 +90,8 @@ def test_a_running_capture() -> None:
         (("dec", ""), ("key", key), ("path", path), ("x", own_x)): 1 for key, path, own_x in keys
     }
     ranks = {
-        (dict(found)["choice"], dict(found)["path"]): int(value)
-        for found, value in x_ranks(jobs).items()
+        (dict(labels)["choice"], dict(labels)["path"]): int(value)
+        for labels, value in x_ranks(jobs).items()
     }
     assert ranks == {
         ("auto", "epoch"): 2,
@@ -140,19 +140,21 @@ def test_captures_of_a_job_are_merged_where_a_series_is_the_job_s() -> None:
         )
     text = jobs.text()
     assert samples(text, "logshipper_records") == {(("dec", ""),): 4}
-    by_task = {dict(found)["task"]: value for found, value in samples(text, "logshipper_metadata_value").items()
-               if dict(found)["key"] == "loss"}  # fmt: skip
+    by_task = {dict(labels)["task"]: value for labels, value in samples(text, "logshipper_metadata_value").items()
+               if dict(labels)["key"] == "loss"}  # fmt: skip
     assert by_task == {"0": 1.5, "1": 2.5}
-    counts = {dict(found)["key"]: value for found, value in samples(text, "logshipper_key").items()}
+    counts = {
+        dict(labels)["key"]: value for labels, value in samples(text, "logshipper_key").items()
+    }
     assert counts == {"step": 4, "loss": 2}
 
 
 def own_x(jobs: JobMetrics) -> dict[str, str]:
     """As a page asks for it: of each key's series the largest is the newest."""
     largest: dict[str, tuple[float, str]] = {}
-    for found, count in samples(jobs.text(), "logshipper_key").items():
-        named = dict(found)
-        largest[named["key"]] = max(largest.get(named["key"], (0.0, "")), (count, named["x"]))
+    for pairs, count in samples(jobs.text(), "logshipper_key").items():
+        labels = dict(pairs)
+        largest[labels["key"]] = max(largest.get(labels["key"], (0.0, "")), (count, labels["x"]))
     return {key: x for key, (_, x) in largest.items()}
 
 
@@ -205,25 +207,25 @@ def test_long_jobs_are_thinned_by_their_number_and_each_key_by_its_own() -> None
     capture = FakeCapture().print(*[{"step": n} for n in range(4600)], {"val": 1})
     jobs.update(capture.view())
     assert samples(jobs.text(), "logshipper_records") == {(("dec", "0"),): 4601}
-    found = {
+    decimation = {
         dict(labels)["key"]: dict(labels)["dec"]
         for labels in samples(jobs.text(), "logshipper_key")
     }
-    assert found == {"step": "0", "val": ""}
+    assert decimation == {"step": "0", "val": ""}
 
 
 def test_an_unchanged_job_is_not_written_anew_a_changed_one_is() -> None:
     jobs = job_metrics()
-    one, other = FakeCapture(key="c1", job_id="1"), FakeCapture(key="c2", job_id="2")
-    jobs.update(one.print({"a": 1}).view())
-    jobs.update(other.print({"a": 1}).view())
+    first, second = FakeCapture(key="c1", job_id="1"), FakeCapture(key="c2", job_id="2")
+    jobs.update(first.print({"a": 1}).view())
+    jobs.update(second.print({"a": 1}).view())
     jobs.text()
     before = jobs._jobs["1"].texts, jobs._jobs["2"].texts
-    jobs.update(other.print({"a": 2}).view())
-    written = {
+    jobs.update(second.print({"a": 2}).view())
+    lines = {
         line for line in jobs.text().splitlines() if line.startswith("logshipper_metadata_value{")
     }
-    assert sorted(line.split()[-1] for line in written) == ["1", "2"]
+    assert sorted(line.split()[-1] for line in lines) == ["1", "2"]
     assert jobs._jobs["1"].texts is before[0]
     assert jobs._jobs["2"].texts is not before[1]
 
@@ -239,7 +241,7 @@ def test_of_two_captures_with_the_same_labels_the_newer_is_shown() -> None:
 def test_a_key_called_auto_takes_nothing_s_place() -> None:
     jobs = job_metrics()
     jobs.update(FakeCapture().print({"auto": 1, "b": 1}, {"auto": 0, "b": 2}).view())
-    assert {(dict(found)["choice"], dict(found)["key"]) for found in x_ranks(jobs)} == {
+    assert {(dict(labels)["choice"], dict(labels)["key"]) for labels in x_ranks(jobs)} == {
         ("auto", "auto"),
         ("auto", "b"),
         ("b", "b"),
@@ -250,7 +252,7 @@ def test_a_key_called_auto_takes_nothing_s_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    ("literal", "text"),
     [
         ("0.1", "0.1"),
         ("-0.0", "-0.0"),
@@ -262,14 +264,14 @@ def test_a_key_called_auto_takes_nothing_s_place() -> None:
         ("-123456789012345678901", "-1.2345678901234568e+20"),
     ],
 )
-def test_numbers_are_exact(written: str, shown: str) -> None:
+def test_numbers_are_exact(literal: str, text: str) -> None:
     jobs = job_metrics()
-    jobs.update(FakeCapture().print(f'{{"k": {written}}}').view())
+    jobs.update(FakeCapture().print(f'{{"k": {literal}}}').view())
     (line,) = [
         line for line in jobs.text().splitlines() if line.startswith("logshipper_metadata_value{")
     ]
-    assert line.split()[-1] == shown
-    assert values(jobs)["k"] == float(written)
+    assert line.split()[-1] == text
+    assert values(jobs)["k"] == float(literal)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**60), 2**60))
@@ -318,8 +320,8 @@ def test_hostile_names_are_labels_and_nothing_else(name: str) -> None:
     ordinary.update(FakeCapture().print({"a": 1}, {"a": 2}).view())
     count = jobs.text().count("\n")
     assert count == ordinary.text().count("\n") == len(jobs.text().encode().split(b"\n")) - 1
-    ((found, value),) = samples(jobs.text(), "logshipper_job_info").items()
-    facts = dict(found)
+    ((labels, value),) = samples(jobs.text(), "logshipper_job_info").items()
+    facts = dict(labels)
     assert value == 1
     assert facts["user"] == facts["name"] == facts["step"]
     if name.isprintable() or name == "\n":
@@ -333,17 +335,17 @@ def test_any_keys_and_names_give_text_that_parses_to_what_went_in(
 ) -> None:
     jobs = job_metrics()
     jobs.update(FakeCapture(identity={"name": name}).print(record).view())
-    found = values(jobs)
-    assert found.items() <= record.items()
-    assert len(record) - len(found) == sum(left_out(jobs).values())
+    numbers = values(jobs)
+    assert numbers.items() <= record.items()
+    assert len(record) - len(numbers) == sum(left_out(jobs).values())
 
 
 # ---- keys that are left out
 
 
 def test_keys_that_are_left_out_are_counted_and_said_once() -> None:
-    said: list[str] = []
-    jobs = job_metrics(MetricsSection(max_keys=2), say=said.append)
+    messages: list[str] = []
+    jobs = job_metrics(MetricsSection(max_keys=2), say=messages.append)
     capture = FakeCapture()
     for value in (1, 2):
         record = {
@@ -360,15 +362,15 @@ def test_keys_that_are_left_out_are_counted_and_said_once() -> None:
     assert set(values(jobs)) == {"a", "b"}
     assert count(jobs, "logshipper_agent_keys_left_out_total", reason="characters") == 2
     assert count(jobs, "logshipper_agent_keys_left_out_total", reason="too_many") == 1
-    assert len(said) == 5
-    assert "metrics: key 'c' of job 4711 is left out: too_many" in said
-    assert all(line.isascii() and line.isprintable() for line in said)
+    assert len(messages) == 5
+    assert "metrics: key 'c' of job 4711 is left out: too_many" in messages
+    assert all(line.isascii() and line.isprintable() for line in messages)
 
 
 def test_a_job_that_always_prints_new_keys_has_an_end_of_series_and_of_lines_in_the_log() -> None:
     """Also where each new one goes before those that are shown."""
-    said: list[str] = []
-    jobs = job_metrics(say=said.append)
+    messages: list[str] = []
+    jobs = job_metrics(say=messages.append)
     ever: set[str] = set()
     captures = [FakeCapture(key=f"c{task}", task=task) for task in range(8)]
     for number in range(300):
@@ -376,12 +378,12 @@ def test_a_job_that_always_prints_new_keys_has_an_end_of_series_and_of_lines_in_
             capture.print({f"k{9 - capture.task}{999 - number:03}": number})
             if number % 30 == 29:
                 jobs.update(capture.view())
-                shown = {dict(found)["key"] for found in samples(jobs.text(), "logshipper_key")}
-                assert len(shown) <= 100
-                ever |= shown
+                keys = {dict(labels)["key"] for labels in samples(jobs.text(), "logshipper_key")}
+                assert len(keys) <= 100
+                ever |= keys
     assert 100 < len(ever) <= MAX_JOB_KEYS
-    assert len(said) == MAX_KEYS_LOGGED
-    assert said[-1].endswith("is left out: too_many; more keys of it are only counted")
+    assert len(messages) == MAX_KEYS_LOGGED
+    assert messages[-1].endswith("is left out: too_many; more keys of it are only counted")
     assert (
         100 < count(jobs, "logshipper_agent_keys_left_out_total", reason="too_many") <= MAX_JOB_KEYS
     )
@@ -466,31 +468,33 @@ def test_how_slurm_ended_jobs_has_a_cap_and_the_oldest_go(monkeypatch: pytest.Mo
 
 
 def test_over_max_captures_those_that_are_over_go_first_the_oldest_before_others() -> None:
-    said: list[str] = []
-    jobs = job_metrics(MetricsSection(max_captures=3), say=said.append)
+    messages: list[str] = []
+    jobs = job_metrics(MetricsSection(max_captures=3), say=messages.append)
 
-    def shown() -> set[str]:
-        return {dict(found)["task"] for found in samples(jobs.text(), "logshipper_job_info")}
+    def visible_tasks() -> set[str]:
+        return {dict(labels)["task"] for labels in samples(jobs.text(), "logshipper_job_info")}
 
     captures = [FakeCapture(key=f"c{task}", task=task).print({"a": task}) for task in range(7)]
     jobs.update(captures[0].view())
     jobs.update(captures[1].view(over=True, ended_ns=START_NS + 2))
     jobs.update(captures[2].view(over=True, ended_ns=START_NS + 1))
     jobs.update(captures[3].view())
-    assert shown() == {"0", "1", "3"}
+    assert visible_tasks() == {"0", "1", "3"}
     jobs.update(captures[4].view())
-    assert shown() == {"0", "3", "4"}
+    assert visible_tasks() == {"0", "3", "4"}
     for _ in range(3):
         jobs.update(captures[5].view())  # all others run: it has to wait
-        assert shown() == {"0", "3", "4"}
+        assert visible_tasks() == {"0", "3", "4"}
     assert count(jobs, "logshipper_agent_captures_left_out_total") == 3
-    assert said == ["metrics: a capture of job 4711 is left out: [metrics] max_captures is 3"] * 3
+    assert (
+        messages == ["metrics: a capture of job 4711 is left out: [metrics] max_captures is 3"] * 3
+    )
     jobs.update(captures[3].view(over=True))
     jobs.update(captures[5].view())
-    assert shown() == {"0", "4", "5"}
+    assert visible_tasks() == {"0", "4", "5"}
     # left out before, and over: it doesn't come back for another
     jobs.update(captures[2].view(over=True))
-    assert shown() == {"0", "4", "5"}
+    assert visible_tasks() == {"0", "4", "5"}
 
 
 def test_a_job_keeps_its_ranks_when_an_earlier_attempt_is_left_out() -> None:
@@ -534,7 +538,11 @@ def test_collector_gives_the_same_as_the_text() -> None:
 
     def flat(text: str) -> list[tuple[str, dict[str, str], float]]:
         metrics = text_string_to_metric_families(text)
-        return [(one.name, one.labels, one.value) for metric in metrics for one in metric.samples]
+        return [
+            (sample.name, sample.labels, sample.value)
+            for metric in metrics
+            for sample in metric.samples
+        ]
 
     ours = flat(jobs.text())
     assert ours
@@ -614,7 +622,7 @@ def test_an_update_keeps_no_record_and_no_axis() -> None:
         gc.collect()
         # not other threads'
         ours = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/ingest/*")])
-        return sum(one.size for one in ours.statistics("filename"))
+        return sum(statistic.size for statistic in ours.statistics("filename"))
 
     tracemalloc.start()
     try:

@@ -47,21 +47,21 @@ def test_every_metric_of_jobs_is_documented_and_no_other() -> None:
         name: cells for name, cells in rows("Jobs").items() if name.startswith("logshipper_")
     }
     assert documented.keys() == FAMILIES.keys()
-    seen = exported()
+    families = exported()
     for name, cells in documented.items():
-        assert seen[name] == ("gauge", JOB_LABELS | code(cells[0])), name
+        assert families[name] == ("gauge", JOB_LABELS | code(cells[0])), name
 
 
 def test_every_metric_of_the_agent_is_documented_and_no_other() -> None:
     documented = {
         name: cells for name, cells in rows("The agent").items() if name.startswith("logshipper_")
     }
-    seen = {
+    families = {
         name: facts for name, facts in exported().items() if name.startswith("logshipper_agent_")
     }
-    assert documented.keys() == seen.keys()
+    assert documented.keys() == families.keys()
     for name, cells in documented.items():
-        assert seen[name] == (cells[0], code(cells[1])), name
+        assert families[name] == (cells[0], code(cells[1])), name
     of_process = {name for name in exported() if not name.startswith("logshipper_")}
     assert of_process == set(re.findall(r"`(process_\w+)`", PAGE))
 
@@ -83,15 +83,15 @@ def test_reasons_of_what_is_left_out() -> None:
 
 
 def test_reasons_of_refused_scrapes() -> None:
-    said = re.search(r"of a refused scrape: (.*?);", PAGE, re.DOTALL)
-    assert said is not None
-    assert set(SCRAPE_REASONS) == code(said[1])
+    match = re.search(r"of a refused scrape: (.*?);", PAGE, re.DOTALL)
+    assert match is not None
+    assert set(SCRAPE_REASONS) == code(match[1])
 
 
 def test_reasons_of_samples_that_remote_write_gave_up() -> None:
-    said = re.search(r"of samples that remote\s+write gave up: (.*?);", PAGE, re.DOTALL)
-    assert said is not None
-    assert set(DROP_REASONS) == code(said[1])
+    match = re.search(r"of samples that remote\s+write gave up: (.*?);", PAGE, re.DOTALL)
+    assert match is not None
+    assert set(DROP_REASONS) == code(match[1])
 
 
 def test_series_of_a_capture_and_of_its_job() -> None:
@@ -129,9 +129,9 @@ def test_numbers_in_the_text() -> None:
         f"{MAX_JOB_KEYS:,} keys of a job": MAX_JOB_KEYS,
     }
     assert [words for words in facts if words not in PAGE] == []
-    shown = re.search(r'path="step"\}  ([\d.]+)\.\.\.', PAGE)
-    assert shown is not None
-    assert str(rank(3, alphabetical_code("step"), 0)).startswith(shown[1])
+    match = re.search(r'path="step"\}  ([\d.]+)\.\.\.', PAGE)
+    assert match is not None
+    assert str(rank(3, alphabetical_code("step"), 0)).startswith(match[1])
 
 
 def test_every_metric_that_a_query_names_is_exported() -> None:

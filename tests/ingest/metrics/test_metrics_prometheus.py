@@ -45,9 +45,9 @@ def ask(prometheus: PrometheusServer, promql: str) -> list[tuple[dict[str, str],
     with requests.Session() as session:
         session.trust_env = False
         answer = session.get(f"{prometheus.url}/api/v1/query", params={"query": promql}, timeout=10)
-    found = answer.json()
-    assert found["status"] == "success", found
-    return [(series["metric"], float(series["value"][1])) for series in found["data"]["result"]]
+    document = answer.json()
+    assert document["status"] == "success", document
+    return [(series["metric"], float(series["value"][1])) for series in document["data"]["result"]]
 
 
 def x_of(
@@ -63,8 +63,8 @@ def x_of(
 
 
 def test_promtool_finds_no_fault() -> None:
-    found = prometheus_package.find()
-    if found is None:
+    package = prometheus_package.find()
+    if package is None:
         pytest.skip("promtool isn't there: python -m tests.servers.build gets it")
     jobs, agent = job_metrics(), AgentMetrics("c1", "n1")
     capture = FakeCapture(identity={"name": HOSTILE}).print(
@@ -86,7 +86,7 @@ def test_promtool_finds_no_fault() -> None:
     RemoteWriteMetrics(agent.registry).retries.labels("x")
     text, _ = exposition(agent, jobs)
     checked = subprocess.run(
-        [found.promtool, "check", "metrics"], input=text, capture_output=True, timeout=scaled(30)
+        [package.promtool, "check", "metrics"], input=text, capture_output=True, timeout=scaled(30)
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
@@ -107,7 +107,7 @@ def test_a_job_that_always_prints_new_keys_has_an_end_of_series(
             jobs.update(capture.view(bytes_printed=number))
             printed = f'logshipper_job_bytes{{job_id="{job}",what="printed"}} == {number}'
             wait_until(
-                lambda asked=printed: ask(prometheus, asked),  # type: ignore[misc]
+                lambda query=printed: ask(prometheus, query),  # type: ignore[misc]
                 "it is scraped",
                 SCRAPED_WITHIN_SECS,
             )
@@ -122,22 +122,24 @@ def test_a_job_that_always_prints_new_keys_has_an_end_of_series(
 
 def test_one_x_for_a_job_on_two_nodes(prometheus: PrometheusServer) -> None:
     job = f"job-{uuid.uuid4()}"
-    one, two, three = (FakeCapture(key=f"c{task}", job_id=job, task=task) for task in range(3))
+    first_capture, second_capture, third_capture = (
+        FakeCapture(key=f"c{task}", job_id=job, task=task) for task in range(3)
+    )
     nodes = [job_metrics(), job_metrics(host="n2")]
     of_node = {0: nodes[0], 1: nodes[0], 2: nodes[1]}
 
     def print_all(step: int) -> None:
         opt = {"opt": {"beta": 0.9 - step / 10}}
-        one.print({"val/acc": step, "step": step, "a": step, **opt})
-        two.print({"step": step + 70, "loss": 1 / step})
-        three.print({"step": step, "a": 10 - step})  # `a` falls on this node
+        first_capture.print({"val/acc": step, "step": step, "a": step, **opt})
+        second_capture.print({"step": step + 70, "loss": 1 / step})
+        third_capture.print({"step": step, "a": 10 - step})  # `a` falls on this node
 
     def tell(*, over: bool = False) -> None:
-        for capture in (one, two, three):
+        for capture in (first_capture, second_capture, third_capture):
             of_node[capture.task].update(capture.view(over=over))
 
-    def merged() -> XAxis:
-        return merge_all(capture.axis for capture in (one, two, three))
+    def job_axis() -> XAxis:
+        return merge_all(capture.axis for capture in (first_capture, second_capture, third_capture))
 
     with node(nodes[0], "n1") as first, node(nodes[1], "n2") as second:
         print_all(1)
@@ -154,7 +156,7 @@ def test_one_x_for_a_job_on_two_nodes(prometheus: PrometheusServer) -> None:
             "the X is known",
             SCRAPED_WITHIN_SECS,
         )
-        assert merged().choose().key == "step"
+        assert job_axis().choose().key == "step"
         beta = ("opt.beta", 'opt"]["beta', 6)
         wait_until(
             lambda: x_of(prometheus, job, "opt.beta") == beta,
@@ -175,19 +177,17 @@ def test_one_x_for_a_job_on_two_nodes(prometheus: PrometheusServer) -> None:
         )
         tell(over=True)
         nodes[1].update(requeued.view(over=True))
-        chosen = merged().merge(requeued.axis).choose()
-        assert (chosen.key, chosen.rule) == ("epoch", 2)
+        choice = job_axis().merge(requeued.axis).choose()
+        assert (choice.key, choice.rule) == ("epoch", 2)
         hosts = f'count by(host,name)(logshipper_job_info{{job_id="{job}"}})'
-        expected = {("n1", "train.py"), ("n2", "train.py"), ("n2", HOSTILE)}
-        assert {
-            (labels["host"], labels["name"]) for labels, _ in ask(prometheus, hosts)
-        } == expected
+        series = {("n1", "train.py"), ("n2", "train.py"), ("n2", HOSTILE)}
+        assert {(labels["host"], labels["name"]) for labels, _ in ask(prometheus, hosts)} == series
         for jobs in nodes:
             jobs.expire(START_NS)
             jobs.expire(START_NS + 301 * SECOND)
-        gone = f'logshipper_x_rank{{job_id="{job}"}}'
+        selector = f'logshipper_x_rank{{job_id="{job}"}}'
         wait_until(
-            lambda: not ask(prometheus, gone), "the job's series are gone", SCRAPED_WITHIN_SECS
+            lambda: not ask(prometheus, selector), "the job's series are gone", SCRAPED_WITHIN_SECS
         )
         assert x_of(prometheus, job) == ("epoch", "epoch", 2)  # Prometheus remembers
         assert all(value == 1 for _, value in ask(prometheus, "up"))

@@ -56,8 +56,8 @@ def scraping(certificates: Certificates, password_file: str) -> dict[str, Any]: 
 def types(prometheus: PrometheusServer) -> dict[str, str]:
     with requests.Session() as session:
         session.trust_env = False
-        found = session.get(f"{prometheus.url}/api/v1/metadata", timeout=10).json()["data"]
-    return {name: facts[0]["type"] for name, facts in found.items()}
+        document = session.get(f"{prometheus.url}/api/v1/metadata", timeout=10).json()["data"]
+    return {name: facts[0]["type"] for name, facts in document.items()}
 
 
 def test_every_series_is_as_documented_and_ends_as_documented(
@@ -86,34 +86,36 @@ def test_every_series_is_as_documented_and_ends_as_documented(
         assert agent.run("sh", "-c", SCRIPT, options=("--job-id", job)).returncode == 3
         ended = time.time()
         of_job = f'{{job_id=~"{job}.*"}}'
-        expected = documented.keys() - NOT_OF_THIS_JOB
+        metric_names = documented.keys() - NOT_OF_THIS_JOB
         wait_until(
-            lambda: {one["__name__"] for one in client.series(of_job)} == expected,
+            lambda: {series["__name__"] for series in client.series(of_job)} == metric_names,
             "all series are there",
         )
         for labels in client.series(of_job):
-            wanted = JOB_LABELS | code(documented[labels["__name__"]][0]) | ADDED
+            label_names = JOB_LABELS | code(documented[labels["__name__"]][0]) | ADDED
             # a label that is empty is none to Prometheus
-            assert labels.keys() <= wanted, labels
-            assert wanted - labels.keys() <= {"step", "account", "partition", "dec", "x"}, labels
+            assert labels.keys() <= label_names, labels
+            assert label_names - labels.keys() <= {"step", "account", "partition", "dec", "x"}, (
+                labels
+            )
         assert {
-            name: kind for name, kind in types(prometheus).items() if name in expected
-        } == dict.fromkeys(expected, "gauge")
+            name: kind for name, kind in types(prometheus).items() if name in metric_names
+        } == dict.fromkeys(metric_names, "gauge")
 
         def last(name: str, **labels: str) -> float:
             """The last value that was scraped, also of what has ended."""
             matched = "".join(f',{label}="{value}"' for label, value in labels.items())
-            (found,) = client.query(f'last_over_time({name}{{job_id=~"{job}.*"{matched}}}[10m])')
-            return found.samples[-1].value
+            (series,) = client.query(f'last_over_time({name}{{job_id=~"{job}.*"{matched}}}[10m])')
+            return series.samples[-1].value
 
         def is_over() -> bool:
             return not client.query(of_job)
 
         wait_until(is_over, "its series end")
-        (seen,) = client.query(
+        (series,) = client.query(
             f'count_over_time(logshipper_job_exit_code{{job_id=~"{job}.*"}}[10m])'
         )
-        assert seen.samples[-1].value >= 3
+        assert series.samples[-1].value >= 3
         for name in ("start", "end", "heartbeat"):
             assert begin - 1 <= last(f"logshipper_job_{name}_time_seconds") <= ended + 5, name
         assert last("logshipper_job_exit_code") == 3
@@ -155,14 +157,14 @@ def _agents_own_series(client: PrometheusClient, kinds: dict[str, str]) -> None:
         name = labels["__name__"]
         if name not in documented:
             name = next(name.removesuffix(part) for part in parts if name.endswith(part))
-        kind, named = documented[name][0], code(documented[name][1])
+        kind, label_names = documented[name][0], code(documented[name][1])
         # OpenMetrics' own name of a counter has no _total
         assert kinds.get(name, kinds.get(name.removesuffix("_total"))) == kind, name
-        own = labels.keys() - ADDED - {"le"}
-        assert own <= named, labels
-        assert named - own <= {"user"}, labels  # "" is none
-    seen = {labels["__name__"] for labels in series}
-    assert {"logshipper_agent_disk_free_bytes", "logshipper_agent_lost_lines_total"} <= seen
+        own_labels = labels.keys() - ADDED - {"le"}
+        assert own_labels <= label_names, labels
+        assert label_names - own_labels <= {"user"}, labels  # "" is none
+    names = {labels["__name__"] for labels in series}
+    assert {"logshipper_agent_disk_free_bytes", "logshipper_agent_lost_lines_total"} <= names
     (free,) = client.query('logshipper_agent_disk_free_bytes{folder="spool"}')
     (size,) = client.query('logshipper_agent_disk_size_bytes{folder="spool"}')
     assert 0 <= free.samples[0].value <= size.samples[0].value

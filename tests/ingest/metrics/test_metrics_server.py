@@ -148,16 +148,16 @@ def test_without_job_values_and_without_jobs_only_health_is_served() -> None:
 
 
 def test_a_fault_of_ours_is_a_500_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     jobs = job_metrics()
     monkeypatch.setattr(jobs, "text", lambda: 1 / 0)
-    server = MetricsServer("127.0.0.1:0", AgentMetrics(), jobs, said.append)
+    server = MetricsServer("127.0.0.1:0", AgentMetrics(), jobs, messages.append)
     try:
         assert get(server)[0] == 500
-        wait_until(lambda: bool(said), "the fault is said")
+        wait_until(lambda: bool(messages), "the fault is said")
     finally:
         server.close()
-    assert said == ["metrics: a request failed: ZeroDivisionError('division by zero')"]
+    assert messages == ["metrics: a request failed: ZeroDivisionError('division by zero')"]
 
 
 # ---- where it listens
@@ -169,28 +169,28 @@ def test_no_server_where_none_is_asked_for() -> None:
 
 
 def test_a_port_that_is_taken_is_served_at_when_it_is_free() -> None:
-    said: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        server = MetricsServer(listen, AgentMetrics(), None, said.append)
+    messages: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as port_holder:
+        listen = f"127.0.0.1:{port_holder.getsockname()[1]}"
+        server = MetricsServer(listen, AgentMetrics(), None, messages.append)
         try:
             words = f"/metrics isn't served: [metrics] listen: can't listen on {listen}: address already in use"
-            assert (server.port, server.trouble, said) == (0, words, [f"{words}; tried again"])
-            taken.close()
+            assert (server.port, server.trouble, messages) == (0, words, [f"{words}; tried again"])
+            port_holder.close()
             wait_until(lambda: server.port, "the port is served at")
             assert get(server)[0] == 200
-            wait_until(lambda: len(said) == 2, "it is told of")
-            assert (said[1], server.trouble) == (f"/metrics on port {server.port}", "")
+            wait_until(lambda: len(messages) == 2, "it is told of")
+            assert (messages[1], server.trouble) == (f"/metrics on port {server.port}", "")
         finally:
             server.close()
 
 
 def test_a_server_that_waits_for_a_port_ends_at_once() -> None:
     with serving() as server:
-        waiting = MetricsServer(f"127.0.0.1:{server.port}", AgentMetrics(), None)
-        waiting.close()
-        waiting.close()
-        assert (waiting.port, bool(waiting.trouble)) == (0, True)
+        second = MetricsServer(f"127.0.0.1:{server.port}", AgentMetrics(), None)
+        second.close()
+        second.close()
+        assert (second.port, bool(second.trouble)) == (0, True)
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.1:9310", "no-such-host.invalid:9310", "nonsense"])
@@ -232,7 +232,7 @@ def test_close_frees_the_port_and_ends_connections() -> None:
         socket.create_connection(("127.0.0.1", server.port), timeout=5) as idle,
     ):
         idle.sendall(b"GET /met")
-        wait_until(lambda: len(opened(server)) == 1, "the connection is taken")
+        wait_until(lambda: len(connections(server)) == 1, "the connection is taken")
         port = server.port
         server.close()
         assert idle.recv(1) == b""
@@ -244,7 +244,7 @@ def test_close_frees_the_port_and_ends_connections() -> None:
 # ---- clients that misbehave
 
 
-def opened(server: MetricsServer) -> list[metrics_server._Connection]:
+def connections(server: MetricsServer) -> list[metrics_server._Connection]:
     assert server._server is not None
     return list(server._server._open.values())
 
@@ -285,7 +285,7 @@ def test_a_stuck_client_is_ended_and_others_are_served(monkeypatch: pytest.Monke
                 ended = True
         assert ended
         assert get(server)[0] == 200
-        wait_until(lambda: not opened(server), "all connections are forgotten")
+        wait_until(lambda: not connections(server), "all connections are forgotten")
 
 
 def test_idle_connections_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,23 +293,23 @@ def test_idle_connections_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
     with serving() as server, ExitStack() as stack:
         idle = [stack.enter_context(connect(server)) for _ in range(3)]
-        wait_until(lambda: len(opened(server)) == 3, "three connections are taken")
+        wait_until(lambda: len(connections(server)) == 3, "three connections are taken")
         assert get(server)[0] == 200
-        assert [is_ended(one) for one in idle] == [True, False, False]
+        assert [is_ended(client) for client in idle] == [True, False, False]
 
 
 def test_who_has_most_connections_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 3)
     monkeypatch.setattr(metrics_server, "HEAD_SECS", 60.0)
     with serving() as server, ExitStack() as stack:
-        other = stack.enter_context(connect(server, "127.0.0.2"))
-        wait_until(lambda: len(opened(server)) == 1, "the first one is taken")
-        many = [stack.enter_context(connect(server)) for _ in range(6)]
+        newcomer = stack.enter_context(connect(server, "127.0.0.2"))
+        wait_until(lambda: len(connections(server)) == 1, "the first one is taken")
+        crowd = [stack.enter_context(connect(server)) for _ in range(6)]
         wait_until(
-            lambda: [is_ended(one) for one in many] == [True] * 4 + [False] * 2,
+            lambda: [is_ended(client) for client in crowd] == [True] * 4 + [False] * 2,
             "all but two had to go",
         )
-        assert not is_ended(other)
+        assert not is_ended(newcomer)
 
 
 def test_an_answer_that_nobody_takes_gives_way_after_a_while(
@@ -322,10 +322,11 @@ def test_an_answer_that_nobody_takes_gives_way_after_a_while(
         large = b"x" * (64 << 20)  # more than any socket buffers
         monkeypatch.setattr(server._server, "render", lambda accept, gzip: (large, "text/plain"))
         slow = [stack.enter_context(connect(server)) for _ in range(2)]
-        for one in slow:
-            one.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        for client in slow:
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         wait_until(
-            lambda: [one.has_request for one in opened(server)] == [True] * 2, "both have asked"
+            lambda: [connection.has_request for connection in connections(server)] == [True] * 2,
+            "both have asked",
         )
         assert get(server, "/-/healthy")[0] == 503
         monkeypatch.setattr(metrics_server, "HEAD_SECS", 1.0)
@@ -337,7 +338,7 @@ def test_threads_have_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving() as server, ExitStack() as stack:
         for _ in range(2):
             stack.enter_context(connect(server))
-        wait_until(lambda: len(opened(server)) == 2, "two connections are taken")
+        wait_until(lambda: len(connections(server)) == 2, "two connections are taken")
         assert get(server)[0] == 503
 
 
@@ -379,8 +380,8 @@ def test_an_answer_is_not_given_for_long(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_nonsense_is_answered_and_forgotten(request_bytes: bytes) -> None:
-    said: list[str] = []
-    server = MetricsServer("127.0.0.1:0", AgentMetrics(), None, said.append)
+    messages: list[str] = []
+    server = MetricsServer("127.0.0.1:0", AgentMetrics(), None, messages.append)
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
             try:
@@ -391,25 +392,25 @@ def test_nonsense_is_answered_and_forgotten(request_bytes: bytes) -> None:
             except ConnectionError:
                 pass  # it was ended before all was sent
         assert get(server)[0] == 200
-        wait_until(lambda: not opened(server), "all connections are forgotten")
+        wait_until(lambda: not connections(server), "all connections are forgotten")
     finally:
         server.close()
-    assert said == []
+    assert messages == []
 
 
 def test_a_client_that_goes_away_is_no_fault(capfd: pytest.CaptureFixture[str]) -> None:
-    said: list[str] = []
-    server = MetricsServer("127.0.0.1:0", AgentMetrics(), jobs_with_one(), said.append)
+    messages: list[str] = []
+    server = MetricsServer("127.0.0.1:0", AgentMetrics(), jobs_with_one(), messages.append)
     try:
         for _ in range(5):
             with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
                 # a reset
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                 client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        wait_until(lambda: not opened(server), "all connections are forgotten")
+        wait_until(lambda: not connections(server), "all connections are forgotten")
     finally:
         server.close()
-    assert said == []
+    assert messages == []
     assert capfd.readouterr() == ("", "")
 
 

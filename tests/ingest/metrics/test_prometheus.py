@@ -47,8 +47,8 @@ def test_what_is_scraped_is_what_is_asked(
         assert 1 <= len(over.samples) <= 3
         assert over.samples[-1] == (end_ns, 3.0)
         assert client.query(selector, time_ns=end_ns - 3600 * 10**9) == []
-        found = client.series(selector, begin_ns=end_ns - 60 * 10**9, end_ns=end_ns)
-        assert sorted(labels["job_id"] for labels in found) == ["7", "8"]
+        series = client.series(selector, begin_ns=end_ns - 60 * 10**9, end_ns=end_ns)
+        assert sorted(labels["job_id"] for labels in series) == ["7", "8"]
         (target,) = (target for target in client.targets() if target.labels["instance"] == address)
         assert target == Target(target.labels, f"{exporter.url}/metrics", "up", "", 1.0)
 

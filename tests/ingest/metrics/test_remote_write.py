@@ -65,7 +65,7 @@ class Sender:
         self.now = 1000.0
         self.wall_ms = time.time_ns() // 10**6
         self.series: dict[str, float] = {}
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.job = f"job-{uuid.uuid4()}"
         self.registry = CollectorRegistry()
         self.write = RemoteWrite(
@@ -76,7 +76,7 @@ class Sender:
                 + "".join(f"{name} {value!r}\n" for name, value in self.series.items())
             ),
             RemoteWriteMetrics(self.registry),
-            self.said.append,
+            self.messages.append,
             clock=lambda: self.now,
             wall_ms=lambda: self.wall_ms,
             max_off_secs=max_off_secs,
@@ -108,7 +108,7 @@ class Sender:
             self.registry.get_sample_value(f"logshipper_agent_remote_write_{name}", labels) or 0.0
         )
 
-    def dropped(self) -> dict[str, float]:
+    def drops(self) -> dict[str, float]:
         """By reason, without zeros."""
         return {
             sample.labels["reason"]: sample.value
@@ -120,8 +120,10 @@ class Sender:
 
 def written_to(server: FaultyServer) -> list[list[Written]]:
     """All requests, without those that only ask for the time, or whether a sample is taken."""
-    requests = [decode_write(decompress(asked.body)) for asked in server.requests]
-    return [one for one in requests if one and dict(one[0].labels)["__name__"] != PROBE]
+    requests = [decode_write(decompress(request.body)) for request in server.requests]
+    return [
+        request for request in requests if request and dict(request[0].labels)["__name__"] != PROBE
+    ]
 
 
 def names(request: list[Written]) -> list[str]:
@@ -142,19 +144,19 @@ def test_a_round_is_what_metrics_shows_with_labels_in_order_and_gone_series_end(
         sender.go_on(15.0)
         sender.turn()
         first, second, third = written_to(server)
-        (asked, *_) = server.requests
-    assert (asked.method, asked.path) == ("POST", "/api/v1/write")
-    wanted = {"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy",
+        (request, *_) = server.requests
+    assert (request.method, request.path) == ("POST", "/api/v1/write")
+    headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy",
               "X-Prometheus-Remote-Write-Version": "0.1.0"}  # fmt: skip
-    assert wanted.items() <= asked.headers.items()
-    own = [("instance", "c1/n1"), ("job", sender.job)]
-    b = [("__name__", "b"), ("a", "x y"), *own, ("le", "+Inf"), ("m", 'q"\\\n')]
+    assert headers.items() <= request.headers.items()
+    own_labels = [("instance", "c1/n1"), ("job", sender.job)]
+    b = [("__name__", "b"), ("a", "x y"), *own_labels, ("le", "+Inf"), ("m", 'q"\\\n')]
     began = sender.wall_ms - 30_000
     assert first == [
         Written(b, struct.pack("<d", 1.5), began),
-        Written([("__name__", "a"), *own], struct.pack("<d", float("inf")), began),
+        Written([("__name__", "a"), *own_labels], struct.pack("<d", float("inf")), began),
     ]
-    assert second[1] == Written([("__name__", "a"), *own], STALE, began + 15_000)
+    assert second[1] == Written([("__name__", "a"), *own_labels], STALE, began + 15_000)
     assert third == [Written(b, struct.pack("<d", 1.5), began + 30_000)]
     assert (sender.metric("samples_total"), sender.metric("queue_bytes")) == (5, 0)
 
@@ -174,12 +176,12 @@ def test_any_labels_numbers_and_times_come_back(
     text = f"x{{{escaped}}} {value!r}\ny 1\n"
     encoded = SeriesEncoder({"own": "1"}).encode(text, time_ms)
     assert split(b"".join(encoded)) == encoded
-    series, other = decode_write(b"".join(encoded))
+    series, second = decode_write(b"".join(encoded))
     (family,) = text_string_to_metric_families(text.partition("\n")[0])
-    known = {"__name__": "x", "own": "1", **family.samples[0].labels}
-    assert series.labels == sorted((name, said) for name, said in known.items() if said)
+    all_labels = {"__name__": "x", "own": "1", **family.samples[0].labels}
+    assert series.labels == sorted((name, value) for name, value in all_labels.items() if value)
     assert series.value == struct.pack("<d", float(repr(value)))
-    assert (series.time_ms, other.time_ms) == (time_ms, time_ms)
+    assert (series.time_ms, second.time_ms) == (time_ms, time_ms)
 
 
 @pytest.mark.parametrize("time_ms", [-1, MAX_TIME_MS + 1])
@@ -204,22 +206,24 @@ def test_all_waits_while_nothing_is_taken_then_comes_in_order(status: int) -> No
         assert (pauses <= 7) if status == 429 else (9 <= pauses <= 25), (
             "not sooner than it asks, nor at once"
         )
-        assert sender.dropped() == {}
+        assert sender.drops() == {}
         assert sender.metric("retries_total", reason=str(status)) == pauses
         assert sender.metric("queue_bytes") > 0
         server.answer(TAKEN)
         sender.series = {"a": 3.0}
         before = len(server.requests)
         sender.until(1060.0)
-        assert [struct.unpack("<d", one[0].value)[0] for one in written_to(server)[-4:]] == [
+        assert [
+            struct.unpack("<d", request[0].value)[0] for request in written_to(server)[-4:]
+        ] == [
             0.0,
             1.0,
             2.0,
             3.0,
         ]
         assert len(server.requests) == before + 4
-    assert len([words for words in sender.said if "is tried again" in words]) == 1
-    assert sender.said[-1] == "remote write: everything is taken again"
+    assert len([words for words in sender.messages if "is tried again" in words]) == 1
+    assert sender.messages[-1] == "remote write: everything is taken again"
 
 
 def test_what_has_waited_too_long_is_dropped_and_the_queue_has_a_cap() -> None:
@@ -232,24 +236,22 @@ def test_what_has_waited_too_long_is_dropped_and_the_queue_has_a_cap() -> None:
             sender.turn()
             assert sender.metric("queue_bytes") <= 100_000
             sender.go_on(15.0)
-        assert sender.dropped() == {"queue_full": 2000}
+        assert sender.drops() == {"queue_full": 2000}
         sender.go_on(1000.0)
         sender.series = {"a": 1.0}
         sender.turn()
         # the thousand that are gone end with a sample each, so that another thousand had to go
-        assert (
-            sender.dropped() == sender.write.state.dropped == {"queue_full": 3000, "expired": 1000}
-        )
+        assert sender.drops() == sender.write.state.dropped == {"queue_full": 3000, "expired": 1000}
         assert (sender.write.state.taken_ns, sender.write.state.status) == (0, 503)
         assert sender.write.state.waiting_bytes == sender.metric("queue_bytes") > 0
         server.answer(TAKEN)
         sender.go_on(40.0)
         sender.one_round()
         assert (sender.write.state.waiting_bytes, sender.write.state.taken_ns > 0) == (0, True)
-    assert next(words for words in sender.said if "(queue_full)" in words).startswith(
+    assert next(words for words in sender.messages if "(queue_full)" in words).startswith(
         "remote write: 1000 samples are dropped (queue_full): [remote_write] queue_max_bytes"
     )
-    assert len([words for words in sender.said if "dropped" in words]) == 2
+    assert len([words for words in sender.messages if "dropped" in words]) == 2
 
 
 def test_requests_that_are_too_large_are_halved() -> None:
@@ -257,9 +259,9 @@ def test_requests_that_are_too_large_are_halved() -> None:
         sender = Sender(server.url)
         sender.series = {f"a{number}": 1.0 for number in range(8)}
         sender.one_round()
-        assert [len(one) for one in written_to(server)] == [8, 4, 2, 2, 4]
+        assert [len(request) for request in written_to(server)] == [8, 4, 2, 2, 4]
         assert names(written_to(server)[2]) == ["a0", "a1"]
-    assert (sender.metric("samples_total"), sender.dropped()) == (8, {})
+    assert (sender.metric("samples_total"), sender.drops()) == (8, {})
 
 
 def test_a_new_token_counts_without_a_restart(tmp_path: Path) -> None:
@@ -275,7 +277,7 @@ def test_a_new_token_counts_without_a_restart(tmp_path: Path) -> None:
             server.requests[-1].headers["Authorization"].encode("latin-1").decode()
             == f"Bearer {PASSWORD}"
         )
-    assert "look at token_file" in sender.said[0]
+    assert "look at token_file" in sender.messages[0]
 
 
 def test_a_400_for_everything_holds_all_and_drops_nothing() -> None:
@@ -284,8 +286,8 @@ def test_a_400_for_everything_holds_all_and_drops_nothing() -> None:
         sender = Sender(server.url)
         sender.series = {"a": 1.0, "b": 2.0}
         sender.one_round()
-        assert {len(one) for one in written_to(server)} == {2}
-    assert sender.dropped() == {}
+        assert {len(request) for request in written_to(server)} == {2}
+    assert sender.drops() == {}
 
 
 # ---- clocks
@@ -306,12 +308,12 @@ def test_the_server_s_time_counts_where_the_node_s_is_off(off_secs: int, reason:
         for _ in range(3):
             sender.until(sender.now + 15.0)
         assert decompress(server.requests[0].body) == b"", "no sample before the time is known"
-        times = [one[0].time_ms - true_ms for one in written_to(server)]
+        times = [request[0].time_ms - true_ms for request in written_to(server)]
     assert len(times) == 2
     assert all(abs(time_ms) < 60_000 for time_ms in times), times
-    assert sender.dropped() == {reason: 1}
-    (said,) = (words for words in sender.said if "clock is" in words)
-    assert int(said.split("clock is ")[1].split()[0]) == pytest.approx(off_secs, abs=60)
+    assert sender.drops() == {reason: 1}
+    (message,) = (words for words in sender.messages if "clock is" in words)
+    assert int(message.split("clock is ")[1].split()[0]) == pytest.approx(off_secs, abs=60)
 
 
 def test_a_small_difference_is_none() -> None:
@@ -319,8 +321,8 @@ def test_a_small_difference_is_none() -> None:
         sender = Sender(server.url, max_off_secs=30.0)
         sender.series = {"a": 1.0}
         sender.one_round()
-        assert [one[0].time_ms for one in written_to(server)] == [sender.wall_ms]
-    assert sender.said == []
+        assert [request[0].time_ms for request in written_to(server)] == [sender.wall_ms]
+    assert sender.messages == []
 
 
 def test_a_clock_that_was_set_is_compared_again() -> None:
@@ -331,8 +333,12 @@ def test_a_clock_that_was_set_is_compared_again() -> None:
         sender.wall_ms += 3 * HOUR_MS  # forward, and nothing sent since
         sender.now += 15.0
         sender.one_round()
-        assert [decompress(asked.body) == b"" for asked in server.requests] == [True, False, True]
-        assert sender.dropped() == {"ahead": 1}
+        assert [decompress(request.body) == b"" for request in server.requests] == [
+            True,
+            False,
+            True,
+        ]
+        assert sender.drops() == {"ahead": 1}
         sender.now += 15.0
         sender.wall_ms += 15_000
         sender.one_round()
@@ -360,10 +366,12 @@ def sender_to(prometheus: PrometheusServer) -> Sender:
 
 def stored(prometheus: PrometheusServer, sender: Sender) -> dict[str, list[float]]:
     """The samples of each series of a sender, by name, in order of time."""
-    found = PrometheusClient(prometheus.url).query(
+    result = PrometheusClient(prometheus.url).query(
         f'{{job="{sender.job}",__name__!="{PROBE}"}}[3h]'
     )
-    return {one.labels["__name__"]: [sample.value for sample in one.samples] for one in found}
+    return {
+        series.labels["__name__"]: [sample.value for sample in series.samples] for series in result
+    }
 
 
 def test_prometheus_has_what_was_sent_and_series_end(
@@ -380,11 +388,11 @@ def test_prometheus_has_what_was_sent_and_series_end(
     now = PrometheusClient(prometheus.url).query(
         f'{{job="{sender.job}"}}', time_ns=sender.wall_ms * 10**6
     )
-    assert [dict(one.labels) for one in now] == [
+    assert [dict(series.labels) for series in now] == [
         {"__name__": "a", "b": '"x\\\n', "instance": "c1/n1", "job": sender.job}
     ]
     assert stored(prometheus, sender) == {"a": [1.0, 1.0], "c": [2.5]}
-    assert sender.said == []
+    assert sender.messages == []
 
 
 def test_a_resend_is_taken(receiver: tuple[PrometheusServer, bool]) -> None:
@@ -395,7 +403,7 @@ def test_a_resend_is_taken(receiver: tuple[PrometheusServer, bool]) -> None:
         sender.turn()
         sender.now += 15.0
     assert stored(prometheus, sender) == {"a": [1.0]}
-    assert (sender.dropped(), sender.said) == ({}, [])
+    assert (sender.drops(), sender.messages) == ({}, [])
 
 
 def test_another_value_for_the_same_time_is_dropped_and_nothing_else(
@@ -411,7 +419,7 @@ def test_another_value_for_the_same_time_is_dropped_and_nothing_else(
     assert stored(prometheus, sender) == {
         name: [value if name != "a7" else 0.0] for name, value in sender.series.items()
     }
-    assert sender.dropped() == {"duplicate": 1}, has_window
+    assert sender.drops() == {"duplicate": 1}, has_window
 
 
 def test_samples_that_are_too_old_are_dropped_and_nothing_else(
@@ -429,12 +437,12 @@ def test_samples_that_are_too_old_are_dropped_and_nothing_else(
     sender.wall_ms -= HOUR_MS // 2
     sender.series = {f"a{number}": 2.0 for number in range(20)}
     sender.one_round()
-    expected = {name: [2.0] for name in sender.series if name not in ahead}
-    found = stored(prometheus, sender)
-    assert {name: values for name, values in found.items() if name not in ahead} == expected
-    assert sender.dropped() == {"too_old": 3}
+    last_values = {name: [2.0] for name in sender.series if name not in ahead}
+    result = stored(prometheus, sender)
+    assert {name: values for name, values in result.items() if name not in ahead} == last_values
+    assert sender.drops() == {"too_old": 3}
     assert sender.metric("retries_total", reason="500") == (TRIES - 1 if has_window else 0)
-    assert len(sender.said) >= 1
+    assert len(sender.messages) >= 1
 
 
 def test_a_round_of_which_nothing_is_taken_is_not_looked_through_for_ever(
@@ -446,14 +454,14 @@ def test_a_round_of_which_nothing_is_taken_is_not_looked_through_for_ever(
     sender.series = {f"a{number}": 1.0 for number in range(600)}
     sender.one_round()
     push = sender.write._client.push
-    sent: list[int] = []
-    monkeypatch.setattr(sender.write._client, "push", lambda body: sent.append(1) or push(body))  # type: ignore[func-returns-value]
+    pushes: list[int] = []
+    monkeypatch.setattr(sender.write._client, "push", lambda body: pushes.append(1) or push(body))  # type: ignore[func-returns-value]
     sender.wall_ms -= HOUR_MS // 2
     sender.go_on(15.0)
     sender.one_round()
-    assert sender.dropped() == {"too_old": 600}
+    assert sender.drops() == {"too_old": 600}
     # besides each 500 a sample of our own
-    assert len(sent) <= (4 if has_window else 2) * MAX_SPLITS + 30
+    assert len(pushes) <= (4 if has_window else 2) * MAX_SPLITS + 30
 
 
 @pytest.mark.parametrize("receiver", [""], ids=["in order"], indirect=True)
@@ -477,20 +485,20 @@ def test_an_agent_whose_node_nobody_scrapes(
             f"{cluster}/n1",
             "logshipper-agent",
         )
-        joined = (
+        join_query = (
             "logshipper_agent_lag_seconds * on(instance, job) group_left(cluster, host) "
             f'logshipper_agent_build_info{{cluster="{cluster}"}}'
         )
-        assert [one.labels["host"] for one in client.query(joined)] == ["n1"]
+        assert [series.labels["host"] for series in client.query(join_query)] == ["n1"]
         wait_until(lambda: not client.query(ended), "its series end")
-        (taken,) = client.query(
+        (series,) = client.query(
             f'logshipper_agent_remote_write_samples_total{{instance="{cluster}/n1"}}'
         )
-        assert taken.samples[0].value > 0
-        own = f'logshipper_agent_start_time_seconds{{instance="{cluster}/n1"}}'
-        assert client.query(own)
+        assert series.samples[0].value > 0
+        start_query = f'logshipper_agent_start_time_seconds{{instance="{cluster}/n1"}}'
+        assert client.query(start_query)
         assert agent.stop() == 0
-        assert not client.query(own), "its series end with it"
+        assert not client.query(start_query), "its series end with it"
         assert "remote write" not in agent.log.read_text()
 
 
@@ -515,17 +523,17 @@ def test_status_tells_of_it_without_secrets(loki: LokiServer, tmp_path: Path) ->
             wait_until(
                 lambda: agent.status()["remote_write"]["waiting_bytes"] > 0, "what waits is told"
             )
-            told = agent.status()["remote_write"]
-            shown = agent.call("status").stdout
-    assert (told["url"], told["dropped"], told["last_refusal"]["status"]) == (
+            status = agent.status()["remote_write"]
+            output = agent.call("status").stdout
+    assert (status["url"], status["dropped"], status["last_refusal"]["status"]) == (
         f"{server.url}/write",
         {},
         401,
     )
-    assert "nobody knows [hidden]" in told["last_refusal"]["words"]
-    assert f"remote {server.url}/write: last taken 20" in shown
-    assert "       its last refusal: since 20" in shown
-    assert "s3cret" not in shown
+    assert "nobody knows [hidden]" in status["last_refusal"]["words"]
+    assert f"remote {server.url}/write: last taken 20" in output
+    assert "       its last refusal: since 20" in output
+    assert "s3cret" not in output
 
 
 def test_a_server_that_hangs_does_not_hold_up_the_agent_s_end(

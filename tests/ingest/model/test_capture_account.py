@@ -40,8 +40,9 @@ def test_lines_that_are_no_metadata_are_soon_no_longer_parsed(
     assert [row.event["event"] for row in rows.events] == ["metadata_ignored"]
 
 
-@pytest.mark.parametrize("kept", [False, True])  # whether the account was written down in between
-def test_a_heartbeat_a_second_is_enough(kept: bool) -> None:
+# restart: whether the account was written down in between
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_heartbeat_a_second_is_enough(restart: bool) -> None:
     account, rows = CaptureAccount(), Rows()
     for beat in range(1000):
         take(
@@ -50,7 +51,7 @@ def test_a_heartbeat_a_second_is_enough(kept: bool) -> None:
             {"type": "heartbeat", "mode": "metadata", "ledger": {}},
             START_NS + beat * SECOND_NS // 100,
         )
-        if kept:
+        if restart:
             account = CaptureAccount.from_json(account.to_json())
     assert [mark.time_ns for mark in rows.marks] == [
         START_NS + second * SECOND_NS for second in range(10)
@@ -59,8 +60,9 @@ def test_a_heartbeat_a_second_is_enough(kept: bool) -> None:
     assert account.heartbeat_ns == START_NS + 999 * SECOND_NS // 100
 
 
-@pytest.mark.parametrize("kept", [False, True])  # whether the account was written down in between
-def test_a_silence_is_told_once_and_ends(kept: bool) -> None:
+# restart: whether the account was written down in between
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_silence_is_told_once_and_ends(restart: bool) -> None:
     account, rows = CaptureAccount(), Rows()
     take(account, rows, {"type": "start", "started_ns": START_NS}, START_NS)
     take(account, rows, {"type": "heartbeat"}, START_NS + UNRESPONSIVE_NS)
@@ -68,7 +70,7 @@ def test_a_silence_is_told_once_and_ends(kept: bool) -> None:
     last_ns = account.newest_ns
     for _ in range(3):  # by an agent that looks on
         account.add_heartbeat_lost(rows)
-        if kept:
+        if restart:
             account = CaptureAccount.from_json(account.to_json())
     found_ns = last_ns + 61 * SECOND_NS
     take(account, rows, {"type": "heartbeat"}, found_ns)
@@ -151,9 +153,9 @@ def test_forged_counters_count_for_no_more_than_can_have_been_printed(
         {"stdout": printed, "stderr": printed}, {"stdout": feeds, "stderr": feeds}, silent_secs
     )
     account.conclude(died=True, boot_id="")
-    most = AHEAD_BYTES + int(silent_secs * MOST_PRINTED_PER_SEC)
-    assert account.bytes_printed <= 4000 + 2 * most
-    assert account.lost() <= min(2 * most, 2 * printed)
+    max_ahead = AHEAD_BYTES + int(silent_secs * MOST_PRINTED_PER_SEC)
+    assert account.bytes_printed <= 4000 + 2 * max_ahead
+    assert account.lost() <= min(2 * max_ahead, 2 * printed)
 
 
 def test_counters_that_are_ahead_of_the_ledger_count_what_is_lost() -> None:

@@ -145,12 +145,12 @@ def test_any_frames_stop_nobody(frames: list[bytes], counters: bytes, ends: bool
                 node.ship()
             node.restart()
             node.ship()
-            shown, _ = exposition(node.health, node.metrics)
+            page, _ = exposition(node.health, node.metrics)
             read_state(str(Path(folder) / "state" / "state.db"))
         finally:
             node.close()
         assert b"good day" in [entry.line for entry in node.loki.find('kind="log"')]
-        assert b'job_id="honest"' in shown
+        assert b'job_id="honest"' in page
         assert not [words for words in node.messages if "fault" in words or len(words) > 2000]
 
 
@@ -163,10 +163,10 @@ def test_a_fault_that_a_job_s_frames_find_stops_no_other_job(
     take = CaptureAccount.take
 
     def failing(
-        account: CaptureAccount, taken: segment.Frame, axis: XAxis | None, rows: Rows, now_ns: int
+        account: CaptureAccount, frame: segment.Frame, axis: XAxis | None, rows: Rows, now_ns: int
     ) -> None:
-        take(account, taken, axis, rows, now_ns)
-        if b"poison" in taken.text and (axis is None) is (party == "shipper"):
+        take(account, frame, axis, rows, now_ns)
+        if b"poison" in frame.text and (axis is None) is (party == "shipper"):
             raise ZeroDivisionError("A" * 10_000)
 
     with monkeypatch.context() as patch:
@@ -183,15 +183,17 @@ def test_a_fault_that_a_job_s_frames_find_stops_no_other_job(
         for _ in range(3):
             node.round()
         assert node.loki.lines('kind="log"') == ["good day", "here, too"]
-        (told,) = (words for words in node.messages if "a-hostile" in words)
-        assert "fault of logshipper's own" in told
-        assert len(told) < 1000
+        (message,) = (words for words in node.messages if "a-hostile" in words)
+        assert "fault of logshipper's own" in message
+        assert len(message) < 1000
     for followed in node.captures.values():
         followed.next_look = 0.0
     node.ship()
     assert sorted(node.loki.lines('kind="log"')) == ["good day", "here, too", "poison"]
     (hostile,) = [
-        known for known in node.checkpoints.shipped() if known.identity.job_id == "a-hostile"
+        checkpoint
+        for checkpoint in node.checkpoints.shipped()
+        if checkpoint.identity.job_id == "a-hostile"
     ]
     assert hostile.account.lines == 1
     assert all(capture.learnt.account.lines == 1 for capture in node.captures.values())
@@ -205,7 +207,7 @@ def test_a_job_cannot_say_what_only_the_agents_say(tmp_path: Path) -> None:
         for event in NOT_A_JOBS:
             capture.event(event, state="COMPLETED", by="slurm")
         node.ship()
-    told = [event["event"] for event in node.events("hostile")]
-    assert told == [f"not_{event}" for event in NOT_A_JOBS]
+    events = [event["event"] for event in node.events("hostile")]
+    assert events == [f"not_{event}" for event in NOT_A_JOBS]
     assert "job_ended" in NOT_A_JOBS
     node.close()

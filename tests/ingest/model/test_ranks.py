@@ -24,8 +24,10 @@ RISING, ONE_WAY, ANY = 1, 2, 3
 
 
 def keys_of(max_keys: int = 100, max_bytes: int = 128) -> tuple[JobKeys, list[tuple[str, Path]]]:
-    told: list[tuple[str, Path]] = []
-    return JobKeys(max_keys, max_bytes, lambda reason, path: told.append((reason, path))), told
+    reports: list[tuple[str, Path]] = []
+    return JobKeys(
+        max_keys, max_bytes, lambda reason, path: reports.append((reason, path))
+    ), reports
 
 
 def names(keys: JobKeys, trends: Mapping[Path, Trend]) -> list[str]:
@@ -36,7 +38,7 @@ def names(keys: JobKeys, trends: Mapping[Path, Trend]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
+    ("path", "expression"),
     [
         (("loss",), "loss"),
         (("opt", "beta"), 'opt"]["beta'),
@@ -44,8 +46,8 @@ def names(keys: JobKeys, trends: Mapping[Path, Trend]) -> list[str]:
         (("a", "b", "ü c"), 'a"]["b"]["ü c'),
     ],
 )
-def test_path_is_what_stands_in_logql_s_json_expression(path: Path, expected: str) -> None:
-    assert json_path(path) == expected
+def test_path_is_what_stands_in_logql_s_json_expression(path: Path, expression: str) -> None:
+    assert json_path(path) == expression
     assert unfit(path, 128) == ""
 
 
@@ -144,8 +146,8 @@ def test_at_most_4500_points_remain_and_no_fewer_than_need_be(records: int) -> N
 @example("äz", "öa")  # both begin with what isn't ASCII: what follows decides nothing
 @example("a", "a\x00")
 @example("loss", "loss_a")
-def test_codes_are_in_alphabetical_order(one: str, other: str) -> None:
-    first, second = sorted([one, other])
+def test_codes_are_in_alphabetical_order(first_key: str, second_key: str) -> None:
+    first, second = sorted([first_key, second_key])
     assert alphabetical_code(first) <= alphabetical_code(second) < 1 << 42
 
 
@@ -159,9 +161,9 @@ def test_first_six_characters_are_told_apart() -> None:
 def test_a_float_holds_rule_code_and_place_exactly(
     facts: tuple[int, int, int, int, int, int],
 ) -> None:
-    one, other = facts[:3], facts[3:]
-    assert (rank(*one) < rank(*other)) is (one < other)
-    assert int(rank(*one)) == one[0]
+    first, second = facts[:3], facts[3:]
+    assert (rank(*first) < rank(*second)) is (first < second)
+    assert int(rank(*first)) == first[0]
 
 
 def test_place_has_a_cap() -> None:
@@ -175,10 +177,10 @@ def test_where_the_worst_of_two_nodes_is_not_the_rule_over_both() -> None:
     5."""
     kinds = list(product((RISING, ONE_WAY, ANY), (True, False)))
     different = [
-        (one, other)
-        for one, other in product(kinds, kinds)
-        if Trend(*one, 1).merge(Trend(*other, 1)).rule()
-        != max(Trend(*one, 1).rule(), Trend(*other, 1).rule())
+        (first, second)
+        for first, second in product(kinds, kinds)
+        if Trend(*first, 1).merge(Trend(*second, 1)).rule()
+        != max(Trend(*first, 1).rule(), Trend(*second, 1).rule())
     ]
     pair = ((RISING, False), (ONE_WAY, True))
     assert different == [pair, pair[::-1]]
@@ -189,19 +191,22 @@ def test_where_the_worst_of_two_nodes_is_not_the_rule_over_both() -> None:
 
 
 def test_progress_and_epoch_always_have_room() -> None:
-    keys, told = keys_of(max_keys=2)
+    keys, reports = keys_of(max_keys=2)
     trends: dict[Path, Trend] = {
         ("a",): Trend(RISING, True, 5),
         ("b",): Trend(RISING, True, 5),
         ("c",): Trend(RISING, True, 5),
     }
     assert names(keys, trends) == ["a", "b"]
-    named: dict[Path, Trend] = {("progress",): Trend(0, False, 1), ("epoch",): Trend(0, True, 1)}
-    shown, left_out = keys.visible_keys({**trends, **named})
-    assert sorted(labels.key for labels, _ in shown.values()) == ["a", "b", "epoch", "progress"]
-    assert {labels.key: rule for labels, rule in shown.values()}["progress"] == 1
+    special_keys: dict[Path, Trend] = {
+        ("progress",): Trend(0, False, 1),
+        ("epoch",): Trend(0, True, 1),
+    }
+    visible, left_out = keys.visible_keys({**trends, **special_keys})
+    assert sorted(labels.key for labels, _ in visible.values()) == ["a", "b", "epoch", "progress"]
+    assert {labels.key: rule for labels, rule in visible.values()}["progress"] == 1
     assert left_out == {"too_many": 1}
-    assert told == [("too_many", ("c",))]
+    assert reports == [("too_many", ("c",))]
 
 
 def test_the_best_keys_are_shown_and_stay() -> None:
@@ -221,16 +226,16 @@ def test_the_best_keys_are_shown_and_stay() -> None:
 
 
 def test_of_two_keys_with_one_name_the_first_is_shown() -> None:
-    keys, told = keys_of()
+    keys, reports = keys_of()
     trends = {("a.b",): Trend(RISING, True, 2), ("a", "b"): Trend(RISING, True, 2)}
-    shown, left_out = keys.visible_keys(trends)
-    assert list(shown) == [("a", "b")]
+    visible, left_out = keys.visible_keys(trends)
+    assert list(visible) == [("a", "b")]
     assert left_out == {"same_name": 1}
-    assert told == [("same_name", ("a.b",))]
+    assert reports == [("same_name", ("a.b",))]
 
 
 def test_each_key_is_told_once() -> None:
-    keys, told = keys_of()
+    keys, reports = keys_of()
     trends = {
         ("$",): Trend(RISING, True, 2),
         ("x" * 200,): Trend(RISING, True, 2),
@@ -238,4 +243,4 @@ def test_each_key_is_told_once() -> None:
     }
     for _ in range(3):
         assert keys.visible_keys(trends) == ({}, {"characters": 1, "too_long": 1, "empty": 1})
-    assert sorted(reason for reason, _ in told) == ["characters", "empty", "too_long"]
+    assert sorted(reason for reason, _ in reports) == ["characters", "empty", "too_long"]

@@ -46,13 +46,15 @@ class Cluster:
     def run(self) -> Iterator[list[dict[tuple[str, str], float]]]:
         """What each agent exports after each record, and after each end of a capture (two while
         others run)."""
-        left = [sum(capture == n for capture, _ in self.events) for n in range(len(self.captures))]
+        events_left = [
+            sum(capture == n for capture, _ in self.events) for n in range(len(self.captures))
+        ]
         for number, record in self.events:
-            left[number] -= 1
+            events_left[number] -= 1
             capture = self.captures[number].print(record)
             self._agent(number).update(capture.view())
             yield self.ranks()
-            if not left[number] and number % 2:
+            if not events_left[number] and number % 2:
                 self._agent(number).update(capture.view(over=True))
                 yield self.ranks()
         for number, capture in enumerate(self.captures):
@@ -65,17 +67,17 @@ class Cluster:
     def ranks(self) -> list[dict[tuple[str, str], float]]:
         return [auto_ranks(agent) for agent in self.agents]
 
-    def merged(self) -> XAxis:
+    def job_axis(self) -> XAxis:
         return merge_all(capture.axis for capture in self.captures)
 
     def node_trends(self) -> list[dict[Path, Trend]]:
         """By agent, once all captures are over."""
-        found: list[dict[Path, Trend]] = [{} for _ in self.agents]
+        trends: list[dict[Path, Trend]] = [{} for _ in self.agents]
         for capture, agent in zip(self.captures, self.agent_of, strict=True):
             for path, trend in capture.axis.trends(over=True).items():
-                there = found[agent].get(path)
-                found[agent][path] = trend if there is None else there.merge(trend)
-        return found
+                earlier = trends[agent].get(path)
+                trends[agent][path] = trend if earlier is None else earlier.merge(trend)
+        return trends
 
 
 @st.composite
@@ -86,17 +88,17 @@ def clusters(draw: st.DrawFn) -> Cluster:
     records: list[tuple[int, dict[str, object]]] = []
     for number in range(len(agent_of)):
         count = draw(st.integers(0, 5))
-        own: list[dict[str, object]] = [{} for _ in range(count)]
+        own_records: list[dict[str, object]] = [{} for _ in range(count)]
         for path in draw(st.lists(st.sampled_from(paths), unique=True)):
             values = draw(st.lists(_SMALL, min_size=count, max_size=count))
             way = draw(st.sampled_from(["as is", "rising", "rising", "falling"]))
             values = values if way == "as is" else sorted(values, reverse=way == "falling")
-            for record, value in zip(own, values, strict=True):
+            for record, value in zip(own_records, values, strict=True):
                 put(record, path, value)
-        records += [(number, record) for record in own]
+        records += [(number, record) for record in own_records]
     shuffled = draw(st.permutations([number for number, _ in records]))
     queues = {
-        number: iter([record for other, record in records if other == number])
+        number: iter([record for capture, record in records if capture == number])
         for number in range(len(agent_of))
     }
     return Cluster(agent_of, [(number, next(queues[number])) for number in shuffled])
@@ -131,41 +133,41 @@ def test_an_exported_rank_never_falls_and_never_vanishes(cluster: Cluster) -> No
 def test_the_answer_over_all_agents_is_the_choice_over_all_captures(cluster: Cluster) -> None:
     *_, final = cluster.run()
     nodes = cluster.node_trends()
-    merged = cluster.merged()
-    rules = {path: rule_of(path, trend) for path, trend in merged.trends(over=True).items()}
+    axis = cluster.job_axis()
+    rules = {path: rule_of(path, trend) for path, trend in axis.trends(over=True).items()}
     differ = set()
     for path, rule in rules.items():
-        seen = max(int(ranks.get((".".join(path), json_path(path)), 0)) for ranks in final)
+        best_rank = max(int(ranks.get((".".join(path), json_path(path)), 0)) for ranks in final)
         ways = {node[path][:2] for node in nodes if path in node}
         if (
             rule == 6 and (2, False) not in ways
         ):  # fractions only where it rises, integers where it falls
             assert ways >= {(1, False), (2, True)}
-            assert seen == 5
+            assert best_rank == 5
             differ.add(path)
         else:
-            assert seen == rule, path
+            assert best_rank == rule, path
     event(f"{len(differ)} keys with another rule")
-    chosen = merged.choose()
-    found = answer(final)
-    if chosen.key is None:
-        assert found is None
+    choice = axis.choose()
+    result = answer(final)
+    if choice.key is None:
+        assert result is None
         return
-    assert found is not None
-    best = [path for path, rule in rules.items() if rule == chosen.rule]
-    if differ and chosen.rule >= 5:
+    assert result is not None
+    best = [path for path, rule in rules.items() if rule == choice.rule]
+    if differ and choice.rule >= 5:
         return  # the one place where the rules can differ: see test_ranks
-    assert found[1] == chosen.rule
+    assert result[1] == choice.rule
     alike = [
         path
         for path in best
-        if alphabetical_code(".".join(path)) == alphabetical_code(".".join(chosen.path))
+        if alphabetical_code(".".join(path)) == alphabetical_code(".".join(choice.path))
     ]
     if len(alike) > 1 and not places_agree(nodes, alike):
         event("beginnings alike on agents that know different keys")
-        assert found[0] in {".".join(path) for path in alike}
+        assert result[0] in {".".join(path) for path in alike}
     else:
-        assert found[0] == ".".join(chosen.path)
+        assert result[0] == ".".join(choice.path)
 
 
 def places_agree(nodes: list[dict[Path, Trend]], alike: list[Path]) -> bool:
@@ -177,25 +179,29 @@ def places_agree(nodes: list[dict[Path, Trend]], alike: list[Path]) -> bool:
         ranks = []
         for node in nodes:
             if path in node:
-                known = sorted(
-                    (other for other in node if alphabetical_code(".".join(other)) == code),
+                same_code = sorted(
+                    (
+                        candidate
+                        for candidate in node
+                        if alphabetical_code(".".join(candidate)) == code
+                    ),
                     key=order,
                 )
-                ranks.append((rule_of(path, node[path]), known.index(path)))
+                ranks.append((rule_of(path, node[path]), same_code.index(path)))
         deciding.append(max(ranks)[1])
     return deciding == sorted(set(deciding))
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sets(st.sampled_from("abcdeghkmpz")), min_size=1, max_size=4))
-def test_ties_go_by_the_alphabet_whatever_keys_each_agent_knows(known: list[set[str]]) -> None:
-    cluster = Cluster(list(range(len(known))), [])
-    for number, keys in enumerate(known):
+def test_ties_go_by_the_alphabet_whatever_keys_each_agent_knows(agent_keys: list[set[str]]) -> None:
+    cluster = Cluster(list(range(len(agent_keys))), [])
+    for number, keys in enumerate(agent_keys):
         for value in (1, 2):
             cluster.events.append((number, dict.fromkeys(keys, value)))
     *_, final = cluster.run()
-    everything = sorted(set().union(*known))
-    assert answer(final) == ((everything[0], 3) if everything else None)
+    all_keys = sorted(set().union(*agent_keys))
+    assert answer(final) == ((all_keys[0], 3) if all_keys else None)
 
 
 def test_beginnings_alike_on_agents_that_know_different_keys_can_be_taken_for_one_another() -> None:
@@ -206,7 +212,7 @@ def test_beginnings_alike_on_agents_that_know_different_keys_can_be_taken_for_on
     )
     cluster.events += [(1, {"train/step": at}) for at in range(3)]
     *_, final = cluster.run()
-    assert cluster.merged().choose().key == "train/iter"
+    assert cluster.job_axis().choose().key == "train/iter"
     assert answer(final) == ("train/step", 3)  # the same rule
     same_keys = Cluster(
         [0, 1],
@@ -257,7 +263,7 @@ def test_three_tasks_on_two_nodes_have_one_x() -> None:
             (2, {"step": step, "a": -step}),
         ]
     *_, final = cluster.run()
-    assert answer(final) == ("step", 3) == (cluster.merged().choose().key, 3)
+    assert answer(final) == ("step", 3) == (cluster.job_axis().choose().key, 3)
     late = cluster.captures[2].print({"epoch": 1})
     cluster.agents[1].update(FakeCapture(key="c9", task=9, axis=late.axis).view(over=True))
     assert answer(cluster.ranks()) == ("epoch", 2)

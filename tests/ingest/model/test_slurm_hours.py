@@ -39,39 +39,39 @@ def ended(start: int, end: int, nodes: int) -> EndRecord:
     ],
 )
 def test_hours_of_a_job(start: int, end: int, nodes: int, sums: dict[int, tuple[int, int]]) -> None:
-    found = Hours()
-    found.add(ended(start, end, nodes), NOW)
-    assert {hour - HOUR: tuple(one) for hour, one in found.sums.items()} == sums
+    hours = Hours()
+    hours.add(ended(start, end, nodes), NOW)
+    assert {hour - HOUR: tuple(hour_sums) for hour, hour_sums in hours.sums.items()} == sums
 
 
 def test_of_a_job_without_end_the_last_days_count() -> None:
-    found = Hours()
-    found.add(ended(-(1 << 30), 3600, 2), NOW)
-    assert len(found.sums) == MAX_HOURS - 4
-    assert min(found.sums) == oldest_hour(NOW)
+    hours = Hours()
+    hours.add(ended(-(1 << 30), 3600, 2), NOW)
+    assert len(hours.sums) == MAX_HOURS - 4
+    assert min(hours.sums) == oldest_hour(NOW)
 
 
 def test_they_are_kept_with_the_records_once_and_forgotten(tmp_path: Path) -> None:
     def hours_of(records: Sequence[EndRecord]) -> dict[int, HourSums]:
-        found = Hours()
+        hours = Hours()
         for record in records:
-            found.add(record, NOW)
-        return found.sums
+            hours.add(record, NOW)
+        return hours.sums
 
     path = str(tmp_path / "slurm.db")
-    taken = [
+    ends = [
         WaitingEnd("1", ended(600, 1200, 1), 0, 0),
         WaitingEnd("2", ended(1800, 5400, 1), 0, 0),
     ]
-    waiting = WaitingEnds(path)
-    waiting.put(taken, 10, hours_of)
-    waiting.close()
-    waiting = WaitingEnds(path)
-    waiting.put([*taken, WaitingEnd("3", ended(3600, 3700, 2), 0, 0)], 10, hours_of)
-    assert waiting.hours(0) == {HOUR: HourSums(600 + 1800, 1), HOUR + 1: HourSums(1800 + 200, 2)}
-    assert waiting.hours(HOUR + 1).keys() == {HOUR + 1}
-    assert waiting.hours(0).keys() == {HOUR + 1}
-    waiting.close()
+    queue = WaitingEnds(path)
+    queue.put(ends, 10, hours_of)
+    queue.close()
+    queue = WaitingEnds(path)
+    queue.put([*ends, WaitingEnd("3", ended(3600, 3700, 2), 0, 0)], 10, hours_of)
+    assert queue.hours(0) == {HOUR: HourSums(600 + 1800, 1), HOUR + 1: HourSums(1800 + 200, 2)}
+    assert queue.hours(HOUR + 1).keys() == {HOUR + 1}
+    assert queue.hours(0).keys() == {HOUR + 1}
+    queue.close()
 
 
 def test_a_file_of_an_older_agent_gets_them(tmp_path: Path) -> None:
@@ -79,9 +79,9 @@ def test_a_file_of_an_older_agent_gets_them(tmp_path: Path) -> None:
     WaitingEnds(path).close()
     with closing(sqlite3.connect(path)) as older:
         older.execute("DROP TABLE hour")
-    waiting = WaitingEnds(path)
-    assert waiting.hours(0) == {}
-    waiting.close()
+    queue = WaitingEnds(path)
+    assert queue.hours(0) == {}
+    queue.close()
 
 
 def test_metrics_have_the_hours_that_are_kept() -> None:

@@ -33,7 +33,7 @@ def parse(**fields: str) -> EndRecord:
 
 
 @pytest.mark.parametrize(
-    ("state", "status", "expected"),
+    ("state", "status", "result"),
     [
         ("COMPLETED", "0:0", ("COMPLETED", 0, 0)),
         ("FAILED", "255:0", ("FAILED", 255, 0)),
@@ -54,18 +54,18 @@ def parse(**fields: str) -> EndRecord:
     ],
 )
 def test_states_and_exit_status(
-    state: str, status: str, expected: tuple[str, int | None, int]
+    state: str, status: str, result: tuple[str, int | None, int]
 ) -> None:
     record = parse(state=state, exit=status)
-    assert (record.state, record.exit_code, record.signal) == expected
+    assert (record.state, record.exit_code, record.signal) == result
     assert EndRecord.from_json(record.to_json()) == record
 
 
 def test_when_it_was_submitted_which_older_hooks_do_not_tell() -> None:
     assert (parse().submit, parse(submit="").submit) == (0, 0)
-    found = parse(submit="1699999990")
-    assert (found.submit, found.waited_secs) == (1699999990, 10)
-    assert event_of(found)["submitted_ns"] == 1699999990 * 10**9
+    record = parse(submit="1699999990")
+    assert (record.submit, record.waited_secs) == (1699999990, 10)
+    assert event_of(record)["submitted_ns"] == 1699999990 * 10**9
     assert parse(submit="1700000000").waited_secs == 0
     for later in (parse(submit="1700000001"), parse(start="", submit="1700000061")):
         assert (later.submit, later.waited_secs) == (0, None)
@@ -179,10 +179,10 @@ def test_any_list_of_nodes(text: str) -> None:
     ],
 )
 def test_the_line_for_the_log(fields: dict[str, str], note: str) -> None:
-    said = (
+    line = (
         f"[logshipper: Slurm ended job 4711 at 2023-11-14T22:14:20+00:00: {note}]" if note else ""
     )
-    assert note_of(parse(**fields)) == said
+    assert note_of(parse(**fields)) == line
 
 
 def test_the_event() -> None:

@@ -42,7 +42,7 @@ def numbers(*values: object, key: str = "k") -> list[Json]:
 
 
 @pytest.mark.parametrize(
-    ("records", "expected"),
+    ("records", "choice"),
     [
         ([], (None, 0)),
         ([{"size": "big", "fast": True, "list": [1, 2], "none": None}], (None, 0)),
@@ -61,8 +61,8 @@ def numbers(*values: object, key: str = "k") -> list[Json]:
         (numbers(5), ("k", 7)),
     ],
 )
-def test_rules_in_order_r25_r26(records: list[Json], expected: tuple[str | None, int]) -> None:
-    assert choice_of(*records) == expected
+def test_rules_in_order_r25_r26(records: list[Json], choice: tuple[str | None, int]) -> None:
+    assert choice_of(*records) == choice
 
 
 def test_better_rule_wins_over_alphabet_and_alphabet_decides_between_equals_r25() -> None:
@@ -176,9 +176,9 @@ def test_a_key_apart_gets_an_x_by_the_same_rule_over_its_own_records_r25() -> No
     )
     assert axis.choose().key == "epoch"
     assert axis.x_for("loss") == axis.choose()
-    own = axis.x_for("val")
-    assert (own.key, own.rule) == ("iter", 3)
-    assert own.words == "iter: integers that never fall, in the records of val"
+    x = axis.x_for("val")
+    assert (x.key, x.rule) == ("iter", 3)
+    assert x.words == "iter: integers that never fall, in the records of val"
     itself = axis.x_for("iter")
     assert (itself.key, itself.rule, itself.words) == (
         None,
@@ -213,8 +213,8 @@ def test_x_for_keys_without_numbers_or_unknown_is_the_chosen_one() -> None:
 
 
 def test_sharing_records_in_one_attempt_is_enough() -> None:
-    merged = axis_of({"val": 1}).merge(axis_of({"epoch": 1, "val": 1}))
-    assert merged.x_for("val").key == "epoch"
+    axis = axis_of({"val": 1}).merge(axis_of({"epoch": 1, "val": 1}))
+    assert axis.x_for("val").key == "epoch"
 
 
 # ---- nested keys

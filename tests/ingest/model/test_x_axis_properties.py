@@ -47,10 +47,10 @@ def tasks(draw: st.DrawFn) -> Task:
         courses[key] = values
     records: Task = []
     for at in range(count):
-        chosen: set[str] = set(keys)
+        subset: set[str] = set(keys)
         if draw(st.booleans()) and keys:
-            chosen = draw(st.sets(st.sampled_from(keys)))
-        records.append({key: courses[key][at] for key in keys if key in chosen})
+            subset = draw(st.sets(st.sampled_from(keys)))
+        records.append({key: courses[key][at] for key in keys if key in subset})
     return records
 
 
@@ -59,13 +59,15 @@ def tasks(draw: st.DrawFn) -> Task:
 
 def numbers_of(record: Record) -> dict[str, Number]:
     """Numeric leaves as `a.b`; booleans and strings are no numbers (R22)."""
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     for key, value in record.items():
         if isinstance(value, dict):
-            found.update({f"{key}.{inner}": number for inner, number in numbers_of(value).items()})
+            numbers.update(
+                {f"{key}.{inner}": number for inner, number in numbers_of(value).items()}
+            )
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[key] = value
-    return found
+            numbers[key] = value
+    return numbers
 
 
 def increases(values: list[Number]) -> bool:
@@ -105,11 +107,13 @@ def choice_of(job: list[Task]) -> tuple[str | None, int]:
 def own_choice_of(job: list[Task], key: str) -> tuple[str | None, int]:
     """The chosen X, or, for a key that never stands in a record with it, one by the same rule over
     its own records, unless that is the key itself."""
-    chosen = choice_of(job)
-    own = [[record for record in task if key in numbers_of(record)] for task in job]
-    if any(chosen[0] in numbers_of(record) for task in own for record in task) or not any(own):
-        return chosen
-    best = choice_of(own)
+    choice = choice_of(job)
+    own_records = [[record for record in task if key in numbers_of(record)] for task in job]
+    if any(choice[0] in numbers_of(record) for task in own_records for record in task) or not any(
+        own_records
+    ):
+        return choice
+    best = choice_of(own_records)
     return best if best[0] != key else (None, 0)
 
 
@@ -143,9 +147,9 @@ def test_choice_is_the_oracle_s_r24_r25_r26(job: list[Task]) -> None:
 def test_going_on_from_json_at_any_record_is_as_good_as_the_whole(
     task: Task, data: st.DataObject
 ) -> None:
-    cut = data.draw(st.integers(0, len(task)))
-    axis = XAxis.from_json(learn(task[:cut]).to_json())
-    for time_ns, record in enumerate(task[cut:], start=cut):
+    split = data.draw(st.integers(0, len(task)))
+    axis = XAxis.from_json(learn(task[:split]).to_json())
+    for time_ns, record in enumerate(task[split:], start=split):
         parsed = parse_record(json.dumps(record).encode())
         assert parsed is not None
         axis.add(parsed, time_ns)
@@ -155,8 +159,8 @@ def test_going_on_from_json_at_any_record_is_as_good_as_the_whole(
 
 @settings(max_examples=examples(50), deadline=None)
 @given(tasks(), tasks(), tasks())
-def test_merging_is_associative_and_commutative(one: Task, two: Task, three: Task) -> None:
-    a, b, c = learn(one), learn(two, 100), learn(three, 200)
+def test_merging_is_associative_and_commutative(first: Task, second: Task, third: Task) -> None:
+    a, b, c = learn(first), learn(second, 100), learn(third, 200)
     before = a.to_json(), b.to_json()
     assert a.merge(b).to_json() == b.merge(a).to_json()
     assert a.merge(b).merge(c).to_json() == a.merge(b.merge(c)).to_json()
@@ -167,10 +171,10 @@ def test_merging_is_associative_and_commutative(one: Task, two: Task, three: Tas
 @settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 200), st.integers(150, 260), st.integers(0, 200))
 def test_merging_past_the_limit_of_keys_is_associative_too(
-    first: int, count: int, other: int
+    first: int, count: int, second: int
 ) -> None:
     a = learn([{f"k{number:03d}": number for number in range(first, first + count)}])
-    b = learn([{f"k{number:03d}": 1.5 for number in range(other, other + count)}, {"epoch": 1}])
+    b = learn([{f"k{number:03d}": 1.5 for number in range(second, second + count)}, {"epoch": 1}])
     c = learn([{f"k{number:03d}": -number for number in range(100)}])
     assert a.merge(b).to_json() == b.merge(a).to_json()
     assert a.merge(b).merge(c).to_json() == a.merge(b.merge(c)).to_json()
@@ -180,12 +184,12 @@ def test_merging_past_the_limit_of_keys_is_associative_too(
 @given(st.lists(tasks(), min_size=1, max_size=3))
 def test_counts_and_extremes_of_keys(job: list[Task]) -> None:
     records = [record for task in job for record in task]
-    found = {key.key: key for key, _ in merge_all(map(learn, job)).key_stats() if key.numbers}
-    everything = [numbers_of(record) for record in records]
-    for key in {key for numbers in everything for key in numbers}:
-        values = [numbers[key] for numbers in everything if key in numbers]
-        assert replace(found[key], path=(), count=0) == replace(
-            found[key],
+    keys = {key.key: key for key, _ in merge_all(map(learn, job)).key_stats() if key.numbers}
+    all_numbers = [numbers_of(record) for record in records]
+    for key in {key for numbers in all_numbers for key in numbers}:
+        values = [numbers[key] for numbers in all_numbers if key in numbers]
+        assert replace(keys[key], path=(), count=0) == replace(
+            keys[key],
             path=(),
             count=0,
             numbers=len(values),
@@ -193,4 +197,4 @@ def test_counts_and_extremes_of_keys(job: list[Task]) -> None:
             max=max(values),
             integer=all(isinstance(value, int) for value in values),
         )
-    assert set(found) == {key for numbers in everything for key in numbers}
+    assert set(keys) == {key for numbers in all_numbers for key in numbers}

@@ -26,10 +26,12 @@ def test_a_day_of_failures_is_no_overflow() -> None:
 
 
 @given(st.integers(0, 100), jitters, st.floats(0.01, 600), st.floats(0.01, 600))
-def test_jitter_takes_off_half_at_most(tries: int, jitter: float, one: float, other: float) -> None:
-    least, most = sorted((one, other))
-    pause = Backoff(least, most, tries).pause_secs(jitter)
-    assert least / 2 <= pause <= most
+def test_jitter_takes_off_half_at_most(
+    tries: int, jitter: float, first_secs: float, second_secs: float
+) -> None:
+    shortest, longest = sorted((first_secs, second_secs))
+    pause = Backoff(shortest, longest, tries).pause_secs(jitter)
+    assert shortest / 2 <= pause <= longest
 
 
 def test_jitter_spreads() -> None:
@@ -43,12 +45,12 @@ def test_jitter_spreads() -> None:
     st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True)),
 )
 def test_what_is_asked_for_is_the_least_and_never_endless(
-    tries: int, jitter: float, asked: float | None
+    tries: int, jitter: float, retry_after_secs: float | None
 ) -> None:
-    pause = Backoff(0.5, 30.0, tries).pause_secs(jitter, asked)
+    pause = Backoff(0.5, 30.0, tries).pause_secs(jitter, retry_after_secs)
     assert 0.25 <= pause <= 1.1 * MAX_ASKED_SECS
-    if asked is not None and asked > 0:
-        assert pause >= min(asked, MAX_ASKED_SECS)
+    if retry_after_secs is not None and retry_after_secs > 0:
+        assert pause >= min(retry_after_secs, MAX_ASKED_SECS)
 
 
 def test_a_backoff_is_a_value() -> None:
@@ -93,12 +95,12 @@ def test_whoever_waits_as_told_stays_below_the_rate(
 ) -> None:
     """From the start to any moment: a burst and the rate, no more."""
     now = 0.0
-    sent = 0
+    total = 0
     allowance = Allowance.full(rate, 2 * rate, now)
     for size, idle_secs in takes:
         now += idle_secs
         allowance, pause = allowance.take(size, now)
         assert pause >= 0
         now += pause
-        sent += size
-        assert sent <= (allowance.burst + rate * now) * 1.000001 + 1e-6
+        total += size
+        assert total <= (allowance.burst + rate * now) * 1.000001 + 1e-6

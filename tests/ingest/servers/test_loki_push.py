@@ -49,7 +49,7 @@ names = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,20}", fullmatch=True)
 metadatas = st.dictionaries(names, st.text(st.characters(codec="utf-8"), max_size=80), max_size=6)
 
 
-def sent(metadata: dict[str, str]) -> list[tuple[str, str]]:
+def wire_metadata(metadata: dict[str, str]) -> list[tuple[str, str]]:
     return sorted((name, value) for name, value in metadata.items() if value)
 
 
@@ -61,7 +61,9 @@ def test_block_is_read_as_it_was_meant(
     body = assemble(LABELS, [encode_block(lines, time_ns, encode_metadata(metadata))])
     labels, entries = decode(decompress(compress(body)))
     assert labels == '{cluster="local",kind="log"}'
-    assert entries == [Pushed(time_ns + at, line, sent(metadata)) for at, line in enumerate(lines)]
+    assert entries == [
+        Pushed(time_ns + at, line, wire_metadata(metadata)) for at, line in enumerate(lines)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +82,10 @@ def test_cut_anywhere_gives_the_same_bytes() -> None:
     lines = [b"line %d" % at for at in range(100)]
     time_ns = 1_700_000_000 * SECOND_NS - 50
     whole = encode_block(lines, time_ns, b"")
-    for cut in (0, 1, 49, 50, 51, 99, 100):
+    for split in (0, 1, 49, 50, 51, 99, 100):
         assert (
-            encode_block(lines[:cut], time_ns) + encode_block(lines[cut:], time_ns + cut) == whole
+            encode_block(lines[:split], time_ns) + encode_block(lines[split:], time_ns + split)
+            == whole
         )
 
 
@@ -108,12 +111,12 @@ def test_times_that_loki_has_not(time_ns: int) -> None:
 @settings(max_examples=examples(50))
 @given(st.lists(st.builds(Entry, times, st.text(max_size=100), metadatas), max_size=4))
 def test_entries_with_times_and_metadata_of_their_own(entries: list[Entry]) -> None:
-    _, found = decode(encode_push(LABELS, entries))
-    assert found == [
+    _, result = decode(encode_push(LABELS, entries))
+    assert result == [
         Pushed(
             entry.time_ns,
             entry.line.encode("utf-8", "backslashreplace"),
-            sent(dict(entry.metadata)),
+            wire_metadata(dict(entry.metadata)),
         )
         for entry in entries
     ]

@@ -31,9 +31,9 @@ RATE = (
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ShippingNode]:
-    made = ShippingNode(tmp_path)
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path)
+    yield shipping_node
+    shipping_node.close()
 
 
 def whole(
@@ -286,8 +286,8 @@ def test_a_backlog_beyond_a_real_loki_s_rate_is_taken_with_few_refusals(
         agent.wait_shipped(60)
         throttled_by = throttled_in(agent.metrics())
     with reader(tight, "rate") as client:
-        found = [int(entry.line.split()[0]) for entry in entries_of(client, "rate", "log")]
-    assert found == list(range(lines))
+        numbers = [int(entry.line.split()[0]) for entry in entries_of(client, "rate", "log")]
+    assert numbers == list(range(lines))
     assert 0 < throttled_by["tenant_rate"] < 20, throttled_by
     assert throttled_by["stream_limit"] == throttled_by["other"] == 0
 
@@ -306,8 +306,8 @@ def test_a_real_loki_s_limit_of_streams_stops_new_streams_alone(
             fifth.status("50 %")
         whole(node, "job31", ["two"], [], minutes=4)
         rounds(node, 5)
-        found = {entry.line for entry in entries_of(client, "testing", "log")}
-        assert {"one", "oops", "two"} <= found
+        lines = {entry.line for entry in entries_of(client, "testing", "log")}
+        assert {"one", "oops", "two"} <= lines
         done = {
             name.split("@")[0]: capture.first.progress.done
             for name, capture in node.captures.items()

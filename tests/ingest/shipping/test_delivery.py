@@ -36,7 +36,7 @@ class DeliveryToModel:
     def __init__(self, **options: Any) -> None:  # Any: of LokiSection
         self.loki = ModelledLoki()
         self.stop = threading.Event()
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.metrics = AgentMetrics("testing", "n1")
         section = LokiSection(**{"retry_min_secs": 0.001, "retry_max_secs": 0.002, "stream_max_bytes_per_sec": 0,
                                  "tenant_max_bytes_per_sec": 0, **options})  # fmt: skip
@@ -46,7 +46,7 @@ class DeliveryToModel:
             section,
             self.metrics,
             self.stop,
-            self.said.append,
+            self.messages.append,
         )
 
     def deliver(self, chunks: Sequence[Chunk]) -> list[Refusal]:
@@ -72,10 +72,10 @@ def chunk(lines: Sequence[bytes], time_ns: int) -> Chunk:
     """Lines a nanosecond apart."""
     text = b"".join(line + b"\n" for line in lines)
     builder = EntryBuilder("job1@1.aaaa", IDENTITY, 4 << 20)
-    (made,) = builder.chunks(
+    (single_chunk,) = builder.chunks(
         Rows(blocks=[BlockRow(Stream.STDOUT, time_ns, len(lines), None, None, text)])
     )
-    return made
+    return single_chunk
 
 
 def refused_lines(refusals: Sequence[Refusal]) -> list[bytes]:
@@ -95,7 +95,7 @@ def test_all_of_a_batch_goes_in_one_push_and_is_counted() -> None:
     assert sink.metric("pushed_bytes_total") == len(sink.loki.bodies[0])
     assert abs(sink.metric("clock_skew_seconds")) < 60
     assert sink.delivery.state.since_ns == 0
-    assert sink.said == []
+    assert sink.messages == []
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_somebody_has_to_fix_holds_everything_and_is_said_once(status: int,
     assert sink.deliver([chunk([b"a"], time.time_ns())]) == []
     assert sink.loki.lines() == ["a"]
     assert len(set(sink.loki.bodies)) == 1, "the same bytes each time"
-    (line, recovery) = sink.said
+    (line, recovery) = sink.messages
     assert f"HTTP {status}: dear me" in line
     assert hint in line
     assert "takes everything again" in recovery
@@ -142,7 +142,7 @@ def test_other_words_are_said_again() -> None:
         rejection(503, "two"),
     ]
     sink.deliver([chunk([b"a"], time.time_ns())])
-    assert len(sink.said) == 4  # one, two, two with another status, recovery
+    assert len(sink.messages) == 4  # one, two, two with another status, recovery
 
 
 def test_a_trouble_that_comes_and_goes_is_said_ever_so_often(
@@ -152,26 +152,26 @@ def test_a_trouble_that_comes_and_goes_is_said_ever_so_often(
     for _ in range(20):
         sink.loki.script = [rejection(503, "away")]
         sink.deliver([chunk([b"a"], time.time_ns())])
-    assert len(sink.said) == 2, "once, and that it was over"
+    assert len(sink.messages) == 2, "once, and that it was over"
     monkeypatch.setattr(delivery, "SAY_AGAIN_SECS", 0.0)
     sink.loki.script = [rejection(503, "away")]
     sink.deliver([chunk([b"a"], time.time_ns())])
-    assert len(sink.said) == 4
+    assert len(sink.messages) == 4
 
 
 def test_state_tells_of_the_trouble_while_it_lasts_and_of_the_last_refusal_after() -> None:
     sink = DeliveryToModel()
-    seen = []
+    states = []
 
     def answer(labels: str) -> None:
-        seen.append(sink.delivery.state)
+        states.append(sink.delivery.state)
         raise rejection(401, "who are you")
 
-    sink.loki.script = [answer, answer, lambda labels: seen.append(sink.delivery.state)]
+    sink.loki.script = [answer, answer, lambda labels: states.append(sink.delivery.state)]
     begin_ns = time.time_ns()
     sink.deliver([chunk([b"a"], time.time_ns())])
-    assert [state.status for state in seen] == [0, 401, 401]
-    assert begin_ns <= seen[1].since_ns == seen[2].since_ns <= time.time_ns(), (
+    assert [state.status for state in states] == [0, 401, 401]
+    assert begin_ns <= states[1].since_ns == states[2].since_ns <= time.time_ns(), (
         "since when, not when last"
     )
     assert sink.delivery.state.since_ns == 0
@@ -186,8 +186,8 @@ def test_what_retry_after_asks_for_is_waited(monkeypatch: pytest.MonkeyPatch) ->
     waits = waits_of(sink, monkeypatch)
     sink.loki.script = [throttled(7.0), throttled(None), throttled(10**9)]
     sink.deliver([chunk([b"a"], time.time_ns())])
-    asked, at_most = (secs for secs in waits if secs > 1)
-    assert 7.0 <= asked <= 7.7
+    pause, at_most = (secs for secs in waits if secs > 1)
+    assert 7.0 <= pause <= 7.7
     assert 300.0 <= at_most <= 330.0, "no server stops an agent for good"
     assert all(secs < 0.1 for secs in waits if secs <= 1), "what nobody asked for is short"
     assert sink.metric("retries_total", reason="429") == 3
@@ -224,10 +224,10 @@ def test_a_streams_rate_is_kept_to_and_another_streams_is_its_own(
     sink.deliver([big])
     assert len(waits) == 1
     assert 4.5 < waits[0] < 5.0, "50 kB at 10 kB/s, a quarter of that at once"
-    other = Chunk(
+    second_chunk = Chunk(
         big.capture, StreamKey("stderr", "log"), range(now_ns, now_ns + 1), [b"y"], big.common
     )
-    sink.deliver([other])
+    sink.deliver([second_chunk])
     assert len(waits) == 1
 
 
@@ -286,13 +286,13 @@ def test_a_time_out_alone_lets_nobody_wait(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def of_tenant(tenant: str, stream: str, time_ns: int) -> Chunk:
-    made = chunk([b"a"], time_ns)
+    template = chunk([b"a"], time_ns)
     return Chunk(
-        made.capture,
+        template.capture,
         StreamKey(stream, "log", tenant=tenant),
-        made.times_ns,
-        made.lines,
-        made.common,
+        template.times_ns,
+        template.lines,
+        template.common,
     )
 
 
@@ -312,7 +312,7 @@ def test_what_a_tenant_takes_ends_the_trouble_of_all_its_streams() -> None:
     assert sink.delivery.state.status == 429
     sink.deliver([of_tenant("ben", "", time.time_ns())])
     assert sink.delivery.state.since_ns == 0
-    assert "takes everything again" in sink.said[-1]
+    assert "takes everything again" in sink.messages[-1]
 
 
 def test_a_push_that_was_on_its_way_ends_no_later_trouble() -> None:
@@ -320,12 +320,12 @@ def test_a_push_that_was_on_its_way_ends_no_later_trouble() -> None:
     earlier = of_tenant("ann", "stderr", time.time_ns())
     answer = sink.loki.push_body
 
-    def meanwhile(body: bytes, tenant: str = "") -> None:
+    def fail_midway(body: bytes, tenant: str = "") -> None:
         sink.loki.push_body = answer  # type: ignore[method-assign]
         failed(sink, "ann", "stdout", throttled())
         answer(body, tenant)
 
-    sink.loki.push_body = meanwhile  # type: ignore[method-assign]
+    sink.loki.push_body = fail_midway  # type: ignore[method-assign]
     sink.deliver([earlier])
     assert sink.delivery.waiting_tenants() == {"ann"}
     assert sink.delivery.state.status == 429
@@ -353,7 +353,7 @@ def test_who_waits_is_said_where_it_is_one_user(error: PushError) -> None:
     sink.loki.refusing = {"ann": error}
     with pytest.raises(TenantWaits):
         sink.deliver([of_tenant("ann", "stdout", time.time_ns())])
-    (line,) = sink.said
+    (line,) = sink.messages
     assert "what is of the tenant ann waits" in line
     assert "everything waits" not in line
 
@@ -363,7 +363,7 @@ def test_what_is_no_tenant_s_trouble_is_said_once_for_all(error: PushError) -> N
     sink = DeliveryToModel()
     failed(sink, "ann", "stdout", error)
     failed(sink, "ben", "stdout", error)
-    (line,) = sink.said
+    (line,) = sink.messages
     assert "everything waits" in line
 
 
@@ -525,13 +525,13 @@ def test_the_model_has_the_words_of_a_real_loki(loki: LokiServer) -> None:
         "long": [Entry(now_ns, "h" * 300_000)],
     }
     with LokiClient(loki.url) as real:
-        for what, entries in tries.items():
-            assert _answer(model, labels, entries) == _answer(real, labels, entries), what
+        for case, entries in tries.items():
+            assert _answer(model, labels, entries) == _answer(real, labels, entries), case
         query = f'{{run="{labels["run"]}"}}'
-        found = sorted(
+        lines = sorted(
             entry.line for entry in real.entries(query, now_ns - 2 * HOUR_NS, now_ns + SECOND_NS)
         )
-    assert found == sorted(model.lines()) == ["c", "d", "x"]
+    assert lines == sorted(model.lines()) == ["c", "d", "x"]
 
 
 def test_a_mixed_batch_at_a_real_loki_is_stored_but_for_what_is_returned(loki: LokiServer) -> None:
@@ -552,10 +552,10 @@ def test_a_mixed_batch_at_a_real_loki_is_stored_but_for_what_is_returned(loki: L
         fine = chunk([b"fine", b"x" * 300_000], now_ns - SECOND_NS)
         refusals = to_loki.deliver([late, fine])
         query = f'{{cluster="{cluster}"}}'
-        found = [
+        lines = [
             entry.line for entry in client.entries(query, now_ns - 3 * HOUR_NS, now_ns + SECOND_NS)
         ]
-    assert found == ["fine", "newest"]
+    assert lines == ["fine", "newest"]
     assert refused_lines(refusals) == sorted([*late.lines, b"x" * 300_000])
 
 
@@ -574,19 +574,19 @@ def _answer(client: LokiClient | ModelledLoki, labels: dict[str, str], entries: 
 @pytest.mark.parametrize(("status", "result"), [(401, "401"), (503, "503"), (0, "no_connection")])
 def test_streams_that_wait_are_counted_by_what_they_wait_for(status: int, result: str) -> None:
     sink = DeliveryToModel()
-    seen: list[dict[str, int]] = []
+    waits: list[dict[str, int]] = []
     sink.loki.script = [rejection(status, "dear me") if status else unreachable()] * 2
     push = sink.loki.push_body
 
     def look(body: bytes, tenant: str = "") -> None:
-        seen.append(dict(sink.delivery.waiting_by_result()))
+        waits.append(dict(sink.delivery.waiting_by_result()))
         push(body, tenant)
 
     sink.loki.push_body = look  # type: ignore[method-assign]  # the test's own
     sink.deliver([chunk([b"a"], time.time_ns())])
-    assert seen == [{}, {result: 1}, {result: 1}]
+    assert waits == [{}, {result: 1}, {result: 1}]
     assert sink.delivery.waiting_by_result() == {}
-    for streams, count in ((seen[1], 1), ({}, 0)):
+    for streams, count in ((waits[1], 1), ({}, 0)):
         sink.metrics.set_waiting(streams)
         assert sink.metric("waiting_streams", result=result) == count
 

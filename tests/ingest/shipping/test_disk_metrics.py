@@ -13,9 +13,9 @@ from logshipper_ingest.shipping.quarantine import Quarantine
 
 
 def value(metrics: AgentMetrics, name: str, **labels: str) -> float:
-    found = metrics.registry.get_sample_value(f"logshipper_agent_{name}", labels)
-    assert found is not None, name
-    return found
+    sample = metrics.registry.get_sample_value(f"logshipper_agent_{name}", labels)
+    assert sample is not None, name
+    return sample
 
 
 def test_room_and_what_cannot_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,14 +30,14 @@ def test_room_and_what_cannot_be_told(tmp_path: Path, monkeypatch: pytest.Monkey
         value(metrics, "disk_free_bytes", folder="spool"),
         value(metrics, "disk_size_bytes", folder="spool"),
     )
-    found = os.statvfs(tmp_path)
-    assert size == found.f_blocks * found.f_frsize
+    disk = os.statvfs(tmp_path)
+    assert size == disk.f_blocks * disk.f_frsize
     assert 0 < free <= size
     files, files_size = (
         value(metrics, "disk_free_files", folder="spool"),
         value(metrics, "disk_size_files", folder="spool"),
     )
-    assert 0 < files <= files_size == found.f_files if found.f_files else isnan(files)
+    assert 0 < files <= files_size == disk.f_files if disk.f_files else isnan(files)
     assert isnan(value(metrics, "disk_free_bytes", folder="state"))
     for name in ("disk_size_bytes", "disk_free_files", "disk_size_files"):
         assert isnan(value(metrics, name, folder="state")), name

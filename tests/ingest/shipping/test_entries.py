@@ -62,9 +62,9 @@ def chunks(*blocks: BlockRow, max_line_bytes: int = 1000) -> list[Chunk]:
     return list(builder(max_line_bytes).chunks(Rows(blocks=list(blocks))))
 
 
-def pushed(*made: Chunk) -> list[Pushed]:
+def pushed(*parts: Chunk) -> list[Pushed]:
     """As Loki gets them."""
-    return decode(assemble({"a": "b"}, [chunk.encoded() for chunk in made]))[1]
+    return decode(assemble({"a": "b"}, [chunk.encoded() for chunk in parts]))[1]
 
 
 # ---- labels
@@ -88,8 +88,8 @@ def test_a_job_s_lines_have_a_stream_of_their_own_among_ten(job_id: str, shard: 
         blocks=[block([b"x", b"{}"], runs=[(int(Kind.LOG), 1), (int(Kind.METADATA), 1)])],
         marks=[EventRow(T0, {})],
     )
-    made = EntryBuilder("f", IDENTITY._replace(job_id=job_id), 1000).chunks(rows)
-    assert [(chunk.key.kind, chunk.key.shard) for chunk in made] == [
+    chunk_list = EntryBuilder("f", IDENTITY._replace(job_id=job_id), 1000).chunks(rows)
+    assert [(chunk.key.kind, chunk.key.shard) for chunk in chunk_list] == [
         ("log", shard),
         ("metadata", ""),
         ("event", ""),
@@ -133,24 +133,25 @@ def test_runs_of_kinds_go_to_their_streams_with_their_times() -> None:
         (Kind.COMMAND, 1),
     ]
     attrs: Attrs = {1: {"n": 1}, 2: {"n": 2}, 4: {"repeat": 9}}
-    made = chunks(
+    chunk_list = chunks(
         block(
             [b"a", b"{}", b"{}", b"50%", b"(9 times)", b"/LOG"],
             [(int(k), n) for k, n in runs],
             attrs,
         )
     )
-    found = [
-        (chunk.key.kind, [t - T0 for t in chunk.times_ns], list(chunk.lines)) for chunk in made
+    layout = [
+        (chunk.key.kind, [t - T0 for t in chunk.times_ns], list(chunk.lines))
+        for chunk in chunk_list
     ]
-    assert found == [
+    assert layout == [
         ("log", [0], [b"a"]),
         ("metadata", [1, 2], [b"{}", b"{}"]),
         ("log", [4], [b"(9 times)"]),
         ("command", [5], [b"/LOG"]),
     ]
-    assert made[1].metadata(1) == {**OWN, "n": "2"}
-    assert made[2].metadata(0) == {**OWN, "repeat": "9", "note": "1"}
+    assert chunk_list[1].metadata(1) == {**OWN, "n": "2"}
+    assert chunk_list[2].metadata(0) == {**OWN, "repeat": "9", "note": "1"}
 
 
 @given(
@@ -168,16 +169,16 @@ def test_every_line_is_there_once_whatever_it_is(
         st.sampled_from(["n", "repeat", "part", "job_id"]), st.sampled_from(values)
     )
     attrs = data.draw(st.dictionaries(st.integers(-2, len(lines) + 2), hostile, max_size=5))
-    made = chunks(block(lines, runs, attrs), max_line_bytes=max_line_bytes)
-    joined: dict[int, bytes] = {}
-    for chunk in made:
+    chunk_list = chunks(block(lines, runs, attrs), max_line_bytes=max_line_bytes)
+    texts: dict[int, bytes] = {}
+    for chunk in chunk_list:
         assert list(chunk.times_ns) == sorted(chunk.times_ns)
         for entry in pushed(chunk):
             assert len(entry.line) <= max_line_bytes
             entry.line.decode()
             assert dict(entry.metadata).items() >= OWN.items()
-            joined[entry.time_ns - T0] = joined.get(entry.time_ns - T0, b"") + entry.line
-    assert [joined[at] for at in range(len(lines))] == [
+            texts[entry.time_ns - T0] = texts.get(entry.time_ns - T0, b"") + entry.line
+    assert [texts[at] for at in range(len(lines))] == [
         line.decode("utf-8", "replace").encode() for line in lines
     ]
 
@@ -197,8 +198,8 @@ def test_slices_encode_as_the_whole_does(lines: list[bytes], data: st.DataObject
 def test_the_same_rows_are_the_same_bytes_in_another_process() -> None:
     rng = random.Random(1)
     lines = [bytes(rng.choices(b"ab\xff\xe2\x82\xac", k=rng.randrange(30))) for _ in range(100)]
-    one, other = chunks(block(lines)), chunks(block(lines))
-    assert [chunk.encoded() for chunk in one] == [chunk.encoded() for chunk in other]
+    first, second = chunks(block(lines)), chunks(block(lines))
+    assert [chunk.encoded() for chunk in first] == [chunk.encoded() for chunk in second]
 
 
 # ---- long lines
@@ -247,7 +248,7 @@ def test_pieces_are_whole_characters_and_join_to_the_line(line: bytes, max_bytes
 
 
 def test_a_status_is_cut_between_characters_and_never_empty() -> None:
-    for text, shown in (
+    for text, excerpt in (
         (b"", " "),
         (b"50 %", "50 %"),
         ("€".encode() * 500, "€" * 333),
@@ -257,14 +258,14 @@ def test_a_status_is_cut_between_characters_and_never_empty() -> None:
             Rows(statuses={Stream.STDERR: StatusRow(Stream.STDERR, T0, text)})
         )
         assert chunk.key == StreamKey("stderr", "status", host="n1")
-        assert [entry.line.decode() for entry in pushed(chunk)] == [shown]
+        assert [entry.line.decode() for entry in pushed(chunk)] == [excerpt]
 
 
 def test_events_and_marks_are_one_stream_by_time() -> None:
     rows = Rows(events=[EventRow(T0 + 5, {"event": "b"}), EventRow(T0, {"event": "a"})],
                 marks=[EventRow(T0 + 2, {"event": "m"})])  # fmt: skip
-    found = [entry for chunk in builder().chunks(rows) for entry in pushed(chunk)]
-    assert [json.loads(entry.line)["event"] for entry in found] == ["a", "m", "b"]
+    entries = [entry for chunk in builder().chunks(rows) for entry in pushed(chunk)]
+    assert [json.loads(entry.line)["event"] for entry in entries] == ["a", "m", "b"]
 
 
 def test_events_of_hours_do_not_make_others_of_the_stream_too_far_behind() -> None:
@@ -330,9 +331,9 @@ def test_only_what_is_before_the_floor_is_replayed_hour_by_hour(
         events=[EventRow(T0 + offset, {"event": str(at)}) for at, offset in enumerate(offsets)]
     )
     parts = [part for chunk in builder().chunks(rows) for part in with_replay(chunk, T0 + floor)]
-    found = [(time_ns, part.key.replay) for part in parts for time_ns in part.times_ns]
-    assert [time_ns for time_ns, _ in found] == [T0 + offset for offset in offsets]
-    for time_ns, replay in found:
+    times = [(time_ns, part.key.replay) for part in parts for time_ns in part.times_ns]
+    assert [time_ns for time_ns, _ in times] == [T0 + offset for offset in offsets]
+    for time_ns, replay in times:
         assert replay == (replay_hour(time_ns) if time_ns < T0 + floor else "")
     lines = [json.loads(line)["event"] for part in parts for line in part.lines]
     assert lines == [str(at) for at in range(len(offsets))]
@@ -360,25 +361,28 @@ def test_batches_hold_all_in_order_and_keep_to_the_size(
     sizes: list[list[int]], max_bytes: int, with_attrs: bool
 ) -> None:
     attrs: Attrs | None = {0: {"n": 1}} if with_attrs else None
-    made = [
+    chunk_list = [
         chunk
         for at, some in enumerate(sizes)
         for chunk in chunks(block([b"x" * size for size in some], None, attrs, T0 + at * 1000))
     ]
-    found = list(batches(made, max_bytes))
-    assert [entry for batch in found for entry in pushed(*batch)] == pushed(*made)
-    for batch in found:
+    batch_list = list(batches(chunk_list, max_bytes))
+    assert [entry for batch in batch_list for entry in pushed(*batch)] == pushed(*chunk_list)
+    for batch in batch_list:
         count = sum(len(chunk.lines) for chunk in batch)
         assert count
         assert count == 1 or sum(chunk.size for chunk in batch) <= max_bytes
-    for one, other in pairwise(found):  # none could have held more
-        assert sum(chunk.size for chunk in one) + other[0].slice(0, 1).size > max_bytes
+    for earlier, later in pairwise(batch_list):  # none could have held more
+        assert sum(chunk.size for chunk in earlier) + later[0].slice(0, 1).size > max_bytes
 
 
 def test_sizes_are_about_those_on_the_wire() -> None:
     for length in (0, 10, 1000):
-        made = chunks(
+        chunk_list = chunks(
             block([b"x" * length] * 1000, None, {at: {"n": at + 1} for at in range(1000)})
         )
-        said, real = sum(chunk.size for chunk in made), sum(len(chunk.encoded()) for chunk in made)
-        assert 0.9 * real <= said <= 1.4 * real
+        estimate, real = (
+            sum(chunk.size for chunk in chunk_list),
+            sum(len(chunk.encoded()) for chunk in chunk_list),
+        )
+        assert 0.9 * real <= estimate <= 1.4 * real

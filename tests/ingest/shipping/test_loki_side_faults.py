@@ -75,77 +75,81 @@ def site(loki: LokiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         assert site.streams == {1}, "a 204 for several streams proves nothing"
 
 
-def every_third(said: Said) -> Callable[[bytes], Said | None]:
+def every_third(reply: Said) -> Callable[[bytes], Said | None]:
     """All but every third push get this answer."""
     count = iter(range(1 << 30))
-    return lambda _: None if next(count) % 3 == 2 else said
+    return lambda _: None if next(count) % 3 == 2 else reply
 
 
-def larger_than(size: int, said: Said) -> Callable[[bytes], Said | None]:
+def larger_than(size: int, reply: Said) -> Callable[[bytes], Said | None]:
     """called with half of the body"""
-    return lambda body: said if len(body) > size // 2 else None
+    return lambda body: reply if len(body) > size // 2 else None
 
 
-def each(said: Said) -> Callable[[bytes], Said | None]:
-    return lambda _: said
+def always(reply: Said) -> Callable[[bytes], Said | None]:
+    return lambda _: reply
 
 
 # without a limit of streams, after which the agent waits for half a minute:
 # tests/ingest/shipping/test_backpressure.py
 FAULTS: dict[str, Callable[[bytes], Said | None]] = {
-    "hangs": each(Said(hang=True)),
-    "drips its answer's head for minutes": each(
+    "hangs": always(Said(hang=True)),
+    "drips its answer's head for minutes": always(
         Said(204, b"", {"X-Long": "x" * 20_000}, drip=True)
     ),
-    "answers byte by byte": each(Said(204, drip=True)),
-    "fails byte by byte": each(Said(503, b"Ingester is stopping", drip=True)),
-    "refuses byte by byte": each(Said(500, b"x" * 2000, pieces=2000)),
-    "closes half-way through the request": each(Said(hang_up=True)),
-    "closes half-way through the answer": each(Said(500, b"half", body_bytes=4000)),
+    "answers byte by byte": always(Said(204, drip=True)),
+    "fails byte by byte": always(Said(503, b"Ingester is stopping", drip=True)),
+    "refuses byte by byte": always(Said(500, b"x" * 2000, pieces=2000)),
+    "closes half-way through the request": always(Said(hang_up=True)),
+    "closes half-way through the answer": always(Said(500, b"half", body_bytes=4000)),
     "takes one of three": every_third(Said(503)),
-    "429": each(Said(429, b"Ingestion rate limit exceeded")),
-    "429 with Retry-After": each(Said(429, b"Ingestion rate limit exceeded", {"Retry-After": "1"})),
-    "429 with a date": each(
+    "429": always(Said(429, b"Ingestion rate limit exceeded")),
+    "429 with Retry-After": always(
+        Said(429, b"Ingestion rate limit exceeded", {"Retry-After": "1"})
+    ),
+    "429 with a date": always(
         Said(429, b"not now", {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})
     ),
-    "429 with a Retry-After that is none": each(Said(429, b"not now", {"Retry-After": "soon"})),
-    "200": each(Said(200, b"ok")),
-    "260": each(Said(260, b"blocked")),
-    "302": each(Said(302, b"", {"Location": "http://127.0.0.1:1/"})),
-    "400 in words of a gateway": each(Said(400, b"<html>Bad Request</html>")),
-    "400 in words that nobody knows": each(Said(400, b"no", {"Content-Type": "text/plain"})),
-    "401": each(Said(401, b"no org id")),
-    "403": each(Said(403)),
-    "404": each(Said(404, b"404 page not found")),
+    "429 with a Retry-After that is none": always(Said(429, b"not now", {"Retry-After": "soon"})),
+    "200": always(Said(200, b"ok")),
+    "260": always(Said(260, b"blocked")),
+    "302": always(Said(302, b"", {"Location": "http://127.0.0.1:1/"})),
+    "400 in words of a gateway": always(Said(400, b"<html>Bad Request</html>")),
+    "400 in words that nobody knows": always(Said(400, b"no", {"Content-Type": "text/plain"})),
+    "401": always(Said(401, b"no org id")),
+    "403": always(Said(403)),
+    "404": always(Said(404, b"404 page not found")),
     "413 for what is large": larger_than(800, Said(413, b"request entity too large")),
-    "500": each(Said(500)),
-    "502": each(Said(502)),
-    "503": each(Said(503, b"Ingester is stopping")),
-    "no HTTP": each(Said(0, b"")),
+    "500": always(Said(500)),
+    "502": always(Said(502)),
+    "503": always(Said(503, b"Ingester is stopping")),
+    "no HTTP": always(Said(0, b"")),
 }
 
 
 def test_whatever_loki_answers(site: Site, client: LokiClient) -> None:
     """One answer after another, with a new job before each, while the last one's lines may still
     wait."""
-    sent: dict[Place, int] = {}
+    line_counts: dict[Place, int] = {}
     jobs: dict[str, str] = {}
     for number, (fault, answer) in enumerate(FAULTS.items()):
         jobs[f"fault{number}"] = fault
-        sent |= spool(site.section, f"fault{number}", LINES)
+        line_counts |= spool(site.section, f"fault{number}", LINES)
         site.proxy.broken(answer)
         least = 1 if fault.startswith("429") else 3  # after which the agent slows down
         try:
             wait_until(lambda: site.proxy.faults >= least, f"pushes that meet: {fault}")  # noqa: B023  called at once
         finally:
-            taken = site.proxy.pushes
+            push_count = site.proxy.pushes
             site.proxy.fixed()
-        wait_until(lambda: site.proxy.pushes > taken, f"a push after: {fault}")  # noqa: B023  called at once
+        wait_until(lambda: site.proxy.pushes > push_count, f"a push after: {fault}")  # noqa: B023  called at once
     site.agent.wait_shipped()
     problems = all_problems(
-        balances_in_loki(entries_of(client, site.cluster, selector='| job_id=~"fault.*"'), sent)
+        balances_in_loki(
+            entries_of(client, site.cluster, selector='| job_id=~"fault.*"'), line_counts
+        )
     )
-    assert {jobs[place.split("/")[0]]: found for place, found in problems.items()} == {}
+    assert {jobs[place.split("/")[0]]: problem for place, problem in problems.items()} == {}
     assert not list((site.agent.state / "quarantine").iterdir())
     wait_until(
         lambda: not site.agent.status()["loki"]["waiting"],
@@ -164,7 +168,7 @@ def test_a_head_that_drips_holds_no_push_and_no_sigterm(
         options = {"timeout_secs": 1.0, "retry_min_secs": 0.02, "retry_max_secs": 0.1}
         with NodeAgent(tmp_path, proxy.url, cluster=cluster, loki=options) as agent:
             section = agent_config.load(str(agent.config)).agent
-            sent = spool(section, "dripped", LINES)
+            line_counts = spool(section, "dripped", LINES)
             wait_until(lambda: proxy.faults > 2, "pushes are given up and tried again")
             wait_until(lambda: agent.status()["loki"]["trouble"], "status tells of it")
             words = agent.status()["loki"]["trouble"]["words"]
@@ -173,7 +177,7 @@ def test_a_head_that_drips_holds_no_push_and_no_sigterm(
         proxy.fixed()
         with agent, LokiClient(loki.url) as client:
             agent.wait_shipped()
-            assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
+            assert all_problems(balances_in_loki(entries_of(client, cluster), line_counts)) == {}
 
 
 def test_one_entry_in_a_thousand_is_refused(site: Site, client: LokiClient) -> None:
@@ -183,18 +187,18 @@ def test_one_entry_in_a_thousand_is_refused(site: Site, client: LokiClient) -> N
         site.agent.run(sys.executable, "-c", text, options=("--job-id", "thousand")).returncode == 0
     )
     site.agent.wait_shipped()
-    found = entries_of(client, site.cluster, "log", selector='| job_id=~"thousand.*"')
-    assert [entry.line for entry in found] == [
+    entries = entries_of(client, site.cluster, "log", selector='| job_id=~"thousand.*"')
+    assert [entry.line for entry in entries] == [
         line_of(number) for number in range(1000) if number != 500
     ]
     (file,) = (site.agent.state / "quarantine").iterdir()
-    (refused,) = map(json.loads, file.read_text().splitlines())
-    assert (refused["line"], refused["status"], refused["reason"]) == (
+    (record,) = map(json.loads, file.read_text().splitlines())
+    assert (record["line"], record["status"], record["reason"]) == (
         "x" * 280_000,
         400,
         "line_too_long",
     )
-    assert "exceeded" in refused["words"]
+    assert "exceeded" in record["words"]
 
 
 def test_a_204_for_several_streams_hides_a_refusal(client: LokiClient, cluster: str) -> None:
@@ -219,19 +223,22 @@ def test_a_204_for_several_streams_hides_a_refusal(client: LokiClient, cluster: 
 
 def test_loki_is_killed_and_comes_back(servers: None, cluster: str, tmp_path: Path) -> None:
     """Jobs print on meanwhile; what Loki had acknowledged is in its log of writes."""
-    sent: dict[Place, int] = {}
-    with LokiServer() as own, NodeAgent(tmp_path, own.url, cluster=cluster) as agent:
+    line_counts: dict[Place, int] = {}
+    with (
+        LokiServer() as loki_server,
+        NodeAgent(tmp_path, loki_server.url, cluster=cluster) as agent,
+    ):
         section = agent_config.load(str(agent.config)).agent
         for life in range(2):
             for number in range(4):
-                sent |= spool(section, f"job{life}{number}", 1000)
+                line_counts |= spool(section, f"job{life}{number}", 1000)
             wait_until(lambda: "204" in agent.metrics(), "something is taken")
-            own.stop(signal.SIGKILL)
-            sent |= spool(section, f"away{life}", LINES)
-            own.start()
+            loki_server.stop(signal.SIGKILL)
+            line_counts |= spool(section, f"away{life}", LINES)
+            loki_server.start()
         agent.wait_shipped()
-        with LokiClient(own.url) as client:
-            balances = balances_in_loki(entries_of(client, cluster), sent)
+        with LokiClient(loki_server.url) as client:
+            balances = balances_in_loki(entries_of(client, cluster), line_counts)
     assert all_problems(balances) == {}
 
 
@@ -241,7 +248,7 @@ def test_the_clock_is_set_back_and_forward(
     """By an hour, by a day, and then it is three hours fast: jobs that run at the time, and those
     that begin later."""
     clock = tmp_path / "clock"
-    sent: dict[Place, int] = {}
+    line_counts: dict[Place, int] = {}
     running: list[subprocess.Popen[bytes]] = []
     agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster)
 
@@ -263,7 +270,7 @@ def test_the_clock_is_set_back_and_forward(
                 subprocess.Popen([*by("logshipper"), *words], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL)
             )  # fmt: skip
-            sent |= places(f"{job_id}.u{os.getuid()}", LINES)
+            line_counts |= places(f"{job_id}.u{os.getuid()}", LINES)
             of_job = f'| job_id="{job_id}.u{os.getuid()}"'
             wait_until(
                 partial(entries_of, client, cluster, "log", hours=2, selector=of_job),
@@ -273,7 +280,7 @@ def test_the_clock_is_set_back_and_forward(
             assert process.wait(TIMEOUT_SECS) == 0
         agent.wait_shipped()
         log = agent.log.read_text()
-    assert all_problems(balances_in_loki(entries_of(client, cluster, hours=2), sent)) == {}
+    assert all_problems(balances_in_loki(entries_of(client, cluster, hours=2), line_counts)) == {}
     assert not list((agent.state / "quarantine").iterdir())
     assert [f"clock is {secs} s ahead" in log for secs in (86_400, 86_401, 10_800, 10_801)].count(
         True
@@ -292,7 +299,7 @@ def test_an_upgrade_in_the_middle(
         shutil.copytree(package, tmp_path / "newer" / package.name)
     (tmp_path / "newer" / "logshipper" / "__init__.py").write_text('__version__ = "99.0.0"\n')
     agent = NodeAgent(tmp_path / "node", loki.url, cluster=cluster)
-    sent: dict[Place, int] = {}
+    line_counts: dict[Place, int] = {}
     with agent:
         words = [sys.executable, "-m", "logshipper", "run", "--job-id", "on", "--"]
         environment = {**agent.environment, "HOME": str(tmp_path)}
@@ -308,9 +315,9 @@ def test_an_upgrade_in_the_middle(
                 if path != ROOT:
                     wait_until(lambda: version_of(agent) == "99.0.0", "the newer one is at work")
             assert job.wait(TIMEOUT_SECS) == 0
-        sent |= places(f"on.u{os.getuid()}", 3000)
+        line_counts |= places(f"on.u{os.getuid()}", 3000)
         agent.wait_shipped()
-    assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
+    assert all_problems(balances_in_loki(entries_of(client, cluster), line_counts)) == {}
 
 
 def version_of(agent: NodeAgent) -> object:
@@ -327,16 +334,16 @@ def test_the_name_service_is_gone(
     agent = NodeAgent(tmp_path / "node", url, cluster=cluster)
     enter = f'mount --bind {hosts} /etc/hosts && exec "$@"'
     by = ["unshare", "--mount", "sh", "-c", enter, "sh", sys.executable, "-m", "logshipper_ingest"]
-    sent: dict[Place, int] = {}
+    line_counts: dict[Place, int] = {}
     section = agent_config.load(str(agent.config)).agent
     for number in range(2):  # an agent each time: an open connection needs no name
-        sent |= spool(section, f"job{number}", LINES)
+        line_counts |= spool(section, f"job{number}", LINES)
         with agent.start(by=by):
             wait_until(lambda: agent.status()["loki"]["waiting"], "its name isn't known")
             hosts.write_text("127.0.0.1 localhost loki.logshipper-test.invalid\n")
             agent.wait_shipped()
             hosts.write_text("127.0.0.1 localhost\n")
-    assert all_problems(balances_in_loki(entries_of(client, cluster), sent)) == {}
+    assert all_problems(balances_in_loki(entries_of(client, cluster), line_counts)) == {}
 
 
 @pytest.mark.parametrize("sharded", [True, False])
@@ -353,15 +360,15 @@ def test_a_backlog_of_hours_beside_a_flood(
         )
         agent = NodeAgent(tmp_path, server.url, cluster=cluster)
         section = agent_config.load(str(agent.config)).agent
-        sent = spool(section, "flood10", 2000, frames=40, ago_secs=60)
+        line_counts = spool(section, "flood10", 2000, frames=40, ago_secs=60)
         with agent:
             agent.wait_shipped()
-            sent |= spool(section, "backlog0", 5000, frames=40, ago_secs=7200)
-            sent |= spool(section, "flood20", 5000, frames=40, ago_secs=60)
+            line_counts |= spool(section, "backlog0", 5000, frames=40, ago_secs=7200)
+            line_counts |= spool(section, "flood20", 5000, frames=40, ago_secs=60)
             agent.wait_shipped()
         with LokiClient(server.url) as client:
             entries = entries_of(client, cluster, hours=3)
-    assert all_problems(balances_in_loki(entries, sent)) == {}
+    assert all_problems(balances_in_loki(entries, line_counts)) == {}
     assert {entry.metadata["job_id"] for entry in entries if "replay" in entry.labels} == {
         "backlog0"
     }

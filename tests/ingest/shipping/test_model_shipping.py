@@ -112,7 +112,7 @@ class Shipping(RuleBasedStateMachine):
         self.serial = 0
         self.at_disk: dict[str, list[str]] = {"commit": [], "put_notes": [], "quarantine": []}
         self.patch.setattr(
-            quarantine_module, "_write_all", self._written(quarantine_module._write_all)
+            quarantine_module, "_write_all", self._faulty_write(quarantine_module._write_all)
         )
         self._arm()
 
@@ -138,7 +138,9 @@ class Shipping(RuleBasedStateMachine):
 
         return acting
 
-    def _written(self, write_all: Callable[[int, bytes], None]) -> Callable[[int, bytes], None]:
+    def _faulty_write(
+        self, write_all: Callable[[int, bytes], None]
+    ) -> Callable[[int, bytes], None]:
         def writing(fd: int, data: bytes) -> None:
             fault = self.at_disk["quarantine"].pop(0) if self.at_disk["quarantine"] else ""
             if fault == "full":
@@ -281,27 +283,29 @@ class Shipping(RuleBasedStateMachine):
         self.nothing_is_seen_twice()
         quarantined = Counter(entry["line"] for entry in self.node.quarantined())
         assert quarantined == Counter(text for job in self.jobs for text in job.bad)
-        counts = {shipped.identity.job_id: shipped for shipped in self.node.checkpoints.shipped()}
+        counts = {
+            checkpoint.identity.job_id: checkpoint for checkpoint in self.node.checkpoints.shipped()
+        }
         for job in self.jobs:
             self._compare_lines(job)
             events = self.node.events(job.capture.job_id)
             assert Counter(event["event"] for event in events)["closed"] == 1
-            shipped = counts[job.capture.job_id]
-            assert shipped.done
-            sent = {
+            checkpoint = counts[job.capture.job_id]
+            assert checkpoint.done
+            entry_counts = {
                 kind: count
-                for kind, count in shipped.counts.entries.items()
+                for kind, count in checkpoint.counts.entries.items()
                 if kind in ("log", "metadata")
             }
-            assert sum(sent.values()) == len(job.lines)
-            assert sum(shipped.counts.refused.values()) == len(job.bad)
+            assert sum(entry_counts.values()) == len(job.lines)
+            assert sum(checkpoint.counts.refused.values()) == len(job.bad)
 
     def _compare_lines(self, job: Job) -> None:
-        who = ("job_id", job.capture.job_id)
+        job_label = ("job_id", job.capture.job_id)
         for stream in ("stdout", "stderr"):
             for kind in ("log", "metadata"):
-                found = self.loki.find(f'kind="{kind}"', f'stream="{stream}"')
-                texts = [entry.line.decode() for entry in found if who in entry.metadata]
+                entries = self.loki.find(f'kind="{kind}"', f'stream="{stream}"')
+                texts = [entry.line.decode() for entry in entries if job_label in entry.metadata]
                 assert texts == [text for *of, text in job.lines if of == [stream, kind]]
 
 

@@ -41,9 +41,9 @@ def test_a_refusal_slows_it_down_and_what_was_under_way_does_so_once() -> None:
 
 def test_what_was_cut_is_regained_in_minutes_not_at_once() -> None:
     pace, _ = sent_for(Pace.begin(MOST, 0.0), 20.0)
-    cut = pace.after_refusal(MB, sent_at=20.0, now=20.0, jitter=0.0)
-    soon, _ = sent_for(cut, 30.0, 20.0)
-    assert cut.rate < soon.rate < 0.8 * MOST
+    slow_pace = pace.after_refusal(MB, sent_at=20.0, now=20.0, jitter=0.0)
+    soon, _ = sent_for(slow_pace, 30.0, 20.0)
+    assert slow_pace.rate < soon.rate < 0.8 * MOST
     later, _ = sent_for(soon, 600.0, 50.0)
     assert later.rate == MOST
 
@@ -61,9 +61,9 @@ def test_without_a_limit_nothing_waits_until_loki_refuses() -> None:
         pace, wait = pace.take(100 * MB, 0.0)
         assert wait == 0.0
     assert pace.batch_bytes(MB) == MB
-    refused = pace.after_refusal(MB, sent_at=1.0, now=1.1, jitter=1.0)
-    assert refused.rate == START_BYTES_PER_SEC
-    assert refused.take(MB, 1.1)[1] > 0
+    slow_pace = pace.after_refusal(MB, sent_at=1.0, now=1.1, jitter=1.0)
+    assert slow_pace.rate == START_BYTES_PER_SEC
+    assert slow_pace.take(MB, 1.1)[1] > 0
 
 
 @given(
@@ -75,9 +75,9 @@ def test_without_a_limit_nothing_waits_until_loki_refuses() -> None:
     st.sampled_from([0.0, 100_000.0, MOST]),
 )
 def test_rates_and_waits_stay_within_bounds(
-    steps: list[tuple[str, int, float, float]], most: float
+    steps: list[tuple[str, int, float, float]], max_rate: float
 ) -> None:
-    pace, now = Pace.begin(most, 0.0), 0.0
+    pace, now = Pace.begin(max_rate, 0.0), 0.0
     for step, size, secs, jitter in steps:
         before = now
         now += secs
@@ -91,7 +91,7 @@ def test_rates_and_waits_stay_within_bounds(
         else:
             pace = pace.after_outage(now)
         assert pace.rate == 0 or pace.rate >= LEAST_BYTES_PER_SEC
-        assert not most or pace.rate <= most
+        assert not max_rate or pace.rate <= max_rate
 
 
 def test_one_agent_catches_up_without_a_refusal_at_nine_tenths_of_what_loki_admits() -> None:

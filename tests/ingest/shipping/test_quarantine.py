@@ -92,10 +92,10 @@ def test_hostile_lines_and_words_stay_one_line_each(tmp_path: Path) -> None:
     (file,) = tmp_path.iterdir()
     lines = file.read_bytes().split(b"\n")
     assert lines.pop() == b""
-    found = [json.loads(line) for line in lines]
-    assert [entry["line"] for entry in found] == [
+    records = [json.loads(line) for line in lines]
+    assert [entry["line"] for entry in records] == [
         '{"reason":"forged"}', "\ufffd\ufffd\x00", "\u2028 \x1b[2J \r", ""]  # fmt: skip
-    assert {entry["reason"] for entry in found} == {"too_old"}
+    assert {entry["reason"] for entry in records} == {"too_old"}
 
 
 def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
@@ -118,10 +118,12 @@ def test_what_is_refused_once_more_stands_there_once(tmp_path: Path) -> None:
 
 def test_what_finds_no_room_is_counted_and_the_cap_holds(tmp_path: Path) -> None:
     quarantine = Quarantine(str(tmp_path), 8000)  # and one user has an eighth
-    dropped = sum(quarantine.put(refusals(b"x%d" % at * 20, b"y%d" % at * 20)) for at in range(10))
-    kept = entries(tmp_path)
-    assert len(kept) + dropped == 20
-    assert 0 < len(kept) < 20
+    drop_count = sum(
+        quarantine.put(refusals(b"x%d" % at * 20, b"y%d" % at * 20)) for at in range(10)
+    )
+    records = entries(tmp_path)
+    assert len(records) + drop_count == 20
+    assert 0 < len(records) < 20
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 1000
 
 
@@ -161,8 +163,8 @@ def test_what_an_agent_put_in_before_it_was_killed_stands_there_once(tmp_path: P
     Quarantine(str(tmp_path), 80_000).put(refusals(b"a", b"b"))
     (file,) = tmp_path.iterdir()
     (first, second) = file.read_bytes().splitlines(keepends=True)
-    for left in (first + second, first + second[:-1], first + second[:7], first, first[:1], b""):
-        file.write_bytes(left)
+    for content in (first + second, first + second[:-1], first + second[:7], first, first[:1], b""):
+        file.write_bytes(content)
         next_agent = Quarantine(str(tmp_path), 80_000)
         for words in ("no thanks", "not again"):
             next_agent.put(refusals(b"a", b"b", b"c", words=words))
@@ -231,11 +233,11 @@ def test_a_line_that_a_power_cut_left_spoils_none_that_follows(tmp_path: Path) -
     with file.open("ab") as torn:
         torn.write(b'{"refused_ns":17')
     quarantine.put(refusals(b"after"))
-    found = [
+    lines = [
         line.entry.line if line.entry else None
         for line in quarantine_files.read_lines(str(tmp_path), file.name)
     ]
-    assert found == ["before", "after"]
+    assert lines == ["before", "after"]
 
 
 def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,9 +42,9 @@ class Killed(BaseException):
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ShippingNode]:
-    made = ShippingNode(tmp_path)
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path)
+    yield shipping_node
+    shipping_node.close()
 
 
 def whole(
@@ -91,13 +91,19 @@ def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> 
     capture.end()
     capture.close()
     node.ship()
-    found = node.loki.find()
-    own = {("job_id", "job7"), ("user", "ann"), ("step", "3"), ("task", "2"), ("attempt", "4")}
-    assert all(own <= set(entry.metadata) for entry in found)
+    entries = node.loki.find()
+    job_labels = {
+        ("job_id", "job7"),
+        ("user", "ann"),
+        ("step", "3"),
+        ("task", "2"),
+        ("attempt", "4"),
+    }
+    assert all(job_labels <= set(entry.metadata) for entry in entries)
     assert all(
-        'cluster="testing"' in entry.labels and 'host="n1"' in entry.labels for entry in found
+        'cluster="testing"' in entry.labels and 'host="n1"' in entry.labels for entry in entries
     )
-    assert all('service_name="logshipper"' in entry.labels for entry in found)
+    assert all('service_name="logshipper"' in entry.labels for entry in entries)
     assert not any(REPLAY in labels for labels in node.loki.streams())
     assert node.loki.lines('kind="log"', 'stream="stdout"') == [
         "one",
@@ -109,11 +115,11 @@ def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> 
     assert node.loki.lines('kind="metadata"') == ['{"loss": 1.5}', '{"loss": 1.25}']
     assert node.loki.lines('kind="command"') == ["/LOGENABLE"]
     assert node.loki.lines('kind="status"') == ["50 %"]
-    extra = {entry.line: dict(set(entry.metadata) - own) for entry in found}
+    extra = {entry.line: dict(set(entry.metadata) - job_labels) for entry in entries}
     assert extra[b'{"loss": 1.25}'] == {"n": "2"}
     assert extra[b"(repeated 5 times)"] == {"repeat": "5", "note": "1"}
     assert extra[b"one"] == {}
-    times = {entry.line: entry.time_ns for entry in found}
+    times = {entry.line: entry.time_ns for entry in entries}
     assert (times[b"one"], times[b"two"]) == (lines_ns, lines_ns + 1)
     assert not any(
         "stream=" in labels for labels in node.loki.streams() if 'kind="event"' in labels
@@ -126,7 +132,7 @@ def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> 
         "ended",
         "closed",
     ]
-    who = {
+    identity = {
         "user": "ann",
         "account": "phys",
         "partition": "gpu",
@@ -134,7 +140,7 @@ def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> 
         "cluster": "testing",
         "version": "0.9",
     }
-    assert {name: events[0][name] for name in who} == who
+    assert {name: events[0][name] for name in identity} == identity
     assert (events[-1]["state"], events[-1]["hosts"], events[-1]["lines"]) == (
         "COMPLETED",
         ["n1"],
@@ -148,12 +154,12 @@ def test_a_whole_capture_is_in_loki_as_the_contract_says(node: ShippingNode) -> 
 def test_counts_are_those_of_the_entries_that_loki_has(node: ShippingNode) -> None:
     whole(node, "job1", ["one", "two", "three"])
     node.ship()
-    (shipped,) = node.checkpoints.shipped()
-    assert shipped.done
-    assert shipped.counts.entries == {"log": 3, "event": 3}
-    found = node.loki.find()
-    assert shipped.counts.bytes == sum(len(entry.line) for entry in found)
-    assert shipped.counts.last_ns == max(entry.time_ns for entry in found)
+    (checkpoint,) = node.checkpoints.shipped()
+    assert checkpoint.done
+    assert checkpoint.counts.entries == {"log": 3, "event": 3}
+    entries = node.loki.find()
+    assert checkpoint.counts.bytes == sum(len(entry.line) for entry in entries)
+    assert checkpoint.counts.last_ns == max(entry.time_ns for entry in entries)
     assert node.only_capture().is_over
 
 
@@ -187,8 +193,8 @@ def test_heartbeats_go_out_as_often_as_is_said_across_rounds_and_restarts(tmp_pa
             if number % 20 == 0:
                 node.restart()
         node.ship()
-    found = node.loki.find('kind="event"')
-    gaps = [(later.time_ns - earlier.time_ns) / 1e9 for earlier, later in pairwise(found)]
+    heartbeats = node.loki.find('kind="event"')
+    gaps = [(later.time_ns - earlier.time_ns) / 1e9 for earlier, later in pairwise(heartbeats)]
     assert gaps == [10.0] * 5
     node.close()
 
@@ -223,7 +229,7 @@ def test_times_of_a_node_that_is_hours_ahead_are_set_back(
     assert abs(started["started_ns"] - (start_ns - 3 * HOUR_NS)) < 5 * SECOND_NS
     assert 0 <= closed["ended_ns"] - started["started_ns"] < 5 * SECOND_NS
     assert node.quarantined() == []
-    assert len([said for said in node.messages if "s ahead of Loki's" in said]) == 1
+    assert len([message for message in node.messages if "s ahead of Loki's" in message]) == 1
 
 
 def test_a_clock_that_is_set_while_the_agent_runs(node: ShippingNode) -> None:
@@ -260,10 +266,10 @@ def test_a_gateway_that_lets_only_pushes_through_tells_the_time_all_the_same(
 def test_a_server_that_tells_no_time_changes_none(
     node: ShippingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[bool] = []
+    requests: list[bool] = []
 
     def silent() -> bool:
-        asked.append(True)
+        requests.append(True)
         raise QueryError("Loki", 0, "no answer")
 
     monkeypatch.setattr(node.loki, "ready", silent)
@@ -271,7 +277,7 @@ def test_a_server_that_tells_no_time_changes_none(
         whole(node, f"job{number}", ["one"])
     node.ship()
     assert node.loki.lines('kind="log"') == ["one"] * 9
-    assert len(asked) == 1, "nine captures don't wait nine times for who doesn't answer"
+    assert len(requests) == 1, "nine captures don't wait nine times for who doesn't answer"
 
 
 # ---- only what was acknowledged counts
@@ -311,7 +317,7 @@ def test_kill_at_a_fault_point_loses_nothing_and_doubles_nothing(
         at_fault(patch, place, kill)
         with pytest.raises(Killed):
             node.round()
-    sent = {
+    entries_sent = {
         (labels, entry)
         for labels, entries in node.loki.requests
         for entry in map(_hashable, entries)
@@ -327,7 +333,7 @@ def test_kill_at_a_fault_point_loses_nothing_and_doubles_nothing(
         for labels, entries in node.loki.requests
         for entry in map(_hashable, entries)
     }
-    assert again == (sent if place == "sent" else set()), "byte for byte"
+    assert again == (entries_sent if place == "sent" else set()), "byte for byte"
     assert sorted(node.loki.bodies) == (first if place == "sent" else [])
     assert len(node.loki.find('kind="log"')) == 3010
     assert node.loki.doubles() == []
@@ -403,7 +409,7 @@ def test_a_commit_without_room_is_made_up_for(
         node.round()
     node.ship()
     assert node.loki.lines('kind="log"') == ["one", "two"]
-    assert [shipped.counts.entries for shipped in node.checkpoints.shipped()] == [
+    assert [checkpoint.counts.entries for checkpoint in node.checkpoints.shipped()] == [
         {"log": 1, "event": 3}
     ] * 2
 
@@ -647,10 +653,10 @@ def test_what_is_too_old_lies_in_the_quarantine_and_the_rest_in_loki(tmp_path: P
         ("old", "too_old", 0),
         ('{"event":"heartbeat_lost","message":"no heartbeat for 20 seconds"}', "too_old", 0),
     ]
-    (shipped,) = node.checkpoints.shipped()
-    assert shipped.counts.refused == {"too_old": 3}
-    assert shipped.counts.entries["log"] == 1
-    assert shipped.done
+    (checkpoint,) = node.checkpoints.shipped()
+    assert checkpoint.counts.refused == {"too_old": 3}
+    assert checkpoint.counts.entries["log"] == 1
+    assert checkpoint.done
     assert sum("too_old" in words for words in node.messages) == 1
     node.close()
 
@@ -738,22 +744,25 @@ def test_held_frames_are_kept_over_an_error_of_another_capture(
 ) -> None:
     whole(node, "held", ["one"])
     node.follow()
-    held = node.only_capture()
-    held.life = Life.DEAD
-    held.learn_reader.read(1, alive=True)
+    holder = node.only_capture()
+    holder.life = Life.DEAD
+    holder.learn_reader.read(1, alive=True)
     node.round()
-    assert held.first.pending_batch is not None
-    with node.capture("other", soon_ns()) as other:
-        other.lines(["two"])
-        (captured,) = (capture for capture in node.follow() if capture is not held)
+    assert holder.first.pending_batch is not None
+    with node.capture("other", soon_ns()) as neighbour:
+        neighbour.lines(["two"])
+        (captured,) = (capture for capture in node.follow() if capture is not holder)
         node.learner.turn([captured])
         with monkeypatch.context() as patch:
             at_fault(patch, "sent", kill)
             with pytest.raises(Killed):
                 node.round()
-        held.learn_reader.close()
-        held.learn_reader = SegmentReader(
-            held.folder.segments_fd, str(held.folder.path), held.learnt.position, owner=os.geteuid()
+        holder.learn_reader.close()
+        holder.learn_reader = SegmentReader(
+            holder.folder.segments_fd,
+            str(holder.folder.path),
+            holder.learnt.position,
+            owner=os.geteuid(),
         )
         node.ship()
     assert sorted(node.loki.lines('kind="log"')) == ["one", "two"]
@@ -842,7 +851,7 @@ def test_a_kill_after_an_outage_of_hours_doubles_nothing(
     where it went."""
     capture = after_hours(node)
     round_killed(node, monkeypatch, fault)
-    sent = node.loki.streams()
+    streams_before = node.loki.streams()
     capture.lines(["later"], time_ns=time.time_ns())
     whole(node, "news1", ["new"], time.time_ns())
     node.restart(save=False)
@@ -852,7 +861,7 @@ def test_a_kill_after_an_outage_of_hours_doubles_nothing(
         *ALL_HOURS,
         "later",
     ]
-    assert sent <= node.loki.streams()
+    assert streams_before <= node.loki.streams()
     capture.die()
 
 
@@ -943,9 +952,9 @@ def test_another_versions_state_is_gone_on_with(node: ShippingNode, version: str
         capture.lines(["after"])
         capture.close()
         node.ship()
-    sent = [entry.line for _, entries in node.loki.requests for entry in entries]
-    assert sent[0] == b"after"
-    assert [json.loads(line)["event"] for line in sent[1:]] == ["closed"]
+    lines = [entry.line for _, entries in node.loki.requests for entry in entries]
+    assert lines[0] == b"after"
+    assert [json.loads(line)["event"] for line in lines[1:]] == ["closed"]
     assert node.loki.lines('kind="log"') == ["before", "after"]
     assert node.events("job1")[-1]["lines"] == 2
 
@@ -983,8 +992,8 @@ def test_more_floods_than_a_round_holds_take_turns(
     node.learn()
     for _ in range(9):
         node.round()
-    sent = [capture.first.progress.position.offset for capture in node.captures.values()]
-    assert min(sent) > 0, "nobody has waited for all others to end"
+    offsets = [capture.first.progress.position.offset for capture in node.captures.values()]
+    assert min(offsets) > 0, "nobody has waited for all others to end"
     node.ship()
     for writer in writers:
         writer.die()
@@ -1208,8 +1217,8 @@ def test_starts_heartbeats_and_ends_without_number_do_not_multiply(node: Shippin
             hostile.append(frames)
         node.ship()
     spooled = sum(path.stat().st_size for path in hostile.segments.glob("*.seg"))
-    sent = sum(len(entry.line) for entry in node.loki.find('kind="event"'))
-    assert sent < 2 * spooled
+    byte_count = sum(len(entry.line) for entry in node.loki.find('kind="event"'))
+    assert byte_count < 2 * spooled
 
 
 def test_damage_is_said_in_loki_and_stops_nobody(node: ShippingNode) -> None:

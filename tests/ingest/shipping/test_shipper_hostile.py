@@ -20,12 +20,12 @@ YEAR_2100_NS = 130 * 365 * 86400 * SECOND_NS
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ShippingNode]:
-    made = ShippingNode(tmp_path)
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path)
+    yield shipping_node
+    shipping_node.close()
 
 
-def refused(node: ShippingNode) -> list[dict[str, object]]:
+def quarantine_of(node: ShippingNode) -> list[dict[str, object]]:
     folder = node.folder / "state" / "quarantine"
     return [
         json.loads(line)
@@ -43,8 +43,8 @@ def test_times_ahead_are_put_aside_unsent(node: ShippingNode) -> None:
         node.ship()
     assert node.loki.lines('kind="log"') == ["now"]
     assert all(len(entries) == 1 for _, entries in node.loki.requests)
-    assert len(refused(node)) == 5000 + 1, "and that the heartbeat was back then"
-    assert {entry["reason"] for entry in refused(node)} == {"too_new"}
+    assert len(quarantine_of(node)) == 5000 + 1, "and that the heartbeat was back then"
+    assert {entry["reason"] for entry in quarantine_of(node)} == {"too_new"}
 
 
 def test_times_before_the_capture_open_no_streams(node: ShippingNode) -> None:
@@ -59,7 +59,7 @@ def test_times_before_the_capture_open_no_streams(node: ShippingNode) -> None:
     assert len({labels for labels, _ in node.loki.requests}) == 2, (
         "of lines, and of events: the heartbeat is back"
     )
-    assert {(entry["reason"], entry["words"]) for entry in refused(node)} == {
+    assert {(entry["reason"], entry["words"]) for entry in quarantine_of(node)} == {
         ("too_old", "before its capture")
     }
 
@@ -106,4 +106,4 @@ def test_a_capture_that_wrote_nothing_is_told_of(node: ShippingNode) -> None:
     assert lost["event"] == "lines_lost"
     assert (closed["event"], closed["lost"]) == ("closed", 1)
     assert [entry.time_ns for entry in node.loki.stored] == [begun_ns, begun_ns + 1]
-    assert refused(node) == []
+    assert quarantine_of(node) == []

@@ -65,8 +65,8 @@ class AskedLoki(FakeLoki):
 
 
 class Controller:
-    """An agent's part in this process; its clock is `shift_ns` ahead of ours. asked: what it reads
-    of Loki; loki: what it pushes to."""
+    """An agent's part in this process; its clock is `shift_ns` ahead of ours. source_loki: what it
+    reads of Loki; loki: what it pushes to."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         # Any: of [loki]
@@ -90,9 +90,9 @@ class Controller:
             {"agent": agent, "loki": loki, "slurm": {"ended_dir": str(self.ended)}}
         )
         assert problems == []
-        self.asked = AskedLoki()
+        self.source_loki = AskedLoki()
         self.loki = ModelledLoki()
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.shift_ns = 0
         self._real_ns = time.time_ns
         monkeypatch.setattr(time, "time_ns", lambda: self._real_ns() + self.shift_ns)
@@ -109,7 +109,7 @@ class Controller:
             self.config.loki,
             self.metrics,
             self.stop,
-            self.said.append,
+            self.messages.append,
         )
         quarantine = Quarantine(str(self.state / "quarantine"), 1 << 20)
         self.states = SlurmStates(
@@ -119,8 +119,8 @@ class Controller:
             quarantine,
             self.metrics,
             self.stop,
-            self.said.append,
-            self.asked,
+            self.messages.append,
+            self.source_loki,
             self.jobs,
         )
 
@@ -140,10 +140,10 @@ class Controller:
     ) -> Path:
         """As the hook does. Any: what a field says."""
         now = self.now_ns() // NS
-        said = {"by": by, "job_id": job_id, "state": "CANCELLED", "exit": "0:15", "start": now - 60, "end": now,
+        values = {"by": by, "job_id": job_id, "state": "CANCELLED", "exit": "0:15", "start": now - 60, "end": now,
                 "restarts": "", "user": "ann", "nodes": "n1", **fields}  # fmt: skip
-        place = self.ended / (name or f"{job_id}.{said['end'] or 0}.{by}.17")
-        lines = "".join(f"{field}={value}\n" for field, value in said.items())
+        place = self.ended / (name or f"{job_id}.{values['end'] or 0}.{by}.17")
+        lines = "".join(f"{field}={value}\n" for field, value in values.items())
         place.write_text(f"logshipper-ended 1\n{lines}.\n")
         place.chmod(0o600)
         return place
@@ -154,7 +154,7 @@ class Controller:
         """A capture that began so long ago, and is in Loki."""
         began_ns = self.now_ns() - ago_secs * NS
         return Pushing(
-            self.asked, job_id=job_id, host=host, began_ns=began_ns, attempt=str(attempt)
+            self.source_loki, job_id=job_id, host=host, began_ns=began_ns, attempt=str(attempt)
         )
 
     def turn(self, after_secs: float = 0) -> None:
@@ -181,8 +181,8 @@ def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cont
 
 
 def event(entry: Stored) -> dict[str, Any]:  # Any: JSON
-    found: dict[str, Any] = json.loads(entry.line)
-    return {**found, **dict(entry.metadata)}
+    document: dict[str, Any] = json.loads(entry.line)
+    return {**document, **dict(entry.metadata)}
 
 
 # ---- what is sent
@@ -196,10 +196,10 @@ def test_a_captured_job(controller: Controller) -> None:
     assert not file.exists()
     assert controller.in_loki() == []
     controller.turn(3)
-    (told,) = controller.in_loki(OF_EVENTS)
+    (entry,) = controller.in_loki(OF_EVENTS)
     (note,) = controller.in_loki(OF_LOG)
     assert (
-        event(told).items()
+        event(entry).items()
         >= {"event": "job_ended", "state": "CANCELLED", "attempt": "1", "user": "ann"}.items()
     )
     assert note.metadata == (("attempt", "1"), ("job_id", JOB), ("note", "1"), ("user", "ann"))
@@ -208,8 +208,8 @@ def test_a_captured_job(controller: Controller) -> None:
         label in note.labels
         for label in ('host="ctl"', 'cluster="local"', 'stream="stdout"', "logshipper")
     )
-    assert "stream" not in told.labels
-    assert told.time_ns == note.time_ns > capture.began_ns + 62 * NS
+    assert "stream" not in entry.labels
+    assert entry.time_ns == note.time_ns > capture.began_ns + 62 * NS
     assert controller.counts() == {"taken": 1, "shipped": 1}
     controller.turn(3600)
     assert len(controller.loki.stored) == 2
@@ -235,8 +235,8 @@ def test_the_state_of_a_captured_job_is_shown(controller: Controller) -> None:
     assert controller.jobs.text() == ""
     controller.turn(60)
     text = exposition(controller.metrics, controller.jobs)[0].decode()
-    shown = re.findall(r"^(\w+)\{(.*)\} (\d+)$", text, re.M)
-    assert sorted(one for one in shown if one[0].startswith("logshipper_job_")) == [
+    samples = re.findall(r"^(\w+)\{(.*)\} (\d+)$", text, re.M)
+    assert sorted(sample for sample in samples if sample[0].startswith("logshipper_job_")) == [
         *(
             (
                 SLURM_END,
@@ -270,13 +270,13 @@ def test_hours_of_all_jobs_survive_the_agent_and_waits_are_counted(controller: C
     controller.turn()
     text = exposition(controller.metrics, controller.jobs)[0].decode()
 
-    def shown(name: str) -> dict[str, float]:
-        found = re.findall(rf'^logshipper_agent_slurm_{name}\{{hour="(.*)"\}} (\S+)$', text, re.M)
-        return {at: float(value) for at, value in found}
+    def samples(name: str) -> dict[str, float]:
+        pairs = re.findall(rf'^logshipper_agent_slurm_{name}\{{hour="(.*)"\}} (\S+)$', text, re.M)
+        return {at: float(value) for at, value in pairs}
 
     before, during = utc_hour(hour // 3600 - 1), utc_hour(hour // 3600)
-    assert shown("hour_node_seconds") == {before: 1800, during: 3 * 60 + 30 + 10}
-    assert shown("hour_jobs") == {before: 0, during: 3}
+    assert samples("hour_node_seconds") == {before: 1800, during: 3 * 60 + 30 + 10}
+    assert samples("hour_jobs") == {before: 0, during: 3}
     assert "logshipper_agent_slurm_wait_seconds_count 0.0" in text, "a counter of this agent's life"
 
 
@@ -287,13 +287,13 @@ def test_waits_of_all_jobs(controller: Controller) -> None:
     controller.write("3", start=now - 60, submit="")
     controller.turn()
     text = exposition(controller.metrics, controller.jobs)[0].decode()
-    found = dict(
+    samples = dict(
         re.findall(
             r"^logshipper_agent_slurm_wait_seconds_(\w+(?:\{le=\"\S+\"\})?) (\S+)$", text, re.M
         )
     )
-    assert (found["count"], found["sum"]) == ("2.0", "100.0")
-    assert [found[f'bucket{{le="{secs}"}}'] for secs in ("1.0", "60.0", "300.0")] == [
+    assert (samples["count"], samples["sum"]) == ("2.0", "100.0")
+    assert [samples[f'bucket{{le="{secs}"}}'] for secs in ("1.0", "60.0", "300.0")] == [
         "1.0",
         "1.0",
         "2.0",
@@ -306,17 +306,19 @@ def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     controller = Controller(tmp_path, monkeypatch, other={"url": "http://other"})
     _, config = controller.config.lokis
     Path(config.folder).mkdir(parents=True)
-    asked, loki, metrics = AskedLoki(), ModelledLoki(), AgentMetrics()
+    second_source, loki, metrics = AskedLoki(), ModelledLoki(), AgentMetrics()
     checkpoints = Checkpoints(f"{config.folder}/state.db")
-    say, stop = controller.said.append, controller.stop
+    say, stop = controller.messages.append, controller.stop
     sink = LokiSink("local", "ctl")
     delivery = Delivery(sink, lambda: loki, config.delivery, metrics, stop, say)
     quarantine = Quarantine(f"{config.folder}/quarantine", 1 << 20)
-    other = SlurmStates(config, checkpoints, delivery, quarantine, metrics, stop, say, asked)
-    controller.states.give(other)
-    for its in (controller.asked, asked):
+    second_states = SlurmStates(
+        config, checkpoints, delivery, quarantine, metrics, stop, say, second_source
+    )
+    controller.states.give(second_states)
+    for source in (controller.source_loki, second_source):
         Pushing(
-            its, job_id=JOB, host="n1", began_ns=controller.now_ns() - 60 * NS, attempt="1"
+            source, job_id=JOB, host="n1", began_ns=controller.now_ns() - 60 * NS, attempt="1"
         ).close(62 * NS)
     place = controller.write()
 
@@ -325,18 +327,18 @@ def test_every_loki_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as patch:
         patch.setattr(slurm_states, "TAKE_AGAIN_SECS", 0.0)
-        patch.setattr(other._waiting_ends, "put", no_room)
+        patch.setattr(second_states._waiting_ends, "put", no_room)
         controller.turn(5)
         assert place.exists()
         assert (controller.in_loki(), loki.find()) == ([], [])
     controller.turn(5)
     controller.turn(5)
-    while other.round():
+    while second_states.round():
         pass
     assert not place.exists()
-    assert [len(its.find(OF_EVENTS)) for its in (controller.loki, loki)] == [1, 1]
+    assert [len(server.find(OF_EVENTS)) for server in (controller.loki, loki)] == [1, 1]
     assert read_counts(f"{config.folder}/{FILE}")["shipped"] == controller.counts()["shipped"] == 1
-    other.close()
+    second_states.close()
     checkpoints.close()
     controller.end()
 
@@ -348,8 +350,8 @@ def test_nothing_of_a_job_that_was_not_captured(controller: Controller) -> None:
         controller.turn(secs + 1)
     assert controller.loki.requests == []
     assert controller.counts() == {"taken": 1, "not_captured": 1}
-    assert any("1 Slurm jobs ended that weren't captured" in line for line in controller.said)
-    assert 5 <= len(controller.asked.queries) <= len(ASKED_AFTER_SECS) + 1
+    assert any("1 Slurm jobs ended that weren't captured" in line for line in controller.messages)
+    assert 5 <= len(controller.source_loki.queries) <= len(ASKED_AFTER_SECS) + 1
 
 
 def test_a_node_that_lags(controller: Controller) -> None:
@@ -359,8 +361,8 @@ def test_a_node_that_lags(controller: Controller) -> None:
     controller.turn(600)
     controller.captured(ago_secs=660).close(60 * NS)
     controller.turn(3600)
-    (told,) = controller.in_loki(OF_EVENTS)
-    assert event(told)["ended_ns"] < told.time_ns < controller.now_ns() - HOUR_NS
+    (entry,) = controller.in_loki(OF_EVENTS)
+    assert event(entry)["ended_ns"] < entry.time_ns < controller.now_ns() - HOUR_NS
     assert controller.counts() == {"taken": 1, "shipped": 1}
 
 
@@ -373,8 +375,8 @@ def test_it_waits_for_the_last_lines_but_not_for_long(controller: Controller) ->
         controller.turn(5)
     assert controller.in_loki() == []
     controller.turn(SETTLE_SECS)
-    (told,) = controller.in_loki(OF_EVENTS)
-    assert told.time_ns == (file_end + SETTLE_SECS) * NS
+    (entry,) = controller.in_loki(OF_EVENTS)
+    assert entry.time_ns == (file_end + SETTLE_SECS) * NS
 
 
 def test_hundreds_of_jobs_in_a_few_questions(controller: Controller) -> None:
@@ -383,8 +385,8 @@ def test_hundreds_of_jobs_in_a_few_questions(controller: Controller) -> None:
     controller.captured("5321").close()
     controller.turn()
     controller.turn(3)
-    assert len(controller.asked.queries) == 3
-    assert [event(told)["job_id"] for told in controller.in_loki(OF_EVENTS)] == ["5321"]
+    assert len(controller.source_loki.queries) == 3
+    assert [event(entry)["job_id"] for entry in controller.in_loki(OF_EVENTS)] == ["5321"]
     assert controller.counts() == {"taken": 500, "shipped": 1, "waiting": 499}
 
 
@@ -394,7 +396,7 @@ def test_a_job_with_too_many_events_costs_no_other(
     monkeypatch.setattr(slurm_captured, "MAX_ENTRIES", 20)
     for step in range(30):
         Pushing(
-            controller.asked,
+            controller.source_loki,
             job_id="5003",
             began_ns=controller.now_ns() - 50 * NS,
             host="n1",
@@ -406,8 +408,8 @@ def test_a_job_with_too_many_events_costs_no_other(
         controller.write(job_id, start=controller.now_ns() // NS - 61)
     controller.turn()
     controller.turn(3)
-    told = {event(one)["job_id"] for one in controller.in_loki(OF_EVENTS)}
-    assert told == {*ids} - {"5003"}  # not all of its captures are closed
+    job_ids = {event(entry)["job_id"] for entry in controller.in_loki(OF_EVENTS)}
+    assert job_ids == {*ids} - {"5003"}  # not all of its captures are closed
     controller.turn(SETTLE_SECS)
     assert len(controller.in_loki(OF_EVENTS)) == len(ids)
 
@@ -419,8 +421,8 @@ def test_only_its_nodes_are_asked(controller: Controller) -> None:
     controller.write("4712", nodes="n[1-2]")
     controller.turn()
     controller.turn(3)
-    assert [event(told)["job_id"] for told in controller.in_loki(OF_EVENTS)] == [JOB]
-    assert 'host=~"(n1|n2)([.].+)?"' in controller.asked.queries[0].logql
+    assert [event(entry)["job_id"] for entry in controller.in_loki(OF_EVENTS)] == [JOB]
+    assert 'host=~"(n1|n2)([.].+)?"' in controller.source_loki.queries[0].logql
 
 
 # ---- which run
@@ -434,8 +436,10 @@ def test_runs_are_told_apart_by_their_times(controller: Controller) -> None:
     controller.write(start=now - 101, end=now - 10, state="FAILED", exit="1:0")
     controller.turn()
     controller.turn(3)
-    told = {event(one)["attempt"]: event(one)["state"] for one in controller.in_loki(OF_EVENTS)}
-    assert told == {"1": "REQUEUED", "2": "FAILED"}
+    states = {
+        event(entry)["attempt"]: event(entry)["state"] for entry in controller.in_loki(OF_EVENTS)
+    }
+    assert states == {"1": "REQUEUED", "2": "FAILED"}
 
 
 def test_a_run_that_was_not_captured_gets_no_other_runs_captures(controller: Controller) -> None:
@@ -459,7 +463,7 @@ def test_a_run_whose_captures_lag_is_not_taken_for_the_one_before(controller: Co
     assert controller.in_loki() == []
     controller.captured(ago_secs=11, attempt=2).close(5 * NS)
     controller.turn(10)
-    assert [event(told)["attempt"] for told in controller.in_loki(OF_EVENTS)] == ["2"]
+    assert [event(entry)["attempt"] for entry in controller.in_loki(OF_EVENTS)] == ["2"]
 
 
 def test_a_node_whose_clock_is_behind(controller: Controller) -> None:
@@ -483,10 +487,11 @@ def test_a_resized_job(controller: Controller) -> None:
 
 
 @pytest.mark.parametrize(
-    ("restarts", "closed_ago_secs", "sent"), [(0, 300, 1), (1, 300, 0), (1, 10, 1), (2, 10, 1)]
+    ("restarts", "closed_ago_secs", "event_count"),
+    [(0, 300, 1), (1, 300, 0), (1, 10, 1), (2, 10, 1)],
 )
 def test_an_epilog_without_times(
-    controller: Controller, restarts: int, closed_ago_secs: int, sent: int
+    controller: Controller, restarts: int, closed_ago_secs: int, event_count: int
 ) -> None:
     controller.captured(ago_secs=500).close((500 - closed_ago_secs) * NS)
     file = controller.write(by="epilog", start="", end="", state="", restarts=restarts)
@@ -494,7 +499,7 @@ def test_an_epilog_without_times(
     os.utime(file, ns=(now, now))
     controller.turn()
     controller.turn(60)
-    assert len(controller.in_loki(OF_EVENTS)) == sent
+    assert len(controller.in_loki(OF_EVENTS)) == event_count
 
 
 # ---- what goes wrong
@@ -570,7 +575,7 @@ def test_a_file_that_cannot_be_removed_is_sent_by_nobody(
         for _ in range(5):
             controller.turn(10)
     assert controller.in_loki() == []
-    assert len([line for line in controller.said if "can't be removed" in line]) == 1
+    assert len([line for line in controller.messages if "can't be removed" in line]) == 1
 
 
 def test_loki_throttles_and_goes_away(controller: Controller) -> None:
@@ -586,12 +591,12 @@ def test_loki_throttles_and_goes_away(controller: Controller) -> None:
 def test_loki_does_not_answer_questions(controller: Controller) -> None:
     controller.captured().close()
     controller.write()
-    controller.asked.broken = QueryError("Loki at http://x", 403, "no")
+    controller.source_loki.broken = QueryError("Loki at http://x", 403, "no")
     controller.turn()
     with pytest.raises(QueryError):
         controller.turn(3)
     assert controller.counts() == {"taken": 1, "waiting": 1}
-    controller.asked.broken = None
+    controller.source_loki.broken = None
     controller.turn(30)
     assert controller.counts() == {"taken": 1, "shipped": 1}
 
@@ -601,7 +606,7 @@ def test_its_thread_goes_on_after_errors(
 ) -> None:
     monkeypatch.setattr(slurm_states, "_MAX_RETRY_SECS", 0.01)
     monkeypatch.setattr(slurm_states, "POLL_SECS", 0.01)
-    monkeypatch.setattr(slurm_states, "Backoff", lambda least, most: shorter(most))
+    monkeypatch.setattr(slurm_states, "Backoff", lambda least, longest: shorter(longest))
     errors: list[Exception] = [QueryError("Loki at http://x", 403, "no")] * 3 + [
         ValueError("a fault")
     ]
@@ -614,14 +619,16 @@ def test_its_thread_goes_on_after_errors(
 
     monkeypatch.setattr(controller.states, "round", round_)
     controller.states.run()
-    assert len([line for line in controller.said if "HTTP 403: no; everything waits" in line]) == 1
-    assert len([line for line in controller.said if "ValueError('a fault')" in line]) == 1
+    assert (
+        len([line for line in controller.messages if "HTTP 403: no; everything waits" in line]) == 1
+    )
+    assert len([line for line in controller.messages if "ValueError('a fault')" in line]) == 1
 
 
-def shorter(most: float) -> Any:  # Any: a Backoff
+def shorter(longest: float) -> Any:  # Any: a Backoff
     from logshipper_ingest.servers.backoff import Backoff
 
-    return Backoff(most, most)
+    return Backoff(longest, longest)
 
 
 def test_what_is_far_behind_goes_to_replay_streams(controller: Controller) -> None:
@@ -631,8 +638,8 @@ def test_what_is_far_behind_goes_to_replay_streams(controller: Controller) -> No
     controller.write()
     controller.turn()
     controller.turn(3)
-    for number, known in ((5001, True), (5002, False)):
-        if not known:
+    for number, is_captured in ((5001, True), (5002, False)):
+        if not is_captured:
             controller.checkpoints.commit([], {})
             controller.checkpoints._connection.execute("DELETE FROM stream")
         controller.captured(str(number), ago_secs=5 * 3600).close(3600 * NS)
@@ -661,31 +668,31 @@ def test_too_old_for_loki(controller: Controller) -> None:
 
 
 class Tenants:
-    """A Loki for each, as the controller asks them. asked: whom, in order."""
+    """A Loki for each, as the controller asks them. requests: whom it asked, in order."""
 
     def __init__(self) -> None:
         self.of: dict[str, AskedLoki] = defaultdict(AskedLoki)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def client(self, access: ServerAccess) -> AbstractContextManager[AskedLoki]:
-        self.asked.append(access.tenant)
+        self.requests.append(access.tenant)
         return nullcontext(self.of[access.tenant])
 
 
 @pytest.fixture
 def tenants(monkeypatch: pytest.MonkeyPatch) -> Tenants:
-    made = Tenants()
-    monkeypatch.setattr(slurm_states, "LokiClient", made.client)
-    return made
+    fake_tenants = Tenants()
+    monkeypatch.setattr(slurm_states, "LokiClient", fake_tenants.client)
+    return fake_tenants
 
 
 @pytest.fixture
 def by_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tenants: Tenants
 ) -> Iterator[Controller]:
-    made = Controller(tmp_path, monkeypatch, tenant_by="user", retry_max_secs=30.0)
-    yield made
-    made.end()
+    controller = Controller(tmp_path, monkeypatch, tenant_by="user", retry_max_secs=30.0)
+    yield controller
+    controller.end()
 
 
 def captured_by(tenants: Tenants, tenant: str, controller: Controller, job_id: str) -> None:
@@ -713,15 +720,15 @@ def test_a_tenant_that_gives_no_answer_holds_up_no_other(
     by_user.turn(3)
     assert by_user.counts() == {"taken": 6, "shipped": 3, "waiting": 3}
     assert len(by_user.in_loki('tenant="ben"', OF_EVENTS)) == 3
-    before = len(tenants.asked)
+    before = len(tenants.requests)
     by_user.turn(3)
-    assert len(tenants.asked) == before, "put off"
+    assert len(tenants.requests) == before, "put off"
     by_user.write("203", user="ben")
     captured_by(tenants, "ben", by_user, "203")
     by_user.states.take()
     by_user.turn(31)
-    assert tenants.asked[before:].count("ann") == 1
-    assert len([line for line in by_user.said if "those of the tenant ann wait" in line]) == 1
+    assert tenants.requests[before:].count("ann") == 1
+    assert len([line for line in by_user.messages if "those of the tenant ann wait" in line]) == 1
     tenants.of["ann"].broken = None
     by_user.turn(31)
     assert by_user.counts() == {"taken": 7, "shipped": 7}
@@ -761,7 +768,7 @@ def test_where_loki_answers_for_nobody_one_tenant_s_records_are_kept(
     by_user: Controller, tenants: Tenants
 ) -> None:
     by_user.write(user="ann")
-    tenants.of["ann"].broken = by_user.asked.broken = broken(500)
+    tenants.of["ann"].broken = by_user.source_loki.broken = broken(500)
     by_user.turn()
     with pytest.raises(QueryError):
         by_user.turn(ASKED_AFTER_SECS[-1] + 60)
@@ -781,9 +788,9 @@ def test_a_loki_that_answers_nobody_is_an_error_and_nothing_is_dropped(
     with pytest.raises(QueryError):
         by_user.turn(ASKED_AFTER_SECS[-1] + 60)
     assert by_user.counts() == {"taken": 2, "waiting": 2}
-    waiting = WaitingEnds(str(by_user.state / FILE))
-    heads = [one.record.user for one in waiting.due(by_user.now_ns(), 100)]
-    waiting.close()
+    queue = WaitingEnds(str(by_user.state / FILE))
+    heads = [end.record.user for end in queue.due(by_user.now_ns(), 100)]
+    queue.close()
     assert not statuses.keys() & set(heads), "others' turn comes"
     for user in statuses:
         tenants.of[user].broken = None
@@ -793,15 +800,15 @@ def test_a_loki_that_answers_nobody_is_an_error_and_nothing_is_dropped(
 
 
 class Directory:
-    """Instead of the machine's users. asked: whom, in order."""
+    """Instead of the machine's users. requests: for whom, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **uids: int) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self._uids = uids
         monkeypatch.setattr(pwd, "getpwnam", self._look_up)
 
     def _look_up(self, user: str) -> Any:  # Any: as pwd's
-        self.asked.append(user)
+        self.requests.append(user)
         return SimpleNamespace(pw_uid=self._uids[user])
 
 
@@ -816,7 +823,7 @@ def test_a_user_is_looked_up_where_the_name_is_no_tenant_and_once_a_round(
     by_user.turn()
     by_user.turn(3)
     assert by_user.counts() == {"taken": 4, "shipped": 4}
-    assert directory.asked == ["Ann"]
+    assert directory.requests == ["Ann"]
     assert len(by_user.in_loki('tenant="uid!1007"', OF_EVENTS)) == 2
     assert len(by_user.in_loki('tenant="uid!1009"', OF_EVENTS)) == 1
 
@@ -829,7 +836,7 @@ def test_a_job_whose_node_did_not_know_the_name_is_found_by_number(
     captured_by(tenants, "uid!1007", by_user, JOB)
     by_user.turn()
     by_user.turn(3)
-    assert directory.asked == []
+    assert directory.requests == []
     by_user.loki.refusing = {"uid!1007": throttled()}
     by_user.turn(slurm_states.BY_UID_AFTER_SECS)
     by_user.loki.refusing = {}
@@ -893,7 +900,7 @@ def test_what_is_no_record_is_removed_and_counted(
     controller.turn(3)
     assert list(controller.ended.iterdir()) == []
     assert controller.counts() == {"taken": 1, "shipped": 1, "malformed": 1}
-    assert len([line for line in controller.said if "counted as malformed" in line]) == 1
+    assert len([line for line in controller.messages if "counted as malformed" in line]) == 1
 
 
 def test_files_that_are_not_the_hooks_are_left_alone(controller: Controller) -> None:
@@ -929,7 +936,7 @@ def test_a_directory_in_the_way(controller: Controller) -> None:
     (controller.ended / "4711.1.jobcomp.1").mkdir()
     for _ in range(3):
         controller.turn(20)
-    assert len([line for line in controller.said if "can't be removed" in line]) == 1
+    assert len([line for line in controller.messages if "can't be removed" in line]) == 1
 
 
 @needs_root  # alone can give a file away
@@ -948,11 +955,13 @@ def test_a_folder_where_others_may_write_or_that_is_missing(controller: Controll
     controller.ended.chmod(0o770)
     controller.turn()
     assert controller.counts() == {}
-    assert len([line for line in controller.said if "chmod 700 ([slurm] ended_dir)" in line]) == 1
+    assert (
+        len([line for line in controller.messages if "chmod 700 ([slurm] ended_dir)" in line]) == 1
+    )
     controller.ended.rename(controller.ended.with_name("away"))
     controller.states._take_due = 0.0
     controller.turn()
-    assert "no such file or directory ([slurm] ended_dir)" in controller.said[-1]
+    assert "no such file or directory ([slurm] ended_dir)" in controller.messages[-1]
 
 
 def test_too_many_records(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -961,11 +970,11 @@ def test_too_many_records(controller: Controller, monkeypatch: pytest.MonkeyPatc
         controller.write(str(5000 + number))
         controller.turn(0.1)
     assert controller.counts() == {"taken": 14, "waiting": 10, "too_many": 4}
-    waiting = WaitingEnds(str(controller.state / FILE))
-    due = {one.record.job_id for one in waiting.due(1 << 62, 100)}
-    waiting.close()
+    queue = WaitingEnds(str(controller.state / FILE))
+    due = {end.record.job_id for end in queue.due(1 << 62, 100)}
+    queue.close()
     assert due == {str(number) for number in range(5004, 5014)}
-    assert any("1 that waited the longest are dropped" in line for line in controller.said)
+    assert any("1 that waited the longest are dropped" in line for line in controller.messages)
 
 
 def test_as_many_at_once_as_one_turn_should_take(
@@ -974,8 +983,8 @@ def test_as_many_at_once_as_one_turn_should_take(
     monkeypatch.setattr(slurm_intake, "MAX_AT_ONCE", 10)
     for number in range(25):
         controller.write(str(5000 + number))
-    left = []
+    file_counts = []
     for _ in range(3):
         controller.states.take()
-        left.append(len(list(controller.ended.iterdir())))
-    assert left == [15, 5, 0]
+        file_counts.append(len(list(controller.ended.iterdir())))
+    assert file_counts == [15, 5, 0]

@@ -35,12 +35,12 @@ def folder(tmp_path: Path) -> Path:
 def run(
     place: Path, environment: dict[str, str], *, hook: Path = HOOK, path: str = "/usr/bin:/bin"
 ) -> int:
-    said = subprocess.run(
+    result = subprocess.run(
         [hook, place], env={"PATH": path, **environment}, stdin=subprocess.DEVNULL, capture_output=True,
         timeout=TIMEOUT_SECS,
     )  # fmt: skip
-    assert (said.stdout, said.stderr) == (b"", b"")
-    return said.returncode
+    assert (result.stdout, result.stderr) == (b"", b"")
+    return result.returncode
 
 
 def record(place: Path) -> EndRecord:
@@ -70,11 +70,11 @@ def test_jobcomp(folder: Path) -> None:
 def test_epilog_of_an_old_slurm_ends_when_it_runs(folder: Path) -> None:
     before = int(time.time())
     assert run(folder, EPILOG) == 0
-    found = record(folder)
-    assert found._replace(end=0) == EndRecord(
+    end_record = record(folder)
+    assert end_record._replace(end=0) == EndRecord(
         "EpilogSlurmctld", "4711", "OUT_OF_MEMORY", None, 9, 0, 0, 1, "ann", ("n1",), 1
     )
-    assert before <= found.end <= time.time()
+    assert before <= end_record.end <= time.time()
 
 
 def test_epilog_of_a_newer_slurm(folder: Path) -> None:
@@ -111,8 +111,8 @@ def fake(place: Path, name: str, script: str) -> str:
 def test_missing_folder_is_one_line_in_syslog(tmp_path: Path) -> None:
     path = fake(tmp_path / "bin", "logger", f'echo "$@" >>{tmp_path}/syslog')
     assert run(tmp_path / "missing", JOBCOMP, path=path) == 0
-    said = (tmp_path / "syslog").read_text()
-    assert said == f"-t logshipper-job-ended job 4711: can't write to {tmp_path}/missing\n"
+    log = (tmp_path / "syslog").read_text()
+    assert log == f"-t logshipper-job-ended job 4711: can't write to {tmp_path}/missing\n"
 
 
 def test_full_folder(tmp_path: Path, folder: Path) -> None:

@@ -62,9 +62,9 @@ def test_killed_anywhere_it_is_told_once(crash_at: str, tmp_path: Path, loki: Lo
             wait_until(agent.has_ended, "it has killed itself", 30.0)
     with agent:
         wait_until(lambda: agent.status()["slurm"]["shipped"] == 1, "it is shipped", 30.0)
-        found = [entry for entry in entries_of(client, cluster) if entry.labels["host"] == "ctl"]
-        assert sorted(entry.labels["kind"] for entry in found) == ["event", "log"]
-        assert {entry.metadata["job_id"] for entry in found} == {JOB}
+        entries = [entry for entry in entries_of(client, cluster) if entry.labels["host"] == "ctl"]
+        assert sorted(entry.labels["kind"] for entry in entries) == ["event", "log"]
+        assert {entry.metadata["job_id"] for entry in entries} == {JOB}
         counts = agent.status()["slurm"]
         assert [counts[name] for name in ("taken", "shipped", "waiting")] == [2, 1, 1]
         assert 'slurm_records_total{outcome="taken"}' in agent.metrics()

@@ -87,9 +87,9 @@ def test_no_jobs(text: str) -> None:
 )
 def test_any_text(text: str, uid: int) -> None:
     assert parse_cgroup(text, uid) is None
-    found = parse_cgroup(f"{_V2}/job_42/step_0/user/task_0/{text}", uid)
+    job = parse_cgroup(f"{_V2}/job_42/step_0/user/task_0/{text}", uid)
     # a group's own name below the task never makes another job
-    assert found in (
+    assert job in (
         SchedulerJob("42", "0", 0),
         None,
     )
@@ -109,9 +109,9 @@ def test_a_process(option: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "_SO_PEERPIDFD", option)
     ours, theirs = _pair()
     with ours, theirs:
-        found = identify(ours, _now_ns())
-        assert (found.uid, found.gid, found.pid) == (os.getuid(), os.getgid(), os.getpid())
-        assert found.job is None
+        identity = identify(ours, _now_ns())
+        assert (identity.uid, identity.gid, identity.pid) == (os.getuid(), os.getgid(), os.getpid())
+        assert identity.job is None
 
 
 @pytest.mark.parametrize("option", [77, 9999])
@@ -151,16 +151,16 @@ def _ann(uid: int) -> pwd.struct_passwd:
 
 
 def test_accounts() -> None:
-    asked = []
+    lookups = []
 
     def find(uid: int) -> pwd.struct_passwd:
-        asked.append(uid)
+        lookups.append(uid)
         return _ann(uid)
 
     accounts = Accounts(find)
     assert [accounts.look_up(5, 7) for _ in range(3)] == [("ann", 50)] * 3
     assert accounts.look_up(6, 7) == ("6", 7)
-    assert asked == [5, 6]
+    assert lookups == [5, 6]
 
 
 def test_a_directory_service_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,9 +173,9 @@ def test_a_directory_service_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None
         return _ann(uid)
 
     accounts = Accounts(find)
-    begun = time.monotonic()
+    start = time.monotonic()
     assert [accounts.look_up(5, 7) for _ in range(1000)] == [("5", 7)] * 1000
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - start < 1
     go.set()
     assert accounts._asking is not None
     accounts._asking.join(30)

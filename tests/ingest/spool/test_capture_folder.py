@@ -67,33 +67,33 @@ def test_any_depth_is_removed_with_few_descriptors(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nest(spool.capture.segments, 1500)
-    most = 0
+    max_fds = 0
     scandir = os.scandir
 
     def counting(fd: int) -> "os._ScandirIterator[str]":  # typeshed's name for what it returns
-        nonlocal most
-        most = max(most, len(os.listdir("/proc/self/fd")))
+        nonlocal max_fds
+        max_fds = max(max_fds, len(os.listdir("/proc/self/fd")))
         return scandir(fd)
 
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(os, "scandir", counting)
     assert spool.remove() == 1
-    assert most <= before + 2
+    assert max_fds <= before + 2
 
 
 def test_what_is_linked_to_stays(spool: Spool, tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    (kept / "below").mkdir(parents=True)
-    (kept / "file").write_text("mine")
+    target = tmp_path / "kept"
+    (target / "below").mkdir(parents=True)
+    (target / "file").write_text("mine")
     for folder in (spool.capture.path, spool.capture.segments):
-        (folder / "link").symlink_to(kept, target_is_directory=True)
+        (folder / "link").symlink_to(target, target_is_directory=True)
         (folder / "dangling").symlink_to("nothing")
         os.mkfifo(folder / "pipe")
         (folder / "identity.json.d").mkdir()
         (folder / "full").mkdir()
-        (folder / "full" / "link").symlink_to(kept)
+        (folder / "full" / "link").symlink_to(target)
     spool.remove()
-    assert sorted(path.name for path in kept.iterdir()) == ["below", "file"]
+    assert sorted(path.name for path in target.iterdir()) == ["below", "file"]
 
 
 def test_a_call_has_an_end_and_the_identity_goes_last(
@@ -128,18 +128,18 @@ def test_what_cannot_be_removed_is_an_os_error(
     assert (spool.capture.path / "identity.json").exists()
 
 
-@pytest.mark.parametrize("how", ["ingest", "remove"])
+@pytest.mark.parametrize("action", ["ingest", "remove"])
 def test_the_local_store_goes_on_until_it_is_gone(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder_removal, "REMOVED_AT_ONCE", 3)
     with LocalStore(str(tmp_path / "store"), create=True) as store:
         capture = make_capture(tmp_path / "store" / "spool")
-        if how == "remove":
+        if action == "remove":
             store.ingest()
             capture = make_capture(tmp_path / "store" / "spool", suffix="bbbb")
         nest(capture.segments, 20)
-        if how == "ingest":
+        if action == "ingest":
             assert store.ingest() == IngestOutcome(True, [])
         else:
             store.remove("k3f9x2")
@@ -177,7 +177,7 @@ def test_nothing_can_be_changed_any_more_while_it_is_removed(
             (path / "file").touch()
             os.chown(path, ANN, ANN)
             path.chmod(0o777)
-        found: list[list[str]] = []
+        errors: list[list[str]] = []
         scandir = os.scandir
 
         def trying(fd: int) -> "os._ScandirIterator[str]":  # typeshed's name for what it returns
@@ -194,12 +194,12 @@ def test_nothing_can_be_changed_any_more_while_it_is_removed(
                         ]
                     )
 
-                found.append(as_user(ANN, act))
+                errors.append(as_user(ANN, act))
             return scandir(fd)
 
         monkeypatch.setattr(os, "scandir", trying)
         spool.remove()
-        assert len(found) >= 3
-        assert {name for names in found for name in names} == {"PermissionError"}
+        assert len(errors) >= 3
+        assert {name for names in errors for name in names} == {"PermissionError"}
     finally:
         spool.close()

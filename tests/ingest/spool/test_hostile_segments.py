@@ -32,9 +32,9 @@ pytestmark = needs_root
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShippingNode]:
     # a quarter: three quarters less time
     monkeypatch.setattr(segment_reader, "SEARCH_BYTES", 64 << 20)
-    made = ShippingNode(tmp_path)
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path)
+    yield shipping_node
+    shipping_node.close()
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ def captured(node: ShippingNode, job_id: str, uid: int) -> NodeCapture:
     """A user's capture, with a line in its first segment."""
     capture = node.capture(job_id, soon_ns(), uid=uid, gid=uid, user=str(uid))
     capture.lines([f"first of {job_id}"])
-    own(capture)
+    give_to_user(capture)
     return capture
 
 
-def own(capture: CaptureWriter) -> None:
+def give_to_user(capture: CaptureWriter) -> None:
     """All that root made in `segments/` is the user's, as if a job had made it."""
     uid = capture.segments.stat().st_uid
     for path in capture.segments.iterdir():
@@ -132,7 +132,7 @@ def test_what_is_no_segment_is_passed_over(
         hostile.open_segment()
         hostile.lines(["after"])
         hostile.close()
-        own(hostile)
+        give_to_user(hostile)
         node.ship()
     assert sorted(node.loki.lines('kind="log"')) == ["after", "first of honest", "first of hostile"]
     (event,) = [event for event in node.events("hostile") if event["event"] == "segment_damaged"]
@@ -142,9 +142,9 @@ def test_what_is_no_segment_is_passed_over(
 
 
 def value(node: ShippingNode, name: str) -> float:
-    found = node.health.registry.get_sample_value(name)
-    assert found is not None
-    return found
+    sample = node.health.registry.get_sample_value(name)
+    assert sample is not None
+    return sample
 
 
 # ---- what stands in a segment, or becomes of it
@@ -181,7 +181,7 @@ def nothing_left(capture: CaptureWriter) -> None:
     os.truncate(capture.segment, 0)
 
 
-def gone(capture: CaptureWriter) -> None:
+def remove_segment(capture: CaptureWriter) -> None:
     capture.segment.unlink()
 
 
@@ -228,7 +228,7 @@ def counters_of_another_kind(capture: CaptureWriter) -> None:
         magic_numbers,
         no_rights,
         nothing_left,
-        gone,
+        remove_segment,
         another_file,
         renamed,
         odd_names,
@@ -244,7 +244,7 @@ def test_what_a_job_does_to_its_segments_costs_others_nothing(
         if when == "while it is followed":
             node.ship()
         spoil(hostile)
-        own(hostile)
+        give_to_user(hostile)
         begin = time.process_time()
         turns(node, 20)
         honest.lines(["second of honest"])
@@ -282,16 +282,16 @@ def test_a_segment_that_grows_for_ever_is_left_at_a_gibibyte(
     with captured(node, "hostile", HOSTILE) as hostile:
         for _ in range(5):
             hostile.append(b"?" * (300 << 10))
-            own(hostile)
+            give_to_user(hostile)
             node.ship()
         hostile.open_segment()
         hostile.lines(["after"])
-        own(hostile)
+        give_to_user(hostile)
         node.ship()
     assert node.loki.lines('kind="log"') == ["first of hostile", "after"]
     words = "the segment is longer than any writer's"
     assert [event for event in node.events("hostile") if words in event.get("message", "")]
-    assert [said for said in node.messages if words in said]
+    assert [message for message in node.messages if words in message]
     assert not (hostile.segments / "0000000001.seg").exists(), "its room is free"
 
 

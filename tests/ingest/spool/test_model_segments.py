@@ -79,10 +79,10 @@ class WriterAndReader(RuleBasedStateMachine):
         self.writer = SegmentWriter(str(self.folder), 1)
         self.fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         self.reader = self._reader(SpoolPosition())
-        self.written: list[bytes] = []
+        self.writer_texts: list[bytes] = []
         self.synced = 0  # frames
         self.synced_bytes = segment.FILE_HEADER_BYTES  # of the segment that is written
-        self.given: list[bytes] = []
+        self.reader_texts: list[bytes] = []
         self.skipped = 0
         self.checkpoints: list[tuple[SpoolPosition, int, int]] = [(SpoolPosition(), 0, 0)]
         self.is_alive = True
@@ -97,7 +97,7 @@ class WriterAndReader(RuleBasedStateMachine):
     @precondition(lambda self: self.is_alive)
     @rule(size=st.sampled_from([1, 20, 150, 500]), is_record=st.booleans())
     def write(self, size: int, is_record: bool) -> None:
-        serial = len(self.written)
+        serial = len(self.writer_texts)
         if is_record:
             text = b'{"type":"event","event":"e%d","message":"%s"}' % (serial, b"m" * size)
             frame = segment.encode_record(
@@ -112,10 +112,12 @@ class WriterAndReader(RuleBasedStateMachine):
         except SpoolError:
             pass  # none of it is written
         else:
-            self.written.append(text)
+            self.writer_texts.append(text)
         if self.writer._number != number:
             self.synced = (
-                len(self.written) - 1 if self.written[-1:] == [text] else len(self.written)
+                len(self.writer_texts) - 1
+                if self.writer_texts[-1:] == [text]
+                else len(self.writer_texts)
             )
             self.synced_bytes = segment.FILE_HEADER_BYTES
 
@@ -126,7 +128,7 @@ class WriterAndReader(RuleBasedStateMachine):
             self.writer.sync()
         except SpoolError:
             return
-        self.synced = len(self.written)
+        self.synced = len(self.writer_texts)
         self.synced_bytes = self.writer._size
 
     @precondition(lambda self: self.is_alive)
@@ -147,22 +149,22 @@ class WriterAndReader(RuleBasedStateMachine):
     @rule()
     def close(self) -> None:
         self._end_faults()
-        self.writer.close(len(self.written))
+        self.writer.close(len(self.writer_texts))
         self.is_alive, self.is_closed = False, True
-        self.synced = len(self.written)
+        self.synced = len(self.writer_texts)
 
     @precondition(lambda self: self.is_alive)
-    @rule(left=st.floats(0, 1), zeros=st.booleans())
-    def machine_crashes(self, left: float, zeros: bool) -> None:
+    @rule(fraction=st.floats(0, 1), zeros=st.booleans())
+    def machine_crashes(self, fraction: float, zeros: bool) -> None:
         """The reader goes on where its last checkpoint is."""
         self._die()
         path = Path(self.writer._path(self.writer._number))
         size = path.stat().st_size
-        kept = self.synced_bytes + round(left * (size - self.synced_bytes))
-        os.truncate(path, kept)
+        new_size = self.synced_bytes + round(fraction * (size - self.synced_bytes))
+        os.truncate(path, new_size)
         if zeros:
             os.truncate(path, size)
-        self.lost_bytes = size - kept
+        self.lost_bytes = size - new_size
         self.resume(len(self.checkpoints) - 1)
 
     @precondition(lambda self: self.is_alive)
@@ -170,7 +172,7 @@ class WriterAndReader(RuleBasedStateMachine):
     def killed(self) -> None:
         """The machine runs on, and has what was written."""
         self._die()
-        self.synced = len(self.written)
+        self.synced = len(self.writer_texts)
 
     def _die(self) -> None:
         os.close(self.writer._fd)
@@ -186,13 +188,13 @@ class WriterAndReader(RuleBasedStateMachine):
     def read(self, max_bytes: int, notes: bool) -> None:
         alive = self.is_alive
         batch = self.reader.read(max_bytes, alive=alive)
-        self.given += [frame.text for frame in batch.frames]
+        self.reader_texts += [frame.text for frame in batch.frames]
         self.skipped += sum(damage.skipped for damage in batch.damages)
         if notes:
-            self.checkpoints.append((batch.position, len(self.given), self.skipped))
+            self.checkpoints.append((batch.position, len(self.reader_texts), self.skipped))
         if alive:
             assert batch.damages == []
-            assert self.given == self.written[: len(self.given)]
+            assert self.reader_texts == self.writer_texts[: len(self.reader_texts)]
 
     @precondition(lambda self: self.is_alive)
     @rule(back=st.integers(0, 3))
@@ -201,8 +203,8 @@ class WriterAndReader(RuleBasedStateMachine):
 
     def resume(self, at: int) -> None:
         self.reader.close()
-        position, given, self.skipped = self.checkpoints[at]
-        del self.given[given:]
+        position, count, self.skipped = self.checkpoints[at]
+        del self.reader_texts[count:]
         del self.checkpoints[at + 1 :]
         self.reader = self._reader(position)
 
@@ -222,18 +224,18 @@ class WriterAndReader(RuleBasedStateMachine):
         reads = 0
         while outcome is Outcome.MORE:
             batch = self.reader.read(MANY, alive=False)
-            self.given += [frame.text for frame in batch.frames]
+            self.reader_texts += [frame.text for frame in batch.frames]
             self.skipped += sum(damage.skipped for damage in batch.damages)
             outcome = batch.outcome
             reads += 1
             assert reads < 1000
         assert outcome is (Outcome.CLOSED if self.is_closed else Outcome.CUT)
-        assert self.given == self.written[: len(self.given)], (
+        assert self.reader_texts == self.writer_texts[: len(self.reader_texts)], (
             "nothing is invented, doubled or misplaced"
         )
-        assert len(self.given) >= self.synced, "nothing that was synced is lost"
+        assert len(self.reader_texts) >= self.synced, "nothing that was synced is lost"
         if not self.lost_bytes:
-            assert self.given == self.written
+            assert self.reader_texts == self.writer_texts
             assert self.skipped == 0
 
 

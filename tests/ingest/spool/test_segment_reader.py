@@ -454,8 +454,9 @@ def test_a_folder_that_another_thread_reads_is_listed_whole(
     capture.lines(["one"])
     capture.rotate()
     capture.lines(["two"])
-    with os.scandir(reading.fd) as others:  # the learner's, or another sink's, in the middle
-        next(others)
+    # the learner's, or another sink's, in the middle
+    with os.scandir(reading.fd) as second_listing:
+        next(second_listing)
         assert segment_reader.list_segments(reading.fd) == [1, 2]
         assert reading.read(alive=False) is Outcome.CUT
     assert reading.texts == [b"one\n", b"two\n"]
@@ -468,12 +469,12 @@ def test_a_folder_that_another_thread_reads_is_listed_whole(
 def test_very_many_names_are_listed_once_a_read_and_passed_over_in_pieces(
     capture: CaptureWriter, reading: Reading, monkeypatch: pytest.MonkeyPatch, alive: bool
 ) -> None:
-    listed = []
+    listings = []
     list_segments = segment_reader.list_segments
     monkeypatch.setattr(
         segment_reader,
         "list_segments",
-        lambda fd: listed.append(fd) or list_segments(fd),  # type: ignore[func-returns-value]
+        lambda fd: listings.append(fd) or list_segments(fd),  # type: ignore[func-returns-value]
     )
     capture.append(segment.encode_end(5, closed=False))
     for number in range(2, 2502):
@@ -484,7 +485,7 @@ def test_very_many_names_are_listed_once_a_read_and_passed_over_in_pieces(
     while reading.read_batch(MANY, alive=alive).outcome is Outcome.MORE:
         reads += 1
     assert reads >= 3
-    assert len(listed) <= reads
+    assert len(listings) <= reads
     assert len(reading.damages) >= 2500
 
 
@@ -500,13 +501,13 @@ def test_links_pipes_folders_and_sockets_are_passed_over(
     (capture.segments / "0000000002.seg").symlink_to(secret)
     os.mkfifo(capture.segments / "0000000003.seg")
     (capture.segments / "0000000004.seg").mkdir()
-    here = Path.cwd()
+    working_folder = Path.cwd()
     os.chdir(capture.segments)  # a socket's path is short
     try:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind("0000000005.seg")
     finally:
-        os.chdir(here)
+        os.chdir(working_folder)
     capture.number = 5
     capture.open_segment()
     capture.lines(["after"])

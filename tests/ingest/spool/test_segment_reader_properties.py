@@ -39,7 +39,7 @@ def captures(draw: st.DrawFn) -> Made:
     frames: list[Placed] = []
     count = draw(st.integers(1, 3))
     for number in range(1, count + 1):
-        written = bytearray(segment.encode_file_header(number, 5))
+        content = bytearray(segment.encode_file_header(number, 5))
         for _ in range(draw(st.integers(0, 5))):
             serial = len(frames)
             if draw(st.sampled_from(["lines", "record"])) == "record":
@@ -52,10 +52,10 @@ def captures(draw: st.DrawFn) -> Made:
                 frame = segment.encode_lines(
                     Stream.STDOUT, serial, text, [(kind, len(lines))], {0: {"n": 1}}
                 )
-            frames.append(Placed(number, len(written), len(written) + len(frame), text))
-            written += frame
-        written += segment.encode_end(9, closed=number == count)
-        files[number] = written
+            frames.append(Placed(number, len(content), len(content) + len(frame), text))
+            content += frame
+        content += segment.encode_end(9, closed=number == count)
+        files[number] = content
     return Made(files, frames)
 
 
@@ -63,8 +63,8 @@ def captures(draw: st.DrawFn) -> Made:
 def folder_of(files: dict[int, bytearray]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="logshipper-test-", dir=memory_folder()) as name:
         folder = Path(name)
-        for number, written in files.items():
-            (folder / f"{number:010d}.seg").write_bytes(written)
+        for number, content in files.items():
+            (folder / f"{number:010d}.seg").write_bytes(content)
         yield folder
 
 
@@ -87,77 +87,77 @@ def read_all(folder: Path, *, alive: bool, max_bytes: int = 1 << 40) -> tuple[li
         os.close(fd)
 
 
-def is_in_order(texts: list[bytes], made: Made) -> bool:
+def is_in_order(texts: list[bytes], capture: Made) -> bool:
     """Whether nothing is invented, doubled or misplaced."""
-    serial = {frame.text: at for at, frame in enumerate(made.frames)}
+    serial = {frame.text: at for at, frame in enumerate(capture.frames)}
     places = [serial.get(text, -1) for text in texts]
     return -1 not in places and places == sorted(set(places))
 
 
 @settings(max_examples=examples(50), deadline=None)
 @given(captures(), st.sampled_from([1, 60, 1 << 40]))
-def test_undamaged_captures_are_read_whole(made: Made, max_bytes: int) -> None:
-    with folder_of(made.files) as folder:
+def test_undamaged_captures_are_read_whole(capture: Made, max_bytes: int) -> None:
+    with folder_of(capture.files) as folder:
         texts, outcome = read_all(folder, alive=True, max_bytes=max_bytes)
-    assert texts == [frame.text for frame in made.frames]
+    assert texts == [frame.text for frame in capture.frames]
     assert outcome is Outcome.CLOSED
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(captures(), st.data())
 def test_overwritten_bytes_cost_the_frames_that_they_hit_and_no_other(
-    made: Made, data: st.DataObject
+    capture: Made, data: st.DataObject
 ) -> None:
     hit: set[tuple[int, int]] = set()
     for _ in range(data.draw(st.integers(1, 4))):
-        number = data.draw(st.sampled_from(sorted(made.files)))
-        written = made.files[number]
-        begin = data.draw(st.integers(FILE_HEADER_BYTES, len(written) - 1))
+        number = data.draw(st.sampled_from(sorted(capture.files)))
+        content = capture.files[number]
+        begin = data.draw(st.integers(FILE_HEADER_BYTES, len(content) - 1))
         for at, value in enumerate(data.draw(st.binary(min_size=1, max_size=12)), start=begin):
-            if at < len(written) and written[at] != value:
-                written[at] = value
+            if at < len(content) and content[at] != value:
+                content[at] = value
                 hit.add((number, at))
     intact = [
         f.text
-        for f in made.frames
+        for f in capture.frames
         if not any(f.segment == n and f.begin <= at < f.end for n, at in hit)
     ]
-    with folder_of(made.files) as folder:
+    with folder_of(capture.files) as folder:
         texts, _ = read_all(folder, alive=False, max_bytes=data.draw(st.sampled_from([1, 1 << 40])))
-    assert is_in_order(texts, made)
+    assert is_in_order(texts, capture)
     assert set(intact) <= set(texts)
 
 
 @settings(max_examples=examples(50), deadline=None)
 @given(captures(), st.data())
 def test_inserted_and_deleted_bytes_cost_only_the_frames_there(
-    made: Made, data: st.DataObject
+    capture: Made, data: st.DataObject
 ) -> None:
-    number = data.draw(st.sampled_from(sorted(made.files)))
-    written = made.files[number]
-    at = data.draw(st.integers(FILE_HEADER_BYTES, len(written)))
+    number = data.draw(st.sampled_from(sorted(capture.files)))
+    content = capture.files[number]
+    at = data.draw(st.integers(FILE_HEADER_BYTES, len(content)))
     size = data.draw(st.integers(0, 50))
     junk = data.draw(
         st.one_of(st.binary(max_size=80), st.just(segment.FRAME_MAGIC), st.just(bytes(64)))
     )
     intact = [
-        f.text for f in made.frames if f.segment != number or f.end <= at or f.begin >= at + size
+        f.text for f in capture.frames if f.segment != number or f.end <= at or f.begin >= at + size
     ]
-    written[at : at + size] = junk
-    with folder_of(made.files) as folder:
+    content[at : at + size] = junk
+    with folder_of(capture.files) as folder:
         texts, _ = read_all(folder, alive=False)
-    assert is_in_order(texts, made)
+    assert is_in_order(texts, capture)
     assert set(intact) <= set(texts)
 
 
 @settings(max_examples=examples(50), deadline=None)
 @given(captures(), st.data())
-def test_truncation_anywhere_keeps_all_before_it(made: Made, data: st.DataObject) -> None:
-    number = data.draw(st.sampled_from(sorted(made.files)))
-    size = data.draw(st.integers(0, len(made.files[number])))
-    del made.files[number][size:]
-    intact = [f.text for f in made.frames if f.segment != number or f.end <= size]
-    with folder_of(made.files) as folder:
+def test_truncation_anywhere_keeps_all_before_it(capture: Made, data: st.DataObject) -> None:
+    number = data.draw(st.sampled_from(sorted(capture.files)))
+    size = data.draw(st.integers(0, len(capture.files[number])))
+    del capture.files[number][size:]
+    intact = [f.text for f in capture.frames if f.segment != number or f.end <= size]
+    with folder_of(capture.files) as folder:
         texts, _ = read_all(folder, alive=False)
         assert texts == intact
         read_all(folder, alive=True)

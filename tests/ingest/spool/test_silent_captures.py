@@ -29,19 +29,19 @@ LATE_SECS = UNRESPONSIVE_NS / 1e9 + 1
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ShippingNode]:
-    made = ShippingNode(tmp_path)
-    yield made
-    made.close()
+    shipping_node = ShippingNode(tmp_path)
+    yield shipping_node
+    shipping_node.close()
 
 
 def wait_out(node: ShippingNode, secs: float = LATE_SECS) -> None:
     """Nothing has come for so long, by the agent's own clock."""
     for capture in node.captures.values():
-        for one in capture.sinks:
-            one.read_at -= secs
+        for sink in capture.sinks:
+            sink.read_at -= secs
 
 
-def told(node: ShippingNode, job_id: str) -> list[str]:
+def event_names(node: ShippingNode, job_id: str) -> list[str]:
     return [
         event["event"]
         for event in node.events(job_id)
@@ -61,18 +61,18 @@ def test_the_agent_says_it_while_it_lasts_and_only_once(node: ShippingNode) -> N
     capture = silent_capture(node, "job1")
     wait_out(node, LATE_SECS - 3)
     node.ship()
-    assert told(node, "job1") == []
+    assert event_names(node, "job1") == []
     for _ in range(3):
         wait_out(node, 5)
         node.ship()
-    assert told(node, "job1") == ["heartbeat_lost"]
+    assert event_names(node, "job1") == ["heartbeat_lost"]
     capture.now_ns += 60 * SECOND_NS
     capture.lines(["two"])
     node.ship()
-    assert told(node, "job1") == ["heartbeat_lost", "heartbeat_found"]
+    assert event_names(node, "job1") == ["heartbeat_lost", "heartbeat_found"]
     wait_out(node)
     node.ship()
-    assert told(node, "job1") == ["heartbeat_lost", "heartbeat_found", "heartbeat_lost"], (
+    assert event_names(node, "job1") == ["heartbeat_lost", "heartbeat_found", "heartbeat_lost"], (
         "another silence"
     )
     capture.die()
@@ -86,7 +86,7 @@ def test_an_agent_that_begins_anew_says_it_no_second_time(node: ShippingNode) ->
     node.restart()
     wait_out(node)
     node.ship()
-    assert told(node, "job1") == ["heartbeat_lost"]
+    assert event_names(node, "job1") == ["heartbeat_lost"]
     assert node.loki.doubles() == []
     capture.die()
 
@@ -99,7 +99,7 @@ def test_what_is_there_to_be_read_is_no_silence(node: ShippingNode) -> None:
         capture.heartbeat()
     wait_out(node, 60)
     node.ship()
-    assert told(node, "job1") == ["heartbeat"] * len(told(node, "job1"))
+    assert event_names(node, "job1") == ["heartbeat"] * len(event_names(node, "job1"))
     capture.die()
 
 
@@ -111,7 +111,7 @@ def test_a_stepped_clock_is_no_silence(node: ShippingNode, monkeypatch: pytest.M
             time, "time_ns", lambda hours=hours: real_ns() + hours * 3600 * SECOND_NS
         )
         node.ship()
-    assert told(node, "job1") == []
+    assert event_names(node, "job1") == []
     capture.die()
 
 
@@ -120,7 +120,7 @@ def test_a_dead_capture_has_ended_and_is_not_late(node: ShippingNode) -> None:
     capture.die()
     wait_out(node)
     node.ship()
-    assert told(node, "job1") == []
+    assert event_names(node, "job1") == []
     assert [event["state"] for event in node.events("job1") if event["event"] == "closed"] == [
         "FAILED"
     ]
@@ -134,7 +134,7 @@ def test_an_orphans_heartbeat_is_late(node: ShippingNode) -> None:
     capture.die()
     wait_out(node)
     node.ship()
-    assert told(node, "job1") == ["heartbeat_lost"]
+    assert event_names(node, "job1") == ["heartbeat_lost"]
     capture.counters((4, 1))
     node.ship()
     closed = node.events("job1")[-1]
@@ -153,7 +153,7 @@ def test_a_segment_that_cannot_be_read_is_no_silence(
         )
         wait_out(node)
         node.round()
-    assert told(node, "job1") == []
+    assert event_names(node, "job1") == []
     capture.die()
 
 
@@ -220,9 +220,9 @@ def test_a_stopped_sidecar_is_unresponsive_and_comes_back(
         by_agent = {
             key: value for key, value in agent.environment.items() if key.startswith("LOGSHIPPER")
         }
-        other = Home(tmp_path / "home")
-        other.environment.pop("LOGSHIPPER_STORE")
-        stack.enter_context(running(other, env=by_agent))
+        second_home = Home(tmp_path / "home")
+        second_home.environment.pop("LOGSHIPPER_STORE")
+        stack.enter_context(running(second_home, env=by_agent))
         spools = (home.store / "spool", agent.spool)
         wait_until(
             lambda: all(any(spool.glob("*@*/segments/lock")) for spool in spools),
@@ -231,10 +231,11 @@ def test_a_stopped_sidecar_is_unresponsive_and_comes_back(
         sidecars = [sidecar_of(spool) for spool in spools]
         assert all(sidecars)
         local = stack.enter_context(logshipper.Store.local(home.store))
-        there = stack.enter_context(logshipper.Store.loki(loki.url, cluster=cluster))
-        stores = (local, there)
+        loki_store = stack.enter_context(logshipper.Store.loki(loki.url, cluster=cluster))
+        stores = (local, loki_store)
         wait_until(
-            lambda: [job.state for job in there.jobs("s1*")] == ["RUNNING"], "Loki knows the job"
+            lambda: [job.state for job in loki_store.jobs("s1*")] == ["RUNNING"],
+            "Loki knows the job",
         )
         for pid in sidecars:
             os.kill(pid, signal.SIGSTOP)
@@ -243,19 +244,19 @@ def test_a_stopped_sidecar_is_unresponsive_and_comes_back(
                 wait_until(partial(is_in, store, "UNRESPONSIVE"), "its heartbeat is late")
                 assert states_of(store) == LOST
                 assert states_of(store) == LOST, "said once"
-            shown = json.loads(home.call("ls", "--json").stdout)["jobs"]
-            assert [job["state"] for job in shown] == ["UNRESPONSIVE"]
+            jobs = json.loads(home.call("ls", "--json").stdout)["jobs"]
+            assert [job["state"] for job in jobs] == ["UNRESPONSIVE"]
         finally:
             for pid in sidecars:
                 os.kill(pid, signal.SIGCONT)
         for store in stores:
             wait_until(partial(is_in, store, "RUNNING"), "its heartbeat is back")
             wait_until(partial(has_been_found, store), "and that is an event")
-            lost, found = (
+            lost_event, found_event = (
                 logshipper.EventLog(store).filter(kind=kind)[0]
                 for kind in ("heartbeat_lost", "heartbeat_found")
             )
-            assert 0 < (found.time_ns - lost.time_ns) / SECOND_NS < 60
-            assert found.data["secs"] == pytest.approx(
-                (found.time_ns - lost.time_ns) / SECOND_NS + 20, abs=0.01
+            assert 0 < (found_event.time_ns - lost_event.time_ns) / SECOND_NS < 60
+            assert found_event.data["secs"] == pytest.approx(
+                (found_event.time_ns - lost_event.time_ns) / SECOND_NS + 20, abs=0.01
             )

@@ -37,17 +37,17 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def checkpoints(path: str) -> Iterator[Checkpoints]:
-    with closing(Checkpoints(path)) as opened:
-        yield opened
+    with closing(Checkpoints(path)) as state:
+        yield state
 
 
-def shipped(folder: str = "job1@1.aaaa", **fields: object) -> CaptureCheckpoint:
-    made = CaptureCheckpoint(
+def checkpoint(folder: str = "job1@1.aaaa", **fields: object) -> CaptureCheckpoint:
+    result = CaptureCheckpoint(
         folder, IDENTITY, CaptureAccount(name="train.py", stored={"stdout": 7}, started_ns=5)
     )
     for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+        setattr(result, name, value)
+    return result
 
 
 def learnt(folder: str = "job1@1.aaaa", *, done: bool = False) -> CaptureKnowledge:
@@ -59,56 +59,56 @@ def learnt(folder: str = "job1@1.aaaa", *, done: bool = False) -> CaptureKnowled
 
 def test_what_was_put_in_comes_out_after_a_restart(path: str) -> None:
     counts = Counts({"log": 5, "event": 1}, 99, {"too_old": 2}, 123, 45)
-    put = shipped(position=SpoolPosition(2, 1 << 40), done=True, counts=counts, changed_ns=9)
+    put = checkpoint(position=SpoolPosition(2, 1 << 40), done=True, counts=counts, changed_ns=9)
     with closing(Checkpoints(path)) as first:
         first.commit([put], {"stdout/log/": 5})
         first.put_learnt([learnt()])
     with closing(Checkpoints(path)) as second:
-        (found,) = second.shipped()
-        assert found == put
+        (row,) = second.shipped()
+        assert row == put
         assert second.shipped("job1@1.aaaa") == [put]
         assert second.shipped("job1@1.AAAA") == []
         assert second.streams() == {"stdout/log/": 5}
-        known = second.learnt("job1@1.aaaa")
-        assert known is not None
-        assert known[:4] == learnt()[:4]
-        assert known.axis.choose() == learnt().axis.choose()
-        assert known.axis.latest() == learnt().axis.latest()
+        state = second.learnt("job1@1.aaaa")
+        assert state is not None
+        assert state[:4] == learnt()[:4]
+        assert state.axis.choose() == learnt().axis.choose()
+        assert state.axis.latest() == learnt().axis.latest()
         assert second.learnt("other") is None
 
 
 def test_a_later_commit_replaces_and_a_streams_newest_time_only_rises(
     checkpoints: Checkpoints,
 ) -> None:
-    checkpoints.commit([shipped(position=SpoolPosition(1, 10))], {"a": 100, "b": 5})
-    checkpoints.commit([shipped(position=SpoolPosition(2, 0))], {"a": 50, "b": 6})
-    assert [one.position for one in checkpoints.shipped()] == [(2, 0)]
+    checkpoints.commit([checkpoint(position=SpoolPosition(1, 10))], {"a": 100, "b": 5})
+    checkpoints.commit([checkpoint(position=SpoolPosition(2, 0))], {"a": 50, "b": 6})
+    assert [row.position for row in checkpoints.shipped()] == [(2, 0)]
     assert checkpoints.streams() == {"a": 100, "b": 6}
 
 
 def test_a_commit_is_all_or_nothing(checkpoints: Checkpoints) -> None:
-    checkpoints.commit([shipped("one", position=SpoolPosition(1, 1))], {"a": 1})
-    bad = shipped("two")
+    checkpoints.commit([checkpoint("one", position=SpoolPosition(1, 1))], {"a": 1})
+    bad = checkpoint("two")
     bad.changed_ns = 1 << 70  # SQLite has no such integer
     with pytest.raises((OverflowError, StoreError)):
-        checkpoints.commit([shipped("one", position=SpoolPosition(9, 9)), bad], {"a": 9})
-    assert [(one.folder, one.position) for one in checkpoints.shipped()] == [("one", (1, 1))]
+        checkpoints.commit([checkpoint("one", position=SpoolPosition(9, 9)), bad], {"a": 9})
+    assert [(row.folder, row.position) for row in checkpoints.shipped()] == [("one", (1, 1))]
     assert checkpoints.streams() == {"a": 1}
-    checkpoints.commit([shipped("two")], {})
+    checkpoints.commit([checkpoint("two")], {})
     assert len(checkpoints.shipped()) == 2
 
 
 def test_folders_with_odd_names_are_kept_apart(checkpoints: Checkpoints) -> None:
     names = ["a'; DROP TABLE shipped; --", "%", "_", "a\\udcff", "\u00e9", "e\u0301"]
-    checkpoints.commit([shipped(name) for name in names], {})
-    assert {one.folder for one in checkpoints.shipped()} == set(names)
+    checkpoints.commit([checkpoint(name) for name in names], {})
+    assert {row.folder for row in checkpoints.shipped()} == set(names)
     for name in names:
-        assert [one.folder for one in checkpoints.shipped(name)] == [name]
+        assert [row.folder for row in checkpoints.shipped(name)] == [name]
 
 
 def test_captures_come_by_time_of_change(checkpoints: Checkpoints) -> None:
-    checkpoints.commit([shipped("late", changed_ns=9), shipped("early", changed_ns=1)], {})
-    assert [one.folder for one in checkpoints.shipped()] == ["early", "late"]
+    checkpoints.commit([checkpoint("late", changed_ns=9), checkpoint("early", changed_ns=1)], {})
+    assert [row.folder for row in checkpoints.shipped()] == ["early", "late"]
 
 
 # ---- forgetting
@@ -117,15 +117,15 @@ def test_captures_come_by_time_of_change(checkpoints: Checkpoints) -> None:
 def test_what_is_done_and_gone_is_forgotten_in_time(checkpoints: Checkpoints) -> None:
     checkpoints.commit(
         [
-            shipped("old", done=True, changed_ns=10),
-            shipped("in the spool", done=True, changed_ns=10),
-            shipped("young", done=True, changed_ns=100),
+            checkpoint("old", done=True, changed_ns=10),
+            checkpoint("in the spool", done=True, changed_ns=10),
+            checkpoint("young", done=True, changed_ns=100),
         ],
         {},
     )
     checkpoints.put_learnt([learnt("old", done=True), learnt("in the spool"), learnt("young")])
     checkpoints.forget(["in the spool"], 50)
-    assert {one.folder for one in checkpoints.shipped()} == {"in the spool", "young"}
+    assert {row.folder for row in checkpoints.shipped()} == {"in the spool", "young"}
     assert checkpoints.learnt("old") is None
     assert checkpoints.learnt("in the spool") is not None
     assert checkpoints.learnt("young") is not None
@@ -135,7 +135,7 @@ def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(
     checkpoints: Checkpoints,
 ) -> None:
     """Or the file grows with every such capture, and `status` shows it for ever."""
-    checkpoints.commit([shipped("removed halfway", changed_ns=10)], {})
+    checkpoints.commit([checkpoint("removed halfway", changed_ns=10)], {})
     checkpoints.put_learnt([learnt("removed halfway"), learnt("removed unshipped")])
     checkpoints.forget([], time.time_ns() + 30 * DAY_NS)
     assert checkpoints.shipped() == []
@@ -147,10 +147,10 @@ def test_what_somebody_removed_before_it_was_shipped_is_forgotten_as_well(
 
 
 def test_status_reads_beside_a_running_agent(checkpoints: Checkpoints, path: str) -> None:
-    checkpoints.commit([shipped()], {})
+    checkpoints.commit([checkpoint()], {})
     checkpoints.put_notes({"loki": {"url": "http://x", "since_ns": 0}, "text": "\u00e9\n"})
-    found, _, notes = read_state(path)
-    assert found == checkpoints.shipped()
+    rows, _, notes = read_state(path)
+    assert rows == checkpoints.shipped()
     assert notes == {"loki": {"url": "http://x", "since_ns": 0}, "text": "\u00e9\n"}
     checkpoints.put_notes({"text": "other"})
     assert read_state(path).notes["text"] == "other"
@@ -163,7 +163,7 @@ def test_threads_share_it(checkpoints: Checkpoints) -> None:
         try:
             for number in range(20):
                 checkpoints.commit(
-                    [shipped(name, position=SpoolPosition(1, number))], {name: number}
+                    [checkpoint(name, position=SpoolPosition(1, number))], {name: number}
                 )
                 checkpoints.put_learnt([learnt(name)])
                 assert checkpoints.shipped(name)[0].position.offset == number
@@ -226,7 +226,7 @@ def test_a_newer_logshippers_file_is_left_alone(path: str) -> None:
 def test_rows_that_cannot_be_understood_are_damage_with_words(
     checkpoints: Checkpoints, path: str, change: str
 ) -> None:
-    checkpoints.commit([shipped()], {})
+    checkpoints.commit([checkpoint()], {})
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(change)
         connection.commit()
@@ -251,10 +251,10 @@ def test_learnt_rows_that_cannot_be_understood_are_damage_with_words(
 
 
 def test_a_later_versions_further_fields_do_no_harm(checkpoints: Checkpoints, path: str) -> None:
-    checkpoints.commit([shipped()], {})
+    checkpoints.commit([checkpoint()], {})
     with closing(sqlite3.connect(path)) as connection:
         for column in ("account", "identity", "counts"):
             update = f"UPDATE shipped SET {column} = json_set({column}, '$.mood', 'good')"  # noqa: S608
             connection.execute(update)
         connection.commit()
-    assert checkpoints.shipped() == [shipped()]
+    assert checkpoints.shipped() == [checkpoint()]

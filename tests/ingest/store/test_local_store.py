@@ -50,9 +50,9 @@ def texts_of(reader: JobReader, streams: tuple[Stream, ...] = BOTH) -> list[str]
 
 
 def take(store: LocalStore, job_id: str = "k3f9x2") -> JobReader:
-    taken = store.ingest()
-    assert taken.problems == []
-    assert taken.complete
+    outcome = store.ingest()
+    assert outcome.problems == []
+    assert outcome.complete
     return store.open(job_id)
 
 
@@ -149,16 +149,16 @@ def test_kinds_streams_and_attributes(store: LocalStore, spool: Path) -> None:
     )
     capture.lines(["err"], stream=Stream.STDERR)
     reader = take(store)
-    found = list(reader.lines(streams=BOTH))
-    assert [(line.kind, line.text, dict(line.attrs)) for line in found] == [
+    lines = list(reader.lines(streams=BOTH))
+    assert [(line.kind, line.text, dict(line.attrs)) for line in lines] == [
         (Kind.LOG, "text", {}),
         (Kind.METADATA, '{"a": 1}', {"n": 7}),
         (Kind.NOTE, "[repeated]", {"repeat": 5}),
         (Kind.COMMAND, "/LOGCOMMAND {}", {}),
         (Kind.LOG, "err", {}),
     ]
-    assert [line.time_ns - START_NS for line in found[:4]] == [SECOND_NS + at for at in range(4)]
-    assert [line.stream for line in found] == [Stream.STDOUT] * 4 + [Stream.STDERR]
+    assert [line.time_ns - START_NS for line in lines[:4]] == [SECOND_NS + at for at in range(4)]
+    assert [line.stream for line in lines] == [Stream.STDOUT] * 4 + [Stream.STDERR]
     assert texts_of(reader, (Stream.STDERR,)) == ["err"]
     console = reader.lines(streams=(Stream.STDOUT,), kinds=(Kind.LOG, Kind.METADATA))
     assert [line.text for line in console] == ["text", '{"a": 1}']
@@ -264,10 +264,10 @@ def test_live_status_is_replaced_withdrawn_and_never_logged_r29(
         )
         reader = take(store)
         assert set(reader.status()) == {Stream.STDERR}
-        found = list(reader.lines(streams=BOTH))
-        assert [line.text for line in found] == ["before", "after", '{"a":1}']
-        assert [line.time_ns - found[0].time_ns for line in found] == [0, 2, 3]
-        assert found[2].attrs == {"n": 1}
+        lines = list(reader.lines(streams=BOTH))
+        assert [line.text for line in lines] == ["before", "after", '{"a":1}']
+        assert [line.time_ns - lines[0].time_ns for line in lines] == [0, 2, 3]
+        assert lines[2].attrs == {"n": 1}
         capture.end()
     assert take(store).status() == {}
 
@@ -342,8 +342,8 @@ def test_a_capture_that_died_is_failed_and_its_loss_counted(store: LocalStore, s
     capture.append(b"\xf1LSF torn")
     capture.counters((100, 10), (7, 1))
     died(capture)
-    taken = store.ingest()
-    assert ["cut short" in problem for problem in taken.problems] == [True]
+    outcome = store.ingest()
+    assert ["cut short" in problem for problem in outcome.problems] == [True]
     reader = store.open("k3f9x2")
     job = reader.summary
     assert (job.state, job.exit_code, job.lost, job.bytes_printed) == ("FAILED", None, 7, 107)
@@ -431,12 +431,13 @@ def test_the_relay_is_known_by_its_number_and_its_start(store: LocalStore, spool
     died(capture)
     for segment in capture.segments.glob("*.seg"):
         segment.unlink()
-    own = process_started(os.getpid())
-    capture.counters((400, 100), pid=os.getpid(), started=own)
+    start_time = process_started(os.getpid())
+    capture.counters((400, 100), pid=os.getpid(), started=start_time)
     assert life(capture) is Life.STARTING
     capture.counters((400, 100), pid=os.getpid(), started=0)  # an earlier release's
     assert life(capture) is Life.STARTING
-    capture.counters((400, 100), pid=os.getpid(), started=own - 1)  # a later process has the number
+    # a later process has the number
+    capture.counters((400, 100), pid=os.getpid(), started=start_time - 1)
     assert life(capture) is Life.DEAD
     job = take(store).summary
     assert (job.state, job.lost) == ("FAILED", 100)
@@ -641,14 +642,14 @@ def test_progress_and_the_deadline(
     capture.close()
     size = capture.segment.stat().st_size
     assert not store.ingest(deadline_secs=0).complete
-    begun = len(texts_of(store.open("k3f9x2")))
-    assert 0 < begun < 120
-    told: list[tuple[int, int]] = []
-    assert store.ingest(progress=lambda done, total: told.append((done, total))).complete
+    line_count = len(texts_of(store.open("k3f9x2")))
+    assert 0 < line_count < 120
+    reports: list[tuple[int, int]] = []
+    assert store.ingest(progress=lambda done, total: reports.append((done, total))).complete
     assert len(texts_of(store.open("k3f9x2"))) == 120
-    assert told == sorted(told)
-    assert {total for _, total in told} == {size}
-    assert size - 200 < told[-1][0] <= size
+    assert reports == sorted(reports)
+    assert {total for _, total in reports} == {size}
+    assert size - 200 < reports[-1][0] <= size
 
 
 def test_a_job_that_prints_on_does_not_hold_ingesting_up(
@@ -690,10 +691,10 @@ def test_identity_of_any_shape_never_stops_the_others(store: LocalStore, spool: 
         (folder / "identity.json").write_text(shape)
         age(folder, 3600)
     make_capture(spool, "good")
-    taken = store.ingest()
-    assert len(taken.problems) == len(shapes)
+    outcome = store.ingest()
+    assert len(outcome.problems) == len(shapes)
     assert [job.job_id for job in store.jobs()] == ["good"]
-    assert sum("upgrade" in problem for problem in taken.problems) == 1
+    assert sum("upgrade" in problem for problem in outcome.problems) == 1
 
 
 def test_identity_with_fields_of_any_type(store: LocalStore, spool: Path) -> None:
@@ -777,8 +778,8 @@ def test_records_of_any_shape_never_raise(store: LocalStore, spool: Path) -> Non
     capture.lines(["after"], time_ns=2**64 - 5)
     capture.lines(["and after"], time_ns=2**64 - 5)
     capture.close()
-    taken = store.ingest()
-    assert taken.complete, taken.problems
+    outcome = store.ingest()
+    assert outcome.complete, outcome.problems
     reader = store.open("k3f9x2")
     assert texts_of(reader) == ["after", "and after"]
     list(reader.events())

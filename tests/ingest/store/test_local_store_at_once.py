@@ -64,9 +64,9 @@ def test_a_job_of_which_nothing_is_stored_yet_is_unknown_not_damaged(
     with LocalStore(str(root)) as store:
         with pytest.raises(UnknownJob):
             store.open("new222")
-        begun = root / "jobs" / "good1.db"
-        begun.unlink()
-        begin(begun)
+        database = root / "jobs" / "good1.db"
+        database.unlink()
+        begin(database)
         with pytest.raises(
             StoreError, match="damaged or half-written"
         ):  # the catalogue says what was in it
@@ -93,9 +93,9 @@ def test_marks_allocations_and_values_in_the_making_are_none_yet(root: Path) -> 
         (root / name).unlink(missing_ok=True)
         (root / name).touch()
     values = (root / "values.db").stat().st_ino
-    told: list[str] = []
+    messages: list[str] = []
     with LocalStore(str(root)) as store:
-        overlay = Overlay.of_local(store, tell=told.append)
+        overlay = Overlay.of_local(store, tell=messages.append)
         assert overlay.of(JobKey("good1")) == NO_MARKS
         assert overlay.all() == {}
         assert store.allocations() == []
@@ -103,7 +103,7 @@ def test_marks_allocations_and_values_in_the_making_are_none_yet(root: Path) -> 
         assert (root / "values.db").stat().st_ino == values  # not taken from under whoever makes it
         overlay.tag(JobKey("good1"), [MarkChange("a", "")])
         assert overlay.of(JobKey("good1")).tag_words() == ["a"]
-    assert told == []
+    assert messages == []
 
 
 @pytest.mark.parametrize("questions", range(4))
@@ -113,14 +113,14 @@ def test_a_file_that_is_made_while_it_is_looked_at_is_no_other_programs(
     """questions: to SQLite, before its tables are committed."""
     path = tmp_path / "new222.db"
     path.touch()
-    left = questions
+    questions_left = questions
 
     class Connection(sqlite3.Connection):
         def execute(self, *words: object) -> sqlite3.Cursor:
-            nonlocal left
-            if left == 0:
+            nonlocal questions_left
+            if questions_left == 0:
                 as_tables(path)
-            left -= 1
+            questions_left -= 1
             return super().execute(*words)  # type: ignore[arg-type]  # as they were given
 
     with closing(sqlite3.connect(path, factory=Connection)) as connection:
@@ -128,7 +128,7 @@ def test_a_file_that_is_made_while_it_is_looked_at_is_no_other_programs(
             0,
             job_db.VERSION,
         )
-    assert left < 0 or questions == 3
+    assert questions_left < 0 or questions == 3
 
 
 # ---- the catalogue
@@ -139,8 +139,8 @@ def test_a_replaced_catalogue_is_followed_where_nothing_is_spooled(root: Path) -
         assert ids(store) == ["good1"]
         (root / "catalogue.db").unlink()
         make_capture(root / "spool", "new222")
-        with LocalStore(str(root)) as other:
-            assert other.ingest().complete
+        with LocalStore(str(root)) as second_store:
+            assert second_store.ingest().complete
         assert os.listdir(root / "spool") == []
         assert ids(store) == ["good1", "new222"]
 
@@ -175,8 +175,8 @@ def test_damage_that_ingesting_finds_is_fixed_at_once(root: Path) -> None:
     spoil_tables(root / "catalogue.db")
     make_capture(root / "spool", "new222")
     with LocalStore(str(root)) as store:
-        taken = store.ingest()
-        assert (taken.complete, taken.problems) == (True, [])
+        outcome = store.ingest()
+        assert (outcome.complete, outcome.problems) == (True, [])
     assert os.listdir(root / "spool") == []
     with closing(Catalogue.open(str(root / "catalogue.db"), wal=True)) as catalogue:
         assert sorted(job.job_id for job in catalogue.jobs(0)) == ["good1", "new222"]
@@ -213,8 +213,8 @@ def test_damage_that_importing_finds_is_fixed_for_the_next_time(root: Path) -> N
 def test_damage_that_another_program_has_fixed_is_not_fixed_again(root: Path) -> None:
     with LocalStore(str(root)) as store:
         spoil_tables(root / "catalogue.db")
-        with LocalStore(str(root)) as other:
-            assert ids(other) == ["good1"]
+        with LocalStore(str(root)) as second_store:
+            assert ids(second_store) == ["good1"]
             fixed = (root / "catalogue.db").stat().st_ino
             assert ids(store) == ["good1"]
         assert (root / "catalogue.db").stat().st_ino == fixed
@@ -226,13 +226,13 @@ def test_a_catalogue_that_cannot_be_made_now_is_made_later(
     monkeypatch.setattr("logshipper_ingest.store.local_store.LOCK_SECS", 0.05)
     (root / "catalogue.db").unlink()
     make_capture(root / "spool", "new222")
-    with intake_lock(str(root / "intake.lock"), 0.0) as held:
-        assert held
+    with intake_lock(str(root / "intake.lock"), 0.0) as is_held:
+        assert is_held
         store = LocalStore(str(root))
         assert ids(store) == ["good1"]
     with closing(store):
-        taken = store.ingest()
-        assert (taken.complete, taken.problems) == (True, [])
+        outcome = store.ingest()
+        assert (outcome.complete, outcome.problems) == (True, [])
         assert ids(store) == ["good1", "new222"]
     assert (root / "catalogue.db").exists()
 
@@ -242,13 +242,13 @@ def test_what_the_catalogue_refused_is_put_there_by_the_next_look(
 ) -> None:
     put = Catalogue.put
 
-    def refused(catalogue: Catalogue, summary: JobSummary) -> None:
+    def refuse(catalogue: Catalogue, summary: JobSummary) -> None:
         raise UnwritableError(catalogue.path, "no room left on the disk")
 
     with LocalStore(str(root)) as store, SpooledCapture(root, "runs22") as job:
         job.lines("one")
         job.beat()
-        monkeypatch.setattr(Catalogue, "put", refused)
+        monkeypatch.setattr(Catalogue, "put", refuse)
         assert not store.ingest().complete
         monkeypatch.setattr(Catalogue, "put", put)
         assert store.ingest().complete  # the job has printed nothing since

@@ -42,7 +42,7 @@ def spool(root: Path) -> Path:
 
 
 @pytest.fixture
-def filled(root: Path, spool: Path) -> Path:
+def store_path(root: Path, spool: Path) -> Path:
     """A store's folder with two jobs, `good1` and `job222`, ingested."""
     make_capture(spool, "good1", lines=["one", "two"])
     make_capture(spool, "job222", lines=[f"line {number}" for number in range(20_000)])
@@ -97,24 +97,24 @@ def set_version(path: Path, version: int) -> None:
         connection.execute(f"PRAGMA user_version={version}")
 
 
-def test_a_newer_catalogue_is_refused_by_name(filled: Path) -> None:
-    set_version(filled / "catalogue.db", 7)
+def test_a_newer_catalogue_is_refused_by_name(store_path: Path) -> None:
+    set_version(store_path / "catalogue.db", 7)
     with pytest.raises(StoreError, match=r"newer logshipper.*7.*upgrade") as error:
-        LocalStore(str(filled))
-    assert error.value.path == str(filled / "catalogue.db")
+        LocalStore(str(store_path))
+    assert error.value.path == str(store_path / "catalogue.db")
 
 
-def test_a_newer_job_is_refused_and_others_go_on(filled: Path, spool: Path) -> None:
-    set_version(filled / "jobs" / "job222.db", 7)
-    waiting = make_capture(spool, "job222", attempt=2)
+def test_a_newer_job_is_refused_and_others_go_on(store_path: Path, spool: Path) -> None:
+    set_version(store_path / "jobs" / "job222.db", 7)
+    second_attempt = make_capture(spool, "job222", attempt=2)
     make_capture(spool, "good1", attempt=2, lines=["three"])
-    with LocalStore(str(filled)) as store:
-        taken = store.ingest()
-        assert not taken.complete
-        assert [("job222.db" in problem, "newer" in problem) for problem in taken.problems] == [
+    with LocalStore(str(store_path)) as store:
+        outcome = store.ingest()
+        assert not outcome.complete
+        assert [("job222.db" in problem, "newer" in problem) for problem in outcome.problems] == [
             (True, True)
         ]
-        assert waiting.path.exists()
+        assert second_attempt.path.exists()
         assert len(store.jobs()) == 2
         assert texts(store, "good1") == ["one", "two", "three"]
         with pytest.raises(StoreError, match="upgrade"):
@@ -129,10 +129,10 @@ def test_a_newer_segment_waits_and_the_rest_goes_on(root: Path, spool: Path) -> 
     make_capture(spool, "good1")
     with LocalStore(str(root), create=True) as store:
         for _ in range(2):  # it is said each time
-            taken = store.ingest()
-            assert not taken.complete
-            assert len(taken.problems) == 1
-            assert "upgrade" in taken.problems[0]
+            outcome = store.ingest()
+            assert not outcome.complete
+            assert len(outcome.problems) == 1
+            assert "upgrade" in outcome.problems[0]
         assert texts(store, "good1") == ["one", "two"]
         with capture.segment.open("r+b") as file:
             file.seek(8)
@@ -159,13 +159,13 @@ def empty(path: Path) -> None:
 
 @pytest.mark.parametrize("break_it", [halve, scribble, empty])
 def test_a_damaged_job_is_named_and_others_stay_readable(
-    filled: Path, spool: Path, break_it: object
+    store_path: Path, spool: Path, break_it: object
 ) -> None:
     assert callable(break_it)
-    broken = filled / "jobs" / "job222.db"
+    broken = store_path / "jobs" / "job222.db"
     break_it(broken)
     make_capture(spool, "good1", attempt=2, lines=["three"])
-    with LocalStore(str(filled)) as store:
+    with LocalStore(str(store_path)) as store:
         assert store.ingest().complete
         assert texts(store, "good1") == ["one", "two", "three"]
         with pytest.raises(StoreError, match="damaged or half-written") as error:
@@ -175,70 +175,72 @@ def test_a_damaged_job_is_named_and_others_stay_readable(
         assert [job.job_id for job in store.jobs()] == ["good1"]
 
 
-def test_a_damaged_job_keeps_its_segments_in_the_spool(filled: Path, spool: Path) -> None:
-    scribble(filled / "jobs" / "job222.db")
-    waiting = make_capture(spool, "job222", attempt=2)
-    taken = ingest(filled)
-    assert not taken.complete
-    assert "job222.db" in taken.problems[0]
-    assert waiting.segment.exists()
+def test_a_damaged_job_keeps_its_segments_in_the_spool(store_path: Path, spool: Path) -> None:
+    scribble(store_path / "jobs" / "job222.db")
+    second_attempt = make_capture(spool, "job222", attempt=2)
+    outcome = ingest(store_path)
+    assert not outcome.complete
+    assert "job222.db" in outcome.problems[0]
+    assert second_attempt.segment.exists()
 
 
 @pytest.mark.parametrize("break_it", [scribble, empty, halve, Path.unlink])
-def test_a_damaged_or_missing_catalogue_is_made_again(filled: Path, break_it: object) -> None:
-    with LocalStore(str(filled)) as store:
+def test_a_damaged_or_missing_catalogue_is_made_again(store_path: Path, break_it: object) -> None:
+    with LocalStore(str(store_path)) as store:
         before = store.jobs()
     assert callable(break_it)
-    break_it(filled / "catalogue.db")
-    scribble(filled / "jobs" / "bad333.db")
-    (filled / "jobs" / "other.txt").write_text("x")
-    with LocalStore(str(filled)) as store:
+    break_it(store_path / "catalogue.db")
+    scribble(store_path / "jobs" / "bad333.db")
+    (store_path / "jobs" / "other.txt").write_text("x")
+    with LocalStore(str(store_path)) as store:
         assert store.jobs() == before
         assert ["bad333.db" in problem for problem in store.ingest().problems] == [True]
         assert store.ingest().problems == []
 
 
-def test_damage_within_the_catalogue_shows_later_and_is_fixed(filled: Path) -> None:
-    with closing(sqlite3.connect(filled / "catalogue.db")) as connection, connection:
+def test_damage_within_the_catalogue_shows_later_and_is_fixed(store_path: Path) -> None:
+    with closing(sqlite3.connect(store_path / "catalogue.db")) as connection, connection:
         connection.execute("UPDATE job SET summary = 'nonsense'")
-    with LocalStore(str(filled)) as store:
+    with LocalStore(str(store_path)) as store:
         assert {job.job_id for job in store.jobs()} == {"good1", "job222"}
 
 
-def test_a_catalogue_that_another_program_replaced_is_followed(filled: Path, spool: Path) -> None:
-    with LocalStore(str(filled)) as store:
-        (filled / "catalogue.db").unlink()
-        with LocalStore(str(filled)) as other:
-            assert len(other.jobs()) == 2
+def test_a_catalogue_that_another_program_replaced_is_followed(
+    store_path: Path, spool: Path
+) -> None:
+    with LocalStore(str(store_path)) as store:
+        (store_path / "catalogue.db").unlink()
+        with LocalStore(str(store_path)) as second_store:
+            assert len(second_store.jobs()) == 2
             make_capture(spool, "new333")
             assert store.ingest().complete
-            assert len(other.jobs()) == len(store.jobs()) == 3
+            assert len(second_store.jobs()) == len(store.jobs()) == 3
 
 
-def test_a_job_whose_database_was_only_begun_is_no_damage(filled: Path, spool: Path) -> None:
+def test_a_job_whose_database_was_only_begun_is_no_damage(store_path: Path, spool: Path) -> None:
     """As a crash leaves it: the file is there, nothing is committed."""
-    (filled / "catalogue.db").unlink()
-    empty(filled / "jobs" / "k3f9x2.db")
+    (store_path / "catalogue.db").unlink()
+    empty(store_path / "jobs" / "k3f9x2.db")
     make_capture(spool)
-    with LocalStore(str(filled)) as store:
+    with LocalStore(str(store_path)) as store:
         assert store.ingest() == IngestOutcome(True, [])
         assert texts(store, "k3f9x2") == ["one", "two"]
 
 
-def test_another_program_s_database_is_left_alone(filled: Path) -> None:
-    path = filled / "jobs" / "job222.db"
+def test_another_program_s_database_is_left_alone(store_path: Path) -> None:
+    path = store_path / "jobs" / "job222.db"
     path.unlink()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE precious (x)")
-    with LocalStore(str(filled)) as store, pytest.raises(StoreError, match="another program"):
+    with LocalStore(str(store_path)) as store, pytest.raises(StoreError, match="another program"):
         store.open("job222")
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM precious").fetchone() == (0,)
 
 
-def test_a_job_s_missing_database_is_an_unknown_job(filled: Path) -> None:
-    (filled / "jobs" / "job222.db").unlink()
-    with LocalStore(str(filled)) as store:
+def test_a_job_s_missing_database_is_an_unknown_job(store_path: Path) -> None:
+    (store_path / "jobs" / "job222.db").unlink()
+    with LocalStore(str(store_path)) as store:
         with pytest.raises(UnknownJob):
             store.open("job222")
         store.remove("job222")
@@ -246,12 +248,12 @@ def test_a_job_s_missing_database_is_an_unknown_job(filled: Path) -> None:
 
 
 def test_a_log_that_goes_while_somebody_opens_the_database(
-    filled: Path, monkeypatch: pytest.MonkeyPatch
+    store_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever closes a database last removes its write-ahead log, at any time."""
     exists = os.path.exists
     monkeypatch.setattr(os.path, "exists", lambda path: str(path).endswith("-wal") or exists(path))
-    with LocalStore(str(filled)) as store, store.open(store.resolve("last")) as reader:
+    with LocalStore(str(store_path)) as store, store.open(store.resolve("last")) as reader:
         assert reader.summary.state == "COMPLETED"
 
 
@@ -259,39 +261,39 @@ def test_a_log_that_goes_while_somebody_opens_the_database(
 
 
 @ordinary_user_only
-def test_a_read_only_store_is_read_without_ingesting(filled: Path, spool: Path) -> None:
+def test_a_read_only_store_is_read_without_ingesting(store_path: Path, spool: Path) -> None:
     make_capture(spool, "waits1")
-    for folder in (filled, filled / "jobs"):
+    for folder in (store_path, store_path / "jobs"):
         folder.chmod(0o500)
     try:
-        with LocalStore(str(filled)) as store:
-            taken = store.ingest()
-            assert not taken.complete
-            assert taken.problems == [
-                f"{filled}: can't be written: 1 capture in the spool not ingested"
+        with LocalStore(str(store_path)) as store:
+            outcome = store.ingest()
+            assert not outcome.complete
+            assert outcome.problems == [
+                f"{store_path}: can't be written: 1 capture in the spool not ingested"
             ]
             assert len(store.jobs()) == 2
             assert texts(store, "good1") == ["one", "two"]
             with pytest.raises(StoreError, match="can't be written"):
                 store.remove("good1")
     finally:
-        for folder in (filled, filled / "jobs"):
+        for folder in (store_path, store_path / "jobs"):
             folder.chmod(0o700)
-    assert ingest(filled).complete
+    assert ingest(store_path).complete
 
 
 @ordinary_user_only
 @pytest.mark.parametrize("uses_wal", [True, False])
 def test_read_only_files_with_and_without_a_log_of_what_was_written_last(
-    filled: Path, tmp_path: Path, uses_wal: bool
+    store_path: Path, tmp_path: Path, uses_wal: bool
 ) -> None:
     """As a crash leaves them: the newest lines stand in the write-ahead log only."""
     copy = tmp_path / "copy"
-    with closing(sqlite3.connect(filled / "jobs" / "good1.db")) as connection:
+    with closing(sqlite3.connect(store_path / "jobs" / "good1.db")) as connection:
         connection.execute(f"PRAGMA journal_mode={'WAL' if uses_wal else 'DELETE'}")
         connection.execute("UPDATE capture SET attempt = 5")
         connection.commit()
-        shutil.copytree(filled, copy)
+        shutil.copytree(store_path, copy)
     for name in ("good1.db-shm", "good1.db-journal"):
         (copy / "jobs" / name).unlink(missing_ok=True)
     assert (copy / "jobs" / "good1.db-wal").exists() == uses_wal
@@ -308,19 +310,19 @@ def test_read_only_files_with_and_without_a_log_of_what_was_written_last(
 
 
 @ordinary_user_only
-def test_unreadable_files_are_named(filled: Path) -> None:
-    broken = filled / "jobs" / "job222.db"
+def test_unreadable_files_are_named(store_path: Path) -> None:
+    broken = store_path / "jobs" / "job222.db"
     broken.chmod(0)
-    with LocalStore(str(filled)) as store:
+    with LocalStore(str(store_path)) as store:
         with pytest.raises(StoreError, match="can't be read") as error:
             store.open("job222")
         assert error.value.path == str(broken)
-    filled.chmod(0)
+    store_path.chmod(0)
     try:
         with pytest.raises(StoreError, match="can't be read"):
-            LocalStore(str(filled))
+            LocalStore(str(store_path))
     finally:
-        filled.chmod(0o700)
+        store_path.chmod(0o700)
 
 
 @ordinary_user_only
@@ -330,9 +332,9 @@ def test_a_segment_that_cannot_be_opened_waits_and_the_rest_goes_on(
     locked = make_capture(spool, "locked")
     locked.segment.chmod(0)
     make_capture(spool, "good1")
-    taken = ingest(root)
-    assert not taken.complete
-    assert "permission denied" in taken.problems[0]
+    outcome = ingest(root)
+    assert not outcome.complete
+    assert "permission denied" in outcome.problems[0]
     assert locked.segment.exists()
     with LocalStore(str(root)) as store:
         assert texts(store, "good1") == ["one", "two"]
@@ -347,8 +349,8 @@ def test_captures_of_another_user_are_left_alone(
     capture = make_capture(spool)
     with LocalStore(str(root), create=True) as store:
         monkeypatch.setattr(store._intake, "_owner", os.geteuid() + 1)
-        taken = store.ingest()
-        assert ["another user" in problem for problem in taken.problems] == [True]
+        outcome = store.ingest()
+        assert ["another user" in problem for problem in outcome.problems] == [True]
         assert capture.segment.exists()
         assert store.jobs() == []
 
@@ -379,9 +381,9 @@ def test_no_room_loses_nothing(root: Path, spool: Path, page_limit: list[int]) -
     capture.close()
     make_capture(spool, "small1")
     with LocalStore(str(root), create=True) as store:
-        taken = store.ingest()
-        assert not taken.complete
-        assert "no room left" in taken.problems[0]
+        outcome = store.ingest()
+        assert not outcome.complete
+        assert "no room left" in outcome.problems[0]
         assert capture.segment.exists()
         assert texts(store, "small1") == ["one", "two"]
         page_limit[0] = 1 << 30
@@ -404,7 +406,7 @@ def test_files_that_may_not_grow_lose_nothing(root: Path, spool: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, str(root)],
         cwd=ROOT,
         capture_output=True,
@@ -412,9 +414,9 @@ def test_files_that_may_not_grow_lose_nothing(root: Path, spool: Path) -> None:
         timeout=CHILD_SECS,
         preexec_fn=limit,
     )
-    assert found.returncode == 0, found.stderr
-    assert "complete=False" in found.stdout
-    assert "disk" in found.stdout
+    assert result.returncode == 0, result.stderr
+    assert "complete=False" in result.stdout
+    assert "disk" in result.stdout
     assert ingest(root).complete
     with LocalStore(str(root)) as store:
         assert texts(store, "k3f9x2") == numbers
@@ -451,10 +453,10 @@ def test_a_full_disk_is_said_reading_goes_on_and_room_fixes_it(
                 pass
     capture = make_capture(spool, "late22", lines=[os.urandom(50).hex() for _ in range(2000)])
     with LocalStore(str(root), spool=str(spool)) as store:
-        taken = store.ingest()
-        assert not taken.complete
-        assert any("room" in problem or "disk" in problem for problem in taken.problems), (
-            taken.problems
+        outcome = store.ingest()
+        assert not outcome.complete
+        assert any("room" in problem or "disk" in problem for problem in outcome.problems), (
+            outcome.problems
         )
         assert [job.job_id for job in store.jobs()] == ["good1"]
         assert texts(store, "good1") == ["one", "two"]
@@ -469,10 +471,10 @@ def test_a_full_disk_is_said_reading_goes_on_and_room_fixes_it(
 
 
 def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path) -> None:
-    asked: list[str] = []
+    paths: list[str] = []
 
     def network(path: str) -> str | None:
-        asked.append(path)
+        paths.append(path)
         return "nfs4"
 
     root, spool = tmp_path / "store", tmp_path / "spool"
@@ -485,7 +487,7 @@ def test_no_write_ahead_log_on_a_network_file_system(tmp_path: Path) -> None:
             with closing(sqlite3.connect(path)) as connection:
                 assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
         assert not list(root.rglob("*-wal"))
-    assert asked == [str(root)]
+    assert paths == [str(root)]
 
 
 def test_a_write_ahead_log_on_a_local_one(root: Path, spool: Path) -> None:
@@ -502,11 +504,11 @@ def test_a_write_ahead_log_on_a_local_one(root: Path, spool: Path) -> None:
 def test_waiting_for_another_who_takes_in_is_bounded(root: Path, spool: Path) -> None:
     make_capture(spool)
     with LocalStore(str(root), create=True) as store:
-        with intake.intake_lock(str(root / "intake.lock"), time.monotonic()) as held:
-            assert held
-            taken = store.ingest(deadline_secs=0.05)
-            assert not taken.complete
-            assert "another program" in taken.problems[0]
+        with intake.intake_lock(str(root / "intake.lock"), time.monotonic()) as is_held:
+            assert is_held
+            outcome = store.ingest(deadline_secs=0.05)
+            assert not outcome.complete
+            assert "another program" in outcome.problems[0]
             assert store.jobs() == []
         assert store.ingest().complete
 
@@ -569,7 +571,7 @@ REMOVING = (
 def test_killed_while_ingesting_nothing_is_lost_or_doubled(
     root: Path, spool: Path, point: str, times: int
 ) -> None:
-    expected: list[str] = []
+    texts_in_order: list[str] = []
     records: list[str] = []
     with CaptureWriter(spool, start_ns=time.time_ns()) as capture:
         capture.start()
@@ -579,7 +581,7 @@ def test_killed_while_ingesting_nothing_is_lost_or_doubled(
             record = f'{{"step": {number}}}'
             capture.metadata(record)
             capture.event("note", str(number))
-            expected += [*lines, record]
+            texts_in_order += [*lines, record]
             records.append(record)
             if number % 4 == 3:
                 capture.rotate()
@@ -594,7 +596,7 @@ def test_killed_while_ingesting_nothing_is_lost_or_doubled(
     with LocalStore(str(root), create=True) as store:
         assert store.ingest() == IngestOutcome(True, [])
         reader = store.open("k3f9x2")
-        assert [line.text for line in reader.lines(streams=BOTH)] == expected
+        assert [line.text for line in reader.lines(streams=BOTH)] == texts_in_order
         assert [record.line for record in reader.records()] == records
         assert [event.event["message"] for event in reader.events()] == [
             str(number) for number in range(12)
@@ -633,15 +635,15 @@ def test_killed_while_a_job_is_removed_it_is_gone_at_the_next_time(
 def killed(flag: Path, point: str, times: int, *words: str) -> bool:
     """Runs a program of tests.tools.crashing; whether it came to the point, and was killed
     there."""
-    found = subprocess.run(
+    result = subprocess.run(
         crashing.command(point, times, flag, *words),
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=CHILD_SECS,
     )
-    assert found.returncode in (-9, 0), found.stderr
-    assert flag.exists() is (found.returncode == -9)
+    assert result.returncode in (-9, 0), result.stderr
+    assert flag.exists() is (result.returncode == -9)
     return flag.exists()
 
 
@@ -658,9 +660,9 @@ def test_a_fault_of_our_own_in_one_capture_stops_no_other(
         return enter(job, folder, *rest)  # type: ignore[arg-type]  # as they came
 
     monkeypatch.setattr(intake, "_enter", raise_for_bad)
-    taken = ingest(root)
-    assert not taken.complete
-    assert "unforeseen" in taken.problems[0]
+    outcome = ingest(root)
+    assert not outcome.complete
+    assert "unforeseen" in outcome.problems[0]
     assert bad.segment.exists()
     with LocalStore(str(root)) as store:
         assert texts(store, "good1") == ["one", "two"]
@@ -686,9 +688,9 @@ def test_a_directory_that_cannot_be_removed_is_tried_again(
         assert texts(store, "k3f9x2") == ["one", "two"]
 
 
-def test_a_catalogue_in_memory_serves_where_none_can_be_written(filled: Path) -> None:
+def test_a_catalogue_in_memory_serves_where_none_can_be_written(store_path: Path) -> None:
     with closing(Catalogue.in_memory()) as catalogue:
-        assert catalogue.rebuild(str(filled / "jobs")) == []
+        assert catalogue.rebuild(str(store_path / "jobs")) == []
         assert {job.job_id for job in catalogue.jobs(time.time_ns())} == {"good1", "job222"}
 
 

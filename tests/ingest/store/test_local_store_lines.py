@@ -63,7 +63,7 @@ class Job:
         self.tasks = [
             CaptureWriter(root / "spool", task=task, suffix=f"s{task}") for task in (0, 1)
         ]
-        self.written: list[Written] = []
+        self.entries: list[Written] = []
         self._now_ns = 1000
         self._last: dict[tuple[int, Stream], int] = {}
         self._frames = 0
@@ -75,7 +75,7 @@ class Job:
         self._frames += 1
         texts = [f'{{"{self._frames}": {at}}}' for at in range(step.lines)]
         self.tasks[step.task].lines(texts, stream=step.stream, kind=step.kind, time_ns=begin)
-        self.written += [
+        self.entries += [
             Written(begin + at, self._frames, step.stream, step.kind, text)
             for at, text in enumerate(texts)
         ]
@@ -106,17 +106,15 @@ def test_lines_come_in_order_of_time_each_once(steps: list[Step]) -> None:
         for step in steps:
             job.write(step)
         reader = reader_of(store)
-        found = list(reader.lines(streams=BOTH))
-        assert [line.time_ns for line in found] == sorted(
-            written.time_ns for written in job.written
-        )
-        assert sorted(texts(iter(found))) == sorted(written.text for written in job.written)
+        lines = list(reader.lines(streams=BOTH))
+        assert [line.time_ns for line in lines] == sorted(entry.time_ns for entry in job.entries)
+        assert sorted(texts(iter(lines))) == sorted(entry.text for entry in job.entries)
         for stream in BOTH:
-            its = [line for line in found if line.stream is stream]
-            assert list(texts(reader.lines(streams=[stream]))) == texts(iter(its))
-        metadata = [line.text for line in found if line.kind is Kind.METADATA]
+            stream_lines = [line for line in lines if line.stream is stream]
+            assert list(texts(reader.lines(streams=[stream]))) == texts(iter(stream_lines))
+        metadata = [line.text for line in lines if line.kind is Kind.METADATA]
         assert texts(reader.lines(streams=BOTH, kinds=[Kind.METADATA])) == metadata
-        assert sorted(metadata) == sorted(w.text for w in job.written if w.kind is Kind.METADATA)
+        assert sorted(metadata) == sorted(w.text for w in job.entries if w.kind is Kind.METADATA)
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -127,11 +125,11 @@ def test_the_tail_is_the_end_of_all(steps: list[Step], tail: int) -> None:
             job.write(step)
         reader = reader_of(store)
         whole = list(reader.lines(streams=BOTH))
-        found = texts(reader.lines(streams=BOTH, tail=tail))
-        assert len(found) == min(tail, len(whole))
+        last_texts = texts(reader.lines(streams=BOTH, tail=tail))
+        assert len(last_texts) == min(tail, len(whole))
         # where blocks overlap within some nanoseconds the tail may begin with another of their
         # lines
-        assert set(found) <= set(texts(iter(whole)))
+        assert set(last_texts) <= set(texts(iter(whole)))
         only = [line.text for line in whole if line.kind is Kind.METADATA]
         assert len(texts(reader.lines(streams=BOTH, kinds=[Kind.METADATA], tail=tail))) == min(
             tail, len(only)
@@ -159,7 +157,7 @@ def test_following_from_any_position_misses_nothing_and_repeats_nothing(
                 stop -= 1
                 read.append(line.text)
                 after = line.position
-        assert sorted(read) == sorted(written.text for written in job.written)
+        assert sorted(read) == sorted(entry.text for entry in job.entries)
         assert texts(reader.lines(streams=BOTH, after=after)) == []
 
 
@@ -178,9 +176,9 @@ def test_a_task_that_begins_while_the_job_is_read_is_not_missed(tmp_path: Path) 
         before = reader_of(store)
         CaptureWriter(tmp_path / "spool", task=1, suffix="s1").lines(["second"], time_ns=6)
         store.ingest()
-        found = list(before.lines(streams=BOTH))
-        rest = store.open("k3f9x2").lines(streams=BOTH, after=found[-1].position)
-        assert texts(iter(found)) + texts(rest) == ["first", "second"]
+        lines = list(before.lines(streams=BOTH))
+        rest = store.open("k3f9x2").lines(streams=BOTH, after=lines[-1].position)
+        assert texts(iter(lines)) + texts(rest) == ["first", "second"]
 
 
 def test_more_lines_than_a_page_of_blocks(tmp_path: Path) -> None:
@@ -223,24 +221,26 @@ def test_writing_goes_on_while_somebody_reads_slowly() -> None:
     st.integers(0, 200),
     st.data(),
 )
-def test_texts_of_any_blocks(sizes: list[int], most: int, few: int, data: st.DataObject) -> None:
+def test_texts_of_any_blocks(
+    sizes: list[int], packed_bytes: int, few_bytes: int, data: st.DataObject
+) -> None:
     """Large or small, in any order, and some that are gone."""
-    wanted = data.draw(st.lists(st.integers(1, len(sizes) + 3), min_size=1, unique=True))
+    numbers = data.draw(st.lists(st.integers(1, len(sizes) + 3), min_size=1, unique=True))
     blocks = {at: f"block {at} ".encode() * size for at, size in enumerate(sizes, start=1)}
     with pytest.MonkeyPatch.context() as patch, job_and_store() as (job, store):
-        patch.setattr(job_reader, "_PACKED_BYTES", most)
-        patch.setattr(job_reader, "_FEW_BYTES", few)
+        patch.setattr(job_reader, "_PACKED_BYTES", packed_bytes)
+        patch.setattr(job_reader, "_FEW_BYTES", few_bytes)
         for text in blocks.values():
             job.tasks[0].lines([text.decode()])
         reader, read = reader_of(store), 0
-        while read < len(wanted):
-            found = reader.block_texts(wanted[read:])
-            assert found == [
-                blocks[one] + b"\n" if one in blocks else b""
-                for one in wanted[read : read + len(found)]
+        while read < len(numbers):
+            contents = reader.block_texts(numbers[read:])
+            assert contents == [
+                blocks[number] + b"\n" if number in blocks else b""
+                for number in numbers[read : read + len(contents)]
             ]
-            assert found
-            read += len(found)
+            assert contents
+            read += len(contents)
 
 
 def test_texts_that_earlier_versions_packed(tmp_path: Path) -> None:

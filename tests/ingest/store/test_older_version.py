@@ -20,7 +20,7 @@ MANY_YEARS_HOURS = 1e6
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
+def old_folder(tmp_path: Path) -> Path:
     with tarfile.open(WRITTEN / "written.tar.xz") as archive:
         archive.extraction_filter = (
             tarfile.fully_trusted_filter if hasattr(tarfile, "fully_trusted_filter") else None
@@ -36,8 +36,8 @@ def written(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def home(written: Path) -> Home:
-    return Home(written)
+def home(old_folder: Path) -> Home:
+    return Home(old_folder)
 
 
 def ask(home: Home, *words: str) -> str:
@@ -52,29 +52,35 @@ def test_its_jobs_are_read(home: Home, job: str) -> None:
     assert ask(home, "logs", job) == EXPECTED[job]["logs"]
     assert ask(home, "logs", job, "--stream", "stderr") == EXPECTED[job]["stderr"]
     assert ask(home, "metadata", job, "--format", "jsonl") == EXPECTED[job]["metadata"]
-    shown = json.loads(ask(home, "show", job, "--json"))
-    assert shown.pop("store") == str(home.store)
-    assert shown == EXPECTED[job]["show"]
+    document = json.loads(ask(home, "show", job, "--json"))
+    assert document.pop("store") == str(home.store)
+    assert document == EXPECTED[job]["show"]
 
 
 def test_its_list_is_read(home: Home) -> None:
-    listed = json.loads(ask(home, "ls", "--json"))
-    assert listed.pop("store") == str(home.store)
-    assert listed == EXPECTED["ls"]
+    document = json.loads(ask(home, "ls", "--json"))
+    assert document.pop("store") == str(home.store)
+    assert document == EXPECTED["ls"]
 
 
-def test_its_agents_state_is_gone_on_from(written: Path) -> None:
+def test_its_agents_state_is_gone_on_from(old_folder: Path) -> None:
     """Of one capture all had been shipped, of one some, of one nothing."""
-    node = ShippingNode(written / "node")
+    node = ShippingNode(old_folder / "node")
     try:
         # else its lines are too old by now
         object.__setattr__(node.config.loki, "max_age_hours", MANY_YEARS_HOURS)
-        shipped = {one.folder: one for one in node.checkpoints.shipped()}
+        checkpoints = {checkpoint.folder: checkpoint for checkpoint in node.checkpoints.shipped()}
         assert {
-            folder: [one.identity.job_id, one.identity.attempt, *one.position, one.done, one.account.state,
-                     one.counts.entries]
-            for folder, one in shipped.items()
-        } == EXPECTED["node"]["shipped"]  # fmt: skip
+            folder: [
+                checkpoint.identity.job_id,
+                checkpoint.identity.attempt,
+                *checkpoint.position,
+                checkpoint.done,
+                checkpoint.account.state,
+                checkpoint.counts.entries,
+            ]
+            for folder, checkpoint in checkpoints.items()
+        } == EXPECTED["node"]["shipped"]
         node.ship()
         lines = sorted(entry.line for entry in node.loki.find('kind="log"'))
         assert lines == [b"after", b"never shipped"]

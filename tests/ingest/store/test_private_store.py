@@ -216,8 +216,8 @@ def test_a_job_runs_where_the_store_would_be_a_shared_place(home: Home) -> None:
     shared.chmod(0o1777)
     done = home.run("echo", "x", options=("--store", str(shared)))
     assert (done.returncode, done.stdout.split()) == (0, [b"x"])
-    said = "is shared by several users (it is sticky); name a folder of its own in it with --store or LOGSHIPPER_STORE"
-    assert done.stderr.decode() == f"logshipper: nothing of this run is logged: {shared}: {said}\n"
+    words = "is shared by several users (it is sticky); name a folder of its own in it with --store or LOGSHIPPER_STORE"
+    assert done.stderr.decode() == f"logshipper: nothing of this run is logged: {shared}: {words}\n"
     assert list(shared.iterdir()) == []
 
 

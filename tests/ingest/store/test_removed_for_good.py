@@ -37,9 +37,9 @@ def make_store(root: Path, secret: Secret) -> None:
     haven't."""
     printed = secret.printed
     for number in range(OTHERS):
-        with SpooledCapture(root, f"other{number}", name=f"other{number}.py") as other:
-            other.metadata({"step": number})
-            other.end()
+        with SpooledCapture(root, f"other{number}", name=f"other{number}.py") as neighbour:
+            neighbour.metadata({"step": number})
+            neighbour.end()
     for attempt in (1, 2):
         with SpooledCapture(root, "job1", attempt, name=secret.text) as capture:
             for number in range(100):
@@ -77,13 +77,13 @@ def test_what_is_removed_is_nowhere(store: Path, ask: Ask, secret: Secret) -> No
         "spool/job1@3",
     ):
         assert place in before, before
-    status, _, said = ask("rm", "job1", "--yes")
-    assert (status, said) == (0, "")
+    status, _, errors = ask("rm", "job1", "--yes")
+    assert (status, errors) == (0, "")
     assert holding(secret.text, store) == []
-    with LocalStore(str(store)) as opened:
-        assert len(opened.jobs()) == OTHERS
-        assert len(Overlay.of_local(opened).all()) == OTHERS
-        assert opened.key_values(opened.jobs()[0])["step"].last is not None
+    with LocalStore(str(store)) as local_store:
+        assert len(local_store.jobs()) == OTHERS
+        assert len(Overlay.of_local(local_store).all()) == OTHERS
+        assert local_store.key_values(local_store.jobs()[0])["step"].last is not None
 
 
 def test_others_who_have_the_store_open_leave_nothing_when_they_rest(store: Path, ask: Ask) -> None:
@@ -114,9 +114,9 @@ def test_killed_while_it_is_removed_nothing_is_left_the_next_time(
     secret = SECRETS["umlauts"]
     make_store(store, secret)
     assert killed(store.parent / "killed", point, 1, "rm", "job1", "--yes", "--store", str(store))
-    with LocalStore(str(store)) as opened:
-        opened.ingest()
-        is_there = any(job.job_id == "job1" for job in opened.jobs())
+    with LocalStore(str(store)) as local_store:
+        local_store.ingest()
+        is_there = any(job.job_id == "job1" for job in local_store.jobs())
     if is_there:
         assert ask("rm", "job1", "--yes")[0] == 0
     assert holding(secret.text, store) == []
@@ -136,7 +136,7 @@ def test_files_that_were_moved_aside_as_damaged_are_said(store: Path, ask: Ask) 
     make_store(store, SECRETS["plain"])
     aside = store / "catalogue.db.damaged"
     aside.write_bytes((store / "catalogue.db").read_bytes())
-    status, _, said = ask("rm", "job1", "--yes")
-    assert str(aside) in said
+    status, _, errors = ask("rm", "job1", "--yes")
+    assert str(aside) in errors
     assert status == 3
     assert {place.split(":")[0] for place in holding(SECRETS["plain"].text, store)} == {aside.name}

@@ -23,12 +23,12 @@ def entries(folder: Path) -> list[str]:
 
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
-    kept = UnidentifiedFile(str(tmp_path), 4_000)
-    sent = [f"m value={number}i" for number in range(200)]
-    assert all(kept.keep("127.0.0.1:1", -1, "unidentified", text.encode()) for text in sent)
-    found = entries(tmp_path)
-    assert 10 < len(found) < 50
-    assert found == sent[-len(found) :]
+    file = UnidentifiedFile(str(tmp_path), 4_000)
+    lines = [f"m value={number}i" for number in range(200)]
+    assert all(file.keep("127.0.0.1:1", -1, "unidentified", text.encode()) for text in lines)
+    records = entries(tmp_path)
+    assert 10 < len(records) < 50
+    assert records == lines[-len(records) :]
     sizes = [file.stat().st_size for file in (tmp_path / "telegraf").iterdir()]
     assert sum(sizes) <= 4_000
     assert (tmp_path / "telegraf" / "unidentified.jsonl").stat().st_mode & 0o777 == 0o600
@@ -39,15 +39,15 @@ def test_what_is_too_much_is_said_not_to_be_kept(
 ) -> None:
     assert not UnidentifiedFile(str(tmp_path), 0).keep("a", 7, "ambiguous", b"m value=1i")
     monkeypatch.setattr(unidentified, "BYTES_PER_SEC", 300)
-    kept = UnidentifiedFile(str(tmp_path), 100_000)
-    told = [kept.keep("a", 7, "ambiguous", b"m value=1i") for _ in range(20)]
-    assert told[0]
-    assert not all(told)
-    assert len(entries(tmp_path)) == told.count(True)
+    file = UnidentifiedFile(str(tmp_path), 100_000)
+    results = [file.keep("a", 7, "ambiguous", b"m value=1i") for _ in range(20)]
+    assert results[0]
+    assert not all(results)
+    assert len(entries(tmp_path)) == results.count(True)
 
 
 def test_no_file_of_somebody_elses(tmp_path: Path) -> None:
-    kept = UnidentifiedFile(str(tmp_path), 100_000)
+    file = UnidentifiedFile(str(tmp_path), 100_000)
     os.symlink(tmp_path / "elsewhere", tmp_path / "telegraf" / "unidentified.jsonl")
-    assert not kept.keep("a", 7, "ambiguous", b"m value=1i")
+    assert not file.keep("a", 7, "ambiguous", b"m value=1i")
     assert not (tmp_path / "elsewhere").exists()
