@@ -47,13 +47,14 @@ class InsideAgent(NodeAgent):
             str(self.config),
         ]
         environment = {**os.environ, "PYTHONPATH": SOURCES}
-        begun = self._count()
+        ready_count = self._count()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stderr=log
             )
         wait_until(
-            lambda: self._count() > begun or self.has_ended(), f"the agent of {self.host} is ready"
+            lambda: self._count() > ready_count or self.has_ended(),
+            f"the agent of {self.host} is ready",
         )
         assert not self.has_ended(), self.log.read_text()
         return self
@@ -97,13 +98,13 @@ class CapturingCluster(SlurmCluster):
             for node in NODES
         }
         self.identity = identity
-        other = (
+        identity_line = (
             f"optional {self.plugin.with_name('logshipper-identity.so')} spool=$folder/spool\n"
             if identity
             else ""
         )
         self.line = (
-            f"{other}optional {self.plugin} spool=$folder/spool "
+            f"{identity_line}optional {self.plugin} spool=$folder/spool "
             f"cluster={self.cluster} python={self.python} {arguments}"
         )
         self.set_plugstack(self.line)
@@ -129,20 +130,20 @@ class CapturingCluster(SlurmCluster):
 
     def job_ids(self, user: str) -> list[str]:
         """Of all jobs of a user, those of arrays by their own numbers."""
-        said = self.as_root(
+        result = self.as_root(
             "squeue", "--noheader", "--states=all", f"--user={user}", "--format=%A", "--array"
         )
-        return sorted(set(said.stdout.split()), key=int)
+        return sorted(set(result.stdout.split()), key=int)
 
     def entries(self, job_id: str, kinds: str = ".+") -> list[Entry]:
         return entries_of(self.client, self.cluster, kinds, selector=f'| job_id="{job_id}"')
 
     def events(self, job_id: str) -> list[dict[str, Any]]:  # Any: JSON
         """Events of a job's captures, each with its `step`, `task` and `attempt`."""
-        found = self.entries(job_id, "event")
+        entries = self.entries(job_id, "event")
         return [
             {**entry.metadata, **orjson.loads(entry.line), "label_host": entry.labels["host"]}
-            for entry in found
+            for entry in entries
         ]
 
     def wait_closed(
@@ -157,8 +158,10 @@ class CapturingCluster(SlurmCluster):
         try:
             wait_until(closed, f"{captures} captures of {job_ids} are closed in Loki", timeout_secs)
         except AssertionError:
-            what = f"not {captures} captures closed in Loki"
-            raise AssertionError("\n".join(self.told(job_id, what) for job_id in job_ids)) from None
+            heading = f"not {captures} captures closed in Loki"
+            raise AssertionError(
+                "\n".join(self.describe(job_id, heading) for job_id in job_ids)
+            ) from None
 
     def wait_shipped(self, job_id: str) -> None:
         """Until no capture of a job is in a spool: what isn't in Loki then was never captured."""
@@ -191,7 +194,7 @@ class CapturingCluster(SlurmCluster):
                 lines[stream].append(entry.line)
         return dict(lines)
 
-    def told(self, job_id: str, what: str) -> str:
+    def describe(self, job_id: str, heading: str) -> str:
         """What went wrong, with what Loki, spool, agents and daemons say of the job."""
         spools = [
             str(path)
@@ -224,7 +227,7 @@ class CapturingCluster(SlurmCluster):
             *spools[:20],
         ]
         lists += ["agents:", *agents, "events:", *events]
-        return "\n".join([f"job {job_id}: {what}", *lists])
+        return "\n".join([f"job {job_id}: {heading}", *lists])
 
 
 def read_files(home: Path) -> dict[str, bytes]:

@@ -72,13 +72,13 @@ def compare(cluster: CapturingCluster, case: Case, plain: Run, captured: Run) ->
     the plain one, or its log isn't whole."""
     for run in (plain, captured):
         finish(cluster, case, run)
-    found = difference(case, plain, captured)
-    found += log_difference(cluster, case, plain, captured)
-    found += nothing_logged(cluster, plain)
-    assert not found, "\n".join(found)
+    differences = difference(case, plain, captured)
+    differences += log_difference(cluster, case, plain, captured)
+    differences += nothing_logged(cluster, plain)
+    assert not differences, "\n".join(differences)
 
 
-def both(cluster: CapturingCluster, case: Case) -> tuple[Run, Run]:
+def run_pair(cluster: CapturingCluster, case: Case) -> tuple[Run, Run]:
     """The plain and the captured run, begun next to each other."""
     return start(cluster, case, opted_in=False), start(cluster, case, opted_in=True)
 
@@ -131,7 +131,7 @@ def _normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -
         text = _without_node(text)
         text = b"".join(line for line in text.splitlines(keepends=True) if not BUSY.search(line))
         text = OF_SLURM.sub(
-            lambda found: b"".join(sorted(found[0].splitlines(keepends=True))), text
+            lambda match: b"".join(sorted(match[0].splitlines(keepends=True))), text
         )
         return re.sub(rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d", b"TIME", text)
 
@@ -144,30 +144,30 @@ def _without_node(text: bytes) -> bytes:
 
 def difference(case: Case, plain: Run, captured: Run) -> list[str]:
     """What is different in the two runs' own outputs and ends; empty where nothing is."""
-    found = []
+    differences = []
     for run_ in (plain, captured):
         if list(run_.ends) != sorted(case.ends):
-            found.append(
+            differences.append(
                 f"{'captured' if run_ is captured else 'plain'}: ends {run_.ends}, not {sorted(case.ends)}"
             )
         if run_.code != case.code:
-            found.append(
+            differences.append(
                 f"{'captured' if run_ is captured else 'plain'}: exit code {run_.code}, not {case.code}"
             )
     if plain.files.keys() != captured.files.keys():
-        found.append(f"files {sorted(captured.files)}, not {sorted(plain.files)}")
+        differences.append(f"files {sorted(captured.files)}, not {sorted(plain.files)}")
     for name in plain.files.keys() & captured.files.keys():
         ours, theirs = captured.files[name], plain.files[name]
-        same = ours == theirs
-        if not same and case.sorted_lines:
-            same = sorted(ours.splitlines(keepends=True)) == sorted(
+        is_same = ours == theirs
+        if not is_same and case.sorted_lines:
+            is_same = sorted(ours.splitlines(keepends=True)) == sorted(
                 theirs.splitlines(keepends=True)
             )
-        elif not same and not _apart(case):
-            same = _by_stream(ours) == _by_stream(theirs)
-        if not same:
-            found.append(f"{name}: {_first_difference(ours, theirs)}")
-    return found
+        elif not is_same and not _apart(case):
+            is_same = _by_stream(ours) == _by_stream(theirs)
+        if not is_same:
+            differences.append(f"{name}: {_first_difference(ours, theirs)}")
+    return differences
 
 
 def _apart(case: Case) -> bool:
@@ -211,7 +211,7 @@ def expected_log(case: Case, plain: Run) -> dict[Stream, list[str]]:
 
 def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: Run) -> list[str]:
     """What is missing from the log of the captured run, or too much there."""
-    expected = expected_log(case, plain)
+    plain_logs = expected_log(case, plain)
     logs: dict[Stream, list[str]] = {}
     # what holds a terminal keeps a capture open: under linuxproc it lives on
     cluster.end_processes(captured.user)
@@ -219,30 +219,32 @@ def log_difference(cluster: CapturingCluster, case: Case, plain: Run, captured: 
     for job_id in captured.job_ids:
         cluster.wait_shipped(job_id)  # also what is one capture too many
         for stream, lines in cluster.log_of(job_id).items():
-            its = (line.encode() for line in lines)
+            encoded = (line.encode() for line in lines)
             logs.setdefault(stream, []).extend(
-                _without_node(line).decode() for line in its if not BUSY.search(line)
+                _without_node(line).decode() for line in encoded if not BUSY.search(line)
             )
     if case.log == {}:
         return []
-    found = []
-    for stream in sorted(expected.keys() | logs.keys()):
-        wanted, got = expected.get(stream, []), logs.get(stream, [])
-        same = got == wanted or (
-            (case.sorted_lines or len(captured.job_ids) > 1) and sorted(got) == sorted(wanted)
+    differences = []
+    for stream in sorted(plain_logs.keys() | logs.keys()):
+        plain_lines, log_lines = plain_logs.get(stream, []), logs.get(stream, [])
+        is_same = log_lines == plain_lines or (
+            (case.sorted_lines or len(captured.job_ids) > 1)
+            and sorted(log_lines) == sorted(plain_lines)
         )
-        if not same:
+        if not is_same:
             missing, more = (
-                [line for line in wanted if line not in got],
-                [line for line in got if line not in wanted],
+                [line for line in plain_lines if line not in log_lines],
+                [line for line in log_lines if line not in plain_lines],
             )
-            found.append(
-                f"log of {stream}: {len(got)} lines, not {len(wanted)}; missing {missing[:5]}, too much {more[:5]}, "
-                f"repeated {len(got) - len(set(got))}"
+            differences.append(
+                f"log of {stream}: {len(log_lines)} lines, not {len(plain_lines)}; "
+                f"missing {missing[:5]}, too much {more[:5]}, "
+                f"repeated {len(log_lines) - len(set(log_lines))}"
             )
-    if found:
-        found.append(cluster.told(captured.job_ids[0], "its log isn't whole"))
-    return found
+    if differences:
+        differences.append(cluster.describe(captured.job_ids[0], "its log isn't whole"))
+    return differences
 
 
 def nothing_logged(cluster: CapturingCluster, plain: Run) -> list[str]:

@@ -37,8 +37,8 @@ def clean_root() -> Path:
                     made_whole(place) as scratch,
                 ):
                     _make(debootstrap, scratch, site, suite)
-    except ServerMissing as why:
-        raise SlurmMissing(str(why)) from None
+    except ServerMissing as error:
+        raise SlurmMissing(str(error)) from None
     return place
 
 
@@ -51,12 +51,14 @@ def _mirror() -> tuple[str, str]:
         if "=" in line
     )
     suite = release.get("VERSION_CODENAME", "")
-    said = subprocess.run(
+    result = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"],
         capture_output=True, text=True,
     )  # fmt: skip
     sites = [
-        line.split()[0] for line in said.stdout.splitlines() if line.split()[1:] == [suite, "main"]
+        line.split()[0]
+        for line in result.stdout.splitlines()
+        if line.split()[1:] == [suite, "main"]
     ]
     if suite != "bookworm" or not sites:
         raise SlurmMissing(

@@ -121,8 +121,10 @@ class SlurmCluster:
         for node in ("login", *NODES):
             folder = self.node_folder(node)
             (folder / "cgroup.conf").write_text(cgroups)
-            own = f"PlugStackConfig={folder}/plugstack.conf"
-            (folder / "slurm.conf").write_text(f"include {self.folder}/slurm.conf\n{own}\n")
+            plugstack_line = f"PlugStackConfig={folder}/plugstack.conf"
+            (folder / "slurm.conf").write_text(
+                f"include {self.folder}/slurm.conf\n{plugstack_line}\n"
+            )
         key = self.folder / "munge" / "key"
         key.touch(0o600)
         key.write_bytes(secrets.token_bytes(1024))
@@ -221,14 +223,14 @@ class SlurmCluster:
         ended = self._ask(do="ended")["ended"]
         if ended:
             raise self.failed(
-                f"{', '.join(f'{name} ended with wait status {how}' for name, how in ended.items())}"
+                f"{', '.join(f'{name} ended with wait status {status}' for name, status in ended.items())}"
             )
         states = self.as_root("sinfo", "--noheader", "--Node", "--format=%N %t").stdout.split()
         return states == [word for node in NODES for word in (node, "idle")]
 
-    def failed(self, what: str) -> SlurmFailed:
+    def failed(self, heading: str) -> SlurmFailed:
         """An error that tells what, and how the daemons' logs end."""
-        told = [what]
+        report = [heading]
         logs = sorted(self.folder.glob("*.log"))
         logs += [
             self.node_folder(node) / "slurmd.stderr"
@@ -237,8 +239,8 @@ class SlurmCluster:
         ]
         for log in filter(Path.exists, logs):
             lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-            told += [f"the end of {log.name}:", *(f"  {line[:300]}" for line in lines)]
-        return SlurmFailed("\n".join(told))
+            report += [f"the end of {log.name}:", *(f"  {line[:300]}" for line in lines)]
+        return SlurmFailed("\n".join(report))
 
     def log(self, name: str) -> str:
         """What slurmctld, n1 or n2 wrote into its log."""
@@ -249,7 +251,7 @@ class SlurmCluster:
     def _environment(self, user: JobUser | None = None) -> dict[str, str]:
         name, home = (user.name, str(user.home)) if user else ("root", "/")
         path = "/usr/local/bin:/usr/bin:/bin" + ("" if user else f":{machine.SBIN}")
-        named = {
+        variables = {
             "HOME": home,
             "USER": name,
             "LOGNAME": name,
@@ -257,7 +259,7 @@ class SlurmCluster:
             "PATH": path,
             "LANG": "C.UTF-8",
         }
-        return {**named, "SLURM_CONF": str(self.folder / "login" / "slurm.conf")}
+        return {**variables, "SLURM_CONF": str(self.folder / "login" / "slurm.conf")}
 
     def as_root(self, *command: str) -> "subprocess.CompletedProcess[str]":
         """Runs a command in the cluster, such as sinfo or scontrol."""
@@ -280,11 +282,11 @@ class SlurmCluster:
         """A disk of so many bytes (as in `64k`) over a folder, with the mode of a spool, seen in
         the cluster alone. Raises SlurmFailed."""
         place.mkdir(exist_ok=True)
-        said = self.as_root(
+        result = self.as_root(
             "mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "none", str(place)
         )
-        if said.returncode:
-            raise self.failed(f"mount said {said.stderr.strip()}")
+        if result.returncode:
+            raise self.failed(f"mount said {result.stderr.strip()}")
         try:
             yield place
         finally:
@@ -337,39 +339,39 @@ class SlurmCluster:
                 if any(option.startswith("--job-name") for option in options)
                 else ("--job-name=job.sh",)
             )
-            said = self.run_as(user, "sbatch", "--parsable", *name, *options, file.name, **more)
-        if said.returncode:
-            raise self.failed(f"sbatch said {said.stderr.decode(errors='replace').strip()}")
-        return said.stdout.decode().strip()
+            result = self.run_as(user, "sbatch", "--parsable", *name, *options, file.name, **more)
+        if result.returncode:
+            raise self.failed(f"sbatch said {result.stderr.decode(errors='replace').strip()}")
+        return result.stdout.decode().strip()
 
     def scancel(self, user: JobUser, *words: str) -> None:
         """Raises SlurmFailed."""
-        said = self.run_as(user, "scancel", *words)
-        if said.returncode:
-            raise self.failed(f"scancel said {said.stderr.decode(errors='replace').strip()}")
+        result = self.run_as(user, "scancel", *words)
+        if result.returncode:
+            raise self.failed(f"scancel said {result.stderr.decode(errors='replace').strip()}")
 
     def requeue(self, job_id: str) -> None:
         """Has a running job begin again, and not after the two minutes that Slurm waits first.
         Raises SlurmFailed."""
-        said = self.as_root("scontrol", "requeue", job_id)
-        if said.returncode:
-            raise self.failed(f"scontrol said {said.stderr.strip()}")
+        result = self.as_root("scontrol", "requeue", job_id)
+        if result.returncode:
+            raise self.failed(f"scontrol said {result.stderr.strip()}")
         self.wait_state(job_id, "PENDING")
         # slurmd compares whole seconds: what is launched in the one of the kill is killed, too
         time.sleep(1.1)
-        said = self.as_root("scontrol", "update", f"jobid={job_id}", "StartTime=now")
-        if said.returncode:
-            raise self.failed(f"scontrol said {said.stderr.strip()}")
+        result = self.as_root("scontrol", "update", f"jobid={job_id}", "StartTime=now")
+        if result.returncode:
+            raise self.failed(f"scontrol said {result.stderr.strip()}")
 
     def show(self, job_id: str) -> list[dict[str, str]]:
         """What `scontrol show job` tells: one mapping for a job, several for arrays and
         heterogeneous jobs."""
-        said = self.as_root("scontrol", "--oneliner", "show", "job", job_id)
-        if said.returncode:
-            raise self.failed(f"scontrol said {said.stderr.strip()}")
+        result = self.as_root("scontrol", "--oneliner", "show", "job", job_id)
+        if result.returncode:
+            raise self.failed(f"scontrol said {result.stderr.strip()}")
         return [
             dict(re.findall(r"(\S+?)=(\S*)", line))
-            for line in said.stdout.splitlines()
+            for line in result.stdout.splitlines()
             if line.strip()
         ]
 
@@ -401,11 +403,11 @@ class SlurmCluster:
             timeout_secs,
         )
 
-    def _wait(self, condition: Callable[[], bool], what: str, timeout_secs: float) -> None:
+    def _wait(self, condition: Callable[[], bool], purpose: str, timeout_secs: float) -> None:
         deadline = time.monotonic() + timeout_secs
         while not condition():
             if time.monotonic() > deadline:
-                raise self.failed(f"not within {timeout_secs:.0f} s: {what}")
+                raise self.failed(f"not within {timeout_secs:.0f} s: {purpose}")
             time.sleep(0.05)
 
 

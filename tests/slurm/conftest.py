@@ -59,21 +59,21 @@ def user(cluster: CapturingCluster) -> Iterator[JobUser]:
 
 
 @pytest.fixture(scope="session")
-def begun(
+def case_runs(
     request: pytest.FixtureRequest, cluster: CapturingCluster
 ) -> dict[str, tuple[cases.Run, cases.Run]]:
     """Of each case of the table, the plain and the captured run: all that are to be tested run next
     to each other."""
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    wanted = {
+    case_of = {
         case.name: case for param in params if isinstance(case := param.get("case"), cases.Case)
     }
-    return {case.name: cases.both(cluster, case) for case in wanted.values()}
+    return {case.name: cases.run_pair(cluster, case) for case in case_of.values()}
 
 
 def unless_missing(get: Callable[[], T]) -> T:
     """Skips a test where the machine lacks what is needed, or fails it where all must run."""
     try:
         return get()
-    except SlurmMissing as why:
-        gate.lacking(str(why))
+    except SlurmMissing as error:
+        gate.lacking(str(error))

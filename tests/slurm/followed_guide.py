@@ -56,7 +56,7 @@ PartitionName=main Default=YES Nodes=ALL MaxTime=60 State=UP
 def blocks() -> dict[str, list[str]]:
     """The `sh` blocks below each heading, in order. Others are for elsewhere, and aren't
     followed."""
-    found: dict[str, list[str]] = {}
+    by_heading: dict[str, list[str]] = {}
     heading = ""
     for part in re.split(
         r"^(#+ [^\n]+\n|```\w*\n.*?^```\n)", GUIDE.read_text(), flags=re.MULTILINE | re.DOTALL
@@ -64,8 +64,10 @@ def blocks() -> dict[str, list[str]]:
         if part.startswith("#"):
             heading = part.strip("# \n")
         elif part.startswith("```sh\n"):
-            found.setdefault(heading, []).append(part.removeprefix("```sh\n").removesuffix("```\n"))
-    return found
+            by_heading.setdefault(heading, []).append(
+                part.removeprefix("```sh\n").removesuffix("```\n")
+            )
+    return by_heading
 
 
 def unit_value(key: str) -> str:
@@ -75,8 +77,8 @@ def unit_value(key: str) -> str:
 
 class Site:
     """A controller, a compute node and a login machine, each a clean root of its own below one
-    kernel; `with` starts them. written: what of the guide stands for something of this site's, such
-    as Loki's address.
+    kernel; `with` starts them. replacements: what of the guide stands for something of this site's,
+    such as Loki's address.
 
     No systemd runs in them. So the lines `systemctl enable ...` do nothing here, `systemctl restart
     logshipper-agent` starts the agent as the unit's ExecStart has it, with the unit's capabilities,
@@ -84,13 +86,13 @@ class Site:
     is stopped, as the package's script does by systemd. apt asks nobody whether it may go on.
     """
 
-    def __init__(self, root: Path, written: Mapping[str, str]) -> None:
+    def __init__(self, root: Path, replacements: Mapping[str, str]) -> None:
         self.root = root
         self.cluster = f"hpc{secrets.token_hex(4)}"
-        self.written = {**written, "hpc": self.cluster}
+        self.replacements = {**replacements, "hpc": self.cluster}
         self.folder = Path(tempfile.mkdtemp(prefix="logshipper-site-", dir="/tmp"))
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
-        self.said: list[str] = []
+        self.transcript: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._first = ""
 
@@ -125,10 +127,10 @@ class Site:
                 f"[ ! -d {self.root}/{place} ] || cp -a {self.root}/{place}/. {work}/shared/{place}",
             ]
         for name in MACHINES:
-            own, at = f"{work}/{name}", f"{work}/{name}/root"
+            base, at = f"{work}/{name}", f"{work}/{name}/root"
             lines += [
-                f"mkdir {own} {own}/upper {own}/work {at}",
-                f"mount -t overlay -o lowerdir={self.root},upperdir={own}/upper,workdir={own}/work overlay {at}",
+                f"mkdir {base} {base}/upper {base}/work {at}",
+                f"mount -t overlay -o lowerdir={self.root},upperdir={base}/upper,workdir={base}/work overlay {at}",
                 f"mount -t proc proc {at}/proc", f"mount --rbind /dev {at}/dev", f"mount --rbind /sys {at}/sys",
                 f"mount -t tmpfs -o mode=755 none {at}/run", f"mount -t tmpfs -o mode=1777 none {at}/tmp",
             ]  # fmt: skip
@@ -193,8 +195,8 @@ class Site:
         wait_until(self.is_up, "the node is up", READY_SECS)
 
     def is_up(self) -> bool:
-        said = self.run("login", "sinfo -h -o %T", check=False).split()
-        return bool(said) and set(said) <= {"idle", "mixed", "allocated"}
+        states = self.run("login", "sinfo -h -o %T", check=False).split()
+        return bool(states) and set(states) <= {"idle", "mixed", "allocated"}
 
     # ---- commands
 
@@ -216,12 +218,12 @@ class Site:
             [*self.enter(name, network=network, user=user), "sh", "-e", "-c", f"cd ~\n{script}"], cwd="/",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=BLOCK_SECS,
         )  # fmt: skip
-        said = done.stdout.decode(errors="replace")
-        self.said.append(f"{name}{f' ({user})' if user else ''}# {script}\n{said}")
+        output = done.stdout.decode(errors="replace")
+        self.transcript.append(f"{name}{f' ({user})' if user else ''}# {script}\n{output}")
         assert not check or done.returncode == 0, f"exit code {done.returncode}\n" + "\n".join(
-            self.said[-8:]
+            self.transcript[-8:]
         )
-        return said
+        return output
 
     def has(self, name: str, path: str) -> bool:
         return self.run(name, f"test -e {path} && echo yes || :") == "yes\n"
@@ -235,33 +237,33 @@ class Site:
             check=True,
         )
 
-    def daemon(self, name: str, what: str, line: str) -> None:
+    def daemon(self, name: str, label: str, line: str) -> None:
         """Ends with the site."""
         program = [*self.enter(name, network=True), *shlex.split(line)]
-        with (self.folder / f"{what}.log").open("ab") as log:
-            self.agents[what] = subprocess.Popen(
+        with (self.folder / f"{label}.log").open("ab") as log:
+            self.agents[label] = subprocess.Popen(
                 program, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def follow(self, heading: str, name: str, *, user: str = "", which: int = 0) -> str:
-        """Runs a block of the guide as written, but for `written` and lines of systemctl; returns
-        what it printed."""
+        """Runs a block of the guide as written, but for `replacements` and lines of systemctl;
+        returns what it printed."""
         text = blocks()[heading][which]
-        for theirs, ours in {**self.written, '":9310"': f'"127.0.0.1:{free_port()}"'}.items():
+        for theirs, ours in {**self.replacements, '":9310"': f'"127.0.0.1:{free_port()}"'}.items():
             text = text.replace(theirs, ours)
-        said, script = "", ""
+        output, script = "", ""
         for line in text.splitlines():
             if line.startswith("systemctl "):
-                said += self.run(name, script, user=user) if script else ""
+                output += self.run(name, script, user=user) if script else ""
                 self.systemctl(name, line)
                 script = ""
             elif line.startswith(SLURM_WORDS) and not line.startswith(" "):
-                said += self.run(name, script, user=user) if script else ""
-                said += self.run(name, line, user=user)
+                output += self.run(name, script, user=user) if script else ""
+                output += self.run(name, line, user=user)
                 script = ""
             else:
                 script += f"{line}\n"
-        return said + (self.run(name, script, user=user) if script else "")
+        return output + (self.run(name, script, user=user) if script else "")
 
     def systemctl(self, name: str, line: str) -> None:
         _, verb, service = line.split()
@@ -278,19 +280,23 @@ class Site:
             self.start_agent(name)
 
     def start_agent(self, name: str) -> None:
-        what = f"agent-{name}"
+        label = f"agent-{name}"
         self.run(name, f"install -d -m 755 /run/{unit_value('RuntimeDirectory')}")
-        kept = ",".join(
+        capabilities = ",".join(
             [
                 "-all",
                 *(f"+{cap[4:].lower()}" for cap in unit_value("CapabilityBoundingSet").split()),
             ]
         )
-        command = ["setpriv", f"--bounding-set={kept}", *shlex.split(unit_value("ExecStart"))]
-        log = self.folder / f"{what}.log"
-        begun = self._ready(log)
+        command = [
+            "setpriv",
+            f"--bounding-set={capabilities}",
+            *shlex.split(unit_value("ExecStart")),
+        ]
+        log = self.folder / f"{label}.log"
+        ready_count = self._ready(log)
         with log.open("ab") as output:
-            self.agents[what] = subprocess.Popen(
+            self.agents[label] = subprocess.Popen(
                 [*self.enter(name, network=False), *command],
                 cwd="/",
                 stdin=subprocess.DEVNULL,
@@ -298,18 +304,18 @@ class Site:
                 stderr=output,
             )
         wait_until(
-            lambda: self._ready(log) > begun or self.agents[what].poll() is not None,
-            f"{what} is ready",
+            lambda: self._ready(log) > ready_count or self.agents[label].poll() is not None,
+            f"{label} is ready",
             READY_SECS,
         )
-        assert self.agents[what].poll() is None, log.read_text()
+        assert self.agents[label].poll() is None, log.read_text()
 
     def _ready(self, log: Path) -> int:
         return log.read_text().count("ready:") if log.exists() else 0
 
-    def stop(self, what: str) -> None:
+    def stop(self, label: str) -> None:
         """A daemon, where it runs: by SIGTERM to what nsenter started."""
-        process = self.agents.pop(what, None)
+        process = self.agents.pop(label, None)
         if process is None:
             return
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -317,14 +323,14 @@ class Site:
             subprocess.run(["kill", child], check=True)
         process.wait(READY_SECS)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         logs = [
             f"{log.name}:\n" + "\n".join(log.read_text().splitlines()[-10:])
             for log in self.folder.glob("*.log")
         ]
         for name, path in (("node", "slurmd"), ("controller", "slurmctld")):
             logs.append(self.run(name, f"tail -n 30 /var/log/slurm/{path}.log", check=False))
-        return "\n".join([*self.said[-6:], *logs])
+        return "\n".join([*self.transcript[-6:], *logs])
 
     def wait_for(
         self, condition: str, name: str = "login", *, user: str = "ann", secs: float = READY_SECS
@@ -335,6 +341,6 @@ class Site:
             "so it is"
         ]:
             assert time.monotonic() < deadline, (
-                f"not within {secs:.0f} s: {condition}\n{self.told()}"
+                f"not within {secs:.0f} s: {condition}\n{self.describe()}"
             )
             time.sleep(0.1)

@@ -15,8 +15,8 @@ def skip_if_off() -> None:
         pytest.skip(f"{SETTING}=off: tests of the Slurm parts are left out")
 
 
-def lacking(why: str, what: str = "Slurm") -> NoReturn:
+def lacking(reason: str, part: str = "Slurm") -> NoReturn:
     """Skips a test for what is missing here, or fails it where all must run."""
     if _WANTED == "required":
-        pytest.fail(f"{what}: {why}", pytrace=False)
-    pytest.skip(f"{what}: {why}")
+        pytest.fail(f"{part}: {reason}", pytrace=False)
+    pytest.skip(f"{part}: {reason}")

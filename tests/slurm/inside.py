@@ -35,7 +35,7 @@ class Init:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        waiting = b""
+        rest = b""
         while True:
             readable, _, _ = select.select([0, self.awake], [], [])
             if self.awake in readable:
@@ -45,7 +45,7 @@ class Init:
                 some = os.read(0, 65536)
                 if not some:
                     return
-                *requests, waiting = (waiting + some).split(b"\n")
+                *requests, rest = (rest + some).split(b"\n")
                 for request in requests:
                     os.write(1, json.dumps(self.answer(json.loads(request))).encode() + b"\n")
 

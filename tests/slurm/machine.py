@@ -23,12 +23,12 @@ class SlurmMissing(Exception):
 
 def program(name: str) -> str:
     """Raises SlurmMissing."""
-    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SBIN}")
-    if found is None:
+    path = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SBIN}")
+    if path is None:
         raise SlurmMissing(
             f"{name} isn't installed; requirements/system.sh does it (Debian: {PROGRAMS[name]})"
         )
-    return found
+    return path
 
 
 def check() -> None:
@@ -42,10 +42,10 @@ def check() -> None:
     except KeyError:
         raise SlurmMissing("there is no user munge, as the package munge makes it") from None
     command = [program("unshare"), "--mount", "--pid", "--fork", "--mount-proc", "true"]
-    tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if tried.returncode:
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if result.returncode:
         raise SlurmMissing(
-            f"root may not make namespaces here ({tried.stderr.strip()}); a container needs --privileged, or at least "
+            f"root may not make namespaces here ({result.stderr.strip()}); a container needs --privileged, or at least "
             "CAP_SYS_ADMIN and no seccomp profile that forbids unshare and mount"
         )
 

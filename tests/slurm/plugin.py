@@ -23,15 +23,15 @@ def build(folder: Path) -> Path:
         raise SlurmMissing(f"there is no plugin in {SOURCE}")
     target = folder / "plugin"
     command = ["make", "-C", str(SOURCE), f"BUILD={target}"]
-    made = subprocess.run(
+    result = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    if made.returncode:
-        raise SlurmMissing(f"{' '.join(command)} ended with {made.returncode}:\n{made.stdout}")
+    if result.returncode:
+        raise SlurmMissing(f"{' '.join(command)} ended with {result.returncode}:\n{result.stdout}")
     return target / "logshipper.so"
 
 

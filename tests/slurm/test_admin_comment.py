@@ -63,11 +63,11 @@ def wait_idle(cluster: SlurmCluster) -> None:
     hook = str(cluster.folder / "admin-comment").encode()
 
     def is_idle() -> bool:
-        found = []
+        matches = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                found.append(hook in path.read_bytes())
-        return not any(found)
+                matches.append(hook in path.read_bytes())
+        return not any(matches)
 
     wait_until(is_idle, "the hook has asked about all jobs", 40.0)
 
@@ -106,10 +106,10 @@ def test_each_of_many_tasks_has_its_own(cluster: SlurmCluster) -> None:
     job_id = cluster.sbatch(user, "sleep 1000", f"--array=0-{MANY - 1}", "--time=10")
     cluster.wait_state(job_id, "RUNNING")
     wait_until(lambda: all(comments(cluster, job_id).values()), "all tasks have comments")
-    found = comments(cluster, job_id)
-    assert len(found) == MANY
-    for one, page in found.items():
-        assert page.startswith(f"{PAGE}{one}&from=")
+    comment_of = comments(cluster, job_id)
+    assert len(comment_of) == MANY
+    for task_id, page in comment_of.items():
+        assert page.startswith(f"{PAGE}{task_id}&from=")
     cluster.scancel(user, job_id)
 
 
@@ -117,8 +117,8 @@ def test_the_parts_of_a_heterogeneous_job(cluster: SlurmCluster) -> None:
     user = cluster.add_user()
     job_id = cluster.sbatch(user, "sleep 1000", "--ntasks=1", ":", "--ntasks=1")
     wait_until(lambda: all(comments(cluster, job_id).values()), "both parts have comments")
-    for one, page in comments(cluster, job_id).items():
-        assert page.startswith(f"{PAGE}{one}&from=")
+    for part_id, page in comments(cluster, job_id).items():
+        assert page.startswith(f"{PAGE}{part_id}&from=")
     cluster.scancel(user, job_id)
 
 
@@ -142,11 +142,11 @@ def test_a_job_waits_for_no_scontrol(cluster: SlurmCluster) -> None:
     text = hook.read_text()
     slow = cluster.folder / "slow"
     slow.mkdir()
-    asked = slow / "asked"
-    asked.touch()
+    request_log = slow / "asked"
+    request_log.touch()
     wait_idle(cluster)  # who works still does so with what it began with
     (slow / "scontrol").write_text(
-        f"#!/bin/sh\necho $4 >>{asked}\nuntil [ -e {slow}/go ]; do sleep 0.1; done\nexit 1\n"
+        f"#!/bin/sh\necho $4 >>{request_log}\nuntil [ -e {slow}/go ]; do sleep 0.1; done\nexit 1\n"
     )
     (slow / "scontrol").chmod(0o755)
     jobs = []
@@ -161,7 +161,7 @@ def test_a_job_waits_for_no_scontrol(cluster: SlurmCluster) -> None:
             )
             jobs.append(cluster.sbatch(user, "sleep 1000", "--output=job.out"))
             cluster.wait_state(jobs[-1], "RUNNING")
-            wait_until(lambda: asked.read_text().split() == jobs, "the hook has asked")
+            wait_until(lambda: request_log.read_text().split() == jobs, "the hook has asked")
             if secs > 1:
                 (slow / "go").touch()
             wait_idle(cluster)

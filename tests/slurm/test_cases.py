@@ -10,6 +10,6 @@ from tests.slurm.table import CASES
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_captured_is_as_uncaptured(
-    cluster: CapturingCluster, begun: dict[str, tuple[cases.Run, cases.Run]], case: cases.Case
+    cluster: CapturingCluster, case_runs: dict[str, tuple[cases.Run, cases.Run]], case: cases.Case
 ) -> None:
-    cases.compare(cluster, case, *begun[case.name])
+    cases.compare(cluster, case, *case_runs[case.name])

@@ -39,9 +39,9 @@ def test_jobs_of_two_users(slurm: SlurmCluster) -> None:
         assert (user.home / f"{job}.out").read_text() == f"{user.name}\n{user.home}\n"
         assert (user.home / f"{job}.err").read_text() == "to stderr\n"
         assert (user.home / f"{job}.out").stat().st_uid == user.uid
-    refused = slurm.run_as(ben, "cat", str(ann.home / f"{jobs[0]}.out"))
-    assert refused.returncode == 1
-    assert b"Permission denied" in refused.stderr
+    result = slurm.run_as(ben, "cat", str(ann.home / f"{jobs[0]}.out"))
+    assert result.returncode == 1
+    assert b"Permission denied" in result.stderr
 
 
 def test_steps_run_on_both_nodes(slurm: SlurmCluster) -> None:
@@ -91,9 +91,9 @@ def test_ends(slurm: SlurmCluster) -> None:
     assert slurm.wait(handling) == JobEnd("FAILED", 5, 0)
     for signo, job in jobs.items():
         assert slurm.wait(job) == JobEnd("FAILED", 0, signo)
-    other = slurm.add_user()
+    stranger = slurm.add_user()
     with pytest.raises(SlurmFailed, match=r"Access/permission denied|Invalid job id"):
-        slurm.scancel(other, slurm.sbatch(user, "sleep 2"))
+        slurm.scancel(stranger, slurm.sbatch(user, "sleep 2"))
 
 
 def test_requeue(slurm: SlurmCluster) -> None:
@@ -114,11 +114,12 @@ def test_an_orphan_lives_on_under_linuxproc_alone(slurm: SlurmCluster) -> None:
     user = slurm.add_user()
     job = slurm.sbatch(user, "setsid bash -c 'sleep 1000 & exit' & wait; echo over")
     assert slurm.wait(job).state == "COMPLETED"
-    expected = (
+    command_names = (
         ["sleep"] if "linuxproc" in slurm.as_root("scontrol", "show", "config").stdout else []
     )
     wait_until(
-        lambda: list(processes_of(user.uid).values()) == expected, f"processes are {expected}"
+        lambda: list(processes_of(user.uid).values()) == command_names,
+        f"processes are {command_names}",
     )
 
 

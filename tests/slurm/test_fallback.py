@@ -139,25 +139,25 @@ def test_the_job_is_what_it_is_without(
     case, (plain, captured) = CASES[name], runs[name]
     for run in (plain, captured):
         assert cluster.wait(run.job_id) == case.end
-    expected, found = output(plain), output(captured)
+    plain_output, captured_output = output(plain), output(captured)
     home = {
         str(plain.user.home).encode(): b"HOME",
         plain.user.name.encode(): b"NAME",
         plain.job_id.encode(): b"ID",
     }
-    own = {str(captured.user.home).encode(): b"HOME", captured.user.name.encode(): b"NAME",
+    own_names = {str(captured.user.home).encode(): b"HOME", captured.user.name.encode(): b"NAME",
            captured.job_id.encode(): b"ID"}  # fmt: skip
-    for one, other in zip(found, expected, strict=True):
-        assert replaced(one, own).splitlines(keepends=True) == replaced(other, home).splitlines(
-            keepends=True
-        )
+    for ours, theirs in zip(captured_output, plain_output, strict=True):
+        assert replaced(ours, own_names).splitlines(keepends=True) == replaced(
+            theirs, home
+        ).splitlines(keepends=True)
     if not case.logged:
         cluster.wait_shipped(captured.log_id)
         assert not cluster.entries(captured.log_id)
         return
     cluster.wait_closed([captured.log_id], 1)
     if name != "bytes":
-        for stream, text in zip(("stdout", "stderr"), found, strict=True):
+        for stream, text in zip(("stdout", "stderr"), captured_output, strict=True):
             assert squeezed(lines(cluster, captured, stream)) == squeezed(
                 text.decode().splitlines()
             )
@@ -176,8 +176,8 @@ def replaced(text: bytes, words: dict[bytes, bytes]) -> bytes:
 
 def squeezed(texts: list[str]) -> list[str]:
     """Without repeats and empty lines, which the log has in its own way."""
-    kept = [text.expandtabs().rstrip() for text in texts if text]
-    return [text for at, text in enumerate(kept) if not at or kept[at - 1] != text]
+    lines = [text.expandtabs().rstrip() for text in texts if text]
+    return [text for at, text in enumerate(lines) if not at or lines[at - 1] != text]
 
 
 @UNDER_CGROUP
@@ -230,10 +230,10 @@ def test_scancel_loses_nothing(cluster: FallbackCluster) -> None:
     wait_until(lambda: text(user.home / "job.out") == "ready\n", "the script is ready")
     cluster.scancel(user, "--batch", "--signal=TERM", run.job_id)
     assert cluster.wait(run.job_id) == JobEnd("FAILED", 5, 0)
-    expected = ["ready", *map(str, range(1, 3001)), "bye"]
-    assert output(run)[0].decode().splitlines() == expected
+    output_lines = ["ready", *map(str, range(1, 3001)), "bye"]
+    assert output(run)[0].decode().splitlines() == output_lines
     cluster.wait_closed([run.log_id], 1)
-    assert lines(cluster, run) == expected
+    assert lines(cluster, run) == output_lines
 
 
 @UNDER_BOTH
@@ -294,15 +294,15 @@ def test_a_killed_process_costs_the_job_nothing(victim: str, cluster: FallbackCl
 
 
 @UNDER_CGROUP
-@pytest.mark.parametrize("what", ["fifo", "folder", "malformed", "dangling"])
-def test_a_file_that_cannot_be_used_fails_closed(what: str, cluster: FallbackCluster) -> None:
+@pytest.mark.parametrize("kind", ["fifo", "folder", "malformed", "dangling"])
+def test_a_file_that_cannot_be_used_fails_closed(kind: str, cluster: FallbackCluster) -> None:
     user = cluster.add_user()
     place = user.home / ".logoptin"
-    if what == "fifo":
+    if kind == "fifo":
         os.mkfifo(place)
-    elif what == "folder":
+    elif kind == "folder":
         place.mkdir()
-    elif what == "dangling":
+    elif kind == "dangling":
         place.symlink_to("/nowhere/at/all")
     else:
         place.write_text("mode: on\n")

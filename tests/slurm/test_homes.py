@@ -18,7 +18,7 @@ from tests.slurm.capturing import CapturingCluster
 from tests.slurm.cases import APART
 from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
-from tests.slurm.whole import OUT, PRINTS, helpers, runs_whole, told
+from tests.slurm.whole import OUT, PRINTS, helpers, plugin_lines, runs_whole
 from tests.tools.captured_runs import wait_until
 from tests.tools.waiting import scaled
 
@@ -142,8 +142,10 @@ def test_no_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> Non
 
 
 @contextlib.contextmanager
-def fuse(cluster: CapturingCluster, user: JobUser, how: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """The user's home as `how` has it, on all nodes; the server's process."""
+def fuse(
+    cluster: CapturingCluster, user: JobUser, mode: str
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """The user's home as `mode` has it, on all nodes; the server's process."""
     if not FUSE.exists():
         gate.lacking(
             f"there is no {FUSE}: a home that hangs is played by FUSE (modprobe fuse; a container: --device)"
@@ -155,7 +157,7 @@ def fuse(cluster: CapturingCluster, user: JobUser, how: str) -> Iterator["subpro
         str(SERVER),
         str(user.home),
         str(user.uid),
-        how,
+        mode,
     ]
     with cluster.start_as_root(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
@@ -167,12 +169,14 @@ def fuse(cluster: CapturingCluster, user: JobUser, how: str) -> Iterator["subpro
             cluster.as_root("umount", "--lazy", str(user.home))
 
 
-@pytest.mark.parametrize("how", ["stopped", "silent"])
-def test_home_that_hangs(cluster: CapturingCluster, user: JobUser, away: JobUser, how: str) -> None:
+@pytest.mark.parametrize("mode", ["stopped", "silent"])
+def test_home_that_hangs(
+    cluster: CapturingCluster, user: JobUser, away: JobUser, mode: str
+) -> None:
     """Nobody opted in. stopped: who waits can be killed, as where NFS' server is gone; silent:
     nobody can end it."""
-    with fuse(cluster, user, "serve" if how == "stopped" else "hang") as server:
-        if how == "stopped":
+    with fuse(cluster, user, "serve" if mode == "stopped" else "hang") as server:
+        if mode == "stopped":
             server.send_signal(signal.SIGSTOP)
         try:
             hanging_home(cluster, user, away)
@@ -193,16 +197,16 @@ def hanging_home(cluster: CapturingCluster, user: JobUser, away: JobUser) -> Non
     )
     assert cluster.wait(steps) == JobEnd("COMPLETED", 0, 0)
     assert (away.home / "s.out").read_text() == "first\nsecond\nthird\n"
-    for one in (job_id, steps):
+    for job in (job_id, steps):
         wait_until(
-            lambda one=one: ".logoptin couldn't be looked at" in str(told(cluster, one)),  # type: ignore[misc]
+            lambda job=job: ".logoptin couldn't be looked at" in str(plugin_lines(cluster, job)),  # type: ignore[misc]
             "it is told",
             10.0,
         )
-        assert not cluster.entries(one)
+        assert not cluster.entries(job)
     cluster.wait_idle()
     # later steps of a job obey: they don't look again
-    assert str(told(cluster, steps)).count(".logoptin couldn't be looked at") == 1
+    assert str(plugin_lines(cluster, steps)).count(".logoptin couldn't be looked at") == 1
 
 
 def test_home_that_root_may_not_see(
@@ -226,10 +230,10 @@ def test_home_that_root_may_not_see(
         (two_steps,) = set(cluster.job_ids(user.name)) - {job_id}
         cluster.wait_closed([job_id, two_steps], 3)
         cluster.as_root("umount", "--lazy", str(user.home))
-        said, _ = server.communicate(timeout=scaled(10.0))
-    asked = [line.split() for line in said.decode().splitlines()]
-    assert {int(uid) for _, uid in asked} == {user.uid}
-    assert [operation for operation, _ in asked].count("open") == 2
+        output, _ = server.communicate(timeout=scaled(10.0))
+    requests = [line.split() for line in output.decode().splitlines()]
+    assert {int(uid) for _, uid in requests} == {user.uid}
+    assert [operation for operation, _ in requests].count("open") == 2
     assert cluster.log_of(job_id)["1", "batch", "0", "stdout"] == OUT.splitlines()
     assert sorted(line for lines in cluster.log_of(two_steps).values() for line in lines) == [
         "first",

@@ -27,30 +27,30 @@ ROOTS_SECRET = "what root alone may read"  # noqa: S105  # of nobody
 @pytest.fixture
 def victim(cluster: CapturingCluster) -> Iterator[tuple[JobUser, str]]:
     """Somebody else, whose captured job runs on n1 until the test is over; the job's id."""
-    somebody = cluster.add_user()
-    (somebody.home / ".logoptin").touch()
+    victim_user = cluster.add_user()
+    (victim_user.home / ".logoptin").touch()
     script = "echo first; until [ -e go ]; do sleep 0.1; done; echo last"
-    job_id = cluster.sbatch(somebody, script, "--nodelist=n1", *APART)
+    job_id = cluster.sbatch(victim_user, script, "--nodelist=n1", *APART)
     wait_until(lambda: list(capture_of(cluster, job_id)), "its capture is there", 20.0)
-    yield somebody, job_id
-    (somebody.home / "go").touch()
+    yield victim_user, job_id
+    (victim_user.home / "go").touch()
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
     cluster.wait_closed([job_id], 1)
     assert cluster.log_of(job_id) == {("1", "batch", "0", "stdout"): ["first", "last"]}
-    assert {event["user"] for event in cluster.events(job_id)} == {somebody.name}
+    assert {event["user"] for event in cluster.events(job_id)} == {victim_user.name}
 
 
 def capture_of(cluster: CapturingCluster, job_id: str) -> list[Path]:
     return list((cluster.node_folder("n1") / "spool").glob(f"{job_id}@*"))
 
 
-def is_true(cluster: CapturingCluster, job_id: str, user: JobUser, **wanted: object) -> None:
+def is_true(cluster: CapturingCluster, job_id: str, user: JobUser, **fields: object) -> None:
     """Asserts whose the job is, by what Loki has."""
-    known = {"user": user.name, "uid": user.uid, "partition": "main", "account": "true", "name": "true",
+    facts = {"user": user.name, "uid": user.uid, "partition": "main", "account": "true", "name": "true",
              "host": "n1", "cluster": cluster.cluster, "label_host": "n1", "attempt": "1", "nodes": 1,
-             **wanted}  # fmt: skip
+             **fields}  # fmt: skip
     (started,) = (event for event in cluster.events(job_id) if event["event"] == "started")
-    assert {key: started.get(key) for key in known} == known
+    assert {key: started.get(key) for key in facts} == facts
     assert "array_job_id" not in started
 
 
@@ -63,18 +63,23 @@ def test_nodes_of_a_job(cluster: CapturingCluster, user: JobUser) -> None:
     assert started["nodes"] == 2
 
 
-@pytest.mark.parametrize("how", ["of_sbatch", "of_the_job"])
+@pytest.mark.parametrize("origin", ["of_sbatch", "of_the_job"])
 def test_forged_environment(
-    cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str], how: str
+    cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str], origin: str
 ) -> None:
-    other = victim[1]
-    forged = {**FORGED, "SLURM_JOB_ID": other, "SLURM_JOBID": other, "LOGSHIPPER_JOB_ID": other}
+    victim_id = victim[1]
+    forged = {
+        **FORGED,
+        "SLURM_JOB_ID": victim_id,
+        "SLURM_JOBID": victim_id,
+        "LOGSHIPPER_JOB_ID": victim_id,
+    }
     options = ["--account=true", "--job-name=true", "--nodelist=n1", *APART]
-    if how == "of_sbatch":
+    if origin == "of_sbatch":
         job_id = cluster.sbatch(user, "echo mine", *options, env=forged)
     else:
-        told = ",".join(f"{name}={value}" for name, value in forged.items())
-        job_id = cluster.sbatch(user, "echo mine", *options, f"--export=ALL,{told}")
+        exports = ",".join(f"{name}={value}" for name, value in forged.items())
+        job_id = cluster.sbatch(user, "echo mine", *options, f"--export=ALL,{exports}")
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
     cluster.wait_closed([job_id], 1)
     assert cluster.log_of(job_id) == {("1", "batch", "0", "stdout"): ["mine"]}
@@ -85,8 +90,8 @@ def test_forged_environment_of_a_step(
     cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]
 ) -> None:
     forged = {**FORGED, "SLURM_JOB_ID": victim[1], "LOGSHIPPER_JOB_ID": victim[1]}
-    told = ",".join(f"{name}={value}" for name, value in forged.items())
-    options = ("--account=true", "--job-name=true", "--nodelist=n1", f"--export=ALL,{told}")
+    exports = ",".join(f"{name}={value}" for name, value in forged.items())
+    options = ("--account=true", "--job-name=true", "--nodelist=n1", f"--export=ALL,{exports}")
     done = cluster.run_as(user, "srun", *options, "echo", "mine")
     assert (done.returncode, done.stdout) == (0, b"mine\n")
     (job_id,) = cluster.job_ids(user.name)
@@ -131,14 +136,14 @@ def test_what_a_user_puts_into_the_own_capture(
     job_id = cluster.sbatch(user, OUT_SLOWLY, "--nodelist=n1", *APART)
     wait_until(lambda: list(capture_of(cluster, job_id)), "its capture is there", 20.0)
     (capture,) = capture_of(cluster, job_id)
-    segments, other = capture / "segments", capture_of(cluster, victim[1])[0]
+    segments, dest = capture / "segments", capture_of(cluster, victim[1])[0]
     spoil = f"""cd {segments} || exit 1
         for round in $(seq 60); do
             ln -sf {secret} 00000001.seg; ln -sf {secret} 99999999.seg; ln -sf {secret} counters; mkfifo 00000007.seg
-            mkdir -p 00000003.seg lock.d; ln -sf {other}/identity.json {round}.seg; ln -sfn / root; mv counters c.$round
+            mkdir -p 00000003.seg lock.d; ln -sf {dest}/identity.json {round}.seg; ln -sfn / root; mv counters c.$round
             [ $round != 30 ] || rm -f *.seg lock; ln -sf {secret} lock
-            ln -sf {other}/segments/00000001.seg 00000002.seg
-            echo x >>{other}/segments/00000001.seg; echo x >{capture}/identity.json; sleep 0.05
+            ln -sf {dest}/segments/00000001.seg 00000002.seg
+            echo x >>{dest}/segments/00000001.seg; echo x >{capture}/identity.json; sleep 0.05
         done 2>/dev/null"""
     cluster.run_as(user, "bash", "-c", spoil.replace("{round}", "$round"))
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
@@ -152,8 +157,8 @@ def test_what_a_user_puts_into_the_own_capture(
     assert secret.read_text() == f'{ROOTS_SECRET}\n{{"loss": 1}}\n'
     assert not [
         entry
-        for one in (job_id, victim[1], after)
-        for entry in cluster.entries(one)
+        for some_id in (job_id, victim[1], after)
+        for entry in cluster.entries(some_id)
         if ROOTS_SECRET in str(entry)
     ]
     assert "Traceback" not in cluster.agents["n1"].log.read_text()
@@ -164,12 +169,12 @@ def test_modes_of_what_root_keeps(
     cluster: CapturingCluster, user: JobUser, victim: tuple[JobUser, str]
 ) -> None:
     spool = cluster.node_folder("n1") / "spool"
-    kept = [spool / ".jobs", *(spool / ".jobs").iterdir()]
+    paths = [spool / ".jobs", *(spool / ".jobs").iterdir()]
     assert [
-        path for path in kept if path.stat().st_uid != 0 and not path.name.endswith(".modes")
+        path for path in paths if path.stat().st_uid != 0 and not path.name.endswith(".modes")
     ] == []
     assert stat.S_IMODE((spool / ".jobs").stat().st_mode) == 0o700
-    for path in kept:
+    for path in paths:
         for attempt in (
             f"cat {path}",
             f"ls {path}",
@@ -178,10 +183,10 @@ def test_modes_of_what_root_keeps(
             f"mv {path} {path}.other",
         ):
             assert cluster.run_as(user, "bash", "-c", attempt).returncode, attempt
-    refused = cluster.run_as(
+    result = cluster.run_as(
         user, "bash", "-c", f"touch {spool}/.jobs/1.0 || mkdir {spool}/1@1.aaaa || ls {spool}"
     )
-    assert refused.returncode
+    assert result.returncode
 
 
 def test_a_users_own_helpers(

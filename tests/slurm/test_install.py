@@ -67,11 +67,11 @@ def newer(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def site(packages: Path, loki: LokiServer) -> Iterator[Site]:
     root = unless_missing(clean_root)
-    written = {
+    replacements = {
         "http://loki.example.org:3100": loki.url,
         "http://prometheus.example.org:9090": "http://127.0.0.1:9",
     }
-    with Site(root, written) as running:
+    with Site(root, replacements) as running:
         for name in MACHINES:
             copy(running, name, packages)
         yield running
@@ -105,20 +105,20 @@ def finish(site: Site, job: str) -> None:
 
 
 def logged(site: Site, job: str) -> list[str]:
-    said = site.run("login", f"logshipper logs {job} --from loki 2>/dev/null || :", user="ann")
-    return [line for line in said.splitlines() if not line.startswith("[logshipper")]
+    output = site.run("login", f"logshipper logs {job} --from loki 2>/dev/null || :", user="ann")
+    return [line for line in output.splitlines() if not line.startswith("[logshipper")]
 
 
 def wait_logged(site: Site, job: str) -> None:
     deadline = time.monotonic() + SHIPPED_SECS
     while logged(site, job) != LOGGED:
-        assert time.monotonic() < deadline, site.told()
+        assert time.monotonic() < deadline, site.describe()
         time.sleep(0.2)
 
 
 def test_every_block_is_followed() -> None:
     """A step that is added to the guide is to be added here."""
-    assert {heading: len(found) for heading, found in blocks().items()} == {
+    assert {heading: len(texts) for heading, texts in blocks().items()} == {
         "1. Packages": 1, "2. Every machine": 1, "3. Each compute node": 1, "4. Where users log in": 1,
         "5. The line in plugstack.conf": 1, "6. The controller": 1, "7. A job": 1, "Is it right?": 1, "Upgrading": 1,
         "Taking it out": 3,
@@ -138,29 +138,31 @@ def test_installed_in_seven_steps(site: Site) -> None:
         site.follow("5. The line in plugstack.conf", name)
     site.follow("6. The controller", "controller")
 
-    said = site.follow("7. A job", "login", user="ann")
-    (job,) = re.findall(r"Submitted batch job (\d+)", said)
-    wanted = ["hello from localhost", "hello from a step"]
-    wait_until(lambda: logged(site, job) == wanted, f"the lines of {job} are in Loki", SHIPPED_SECS)
+    output = site.follow("7. A job", "login", user="ann")
+    (job,) = re.findall(r"Submitted batch job (\d+)", output)
+    job_lines = ["hello from localhost", "hello from a step"]
+    wait_until(
+        lambda: logged(site, job) == job_lines, f"the lines of {job} are in Loki", SHIPPED_SECS
+    )
     assert job in site.run("login", "logshipper ls --from loki", user="ann")
-    assert site.run("login", f"cat slurm-{job}.out", user="ann").splitlines() == wanted
+    assert site.run("login", f"cat slurm-{job}.out", user="ann").splitlines() == job_lines
 
 
 def test_the_check_on_the_node_finds_nothing_wrong(site: Site) -> None:
     """But for the Prometheus that there isn't."""
-    said = site.follow("Is it right?", "node")
-    assert "plugin" in said
-    assert "spool_dir" in said
+    output = site.follow("Is it right?", "node")
+    assert "plugin" in output
+    assert "spool_dir" in output
 
 
 def test_without_the_file_nothing_is_touched(site: Site) -> None:
     site.run("login", "mv .logoptin .was", user="ann")
-    said = site.run(
+    output = site.run(
         "login",
         "sbatch --wait --wrap 'tty -s <&1 || echo no terminal; env | grep LOGSHIPPER || :'",
         user="ann",
     )
-    job = re.findall(r"\d+", said)[0]
+    job = re.findall(r"\d+", output)[0]
     assert (
         site.run("login", f"cat slurm-{job}.out; mv .was .logoptin", user="ann") == "no terminal\n"
     )
@@ -170,11 +172,13 @@ def test_without_the_file_nothing_is_touched(site: Site) -> None:
 def test_how_slurm_ended_a_job_is_in_its_log(site: Site) -> None:
     job = submit(site, "cancelled.sh")
     site.run("login", f"scancel {job}", user="ann")
-    said = ""
+    output = ""
     deadline = time.monotonic() + SHIPPED_SECS
-    while "CANCELLED" not in said:
-        assert time.monotonic() < deadline, said + site.told()
-        said = site.run("login", f"logshipper logs {job} --from loki 2>/dev/null || :", user="ann")
+    while "CANCELLED" not in output:
+        assert time.monotonic() < deadline, output + site.describe()
+        output = site.run(
+            "login", f"logshipper logs {job} --from loki 2>/dev/null || :", user="ann"
+        )
 
 
 def test_upgraded_with_a_job_running(site: Site, newer: Path) -> None:
@@ -200,13 +204,13 @@ def test_taken_out_with_a_job_running(site: Site, newer: Path) -> None:
     job = submit(site, "out.sh")
     site.follow("Taking it out", "node")
     site.follow("Taking it out", "controller", which=1)
-    said = ""
+    output = ""
     for name in MACHINES:
         site.stop(f"agent-{name}")
-        said += site.follow("Taking it out", name, which=2)
+        output += site.follow("Taking it out", name, which=2)
         assert not site.has(name, "/opt/logshipper")
         assert site.run(name, "ls /etc/logshipper").split() == ["agent.toml", "site.toml"]
-    assert "captures that aren't in Loki yet" in said
+    assert "captures that aren't in Loki yet" in output
     finish(site, job)
 
     plain = site.run("login", "sbatch --wait --wrap 'echo plain' 2>&1", user="ann")
@@ -223,5 +227,5 @@ def test_taken_out_with_a_job_running(site: Site, newer: Path) -> None:
 
     site.stop("agent-node")
     assert "captures" not in site.run("node", "apt-get -qq purge logshipper-slurm logshipper")
-    left = "ls -d /var/spool/logshipper /var/lib/logshipper /etc/logshipper /opt/logshipper 2>/dev/null || :"
-    assert site.run("node", left) == "", "purged, with all shipped"
+    listing = "ls -d /var/spool/logshipper /var/lib/logshipper /etc/logshipper /opt/logshipper 2>/dev/null || :"
+    assert site.run("node", listing) == "", "purged, with all shipped"

@@ -82,7 +82,7 @@ def limited(slurm_machine: None, loki: LokiServer) -> Iterator[CapturingCluster]
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
 def test_ends_as_uncaptured(limited: CapturingCluster, limit: Case) -> None:
-    cases.compare(limited, limit, *cases.both(limited, limit))
+    cases.compare(limited, limit, *cases.run_pair(limited, limit))
 
 
 def test_helpers_are_elsewhere(limited: CapturingCluster) -> None:

@@ -45,13 +45,15 @@ def test_many_jobs(cluster: CapturingCluster, user: JobUser) -> None:
     job_ids = cluster.job_ids(user.name)
     assert len(job_ids) == MANY
     cluster.wait_closed(job_ids, MANY, LOAD_SECS)
-    logs = [cluster.log_of(one) for one in job_ids]
+    logs = [cluster.log_of(job_id) for job_id in job_ids]
     missing = [
-        one
-        for one, log in zip(job_ids, logs, strict=True)
+        job_id
+        for job_id, log in zip(job_ids, logs, strict=True)
         if list(log) != [("1", "batch", "0", "stdout")]
     ]
-    assert not missing, cluster.told(missing[0], f"one of {len(missing)} that aren't in the log")
+    assert not missing, cluster.describe(
+        missing[0], f"one of {len(missing)} that aren't in the log"
+    )
     lines = [line for log in logs for line in log["1", "batch", "0", "stdout"]]
     assert sorted(lines) == sorted(
         f"{task} {n}" for task in range(MANY) for n in range(1, JOBS_LINES + 1)
@@ -65,7 +67,7 @@ def test_many_ranks(cluster: CapturingCluster, user: JobUser, ranks: int) -> Non
     """All on one node: one socket and one keeper for all of them. They begin to print together."""
     script = f"""touch begun.$SLURM_PROCID; until [ $(ls begun.* | wc -l) = {ranks} ]; do sleep 0.1; done
         for i in $(seq {RANKS_LINES}); do echo out $SLURM_PROCID $i; echo err $SLURM_PROCID $i >&2; done"""
-    wanted = {name: [f"{name} {rank} {n}" for rank in range(ranks) for n in range(1, RANKS_LINES + 1)]
+    lines_of = {name: [f"{name} {rank} {n}" for rank in range(ranks) for n in range(1, RANKS_LINES + 1)]
               for name in ("out", "err")}  # fmt: skip
     files = ("--output=%t.out", "--error=%t.err")
     done = cluster.run_as(
@@ -80,20 +82,20 @@ def test_many_ranks(cluster: CapturingCluster, user: JobUser, ranks: int) -> Non
         timeout_secs=100.0,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), done
-    for name, lines in wanted.items():
-        own = "".join((user.home / f"{rank}.{name}").read_text() for rank in range(ranks))
-        assert own.splitlines() == lines
+    for name, lines in lines_of.items():
+        output = "".join((user.home / f"{rank}.{name}").read_text() for rank in range(ranks))
+        assert output.splitlines() == lines
     (job_id,) = cluster.job_ids(user.name)
     cluster.wait_closed([job_id], ranks, LOAD_SECS)
     log = cluster.log_of(job_id)
-    for name, lines in wanted.items():
+    for name, lines in lines_of.items():
         logged = [
             line
             for rank in range(ranks)
             for line in log.get(("1", "0", str(rank), f"std{name}"), [])
         ]
         missing, more = Counter(lines) - Counter(logged), Counter(logged) - Counter(lines)
-        assert not missing + more, cluster.told(
+        assert not missing + more, cluster.describe(
             job_id, f"{len(missing)} {name} missing: {list(missing)[:9]}, {more}"
         )
         assert logged == lines
@@ -122,7 +124,7 @@ def test_a_flood_waits_for_python(cluster: CapturingCluster, user: JobUser) -> N
     script = "seq -f 'out %.0f of a flood that nobody reads for some seconds' 100000"
     job_id = cluster.sbatch(user, script, *APART)
     cluster.wait(job_id)
-    wanted = [f"out {n} of a flood that nobody reads for some seconds" for n in range(1, 100_001)]
-    assert (user.home / "job.out").read_text().splitlines() == wanted
+    flood = [f"out {n} of a flood that nobody reads for some seconds" for n in range(1, 100_001)]
+    assert (user.home / "job.out").read_text().splitlines() == flood
     cluster.wait_closed([job_id], 1)
-    assert cluster.log_of(job_id)["1", "batch", "0", "stdout"] == wanted
+    assert cluster.log_of(job_id)["1", "batch", "0", "stdout"] == flood

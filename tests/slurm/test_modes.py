@@ -30,30 +30,30 @@ BATCH = {
 # ranks with captures of their own obey their own commands and those of captures that were there
 # before, on their node
 OF_RANKS = {"the_script", "nested_srun", "background"}
-KINDS = [(who, "") for who in BATCH] + [(who, "tty: false\n") for who in BATCH]
-KINDS += [(who, "per_task: true\n") for who in sorted(OF_RANKS)]
+KINDS = [(form, "") for form in BATCH] + [(form, "tty: false\n") for form in BATCH]
+KINDS += [(form, "per_task: true\n") for form in sorted(OF_RANKS)]
 
 
 def nowhere(cluster: CapturingCluster, job_id: str) -> None:
     """Asserts that no line and no label in Loki has the secret, but what was printed before."""
-    found = [str(entry) for entry in cluster.entries(job_id)]
-    assert not [entry for entry in found if SECRET in entry]
-    assert [entry for entry in found if "first of all" in entry], found
+    entries = [str(entry) for entry in cluster.entries(job_id)]
+    assert not [entry for entry in entries if SECRET in entry]
+    assert [entry for entry in entries if "first of all" in entry], entries
 
 
 @pytest.mark.parametrize(
-    ("who", "opt_in"), KINDS, ids=lambda word: word.partition(":")[0] or "terminals"
+    ("form", "opt_in"), KINDS, ids=lambda word: word.partition(":")[0] or "terminals"
 )
 def test_secret_of_a_batch_job(
-    cluster: CapturingCluster, user: JobUser, who: str, opt_in: str
+    cluster: CapturingCluster, user: JobUser, form: str, opt_in: str
 ) -> None:
     (user.home / ".logoptin").write_text(opt_in)
-    nodes = "2" if "two_nodes" in who else "1"
-    job_id = cluster.sbatch(user, f"echo first of all; {BATCH[who]}", f"-N{nodes}", "-n2", *APART)
+    nodes = "2" if "two_nodes" in form else "1"
+    job_id = cluster.sbatch(user, f"echo first of all; {BATCH[form]}", f"-N{nodes}", "-n2", *APART)
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
     assert SECRET in (user.home / "job.out").read_text()
     assert SECRET in (user.home / "job.err").read_text()
-    cluster.wait_closed([job_id], 3 if (who, opt_in[:8]) == ("nested_srun", "per_task") else 1)
+    cluster.wait_closed([job_id], 3 if (form, opt_in[:8]) == ("nested_srun", "per_task") else 1)
     nowhere(cluster, job_id)
 
 

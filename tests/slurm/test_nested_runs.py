@@ -14,8 +14,8 @@ echo begin
 srun -n2 {run} sh -c 'echo rank $SLURM_PROCID'
 {run} echo filed > filed.txt
 """
-    own = {"LOGSHIPPER_AGENT_SOCKET": "", "LOGSHIPPER_AGENT": "off"}
-    job_id = cluster.sbatch(user, script, "-n2", "--output=job.out", env=own)
+    environment = {"LOGSHIPPER_AGENT_SOCKET": "", "LOGSHIPPER_AGENT": "off"}
+    job_id = cluster.sbatch(user, script, "-n2", "--output=job.out", env=environment)
     cluster.wait(job_id)
     cluster.wait_closed([job_id], 1)
     (stream,) = cluster.log_of(job_id).items()
@@ -23,6 +23,6 @@ srun -n2 {run} sh -c 'echo rank $SLURM_PROCID'
     assert stream[1][:3] == ["begin", "inner", "code 3"]
     assert sorted(stream[1][3:]) == ["rank 0", "rank 1"]
     assert (user.home / "filed.txt").read_text() == "filed\n"
-    made = list((user.home / ".local/share/logshipper/spool").glob("*@*/identity.json"))
-    assert len(made) == 1
-    assert f'"job_id": "{job_id}"' in made[0].read_text()
+    identities = list((user.home / ".local/share/logshipper/spool").glob("*@*/identity.json"))
+    assert len(identities) == 1
+    assert f'"job_id": "{job_id}"' in identities[0].read_text()

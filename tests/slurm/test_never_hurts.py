@@ -11,7 +11,17 @@ from tests.slurm.capturing import CapturingCluster
 from tests.slurm.cases import APART
 from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
-from tests.slurm.whole import ERR, OUT, SLOWLY, difference, helpers, later, runs_whole, text, told
+from tests.slurm.whole import (
+    ERR,
+    OUT,
+    SLOWLY,
+    difference,
+    helpers,
+    later,
+    plugin_lines,
+    runs_whole,
+    text,
+)
 from tests.tools.captured_runs import wait_until
 
 
@@ -65,12 +75,12 @@ def test_wrong_plugin(cluster: CapturingCluster, user: JobUser, kind: str) -> No
 @pytest.mark.parametrize("argument", ["colour=blue", "columns=many", "spool=relative"])
 def test_wrong_argument(cluster: CapturingCluster, user: JobUser, argument: str) -> None:
     cluster.set_plugstack(f"{cluster.line} {argument}")
-    assert told(cluster, runs_whole(cluster, user))
+    assert plugin_lines(cluster, runs_whole(cluster, user))
 
 
 def test_missing_python(cluster: CapturingCluster, user: JobUser) -> None:
     cluster.set_plugstack(f"{cluster.line} python={cluster.folder}/no-python")
-    assert "no-python" in str(told(cluster, runs_whole(cluster, user)))
+    assert "no-python" in str(plugin_lines(cluster, runs_whole(cluster, user)))
 
 
 @pytest.mark.parametrize("keeper", ["missing", "not a program"])
@@ -79,7 +89,7 @@ def test_wrong_keeper(cluster: CapturingCluster, user: JobUser, keeper: str) -> 
     if keeper != "missing":
         place.write_text("text\n")
     cluster.set_plugstack(f"{cluster.line} keeper={place}")
-    assert place.name in str(told(cluster, runs_whole(cluster, user)))
+    assert place.name in str(plugin_lines(cluster, runs_whole(cluster, user)))
 
 
 @pytest.mark.parametrize("python", ["/bin/false", "/bin/true", "/bin/cat", "/dev/null"])
@@ -89,7 +99,7 @@ def test_wrong_python(cluster: CapturingCluster, user: JobUser, python: str) -> 
     job_id = runs_whole(cluster, user)
     wait_until(lambda: not helpers(cluster), "nobody of logshipper's is left", 30.0)
     runs_whole(cluster, cluster.add_user())
-    assert told(cluster, job_id), cluster.told(
+    assert plugin_lines(cluster, job_id), cluster.describe(
         job_id, "the node's log doesn't say why nothing is captured"
     )
 
@@ -118,11 +128,11 @@ def test_python_without_the_package(cluster: CapturingCluster, user: JobUser) ->
     (user.home / "go").touch()  # from here on it takes three seconds
     assert cluster.wait(job_id) == JobEnd("COMPLETED", 0, 0)
     assert not difference(user)
-    assert "No module named" in str(told(cluster, job_id))
+    assert "No module named" in str(plugin_lines(cluster, job_id))
     job_id = runs_whole(cluster, user)
     wait_until(lambda: "keeper" not in helpers(cluster), "its keeper has ended", 30.0)
     runs_whole(cluster, cluster.add_user())  # who didn't opt in: nothing more is left to be told
-    assert "No module named" in str(told(cluster, job_id))
+    assert "No module named" in str(plugin_lines(cluster, job_id))
 
 
 def test_opted_out_costs_nothing(cluster: CapturingCluster) -> None:
@@ -135,12 +145,12 @@ def test_opted_out_costs_nothing(cluster: CapturingCluster) -> None:
     )
     job_id = cluster.sbatch(user, script, "--nodelist=n1", *APART)
     assert cluster.wait(job_id).state in {"COMPLETED", "FAILED"}  # as grep ends
-    processes, is_file, marked = (user.home / "job.out").read_text().split()
-    assert (int(processes) <= 3, is_file, marked) == (True, "1", "0")
+    processes, is_file, mark = (user.home / "job.out").read_text().split()
+    assert (int(processes) <= 3, is_file, mark) == (True, "1", "0")
     assert not cluster.entries(job_id)
     assert not list((cluster.node_folder("n1") / "spool").glob(f"{job_id}@*"))
-    said = cluster.log("n1")[len(before) :].replace(str(cluster.folder), "")  # whose name has it
-    assert "logshipper" not in said
+    log = cluster.log("n1")[len(before) :].replace(str(cluster.folder), "")  # whose name has it
+    assert "logshipper" not in log
 
 
 @pytest.mark.parametrize("victim", ["sidecar", "relay", "keeper"])
@@ -193,12 +203,12 @@ def test_killed_in_a_flood(
         10.0,
     )
     last = int(text(user.home / "job.err").removeprefix("err "))
-    wanted = "".join(
+    output = "".join(
         f"out {n} of a flood that fills pipes and terminals on its way\n"
         for n in range(1, last + 1)
     )
-    wait_until(lambda: len(text(user.home / "job.out")) >= len(wanted), "so is the other one", 10.0)
-    assert text(user.home / "job.out").split("\n") == wanted.split("\n")
+    wait_until(lambda: len(text(user.home / "job.out")) >= len(output), "so is the other one", 10.0)
+    assert text(user.home / "job.out").split("\n") == output.split("\n")
     wait_until(lambda: not helpers(cluster), "nobody of logshipper's is left", 30.0)
 
 

@@ -22,12 +22,12 @@ def logged(cluster: CapturingCluster, job_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("before", "between", "expected"),
+    ("before", "between", "log_lines"),
     [(OPT_IN, OPT_OUT, ["first", "second"]), (OPT_OUT, OPT_IN, [])],
     ids=["rm_between", "touch_between"],
 )
 def test_steps_obey_the_first_one(
-    cluster: CapturingCluster, before: str, between: str, expected: list[str]
+    cluster: CapturingCluster, before: str, between: str, log_lines: list[str]
 ) -> None:
     user = cluster.add_user()
     (user.home / ".logoptin").touch()
@@ -37,9 +37,9 @@ def test_steps_obey_the_first_one(
     assert done.stdout == b"first\nsecond\n"
     (job_id,) = cluster.job_ids(user.name)
     assert cluster.wait(job_id).state == "COMPLETED"
-    if expected:
+    if log_lines:
         cluster.wait_closed([job_id], 2)
-    assert logged(cluster, job_id) == expected
+    assert logged(cluster, job_id) == log_lines
     assert not [
         path
         for node in NODES
@@ -49,8 +49,15 @@ def test_steps_obey_the_first_one(
 
 def test_each_node_decides_for_itself(cluster: CapturingCluster) -> None:
     user = cluster.add_user()
-    one = "srun --quiet --nodes=1 --ntasks=1 --nodelist={} bash -c 'echo $SLURMD_NODENAME {}'"
-    steps = [one.format("n1", 1), OPT_IN, one.format("n2", 2), one.format("n1", 3)]
+    step_command = (
+        "srun --quiet --nodes=1 --ntasks=1 --nodelist={} bash -c 'echo $SLURMD_NODENAME {}'"
+    )
+    steps = [
+        step_command.format("n1", 1),
+        OPT_IN,
+        step_command.format("n2", 2),
+        step_command.format("n1", 3),
+    ]
     done = cluster.run_as(user, "salloc", "--quiet", "--nodes=2", "bash", "-c", "; ".join(steps))
     assert done.stdout == b"n1 1\nn2 2\nn1 3\n"
     (job_id,) = cluster.job_ids(user.name)
@@ -77,7 +84,7 @@ def run_again(cluster: CapturingCluster, user: JobUser, job_id: str) -> str:
     cluster.requeue(job_id)
     end = cluster.wait(job_id)
     output = (user.home / "job.out").read_text()
-    assert end == JobEnd("COMPLETED", 0, 0), cluster.told(job_id, f"{end}, {output!r}")
+    assert end == JobEnd("COMPLETED", 0, 0), cluster.describe(job_id, f"{end}, {output!r}")
     return output
 
 
@@ -107,8 +114,11 @@ def test_streams_are_terminals(cluster: CapturingCluster) -> None:
     script = "#!/usr/bin/python3\nimport os\nprint([os.isatty(fd) for fd in range(3)], os.get_terminal_size(1))"
     job_id = cluster.sbatch(user, script, "--output=job.out", "--error=job.err")
     assert cluster.wait(job_id).state == "COMPLETED"
-    told = "[False, True, True] os.terminal_size(columns=160, lines=50)\n"
-    assert ((user.home / "job.out").read_text(), (user.home / "job.err").read_text()) == (told, "")
+    report = "[False, True, True] os.terminal_size(columns=160, lines=50)\n"
+    assert ((user.home / "job.out").read_text(), (user.home / "job.err").read_text()) == (
+        report,
+        "",
+    )
 
 
 IN_A_TERMINAL = ("script", "--quiet", "--return", "--command")
@@ -129,11 +139,11 @@ INTERACTIVE = {
 }
 
 
-@pytest.mark.parametrize("how", INTERACTIVE)
+@pytest.mark.parametrize("form", INTERACTIVE)
 def test_interactive_steps_are_left_alone(
-    cluster: CapturingCluster, user: JobUser, how: str
+    cluster: CapturingCluster, user: JobUser, form: str
 ) -> None:
-    command, typed = INTERACTIVE[how]
+    command, typed = INTERACTIVE[form]
     with cluster.start_as(user, *command, stdin=subprocess.PIPE) as process:
         out, _ = process.communicate(typed, timeout=scaled(30.0))
     assert process.returncode == 0, out

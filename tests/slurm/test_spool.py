@@ -8,7 +8,7 @@ import pytest
 
 from tests.slurm.capturing import CapturingCluster
 from tests.slurm.users import JobUser
-from tests.slurm.whole import SLOWLY, helpers, runs_whole, told
+from tests.slurm.whole import SLOWLY, helpers, plugin_lines, runs_whole
 from tests.tools.captured_runs import wait_until
 from tests.tools.waiting import scaled
 
@@ -21,13 +21,13 @@ def another_spool(cluster: CapturingCluster, spool: Path, more: str = "") -> Non
     cluster.set_plugstack(f"{cluster.line} spool={spool} {more}")
 
 
-def says(cluster: CapturingCluster, user: JobUser, job_id: str, what: str) -> None:
+def says(cluster: CapturingCluster, user: JobUser, job_id: str, words: str) -> None:
     """Asserts that the node's log says it; what is found out after slurmstepd has ended is told by
     the next step."""
     wait_until(lambda: "keeper" not in helpers(cluster), "its keeper has ended", 30.0)
     (user.home / ".logoptin").unlink()
     runs_whole(cluster, user)
-    assert what in "\n".join(told(cluster, job_id))
+    assert words in "\n".join(plugin_lines(cluster, job_id))
 
 
 def test_full(cluster: CapturingCluster, user: JobUser) -> None:
@@ -85,7 +85,7 @@ def test_becomes_read_only(cluster: CapturingCluster, user: JobUser) -> None:
         assert (job.returncode, out, err) == (0, b"first\nsecond\n", b"")
         (job_id,) = cluster.job_ids(user.name)
         wait_until(
-            lambda: "Read-only file system" in str(told(cluster, job_id)),
+            lambda: "Read-only file system" in str(plugin_lines(cluster, job_id)),
             "the node's log says it",
             20.0,
         )
@@ -94,14 +94,14 @@ def test_becomes_read_only(cluster: CapturingCluster, user: JobUser) -> None:
 def test_missing(cluster: CapturingCluster, user: JobUser) -> None:
     another_spool(cluster, cluster.folder / "nowhere")
     job_id = runs_whole(cluster, user)
-    assert "nowhere" in str(told(cluster, job_id))
+    assert "nowhere" in str(plugin_lines(cluster, job_id))
     assert not (cluster.folder / "nowhere").exists()
 
 
 def test_no_directory(cluster: CapturingCluster, user: JobUser) -> None:
     (cluster.folder / "file").touch()
     another_spool(cluster, cluster.folder / "file")
-    assert told(cluster, runs_whole(cluster, user))
+    assert plugin_lines(cluster, runs_whole(cluster, user))
 
 
 def test_a_link(cluster: CapturingCluster, user: JobUser) -> None:
@@ -109,7 +109,7 @@ def test_a_link(cluster: CapturingCluster, user: JobUser) -> None:
     if not link.is_symlink():
         link.symlink_to(cluster.node_folder("n1") / "spool")
     another_spool(cluster, link)
-    assert told(cluster, runs_whole(cluster, user))
+    assert plugin_lines(cluster, runs_whole(cluster, user))
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o700, 0o1777])
@@ -118,7 +118,7 @@ def test_wrong_mode(cluster: CapturingCluster, user: JobUser, mode: int) -> None
     spool.mkdir(exist_ok=True)
     spool.chmod(mode)
     another_spool(cluster, spool)
-    assert f"{mode & 0o777:04o}" in str(told(cluster, runs_whole(cluster, user)))
+    assert f"{mode & 0o777:04o}" in str(plugin_lines(cluster, runs_whole(cluster, user)))
     assert not list(spool.iterdir())
 
 
@@ -127,7 +127,7 @@ def test_of_somebody_else(cluster: CapturingCluster, user: JobUser) -> None:
     spool.mkdir(mode=0o711, exist_ok=True)
     os.chown(spool, user.uid, user.gid)
     another_spool(cluster, spool)
-    assert f"belongs to uid {user.uid}" in str(told(cluster, runs_whole(cluster, user)))
+    assert f"belongs to uid {user.uid}" in str(plugin_lines(cluster, runs_whole(cluster, user)))
     assert not list(spool.iterdir())
 
 
@@ -136,7 +136,7 @@ def test_full_of_the_users_captures(cluster: CapturingCluster, user: JobUser) ->
     spool.mkdir(mode=0o711, exist_ok=True)
     another_spool(cluster, spool, "max_captures=1")
     first, second = runs_whole(cluster, user), runs_whole(cluster, user)
-    assert "max_captures" in str(told(cluster, second))
+    assert "max_captures" in str(plugin_lines(cluster, second))
     assert [path.name.partition("@")[0] for path in spool.glob("*@*")] == [first]
     another = cluster.add_user()
     (another.home / ".logoptin").touch()

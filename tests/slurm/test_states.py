@@ -65,32 +65,34 @@ class ControlledCluster(CapturingCluster):
             file.write(f'[slurm]\nended_dir = "{ended}"\n')
         return agent
 
-    def told(self, job_id: str, what: str) -> str:
-        return f"{super().told(job_id, what)}\n{self.controller.log.read_text()[-3000:]}"
+    def describe(self, job_id: str, heading: str) -> str:
+        return f"{super().describe(job_id, heading)}\n{self.controller.log.read_text()[-3000:]}"
 
     def ends(
         self, job_id: str, number: int = 1, by: str = "jobcomp/script"
     ) -> list[dict[str, Any]]:  # Any: JSON
         """The events that tell how a job's runs ended, once there are so many."""
 
-        def found() -> list[dict[str, Any]]:  # Any: JSON
+        def job_ends() -> list[dict[str, Any]]:  # Any: JSON
             return [
-                one for one in self.events(job_id) if one["event"] == JOB_ENDED and one["by"] == by
+                event
+                for event in self.events(job_id)
+                if event["event"] == JOB_ENDED and event["by"] == by
             ]
 
         try:
             wait_until(
-                lambda: len(found()) >= number, f"{number} ends of {job_id} are told", TOLD_SECS
+                lambda: len(job_ends()) >= number, f"{number} ends of {job_id} are told", TOLD_SECS
             )
         except AssertionError:
-            raise AssertionError(self.told(job_id, f"not {number} ends told")) from None
-        return sorted(found(), key=lambda one: int(one["attempt"]))
+            raise AssertionError(self.describe(job_id, f"not {number} ends told")) from None
+        return sorted(job_ends(), key=lambda event: int(event["attempt"]))
 
     def notes(self, job_id: str) -> list[str]:
-        found = [
+        entries = [
             entry for entry in self.entries(job_id, "log") if entry.metadata.get("note") == "1"
         ]
-        return [entry.line for entry in found if "Slurm ended" in entry.line]
+        return [entry.line for entry in entries if "Slurm ended" in entry.line]
 
     def summary(self, job_id: str) -> JobSummary:
         with LokiStore(self.client, cluster=self.cluster) as store, store.open(job_id) as reader:
@@ -146,8 +148,8 @@ def brief(end: dict[str, Any]) -> tuple[str, int | None, int, str]:  # Any: JSON
 
 
 def state_of(cluster: ControlledCluster, job_id: str) -> tuple[str, int | None, int]:
-    found = cluster.summary(job_id)
-    return found.state, found.exit_code, found.signal
+    summary = cluster.summary(job_id)
+    return summary.state, summary.exit_code, summary.signal
 
 
 def test_completed(cluster: ControlledCluster) -> None:
@@ -210,13 +212,13 @@ def test_runs_of_a_requeued_job(cluster: ControlledCluster) -> None:
     first, second = map(brief, cluster.ends(job_id, 2))
     assert (first[0], first[3]) == ("REQUEUED", "1")
     assert second == ("COMPLETED", 0, 0, "2")
-    one, other = cluster.ends(job_id, 2)
+    first_end, second_end = cluster.ends(job_id, 2)
     assert (
-        one["submitted_ns"]
-        <= one["started_ns"]
-        < one["ended_ns"]
-        <= other["submitted_ns"]
-        <= other["started_ns"]
+        first_end["submitted_ns"]
+        <= first_end["started_ns"]
+        < first_end["ended_ns"]
+        <= second_end["submitted_ns"]
+        <= second_end["started_ns"]
     )
     assert state_of(cluster, job_id) == ("COMPLETED", 0, 0)
     (note,) = cluster.notes(job_id)
@@ -249,14 +251,14 @@ def test_a_step_that_fails_is_not_the_job(cluster: ControlledCluster) -> None:
 def test_preempted(cluster: ControlledCluster) -> None:
     job_id = cluster.sbatch(opted_in(cluster), READY, ON_N2, "--exclusive", "--no-requeue")
     wait_printed(cluster, job_id, "ready")
-    said = cluster.as_root("scontrol", "create", *FIRST.split())
-    assert not said.returncode, said.stderr
-    other = cluster.sbatch(cluster.add_user(), "true", "--partition=first", "--exclusive")
+    result = cluster.as_root("scontrol", "create", *FIRST.split())
+    assert not result.returncode, result.stderr
+    preemptor = cluster.sbatch(cluster.add_user(), "true", "--partition=first", "--exclusive")
     assert cluster.wait(job_id).state == "PREEMPTED"
     (end,) = cluster.ends(job_id)
     assert end["state"] == "PREEMPTED"
     assert cluster.summary(job_id).state == "PREEMPTED"
-    cluster.wait(other)
+    cluster.wait(preemptor)
 
 
 def test_nothing_of_others(cluster: ControlledCluster) -> None:
@@ -271,9 +273,9 @@ def test_nothing_of_others(cluster: ControlledCluster) -> None:
 def sums_of_all_jobs(cluster: ControlledCluster) -> tuple[float, float, float]:
     """How many ended in hours, how many had waited, how many the hook told of; others may end
     meanwhile."""
-    said = cluster.controller.metrics()
-    jobs = re.findall(r"^logshipper_agent_slurm_hour_jobs\{.*\} (\S+)$", said, re.M)
-    waits = re.search(r"^logshipper_agent_slurm_wait_seconds_count (\S+)$", said, re.M)
+    metrics = cluster.controller.metrics()
+    jobs = re.findall(r"^logshipper_agent_slurm_hour_jobs\{.*\} (\S+)$", metrics, re.M)
+    waits = re.search(r"^logshipper_agent_slurm_wait_seconds_count (\S+)$", metrics, re.M)
     assert waits is not None
     return sum(map(float, jobs)), float(waits[1]), float(slurm_counts(cluster)["taken"])
 
@@ -289,8 +291,8 @@ def test_dead_node(cluster: ControlledCluster) -> None:
     wait_until(lambda: bool(cluster.events(job_id)), "Loki knows that it began", 40.0)
     cluster.agents["n2"].stop(signal.SIGKILL)
     cluster.signal_daemon("n2")
-    said = cluster.as_root("scontrol", "update", "nodename=n2", "state=down", "reason=dead")
-    assert not said.returncode, said.stderr
+    result = cluster.as_root("scontrol", "update", "nodename=n2", "state=down", "reason=dead")
+    assert not result.returncode, result.stderr
     assert cluster.wait(job_id).state == "NODE_FAIL"
     (end,) = cluster.ends(job_id)
     assert brief(end) == ("NODE_FAIL", None, 0, "1")
@@ -307,37 +309,37 @@ def test_time_limit(cluster: ControlledCluster, capsys: pytest.CaptureFixture[st
     assert cluster.wait(job_id, 150.0).state == "TIMEOUT"
     (end,) = cluster.ends(job_id)
     assert end["state"] == "TIMEOUT"
-    found = [line.text for line in lines_of(cluster, job_id)]
-    assert found[0] == "begun"
-    assert found[-1] == cluster.notes(job_id)[0]
-    asked = ["--from", "loki", "--loki-url", cluster.loki_url, "--cluster", cluster.cluster]
-    assert main(["ls", "--state", "timeout", "--json", *asked]) == 0
-    listed = orjson.loads(capsys.readouterr().out)["jobs"]
-    assert [(job["job_id"], job["state"]) for job in listed] == [(job_id, "TIMEOUT")]
-    assert main(["show", job_id, *asked]) == 0
+    lines = [line.text for line in lines_of(cluster, job_id)]
+    assert lines[0] == "begun"
+    assert lines[-1] == cluster.notes(job_id)[0]
+    options = ["--from", "loki", "--loki-url", cluster.loki_url, "--cluster", cluster.cluster]
+    assert main(["ls", "--state", "timeout", "--json", *options]) == 0
+    jobs = orjson.loads(capsys.readouterr().out)["jobs"]
+    assert [(job["job_id"], job["state"]) for job in jobs] == [(job_id, "TIMEOUT")]
+    assert main(["show", job_id, *options]) == 0
     assert f"Slurm ended job {job_id}: TIMEOUT" in capsys.readouterr().out
 
 
 def epilog_records(cluster: ControlledCluster) -> dict[str, list[EndRecord]]:
-    found: dict[str, list[EndRecord]] = {}
+    records: dict[str, list[EndRecord]] = {}
     for path in sorted(cluster.ended["epilog"].iterdir(), key=lambda path: path.stat().st_mtime_ns):
         record = parse_end(path.read_bytes(), int(path.stat().st_mtime))
-        found.setdefault(record.job_id, []).append(record)
-    return found
+        records.setdefault(record.job_id, []).append(record)
+    return records
 
 
 def test_what_the_epilog_can_tell(cluster: ControlledCluster) -> None:
     """The last test: exit status and end, but hardly a state. An agent tells what it has of the
     same jobs."""
     records = epilog_records(cluster)
-    told = {
+    states = {
         name: [
             (record.state, record.exit_code, record.signal)
             for record in records[cluster.jobs[name]]
         ]
         for name in ("failed", "killed", "completed", "cancelled", "memory", "timeout", "again")
     }
-    assert told == {
+    assert states == {
         "failed": [("FAILED", 7, 0)],
         "killed": [("", None, 11)],
         "completed": [("", None, 0)],

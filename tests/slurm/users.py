@@ -26,14 +26,14 @@ class JobUser(NamedTuple):
 
 def processes_of(uid: int) -> dict[int, str]:
     """A user's processes: names by pid."""
-    found = {}
+    commands = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if folder.stat().st_uid == uid:
-                found[int(folder.name)] = (folder / "comm").read_text().strip()
+                commands[int(folder.name)] = (folder / "comm").read_text().strip()
         except OSError:
             continue
-    return found
+    return commands
 
 
 class Users:
@@ -42,16 +42,16 @@ class Users:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._taken = {entry.pw_uid for entry in pwd.getpwall()} | {
+        self._used_uids = {entry.pw_uid for entry in pwd.getpwall()} | {
             entry.gr_gid for entry in grp.getgrall()
         }
         self._names = {entry.pw_name for entry in pwd.getpwall()} | {
             entry.gr_name for entry in grp.getgrall()
         }
         self.files = {str(folder / kind): f"/etc/{kind}" for kind in KINDS}
-        for own, place in self.files.items():
-            Path(own).touch(stat.S_IMODE(os.stat(place).st_mode))
-            Path(own).write_text(Path(place).read_text().rstrip("\n") + "\n")
+        for copy, place in self.files.items():
+            Path(copy).touch(stat.S_IMODE(os.stat(place).st_mode))
+            Path(copy).write_text(Path(place).read_text().rstrip("\n") + "\n")
         (folder / UIDS_FILE).touch()
         (folder / "home").mkdir()
 
@@ -62,9 +62,9 @@ class Users:
             name for number in range(1_000_000) if (name := f"user{number}") not in self._names
         )
         assert name not in self._names, f"there is a user or group {name} already"
-        number = random.choice([number for number in UIDS if number not in self._taken])
+        number = random.choice([number for number in UIDS if number not in self._used_uids])
         self._names.add(name)
-        self._taken.add(number)
+        self._used_uids.add(number)
         user = JobUser(name, number, number, self._folder / "home" / name)
         user.home.mkdir(mode=0o700)
         os.chown(user.home, user.uid, user.gid)

@@ -33,26 +33,30 @@ def runs_whole(
     environment."""
     job_id = cluster.sbatch(user, script, "--nodelist=n1", *APART, env=env)
     end = cluster.wait(job_id)
-    assert end == JobEnd("COMPLETED", 0, 0), cluster.told(job_id, str(end))
+    assert end == JobEnd("COMPLETED", 0, 0), cluster.describe(job_id, str(end))
     differs = difference(user)
-    assert not differs, cluster.told(job_id, f"{differs}; later: {later(user) or 'whole'}")
+    assert not differs, cluster.describe(job_id, f"{differs}; later: {later(user) or 'whole'}")
     return job_id
 
 
 def difference(user: JobUser) -> str:
     """In what the job's output files differ from what it printed; empty: in nothing."""
-    found = []
-    for name, wanted in (("job.out", OUT), ("job.err", ERR)):
-        got = text(user.home / name)
-        if got != wanted:
+    differences = []
+    for name, output in (("job.out", OUT), ("job.err", ERR)):
+        content = text(user.home / name)
+        if content != output:
             at = next(
-                (i for i, pair in enumerate(zip(got, wanted, strict=False)) if pair[0] != pair[1]),
-                len(got),
+                (
+                    i
+                    for i, pair in enumerate(zip(content, output, strict=False))
+                    if pair[0] != pair[1]
+                ),
+                len(content),
             )
-            found.append(
-                f"{name}: {len(got)} of {len(wanted)} bytes, from {at} on {got[at : at + 200]!r}"
+            differences.append(
+                f"{name}: {len(content)} of {len(output)} bytes, from {at} on {content[at : at + 200]!r}"
             )
-    return ", ".join(found)
+    return ", ".join(differences)
 
 
 def later(user: JobUser) -> str:
@@ -64,7 +68,7 @@ def later(user: JobUser) -> str:
     return differs
 
 
-def told(cluster: CapturingCluster, job_id: str) -> list[str]:
+def plugin_lines(cluster: CapturingCluster, job_id: str) -> list[str]:
     """What the node's log has of the plugin's about a job."""
     lines = [line for line in cluster.log("n1").splitlines() if job_id in line]
     return [line for line in lines if "] logshipper: " in line or "spank" in line]
@@ -76,23 +80,23 @@ def text(place: Path) -> str:
 
 def helpers(cluster: CapturingCluster) -> dict[str, list[int]]:
     """Processes of the plugin's on this cluster, by what they are."""
-    found: dict[str, list[int]] = {}
+    pids: dict[str, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
         if "logshipper.slurm_sidecar" in words and str(cluster.folder) in "".join(words):
-            found.setdefault("sidecar", []).append(int(path.name))
+            pids.setdefault("sidecar", []).append(int(path.name))
         elif "logshipper-keeper" in words[0] and str(cluster.folder) in "".join(words):
-            found.setdefault(comm_of(int(path.name)).removeprefix("logship-"), []).append(
+            pids.setdefault(comm_of(int(path.name)).removeprefix("logship-"), []).append(
                 int(path.name)
             )
-    relays = found.get("relay", [])
+    relays = pids.get("relay", [])
     for pid in [pid for pid in relays if parent_of(pid) in relays]:  # forked, and not Python yet
         relays.remove(pid)
-        found.setdefault("sidecar", []).append(pid)
-    return found
+        pids.setdefault("sidecar", []).append(pid)
+    return pids
 
 
 def late_python(cluster: CapturingCluster) -> tuple[str, Path]:
