@@ -144,8 +144,8 @@ def compiled(folder: Path, name: str, text: str, *flags: str) -> Path:
         str(folder / name),
         *sources,
     ]
-    made = subprocess.run(command, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     return folder / name
 
 
@@ -187,7 +187,7 @@ def test_lines_of_two_streams(lines: Path, case: Case) -> None:
     ],
 )
 def test_a_terminals_end(program: Path, answers: str, size: int, at_end: bool) -> None:
-    said = subprocess.run(
+    answer = subprocess.run(
         [program, answers], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert said[:2] == [str(size), str(int(at_end))]
+    assert answer[:2] == [str(size), str(int(at_end))]

@@ -36,14 +36,14 @@ def points_of(path: Path, pattern: str) -> list[str]:
 
 
 def test_every_fault_point_is_in_the_code_once_and_tried() -> None:
-    named = points_of(SOURCE / "fault_points.h", r'\bX\((\w+), "')
-    used = Counter(
+    names = points_of(SOURCE / "fault_points.h", r'\bX\((\w+), "')
+    uses = Counter(
         name
         for path in sorted(SOURCE.glob("*.c"))
         for name in points_of(path, r"\bFAULT_POINT\((\w+)\)")
     )
-    assert used == Counter(named)
-    assert set(named) == {*BEFORE, *BEGIN, *TO_FILES, *TO_PIPES, *AT_END}
+    assert uses == Counter(names)
+    assert set(names) == {*BEFORE, *BEGIN, *TO_FILES, *TO_PIPES, *AT_END}
 
 
 class Faults:
@@ -76,12 +76,13 @@ def test_the_task_runs_on_where_capture_was_about_to_begin(
         lambda: not any(map(node.processes, (KEEPER, RELAY, SIDECAR))),
         "nothing of it is left running",
     )
-    for one in node.readable():
-        assert one.lines() == []
+    for capture in node.readable():
+        assert capture.lines() == []
     played = node.run("sh", "-c", "echo next", words=("job=2",))
     assert played.out == b"next\n"
     wait_until(
-        lambda: any(one.lines() == [b"next"] for one in node.readable()), "the next job is captured"
+        lambda: any(capture.lines() == [b"next"] for capture in node.readable()),
+        "the next job is captured",
     )
     assert not [path for path in node.spool.iterdir() if path.name.startswith(".new-")]
 

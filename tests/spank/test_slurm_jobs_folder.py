@@ -63,24 +63,24 @@ def job_script(node: Node, kind: str, job: int, restarts: int | None, **more: st
     return ran.stderr
 
 
-def kept(node: Node) -> set[str]:
+def job_files(node: Node) -> set[str]:
     return {path.name for path in (node.spool / ".jobs").iterdir() if not path.name.startswith(".")}
 
 
-def named(node: Node, name: str, *, uid: int | None = None) -> str:
+def file_name(node: Node, name: str, *, uid: int | None = None) -> str:
     job, _, rest = name.partition(".")
     return f"{job}.{node.uid if uid is None else uid}.{rest}"
 
 
 def all_named(node: Node, *names: str) -> set[str]:
-    return {named(node, name) for name in names}
+    return {file_name(node, name) for name in names}
 
 
 def put(node: Node, *names: str, uid: int | None = None) -> None:
     """Files of jobs, named without the user's id: `5.0` is the first run of job 5."""
     (node.spool / ".jobs").mkdir(0o700, exist_ok=True)
     for name in names:
-        (node.spool / ".jobs" / named(node, name, uid=uid)).write_text("out absent\n")
+        (node.spool / ".jobs" / file_name(node, name, uid=uid)).write_text("out absent\n")
 
 
 def age(path: Path, days: float) -> None:
@@ -94,10 +94,10 @@ def age(path: Path, days: float) -> None:
 def test_epilog_forgets_the_job(node: Node) -> None:
     assert node.run("true").captured() == [True]
     node.logged()
-    assert kept(node) == all_named(node, "4711.0", "4711.0.modes", "4711.slurm")
+    assert job_files(node) == all_named(node, "4711.0", "4711.0.modes", "4711.slurm")
     put(node, "47110.0", "471.0", "4712.0.modes")
     assert job_script(node, "epilog", 4711, 0) == ""
-    assert kept(node) == all_named(node, "47110.0", "471.0", "4712.0.modes")
+    assert job_files(node) == all_named(node, "47110.0", "471.0", "4712.0.modes")
 
 
 def test_epilog_of_a_run_leaves_the_next_one(node: Node) -> None:
@@ -106,15 +106,15 @@ def test_epilog_of_a_run_leaves_the_next_one(node: Node) -> None:
     put(node, "5.0", "5.0.modes", "5.1", "5.2", "5.2.modes", "5.3", "5.999")
     job_script(node, "prolog", 5, 2)
     job_script(node, "epilog", 5, 1)
-    assert kept(node) == all_named(node, "5.2", "5.2.modes", "5.slurm")
+    assert job_files(node) == all_named(node, "5.2", "5.2.modes", "5.slurm")
     job_script(node, "epilog", 5, 2)
-    assert kept(node) == set()
+    assert job_files(node) == set()
 
 
 def test_epilog_that_isnt_told_the_run_forgets_all(node: Node) -> None:
     put(node, "5.0", "5.1.modes", "5.slurm", "6.0")
     job_script(node, "epilog", 5, None)
-    assert kept(node) == all_named(node, "6.0")
+    assert job_files(node) == all_named(node, "6.0")
 
 
 FORGED = 1000  # as MOST_RESTARTS of jobs_folder.h
@@ -124,27 +124,29 @@ CROWD = 30_000
 def crowd(node: Node) -> None:
     """Files of other jobs, more than an epilog looks through: links, as so many inodes take a file
     system seconds."""
-    first, *others = (node.spool / ".jobs" / named(node, f"6.{number}") for number in range(CROWD))
+    first, *paths = (
+        node.spool / ".jobs" / file_name(node, f"6.{number}") for number in range(CROWD)
+    )
     first.touch()
-    for path in others:
+    for path in paths:
         os.link(first, path)
 
 
 @pytest.mark.parametrize("restarts", [1, None])
 def test_epilog_finds_its_own_among_all_others(node: Node, restarts: int | None) -> None:
     """However many files other jobs have here, and whatever this one has forged."""
-    own = [f"5.{run}{rest}" for run in (0, 1, 2, 3, FORGED) for rest in ("", ".modes")] + [
+    job_names = [f"5.{run}{rest}" for run in (0, 1, 2, 3, FORGED) for rest in ("", ".modes")] + [
         "5.slurm"
     ]
-    put(node, *own[::2])
+    put(node, *job_names[::2])
     crowd(node)
-    put(node, *own[1::2])
+    put(node, *job_names[1::2])
     order = [entry.name for entry in os.scandir(node.spool / ".jobs")]
-    assert all_named(node, *own) & set(order[20_000:])
+    assert all_named(node, *job_names) & set(order[20_000:])
     job_script(node, "epilog", 5, restarts)
-    left = {name for name in kept(node) if name.startswith("5.")}
-    assert left == (set() if restarts is None else all_named(node, "5.2", "5.2.modes"))
-    assert len(kept(node) - left) == CROWD
+    rest = {name for name in job_files(node) if name.startswith("5.")}
+    assert rest == (set() if restarts is None else all_named(node, "5.2", "5.2.modes"))
+    assert len(job_files(node) - rest) == CROWD
 
 
 def test_epilog_forgets_earlier_jobs_of_its_number(node: Node) -> None:
@@ -153,7 +155,7 @@ def test_epilog_forgets_earlier_jobs_of_its_number(node: Node) -> None:
         (node.spool / ".jobs" / name).write_text("out absent\n")
     put(node, "5.1")
     job_script(node, "epilog", 5, 0)
-    assert kept(node) == {named(node, "5.1"), named(node, "55.0", uid=node.uid + 1)}
+    assert job_files(node) == {file_name(node, "5.1"), file_name(node, "55.0", uid=node.uid + 1)}
 
 
 @pytest.mark.parametrize("fault", ["missing", "mode"])
@@ -173,14 +175,14 @@ def test_epilog_and_prolog_never_fail(node: Node, fault: str) -> None:
 def test_old_files_are_swept_once_a_day(node: Node) -> None:
     node.run("true", words=("job=1",))
     put(node, "2.0", "3.0")
-    age(node.spool / ".jobs" / named(node, "2.0"), 61)
-    age(node.spool / ".jobs" / named(node, "3.0"), 59)
+    age(node.spool / ".jobs" / file_name(node, "2.0"), 61)
+    age(node.spool / ".jobs" / file_name(node, "3.0"), 59)
     job_script(node, "epilog", 9, 0)
-    assert all_named(node, "2.0", "3.0") <= kept(node)
+    assert all_named(node, "2.0", "3.0") <= job_files(node)
     age(node.spool / ".jobs" / ".boot", 1.1)
     job_script(node, "epilog", 9, 0)
-    assert all_named(node, "1.0", "3.0") <= kept(node)
-    assert named(node, "2.0") not in kept(node)
+    assert all_named(node, "1.0", "3.0") <= job_files(node)
+    assert file_name(node, "2.0") not in job_files(node)
 
 
 def test_old_files_are_swept_however_many_there_are(node: Node) -> None:
@@ -193,7 +195,7 @@ def test_old_files_are_swept_however_many_there_are(node: Node) -> None:
     (node.spool / ".jobs" / ".boot").touch()
     age(node.spool / ".jobs" / ".boot", 1.1)
     job_script(node, "epilog", 9, 0)
-    assert len(kept(node)) == CROWD
+    assert len(job_files(node)) == CROWD
 
 
 def test_what_an_earlier_boot_left_counts_no_more(node: Node) -> None:
@@ -222,10 +224,10 @@ def test_decision_of_another_users_job_of_that_number_counts_no_more(node: Node)
     put(node, "4711.0", uid=node.uid + 1)
     (jobs / "4711.0").write_text("out absent\n")
     assert node.run("echo", "out").captured() == [True]
-    assert (jobs / named(node, "4711.0")).read_text().startswith("in present")
+    assert (jobs / file_name(node, "4711.0")).read_text().startswith("in present")
     assert node.logged()[0].lines() == [b"out"]
     node.optin.unlink()
-    (jobs / named(node, "5.0", uid=node.uid + 1)).write_text("in present\n")
+    (jobs / file_name(node, "5.0", uid=node.uid + 1)).write_text("in present\n")
     (jobs / "5.0").write_text("in present\n")
     assert node.run("true", words=("job=5",)).captured() == [False]
 
@@ -236,16 +238,18 @@ def test_modes_of_another_users_job_of_that_number_count_no_more(node: Node) -> 
     )
     node.logged()
     jobs = node.spool / ".jobs"
-    for name in ("4711.0.modes", named(node, "4711.0.modes", uid=node.uid + 1)):
-        shutil.copy(jobs / named(node, "4711.0.modes"), jobs / name)
-    (jobs / named(node, "4711.0.modes")).unlink()
+    for name in ("4711.0.modes", file_name(node, "4711.0.modes", uid=node.uid + 1)):
+        shutil.copy(jobs / file_name(node, "4711.0.modes"), jobs / name)
+    (jobs / file_name(node, "4711.0.modes")).unlink()
     node.run("echo", "open", words=("step=1",))
-    assert next(one for one in node.logged(2) if one.identity["step"] == "1").lines() == [b"open"]
+    assert next(
+        capture for capture in node.logged(2) if capture.identity["step"] == "1"
+    ).lines() == [b"open"]
 
 
 def test_record_of_another_users_job_of_that_number_counts_no_more(node: Node) -> None:
     (node.spool / ".jobs").mkdir(0o700)
-    for name in ("4711.slurm", named(node, "4711.slurm", uid=node.uid + 1)):
+    for name in ("4711.slurm", file_name(node, "4711.slurm", uid=node.uid + 1)):
         (node.spool / ".jobs" / name).write_text("restarts=7\naccount=physics\npartition=gpu\n")
     node.run("true", words=("step=0", "account=own"))
     [logged] = node.logged()
@@ -256,12 +260,12 @@ def test_record_of_another_users_job_of_that_number_counts_no_more(node: Node) -
 
 
 def test_prolog_records_what_a_step_might_forge(node: Node) -> None:
-    told = {
+    variables = {
         "SLURM_JOB_ACCOUNT": "physics",
         "SLURM_JOB_PARTITION": "gpu",
         "SPANK_SLURM_JOB_ACCOUNT": "mine",
     }
-    assert job_script(node, "prolog", 4711, 3, **told) == ""
+    assert job_script(node, "prolog", 4711, 3, **variables) == ""
     node.run("true", words=("step=0", "account=forged", "restarts=0"))
     [logged] = node.logged()
     identity = logged.identity
@@ -270,7 +274,7 @@ def test_prolog_records_what_a_step_might_forge(node: Node) -> None:
         "gpu",
         4,
     )
-    assert named(node, "4711.3") in kept(node)
+    assert file_name(node, "4711.3") in job_files(node)
 
 
 def test_record_is_renewed_by_the_next_run(node: Node) -> None:
@@ -286,10 +290,12 @@ def test_batch_script_tells_later_steps(node: Node) -> None:
     node.run("true", words=("account=physics",))
     node.logged()
     node.run("true", words=("step=0", "account=forged"))
-    assert [one.identity["account"] for one in node.logged(2)] == ["physics", "physics"]
+    assert [capture.identity["account"] for capture in node.logged(2)] == ["physics", "physics"]
     node.run("true", words=("step=0", "account=forged", "job=5"))
     assert (
-        next(one for one in node.logged(3) if one.identity["job_id"] == "5").identity["account"]
+        next(capture for capture in node.logged(3) if capture.identity["job_id"] == "5").identity[
+            "account"
+        ]
         == "forged"
     )
 
@@ -303,12 +309,12 @@ V2 = "30 25 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
 SCOPE = "system.slice/slurmstepd.scope"
 
 
-def cgroups(folder: Path, mounts: str, own: str, *groups: str) -> Path:
+def cgroups(folder: Path, mounts: str, memberships: str, *groups: str) -> Path:
     """A tree like /proc/self and /sys/fs/cgroup."""
     root = folder / "root"
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/mountinfo").write_text(mounts)
-    (root / "proc/self/cgroup").write_text(own)
+    (root / "proc/self/cgroup").write_text(memberships)
     for group in groups:
         path = root / "sys/fs/cgroup" / group
         path.mkdir(parents=True, exist_ok=True)
@@ -322,7 +328,7 @@ def leave(binaries: Path, root: Path) -> tuple[int, str]:
     return ran.returncode, ran.stdout
 
 
-def joined(root: Path) -> list[str]:
+def occupied_groups(root: Path) -> list[str]:
     base = root / "sys/fs/cgroup"
     return [
         str(path.parent.relative_to(base))
@@ -332,12 +338,21 @@ def joined(root: Path) -> list[str]:
 
 
 def test_cgroup_v1_roots(tmp_path: Path, binaries: Path) -> None:
-    own = "7:memory:/slurm_n1/uid_1000/job_5/step_0/task_0\n6:cpu,cpuacct:/slurm_n1/uid_1000/job_5/step_0\n1:pids:/a\n"
+    memberships = (
+        "7:memory:/slurm_n1/uid_1000/job_5/step_0/task_0\n"
+        "6:cpu,cpuacct:/slurm_n1/uid_1000/job_5/step_0\n"
+        "1:pids:/a\n"
+    )
     root = cgroups(
-        tmp_path, V1, own, "memory", "cpu,cpuacct", "memory/slurm_n1/uid_1000/job_5/step_0/task_0"
+        tmp_path,
+        V1,
+        memberships,
+        "memory",
+        "cpu,cpuacct",
+        "memory/slurm_n1/uid_1000/job_5/step_0/task_0",
     )
     assert leave(binaries, root) == (0, "")
-    assert joined(root) == ["cpu,cpuacct", "memory"]
+    assert occupied_groups(root) == ["cpu,cpuacct", "memory"]
 
 
 @pytest.mark.parametrize("where", ["step_0/slurm", "step_batch/user/task_0", ""])
@@ -355,14 +370,14 @@ def test_cgroup_v2_leaf_in_the_delegated_scope(tmp_path: Path, binaries: Path, w
     leaf.mkdir()
     (leaf / "cgroup.procs").touch()  # the kernel makes it with the folder
     assert leave(binaries, root) == (0, "")
-    assert joined(root) == [f"{SCOPE}/logshipper"]
+    assert occupied_groups(root) == [f"{SCOPE}/logshipper"]
 
 
 def test_cgroup_v2_root_where_there_can_be_no_leaf(tmp_path: Path, binaries: Path) -> None:
     root = cgroups(tmp_path, V2, f"0::/{SCOPE}/job_5/step_0/slurm\n", "", SCOPE)
     (root / "sys/fs/cgroup" / SCOPE / "logshipper").write_text("no folder")
     assert leave(binaries, root) == (0, "")
-    assert joined(root) == ["."]
+    assert occupied_groups(root) == ["."]
 
 
 def test_cgroup_v2_that_cant_be_left_is_told(tmp_path: Path, binaries: Path) -> None:
@@ -384,9 +399,9 @@ class Looker:
         )
         self.root = cgroups(folder, V1, "", "memory", "memory/slurm_n1/uid_1000/job_5/step_0")
         self.procs = self.root / "sys/fs/cgroup/memory/cgroup.procs"
-        own = self.root / "proc" / str(self.process.pid)
-        own.mkdir()
-        (own / "cgroup").write_text("7:memory:/slurm_n1/uid_1000/job_5/step_0\n")
+        process_folder = self.root / "proc" / str(self.process.pid)
+        process_folder.mkdir()
+        (process_folder / "cgroup").write_text("7:memory:/slurm_n1/uid_1000/job_5/step_0\n")
         self._play = str(binaries / "test" / "play-step")
         self._movers: list[subprocess.Popen[str]] = []
 
@@ -421,9 +436,9 @@ class Looker:
 
 @pytest.fixture
 def looker(tmp_path: Path, binaries: Path) -> Iterator[Looker]:
-    made = Looker(tmp_path, binaries)
-    yield made
-    made.close()
+    process = Looker(tmp_path, binaries)
+    yield process
+    process.close()
 
 
 @needs_root
@@ -467,14 +482,15 @@ def test_who_cannot_be_traced_is_not_moved(looker: Looker) -> None:
     looker.hold_movers()
     first = looker.start_mover()
     wait_until(lambda: f"TracerPid:\t{first.pid}\n" in looker.status(), "it is traced")
-    said = "who looks at ~/.logoptin stays in the job's cgroups: it can't be traced: Operation not permitted\n"
-    assert looker.move() == said
+    message = "who looks at ~/.logoptin stays in the job's cgroups: it can't be traced: Operation not permitted\n"
+    assert looker.move() == message
 
 
 @pytest.mark.parametrize(
-    "own", ["0::/system.slice/slurmd.service\n", f"0::/{SCOPE}/system\n", "0::/job_x/y\n", ""]
+    "memberships",
+    ["0::/system.slice/slurmd.service\n", f"0::/{SCOPE}/system\n", "0::/job_x/y\n", ""],
 )
-def test_no_jobs_cgroup_is_not_left(tmp_path: Path, binaries: Path, own: str) -> None:
-    root = cgroups(tmp_path, V2, own, "", SCOPE)
+def test_no_jobs_cgroup_is_not_left(tmp_path: Path, binaries: Path, memberships: str) -> None:
+    root = cgroups(tmp_path, V2, memberships, "", SCOPE)
     assert leave(binaries, root) == (0, "")
-    assert joined(root) == []
+    assert occupied_groups(root) == []

@@ -269,7 +269,7 @@ def test_directory_is_as_the_node_agent_makes_it(node: Node) -> None:
     segments = (logged.path / "segments").stat()
     assert (segments.st_mode & 0o777, segments.st_uid) == (0o700, node.uid)
     node.run("true", words=(b"name=" + name,))
-    hostile = next(one for one in node.logged(2) if one.name.startswith("4711@1."))
+    hostile = next(capture for capture in node.logged(2) if capture.name.startswith("4711@1."))
     assert hostile.identity["name"] == 'a "quoted" \\ name\ufffd\ufffd[31m \ufffd'
 
 
@@ -279,13 +279,13 @@ def test_same_fields_as_the_node_agent(node: Node) -> None:
 
     node.run("true")
     [logged] = node.logged()
-    other = node.folder / "other"
+    agent_spool = node.folder / "other"
     uid = os.getuid()
-    made = prepare_capture(
-        AgentSection(spool_dir=str(other)),
+    folder = prepare_capture(
+        AgentSection(spool_dir=str(agent_spool)),
         NodeIdentity("1", 1, "0", 0, "n", uid, "me", gid=os.getgid()),
     )
-    assert set(json.loads((Path(made) / "identity.json").read_text())) == set(logged.identity)
+    assert set(json.loads((Path(folder) / "identity.json").read_text())) == set(logged.identity)
 
 
 @pytest.mark.parametrize("fault", ["missing", "mode", "link"])
@@ -342,12 +342,12 @@ def test_other_users_get_nowhere(node: Node) -> None:
         (node.spool / "4711@1.mine").mkdir,
     ]
     assert as_user(BEN, lambda: error_names(acts)) == ["PermissionError"] * 5
-    own = [
+    user_acts = [
         lambda: (logged.path / "identity.json").write_text("mine"),
         lambda: (logged.path / "segments").rename(logged.path / "other"),
         (node.spool / ".jobs" / f"4711.{node.uid}.0").read_text,
     ]
-    assert as_user(node.uid, lambda: error_names(own)) == ["PermissionError"] * 3
+    assert as_user(node.uid, lambda: error_names(user_acts)) == ["PermissionError"] * 3
 
 
 # ---- opting in
@@ -393,7 +393,7 @@ def test_restarts_that_only_the_task_knows(node: Node) -> None:
 
 def test_first_decision_counts_for_all_tasks(node: Node) -> None:
     assert node.run("true", words=("tasks=8",)).captured() == [True] * 8
-    assert [one.identity["task"] for one in node.logged(8)] == list(range(8))
+    assert [capture.identity["task"] for capture in node.logged(8)] == list(range(8))
 
 
 @pytest.mark.parametrize(
@@ -523,10 +523,12 @@ def test_later_capture_starts_no_wider_than_the_job(node: Node) -> None:
     )
     node.logged(1)
     node.run("echo", "secret", words=("step=1",))
-    later = next(one for one in node.logged(2) if one.identity["step"] == "1")
+    later = next(capture for capture in node.logged(2) if capture.identity["step"] == "1")
     assert (later.lines(), later.events()) == ([], ["mode_inherited"])
     node.run("echo", "open", words=("job=5",))
-    assert next(one for one in node.logged(3) if one.identity["job_id"] == "5").lines() == [b"open"]
+    assert next(
+        capture for capture in node.logged(3) if capture.identity["job_id"] == "5"
+    ).lines() == [b"open"]
 
 
 def test_wider_again_is_wider_for_later_ones(node: Node) -> None:
@@ -534,7 +536,9 @@ def test_wider_again_is_wider_for_later_ones(node: Node) -> None:
     node.run("sh", "-c", code, words=("step=0",))
     node.logged(1)
     node.run("echo", "open", words=("step=1",))
-    assert next(one for one in node.logged(2) if one.identity["step"] == "1").lines() == [b"open"]
+    assert next(
+        capture for capture in node.logged(2) if capture.identity["step"] == "1"
+    ).lines() == [b"open"]
 
 
 # ---- many
@@ -555,8 +559,8 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
         [b"%d %d" % (task, n) for task in range(64) for n in range(1, 6)] + [b"end"] * 64 + [b""]
     )
     logged = node.logged(64)
-    for task, one in enumerate(logged):
-        assert one.lines() == [b"%d %d" % (task, n) for n in range(1, 6)] + [b"end"], (
+    for task, capture in enumerate(logged):
+        assert capture.lines() == [b"%d %d" % (task, n) for n in range(1, 6)] + [b"end"], (
             played.messages()
         )
     assert resident < 2 << 20, resident
@@ -577,12 +581,12 @@ def test_valgrind_finds_nothing(node: Node, binaries: Path) -> None:
     played.finish()
     assert played.captured() == [True, True]
     logged = node.logged(2)
-    assert [len(one.lines(Stream.STDERR)) for one in logged] == [1000, 1000]
+    assert [len(capture.lines(Stream.STDERR)) for capture in logged] == [1000, 1000]
     # lines that begin with `--` are about system calls that this valgrind doesn't know
-    told = [
+    findings = [
         line
         for path in log.iterdir()
         for line in path.read_text().splitlines()
         if not line.startswith("--")
     ]
-    assert told == []
+    assert findings == []

@@ -120,13 +120,13 @@ def test_size_of_side_pipes(node: Node, binaries: Path, tasks: int, kib: int) ->
 
 
 def pipe_sizes(pid: int) -> list[int]:
-    found = []
+    sizes = []
     for path in Path(f"/proc/{pid}/fd").iterdir():
         if os.readlink(path).startswith("pipe:"):
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            found.append(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
+            sizes.append(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
             os.close(fd)
-    return found
+    return sizes
 
 
 # ---- the user's processes
@@ -176,4 +176,4 @@ def test_helpers_have_no_capabilities(node: Node) -> None:
         assert (status["NoNewPrivs"], status["Groups"].strip()) == ("1", "")
     assert len({os.readlink(f"/proc/{pid}/ns/user") for pid in pids}) == 1
     played.finish(b"")
-    assert [one.lines() for one in node.logged(3)] == [[]] * 3
+    assert [capture.lines() for capture in node.logged(3)] == [[]] * 3

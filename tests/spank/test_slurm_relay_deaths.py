@@ -78,7 +78,8 @@ def test_relay_is_killed(node: Node, content: bytes) -> None:
     node.opt_in(content)
     played = start_waiting(node)
     wait_until(
-        lambda: any(b"before" in one.lines() for one in node.readable()), "the sidecar has begun"
+        lambda: any(b"before" in capture.lines() for capture in node.readable()),
+        "the sidecar has begun",
     )
     [pid] = node.process(RELAY)
     os.kill(pid, signal.SIGKILL)
@@ -161,17 +162,17 @@ def test_relay_is_killed_in_a_flood(node: Node, binaries: Path, kind: str, conte
     # as it is installed: its course isn't the sanitizers'
     node.keeper = binaries / "logshipper-keeper"
     node.opt_in(content)
-    chosen = random.Random(f"{kind} {content!r}")
+    rng = random.Random(f"{kind} {content!r}")
     path = node.folder / "own"
     for job in range(1, 6):
         with own_output(kind, path) as out:
             task = once_told(node, f"seq {FLOOD}; exit 7")
             played = node.start("sh", "-c", task, stdout=out, words=(f"job={job}",))
-            kill_relay(node, chosen.randrange(FLOOD))
+            kill_relay(node, rng.randrange(FLOOD))
             assert played.finish().code == 7
         [logged] = node.logged()
-        own = path.read_bytes()
-        assert own == (b"before\n" if kind == "append" else b"") + FLOOD_BYTES
+        output = path.read_bytes()
+        assert output == (b"before\n" if kind == "append" else b"") + FLOOD_BYTES
         assert logged.lines() == FLOOD_LINES
         assert logged.ledger()["stdout"]["lost"] == 0
         assert logged.counters is not None
@@ -196,10 +197,10 @@ def test_relay_is_killed_between_streams_that_are_one_file(node: Node, binaries:
             kill_relay(node, after)
             assert played.finish().code == 0
         [logged] = node.logged()
-        own = path.read_bytes()
-        assert own.translate(None, b"\nabcdefghij") == digits
-        assert own.translate(None, b"\n0123456789") == letters
-        assert own.count(b"\n") == 120000
+        output = path.read_bytes()
+        assert output.translate(None, b"\nabcdefghij") == digits
+        assert output.translate(None, b"\n0123456789") == letters
+        assert output.count(b"\n") == 120000
         assert (len(logged.lines()), len(logged.lines(Stream.STDERR))) == (60000, 60000)
         shutil.rmtree(logged.path)
 
@@ -337,7 +338,8 @@ def test_hung_sidecar_and_a_full_side_pipe(node: Node) -> None:
             *python(FILLING), str(go), stdout=out, settings=("stall_secs=20", "drain_secs=10")
         )
         wait_until(
-            lambda: any(b"begun" in one.lines() for one in node.readable()), "the sidecar has begun"
+            lambda: any(b"begun" in capture.lines() for capture in node.readable()),
+            "the sidecar has begun",
         )
         stop_sidecar(node)
         go.touch()
@@ -362,7 +364,8 @@ def test_hung_sidecar_and_what_the_task_left_behind(node: Node, state: str) -> N
     pid = 0
     if state == "hung":
         wait_until(
-            lambda: any(one.records("start") for one in node.readable()), "the sidecar has begun"
+            lambda: any(capture.records("start") for capture in node.readable()),
+            "the sidecar has begun",
         )
         pid = stop_sidecar(node)
     (node.folder / "end").touch()

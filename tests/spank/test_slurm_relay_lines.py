@@ -41,9 +41,9 @@ if fd == 1: os.wait()
         with (tmp_path / "slurm.out").open("wb") as file:
             node.run(*python(code), stdout=file, stderr=file)
     finally:
-        for one in busy:
-            one.kill()
-            one.wait()
+        for process in busy:
+            process.kill()
+            process.wait()
     lines = (tmp_path / "slurm.out").read_bytes().split(b"\n")
     torn = [line[:80] for line in lines if not re.fullmatch(rb"(out|err) \d+ x*\||", line)]
     assert not torn
@@ -120,7 +120,7 @@ def is_removed(folder: Path) -> bool:
 
 def lookers(node: Node) -> list[int]:
     """Of the job's user, and out of the job's cgroup."""
-    found = []
+    pids = []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
             status, cgroup = (
@@ -133,8 +133,8 @@ def lookers(node: Node) -> list[int]:
             and f"\nUid:\t{node.uid}\t" in status
             and "/job_1/" not in cgroup
         ):
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
 @needs_root
@@ -161,10 +161,10 @@ def test_look_that_hangs_is_taken_out_of_the_job(node: Node, job_cgroup: Path) -
 
 @pytest.mark.parametrize("opted_in", [True, False])
 @pytest.mark.parametrize(
-    ("content", "why"), [("text\n", "Exec format error"), ("", "No such file or directory")]
+    ("content", "reason"), [("text\n", "Exec format error"), ("", "No such file or directory")]
 )
 def test_keeper_that_is_no_program_is_told(
-    node: Node, content: str, why: str, opted_in: bool
+    node: Node, content: str, reason: str, opted_in: bool
 ) -> None:
     """Whether its exec fails before or after the first word to it."""
     node.keeper = node.folder / "no-keeper"
@@ -176,7 +176,7 @@ def test_keeper_that_is_no_program_is_told(
     for job in range(20):
         played = node.run("echo", "out", words=(f"job={job + 1}",))
         assert (played.code, played.out, played.captured()) == (0, b"out\n", [False])
-        assert played.messages() == f"{node.keeper} doesn't run: {why}"
+        assert played.messages() == f"{node.keeper} doesn't run: {reason}"
 
 
 def test_words_that_slurmstepd_did_not_read_are_kept(node: Node) -> None:

@@ -23,7 +23,7 @@ SLOT_BYTES = 64
 
 
 def capture_of(node: Node, step: str, captures: int = 2) -> Logged:
-    return next(one for one in node.logged(captures) if one.identity["step"] == step)
+    return next(capture for capture in node.logged(captures) if capture.identity["step"] == step)
 
 
 def inherited(logged: Logged) -> str:
@@ -40,9 +40,13 @@ def stored(logged: Logged) -> bytes:
 def has_started(node: Node, step: str) -> bool:
     """Whether a step's sidecar has begun to log. Captures without their counters are only being
     made."""
-    made = [name for name in node.names() if (node.spool / name / "segments" / "counters").exists()]
-    captures = [Logged(node.spool, name) for name in made]
-    return any(one.identity["step"] == step and one.records("start") for one in captures)
+    names = [
+        name for name in node.names() if (node.spool / name / "segments" / "counters").exists()
+    ]
+    captures = [Logged(node.spool, name) for name in names]
+    return any(
+        capture.identity["step"] == step and capture.records("start") for capture in captures
+    )
 
 
 def test_command_that_nobody_has_read(node: Node) -> None:
@@ -142,7 +146,7 @@ def test_earlier_sidecar_is_dead(node: Node, dead: str) -> None:
     os.kill(pids[0], signal.SIGSTOP)
     (node.folder / "print").touch()
     wait_until((node.home / "printed").exists, "it has printed")
-    wait_until(lambda: taken(node) == [38], "its relay has read that")
+    wait_until(lambda: taken_bytes(node) == [38], "its relay has read that")
     pids += node.process(RELAY) if dead == "both" else []
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -151,7 +155,7 @@ def test_earlier_sidecar_is_dead(node: Node, dead: str) -> None:
     wait_until(lambda: has_started(node, "1"), "nobody is waited for", 20.0)
     (node.folder / "end").touch()
     first.finish()
-    later = next(one for one in node.readable() if one.identity["step"] == "1")
+    later = next(capture for capture in node.readable() if capture.identity["step"] == "1")
     assert "died with some of it unread" in inherited(later)
 
 
@@ -161,7 +165,7 @@ def slots(node: Node) -> list[tuple[int, ...]]:
     return [words for words in struct.iter_unpack("<8Q", table) if words[0]]
 
 
-def taken(node: Node) -> list[int]:
+def taken_bytes(node: Node) -> list[int]:
     return [words[1] for words in slots(node)]
 
 
@@ -172,7 +176,7 @@ def test_dead_sidecar_that_had_read_all(node: Node) -> None:
         os.kill(pid, signal.SIGKILL)
         node.run("echo", "open", words=("step=1",))
         wait_until(lambda: has_started(node, "1"), "the later one has begun")
-        [later] = [one for one in node.readable() if one.identity["step"] == "1"]
+        [later] = [capture for capture in node.readable() if capture.identity["step"] == "1"]
         wait_until(
             lambda: Logged(node.spool, later.name).lines() == [b"open"], "its line is logged"
         )
@@ -195,8 +199,8 @@ def test_ranks_that_begin_together_wait_for_nobody(node: Node) -> None:
     (node.home / "all").touch()
     played.finish()
     go.touch()
-    for one in node.logged(16):
-        assert (len(one.lines()), one.events()) == (100, [])
+    for capture in node.logged(16):
+        assert (len(capture.lines()), capture.events()) == (100, [])
 
 
 def test_slots_are_used_again(node: Node) -> None:

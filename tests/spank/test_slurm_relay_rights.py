@@ -46,8 +46,8 @@ def attempts(pid: int) -> "dict[str, Callable[[], object]]":
     libc.process_vm_readv.argtypes = [
         ctypes.c_int, ctypes.POINTER(_Part), ctypes.c_ulong, ctypes.POINTER(_Part), ctypes.c_ulong, ctypes.c_ulong
     ]  # fmt: skip
-    own = ctypes.create_string_buffer(16)
-    local, remote = _Part(ctypes.addressof(own), 16), _Part(ctypes.addressof(own), 16)
+    buffer = ctypes.create_string_buffer(16)
+    local, remote = _Part(ctypes.addressof(buffer), 16), _Part(ctypes.addressof(buffer), 16)
 
     def take_fd() -> None:
         pidfd = os.pidfd_open(pid)
@@ -69,17 +69,17 @@ def attempts(pid: int) -> "dict[str, Callable[[], object]]":
     }
 
 
-def allowed(pid: int) -> list[str]:
+def successes(pid: int) -> list[str]:
     """Attempts that get anywhere; maps may be opened, but are empty."""
-    found = []
+    names = []
     for name, attempt in attempts(pid).items():
         try:
             if attempt() != "":
-                found.append(name)
+                names.append(name)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM):
-                found.append(f"{name}: {error!r}")
-    return found
+                names.append(f"{name}: {error!r}")
+    return names
 
 
 def without_namespaces(node: Node) -> None:
@@ -87,11 +87,11 @@ def without_namespaces(node: Node) -> None:
     mount namespace's."""
     root = node.folder / "root"
     root.mkdir()
-    tried = subprocess.run(
+    result = subprocess.run(
         ["unshare", "-m", "mount", "--rbind", "/", str(root)], capture_output=True, text=True
     )
-    if tried.returncode:
-        gate.lacking(f"nothing can be mounted: {tried.stderr.strip()}")
+    if result.returncode:
+        gate.lacking(f"nothing can be mounted: {result.stderr.strip()}")
     inner = f'mount --rbind / {root} && exec chroot {root} {node.keeper} "$@"'
     node.keeper = node.script("keeper", f"""exec unshare -m sh -c '{inner}' sh "$@" """)
 
@@ -107,7 +107,7 @@ def test_processes_of_the_same_user_can_not_look_into_helpers(
     played = node.start(
         "sh", "-c", "echo begun; read line", words=(f"uid={STRANGER}", f"gid={gid}"), stdin=-1
     )
-    wait_until(lambda: any(one.lines() for one in node.readable()), "the sidecar has begun")
+    wait_until(lambda: any(capture.lines() for capture in node.readable()), "the sidecar has begun")
     [relay], [sidecar], [keeper] = node.process(RELAY), node.process(SIDECAR), node.process(KEEPER)
     own_namespace = os.readlink("/proc/self/ns/user")
     assert (os.readlink(f"/proc/{sidecar}/ns/user") != own_namespace) is namespaces
@@ -119,12 +119,12 @@ def test_processes_of_the_same_user_can_not_look_into_helpers(
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(STRANGER, STRANGER, STRANGER)
-        return [allowed(pid) for pid in (relay, sidecar, keeper, int(task))]
+        return [successes(pid) for pid in (relay, sidecar, keeper, int(task))]
 
-    *helpers, own = as_user(0, look)
+    *helpers, task_successes = as_user(0, look)
     assert helpers == [[], [], []]
     # so it is no rule that forbids all of that here
-    assert {"trace", "read mem", "fds", "maps"} <= set(own)
+    assert {"trace", "read mem", "fds", "maps"} <= set(task_successes)
     played.finish(b"\n")
     assert node.logged()[0].lines() == [b"begun"]
 
@@ -139,7 +139,8 @@ def test_helpers_leave_no_core_file_and_the_task_may(node: Node) -> None:
     script = "ulimit -Sc $(ulimit -Hc); cat /proc/self/limits; echo begun; read line"
     played = node.start("sh", "-c", script, stdin=-1)
     wait_until(
-        lambda: any(b"begun" in one.lines() for one in node.readable()), "the sidecar has begun"
+        lambda: any(b"begun" in capture.lines() for capture in node.readable()),
+        "the sidecar has begun",
     )
     [relay], [sidecar], [keeper] = node.process(RELAY), node.process(SIDECAR), node.process(KEEPER)
     assert [limit_of(pid) for pid in (relay, sidecar, keeper)] == [("0", "0")] * 3
@@ -154,15 +155,15 @@ def test_helpers_leave_no_core_file_and_the_task_may(node: Node) -> None:
 def send_fds(count: int) -> int:
     """How many fds a process may have on their way, which are received in the end."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    for sent in range(count):
+    sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for number in range(count):
         try:
-            socket.send_fds(left, [b"x"], [0])
+            socket.send_fds(sender, [b"x"], [0])
         except OSError as error:
             if error.errno != errno.ETOOMANYREFS:
                 raise
-            return sent
-    right.close()
+            return number
+    receiver.close()
     return count
 
 
@@ -181,10 +182,11 @@ def test_fds_on_their_way_to_sidecars_are_not_the_users(node: Node, binaries: Pa
     played = node.start(*command, words=words, settings=(f"python={waits}",))
     node.process(RELAY, 40)
     wait_until(lambda: played.captured() == [True] * 40, "all are captured")
-    most = as_user(STRANGER, lambda: send_fds(1000))
+    fd_count = as_user(STRANGER, lambda: send_fds(1000))
     go.touch()
     played.finish()
-    assert 60 <= most < 1000  # less, and the fds of others count; more, and nothing is limited here
+    # less, and the fds of others count; more, and nothing is limited here
+    assert 60 <= fd_count < 1000
 
 
 # ---- progress
