@@ -70,7 +70,8 @@ class SgeCell:
         self._enter = self._inside.enter("mount", "net", "pid", "uts")
         self._start_daemon("sge_qmaster")
         wait_until(
-            lambda: not self.as_root("qconf", "-sh").returncode, self._told("sge_qmaster answers")
+            lambda: not self.as_root("qconf", "-sh").returncode,
+            self._describe("sge_qmaster answers"),
         )
         self._configure()
         self._start_daemon("sge_execd")
@@ -88,7 +89,7 @@ class SgeCell:
         for name in ("bin", "lib", "utilbin", "util"):
             (self.folder / "root" / name).symlink_to(SHARED / name)
         common = self.folder / "root/cell/common"
-        (common / "bootstrap").write_text(self._filled("bootstrap", folder=self.folder))
+        (common / "bootstrap").write_text(self._text_from("bootstrap", folder=self.folder))
         (common / "act_qmaster").write_text("localhost\n")
         changed = {
             "execd_spool_dir": str(self.folder / "execd"), "min_uid": "1", "min_gid": "1",
@@ -99,12 +100,12 @@ class SgeCell:
             line.split(maxsplit=1)
             for line in (DEFAULTS / "default-configuration").read_text().splitlines()
         ]
-        told = [
+        configuration = [
             f"{line[0]} {changed.get(line[0], line[1])}"
             for line in lines
             if len(line) == 2 and line[0] != "#"
         ]
-        (self.folder / "configuration").write_text("\n".join(told) + "\n")
+        (self.folder / "configuration").write_text("\n".join(configuration) + "\n")
         spool = f"{common};{self.folder}/qmaster"
         steps: list[list[object]] = [
             [INSTALLED / "spoolinit", "classic", "libspoolc", spool, "init"]
@@ -114,7 +115,7 @@ class SgeCell:
             "complexes": DEFAULTS / "util/resources/centry",
             "usersets": DEFAULTS / "util/resources/usersets",
         }
-        steps += [[INSTALLED / "spooldefaults", kind, what] for kind, what in kinds.items()]
+        steps += [[INSTALLED / "spooldefaults", kind, value] for kind, value in kinds.items()]
         for step in steps:
             subprocess.run(
                 [str(word) for word in step],
@@ -127,12 +128,12 @@ class SgeCell:
         """A script that has the starter_method find logshipper there."""
         return f'#!/bin/sh\nLOGSHIPPER={program} exec {self.folder}/hooks/sge-starter-method "$@"\n'
 
-    def _filled(self, template: str, **values: object) -> str:
+    def _text_from(self, template: str, **values: object) -> str:
         return Template((TEMPLATES / template).read_text()).substitute(values)
 
     def _configure(self) -> None:
         self._must("qconf", "-as", "localhost")
-        self._must("qconf", "-Msconf", str(self._file("scheduler", self._filled("scheduler"))))
+        self._must("qconf", "-Msconf", str(self._file("scheduler", self._text_from("scheduler"))))
         for prefix, mode in (
             ("", "posix_compliant"),
             ("unix.", "unix_behavior"),
@@ -142,7 +143,7 @@ class SgeCell:
                 self.add_queue(prefix + name, starter, mode)
 
     def add_queue(self, name: str, starter: str, mode: str = "posix_compliant") -> None:
-        text = self._filled("queue", name=name, mode=mode, starter=starter)
+        text = self._text_from("queue", name=name, mode=mode, starter=starter)
         self._must("qconf", "-Aq", str(self._file(name, text)))
 
     def _file(self, name: str, text: str) -> Path:
@@ -170,15 +171,15 @@ class SgeCell:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _failed(self, what: str) -> AssertionError:
-        return AssertionError(self._told(what))
+    def _failed(self, heading: str) -> AssertionError:
+        return AssertionError(self._describe(heading))
 
-    def _told(self, what: str) -> str:
+    def _describe(self, heading: str) -> str:
         """What went wrong, with the ends of the logs."""
         patterns = ("*.log", "qmaster/messages", "execd/*/messages")
         logs = [path for pattern in patterns for path in self.folder.glob(pattern)]
         ends = [f"{log}:\n{log.read_text(errors='replace')[-2000:]}" for log in logs]
-        return "\n".join([what, *ends])
+        return "\n".join([heading, *ends])
 
     # ---- users and their commands
 
@@ -191,7 +192,7 @@ class SgeCell:
     def _environment(self, user: JobUser | None = None) -> dict[str, str]:
         name, home = (user.name, str(user.home)) if user else ("root", "/")
         path = "/usr/local/bin:/usr/bin:/bin" + ("" if user else f":{machine.SBIN}")
-        named = {
+        variables = {
             "HOME": home,
             "USER": name,
             "LOGNAME": name,
@@ -204,7 +205,7 @@ class SgeCell:
             "SGE_EXECD_PORT": "26445",
             "SGE_ND": "1",
         }  # of our own network
-        return {**named, **ports, "SGE_ROOT": str(self.folder / "root"), "SGE_CELL": "cell"}
+        return {**variables, **ports, "SGE_ROOT": str(self.folder / "root"), "SGE_CELL": "cell"}
 
     def as_root(self, *command: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -213,9 +214,9 @@ class SgeCell:
         )  # fmt: skip
 
     def _must(self, *command: str) -> str:
-        said = self.as_root(*command)
-        assert not said.returncode, self._told(f"{command}: {said.stdout}{said.stderr}")
-        return said.stdout
+        result = self.as_root(*command)
+        assert not result.returncode, self._describe(f"{command}: {result.stdout}{result.stderr}")
+        return result.stdout
 
     def run_as(
         self, user: JobUser, *command: str, stdin: str = "", env: Mapping[str, str] | None = None
@@ -242,55 +243,55 @@ class SgeCell:
 
     def qsub(self, user: JobUser, *words: str, stdin: str = "") -> str:
         """Submits a job; returns its id, without its tasks."""
-        said = self.run_as(user, "qsub", "-terse", *words, stdin=stdin)
-        assert not said.returncode, self._told(said.stderr)
-        return said.stdout.strip().partition(".")[0]
+        result = self.run_as(user, "qsub", "-terse", *words, stdin=stdin)
+        assert not result.returncode, self._describe(result.stderr)
+        return result.stdout.strip().partition(".")[0]
 
     def wait(self, *job_ids: str) -> None:
         """Until jobs are over, and no process of theirs writes any more."""
 
         def over() -> bool:
-            told = self.as_root("qstat", "-u", "*").stdout.splitlines()
-            return not {line.split()[0] for line in told[2:]} & set(job_ids)
+            lines = self.as_root("qstat", "-u", "*").stdout.splitlines()
+            return not {line.split()[0] for line in lines[2:]} & set(job_ids)
 
         with contextlib.suppress(AssertionError):
             wait_until(over, "", JOB_SECS)
             return
         raise AssertionError(
-            self._told(f"not over: {job_ids}: {self.as_root('qstat', '-u', '*').stdout}")
+            self._describe(f"not over: {job_ids}: {self.as_root('qstat', '-u', '*').stdout}")
         )
 
     def ends(self, job_id: str) -> list[tuple[str, str]]:
         """Of each run of a job (or of its tasks) the task and what `qacct` says of its end, in
         order."""
-        found: list[tuple[str, str]] = []
+        ends: list[tuple[str, str]] = []
 
-        def told() -> bool:
-            said = self.as_root("qacct", "-j", job_id).stdout
+        def has_ended() -> bool:
+            output = self.as_root("qacct", "-j", job_id).stdout
             fields = [
                 line.split(maxsplit=1)
-                for line in said.splitlines()
+                for line in output.splitlines()
                 if len(line.split(maxsplit=1)) == 2
             ]
             values: dict[str, list[str]] = {}
             for name, value in fields:
                 values.setdefault(name, []).append(value.split()[0])
-            found[:] = sorted(
+            ends[:] = sorted(
                 zip(values.get("taskid", []), values.get("exit_status", []), strict=True)
             )
-            return bool(found)
+            return bool(ends)
 
-        wait_until(told, f"qacct knows {job_id}", JOB_SECS)
-        return found
+        wait_until(has_ended, f"qacct knows {job_id}", JOB_SECS)
+        return ends
 
     def show(self, user: JobUser, job: str) -> dict[str, Any]:  # Any: JSON
         """`logshipper show JOB --json` of the user's own store."""
-        said = self.run_as(user, str(self.program), "show", job, "--json")
-        assert not said.returncode, said.stderr
-        document: dict[str, Any] = json.loads(said.stdout)
+        result = self.run_as(user, str(self.program), "show", job, "--json")
+        assert not result.returncode, result.stderr
+        document: dict[str, Any] = json.loads(result.stdout)
         return document
 
     def logs(self, user: JobUser, job: str, *options: str) -> list[str]:
-        said = self.run_as(user, str(self.program), "logs", job, *options)
-        assert not said.returncode, said.stderr
-        return said.stdout.splitlines()
+        result = self.run_as(user, str(self.program), "logs", job, *options)
+        assert not result.returncode, result.stderr
+        return result.stdout.splitlines()

@@ -14,8 +14,8 @@ def cell() -> Iterator[SgeCell]:
     """A running cell; a test adds users of its own."""
     gate.skip_if_off()
     try:
-        made = SgeCell()
-    except machine.SlurmMissing as why:
-        gate.lacking(str(why), "Grid Engine")
-    with made:
-        yield made
+        sge_cell = SgeCell()
+    except machine.SlurmMissing as error:
+        gate.lacking(str(error), "Grid Engine")
+    with sge_cell:
+        yield sge_cell

@@ -68,11 +68,11 @@ class Run(NamedTuple):
 
     def files(self) -> dict[str, bytes]:
         """Its output files, in which what differs between any two jobs is replaced."""
-        found = {}
+        contents = {}
         for path in sorted(self.user.home.glob(f"{self.case.name}.[oe]*")):
             content = path.read_bytes().replace(self.user.name.encode(), b"USER")
-            found[path.name.replace(self.job_id, "ID")] = content
-        return found
+            contents[path.name.replace(self.job_id, "ID")] = content
+        return contents
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,10 @@ def runs(cell: SgeCell) -> dict[str, tuple[Run, Run, Run]]:
     """Of each case three runs, begun next to each other: as Grid Engine starts it; by
     starter-method, of a user who didn't opt in; of one who did."""
     plain, out, opted = (cell.add_user(opted_in=opted_in) for opted_in in (False, False, True))
-    found = {}
+    runs_of = {}
     for case in CASES:
         of_users = ((plain, "plain.q"), (out, "all.q"), (opted, "all.q"))
-        begun = [
+        case_runs = [
             Run(
                 user,
                 cell.qsub(
@@ -93,9 +93,9 @@ def runs(cell: SgeCell) -> dict[str, tuple[Run, Run, Run]]:
             )
             for user, queue in of_users
         ]
-        found[case.name] = (begun[0], begun[1], begun[2])
-    cell.wait(*(run.job_id for begun in found.values() for run in begun))
-    return found
+        runs_of[case.name] = (case_runs[0], case_runs[1], case_runs[2])
+    cell.wait(*(run.job_id for case_runs in runs_of.values() for run in case_runs))
+    return runs_of
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -121,11 +121,11 @@ class Logged(NamedTuple):
 @pytest.fixture(scope="module")
 def logged(cell: SgeCell, runs: dict[str, tuple[Run, Run, Run]]) -> Logged:
     user = runs["script"][2].user
-    listed = cell.run_as(user, str(cell.program), "ls", "--all", "--json")
-    jobs = {job["job_id"]: job for job in json.loads(listed.stdout)["jobs"]}
+    listing = cell.run_as(user, str(cell.program), "ls", "--all", "--json")
+    jobs = {job["job_id"]: job for job in json.loads(listing.stdout)["jobs"]}
     words = ("export", "*", "--what", "logs", "--format", "jsonl", "--output", "logs.jsonl")
-    said = cell.run_as(user, str(cell.program), *words)
-    assert not said.returncode, said.stderr
+    result = cell.run_as(user, str(cell.program), *words)
+    assert not result.returncode, result.stderr
     lines: dict[str, list[str]] = {job_id: [] for job_id in jobs}
     for row in map(json.loads, (user.home / "logs.jsonl").read_text().split("\n")[:-1]):
         assert (row["attempt"], row["step"], row["task"]) == (1, "", 0)
@@ -149,8 +149,8 @@ def test_all_is_in_the_log(
             1,
         )
         (path,) = run.user.home.glob(f"{case.name}.o{job_id}")
-        wanted = path.read_text().splitlines() if case.log is None else list(case.log)
-        assert logged.lines[job_id] == wanted
+        lines = path.read_text().splitlines() if case.log is None else list(case.log)
+        assert logged.lines[job_id] == lines
 
 
 def test_nothing_of_who_did_not_opt_in(
@@ -195,7 +195,9 @@ def test_rescheduled(cell: SgeCell) -> None:
     wait_until(lambda: file.exists() and "run 0" in file.read_text(), f"{job} runs", JOB_SECS)
     assert not cell.as_root("qmod", "-rj", job).returncode
     cell.wait(job)
-    assert [(one["attempt"], one["step"]) for one in cell.show(user, job)["captures"]] == [
+    assert [
+        (capture["attempt"], capture["step"]) for capture in cell.show(user, job)["captures"]
+    ] == [
         (1, ""),
         (2, ""),
     ]
