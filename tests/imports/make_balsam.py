@@ -74,16 +74,16 @@ def write_batch_jobs(schemas: Any, path: Path) -> None:  # Any: Balsam's own cla
         "job_mode": "mpi",
     }
     rest = {**common, "status_info": {}, "filter_tags": {"experiment": "foo"}}
-    told = [
+    row = [
         (5, 456, 8, "finished", BEGAN, BEGAN + timedelta(minutes=60)),
         (6, 457, 4, "running", BEGAN + timedelta(minutes=30), None),
         (7, None, 2, "queued", None, None),
     ]
     names = ("id", "scheduler_id", "num_nodes", "state", "start_time", "end_time")
-    found = [
-        schemas.BatchJobOut(**dict(zip(names, values, strict=True)), **rest) for values in told
+    batch_jobs = [
+        schemas.BatchJobOut(**dict(zip(names, values, strict=True)), **rest) for values in row
     ]
-    rows = [json.loads(one.json()) for one in found]
+    rows = [json.loads(batch_job.json()) for batch_job in batch_jobs]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()

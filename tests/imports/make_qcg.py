@@ -44,9 +44,9 @@ def main(target: str) -> None:
     manager.wait4(["long"], timeout=60)
     manager.finish()
     manager.cleanup()
-    made = glob.glob(os.path.join(folder, ".qcgpjm-service-*"))[0]
+    service_folder = glob.glob(os.path.join(folder, ".qcgpjm-service-*"))[0]
     for name in ("track.reqs", "track.states", "jobs.report", "final_status.json"):
-        with open(os.path.join(made, name)) as file:
+        with open(os.path.join(service_folder, name)) as file:
             text = file.read().replace(folder, "/scratch/run").replace(sys.executable, "python3")
         with open(os.path.join(target, name), "w") as file:
             file.write(text)

@@ -36,10 +36,10 @@ def main(logshipper: list[str]) -> None:
              stdout="post.out")  # fmt: skip
     names = manager.submit(jobs)
     manager.wait4all(timeout_secs=60)
-    told = manager.info(names, withChilds=True)["jobs"]
+    info = manager.info(names, withChilds=True)["jobs"]
     manager.finish()
     manager.cleanup()
-    print(json.dumps(told))
+    print(json.dumps(info))
 
 
 if __name__ == "__main__":
