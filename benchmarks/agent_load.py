@@ -64,14 +64,14 @@ def _delays(folder: Path, rate: int) -> list[float]:
         ended = 0.0
         while not ended or time.monotonic() - ended < 3:
             # the first line of each step; the rest is there to be brought along
-            found = client.query_range(
+            result = client.query_range(
                 '{cluster="bench",kind="log"} |~ " 0$"',
                 newest + 1,
                 newest + 3600 * 10**9,
                 limit=5000,
             )
             now_ns = time.time_ns()
-            for entry in (entry for result in found for entry in result.entries):
+            for entry in (entry for result in result for entry in result.entries):
                 waits.append((now_ns - int(entry.line.split()[0])) / 1e9)
                 newest = max(newest, entry.time_ns)
             if not ended and job.poll() is not None:
@@ -99,8 +99,8 @@ def catch_up(folder: Path) -> None:
         with agent:
             agent.wait_shipped(WAIT_SECS * 4)
             seconds = time.perf_counter() - begin
-            told = _samples(agent, "logshipper_agent_pushes_total")
-        counted = sum(
+            answers = _samples(agent, "logshipper_agent_pushes_total")
+        line_count = sum(
             result.samples[0].value
             for result in client.query('sum(count_over_time({cluster="bench",kind="log"}[2h]))')
         )
@@ -111,7 +111,7 @@ def catch_up(folder: Path) -> None:
     print(
         f"{seconds:.0f} s, {rate / 1e6:.2f} MB/s of lines; Loki takes {LOKI_LIMIT / 1e6:.2f} with structured metadata"
     )
-    print(f"in Loki {counted:,.0f} of {lines:,}; answers: {told}")
+    print(f"in Loki {line_count:,.0f} of {lines:,}; answers: {answers}")
 
 
 def _patient(loki: LokiServer) -> LokiClient:

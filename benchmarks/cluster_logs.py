@@ -86,10 +86,10 @@ class Job:
 
     def counts(self) -> Json:
         lines = self.lines + self.records
-        told = {"lines": lines, "records": self.records, "lost": 0}
+        counts = {"lines": lines, "records": self.records, "lost": 0}
         return {
             "ledger": self.ledger(),
-            **told,
+            **counts,
             "bytes_printed": 90 * lines,
             "bytes_logged": 90 * lines,
         }
@@ -153,7 +153,7 @@ def _records(job: Job) -> Iterator[BlockRow]:
 
 
 def _marks(job: Job) -> list[EventRow]:
-    who = {
+    identity = {
         "name": "train.py",
         "user": job.user,
         "uid": 1000,
@@ -169,7 +169,13 @@ def _marks(job: Job) -> list[EventRow]:
         "rows": 50,
         "tty": True,
     }
-    started = {"event": "started", **who, **where, "mode": "enabled", "started_ns": job.begin_ns}
+    started = {
+        "event": "started",
+        **identity,
+        **where,
+        "mode": "enabled",
+        "started_ns": job.begin_ns,
+    }
     counts = job.counts()
     heartbeat = {"event": "heartbeat", "mode": "enabled", **counts}
     ended = {
@@ -253,15 +259,15 @@ class Filler:
         for number in range(SLICES):
             hours = range(number * SLICE_SECS // HOUR_SECS, (number + 1) * SLICE_SECS // HOUR_SECS)
             slice_ns = day_ns + number * SLICE_SECS * SECOND_NS
-            here = [
+            host_jobs = [
                 job
                 for job in further
                 if slice_ns <= job.begin_ns < slice_ns + SLICE_SECS * SECOND_NS
             ]
-            jobs: list[Job] = [*here]
+            jobs: list[Job] = [*host_jobs]
             for host in range(first, last):
                 self._at = f"hour {hours[0]} of 24, host {host - first + 1} of {last - first}"
-                beside = [job for job in here if job.host == host_name(host)]
+                beside = [job for job in host_jobs if job.host == host_name(host)]
                 of_host = [
                     usual_job(host, hour, day_ns, 10 if beside else SELDOM_SECS) for hour in hours
                 ]
@@ -295,8 +301,8 @@ class Filler:
     def _send_body(self, body: bytes) -> None:
         try:
             if not hasattr(self._clients, "own"):
-                self._clients.own = LokiClient(self._loki.url)
-            self._clients.own.push_body(body)
+                self._clients.client = LokiClient(self._loki.url)
+            self._clients.client.push_body(body)
         finally:
             self._room.release()
 

@@ -118,11 +118,11 @@ def _compare(bench: _Bench, rounds: int) -> None:
             for form in ("parquet", "jsonl", "csv")
         },
     }
-    measured: dict[str, list[float]] = {name: [] for name in peers}
+    secs_of: dict[str, list[float]] = {name: [] for name in peers}
     for _ in range(rounds):
         for name, work in peers.items():
-            measured[name].append(bench.seconds(work))
-    medians = {name: statistics.median(found) for name, found in measured.items()}
+            secs_of[name].append(bench.seconds(work))
+    medians = {name: statistics.median(values) for name, values in secs_of.items()}
     dicts = medians["pyarrow, from dicts"]
     print(f"\n### {len(bench.dicts):,} records of 5 keys, medians of {rounds} rounds\n")
     print("| | s | speed, pyarrow from dicts being 1 | peak MiB |\n|---|---|---|---|")
@@ -130,11 +130,11 @@ def _compare(bench: _Bench, rounds: int) -> None:
         form = name.removeprefix("export, ")
         peak = f"{bench.export(form):.0f}" if form != name else ""
         print(f"| {name} | {secs:.2f} | {dicts / secs:.2f} | {peak} |")
-    written, alone = (
+    export, alone = (
         pq.read_table(bench.folder / "out.parquet"),
         pq.read_table(bench.folder / "alone.parquet"),
     )
-    assert written.select(alone.column_names).equals(alone), "the same values, in the same order"
+    assert export.select(alone.column_names).equals(alone), "the same values, in the same order"
 
 
 if __name__ == "__main__":

@@ -54,12 +54,12 @@ _KIND = re.compile(r"kind=~?[`\"]([a-z|]+)")
 _SELECTOR = re.compile(r"\{cluster=[^{}]*\}")
 # what a query is for: by `kind` of the streams that it reads, and the panel
 GROUPS: Mapping[str, Callable[["Asked"], bool]] = {
-    "header, tables of events, marks": lambda one: one.kind == "event",
-    "running bar": lambda one: one.kind == "status",
-    "table and graphs of metadata": lambda one: one.kind == "metadata",
-    "console": lambda one: one.kind.startswith("log") and one.title.startswith("Console log"),
-    "lines over time, as a table (closed rows)": lambda one: (
-        one.kind.startswith("log") and not one.title.startswith("Console log")
+    "header, tables of events, marks": lambda query: query.kind == "event",
+    "running bar": lambda query: query.kind == "status",
+    "table and graphs of metadata": lambda query: query.kind == "metadata",
+    "console": lambda query: query.kind.startswith("log") and query.title.startswith("Console log"),
+    "lines over time, as a table (closed rows)": lambda query: (
+        query.kind.startswith("log") and not query.title.startswith("Console log")
     ),
 }
 
@@ -100,7 +100,7 @@ class TimedLoki(LokiSource):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.title = ""
-        self.asked_of: dict[tuple[str, str], Asked] = {}
+        self.query_of: dict[tuple[str, str], Asked] = {}
         self.selectors: set[str] = set()
 
     def get(
@@ -110,17 +110,17 @@ class TimedLoki(LokiSource):
             return super().get(path, params)
         logql = str(params["query"])
         kind = _KIND.search(logql)
-        known = self.asked_of.setdefault(
+        query = self.query_of.setdefault(
             (self.title, logql), Asked(self.title, kind[1] if kind else "")
         )
         self.selectors.update(_SELECTOR.findall(logql))
         begin = time.perf_counter()
         try:
-            found = super().get(path, params)
-            known.stats = known.stats or found["stats"]
+            answer = super().get(path, params)
+            query.stats = query.stats or answer["stats"]
         finally:
-            known.seconds.append(time.perf_counter() - begin)
-        return found
+            query.seconds.append(time.perf_counter() - begin)
+        return answer
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Measured:
     name: str
     hosts: int
     job: Job
-    asked: list[Asked]
+    queries: list[Asked]
     streams: int
     foreign: set[str]
 
@@ -169,17 +169,18 @@ class Bench:
                 f"A job's page in Loki {loki.version}, {os.cpu_count()} cores, {self.rounds} runs of each query\n"
             )
             targets = [
-                stack.enter_context(_agent(host, jobs)) for host, jobs in self._known().items()
+                stack.enter_context(_agent(host, jobs))
+                for host, jobs in self._jobs_by_host().items()
             ]
             prometheus = stack.enter_context(
                 PrometheusServer(targets, scrape_interval=f"{SCRAPE_MS // 1000}s")
             )
             source = PrometheusSource(prometheus.url, scrape_ms=SCRAPE_MS)
-            known = (
+            promql = (
                 "count(logshipper_records) == 4 and on() count(logshipper_agent_build_info) == 4"
             )
             wait_until(
-                lambda: source.get("/api/v1/query", {"query": known})["result"],
+                lambda: source.get("/api/v1/query", {"query": promql})["result"],
                 "Prometheus knows",
                 60.0,
             )
@@ -204,11 +205,11 @@ class Bench:
                 "an hour's job that Prometheus has forgotten", before, forgotten, loki, source
             )
 
-    def _known(self) -> dict[str, list[Job]]:
+    def _jobs_by_host(self) -> dict[str, list[Job]]:
         """Jobs that Prometheus knows, by node; the controller's agent has none."""
-        known = {job.host: [job] for job in (self.small, self.large, self.quiet)}
-        known[self.quiet.host] += [self.alike, self.flood]
-        return {**known, CONTROLLER: []}
+        jobs_of = {job.host: [job] for job in (self.small, self.large, self.quiet)}
+        jobs_of[self.quiet.host] += [self.alike, self.flood]
+        return {**jobs_of, CONTROLLER: []}
 
     def _fill(self, loki: LokiServer, first: int, last: int, further: Sequence[Job]) -> None:
         with Progress(f"Filling Loki with the day of {last - first} hosts") as progress:
@@ -231,7 +232,7 @@ class Bench:
         self, name: str, hosts: int, job: Job, loki: LokiServer, prometheus: PrometheusSource
     ) -> None:
         source = TimedLoki(loki.url)
-        is_known = any(job in jobs for jobs in self._known().values())
+        is_known = any(job in jobs for jobs in self._jobs_by_host().values())
         end_ms = self.until_ms if is_known else job.end_ns // 10**6 + PAD_AFTER_MS
         when = Range(job.begin_ns // 10**6 - PAD_BEFORE_MS, end_ms)
         sources: dict[str, Source] = {"loki": source, "prometheus": prometheus}
@@ -246,38 +247,40 @@ class Bench:
                             page.run(model, scope)
                 source.title = "marks"
                 page.annotations()
-        found = [one for selector in source.selectors for one in _streams(source, selector, when)]
-        streams = {tuple(sorted(one.items())) for one in found}
-        foreign = {one["host"] for one in found} - {job.host, CONTROLLER}
-        self._print(Measured(name, hosts, job, [*source.asked_of.values()], len(streams), foreign))
+        series = [
+            labels for selector in source.selectors for labels in _streams(source, selector, when)
+        ]
+        streams = {tuple(sorted(labels.items())) for labels in series}
+        foreign = {labels["host"] for labels in series} - {job.host, CONTROLLER}
+        self._print(Measured(name, hosts, job, [*source.query_of.values()], len(streams), foreign))
 
     # ---- what is printed
 
-    def _print(self, one: Measured) -> None:
-        print(f"\n### {one.name[0].upper()}{one.name[1:]}, {one.hosts:,} hosts\n")
+    def _print(self, page: Measured) -> None:
+        print(f"\n### {page.name[0].upper()}{page.name[1:]}, {page.hosts:,} hosts\n")
         print(
             "| queries of | number | first, ms | p50, ms | p95, ms | lines read | MB read | chunks |"
         )
         print("|---|---|---|---|---|---|---|---|")
         for words, is_of in GROUPS.items():
-            self._print_group(words, [asked for asked in one.asked if is_of(asked)])
-        slowest = max(one.asked, key=lambda asked: _p95(asked.seconds[1:]))
+            self._print_group(words, [query for query in page.queries if is_of(query)])
+        slowest = max(page.queries, key=lambda query: _p95(query.seconds[1:]))
         print(
-            f"\n{one.streams:,} streams are in reach, of {len(one.foreign):,} nodes that aren't the job's; it has "
-            f"{one.job.lines + one.job.records:,} lines. Slowest: {slowest.title}, p95 "
+            f"\n{page.streams:,} streams are in reach, of {len(page.foreign):,} nodes that aren't the job's; it has "
+            f"{page.job.lines + page.job.records:,} lines. Slowest: {slowest.title}, p95 "
             f"{_p95(slowest.seconds[1:]) * 1000:,.0f} ms.\n",
             flush=True,
         )
 
-    def _print_group(self, words: str, asked: Sequence[Asked]) -> None:
+    def _print_group(self, words: str, queries: Sequence[Asked]) -> None:
         """Lines, bytes and chunks: of the query that reads most."""
-        again = [seconds for query in asked for seconds in query.seconds[1:]]
-        first = max(query.seconds[0] for query in asked)
-        most = max(asked, key=lambda query: query.lines)
+        again = [seconds for query in queries for seconds in query.seconds[1:]]
+        first = max(query.seconds[0] for query in queries)
+        largest = max(queries, key=lambda query: query.lines)
         print(
-            f"| {words} | {len(asked)} | {first * 1000:,.0f} "
+            f"| {words} | {len(queries)} | {first * 1000:,.0f} "
             f"| {statistics.median(again) * 1000:,.0f} | {_p95(again) * 1000:,.0f} "
-            f"| {most.lines:,} | {most.read_bytes / 1e6:,.1f} | {most.chunks} |"
+            f"| {largest.lines:,} | {largest.read_bytes / 1e6:,.1f} | {largest.chunks} |"
         )
 
 
@@ -288,10 +291,10 @@ def _agent(host: str, jobs: Sequence[Job]) -> Iterator[str]:
     metrics = AgentMetrics(CLUSTER, host)
     if host == CONTROLLER:
         metrics.slurm_records.labels("taken").inc(1000)
-    shown = JobMetrics(MetricsSection(), CLUSTER, host)
+    job_metrics = JobMetrics(MetricsSection(), CLUSTER, host)
     for job in jobs:
-        shown.update(_view(job))
-    server = MetricsServer("127.0.0.1:0", metrics, shown)
+        job_metrics.update(_view(job))
+    server = MetricsServer("127.0.0.1:0", metrics, job_metrics)
     try:
         yield f"127.0.0.1:{server.port}"
     finally:
@@ -312,8 +315,8 @@ def _view(job: Job) -> CaptureView:
 
 def _streams(loki: LokiSource, selector: str, when: Range) -> list[dict[str, str]]:
     span = {"start": when.begin_ms * 10**6, "end": when.end_ms * 10**6}
-    found: list[dict[str, str]] = loki.get("/loki/api/v1/series", {"match[]": selector, **span})
-    return found
+    series: list[dict[str, str]] = loki.get("/loki/api/v1/series", {"match[]": selector, **span})
+    return series
 
 
 def _wait_flushed(loki: LokiServer) -> None:
@@ -346,7 +349,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     Bench(
-        [int(one) for one in arguments.hosts.split(",")],
+        [int(count) for count in arguments.hosts.split(",")],
         arguments.rounds,
         arguments.flood_mb * 10**6,
     ).run()

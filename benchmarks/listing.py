@@ -88,7 +88,7 @@ def main() -> None:
         print(f"| `logshipper --version` | {statistics.median(start):.2f} | |")
         for name, words in CALLS:
             before = os.times()
-            taken = [seconds(("ls", *words), environment) for _ in range(options.rounds)]
+            secs = [seconds(("ls", *words), environment) for _ in range(options.rounds)]
             after = os.times()
             cpu = (
                 after.children_user
@@ -97,7 +97,7 @@ def main() -> None:
                 - before.children_system
             )
             print(
-                f"| {name} | {statistics.median(taken):.2f} | {cpu / options.rounds:.2f} |",
+                f"| {name} | {statistics.median(secs):.2f} | {cpu / options.rounds:.2f} |",
                 flush=True,
             )
 

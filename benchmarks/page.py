@@ -70,7 +70,7 @@ def measure(folder: Path, lines: int, rounds: int) -> None:
 
 
 def _places(secs: list[float]) -> str:
-    ordered = sorted(1000 * each for each in secs)
+    ordered = sorted(1000 * value for value in secs)
     return f"{ordered[len(ordered) // 2]:.1f}, {ordered[-2]:.1f}"
 
 
@@ -149,10 +149,10 @@ def _following(browser: Browser, root: Path, server: PageServer) -> tuple[float,
             page.wait_for_selector(".row:visible .text:not(:empty)")
             printing.start()
             time.sleep(2.0)  # the first ones aren't what is measured
-            begin, browsers, own = time.perf_counter(), _browser_secs(), time.process_time()
+            begin, browsers, cpu_secs = time.perf_counter(), _browser_secs(), time.process_time()
             time.sleep(FOLLOWED_SECS)
             secs = time.perf_counter() - begin
-            shares = (_browser_secs() - browsers) / secs, (time.process_time() - own) / secs
+            shares = (_browser_secs() - browsers) / secs, (time.process_time() - cpu_secs) / secs
             over.set()
             printing.join()
             assert page.evaluate(_FIRST_LINE) != "begin", "the page didn't follow"
@@ -183,17 +183,17 @@ def _browser_secs() -> float:
 
 
 def _descendants(pid: int) -> list[int]:
-    found = []
-    waiting = [pid]
-    while waiting:
-        parent = waiting.pop()
-        listed = subprocess.run(
+    pids = []
+    unvisited = [pid]
+    while unvisited:
+        parent = unvisited.pop()
+        result = subprocess.run(
             ["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False
         )
-        children = [int(word) for word in listed.stdout.split()]
-        found += children
-        waiting += children
-    return found
+        children = [int(word) for word in result.stdout.split()]
+        pids += children
+        unvisited += children
+    return pids
 
 
 if __name__ == "__main__":

@@ -62,38 +62,38 @@ def main() -> None:
         with PageServer(options(root)) as server, Browsing(browser, server, "bench") as browsing:
             print("| what | seconds |\n|---|---|")
 
-            def opened(view: str) -> tuple[Page, float]:
+            def open_view(view: str) -> tuple[Page, float]:
                 page = browsing.open("", server=server)
                 began = time.perf_counter()
                 page.evaluate(f"location.hash = '#/{view}'")
                 return page, began
 
-            def said(words: str, began: float) -> None:
+            def say(words: str, began: float) -> None:
                 print(f"| {words} | {time.perf_counter() - began:.2f} |", flush=True)
 
             for job_id, count in (("tenth", records // 10), ("all", records)):
-                page, began = opened(f"job/{job_id}/graphs")
+                page, began = open_view(f"job/{job_id}/graphs")
                 _first_graph(page)
-                said(f"graphs, {count:,} records: first drawn", began)
+                say(f"graphs, {count:,} records: first drawn", began)
                 expect(page.get_by_text(_whole_graph(count)).first).to_be_visible(timeout=_WAIT_MS)
-                said(f"graphs, {count:,} records: all read", began)
-                page, began = opened(f"job/{job_id}/metadata")
+                say(f"graphs, {count:,} records: all read", began)
+                page, began = open_view(f"job/{job_id}/metadata")
                 expect(page.locator(".records tbody tr").first).to_be_visible(timeout=_WAIT_MS)
-                said(f"metadata, {count:,} records: newest page", began)
+                say(f"metadata, {count:,} records: newest page", began)
                 began = time.perf_counter()
                 page.get_by_role("button", name="Oldest records").click()
                 expect(page.get_by_text("Oldest first")).to_be_visible(timeout=_WAIT_MS)
-                said(f"metadata, {count:,} records: oldest page", began)
+                say(f"metadata, {count:,} records: oldest page", began)
                 began = time.perf_counter()
                 page.get_by_role("searchbox", name="Search records").fill("nowhere")
                 expect(page.get_by_text("has this text")).to_be_visible(timeout=_WAIT_MS)
-                said(f"metadata, {count:,} records: search through all", began)
-            page, began = opened("job/keys/graphs")
+                say(f"metadata, {count:,} records: search through all", began)
+            page, began = open_view("job/keys/graphs")
             _first_graph(page)
-            said(f"graphs, {_KEYS + 1} keys: first drawn", began)
-            page, began = opened("compare/tenth,all")
+            say(f"graphs, {_KEYS + 1} keys: first drawn", began)
+            page, began = open_view("compare/tenth,all")
             _first_graph(page)
-            said("compare, read before: first drawn", began)
+            say("compare, read before: first drawn", began)
         browser.close()
 
 

@@ -106,15 +106,15 @@ class Bench:
             prometheus.set_targets([node.target for node in self.nodes])
             for node in self.nodes:
                 prometheus.wait_for_target(node.target)
-            nothing = self._row("agents without jobs", prometheus)
+            idle = self._row("agents without jobs", prometheus)
             first = self._array(1, prometheus)
             size, packed = self._size()
             self._end(prometheus)
             self._array(2, prometheus)
-            series = first.series - nothing.series
-            each = (first.heap - nothing.heap) / series / 1024
+            series = first.series - idle.series
+            kib = (first.heap - idle.heap) / series / 1024
             print(
-                f"\n{series / self.tasks:,.0f} series a task; {each:.1f} KiB of heap a series. A scrape of one of the "
+                f"\n{series / self.tasks:,.0f} series a task; {kib:.1f} KiB of heap a series. A scrape of one of the "
                 f"{len(self.nodes)} nodes has {size / 1e6:.1f} MB, {packed / 1e6:.2f} packed.",
                 flush=True,
             )
@@ -161,10 +161,12 @@ class Bench:
             node.go_on(self.keys, over=True)
             node.jobs.expire(0)
             node.jobs.expire(10**9 * 86_400)
-        wait_until(lambda: not _there(prometheus), "the first array's series are gone", _WAIT_SECS)
+        wait_until(
+            lambda: not _array_is_there(prometheus), "the first array's series are gone", _WAIT_SECS
+        )
 
 
-def _there(prometheus: PrometheusServer) -> bool:
+def _array_is_there(prometheus: PrometheusServer) -> bool:
     return bool(
         _ask(prometheus, "/api/v1/query", query="count(logshipper_job_info)").json()["data"][
             "result"
@@ -173,12 +175,12 @@ def _there(prometheus: PrometheusServer) -> bool:
 
 
 def _facts(prometheus: PrometheusServer) -> Facts:
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for line in _ask(prometheus, "/metrics").text.splitlines():
         name, _, value = line.rpartition(" ")
         if name.partition("{")[0] in _FACTS:
-            found[name.partition("{")[0]] = found.get(name.partition("{")[0], 0.0) + float(value)
-    return Facts(*(found[name] for name in _FACTS))
+            values[name.partition("{")[0]] = values.get(name.partition("{")[0], 0.0) + float(value)
+    return Facts(*(values[name] for name in _FACTS))
 
 
 def _ask(prometheus: PrometheusServer, path: str, **parameters: str) -> requests.Response:

@@ -69,10 +69,13 @@ def beside_pyte(medians: Callable[..., dict[str, tuple[float, float]]]) -> None:
     )
     for name, data in streams.items():
         part = data[:PEER_BYTES]
-        found = medians(
+        medians_of = medians(
             ours=lambda data=data: (0.0, _ours(data)), pyte=lambda part=part: (0.0, _pyte(part))
         )
-        ours, pyte = len(data) / found["ours"][1] / 1e6, len(part) / found["pyte"][1] / 1e6
+        ours, pyte = (
+            len(data) / medians_of["ours"][1] / 1e6,
+            len(part) / medians_of["pyte"][1] / 1e6,
+        )
         print(f"| {name} | {len(data) / 1e6:.1f} | {ours:.0f} | {pyte:.2f} | {ours / pyte:.0f} |")
 
 
@@ -99,14 +102,14 @@ def floods(rounds: int) -> None:
     """Time per byte must not grow with what came before: one part of each flood, and four."""
     print("\n### Floods: microseconds a byte\n\n| | 1 part | 4 parts |\n|---|---|---|")
     for name, (start, piece) in FLOODS.items():
-        one, four = (
+        single, four = (
             statistics.median(_flood(start, piece, parts) for _ in range(rounds))
             / parts
             / len(piece)
             * 1e6
             for parts in (1, 4)
         )
-        print(f"| {name} | {one:.3f} | {four:.3f} |")
+        print(f"| {name} | {single:.3f} | {four:.3f} |")
 
 
 def _flood(start: bytes, piece: bytes, parts: int) -> float:

@@ -66,18 +66,18 @@ class Bench:
         return seconds, cpu
 
     def medians(self, **peers: Callable[[], tuple[float, float]]) -> dict[str, tuple[float, float]]:
-        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
+        times_of: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
         for round_ in range(self.rounds):
             for name, peer in peers.items():
                 _say(f"round {round_ + 1}/{self.rounds}: {name}")
-                measured[name].append(peer())
+                times_of[name].append(peer())
         _say("")
         return {
             name: (
                 statistics.median(wall for wall, _ in values),
                 statistics.median(cpu for _, cpu in values),
             )
-            for name, values in measured.items()
+            for name, values in times_of.items()
         }
 
     # ---- measurements
@@ -86,7 +86,7 @@ class Bench:
         out = self.folder / "out.txt"
         typescript = self.folder / "typescript"
         cat = f"cat {self.data}"
-        found = self.medians(
+        medians_of = self.medians(
             cat=lambda: self.timed(["cat", str(self.data)], out),
             script=lambda: self.timed(["script", "-q", "-c", cat, str(typescript)], out),
             logshipper=lambda: self.timed([LOGSHIPPER, "run", "--", "cat", str(self.data)], out),
@@ -96,7 +96,7 @@ class Bench:
             filling=lambda: self._filling(out),
         )
         megabytes = self.data.stat().st_size / 1e6
-        script = found["script"][0]
+        script = medians_of["script"][0]
         print(f"\n### {self.lines:,} lines of {len(LINE % 0)} bytes, output to a file\n")
         print(
             "| | s | MB/s | of what `script` moves | CPU s per million lines |\n|---|---|---|---|---|"
@@ -106,7 +106,7 @@ class Bench:
             "pipes": "`logshipper run --no-tty`",
             "filling": "`logshipper run`, the agent filling the local store meanwhile",
         }
-        for name, (wall, cpu) in found.items():
+        for name, (wall, cpu) in medians_of.items():
             per_million = cpu * 1e6 / self.lines
             print(
                 f"| {names[name]} | {wall:.2f} | {megabytes / wall:.0f} | {script / wall:.2f} | {per_million:.2f} |"
@@ -148,14 +148,14 @@ class Bench:
 
     def start_up(self) -> None:
         python = sys.executable
-        found = self.medians(
-            true=lambda: self._many(["true"]),
-            run=lambda: self._many([LOGSHIPPER, "run", "--", "true"]),
-            python=lambda: self._many([python, "-c", "pass"]),
-            emit=lambda: self._many([python, "-c", "from logshipper import emit"]),
-            hook=lambda: self._many([LOGSHIPPER, "run", "--if-opted-in", "--", "true"]),
+        medians_of = self.medians(
+            true=lambda: self._repeat(["true"]),
+            run=lambda: self._repeat([LOGSHIPPER, "run", "--", "true"]),
+            python=lambda: self._repeat([python, "-c", "pass"]),
+            emit=lambda: self._repeat([python, "-c", "from logshipper import emit"]),
+            hook=lambda: self._repeat([LOGSHIPPER, "run", "--if-opted-in", "--", "true"]),
         )
-        ms = {name: wall * 1000 for name, (wall, _) in found.items()}
+        ms = {name: wall * 1000 for name, (wall, _) in medians_of.items()}
         print("\n### Start-up, ms\n\n| | ms | |\n|---|---|---|")
         print(f"| `true` | {ms['true']:.1f} | |")
         print(f"| `python3 -c pass` | {ms['python']:.1f} | |")
@@ -169,7 +169,7 @@ class Bench:
             f"| `logshipper run --if-opted-in -- true`, not opted in | {ms['hook']:.1f} | {over:.1f} ms over python |"
         )
 
-    def _many(self, command: Sequence[str], times: int = 10) -> tuple[float, float]:
+    def _repeat(self, command: Sequence[str], times: int = 10) -> tuple[float, float]:
         walls = [self.timed(command) for _ in range(times)]
         return statistics.median(wall for wall, _ in walls), 0.0
 
@@ -236,8 +236,8 @@ class Bench:
         print(
             f"| coloured lines, `colors: keep` | {len(data) / 1e6 / seconds:.0f} | {200_000 / seconds:,.0f} |"
         )
-        found = self.medians(render=lambda: self.timed([LOGSHIPPER, "render", str(self.data)]))
-        megabytes, cpu = self.data.stat().st_size / 1e6, found["render"][1]
+        medians_of = self.medians(render=lambda: self.timed([LOGSHIPPER, "render", str(self.data)]))
+        megabytes, cpu = self.data.stat().st_size / 1e6, medians_of["render"][1]
         print(
             f"| `logshipper render`, plain lines | {megabytes / cpu:.0f} | {self.lines / cpu:,.0f} |"
         )
@@ -266,9 +266,9 @@ class Bench:
             f"\n### Memory, MiB, after {part * self.lines:,} lines and after {passes * self.lines:,}\n"
         )
         print("| process | resident | | peak | |\n|---|---|---|---|---|")
-        for name, found in sizes.items():
+        for name, samples in sizes.items():
             if name not in ("sh", "cat", "sleep"):
-                (resident, peak), (last, last_peak) = found[0], found[-1]
+                (resident, peak), (last, last_peak) = samples[0], samples[-1]
                 print(f"| {name} | {resident:.0f} | {last:.0f} | {peak:.0f} | {last_peak:.0f} |")
 
     def ingesting(self) -> None:

@@ -120,7 +120,7 @@ def cost(
         peers["rsyslog"] = lambda: _rsyslog(folder, data)
         names["rsyslog"] = "rsyslog, file to file"
     try:
-        found = medians(
+        medians_of = medians(
             agent=lambda: _agent(folder, data, sink.url),
             idle=lambda: _agent(folder, None, sink.url),
             **peers,
@@ -132,13 +132,13 @@ def cost(
     print(
         "| | s | its throughput, times Promtail's | CPU s per million lines | of Promtail's |\n|---|---|---|---|---|"
     )
-    peer_wall, peer_cpu = found["promtail"]
+    peer_wall, peer_cpu = medians_of["promtail"]
     for name, title in names.items():
-        wall, cpu = found[name]
+        wall, cpu = medians_of[name]
         print(
             f"| {title} | {wall:.2f} | {peer_wall / wall:.1f} | {cpu / million:.2f} | {cpu / peer_cpu:.2f} |"
         )
-    print(f"\nThe agent's start and end alone: {found['idle'][1]:.2f} CPU s.")
+    print(f"\nThe agent's start and end alone: {medians_of['idle'][1]:.2f} CPU s.")
 
 
 def _agent(folder: Path, data: Path | None, url: str) -> tuple[float, float]:
@@ -156,10 +156,10 @@ def _agent(folder: Path, data: Path | None, url: str) -> tuple[float, float]:
 def spool_capture(agent: NodeAgent, data: Path, job_id: str = "4711") -> None:
     """A capture of all of data's lines, as a sidecar leaves it."""
     section = AgentSection(cluster="bench", host="n1", spool_dir=str(agent.spool))
-    made = prepare_capture(section, NodeIdentity(job_id, 1, "0", 0, "bench", os.getuid(), "me"))
+    folder = prepare_capture(section, NodeIdentity(job_id, 1, "0", 0, "bench", os.getuid(), "me"))
     texts = data.read_bytes().splitlines(keepends=True)
     now_ns = time.time_ns() - 60 * 10**9
-    with (Path(made) / "segments" / segment_name(1)).open("wb") as file:
+    with (Path(folder) / "segments" / segment_name(1)).open("wb") as file:
         file.write(segment.encode_file_header(1, now_ns))
         for at in range(0, len(texts), FRAME_LINES):
             part = texts[at : at + FRAME_LINES]
@@ -176,7 +176,7 @@ def _promtail(folder: Path, data: Path, lines: int, url: str) -> tuple[float, fl
     config = place / "promtail.yaml"
     config.write_text(PROMTAIL_CONFIG.format(port=port, folder=place, url=url))
     command = [str(PROMTAIL.path()), f"-config.file={config}"]
-    return _until(command, lambda: _sent(port) >= lines, "Promtail")
+    return _until(command, lambda: _sent_entries(port) >= lines, "Promtail")
 
 
 def _syslog_ng(folder: Path, data: Path, lines: int, sink: Sink) -> tuple[float, float]:
@@ -220,13 +220,13 @@ def _until(command: list[str], is_done: Callable[[], bool], name: str) -> tuple[
     return seconds, _end(process)
 
 
-def _sent(port: int) -> float:
+def _sent_entries(port: int) -> float:
     try:
         text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
     except requests.RequestException:
         return 0.0
-    found = [line for line in text.splitlines() if line.startswith("promtail_sent_entries_total")]
-    return sum(float(line.rpartition(" ")[2]) for line in found)
+    lines = [line for line in text.splitlines() if line.startswith("promtail_sent_entries_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
 def _end(process: "subprocess.Popen[bytes] | None") -> float:

@@ -87,17 +87,17 @@ class Bench:
 
     def start(self) -> None:
         """From slurmd's first word about the job to the script's first command."""
-        found: dict[str, list[float]] = {}
+        millis: dict[str, list[float]] = {}
         for variant in self.turns("start", (BARE, OUT, IN), self.rounds):
             job_id = self.batch(variant, "echo $EPOCHREALTIME", "--output=start.out")
             began = float((self.user.home / "start.out").read_text())
-            found.setdefault(variant.name, []).append((began - self.first_word(job_id)) * 1000)
+            millis.setdefault(variant.name, []).append((began - self.first_word(job_id)) * 1000)
         print(
             f"\n### From slurmd's first word about a batch job to its first command, {self.rounds} jobs each\n"
         )
         print("| | ms | more than without | quarter to three quarters |\n|---|---|---|---|")
-        bare = statistics.median(found[BARE.name])
-        for name, values in found.items():
+        bare = statistics.median(millis[BARE.name])
+        for name, values in millis.items():
             low, middle, high = statistics.quantiles(values, n=4)
             print(f"| {name} | {middle:.1f} | {middle - bare:+.1f} | {low:.1f} to {high:.1f} |")
 
@@ -110,7 +110,7 @@ class Bench:
 
     def end(self) -> None:
         """From a task's last command to srun's return."""
-        found: dict[str, list[float]] = {}
+        millis: dict[str, list[float]] = {}
         for variant in self.turns("end", (BARE, OUT, IN, PIPES), self.rounds):
             self.use(variant)
             with self.cluster.start_as(
@@ -120,12 +120,12 @@ class Bench:
                 returned = time.time()
             if srun.returncode:
                 raise SystemExit(f"{variant.name}: srun said {err.decode()}")
-            found.setdefault(variant.name, []).append((returned - float(out)) * 1000)
+            millis.setdefault(variant.name, []).append((returned - float(out)) * 1000)
             self.settle()
         print(f"\n### From a quiet task's last command to srun's return, {self.rounds} each\n")
         print("| | ms | more than without | longest |\n|---|---|---|---|")
-        bare = statistics.median(found[BARE.name])
-        for name, values in found.items():
+        bare = statistics.median(millis[BARE.name])
+        for name, values in millis.items():
             middle = statistics.median(values)
             print(f"| {name} | {middle:.0f} | {middle - bare:+.0f} | {max(values):.0f} |")
 
@@ -145,18 +145,18 @@ class Bench:
             f"\n### {self.lines:,} lines of {len(LINE % 0) + 1} bytes into the output file, {rounds} jobs each\n"
         )
         print("| | | s | of the time without |\n|---|---|---|---|")
-        for what, command in commands.items():
-            found: dict[str, list[float]] = {}
-            for variant in self.turns(what, (BARE, PIPES, IN), rounds):
+        for task_name, command in commands.items():
+            millis: dict[str, list[float]] = {}
+            for variant in self.turns(task_name, (BARE, PIPES, IN), rounds):
                 script = f"a=$EPOCHREALTIME; {command}; echo $a $EPOCHREALTIME > stamp"
                 self.batch(variant, script, "--output=out.txt")
                 begin, ended = map(float, (self.user.home / "stamp").read_text().split())
-                found.setdefault(variant.name, []).append(ended - begin)
+                millis.setdefault(variant.name, []).append(ended - begin)
                 self.forget_captures()
-            bare = statistics.median(found[BARE.name])
-            for name, values in found.items():
+            bare = statistics.median(millis[BARE.name])
+            for name, values in millis.items():
                 middle = statistics.median(values)
-                print(f"| {what} | {name} | {middle:.2f} | {middle / bare:.2f} |")
+                print(f"| {task_name} | {name} | {middle:.2f} | {middle / bare:.2f} |")
 
     def forget_captures(self) -> None:
         """Nobody ships here, so they would fill the disk."""
@@ -206,15 +206,15 @@ class Bench:
         """MiB by process name: proportional and resident set of each, once all sidecars relay."""
 
         def all_begun() -> bool:
-            begun = {
+            pids_of = {
                 path
                 for path in self.spool.glob("*@*/segments/0000000001.seg")
                 if path.stat().st_size > 32
             }
-            return len(begun) >= TASKS
+            return len(pids_of) >= TASKS
 
         wait_until(all_begun, f"{TASKS} sidecars have begun", 60.0)
-        found: dict[str, list[tuple[float, float]]] = {}
+        memory_of: dict[str, list[tuple[float, float]]] = {}
         for name, pid in helpers():
             with contextlib.suppress(OSError):  # one that only synced
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -222,27 +222,27 @@ class Bench:
                     key: int(value)
                     for key, value in re.findall(r"^(Pss|Rss): +(\d+) kB", rollup, re.MULTILINE)
                 }
-                found.setdefault(name, []).append((kib["Pss"] / 1024, kib["Rss"] / 1024))
-        return found
+                memory_of.setdefault(name, []).append((kib["Pss"] / 1024, kib["Rss"] / 1024))
+        return memory_of
 
-    def turns(self, what: str, variants: Sequence[Variant], rounds: int) -> Iterator[Variant]:
+    def turns(self, task_name: str, variants: Sequence[Variant], rounds: int) -> Iterator[Variant]:
         """Each variant once, then all again."""
         for round_ in range(rounds):
             for variant in variants:
-                say(f"{what}: round {round_ + 1} of {rounds}: {variant.name}")
+                say(f"{task_name}: round {round_ + 1} of {rounds}: {variant.name}")
                 yield variant
         say("")
 
 
 def helpers() -> list[tuple[str, int]]:
     """Name and pid of what captures jobs on this machine."""
-    found = []
+    processes = []
     for comm in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):
             name = comm.read_text().strip()
             if name.startswith("logship"):
-                found.append((name, int(comm.parent.name)))
-    return found
+                processes.append((name, int(comm.parent.name)))
+    return processes
 
 
 def say(text: str) -> None:

@@ -68,8 +68,8 @@ def listened(limit: int, secs: float, senders: int) -> Taken:
     kinds: Counter[str] = Counter()
 
     def take(sender: Sender, data: bytes, arrived_at: float) -> None:
-        for found in parse(data):
-            kinds["bad" if found.reason or sender.owner is None else "good"] += 1
+        for measurement in parse(data):
+            kinds["bad" if measurement.reason or sender.owner is None else "good"] += 1
 
     listener = Listener(sockets, take, stop, per_sec=limit)
     thread = threading.Thread(target=listener.serve)
@@ -85,27 +85,27 @@ def listened(limit: int, secs: float, senders: int) -> Taken:
 
 def bare(secs: float, senders: int) -> Taken:
     """The rival: a loop that only reads."""
-    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    own.bind((LOOPBACK, 0))
-    own.settimeout(0.2)
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind((LOOPBACK, 0))
+    receiver.settimeout(0.2)
     ended = threading.Event()
     counts = [0]
 
     def read() -> None:
         while not ended.is_set():
             try:
-                own.recvfrom(65536)
+                receiver.recvfrom(65536)
             except TimeoutError:
                 continue
             counts[0] += 1
 
     thread = threading.Thread(target=read)
     thread.start()
-    sent, took, cpu = _under_load(own.getsockname(), secs, senders)
+    sent, took, cpu = _under_load(receiver.getsockname(), secs, senders)
     received = counts[0]
     ended.set()
     thread.join()
-    own.close()
+    receiver.close()
     return Taken(
         sent / took, received / took, (sent - received) / took, cpu / took, 1e6 * cpu / received
     )
@@ -132,7 +132,7 @@ def main() -> None:
     )
     for name in rivals:
         sent, received, dropped, cpu, each_us = (
-            statistics.median(getattr(one[name], field) for one in rounds)
+            statistics.median(getattr(result[name], field) for result in rounds)
             for field in Taken._fields
         )
         print(

@@ -57,11 +57,13 @@ def compare(
         for console in ("wrap", "redirect"):
             words = [str(WANDB_PYTHON), str(program), str(WANDB_LINES), stamp, console]
             peers[f"wandb, `console={console}`"] = words, WANDB_LINES
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
+    runs_of: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
     for _ in range(rounds):
         for name, (command, count) in peers.items():
-            found[name].append(_run(command, count, folder, environment))
-    rates = {name: statistics.median(rate for rate, _ in values) for name, values in found.items()}
+            runs_of[name].append(_run(command, count, folder, environment))
+    rates = {
+        name: statistics.median(rate for rate, _ in values) for name, values in runs_of.items()
+    }
     slowest = min(
         (rate for name, rate in rates.items() if name.startswith("wandb")), default=float("nan")
     )
@@ -70,7 +72,7 @@ def compare(
         "| captured by | lines a second | times the slower wandb | s at the end |\n|---|---|---|---|"
     )
     for name, rate in rates.items():
-        end = statistics.median(end for _, end in found[name])
+        end = statistics.median(end for _, end in runs_of[name])
         print(f"| {name} | {rate:,.0f} | {rate / slowest:.0f} | {end:.2f} |")
     if not WANDB_PYTHON.exists():
         print("\nwandb isn't there: requirements/tool.sh wandb installs it.")
