@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.tools.sources import GRAFANA, OBSERVE, PACKAGES, ROOT
+from tests.tools.waiting import scaled
 
 COPIED = ("pyproject.toml", "README.md", "LICENSE", "logshipper", "ingest", "observe", "grafana")
-BUILD_SECS = RUN_SECS = 100
+BUILD_SECS = RUN_SECS = scaled(100)
 
 
 @pytest.fixture(scope="module")

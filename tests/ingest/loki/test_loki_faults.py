@@ -126,11 +126,10 @@ def test_no_tls_there(server: FaultyServer) -> None:
 def test_time_out(server: FaultyServer) -> None:
     server.answer(Said(hang=True))
     error = push_error(LokiClient(ServerAccess(url=server.url, timeout_secs=0.2)))
-    assert (type(error), error.status, error.excerpt) == (
-        RetryablePushError,
-        0,
-        "no answer within 0.2 s",
-    )
+    assert (type(error), error.status) == (RetryablePushError, 0)
+    # on a busy machine its whole time may be over by then
+    whole_time = "no whole answer within 0.4 s: it comes too slowly"
+    assert error.excerpt in ("no answer within 0.2 s", whole_time)
 
 
 def test_answer_that_drips_ends(server: FaultyServer) -> None:

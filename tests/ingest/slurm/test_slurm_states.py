@@ -65,7 +65,8 @@ class AskedLoki(FakeLoki):
 
 
 class Controller:
-    """An agent's part in this process; its clock is `shift_ns` ahead of ours. source_loki: what it
+    """An agent's part in this process; its clock stands still but for
+    `shift_ns`. source_loki: what it
     reads of Loki; loki: what it pushes to."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
@@ -94,8 +95,8 @@ class Controller:
         self.loki = ModelledLoki()
         self.messages: list[str] = []
         self.shift_ns = 0
-        self._real_ns = time.time_ns
-        monkeypatch.setattr(time, "time_ns", lambda: self._real_ns() + self.shift_ns)
+        begin_ns = time.time_ns()
+        monkeypatch.setattr(time, "time_ns", lambda: begin_ns + self.shift_ns)
         self.begin()
 
     def begin(self) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from logshipper.spool.segment import Kind
 from logshipper.start.cli import main
+from logshipper_ingest.store.local_store import LocalStore
 from tests.tools.reading_store import Ask, SpooledCapture, ask, store, training
 from tests.tools.segment_factory import SECOND_NS as NS
 from tests.tools.sources import ROOT, SOURCES
@@ -78,6 +79,8 @@ def test_ls_filters_and_limits(store: Path, ask: Ask) -> None:
         ) as job:
             job.lines("x")
             job.end(number % 3)
+    with LocalStore(str(store), create=True) as opened:
+        opened.ingest()
     code, out, err = ask("ls")
     assert code == 0
     assert len(out.splitlines()) == 11
