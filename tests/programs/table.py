@@ -65,6 +65,14 @@ static int twice(int n) { int unused; return n * "2"; }
 int main(void) { printf("%d\\n", "text"); return wrong; }
 EOF
 """
+_DATA = """
+import warnings
+import numpy
+warnings.simplefilter("ignore")
+random = numpy.random.default_rng(0)
+x = random.normal(size=(400, 5))
+y = (x[:, 0] + random.normal(size=400) * 0.3 > 0).astype(int)
+"""
 _CMAKE = """
 printf 'cmake_minimum_required(VERSION 3.13)\\nproject(some C)\\nadd_library(some' >CMakeLists.txt
 for n in $(seq 30); do echo "int f$n(void) { int unused; return $n; }" >f$n.c; printf " f$n.c" >>CMakeLists.txt; done
@@ -454,6 +462,82 @@ bar.update(20, finalize=True)
 """,
         columns=120,
         rows=40,
+    ),
+    "xgboost": _python(
+        "xgboost",
+        _DATA
+        + r"""
+import xgboost
+train, valid = xgboost.DMatrix(x[:300], y[:300]), xgboost.DMatrix(x[300:], y[300:])
+settings = {"objective": "binary:logistic", "eval_metric": ["logloss", "auc"]}
+xgboost.train(settings, train, 6, [(train, "train"), (valid, "valid")])
+xgboost.cv({"objective": "binary:logistic"}, train, 3, nfold=3, metrics="logloss", verbose_eval=True)
+xgboost.train(settings, train, 30, [(valid, "valid")], early_stopping_rounds=2, verbose_eval=5)
+""",
+    ),
+    "lightgbm": _python(
+        "lightgbm",
+        _DATA
+        + r"""
+import lightgbm
+train = lightgbm.Dataset(x[:300], y[:300])
+valid = lightgbm.Dataset(x[300:], y[300:], reference=train)
+settings = {"objective": "binary", "metric": ["binary_logloss", "auc"], "num_leaves": 7}
+log = lightgbm.log_evaluation
+lightgbm.train(settings, train, 30, valid_sets=[train, valid], valid_names=["train", "valid"],
+               callbacks=[log(5), lightgbm.early_stopping(3)])
+quiet = {**settings, "metric": "l2", "verbosity": -1}
+lightgbm.train(quiet, train, 10, valid_sets=[valid], callbacks=[log(5)])
+lightgbm.cv(quiet, lightgbm.Dataset(x, y), 4, nfold=3, callbacks=[log(2, show_stdv=True)])
+""",
+    ),
+    "catboost": _python(
+        "catboost",
+        _DATA
+        + r"""
+from catboost import CatBoostClassifier
+CatBoostClassifier(iterations=20, verbose=5, allow_writing_files=False, thread_count=1).fit(
+    x[:300], y[:300], eval_set=(x[300:], y[300:]))
+CatBoostClassifier(iterations=4, allow_writing_files=False, thread_count=1).fit(x, y)
+""",
+    ),
+    "scikit-learn": _python(
+        "scikit-learn",
+        _DATA
+        + r"""
+from sklearn.cluster import KMeans
+from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
+from sklearn.linear_model import SGDClassifier
+from sklearn.neural_network import MLPClassifier
+GradientBoostingClassifier(n_estimators=12, verbose=1).fit(x, y)
+GradientBoostingClassifier(n_estimators=4, verbose=2, subsample=0.5).fit(x, y)
+HistGradientBoostingClassifier(max_iter=3, verbose=2, early_stopping=True).fit(x, y)
+MLPClassifier((4,), max_iter=4, verbose=True, early_stopping=True).fit(x, y)
+SGDClassifier(max_iter=3, verbose=1, tol=None).fit(x, y)
+KMeans(3, n_init=1, verbose=1, max_iter=4).fit(x)
+""",
+    ),
+    "transformers": _python(
+        "transformers",
+        r"""
+import torch
+from transformers import Trainer, TrainingArguments, logging
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+    def forward(self, x, labels):
+        logits = self.layer(x)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, n):
+        x = torch.randn(4, generator=torch.Generator().manual_seed(n))
+        return {"x": x, "labels": int(x[0] > 0)}
+settings = TrainingArguments("x", num_train_epochs=2, logging_steps=4, eval_strategy="epoch", report_to=[],
+                             save_strategy="no", disable_tqdm=True, use_cpu=True)
+Trainer(Model(), settings, train_dataset=Data(), eval_dataset=Data()).train()
+""",
     ),
     "keras-1-like": _python(
         "tqdm",
