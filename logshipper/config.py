@@ -10,6 +10,10 @@ from logshipper.safe_text import safe
 
 MODES: tuple[str, ...] = ("enabled", "metadata", "disabled")  # from the widest to the narrowest
 COLORS: tuple[str, ...] = ("strip", "keep")
+JSON, DICT, PAIRS = METADATA_KINDS = ("json", "dict", "pairs")
+MAX_PATTERNS = 8
+# an attribute of each record has it: the segment format has 64 bytes for all of a line's
+_PATTERN_NAME = re.compile(r"[a-z][a-z0-9_-]{0,15}")
 MIN_SNAPSHOTS_SECS, MAX_SNAPSHOTS_SECS = 10.0, 24 * 3600.0
 _INTERVAL = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([smh])")
 # lines besides blank ones and comments
@@ -19,6 +23,13 @@ _TRIVIAL: tuple[list[bytes], ...] = (
     [b"{}"],
     [b"---", b"{}"],
 )
+
+
+class MetadataPattern(NamedTuple):
+    """A regular expression of the user's: its named groups are the keys of a record."""
+
+    name: str  # the records' origin
+    pattern: str
 
 
 class Config(NamedTuple):
@@ -32,6 +43,8 @@ class Config(NamedTuple):
     colors: str = "strip"  # keep or strip, in the log's text
     snapshots: float = 0.0  # seconds between log lines of what a running bar shows; 0: none
     context: bool = False  # record how the job was started (logshipper/sidecar/context.py)
+    # which lines of stdout are records (logshipper/classify/text_records.py)
+    metadata: tuple[str | MetadataPattern, ...] = (JSON,)
 
 
 def _lines_of(content: bytes) -> list[bytes]:
@@ -135,6 +148,65 @@ def _read_interval(key: str, setting: object, problems: list[str]) -> float:
     return secs
 
 
+def _read_metadata(
+    key: str, setting: object, problems: list[str]
+) -> tuple[str | MetadataPattern, ...]:
+    if not isinstance(setting, list) or JSON not in setting:
+        problems.append(
+            f"{key}: {_quote(setting)} is no list with `{JSON}` in it; write `{key}: [{', '.join(METADATA_KINDS)}]`"
+        )
+        return ()
+    kinds: list[str | MetadataPattern] = []
+    patterns = 0
+    for item in setting:
+        kind: str | MetadataPattern | None = None
+        if isinstance(item, dict):
+            patterns += 1
+            kind = _read_pattern(key, item, f"pattern{patterns}", problems)
+        elif item in METADATA_KINDS:
+            kind = str(item)
+        else:
+            problems.append(
+                f"{key}: {_quote(item)} is no kind of metadata{_did_you_mean(item, METADATA_KINDS)}; "
+                f"kinds are {_quote_all(METADATA_KINDS)}, and `{{pattern: 'loss is (?P<loss>[0-9.]+)'}}`"
+            )
+        if kind is not None:
+            kinds.append(kind)
+    names = [kind if isinstance(kind, str) else kind.name for kind in kinds]
+    problems += [
+        f"{key}: `{name}` stands twice" for name in dict.fromkeys(names) if names.count(name) > 1
+    ]
+    if patterns > MAX_PATTERNS:
+        problems.append(f"{key}: {patterns} patterns; {MAX_PATTERNS} is the limit")
+    return tuple(kinds)
+
+
+def _read_pattern(
+    key: str, item: dict[Any, Any], default_name: str, problems: list[str]
+) -> MetadataPattern | None:
+    pattern, name = item.get("pattern"), item.get("name", default_name)
+    unknown = [word for word in item if word not in ("pattern", "name")]
+    if not isinstance(pattern, str) or unknown:
+        problems.append(
+            f"{key}: {_quote(item)} is no pattern; write `{{pattern: 'loss is (?P<loss>[0-9.]+)', name: mine}}`"
+        )
+        return None
+    if not isinstance(name, str) or not _PATTERN_NAME.fullmatch(name) or name in METADATA_KINDS:
+        problems.append(
+            f"{key}: {_quote(name)} is no name for a pattern: 16 small letters, digits, `_` or `-` "
+            "at most, a letter first, and not a kind's"
+        )
+        return None
+    # late: few have any
+    from logshipper.metadata_pattern import problem_of
+
+    problem = problem_of(pattern)
+    if problem:
+        problems.append(f"{key}: the pattern {_quote(pattern)} {problem}")
+        return None
+    return MetadataPattern(name, pattern)
+
+
 _READERS: dict[str, Callable[[str, object, list[str]], object]] = {
     "mode": _read_mode,
     "commands": _read_switch,
@@ -143,6 +215,7 @@ _READERS: dict[str, Callable[[str, object, list[str]], object]] = {
     "colors": _read_colors,
     "snapshots": _read_interval,
     "context": _read_switch,
+    "metadata": _read_metadata,
 }
 
 

@@ -25,6 +25,7 @@ _PLACES = {
         ingest/servers/test_loki_push ingest/shipping/test_entries ingest/spool/test_segment_reader
         ingest/spool/test_segment_reader_properties logshipper/classify/test_classifier
         logshipper/classify/test_commands logshipper/classify/test_metadata logshipper/classify/test_policies
+        logshipper/classify/test_text_records
         logshipper/render/test_renderer logshipper/render/test_renderer_colours
         logshipper/render/test_renderer_fuzz logshipper/render/test_renderer_properties
         logshipper/render/test_screen logshipper/sidecar/test_frame_builder logshipper/spool/test_segment

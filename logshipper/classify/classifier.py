@@ -16,15 +16,20 @@ Privacy (R11, R16, R17), the invariants that everything here keeps:
   and there is no status.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from logshipper.classify import commands
 from logshipper.classify.masks import MASK
 from logshipper.classify.policies import Obedience, Policies
 from logshipper.classify.stream_log import CaptureLog, LoggedEvent, LoggedLines, StreamLog
+from logshipper.config import JSON, MetadataPattern
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
 from logshipper.spool.segment import Json, Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logshipper.classify.text_records import TextRecords
 
 MAX_USER_EVENTS = (
     5_000  # of a capture; its readers keep twice as many events, so that all others have room
@@ -50,12 +55,14 @@ class Classifier:
         columns: int = 160,
         rows: int = 50,
         collapse: bool = True,
+        metadata: Iterable[str | MetadataPattern] = (JSON,),
     ) -> None:
         self._policies = Policies(mode)
         self._obey = obey
         self._disabled_until = float("-inf")  # when a stream's policy was that last
         self._log = CaptureLog()
         make = _coloured_renderer() if keep_colours else Renderer
+        text_records = _text_records(metadata)
         self._streams = {
             stream: StreamLog(
                 stream,
@@ -65,6 +72,8 @@ class Classifier:
                 keep_colours=keep_colours,
                 snapshot_secs=snapshot_secs,
                 collapse=collapse,
+                # R5: of stdout only
+                text_records=text_records if stream is Stream.STDOUT else None,
             )
             for stream in (Stream.STDOUT, Stream.STDERR)
         }
@@ -442,3 +451,13 @@ def _coloured_renderer() -> type[Renderer]:
     from logshipper.render.coloured_renderer import ColouredRenderer
 
     return ColouredRenderer
+
+
+def _text_records(kinds: Iterable[str | MetadataPattern]) -> "TextRecords | None":
+    """Likewise. None where JSON is all that is metadata."""
+    kinds = [kind for kind in kinds if kind != JSON]
+    if not kinds:
+        return None
+    from logshipper.classify.text_records import TextRecords
+
+    return TextRecords(kinds)

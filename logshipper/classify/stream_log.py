@@ -10,7 +10,11 @@ from logshipper.classify import metadata
 from logshipper.classify.masks import MASK, Masks
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
-from logshipper.spool.segment import Json, Kind, Stream
+from logshipper.spool.segment import COPY, ORIGIN, Json, Kind, Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from logshipper.classify.text_records import TextRecord, TextRecords
 
 REPEAT_SECS = 10.0
 STATUS_SECS = 10.0
@@ -72,6 +76,14 @@ class CaptureLog:
         self._key_sets[key_set] = number
         return number
 
+    def pattern_off(self, name: str) -> None:
+        self.event(
+            "metadata_pattern_off",
+            f"the pattern `{name}` of ~/.logoptin is switched off: it takes too long; what it looks "
+            "for is no longer a record. Make it more definite: begin it with a word that is always there",
+            pattern=name,
+        )
+
     def hint(self, hint: metadata.Hint, stream: Stream) -> None:
         """Says what nearly was metadata, and the fix: once for each reason."""
         if hint.reason not in self._hinted:
@@ -98,7 +110,8 @@ class HalfCommand:
 class StreamLog:
     """One stream: what its renderer shows, by the stream's own mode. half_command: what was cut off
     by a change of it; capture: what it shares with the other; collapse: repeats and blank lines;
-    snapshot_secs: between two looks at a bar that runs, 0 for none."""
+    snapshot_secs: between two looks at a bar that runs, 0 for none; text_records: records of lines
+    that aren't JSON, None: such lines are none."""
 
     __slots__ = (
         "_capture",
@@ -114,6 +127,7 @@ class StreamLog:
         "_snapshot_secs",
         "_status",
         "_status_looked_at",
+        "_text_records",
         "bytes",
         "half_command",
         "mode",
@@ -132,6 +146,7 @@ class StreamLog:
         keep_colours: bool,
         snapshot_secs: float,
         collapse: bool,
+        text_records: "TextRecords | None" = None,
     ) -> None:
         self.half_command: HalfCommand | None = None
         self.stream = stream
@@ -142,6 +157,7 @@ class StreamLog:
         self._capture = capture
         self._keep_colours = keep_colours
         self._collapse = collapse
+        self._text_records = text_records
         self._status = b""
         self._status_looked_at = 0.0
         self._snapshot_secs = snapshot_secs
@@ -155,6 +171,8 @@ class StreamLog:
         self._last_blank = False
         self._part_end = b""  # of a long line's last part: a token may go on in the next one
         self._snapshot = b""  # the last one
+        if self._text_records is not None:
+            self._text_records.forget()
 
     # ---- what comes in
 
@@ -164,19 +182,10 @@ class StreamLog:
             if block.part or block.note:
                 self._sort_odd(block)
                 continue
-            text = block.text
-            if self._keep_colours and b"\x1b" in text:
-                self._sort_coloured(text, now)
-                continue
-            mined = (
-                self.stream is Stream.STDOUT
-                and b"{" in text
-                and (text[:1] == b"{" or b"\n{" in text)
-            )
-            if self.mode == "enabled" or (self.mode == "metadata" and mined):
-                self._sort_block(self._capture.masks.masked(text), mined, now)
+            if self._text_records is None or self.mode == "disabled":
+                self._sort_text(block.text, now)
             else:
-                self.tally.dropped += text.count(b"\n")
+                self._sort_with_records(block.text, self._text_records, now)
 
     def take_record(self, record: bytes) -> None:
         """Takes metadata that the job didn't print but sent."""
@@ -266,6 +275,58 @@ class StreamLog:
         self._last_blank = False
 
     # ---- sorting final lines
+
+    def _sort_text(self, text: bytes, now: float) -> None:
+        if self._keep_colours and b"\x1b" in text:
+            self._sort_coloured(text, now)
+            return
+        mined = (
+            self.stream is Stream.STDOUT and b"{" in text and (text[:1] == b"{" or b"\n{" in text)
+        )
+        if self.mode == "enabled" or (self.mode == "metadata" and mined):
+            self._sort_block(self._capture.masks.masked(text), mined, now)
+        else:
+            self.tally.dropped += text.count(b"\n")
+
+    def _sort_with_records(self, text: bytes, text_records: "TextRecords", now: float) -> None:
+        """Lines some of which may be records though they aren't JSON. In mode `enabled` such a line
+        is logged as it is, and the record is beside it; in mode `metadata` the record takes its
+        place."""
+        plain = text
+        if self._keep_colours and b"\x1b" in text:
+            from logshipper.render.colours import stripped
+
+            plain = stripped(text)
+        records = text_records.find(self._capture.masks.masked(plain))
+        for name in text_records.take_switched_off():
+            self._capture.pattern_off(name)
+        enabled = self.mode == "enabled"
+        if enabled and not (plain[:1] == b"{" or b"\n{" in plain):
+            self._sort_text(text, now)
+            for record in records:
+                self._write_text_record(record, {COPY: 1})
+            return
+        # records are in the order of printing, JSON lines among them
+        lines = text.split(b"\n")
+        lines.pop()
+        begin = 0
+        for record in records:
+            self._sort_lines_between(lines[begin : record.at + enabled], now)
+            if enabled:
+                self._write_text_record(record, {COPY: 1})
+            else:
+                self._write_text_record(record, {})
+                self.tally.stored += 1
+            begin = record.at + 1
+        self._sort_lines_between(lines[begin:], now)
+
+    def _sort_lines_between(self, lines: list[bytes], now: float) -> None:
+        if lines:
+            self._sort_text(b"\n".join(lines) + b"\n", now)
+
+    def _write_text_record(self, record: "TextRecord", attrs: Json) -> None:
+        numbered = {"n": self._capture.number(record.keys), ORIGIN: record.origin, **attrs}
+        self._write(Kind.METADATA, record.line + b"\n", 1, numbered)
 
     def _sort_coloured(self, text: bytes, now: float) -> None:
         """Lines that hold colours: what becomes of each is as if it held none."""
@@ -446,7 +507,9 @@ class StreamLog:
     def _keys_of(self, line: bytes) -> tuple[str, ...] | None:
         keys = metadata.keys_of(line)
         if isinstance(keys, metadata.Hint):
-            self._capture.hint(keys, self.stream)
+            takes_dicts = self._text_records is not None and self._text_records.takes_dicts
+            if not (takes_dicts and keys is metadata.REPR_HINT):
+                self._capture.hint(keys, self.stream)
             return None
         return keys
 

@@ -78,9 +78,13 @@ class FrameBuilder:
             else:
                 runs.append((item.kind, item.lines))
             at += item.lines
+            line_attrs = item.attrs or _NONE
+            # a long line counts once; a record beside its line doesn't
             if (
-                item.kind in _COUNTED and (item.attrs or _NONE).get("part", "1") == "1"
-            ):  # a long line counts once
+                item.kind in _COUNTED
+                and line_attrs.get("part", "1") == "1"
+                and segment.COPY not in line_attrs
+            ):
                 stored += item.lines
         text = b"".join(item.text for item in block)
         stream = block[0].stream

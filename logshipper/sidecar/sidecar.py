@@ -80,6 +80,7 @@ class Sidecar:
             snapshot_secs=config.snapshots,
             columns=plan.columns,
             rows=plan.rows,
+            metadata=config.metadata,
         )
         self._frames = FrameBuilder()
         self._left_out_due = 0.0  # when the measurements that were left out are reported next

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+from typing import Any
 
 from logshipper import config, optin
 from logshipper.errors import ConfigError
@@ -13,8 +14,13 @@ from logshipper.spool import captures
 
 _MEANS = {
     "enabled": "all output of your jobs is logged",
-    "metadata": "only lines that are one JSON object are logged, of standard output; all else is left out",
+    "metadata": "only metadata is logged, of standard output; all else is left out",
     "disabled": "nothing is logged until the job prints a /LOGCOMMAND that says so",
+}
+_KINDS = {
+    config.JSON: "lines that are one JSON object",
+    config.DICT: "Python dicts (their numbers)",
+    config.PAIRS: "key=value and key: value lines, and what known programs print",
 }
 WARNING = (
     "Whoever may open the dashboard (or read the store) may read what is logged: "
@@ -68,12 +74,17 @@ def check(file: str | None, *, as_json: bool) -> int:
             "problems": problems,
         }
         opted_in = state in (optin.PRESENT, optin.REFUSED)
-        report |= {"opted_in": opted_in, "config": settings._asdict() if opted_in else None}
+        report |= {"opted_in": opted_in, "config": _document(settings) if opted_in else None}
         report |= {"store": captures.store_root()}
         print(json.dumps(report, indent=2))
     else:
         _print(path, state, settings, problems)
     return int(is_refused)
+
+
+def _document(settings: config.Config) -> dict[str, Any]:  # Any: JSON
+    kinds = [kind if isinstance(kind, str) else kind._asdict() for kind in settings.metadata]
+    return {**settings._asdict(), "metadata": kinds}
 
 
 def _print(path: str, state: str, settings: config.Config, problems: list[str]) -> None:
@@ -122,6 +133,7 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
         print(
             f"  context: {'on' if settings.context else 'off':<6} how your jobs were started {context_text}"
         )
+        print(f"  metadata: {_kinds(settings)}")
     root = captures.store_root()
     network = network_type(root)
     print(f"Jobs that you run by `logshipper run` are kept in {safe(root)}")
@@ -130,6 +142,14 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
             f"  ({network} file system: their spool is {safe(captures.spool_root(root, network))}, on this host)"
         )
     sys.stdout.write(f"\n{WARNING}\n")
+
+
+def _kinds(settings: config.Config) -> str:
+    words = [
+        _KINDS[kind] if isinstance(kind, str) else f"lines with your pattern `{kind.name}`"
+        for kind in settings.metadata
+    ]
+    return f"of standard output: {'; '.join(words)}"
 
 
 def _interval(secs: float) -> str:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logshipper import config, optin
-from logshipper.config import Config
+from logshipper.config import Config, MetadataPattern
 from logshipper.errors import ConfigError
+from logshipper.metadata_pattern import compiled, problem_of
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
@@ -53,6 +54,22 @@ def test_nothing_said_means_enabled(content: bytes) -> None:
         (b"snapshots: 10s\n", Config(snapshots=10.0)),
         (b"snapshots: 1.5m\n", Config(snapshots=90.0)),
         (b"snapshots: '24h'\n", Config(snapshots=86400.0)),
+        (b"metadata: [json]\n", Config()),
+        (b"metadata: [json, dict, pairs]\n", Config(metadata=("json", "dict", "pairs"))),
+        (
+            rb"metadata: [json, {pattern: 'loss is (?P<loss>[0-9.]+)'}]",
+            Config(metadata=("json", MetadataPattern("pattern1", "loss is (?P<loss>[0-9.]+)"))),
+        ),
+        (
+            rb"metadata: [json, {pattern: '(?P<a>\d+(?:\.\d+)?)', name: mine}, {pattern: '(?P<b>[[5]+)'}]",
+            Config(
+                metadata=(
+                    "json",
+                    MetadataPattern("mine", r"(?P<a>\d+(?:\.\d+)?)"),
+                    MetadataPattern("pattern2", "(?P<b>[[5]+)"),
+                )
+            ),
+        ),
     ],
 )
 def test_options(content: bytes, options: Config) -> None:
@@ -86,6 +103,22 @@ def test_options(content: bytes, options: Config) -> None:
         (b"snapshots: 0s", "too short"),
         (b"snapshots: 25h", "`25h` is too long; from `10s` to `24h`"),
         (b"snapshots: [30s]", "is no span of time"),
+        (b"metadata: pairs", "is no list with `json` in it; write `metadata: [json, dict, pairs]`"),
+        (b"metadata: [pairs]", "is no list with `json` in it"),
+        (b"metadata: on", "`True` is no list"),
+        (b"metadata: [json, pair]", "`pair` is no kind of metadata (did you mean `pairs`?)"),
+        (b"metadata: [json, [dict]]", "is no kind of metadata"),
+        (b"metadata: [json, dict, dict]", "`dict` stands twice"),
+        (b"metadata: [json, {patern: x}]", "is no pattern; write `{pattern: "),
+        (b"metadata: [json, {pattern: 5}]", "is no pattern"),
+        (b"metadata: [json, {pattern: '(?P<a>5)', flags: i}]", "is no pattern"),
+        (b"metadata: [json, {pattern: '(?P<a>5)', name: A}]", "`A` is no name for a pattern"),
+        (b"metadata: [json, {pattern: '(?P<a>5)', name: pairs}]", "is no name for a pattern"),
+        (b"metadata: [json, {pattern: '[0-9]+'}]", "names no group: write `(?P<loss>[0-9.]+)`"),
+        (b"metadata: [json, {pattern: '(?P<a>5'}]", "is no regular expression: missing )"),
+        (b"metadata: [json, {pattern: '(?P<a>5{9999999999})'}]", "is no regular expression"),
+        (b"metadata: [json" + b", {pattern: '(?P<a>5)'}" * 9 + b"]", "9 patterns; 8 is the limit"),
+        (b"metadata: [json, {pattern: '(?P<a>5)" + b"x" * 300 + b"'}]", "is over 300 characters"),
         (b"a: &x [1]\nmode: *x\n", "line 2: aliases"),
         (b"mode: enabled\nmode: disabled\n", "line 2: `mode` stands twice"),
         (b"mode: {a: b", "line 1"),
@@ -106,6 +139,57 @@ def test_malformed_is_refused_with_the_fix(content: bytes, reason: str) -> None:
     assert reason in str(error.value)
     assert str(error.value).startswith("/home/x/.logoptin: ")
     assert len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?P<a>(?:a+)+)",
+        "(?P<a>(?:a*)*)",
+        "(?P<a>(?:a?){30})",
+        "(?P<a>(?:a|a)*)",
+        "(?P<a>(?:a|ab)+)",
+        "(?P<a>(?:(?:a+)?)+)",
+        "(?P<a>(?:a{1,9}){9})",
+        "(?P<a>(?:a+?)+?)",
+        "(?P<a>(?:(?:a+){1}){2,})",
+    ],
+)
+def test_patterns_that_repeat_what_is_repeated_are_refused(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="repeats what is itself repeated"):
+        config.parse(f"metadata: [json, {{pattern: '{pattern}'}}]".encode(), "f")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?P<a>5)(?=x)",
+        "(?!x)(?P<a>5)",
+        "(?<=x)(?P<a>5)",
+        r"(?P<a>5)\1",
+        "(?P<a>5)(?P=a)",
+        "(?P<a>5)?(?(a)x|y)",
+        "(?P<a>5++)",
+        "(?P<a>5)++",
+        "(?>x)(?P<a>5)",
+    ],
+)
+def test_patterns_with_more_than_a_plain_syntax_are_refused(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="uses what isn't taken"):
+        config.parse(f"metadata: [json, {{pattern: '{pattern}'}}]".encode(), "f")
+
+
+def test_a_pattern_with_too_many_choices_is_refused() -> None:
+    """Each option doubles what may have to be tried."""
+    with pytest.raises(ConfigError, match="has 30 repeats, options and alternatives; 20"):
+        config.parse(b"metadata: [json, {pattern: '(?P<a>" + b"a?" * 30 + b")'}]", "f")
+
+
+@given(st.text("ab(?P<x>)+*{1,2}|[]^$.\\", max_size=30))
+def test_any_pattern_is_taken_or_refused(pattern: str) -> None:
+    """What is taken can be compiled, and names a group."""
+    if not problem_of(pattern):
+        assert compiled(pattern).groupindex
 
 
 def test_all_problems_at_once() -> None:

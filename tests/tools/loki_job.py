@@ -83,6 +83,11 @@ def _of_capture(
     where = {"cluster": cluster, "host": HOST, "service_name": "logshipper"}
     for block in rows.blocks:
         yield from _of_block(block, common, where, max_line_bytes)
+    for record in rows.records:
+        if record.is_copy:
+            labels = {**where, "stream": STREAM_NAMES[record.stream], "kind": "metadata"}
+            own = {"n": str(record.n), "origin": record.origin, "copy": "1"}
+            yield labels, [Entry(record.time_ns, record.line.decode(), {**common, **own})]
     for status in rows.statuses.values():
         labels = {**where, "stream": STREAM_NAMES[status.stream], "kind": "status"}
         yield labels, [Entry(status.time_ns, status.text.decode() or " ", common)]

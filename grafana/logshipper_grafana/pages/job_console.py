@@ -1,6 +1,7 @@
 """What the job printed: over time, as the terminal shows it, and as a table whose lines lead to
 their time."""
 
+from logshipper.spool.segment import COPY
 from logshipper_grafana.pages.job_variables import CHOSEN
 from logshipper_grafana.parts import links
 from logshipper_grafana.parts.panels import (
@@ -25,7 +26,9 @@ _LEVELS_NOT_GUESSED = " | drop detected_level | label_format level=`unknown`"
 
 
 def _lines() -> str:
-    return job_lines("log|metadata|command", streams="${stream:raw}", slurm=True)
+    """Records that were made of lines stand beside them: these are left out."""
+    lines = job_lines("log|metadata|command", streams="${stream:raw}", slurm=True)
+    return f'{lines} | {COPY}=""'
 
 
 def console() -> Json:

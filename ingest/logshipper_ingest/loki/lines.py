@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from logshipper.render.colours import SEQUENCES
 from logshipper.safe_text import without_controls
-from logshipper.spool.segment import Kind, Stream
+from logshipper.spool.segment import COPY, ORIGIN, Kind, Stream
 from logshipper_ingest.loki.account import MAX_CAPTURES, STREAMS, LokiEntry, capture_id
+from logshipper_ingest.model.capture_account import NAME_OF_ORIGIN
 from logshipper_ingest.model.capture_id import CaptureId
 
 KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
@@ -176,10 +177,12 @@ def _line(entry: LokiEntry, captures: Captures) -> LokiLine | None:
     if "part" in metadata or "n" in metadata or "repeat" in metadata:
         attrs = {
             name: int(metadata[name])
-            for name in ("n", "repeat")
+            for name in ("n", "repeat", COPY)
             if _WHOLE.fullmatch(metadata.get(name, ""))
         }
         if metadata.get("part"):
             attrs["part"] = metadata["part"][:64]
+        if NAME_OF_ORIGIN.fullmatch(metadata.get(ORIGIN, "")):
+            attrs[ORIGIN] = metadata[ORIGIN]
     number, key = captures.of(entry)
     return LokiLine(entry.time_ns, number, stream, kind, clean(entry.line), attrs, key)

@@ -13,7 +13,8 @@ from itertools import islice
 from typing import Literal, NamedTuple, Protocol
 
 from logshipper.classify.metadata import Hint, keys_of
-from logshipper.spool.segment import Kind, Stream
+from logshipper.config import JSON
+from logshipper.spool.segment import COPY, ORIGIN, Kind, Stream
 from logshipper_ingest.loki.account import STREAMS, JobAccount, LokiEntry, as_capture
 from logshipper_ingest.loki.lines import KINDS, Captures, LokiLine, begins_alike, clean, join_pieces
 from logshipper_ingest.loki.seen import ReadHistory
@@ -107,6 +108,7 @@ class _Query(NamedTuple):
     kinds: frozenset[Kind]
     streams: frozenset[Stream]
     attempt: int | None = None
+    copies: bool = False  # also records whose lines are logged as well
 
 
 class LokiJobReader(KeyedReader):
@@ -211,6 +213,8 @@ class LokiJobReader(KeyedReader):
         for line in join_pieces(entries, self._numbers, newest_first=direction == "backward"):
             if line.kind not in query.kinds or query.attempt not in (None, line.key.attempt):
                 continue
+            if COPY in line.attrs and not query.copies:
+                continue
             if line.complete or line.time_ns < due_ns or self.is_over:
                 yield line
 
@@ -312,7 +316,13 @@ class LokiJobReader(KeyedReader):
         ):
             n = line.attrs.get("n", 0)
             yield MetadataRecord(
-                line.time_ns, n, line.key.attempt, line.capture, line.text, line.stream
+                line.time_ns,
+                n,
+                line.key.attempt,
+                line.capture,
+                line.text,
+                line.stream,
+                line.attrs.get(ORIGIN, JSON),
             )
 
     def record_blocks(self, rows: int) -> Iterator[RecordBlock]:
@@ -336,7 +346,7 @@ class LokiJobReader(KeyedReader):
     ) -> Iterator[LokiLine]:
         # backwards often only the newest ones are needed
         page = _TAIL_LOOK_BACK if direction == "backward" else _PAGE
-        query = _Query(frozenset({Kind.METADATA}), frozenset(), attempt)
+        query = _Query(frozenset({Kind.METADATA}), frozenset(), attempt, copies=True)
         for line in self._lines(query, direction, begin_ns=begin_ns, end_ns=end_ns, page=page):
             keys = keys_of(line.text.encode("utf-8", "surrogatepass"))
             if keys is not None and not isinstance(keys, Hint):

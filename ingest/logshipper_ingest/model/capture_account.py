@@ -6,16 +6,18 @@ Times of lines are made to rise strictly within a stream, as the format promises
 can rely on it.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import orjson
 
 from logshipper.config import MODES
 from logshipper.spool.captures import outcome
-from logshipper.spool.segment import MAX_RECORD_BYTES, Frame, FrameType, Kind, Stream
+from logshipper.spool.segment import COPY, MAX_RECORD_BYTES, ORIGIN, Frame, FrameType, Kind, Stream
 from logshipper_ingest.model.job import (
     END_STATES,
     HEARTBEAT_FOUND,
@@ -64,6 +66,7 @@ LEDGER_COUNTS = (
     "line_feeds",
     "bytes",
 )
+NAME_OF_ORIGIN = re.compile(r"[a-z][a-z0-9_-]{0,15}")
 _STORED = (Kind.LOG, Kind.METADATA)  # the kinds that a ledger counts as stored
 
 
@@ -83,6 +86,8 @@ class RecordRow(NamedTuple):
     time_ns: int
     n: int
     line: bytes
+    origin: str = ""  # what kind of line it was made of; "": the line is the record
+    is_copy: bool = False  # that line is logged as well, and the record is in no block
 
 
 class EventRow(NamedTuple):
@@ -296,7 +301,12 @@ class CaptureAccount(CaptureFacts):
             return
         texts = frame.text.split(b"\n")
         with_attrs = sorted(frame.attrs)
-        for begin, runs in _pieces(frame, texts, time_ns, rows):
+        for begin, runs, are_copies in _pieces(frame, texts, time_ns, rows):
+            if are_copies:
+                for line in range(begin, begin + runs[0][1]):
+                    row = _record_row(frame, line, time_ns, texts[line])
+                    self._take_metadata(row._replace(is_copy=True), axis, rows)
+                continue
             lines = sum(count for _, count in runs)
             text = b"\n".join(texts[begin : begin + lines]) + b"\n"
             lines_with_attrs = with_attrs[
@@ -313,10 +323,8 @@ class CaptureAccount(CaptureFacts):
             for kind, count in runs:
                 if kind is Kind.METADATA:
                     for line in range(at, at + count):
-                        n = _count_of(frame.attrs.get(line, {}), "n")
-                        self._take_metadata(
-                            RecordRow(stream, time_ns + line, n, texts[line]), axis, rows
-                        )
+                        row = _record_row(frame, line, time_ns, texts[line])
+                        self._take_metadata(row, axis, rows)
                 at += count
 
     def _take_metadata(self, row: RecordRow, axis: XAxis | None, rows: Rows) -> None:
@@ -517,28 +525,52 @@ def clean_ledger(ledger: Json) -> Json:
     }
 
 
+def _record_row(frame: Frame, line: int, time_ns: int, text: bytes) -> RecordRow:
+    """line: its number in the frame; time_ns: the frame's."""
+    attrs = frame.attrs.get(line, {})
+    origin = attrs.get(ORIGIN)
+    if not isinstance(origin, str) or not NAME_OF_ORIGIN.fullmatch(origin):
+        origin = ""
+    return RecordRow(frame.stream, time_ns + line, _count_of(attrs, "n"), text, origin)
+
+
 def _pieces(
     frame: Frame, texts: list[bytes], time_ns: int, rows: Rows
-) -> Iterator[tuple[int, list[tuple[Kind, int]]]]:
-    """What lies between status lines, as (first line, runs); status lines go to rows, where the
-    last one counts."""
+) -> Iterator[tuple[int, list[tuple[Kind, int]], bool]]:
+    """What lies between status lines, as (first line, runs, False); status lines go to rows, where
+    the last one counts. Records whose lines are logged as well are pieces of their own: True."""
     at = begin = 0
     runs: list[tuple[Kind, int]] = []
-    for kind, lines in frame.runs:
-        if not lines:
-            continue
-        if kind is Kind.STATUS:
+    for kind, lines, are_copies in _runs(frame):
+        if kind is Kind.STATUS or are_copies:
             if runs:
-                yield begin, runs
-            rows.statuses[frame.stream] = StatusRow(
-                frame.stream, time_ns + at + lines - 1, texts[at + lines - 1]
-            )
+                yield begin, runs, False
+            if are_copies:
+                yield at, [(kind, lines)], True
+            else:
+                rows.statuses[frame.stream] = StatusRow(
+                    frame.stream, time_ns + at + lines - 1, texts[at + lines - 1]
+                )
             runs, begin = [], at + lines
         else:
             runs.append((kind, lines))
         at += lines
     if runs:
-        yield begin, runs
+        yield begin, runs, False
+
+
+def _runs(frame: Frame) -> Iterator[tuple[Kind, int, bool]]:
+    """The frame's runs that have lines, those of METADATA taken apart where some of it is a
+    copy."""
+    copies = {line for line, values in frame.attrs.items() if values.get(COPY) == 1}
+    at = 0
+    for kind, lines in frame.runs:
+        if kind is Kind.METADATA and copies:
+            for are_copies, group in groupby(range(at, at + lines), copies.__contains__):
+                yield kind, sum(1 for _ in group), are_copies
+        elif lines:
+            yield kind, lines, False
+        at += lines
 
 
 def _stored_lines(runs: list[tuple[Kind, int]], attrs: dict[int, Json]) -> int:

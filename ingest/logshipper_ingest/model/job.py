@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
+from logshipper.config import JSON
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.capture_id import JobKey, Source
 
@@ -186,7 +187,7 @@ class LogLine(NamedTuple):
     stream: Stream
     kind: Kind
     text: str  # without its LF
-    attrs: Mapping[str, Any]  # `n`, `repeat`, `part` where they apply; Any: JSON
+    attrs: Mapping[str, Any]  # `n`, `repeat`, `part`, `origin` where they apply; Any: JSON
     attempt: int
     capture: int  # its number
 
@@ -198,8 +199,10 @@ class MetadataRecord(NamedTuple):
     n: int  # its number among those with the same set of keys
     attempt: int
     capture: int
-    line: str  # exactly as printed
+    line: str  # exactly as printed, or made of the numbers of a line that isn't JSON
     stream: Stream
+    # what it was made of: `json`, `dict`, `pairs`, or the name of a pattern
+    origin: str = JSON
 
 
 class RecordBlock(NamedTuple):

@@ -18,11 +18,13 @@ from typing import NamedTuple
 import orjson
 
 from logshipper.render.colours import SGR
-from logshipper.spool.segment import Kind
+from logshipper.spool.segment import COPY, ORIGIN, Kind
 from logshipper_ingest.model.capture_account import (
+    NAME_OF_ORIGIN,
     STREAM_NAMES,
     BlockRow,
     EventRow,
+    RecordRow,
     Rows,
     StatusRow,
 )
@@ -185,8 +187,11 @@ class EntryBuilder:
 
     def chunks(self, rows: Rows) -> Iterator[Chunk]:
         """Of all rows, the capture's own account included."""
-        for block in rows.blocks:
-            yield from self._block(block)
+        for row in _in_order(rows):
+            if isinstance(row, BlockRow):
+                yield from self._block(row)
+            else:
+                yield self._record(row)
         for status in rows.statuses.values():
             yield self._status(status)
         events = sorted([*rows.events, *rows.marks], key=lambda row: row.time_ns)
@@ -228,6 +233,13 @@ class EntryBuilder:
                 yield Chunk(self._folder, key, times, lines, self._metadata, line_bytes=size)
             else:
                 yield self._chunk_of_lines(key, kind, lines, time_ns, line_attrs)
+
+    def _record(self, row: RecordRow) -> Chunk:
+        """A record whose line is an entry of its own."""
+        key = self._key(STREAM_NAMES.get(row.stream, ""), KIND_LABELS[Kind.METADATA])
+        attrs: Json = {"n": row.n, ORIGIN: row.origin, COPY: 1}
+        time_ns = row.time_ns - self._ahead_ns
+        return self._chunk_of_lines(key, Kind.METADATA, [as_utf8(row.line)], time_ns, {0: attrs})
 
     def _fit(self, lines: Sequence[bytes], size: int) -> bool:
         return size <= self._max_line_bytes or max(map(len, lines)) <= self._max_line_bytes
@@ -280,7 +292,7 @@ class EntryBuilder:
 def _valid_attrs(attrs: Json) -> dict[str, str]:
     """A line's own attributes, as far as they are what the format says: a segment is hostile
     input."""
-    counts = {name: attrs.get(name) for name in ("n", "repeat")}
+    counts = {name: attrs.get(name) for name in ("n", "repeat", COPY)}
     pairs = {
         name: str(count)
         for name, count in counts.items()
@@ -289,7 +301,19 @@ def _valid_attrs(attrs: Json) -> dict[str, str]:
     part = attrs.get("part")
     if isinstance(part, str) and _PART.fullmatch(part):
         pairs["part"] = part
+    origin = attrs.get(ORIGIN)
+    if isinstance(origin, str) and NAME_OF_ORIGIN.fullmatch(origin):
+        pairs[ORIGIN] = origin
     return pairs
+
+
+def _in_order(rows: Rows) -> "Iterable[BlockRow | RecordRow]":
+    """Blocks, and records that are in none."""
+    copies = [row for row in rows.records if row.is_copy]
+    if not copies:
+        return rows.blocks
+    mixed: list[BlockRow | RecordRow] = [*rows.blocks, *copies]
+    return sorted(mixed, key=lambda row: row.time_ns)
 
 
 def json_line(value: Json) -> bytes:

@@ -10,7 +10,8 @@ from logshipper_ingest.spool.purge_pattern import LinePattern
 _TOKEN = re.compile(rb'"((?:[^"\\]++|\\.)*+)"?|[{}\[\]:,]', re.DOTALL)  # a text without an end, too
 _DATA = b"data"  # of an event: what the job logged, numbers, too
 _NOTHING = b' *"{}[],:'  # what is left of it where all of its texts are masked
-_OWN_KEYS = frozenset((b"import", b"n", b"repeat", b"part"))  # of imports, and of lines' attributes
+# of imports, and of lines' attributes
+_OWN_KEYS = frozenset((b"import", b"n", b"repeat", b"part", b"origin", b"copy"))
 # values that logshipper itself goes by, at the first level of its records, accounts and identities
 _OWN_VALUES = frozenset(
     (b"type", b"event", b"state", b"mode", b"from", b"to", b"stream", b"origin", b"parent", b"allocation", b"cluster",

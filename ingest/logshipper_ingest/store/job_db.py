@@ -52,7 +52,8 @@ CREATE TABLE record (
     stream INTEGER NOT NULL,
     time_ns INTEGER NOT NULL,
     n INTEGER NOT NULL,
-    line TEXT NOT NULL
+    line TEXT NOT NULL,
+    origin TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX record_time ON record (time_ns);
 CREATE TABLE event (
@@ -93,9 +94,21 @@ class JobWriter:
     def __init__(self, path: str, *, wal: bool, synced: bool = True) -> None:
         self.path = path
         self._connection = open_writer(path, SCHEMA, VERSION, wal=wal, synced=synced)
+        try:
+            self._upgrade()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self._connection.close()
+
+    def _upgrade(self) -> None:
+        """A file of an earlier logshipper gets what was added since."""
+        with store_errors(self.path):
+            if not has_origins(self._connection):
+                column = "origin TEXT NOT NULL DEFAULT ''"
+                self._connection.execute(f"ALTER TABLE record ADD COLUMN {column}")
 
     def captures(self) -> list[CaptureRow]:
         with store_errors(self.path):
@@ -170,9 +183,9 @@ class JobWriter:
             ),
         )
         self._connection.executemany(
-            "INSERT INTO record (capture, stream, time_ns, n, line) VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO record (capture, stream, time_ns, n, line, origin) VALUES (?, ?, ?, ?, ?, ?)",
             (
-                (capture, row.stream, row.time_ns, row.n, row.line.decode("utf-8", "replace"))
+                (capture, *row[:3], row.line.decode("utf-8", "replace"), row.origin)
                 for row in rows.records
             ),
         )
@@ -187,6 +200,13 @@ class JobWriter:
                 for row in rows.statuses.values()
             ),
         )
+
+
+def has_origins(connection: sqlite3.Connection) -> bool:
+    """Whether records have their origins: those of earlier versions were JSON, all of them. Raises
+    SQLite's own errors."""
+    query = "SELECT 1 FROM pragma_table_info('record') WHERE name = 'origin'"
+    return connection.execute(query).fetchone() is not None
 
 
 def packed_text(text: bytes) -> tuple[int, bytes]:

@@ -18,6 +18,7 @@ from itertools import islice, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from logshipper.config import JSON
 from logshipper.spool.segment import MAX_PAYLOAD_BYTES, Kind, Stream
 from logshipper_ingest.model.job import (
     OPEN_STATES,
@@ -43,7 +44,7 @@ from logshipper_ingest.model.x_axis import XAxis
 from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors, unfinished
 from logshipper_ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
 from logshipper_ingest.store.event_rows import read_stored_events
-from logshipper_ingest.store.job_db import VERSION, read_captures, unpacked_text
+from logshipper_ingest.store.job_db import VERSION, has_origins, read_captures, unpacked_text
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -111,6 +112,7 @@ class JobReader(KeyedReader):
         try:
             with store_errors(path):
                 rows = read_captures(self._connection, path)
+                self._origin = "origin" if has_origins(self._connection) else "''"
             summary = summarise(job_id, rows)
             if summary is None:
                 raise unfinished(path, "it has no captures")
@@ -414,17 +416,18 @@ class JobReader(KeyedReader):
         attempts = self._attempts_of(attempt)
         end_ns = end_ns or _NO_END_NS
         compare, order, bound = ("<", "DESC", ">=") if newest_first else (">", "ASC", "<")
+        columns = f"time_ns, id, n, capture, line, stream, {self._origin}"
         after, last_ns = ((end_ns, -1), begin_ns) if newest_first else ((begin_ns, -1), end_ns)
         while True:
             page = self._fetch(
-                f"SELECT time_ns, id, n, capture, line, stream FROM record WHERE capture IN ({_numbers(attempts)})"  # noqa: S608  numbers and constants
+                f"SELECT {columns} FROM record WHERE capture IN ({_numbers(attempts)})"  # noqa: S608  numbers and constants
                 f" AND (time_ns, id) {compare} (?, ?) AND time_ns {bound} ?"
                 f" ORDER BY time_ns {order}, id {order} LIMIT {_PAGE}",
                 *after,
                 last_ns,
             )
             if page:
-                times, _, numbers, captures, lines, streams = zip(*page, strict=True)
+                times, _, numbers, captures, lines, streams, origins = zip(*page, strict=True)
                 attempt_numbers = map(attempts.__getitem__, captures)
                 fields = zip(
                     times,
@@ -433,6 +436,7 @@ class JobReader(KeyedReader):
                     captures,
                     lines,
                     map(_STREAMS.__getitem__, streams),
+                    (origin or JSON for origin in origins),
                     strict=True,
                 )
                 yield from map(tuple.__new__, repeat(MetadataRecord), fields)

@@ -132,6 +132,7 @@ def record_document(record: "MetadataRecord") -> Document:
         "attempt": record.attempt,
         "capture": record.capture,
         "stream": STREAM_NAMES[record.stream],
+        "origin": record.origin,
     }
 
 

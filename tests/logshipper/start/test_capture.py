@@ -1,6 +1,7 @@
 """`logshipper run` from end to end: what is logged, what goes on unchanged, and what goes wrong
 (R1-R31)."""
 
+import json
 import os
 import shutil
 import signal
@@ -191,7 +192,7 @@ def test_check(home: Home) -> None:
         checked = home.call("check")
         assert checked.returncode == 0
         assert b"print no passwords" in checked.stdout
-    assert b"only lines that are one JSON object" in checked.stdout
+    assert b"only metadata is logged" in checked.stdout
     document = home.call("check", "--json").stdout
     assert b'"mode": "metadata"' in document
 
@@ -568,3 +569,67 @@ def test_the_agent_takes_in(tmp_path: Path) -> None:
     assert home.run("sh", "-c", "echo a").stdout == b"a\n"
     wait_until(lambda: not home.captures(), "the agent has ingested and removed the capture")
     assert home.logs() == ["a"]
+
+
+# ---- metadata that isn't JSON
+
+
+PRINTS_PAIRS = "print('loss: 0.5'); print({'a': 1, 'who': 'ann'}); print('loss: 0.5', end='')"
+
+
+def test_metadata_that_is_no_json(home: Home) -> None:
+    """R18, R21: only where the file asks for it; the log has the lines as they were printed."""
+    home.run(sys.executable, "-c", PRINTS_PAIRS)
+    assert home.call("metadata", "last", "--json").stdout == b""
+    home.opt_in(b"metadata: [json, dict, pairs]\n")
+    home.run(sys.executable, "-c", PRINTS_PAIRS)
+    assert home.logs() == ["loss: 0.5", "{'a': 1, 'who': 'ann'}", "loss: 0.5"]
+    assert _records(home) == [
+        ("pairs", {"loss": 0.5}),
+        ("dict", {"a": 1}),
+        ("pairs", {"loss": 0.5}),
+    ]
+    table = home.call("metadata", "last").stdout.decode().splitlines()
+    assert table[0].split() == ["_time", "_attempt", "_origin", "loss", "a"]
+    assert [line.split()[2] for line in table[1:]] == ["pairs", "dict", "pairs"]
+    shown = home.show()
+    assert (shown["records"], shown["lines"], shown["ledger"]["stdout"]["stored"]) == (3, 3, 3)
+
+
+def test_metadata_that_is_no_json_in_mode_metadata(home: Home) -> None:
+    """R9: keys and numbers are all that is kept."""
+    home.opt_in(b"mode: metadata\nmetadata: [json, dict, pairs]\n")
+    home.run(sys.executable, "-c", PRINTS_PAIRS)
+    assert home.logs() == ['{"loss": 0.5}', '{"a": 1}', '{"loss": 0.5}']
+    assert [origin for origin, _ in _records(home)] == ["pairs", "dict", "pairs"]
+    stored = b"".join(path.read_bytes() for path in home.store.rglob("*") if path.is_file())
+    assert b"ann" not in stored
+
+
+def test_a_pattern_that_stalls_is_switched_off(home: Home) -> None:
+    """The job and all else of its log go on."""
+    home.opt_in(
+        b"metadata: [json, {pattern: '(?P<a>[0-9]*)[0-9]*[0-9]*[0-9]*[0-9]*x', name: slow}]\n"
+    )
+    script = "print('12x'); print('1' * 2000); print('12x'); print('{\"b\": 1}')"
+    assert home.run(sys.executable, "-c", script).returncode == 0
+    assert _records(home) == [("slow", {"a": 12}), ("json", {"b": 1})]
+    assert home.events() == ["metadata_pattern_off"]
+    assert len(home.logs()) == 4
+
+
+def test_a_refused_pattern_fails_closed(home: Home) -> None:
+    """R13."""
+    home.opt_in(b"metadata: [json, {pattern: '(?P<a>(a+)+)'}]\n")
+    done = home.run("echo", "loss: 0.5")
+    assert done.stdout == b"loss: 0.5\n"
+    assert b"repeats what is itself repeated" in done.stderr
+    assert home.logs() == []
+    assert home.events() == ["config_refused"]
+    assert home.call("check").returncode == 1
+
+
+def _records(home: Home) -> list[tuple[str, object]]:
+    """Origins and values."""
+    lines = home.call("metadata", "last", "--json").stdout.splitlines()
+    return [(record["origin"], record["record"]) for record in map(json.loads, lines)]

@@ -1,0 +1,87 @@
+"""What of the syntax of regular expressions a user's own pattern may use (`metadata` of
+~/.logoptin).
+
+Its form alone must not make it slow: nothing is repeated that is itself repeated, optional or an
+alternative. What takes long all the same is stopped (logshipper/classify/own_patterns.py).
+"""
+
+import importlib
+import re
+import warnings
+from typing import Any
+
+MAX_CHARS = 300
+MAX_GROUPS = 20  # with names
+MAX_CHOICES = 20  # optional parts, alternatives and repeats
+
+_PLAIN = frozenset(("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT"))
+_REPEATS = frozenset(("MAX_REPEAT", "MIN_REPEAT"))
+
+
+class _Refusal(Exception):
+    """Why an expression isn't taken."""
+
+
+def problem_of(pattern: str) -> str:
+    """Why an expression isn't taken, and the fix; "" where it is."""
+    if len(pattern) > MAX_CHARS:
+        return f"is over {MAX_CHARS} characters long"
+    try:
+        groups = compiled(pattern).groupindex
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is no regular expression: {error}"
+    if not groups:
+        return "names no group: write `(?P<loss>[0-9.]+)`, and `loss` is the key of the number"
+    if len(groups) > MAX_GROUPS:
+        return f"names {len(groups)} groups; {MAX_GROUPS} is the limit"
+    try:
+        choices = _choices(_parsed(pattern), in_repeat=False)
+    except _Refusal as refusal:
+        return str(refusal)
+    if choices > MAX_CHOICES:
+        return f"has {choices} repeats, options and alternatives; {MAX_CHOICES} is the limit"
+    return ""
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Raises re.error and, of counts and depths that Python can't handle, others."""
+    with warnings.catch_warnings():  # they would land in the job's output
+        warnings.simplefilter("ignore")
+        return re.compile(pattern, re.ASCII)
+
+
+def _parsed(pattern: str) -> Any:  # Any: of a private module, which typeshed hasn't
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("re._parser").parse(pattern, re.ASCII)
+
+
+def _choices(nodes: Any, *, in_repeat: bool) -> int:
+    """How many places may match in more than one way. Raises _Refusal."""
+    choices = 0
+    for operation, argument in nodes:
+        name = str(operation)
+        if name in _PLAIN:
+            continue
+        if name == "SUBPATTERN":
+            choices += _choices(argument[-1], in_repeat=in_repeat)
+            continue
+        if name == "BRANCH":
+            parts, several = argument[1], True
+        elif name in _REPEATS:
+            least, most, part = argument
+            parts, several = [part], least != most
+        else:
+            raise _Refusal(
+                "uses what isn't taken: looking ahead or behind, references to groups, "
+                "atomic groups and possessive repeats"
+            )
+        if several and in_repeat:
+            raise _Refusal(
+                "repeats what is itself repeated, optional or an alternative, which may take "
+                "forever: write the repeated part once"
+            )
+        choices += several
+        repeats = name in _REPEATS and argument[1] > 1
+        choices += sum(_choices(part, in_repeat=in_repeat or repeats) for part in parts)
+    return choices
