@@ -4,9 +4,9 @@ programs."""
 import argparse
 from typing import TYPE_CHECKING
 
-from logshipper_observe.commands import completers
+from logshipper_observe.commands import completers, metadata_trial
 from logshipper_observe.commands.options import (
-    add_job,
+    JOB_HELP,
     add_json,
     add_raw_cells,
     add_source,
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from logshipper.config import JSON, MAX_PATTERNS, METADATA_KINDS
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.metadata_keys import names_of
@@ -40,6 +41,7 @@ from logshipper_observe.base.words import local, utc
 from logshipper_observe.commands.options import describe
 from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
 from logshipper_observe.model.documents import record_document
+from logshipper_observe.model.line_trial import metadata_hint
 from logshipper_observe.model.records import (
     Path,
     at_path,
@@ -59,23 +61,26 @@ if TYPE_CHECKING:
 TERMINAL_LIMIT = 50  # records of a table on a terminal, unless asked otherwise
 _WIDE_CELL = 36  # columns that a value gets on a terminal before it is folded
 _NARROW_CELL = 12
+_ORIGIN_WIDE = 9  # usually
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     describe(
         parser,
-        "Prints the lines of a job's stdout that are one JSON object. The table has the\n"
-        "newest first; `jsonl` has the exact lines, and `csv` a column per key (nested\n"
-        "ones as a.b), both in the order of printing.",
+        "Prints the lines of a job's stdout that are one JSON object, and those that\n"
+        "~/.logoptin asks for. The table has the newest first; `jsonl` has the exact\n"
+        "lines, and `csv` a column per key (nested ones as a.b), both in the order of\n"
+        "printing. `--try` shows what it would be of a file.",
         "examples:\n"
         "  logshipper metadata last --limit 10\n"
         "  logshipper metadata last --keys epoch,loss\n"
         "  logshipper metadata train.py --format csv > train.csv\n"
         "  logshipper metadata last --summary\n"
         "  logshipper metadata train.py --by epoch\n"
-        "  logshipper metadata 4711 --from loki --format jsonl",
+        "  logshipper metadata 4711 --from loki --format jsonl\n"
+        "  logshipper metadata --try slurm-4711.out",
     )
-    add_job(parser)
+    completed(parser.add_argument("job", metavar="JOB", nargs="?", help=JOB_HELP), completers.jobs)
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--format", choices=("table", "jsonl", "csv"), default="table", help="default: table"
@@ -112,10 +117,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ),
         completers.keys,
     )
+    trial = parser.add_argument_group("trying on a file")
+    trial.add_argument(
+        "--try",
+        dest="trial",
+        metavar="FILE",
+        help="no job: what of this output would be metadata, and the line for ~/.logoptin; `-` is standard input",
+    )
+    trial.add_argument(
+        "--kinds",
+        type=metadata_trial.kinds,
+        metavar="A,B",
+        help="with --try: only json, dict or pairs (default: all)",
+    )
+    trial.add_argument(
+        "--pattern",
+        type=metadata_trial.pattern,
+        action="append",
+        default=[],
+        metavar="RE",
+        help="with --try: a pattern of your own, such as 'loss is (?P<loss>[0-9.]+)'; may be repeated",
+    )
     add_source(parser)
+    parser.set_defaults(refuse=parser.error)
 
 
 def call(args: argparse.Namespace) -> int:
+    if args.trial is not None:
+        return _try(args)
+    if args.job is None:
+        args.refuse("the following arguments are required: JOB (or --try FILE)")
+    if args.kinds or args.pattern:
+        args.refuse("--kinds and --pattern are for --try FILE")
     with open_job(args) as (store, job_id), store.open(job_id) as reader:
         check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
         if args.summary or args.sets or args.by:
@@ -133,6 +166,20 @@ def call(args: argparse.Namespace) -> int:
         else:
             _print_table(selection, args)
     return 0
+
+
+def _try(args: argparse.Namespace) -> int:
+    if args.job is not None:
+        args.refuse("--try looks at a file, not at a job: leave JOB out")
+    if args.format != "table" or args.keys or args.summary or args.sets or args.by:
+        args.refuse("--try has a table or --json, and no other form or choice of keys")
+    if len(args.pattern) > MAX_PATTERNS:
+        args.refuse(f"--pattern: {len(args.pattern)} patterns; {MAX_PATTERNS} is the limit")
+    kinds = args.kinds or METADATA_KINDS
+    limit = args.limit
+    if limit is None and not args.all and Output().terminal:
+        limit = TERMINAL_LIMIT
+    return metadata_trial.call(args.trial, kinds, args.pattern, limit, as_json=args.json)
 
 
 class _Selection:
@@ -232,6 +279,7 @@ class _Table:
     paths: dict[Path, int]  # to the column's number
     widths: list[int]
     numeric: list[bool]
+    has_origins: bool = False  # some record wasn't printed as JSON
 
     def add(self, values: dict[Path, str]) -> None:
         for path, value in values.items():
@@ -261,6 +309,9 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
         say(
             f"{safe(reader.summary.name)} has printed no metadata: that is, no line that is one JSON object"
         )
+        hint = metadata_hint(reader)
+        if hint is not None:
+            say(hint.words)
         return
     if out.terminal and not args.all and args.limit is None:
         selection.limit = TERMINAL_LIMIT
@@ -270,6 +321,7 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
     record_count = 0
     for record in selection.oldest_first():
         table.add(_table_values(selection, record.line))
+        table.has_origins |= record.origin != JSON
         record_count += 1
     if not out.terminal or record_count > 2_000:
         _print_plain(out, selection, table)
@@ -282,18 +334,21 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
 
 def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
     titles = titles_of(table.paths)
-    columns = [Column(title) for title in own_titles(titles, ("_time", "_attempt"))]
+    own = ("_time", "_attempt", *(("_origin",) if table.has_origins else ()))
+    columns = [Column(title) for title in own_titles(titles, own)]
     columns += [
         Column(title, right=numeric) for title, numeric in zip(titles, table.numeric, strict=True)
     ]
-    widths = [len(utc(0)), len("_attempt"), *(min(width, 48) for width in table.widths)]
+    widths = [len(utc(0)), len("_attempt"), *([_ORIGIN_WIDE] if table.has_origins else [])]
+    widths += [min(width, 48) for width in table.widths]
     widen(widths, [column.title for column in columns])
 
     def rows() -> Iterator[list[Cell]]:
         for record in selection.newest_first(selection.limit):
             values = _table_values(selection, record.line)
             cells = [display_text(values[path]) if path in values else "" for path in table.paths]
-            yield [utc(record.time_ns), str(record.attempt), *cells]
+            origin = [record.origin] if table.has_origins else []
+            yield [utc(record.time_ns), str(record.attempt), *origin, *cells]
 
     out.plain_table(columns, rows(), widths)
 
@@ -304,6 +359,7 @@ def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
     several = len({capture.attempt for capture in selection.reader.captures}) > 1
     stamps = _stamps([record.time_ns for record in records])
     room = out.columns - max(map(len, stamps), default=0) - 3 - (10 if several else 0)
+    room -= _ORIGIN_WIDE if table.has_origins else 0
     x_key = selection.reader.x_axis().key
     indexes = _fitting(
         table.widths, room, next((at for at, title in enumerate(titles) if title == x_key), None)
@@ -311,12 +367,14 @@ def _print_rich(out: Output, selection: _Selection, table: _Table) -> None:
     columns = [Column("printed at", style="dim")] + (
         [Column("attempt", right=True, style="dim")] if several else []
     )
+    columns += [Column("made of", style="dim")] if table.has_origins else []
     columns += [Column(titles[at], right=table.numeric[at], flexible=True) for at in indexes]
     paths = list(table.paths)
     rows: list[list[Cell]] = []
     for record, stamp in zip(records, stamps, strict=True):
         values = _table_values(selection, record.line)
         row: list[Cell] = [stamp, *([str(record.attempt)] if several else [])]
+        row += [record.origin] if table.has_origins else []
         rows.append(
             [
                 *row,

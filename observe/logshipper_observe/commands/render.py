@@ -30,10 +30,10 @@ from logshipper_observe.base.words import is_further_part, safe_coloured, size
 from logshipper_observe.commands.options import describe, within
 
 _READ_BYTES = 256 << 10
-_STEP_BYTES = 64 << 10  # rendered and written at once: what comes out may be many times as much
+STEP_BYTES = 64 << 10  # rendered and written at once: what comes out may be many times as much
 _BAR_BYTES = 4_000_000  # a smaller file is done before a bar would be drawn
 _STDIN = "standard input"
-_MOMENT = 0.0
+MOMENT = 0.0
 _FIXES = (
     (
         FileNotFoundError,
@@ -136,7 +136,7 @@ def call(args: argparse.Namespace) -> int:
         args.refuse(
             "--screen has its own size, no repeats, no colours; not with --columns, --rows, --no-collapse or --colors"
         )
-    with _open_source(args.file) as source:
+    with open_source(args.file) as source:
         sink: _Sink
         if args.screen:
             sink = _Screen(*args.screen)
@@ -150,7 +150,7 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-class _Source:
+class Source:
     """What is read. name: for people; is_file: a regular file; size: bytes that are left of it."""
 
     def __init__(self, fd: int, name: str) -> None:
@@ -171,11 +171,11 @@ class _Source:
 
 
 @contextmanager
-def _open_source(name: str | None) -> Iterator[_Source]:
+def open_source(name: str | None) -> Iterator[Source]:
     if name in (None, "-"):
         if sys.stdin is None:
             raise LogshipperError(f"{_STDIN}: it is closed; name a file")
-        yield _Source(0, _STDIN)
+        yield Source(0, _STDIN)
         return
     display_name = safe(str(name))
     try:
@@ -183,7 +183,7 @@ def _open_source(name: str | None) -> Iterator[_Source]:
     except (OSError, ValueError) as error:
         raise _refusal(display_name, error) from None
     try:
-        yield _Source(fd, display_name)
+        yield Source(fd, display_name)
     finally:
         os.close(fd)
 
@@ -193,7 +193,7 @@ def _refusal(name: str, error: Exception) -> LogshipperError:
     return LogshipperError(f"{name}: {os_words(error)}{fix}")
 
 
-def _wants_bar(source: _Source, args: argparse.Namespace) -> bool:
+def _wants_bar(source: Source, args: argparse.Namespace) -> bool:
     """Not where lines come on the same terminal meanwhile, be it from a pager."""
     if source.size < _BAR_BYTES:
         return False
@@ -202,21 +202,21 @@ def _wants_bar(source: _Source, args: argparse.Namespace) -> bool:
     )
 
 
-def _read_file(source: _Source, sink: _Sink, bar: Bar | None) -> None:
+def _read_file(source: Source, sink: _Sink, bar: Bar | None) -> None:
     done = 0
     try:
         while data := source.read():
-            sink.feed(data, _MOMENT)
+            sink.feed(data, MOMENT)
             done += len(data)
             if bar is not None:
                 bar(done, max(source.size, done))
     finally:
         if bar is not None:
             bar.clear()
-    sink.end(_MOMENT)
+    sink.end(MOMENT)
 
 
-def _follow(source: _Source, sink: _Sink) -> None:
+def _follow(source: Source, sink: _Sink) -> None:
     """Renders what comes, when it comes. Ctrl-C ends it as the end of the input does."""
     if os.isatty(source.fd) and sys.stderr.isatty():
         say("reading from the terminal; Ctrl-D ends it")
@@ -259,8 +259,8 @@ class _Log:
         self._open = False  # a line whose parts go on
 
     def feed(self, data: bytes, now: float) -> None:
-        for at in range(0, len(data), _STEP_BYTES):
-            self._classifier.feed(Stream.STDOUT, data[at : at + _STEP_BYTES], now)
+        for at in range(0, len(data), STEP_BYTES):
+            self._classifier.feed(Stream.STDOUT, data[at : at + STEP_BYTES], now)
             self._write()
 
     def tick(self, now: float) -> None:

@@ -41,6 +41,7 @@ from logshipper_observe.model.documents import (
 from logshipper_observe.model.event_words import event_words
 from logshipper_observe.model.job_info import totals
 from logshipper_observe.model.ledger import ledger_of
+from logshipper_observe.model.line_trial import metadata_hint
 from logshipper_observe.model.overlay import Marks
 from logshipper_observe.query.opening import open_job, overlay_of, store_place
 
@@ -123,6 +124,7 @@ def _document(
         "key_notes": reader.notes(),
         "events": [_event_document(event) for event in reader.events()],
         "captures": [capture_document(capture) for capture in reader.captures],
+        **({"metadata_hint": hint._asdict()} if (hint := metadata_hint(reader)) else {}),
         "live_status": {
             STREAM_NAMES[stream]: {**moment("time", time_ns), "text": text}
             for stream, (time_ns, text) in reader.status().items()
@@ -226,6 +228,8 @@ class _Page:
             rule = f"rule {choice.rule} of 7" if choice.rule else "no key fits"
             yield "Records", [f"{count(job.records)} of metadata"]
             yield "X axis", [choice.words, Styled(f"  ({rule})", "dim")]
+        elif (hint := metadata_hint(self.reader)) is not None:
+            yield "Records", [f"none; {hint.words} in ~/.logoptin would take them"]
         if job.state in RUNNING_STATES:
             for stream, (time_ns, text) in sorted(self.reader.status().items()):
                 yield f"Now on {STREAM_NAMES[stream]}", [text, *self._ago(time_ns)]

@@ -1,0 +1,128 @@
+"""`logshipper metadata --try FILE`: what of an output that is there already would be metadata."""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+
+from logshipper.config import JSON, METADATA_KINDS, MetadataPattern
+from logshipper.metadata_pattern import problem_of
+from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
+from logshipper.render.renderer import Renderer
+from logshipper_ingest.console.text_table import plural
+from logshipper_observe.base.output import Cell, Column, Output, Styled, write_json
+from logshipper_observe.commands.render import MOMENT, STEP_BYTES, Source, open_source
+from logshipper_observe.model.line_trial import LineTrial, TrialRecord
+
+SCHEMA = "logshipper.metadata-trial/1"
+TERMINAL_LIMIT = 50
+MAX_ROWS = 10_000  # of the table; --json has all
+_COLUMNS = (Column("line", right=True), Column("origin"), Column("record", flexible=True))
+
+
+def kinds(text: str) -> tuple[str, ...]:
+    """Of `dict,pairs`; JSON lines are metadata in any case."""
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    unknown = [word for word in words if word not in METADATA_KINDS]
+    if unknown or not words:
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unknown) or text!r} is no kind of metadata; there are {', '.join(METADATA_KINDS)}"
+        )
+    return tuple(dict.fromkeys((JSON, *words)))
+
+
+def pattern(text: str) -> str:
+    problem = problem_of(text)
+    if problem:
+        raise argparse.ArgumentTypeError(f"{text!r} {problem}")
+    return text
+
+
+def call(
+    file: str,
+    kind_names: Sequence[str],
+    patterns: Sequence[str],
+    limit: int | None,
+    *,
+    as_json: bool,
+) -> int:
+    """limit: rows of the table, None for as many as there may be. Raises LogshipperError where the
+    file can't be read."""
+    own = [MetadataPattern(f"pattern{number}", text) for number, text in enumerate(patterns, 1)]
+    trial = LineTrial((*kind_names, *own))
+    with open_source(file) as source:
+        records = _records(source, trial)
+        if as_json:
+            _print_documents(records, trial)
+        else:
+            _print_table(records, trial, limit)
+    return 0
+
+
+def _records(source: Source, trial: LineTrial) -> Iterator[TrialRecord]:
+    """Of the lines that a terminal would have shown: of a bar the last state."""
+    renderer = Renderer(BATCH_COLUMNS, BATCH_ROWS)
+    while data := source.read():
+        for begin in range(0, len(data), STEP_BYTES):
+            yield from _of_bytes(renderer, data[begin : begin + STEP_BYTES], trial)
+    rendering = renderer.end_line(MOMENT)
+    for block in rendering.blocks:
+        yield from _of_block(block.text, trial, is_whole=not (block.part or block.note))
+    for block in [*(renderer.keep_command() if rendering.command else ()), *renderer.flush()]:
+        yield from _of_block(block.text, trial, is_whole=not (block.part or block.note))
+
+
+def _of_bytes(renderer: Renderer, data: bytes, trial: LineTrial) -> Iterator[TrialRecord]:
+    begin = 0
+    while begin < len(data):
+        rendering = renderer.feed(data, MOMENT, begin)
+        begin = rendering.consumed
+        blocks = list(rendering.blocks)
+        if rendering.command:
+            blocks += renderer.keep_command()
+        for block in blocks:
+            yield from _of_block(block.text, trial, is_whole=not (block.part or block.note))
+
+
+def _of_block(text: bytes, trial: LineTrial, *, is_whole: bool) -> Iterator[TrialRecord]:
+    """is_whole: else it is a part of a line that is too long."""
+    if is_whole:
+        yield from trial.take(text)
+    else:
+        trial.lines += text.count(b"\n")
+
+
+def _print_documents(records: Iterator[TrialRecord], trial: LineTrial) -> None:
+    schema = json.dumps(SCHEMA)
+    for record in records:
+        head = f'{{"schema":{schema},"line":{record.line},"origin":"{record.origin}"'
+        write_json(f'{head},"record":{record.record}}}\n')  # numbers keep every digit
+    summary = {
+        "schema": SCHEMA,
+        "lines": trial.lines,
+        "counts": dict(trial.counts.most_common()),
+        "switched_off": trial.switched_off,
+        "logoptin": trial.logoptin(),
+    }
+    write_json(json.dumps(summary, separators=(",", ":")) + "\n")
+
+
+def _print_table(records: Iterator[TrialRecord], trial: LineTrial, limit: int | None) -> None:
+    out = Output()
+    most = MAX_ROWS if limit is None else min(limit, MAX_ROWS)
+    rows: list[list[Cell]] = []
+    for record in records:
+        if len(rows) < most:
+            rows.append([str(record.line), record.origin, record.record])
+    if rows:
+        out.table(_COLUMNS, rows)
+    total = trial.counts.total()
+    if len(rows) < total:
+        out.line(Styled(f"The first {len(rows):,} of {total:,} records: --json has all", "dim"))
+    for name in trial.switched_off:
+        out.line(Styled(f"{name} took too long and was switched off", "yellow"))
+    if not total:
+        out.line(f"None of {plural(trial.lines, 'line')} would be a record.")
+        return
+    counts = ", ".join(f"{origin} {count:,}" for origin, count in trial.counts.most_common())
+    out.line(f"{plural(total, 'record')} of {plural(trial.lines, 'line')}: {counts}")
+    out.line("In ~/.logoptin: ", Styled(trial.logoptin(), "bold"))

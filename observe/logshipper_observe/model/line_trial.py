@@ -1,0 +1,102 @@
+"""What of lines that a job printed would be records, by kinds that ~/.logoptin may ask for; and the
+line to write there."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from logshipper.classify.metadata import keys_of
+from logshipper.classify.text_records import TextRecords
+from logshipper.config import DICT, JSON, METADATA_KINDS, PAIRS, MetadataPattern
+from logshipper.spool.segment import Kind, Stream
+
+if TYPE_CHECKING:
+    from logshipper_ingest.model.stores import Reader
+
+HINT_LINES = 5_000  # of a job without records that are looked at, the first ones
+_LEAST_RECORDS = 3  # fewer may be by chance
+
+
+class TrialRecord(NamedTuple):
+    """A line that would be a record."""
+
+    line: int  # its number, from 1
+    origin: str
+    record: str  # JSON
+
+
+class LineTrial:
+    """Takes final lines, in order. kinds: as the file has them.
+
+    lines: how many were taken; counts: of records by their origins; switched_off: patterns that
+    took too long.
+    """
+
+    def __init__(self, kinds: Sequence[str | MetadataPattern]) -> None:
+        self._kinds = kinds
+        self._text_records = TextRecords(kinds)
+        self.lines = 0
+        self.counts: Counter[str] = Counter()
+        self.switched_off: list[str] = []
+
+    def take(self, text: bytes) -> Iterator[TrialRecord]:
+        """The records of these lines, each ended by LF."""
+        made = {record.at: record for record in self._text_records.find(text)}
+        self.switched_off += self._text_records.take_switched_off()
+        lines = text.split(b"\n")
+        lines.pop()
+        begin, self.lines = self.lines, self.lines + len(lines)
+        for at, line in enumerate(lines):
+            if at in made:
+                record = TrialRecord(begin + at + 1, made[at].origin, made[at].line.decode())
+            elif line[:1] == b"{" and JSON in self._kinds and isinstance(keys_of(line), tuple):
+                record = TrialRecord(begin + at + 1, JSON, line.decode("utf-8", "replace"))
+            else:
+                continue
+            self.counts[record.origin] += 1
+            yield record
+
+    def logoptin(self) -> str:
+        """The line for ~/.logoptin by which all these would be records."""
+        patterns = [kind for kind in self._kinds if isinstance(kind, MetadataPattern)]
+        origins = set(self.counts)
+        words = [JSON]
+        words += [DICT] if DICT in origins else []
+        words += [PAIRS] if origins - {JSON, DICT, *(pattern.name for pattern in patterns)} else []
+        words += [_as_yaml(pattern) for pattern in patterns if pattern.name in origins]
+        return f"metadata: [{', '.join(words)}]"
+
+
+class MetadataHint(NamedTuple):
+    """Of a job without records: what its lines would have given."""
+
+    lines: int  # that were looked at
+    counts: dict[str, int]  # of records, by origin
+    logoptin: str  # the line for the user's file
+
+    @property
+    def words(self) -> str:
+        counts = ", ".join(f"{count} {origin}" for origin, count in self.counts.items())
+        return f"of its first {self.lines:,} lines of stdout some would be records ({counts}): `{self.logoptin}`"
+
+
+def metadata_hint(reader: "Reader") -> MetadataHint | None:
+    """None where the job has records, or its lines wouldn't have given any worth the name."""
+    if reader.summary.records:
+        return None
+    trial = LineTrial(METADATA_KINDS[1:])
+    lines = reader.lines(streams=(Stream.STDOUT,), kinds=(Kind.LOG,))
+    text = "".join(
+        f"{line.text}\n" for line in islice(lines, HINT_LINES) if "part" not in line.attrs
+    )
+    for _ in trial.take(text.encode("utf-8", "replace")):
+        pass
+    if trial.counts.total() < _LEAST_RECORDS:
+        return None
+    return MetadataHint(trial.lines, dict(trial.counts.most_common()), trial.logoptin())
+
+
+def _as_yaml(pattern: MetadataPattern) -> str:
+    quoted = pattern.pattern.replace("'", "''")
+    return f"{{pattern: '{quoted}', name: {pattern.name}}}"
