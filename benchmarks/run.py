@@ -197,6 +197,7 @@ class Bench:
         """In one process, without pipes: what the sidecar does with bytes of several kinds, in 64
         KiB chunks."""
         from logshipper.classify.classifier import Classifier
+        from logshipper.config import METADATA_KINDS
         from logshipper.spool.segment import Stream
 
         bar = "\r%3d%%|████████      | %d/1000 [00:00<00:21,  1.08it/s]"
@@ -228,6 +229,17 @@ class Bench:
                 _feed(Classifier("enabled"), Stream.STDOUT, data) for _ in range(self.rounds)
             )
             print(f"| {name} | {len(data) / 1e6 / seconds:.0f} | {count / seconds:,.0f} |")
+        for name in ("plain lines", "lines, one in ten JSON"):
+            data = kinds[name]
+            line_count = data.count(b"\n")
+            seconds = statistics.median(
+                _feed(Classifier("enabled", metadata=METADATA_KINDS), Stream.STDOUT, data)
+                for _ in range(self.rounds)
+            )
+            print(
+                f"| {name}, `metadata: [json, dict, pairs]` | {len(data) / 1e6 / seconds:.0f} "
+                f"| {line_count / seconds:,.0f} |"
+            )
         data = kinds["coloured lines"]
         seconds = statistics.median(
             _feed(Classifier("enabled", keep_colours=True), Stream.STDOUT, data)

@@ -36,6 +36,8 @@ class OwnPatterns:
         self._switched_off: list[str] = []
         if patterns:
             signal.signal(signal.SIGVTALRM, self._stop)
+            # who started us may have blocked it
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGVTALRM,))
 
     def __bool__(self) -> bool:
         return bool(self._expressions)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from logshipper.classify.metadata import keys_of
 from logshipper.config import DICT, PAIRS, MetadataPattern
 
 TYPE_CHECKING = False
@@ -227,6 +228,8 @@ class TextRecords:
             (at, line.decode("utf-8", "replace"))
             for at, line in enumerate(lines)
             if len(line) <= MAX_LINE_BYTES
+            # one line is one record
+            and not (line[:1] == b"{" and isinstance(keys_of(line), tuple))
         ]
         matches = self._own.find(texts)
         return {

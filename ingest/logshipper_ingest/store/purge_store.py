@@ -13,7 +13,7 @@ from logshipper_ingest.spool.purge_masks import masked, masked_json, masked_line
 from logshipper_ingest.spool.purge_pattern import LinePattern
 from logshipper_ingest.sqlite_file import open_writer, rewrite_wholly, store_errors, transaction
 from logshipper_ingest.store.child_rows import has_children
-from logshipper_ingest.store.job_db import SCHEMA, VERSION, packed_text, unpacked_text
+from logshipper_ingest.store.job_db import SCHEMA, VERSION, has_origins, packed_text, unpacked_text
 
 _PAGE = 256
 
@@ -45,8 +45,8 @@ class _Purge:
 
     def run(self) -> int:
         """How much had the pattern."""
-        hit_count = self._blocks()
-        records = self._texts("record", "line", self._whole)  # blocks have them, too, and count
+        hit_count = self._blocks() + self._records_in_no_block()
+        records = self._texts("record", "line", self._whole)  # blocks have most, and these count
         hit_count += self._texts("block", "attrs", self._json)
         hit_count += self._texts("status", "text", self._whole)
         hit_count += self._texts("event", "event", self._json)
@@ -82,6 +82,18 @@ class _Purge:
                         "UPDATE block SET codec = ?, text = ? WHERE id = ?", values
                     )
         return hit_count
+
+    def _records_in_no_block(self) -> int:
+        """Of lines that aren't JSON: the line is in a block, and the record beside it."""
+        if not has_origins(self._connection):
+            return 0
+        rows = self._connection.execute("SELECT id, line FROM record WHERE origin <> ''")
+        hits = [number for number, line in rows if self._pattern.has(line)]
+        is_in_none = (
+            "SELECT NOT EXISTS (SELECT 1 FROM block WHERE capture = r.capture AND stream = r.stream"
+            " AND time_ns <= r.time_ns AND time_ns + lines > r.time_ns) FROM record AS r WHERE id = ?"
+        )
+        return sum(self._connection.execute(is_in_none, (number,)).fetchone()[0] for number in hits)
 
     def _texts(self, table: str, column: str, mask: Mask) -> int:
         rows = self._connection.execute(f"SELECT rowid, {column} FROM {table} WHERE {column} <> ''")  # noqa: S608  names of our own

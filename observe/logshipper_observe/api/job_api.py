@@ -47,7 +47,7 @@ class Line:
     text: str  # without its line end, with the colours that were kept
     attempt: int
     capture: int
-    attrs: Mapping[str, Any]  # `n`, `repeat`, `part` where they apply. Any: JSON
+    attrs: Mapping[str, Any]  # `n`, `repeat`, `part`, `origin` where they apply. Any: JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ class Record:
     attempt: int
     task: int
     capture: int
-    line: str  # the JSON object exactly as it was printed
+    line: str  # the JSON object exactly as it was printed, or made of a line's numbers
+    origin: str = "json"  # what it was made of: `json`, `dict`, `pairs`, or a pattern's name
 
     @property
     def values(self) -> dict[str, Any]:  # Any: JSON
@@ -186,7 +187,13 @@ class Job:
             for record in reader.records(attempt=attempt, newest_first=newest_first):
                 task = tasks.get(record.capture, 0)
                 yield Record(
-                    record.time_ns, record.n, record.attempt, task, record.capture, record.line
+                    record.time_ns,
+                    record.n,
+                    record.attempt,
+                    task,
+                    record.capture,
+                    record.line,
+                    record.origin,
                 )
 
     def events(self, *, attempt: int | None = None) -> Iterator[Event]:

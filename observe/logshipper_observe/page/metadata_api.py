@@ -101,7 +101,7 @@ def _table(records: "list[MetadataRecord]", key_paths: list[Path]) -> dict[str, 
             for path in paths
         ]
         rows.append({"time_ns": str(record.time_ns), "attempt": record.attempt, "capture": record.capture,
-                     "line": _short(record.line, LINE_CHARS), "cells": cells})  # fmt: skip
+                     "origin": record.origin, "line": _short(record.line, LINE_CHARS), "cells": cells})  # fmt: skip
     return {"columns": [{"path": path, "name": names[path]} for path in paths], "rows": rows}
 
 

@@ -89,6 +89,31 @@ def test_all_commands_say_the_same(
     assert [entry | {"cluster": ""} for entry in lists[0] if entry["job_id"] == job] == lists[1]
 
 
+def test_records_beside_their_lines(
+    loki: LokiServer, client: LokiClient, tmp_path: Path, ask: Ask
+) -> None:
+    """Of lines that aren't JSON: tables have the record, the log has the line, in Grafana, too."""
+    store, job, began_ns = tmp_path / "store", "real-copies", time.time_ns() - 20 * NS
+    with SpooledCapture(store, job, started_ns=began_ns) as capture:
+        capture.lines("loss: 0.50", "end")
+        attrs = {"n": 1, "origin": "pairs", "copy": 1}
+        capture.lines('{"loss": 0.50}', kind=Kind.METADATA, attrs={0: attrs})
+        capture.metadata({"epoch": 1})
+        capture.end()
+    push_spool(client, store / "spool")
+    for words in (["logs", job], ["logs", job, "--json"], ["metadata", job, "--json"]):
+        from_loki, from_store = asked_of_both(ask, loki, store, *words)
+        assert from_loki == from_store, words
+    assert ask("logs", job, "--store", str(store)) == 'loss: 0.50\nend\n{"epoch": 1}\n'
+    selector = f'{{cluster="local", kind=~"log|metadata"}} | job_id="{job}"'
+    lines = [
+        [entry.line for entry in client.entries(logql, began_ns, time.time_ns())]
+        for logql in (f'{selector} | copy=""', f'{selector} | origin="pairs"')
+    ]
+    assert sorted(lines[0]) == ["end", "loss: 0.50", '{"epoch": 1}']
+    assert lines[1] == ['{"loss": 0.50}']
+
+
 def test_pages_of_lines_are_whole_and_in_order(client: LokiClient, loki: LokiServer) -> None:
     """12,000 lines of three ranks that print at the very same nanoseconds: more than two of Loki's
     answers."""

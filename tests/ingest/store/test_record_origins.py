@@ -17,6 +17,7 @@ from logshipper_ingest.model.capture_account import BlockRow, CaptureAccount, Re
 from logshipper_ingest.model.stores import Reader
 from logshipper_ingest.shipping.entries import EntryBuilder
 from logshipper_ingest.spool.capture_folder import Identity
+from logshipper_ingest.spool.purge_pattern import pattern_of
 from logshipper_ingest.store.local_store import LocalStore
 from tests.tools.loki_fake import FakeLoki
 from tests.tools.loki_job import push_spool
@@ -114,6 +115,29 @@ def test_a_record_takes_the_place_of_its_line(read: Read) -> None:
         assert [(record.origin, record.n, record.line) for record in records] == RECORDS
         ledger = reader.captures[0].ledger["stdout"]
         assert (ledger["read"], ledger["stored"], ledger["dropped"]) == (7, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "fixed", "lines"),
+    [
+        ("enabled", "0.50", 2),  # the line, and the record beside it
+        ("enabled", '"loss": 0.5', 1),  # the record only
+        ("metadata", "0.50", 1),
+        ("enabled", "dict", 0),
+    ],
+)
+def test_records_are_purged(mode: str, fixed: str, lines: int, tmp_path: Path) -> None:
+    """And the file holds nothing of what was purged."""
+    with LocalStore(str(tmp_path / "store"), create=True) as store:
+        spool_capture(tmp_path / "store" / "spool", mode)
+        assert store.ingest().problems == []
+        pattern = pattern_of(fixed=fixed, grep=None)
+        assert store.purge(JOB, pattern, dry_run=True).lines == lines
+        assert store.purge(JOB, pattern, dry_run=False).lines == lines
+        with store.open(JOB) as reader:
+            assert not any(fixed in record.line for record in reader.records())
+    data = b"".join(path.read_bytes() for path in (tmp_path / "store" / "jobs").iterdir())
+    assert fixed == "dict" or fixed.encode() not in data
 
 
 def test_a_long_capture() -> None:

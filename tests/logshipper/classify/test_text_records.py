@@ -2,9 +2,12 @@
 to R21)."""
 
 import json
+import signal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.own_patterns import OwnPatterns
@@ -438,6 +441,16 @@ def test_own_patterns_go_first_and_the_first_counts() -> None:
     ]
 
 
+@pytest.mark.parametrize("mode", ["enabled", "metadata"])
+def test_a_json_line_is_one_record(mode: str) -> None:
+    kinds = _own("(?P<n>[0-9]+)")
+    data = b'{"a": 5}\n{"a": 5} 6\n'
+    assert _records(_items(data, mode=mode, metadata=kinds)) == [
+        ("json", {"a": 5}),
+        ("mine", {"n": 5}),
+    ]
+
+
 SLOW = MetadataPattern("slow", r"(?P<a>[0-9]*)[0-9]*[0-9]*[0-9]*[0-9]*x")
 
 
@@ -459,6 +472,35 @@ def test_all_patterns_may_be_switched_off() -> None:
     assert own.take_switched_off() == ["slow", "too"]
     assert not own
     assert own.take_switched_off() == []
+
+
+def test_the_timer_works_where_the_signal_was_blocked() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGVTALRM,))
+    own = OwnPatterns([SLOW])
+    assert own.find([(0, "1" * MAX_LINE_BYTES)]) == {}
+    assert own.take_switched_off() == ["slow"]
+
+
+def test_no_timer_is_left_behind() -> None:
+    own = OwnPatterns([MetadataPattern("good", "(?P<n>[0-9]+)")])
+    assert own.find([(3, "n 5")]) == {3: ("good", {"n": "5"})}
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+
+
+_PIECES = st.sampled_from(
+    ["loss", "a", "{'", "'", "': ", ", ", "}", "=", ": ", "0.5", "-", "nan", "1e5", "%", " ", "[5]", "\\", '"',
+     "5/5", "Epoch ", "'s ", "(", ")", "tensor(", "é", "iteration", ":", "+", "learn: ", "total: ", "9" * 300]
+)  # fmt: skip
+
+
+@given(st.lists(st.one_of(_PIECES, st.text(max_size=5)), max_size=30))
+def test_any_line_is_a_record_of_numbers_or_none(pieces: list[str]) -> None:
+    line = "".join(pieces).replace("\n", "").encode("utf-8", "replace")
+    for record in TextRecords(KINDS).find(line + b"\n"):
+        values = json.loads(record.line)
+        assert tuple(values) == tuple(dict.fromkeys(record.keys))
+        assert all(value is None or isinstance(value, (int, float)) for value in values.values())
+        assert b"\n" not in record.line
 
 
 def test_a_find_has_no_effect_on_the_next_one() -> None:
