@@ -42,7 +42,13 @@ _SHAPES = (
     "\x1b]0;%s",
     "/LOGCOMMAND %s\n",
     "/LOGCOMMAND {'mode': '%s'}\n",
+    # records that aren't JSON: of these only the first one's key is logged in mode `metadata`
+    "{'%s': 5}\n",
+    "{'n': 5, 'k': '%s'}\n",
+    "Epoch 5/5 - n: 5 %s\n",
+    "n=5%s\n",
 )
+_KINDS = ("json", "dict", "pairs")
 
 
 # what only narrows, however it is meant
@@ -105,7 +111,8 @@ def _is_allowed(write: _Write, mode: str) -> bool:
     as allowed."""
     if mode == "enabled":
         return True
-    return mode == "metadata" and write.stream is Stream.STDOUT and write.data.startswith(b'{"k"')
+    records = (b'{"k"', f"{{'{write.mark}".encode())
+    return mode == "metadata" and write.stream is Stream.STDOUT and write.data.startswith(records)
 
 
 @given(_jobs(), st.data())
@@ -122,7 +129,7 @@ def test_nothing_leaks_between_the_streams(job: _Job, data: st.DataObject) -> No
 
 
 def _read(job: _Job, data: st.DataObject, *, small_pieces: bool) -> None:
-    classifier = Classifier(job.start)
+    classifier = Classifier(job.start, metadata=_KINDS)
     pipes: dict[Stream, list[tuple[int, bytes]]] = {Stream.STDOUT: [], Stream.STDERR: []}
     read_until: dict[int, int] = {}  # write -> the step in which its last byte was read
     began: dict[int, int] = {}
@@ -184,7 +191,7 @@ def _check(job: _Job, began: dict[int, int], read_until: dict[int, int], logged:
 @settings(max_examples=examples(100), deadline=None)
 def test_what_comes_after_enabling_is_as_on_a_fresh_screen(shapes: list[str], start: str) -> None:
     """R11: the screen, repeats and half lines start afresh."""
-    late, fresh = Classifier(start), Classifier("enabled")
+    late, fresh = Classifier(start, metadata=_KINDS), Classifier("enabled", metadata=_KINDS)
     for shape in shapes:
         late.feed(Stream.STDOUT, shape.replace("%s", "secret").encode(), 1.0)
     late.feed(Stream.STDERR, (_COMMAND % "enabled").encode(), 2.0)
