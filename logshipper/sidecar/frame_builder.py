@@ -16,11 +16,13 @@ _COUNTED = (Kind.LOG, Kind.METADATA)  # kinds that the ledger counts as stored
 
 
 class EncodedFrame(NamedTuple):
-    """A frame. stored: the stream's lines in it that the ledger counts as stored."""
+    """A frame. stored: the stream's lines in it that the ledger counts as stored; copies: records
+    that stand beside their lines, which it doesn't count."""
 
     data: bytes
     stream: Stream
     stored: int
+    copies: int = 0
 
 
 class FrameBuilder:
@@ -69,7 +71,7 @@ class FrameBuilder:
     def _lines(self, block: list[LoggedLines], now_ns: int) -> EncodedFrame:
         runs: list[tuple[Kind, int]] = []
         attrs: dict[int, Json] = {}
-        at = stored = 0
+        at = stored = copies = 0
         for item in block:
             if item.attrs:
                 attrs[at] = item.attrs
@@ -79,12 +81,10 @@ class FrameBuilder:
                 runs.append((item.kind, item.lines))
             at += item.lines
             line_attrs = item.attrs or _NONE
-            # a long line counts once; a record beside its line doesn't
-            if (
-                item.kind in _COUNTED
-                and line_attrs.get("part", "1") == "1"
-                and segment.COPY not in line_attrs
-            ):
+            if segment.COPY in line_attrs:
+                copies += item.lines
+            # a long line counts once
+            elif item.kind in _COUNTED and line_attrs.get("part", "1") == "1":
                 stored += item.lines
         text = b"".join(item.text for item in block)
         stream = block[0].stream
@@ -92,6 +92,7 @@ class FrameBuilder:
             segment.encode_lines(stream, self._take_times(now_ns, at), text, runs, attrs),
             stream,
             stored,
+            copies,
         )
 
     def _take_times(self, now_ns: int, count: int) -> int:

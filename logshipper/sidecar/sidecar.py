@@ -104,6 +104,8 @@ class Sidecar:
         # lines, not yet reported in the log
         self._lost = dict.fromkeys((Stream.STDOUT, Stream.STDERR), 0)
         self._lost_reason = ""
+        # beside their lines, not yet reported
+        self._lost_records = 0
         self._degraded = False
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
         self._context: Gathering | None = None
@@ -470,7 +472,10 @@ class Sidecar:
         if self._room.left_out:
             items = [item for item in items if not self._leaves_out(item)]
         for frame in self._frames.build(items, now_ns):
-            if not self._write(frame.data, now_ns) and frame.stored:
+            if self._write(frame.data, now_ns):
+                continue
+            self._lost_records += frame.copies
+            if frame.stored:
                 self._count_lost(frame.stream, frame.stored)
                 fault_point("lines_refused")
 
@@ -536,6 +541,13 @@ class Sidecar:
                 reason=self._lost_reason,
             ):
                 self._lost[stream] = 0
+        if self._lost_records and time.monotonic() >= self._refused_until:
+            words = (
+                f"{self._lost_records} records of lines that aren't JSON lost: {self._lost_reason}"
+            )
+            event = {"event": "records_lost", "message": words, "records": self._lost_records}
+            if self._write_record({"type": "event", **event, "reason": self._lost_reason}):
+                self._lost_records = 0
 
     def _look_for_room(self) -> None:
         """Says where lines are left out, or output is taken slowly, from here on; or no longer."""

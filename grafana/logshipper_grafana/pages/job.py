@@ -51,7 +51,7 @@ _DETAILS = "Details: how it went, line ledger, mode changes and other events, li
 _DROPS = (
     "lines_lost|lines_left_out|segment_damaged|record_left_out|events_left_out|user_events_left_out"
 )
-_DROPS += "|measurements_left_out"
+_DROPS += "|measurements_left_out|records_lost"
 _NODES = "CPU, memory and GPU of the job's nodes (where node_exporter or DCGM are scraped)"
 
 

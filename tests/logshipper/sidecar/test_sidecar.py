@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from logshipper.config import Config
+from logshipper.errors import SpoolFull
 from logshipper.relay import side_pipe
 from logshipper.relay.handover import SidecarPlan
 from logshipper.relay.side_pipe import SideType
-from logshipper.sidecar import sidecar
+from logshipper.sidecar import frame_builder, sidecar
 from logshipper.sidecar.settings import Settings
-from logshipper.spool import captures, segment
+from logshipper.spool import captures, segment, segment_writer
 
 BURSTS = 5
 CLOSED = side_pipe.encode(SideType.CLOSED, 1) + side_pipe.encode(SideType.CLOSED, 2)
@@ -100,6 +101,33 @@ def test_what_comes_after_the_commands_end_is_in_the_last_ledger(
     served.close()
     last = _records(capture)[-1]["ledger"]["stdout"]
     assert (last["read"], last["stored"], last["bytes"]) == (1, 1, len(b"left behind\n"))
+
+
+def test_records_beside_their_lines_that_are_refused_are_counted(
+    made: captures.CaptureDirectory, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their lines may well be written: no line is lost then."""
+    plan, send = pipes
+    config = Config(metadata=("json", "pairs"))
+    served = sidecar.Sidecar(plan, Settings(config, (), made, lambda: None))
+    write = segment_writer.SegmentWriter.write
+
+    def refuse_records(writer: segment_writer.SegmentWriter, data: bytes, now_ns: int) -> None:
+        if b'{"loss": 0.5}' in data:
+            raise SpoolFull(made.path, "no room")
+        write(writer, data, now_ns)
+
+    monkeypatch.setattr(segment_writer.SegmentWriter, "write", refuse_records)
+    monkeypatch.setattr(frame_builder, "MAX_FRAME_BYTES", 1)  # each of them has a frame
+    served.start()
+    os.write(send, side_pipe.encode(SideType.DATA, 1, 0, b"loss: 0.5\nloss: 0.5\n"))
+    os.write(send, side_pipe.encode_exit(0) + CLOSED)
+    os.close(send)
+    assert served.follow_relay()
+    served.close()
+    lost = [record for record in _records(made) if record.get("event") == "records_lost"]
+    assert [(record["records"], record["reason"]) for record in lost] == [(2, "no room")]
+    assert _records(made)[-1]["ledger"]["stdout"]["lost"] == 0
 
 
 def _records(capture: captures.CaptureDirectory) -> list[segment.Json]:
