@@ -104,17 +104,19 @@ def test_what_comes_after_the_commands_end_is_in_the_last_ledger(
 
 
 def test_records_beside_their_lines_that_are_refused_are_counted(
-    made: captures.CaptureDirectory, pipes: tuple[SidecarPlan, int], monkeypatch: pytest.MonkeyPatch
+    capture: captures.CaptureDirectory,
+    pipes: tuple[SidecarPlan, int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Their lines may well be written: no line is lost then."""
     plan, send = pipes
     config = Config(metadata=("json", "pairs"))
-    served = sidecar.Sidecar(plan, Settings(config, (), made, lambda: None))
+    served = sidecar.Sidecar(plan, Settings(config, (), capture, lambda: None))
     write = segment_writer.SegmentWriter.write
 
     def refuse_records(writer: segment_writer.SegmentWriter, data: bytes, now_ns: int) -> None:
         if b'{"loss": 0.5}' in data:
-            raise SpoolFull(made.path, "no room")
+            raise SpoolFull(capture.path, "no room")
         write(writer, data, now_ns)
 
     monkeypatch.setattr(segment_writer.SegmentWriter, "write", refuse_records)
@@ -125,9 +127,9 @@ def test_records_beside_their_lines_that_are_refused_are_counted(
     os.close(send)
     assert served.follow_relay()
     served.close()
-    lost = [record for record in _records(made) if record.get("event") == "records_lost"]
+    lost = [record for record in _records(capture) if record.get("event") == "records_lost"]
     assert [(record["records"], record["reason"]) for record in lost] == [(2, "no room")]
-    assert _records(made)[-1]["ledger"]["stdout"]["lost"] == 0
+    assert _records(capture)[-1]["ledger"]["stdout"]["lost"] == 0
 
 
 def _records(capture: captures.CaptureDirectory) -> list[segment.Json]:
