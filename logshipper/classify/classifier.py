@@ -156,6 +156,10 @@ class Classifier:
         times = (state.next_tick(self._ticked_at) for state in self._streams.values())
         return min((time for time in times if time is not None), default=None)
 
+    def live(self) -> dict[Stream, bytes]:
+        """What each stream shows and isn't final: a running bar, a prompt; b"" for nothing."""
+        return {stream: state.live for stream, state in self._streams.items()}
+
     def ledger(self) -> Json:
         """The account of lines (docs/segment-format.md): balances at any time."""
         account = {state.stream.name.lower(): state.account() for state in self._streams.values()}

@@ -10,20 +10,20 @@ from logshipper.classify import metadata
 from logshipper.classify.masks import MASK, Masks
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
-from logshipper.spool.segment import COPY, ORIGIN, Json, Kind, Stream
+from logshipper.spool.segment import COPY, MAX_STATUS_BYTES, ORIGIN, Json, Kind, Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from logshipper.classify.text_records import TextRecord, TextRecords
 
 REPEAT_SECS = 10.0
-STATUS_SECS = 10.0
+STATUS_SECS = 10.0  # between two of a stream in the segments
+LIVE_SECS = 0.5  # between two looks at what a stream shows
 OVER_SECS = 1.0  # how long a bar that is over may be shown
 SNAPSHOT_MARK = b"[so far] "
 MAX_KEY_SETS = (
     1024  # sets of keys that metadata records are numbered by; all further ones share one number
 )
-STATUS_BYTES = 4096
 _BLANK = ord(" ")
 _LAST_BYTE = itemgetter(-1)
 
@@ -111,7 +111,8 @@ class StreamLog:
     """One stream: what its renderer shows, by the stream's own mode. half_command: what was cut off
     by a change of it; capture: what it shares with the other; collapse: repeats and blank lines;
     snapshot_secs: between two looks at a bar that runs, 0 for none; text_records: records of lines
-    that aren't JSON, None: such lines are none."""
+    that aren't JSON, None: such lines are none. live: what isn't final, as it was LIVE_SECS ago at
+    most; b"" for nothing."""
 
     __slots__ = (
         "_capture",
@@ -119,6 +120,8 @@ class StreamLog:
         "_keep_colours",
         "_last_blank",
         "_last_line",
+        "_live_feeds",
+        "_live_looked_at",
         "_part_end",
         "_repeated",
         "_repeated_since",
@@ -130,6 +133,7 @@ class StreamLog:
         "_text_records",
         "bytes",
         "half_command",
+        "live",
         "mode",
         "renderer",
         "stream",
@@ -158,7 +162,10 @@ class StreamLog:
         self._keep_colours = keep_colours
         self._collapse = collapse
         self._text_records = text_records
-        self._status = b""
+        self.live = b""
+        self._live_looked_at = 0.0
+        self._live_feeds = -1  # line feeds of the stream then
+        self._status = b""  # the last one in the segments
         self._status_looked_at = 0.0
         self._snapshot_secs = snapshot_secs
         self._snapshot_due = float("inf")
@@ -209,6 +216,8 @@ class StreamLog:
         self.sort(self.renderer.tick(now), now)
         if self._repeated and now - self._repeated_since >= REPEAT_SECS:
             self._say_repeats()
+        if now - self._live_looked_at >= LIVE_SECS or not self.renderer.pending():
+            self._look_for_live(now)
         if now - self._status_looked_at >= STATUS_SECS:
             self._status_looked_at = now
             self._show_status()
@@ -226,7 +235,8 @@ class StreamLog:
             times.append(due)
         if self._repeated:
             times.append(self._repeated_since + REPEAT_SECS)
-        if self.mode == "enabled" and (self._status or self.renderer.pending()):
+        if self.mode == "enabled" and (self.live or self._status or self.renderer.pending()):
+            times.append(self._live_looked_at + LIVE_SECS)
             times.append(self._status_looked_at + STATUS_SECS)
             times.append(min(self._snapshot_due, ticked_at + OVER_SECS))
         return min(times, default=None)
@@ -249,6 +259,7 @@ class StreamLog:
         self.sort(self.renderer.flush(), now)
         if self._repeated:
             self._say_repeats()
+        self.live = b""
         if self._status:
             self._write_status(b"")
         self._start_afresh()
@@ -515,6 +526,14 @@ class StreamLog:
 
     # ---- live status
 
+    def _look_for_live(self, now: float) -> None:
+        """A line that is just being printed is left out: one of plain text counts where none has
+        ended since the look before."""
+        stood = self.renderer.line_feeds == self._live_feeds
+        self._live_looked_at, self._live_feeds = now, self.renderer.line_feeds
+        is_shown = self.mode == "enabled" and (stood or self.renderer.is_on_screen)
+        self.live = self._status_text() if is_shown else b""
+
     def _show_status(self) -> None:
         text = self._status_text() if self.mode == "enabled" else b""
         if text != self._status:
@@ -527,7 +546,7 @@ class StreamLog:
         command = command_prefix.find(text)
         if command >= 0:
             text = text[:command] + command_prefix.PREFIX + b" " + MASK
-        text = self._capture.masks.masked_open(text)[:STATUS_BYTES]
+        text = self._capture.masks.masked_open(text)[:MAX_STATUS_BYTES]
         return text.decode(errors="ignore").rstrip(" ").encode()
 
     def _write_status(self, text: bytes) -> None:

@@ -250,6 +250,11 @@ class Renderer:
             line = "".join(self._screen.held_lines()[-1:]).encode()[:_STATUS_BYTES]
         return line.decode(errors="ignore").rstrip(" ").encode()
 
+    @property
+    def is_on_screen(self) -> bool:
+        """Whether rows and cells were drawn upon, more than lines of text were printed."""
+        return self._on_screen
+
     def pending(self) -> int:
         """Lines that are shown, not blank and not final."""
         if self._on_screen:

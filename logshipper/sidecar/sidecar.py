@@ -25,6 +25,7 @@ from logshipper.relay.side_pipe import Empty, SideType
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.sidecar.settings import Settings
 from logshipper.spool.captures import TELEGRAF_MARK, boot_id, counted_bytes, outcome
+from logshipper.spool.live_status import LiveStatusFile
 from logshipper.spool.segment import Json, Kind, Stream
 from logshipper.spool.segment_writer import SegmentWriter
 from logshipper.spool.spool_room import SLOW_BYTES_PER_SEC, SpoolRoom
@@ -91,6 +92,7 @@ class Sidecar:
         self._lock = _take_lock(os.path.join(folder, "lock"))
         fault_point("sidecar_locked")
         self._writer = SegmentWriter(folder, self._now_ns())
+        self._live = LiveStatusFile(folder)
         self._open = {Stream.STDOUT, Stream.STDERR}
         self.received = dict.fromkeys((1, 2), 0)
         self._ended = False
@@ -207,11 +209,12 @@ class Sidecar:
         """The capture is over for good."""
         self._end_measurements()
         self._say_lost(at_end=True)
-        self._write_ledger()  # what came after CMD's end counts, too
+        self._write_ledger(with_bytes=True)  # what came after CMD's end counts, too
         try:
             self._writer.close(self._frames.end(self._now_ns()))
         except SpoolError as error:
             self._degrade(error)
+        self._live.close()
         fault_point("capture_synced")
         os.close(self._lock)
         self._report("done")
@@ -454,15 +457,21 @@ class Sidecar:
         if items:
             self._write_items(items)
             fault_point("lines_without_ledger")
+        self._live.show(self._classifier.live(), self._now_ns())
         now = time.monotonic()
         if now >= self._ledger_due:
             self._ledger_due = now + LEDGER_SECS
             self._take_context()
             self._write_ledger()
 
-    def _write_ledger(self) -> None:
+    def _write_ledger(self, *, with_bytes: bool = False) -> None:
+        """Where it has changed. with_bytes: also where only bytes were printed, such as a bar's
+        that is drawn again; else the next heartbeat has them."""
         ledger = self._classifier.ledger()
-        if ledger != self._ledger and self._write_record({"type": "ledger", "ledger": ledger}):
+        changed = (
+            ledger != self._ledger if with_bytes else _lines_of(ledger) != _lines_of(self._ledger)
+        )
+        if changed and self._write_record({"type": "ledger", "ledger": ledger}):
             self._ledger = ledger
 
     def _write_items(self, items: list[LoggedLines | LoggedEvent]) -> None:
@@ -609,6 +618,16 @@ class Sidecar:
 
     def _now_ns(self) -> int:
         return self._wall_ns + time.monotonic_ns()
+
+
+def _lines_of(ledger: Json) -> Json:
+    """A ledger without its bytes."""
+    return {
+        name: {count: value[count] for count in value if count != "bytes"}
+        if isinstance(value, dict)
+        else value
+        for name, value in ledger.items()
+    }
 
 
 def _measurements(plan: SidecarPlan, path: str) -> "Measurements | None":

@@ -21,6 +21,7 @@ MAX_PAYLOAD_BYTES = 16 << 20
 MAX_FRAME_LINES = 1 << 17
 MAX_LINE_BYTES = 4 << 20  # the renderer cuts longer lines into parts
 MAX_RECORD_BYTES = 64 << 10  # of a RECORD's JSON
+MAX_STATUS_BYTES = 4096  # of a STATUS line
 MAX_ATTRS_BYTES = 1 << 20
 MAX_RUNS = 1 << 16  # of a frame; and METADATA lines of one
 ORIGIN, COPY = "origin", "copy"  # attributes, see Frame

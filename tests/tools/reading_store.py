@@ -81,6 +81,10 @@ class SpooledCapture:
         """What a running bar on stderr shows; empty: it is gone."""
         self.lines(text, stream=Stream.STDERR, kind=Kind.STATUS)
 
+    def live(self, text: str) -> None:
+        """The same, as it stands in the spool before any reader has ingested it."""
+        self._writer.live(text, stream=Stream.STDERR)
+
     def event(self, name: str, message: str = "", **fields: Any) -> None:  # Any: JSON
         self._writer.event(name, message, **fields)
 

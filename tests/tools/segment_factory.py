@@ -11,6 +11,7 @@ from typing import Any
 
 from logshipper.spool import segment
 from logshipper.spool.captures import COUNTERS, COUNTERS_BYTES, COUNTERS_MAGIC
+from logshipper.spool.live_status import LIVE_FILE
 from logshipper.spool.segment import Json, Kind, Stream
 
 START_NS = 1_750_000_000_000_000_000  # 2025-06-15
@@ -182,6 +183,13 @@ class CaptureWriter:
 
     def status(self, text: str, *, stream: Stream = Stream.STDOUT) -> int:
         return self.lines([text], kind=Kind.STATUS, stream=stream)
+
+    def live(self, text: str, *, stream: Stream = Stream.STDOUT) -> int:
+        """What a bar shows now; in the place of what the file had."""
+        time_ns = self.tick()
+        frame = segment.encode_lines(stream, time_ns, text.encode() + b"\n", [(Kind.STATUS, 1)])
+        (self.segments / LIVE_FILE).write_bytes(frame)
+        return time_ns
 
     def event(
         self, event: str, message: str = "something happened", **fields: Any

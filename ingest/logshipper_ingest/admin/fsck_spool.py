@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from logshipper.errors import LogshipperError, StoreError, os_words
+from logshipper.spool.live_status import LIVE_FILE
 from logshipper.spool.segment import FrameType
 from logshipper_ingest.admin.fsck_findings import Fault
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life, list_folders
@@ -23,7 +24,7 @@ from logshipper_ingest.spool.segment_reader import (
 
 READ_BYTES = 4 << 20
 _MAKING = ".new-"
-_OWN_NAMES = {"lock", "counters", "telegraf"}  # in segments/, next to the segments
+_OWN_NAMES = {"lock", "counters", "telegraf", LIVE_FILE}  # in segments/, next to the segments
 _MAX_ODD = 100  # of a folder
 _LOST = "what stood there is lost, and counted as lost when the capture is over"
 

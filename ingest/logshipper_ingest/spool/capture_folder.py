@@ -20,6 +20,8 @@ import orjson
 from logshipper.errors import SpoolError, StoreError, os_words
 from logshipper.safe_text import without_controls
 from logshipper.spool.captures import COUNTERS_BYTES, Counters, read_counters, started_of
+from logshipper.spool.live_status import LIVE_FILE, MAX_LIVE_BYTES, decode_live
+from logshipper.spool.segment import Stream
 from logshipper.spool.spool_room import LIMITS_FILE
 from logshipper.telegraf.measurements import PORT_FILE
 from logshipper_ingest.model.capture_id import Source
@@ -203,6 +205,22 @@ class CaptureFolder:
             return 0
         digits = (text or b"").strip()
         return int(digits) if digits.isdigit() and 0 < int(digits) < 65536 else 0
+
+    def live_status(self) -> dict[Stream, tuple[int, str]]:
+        """What running bars show now, as (time in ns, text) by stream, "" where that was withdrawn;
+        nothing where its sidecar hasn't said so."""
+        try:
+            data = (
+                self._read(self.segments_fd, LIVE_FILE, MAX_LIVE_BYTES)
+                if self.segments_fd >= 0
+                else None
+            )
+        except OSError:
+            return {}
+        return {
+            stream: (time_ns, without_controls(text.decode(errors="replace")))
+            for stream, (time_ns, text) in decode_live(data or b"").items()
+        }
 
     def _read(self, folder: int, name: str, max_bytes: int) -> bytes | None:
         try:

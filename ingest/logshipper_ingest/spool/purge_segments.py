@@ -12,6 +12,7 @@ import zlib
 from typing import NamedTuple
 
 from logshipper.errors import SegmentCorrupt, StoreError, os_words
+from logshipper.spool.live_status import LIVE_FILE
 from logshipper.spool.segment import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -39,8 +40,8 @@ class PurgeResult(NamedTuple):
 
 
 def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool) -> PurgeResult:
-    """In what says whose a capture is (the job's name), and in all its segments. dry_run: only
-    counts. Raises StoreError."""
+    """In what says whose a capture is (the job's name), in all its segments and its live status.
+    dry_run: only counts. Raises StoreError."""
     alive = folder.life() is Life.LIVE
     path = os.path.join(folder.path, IDENTITY)
     try:
@@ -48,12 +49,12 @@ def purge_capture(folder: CaptureFolder, pattern: LinePattern, *, dry_run: bool)
     except OSError as error:
         raise StoreError(path, f"can't be purged: {os_words(error)}") from None
     files = [path] if lines else []
-    for number in list_segments(folder.segments_fd) if folder.segments_fd >= 0 else []:
-        path = os.path.join(folder.path, "segments", segment_name(number))
+    numbers = list_segments(folder.segments_fd) if folder.segments_fd >= 0 else []
+    names = [*map(segment_name, numbers), LIVE_FILE] if folder.segments_fd >= 0 else []
+    for name in names:
+        path = os.path.join(folder.path, "segments", name)
         try:
-            hit_count = _purge_segment(
-                folder, segment_name(number), path, pattern, alive=alive, dry_run=dry_run
-            )
+            hit_count = _purge_segment(folder, name, path, pattern, alive=alive, dry_run=dry_run)
         except OSError as error:
             raise StoreError(path, f"can't be purged: {os_words(error)}") from None
         lines += hit_count

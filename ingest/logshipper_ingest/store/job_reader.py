@@ -7,6 +7,7 @@ no lock.
 
 import heapq
 import json
+import os
 import sqlite3
 import time
 from bisect import bisect_right
@@ -19,6 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logshipper.config import JSON
+from logshipper.errors import SpoolError, StoreError
 from logshipper.spool.segment import MAX_PAYLOAD_BYTES, Kind, Stream
 from logshipper_ingest.model.job import (
     OPEN_STATES,
@@ -41,6 +43,7 @@ from logshipper_ingest.model.job import (
 from logshipper_ingest.model.keyed_reader import KeyedReader
 from logshipper_ingest.model.summary import summarise
 from logshipper_ingest.model.x_axis import XAxis
+from logshipper_ingest.spool.capture_folder import CaptureFolder, open_spool
 from logshipper_ingest.sqlite_file import damaged, open_reader, store_errors, unfinished
 from logshipper_ingest.store.child_rows import OWN_DETAILS, read_child_changes, read_children
 from logshipper_ingest.store.event_rows import read_stored_events
@@ -106,8 +109,10 @@ class JobReader(KeyedReader):
     opened it.
     """
 
-    def __init__(self, path: str, job_id: str) -> None:
+    def __init__(self, path: str, job_id: str, spool: str | None = None) -> None:
+        """spool: where captures that run show what their bars show now."""
         self.path = path
+        self._spool = spool
         self._connection: sqlite3.Connection | None = open_reader(path, VERSION)
         try:
             with store_errors(path):
@@ -133,7 +138,8 @@ class JobReader(KeyedReader):
             )
             for row in rows
         ]
-        self._running = [row.id for row in rows if row.account.state == RUNNING]
+        # folders in the spool, by the capture's number
+        self._running = {row.id: row.folder for row in rows if row.account.state == RUNNING}
         self._silent = [
             JobEvent(row.account.newest_ns + UNRESPONSIVE_NS, heartbeat_lost(), row.attempt, row.id)
             for row, capture in zip(rows, self.captures, strict=True)
@@ -488,12 +494,39 @@ class JobReader(KeyedReader):
 
     def status(self) -> dict[Stream, tuple[int, str]]:
         """What running bars show now, as (time in ns, text) by stream; nothing of captures that
-        have ended."""
+        have ended. From the spool, where it is newer than what is ingested."""
         rows = self._fetch(
-            f"SELECT stream, time_ns, text FROM status WHERE capture IN ({_numbers(self._running)})"  # noqa: S608  numbers
-            " ORDER BY time_ns"
+            f"SELECT capture, stream, time_ns, text FROM status WHERE capture IN ({_numbers(self._running)})"  # noqa: S608  numbers
         )
-        return {Stream(stream): (time_ns, text) for stream, time_ns, text in rows if text}
+        newest = {
+            (capture, Stream(stream)): (time_ns, text) for capture, stream, time_ns, text in rows
+        }
+        for capture, stream, time_ns, text in self._live():
+            newest[capture, stream] = max(newest.get((capture, stream), (0, "")), (time_ns, text))
+        bars = sorted((bar, stream) for (_, stream), bar in newest.items() if bar[1])
+        return {stream: bar for bar, stream in bars}
+
+    def _live(self) -> Iterator[tuple[int, Stream, int, str]]:
+        """Capture, stream, time in ns and text of what is live in the spool."""
+        if not self._running or self._spool is None:
+            return
+        try:
+            spool_fd = open_spool(self._spool)
+        except StoreError:
+            return  # ingesting says what is wrong
+        if spool_fd is None:
+            return
+        try:
+            for capture, name in self._running.items():
+                try:
+                    folder = CaptureFolder(spool_fd, self._spool, name, os.geteuid())
+                except (OSError, SpoolError):
+                    continue  # ended meanwhile, or somebody else's
+                with folder:
+                    for stream, (time_ns, text) in folder.live_status().items():
+                        yield capture, stream, time_ns, text
+        finally:
+            os.close(spool_fd)
 
     # ---- what was imported
 

@@ -408,13 +408,13 @@ class LocalStore:
 
         try:
             try:
-                reader = JobReader(path, job_id)
+                reader = JobReader(path, job_id, self.spool)
             except (
                 UnfinishedError
             ):  # being created; what is in the catalogue isn't any more, or else is damaged
                 if all(job.job_id != job_id for job in self.jobs()):
                     raise UnknownJob(job_id, f"no job has the id {job_id!r}") from None
-                reader = JobReader(path, job_id)
+                reader = JobReader(path, job_id, self.spool)
         except StoreError:
             if os.path.exists(path):
                 raise

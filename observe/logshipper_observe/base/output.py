@@ -198,6 +198,11 @@ def cells_wide(text: str) -> int:
     return cell_len(text)
 
 
+def line_width(pieces: Iterable[Cell]) -> int:
+    """Columns that a line of such pieces takes up where it isn't wrapped."""
+    return sum(cells_wide(_plain(piece)) for piece in pieces)
+
+
 def natural_widths(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> list[int]:
     """Columns' widths where nothing is cut or folded."""
     widths = [cells_wide(column.title) for column in columns]

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 from logshipper.safe_text import safe
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.ledger import COLUMNS, OUTCOMES
-from logshipper_observe.base.output import Cell, Column, Output, Styled, print_json
+from logshipper_observe.base.bar_width import shortened
+from logshipper_observe.base.output import (
+    Cell,
+    Column,
+    Output,
+    Styled,
+    line_width,
+    print_json,
+)
 from logshipper_observe.base.words import (
     RUNNING_STATES,
     STATE_STYLES,
@@ -232,7 +240,14 @@ class _Page:
             yield "Records", [f"none; {hint.words} in ~/.logoptin would take them"]
         if job.state in RUNNING_STATES:
             for stream, (time_ns, text) in sorted(self.reader.status().items()):
-                yield f"Now on {STREAM_NAMES[stream]}", [text, *self._ago(time_ns)]
+                name = f"Now on {STREAM_NAMES[stream]}"
+                yield name, self._bar(text, self._ago(time_ns), self.out.columns - len(name) - 4)
+
+    def _bar(self, text: str, ago: list[Cell], columns: int) -> list[Cell]:
+        """On a terminal in one row, where its bar is what makes it longer."""
+        if self.out.terminal:
+            text = shortened(text, line_width([text, *ago]) - columns)
+        return [text, *ago]
 
     def _ago(self, time_ns: int) -> list[Cell]:
         words = when(time_ns, self.now_ns)

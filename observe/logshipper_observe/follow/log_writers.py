@@ -9,6 +9,7 @@ import orjson
 
 from logshipper.safe_text import safe, safe_json
 from logshipper.spool.segment import Kind, Stream
+from logshipper_observe.base.bar_width import shortened
 from logshipper_observe.base.output import Output, cells_wide
 from logshipper_observe.base.words import is_further_part, local, safe_coloured, uncoloured
 from logshipper_observe.model.documents import line_document
@@ -144,6 +145,7 @@ class TextWriter(Writer):
     def _status_row(self, text: str) -> str:
         """One row of the terminal, dimmed; a bar that wrapped couldn't be cleared any more."""
         columns = max(Output().columns - 1, 1)  # asked again: the terminal may have been resized
+        text = shortened(text, cells_wide(text) - columns)
         if cells_wide(text) > columns:
             from rich.cells import set_cell_size
 

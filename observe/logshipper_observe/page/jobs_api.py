@@ -222,7 +222,7 @@ def job(ask: Ask) -> PageAnswer:
         status = reader.status()
         document = {
             "now_ns": now_ns,
-            "poll_secs": ask.store.poll_secs,
+            "poll_secs": ask.store.bar_poll_secs if status else ask.store.poll_secs,
             **_document(summary, now_ns, marks),
             "is_over": reader.is_over,
             "ledger": ledger_of(reader),

@@ -63,7 +63,16 @@ class OpenedStore:
     @property
     def poll_secs(self) -> float:
         """How long a page waits between two looks at a job that runs."""
-        return 1.5 if self._store is None else max(self._store.poll_secs, 1.5)
+        return self._at_least(1.5)
+
+    @property
+    def bar_poll_secs(self) -> float:
+        """The same where it shows a running bar: with what the sidecar waits, it is below a second
+        old."""
+        return self._at_least(0.4)
+
+    def _at_least(self, secs: float) -> float:
+        return secs if self._store is None else max(self._store.poll_secs, secs)
 
     def get(self) -> "JobStore | None":
         """None where there is no store yet. Raises StoreError, ConfigError."""

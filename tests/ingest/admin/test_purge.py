@@ -199,6 +199,16 @@ def test_a_job_may_print_on(node: ShippingNode) -> None:
     assert [event for event in node.events("job1") if event["event"] == "segment_damaged"] == []
 
 
+def test_what_a_bar_shows_is_overwritten(node: ShippingNode) -> None:
+    with print_lines(node, close=False) as capture:
+        capture.live(f"the word is {SECRET}")
+        assert sorted(holding(node.folder / "spool")) == ["0000000001.seg", "live"]
+        assert purge(node, "--job", "job1", "--fixed", SECRET) == 0
+        assert holding(node.folder / "spool") == []
+        capture.end()
+        capture.close()
+
+
 def test_the_agent_goes_on_where_it_was(node: ShippingNode) -> None:
     """Places in a segment stay what they were: nothing is sent again, nothing is left out."""
     with print_lines(node, close=False) as capture:

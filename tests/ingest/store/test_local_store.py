@@ -4,13 +4,14 @@ printed."""
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from logshipper.errors import StoreError, UnknownJob
 from logshipper.spool.captures import process_started
+from logshipper.spool.live_status import LIVE_FILE
 from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.store.job_reader import JobReader
@@ -270,6 +271,33 @@ def test_live_status_is_replaced_withdrawn_and_never_logged_r29(
         assert lines[2].attrs == {"n": 1}
         capture.end()
     assert take(store).status() == {}
+
+
+def test_the_spool_has_the_newest_live_status_r29(store: LocalStore, spool: Path) -> None:
+    with CaptureWriter(spool) as capture:
+        capture.status("10%")
+        reader = take(store)
+        for percent in (20, 30):
+            time_ns = capture.live(f"{percent}%")
+            assert reader.status() == {Stream.STDOUT: (time_ns, f"{percent}%")}, "without ingesting"
+        capture.live("")
+        assert reader.status() == {}, "withdrawn before that is ingested"
+        time_ns = capture.status("40%")
+        assert take(store).status() == {Stream.STDOUT: (time_ns, "40%")}, "an older file"
+        capture.live("warming\x07 up", stream=Stream.STDERR)
+        assert reader.status()[Stream.STDERR][1] == "warming\ufffd up"
+        capture.end()
+        assert take(store).status() == {}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_a_live_status_that_is_no_file(
+    store: LocalStore, spool: Path, make: Callable[[Path], None]
+) -> None:
+    with CaptureWriter(spool) as capture:
+        time_ns = capture.status("10%")
+        make(capture.segments / LIVE_FILE)
+        assert take(store).status() == {Stream.STDOUT: (time_ns, "10%")}
 
 
 # ---- while a job runs

@@ -621,13 +621,16 @@ def test_a_live_status_shows_no_token(cut: int) -> None:
     made.feed(OUT, line[:cut], 1.0)
     for now in (2.0, 20.0, 40.0):
         made.tick(now)
-    shown = str(made.take())
-    assert "hus" not in shown
+    shown, live = str(made.take()), str(made.live())
+    assert "hus" not in shown + live
     assert "/LOGCOMMAND ***" in shown
+    assert "/LOGCOMMAND ***" in live
     made.feed(OUT, line[cut:] + b"\n" + b"bar hush-123456"[: max(cut - 10, 8)], 50.0)
     for now in (60.0, 80.0):
         made.tick(now)
     assert "hush" not in str(made.take())
+    assert made.live()[OUT].startswith(b"bar")
+    assert b"hush" not in made.live()[OUT]
 
 
 # ---- metadata
@@ -765,6 +768,68 @@ def test_live_status() -> None:
     items = classifier.take()
     assert _lines(items, Kind.STATUS) == [b""]
     assert _lines(items, Kind.LOG) == [b" 20%|## |"]
+
+
+def test_a_running_bar_is_live() -> None:
+    """R29's arrow: drawn 100 times a second, it is half a second old at most, and few of its states
+    go to the segments."""
+    made = Classifier("enabled")
+    ages: list[float] = []
+    for step in range(3000):
+        now = 100.0 + step / 100
+        made.feed(OUT, b"\r step %.2f" % now, now)
+        if now >= (made.next_tick() or 0.0):
+            made.tick(now)
+        ages.append(now - float(made.live()[OUT].split()[-1]))
+    assert max(ages) <= stream_log.LIVE_SECS + 0.011
+    assert len(_lines(made, Kind.STATUS)) == 3
+    made.feed(OUT, b"\n", now)
+    while (due := made.next_tick()) is not None and made.live()[OUT]:
+        made.tick(due)
+        assert due < now + 2
+    assert made.live() == {OUT: b"", ERR: b""}
+
+
+def test_a_line_that_is_being_printed_is_not_live() -> None:
+    """A prompt is: no line ends after it."""
+    made = Classifier("enabled")
+    for step in range(300):
+        now = 100.0 + step / 100
+        made.feed(OUT, b"part\nand half a li", now)
+        made.tick(now)
+        assert made.live()[OUT] == b""
+        made.feed(OUT, b"ne\n", now)
+    made.feed(OUT, b"Password: ", now)
+    while (due := made.next_tick()) is not None and not made.live()[OUT]:
+        made.tick(max(due, now))
+        assert due < now + 3
+    assert made.live()[OUT] == b"Password:"
+
+
+def test_a_bar_below_lines_is_live() -> None:
+    """As tqdm.write prints them."""
+    made = Classifier("enabled")
+    for step in range(300):
+        now = 100.0 + step / 100
+        made.feed(OUT, b"\r\x1b[Kline %d\n\r %d%%|##  |" % (step, step), now)
+        made.tick(now)
+    assert made.live()[OUT].endswith(b"|##  |")
+
+
+@pytest.mark.parametrize("mode", ["metadata", "disabled"])
+@pytest.mark.parametrize("by", [OUT, ERR])
+def test_nothing_is_live_outside_enabled(mode: str, by: Stream) -> None:
+    """R17's arrow: a switch away withdraws it at once, and none comes before the way back."""
+    made = Classifier("enabled")
+    made.feed(OUT, b"\r 10%|#  |", 100.0)
+    made.tick(100.5)
+    assert made.live() == {OUT: b" 10%|#  |", ERR: b""}
+    made.feed(by, b'\n/LOGCOMMAND {"mode":"%s"}\n' % mode.encode(), 101.0)
+    assert made.live() == {OUT: b"", ERR: b""}
+    for now in (102.0, 103.0, 104.0):
+        made.feed(OUT, b"\r 20%|## |", now)
+        made.tick(now + 0.6)
+        assert made.live() == {OUT: b"", ERR: b""}
 
 
 def test_no_status_outside_enabled() -> None:

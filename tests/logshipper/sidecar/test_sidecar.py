@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from logshipper.classify import stream_log
 from logshipper.config import Config
 from logshipper.errors import SpoolFull
 from logshipper.relay import side_pipe
@@ -14,6 +15,7 @@ from logshipper.relay.side_pipe import SideType
 from logshipper.sidecar import frame_builder, sidecar
 from logshipper.sidecar.settings import Settings
 from logshipper.spool import captures, segment, segment_writer
+from logshipper.spool.live_status import LIVE_FILE, decode_live
 
 BURSTS = 5
 CLOSED = side_pipe.encode(SideType.CLOSED, 1) + side_pipe.encode(SideType.CLOSED, 2)
@@ -130,6 +132,36 @@ def test_records_beside_their_lines_that_are_refused_are_counted(
     lost = [record for record in _records(capture) if record.get("event") == "records_lost"]
     assert [(record["records"], record["reason"]) for record in lost] == [(2, "no room")]
     assert _records(capture)[-1]["ledger"]["stdout"]["lost"] == 0
+
+
+def test_a_bar_that_is_drawn_again_and_again_fills_no_spool(
+    capture: captures.CaptureDirectory,
+    pipes: tuple[SidecarPlan, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its bytes alone are no ledger's news; what it shows is in one small file."""
+    monkeypatch.setattr(sidecar, "LEDGER_SECS", 0.0)
+    monkeypatch.setattr(stream_log, "LIVE_SECS", 0.0)
+    plan, _ = pipes
+    served = sidecar.Sidecar(plan, Settings(Config(), (), capture, lambda: None))
+    served.start()
+    segments = Path(capture.path) / "segments"
+    printed = 0
+    for step in range(500):
+        bar = b"\rstep %03d" % step
+        served.data(2, bar, 0)
+        served.idle()
+        printed += len(bar)
+        assert decode_live((segments / LIVE_FILE).read_bytes())[segment.Stream.STDERR][1] == bar[1:]
+    records = _records(capture)
+    assert [record["type"] for record in records].count("ledger") == 1
+    assert (segments / LIVE_FILE).stat().st_size < 200
+    for stream in (1, 2):
+        served.closed(stream)
+    assert not any(text for _, text in decode_live((segments / LIVE_FILE).read_bytes()).values())
+    served.close()
+    last = [record for record in _records(capture) if "ledger" in record][-1]
+    assert last["ledger"]["stderr"]["bytes"] == printed
 
 
 def _records(capture: captures.CaptureDirectory) -> list[segment.Json]:

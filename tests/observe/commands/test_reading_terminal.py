@@ -221,7 +221,7 @@ def test_follow_shows_a_running_bar_on_the_last_row(store: Path) -> None:
         job.beat()
         child = start(store, "logs", "last", "--follow", columns=60)
         child.expect_exact("first\r\n")
-        child.expect(r"\x1b\[2m(epoch 1:  10%\|█         \| x+…)\x1b\[0m")
+        child.expect(r"\x1b\[2m(epoch 1:  10%\|█\| x+…)\x1b\[0m")
         assert isinstance(child.match, re.Match)
         assert cells_wide(child.match[1]) < 60, "a bar that wraps couldn't be cleared"
         job.status("epoch 1:  20%|██        |")
@@ -229,6 +229,9 @@ def test_follow_shows_a_running_bar_on_the_last_row(store: Path) -> None:
         job.lines("second")
         child.expect_exact("\r\x1b[Ksecond\r\n")
         child.expect_exact("epoch 1:  20%")
+        job.live(f"epoch 1:  30%|{'█' * 30}{' ' * 70}| 30/100 [00:02<00:08, 9.90it/s]")
+        child.expect(r"\x1b\[2m(epoch 1:  30%\|█+ +\| 30/100 \[00:02<00:08, 9.90it/s\])\x1b\[0m")
+        assert cells_wide(child.match[1]) == 59
         job.status("")
         child.expect_exact("\r\x1b[K")
         job.end(3)
@@ -236,6 +239,18 @@ def test_follow_shows_a_running_bar_on_the_last_row(store: Path) -> None:
         child.expect(pexpect.EOF)
         child.close()
         assert child.exitstatus == 0
+
+
+def test_show_has_a_running_bar_in_one_row(store: Path) -> None:
+    """R29's arrow: its blocks are cut, not its rate."""
+    with SpooledCapture(store) as job:
+        job.live(f" 30%|{'█' * 30}{' ' * 70}| 30/100 [00:02<00:08, 9.90it/s]")
+        job.beat()
+        rows = SGR.sub("", screen(store, "show", "last", columns=80)).splitlines()
+        (row,) = (row for row in rows if row.startswith("Now on stderr"))
+        assert " 30%|███" in row
+        assert "| 30/100 [00:02<00:08, 9.90it/s]  (" in row
+        assert "█" * 30 + " " * 70 + "| 30/100" in screen(store, "show", "last", columns=200)
 
 
 def test_ctrl_c_leaves_a_followed_job(store: Path) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from logshipper.classify.stream_log import LIVE_SECS
 from logshipper_ingest.model.job import JobSummary
 from logshipper_observe.page.jobs_api import facts_of
 from logshipper_observe.page.server import PageServer
@@ -36,6 +37,26 @@ def test_more_lines_are_another_answer(
             lines = lines_of(json.loads(answer.body))
         assert lines == 2
         assert answer.headers["ETag"] != tag
+
+
+def test_a_running_bar_is_looked_at_more_often(
+    serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    """With what the sidecar waits, it is below a second old."""
+    store = tmp_path / "store"
+    with SpooledCapture(store, JOB) as job:
+        job.lines("one")
+        job.beat()
+        client = Client(serve(store))
+        without = client.ask(f"api/jobs/{JOB}")
+        assert json.loads(without.body)["poll_secs"] == 1.5
+        for bar in ("10%", "20%"):
+            job.live(bar)
+            answer = client.ask(f"api/jobs/{JOB}")
+            document = json.loads(answer.body)
+            assert document["live_status"]["stderr"]["text"] == bar
+            assert document["poll_secs"] + LIVE_SECS <= 0.9
+            assert answer.headers["ETag"] != without.headers["ETag"]
 
 
 def lines_of(document: dict[str, Any]) -> int:  # Any: JSON

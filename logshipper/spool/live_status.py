@@ -1,0 +1,92 @@
+"""What running bars show now, in a file next to a capture's segments that is written over
+(docs/segment-format.md): whoever looks sees the newest state, and a bar that runs for days leaves
+no more than that behind."""
+
+import errno
+import os
+from collections.abc import Mapping
+
+from logshipper.errors import SegmentCorrupt
+from logshipper.spool.segment import (
+    MAX_STATUS_BYTES,
+    FrameType,
+    Kind,
+    Stream,
+    decode_frame,
+    encode_lines,
+)
+
+LIVE_FILE = "live"  # in `segments/`
+MAX_LIVE_BYTES = 10_000  # of the file: a frame for each stream, the longest ones
+
+
+class LiveStatusFile:
+    """Writes a capture's live status. The file is made when there is something to show."""
+
+    def __init__(self, segments: str) -> None:
+        self._path = os.path.join(segments, LIVE_FILE)
+        self._fd = -1
+        self._texts: dict[Stream, bytes] = {}
+        self._frames: dict[Stream, bytes] = {}
+        self._size = 0  # of the file; what is left of a longer text is overwritten
+
+    def show(self, texts: Mapping[Stream, bytes], now_ns: int) -> None:
+        """texts: by stream, each of MAX_STATUS_BYTES at most; b"" where there is nothing to show.
+        Writes where one of them has changed; where that fails, nothing is shown until the next
+        change."""
+        changed = [stream for stream, text in texts.items() if text != self._texts.get(stream, b"")]
+        if not changed:
+            return
+        for stream in changed:
+            self._texts[stream] = texts[stream]
+            self._frames[stream] = encode_lines(
+                stream, now_ns, texts[stream] + b"\n", [(Kind.STATUS, 1)]
+            )
+        try:
+            self._write(b"".join(self._frames.values()))
+        except OSError:
+            self._clear()
+
+    def _write(self, frames: bytes) -> None:
+        if self._fd < 0:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._fd = os.open(self._path, flags, 0o600)
+        frames = frames.ljust(self._size, b"\0")
+        # a reader that comes amid this finds that a checksum doesn't match
+        if os.pwrite(self._fd, frames, 0) != len(frames):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._size = len(frames)
+
+    def _clear(self) -> None:
+        """Nothing old may stay."""
+        self._size = 0
+        try:
+            if self._fd >= 0:
+                os.ftruncate(self._fd, 0)
+        except OSError:
+            pass  # the disk fails: nothing on it can be changed
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def decode_live(data: bytes) -> dict[Stream, tuple[int, bytes]]:
+    """(time in ns, text) by stream, from the file's bytes; nothing where they aren't whole, as it
+    is just being written. Hostile input: never raises."""
+    live: dict[Stream, tuple[int, bytes]] = {}
+    data = data[:MAX_LIVE_BYTES].rstrip(b"\0")
+    at = 0
+    try:
+        while at < len(data):
+            decoded = decode_frame(data, at)
+            if decoded is None:
+                return {}
+            frame, at = decoded
+            if frame.type is not FrameType.LINES or frame.runs != ((Kind.STATUS, 1),):
+                return {}
+            live[frame.stream] = frame.time_ns, frame.text[:MAX_STATUS_BYTES].rstrip(b"\n")
+    except SegmentCorrupt:
+        return {}
+    return live
