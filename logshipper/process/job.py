@@ -14,11 +14,13 @@ import time
 
 from logshipper.process import launch, monitor, signals, terminal
 from logshipper.process.keyboard import Keyboard
+from logshipper.process.process_group import waits_in_vain
 from logshipper.process.signals import SignalArrival
 
 FOREGROUND_SECS = (
     0.25  # how often a job in the background looks whether it is in the foreground again
 )
+_SUSPEND_SECS = 2.0  # how long after Ctrl-Z it is looked, as often, for what waits in vain
 _GROUP_SIGNALLERS = ("sge_shepherd",)
 _NOT_SENT_ON = (signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
 _FROM_KERNEL_TOO = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP)
@@ -196,7 +198,13 @@ class InteractiveCommand(BatchCommand):
         self._report = -1
         self._background = False
         self._relay: Relay | None = None
-        self._keyboard = Keyboard(masters, self._terminal_gone, self._look_at_foreground)
+        self._suspend_until = self._suspend_due = 0.0  # 0: it wasn't typed
+        self._keyboard = Keyboard(
+            masters,
+            self._terminal_gone,
+            self._look_at_foreground,
+            self._take_signal_key,
+        )
 
     def start(
         self,
@@ -308,11 +316,32 @@ class InteractiveCommand(BatchCommand):
 
     @property
     def wait_secs(self) -> float | None:
-        return FOREGROUND_SECS if self._background else None
+        return FOREGROUND_SECS if self._background or self._suspend_until else None
 
     def tick(self) -> None:
         if self._background:
             self._look_at_foreground()
+        if self._suspend_until and (now := time.monotonic()) >= self._suspend_due:
+            self._suspend_due = now + FOREGROUND_SECS
+            self._suspend_until = self._suspend_until if now < self._suspend_until else 0.0
+            self._continue_stopped()
+
+    def _take_signal_key(self, signo: int, is_sent: bool) -> None:
+        if not is_sent:
+            self._send_to_foreground(signo)
+        if signo == signal.SIGTSTP:
+            now = time.monotonic()
+            self._suspend_until, self._suspend_due = now + _SUSPEND_SECS, now + FOREGROUND_SECS
+
+    def _continue_stopped(self) -> None:
+        """A shell whose stderr isn't the session's terminal, as one that CMD starts, may have no job
+        control: what it waits for goes on after Ctrl-Z, or no key would be of use any more."""
+        try:
+            group = os.tcgetpgrp(self._masters[1])
+            if group > 0 and not self._stopped_by and waits_in_vain(group):
+                os.killpg(group, signal.SIGCONT)
+        except (OSError, KeyError):
+            pass  # the pty is hung up, or the group is gone
 
     def _look_at_foreground(self) -> None:
         """Takes the terminal where the shell gave it to us; it signals `fg`, but not where we run

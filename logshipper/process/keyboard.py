@@ -18,7 +18,8 @@ class Keyboard:
     """Relays fd 0 to a pty's master. Reads no more while CMD takes nothing.
 
     masters: by stream. on_gone(): the real terminal is gone. on_background(): it belongs to
-    somebody else now.
+    somebody else now. on_signal_key(signo, is_sent): a key was typed that stands for a signal to the
+    foreground group; is_sent: the kernel does that.
     """
 
     def __init__(
@@ -26,10 +27,12 @@ class Keyboard:
         masters: dict[int, int],
         on_gone: "Callable[[], None]",
         on_background: "Callable[[], None]",
+        on_signal_key: "Callable[[int, bool], None]",
     ) -> None:
         self._relay: Relay | None = None
         self._on_gone = on_gone
         self._on_background = on_background
+        self._on_signal_key = on_signal_key
         # of our own, as the relay's poll knows the masters as something to read
         self._fds = {stream: os.dup(master) for stream, master in masters.items()}
         self._pending = b""
@@ -63,7 +66,11 @@ class Keyboard:
             self._on_gone()
             return
         self._pending = typed
-        self._send(self._choose_target())
+        target = self._choose_target()
+        if target in self._fds:
+            for signo in terminal.typed_signals(self._fds[target], typed):
+                self._on_signal_key(signo, target == 1)  # stderr's is no session's terminal
+        self._send(target)
 
     def _choose_target(self) -> int:
         """Stdin's terminal. But a program may read keys from stderr's (`vim -`): it alone is set up

@@ -49,9 +49,8 @@ def start(
         if cmd == 0:
             os.setpgid(0, 0)
             os.tcsetpgrp(slaves[1], os.getpid())
-            launch.become(
-                argv, environment, {0: slaves[1], 1: slaves[1], 2: slaves[2]}, inherited, failed
-            )
+            fds = {0: slaves[1], 1: slaves[1], 2: slaves.get(2, slaves[1])}
+            launch.become(argv, environment, fds, inherited, failed)
         shed(COMM, {*slaves.values(), report})
         os.write(report, REPORT.pack(STARTED, cmd))
         _watch(cmd, slaves, report)

@@ -18,6 +18,7 @@ from logshipper.errors import CaptureError
 from logshipper.fault_points import fault_point
 from logshipper.process import launch, nesting, signals, terminal
 from logshipper.process.job import BatchCommand, InteractiveCommand
+from logshipper.process.shell import is_shell_to_type_into
 from logshipper.process.signals import SignalPipe
 from logshipper.process.streams import STREAMS, Streams
 from logshipper.relay.channel import Channel
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 class RunOptions:
     """What `run` runs, and how."""
 
-    __slots__ = ("argv", "capture", "leave", "serve", "stall_secs", "telegraf", "tty")
+    __slots__ = ("apart", "argv", "capture", "leave", "serve", "stall_secs", "telegraf", "tty")
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class RunOptions:
         stall_secs: float = STALL_SECS,
         telegraf: "Collector | None" = None,
         leave: tuple[int, ...] = (),
+        apart: bool = False,
     ) -> None:
         self.argv = argv  # CMD and its arguments
         self.tty = tty  # ptys, else pipes
@@ -67,6 +69,7 @@ class RunOptions:
         self.stall_secs = stall_secs  # without progress of the sidecar until it is given up
         self.telegraf = telegraf  # takes measurements that CMD sends, for the sidecar
         self.leave = leave  # streams (1, 2) that CMD gets as they are
+        self.apart = apart  # stdout and stderr of a shell, too
 
 
 def run(options: RunOptions) -> int:
@@ -112,7 +115,10 @@ class RelayProcess(Owner):
         self._sidecar = SidecarLink(self._say, options.stall_secs)
         self._unsent: Unsent | None = None
         self._signals = SignalPipe()
-        streams = Streams(options.tty, self._counters, self._say, options.leave)
+        is_one = not options.apart and is_shell_to_type_into(options.argv)
+        streams = Streams(
+            options.tty, self._counters, self._say, options.leave, one_terminal=is_one
+        )
         self._streams = streams
         self._channels = streams.channels
         self._job: BatchCommand

@@ -20,7 +20,7 @@ class Streams:
     it is, and neither is in any of these).
 
     slaves: CMD's ends. ptys: masters, where they are ptys. real: the user's terminal, None in
-    batch.
+    batch. one_terminal: where there is a real one, stderr has stdout's.
     """
 
     __slots__ = ("channels", "ptys", "real", "size", "slaves", "tty")
@@ -31,6 +31,8 @@ class Streams:
         counters: "mmap | None",
         say: "Callable[[str], None]",
         leave: tuple[int, ...] = (),
+        *,
+        one_terminal: bool = False,
     ) -> None:
         """Raises OSError where not even pipes are available."""
         self.real = (
@@ -48,8 +50,12 @@ class Streams:
         pairs = {}
         if tty:
             like = None if self.real is None else self.real.saved_attributes
+            is_one = self.real is not None and one_terminal
             try:
-                pairs = {stream: terminal.open_pty(self.size, like) for stream in streams}
+                pairs = {
+                    stream: terminal.open_pty(self.size, like)
+                    for stream in (streams[:1] if is_one else streams)
+                }
             except OSError as error:
                 say(f"CMD gets pipes, as there is no terminal available: {error.strerror or error}")
                 self.tty, self.real = False, None

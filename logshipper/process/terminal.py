@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import stat
 import termios
 
@@ -9,7 +10,13 @@ BATCH_COLUMNS = 160  # at least: bars and tables of jobs are seldom made for les
 BATCH_ROWS = 50
 UNKNOWN_SIZE = (80, 24)
 _PTS_MAJORS = range(136, 144)
-_LFLAG = 3  # its place in what tcgetattr returns
+_LFLAG, _CC = 3, 6  # their places in what tcgetattr returns
+_NO_KEY = b"\0"  # of a signal that no key stands for
+_SIGNAL_KEYS = (
+    (termios.VINTR, signal.SIGINT),
+    (termios.VQUIT, signal.SIGQUIT),
+    (termios.VSUSP, signal.SIGTSTP),
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,6 +116,21 @@ def is_canonical(fd: int) -> bool:
         return bool(termios.tcgetattr(fd)[_LFLAG] & termios.ICANON)
     except (OSError, termios.error):
         return True
+
+
+def typed_signals(fd: int, typed: bytes) -> list[int]:
+    """The signals that a pty (by its master) makes of what is typed, such as Ctrl-C, if it has a
+    foreground group."""
+    try:
+        attributes = termios.tcgetattr(fd)
+    except (OSError, termios.error):
+        return []
+    if not attributes[_LFLAG] & termios.ISIG:
+        return []
+    keys = attributes[_CC]
+    return [
+        signo for place, signo in _SIGNAL_KEYS if keys[place] != _NO_KEY and keys[place] in typed
+    ]
 
 
 def set_attributes(fd: int, attributes: "Attributes") -> bool:

@@ -66,7 +66,11 @@ def prepare(
 
         sidecar.serve(plan, sidecar_settings)
 
-    return RunOptions(command, settings.tty, capture, serve, telegraf=collector, leave=leave)
+    # in `metadata`, nothing of stderr may count as a record (R9)
+    apart = settings.mode == "metadata"
+    return RunOptions(
+        command, settings.tty, capture, serve, telegraf=collector, leave=leave, apart=apart
+    )
 
 
 def _covered(arguments: Arguments, logoptin: tuple[str, bytes]) -> tuple[int, ...] | None:

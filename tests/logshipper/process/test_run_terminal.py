@@ -354,6 +354,118 @@ def test_command_that_suspends_itself_without_a_shell(driver: Driver, on_termina
     assert ended(job) == 0
 
 
+# a job that says when it runs, when it is continued, and which group is in the foreground
+SLEEP = """
+import os, signal, time
+signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'continued\\n'))
+os.write(1, b'begun %d\\n' % (os.tcgetpgrp(0) == os.getpgrp()))
+while True: time.sleep(100)
+"""
+SHELLS = {
+    "bash": ("bash", "--norc", "--noprofile", "-i"),
+    "env": ("env", "A=b", "bash", "--norc", "--noprofile"),
+    "dash": ("dash", "-i"),
+    "zsh": ("zsh", "-f", "-i"),
+    "tcsh": ("tcsh", "-f"),
+    "fish": ("fish", "--no-config"),
+}
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_shell_has_job_control(driver: Driver, on_terminal: Starter, name: str) -> None:
+    """Whoever types into it stops, lists, brings back and interrupts jobs, as without us."""
+    command = SHELLS[name]
+    need(command[0])
+    script = driver.folder / "sleep.py"
+    script.write_text(SLEEP)
+    job = on_terminal.job(*command)
+    plan = driver.plan()
+    wait_for(lambda: _reads_terminal(plan["cmd_pid"]), "the shell's prompt")
+    job.send(f"{sys.executable} {script}\r")
+    job.expect("begun 1")
+    for _ in range(2):
+        job.send("\x1a")
+        job.expect("(?i)stopped|suspended")
+        job.send("jobs\r")
+        job.expect("(?i)stopped|suspended")
+        job.send("fg\r")
+        job.expect("continued")
+    job.send("\x03")
+    wait_for(lambda: os.tcgetpgrp(job.child_fd) > 0 and _leads(plan["cmd_pid"]), "the shell again")
+    job.send("\rexit 3\r")
+    assert ended(job) == 3
+    assert driver.captured(2) == b"", "prompts, output and errors are in order"
+    assert b"no job control" not in driver.captured(1)
+    assert plan["interactive"] is True
+
+
+@pytest.mark.parametrize(("mode", "terminals"), [("enabled", 1), ("metadata", 2)])
+def test_a_shell_has_two_terminals_in_metadata(
+    driver: Driver, on_terminal: Starter, mode: str, terminals: int
+) -> None:
+    """R9: nothing of stderr may be taken for a record."""
+    store = ["--store", str(driver.folder / "store")]
+    command = [sys.executable, "-m", "logshipper", "run", *store, "--mode", mode, "--"]
+    job = on_terminal.spawn([*command, *SHELLS["bash"]])
+    job.expect(r"\$ ")
+    job.send("readlink /proc/$$/fd/1 /proc/$$/fd/2 | sort -u | wc -l; exit\r")
+    job.expect(f"[\r\n]{terminals}\r\n")
+    assert ended(job) == 0
+
+
+def test_a_shell_in_a_shell(driver: Driver, on_terminal: Starter) -> None:
+    """Ctrl-Z is the inner shell's; the outer one comes back at its end."""
+    outer = on_terminal.bash()
+    script = driver.folder / "sleep.py"
+    script.write_text(SLEEP)
+    outer.sendline(" ".join(driver.argv(*SHELLS["bash"])))
+    plan = driver.plan()
+    wait_for(lambda: _reads_terminal(plan["cmd_pid"]), "the shell's prompt")
+    outer.send(f"{sys.executable} {script}\r")
+    outer.expect("begun 1")
+    outer.send("\x1a")
+    outer.expect("Stopped")
+    assert state(plan["relay_pid"]) != "T"
+    outer.send("fg\r")
+    outer.expect("continued")
+    outer.send("\x03")
+    outer.expect("KeyboardInterrupt")
+    outer.send("exit 3\r")
+    wait_for(lambda: not is_alive(plan["relay_pid"]), "the inner shell ends")
+    outer.sendline("echo code=$?")
+    outer.expect("code=3")
+    assert not is_raw(outer)
+
+
+def test_ctrl_z_freezes_no_shell_without_job_control(driver: Driver, on_terminal: Starter) -> None:
+    """One that another program starts has a terminal for its stderr that isn't the session's: what
+    it waits for goes on."""
+    script = driver.folder / "sleep.py"
+    script.write_text(SLEEP)
+    job = on_terminal.job(*python(f"import subprocess; subprocess.run({SHELLS['bash']})"))
+    job.expect("no job control")
+    job.expect(r"\$ ")
+    job.send(f"{sys.executable} {script}\r")
+    job.expect("begun 1")
+    job.send("\x1a")
+    job.expect("continued")
+    job.send("\x03")
+    job.expect("KeyboardInterrupt")
+    job.send("echo $((6 * 7)); exit\r")
+    job.expect("42\r\n")
+    job.expect(pexpect.EOF)
+
+
+def _reads_terminal(pid: int) -> bool:
+    """Whether a shell has made itself the foreground group and waits for a line."""
+    return _leads(pid) and state(pid) == "S"
+
+
+def _leads(pid: int) -> bool:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[5]) == int(fields[2]) == pid
+
+
 # ---- deaths
 
 
@@ -471,6 +583,29 @@ def test_less(driver: Driver, on_terminal: Starter) -> None:
     job.expect("line 199")
     job.send("q")
     assert ended(job) == 0
+
+
+def test_ctrl_c_and_ctrl_z_in_less(driver: Driver, on_terminal: Starter) -> None:
+    """It reads keys from the terminal of stderr, which has no foreground group that the kernel
+    could signal."""
+    need("less")
+    text = driver.folder / "text"
+    text.write_text("".join(f"line {n}\n" for n in range(200)))
+    shell = on_terminal.bash()
+    shell.sendline(" ".join(driver.argv("less", str(text))))
+    shell.expect("line 28")
+    for _ in range(2):
+        shell.send("\x1a")
+        shell.expect("Stopped.*PROMPT ")
+        shell.sendline("fg")
+        shell.expect("line 28")
+    shell.send("F")
+    shell.expect("Waiting for data")
+    shell.send("\x03")
+    shell.send("g")
+    shell.expect("line 0")
+    shell.send("q")
+    shell.expect("PROMPT ")
 
 
 def test_less_at_the_end_of_a_pipe(driver: Driver, on_terminal: Starter) -> None:
