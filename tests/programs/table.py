@@ -442,6 +442,83 @@ for i in progress_bar(range(30)): time.sleep(0.01)
 print("end")
 """,
     ),
+    "joblib": _python(
+        "joblib",
+        r"""
+import json, time
+from joblib import Parallel, delayed
+print(json.dumps({"epoch": 1, "loss": 0.5}), flush=True)
+for verbose in (5, 11, 51):
+    Parallel(n_jobs=2, backend="threading", verbose=verbose)(delayed(time.sleep)(0.01) for _ in range(40))
+print(json.dumps({"epoch": 2, "loss": 0.25}))
+""",
+    ),
+    "lightgbm-json": _python(
+        "lightgbm",
+        r"""
+import json, lightgbm, numpy
+rng = numpy.random.default_rng(1)
+x = rng.random((500, 8)); y = x[:, 0] + 0.1 * rng.random(500)
+def tell(env):
+    if env.iteration % 5 == 0: print(json.dumps({"step": env.iteration, "l2": env.evaluation_result_list[0][2]}), flush=True)
+train = lightgbm.Dataset(x[:400], y[:400]); valid = lightgbm.Dataset(x[400:], y[400:], reference=train)
+lightgbm.train({"objective": "regression", "num_threads": 1, "deterministic": True}, train, 30, valid_sets=[valid], callbacks=[tell, lightgbm.log_evaluation(5), lightgbm.early_stopping(5)])
+""",
+    ),
+    "optuna": _python(
+        "optuna",
+        r"""
+import json, optuna, time
+def objective(trial):
+    x = trial.suggest_float("x", -10, 10)
+    time.sleep(0.02)
+    if trial.number == 3: raise optuna.TrialPruned()
+    print(json.dumps({"trial": trial.number, "value": (x - 2) ** 2}), flush=True)
+    return (x - 2) ** 2
+for bar in (False, True):
+    study = optuna.create_study(study_name="some", sampler=optuna.samplers.RandomSampler(seed=1))
+    study.optimize(objective, n_trials=12, show_progress_bar=bar)
+""",
+    ),
+    "scikit-learn-json": _python(
+        "scikit-learn",
+        r"""
+import json, numpy
+from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+rng = numpy.random.default_rng(1)
+x = rng.random((300, 8)); y = x[:, 0] + 0.1 * rng.random(300)
+RandomForestRegressor(40, verbose=2, random_state=1).fit(x, y)
+GradientBoostingRegressor(n_estimators=30, verbose=1, random_state=1).fit(x, y)
+print(json.dumps({"model": "mlp", "hidden": 16}), flush=True)
+MLPRegressor(hidden_layer_sizes=(16,), max_iter=300, tol=1e-3, verbose=True, random_state=1).fit(x, y)
+search = GridSearchCV(RandomForestRegressor(random_state=1), {"n_estimators": [2, 5], "max_depth": [2, 4]}, cv=3, verbose=3).fit(x, y)
+make_pipeline(StandardScaler(), RandomForestRegressor(5, random_state=1), verbose=True).fit(x, y)
+print(json.dumps({"score": round(float(search.best_score_), 4)}))
+""",
+    ),
+    "uv": _command(
+        "uv",
+        "uv venv -q new && uv pip install --python new/bin/python --no-cache numpy rich tqdm; uv pip install --python new/bin/python no-such-package-here-at-all",
+        fails=True,
+    ),
+    "xgboost-json": _python(
+        "xgboost-cpu",
+        r"""
+import json, numpy, xgboost
+rng = numpy.random.default_rng(1)
+x = rng.random((500, 8)); y = x[:, 0] + 0.1 * rng.random(500)
+train, valid = xgboost.DMatrix(x[:400], y[:400]), xgboost.DMatrix(x[400:], y[400:])
+class Tell(xgboost.callback.TrainingCallback):
+    def after_iteration(self, model, epoch, evals_log):
+        print(json.dumps({"epoch": epoch, "rmse": evals_log["valid"]["rmse"][-1]}), flush=True)
+        return False
+xgboost.train({"nthread": 1}, train, 20, evals=[(train, "train"), (valid, "valid")], verbose_eval=2, callbacks=[Tell()])
+""",
+    ),
     "keras": _python(
         "keras",
         r"""

@@ -4,7 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from logshipper.classify.classifier import Classifier
+from logshipper.classify.stream_log import LoggedLines
 from logshipper.render.renderer import Renderer
+from logshipper.spool.segment import Kind, Stream
 from tests.programs import capture
 from tests.programs.score import PROPERTY
 from tests.tools.sources import ROOT
@@ -43,6 +46,34 @@ def test_captures_are_logged_as_tmux_shows_them(
         [(data[at : at + 1], 0.0) for at in range(len(data))],
     ):
         assert log_lines(Renderer(recording.columns, recording.rows), reads) == recording.shown
+
+
+@pytest.mark.parametrize(
+    ("name", "records"),
+    [
+        ("joblib", 2),
+        ("lightgbm-json", 6),
+        ("optuna", 11),
+        ("scikit-learn-json", 2),
+        ("xgboost-json", 20),
+    ],
+)
+def test_records_amid_what_libraries_print(name: str, records: int) -> None:
+    """R20: each JSON line that tmux shows is a record, whatever is printed around it."""
+    recording = capture.read(name)
+    classifier = Classifier("enabled", columns=recording.columns, rows=recording.rows)
+    for data, now in recording.timed_reads():
+        classifier.feed(Stream.STDOUT, data, now)
+    classifier.end(Stream.STDOUT, now)
+    items = [item for item in classifier.take() if isinstance(item, LoggedLines)]
+    metadata = [
+        line
+        for item in items
+        if item.kind is Kind.METADATA
+        for line in item.text.decode().splitlines()
+    ]
+    assert metadata == [line for line in recording.shown if line.startswith("{")]
+    assert len(metadata) == records
 
 
 @pytest.mark.parametrize("name", NAMES)
