@@ -2,8 +2,8 @@
 
 orjson screens fast, and is imported with the first line that looks like an object: it takes a good
 part of a sidecar's start, and most short jobs print none. What it refuses goes to the standard
-library, which knows big integers, deep nesting and lone surrogates; hostile input never raises and
-never stalls.
+library, which knows big integers, deep nesting and lone surrogates, and reads NaN, Infinity and
+-Infinity as its json.dumps writes them; hostile input never raises and never stalls.
 """
 
 import json
@@ -31,8 +31,8 @@ class Hint(NamedTuple):
 
 NAN_HINT = Hint(
     "nan",
-    "A line looks like metadata but holds NaN or Infinity, which JSON doesn't know: it is logged as an ordinary line. "
-    "Print null, or leave the key out.",
+    "A record holds NaN or Infinity, which are no numbers: graphs have a gap there and mark it; tables and the log "
+    "show what was printed.",
 )
 REPR_HINT = Hint(
     "repr",
@@ -40,13 +40,15 @@ REPR_HINT = Hint(
 )
 
 
-class _NotFiniteError(ValueError):
-    pass
+class KeysWithGaps(tuple[str, ...]):
+    """The keys of a record in which NaN or an infinity stands."""
+
+    __slots__ = ()
 
 
 def keys_of(line: bytes) -> tuple[str, ...] | Hint | None:
-    """The keys of the one JSON object that a line is; a Hint where it nearly is one; None for any
-    other line.
+    """The keys of the one JSON object that a line is (KeysWithGaps with NaN in it); a Hint where it
+    nearly is one; None for any other line.
 
     line: as rendered, with the blanks before the cursor's place, without LF: a blank at either end
     is text (R20).
@@ -77,28 +79,18 @@ def _keys_the_slow_way(line: bytes) -> tuple[str, ...] | Hint | None:
         return REPR_HINT if _LOOKS_LIKE_REPR.match(line) else None
     if line.count(b"{") + line.count(b"[") > MAX_DEPTH and _depth(line) > MAX_DEPTH:
         return None
+    gaps: list[str] = []
     try:
-        value = json.loads(line, parse_constant=_refuse_constant, parse_int=_lenient_int)
-    except _NotFiniteError:
-        return NAN_HINT if _is_json_but_for_constants(line) else None
+        value = json.loads(line, parse_int=_lenient_int, parse_constant=gaps.append)
     except (ValueError, RecursionError):
         return None
-    return tuple(value) if isinstance(value, dict) else None
-
-
-def _refuse_constant(name: str) -> Any:  # Any: json's own signature
-    raise _NotFiniteError(name)
+    if not isinstance(value, dict):
+        return None
+    return KeysWithGaps(value) if gaps else tuple(value)
 
 
 def _lenient_int(digits: str) -> int | str:
     return int(digits) if len(digits) < _MAX_INT_DIGITS else digits
-
-
-def _is_json_but_for_constants(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line, parse_int=_lenient_int), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _depth(line: bytes) -> int:

@@ -6,7 +6,7 @@ from itertools import groupby, islice
 from operator import eq, itemgetter
 from typing import NamedTuple
 
-from logshipper.classify import metadata
+from logshipper.classify import metadata, near_records
 from logshipper.classify.masks import MASK, Masks
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
@@ -24,6 +24,7 @@ SNAPSHOT_MARK = b"[so far] "
 MAX_KEY_SETS = (
     1024  # sets of keys that metadata records are numbered by; all further ones share one number
 )
+MAX_LOOKS = 1000  # of a capture: lines that may nearly be records
 _BLANK = ord(" ")
 _LAST_BYTE = itemgetter(-1)
 
@@ -63,6 +64,7 @@ class CaptureLog:
         self.notes = self.statuses = self.parts = 0
         self._key_sets: dict[frozenset[str], int] = {}
         self._hinted: set[str] = set()
+        self.looks = MAX_LOOKS  # for lines that nearly are records, that are left
 
     def event(self, name: str, message: str, **details: str) -> None:
         self.out.append(LoggedEvent({"event": name, "message": message, **details}))
@@ -84,11 +86,26 @@ class CaptureLog:
             pattern=name,
         )
 
-    def hint(self, hint: metadata.Hint, stream: Stream) -> None:
-        """Says what nearly was metadata, and the fix: once for each reason."""
+    def hint(self, hint: metadata.Hint, stream: Stream, line: bytes = b"") -> None:
+        """Says what nearly was metadata, and the fix: once for each reason. line: what may be
+        quoted."""
         if hint.reason not in self._hinted:
             self._hinted.add(hint.reason)
-            self.event("json_hint", hint.text, stream=stream.name.lower(), reason=hint.reason)
+            text = near_records.quoted(hint, line) if line else hint.text
+            self.event("json_hint", text, stream=stream.name.lower(), reason=hint.reason)
+
+    def look_for_near_records(self, text: bytes, stream: Stream, *, may_quote: bool) -> None:
+        """Hints at the first line of each kind that nearly is a record."""
+        for line in text.split(b"\n"):
+            if near_records.OBJECT_BEGIN not in line:
+                continue
+            if not self.looks or self._hinted >= near_records.REASONS:
+                self.looks = 0
+                return
+            self.looks -= 1
+            hint = near_records.hint_at(line, stream)
+            if hint is not None:
+                self.hint(hint, stream, line if may_quote else b"")
 
 
 class HalfCommand:
@@ -298,6 +315,8 @@ class StreamLog:
             self._sort_block(self._capture.masks.masked(text), mined, now)
         else:
             self.tally.dropped += text.count(b"\n")
+            if self.mode == "metadata" and self.stream is Stream.STDOUT:
+                self._hint(text)
 
     def _sort_with_records(self, text: bytes, text_records: "TextRecords", now: float) -> None:
         """Lines some of which may be records though they aren't JSON. In mode `enabled` such a line
@@ -407,6 +426,7 @@ class StreamLog:
         mined: some line begins with `{`, on stdout. coloured: the lines as they are to be logged,
         if otherwise.
         """
+        self._hint(text)
         lines = text.split(b"\n")
         lines.pop()
         # each of these looks over all lines at C speed; cheap single bytes stand before pairs
@@ -428,6 +448,12 @@ class StreamLog:
         self.tally.stored += len(lines)
         self._write(Kind.LOG, text if coloured is None else coloured, len(lines))
         self._last_line = lines[-1]
+
+    def _hint(self, text: bytes) -> None:
+        """Looks for lines that nearly are records, where any may be among these."""
+        if b"{" in text and self._capture.looks and near_records.OBJECT_BEGIN in text:
+            may_quote = self.mode == "enabled"
+            self._capture.look_for_near_records(text, self.stream, may_quote=may_quote)
 
     def _sort_lines(
         self, lines: list[bytes], mined: bool, now: float, coloured: list[bytes] | None = None
@@ -520,8 +546,10 @@ class StreamLog:
         if isinstance(keys, metadata.Hint):
             takes_dicts = self._text_records is not None and self._text_records.takes_dicts
             if not (takes_dicts and keys is metadata.REPR_HINT):
-                self._capture.hint(keys, self.stream)
+                self._capture.hint(keys, self.stream, line if self.mode == "enabled" else b"")
             return None
+        if type(keys) is metadata.KeysWithGaps:
+            self._capture.hint(metadata.NAN_HINT, self.stream)
         return keys
 
     # ---- live status

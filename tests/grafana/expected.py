@@ -1,7 +1,9 @@
 """What graphs and tables are to show, made of what the jobs printed, by the requirements and not by
 the dashboards."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from tests.grafana.frames import Json
@@ -17,7 +19,7 @@ def numbers(
     values: dict[str, float] = {}
     for key, value in record.items():
         name = above + key
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
             if not set(name) & set('"\\'):
                 values[name] = float(value)
         elif isinstance(value, dict) and depth < MAX_DEPTH:
@@ -58,11 +60,12 @@ def numbered(x: str, records: Sequence[Json], *, only: str = "") -> list[dict[st
 
 
 def floats(value: Any) -> Any:  # Any: JSON
-    """JSON as a browser holds it: all numbers are floats; nulls are gone from objects of rows."""
+    """JSON as a browser holds it: all numbers are floats, what isn't finite is text; nulls are gone
+    from objects of rows."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, int | float):
-        return float(value)
+        return float(value) if isfinite(value) else json.dumps(value)
     if isinstance(value, list):
         return [floats(item) for item in value]
     return {key: floats(item) for key, item in value.items()}

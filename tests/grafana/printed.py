@@ -144,6 +144,23 @@ SOMETIMES_TEXT = Job(
         {"loss": 1e-7, "step": "8"},
     ),
 )
+DIVERGED = Job(
+    "diverged",
+    _lines(
+        {"step": 1, "loss": 0.5, "text": 'a, NaN, " Infinity'},
+        {"step": 2, "loss": float("nan"), "text": "NaN", "lr": {"head": 0.25}},
+        {"step": 3, "loss": float("inf"), "text": "x: NaN}", "lr": {"head": float("-inf")}},
+        {"step": 4, "loss": 0.25, "text": "", "lr": {"head": 0.125}},
+    ),
+)
+ONE_KEY = Job("one-key", _lines(*({"loss": 1 / step} for step in range(1, 5))))
+CONFIGURED = Job(
+    "configured",
+    _lines(
+        {"model": "mlp", "hidden": 1024, "seed": 7},
+        *({"epoch": epoch, "loss": 1 / epoch} for epoch in range(1, 4)),
+    ),
+)
 REQUEUED = Job(
     "requeued",
     host="n2",
@@ -250,6 +267,6 @@ OLD = Job(
     host="old1",
 )
 
-LIVE = (RUNNING, ENDED, NO_METADATA, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, VALIDATION, ALONE,
-        SHORT, LONG, *RULES.values())  # fmt: skip
+LIVE = (RUNNING, ENDED, NO_METADATA, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, DIVERGED,
+        VALIDATION, ALONE, SHORT, LONG, ONE_KEY, CONFIGURED, *RULES.values())  # fmt: skip
 EVERY = (*LIVE, REQUEUED, THREE_NODES, TIMED_OUT, EVENTFUL, LATE, OLD)

@@ -29,7 +29,9 @@ AXES: list[tuple[Job, str, int, list[str]]] = [
     (printed.RUNNING, "step", 3, ["loss"]),
     (printed.ENDED, "epoch", 2, ["loss", "val/acc"]),
     (printed.OPTED_IN_LATE, "step", 3, ["loss"]),
-    (printed.SOMETIMES_TEXT, "step", 3, ["flag", "loss", "loss.deep"]),
+    (printed.SOMETIMES_TEXT, "step", 3, ["flag", "loss"]),
+    (printed.DIVERGED, "step", 3, ["loss", "lr.head"]),
+    (printed.CONFIGURED, "epoch", 2, ["loss"]),
     (printed.VALIDATION, "epoch", 2, ["loss", "step", "val_loss"]),
     (printed.ALONE, "step", 3, ["loss", "temperature"]),
     (printed.SHORT, "step", 3, ["loss"]),
@@ -50,8 +52,8 @@ AXES: list[tuple[Job, str, int, list[str]]] = [
 ]  # fmt: skip
 # of keys that never stand in a record with the job's X
 OWN_X = {("validation", "loss"): "step", ("validation", "step"): NO_X}
-WHOLE = [printed.RUNNING, printed.ENDED, printed.SOMETIMES_TEXT, printed.VALIDATION, printed.SHORT, printed.LATE,
-         printed.ODD_KEYS, *printed.RULES.values()]  # fmt: skip
+WHOLE = [printed.RUNNING, printed.ENDED, printed.SOMETIMES_TEXT, printed.DIVERGED, printed.VALIDATION, printed.SHORT,
+         printed.LATE, printed.ODD_KEYS, *printed.RULES.values()]  # fmt: skip
 SHOWN_LATE = [json.loads(line) for line in printed.OPTED_IN_LATE.lines[-3:]]
 
 
@@ -211,6 +213,37 @@ def test_strings_and_booleans_are_in_no_graph(pages: Pages) -> None:
     ]
     assert pages.job("no-numbers").show(ALL).rows() == []
     assert pages.job("no-numbers").show(OVER_TIME).rows() == []
+
+
+def test_nan_is_a_gap_in_graphs_and_a_text_in_the_table(pages: Pages) -> None:
+    """R18, R22: also where a text of the record looks like it."""
+    page = pages.job("diverged")
+    assert page.show("loss").frame.rows() == [
+        {"step": 1.0, "loss": 0.5},
+        {"step": 4.0, "loss": 0.25},
+    ]
+    rows = page.show(TABLE).rows()
+    assert [row["loss"] for row in rows] == [0.25, "Infinity", "NaN", 0.5]
+    assert [row["text"] for row in rows] == [
+        record["text"] for record in reversed(printed.DIVERGED.records)
+    ]
+    assert rows[1]["lr"] == {"head": "-Infinity"}
+    job = pages.fixture.jobs["diverged"]
+    logql = f'{{cluster="{CLUSTER}", kind="event"}} | job_id="{job.job_id}" |= "json_hint"'
+    span = {"start": page.when.begin_ms * 10**6, "end": page.when.end_ms * 10**6}
+    hints = pages.fixture.loki.get("/loki/api/v1/query_range", {"query": logql, **span})["result"]
+    assert sum(len(stream["values"]) for stream in hints) == 1, "which marks graphs over time"
+
+
+def test_the_only_key_goes_over_the_records_number(pages: Pages) -> None:
+    page = pages.job("one-key")
+    assert (page.value("x"), page.value("rule")) == ("record number", "only one key has numbers")
+    assert [text for text, _ in page.variables["y"].options] == ["loss"]
+    expected = numbered(NO_X, printed.ONE_KEY.records)
+    assert len(expected) == 4
+    assert page.show("loss").frame.rows() == expected
+    assert page.show(ALL + NO_X).rows() == expected
+    assert pages.job("one-key", xsel="loss").show("loss").frame.rows() == expected
 
 
 def test_epoch_of_validation_records_is_x(pages: Pages) -> None:

@@ -136,6 +136,7 @@ def _variables() -> list[Json]:
             "The key that graphs have as X, of those that all jobs share; auto: chosen by the rules.",
             _shared_choices(),
             f"bottomk(1, {_shared_ranks()})",
+            queries.rule_words(f"bottomk(1, {_shared_ranks()})", CHOICE),
         ),
         query_variable(
             "y",
@@ -174,13 +175,11 @@ def _counts_and_captures() -> tuple[str, str]:
     return _range_max("logshipper_key", f"key!=`{X}`"), _range_max("logshipper_metadata_value")
 
 
-def _with_records() -> str:
-    return f"scalar(count(group by(job_id)({_range_max('logshipper_records')})))"
-
-
 def _shared_keys() -> str:
-    """Keys that all jobs with records have."""
-    return f"(count by(key)(group by(job_id, key)({_range_max('logshipper_key')})) == {_with_records()})"
+    """Keys that all jobs have which have two: a job with one has nothing to draw over X."""
+    keys = f"group by(job_id, key)({_range_max('logshipper_key')})"
+    jobs = f"count by(job_id)({keys}) > 1"
+    return f"(count by(key)({keys} and on(job_id) ({jobs})) == scalar(count({jobs})))"
 
 
 def _shared_ranks() -> str:

@@ -57,8 +57,8 @@ def variables() -> list[Json]:
         query_variable(
             "y",
             "Keys",
-            "The keys that have a graph of their own over X.",
-            queries.keys_to_draw(queries.job_max("logshipper_key", f"key!=`{X}`")),
+            "The keys that have a graph of their own over X: those of more than one record.",
+            queries.keys_to_draw(f"({queries.job_max('logshipper_key', f'key!=`{X}`')}) > 1"),
             label_pattern("picked", "key"),
             sort=ALPHABETICAL,
             multi=True,
@@ -122,6 +122,7 @@ def _x() -> list[Json]:
             "The key that graphs have as X; auto: chosen by the rules.",
             queries.job_max("logshipper_x_rank"),
             queries.x_ranks(CHOICE),
+            queries.rule_of_job(CHOICE),
         ),
         query_variable(
             "dec",

@@ -180,8 +180,19 @@ def shard() -> str:
 
 
 def x_ranks(choice: str) -> str:
+    """The key that is X; none of a job with one key only, over which nothing would be drawn."""
     ranks = job_max("logshipper_x_rank", f'choice="{choice}"')
-    return f"bottomk(1, max by(key)({ranks}))"
+    return f"bottomk(1, max by(key)({ranks})) and on() ({_key_count()} > 1)"
+
+
+def _key_count() -> str:
+    return f"count(group by(key)({job_max('logshipper_key')}))"
+
+
+def rule_of_job(choice: str) -> str:
+    """`rule_words` of the job, and of one with one key only."""
+    only = f'label_replace({_key_count()} == 1, "words", "{ONLY_KEY}", "", "")'
+    return rule_words(x_ranks(choice), choice, instead=only)
 
 
 def slurm_hosts() -> str:
@@ -215,17 +226,20 @@ RULES = {
 }
 RULE_BY_HAND = "chosen by hand"
 NO_RULE = "no key with numbers is known"
+ONLY_KEY = "only one key has numbers"
 
 
-def rule_words(ranks: str, choice: str) -> str:
-    """The rule as the label `words`. ranks: as of x_ranks; choice: `auto`, or somebody's own."""
+def rule_words(ranks: str, choice: str, *, instead: str = "") -> str:
+    """The rule as the label `words`. ranks: as of x_ranks; choice: `auto`, or somebody's own;
+    instead: where there are no ranks, a series with `words`."""
     words = (
         f'label_replace(count_values("rule", floor({ranks})), "words", "{RULE_BY_HAND}", "", "")'
     )
     words = f'label_join(label_replace({words}, "choice", "{choice}", "", ""), "ruled", "/", "choice", "rule")'
     for rule, phrase in RULES.items():
         words = f'label_replace({words}, "words", "{phrase}", "ruled", "auto/{rule}")'
-    return or_else(f"group by(words)({words})", "words", NO_RULE)
+    words = f"group by(words)({words})" + (f" or on() {instead}" if instead else "")
+    return or_else(words, "words", NO_RULE)
 
 
 def thinning(metric: str) -> str:

@@ -4,8 +4,8 @@
 A JSON stage of Loki's can't tell 0.1 from "0.1", and Grafana takes a field's type from its first
 value only. So a template decodes the line, walks it as deep as numbers are graphed, and keeps what
 JSON calls a number: no strings, booleans, nulls. Numbers are floats then, as they are in the
-browser anyway. Template variables begin with `l`, which no dashboard's do, or Grafana would put its
-own in their place.
+browser anyway. NaN and infinities, which no JSON has, become strings. Template variables begin with
+`l`, which no dashboard's do, or Grafana would put its own in their place.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,22 @@ _IS_OBJECT = 'eq $lt "map[string]interface {}"'
 # them, which isn't seen.
 _NO_INDEX = '{{if and (ge $ll "0") (lt $ll ":")}}{{$ll = print $ll " "}}{{end}}'
 
+# Puts the record into $lr, NaN and infinities in quotes. Strings and these are put between \x01 and
+# \x02 first, which no line holds, so that a text is never taken for one of them.
+_RECORD = (
+    '{{$lr := __line__}}{{if or (contains "NaN" $lr) (contains "Infinity" $lr)}}'
+    r'{{$lr = regexReplaceAll "(\"(?:[^\"\\\\]|\\\\.)*\"|-?Infinity|NaN)" $lr "\x01$1\x02"}}'
+    r'{{$lr = replace "\x01NaN\x02" "\"NaN\"" $lr}}'
+    r'{{$lr = replace "\x01Infinity\x02" "\"Infinity\"" $lr}}'
+    r'{{$lr = replace "\x01-Infinity\x02" "\"-Infinity\"" $lr}}'
+    r'{{$lr = regexReplaceAllLiteral "[\x01\x02]" $lr ""}}{{end}}'
+)
+
 Body = Callable[[str, str], str]  # what is done, given the variables of a name and its value
 
 
 def _walk(
-    number: Body, fallback: Body | None = None, source: str = "(fromJson __line__)", above: str = ""
+    number: Body, fallback: Body | None = None, source: str = "(fromJson $lr)", above: str = ""
 ) -> str:
     """A template that does `number` for each number of the record, `fallback` for all else
     but objects."""
@@ -65,8 +76,10 @@ def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "", own_
             f'{{{{$lo = printf "%s,%s:%v" $lo $lq {value}}}}}{{{{end}}}}{{{{end}}}}'
         )
 
-    begin = '{{$lx := ""}}{{$lo := ""}}' + (
-        f'{{{{$ls := ""}}}}{suffix}{series}' if suffix or series else ""
+    begin = (
+        _RECORD
+        + '{{$lx := ""}}{{$lo := ""}}'
+        + (f'{{{{$ls := ""}}}}{suffix}{series}' if suffix or series else "")
     )
     begin += f'{{{{$lw := ""}}}}{{{{$lz := .{own_x}}}}}' if own_x else ""
     return begin + _walk(body)
@@ -123,7 +136,10 @@ def over_time(*, suffix: str = "") -> str:
 
 def whole() -> str:
     """The record as it was printed, after its time."""
-    return f' | line_format `{{"{TIME_FIELD}":{{{{unixEpochMillis __timestamp__}}}},{{{{trimPrefix "{{" __line__}}}}`'
+    record = '{{trimPrefix "{" $lr}}'
+    return (
+        f' | line_format `{_RECORD}{{"{TIME_FIELD}":{{{{unixEpochMillis __timestamp__}}}},{record}`'
+    )
 
 
 def number_of(name: str) -> str:
@@ -132,9 +148,7 @@ def number_of(name: str) -> str:
     def body(key: str, value: str) -> str:
         return f'{{{{if eq {key} "{name}"}}}}{{{{printf "%v" {value}}}}}{{{{end}}}}'
 
-    return (
-        f' | label_format lsnumber=`{_walk(body)}` | lsnumber!="" | unwrap lsnumber | __error__=""'
-    )
+    return f' | label_format lsnumber=`{_RECORD}{_walk(body)}` | lsnumber!="" | unwrap lsnumber | __error__=""'
 
 
 def flat(first: str) -> str:
@@ -146,4 +160,4 @@ def flat(first: str) -> str:
     def fallback(name: str, value: str) -> str:
         return f'{{{{$lo = printf "%s,\\"%s\\":\\"%s\\"" $lo ({as_text(name)}) ({as_text(f"(print {value})")})}}}}'
 
-    return f' | line_format `{{{{$lo := ""}}}}{_walk(number, fallback)}{{{first}{{{{$lo}}}}}}`'
+    return f' | line_format `{_RECORD}{{{{$lo := ""}}}}{_walk(number, fallback)}{{{first}{{{{$lo}}}}}}`'

@@ -9,9 +9,9 @@ X = "${x:raw}"
 CHOICE = "${xsel:raw}"
 
 
-def x_choice(description: str, choices: str, ranks: str) -> list[Json]:
+def x_choice(description: str, choices: str, ranks: str, words: str) -> list[Json]:
     """Somebody's choice of X, and what it comes to: the key, and the rule in words. choices: series
-    with `choice`; ranks: the key's, as of queries.x_ranks."""
+    with `choice`; ranks: the key's, as of queries.x_ranks; words: as of queries.rule_words."""
     return [
         query_variable(
             "xsel",
@@ -34,7 +34,7 @@ def x_choice(description: str, choices: str, ranks: str) -> list[Json]:
             "rule",
             "rule",
             "The rule that chose it, in words.",
-            queries.rule_words(ranks, CHOICE),
+            words,
             label_pattern("words"),
             hide=HIDDEN,
         ),

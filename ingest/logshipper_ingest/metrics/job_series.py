@@ -7,7 +7,7 @@ numbers are written exactly.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isnan
 
 from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.courses import Trend
@@ -80,7 +80,7 @@ class JobValues:
 
 def number_text(value: Number) -> str | None:
     """Exact, but for integers beyond 2^53, which are rounded to a float; None where no float is
-    that large."""
+    that large. NaN and infinities as Prometheus writes them."""
     if type(value) is int:
         if -_MAX_EXACT <= value <= _MAX_EXACT:
             return repr(value)
@@ -88,7 +88,9 @@ def number_text(value: Number) -> str | None:
             value = float(value)
         except OverflowError:
             return None
-    return repr(value) if isfinite(value) else None
+    if isfinite(value):
+        return repr(value)
+    return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def family_header(family: str) -> str:

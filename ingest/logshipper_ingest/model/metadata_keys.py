@@ -2,7 +2,8 @@
 of keys. Pure.
 
 A key is identified by its path, a tuple of strings; its name is for people, and no two paths share
-one. Hostile input never raises and never stalls: what can't be kept exact is put aside and counted.
+one. NaN, Infinity and -Infinity are floats that aren't finite: gaps in graphs, no numbers. Hostile
+input never raises and never stalls: what can't be kept exact is put aside and counted.
 """
 
 import json
@@ -37,8 +38,10 @@ class Leaves:
 
     # by path, down to MAX_DEPTH keys
     numbers: dict[Path, Number] = field(default_factory=dict)
-    # top-level keys without a number
+    # top-level keys without a number, and those of gaps at any depth
     non_numbers: list[Path] = field(default_factory=list)
+    # NaN, inf and -inf by path
+    gaps: dict[Path, float] = field(default_factory=dict)
     deeper: int = 0  # objects below that depth, left out
     oversized: int = 0  # numbers that can't be worked with, left out
     long_keys: int = 0  # values of keys over MAX_KEY_BYTES, left out
@@ -62,9 +65,7 @@ def parse_record(line: bytes) -> Record | None:
 
 def _parse_exactly(line: bytes) -> object:
     try:
-        return json.loads(
-            line, parse_int=_exact_int, parse_float=_finite_float, parse_constant=_refuse
-        )
+        return json.loads(line, parse_int=_exact_int, parse_float=_finite_float)
     except (ValueError, RecursionError):
         return None
 
@@ -81,10 +82,6 @@ def _finite_float(text: str) -> float | Oversized:
     return value if isfinite(value) else Oversized(text)
 
 
-def _refuse(name: str) -> object:
-    raise ValueError(name)
-
-
 def leaves_of(record: Record) -> Leaves:
     """Numbers by path and the other top-level keys. Booleans and strings are no numbers (R22)."""
     leaves = Leaves()
@@ -98,12 +95,14 @@ def leaves_of(record: Record) -> Leaves:
         elif kind is float and isfinite(value):  # type: ignore[arg-type]
             numbers[(key,)] = value  # type: ignore[assignment]
         elif kind is dict:
-            before = len(numbers)
+            before = len(numbers) + len(leaves.gaps)
             _gather(value, (key,), leaves)  # type: ignore[arg-type]
-            if len(numbers) == before:
+            if len(numbers) + len(leaves.gaps) == before:
                 leaves.non_numbers.append((key,))
+        elif kind is float:
+            _take_gap((key,), value, leaves)  # type: ignore[arg-type]
         else:
-            leaves.oversized += kind is Oversized or kind is float
+            leaves.oversized += kind is Oversized
             leaves.non_numbers.append((key,))
     return leaves
 
@@ -121,8 +120,15 @@ def _gather(nested: Record, above: Path, leaves: Leaves) -> None:
             leaves.numbers[path] = value  # type: ignore[assignment]
         elif kind is dict:
             _gather(value, path, leaves)  # type: ignore[arg-type]
-        elif kind is Oversized or kind is float:
+        elif kind is float:
+            _take_gap(path, value, leaves)  # type: ignore[arg-type]
+        elif kind is Oversized:
             leaves.oversized += 1
+
+
+def _take_gap(path: Path, value: float, leaves: Leaves) -> None:
+    leaves.gaps[path] = value
+    leaves.non_numbers.append(path)
 
 
 _SURELY_SHORT = MAX_KEY_BYTES // 4  # characters

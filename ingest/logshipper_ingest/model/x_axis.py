@@ -55,6 +55,7 @@ class XChoice:
     rule: int  # R25's, 1 to 7, 0 for time
     words: str  # the rule in words
     path: Path = ()
+    by_number: bool = False  # the record's number, from 1, in the place of a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ class XAxis:
         self.records = 0
         self._numbers: dict[Path, PathTally] = {}
         self._non_numbers: dict[Path, PathTally] = {}
+        # NaN and infinities that keys with numbers have now, in the place of their last number
+        self._gaps: dict[Path, float] = {}
         self._groups: list[_Group] = []
         self._group_of: dict[Path, _Group] = {}
         self._plans: dict[
@@ -133,6 +136,8 @@ class XAxis:
             plan = self._plan(tuple(paths))
         for path, value in numbers.items():
             self._numbers[path].add_number(value, time_ns)
+        if self._gaps or leaves.gaps:
+            self._take_gaps(leaves)
         for group in plan:
             courses = group.courses
             for path, value in numbers.items():
@@ -140,6 +145,13 @@ class XAxis:
                 if course is None:
                     course = courses[path] = Course()
                 course.add(value)
+
+    def _take_gaps(self, leaves: Leaves) -> None:
+        for path in leaves.numbers:
+            self._gaps.pop(path, None)
+        for path, value in leaves.gaps.items():
+            if path in self._numbers:
+                self._gaps[path] = value
 
     def _has_room(self, path: Path) -> bool:
         """Whether a key with a number is followed; makes room for a new one while there is some."""
@@ -359,10 +371,11 @@ class XAxis:
         return entries
 
     def latest(self) -> dict[Path, Number]:
-        """The last number of each key. Of one capture: merging closes what is open, and its last
-        numbers with it."""
+        """The last number of each key, NaN or an infinity where it has that now. Of one capture:
+        merging closes what is open, and its last numbers with it."""
         courses = ((path, self._course_of(path)) for path in self._numbers)
-        return {path: course.last for path, course in courses if course.last is not None}
+        last = {path: course.last for path, course in courses if course.last is not None}
+        return last | self._gaps
 
     def notes(self) -> list[str]:
         """What the limits left out, a sentence each; empty where all is exact."""
@@ -415,6 +428,8 @@ class XAxis:
             ],
             "groups": sorted(groups, key=lambda group: group[0]),  # type: ignore[arg-type, return-value]  # ints
         }
+        if self._gaps:
+            state["gaps"] = [[path, repr(self._gaps[path])] for path in sorted(self._gaps)]
         return json.dumps(state, separators=(",", ":"))
 
     @classmethod
@@ -447,6 +462,8 @@ class XAxis:
             axis._enter(_Group({paths[number] for number in members}, unpacked, rough))
         for path in paths:
             axis._course_of(path)  # raises KeyError
+        # unknown to earlier versions
+        axis._gaps = {tuple(path): float(text) for path, text in state.get("gaps", ())}
         return axis
 
 

@@ -23,14 +23,14 @@ class Numbers(NamedTuple):
     time_ns: int  # when it was printed
     attempt: int
     task: int
-    values: Mapping[Path, Number]  # by the key's path
+    values: Mapping[Path, Number]  # by the key's path; nan and inf where that was printed
 
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
     """What became of a key's numbers, in the order of printing."""
 
-    last: Number
+    last: Number  # nan or inf where that was printed last; what follows is of its numbers
     min: Number
     max: Number
     mean: float
@@ -39,9 +39,12 @@ class Rollup:
 
 
 def numbers_of(line: str) -> Mapping[Path, Number]:
-    """The numbers of a record, nested ones down to four keys."""
+    """The numbers of a record, nested ones down to four keys, and NaN and infinities."""
     record = parse_record(line.encode("utf-8", "surrogatepass"))
-    return {} if record is None else leaves_of(record).numbers
+    if record is None:
+        return {}
+    leaves = leaves_of(record)
+    return leaves.numbers | leaves.gaps if leaves.gaps else leaves.numbers
 
 
 def columns_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Columns:
@@ -82,6 +85,10 @@ def _column(numbers: list[Number | None]) -> Column:
     return [None if number is None else _as_float(number) for number in numbers]
 
 
+def _is_finite(number: Number) -> bool:
+    return isinstance(number, int) or math.isfinite(number)
+
+
 def _as_float(number: Number) -> float:
     try:
         return float(number)
@@ -95,7 +102,7 @@ def merge_rows(rows: Iterable[Numbers], by: Path) -> Iterator[Numbers]:
     merged_rows: dict[tuple[int, int, Number], Numbers] = {}
     for row in rows:
         value = row.values.get(by)
-        if value is None:
+        if value is None or not _is_finite(value):
             continue
         earlier = merged_rows.get((row.attempt, row.task, value))
         values = {**earlier.values, **row.values} if earlier else row.values
@@ -139,12 +146,15 @@ class _Tally:
 
 
 def rollups_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> dict[str, Rollup]:
-    """Of these keys, by name, in alphabetical order."""
+    """Of these keys that have numbers, by name, in alphabetical order."""
     tallies: dict[Path, _Tally] = {}
     for row in rows:
         for path, number in row.values.items():
             tally = tallies.get(path)
-            if tally is None:
+            if not _is_finite(number):
+                if tally is not None:
+                    tally.last = number
+            elif tally is None:
                 tallies[path] = _Tally(number)
             else:
                 tally.add(number)

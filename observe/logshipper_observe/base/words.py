@@ -1,6 +1,8 @@
 """Times, sizes and states in words, and text made safe for a terminal. Pure: the present is handed
 in."""
 
+import json
+import math
 import re
 import signal as signals
 from datetime import UTC, datetime
@@ -178,9 +180,11 @@ def times_smaller(printed: int, logged: int) -> str:
 
 
 def number(value: float | int | None, *, integer: bool = False) -> str:
-    """A number for a table: integers whole, others to 6 significant digits."""
+    """A number for a table: integers whole, others to 6 significant digits; NaN, Infinity."""
     if value is None:
         return "-"
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
     if integer and abs(value) < 10**15:
         return str(int(value))
     try:

@@ -12,6 +12,7 @@ from logshipper_observe.commands.options import JOB_HELP, add_json, add_source, 
 from logshipper_observe.model.documents import Document, job_heading
 from logshipper_observe.model.job_context import option_text
 from logshipper_observe.model.options import differences, options_of
+from logshipper_observe.model.records import valid_json
 from logshipper_observe.query.opening import (
     ingest,
     no_jobs_yet,
@@ -96,7 +97,7 @@ def _of_job(store: "JobStore", job_id: str) -> tuple[Document, dict[str, str]]:
 
 
 def _raw(options: dict[str, str], name: str) -> Raw | None:
-    return Raw(options[name]) if name in options else None
+    return Raw(valid_json(options[name])) if name in options else None
 
 
 def _print_table(rows: dict[str, bool], ids: list[str], options: list[dict[str, str]]) -> None:

@@ -28,6 +28,7 @@ from logshipper_observe.base.words import (
 )
 from logshipper_observe.model.documents import Document, duration_secs, job_document
 from logshipper_observe.model.properties import MISSING, JobRow, PropertyKind, without_alias
+from logshipper_observe.model.records import valid_json
 from logshipper_observe.query.columns import ColumnSpec, cell_of, expand, is_wildcard
 from logshipper_observe.query.listing import JobQuery, Listing
 from logshipper_observe.query.opening import begin_with, is_from_loki, store_place
@@ -241,7 +242,7 @@ def _raw(column: ColumnSpec, row: JobRow) -> object:
     """A column's value for programs, exact; null where there is none."""
     if column.field.kind is PropertyKind.KEY:
         text = column.field.raw(row)
-        return None if text is None else Raw(text)
+        return None if text is None else Raw(valid_json(text))
     value = column.field.get(row)
     return None if value is MISSING else value
 

@@ -42,13 +42,16 @@ from logshipper_observe.commands.options import describe
 from logshipper_observe.formats.csv_rows import own_titles, records_as_csv, titles_of
 from logshipper_observe.model.documents import record_document
 from logshipper_observe.model.line_trial import metadata_hint
+from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import (
+    GAPS,
     Path,
     at_path,
     display_text,
     flat,
     is_number,
     rebuilt,
+    record_fields,
     split,
 )
 from logshipper_observe.query.asked import UnknownKey, pick_keys
@@ -250,7 +253,7 @@ def _print_documents(selection: _Selection) -> None:
             record.line if selection.paths is None else _rebuilt(selection.values_of(record.line))
         )
         head = orjson.dumps(record_document(record)).decode()
-        write_json(f'{head[:-1]},"record":{line}}}\n')  # numbers keep every digit
+        write_json(f"{head[:-1]},{record_fields(line)}}}\n")  # numbers keep every digit
 
 
 def _print_jsonl(selection: _Selection) -> None:
@@ -290,7 +293,7 @@ class _Table:
                 self.numeric.append(True)
             wide = cells_wide(safe(display_text(value)))
             self.widths[at] = max(self.widths[at], wide)
-            if not is_number(value) and value != "null":
+            if not is_number(value) and value not in ("null", *GAPS):
                 self.numeric[at] = False
 
 
@@ -303,15 +306,18 @@ def _table_values(selection: _Selection, line: str) -> dict[Path, str]:
 def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
     out = Output()
     reader = selection.reader
+    hints = [safe(hint) for hint in record_hints(reader)]
     if (
         not reader.summary.records and next(reader.records(newest_first=True), None) is None
     ):  # a count may lag behind
         say(
             f"{safe(reader.summary.name)} has printed no metadata: that is, no line that is one JSON object"
         )
-        hint = metadata_hint(reader)
-        if hint is not None:
-            say(hint.words)
+        trial = metadata_hint(reader)
+        if trial is not None:
+            say(trial.words)
+        for hint in hints:
+            say(hint)
         return
     if out.terminal and not args.all and args.limit is None:
         selection.limit = TERMINAL_LIMIT
@@ -325,8 +331,15 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
         record_count += 1
     if not out.terminal or record_count > 2_000:
         _print_plain(out, selection, table)
+    else:
+        _print_rich(out, selection, table)
+    for hint in hints:
+        if out.terminal:
+            out.line(Styled(hint, "yellow"))
+        else:
+            say(hint)
+    if not out.terminal:
         return
-    _print_rich(out, selection, table)
     if record_count == selection.limit and record_count < selection.reader.summary.records:
         total = plural(selection.reader.summary.records, "record")
         out.line(Styled(f"The newest {record_count:,} of {total}: --all shows every one", "dim"))

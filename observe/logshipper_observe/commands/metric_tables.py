@@ -121,7 +121,9 @@ def _texts(name: str, column: Iterable[int | float | None], *, brief: bool) -> l
             local(time_ns, millis=True) if brief else f"{utc(time_ns)[:-4]}Z"
             for time_ns in times_ns
         ]  # of floats
-    return ["" if value is None else number(value) if brief else str(value) for value in column]
+    return [
+        "" if value is None else number(value) if brief else _csv_cell(value) for value in column
+    ]
 
 
 def _finite(values: Iterable[object]) -> list[object]:

@@ -13,8 +13,8 @@ from logshipper_observe.base.output import Cell, Output, Styled, print_json
 from logshipper_observe.base.running import say
 from logshipper_observe.base.words import count
 from logshipper_observe.graphs.curves import NONE, Trace
-from logshipper_observe.graphs.graph_notes import left_out_of, rule_words
-from logshipper_observe.graphs.plot_runs import PlotQuery, Runs, common_x, facets_of
+from logshipper_observe.graphs.graph_notes import gap_document, key_notes, left_out_of, rule_words
+from logshipper_observe.graphs.plot_runs import CommonAxes, PlotQuery, Runs, facets_of
 from logshipper_observe.graphs.points import Points
 from logshipper_observe.graphs.series import (
     KEY_PREFIX,
@@ -42,25 +42,27 @@ def plot_one(reader: "Reader", request: GraphRequest, args: argparse.Namespace) 
     """One job's graphs as they are."""
     check_attempt({capture.attempt for capture in reader.captures}, args.attempt)
     keys = numeric_keys(reader)
+    all_keys = reader.keys()
     if not keys:
-        _nothing_to_plot(reader)
+        _nothing_to_plot(reader, list(key_notes(all_keys)))
     if args.x == TIME and TIME in keys:
         say(f"X is the clock; `--x {KEY_PREFIX}{TIME}` takes the key called {TIME}")
     plots, left_out = graphs(reader, request, _max_graphs(args))
     if not plots:
-        raise LogshipperError(
-            f"{next(iter(keys))} is the only numeric key, and X itself: `--x {TIME}` plots it over time"
-        )
+        reasons = "; ".join(key_notes(all_keys))
+        raise LogshipperError(f"{reasons}; `--y {min(keys)}` plots one of them all the same")
+    not_drawn = [] if request.y else list(key_notes(all_keys))
     if args.json:
         print_json({"schema": SCHEMA, **job_heading(reader), "graphs": [_graph(graph) for graph in plots],
-                    "left_out": left_out})  # fmt: skip
+                    "left_out": left_out, "notes": not_drawn})  # fmt: skip
         return
     head = _Head(_title(reader), reader.summary.name, reader.summary.job_id)
     from logshipper_observe.graphs.graph_png import PNG_POINTS
     from logshipper_observe.graphs.graph_text import TEXT_POINTS
 
     thinned_to = PNG_POINTS if args.png or args.svg else TEXT_POINTS
-    _show(plots, head, _notes(reader, plots, left_out, points=thinned_to), args)
+    notes = _notes(reader, plots, left_out, points=thinned_to)
+    _show(plots, head, [*notes, *not_drawn], args)
 
 
 def _max_graphs(args: argparse.Namespace) -> int:
@@ -83,29 +85,36 @@ def plot_several(
 
         open_readers: dict[str, Reader] = {}
         choices, keys, jobs, options = [], [], [], []
-        for job_id in job_ids[: query.max_runs]:
+        runs = Runs(query, _max_graphs(args))
+        drawn_ids: list[str] = []
+        for job_id in job_ids:
+            if len(drawn_ids) == query.max_runs:
+                break
             reader = open_reader(job_id)
             jobs.append(job_heading(reader))
+            job_keys = numeric_keys(reader)
+            if runs.leave_out(names[job_id], job_keys):
+                reader.close()
+                continue
+            drawn_ids.append(job_id)
             if query.facets:
                 options.append(options_of(reader, overlay_of(store).of(reader.summary.key)))
-            if job_keys := numeric_keys(reader):
-                keys.append(job_keys)
-                choices.append(reader.x_axis())
+            keys.append(job_keys)
+            choices.append(reader.x_axis())
             if keep:
                 open_readers[job_id] = reader
             else:
                 reader.close()
-        x = common_x(query, choices, keys)
-        facets = facets_of(query.facets, options) if query.facets else [""] * len(jobs)
-        runs = Runs(query, _max_graphs(args))
-        for job_id, facet in zip(job_ids[: query.max_runs], facets, strict=True):
+        axes = CommonAxes(query, choices, keys, runs.seen_keys)
+        facets = facets_of(query.facets, options) if query.facets else [""] * len(drawn_ids)
+        for job_id, facet in zip(drawn_ids, facets, strict=True):
             reader = open_readers.get(job_id) or open_reader(job_id)
-            runs.add(reader, names[job_id], x, facet)
+            runs.add(reader, names[job_id], axes, facet)
             reader.close()
-        done = runs.gather()
-    if len(job_ids) > query.max_runs:
+        done = runs.gather(axes.constants)
+    if len(jobs) < len(job_ids):
         done.notes.insert(
-            0, f"the first {query.max_runs:,} of {len(job_ids):,} jobs: --max-runs takes more"
+            0, f"the first {len(jobs):,} of {len(job_ids):,} jobs: --max-runs takes more"
         )
     across = _across(args.layout, len(done.graphs))
     if args.json:
@@ -116,10 +125,19 @@ def plot_several(
     title = ", ".join(list(names.values())[:4]) + (
         f" and {len(names) - 4} more" if len(names) > 4 else ""
     )
-    notes = [*done.notes, *_left_out_note(done.left_out)]
+    notes = [*_other_axes(done.graphs), *done.notes, *_left_out_note(done.left_out)]
     if not args.png and not args.svg and (args.error_bars != NONE or args.shade != NONE):
         notes.append("error bars and shades are in pictures only: --png FILE, --svg FILE")
     _show(done.graphs, _Head(title, title, ""), notes, args, across)
+
+
+def _other_axes(plots: list[Graph]) -> list[str]:
+    """Which graphs have another X than the first one, and why."""
+    return [
+        f"{graph.title or graph.key}: {rule_words(graph)}"
+        for graph in plots
+        if graph.x.words != plots[0].x.words
+    ]
 
 
 def _names(store: "JobStore", job_ids: list[str]) -> dict[str, str]:
@@ -148,7 +166,7 @@ def _across(layout: tuple[int, int] | None, plots: int) -> int:
     return columns or -(-plots // rows)
 
 
-def _nothing_to_plot(reader: "Reader") -> None:
+def _nothing_to_plot(reader: "Reader", notes: list[str]) -> None:
     name = safe(reader.summary.name)
     if not reader.summary.records:
         raise LogshipperError(
@@ -157,13 +175,19 @@ def _nothing_to_plot(reader: "Reader") -> None:
         )
     raise LogshipperError(
         f"the metadata of {name} holds no number to plot; `logshipper metadata` shows it"
+        + "".join(f"; {note}" for note in notes)
     )
 
 
 def _graph(graph: Graph) -> dict[str, object]:
     return {
         "key": graph.key,
-        "x_axis": {"key": graph.x.key, "rule": graph.x.rule, "words": graph.x.words},
+        "x_axis": {
+            "key": graph.x.key,
+            "rule": graph.x.rule,
+            "words": graph.x.words,
+            "by_number": graph.x.by_number,
+        },
         "own_x": graph.own_x,
         "without_x": graph.without_x,
         "beyond": graph.beyond,
@@ -178,6 +202,8 @@ def _series(graph: Graph, points: Points) -> dict[str, object]:
         "seen": points.total,
         "x": [_exact(x, graph.x_integer) for x in points.xs],
         "y": [_exact(y, graph.integer) for y in points.ys],
+        "breaks": points.breaks,
+        "gaps": [gap_document(gap) for _, gap in points.gaps],
     }
     if isinstance(points, Trace):
         document |= {"key": points.key, "group": points.group, "runs": points.runs}

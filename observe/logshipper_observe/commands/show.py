@@ -51,6 +51,7 @@ from logshipper_observe.model.job_info import totals
 from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.line_trial import metadata_hint
 from logshipper_observe.model.overlay import Marks
+from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.query.opening import open_job, overlay_of, store_place
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ def _document(
         "ledger": ledger_of(reader),
         "keys": [key_document(key) for key in keys],
         "key_notes": reader.notes(),
+        "hints": record_hints(reader),
         "events": [_event_document(event) for event in reader.events()],
         "captures": [capture_document(capture) for capture in reader.captures],
         **({"metadata_hint": hint._asdict()} if (hint := metadata_hint(reader)) else {}),
@@ -179,6 +181,7 @@ class _Page:
         self.out.fields(list(self._fields()))
         self._print_ledger()
         self._print_keys()
+        self._print_hints()
         self._print_captures()
         self._print_events()
         self._print_next()
@@ -341,6 +344,13 @@ class _Page:
             Styled(key.key, "bold cyan") if key.key == self.reader.x_axis().key else key.key
         )
         return [name, last, low, high, self._number(key.count)]
+
+    def _print_hints(self) -> None:
+        hints = record_hints(self.reader)
+        if hints:
+            self.out.heading("Hints", "lines that nearly are records")
+        for hint in hints:
+            self.out.line(Styled(safe(hint), "yellow"))
 
     def _print_captures(self) -> None:
         captures = self.reader.captures

@@ -6,6 +6,7 @@ in a file without a name, a stream for each run of blocks with the same columns,
 written, several to a row group. Memory holds a few blocks, whatever a job's length.
 """
 
+import json
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -201,8 +202,8 @@ def _cast(array: Array | None, kind: Any, rows: int) -> Array:
 
 
 def _text(value: float | int | str) -> str:
-    """The number's text: of a double the shortest that gives it back."""
-    return repr(value) if isinstance(value, float) else str(value)
+    """The number's text: of a double the shortest that gives it back, or NaN, Infinity."""
+    return json.dumps(value) if isinstance(value, float) else str(value)
 
 
 class _Spill:

@@ -22,7 +22,7 @@ from logshipper_observe.formats.export_rows import (
     record_blocks,
 )
 from logshipper_observe.model.documents import line_document, record_document
-from logshipper_observe.model.records import Path, cell, flat
+from logshipper_observe.model.records import Path, cell, flat, record_fields
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine
@@ -48,7 +48,9 @@ class JsonlWriter:
                     **record_document(record),
                     **_source_document(sources.of(record.capture, record.attempt)),
                 }
-                documents.append(f'{orjson.dumps(head).decode()[:-1]},"record":{record.line}}}\n')
+                documents.append(
+                    f"{orjson.dumps(head).decode()[:-1]},{record_fields(record.line)}}}\n"
+                )
             self._file.write("".join(documents).encode("utf-8", "backslashreplace"))
             progress(len(block))
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from logshipper_observe.model.records import MEMBER, Path, cell, flat, is_number
+from logshipper_observe.model.records import GAPS, MEMBER, Path, cell, flat, is_number
 
 Array: TypeAlias = Any  # pyarrow has no types
 Columns: TypeAlias = dict[Path, Array]
@@ -50,9 +50,9 @@ class ColumnMaker:
 
     def columns(self, text: str, rows: int) -> Columns:
         """Columns as long as the block, in the order in which their keys come first: int64,
-        double and bool where these hold every value exactly, NUMBER_TEXT of other numbers, else the
-        values' text; null where a record has no such key, or null. text: so many lines, with an LF
-        between them."""
+        double (which has NaN and infinities) and bool where these hold every value exactly,
+        NUMBER_TEXT of other numbers, else the values' text; null where a record has no such key, or
+        null. text: so many lines, with an LF between them."""
         block = f"{text}\n".encode("utf-8", "surrogatepass")
         if self._last is not None:
             columns = _of_shape(block, rows, self._last)
@@ -198,8 +198,10 @@ def _all_exact(texts: Array, doubles: Array) -> bool:
     differ = pc.not_equal(unsure, shortest)  # in how they are written, at least
     unsure, shortest = pc.filter(unsure, differ), pc.filter(shortest, differ)
     unsure = pc.filter(unsure, pc.not_equal(_digits(unsure), _digits(shortest)))
-    finite = pc.all(pc.is_finite(doubles), skip_nulls=True, min_count=0).as_py()
-    return bool(finite) and all(is_exact(text) for text in pc.unique(unsure).to_pylist())
+    # a double has NaN and infinities, but a number that is too large isn't one of them
+    not_finite = pc.filter(texts, pc.invert(pc.is_finite(doubles)))
+    gaps = pc.all(pc.is_in(not_finite, pa.array(GAPS)), skip_nulls=True, min_count=0).as_py()
+    return bool(gaps) and all(is_exact(text) for text in pc.unique(unsure).to_pylist())
 
 
 def _digits(numbers: Array) -> Array:
@@ -243,7 +245,7 @@ def _column(texts: Sequence[str | None]) -> Array:
         return pa.array([None if text is None else cell(text) for text in values], pa.string())
     if all(text in ("true", "false") for text in non_null):
         return pa.array([None if text is None else text == "true" for text in values], pa.bool_())
-    if all(map(is_number, non_null)):
+    if all(text in GAPS or is_number(text) for text in non_null):
         array = pa.array(values, pa.string())
         for kind in (pa.int64(), pa.float64()):
             numbers = _as_kind(array, kind)

@@ -51,10 +51,16 @@ UNTREATED = Treatment()
 
 
 def smoothed(values: Sequence[float], weight: float) -> Values:
-    """s = weight * previous s + (1 - weight) * v, beginning with the first value."""
+    """s = weight * previous s + (1 - weight) * v, beginning with the first value; NaN stays, and
+    what follows goes on from what was before it."""
     means = array("d")
+    last = math.nan
     for value in values:
-        means.append(weight * means[-1] + (1 - weight) * value if means else value)
+        if math.isnan(value):
+            means.append(value)
+            continue
+        last = value if math.isnan(last) else weight * last + (1 - weight) * value
+        means.append(last)
     return means
 
 
@@ -117,13 +123,16 @@ def _smooth(run: Points, weight: float) -> Points:
     if not weight:
         return run
     smooth = Points(run.label)
-    smooth.hold(run.xs, smoothed(run.ys, weight), run.total)
+    xs, ys = run.rows()
+    smooth.hold(xs, smoothed(ys, weight), run.total)
+    smooth.gaps = run.gaps
     return smooth
 
 
 def _as_trace(points: Points, raw: Points, key: str, group: str, treatment: Treatment) -> Trace:
     trace = Trace(points.label, key, group)
-    trace.hold(points.xs, points.ys, points.total)
+    trace.hold(*points.rows(), points.total)
+    trace.gaps = points.gaps
     if treatment.shade == RAW:
         trace.behind = [raw]
     return trace

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from logshipper.errors import LogshipperError, os_words
 from logshipper_observe.graphs.curves import Trace
+from logshipper_observe.graphs.points import Points, gap_places
 from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
 from logshipper_observe.graphs.ticks import time_unit
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 PNG_POINTS = 4_000  # of a series: more than the picture has pixels across
 _DOTS_UP_TO = 60  # points that are marked on their line
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#64748b")
+_GAP_COLOUR = "#dc2626"
 _STYLE: "dict[RcKeyType, Any]" = {  # Any: matplotlib's own type of its settings
     "axes.edgecolor": "#94a3b8",
     "axes.grid": True,
@@ -128,16 +130,17 @@ def _draw(axes: "Axes", graph: Graph) -> None:
         colour = COLOURS[number % len(COLOURS)]
         if isinstance(points, Trace):
             _draw_around(axes, points, colour, unit)
-        thin = points.thinned(PNG_POINTS)
+        xs, ys = points.thinned(PNG_POINTS).rows()
         axes.plot(
-            [x / unit for x in thin.xs],
-            list(thin.ys),
+            [x / unit for x in xs],
+            list(ys),
             color=colour,
             linewidth=0 if scattered else 1.6,
             marker="o" if dotted else "",
             markersize=3,
             label=points.label,
         )
+        _draw_gaps(axes, points, unit)
     axes.set_xlabel(x_label, parse_math=False)
     axes.set_ylabel(graph.key, parse_math=False)
     if graph.title and graph.title != graph.key:
@@ -156,6 +159,19 @@ def _draw(axes: "Axes", graph: Graph) -> None:
     elif len(graph.series) > 1:
         for text in axes.legend(framealpha=0.85, edgecolor="none", fontsize=8.5).get_texts():
             text.set_parse_math(False)
+
+
+def _draw_gaps(axes: "Axes", points: Points, unit: float) -> None:
+    """NaN and infinities: a band over the records that have them, crosses at the bottom."""
+    for _, gap in points.gaps:
+        axes.axvspan(
+            gap.first_x / unit, gap.last_x / unit, color=_GAP_COLOUR, alpha=0.12, linewidth=0
+        )
+    xs = [x / unit for x in gap_places(points)]
+    bottom = axes.get_xaxis_transform()
+    axes.plot(
+        xs, [0.0] * len(xs), "x", color=_GAP_COLOUR, markersize=5, transform=bottom, clip_on=False
+    )
 
 
 def _draw_around(axes: "Axes", trace: Trace, colour: str, unit: float) -> None:

@@ -1,13 +1,14 @@
 """Graphs made of characters, by plotext: Braille dots on a terminal, ASCII where nothing else can
 be shown."""
 
+import math
 import re
 from collections.abc import Sequence
 
 from logshipper.safe_text import safe
 from logshipper_observe.base.output import Output, cells_wide
 from logshipper_observe.base.words import number
-from logshipper_observe.graphs.points import Points
+from logshipper_observe.graphs.points import Points, gap_places
 from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
 from logshipper_observe.graphs.ticks import axis_range, labels, ticks, time_unit
 
@@ -65,10 +66,11 @@ def _title(graph: Graph, width: int, out: Output) -> str:
     """The key, and in a few numbers what the eye can't read from dots."""
     title = _shorten(safe(graph.title or graph.key), width)
     facts = ""
-    if graph.total:
-        low = min(min(points.ys) for points in graph.series)
-        high = max(max(points.ys) for points in graph.series)
-        values = zip(("last", "min", "max"), (graph.series[-1].ys[-1], low, high), strict=True)
+    drawn = [points for points in graph.series if points.total]
+    if drawn:
+        low = min(min(points.ys) for points in drawn)
+        high = max(max(points.ys) for points in drawn)
+        values = zip(("last", "min", "max"), (drawn[-1].ys[-1], low, high), strict=True)
         facts = "  ".join(
             f"{name} {number(value, integer=graph.integer)}" for name, value in values
         )
@@ -89,15 +91,17 @@ def _plot(graph: Graph, width: int, height: int, out: Output) -> list[str]:
     plt.limit_size(False, False)
     plt.plot_size(width, height)
     unit, x_label = 1.0, safe(graph.x.key or "")
-    x_low = min(min(points.xs) for points in graph.series)
-    x_high = max(max(points.xs) for points in graph.series)
+    gap_xs = [x for points in graph.series for x in gap_places(points)]
+    drawn = [points for points in graph.series if points.total]
+    x_low = min(*gap_xs, *(min(points.xs) for points in drawn), math.inf)
+    x_high = max(*gap_xs, *(max(points.xs) for points in drawn), -math.inf)
     if graph.x.key is None:
         unit, name = time_unit(x_high - min(x_low, 0.0))
         x_label = f"time since the start ({name})"
         if graph.x.words != CLOCK_WORDS:
             unit, x_label = 1.0, graph.x.words.partition(":")[0]
-    y_low = min(min(points.ys) for points in graph.series)
-    y_high = max(max(points.ys) for points in graph.series)
+    y_low = min(min(points.ys) for points in drawn)
+    y_high = max(max(points.ys) for points in drawn)
     several = len(graph.series) > 1
     for at, points in enumerate(graph.series):
         thin = points.thinned(TEXT_POINTS)
@@ -106,7 +110,12 @@ def _plot(graph: Graph, width: int, height: int, out: Output) -> list[str]:
         )
         paint = _COLOURS[at % len(_COLOURS)] if colour else None
         draw = plt.scatter if graph.x.rule == 7 else plt.plot
-        draw([x / unit for x in thin.xs], list(thin.ys), marker=marker, color=paint)
+        for xs, ys in thin.pieces():
+            draw([x / unit for x in xs], list(ys), marker=marker, color=paint)
+    if gap_xs:
+        bottom = axis_range(y_low, y_high)[0]
+        red = "red" if colour else None
+        plt.scatter([x / unit for x in gap_xs], [bottom] * len(gap_xs), marker="x", color=red)
     _set_axes(graph, (x_low / unit, x_high / unit), (y_low, y_high), width, height)
     plt.xlabel(_shorten(x_label, width - 12))
     text = plt.build()

@@ -1,16 +1,19 @@
 """Graphs of several jobs: which X they share, which runs belong together, and what stands in which
 graph."""
 
+import math
 import string
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from logshipper.errors import LogshipperError
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.x_axis import XChoice
 from logshipper_observe.graphs.curves import UNTREATED, Treatment, treated
+from logshipper_observe.graphs.graph_notes import gap_notes
 from logshipper_observe.graphs.points import Points
 from logshipper_observe.graphs.series import (
     CLOCK_WORDS,
@@ -20,6 +23,7 @@ from logshipper_observe.graphs.series import (
     GraphRequest,
     captures_by_label,
     graphs,
+    is_constant,
     numeric_keys,
 )
 from logshipper_observe.model.job_context import option_text
@@ -95,37 +99,52 @@ class Runs:
         self._without: list[str] = []
         self._beyond = 0
         self.notes: list[str] = []
+        self.seen_keys: dict[str, None] = {}  # with numbers, of all jobs that were looked at
 
-    def add(self, reader: "Reader", name: str, x: XChoice, facet: str = "") -> None:
-        """A job's runs. name: what distinguishes it from the others; x: that of all jobs; facet:
-        see `facets_of`."""
-        keys = numeric_keys(reader)
+    def leave_out(self, name: str, keys: "Mapping[str, KeyStats]") -> bool:
+        """Whether a job has none of what is asked for; which is noted."""
+        request = self._query.request
+        x = _key_asked(request)
+        self.seen_keys |= dict.fromkeys(keys)
         if not keys:
             self._without.append(name)
-            return
-        request = self._query.request
-        y = [key for key in split_names(request.y, keys) if key in keys]
-        if request.y and not y:
+        elif request.y and not _present(request.y, keys):
             self.notes.append(f"{name} has no key {' or '.join(request.y)}")
-            return
-        if x.key is not None and x.key not in keys:
-            self.notes.append(f"{name} has no key {x.key}, the X that was asked for")
-            return
-        graph_request = GraphRequest(
-            TIME if x.key is None else KEY_PREFIX + x.key, y, request.attempt, self._query.max_runs
-        )
-        job_graphs, left_out = graphs(reader, graph_request, self._max_graphs)
-        self._left_out |= dict.fromkeys(left_out)
+        elif x is not None and x not in keys:
+            self.notes.append(f"{name} has no key {x}, the X that was asked for")
+        else:
+            return False
+        return True
+
+    def add(self, reader: "Reader", name: str, axes: "CommonAxes", facet: str = "") -> None:
+        """A job's runs. name: what distinguishes it from the others; axes: of all jobs; facet: see
+        `facets_of`."""
+        by_x: dict[XChoice, list[str]] = {}
+        y_keys = axes.drawn(numeric_keys(reader))
+        if not self._query.request.y:
+            self._left_out |= dict.fromkeys(y_keys[self._max_graphs :])
+            y_keys = y_keys[: self._max_graphs]
+        for key in y_keys:
+            by_x.setdefault(axes.x_of(key), []).append(key)
+        attempt, max_runs = self._query.request.attempt, self._query.max_runs
+        for x, names in by_x.items():
+            job_graphs, _ = graphs(reader, GraphRequest(x, names, attempt, max_runs), len(names))
+            self._add(reader, name, x, job_graphs, facet)
+
+    def _add(
+        self, reader: "Reader", name: str, x: XChoice, job_graphs: Sequence[Graph], facet: str
+    ) -> None:
         captures = captures_by_label(reader)
         for graph in job_graphs:
             self._note(graph, name)
             for points in graph.series:
-                label = f"{name}, {points.label}" if points.label else name
-                if label not in self._labels and len(self._labels) >= self._query.max_runs:
+                run = f"{name}, {points.origin}" if points.origin else name
+                if run not in self._labels and len(self._labels) >= self._query.max_runs:
                     self._beyond += 1
                     continue
-                self._labels.add(label)
-                capture = captures.get(points.label)
+                self._labels.add(run)
+                label = f"{name}, {points.label}" if points.label else name
+                capture = captures.get(points.origin)
                 groups = {
                     RUN: label,
                     "node": capture.host if capture else reader.summary.host,
@@ -151,6 +170,7 @@ class Runs:
         if graph.without_x:
             self.notes.append(f"{name}, {graph.key}: {plural(graph.without_x, 'number')} left out, without "
                               f"{graph.x.key} in its record")  # fmt: skip
+        self.notes += [f"{name}: {note}" for note in gap_notes(graph)]
         if graph.beyond:
             self.notes.append(
                 f"{name}, {graph.key}: {plural(graph.beyond, 'number')} left out, too large"
@@ -163,8 +183,11 @@ class Runs:
                 f"{name}, {graph.key}: so long that it was thinned before it was treated"
             )
 
-    def gather(self) -> GraphSet:
-        """Raises LogshipperError where there is nothing to draw."""
+    def gather(self, constants: Sequence[str] = ()) -> GraphSet:
+        """Raises LogshipperError where there is nothing to draw. constants: keys that have one
+        value in each job."""
+        if constants and not self._query.request.y:
+            self.notes.append(f"one value in each job, so no graph: {', '.join(constants)}")
         keys = list(self._runs)
         if not keys:
             raise LogshipperError(
@@ -250,39 +273,99 @@ class Runs:
 
 def _relabel(points: Points, label: str, *, index: bool) -> Points:
     copy = Points(label)
-    xs, ys = points.xs, points.ys
+    xs, ys = points.rows()
     if index:
-        step = points.total / max(len(ys), 1)
-        xs = array("d", (at * step for at in range(len(ys))))
+        step = points.total / max(len(points.ys), 1)
+        before = accumulate(not math.isnan(y) for y in ys)
+        xs = array("d", ((count - 1) * step for count in before))
     copy.hold(xs, ys, points.total)
+    copy.gaps = [] if index else points.gaps
     return copy
 
 
-def common_x(
-    query: PlotQuery, choices: Sequence[XChoice], keys: "Sequence[dict[str, KeyStats]]"
-) -> XChoice:
-    """The X of all jobs' graphs: what was asked for, or the first that one of them chooses and all
-    have; time where there is none, BY_INDEX with XT's rule. Raises UnknownKey."""
-    if query.request.x == TIME:
-        return BY_TIME
-    if query.request.x is not None:
-        key = query.request.x.removeprefix(KEY_PREFIX)
-        if all(key not in job_keys for job_keys in keys):
-            raise UnknownKey(key, (), sorted({key for job_keys in keys for key in job_keys}))
-        return XChoice(key, 0, f"{key}: asked for")
-    if query.x_rule:
-        shared_key = next(
-            (key for key in XT_KEYS if all(key in job_keys for job_keys in keys)), None
-        )
-        return (
-            BY_INDEX
-            if shared_key is None
-            else XChoice(shared_key, 0, f"{shared_key}: the first of XT's names")
-        )
-    for choice in choices:
-        if choice.key is not None and all(choice.key in job_keys for job_keys in keys):
-            return choice
-    return BY_TIME
+def _present(names: Sequence[str], keys: "Mapping[str, KeyStats]") -> list[str]:
+    return [key for key in split_names(names, keys) if key in keys]
+
+
+def _key_asked(request: GraphRequest) -> str | None:
+    """The key that was asked for as X."""
+    is_key = isinstance(request.x, str) and request.x != TIME
+    return str(request.x).removeprefix(KEY_PREFIX) if is_key else None
+
+
+class CommonAxes:
+    """Which keys of several jobs are drawn, each over an X that the jobs that have it share. keys:
+    of each job; choices: each one's own X; seen_keys: those of other jobs, too. Raises
+    UnknownKey."""
+
+    def __init__(
+        self,
+        query: PlotQuery,
+        choices: Sequence[XChoice],
+        keys: "Sequence[dict[str, KeyStats]]",
+        seen_keys: Iterable[str] = (),
+    ) -> None:
+        self._request = query.request
+        self._x_rule = query.x_rule
+        self._choices = choices
+        self._keys = keys
+        self._x_by_key: dict[str, XChoice] = {}
+        asked = _key_asked(query.request)
+        if asked is not None and all(asked not in job_keys for job_keys in keys):
+            raise UnknownKey(asked, (), sorted(seen_keys))
+        names = sorted({name for job_keys in keys for name in job_keys})
+        changing = [
+            name
+            for name in names
+            if any(name in job_keys and not is_constant(job_keys[name]) for job_keys in keys)
+        ]
+        over_x = [name for name in changing if not self.x_of(name).by_number]
+        self._default = over_x or changing
+        self.constants = [name for name in names if name not in changing]
+
+    def drawn(self, keys: "Mapping[str, KeyStats]") -> list[str]:
+        """Those of a job's keys that are asked for, or by themselves have a graph."""
+        asked = _present(self._request.y, keys)
+        return list(dict.fromkeys(asked)) or [key for key in self._default if key in keys]
+
+    def x_of(self, key: str) -> XChoice:
+        """The X of a key's graph: what was asked for, or the first that one of the jobs with the
+        key chooses and all of these have; the record's number where that is the key itself, time
+        where there is none, BY_INDEX with XT's rule."""
+        if key not in self._x_by_key:
+            self._x_by_key[key] = self._shared_x(key)
+        return self._x_by_key[key]
+
+    def _shared_x(self, key: str) -> XChoice:
+        jobs = [at for at, keys in enumerate(self._keys) if key in keys]
+        shared = set(self._keys[jobs[0]]).intersection(*(self._keys[at] for at in jobs))
+        asked = _key_asked(self._request)
+        if self._request.x == TIME:
+            return BY_TIME
+        if asked is not None:
+            path = next(keys[asked].path for keys in self._keys if asked in keys)
+            return (
+                _own_number(key) if asked == key else XChoice(asked, 0, f"{asked}: asked for", path)
+            )
+        if self._x_rule:
+            name = next((name for name in XT_KEYS if name in shared), None)
+            if name is None:
+                return BY_INDEX
+            path = self._keys[jobs[0]][name].path
+            return (
+                _own_number(key)
+                if name == key
+                else XChoice(name, 0, f"{name}: the first of XT's names", path)
+            )
+        choices = [self._choices[at] for at in jobs]
+        fitting = [choice for choice in choices if choice.key in shared and choice.key != key]
+        if not fitting and all(choice.key == key for choice in choices):
+            return _own_number(key)
+        return fitting[0] if fitting else BY_TIME
+
+
+def _own_number(key: str) -> XChoice:
+    return XChoice(None, 0, f"record number: {key} itself is the X", by_number=True)
 
 
 def facets_of(facets: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[str]:

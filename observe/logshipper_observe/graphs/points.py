@@ -1,34 +1,63 @@
 """The points of one series, thinned evenly while they come: of each so many neighbours the lowest
 and the highest stay, so that no spike is lost and the beginning is shown as finely as the end.
-Pure; memory is bounded."""
+
+A series has gaps where a value is NaN or infinite, and begins another curve where its X falls back
+(`begins_again`): there the pen is lifted. Pure; memory is bounded.
+"""
 
 import math
 from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 MAX_POINTS = 1 << 16  # that a series keeps
+MAX_GAPS = 64  # runs of gaps that a series knows of
+MAX_CURVES = 16  # that a series is split into; of more the pen is lifted only
 
 Floats: TypeAlias = "array[float]"
 
 
+@dataclass(slots=True)
+class Gap:
+    """Neighbouring records whose value is no number."""
+
+    value: float  # nan, inf or -inf
+    first_x: float
+    last_x: float
+    count: int = 1  # records
+    is_last: bool = True  # no number came after it
+
+
 class Points:
     """One series. total: how many points were added; xs, ys: those that are kept, in the order in
-    which they were printed.
+    which they were printed; breaks: places in xs before which the pen is lifted.
 
     limit: how many are kept (16 or more), the two ends aside; inside: the lowest and highest X that
     count.
     """
 
     __slots__ = (
+        "_curve",
         "_every",
+        "_falls",
         "_first",
         "_inside",
+        "_is_broken",
+        "_last_x",
         "_limit",
+        "_rises",
         "_thin_xs",
         "_thin_ys",
+        "_totals",
         "_xs",
         "_ys",
+        "begins_again",
+        "gaps",
         "label",
+        "more_gaps",
+        "origin",
         "total",
     )
 
@@ -39,39 +68,114 @@ class Points:
         inside: tuple[float, float] = (-math.inf, math.inf),
     ) -> None:
         self.label = label
+        self.origin = label  # its label without the number of its curve
+        self.begins_again = False  # whether another curve begins where X falls
+        self.gaps: list[tuple[int, Gap]] = []  # each with the number of its curve, from 0
+        self.more_gaps = 0  # records past MAX_GAPS runs
         self._inside = inside
         self.total = 0
+        self._totals = [0]  # of each curve; of those past MAX_CURVES in the last one
         self._limit = limit
         self._every = 1  # points of which two are kept
         self._first = (0.0, 0.0)
+        self._last_x = -math.inf
+        self._rises = self._falls = self._curve = 0
+        # rows: points; a gap with NaN for its Y; the end of a curve with NaN for both
+        self._is_broken = False  # whether there are rows that are no points
         self._thin_xs, self._thin_ys = array("d"), array("d")
         self._xs, self._ys = array("d"), array("d")  # the newest, not yet thinned
 
     @property
     def xs(self) -> Floats:
-        return self._coordinates()[0]
+        return _without_breaks(*self.rows())[0]
 
     @property
     def ys(self) -> Floats:
-        return self._coordinates()[1]
+        return _without_breaks(*self.rows())[1]
+
+    @property
+    def breaks(self) -> list[int]:
+        return _without_breaks(*self.rows())[2]
+
+    def pieces(self) -> Iterator[tuple[Floats, Floats]]:
+        """The points that are joined by a line with each other, piece by piece."""
+        xs, ys, breaks = _without_breaks(*self.rows())
+        for begin, end in pairwise((0, *breaks, len(xs))):
+            yield xs[begin:end], ys[begin:end]
 
     def add(self, x: float, y: float) -> None:
+        if self.begins_again:
+            self._move(x)
+        self._take(x, y)
+
+    def _take(self, x: float, y: float) -> None:
+        if self.gaps:
+            self.gaps[-1][1].is_last = False
         if not self._inside[0] <= x <= self._inside[1]:
             return
         if not self.total:
             self._first = (x, y)
         self.total += 1
+        self._totals[-1] += 1
+        self._append(x, y)
+
+    def add_gap(self, x: float, value: float) -> None:
+        """A record whose value is NaN or infinite."""
+        if self.begins_again:
+            self._move(x)
+        if not self._inside[0] <= x <= self._inside[1]:
+            return
+        curve, gap = self.gaps[-1] if self.gaps else (0, None)
+        if gap and gap.is_last and curve == self._curve and repr(gap.value) == repr(value):
+            gap.last_x = x
+            gap.count += 1
+            return
+        if len(self.gaps) < MAX_GAPS:
+            if gap:
+                gap.is_last = False
+            self.gaps.append((self._curve, Gap(value, x, x)))
+        else:
+            self.more_gaps += 1
+        self._lift(x)
+
+    def _move(self, x: float) -> None:
+        """Begins another curve where X falls. One that falls more often than it rises counts
+        down: that is one curve."""
+        last, self._last_x = self._last_x, x
+        if x == last:
+            return
+        if x > last:
+            self._rises += last > -math.inf
+            return
+        self._falls += 1
+        if self._falls <= self._rises:
+            self._curve += 1
+            if self._curve < MAX_CURVES:
+                self._totals.append(0)
+            self._begin_curve()
+            self._lift(math.nan)
+
+    def _begin_curve(self) -> None:
+        """Called where another curve begins."""
+
+    def _lift(self, x: float) -> None:
+        self._is_broken = True
+        self._append(x, math.nan)
+
+    def _append(self, x: float, y: float) -> None:
         self._xs.append(x)
         self._ys.append(y)
         if len(self._xs) >= max(self._limit // 4, self._every):
             self._settle()
 
     def hold(self, xs: Floats, ys: Floats, total: int) -> None:
-        """These points, all of them, in the place of its own. total: how many they stand for."""
+        """These rows, all of them, in the place of its own. total: how many points they stand
+        for."""
         self.total = total
         self._every = 1
         self._thin_xs, self._thin_ys = array("d"), array("d")
         self._xs, self._ys = xs, ys
+        self._is_broken = math.isnan(sum(ys))
 
     def _settle(self) -> None:
         """Thins the newest points as the others are; all of them further where they are too
@@ -84,16 +188,22 @@ class Points:
             self._thin_xs, self._thin_ys = lowest_and_highest(self._thin_xs, self._thin_ys, 4)
             self._every = max(4, 2 * self._every)
 
-    def _coordinates(self) -> tuple[Floats, Floats]:
-        """All that are kept, the first and the last point among them."""
+    def rows(self) -> tuple[Floats, Floats]:
+        """All that are kept, the first and the last point among them; Y is NaN where the pen is
+        lifted, and so is X where a curve ends."""
         if self._every == 1:
             return self._thin_xs + self._xs, self._thin_ys + self._ys
         newest_xs, newest_ys = lowest_and_highest(self._xs, self._ys, self._every)
         xs, ys = self._thin_xs + newest_xs, self._thin_ys + newest_ys
-        if (xs[0], ys[0]) != self._first:
-            xs.insert(0, self._first[0])
-            ys.insert(0, self._first[1])
-        if self._xs and (xs[-1], ys[-1]) != (self._xs[-1], self._ys[-1]):
+        begin = next((at for at, y in enumerate(ys) if not math.isnan(y)), len(ys))
+        if self.total and (xs[begin : begin + 1], ys[begin : begin + 1]) != _alone(self._first):
+            xs.insert(begin, self._first[0])
+            ys.insert(begin, self._first[1])
+        if (
+            self._xs
+            and not math.isnan(self._ys[-1])
+            and (xs[-1], ys[-1]) != (self._xs[-1], self._ys[-1])
+        ):
             xs.append(self._xs[-1])
             ys.append(self._ys[-1])
         return xs, ys
@@ -102,20 +212,42 @@ class Points:
         """At most so many points (but at least 4), lowest and highest, first and last among
         them."""
         thin = Points(self.label)
-        xs, ys = self._coordinates()
+        thin.origin = self.origin
+        xs, ys = self.rows()
         limit = max(points, 4)
         if len(xs) > limit:
-            pairs = (limit - 2) // 2
-            inner_xs, inner_ys = lowest_and_highest(xs[1:-1], ys[1:-1], -(-(len(xs) - 2) // pairs))
+            kept = 3 if self._is_broken else 2  # of each group
+            groups = max((limit - 2) // kept, 1)
+            inner_xs, inner_ys = lowest_and_highest(xs[1:-1], ys[1:-1], -(-(len(xs) - 2) // groups))
             xs = xs[:1] + inner_xs + xs[-1:]
             ys = ys[:1] + inner_ys + ys[-1:]
         thin.hold(xs, ys, self.total)
+        thin.gaps, thin.more_gaps = self.gaps, self.more_gaps
         return thin
+
+    def curves(self, most: int) -> "list[Points]":
+        """One series for each of its curves, called `curve 1` and so on; itself where it has one
+        only, or more than so many."""
+        count = self._curve + 1
+        if not 1 < count <= min(most, MAX_CURVES):
+            return [self]
+        xs, ys = self.rows()
+        ends = [at for at, x in enumerate(xs) if math.isnan(x)]
+        curves = []
+        for number, (before, end) in enumerate(pairwise((-1, *ends, len(xs)))):
+            name = f"curve {number + 1}"
+            curve = Points(f"{self.label}, {name}" if self.label else name)
+            curve.origin = self.label
+            curve.hold(xs[before + 1 : end], ys[before + 1 : end], self._totals[number])
+            curve.gaps = [(0, gap) for of, gap in self.gaps if of == number]
+            curves.append(curve)
+        curves[-1].more_gaps = self.more_gaps
+        return [curve for curve in curves if curve.total or curve.gaps]
 
 
 class SmoothedPoints(Points):
-    """A series' moving mean, of every point: s = weight * prev + (1 - weight) * y, seeded with the
-    first."""
+    """A series' moving mean, of every point: s = weight * prev + (1 - weight) * y, seeded with each
+    curve's first."""
 
     __slots__ = ("_last", "_weight")
 
@@ -129,22 +261,70 @@ class SmoothedPoints(Points):
         self._weight = weight
         self._last: float | None = None
 
+    def _begin_curve(self) -> None:
+        self._last = None
+
     def add(self, x: float, y: float) -> None:
+        if self.begins_again:
+            self._move(x)
         last = y if self._last is None else self._weight * self._last + (1 - self._weight) * y
         self._last = last
-        super().add(x, last)
+        self._take(x, last)
+
+
+def gap_places(points: Points, each: int = 16) -> Iterator[float]:
+    """Where a series' gaps are marked: both ends of each run, and some X between."""
+    for _, gap in points.gaps:
+        steps = min(gap.count, each) - 1
+        yield gap.first_x
+        yield from (
+            gap.first_x + (gap.last_x - gap.first_x) * at / steps for at in range(1, steps + 1)
+        )
 
 
 def lowest_and_highest(xs: Floats, ys: Floats, every: int) -> tuple[Floats, Floats]:
     """Of each `every` neighbours two points: the lowest and the highest, or where all are alike the
-    outer ones."""
+    outer ones; and one row that is no point, where there is any. Ends of curves all stay, unless
+    these are many."""
     if every <= 2:
         return xs[:], ys[:]
+    is_broken = math.isnan(sum(ys))
+    keeps_ends = is_broken and sum(map(math.isnan, xs)) <= 2 * MAX_CURVES
     places: list[int] = []
     for begin in range(0, len(ys), every):
         group = ys[begin : begin + every]
+        if is_broken and math.isnan(sum(group)):
+            places += _places_of_broken(xs, ys, range(begin, begin + len(group)), keeps_ends)
+            continue
         low, high = group.index(min(group)), group.index(max(group))
         if low == high:
             low, high = 0, len(group) - 1
         places += sorted({begin + low, begin + high})
     return array("d", map(xs.__getitem__, places)), array("d", map(ys.__getitem__, places))
+
+
+def _places_of_broken(xs: Floats, ys: Floats, group: range, keeps_ends: bool) -> list[int]:
+    points = [at for at in group if not math.isnan(ys[at])]
+    ends = [at for at in group if math.isnan(xs[at])]
+    gaps = [at for at in group if math.isnan(ys[at]) and not math.isnan(xs[at])]
+    kept = {*(ends if keeps_ends else ends[:1])} or {gaps[len(gaps) // 2]}
+    if points:
+        kept |= {min(points, key=ys.__getitem__), max(points, key=ys.__getitem__)}
+    return sorted(kept)
+
+
+def _alone(point: tuple[float, float]) -> tuple[Floats, Floats]:
+    return array("d", point[:1]), array("d", point[1:])
+
+
+def _without_breaks(xs: Floats, ys: Floats) -> tuple[Floats, Floats, list[int]]:
+    """The points of rows, and the places before which the pen is lifted."""
+    if not math.isnan(sum(ys)):
+        return xs, ys, []
+    points = [at for at, y in enumerate(ys) if not math.isnan(y)]
+    breaks = [number for number in range(1, len(points)) if points[number] > points[number - 1] + 1]
+    return (
+        array("d", map(xs.__getitem__, points)),
+        array("d", map(ys.__getitem__, points)),
+        breaks,
+    )

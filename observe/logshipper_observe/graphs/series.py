@@ -1,6 +1,7 @@
-"""The points of a job's graphs: which X, which Y, one series per attempt, step and task. Memory is
-bounded (logshipper_observe/graphs/points.py)."""
+"""The points of a job's graphs: which X, which Y, one series per attempt, step and task, and per
+curve where X falls back. Memory is bounded (logshipper_observe/graphs/points.py)."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -8,10 +9,10 @@ from typing import TYPE_CHECKING
 import orjson
 
 from logshipper_ingest.model.capture_id import Source
-from logshipper_ingest.model.x_axis import KeyStats, XChoice
+from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, KeyStats, XChoice
 from logshipper_observe.base.words import NS
 from logshipper_observe.graphs.points import Points
-from logshipper_observe.model.records import Path, at_path, is_number
+from logshipper_observe.model.records import GAPS, Path, at_path, is_number
 from logshipper_observe.query.asked import split_names, unknown_key
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Graph:
     series: list[Points] = field(default_factory=list)
     without_x: int = 0  # numbers that can't be shown: their record has no X
     beyond: int = 0  # numbers that can't be shown: no float holds them
+    gaps: int = 0  # records in whose place there is a gap: NaN or an infinity
     more_series: int = 0  # earlier ones, left out
     title: str = ""
 
@@ -53,8 +55,8 @@ class Graph:
 class GraphRequest:
     """Which graphs of a job."""
 
-    x: str | None = None  # None for the job's own choice
-    y: Sequence[str] = ()  # empty for every numeric key but X
+    x: str | XChoice | None = None  # None for the job's own choice
+    y: Sequence[str] = ()  # empty for every numeric key that changes but X
     attempt: int | None = None  # None for all
     most_series: int = MAX_SERIES  # of a graph, the newest ones
 
@@ -80,19 +82,40 @@ def planned(reader: "Reader", request: GraphRequest, limit: int) -> tuple[list[G
     """As `graphs`, without any points yet."""
     keys = numeric_keys(reader)
     choice = _x_choice(reader, request, keys)
-    y_keys = [_resolve_key(name, keys) for name in split_names(request.y, keys)] or _default_y(
-        reader, keys, choice
-    )
-    y_keys = list(dict.fromkeys(y_keys))
+    y_keys = [_resolve_key(name, keys) for name in split_names(request.y, keys)]
+    y_keys = list(dict.fromkeys(y_keys)) or _default_y(reader, keys, choice)
     if request.y:
         limit = max(limit, len(y_keys))  # asked for by name: none is left out
     shown_keys, left_out = y_keys[:limit], y_keys[limit:]
-    return [_graph(key, choice, keys) for key in shown_keys], left_out
+    drawn = [
+        _graph(key, over_number(key, keys) if key == choice.key else choice, keys)
+        for key in shown_keys
+    ]
+    return drawn, left_out
+
+
+def over_number(key: str, keys: "dict[str, KeyStats]") -> XChoice:
+    """The X of a key's graph that is X itself: over itself it would be nothing but a diagonal."""
+    if len(keys) == 1:
+        reason = f"{key} is the only key with numbers"
+    elif all(is_constant(peer) for name, peer in keys.items() if name != key):
+        reason = f"{key} is the only key whose numbers change"
+    else:
+        reason = f"{key} itself is the X of the others"
+    return XChoice(None, 0, f"record number: {reason}", by_number=True)
+
+
+def is_constant(key: "KeyStats") -> bool:
+    """Whether a key has had one value, and no other: configuration, of which a graph would be a dot
+    or a flat line."""
+    return key.min == key.max and key.count == key.numbers
 
 
 def _x_choice(reader: "Reader", request: GraphRequest, keys: "dict[str, KeyStats]") -> XChoice:
     if request.x is None:
         return reader.x_axis()
+    if isinstance(request.x, XChoice):
+        return request.x
     if request.x == TIME:
         return XChoice(None, 0, CLOCK_WORDS)
     key = _resolve_key(request.x, keys)
@@ -107,15 +130,16 @@ def _resolve_key(name: str, keys: "dict[str, KeyStats]") -> str:
 
 
 def _default_y(reader: "Reader", keys: "dict[str, KeyStats]", choice: XChoice) -> list[str]:
-    """Every numeric key but X in alphabetical order; last come those that never change, and those
-    that are X of others (whose records lack the chosen X)."""
-    names = sorted(key for key in keys if key != choice.key)
+    """Every numeric key that changes but X in alphabetical order; last come those that are X of
+    others (whose records lack the chosen X). X itself where it is the only one."""
+    changing = sorted(name for name, key in keys.items() if not is_constant(key))
+    names = [name for name in changing if name != choice.key]
     others_x = {reader.x_for(name).key for name in names} if choice.key is not None else set()
-    return sorted(names, key=lambda name: name in others_x or keys[name].min == keys[name].max)
+    return sorted(names, key=others_x.__contains__) or changing
 
 
 def _graph(key: str, choice: XChoice, keys: "dict[str, KeyStats]") -> Graph:
-    x_integer = choice.key is not None and keys[choice.key].integer
+    x_integer = choice.by_number or (choice.key is not None and keys[choice.key].integer)
     return Graph(key, choice, integer=keys[key].integer, x_integer=x_integer)
 
 
@@ -137,6 +161,12 @@ def _fill(reader: "Reader", graphs: list[Graph], request: GraphRequest) -> None:
     for record in reader.records(attempt=request.attempt):
         filling.add(record)
     filling.show()
+
+
+class _NoNumber(float):
+    """NaN or an infinity that was printed: a gap."""
+
+    __slots__ = ()
 
 
 class Filling:
@@ -168,6 +198,7 @@ class Filling:
             {} for _ in graphs
         ]  # of each graph, by source: the last ones
         self._left_out: list[set[Source]] = [set() for _ in graphs]
+        self._counts: list[dict[Source, int]] = [{} for _ in graphs]  # records, by source
 
     def add(self, record: "MetadataRecord") -> None:
         values = _numbers(record.line, self._paths)
@@ -178,13 +209,21 @@ class Filling:
             y = values.get(graph.key)
             if y is None:
                 continue
-            x = (
-                (record.time_ns - self._began_ns) / NS
-                if graph.x.key is None
-                else values.get(graph.x.key)
-            )
-            if x is None:
-                graph.without_x += 1
+            x: float | None
+            if graph.x.key is not None:
+                x = values.get(graph.x.key)
+            elif graph.x.by_number:
+                x = self._counts[at][source] = self._counts[at].get(source, 0) + 1
+            else:
+                x = (record.time_ns - self._began_ns) / NS
+            is_gap = type(y) is _NoNumber
+            if x is None or type(x) is _NoNumber:
+                graph.without_x += not is_gap
+            elif is_gap and abs(x) <= LARGEST:
+                graph.gaps += 1
+                points = self._series[at].get(source) or self._open_series(at, source)
+                if points is not None:
+                    points.add_gap(x, y)
             elif abs(y) > LARGEST or abs(x) > LARGEST:
                 graph.beyond += 1
             else:
@@ -202,8 +241,11 @@ class Filling:
             if source < first:
                 return None
             del series[first]
-        series[source] = self._new_points()
-        return series[source]
+        graph = self._graphs[at]
+        series[source] = points = self._new_points()
+        is_counter = graph.x_integer or graph.x.path in (PROGRESS, EPOCH)
+        points.begins_again = graph.x.key is not None and graph.x.rule != 7 and is_counter
+        return points
 
     def show(self) -> None:
         """Gives the graphs what was added so far."""
@@ -216,23 +258,34 @@ class Filling:
             )
         )
         for graph, series, left_out in zip(self._graphs, self._series, self._left_out, strict=True):
-            graph.series = [series[source] for source in sorted(series) if series[source].total]
-            graph.more_series = len(left_out)
             for source, points in series.items():
-                points.label = labels[source]
+                points.label = points.origin = labels[source]
+            shown = [series[source] for source in sorted(series)]
+            most = max(self._most_series, MAX_SERIES) - len(shown) + 1
+            graph.series = [
+                curve
+                for points in shown
+                if points.total or points.gaps
+                for curve in points.curves(most)
+            ]
+            graph.more_series = len(left_out)
 
 
 def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
-    """The numbers of a record at these paths; infinite where no float is large enough."""
+    """The numbers of a record at these paths, infinite where no float is large enough; _NoNumber
+    where none was printed."""
     try:
         record = orjson.loads(line)  # integers of more than 64 bits become floats, as graphs need
-    except orjson.JSONDecodeError:  # too deep, or a number that no float holds
-        texts = {name: at_path(line, path) for name, path in paths.items()}
-        return {
-            name: float(text)
-            for name, text in texts.items()
-            if text is not None and is_number(text)
-        }
+    except orjson.JSONDecodeError:  # NaN, or a number that no float holds
+        try:
+            record = json.loads(line, parse_int=float, parse_constant=_NoNumber)
+        except (ValueError, RecursionError):
+            texts = {name: at_path(line, path) for name, path in paths.items()}
+            return {
+                name: float(text) if is_number(text) else _NoNumber(text)
+                for name, text in texts.items()
+                if text is not None and (text in GAPS or is_number(text))
+            }
     numbers = {}
     for name, path in paths.items():
         value = record
@@ -240,6 +293,8 @@ def _numbers(line: str, paths: dict[str, Path]) -> dict[str, float]:
             value = value.get(key) if type(value) is dict else None
         if type(value) is float or type(value) is int:  # a boolean is no number
             numbers[name] = float(value)
+        elif type(value) is _NoNumber:
+            numbers[name] = value
     return numbers
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from logshipper.spool.segment import Stream
 from logshipper_observe.base.output import Raw
 from logshipper_observe.base.words import NS, uncoloured, utc
+from logshipper_observe.model.records import valid_json
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Capture, JobSummary, LogLine, MetadataRecord
@@ -95,12 +96,15 @@ def capture_document(capture: "Capture") -> Document:
 
 
 def key_document(key: "KeyStats") -> Document:
+    """`last` as every parser of JSON reads it; with NaN in it, `last_text` as it was printed."""
+    last = valid_json(key.last)
     return {
         "key": key.key,
         "path": list(key.path),
         "count": key.count,
         "numbers": key.numbers,
-        "last": Raw(key.last),
+        "last": Raw(last),
+        **({} if last == key.last else {"last_text": key.last}),
         "min": key.min,
         "max": key.max,
         "integer": key.integer,

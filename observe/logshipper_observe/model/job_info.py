@@ -12,6 +12,7 @@ from logshipper_observe.base.words import NS, RUNNING_STATES
 from logshipper_observe.model.job_context import contexts_of, cores_of, cwd_of
 from logshipper_observe.model.job_events import changes_of
 from logshipper_observe.model.properties import json_value
+from logshipper_observe.model.records import GAPS
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
@@ -235,7 +236,7 @@ def _metrics(reader: "Reader") -> dict[str, Metric]:
     metrics = {}
     for key in reader.keys():  # noqa: SIM118  not a dict's
         if key.numbers and key.min is not None and key.max is not None:
-            value = json_value(key.last)
+            value = float(key.last) if key.last in GAPS else json_value(key.last)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             metrics[key.key] = Metric(value if is_number else None, key.min, key.max)  # type: ignore[arg-type]  # is_number
     return metrics

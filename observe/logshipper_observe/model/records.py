@@ -1,8 +1,9 @@
 """Metadata records taken apart without changing a digit: every value stays the JSON text that the
 job printed.
 
-Lines were checked when they were captured: each is one valid JSON object, of any depth, numbers of
-any length.
+Lines were checked when they were captured: each is one JSON object, of any depth, numbers of any
+length; in the place of a number stands NaN, Infinity or -Infinity where Python's json.dumps wrote
+that.
 """
 
 import re
@@ -20,6 +21,8 @@ _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 MEMBER = re.compile(rf"[{{,]\s*({_STRING})\s*:\s*({_STRING}|[^\s,\]}}{{\[\"]+|)\s*", re.DOTALL)
 _NESTING = re.compile(rf"{_STRING}?|[\[\]{{}}]", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+GAPS = ("NaN", "Infinity", "-Infinity")  # values that are no numbers: graphs have a gap there
+_STRING_OR_GAP = re.compile(rf"{_STRING}|NaN|-?Infinity", re.DOTALL)
 
 
 def split(line: str) -> dict[str, str]:
@@ -61,6 +64,21 @@ def is_number(value: str) -> bool:
     return _NUMBER.fullmatch(value) is not None
 
 
+def valid_json(text: str) -> str:
+    """A record's text, or a value's, as every parser reads it: null in the place of GAPS."""
+    if "NaN" not in text and "Infinity" not in text:
+        return text
+    return _STRING_OR_GAP.sub(lambda token: token[0] if token[0][0] == '"' else "null", text)
+
+
+def record_fields(line: str) -> str:
+    """The fields of a document that hold a record: `"record":...` as JSON; where that has null for
+    GAPS, `"line":...` with the exact text as well."""
+    record = valid_json(line)
+    exact = "" if record == line else f',"line":{to_json(line)}'
+    return f'"record":{record}{exact}'
+
+
 def display_text(value: str) -> str:
     """A value for a table: a string as its text, or as JSON where that would be mistaken or can't
     be printed."""
@@ -70,7 +88,7 @@ def display_text(value: str) -> str:
     plain = (
         text.isprintable()
         and text == text.strip()
-        and text not in ("", "-", "null", "true", "false")
+        and text not in ("", "-", "null", "true", "false", *GAPS)
     )
     return text if plain and not is_number(text) else value
 

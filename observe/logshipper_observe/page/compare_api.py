@@ -1,6 +1,7 @@
 """`api/compare`: jobs side by side, what tells them apart, and the X that their graphs share."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ import orjson
 
 from logshipper.errors import UnknownJob
 from logshipper_observe.base.words import duration, exit_words
-from logshipper_observe.graphs.series import TIME, numeric_keys
+from logshipper_observe.graphs.series import KEY_PREFIX, TIME, is_constant, numeric_keys
 from logshipper_observe.model.constants import constants_of
 from logshipper_observe.model.documents import job_document
 from logshipper_observe.model.job_context import context_options, option_text
@@ -70,15 +71,19 @@ def compare(ask: Ask) -> PageAnswer:
         for name, key in job.keys.items():
             stats_by_name.setdefault(name, []).append(key)
     shared = [name for name, keys in stats_by_name.items() if len(keys) > 1 or len(jobs) == 1]
+    changing = sorted(
+        name for name in shared if not all(is_constant(key) for key in stats_by_name[name])
+    )
+    axes = {name: _shared_x(name, jobs) for name in changing}
+    x = _most_common(axes)
     document = {
         "jobs": [job.document for job in jobs],
         "unknown": unknown,
-        "x": _shared_x(jobs),
+        "x": x,
+        "axes": {name: axis for name, axis in axes.items() if axis != x},
         "keys": {job_id: sorted(job.keys) for job_id, job in job_by_id.items()},
         "shared": sorted(shared),
-        "changing": sorted(
-            name for name in shared if any(key.min != key.max for key in stats_by_name[name])
-        ),
+        "changing": changing,
         "facts": _rows([job.facts for job in jobs]),
         "constants": _rows([job.constants for job in jobs]),
         "context": _rows([job.context for job in jobs]),
@@ -112,19 +117,35 @@ def _rows(columns: Sequence[dict[str, str]]) -> list[dict[str, Any]]:  # Any: JS
     return rows
 
 
-def _shared_x(jobs: Sequence[_Job]) -> dict[str, object]:
-    """The X of one of the jobs that all others have as well: that of the best rule, then the first
-    by alphabet."""
+def _shared_x(key: str, jobs: Sequence[_Job]) -> dict[str, object]:
+    """The X of a key's graph: of the jobs that have it, that of one which all of these have as
+    well, by the best rule, then the first by alphabet. x: how a job's graph is asked for, empty for
+    its own."""
+    having = [job for job in jobs if key in job.keys]
     fitting = [
         job.x
-        for job in jobs
-        if job.x.key is not None and all(job.x.key in peer.keys for peer in jobs)
+        for job in having
+        if job.x.key not in (None, key) and all(job.x.key in peer.keys for peer in having)
     ]
-    if not fitting:
-        return {"key": None, "x": TIME, "words": "X axis: time: no job's X is a key that all have"}
-    best = min(fitting, key=lambda x: (x.rule, x.key or ""))
-    return {
-        "key": best.key,
-        "x": best.key,
-        "words": f"X axis: {best.words} (rule {best.rule} of 7), in every job",
-    }
+    if fitting:
+        best = min(fitting, key=lambda x: (x.rule, x.key or ""))
+        name = best.key or ""
+        return {
+            "key": name,
+            "x": KEY_PREFIX + name if name in ("", TIME) else name,
+            "words": f"X axis: {best.words} (rule {best.rule} of 7), in every job",
+        }
+    if all(job.x.key == key for job in having):
+        return {"key": None, "x": "", "words": f"X axis: record number: {key} itself is the X"}
+    return {"key": None, "x": TIME, "words": "X axis: time: no job's X is a key that all have"}
+
+
+def _most_common(axes: dict[str, dict[str, object]]) -> dict[str, object]:
+    """The X of most graphs, the first by their names where two are of as many; time without any."""
+    if not axes:
+        return {"key": None, "x": TIME, "words": "X axis: time: no key changes"}
+    counts = Counter(str(axis["words"]) for axis in axes.values() if axis["x"])
+    if not counts:
+        return next(iter(axes.values()))
+    words = max(counts, key=counts.__getitem__)
+    return next(axis for axis in axes.values() if axis["words"] == words)

@@ -99,7 +99,7 @@ class Feed:
         on with the next call. Raises UnknownKey."""
         deadline = time.monotonic() + secs
         graphs, _ = planned(reader, GraphRequest(self.query.x, self.query.y), len(self.query.y))
-        axes = [(graph.key, graph.x.key, graph.x.rule) for graph in graphs]
+        axes = [(graph.key, graph.x.key, graph.x.rule, graph.x.by_number) for graph in graphs]
         state = (axes, reader.summary.started_ns, len(reader.captures), reader.is_over)
         if state != self._state:
             self._begin(reader, graphs)

@@ -12,8 +12,9 @@ import orjson
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.words import utc
 from logshipper_observe.formats.csv_rows import CsvRows, own_titles
-from logshipper_observe.graphs.graph_notes import left_out_of, rule_words
-from logshipper_observe.graphs.series import Graph, GraphRequest, numeric_keys, planned
+from logshipper_observe.graphs.graph_notes import gap_document, key_notes, left_out_of, rule_words
+from logshipper_observe.graphs.series import Graph, GraphRequest, is_constant, numeric_keys, planned
+from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import at_path, is_number
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
 from logshipper_observe.page.downloads import pieces
@@ -29,25 +30,29 @@ READ_SECS = 0.6  # that an answer reads; of a longer job it has what was read so
 
 
 def axes(ask: Ask) -> PageAnswer:
-    """The X that is chosen (or asked for by `x`), the rule in words, and the keys that have graphs,
-    in their order."""
+    """The X that is chosen (or asked for by `x`), the rule in words, the keys that have graphs, in
+    their order, and those that have one value each."""
     with ask.store.job(ask.parts[0]) as reader:
         keys = numeric_keys(reader)
         try:
             plan, _ = planned(reader, GraphRequest(ask.words.get("x") or None), len(keys))
-            first_plan = (
-                planned(reader, GraphRequest(ask.words.get("x") or None, tuple(keys)[:1]), 1)[0]
-                if keys
-                else []
-            )
         except UnknownKey as error:
             raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from None
         document = {
-            "x": _axis(first_plan[0]) if first_plan else None,
+            "x": _axis(plan[0]) if plan else None,
             "y": [graph.key for graph in plan],
             "keys": sorted(keys),
+            "options": [
+                {"key": name, "value": keys[name].last}
+                for name in sorted(keys)
+                if is_constant(keys[name])
+            ],
             "records": reader.summary.records,
-            "notes": reader.notes(),
+            "notes": [
+                *record_hints(reader),
+                *reader.notes(),
+                *key_notes([key for key in reader.keys() if not key.numbers]),  # noqa: SIM118  not a dict's
+            ],
         }
         return tagged_answer(ask, document, document)
 
@@ -70,7 +75,7 @@ def graphs(ask: Ask) -> PageAnswer:
                 feed.records,
                 feed.complete,
                 reader.is_over,
-                [(graph.x.words, graph.total) for graph in feed_graphs],
+                [(graph.x.words, graph.total, graph.gaps) for graph in feed_graphs],
             ]
             document = {
                 "records": feed.records,
@@ -176,6 +181,7 @@ def _axis(graph: Graph) -> dict[str, object]:
         "rule": graph.x.rule,
         "words": rule_words(graph),
         "integer": graph.x_integer,
+        "by_number": graph.x.by_number,
     }
 
 
@@ -188,18 +194,21 @@ def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
     series = []
     for curve in graph.series:
         thin = curve.thinned(points)
+        xs = thin.xs.tolist()
         series.append(
             {
                 "label": curve.label,
                 "seen": curve.total,
-                "x": thin.xs.tolist(),
+                "x": xs,
                 "y": thin.ys.tolist(),
+                "breaks": thin.breaks,
+                "gaps": [gap_document(gap) for _, gap in curve.gaps],
             }
         )
-        if len(thin.xs) < curve.total:
+        if len(xs) < curve.total:
             of = f" of {curve.label}" if curve.label else ""
             notes.append(
-                f"{plural(len(thin.xs), 'point')}{of} shown of {curve.total:,}: thinned evenly, each peak kept"
+                f"{plural(len(xs), 'point')}{of} shown of {curve.total:,}: thinned evenly, each peak kept"
             )
     return {
         "key": graph.key,

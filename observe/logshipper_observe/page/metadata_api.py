@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from logshipper_ingest.model.metadata_keys import names_of, parse_record
 from logshipper_observe.formats.csv_rows import records_as_csv
+from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import Path, display_text, flat
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
 from logshipper_observe.page.downloads import pieces
@@ -26,7 +27,8 @@ NEWEST, OLDEST = "newest", "oldest"
 
 def records(ask: Ask) -> PageAnswer:
     """Records newest first, or with `order=oldest` the other way. from, skip: where the last
-    answer's `next` said; limit: how many; search: only those whose text has it, in any case."""
+    answer's `next` said; limit: how many; search: only those whose text has it, in any case. hints:
+    lines that nearly are records."""
     order = ask.words.get("order") or NEWEST
     if order not in (NEWEST, OLDEST):
         raise RequestRefusal(
@@ -62,6 +64,7 @@ def records(ask: Ask) -> PageAnswer:
             "total": reader.summary.records,
             "is_over": reader.is_over,
             "searched": search_count,
+            "hints": record_hints(reader),
             "next": {"from": str(place.time_ns), "skip": place.skip} if more else None,
         }
         return tagged_answer(ask, document, document)

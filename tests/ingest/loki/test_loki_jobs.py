@@ -288,7 +288,7 @@ def observe_everything(reader: Any) -> None:  # Any: a reader, of which everythi
 
 @pytest.mark.parametrize(
     "line",
-    ["no JSON", "[1]", '{"a":', '{"a": NaN}', "", "{", '{"a":1}\n{"b":2}', '{"a":1} ', "{" * 9000],
+    ["no JSON", "[1]", '{"a":', '{"a": nan}', "", "{", '{"a":1}\n{"b":2}', '{"a":1} ', "{" * 9000],
 )
 def test_a_record_that_is_none_is_left_out(line: str, fake: FakeLoki, ask: Ask) -> None:
     job = Pushing(fake)

@@ -5,7 +5,7 @@ import gc
 import threading
 import tracemalloc
 from dataclasses import replace
-from math import nextafter
+from math import inf, isnan, nextafter
 
 import pytest
 from hypothesis import given, settings
@@ -288,7 +288,18 @@ def test_numbers_that_no_float_can_hold_are_left_out_and_counted() -> None:
     assert values(jobs) == {"a": 1}
     assert left_out(jobs) == {"too_large": 1}
     assert count(jobs, "logshipper_agent_keys_left_out_total", reason="too_large") == 1
-    assert number_text(float("nan")) is None
+
+
+def test_a_value_that_is_nan_now_is_nan() -> None:
+    """An alert on it can say so; the last number would look as if all were well."""
+    jobs = job_metrics()
+    capture = FakeCapture().print('{"loss": 0.5, "a": 1, "b": 1}')
+    jobs.update(capture.print('{"loss": NaN, "a": Infinity, "b": -Infinity}').view())
+    assert isnan(values(jobs)["loss"])
+    assert (values(jobs)["a"], values(jobs)["b"]) == (inf, -inf)
+    assert left_out(jobs) == {}
+    jobs.update(capture.print('{"loss": 0.25}').view())
+    assert values(jobs)["loss"] == 0.25
 
 
 # ---- hostile names

@@ -2,6 +2,7 @@
 (R18-R21)."""
 
 import json
+import math
 import sys
 from typing import Any
 
@@ -332,6 +333,35 @@ def test_a_state_of_before_long_keys_were_counted_is_taken() -> None:
     assert XAxis.from_json(json.dumps(state)).notes() == []
 
 
+def test_nan_and_infinities_are_gaps_and_no_numbers_r22() -> None:
+    records = [json.dumps({"step": 1, "loss": 0.5, "in": {"acc": 0.1}})]
+    records += [
+        json.dumps({"step": step, "loss": loss, "in": {"acc": math.inf}})
+        for step, loss in ((2, math.nan), (3, -math.inf))
+    ]
+    axis = axis_of(*records)
+    assert axis.choose().key == "step"
+    assert axis.notes() == [], "nothing is left out: the text of a gap says all that there is"
+    stats = {key.key: key for key, _ in axis.key_stats()}
+    assert (stats["loss"].count, stats["loss"].numbers, stats["loss"].max) == (3, 1, 0.5)
+    assert (stats["in.acc"].count, stats["in.acc"].numbers) == (3, 1)
+    assert [last_ns for _, last_ns in axis.key_stats()] == [3, 3, 3], "as the newest record has it"
+    assert list(stats) == ["in.acc", "loss", "step"]
+    latest = {"step": 3, "loss": -math.inf, "in.acc": math.inf}
+    for same in (axis, XAxis.from_json(axis.to_json())):
+        assert {".".join(path): value for path, value in same.latest().items()} == latest
+    axis.add(parse_record(b'{"step": 4, "loss": 1}') or {}, 4)
+    assert axis.latest()[("loss",)] == 1
+    assert '"gaps"' not in axis_of({"loss": 1}).to_json(), "as earlier versions wrote it"
+
+
+def test_a_key_that_never_was_a_number_has_no_gap_in_its_numbers() -> None:
+    axis = axis_of('{"loss": NaN}', '{"loss": NaN}')
+    assert axis.latest() == {}
+    ((stats, _),) = axis.key_stats()
+    assert (stats.key, stats.count, stats.numbers) == ("loss", 2, 0)
+
+
 def test_lines_that_are_no_objects_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orjson.loads", lambda line: pytest.fail("it is parsed"))
     for line in (b"", b"x", b"[1]", b'{"a": 1', b' {"a": 1}'):
@@ -351,8 +381,7 @@ def test_a_lower_limit_of_digits_never_raises() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        '{"a": NaN}',
-        '{"a": Infinity}',
+        '{"a": nan}',
         "[1]",
         "{",
         "",

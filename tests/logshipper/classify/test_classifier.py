@@ -669,15 +669,25 @@ def test_json_written_above_a_bar() -> None:
 
 
 def test_hints_once() -> None:
-    """R21's arrow: one event per job, which never quotes the line."""
-    made = _run((OUT, b'{"hush": NaN}\n{"hush": NaN}\n{\'hush\': 1}\n{"hush": Infinity}\n'))
+    """R21's arrow: one event per job, which quotes no line outside `enabled`."""
+    made = _run((OUT, b"{'hush': 2}\n{'hush': 2}\n{'hush': 1}\n{}\n"), mode="metadata")
     items = made.take()
-    assert [item.record["reason"] for item in items if isinstance(item, LoggedEvent)] == [
-        "nan",
-        "repr",
-    ]
+    assert [item.record["reason"] for item in items if isinstance(item, LoggedEvent)] == ["repr"]
     assert "hush" not in str([item for item in items if isinstance(item, LoggedEvent)])
-    assert len(_lines(items, Kind.LOG)) == 3  # and a note: the first came twice
+
+
+@pytest.mark.parametrize("mode", ["enabled", "metadata"])
+def test_nan_is_a_record_with_its_exact_text(mode: str) -> None:
+    """R18, R19: as Python's json.dumps writes it."""
+    printed = b'{"loss": NaN}\n{"loss":  NaN}\n{"loss": 0.5}\n{"loss": -Infinity}\n'
+    items = _run((OUT, printed), mode=mode).take()
+    records = [item for item in items if isinstance(item, LoggedLines)]
+    assert b"".join(item.text for item in records) == printed
+    assert {item.kind for item in records} == {Kind.METADATA}
+    assert [item.attrs for item in records] == [{"n": number} for number in (1, 2, 3, 4)]
+    (event,) = [item.record for item in items if isinstance(item, LoggedEvent)]
+    assert (event["event"], event["reason"]) == ("json_hint", "nan"), "once, with its time"
+    assert "loss" not in str(event)
 
 
 def test_records_are_points() -> None:

@@ -1,13 +1,14 @@
 """Which lines are metadata (R18-R21 and their arrow)."""
 
 import json
+import math
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logshipper.classify.metadata import MAX_DEPTH, NAN_HINT, REPR_HINT, keys_of
+from logshipper.classify.metadata import MAX_DEPTH, REPR_HINT, KeysWithGaps, keys_of
 
 
 @pytest.mark.parametrize(
@@ -69,11 +70,23 @@ def test_other_lines(line: bytes) -> None:
 
 
 def test_near_misses_get_a_hint() -> None:
-    """R21 and its arrow: a dict's repr, NaN and Infinity are no JSON."""
+    """R21: a dict's repr is no JSON."""
     assert keys_of(b"{'epoch': 1, 'loss': 0.5}") is REPR_HINT
-    assert keys_of(b'{"loss": NaN}') is NAN_HINT
-    assert keys_of(b'{"loss": -Infinity}') is NAN_HINT
-    assert keys_of(b'{"loss": NaN, x}') is None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_json_dumps_writes_of_no_number_is_a_record(value: float) -> None:
+    """R18: whatever Python's json.dumps writes of a dict of floats."""
+    record = {"step": 1, "loss": value, "all": [value, {"deep": value}], "big": 10**30}
+    keys = keys_of(json.dumps(record).encode())
+    assert keys == ("step", "loss", "all", "big")
+    assert type(keys) is KeysWithGaps
+    assert type(keys_of(b'{"text": "NaN", "big": 1000000000000000000000000}')) is tuple
+
+
+@pytest.mark.parametrize("value", ["NaN, x", "nan", "+Infinity", "inf", "-NaN", "NaN1", '"a": NaN'])
+def test_other_spellings_of_no_number_are_no_json(value: str) -> None:
+    assert keys_of(f'{{"loss": {value}}}'.encode()) is None
 
 
 def test_stdlib_would_write_what_is_read() -> None:

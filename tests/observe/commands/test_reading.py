@@ -418,7 +418,10 @@ def test_plot_as_png(store: Path, ask: Ask, tmp_path: Path) -> None:
     training(store, epochs=20)
     path = tmp_path / "a.png"
     out = ok(ask("plot", "last", "--png", str(path)))
-    assert out == f"Wrote {path}: 2 graphs. X axis: epoch: the key epoch (rule 2 of 7)\n"
+    assert out == (
+        f"Wrote {path}: 1 graph. X axis: epoch: the key epoch (rule 2 of 7)\n"
+        "One value each, so no graph: opt.lr 0.1\n"
+    )
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     code, _, err = ask("plot", "last", "--png", str(tmp_path / "no" / "a.png"))
     assert code == 1
@@ -444,9 +447,17 @@ def test_plot_json(store: Path, ask: Ask) -> None:
         "key": "epoch",
         "rule": 2,
         "words": "epoch: the key epoch",
+        "by_number": False,
     }
     assert found["graphs"][0]["series"] == [
-        {"label": "", "seen": 3, "x": [1, 2, 3], "y": [1.0, 0.5, 1 / 3]}
+        {
+            "label": "",
+            "seen": 3,
+            "x": [1, 2, 3],
+            "y": [1.0, 0.5, 1 / 3],
+            "breaks": [],
+            "gaps": [],
+        }
     ]
 
 
@@ -457,18 +468,22 @@ def test_nothing_to_plot(store: Path, ask: Ask) -> None:
     with SpooledCapture(store, "words0") as job:
         job.metadata({"size": "big"})
         job.end()
+    with SpooledCapture(store, "nan0") as job:
+        job.metadata('{"loss": NaN}', '{"loss": NaN}')
+        job.end()
     with SpooledCapture(store, "alone0") as job:
         job.metadata({"loss": 1}, {"loss": 2})
         job.end()
     for name, words in (
         ("plain0", "printed no metadata"),
         ("words0", "no number"),
-        ("alone0", "--x time"),
+        ("nan0", "loss has no graph: it never was a number, and is NaN"),
     ):
         code, out, err = ask("plot", name)
         assert (code, out) == (1, "")
         assert words in err
-    assert "loss" in ok(ask("plot", "alone0", "--x", "time"))
+    assert "time" in ok(ask("plot", "alone0", "--x", "time"))
+    assert "record number" in ok(ask("plot", "alone0"))
 
 
 # ---- rm

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from logshipper_observe.graphs import series
+from logshipper_observe.graphs.graph_notes import key_notes
 from logshipper_observe.graphs.points import MAX_POINTS, Points
 from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
 from logshipper_observe.query.asked import UnknownKey
@@ -113,9 +114,56 @@ def test_too_many_keys_are_left_out_by_name_but_not_those_asked_for() -> None:
     )
     found, left_out = made(reader, most=3)
     assert [graph.key for graph in found] == ["k1", "k2", "k3"]
-    assert left_out == ["k4", "k5", "still"], "what never changes comes last"
+    assert left_out == ["k4", "k5"], "what never changes has no graph"
     asked = ["k5", "k4", "k3", "k2"]
     assert [graph.key for graph in made(reader, most=1, y=asked)[0]] == asked
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        ([{"loss": 0.5}, {"loss": 0.4}, {"loss": 0.6}], "loss is the only key with numbers"),
+        (
+            [{"seed": 7, "loss": 0.5}, {"loss": 0.4}, {"loss": 0.6}],
+            "loss is the only key whose numbers change",
+        ),
+    ],
+)
+def test_where_x_is_the_only_key_it_goes_over_the_records_number(
+    records: list[dict[str, Any]], words: str
+) -> None:
+    (graph,), _ = made(FakeReader(lines(*records)))
+    assert graph.x.by_number
+    assert (graph.x.key, graph.x.rule, graph.x.words) == (None, 0, f"record number: {words}")
+    assert points(graph) == [[(1, 0.5), (2, 0.4), (3, 0.6)]]
+    assert graph.x_integer
+
+
+def test_x_that_is_asked_for_as_y_goes_over_the_records_number() -> None:
+    reader = FakeReader(lines(*({"epoch": n, "loss": 1 / n} for n in (1, 2))), lines({"epoch": 1}))
+    (graph,), _ = made(reader, y=["epoch"])
+    assert points(graph) == [[(1, 1), (2, 2)], [(1, 1)]], "of each attempt from 1 on"
+    assert "epoch itself is the X of the others" in graph.x.words
+
+
+def test_one_value_is_configuration_and_no_graph() -> None:
+    config = {"model": "mlp", "hidden": 1024, "seed": 7}
+    epochs = [{"epoch": n, "loss": 1 / n, "lr": 0.1} for n in (1, 2)]
+    reader = FakeReader(lines(config, *epochs))
+    assert [graph.key for graph in made(reader)[0]] == ["loss"]
+    assert list(key_notes(reader.keys())) == [
+        "One value each, so no graph: hidden 1024, lr 0.1, seed 7"
+    ]
+    assert [graph.key for graph in made(reader, y=["lr"])[0]] == ["lr"], "unless it is asked for"
+    assert made(FakeReader(lines(config)))[0] == [], "nor a dot of each"
+
+
+def test_a_value_that_became_nan_is_no_configuration() -> None:
+    reader = FakeReader(
+        ['{"step": 1, "loss": 0.5, "acc": NaN}', '{"step": 2, "loss": NaN, "acc": NaN}']
+    )
+    assert [graph.key for graph in made(reader)[0]] == ["loss"]
+    assert list(key_notes(reader.keys())) == ["acc has no graph: it never was a number, and is NaN"]
 
 
 def test_nested_numbers_are_graphed() -> None:

@@ -357,6 +357,83 @@ def test_limits_are_said(plot: Plot) -> None:
     assert "the first 2 of 3 jobs: --max-runs takes more" in found["notes"]
 
 
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A job that prints its learning rate only, one with text only, two trainings."""
+    store = tmp_path / "store"
+    with SpooledCapture(store, "rate", name="rate") as job:
+        job.metadata({"lr": 0.2}, {"lr": 0.1})
+        job.end()
+    with SpooledCapture(store, "text", name="text") as job:
+        job.metadata({"words": "only"})
+        job.end()
+    for job_id, scale in (("one", 1), ("two", 2)):
+        with SpooledCapture(store, job_id, name=job_id) as job:
+            job.metadata(
+                *(
+                    {"epoch": at, "loss": scale / at, "lr": scale / at, "seed": 7}
+                    for at in (1, 2, 3)
+                )
+            )
+            job.end()
+    return store
+
+
+def test_only_jobs_with_the_key_decide_on_its_x(mixed: Path, plot: Plot) -> None:
+    found = document(plot("rate", "one", "two", "--y", "loss", "--json", store=mixed))
+    (graph,) = found["graphs"]
+    assert graph["x_axis"]["key"] == "epoch"
+    assert [(series["label"], series["x"]) for series in graph["series"]] == [
+        ("one", [1, 2, 3]), ("two", [1, 2, 3])
+    ]  # fmt: skip
+    assert "rate has no key loss" in found["notes"]
+    by_key = {graph["key"]: graph for graph in
+              document(plot("rate", "one", "two", "--json", store=mixed))["graphs"]}  # fmt: skip
+    assert {key: graph["x_axis"]["key"] for key, graph in by_key.items()} == {
+        "loss": "epoch",
+        "lr": None,
+    }, "each key by those that have it"
+    assert len(by_key["lr"]["series"]) == 3
+    out = plot("rate", "one", "two", store=mixed)[1]
+    assert "X axis: time" in out
+    assert "loss: X axis: epoch: the key epoch" in out
+    assert "one value in each job, so no graph: seed" in out
+
+
+def test_max_runs_counts_what_is_drawn(mixed: Path, plot: Plot) -> None:
+    words = ("--y", "loss", "--max-runs", "2", "--json")
+    found = document(plot("rate", "text", "one", "two", *words, store=mixed))
+    assert [series["label"] for series in found["graphs"][0]["series"]] == ["one", "two"]
+    assert not any("--max-runs" in note for note in found["notes"])
+
+
+def test_jobs_with_one_key_go_over_the_records_number(mixed: Path, plot: Plot) -> None:
+    found = document(plot("rate", "rate", "--y", "lr", "--smooth", "0.5", "--json", store=mixed))
+    assert found["graphs"][0]["x_axis"]["by_number"]
+    assert found["graphs"][0]["series"][0]["x"] == [1, 2]
+    (graph,) = document(plot("rate", "--json", store=mixed))["graphs"]
+    assert (graph["x_axis"]["by_number"], graph["series"][0]["x"]) == (True, [1, 2])
+    assert "record number" in plot("rate", store=mixed)[1]
+
+
+def test_folds_are_runs_that_are_put_together(tmp_path: Path, plot: Plot) -> None:
+    with SpooledCapture(tmp_path / "store", "folds", name="folds") as job:
+        job.metadata(*({"epoch": at, "loss": fold / at} for fold in (1, 3) for at in (1, 2, 4)))
+        job.end()
+    words = ("--group-by", "job", "--aggregate", "mean", "--max-runs", "1", "--json")
+    series = only_series(plot("folds", *words, store=tmp_path / "store"))
+    assert (series["runs"], series["x"], series["y"]) == (2, [1, 2, 4], [2, 1, 0.5])
+
+
+def test_a_job_of_configuration_only_says_so(tmp_path: Path, plot: Plot) -> None:
+    with SpooledCapture(tmp_path / "store", "config") as job:
+        job.metadata({"hidden": 1024, "seed": 7})
+        job.end()
+    code, _, err = plot("config", store=tmp_path / "store")
+    assert code == 1
+    assert "One value each, so no graph: hidden 1024, seed 7" in err
+
+
 def test_too_many_graphs_for_a_layout_is_an_error(plot: Plot) -> None:
     code, out, err = plot("aaa", "bbb", "--break-on", "run,col", "--layout", "1x3")
     assert (code, out) == (1, "")

@@ -10,6 +10,7 @@ import { elapsedLabel, padded, scaleOf, valueAt } from "./scale.js";
 
 const PNG_SIZE = { width: 900, height: 460, ratio: 2 };
 const NEAR_MARK = 12; // pixels to what is hovered
+const NEAR_GAP = 3;
 const CLOSEST_SHARE = 1e-9; // of all there is, that can be zoomed to
 const KEYS_SAY =
   "Arrow keys move along the points, with Shift by ten; plus and minus zoom, page up and page down move what is " +
@@ -155,9 +156,11 @@ export class Chart {
       if (inside) {
         values = Array.prototype.filter.call(values, (_, i) => one.xs[i] >= inside[0] && one.xs[i] <= inside[1]);
       }
-      const [least, most] = extent(values, above);
-      low = Math.min(low, least);
-      high = Math.max(high, most);
+      const ends = axis ? [] : (one.gaps || []).flatMap((gap) => [gap.from, gap.to]);
+      for (const [least, most] of [extent(values, above), extent(ends, above)]) {
+        low = Math.min(low, least);
+        high = Math.max(high, most);
+      }
     });
     return [low, high];
   }
@@ -189,10 +192,15 @@ export class Chart {
     return curves.sort((a, b) => Number(b.faint) - Number(a.faint));
   }
 
+  /** Where values of the shown series are no numbers. */
+  #gaps() {
+    return this.series.flatMap((one, at) => (this.shown[at] ? one.gaps || [] : []).map((gap) => ({ ...gap, label: one.label })));
+  }
+
   #scene(width, height, title) {
     const { x, y } = this.#scales();
     return { width, height, title, x, y, xKind: this.xKind, yKind: this.yKind, xLabel: this.xLabel,
-      curves: this.#curves(), marks: this.marks, hover: this.hover && this.#marked(), drag: null };
+      curves: this.#curves(), gaps: this.#gaps(), marks: this.marks, hover: this.hover && this.#marked(), drag: null };
   }
 
   /** What is hovered, with the numbers of its colours. */
@@ -235,7 +243,8 @@ export class Chart {
     const words = shown.slice(0, 8).map((one) => {
       const { seen, low, high, last } = summaryOf(one);
       const name = one.label ? `${one.label}: ` : "";
-      return `${name}${seen} point${seen === 1 ? "" : "s"}, from ${low} to ${high}, last ${last}`;
+      const gaps = (one.gaps || []).slice(0, 4).map((gap) => `; ${gap.value} from ${gap.from} to ${gap.to}`).join("");
+      return `${name}${seen} point${seen === 1 ? "" : "s"}, from ${low} to ${high}, last ${last}${gaps}`;
     });
     const more = shown.length > words.length ? `; ${shown.length - words.length} more series` : "";
     const marks = this.marks.length ? ` ${this.marks.length} event${this.marks.length === 1 ? " is" : "s are"} marked.` : "";
@@ -246,7 +255,7 @@ export class Chart {
   model() {
     const { x, y, frame, xTicks, yTicks } = this.painted || {};
     return { title: this.title, x, y, frame, xTicks, yTicks, hover: this.#hovered(), shown: [...this.shown],
-      labels: this.series.map((one) => one.label), smooth: this.smooth, curves: this.#curves(), marks: this.marks,
+      labels: this.series.map((one) => one.label), smooth: this.smooth, curves: this.#curves(), gaps: this.#gaps(), marks: this.marks,
       zoomed: this.view !== null };
   }
 
@@ -308,7 +317,9 @@ export class Chart {
     const first = found.reduce((best, one) => (one.far < best.far ? one : best));
     const column = xPixel(frame, xScale, first.x);
     const points = found.filter((one) => Math.abs(xPixel(frame, xScale, one.x) - column) < 12);
-    return { x: first.x, points };
+    const gaps = this.#gaps().filter((gap) =>
+      xPixel(frame, xScale, gap.from) - NEAR_GAP <= left && left <= xPixel(frame, xScale, gap.to) + NEAR_GAP);
+    return { x: first.x, points, gaps };
   }
 
   #showTip() {
@@ -324,6 +335,10 @@ export class Chart {
       const label = this.series[point.number].label || this.title;
       row.append(swatch, element("span", "chart-tip-name", label), element("b", "", `${point.y}${elsewhere}`));
       rows.push(row);
+    }
+    for (const gap of this.hover.gaps.slice(0, 4)) {
+      const to = gap.to === gap.from ? "" : ` to ${this.xWords(gap.to)}`;
+      rows.push(element("div", "chart-tip-mark bad", `${gap.label || this.title} is ${gap.value} at ${this.xWords(gap.from)}${to}`));
     }
     const { frame, x: scale } = this.painted;
     const column = xPixel(frame, scale, this.hover.x);

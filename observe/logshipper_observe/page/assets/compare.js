@@ -99,7 +99,9 @@ class CompareView {
   }
 
   #layOut() {
-    const keys = this.controls.found(this.found.changing.filter((key) => key !== this.#x().key));
+    const over = this.found.changing.filter((key) => this.#x(key).key !== null || this.#x(key).x === "time");
+    const drawn = over.length ? over.filter((key) => key !== this.#x(key).key) : this.found.changing;
+    const keys = this.controls.found(drawn);
     const values = this.facet ? [...new Set(this.#differing().get(this.facet).values)] : [undefined];
     this.places = new Map(keys.flatMap((key) => values.map((value) => {
       const place = { key, value, jobs: this.#having(key, value) };
@@ -113,11 +115,11 @@ class CompareView {
     return `${key}, ${this.#differing().get(this.facet).name}=${shortened(value ?? "none")}`;
   }
 
-  /** The X that is asked for: as the server is told, and its key. */
-  #x() {
-    const own = this.found.x.key;
-    const x = this.controls.x || (own === null ? "time" : xOf(own));
-    return { x, key: this.found.shared.find((key) => xOf(key) === x) ?? null };
+  /** The X of a key's graph: as the server is told, and its key; the chosen one, or what the jobs that have it share. */
+  #x(key) {
+    const x = this.controls.x;
+    if (!x) return this.found.axes[key] ?? this.found.x;
+    return { x, key: this.found.shared.find((name) => xOf(name) === x) ?? null, words: "" };
   }
 
   #show(found) {
@@ -175,12 +177,12 @@ class CompareView {
   #csvAddresses(name) {
     const { key, jobs } = this.places.get(name);
     return jobs.map((job) =>
-      path(["jobs", job.job_id, "graph.csv"], { y: JSON.stringify([key]), x: this.#x().x }));
+      path(["jobs", job.job_id, "graph.csv"], { y: JSON.stringify([key]), x: this.#x(key).x }));
   }
 
   /** The jobs that have a key, the X, and this value of the facet; undefined: any. */
   #having(key, value) {
-    const x = this.#x();
+    const x = this.#x(key);
     const values = value === undefined ? [] : this.#differing().get(this.facet).values;
     return this.found.jobs.filter((job, at) => {
       const keys = this.found.keys[job.job_id];
@@ -193,8 +195,7 @@ class CompareView {
     const { signal } = this.asking;
     const names = this.grid.wanted(newOnly);
     if (!names.length) return;
-    const how = { x: this.#x().x, smooth: this.controls.smooth };
-    const byJob = new Map();
+    const byJob = new Map(this.found.jobs.map((job) => [job.job_id, new Map()]));
     let missing = "";
     do {
       let secs = 0;
@@ -202,11 +203,13 @@ class CompareView {
       for (const job of this.found.jobs) {
         const here = names.map((name) => this.places.get(name)).filter((place) => place?.jobs.includes(job));
         const keys = [...new Set(here.map((place) => place.key))];
-        if (!keys.length) continue;
-        const answer = await fetchGraphs(job.job_id, keys, how, signal);
-        byJob.set(job.job_id, answer.graphs);
-        secs += answer.secs;
-        missing ||= answer.missing && `${job.job_id}: ${answer.missing}`;
+        for (const x of new Set(keys.map((key) => this.#x(key).x))) {
+          const some = keys.filter((key) => this.#x(key).x === x);
+          const answer = await fetchGraphs(job.job_id, some, { x, smooth: this.controls.smooth }, signal);
+          for (const [key, graph] of answer.graphs) byJob.get(job.job_id).set(key, graph);
+          secs += answer.secs;
+          missing ||= answer.missing && `${job.job_id}: ${answer.missing}`;
+        }
       }
       if (signal.aborted) return;
       this.asking.took(secs);
@@ -244,7 +247,8 @@ class CompareView {
       }
       notes.push(...drawing.notes.map((note) => `${label}: ${note}`));
     });
-    const empty = { xLabel: this.#x().key ?? "time", xKind: "number", yKind: "number" };
+    if (this.#x(key).words !== this.found.x.words && this.#x(key).words) notes.unshift(this.#x(key).words);
+    const empty = { xLabel: this.#x(key).key ?? "time", xKind: "number", yKind: "number" };
     panel.show({ ...empty, ...first, title: this.#titleOf(place), series, notes });
   }
 }

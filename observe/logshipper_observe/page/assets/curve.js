@@ -1,9 +1,11 @@
 // Series of points: smoothing, extents, the point that is nearest, gaps where there is no number. Pure.
 
 /** @typedef {{label: string, xs: ArrayLike<number>, ys: ArrayLike<number>, seen?: number,
- *   smooth?: {xs: ArrayLike<number>, ys: ArrayLike<number>} | null, dots?: boolean, colour?: number}} Series
+ *   smooth?: {xs: ArrayLike<number>, ys: ArrayLike<number>} | null, dots?: boolean, colour?: number, isPart?: boolean, gaps?: Gap[]}} Series
  * seen: the points there were before thinning; smooth: what the server smoothed; dots: points without a line;
- * colour: its number, where it isn't the series' own */
+ * colour: its number, where it isn't the series' own; isPart: whether there are more points than these; gaps: where the
+ * value is no number */
+/** @typedef {{value: string, from: number, to: number, count: number}} Gap neighbouring records whose value is NaN, say */
 
 /** s = w*prev + (1-w)*v, seeded with the first number; gaps stay gaps.
  * @param {ArrayLike<number>} ys @param {number} w 0 (none) to below 1 @returns {Float64Array} */

@@ -28,19 +28,38 @@ export const xOf = (key) => (key === "time" || key === "" ? `key:${key}` : key);
 
 /** What a panel shows of an answer's graph. @returns {import("./graph_panel.js").Drawing} */
 export function drawingOf(graph) {
-  const isClock = graph.x.key === null;
+  const isClock = graph.x.key === null && !graph.x.by_number;
   return {
     title: graph.key,
     xKey: graph.x.key,
-    markable: !graph.scattered, // dots of any order have no before and after
-    xLabel: isClock ? "time since the start" : graph.x.key,
+    // dots of any order have no before and after, and where a record's number is isn't known
+    markable: !graph.scattered && !graph.x.by_number,
+    xLabel: isClock ? "time since the start" : graph.x.key ?? "record number",
     xKind: isClock ? "elapsed" : graph.x.integer ? "integer" : "number",
     yKind: graph.integer ? "integer" : "number",
     series: graph.series.map((one) => ({
-      label: one.label, xs: one.x, ys: one.y, seen: one.seen, dots: graph.scattered, smooth: one.smooth,
+      label: one.label, ...rowsOf(one), seen: one.seen, isPart: one.x.length < one.seen, gaps: one.gaps,
+      dots: graph.scattered, smooth: one.smooth,
     })),
     notes: graph.notes,
   };
+}
+
+/** Points as a chart draws them: NaN stands where no line joins what is before and behind. */
+function rowsOf({ x, y, breaks }) {
+  if (!breaks.length) return { xs: x, ys: y };
+  const [xs, ys] = [[], []];
+  let begin = 0;
+  for (const end of [...breaks, x.length]) {
+    if (begin) {
+      xs.push(x[begin - 1]);
+      ys.push(NaN);
+    }
+    xs.push(...x.slice(begin, end));
+    ys.push(...y.slice(begin, end));
+    begin = end;
+  }
+  return { xs, ys };
 }
 
 /** Fetches graphs by key. Where only some of a series' points come, the server smooths all of them. Of a long job an
@@ -75,7 +94,7 @@ export async function fetchGraphs(id, keys, { x, smooth, low, high }, signal) {
 function withSmooth(graph, smoothed) {
   const series = graph.series.map((one) => {
     const same = smoothed.series.find((other) => other.label === one.label);
-    return { ...one, smooth: same ? { xs: same.x, ys: same.y } : null };
+    return { ...one, smooth: same ? rowsOf(same) : null };
   });
   return { ...graph, series };
 }

@@ -83,7 +83,7 @@ export class GraphPanel {
     const { view } = this.chart;
     this.reset.disabled = view === null;
     clearTimeout(this.zooming);
-    if (!this.options.detail || !this.drawing.series.some((one) => one.xs.length < one.seen)) return;
+    if (!this.options.detail || !this.drawing.series.some((one) => one.isPart)) return;
     if (view) this.zooming = setTimeout(() => this.#showDetail(view), ZOOM_MS);
     else this.#takeDetail(this.drawing);
   }

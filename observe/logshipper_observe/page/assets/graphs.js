@@ -80,10 +80,20 @@ class GraphsView {
     this.axes = axes;
     this.controls.offer(axes.keys);
     fill(this.rule, axes.x ? axes.x.words : this.#nothing());
-    fill(this.notes, axes.notes.map((note) => el("p", {}, note)));
+    fill(this.notes, axes.notes.map((note) => el("p", {}, note)), this.#options());
+  }
+
+  /** Keys that have one value each: a table of them in the place of graphs. */
+  #options() {
+    if (!this.axes.options.length) return null;
+    const row = ({ key, value }) => el("tr", {},
+      el("th", { scope: "row" }, el("bdi", {}, visible(key) || '""')), el("td", {}, visible(value)));
+    return el("table", { class: "options" },
+      el("caption", {}, "One value each, so no graph"), el("tbody", {}, this.axes.options.map(row)));
   }
 
   #nothing() {
+    if (this.axes.options.length) return "No curve yet: each key with numbers has one value, in the table below.";
     return this.axes.records
       ? "No record holds a number: the table of metadata shows them all."
       : 'No metadata yet: a line on stdout such as {"epoch": 1, "loss": 0.5} makes a graph.';
@@ -116,7 +126,8 @@ class GraphsView {
   async #detail(name, [low, high]) {
     const { signal } = this.asking;
     const { graph } = this.grid.panels.get(name);
-    const how = { x: graph.x.key === null ? "time" : xOf(graph.x.key), smooth: this.controls.smooth, low, high };
+    const own = graph.x.key === null ? "time" : xOf(graph.x.key);
+    const how = { x: graph.x.by_number ? this.controls.x : own, smooth: this.controls.smooth, low, high };
     let found = null;
     await this.asking.quietly((async () => {
       let missing = "";

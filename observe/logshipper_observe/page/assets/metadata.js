@@ -11,7 +11,7 @@ const ROWS = 100; // of a page
 const SECS = 2; // between two looks at a running job's newest page
 const MOST_COLUMNS = 40; // that are shown unasked
 const NOTHING = "No metadata yet: it is lines on stdout that are one JSON object";
-const NUMBER = /^-?\d+(\.\d+)?([eE][-+]?\d+)?$/;
+const NUMBER = /^(-?\d+(\.\d+)?([eE][-+]?\d+)?|NaN|-?Infinity)$/;
 
 export function show(root, context) {
   const table = new MetadataTable(root, context);
@@ -49,6 +49,7 @@ class MetadataTable {
     this.older = button("Older", () => this.#turnPage(this.order === "newest" ? 1 : -1), "Older records");
     this.oldest = button("Oldest", () => this.#begin("oldest"), "Oldest records");
     this.status = el("p", { class: "graph-rule", role: "status" });
+    this.hints = el("div", { class: "graph-notes" });
     this.table = el("table", { class: "records" });
     const save = (suffix) => saveFrom(path(["jobs", this.id, `records.${suffix}`]));
     root.append(
@@ -56,7 +57,7 @@ class MetadataTable {
         this.searchBox, this.newest, this.newer, this.older, this.oldest, this.columns.root,
         button("CSV", () => save("csv"), "All records as CSV"),
         button("JSONL", () => save("jsonl"), "All records as JSONL")),
-      this.status,
+      this.status, this.hints,
       el("div", { class: "records-scroll", tabindex: 0, role: "region", "aria-label": "Records" }, this.table));
   }
 
@@ -180,6 +181,7 @@ class MetadataTable {
     if (this.search) words = `Found: ${range}${page.next ? " and more" : ""}, of ${plural(page.total, "record")}`;
     if (!page.rows.length) words = this.search ? `None of ${plural(page.total, "record")} has this text` : NOTHING;
     fill(this.status, words, this.columns.words());
+    fill(this.hints, page.hints.map((hint) => el("p", {}, el("bdi", {}, visible(hint)))));
     this.newer.disabled = newestFirst ? this.places.length < 2 : !page.next;
     this.older.disabled = newestFirst ? !page.next : this.places.length < 2;
   }

@@ -14,7 +14,7 @@ const DOTS_UP_TO = 60; // points that are marked on their line
 /** @typedef {{left: number, top: number, width: number, height: number}} Frame where points lie, in CSS pixels */
 /** @typedef {import("./scale.js").Scale} Scale */
 /** @typedef {{width: number, height: number, title: string, x: Scale, y: Scale, xKind: string, yKind: string,
- *   xLabel: string, curves: Curve[], marks: import("./marks.js").Mark[], hover: {x: number, points: {x: number, y: number, number: number}[]} | null,
+ *   xLabel: string, curves: Curve[], gaps: import("./curve.js").Gap[], marks: import("./marks.js").Mark[], hover: {x: number, points: {x: number, y: number, number: number}[]} | null,
  *   drag: {left: number, right: number, top: number, bottom: number} | null}} Scene */
 
 /** The colours of the page's theme, from its CSS variables. @param {Element} element @returns {Theme} */
@@ -64,6 +64,7 @@ export function paint(context, scene, theme) {
   context.rect(frame.left, frame.top - 2, frame.width, frame.height + 4);
   context.clip();
   for (const mark of scene.marks) moment(context, scene, theme, frame, mark);
+  for (const gap of scene.gaps) band(context, scene, theme, frame, gap);
   for (const curve of scene.curves) line(context, scene, theme, frame, curve);
   context.restore();
   if (scene.hover) crosshair(context, scene, theme, frame);
@@ -159,6 +160,28 @@ function moment(context, scene, theme, frame, mark) {
   context.lineTo(x + 4, frame.top);
   context.lineTo(x, frame.top + 6);
   context.fill();
+}
+
+/** Values that are no numbers: a band over their X, a cross at the bottom of each end. */
+function band(context, scene, theme, frame, gap) {
+  const [from, to] = [gap.from, gap.to].map((x) => xPixel(frame, scene.x, x));
+  if (!Number.isFinite(from + to)) return;
+  const bottom = frame.top + frame.height;
+  context.fillStyle = context.strokeStyle = theme.marks.bad;
+  context.globalAlpha = 0.1;
+  context.fillRect(from - 2, frame.top, to - from + 4, frame.height);
+  context.globalAlpha = 1;
+  context.lineWidth = 1.5;
+  context.beginPath();
+  for (const x of new Set([from, to])) {
+    context.moveTo(x - 4, bottom - 9);
+    context.lineTo(x + 4, bottom - 1);
+    context.moveTo(x - 4, bottom - 1);
+    context.lineTo(x + 4, bottom - 9);
+  }
+  context.moveTo(from, bottom - 5);
+  context.lineTo(to, bottom - 5);
+  context.stroke();
 }
 
 function line(context, scene, theme, frame, curve) {

@@ -1,0 +1,59 @@
+"""Lines that were surely meant as metadata and aren't: other text next to the object, or the object
+on standard error. Pure; a line costs some microseconds, so few are looked at."""
+
+import json
+import re
+
+from logshipper.classify.metadata import MAX_DEPTH, Hint
+from logshipper.spool.segment import Stream
+
+OBJECT_BEGIN = b'{"'
+MAX_BYTES = 1 << 14  # longer lines aren't looked at
+QUOTED_BYTES = 200  # of a line, in its hint
+
+_NUMBER = re.compile(r":[ \t]*(?:-?[0-9]|NaN|-?Infinity)")
+_ALONE = (
+    "a record is a line of stdout that is one JSON object and nothing else, so this line is none."
+)
+BEFORE_HINT = Hint(
+    "text_before",
+    f"Text or blanks stand before a JSON object: {_ALONE} Print the object on a line of its own.",
+)
+AFTER_HINT = Hint(
+    "text_after",
+    f"Text or blanks stand behind a JSON object: {_ALONE} Print the object on a line of its own.",
+)
+STDERR_HINT = Hint(
+    "stderr",
+    f"A JSON object stands on stderr: {_ALONE} Print it on stdout; Python's logging writes to stderr.",
+)
+REASONS = frozenset(hint.reason for hint in (BEFORE_HINT, AFTER_HINT, STDERR_HINT))
+_DECODER = json.JSONDecoder(parse_int=len)  # whatever the number of digits
+
+
+def hint_at(line: bytes, stream: Stream) -> Hint | None:
+    """Why the JSON object with numbers in a line is no record; None where there is no such object,
+    or it is one. line: as rendered."""
+    begin = line.find(OBJECT_BEGIN)
+    if begin < 0 or len(line) > MAX_BYTES or line.count(b"{") + line.count(b"[") > MAX_DEPTH:
+        return None
+    is_stdout = stream is Stream.STDOUT
+    if is_stdout and not begin and line.endswith(b"}"):
+        return None  # a record, or none at all
+    text = line[begin:].decode("utf-8", "replace")
+    try:
+        _, end = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    if not _NUMBER.search(text, 0, end):
+        return None
+    if not is_stdout:
+        return STDERR_HINT
+    return BEFORE_HINT if begin else AFTER_HINT
+
+
+def quoted(hint: Hint, line: bytes) -> str:
+    """The hint's text with the line in it."""
+    text = line.decode("utf-8", "replace")
+    short = line[:QUOTED_BYTES].decode("utf-8", "ignore")
+    return f"{hint.text} The line: {text if len(short) == len(text) else short + '…'}"
