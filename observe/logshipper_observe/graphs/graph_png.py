@@ -130,7 +130,17 @@ def _draw(axes: "Axes", graph: Graph) -> None:
         colour = COLOURS[number % len(COLOURS)]
         if isinstance(points, Trace):
             _draw_around(axes, points, colour, unit)
-        xs, ys = points.thinned(PNG_POINTS).rows()
+        thin = points.thinned(PNG_POINTS)
+        xs, ys = thin.rows()
+        if not dotted:  # no line leads to a point between two gaps
+            single = [piece for piece in thin.pieces() if len(piece[0]) == 1]
+            axes.plot(
+                [x[0] / unit for x, _ in single],
+                [y[0] for _, y in single],
+                ".",
+                color=colour,
+                markersize=3,
+            )
         axes.plot(
             [x / unit for x in xs],
             list(ys),

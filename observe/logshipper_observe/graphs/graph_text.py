@@ -70,7 +70,7 @@ def _title(graph: Graph, width: int, out: Output) -> str:
     if drawn:
         low = min(min(points.ys) for points in drawn)
         high = max(max(points.ys) for points in drawn)
-        values = zip(("last", "min", "max"), (drawn[-1].ys[-1], low, high), strict=True)
+        values = zip(("last", "min", "max"), (drawn[-1].last, low, high), strict=True)
         facts = "  ".join(
             f"{name} {number(value, integer=graph.integer)}" for name, value in values
         )

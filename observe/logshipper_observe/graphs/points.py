@@ -97,6 +97,12 @@ class Points:
     def breaks(self) -> list[int]:
         return _without_breaks(*self.rows())[2]
 
+    @property
+    def last(self) -> float:
+        """The last value: NaN or infinite where a gap is. Of a series with points."""
+        gap = self.gaps[-1][1] if self.gaps else None
+        return gap.value if gap and gap.is_last else self.ys[-1]
+
     def pieces(self) -> Iterator[tuple[Floats, Floats]]:
         """The points that are joined by a line with each other, piece by piece."""
         xs, ys, breaks = _without_breaks(*self.rows())

@@ -305,6 +305,20 @@ def test_a_record_that_is_none_is_left_out(line: str, fake: FakeLoki, ask: Ask) 
     assert ask("metadata", JOB, "--format", "jsonl") == (0, '{"a": 3}\n', "")
 
 
+def test_a_record_with_nan_is_a_record(fake: FakeLoki, ask: Ask) -> None:
+    """R18: graphs have a gap, the text is exact."""
+    lines = ['{"step": 1, "loss": 0.5}', '{"step": 2, "loss":  NaN}']
+    job = Pushing(fake)
+    for at, line in enumerate(lines, start=1):
+        job.push("metadata", 9 + at, line, n=str(at))
+    job.close(records=2)
+    assert ask("metadata", JOB, "--format", "jsonl")[1].splitlines() == lines
+    _, out, _ = ask("plot", JOB, "--y", "loss", "--json")
+    (series,) = json.loads(out)["graphs"][0]["series"]
+    assert series["x"] == [1]
+    assert [(gap["value"], gap["from"]) for gap in series["gaps"]] == [("NaN", 2)]
+
+
 def test_an_end_years_ahead_is_not_believed(fake: FakeLoki) -> None:
     """Neither a capture's own word, nor one that is told as Slurm's."""
     began_ns = time.time_ns() - 60 * NS

@@ -6,11 +6,15 @@ import math
 import random
 from array import array
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logshipper_observe.base.output import Output
 from logshipper_observe.graphs.graph_notes import gap_notes
+from logshipper_observe.graphs.graph_png import write_png
+from logshipper_observe.graphs.graph_text import graph_lines
 from logshipper_observe.graphs.points import MAX_CURVES, MAX_GAPS, Points, SmoothedPoints
 from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
 from tests.tools.observe_fake import FakeReader
@@ -60,6 +64,24 @@ def test_nan_is_a_gap_that_no_line_crosses() -> None:
 )  # fmt: skip
 def test_a_sentence_says_where(losses: tuple[float, ...], words: str) -> None:
     assert "".join(gap_notes(graph_of(FakeReader(over_steps(*losses)), x="step"))) == words
+
+
+def test_the_last_value_is_the_gap() -> None:
+    (points,) = graph_of(FakeReader(over_steps(1, NAN, 0.5)), x="step").series
+    assert points.last == 0.5
+    graph = graph_of(FakeReader(over_steps(1, 0.5, INF)), x="step")
+    assert graph.series[0].last == INF
+    out = Output("never")
+    out.columns = 80
+    assert "last Infinity  min 0.5  max 1" in graph_lines([graph], out)[0]
+
+
+@pytest.mark.parametrize("points", [9, 200])
+def test_a_picture_has_gaps_and_what_stands_between_two(points: int, tmp_path: Path) -> None:
+    losses = [NAN if step % 3 else step / 7 for step in range(points)]
+    graph = graph_of(FakeReader(over_steps(*losses)), x="step")
+    write_png(str(tmp_path / "a.svg"), [graph], "title", "below", form="svg")
+    assert (tmp_path / "a.svg").stat().st_size > 1000
 
 
 def test_a_number_that_is_too_large_is_no_gap() -> None:

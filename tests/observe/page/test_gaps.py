@@ -67,6 +67,8 @@ def test_a_gap_is_marked_and_said(
         panel(page, "loss").locator("canvas").get_attribute("aria-label") or ""
     )
     browse.picture(page)
+    panel(page, "loss").get_by_text("Numbers").click()
+    expect(panel(page, "loss").locator(".graph-values tbody td").last).to_have_text("NaN")
 
 
 def test_pointing_at_a_gap_says_what_is_there(browse: Browsing, gap_server: PageServer) -> None:

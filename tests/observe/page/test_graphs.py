@@ -387,7 +387,7 @@ def test_a_running_jobs_graph_grows(
         job.beat()
         shown = wait_for_model(page, "loss", "model.curves[0].xs.length === 6")
         assert shown["curves"][0]["ys"] == [1 / step for step in range(1, 7)]
-        job.metadata(*({"step": step, "loss": 0.1, "late": step} for step in (7, 8)))
+        job.metadata(*({"step": step, "loss": 0.1, "late": -step} for step in (7, 8)))
         job.end()
         wait_for_model(page, "loss", "model.curves[0].xs.length === 8")
         expect(panel(page, "late")).to_be_visible()

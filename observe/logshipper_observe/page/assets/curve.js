@@ -5,7 +5,8 @@
  * seen: the points there were before thinning; smooth: what the server smoothed; dots: points without a line;
  * colour: its number, where it isn't the series' own; isPart: whether there are more points than these; gaps: where the
  * value is no number */
-/** @typedef {{value: string, from: number, to: number, count: number}} Gap neighbouring records whose value is NaN, say */
+/** @typedef {{value: string, from: number, to: number, count: number, is_last: boolean}} Gap neighbouring records whose value
+ * is NaN, say; is_last: no number came after them */
 
 /** s = w*prev + (1-w)*v, seeded with the first number; gaps stay gaps.
  * @param {ArrayLike<number>} ys @param {number} w 0 (none) to below 1 @returns {Float64Array} */
@@ -83,12 +84,13 @@ export function nearest(xs, ys, x, distance, sorted) {
   return best;
 }
 
-/** Count, lowest, highest and last number of a series. @param {Series} series */
+/** Count, lowest, highest and last number of a series; last: a text where that is none. @param {Series} series */
 export function summaryOf(series) {
   const [low, high] = extent(series.ys);
   let last = NaN;
   for (let at = series.ys.length - 1; at >= 0 && Number.isNaN(last); at -= 1) {
     if (Number.isFinite(series.ys[at])) last = series.ys[at];
   }
-  return { seen: series.seen ?? series.ys.length, low, high, last };
+  const gap = series.gaps?.at(-1);
+  return { seen: series.seen ?? series.ys.length, low, high, last: gap?.is_last ? gap.value : last };
 }

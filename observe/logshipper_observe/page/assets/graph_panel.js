@@ -149,7 +149,7 @@ export class GraphPanel {
     if (!this.values.open || !this.drawing) return;
     const rows = this.drawing.series.slice(0, SHOWN_SERIES).map((one) => {
       const { seen, low, high, last } = summaryOf(one);
-      const cells = [seen, low, high, last].map((value) => el("td", {}, Number.isFinite(value) ? value : "none"));
+      const cells = [seen, low, high, last].map((value) => el("td", {}, Number.isFinite(value) || typeof value === "string" ? value : "none"));
       return el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, one.label || this.title)), cells);
     });
     const head = ["Series", "points", "lowest", "highest", "last"].map((name) => el("th", { scope: "col" }, name));
