@@ -5,6 +5,7 @@ import json
 import re
 
 from logshipper.classify.metadata import MAX_DEPTH, Hint
+from logshipper.render import command_prefix
 from logshipper.spool.segment import Stream
 
 OBJECT_BEGIN = b'{"'
@@ -37,6 +38,8 @@ def hint_at(line: bytes, stream: Stream) -> Hint | None:
     begin = line.find(OBJECT_BEGIN)
     if begin < 0 or len(line) > MAX_BYTES or line.count(b"{") + line.count(b"[") > MAX_DEPTH:
         return None
+    if command_prefix.find(line) >= 0:
+        return None  # that has an event of its own, and may hold a token
     is_stdout = stream is Stream.STDOUT
     if is_stdout and not begin and line.endswith(b"}"):
         return None  # a record, or none at all

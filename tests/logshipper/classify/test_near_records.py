@@ -25,7 +25,7 @@ def hints(*steps: tuple[Stream, bytes], mode: str = "enabled", **options: Any) -
 
 
 def reasons(*steps: tuple[Stream, bytes], **options: Any) -> list[str]:
-    return [event["reason"] for event in hints(*steps, **options)]
+    return [event["reason"] for event in hints(*steps, **options) if event["event"] == "json_hint"]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,8 @@ def test_what_is_nearly_a_record_gets_a_hint_with_its_line(
         b'GET /?q={"name": "x"} 200',
         b'{"name": "0.3"} text',
         b"epoch 1: {loss: 0.3}",
+        b'/LOGCOMMAND {"mode": 3}',
+        b'see /logcommand {"stop": "a-token", "n": 1}',
         b'x {"loss": 0.3',
         b'x {"": ',
         b"x {" + b'"a": {' * 600 + b'"b": 1' + b"}" * 601,
