@@ -43,7 +43,7 @@ _IN_DOUBT = (
 
 class Classifier:
     """See the module's docstring. columns, rows: the terminal's size; collapse: repeats and blank
-    lines; all else as configured."""
+    lines; first_secs: see Renderer; all else as configured."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class Classifier:
         rows: int = 50,
         collapse: bool = True,
         metadata: Iterable[str | MetadataPattern] = (JSON,),
+        first_secs: float = 0.0,
     ) -> None:
         self._policies = Policies(mode)
         self._obey = obey
@@ -66,7 +67,7 @@ class Classifier:
         self._streams = {
             stream: StreamLog(
                 stream,
-                make(columns, rows),
+                make(columns, rows, first_secs),
                 mode,
                 self._log,
                 keep_colours=keep_colours,
@@ -107,7 +108,7 @@ class Classifier:
         begin = self._feed_half_command(state, data, now)
         while begin < len(data):
             rendering = renderer.feed(data, now, begin)
-            state.sort(rendering.blocks, now)
+            state.sort(rendering.blocks)
             begin = rendering.consumed
             self._meet_command(_CommandLine(state, rendering), now)
 
@@ -138,11 +139,16 @@ class Classifier:
         state = self._streams[stream]
         self._end_half_command(state, now)
         rendering = state.renderer.end_line(now)
-        state.sort(rendering.blocks, now)
+        state.sort(rendering.blocks)
         self._meet_command(_CommandLine(state, rendering), now)
-        state.settle(now)
+        state.settle()
         for capped in (self._user_events, self._refusals):
             capped.say_left_out(self._log)
+
+    def release(self) -> None:
+        """The command is over: what only waited for that it might be drawn again is final."""
+        for state in self._streams.values():
+            state.sort(state.renderer.release())
 
     def tick(self, now: float) -> None:
         """What only time brings: rows left alone, repeats that go on, the status of running
@@ -397,15 +403,15 @@ class _CommandLine:
         if self._is_half:
             self.state.tally.dropped += 1
         else:
-            self.state.sort(self.state.renderer.keep_command(), now)
+            self.state.sort(self.state.renderer.keep_command())
 
     def keep_as(self, text: bytes, now: float) -> None:
         """It is an ordinary line that reads otherwise, where it can be changed."""
         if self._is_half or self.is_part:
             self.keep(now)
             return
-        self.state.renderer.take_command()
-        self.state.sort([Block(text + b"\n")], now)
+        self.state.sort(self.state.renderer.take_command())
+        self.state.sort([Block(text + b"\n", drawn_at=now)])
 
     def obey(self) -> None:
         self._take()
@@ -417,7 +423,7 @@ class _CommandLine:
 
     def _take(self) -> None:
         if not self._is_half:
-            self.state.renderer.take_command()
+            self.state.sort(self.state.renderer.take_command())
 
 
 class _EventLimit:

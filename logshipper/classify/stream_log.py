@@ -1,6 +1,7 @@
 """What becomes of a stream's final lines: lines of the log, metadata, repeats and blank lines that
 are counted, and the live status of what isn't final. Pure."""
 
+from collections import deque
 from collections.abc import Iterable
 from itertools import groupby, islice
 from operator import eq, itemgetter
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 from logshipper.classify import metadata, near_records
 from logshipper.classify.masks import MASK, Masks
+from logshipper.classify.repeat_note import repeat_note
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
 from logshipper.spool.segment import COPY, MAX_STATUS_BYTES, ORIGIN, Json, Kind, Stream
@@ -16,7 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from logshipper.classify.text_records import TextRecord, TextRecords
 
-REPEAT_SECS = 10.0
+REPEAT_SECS = 10.0  # between two lines: the later one is no repeat; or between two notes
+MAX_INTERRUPTIONS = 64  # that are remembered; a run that is older goes on no further
 STATUS_SECS = 10.0  # between two of a stream in the segments
 LIVE_SECS = 0.5  # between two looks at what a stream shows
 OVER_SECS = 1.0  # how long a bar that is over may be shown
@@ -37,6 +40,8 @@ class LoggedLines(NamedTuple):
     text: bytes  # each line ended by LF
     lines: int  # how many
     attrs: Json | None = None  # of the only line
+    # by the clock of `Classifier.feed`: when they were drawn upon last; None: they are made now
+    drawn_at: float | None = None
 
 
 class LoggedEvent(NamedTuple):
@@ -65,6 +70,7 @@ class CaptureLog:
         self._key_sets: dict[frozenset[str], int] = {}
         self._hinted: set[str] = set()
         self.looks = MAX_LOOKS  # for lines that nearly are records, that are left
+        self.logs: list[StreamLog] = []
 
     def event(self, name: str, message: str, **details: str) -> None:
         self.out.append(LoggedEvent({"event": name, "message": message, **details}))
@@ -134,12 +140,15 @@ class StreamLog:
     __slots__ = (
         "_capture",
         "_collapse",
+        "_interruptions",
         "_keep_colours",
         "_last_blank",
         "_last_line",
+        "_last_line_at",
         "_live_feeds",
         "_live_looked_at",
         "_part_end",
+        "_repeat",
         "_repeated",
         "_repeated_since",
         "_snapshot",
@@ -186,12 +195,17 @@ class StreamLog:
         self._status_looked_at = 0.0
         self._snapshot_secs = snapshot_secs
         self._snapshot_due = float("inf")
+        # when the lines of the other stream were drawn
+        self._interruptions: deque[float] = deque(maxlen=MAX_INTERRUPTIONS)
+        capture.logs.append(self)
         self._start_afresh()
 
     def _start_afresh(self) -> None:
-        self._last_line: bytes | None = None  # the last line logged, for repeats
+        self._last_line: bytes | None = None  # the last line logged, for repeats, without colours
+        self._last_line_at = 0.0  # when it came last, by the clock of `Classifier.feed`
         self._repeated = 0  # how often it came again, not yet logged
-        self._repeated_since = 0.0
+        self._repeat = b""  # the first of these, as it is to be logged
+        self._repeated_since = 0.0  # ... and when it came
         self._last_blank = False
         self._part_end = b""  # of a long line's last part: a token may go on in the next one
         self._snapshot = b""  # the last one
@@ -200,16 +214,16 @@ class StreamLog:
 
     # ---- what comes in
 
-    def sort(self, blocks: Iterable[Block], now: float) -> None:
-        """Takes final lines. now: seconds of a monotonic clock."""
+    def sort(self, blocks: Iterable[Block]) -> None:
+        """Takes final lines."""
         for block in blocks:
             if block.part or block.note:
                 self._sort_odd(block)
                 continue
             if self._text_records is None or self.mode == "disabled":
-                self._sort_text(block.text, now)
+                self._sort_text(block.text, block.drawn_at)
             else:
-                self._sort_with_records(block.text, self._text_records, now)
+                self._sort_with_records(block.text, self._text_records, block.drawn_at)
 
     def take_record(self, record: bytes) -> None:
         """Takes metadata that the job didn't print but sent."""
@@ -230,12 +244,12 @@ class StreamLog:
     def tick(self, now: float) -> None:
         """What only time brings: rows left alone, repeats that go on, the status of running
         bars."""
-        self.sort(self.renderer.tick(now), now)
-        if self._repeated and now - self._repeated_since >= REPEAT_SECS:
+        self.sort(self.renderer.tick(now))
+        if self._repeated and now >= self._repeated_since + REPEAT_SECS:
             self._say_repeats()
-        if now - self._live_looked_at >= LIVE_SECS or not self.renderer.pending():
+        if now >= self._live_looked_at + LIVE_SECS or not self.renderer.pending():
             self._look_for_live(now)
-        if now - self._status_looked_at >= STATUS_SECS:
+        if now >= self._status_looked_at + STATUS_SECS:
             self._status_looked_at = now
             self._show_status()
         elif self._status and not self.renderer.pending():
@@ -260,20 +274,23 @@ class StreamLog:
 
     def account(self) -> Json:
         """The stream's part of the ledger."""
-        pending = self.renderer.pending()
         counts = {name: getattr(self.tally, name) for name in Tally.__slots__}
+        # a single repeat may become a line yet
+        held = int(self._repeated == 1)
+        pending = self.renderer.pending() + held
+        counts["collapsed"] += self._repeated - held
         return {
             "read": sum(counts.values()) + pending,
             **counts,
             "pending": pending,
             "bytes": self.bytes,
-            "line_feeds": self.renderer.line_feeds - self.renderer.held_line_feeds(),
+            "line_feeds": self.renderer.line_feeds - self.renderer.held_line_feeds() - held,
         }
 
-    def settle(self, now: float) -> None:
+    def settle(self) -> None:
         """All that the stream shows and holds is logged; its status is withdrawn; it starts
         afresh."""
-        self.sort(self.renderer.flush(), now)
+        self.sort(self.renderer.flush())
         if self._repeated:
             self._say_repeats()
         self.live = b""
@@ -289,10 +306,10 @@ class StreamLog:
             self.half_command = HalfCommand(half, self.renderer.size())
         if self.mode != "enabled":
             self.renderer.drop_half_line()  # part of a line was printed under the old mode: what it is isn't known
-        self.settle(now)
+        self.settle()
         if before.strip() and self.mode == "enabled":
-            self.sort([Block(before + b"\n")], now)
-            self.settle(now)
+            self.sort([Block(before + b"\n", drawn_at=now)])
+            self.settle()
         self.mode = mode
 
     def end_run(self) -> None:
@@ -302,23 +319,32 @@ class StreamLog:
         self._last_line = None
         self._last_blank = False
 
+    def interrupt(self, drawn_at: float | None) -> None:
+        """A line of the other stream comes out, drawn at that time: a run of repeats, and of blank
+        lines, is over, but for lines that are held and were drawn before."""
+        if drawn_at is not None:
+            self._interruptions.append(drawn_at)
+        has_run = self._last_line is not None or self._last_blank
+        if has_run and (drawn_at is None or not self.renderer.pending()):
+            self.end_run()
+
     # ---- sorting final lines
 
-    def _sort_text(self, text: bytes, now: float) -> None:
+    def _sort_text(self, text: bytes, drawn_at: float) -> None:
         if self._keep_colours and b"\x1b" in text:
-            self._sort_coloured(text, now)
+            self._sort_coloured(text, drawn_at)
             return
         mined = (
             self.stream is Stream.STDOUT and b"{" in text and (text[:1] == b"{" or b"\n{" in text)
         )
         if self.mode == "enabled" or (self.mode == "metadata" and mined):
-            self._sort_block(self._capture.masks.masked(text), mined, now)
+            self._sort_block(self._capture.masks.masked(text), mined, drawn_at)
         else:
             self.tally.dropped += text.count(b"\n")
             if self.mode == "metadata" and self.stream is Stream.STDOUT:
                 self._hint(text)
 
-    def _sort_with_records(self, text: bytes, text_records: "TextRecords", now: float) -> None:
+    def _sort_with_records(self, text: bytes, text_records: "TextRecords", drawn_at: float) -> None:
         """Lines some of which may be records though they aren't JSON. In mode `enabled` such a line
         is logged as it is, and the record is beside it; in mode `metadata` the record takes its
         place."""
@@ -332,33 +358,33 @@ class StreamLog:
             self._capture.pattern_off(name)
         enabled = self.mode == "enabled"
         if enabled and not (plain[:1] == b"{" or b"\n{" in plain):
-            self._sort_text(text, now)
+            self._sort_text(text, drawn_at)
             for record in records:
-                self._write_text_record(record, {COPY: 1})
+                self._write_text_record(record, {COPY: 1}, drawn_at)
             return
         # records are in the order of printing, JSON lines among them
         lines = text.split(b"\n")
         lines.pop()
         begin = 0
         for record in records:
-            self._sort_lines_between(lines[begin : record.at + enabled], now)
+            self._sort_lines_between(lines[begin : record.at + enabled], drawn_at)
             if enabled:
-                self._write_text_record(record, {COPY: 1})
+                self._write_text_record(record, {COPY: 1}, drawn_at)
             else:
-                self._write_text_record(record, {})
+                self._write_text_record(record, {}, drawn_at)
                 self.tally.stored += 1
             begin = record.at + 1
-        self._sort_lines_between(lines[begin:], now)
+        self._sort_lines_between(lines[begin:], drawn_at)
 
-    def _sort_lines_between(self, lines: list[bytes], now: float) -> None:
+    def _sort_lines_between(self, lines: list[bytes], drawn_at: float) -> None:
         if lines:
-            self._sort_text(b"\n".join(lines) + b"\n", now)
+            self._sort_text(b"\n".join(lines) + b"\n", drawn_at)
 
-    def _write_text_record(self, record: "TextRecord", attrs: Json) -> None:
+    def _write_text_record(self, record: "TextRecord", attrs: Json, drawn_at: float) -> None:
         numbered = {"n": self._capture.number(record.keys), ORIGIN: record.origin, **attrs}
-        self._write(Kind.METADATA, record.line + b"\n", 1, numbered)
+        self._write(Kind.METADATA, record.line + b"\n", 1, numbered, drawn_at=drawn_at)
 
-    def _sort_coloured(self, text: bytes, now: float) -> None:
+    def _sort_coloured(self, text: bytes, drawn_at: float) -> None:
         """Lines that hold colours: what becomes of each is as if it held none."""
         from logshipper.render.colours import stripped
 
@@ -378,7 +404,7 @@ class StreamLog:
                 line if masked_line == plain_line else masked_line
                 for line, plain_line, masked_line in lines
             )
-        self._sort_block(masked, mined, now, text)
+        self._sort_block(masked, mined, drawn_at, text)
 
     def _sort_odd(self, block: Block) -> None:
         """The renderer's own notes, and the parts of a line too long to be one: never metadata,
@@ -399,7 +425,7 @@ class StreamLog:
         kind = Kind.NOTE if block.note else Kind.LOG
         attrs: Json | None = {"part": block.part} if block.part else None
         text = self._masked_part(block) if block.part and self._capture.masks else block.text
-        self._write(kind, text, block.text.count(b"\n"), attrs)
+        self._write(kind, text, block.text.count(b"\n"), attrs, drawn_at=block.drawn_at)
 
     def _masked_part(self, block: Block) -> bytes:
         """A token may begin at the end of one part and go on in the next: as much as that is kept
@@ -419,7 +445,7 @@ class StreamLog:
         return text + b"\n"
 
     def _sort_block(
-        self, text: bytes, mined: bool, now: float, coloured: bytes | None = None
+        self, text: bytes, mined: bool, drawn_at: float, coloured: bytes | None = None
     ) -> None:
         """Lines of a stream that may be logged: by the chunk where nothing in them is special.
 
@@ -441,13 +467,13 @@ class StreamLog:
         )
         if special:
             self._sort_lines(
-                lines, mined, now, coloured.split(b"\n") if coloured is not None else None
+                lines, mined, drawn_at, coloured.split(b"\n") if coloured is not None else None
             )
             return
         self.end_run()
         self.tally.stored += len(lines)
-        self._write(Kind.LOG, text if coloured is None else coloured, len(lines))
-        self._last_line = lines[-1]
+        self._write(Kind.LOG, text if coloured is None else coloured, len(lines), drawn_at=drawn_at)
+        self._last_line, self._last_line_at = lines[-1], drawn_at
 
     def _hint(self, text: bytes) -> None:
         """Looks for lines that nearly are records, where any may be among these."""
@@ -456,7 +482,11 @@ class StreamLog:
             self._capture.look_for_near_records(text, self.stream, may_quote=may_quote)
 
     def _sort_lines(
-        self, lines: list[bytes], mined: bool, now: float, coloured: list[bytes] | None = None
+        self,
+        lines: list[bytes],
+        mined: bool,
+        drawn_at: float,
+        coloured: list[bytes] | None = None,
     ) -> None:
         """coloured: the same lines as they are to be logged, where they hold colours."""
         plain: list[bytes] = []  # lines to be logged together
@@ -468,10 +498,16 @@ class StreamLog:
             at += times
             times = sum(1 for _ in group)
             if mined and line[:1] == b"{" and (keys := self._keys_of(line)) is not None:
-                self._write_plain(plain, log_lines)
+                self._write_plain(plain, log_lines, drawn_at)
                 self.end_run()
                 for _ in range(times):
-                    self._write(Kind.METADATA, line + b"\n", 1, {"n": self._capture.number(keys)})
+                    self._write(
+                        Kind.METADATA,
+                        line + b"\n",
+                        1,
+                        {"n": self._capture.number(keys)},
+                        drawn_at=drawn_at,
+                    )
                 tally.stored += times
                 continue
             if not logged:
@@ -486,60 +522,82 @@ class StreamLog:
                     ]
                 continue
             if not text:
-                self._write_plain(plain, log_lines)
-                self._blank(times)
+                self._write_plain(plain, log_lines, drawn_at)
+                self._blank(times, drawn_at)
                 continue
-            if text == self._last_line and not plain:
-                self._repeat(times, now)
-                continue
-            if plain and plain[-1] == text:  # differs in blanks at its end only
-                self._write_plain(plain, log_lines)
-                self._repeat(times, now)
+            logged_line = _trimmed(coloured[at], text) if coloured else text
+            goes_on = self._is_repeat(text, drawn_at) if not plain else plain[-1] == text
+            if goes_on:
+                self._write_plain(plain, log_lines, drawn_at)
+                self._count_repeats(logged_line, times, drawn_at)
                 continue
             if self._repeated:
                 self._say_repeats()
             self._last_blank = False
             plain.append(text)
             if coloured:
-                log_lines.append(
-                    coloured[at] if len(text) == len(line) else _trimmed(coloured[at], text)
-                )
+                log_lines.append(logged_line)
             if times > 1:
-                self._write_plain(plain, log_lines)
-                self._repeat(times - 1, now)
-        self._write_plain(plain, log_lines)
+                self._write_plain(plain, log_lines, drawn_at)
+                again = _trimmed(coloured[at + 1], text) if coloured else text
+                self._count_repeats(again, times - 1, drawn_at)
+        self._write_plain(plain, log_lines, drawn_at)
 
-    def _write_plain(self, plain: list[bytes], log_lines: list[bytes]) -> None:
+    def _write_plain(self, plain: list[bytes], log_lines: list[bytes], drawn_at: float) -> None:
         if not plain:
             return
         self.tally.stored += len(plain)
-        self._write(Kind.LOG, b"\n".join(log_lines) + b"\n", len(plain))
-        self._last_line = plain[-1]
+        self._write(Kind.LOG, b"\n".join(log_lines) + b"\n", len(plain), drawn_at=drawn_at)
+        self._last_line, self._last_line_at = plain[-1], drawn_at
         self._last_blank = False
         plain.clear()
         log_lines.clear()
 
-    def _blank(self, times: int) -> None:
+    def _blank(self, times: int, drawn_at: float) -> None:
         if not self._last_blank:
             self.end_run()
-            self._write(Kind.LOG, b"\n", 1)
+            self._write(Kind.LOG, b"\n", 1, drawn_at=drawn_at)
             self.tally.stored += 1
             times -= 1
         self.tally.blank += times
         self._last_blank = True
 
-    def _repeat(self, times: int, now: float) -> None:
+    def _is_repeat(self, text: bytes, drawn_at: float) -> bool:
+        return (
+            text == self._last_line
+            and drawn_at - self._last_line_at <= REPEAT_SECS
+            and not self._is_interrupted(self._last_line_at, drawn_at)
+        )
+
+    def _is_interrupted(self, begin: float, end: float) -> bool:
+        """Whether the other stream drew a line between two times."""
+        times = self._interruptions
+        if not times or times[-1] <= begin:
+            return False
+        forgot = len(times) == MAX_INTERRUPTIONS and times[0] > begin
+        return forgot or any(begin < time <= end for time in times)
+
+    def _count_repeats(self, line: bytes, times: int, drawn_at: float) -> None:
+        """line: the first of them, as it is to be logged."""
         if not self._repeated:
-            self._repeated_since = now
+            self._repeat, self._repeated_since = line, drawn_at
         self._repeated += times
-        self.tally.collapsed += times
+        self._last_line_at = drawn_at
 
     def _say_repeats(self) -> None:
-        times = self._repeated
-        text = b"[last line repeated %d %s]\n" % (times, b"time" if times == 1 else b"times")
-        self._repeated = 0
+        """A single one is logged as it is. What was masked since the line was logged is masked."""
+        times, self._repeated = self._repeated, 0
+        line = self._last_line or b""
+        masked = self._capture.masks.masked(line)
+        if times == 1:
+            self.tally.stored += 1
+            text = (self._repeat if masked == line else masked) + b"\n"
+            self._write(Kind.LOG, text, 1, drawn_at=self._last_line_at)
+            return
+        self.tally.collapsed += times
         self._capture.notes += 1
-        self._write(Kind.NOTE, text, 1, {"repeat": times})
+        text = repeat_note(masked, times) + b"\n"
+        self._write(Kind.NOTE, text, 1, {"repeat": times}, drawn_at=self._last_line_at)
 
     def _keys_of(self, line: bytes) -> tuple[str, ...] | None:
         keys = metadata.keys_of(line)
@@ -578,9 +636,11 @@ class StreamLog:
         return text.decode(errors="ignore").rstrip(" ").encode()
 
     def _write_status(self, text: bytes) -> None:
+        """Of the time at which it was drawn, or it would push what is drawn later behind itself."""
         self._status = text
         self._capture.statuses += 1
-        self._write(Kind.STATUS, text + b"\n", 1)
+        drawn_at = self.renderer.status_drawn_at() if text else None
+        self._write(Kind.STATUS, text + b"\n", 1, drawn_at=drawn_at)
 
     def _look_for_snapshot(self, now: float) -> None:
         """What a bar shows now as a note in the log: the bar's last state is yet to come."""
@@ -594,10 +654,23 @@ class StreamLog:
         self._snapshot = text
         self.end_run()
         self._capture.notes += 1
-        self._write(Kind.NOTE, SNAPSHOT_MARK + text + b"\n", 1)
+        drawn_at = self.renderer.status_drawn_at()
+        self._write(Kind.NOTE, SNAPSHOT_MARK + text + b"\n", 1, drawn_at=drawn_at)
 
-    def _write(self, kind: Kind, text: bytes, count: int, attrs: Json | None = None) -> None:
-        self._capture.out.append(LoggedLines(self.stream, kind, text, count, attrs))
+    def _write(
+        self,
+        kind: Kind,
+        text: bytes,
+        count: int,
+        attrs: Json | None = None,
+        *,
+        drawn_at: float | None = None,
+    ) -> None:
+        if kind is not Kind.STATUS:
+            for log in self._capture.logs:
+                if log is not self:
+                    log.interrupt(drawn_at)
+        self._capture.out.append(LoggedLines(self.stream, kind, text, count, attrs, drawn_at))
 
 
 def _trimmed(coloured: bytes, text: bytes) -> bytes:

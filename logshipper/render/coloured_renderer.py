@@ -104,10 +104,9 @@ class ColouredRenderer(Renderer):
             if self._open.text or self._open.parts:
                 lines = self._end_coloured(lines)
             lines, _, self._pen = normalised(lines)
-            self._give_out(lines)
+            self._give_out(lines, self._now)
         if lines_end < len(text):
-            self._open.add(change(PLAIN, self._pen) + text[lines_end:], self._lines)
-            self._open_since = self._now
+            self._draw_open(change(PLAIN, self._pen) + text[lines_end:])
             self._pen = _after(self._pen, text[lines_end:])
         return len(data)
 
@@ -119,11 +118,11 @@ class ColouredRenderer(Renderer):
         line, style, _ = normalised(begin, self._open.end_style)
         line += change(style, PLAIN)
         if self._open.parts or len(self._open.text) + len(line) > MAX_LINE_BYTES:
-            self._open.add(begin, self._lines)
+            self._draw_open(begin)
             self._keep(self._open.whole() + b"\n")
-            self._open.end(self._lines)
+            self._open.end(self._lines, self._now)
         else:
-            self._give_out(bytes(self._open.text) + line + b"\n")
+            self._give_out(bytes(self._open.text) + line + b"\n", self._now)
             self._open = ColouredLine()
         return change(PLAIN, pen) + lines[first + 1 :]
 

@@ -128,21 +128,21 @@ class ColouredLine(LongLine):
     def whole(self) -> bytes:
         return bytes(self.text) + change(self.end_style, PLAIN)
 
-    def add(self, text: bytes, lines: FinalLines) -> None:
+    def add(self, text: bytes, lines: FinalLines, drawn_at: float) -> None:
         text, self.end_style, _ = normalised(text, self.end_style)
         self.text += text
         while len(self.text) > MAX_LINE_BYTES:
-            self._split_off_part(lines)
+            self._split_off_part(lines, drawn_at)
 
-    def end(self, lines: FinalLines) -> None:
+    def end(self, lines: FinalLines, drawn_at: float) -> None:
         if self.end_style != PLAIN:
             if len(self.text) + len(RESET) > MAX_LINE_BYTES:
-                self._split_off_part(lines)
+                self._split_off_part(lines, drawn_at)
             self.text += RESET
             self.end_style = PLAIN
-        super().end(lines)
+        super().end(lines, drawn_at)
 
-    def _split_off_part(self, lines: FinalLines) -> None:
+    def _split_off_part(self, lines: FinalLines, drawn_at: float) -> None:
         text = self.text
         end = MAX_LINE_BYTES
         if is_open(bytes(text[:end])):
@@ -156,7 +156,7 @@ class ColouredLine(LongLine):
         style = style_of(part)
         self._note_command()
         self.parts += 1
-        lines.block(part + change(style, PLAIN) + b"\n", str(self.parts))
+        lines.block(part + change(style, PLAIN) + b"\n", drawn_at, str(self.parts))
         if (match := SGR.match(rest)) is not None:
             style = styled(style, match[1].decode())
             rest = rest[match.end() :]

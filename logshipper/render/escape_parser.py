@@ -5,7 +5,8 @@ Complete sequences are found by one regular expression; one that is odd, or cut 
 what was fed, goes through a state machine character by character (after Paul Williams' parser of
 the DEC VT500), which keeps no more than MAX_PARAMETERS characters. So the result doesn't depend on
 how the text is cut. Control characters inside a sequence are carried out, ESC begins another one,
-CAN and SUB end it. Strings (OSC, DCS, APC, PM, SOS) are skipped, never kept; one that hasn't ended
+CAN and SUB end it. Strings (OSC, DCS, APC, PM, SOS) are skipped, never kept; BEL ends them as ST
+does, but for DCS (Buildkite's agent writes `ESC _ bk;t=... BEL`); one that hasn't ended
 after MAX_STRING characters ends at its next LF, lest a stray one swallows the log. C1 controls as
 U+0080 to U+009F are dropped (as tmux does): in logs they are broken text, and ESC forms are what
 programs send.
@@ -31,14 +32,15 @@ _TOKEN = re.compile(
     r"|(\r)"  # 4
     r"|\x1b\[([0-?]*+[ -/]*+)([@-~])"  # 5, 6 CSI
     r"|([\x00-\x1a\x1c-\x1f\x7f-\x9f])"  # 7 other controls
-    rf"|\x1b(?:\][^\x07\x18\x1a\x1b]{{0,{MAX_STRING}}}+(?:\x07|\x1b\\)"  # OSC
-    rf"|[PX^_][^\x18\x1a\x1b]{{0,{MAX_STRING}}}+\x1b\\)"  # other strings
+    # strings; of DCS, BEL may be a part
+    rf"|\x1b(?:[\]X^_][^\x07\x18\x1a\x1b]{{0,{MAX_STRING}}}+(?:\x07|\x1b\\)"
+    rf"|P[^\x18\x1a\x1b]{{0,{MAX_STRING}}}+\x1b\\)"
     r"|(\x1b)"  # 8 begin of another sequence, or of one that is cut off
 )
 _TEXT, _LF, _REDRAWN, _CR, _CSI, _C0, _ESC = 1, 2, 3, 4, 6, 7, 8
 _CSI_SHAPE = re.compile(r"([<-?]?)([0-9:;]*)([ -/]*)\Z")
-_OSC_END = re.compile(r"[\x07\x18\x1a\x1b]")
-_STRING_END = re.compile(r"[\x18\x1a\x1b]")
+_STRING_END = re.compile(r"[\x07\x18\x1a\x1b]")
+_DCS_END = re.compile(r"[\x18\x1a\x1b]")
 _LONG_STRING_END = re.compile(r"[\x07\x18\x1a\x1b\n]")
 
 _Args: TypeAlias = list[int]
@@ -81,6 +83,11 @@ def _scroll_down(screen: LogScreen, args: _Args) -> None:
 def _save_cursor(screen: LogScreen, args: _Args) -> None:
     if len(args) == 1:  # two set margins, left and right, which aren't there
         screen.save_cursor()
+
+
+def _protection(screen: LogScreen, args: _Args) -> None:
+    if args[0] <= 2:
+        screen.protects = args[0] == 1
 
 
 def _private_modes(screen: LogScreen, args: _Args, *, on: bool) -> None:
@@ -149,8 +156,9 @@ _CSI_FUNCTIONS: dict[str, _Function] = {
     "s": _save_cursor,
     "u": lambda screen, args: screen.restore_cursor(),
     "^": _scroll_down,
-    "?J": _with_selector(LogScreen.erase_display),
-    "?K": _with_selector(LogScreen.erase_line),
+    "?J": _with_selector(LogScreen.erase_display_selectively),
+    "?K": _with_selector(LogScreen.erase_line_selectively),
+    '"q': _protection,
     "?h": lambda screen, args: _private_modes(screen, args, on=True),
     "?l": lambda screen, args: _private_modes(screen, args, on=False),
     " @": lambda screen, args: screen.delete_columns(args[0] or 1, at_edge=True),
@@ -214,7 +222,7 @@ class EscapeParser:
         self._collected = ""  # in ESCAPE: intermediates; in CSI: parameters and intermediates
         self._before = ""  # the character drawn right before the sequence, "" where it wasn't one: what REP repeats
         self._string_size = 0
-        self._is_osc = False
+        self._is_dcs = False
         # place in what is being fed where text ended last, -1 where there was none
         self._text_end = -1
         self._last_drawn = ""
@@ -352,7 +360,7 @@ class EscapeParser:
         elif not self._collected and character in "[]PX^_":
             self._state = _State.CSI if character == "[" else _State.STRING
             self._string_size = 0
-            self._is_osc = character == "]"
+            self._is_dcs = character == "P"
         else:
             self._state = _State.GROUND
             function = _ESC_FUNCTIONS.get(self._collected + character)
@@ -365,7 +373,7 @@ class EscapeParser:
     def _skip_string(self, text: str, at: int) -> int:
         room = MAX_STRING - self._string_size
         if room > 0:
-            ends = _OSC_END if self._is_osc else _STRING_END
+            ends = _DCS_END if self._is_dcs else _STRING_END
             match = ends.search(text, at, at + room)
         else:
             match = _LONG_STRING_END.search(text, at)

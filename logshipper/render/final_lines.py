@@ -20,20 +20,29 @@ class Block(NamedTuple):
     text: bytes
     part: str = ""
     note: bool = False
+    drawn_at: float = 0.0  # by the clock of `Renderer.feed`: when its lines were drawn upon last
 
 
 class FinalLines:
-    """Collects final lines until they are taken."""
+    """Collects final lines until they are taken. No line is given as older than one before it."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
         self._lines: list[str] = []
-        self.line = self._lines.append  # takes one line of text, without its LF
+        self._drawn_at = float("-inf")  # of these, and the newest so far
 
-    def block(self, text: bytes, part: str = "", *, note: bool = False) -> None:
+    def line(self, text: str, drawn_at: float) -> None:
+        """Takes one line, without its LF."""
+        if drawn_at > self._drawn_at:
+            self._end_lines()
+            self._drawn_at = drawn_at
+        self._lines.append(text)
+
+    def block(self, text: bytes, drawn_at: float, part: str = "", *, note: bool = False) -> None:
         """Takes whole lines."""
         self._end_lines()
-        self._blocks.append(Block(text, part, note))
+        self._drawn_at = max(self._drawn_at, drawn_at)
+        self._blocks.append(Block(text, part, note, self._drawn_at))
 
     def waits(self) -> bool:
         """Whether there is something to take."""
@@ -53,7 +62,8 @@ class FinalLines:
     def _end_lines(self) -> None:
         if self._lines:
             self._lines.append("")
-            self._blocks.append(Block("\n".join(self._lines).encode()))
+            text = "\n".join(self._lines).encode()
+            self._blocks.append(Block(text, drawn_at=self._drawn_at))
             self._lines.clear()
 
 
@@ -98,7 +108,7 @@ class LongLine:
             begin = bytes(self.text[:_BEGIN_BYTES])
             self.command = begin if begin.lstrip()[: len(PREFIX)].upper() == PREFIX else b""
 
-    def add(self, text: bytes, lines: FinalLines) -> None:
+    def add(self, text: bytes, lines: FinalLines, drawn_at: float) -> None:
         self.text += text
         while len(self.text) > MAX_LINE_BYTES:
             end = MAX_LINE_BYTES
@@ -109,14 +119,12 @@ class LongLine:
             part, self.text = self.text, self.text[end:]
             part[end:] = b"\n"
             self.parts += 1
-            lines.block(bytes(part), str(self.parts))
+            lines.block(bytes(part), drawn_at, str(self.parts))
 
-    def end(self, lines: FinalLines) -> None:
+    def end(self, lines: FinalLines, drawn_at: float) -> None:
         """The line is final; starts afresh."""
-        if self.parts:
-            lines.block(bytes(self.text) + b"\n", f"{self.parts + 1}/{self.parts + 1}")
-        else:
-            lines.block(bytes(self.text) + b"\n")
+        part = f"{self.parts + 1}/{self.parts + 1}" if self.parts else ""
+        lines.block(bytes(self.text) + b"\n", drawn_at, part)
         self.text.clear()
         self.parts = 0
         self.command = b""

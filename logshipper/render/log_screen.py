@@ -5,8 +5,11 @@ A line is final when it scrolls off, when all of the screen is cleared, at the e
 cursor has left it for good. For that the screen keeps (row numbers are places on the screen, and
 move with what scrolls):
 - live: something hints that rows above the cursor will be drawn again: the cursor rose, or was
-  hidden, or a line was drawn over (CR, BS, erase) and then ended. Where nothing is live, a line is
-  final as soon as it is ended.
+  hidden, or a line was drawn over (CR, BS, erase) and then ended. The last of these alone is none
+  any more when a line is ended that wasn't drawn over.
+- holds: nothing is live, but the stream is young, or has moved the cursor up before: it may do so
+  without a hint, so rows are final when they were left alone for HOLD_SECS. Where nothing is live
+  and nothing holds, a line is final as soon as it is ended.
 - low, max_rise: the lowest row drawn, and the greatest number of rows that the cursor rose above
   it. Rows that are further up are final when they were left alone for QUIET_SECS.
 - addressed: the cursor was sent to a row by its number: what is live may be drawn again as a whole,
@@ -31,6 +34,7 @@ from logshipper.render.row import Row
 from logshipper.render.screen import Screen
 
 QUIET_SECS = 1.0
+HOLD_SECS = 0.3
 ADDRESSED_QUIET_SECS = 10.0
 CALM_SCREENS = 4
 NOTE = b"[full-screen output left out]\n"
@@ -46,7 +50,8 @@ class LogScreen(Screen):
         super().__init__(columns, height)
         self._lines = lines
         self.now = 0.0
-        self.live = self._addressed = False
+        self.live = self._addressed = self._has_hidden = self._has_risen = False
+        self.young_until = float("-inf")  # by the clock of `now`
         self.low = self.max_rise = self.calm = 0
         self._done = 0  # rows above this one are clean
         self._end = -1  # column before the CRs that came last, -1 where something else came last
@@ -83,7 +88,7 @@ class LogScreen(Screen):
         if self.is_alternate:
             if not self._has_note:
                 self._has_note = True
-                self._lines.block(NOTE, note=True)
+                self._lines.block(NOTE, self.now, note=True)
             return
         self._done = min(self._done, self.y)
         if self.y < self.low:
@@ -93,7 +98,7 @@ class LogScreen(Screen):
 
     def rose(self) -> None:
         if self.y < self.low:
-            self.live = True
+            self.live = self._has_risen = True
             self.max_rise = max(self.max_rise, self.low - self.y)
 
     def disturb(self) -> None:
@@ -110,27 +115,27 @@ class LogScreen(Screen):
         if row.head is None and (row.clean or not self._is_news(row, row.text())):
             return
         if not row.wrapped and row.head is None:
-            self._lines.line(row.logged(row.text()))
+            self._lines.line(row.logged(row.text()), row.touched)
             return
         head = row.head if row.head is not None else self.line_type()
-        head.add(row.logged(row.text()).encode(), self._lines)
+        head.add(row.logged(row.text()).encode(), self._lines, row.touched)
         if row.wrapped:
             successor.head = head
         else:
-            head.end(self._lines)
+            head.end(self._lines, row.touched)
 
     def scrolled_off_below(self, row: Row) -> None:
         if not (self.is_alternate or row.clean) and self._is_news(row, row.text()):
-            self._lines.line(row.logged(row.text()))
+            self._lines.line(row.logged(row.text()), row.touched)
 
     def vanished(self, row: Row) -> None:
         self._done = 0
         if row.head is not None and not self.is_alternate:
-            row.head.end(self._lines)
+            row.head.end(self._lines, row.touched)
 
     def torn(self, row: Row) -> None:
         if row.head is not None:
-            row.head.end(self._lines)
+            row.head.end(self._lines, row.touched)
             row.head = None
 
     def cleared(self) -> None:
@@ -199,6 +204,12 @@ class LogScreen(Screen):
         self.x = 0
         self._leave_row()
 
+    def end_half_line(self) -> None:
+        """As NEL, but when the cursor's line was drawn upon last: nothing is drawn any more."""
+        now, self.now = self.now, self.rows[self.y].touched
+        self.next_row()
+        self.now = now
+
     def index(self) -> None:
         self._end_line()
         self.x = self._column()
@@ -226,15 +237,11 @@ class LogScreen(Screen):
         if self.is_alternate:
             super().index()
             return
-        if (
-            self.live
-            and self.calm >= CALM_SCREENS * self.height
-            and self.bottom - self.top == self.height - 1
-        ):
-            self.live = self._addressed = False
+        if self.live and self._is_over():
+            self.live = self._addressed = self._has_hidden = False
             self.max_rise = 0
             self.low = self.y
-        if not self.live:
+        if not self.live and not self.holds():
             row = self.rows[self.y]
             if self._done == self.y and not row.wrapped and row.head is None:
                 self._give_out_row(row)
@@ -243,6 +250,17 @@ class LogScreen(Screen):
                 self._done = self._give_out(self._done, self.y + 1)
         super().index()
         self.low = max(self.low, self.y)
+
+    def _is_over(self) -> bool:
+        """Whether lines came for so long that nothing is live any more."""
+        if not (self.max_rise or self._has_hidden or self._addressed):
+            return self.calm > 0
+        is_whole = self.bottom - self.top == self.height - 1
+        return is_whole and self.calm >= CALM_SCREENS * self.height
+
+    def holds(self) -> bool:
+        """Whether lines that are ended may be drawn again without a hint."""
+        return self._has_risen or self.now < self.young_until
 
     def _mark_end(self) -> None:
         """Where the cursor stands (or stood, before CRs) the cursor's line ends, if it was drawn
@@ -253,7 +271,7 @@ class LogScreen(Screen):
         self._end = -1
 
     def hide_cursor(self) -> None:
-        self.live = True
+        self.live = self._has_hidden = True
 
     def align(self) -> None:
         super().align()
@@ -285,6 +303,8 @@ class LogScreen(Screen):
         self._addressed = was_addressed
 
     def _quiet_secs(self) -> float:
+        if not self.live:
+            return HOLD_SECS
         return ADDRESSED_QUIET_SECS if self._addressed else QUIET_SECS
 
     def _leave_alternate(self) -> None:
@@ -301,7 +321,7 @@ class LogScreen(Screen):
     # ---- giving out
 
     def settle(self) -> None:
-        """Gives out what was left alone for QUIET_SECS. To be called when the clock has moved
+        """Gives out what was left alone for long enough. To be called when the clock has moved
         on."""
         limit = self._reachable()
         if self._done < limit:
@@ -328,7 +348,14 @@ class LogScreen(Screen):
         if self.is_alternate:  # of the main screen's, that will be back
             _, y, low = self._main_place
             return min(y, low - self.max_rise)
-        return self.y if self.calm > self.max_rise else min(self.y, self.low - self.max_rise)
+        if not self.live or self.calm > self.max_rise:
+            return self.y
+        return min(self.y, self.low - self.max_rise)
+
+    def release(self) -> None:
+        """Gives out what is held above the cursor's line, where nothing is live."""
+        if not self.live and not self.is_alternate:
+            self._done = self._give_out(self._done, self.y)
 
     def _give_out(self, begin: int, end: int, *, quiet: bool = False) -> int:
         """Gives out the lines of rows from begin to end that are news, in order, and returns the
@@ -354,7 +381,7 @@ class LogScreen(Screen):
         if not row.clean:
             text = row.text()
             if self._is_news(row, text):
-                self._lines.line(row.logged(text))
+                self._lines.line(row.logged(text), row.touched)
             row.out = text.rstrip(" ")
             row.clean = True
             row.ended = row.fed = False
@@ -375,8 +402,9 @@ class LogScreen(Screen):
             group[0].head = None
             head = head if head is not None else self.line_type()
             logged = (row.logged(text) for row, text in zip(group, texts, strict=True))
-            head.add("".join(logged).encode(), self._lines)
-            head.end(self._lines)
+            drawn_at = max(row.touched for row in group)
+            head.add("".join(logged).encode(), self._lines, drawn_at)
+            head.end(self._lines, drawn_at)
 
     @staticmethod
     def _is_news(row: Row, text: str) -> bool:
@@ -497,7 +525,8 @@ class LogScreen(Screen):
         )
 
     def is_plain(self) -> bool:
-        """Whether plain text that comes next means here what it means on a fresh screen."""
+        """Whether plain text that comes next means here what it means on a fresh screen, once what
+        is held is given out."""
         if self.live or self._end >= 0 or self.low != self.y or not self.has_default_modes():
             return False
         row = self.rows[self.y]
@@ -505,7 +534,7 @@ class LogScreen(Screen):
             not (row.wrapped or row.edited or row.head is not None)
             and self.x == len(row.cells)
             and not_own_cells(self.open_line()) is None
-            and all(row.clean and not row.wrapped for row in self.rows[: self.y])
+            and all((row.clean or self.holds()) and not row.wrapped for row in self.rows[: self.y])
             and all(row.out is None for row in self.rows[self.y :])
             and all(
                 row.is_empty() and not (row.ended or row.edited) for row in self.rows[self.y + 1 :]
@@ -531,6 +560,7 @@ class LogScreen(Screen):
             if text:
                 self._draw_again(text)
             self.line_feed()
+        self.release()
         self._lines = lines
         if open_line.text:
             now, self.now = self.now, touched
@@ -548,15 +578,18 @@ class LogScreen(Screen):
         line."""
         return sum(row.fed for row in self._main_rows())
 
-    def held_lines(self) -> list[str]:
-        """The lines that aren't blank and aren't given out as they read now, from the top; none
-        that has parts."""
+    def held_lines(self, *, running: bool = False) -> list[tuple[str, float]]:
+        """The lines that aren't blank and aren't given out as they read now, from the top, and when
+        they were drawn upon last; none that has parts. running: where nothing is live only one that
+        isn't ended."""
         rows = self._main_rows()
         texts = []
         for group in self._groups(rows, 0, len(rows)):
             if any(not row.clean and self._is_news(row, row.text()) for row in rows[group]):
                 head = rows[group.start].head
                 text = self._text_of(rows[group])
+                if running and not self.live and rows[group.stop - 1].ended:
+                    continue
                 if text.strip(" ") and (head is None or not head.parts):
-                    texts.append(text)
+                    texts.append((text, max(row.touched for row in rows[group])))
         return texts

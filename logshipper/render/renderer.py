@@ -31,9 +31,11 @@ __all__ = ["Block", "Renderer", "Rendering"]
 _PLAIN_BYTES = 64 << 10  # looked at at once
 # likewise, right behind a command; twice as much each time that none follows
 _AFTER_COMMAND_BYTES = 1 << 10
+_HELD_PIECES = 16
 _SCREEN_BYTES = 64 << 10
 _MIN_PLAIN_BYTES = 2 << 10  # less than that isn't worth leaving the screen for
 _TAIL_BYTES = 64 << 10  # kept of a block for the screen
+FIRST_SECS = 1.0
 _STATUS_BYTES = 16 << 10  # more than is shown of a status
 
 
@@ -52,13 +54,15 @@ class Rendering(NamedTuple):
 
 
 class Renderer:
-    """Renders one stream. columns, rows: the terminal's size."""
+    """Renders one stream. columns, rows: the terminal's size. first_secs: of a stream in which lines
+    may be drawn again without a hint."""
 
     has_plain_tier = True  # tests let the screen do it all
     line_type = LongLine
 
-    def __init__(self, columns: int = 160, rows: int = 50) -> None:
+    def __init__(self, columns: int = 160, rows: int = 50, first_secs: float = 0.0) -> None:
         self.line_feeds = 0  # raw LFs fed so far
+        self._first_secs = first_secs
         self._now = float("-inf")
         self._lines = FinalLines()
         self._piece_bytes = _PLAIN_BYTES
@@ -67,6 +71,7 @@ class Renderer:
     def _start_afresh(self, columns: int, rows: int) -> None:
         self._make_screen(columns, rows)
         self._screen.now = self._now
+        self._has_begun = False
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._on_screen = not self.has_plain_tier
         self._command: bytes | None = None
@@ -92,16 +97,23 @@ class Renderer:
         now: seconds of a monotonic clock.
         """
         self._advance(now)
+        if not self._has_begun:
+            self._has_begun = True
+            self._screen.young_until = self._now + self._first_secs
         at = begin
         self._command = None
         while at < len(data) and self._command is None:
             limit = self._piece_bytes
+            if self._screen.holds():  # each piece's last lines go through the screen
+                limit *= _HELD_PIECES
             piece = data if at == 0 and len(data) <= limit else data[at : at + limit]
             size = self._feed_piece(piece)
             # each command has what follows it looked at again: where many follow each other, that
             # is little
             self._piece_bytes = (
-                _AFTER_COMMAND_BYTES if self._command is not None else min(2 * limit, _PLAIN_BYTES)
+                _AFTER_COMMAND_BYTES
+                if self._command is not None
+                else min(2 * self._piece_bytes, _PLAIN_BYTES)
             )
             self.line_feeds += line_feeds.count(piece if size == len(piece) else piece[:size])
             at += size
@@ -123,15 +135,22 @@ class Renderer:
         elif self._open.parts:
             self._end_long()
         elif self._command is not None:
-            self._give_out(self._command + b"\n")
+            self._give_out(self._command + b"\n", self._now)
         self._command = None
         return self._lines.take()
 
-    def take_command(self) -> None:
-        """The command's line is gone, as if it had never been drawn."""
+    def take_command(self) -> list[Block]:
+        """The command's line is gone, as if it had never been drawn; as `release`."""
         if self._on_screen:
             self._screen.take_line()
         self._command = None
+        return self.release()
+
+    def release(self) -> list[Block]:
+        """What only waited for that it might be drawn again without a hint is final."""
+        if self._on_screen:
+            self._screen.release()
+        return self._lines.take()
 
     def end_line(self, now: float) -> Rendering:
         """The stream is over: a line that isn't ended ends, and may be a command, as in `feed`."""
@@ -146,17 +165,17 @@ class Renderer:
             if not self._open.parts:
                 self._open = self.line_type()
         elif self._open.parts:
-            self._open.end(self._lines)
+            self._open.end(self._lines, self._open_since)
         elif not self._open.is_blank():
             line = self._open
             self._open = self.line_type()
-            self._give_out(line.whole() + b"\n")
+            self._give_out(line.whole() + b"\n", self._open_since)
         return self._rendering(0)
 
     def _end_on_screen(self) -> None:
         command = self._screen.command()
         if command is None:
-            self._screen.next_row()
+            self._screen.end_half_line()
         else:
             self._command = command.encode()
 
@@ -166,7 +185,7 @@ class Renderer:
         if self._on_screen:
             self._screen.finish()
         elif not self._open.is_blank():
-            self._open.end(self._lines)
+            self._open.end(self._lines, self._open_since)
         self._start_afresh(self._screen.columns, self._screen.height)
         return self._lines.take()
 
@@ -247,13 +266,21 @@ class Renderer:
         elif self._screen.is_alternate:
             return b""
         else:
-            line = "".join(self._screen.held_lines()[-1:]).encode()[:_STATUS_BYTES]
+            held_lines = self._screen.held_lines(running=True)
+            line = held_lines[-1][0].encode()[:_STATUS_BYTES] if held_lines else b""
         return line.decode(errors="ignore").rstrip(" ").encode()
 
     @property
     def is_on_screen(self) -> bool:
         """Whether rows and cells were drawn upon, more than lines of text were printed."""
         return self._on_screen
+
+    def status_drawn_at(self) -> float:
+        """When the line that `status` gives was drawn upon last."""
+        if not self._on_screen:
+            return self._open_since
+        held_lines = self._screen.held_lines(running=True)
+        return held_lines[-1][1] if held_lines else self._now
 
     def pending(self) -> int:
         """Lines that are shown, not blank and not final."""
@@ -279,7 +306,9 @@ class Renderer:
             bytearray(self._screen.open_line().encode()) if self._on_screen else self._open.text
         )
         data = rest + piece if rest else piece
-        plain = self._plain_text(data, open_line)
+        if self._screen.holds():  # what scrolls off at once needs no screen, all else does
+            data = data[: begin_of_last_lines(data, self._screen.height)]
+        plain = self._plain_text(data, open_line) if data else None
         if plain is None:
             size = plain_lines(data)
             if size > (_MIN_PLAIN_BYTES if self._on_screen else 0):
@@ -290,6 +319,7 @@ class Renderer:
                 self._enter_screen()
             return self._feed_screen(piece)
         if self._on_screen:
+            self._screen.release()
             self._leave_screen()
         return self._feed_plain(data, *plain) - len(rest)
 
@@ -316,8 +346,7 @@ class Renderer:
         lines_end = text.rfind(b"\n") + 1
         if not lines_end:
             if text:
-                self._open.add(text, self._lines)
-                self._open_since = self._now
+                self._draw_open(text)
             return len(data)
         lines = text[:lines_end]
         begin = 0
@@ -330,14 +359,17 @@ class Renderer:
         if command >= 0:
             end = lines.index(b"\n", command)
             self._command = lines[command:end]
-            self._give_out(lines[:command])
+            self._give_out(lines[:command], self._now)
             self._rest = self._last = b""
             return _place_behind(data, begin + lines.count(b"\n", 0, end + 1))
-        self._give_out(lines)
+        self._give_out(lines, self._now)
         if lines_end < len(text):
-            self._open.add(text[lines_end:], self._lines)
-            self._open_since = self._now
+            self._draw_open(text[lines_end:])
         return len(data)
+
+    def _draw_open(self, text: bytes) -> None:
+        self._open.add(text, self._lines, self._now)
+        self._open_since = self._now
 
     def _end_open(self, lines: bytes) -> tuple[bytes, int]:
         """The open line ends with the first of lines. Returns what is left to be given out, and
@@ -345,7 +377,7 @@ class Renderer:
         ended."""
         first = lines.index(b"\n")
         if self._open.parts or len(self._open.text) + first > MAX_LINE_BYTES:
-            self._open.add(lines[:first], self._lines)
+            self._draw_open(lines[:first])
             if self._open.command or command_prefix.find(self._open.text) >= 0:
                 self._command = bytes(self._open.text)
             else:
@@ -357,11 +389,11 @@ class Renderer:
 
     def _end_long(self) -> None:
         self._keep(bytes(self._open.text[-_TAIL_BYTES:]) + b"\n")
-        self._open.end(self._lines)
+        self._open.end(self._lines, self._open_since)
 
-    def _give_out(self, lines: bytes) -> None:
+    def _give_out(self, lines: bytes, drawn_at: float) -> None:
         if lines:
-            self._lines.block(lines)
+            self._lines.block(lines, drawn_at)
             self._keep(lines)
 
     def _keep(self, lines: bytes) -> None:
@@ -396,7 +428,7 @@ class Renderer:
     def _leave_screen(self) -> None:
         """The screen keeps what it shows, but for the line that isn't ended."""
         text, self._open_since = self._screen.take_open_line()
-        self._open.add(text.encode(), self._lines)
+        self._open.add(text.encode(), self._lines, self._open_since)
         self._last = b"." if self._parser.ends_with_text else b""
         self._decoder.reset()
         self._on_screen = False
@@ -420,6 +452,17 @@ def last_rows(lines: bytes, rows: int) -> tuple[int, int]:
             if count > rows or size == _TAIL_BYTES:
                 return len(last.decode(errors="ignore").encode()), count
     return len(lines), lines.count(b"\n")
+
+
+def begin_of_last_lines(data: bytes, count: int) -> int:
+    """Where the last lines of data begin that are ended, so many of them; 0 where there are no
+    more."""
+    at = data.rfind(b"\n")
+    for _ in range(count):
+        if at <= 0:
+            return 0
+        at = data.rfind(b"\n", 0, at)
+    return at + 1
 
 
 def _place_of_command(lines: bytes) -> int:

@@ -5,9 +5,17 @@ list with a str for each cell: a character and those that join it, or "" for the
 wide one. Cells to the right of the last one drawn don't exist and are blank.
 """
 
+from collections.abc import Iterator
+
 from logshipper.render.final_lines import LongLine
 
 MAX_JOINED = 32  # characters in one cell; further ones are dropped
+
+
+class ProtectedCell(str):
+    """A cell that selective erase leaves as it is (DECSCA)."""
+
+    __slots__ = ()
 
 
 class Row:
@@ -102,7 +110,7 @@ class Row:
             if cells[x] == "" and x > 0:
                 x -= 1
             if len(cells[x]) < MAX_JOINED:
-                cells[x] += character
+                cells[x] = type(cells[x])(cells[x] + character)
 
     def joins_next(self, x: int, joiner: str) -> bool:
         """Whether the character that covers cell x ends with this joiner."""
@@ -129,6 +137,28 @@ class Row:
             self.wrapped = False
         if not begin and not self.cells:
             self.ended = self.fed = False  # as if never drawn: below the last text it's no line
+
+    def protect(self, begin: int, end: int) -> None:
+        """Cells that were drawn are left as they are by selective erase from now on."""
+        cells = self._as_list()
+        cells[begin:end] = map(ProtectedCell, cells[begin:end])
+
+    def unprotected(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """The runs of cells from begin to end that aren't protected, each with the cell behind
+        it."""
+        drawn = [] if isinstance(self.cells, str) else self.cells[:end]
+        for x in range(begin, len(drawn)):
+            if isinstance(drawn[x], ProtectedCell):
+                if begin < x:
+                    yield begin, x
+                begin = x + 1
+        if begin < end:
+            yield begin, end
+
+    def has_protected(self) -> bool:
+        return not isinstance(self.cells, str) and any(
+            isinstance(cell, ProtectedCell) for cell in self.cells
+        )
 
     def insert(self, x: int, count: int, columns: int) -> None:
         """Moves the cells from x on to the right; what leaves the screen is gone."""

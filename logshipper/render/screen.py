@@ -51,7 +51,7 @@ class Screen:
         """All but what is on the screen and the cursor's place."""
         self.top = 0
         self.bottom = self.height - 1
-        self.origin = self.insert_mode = False
+        self.origin = self.insert_mode = self.protects = False
         self.autowrap = True
         self.tabs: list[int] | None = None  # columns in order; None: each eighth
         self._drawing = [False, False]  # whether G0 and G1 are the line drawing characters
@@ -62,7 +62,12 @@ class Screen:
         return (
             self.autowrap
             and not (
-                self.top or self.origin or self.insert_mode or self._shift or True in self._drawing
+                self.top
+                or self.origin
+                or self.insert_mode
+                or self.protects
+                or self._shift
+                or True in self._drawing
             )
             and self.bottom == self.height - 1
             and self.tabs is None
@@ -103,6 +108,9 @@ class Screen:
 
     def draw(self, text: str) -> None:
         """Draws printable characters, at least one, from the cursor on."""
+        if self.protects:
+            self._draw_protected(text)
+            return
         if self._drawing[self._shift]:
             text = text.translate(_LINE_DRAWING)
         if not text.isascii() and not_one_cell(text):
@@ -115,6 +123,14 @@ class Screen:
                     self._draw_odd(run)
             return
         self._draw_run(text)
+
+    def _draw_protected(self, text: str) -> None:
+        self.protects = False
+        for character in text:
+            self.draw(character)
+            width = max(cell_width(character), 1)
+            self.rows[self.y].protect(max(self.x - width, 0), self.x)
+        self.protects = True
 
     def _draw_run(self, text: str) -> None:
         x = self.x
@@ -367,6 +383,33 @@ class Screen:
             row.erase(0, self.columns, self.columns)
         if which == 1 and self.y:
             self.rows[self.y - 1].wrapped = False
+
+    def erase_line_selectively(self, which: int) -> None:
+        """As erase_line, but for protected cells."""
+        row = self.rows[self.y]
+        if not row.has_protected():
+            self.erase_line(which)
+        elif which <= 2:
+            begin = self.x if which == 0 else 0
+            self._erase_unprotected(row, begin, self._column() + 1 if which == 1 else self.columns)
+
+    def erase_display_selectively(self, which: int) -> None:
+        """As erase_display, but for protected cells; where there are some, nothing is cleared as a
+        whole."""
+        if not any(row.has_protected() for row in self.rows):
+            self.erase_display(which)
+        elif which <= 2:
+            if which < 2:
+                self.erase_line_selectively(which)
+            rows = self.rows[self.y + 1 :] if which == 0 else self.rows[: self.y]
+            for row in rows if which < 2 else self.rows:
+                if not row.is_empty():
+                    self._erase_unprotected(row, 0, self.columns)
+
+    def _erase_unprotected(self, row: Row, begin: int, end: int) -> None:
+        self.edit(row)
+        for run_begin, run_end in list(row.unprotected(begin, end)):
+            row.erase(run_begin, run_end, self.columns)
 
     def erase_characters(self, count: int) -> None:
         row = self.rows[self.y]

@@ -1,15 +1,25 @@
-"""Turns what the classifier gives out into the frames of a segment, with unique, rising times.
-Pure."""
+"""Turns what the classifier gives out into the frames of a segment, with times that are unique in
+the capture, and rise within a stream. Pure.
 
+A line's time is that at which it was last drawn, so that both streams, sorted by it, read as on one
+terminal: a bar's last state comes out up to QUIET_SECS and more after what the other stream printed
+below it. Such a line gets the first time from then on that no other line has, and that is behind
+its own stream's last.
+"""
+
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from logshipper import line_feeds
 from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.spool import segment
 from logshipper.spool.segment import Json, Kind, Stream
 
-MAX_ITEM_LINES = 1 << 15  # with MAX_FRAME_BYTES, a frame stays below segment.MAX_FRAME_LINES
-MAX_FRAME_BYTES = 64 << 10  # what a full disk loses at once, and what a reader of a tail reads
+# what a full disk loses at once, and what a reader of a tail reads; with less than twice as many
+# bytes a frame stays below segment.MAX_FRAME_LINES
+MAX_FRAME_BYTES = 64 << 10
+MAX_SPANS = 4096  # of times, that are known to be given out; where more were, nothing is older
 
 _NONE: Json = {}
 _COUNTED = (Kind.LOG, Kind.METADATA)  # kinds that the ledger counts as stored
@@ -26,30 +36,36 @@ class EncodedFrame(NamedTuple):
 
 
 class FrameBuilder:
-    """Frames with times that never fall and never repeat, over both streams of a capture."""
+    """See above. last_ns: nothing is older; epoch_ns: the time at which the classifier's clock was
+    0."""
 
-    def __init__(self, last_ns: int = 0) -> None:
-        self.last_ns = last_ns
+    def __init__(self, last_ns: int = 0, *, epoch_ns: int = 0) -> None:
+        self._epoch_ns = epoch_ns
+        self._last_ns = dict.fromkeys(Stream, last_ns)  # the last time of each stream
+        # spans of time that are given out, in order, none next to another: begins, ends
+        self._begins = [0]
+        self._ends = [last_ns + 1]
 
     def record(self, record: Json, now_ns: int) -> bytes:
         """A RECORD frame at now_ns, or just after the last time given out."""
-        return segment.encode_record(self._take_times(now_ns, 1), record)
+        return segment.encode_record(self.end(now_ns), record)
 
     def end(self, now_ns: int) -> int:
         """A time for the END frame."""
-        return self._take_times(now_ns, 1)
+        return self._take_times(Stream.NONE, max(now_ns, self._ends[-1]), 1)
 
     def build(self, items: Iterable[LoggedLines | LoggedEvent], now_ns: int) -> list[EncodedFrame]:
-        """Frames of items, in order: neighbours of one stream share a frame of up to about
-        MAX_FRAME_BYTES."""
+        """Frames of items, in order: neighbours of one stream that were drawn at one time share a
+        frame of up to about MAX_FRAME_BYTES."""
         frames: list[EncodedFrame] = []
         block: list[LoggedLines] = []
         size = 0
-        for item in _of_few_lines(items):
+        for item in _of_few_bytes(items):
             goes_on = (
                 isinstance(item, LoggedLines)
                 and block
                 and item.stream is block[0].stream
+                and item.drawn_at == block[0].drawn_at
                 and size < MAX_FRAME_BYTES
             )
             if block and not goes_on:
@@ -87,29 +103,55 @@ class FrameBuilder:
             elif item.kind in _COUNTED and line_attrs.get("part", "1") == "1":
                 stored += item.lines
         text = b"".join(item.text for item in block)
-        stream = block[0].stream
+        stream, drawn_at = block[0].stream, block[0].drawn_at
+        if drawn_at is None:
+            time_ns = max(now_ns, self._ends[-1])
+        else:
+            drawn_ns = self._epoch_ns + int(drawn_at * 1e9)
+            time_ns = min(max(drawn_ns, now_ns - segment.MAX_LATE_NS), now_ns)
         return EncodedFrame(
-            segment.encode_lines(stream, self._take_times(now_ns, at), text, runs, attrs),
+            segment.encode_lines(stream, self._take_times(stream, time_ns, at), text, runs, attrs),
             stream,
             stored,
             copies,
         )
 
-    def _take_times(self, now_ns: int, count: int) -> int:
-        first = max(now_ns, self.last_ns + 1)
-        self.last_ns = first + count - 1
+    def _take_times(self, stream: Stream, time_ns: int, count: int) -> int:
+        """The first of so many times in a row that are free, from time_ns on."""
+        begins, ends = self._begins, self._ends
+        first = max(time_ns, self._last_ns[stream] + 1, ends[0])
+        at = bisect_right(begins, first)
+        first = max(first, ends[at - 1])
+        while at < len(begins) and first + count > begins[at]:
+            first = ends[at]
+            at += 1
+        self._last_ns[stream] = first + count - 1
+        if first == ends[at - 1]:
+            ends[at - 1] = first + count
+        else:
+            begins.insert(at, first)
+            ends.insert(at, first + count)
+        if len(begins) > MAX_SPANS:
+            half = MAX_SPANS // 2
+            self._begins, self._ends = begins[half:], ends[half:]
         return first
 
 
-def _of_few_lines(
+def _of_few_bytes(
     items: Iterable[LoggedLines | LoggedEvent],
 ) -> Iterator[LoggedLines | LoggedEvent]:
-    """Items as they are, but for those of a great many short lines, which are taken apart."""
+    """Items as they are, but for those of more than MAX_FRAME_BYTES and several lines, which are
+    taken apart."""
     for item in items:
-        if isinstance(item, LoggedEvent) or item.lines <= MAX_ITEM_LINES:
+        if isinstance(item, LoggedEvent) or len(item.text) <= MAX_FRAME_BYTES or item.lines == 1:
             yield item
             continue
-        texts = item.text.split(b"\n")
-        for at in range(0, item.lines, MAX_ITEM_LINES):
-            part = texts[at : at + min(MAX_ITEM_LINES, item.lines - at)]
-            yield item._replace(text=b"\n".join(part) + b"\n", lines=len(part))
+        text, begin = item.text, 0
+        while begin < len(text):
+            end = (
+                text.rfind(b"\n", begin, begin + MAX_FRAME_BYTES) + 1
+                or text.index(b"\n", begin) + 1
+            )
+            part = text[begin:end]
+            yield item._replace(text=part, lines=line_feeds.count(part))
+            begin = end

@@ -22,6 +22,7 @@ from logshipper.fault_points import fault_point
 from logshipper.relay import relay, side_pipe
 from logshipper.relay.handover import SidecarPlan
 from logshipper.relay.side_pipe import Empty, SideType
+from logshipper.render.renderer import FIRST_SECS
 from logshipper.sidecar.frame_builder import FrameBuilder
 from logshipper.sidecar.settings import Settings
 from logshipper.spool.captures import TELEGRAF_MARK, boot_id, counted_bytes, outcome
@@ -82,8 +83,9 @@ class Sidecar:
             columns=plan.columns,
             rows=plan.rows,
             metadata=config.metadata,
+            first_secs=FIRST_SECS,
         )
-        self._frames = FrameBuilder()
+        self._frames = FrameBuilder(epoch_ns=self._wall_ns)
         self._left_out_due = 0.0  # when the measurements that were left out are reported next
         self._left_out: dict[str, int] = {}
         # before there are threads: it may fork
@@ -228,26 +230,29 @@ class Sidecar:
         at = 0
         gathered: list[memoryview] = []
         of = 0
+        # new where the stream changes only: lines of one time share a frame
+        now = 0.0
         while len(data) - at >= side_pipe.HEADER.size:
             kind, stream, flags, length = side_pipe.HEADER.unpack_from(data, at)
             end = at + side_pipe.HEADER.size + length
             if end > len(data):
                 break
             if gathered and (kind != SideType.DATA or stream != of):
-                self.data(of, b"".join(gathered), 0)
+                self._feed(of, b"".join(gathered), now)
                 gathered = []
             if kind == SideType.DATA:
                 # what was seen empty between neighbours is left out: policies stay strict a little
                 # longer, never wider
                 if not gathered:
                     self.empty(flags)
+                if stream != of:
+                    of, now = stream, time.monotonic()
                 gathered.append(data[at + side_pipe.HEADER.size : end])
-                of = stream
             else:
                 self._take_frame(kind, stream, flags, bytes(data[at + side_pipe.HEADER.size : end]))
             at = end
         if gathered:
-            self.data(of, b"".join(gathered), 0)
+            self._feed(of, b"".join(gathered), now)
         return at
 
     def _take_frame(self, kind: int, stream: int, flags: int, payload: bytes) -> None:
@@ -262,8 +267,11 @@ class Sidecar:
 
     def data(self, stream: int, data: bytes, flags: int) -> None:
         self.empty(flags)
+        self._feed(stream, data, time.monotonic())
+
+    def _feed(self, stream: int, data: bytes, now: float) -> None:
         self.received[stream] += len(data)
-        self._classifier.feed(Stream(stream), data, time.monotonic())
+        self._classifier.feed(Stream(stream), data, now)
 
     def empty(self, flags: int) -> None:
         if flags & Empty.STDOUT:
@@ -322,6 +330,7 @@ class Sidecar:
         self._ended = True
         ended_ns = self._now_ns()
         self._take_measurements(at_end=True)
+        self._classifier.release()
         self._flush()
         self._writer.give_up_reserve()
         self._refused_until = 0.0  # now there is room, if only for this

@@ -20,6 +20,8 @@ VERSION = 1
 MAX_PAYLOAD_BYTES = 16 << 20
 MAX_FRAME_LINES = 1 << 17
 MAX_LINE_BYTES = 4 << 20  # the renderer cuts longer lines into parts
+# how far before a frame's writing its time may lie: Loki takes that next to its stream's newest
+MAX_LATE_NS = 30 * 60 * 10**9
 MAX_RECORD_BYTES = 64 << 10  # of a RECORD's JSON
 MAX_STATUS_BYTES = 4096  # of a STATUS line
 MAX_ATTRS_BYTES = 1 << 20

@@ -2,12 +2,13 @@
 of it.
 
 File: xz of a line of JSON and the bytes. The JSON's fields are those of Capture; reads are pairs of
-seconds since the first one and sizes in bytes.
+seconds since the first one and sizes in bytes. streams: of each read, where stdout and stderr had
+a terminal of their own.
 """
 
 import json
 import lzma
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 CAPTURES = Path(__file__).resolve().parent.parent / "captures"
@@ -28,6 +29,7 @@ class Capture:
     shown: list[str]
     reads: list[tuple[float, int]]
     data: bytes
+    streams: list[int] = field(default_factory=list)
 
     def timed_reads(self) -> list[tuple[bytes, float]]:
         """As the renderer is fed."""
@@ -43,8 +45,8 @@ def path_of(name: str) -> Path:
     return CAPTURES / f"{name}.xz"
 
 
-def names() -> list[str]:
-    return sorted(path.stem for path in CAPTURES.glob("*.xz"))
+def names(folder: str = "") -> list[str]:
+    return sorted(f"{folder}{path.stem}" for path in (CAPTURES / folder).glob("*.xz"))
 
 
 def write(capture: Capture) -> int:
@@ -52,7 +54,7 @@ def write(capture: Capture) -> int:
     head = {name: getattr(capture, name) for name in Capture.__slots__ if name != "data"}
     raw = json.dumps(head, ensure_ascii=False).encode() + b"\n" + capture.data
     packed = lzma.compress(raw, format=lzma.FORMAT_XZ, filters=_FILTERS)
-    CAPTURES.mkdir(exist_ok=True)
+    path_of(capture.name).parent.mkdir(parents=True, exist_ok=True)
     path_of(capture.name).write_bytes(packed)
     return len(packed)
 

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tmux = Tmux(Path(folder))
         try:
-            for name in options.names or (capture.names() if options.shown else PROGRAMS):
+            for name in options.names or (_recorded() if options.shown else PROGRAMS):
                 try:
                     recording = (
                         capture.read(name) if options.shown else _record(name, PROGRAMS[name])
@@ -75,6 +75,10 @@ def main(arguments: Sequence[str]) -> int:
         finally:
             tmux.stop()
     return int(failed > 0)
+
+
+def _recorded() -> list[str]:
+    return [*capture.names(), *capture.names("two-streams/")]
 
 
 def _show(recording: capture.Capture, tmux: Tmux) -> str:
@@ -111,10 +115,10 @@ def _record(name: str, program: Program) -> capture.Capture:
         )
         first = next(iter((process.stdout or process.stderr).strip().splitlines()), "")
         version = first.partition(" - Copyright")[0][:80]
-        reads = [(_renamed(data), now) for data, now in _run(program)]
+        reads = [(_renamed(data), now, stream) for data, now, stream in _run(program)]
     finally:
         shutil.rmtree(FOLDER, ignore_errors=True)
-    data = b"".join(data for data, _ in reads)
+    data = b"".join(data for data, _, _ in reads)
     private = _PRIVATE.search(data)
     words = {os.uname().nodename, os.environ.get("USER", ""), os.environ.get("LOGNAME", "")} - {
         "",
@@ -127,9 +131,10 @@ def _record(name: str, program: Program) -> capture.Capture:
         raise ValueError(
             f"output names {data[max(private.start() - 80, 0) : private.end()] if private else private_word!r}"
         )
-    timed = [(round(now - reads[0][1], 3), len(data)) for data, now in reads]
+    timed = [(round(now - reads[0][1], 3), len(data)) for data, now, _ in reads]
+    streams = [stream for _, _, stream in reads] if program.two_streams else []
     return capture.Capture(
-        name, program.program, version, program.columns, program.rows, "", [], timed, data
+        name, program.program, version, program.columns, program.rows, "", [], timed, data, streams
     )
 
 
@@ -177,15 +182,21 @@ class _Answers:
         return answers.encode()
 
 
-def _run(program: Program) -> list[tuple[bytes, float]]:
-    """As run_in_pty, but with keys pressed, in a session of its own whose terminal this is."""
+def _run(program: Program) -> list[tuple[bytes, float, int]]:
+    """As run_in_pty, but with keys pressed, in a session of its own whose terminal this is. Each
+    read has its stream."""
+    error_master, error_slave = pty.openpty() if program.two_streams else (-1, -1)
     child, master = pty.fork()
     if child == 0:
         os.chdir(FOLDER)
-        attributes = termios.tcgetattr(1)
-        attributes[1] &= ~termios.OPOST
-        termios.tcsetattr(1, termios.TCSANOW, attributes)
-        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", program.rows, program.columns, 0, 0))
+        if program.two_streams:
+            os.dup2(error_slave, 2)
+        for fd in (1, 2):
+            attributes = termios.tcgetattr(fd)
+            attributes[1] &= ~termios.OPOST
+            termios.tcsetattr(fd, termios.TCSANOW, attributes)
+            size = struct.pack("HHHH", program.rows, program.columns, 0, 0)
+            fcntl.ioctl(fd, termios.TIOCSWINSZ, size)
         command = program.command or "exec python program.py"
         words = ["sh", "-c", command]
         if os.geteuid() == 0:
@@ -200,7 +211,16 @@ def _run(program: Program) -> list[tuple[bytes, float]]:
                 f"hostname host; {command}",
             ]
         os.execvpe(words[0], words, _environment())
-    reads: list[tuple[bytes, float]] = []
+    reads: list[tuple[bytes, float, int]] = []
+    streams = {master: 1}
+    if program.two_streams:
+        os.close(error_slave)
+        streams[error_master] = 2
+    # events come in the order in which streams became readable
+    poll = select.epoll()
+    for fd in streams:
+        poll.register(fd, select.EPOLLIN | select.EPOLLET)
+        os.set_blocking(fd, False)
     keys = list(program.keys)
     answers = _Answers(program.columns, program.rows)
     begin = time.monotonic()
@@ -211,28 +231,40 @@ def _run(program: Program) -> list[tuple[bytes, float]]:
                 if keys
                 else begin + PROGRAM_SECS - time.monotonic()
             )
-            if select.select([master], [], [], max(wait, 0))[0]:
-                data = os.read(master, 65536)
-                if not data:
-                    break
-                reads.append((data, time.monotonic()))
-                os.write(master, answers.to(data))
-            elif keys:
+            events = poll.poll(max(wait, 0))
+            for fd, event in events:
+                while data := _read(fd):
+                    reads.append((data, time.monotonic(), streams[fd]))
+                    if fd == master:
+                        os.write(fd, answers.to(data))
+                if event & select.EPOLLHUP:
+                    poll.unregister(fd)
+                    del streams[fd]
+            if not streams:
+                break
+            if not events and keys:
                 os.write(master, keys.pop(0)[1])
         else:
             raise ValueError(f"it still ran after {PROGRAM_SECS} s")
-    except OSError:  # EIO: nobody holds the terminal any more
-        pass
     finally:
-        os.close(master)
+        for fd in {master, error_master} - {-1}:
+            os.close(fd)
         if time.monotonic() > begin + PROGRAM_SECS:
             os.killpg(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
     if not reads or (status and not program.fails):
         raise ValueError(
-            f"status {status}, and {b''.join(data for data, _ in reads[-5:])[-600:]!r}"
+            f"status {status}, and {b''.join(data for data, _, _ in reads[-5:])[-600:]!r}"
         )
     return reads
+
+
+def _read(fd: int) -> bytes:
+    """b"" where there is nothing more, or nobody holds the terminal any more."""
+    try:
+        return os.read(fd, 65536)
+    except OSError:
+        return b""
 
 
 if __name__ == "__main__":

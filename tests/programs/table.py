@@ -4,7 +4,7 @@ obtained by hand."""
 # ruff: noqa: E501  # programs are read best as they would be typed
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _PYTHON = "python --version"
 
@@ -13,7 +13,8 @@ _PYTHON = "python --version"
 class Program:
     """program: what it is called. python: a program in Python, run unless there is a command.
     command, setup, version: for sh; setup's output isn't recorded. keys: seconds since the start,
-    and bytes that are typed then. fails: whether it may exit with an error."""
+    and bytes that are typed then. fails: whether it may exit with an error. two_streams: stderr has
+    a terminal of its own, as in a captured job; the names of these begin with `two-streams/`."""
 
     program: str
     python: str = ""
@@ -24,6 +25,7 @@ class Program:
     columns: int = 160
     rows: int = 50
     fails: bool = False
+    two_streams: bool = False
 
 
 def _python(
@@ -31,6 +33,10 @@ def _python(
 ) -> Program:
     version = f"python -c 'from importlib.metadata import version; print(version(\"{module}\"))'"
     return Program(module, code, version=version, columns=columns, rows=rows, setup=setup)
+
+
+def _two_streams(module: str, code: str) -> Program:
+    return replace(_python(module, code), two_streams=True)
 
 
 def _command(
@@ -43,9 +49,10 @@ def _command(
     columns: int = 160,
     rows: int = 50,
     fails: bool = False,
+    two_streams: bool = False,
 ) -> Program:
     version = version or f"{program} --version"
-    return Program(program, "", command, setup, version, keys, columns, rows, fails)
+    return Program(program, "", command, setup, version, keys, columns, rows, fails, two_streams)
 
 
 _TESTS = """
@@ -1069,5 +1076,191 @@ const app = render(e(App, { n: 0 })); for (let n = 1; n < 12; n++) { app.rerende
         "ls --color=always -C files; cat b | column -x; seq 200 | pr -5 -t | head -20; printf 'a\\tb\\tlonger\\n1\\t2\\t3\\n' | expand; diff --color=always -y -W 100 a b",
         "seq 30 >a; seq 3 33 >b; mkdir files; cd files; touch $(seq -f file%g.txt 90); mkdir folder; ln -s none link",
         fails=True,
+    ),
+    "two-streams/tqdm-print": _two_streams(
+        "tqdm",
+        """
+import time
+from tqdm import tqdm
+for epoch in range(4):
+    for batch in tqdm(range(20), desc=f"epoch {epoch}", mininterval=0.02):
+        time.sleep(0.01)
+    time.sleep(0.02)
+    print(f"epoch {epoch}: loss {1 / (epoch + 1):.3f}", flush=True)
+    time.sleep(0.02)
+print("done")
+""",
+    ),
+    "two-streams/tqdm-print-long-after": _two_streams(
+        "tqdm",
+        """
+import time
+from tqdm import tqdm
+for epoch in range(2):
+    for batch in tqdm(range(20), desc=f"epoch {epoch}", mininterval=0.02):
+        time.sleep(0.01)
+    for line in range(4):
+        time.sleep(0.4)
+        print(f"epoch {epoch}: line {line}", flush=True)
+    time.sleep(0.1)
+""",
+    ),
+    "two-streams/tqdm-nested": _two_streams(
+        "tqdm",
+        """
+import time
+from tqdm import tqdm
+print("begin", flush=True)
+time.sleep(0.05)
+for epoch in tqdm(range(3), desc="epochs"):
+    for batch in tqdm(range(10), desc=f"batches {epoch}", leave=False, mininterval=0.02):
+        time.sleep(0.02)
+time.sleep(0.05)
+for line in range(5):
+    print("after", line, flush=True)
+    time.sleep(0.5)
+""",
+    ),
+    "two-streams/tqdm-write": _two_streams(
+        "tqdm",
+        """
+import json, sys, time
+class Slow:  # or reads couldn't be told apart
+    def __init__(self, stream): self.stream = stream
+    def __getattr__(self, name): return getattr(self.stream, name)
+    def write(self, text):
+        self.stream.write(text)
+        self.stream.flush()
+        time.sleep(0.01)
+sys.stdout, sys.stderr = Slow(sys.stdout), Slow(sys.stderr)
+from tqdm import tqdm
+for i in tqdm(range(30), mininterval=0.02):
+    time.sleep(0.05)
+    if i % 5 == 0:
+        tqdm.write(json.dumps({"epoch": i, "loss": 1 / (i + 1)}))
+time.sleep(0.05)
+print("done")
+""",
+    ),
+    "two-streams/tqdm-logging": _two_streams(
+        "tqdm",
+        """
+import logging, time
+from tqdm import tqdm
+logging.basicConfig(format="%(levelname)s %(message)s", level="INFO")
+for epoch in range(3):
+    logging.info("epoch %d begins", epoch)
+    time.sleep(0.05)
+    print("on stdout", epoch, flush=True)
+    time.sleep(0.05)
+    for batch in tqdm(range(20), mininterval=0.02):
+        time.sleep(0.01)
+    logging.warning("epoch %d has ended", epoch)
+    time.sleep(0.05)
+    print("and on stdout", epoch, flush=True)
+    time.sleep(0.05)
+""",
+    ),
+    "two-streams/tqdm-no-last-line": _two_streams(
+        "tqdm",
+        """
+import os, time
+from tqdm import tqdm
+print("begin", flush=True)
+time.sleep(0.05)
+for i in tqdm(range(20), mininterval=0.02): time.sleep(0.01)
+for line in range(3):
+    time.sleep(0.6)
+    print("line", line, flush=True)
+time.sleep(0.05)
+bar = tqdm(total=10, mininterval=0)
+for i in range(5):
+    time.sleep(0.1)
+    bar.update()
+os._exit(0)
+""",
+    ),
+    "two-streams/progressbar2": _two_streams(
+        "progressbar2",
+        """
+import time, progressbar
+for epoch in range(3):
+    for batch in progressbar.progressbar(range(20), max_value=20): time.sleep(0.02)
+    time.sleep(0.05)
+    print("epoch", epoch, flush=True)
+    time.sleep(0.05)
+""",
+    ),
+    "two-streams/rich-progress": _two_streams(
+        "rich",
+        """
+import time
+from rich.console import Console
+from rich.progress import Progress
+console = Console(stderr=True)
+for epoch in range(2):
+    with Progress(console=console) as progress:
+        tasks = [progress.add_task(f"task {n}", total=10) for n in range(3)]
+        for i in range(10):
+            for task in tasks: progress.update(task, advance=1)
+            if i == 5: progress.console.print("[red]printed[/] above")
+            time.sleep(0.03)
+    time.sleep(0.05)
+    for line in range(3):
+        print("epoch", epoch, "line", line, flush=True)
+        time.sleep(0.4)
+""",
+    ),
+    "two-streams/alive-progress": _two_streams(
+        "alive-progress",
+        """
+import sys, time
+from alive_progress import alive_bar
+for epoch in range(2):
+    with alive_bar(20, file=sys.stderr, force_tty=True, enrich_print=False) as bar:
+        for i in range(20):
+            time.sleep(0.02)
+            bar()
+    time.sleep(0.05)
+    print("epoch", epoch, flush=True)
+    time.sleep(0.05)
+""",
+    ),
+    "two-streams/halo": _two_streams(
+        "halo",
+        """
+import sys, time
+from halo import Halo
+for step in range(3):
+    spinner = Halo(text=f"step {step}", spinner="dots", stream=sys.stderr).start()
+    time.sleep(0.4)
+    spinner.succeed()
+    time.sleep(0.05)
+    print("result", step, flush=True)
+    time.sleep(0.05)
+""",
+    ),
+    "two-streams/enlighten": _two_streams(
+        "enlighten",
+        """
+import sys, time, enlighten
+manager = enlighten.get_manager(stream=sys.stderr, set_scroll=False)
+counter = manager.counter(total=20, desc="counted")
+for i in range(20):
+    time.sleep(0.02)
+    counter.update()
+manager.stop()
+time.sleep(0.05)
+for line in range(3):
+    print("line", line, flush=True)
+    time.sleep(0.5)
+""",
+    ),
+    "two-streams/dd-curl-git": _command(
+        "dd",
+        "for n in 1 2; do dd if=/dev/zero of=/dev/null bs=1M count=2000 status=progress; sleep 0.05; echo part $n; sleep 0.05; done; "
+        "curl -o b file:///tmp/x/a; sleep 0.05; echo copied; sleep 0.05; git clone --progress file:///tmp/x/from to; sleep 0.05; echo cloned; sleep 1.2; echo end",
+        "seq 200000 >a; git init -q from; cd from; seq 9999 | split -l 20; git add .; git -c user.name=n -c user.email=e commit -qm one",
+        two_streams=True,
     ),
 }

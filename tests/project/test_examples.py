@@ -79,24 +79,24 @@ def test_token_is_printed_but_nowhere_in_the_store(trained: tuple[Path, str]) ->
 
 
 def test_bars_are_one_line_and_warnings_are_collapsed(trained: tuple[Path, str]) -> None:
-    """R29: of nested bars the outer one's last state; R30: hundreds of equal lines become one and a
-    count."""
+    """R29: of nested bars the outer one's last state; R30: of the equal lines of an epoch there are
+    the first and a count."""
     store, _ = trained
     lines = call("logs", "train", "--stream", "both", store=store).splitlines()
     bars = [line for line in lines if re.search(r"\d+%\|", line)]
     assert len(bars) == 1, bars
     assert bars[0].startswith("epochs: 100%|")
     warnings = [line for line in lines if "DeprecationWarning" in line]
-    assert len(warnings) == 1
-    repeats = [int(times) for times in re.findall(r"repeated (\d+) times?\]", "\n".join(lines))]
+    assert len(warnings) < 287 / 3
+    repeats = [int(times) for times in re.findall(r"repeated (\d+) times: ", "\n".join(lines))]
     # R11: right behind `enabled` on stdout, lines of stderr that may be older are left out, bars
     # among them
     dropped = json.loads(call("show", "train", "--json", store=store))["ledger"]["stderr"][
         "dropped"
     ]
-    # of 12 batches in 24 epochs, less the first; said every 10 s, on a slow machine
-    shortfall = 287 - sum(repeats)
-    assert 0 <= shortfall <= dropped
+    # of 12 batches in 24 epochs
+    missing = 288 - sum(repeats) - (len(warnings) - len(repeats))
+    assert 0 <= missing <= dropped
     for stream in ("stdout", "stderr"):
         assert "\n\n\n" not in call("logs", "train", "--stream", stream, store=store), "R31"
 

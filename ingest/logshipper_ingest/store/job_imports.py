@@ -315,7 +315,7 @@ def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]
     is_ended = job.log_ended or is_over(account.state)
     offset, last_digest = int(facts.get("log_bytes", 0)), facts.get("log_digest", "")
     classifier = Classifier("enabled")
-    builder = FrameBuilder(max(account.last_ns.values(), default=0))
+    builder = FrameBuilder(max(account.last_ns.values(), default=0), epoch_ns=time_ns)
     digest, fed = hashlib.sha256(), 0
     for data in _steps(job.log, offset):
         if offset and fed == offset and last_digest != digest.hexdigest():

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from logshipper.classify.repeat_note import printed_line
 from logshipper.errors import QueryError, StoreError, UsageError
 from logshipper.safe_text import safe
 from logshipper.spool.segment import Kind, Stream
@@ -116,7 +117,9 @@ class LineSelection:
                 continue
             if self._begun_at is not None and self._begun_at.is_printed(line):
                 continue
-            if self.pattern is None or self.pattern.search(uncoloured(line.text)):
+            if self.pattern is None or self.pattern.search(
+                printed_line(uncoloured(line.text), line.attrs)
+            ):
                 yield line
 
 

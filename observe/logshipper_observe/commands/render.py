@@ -20,6 +20,7 @@ from logshipper.classify.stream_log import LoggedLines
 from logshipper.errors import LogshipperError, os_words
 from logshipper.process.terminal import BATCH_COLUMNS, BATCH_ROWS
 from logshipper.render.last_screen import LastScreen
+from logshipper.render.renderer import FIRST_SECS
 from logshipper.render.screen import MAX_COLUMNS, MAX_ROWS
 from logshipper.safe_text import safe
 from logshipper.spool.segment import Kind, Stream
@@ -30,7 +31,7 @@ from logshipper_observe.base.words import is_further_part, safe_coloured, size
 from logshipper_observe.commands.options import describe, within
 
 _READ_BYTES = 256 << 10
-STEP_BYTES = 64 << 10  # rendered and written at once: what comes out may be many times as much
+STEP_BYTES = 256 << 10  # rendered and written at once: what comes out may be many times as much
 _BAR_BYTES = 4_000_000  # a smaller file is done before a bar would be drawn
 _STDIN = "standard input"
 MOMENT = 0.0
@@ -253,7 +254,12 @@ class _Log:
 
     def __init__(self, columns: int, rows: int, *, collapse: bool, keep_colours: bool) -> None:
         self._classifier = Classifier(
-            "enabled", columns=columns, rows=rows, collapse=collapse, keep_colours=keep_colours
+            "enabled",
+            columns=columns,
+            rows=rows,
+            collapse=collapse,
+            keep_colours=keep_colours,
+            first_secs=FIRST_SECS,
         )
         self._out = Output()
         self._open = False  # a line whose parts go on

@@ -8,13 +8,14 @@ time of the last one that was printed is an exact place; streams go on independe
 import re
 from typing import TYPE_CHECKING
 
-from logshipper.spool.segment import Stream
+from logshipper.spool.segment import MAX_LATE_NS, Stream
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import LogLine
 
 _LETTERS = {Stream.STDOUT: "o", Stream.STDERR: "e", Stream.NONE: "n"}
 _STREAMS = {letter: stream for stream, letter in _LETTERS.items()}
+_OF_JOBS = (Stream.STDOUT, Stream.STDERR)
 _PART = re.compile(r"([0-9]{1,9})([oen])([0-9a-f]{1,16})")
 
 
@@ -50,7 +51,15 @@ class LogPlace:
     @property
     def begin_ns(self) -> int:
         """No line that is older hasn't been printed, of captures that are known; 0 where nothing
-        was."""
+        was. Of a capture's stream that has nothing yet, what was drawn earlier may come."""
+        has_both = all(
+            (of, stream) in self._printed for of, _ in self._printed for stream in _OF_JOBS
+        )
+        late_ns = 0 if has_both else MAX_LATE_NS
+        return max(0, self._oldest_ns - late_ns)
+
+    @property
+    def _oldest_ns(self) -> int:
         return min(self._printed.values(), default=0)
 
     def note(self, line: "LogLine") -> None:
@@ -59,4 +68,8 @@ class LogPlace:
         self._printed[source] = max(self._printed.get(source, 0), line.time_ns)
 
     def is_printed(self, line: "LogLine") -> bool:
+        """Of a capture of which nothing was printed, what is older than all that was isn't asked
+        for."""
+        if not any((line.capture, stream) in self._printed for stream in Stream):
+            return line.time_ns < self._oldest_ns
         return line.time_ns <= self._printed.get((line.capture, line.stream), -1)

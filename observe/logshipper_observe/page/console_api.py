@@ -90,7 +90,8 @@ def _row(line: "LogLine") -> list[object]:
 
 def search(ask: Ask) -> PageAnswer:
     """`q`: the text; `exact=1`: upper and lower case differ; `near`, `back`: the first hit from a
-    line's number on, or the last up to it. hits: lines that have it; at: which hit, from 0, is
+    line's number on, or the last up to it. hits: lines that have it; printed: as many as were printed, repeats
+    included; at: which hit, from 0, is
     near; line: its number; complete: all lines were looked at, else ask again: it goes on."""
     text = ask.words.get("q", "")
     if not text or len(text) > MAX_TEXT or "\n" in text:
@@ -105,6 +106,7 @@ def search(ask: Ask) -> PageAnswer:
         document = {
             **_state(log, source, problem),
             "hits": len(text_search.hits),
+            "printed": text_search.printed,
             "at": at,
             "line": None if at is None else text_search.hits[at],
             "complete": through,

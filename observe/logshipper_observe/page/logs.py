@@ -120,7 +120,14 @@ class Log:
         while len(self._searches) > MAX_SEARCHES:
             self._searches.popitem(last=False)
 
-        return search, search.scan(self.index, partial(self._text, source))
+        through = search.scan(self.index, partial(self._text, source))
+        return search, search.count_repeats(partial(self._lines_at, source)) and through
+
+    def _lines_at(self, source: Blocks, number: int) -> "tuple[int, list[LogLine]]":
+        """The lines of the group that has the one with this number, and the number of the
+        first."""
+        group = next(self.index.slices(number, number + 1))
+        return group.first, _merge(source, group)
 
     def _text(self, source: Blocks, at: int) -> tuple[int, bytes]:
         """Some lines as one text, of blocks from a place in the index on, and the place behind

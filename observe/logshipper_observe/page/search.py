@@ -11,7 +11,11 @@ import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
+from logshipper.classify.repeat_note import NOTE_BEGIN, printed_line
+from logshipper.spool.segment import Kind
+from logshipper_observe.base.words import uncoloured
 from logshipper_observe.page.line_index import LineIndex
 
 SECS = 0.25  # of scanning in one answer
@@ -19,7 +23,11 @@ MAX_TEXT = 200  # characters that are looked for
 _DENSE = 8  # one hit in so many lines: lines are looked at one by one
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,64}m")
 
+if TYPE_CHECKING:
+    from logshipper_ingest.model.job import LogLine
+
 Texts = Callable[[int], tuple[int, bytes]]
+LinesAt: TypeAlias = "Callable[[int], tuple[int, list[LogLine]]]"
 
 
 class Search:
@@ -27,6 +35,8 @@ class Search:
 
     def __init__(self, text: str, *, exact: bool) -> None:
         self.hits = array("q")
+        # hits that may be notes of repeats: how many lines they stand for; 0: not looked at yet
+        self.notes: dict[int, int] = {}
         self._generation = 0
         self._at = 0  # of the index's order: what is before was scanned
         self._exact = exact
@@ -44,6 +54,7 @@ class Search:
         if change is not None and change.block < self._at:
             self._at = change.block
             del self.hits[bisect_left(self.hits, change.line) :]
+            self.notes = {at: lines for at, lines in self.notes.items() if at < change.line}
         until = time.monotonic() + secs
         while self._at < len(index):
             first = index.first(self._at)
@@ -52,6 +63,33 @@ class Search:
             if time.monotonic() > until:
                 break
         return self._at >= len(index)
+
+    @property
+    def printed(self) -> int:
+        """How often lines that hold the text were printed."""
+        return len(self.hits) + sum(lines - 1 for lines in self.notes.values() if lines)
+
+    def count_repeats(self, lines_at: LinesAt, secs: float = SECS) -> bool:
+        """Counts what notes stand for, until the time is up; whether all are counted. lines_at: the
+        number of the first of some lines, and these, one with a number among them."""
+        until = time.monotonic() + secs
+        pending = [number for number, lines in self.notes.items() if not lines]
+        first, lines = 0, list["LogLine"]()
+        for number in pending:
+            if not first <= number < first + len(lines):
+                if time.monotonic() > until:
+                    return False
+                first, lines = lines_at(number)
+            self.notes[number] = self._lines_of(lines[number - first])
+        return True
+
+    def _lines_of(self, line: "LogLine") -> int:
+        lines = line.attrs.get("repeat", 1)
+        text = printed_line(uncoloured(line.text), line.attrs)
+        needle = self._needle.decode("utf-8", "replace")
+        has_text = needle in (text if self._exact else text.lower())
+        is_note = line.kind is Kind.NOTE and isinstance(lines, int) and lines > 0
+        return lines if is_note and has_text else 1
 
     def scanned(self, index: LineIndex) -> float:
         """The part of all that is scanned: 0 to 1."""
@@ -71,17 +109,22 @@ class Search:
             return
         if hit_count * _DENSE > lines:
             needle = self._needle
-            self.hits.extend(
-                first + at for at, line in enumerate(text.split(b"\n")) if needle in line
-            )
+            for at, line in enumerate(text.split(b"\n")):
+                if needle in line:
+                    self._take(first + at, line)
             return
         number, previous_at, at = first, 0, text.find(self._needle)
         while at >= 0:
             number += text.count(b"\n", previous_at, at)
             previous_at = at
-            self.hits.append(number)
+            self._take(number, text, text.rfind(b"\n", 0, at) + 1)
             end = text.find(b"\n", at)
             at = text.find(self._needle, end) if end >= 0 else -1
+
+    def _take(self, number: int, text: bytes, begin: int = 0) -> None:
+        self.hits.append(number)
+        if text.startswith(NOTE_BEGIN, begin):
+            self.notes[number] = 0
 
     def near(self, number: int, *, back: bool) -> int | None:
         """Which hit, counted from 0, is the first at or behind a line's number, or back: the last

@@ -33,7 +33,7 @@ LOGGED = [
     "{'epoch': 1, 'loss': 0.50}",
     '{"epoch": 1}',
     "step=5 loss=0.4",
-    "[last line repeated 2 times]",
+    "[repeated 2 times: loss: 0.5]",
     "end",
 ]
 RECORDS = [

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from logshipper.classify import stream_log
 from logshipper.classify.classifier import MAX_REFUSALS, Classifier
+from logshipper.classify.repeat_note import printed_line
 from logshipper.classify.stream_log import LoggedEvent, LoggedLines
 from logshipper.spool.segment import MAX_LINE_BYTES, Kind, Stream
 from tests.tools.model_settings import examples
@@ -409,7 +410,7 @@ def test_what_was_printed_before_a_switch_to_disabled_is_logged_first() -> None:
     assert b" 10%|#  |" + DISABLE.strip() in _lines(classifier, stream=ERR)
     classifier = _run((OUT, b"a\na\na\nhalf"), (ERR, DISABLE), end=False)
     items = classifier.take()
-    assert _lines(items, stream=OUT) == [b"a", b"[last line repeated 2 times]", b"half"]
+    assert _lines(items, stream=OUT) == [b"a", b"[repeated 2 times: a]", b"half"]
     assert _lines(items)[-1] == DISABLE.strip()
 
 
@@ -617,20 +618,20 @@ def test_tokens_are_masked_in_every_form() -> None:
 def test_a_live_status_shows_no_token(cut: int) -> None:
     """Nor of one that is half drawn, or stands in a command that isn't ended."""
     line = b'/LOGCOMMAND {"stop":"hush-123456"}'
-    made = Classifier("enabled", snapshot_secs=1.0)
-    made.feed(OUT, line[:cut], 1.0)
+    classifier = Classifier("enabled", snapshot_secs=1.0)
+    classifier.feed(OUT, line[:cut], 1.0)
     for now in (2.0, 20.0, 40.0):
-        made.tick(now)
-    shown, live = str(made.take()), str(made.live())
+        classifier.tick(now)
+    shown, live = str(classifier.take()), str(classifier.live())
     assert "hus" not in shown + live
     assert "/LOGCOMMAND ***" in shown
     assert "/LOGCOMMAND ***" in live
-    made.feed(OUT, line[cut:] + b"\n" + b"bar hush-123456"[: max(cut - 10, 8)], 50.0)
+    classifier.feed(OUT, line[cut:] + b"\n" + b"bar hush-123456"[: max(cut - 10, 8)], 50.0)
     for now in (60.0, 80.0):
-        made.tick(now)
-    assert "hush" not in str(made.take())
-    assert made.live()[OUT].startswith(b"bar")
-    assert b"hush" not in made.live()[OUT]
+        classifier.tick(now)
+    assert "hush" not in str(classifier.take())
+    assert classifier.live()[OUT].startswith(b"bar")
+    assert b"hush" not in classifier.live()[OUT]
 
 
 # ---- metadata
@@ -670,8 +671,8 @@ def test_json_written_above_a_bar() -> None:
 
 def test_hints_once() -> None:
     """R21's arrow: one event per job, which quotes no line outside `enabled`."""
-    made = _run((OUT, b"{'hush': 2}\n{'hush': 2}\n{'hush': 1}\n{}\n"), mode="metadata")
-    items = made.take()
+    classifier = _run((OUT, b"{'hush': 2}\n{'hush': 2}\n{'hush': 1}\n{}\n"), mode="metadata")
+    items = classifier.take()
     assert [item.record["reason"] for item in items if isinstance(item, LoggedEvent)] == ["repr"]
     assert "hush" not in str([item for item in items if isinstance(item, LoggedEvent)])
 
@@ -701,22 +702,39 @@ def test_records_are_points() -> None:
 
 
 def test_repeats() -> None:
-    """R30's arrow: the first is logged, then one message with the count."""
+    """R30's arrow: the first is logged, then one message with the count, which quotes it."""
     classifier = _run((OUT, b"w\n" * 500 + b"x\n"))
     items = [item for item in classifier.take() if isinstance(item, LoggedLines)]
-    assert [item.text for item in items] == [b"w\n", b"[last line repeated 499 times]\n", b"x\n"]
+    assert [item.text for item in items] == [b"w\n", b"[repeated 499 times: w]\n", b"x\n"]
     assert items[1].attrs == {"repeat": 499}
     assert classifier.ledger()["stdout"]["collapsed"] == 499
+
+
+def test_a_single_repeat_is_logged_as_it_is() -> None:
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b"a\nb\nb\nc\nc\n", 1.0)
+    account = classifier.ledger()["stdout"]
+    assert (account["stored"], account["pending"], account["line_feeds"]) == (4, 1, 4)
+    classifier.feed(OUT, b"d\n", 2.0)
+    assert _lines(classifier, Kind.LOG) == [b"a", b"b", b"b", b"c", b"c", b"d"]
+    account = classifier.ledger()["stdout"]
+    assert (account["stored"], account["collapsed"], account["pending"]) == (6, 0, 0)
+    assert account["line_feeds"] == 6
+
+
+def test_a_single_repeat_keeps_its_colours() -> None:
+    classifier = _run((OUT, b"\x1b[31mred\x1b[0m\n\x1b[32mred\x1b[0m\n"), keep_colours=True)
+    assert _lines(classifier, Kind.LOG) == [b"\x1b[31mred\x1b[0m", b"\x1b[32mred\x1b[0m"]
 
 
 def test_repeats_are_said_before_a_command() -> None:
     """A command that leaves the mode as it is included: a note is about the line before it."""
     command = b'/LOGCOMMAND {"mode":"enabled"}\n'
-    classifier = _run((OUT, b"w\nw\n" + command + b"w\n"))
+    classifier = _run((OUT, b"w\nw\nw\n" + command + b"w\n"))
     items = [item for item in classifier.take() if isinstance(item, LoggedLines)]
     assert [item.text for item in items] == [
         b"w\n",
-        b"[last line repeated 1 time]\n",
+        b"[repeated 2 times: w]\n",
         command,
         b"w\n",
     ]
@@ -725,30 +743,106 @@ def test_repeats_are_said_before_a_command() -> None:
 def test_repeats_are_said_while_they_go_on() -> None:
     """R30's arrow: at least every 10 s."""
     classifier = Classifier("enabled")
-    classifier.feed(OUT, b"w\nw\n", 0.0)
+    classifier.feed(OUT, b"w\nw\nw\n", 0.0)
     classifier.tick(stream_log.REPEAT_SECS - 1)
-    assert _lines(classifier, Kind.NOTE) == []
+    assert _lines(classifier) == [b"w"]
     assert classifier.next_tick() is not None
     assert (classifier.next_tick() or 0) <= stream_log.REPEAT_SECS
+    classifier.feed(OUT, b"w\n", 9.5)
     classifier.tick(stream_log.REPEAT_SECS)
-    classifier.feed(OUT, b"w\n" * 3, 12.0)
+    classifier.feed(OUT, b"w\n" * 2, 12.0)
     classifier.tick(12.0 + stream_log.REPEAT_SECS)
-    classifier.feed(OUT, b"x\n", 30.0)
-    assert _lines(classifier, Kind.NOTE) == [
-        b"[last line repeated 1 time]",
-        b"[last line repeated 3 times]",
-    ]
+    assert _lines(classifier, Kind.NOTE) == [b"[repeated 3 times: w]", b"[repeated 2 times: w]"]
 
 
-def test_repeats_are_never_fuzzy_and_per_stream() -> None:
-    """R30's arrow."""
+def test_a_gap_ends_a_run_of_repeats() -> None:
+    """R30's arrow: over 10 s."""
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b"w\nw\nw\n", 0.0)
+    classifier.feed(OUT, b"w\n", stream_log.REPEAT_SECS)
+    classifier.feed(OUT, b"w\n" * 3, 2.1 * stream_log.REPEAT_SECS)
+    classifier.end(OUT, 30.0)
+    assert _lines(classifier) == [b"w", b"[repeated 3 times: w]", b"w", b"[repeated 2 times: w]"]
+
+
+def test_repeats_are_never_fuzzy_and_of_one_stream() -> None:
+    """R30's arrow: a line of the other stream, its notes and commands included, ends a run."""
     classifier = _run((OUT, b"step 1\nstep 2\nA\n"), (ERR, b"A\n"), (OUT, b"A\n"))
-    assert _lines(classifier) == [b"step 1", b"step 2", b"A", b"A", b"[last line repeated 1 time]"]
+    assert _lines(classifier) == [b"step 1", b"step 2", b"A", b"A", b"A"]
+    classifier = _run((OUT, b"A\n" * 4), (ERR, b"x\n"), (OUT, b"A\n" * 3), (ERR, METADATA))
+    lines = [b"A", b"[repeated 3 times: A]", b"x", b"A", b"[repeated 2 times: A]", METADATA[:-1]]
+    assert _lines(classifier) == lines
+
+
+def test_what_the_other_stream_does_not_log_ends_no_run_of_repeats() -> None:
+    """A bar that runs is no line of the log."""
+    classifier = Classifier("enabled")
+    for step in range(5):
+        classifier.feed(ERR, b"\r%d%%" % step, float(step))
+        classifier.feed(OUT, b"A\n", float(step))
+    classifier.end(OUT, 6.0)
+    assert _lines(classifier, stream=OUT) == [b"A", b"[repeated 4 times: A]"]
 
 
 def test_repeats_across_chunks_and_blanks_at_the_end() -> None:
     classifier = _run((OUT, b"a\n"), (OUT, b"a  \n"), (OUT, b"a\nb\n"))
-    assert _lines(classifier) == [b"a", b"[last line repeated 2 times]", b"b"]
+    assert _lines(classifier) == [b"a", b"[repeated 2 times: a]", b"b"]
+
+
+def test_what_a_note_quotes_is_masked_as_of_now() -> None:
+    """The token was no secret when the line was logged."""
+    classifier = _run((ERR, b"say token-12345\n" * 4), (ERR, STOP))
+    assert _lines(classifier, Kind.NOTE) == [b"[repeated 3 times: say ***]"]
+
+
+def test_a_note_of_a_line_as_long_as_any_is_no_longer() -> None:
+    classifier = _run((OUT, (b"x" * (MAX_LINE_BYTES - 2) + "é".encode() + b"\n") * 3))
+    lines = [len(line) for line in _lines(classifier)]
+    assert lines[0] == MAX_LINE_BYTES
+    assert MAX_LINE_BYTES - 64 < lines[1] <= MAX_LINE_BYTES
+
+
+_PRINTED = st.lists(
+    st.tuples(
+        st.sampled_from([OUT, ERR]),
+        st.lists(st.sampled_from([b"a", b"b", b"", b'{"a": 1}']), max_size=6),
+        st.sampled_from([0.0, 0.5, 11.0]),
+    ),
+    max_size=12,
+)
+
+
+@given(_PRINTED)
+@settings(max_examples=examples(60), deadline=None)
+def test_each_line_is_found_as_often_as_it_was_printed(
+    steps: list[tuple[Stream, list[bytes], float]],
+) -> None:
+    """A note counts as the lines that it stands for; the ledger balances at any time."""
+    classifier = Classifier("enabled")
+    now = 0.0
+    items: list[LoggedLines | LoggedEvent] = []
+    for stream, lines, later in steps:
+        now += later
+        classifier.tick(now)
+        classifier.feed(stream, b"".join(line + b"\n" for line in lines), now)
+        items += classifier.take()
+        for account in (classifier.ledger()["stdout"], classifier.ledger()["stderr"]):
+            assert account["read"] == account["line_feeds"] + account["pending"]
+    classifier.end(OUT, now)
+    classifier.end(ERR, now)
+    items += classifier.take()
+    for stream in (OUT, ERR):
+        for text in (b"a", b"b", b'{"a": 1}'):
+            occurrences = 0
+            for item in items:
+                if isinstance(item, LoggedLines) and item.stream is stream:
+                    attrs = item.attrs or {}
+                    occurrences += sum(
+                        attrs.get("repeat", 1)
+                        for line in item.text.decode().split("\n")
+                        if printed_line(line, attrs) == text.decode()
+                    )
+            assert occurrences == sum(lines.count(text) for of, lines, _ in steps if of is stream)
 
 
 def test_blank_lines() -> None:
@@ -783,63 +877,63 @@ def test_live_status() -> None:
 def test_a_running_bar_is_live() -> None:
     """R29's arrow: drawn 100 times a second, it is half a second old at most, and few of its states
     go to the segments."""
-    made = Classifier("enabled")
+    classifier = Classifier("enabled")
     ages: list[float] = []
     for step in range(3000):
         now = 100.0 + step / 100
-        made.feed(OUT, b"\r step %.2f" % now, now)
-        if now >= (made.next_tick() or 0.0):
-            made.tick(now)
-        ages.append(now - float(made.live()[OUT].split()[-1]))
+        classifier.feed(OUT, b"\r step %.2f" % now, now)
+        if now >= (classifier.next_tick() or 0.0):
+            classifier.tick(now)
+        ages.append(now - float(classifier.live()[OUT].split()[-1]))
     assert max(ages) <= stream_log.LIVE_SECS + 0.011
-    assert len(_lines(made, Kind.STATUS)) == 3
-    made.feed(OUT, b"\n", now)
-    while (due := made.next_tick()) is not None and made.live()[OUT]:
-        made.tick(due)
+    assert len(_lines(classifier, Kind.STATUS)) == 3
+    classifier.feed(OUT, b"\n", now)
+    while (due := classifier.next_tick()) is not None and classifier.live()[OUT]:
+        classifier.tick(due)
         assert due < now + 2
-    assert made.live() == {OUT: b"", ERR: b""}
+    assert classifier.live() == {OUT: b"", ERR: b""}
 
 
 def test_a_line_that_is_being_printed_is_not_live() -> None:
     """A prompt is: no line ends after it."""
-    made = Classifier("enabled")
+    classifier = Classifier("enabled")
     for step in range(300):
         now = 100.0 + step / 100
-        made.feed(OUT, b"part\nand half a li", now)
-        made.tick(now)
-        assert made.live()[OUT] == b""
-        made.feed(OUT, b"ne\n", now)
-    made.feed(OUT, b"Password: ", now)
-    while (due := made.next_tick()) is not None and not made.live()[OUT]:
-        made.tick(max(due, now))
+        classifier.feed(OUT, b"part\nand half a li", now)
+        classifier.tick(now)
+        assert classifier.live()[OUT] == b""
+        classifier.feed(OUT, b"ne\n", now)
+    classifier.feed(OUT, b"Password: ", now)
+    while (due := classifier.next_tick()) is not None and not classifier.live()[OUT]:
+        classifier.tick(max(due, now))
         assert due < now + 3
-    assert made.live()[OUT] == b"Password:"
+    assert classifier.live()[OUT] == b"Password:"
 
 
 def test_a_bar_below_lines_is_live() -> None:
     """As tqdm.write prints them."""
-    made = Classifier("enabled")
+    classifier = Classifier("enabled")
     for step in range(300):
         now = 100.0 + step / 100
-        made.feed(OUT, b"\r\x1b[Kline %d\n\r %d%%|##  |" % (step, step), now)
-        made.tick(now)
-    assert made.live()[OUT].endswith(b"|##  |")
+        classifier.feed(OUT, b"\r\x1b[Kline %d\n\r %d%%|##  |" % (step, step), now)
+        classifier.tick(now)
+    assert classifier.live()[OUT].endswith(b"|##  |")
 
 
 @pytest.mark.parametrize("mode", ["metadata", "disabled"])
 @pytest.mark.parametrize("by", [OUT, ERR])
 def test_nothing_is_live_outside_enabled(mode: str, by: Stream) -> None:
     """R17's arrow: a switch away withdraws it at once, and none comes before the way back."""
-    made = Classifier("enabled")
-    made.feed(OUT, b"\r 10%|#  |", 100.0)
-    made.tick(100.5)
-    assert made.live() == {OUT: b" 10%|#  |", ERR: b""}
-    made.feed(by, b'\n/LOGCOMMAND {"mode":"%s"}\n' % mode.encode(), 101.0)
-    assert made.live() == {OUT: b"", ERR: b""}
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b"\r 10%|#  |", 100.0)
+    classifier.tick(100.5)
+    assert classifier.live() == {OUT: b" 10%|#  |", ERR: b""}
+    classifier.feed(by, b'\n/LOGCOMMAND {"mode":"%s"}\n' % mode.encode(), 101.0)
+    assert classifier.live() == {OUT: b"", ERR: b""}
     for now in (102.0, 103.0, 104.0):
-        made.feed(OUT, b"\r 20%|## |", now)
-        made.tick(now + 0.6)
-        assert made.live() == {OUT: b"", ERR: b""}
+        classifier.feed(OUT, b"\r 20%|## |", now)
+        classifier.tick(now + 0.6)
+        assert classifier.live() == {OUT: b"", ERR: b""}
 
 
 def test_no_status_outside_enabled() -> None:

@@ -129,7 +129,9 @@ def test_nothing_leaks_between_the_streams(job: _Job, data: st.DataObject) -> No
 
 
 def _read(job: _Job, data: st.DataObject, *, small_pieces: bool) -> None:
-    classifier = Classifier(job.start, metadata=_KINDS)
+    classifier = Classifier(
+        job.start, metadata=_KINDS, first_secs=data.draw(st.sampled_from([0.0, 3.0, 1e9]))
+    )
     pipes: dict[Stream, list[tuple[int, bytes]]] = {Stream.STDOUT: [], Stream.STDERR: []}
     read_until: dict[int, int] = {}  # write -> the step in which its last byte was read
     began: dict[int, int] = {}
@@ -191,7 +193,8 @@ def _check(job: _Job, began: dict[int, int], read_until: dict[int, int], logged:
 @settings(max_examples=examples(100), deadline=None)
 def test_what_comes_after_enabling_is_as_on_a_fresh_screen(shapes: list[str], start: str) -> None:
     """R11: the screen, repeats and half lines start afresh."""
-    late, fresh = Classifier(start, metadata=_KINDS), Classifier("enabled", metadata=_KINDS)
+    late = Classifier(start, metadata=_KINDS, first_secs=9.0)
+    fresh = Classifier("enabled", metadata=_KINDS, first_secs=9.0)
     for shape in shapes:
         late.feed(Stream.STDOUT, shape.replace("%s", "secret").encode(), 1.0)
     late.feed(Stream.STDERR, (_COMMAND % "enabled").encode(), 2.0)

@@ -6,7 +6,7 @@ import pytest
 
 from logshipper.classify.classifier import Classifier
 from logshipper.classify.stream_log import LoggedLines
-from logshipper.render.renderer import Renderer
+from logshipper.render.renderer import FIRST_SECS, Renderer
 from logshipper.spool.segment import Kind, Stream
 from tests.programs import capture
 from tests.programs.score import PROPERTY
@@ -16,9 +16,7 @@ from tests.tools.terminal_oracle import Tmux, log_lines, tmux
 __all__ = ["tmux"]  # a fixture
 
 # Captures that aren't rendered exactly, and why.
-DIFFERENT = {
-    "go-mpb": "its first bars are plain lines, final at once; that they move shows when they are drawn again",
-}
+DIFFERENT: dict[str, str] = {}
 
 NAMES = capture.names()
 
@@ -45,7 +43,10 @@ def test_captures_are_logged_as_tmux_shows_them(
         [(data, 0.0)],
         [(data[at : at + 1], 0.0) for at in range(len(data))],
     ):
-        assert log_lines(Renderer(recording.columns, recording.rows), reads) == recording.shown
+        assert (
+            log_lines(Renderer(recording.columns, recording.rows, FIRST_SECS), reads)
+            == recording.shown
+        )
 
 
 @pytest.mark.parametrize(

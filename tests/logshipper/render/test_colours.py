@@ -93,7 +93,7 @@ def test_repeats_differ_in_text_not_in_colour() -> None:
     """R30: the first one is logged with its colours."""
     assert _logged(f"{RED}same{OFF}\nsame\n{GREEN}same{OFF}\nother\n") == [
         (Kind.LOG, f"{RED}same{OFF}"),
-        (Kind.NOTE, "[last line repeated 2 times]"),
+        (Kind.NOTE, "[repeated 2 times: same]"),
         (Kind.LOG, "other"),
     ]
 

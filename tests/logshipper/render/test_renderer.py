@@ -8,8 +8,13 @@ from logshipper import line_feeds
 from logshipper.render import final_lines
 from logshipper.render import renderer as renderer_module
 from logshipper.render.escape_parser import MAX_PARAMETERS
-from logshipper.render.log_screen import ADDRESSED_QUIET_SECS, CALM_SCREENS, QUIET_SECS
-from logshipper.render.renderer import Block, Renderer
+from logshipper.render.log_screen import (
+    ADDRESSED_QUIET_SECS,
+    CALM_SCREENS,
+    HOLD_SECS,
+    QUIET_SECS,
+)
+from logshipper.render.renderer import FIRST_SECS, Block, Renderer
 
 
 class ScreenOnly(Renderer):
@@ -74,6 +79,8 @@ LINES = {
     "scroll region": ("\x1b[2;3r\x1b[1;1Htop\x1b[2;1Ha\nb\nc\nd\n", "top\na\nb\nc\nd\n"),
     "a bar that is gone": ("\r 10%\r    \rdone\n", "done\n"),
     "titles": ("\x1b]0;title\x07one\n", "one\n"),
+    "Buildkite's times, which BEL ends": ("\x1b_bk;t=1\x07one\n\x1b_bk;t=2\x07two\n", "one\ntwo\n"),
+    "BEL inside of DCS": ("\x1bPq\x07hidden\x1b\\one\n", "one\n"),
 }
 
 
@@ -127,7 +134,7 @@ def test_a_bar_that_has_ended_is_final_when_it_was_left_alone(make: type[Rendere
     assert renderer.next_tick() == 10.0 + QUIET_SECS
     assert renderer.tick(10.0 + QUIET_SECS / 2) == []
     assert (renderer.pending(), renderer.held_line_feeds(), renderer.line_feeds) == (1, 1, 1)
-    assert renderer.tick(10.0 + QUIET_SECS) == [Block(b"100%\n")]
+    assert renderer.tick(10.0 + QUIET_SECS) == [Block(b"100%\n", drawn_at=10.0)]
     assert (renderer.pending(), renderer.held_line_feeds(), renderer.next_tick()) == (0, 0, None)
 
 
@@ -163,8 +170,61 @@ def test_nothing_is_live_any_more_after_screenfuls_of_lines(make: type[Renderer]
     renderer = make(160, 5)
     _feed(renderer, "\ra\n\rb\x1b[A\n\n")
     out = "".join(_feed(renderer, f"{step}\n") for step in range(5 * CALM_SCREENS))
+    out += _text(renderer.tick(HOLD_SECS))
     assert out == "a\nb\n" + "".join(f"{step}\n" for step in range(5 * CALM_SCREENS))
-    assert _feed(renderer, "at once\n") == "at once\n"
+
+
+def test_a_bar_holds_no_line_that_is_ended_below_it(make: type[Renderer]) -> None:
+    """It never moved up, so nothing says that it will."""
+    renderer = make()
+    assert _feed(renderer, "\r 50%\r100%\n", 1.0) == ""
+    assert _feed(renderer, "half", 1.1) == ""
+    assert _feed(renderer, " a line\nnext\n", 1.2) == "100%\nhalf a line\nnext\n"
+    assert _feed(renderer, "at once\n", 1.3) == "at once\n"
+
+
+def test_lines_of_a_stream_that_moved_up_are_held_for_a_moment(make: type[Renderer]) -> None:
+    """It may do so again, without another hint: each line comes once, in its last form."""
+    renderer = make(160, 5)
+    _feed(renderer, "\ra\n\rb\x1b[A\n\n" + "x\n" * 5 * CALM_SCREENS)
+    renderer.tick(HOLD_SECS)
+    assert _feed(renderer, "1 of 2\n2 of 2\n", 10.0) == ""
+    assert (renderer.pending(), renderer.status()) == (2, b"")
+    assert renderer.next_tick() == 10.0 + HOLD_SECS
+    assert _feed(renderer, "\x1b[2Adone 1\ndone 2\n", 10.2) == ""
+    assert _text(renderer.flush()) == "done 1\ndone 2\n"
+
+
+def test_lines_of_the_first_second_are_held_for_a_moment(make: type[Renderer]) -> None:
+    renderer = make(160, 50, FIRST_SECS)
+    assert _feed(renderer, "bar 1\nbar 2\n", 5.0) == ""
+    assert _feed(renderer, "\x1b[2Adone 1\ndone 2\n", 5.2) == ""
+    assert _text(renderer.tick(5.2 + QUIET_SECS)) + _text(renderer.flush()) == "done 1\ndone 2\n"
+    renderer = make(160, 50, FIRST_SECS)
+    assert _feed(renderer, "one\n", 5.0) == ""
+    assert renderer.next_tick() == 5.0 + HOLD_SECS
+    assert _text(renderer.tick(5.0 + HOLD_SECS)) == "one\n"
+    assert _feed(renderer, "two\n", 5.0 + FIRST_SECS) == "two\n"
+
+
+@pytest.mark.parametrize("size", [1, 999, 100_000])
+def test_of_what_is_held_there_is_a_screenful_at_most(size: int, make: type[Renderer]) -> None:
+    renderer = make(160, 50, FIRST_SECS)
+    data = b"".join(b"line %d\n" % n for n in range(3000))
+    blocks = [
+        block
+        for at in range(0, len(data), size)
+        for block in renderer.feed(data[at : at + size], 1.0).blocks
+    ]
+    assert (_text(blocks).count("\n"), renderer.pending()) == (2951, 49)
+    assert _text(blocks) + _text(renderer.flush()) == data.decode()
+
+
+def test_what_is_held_comes_before_a_command_that_is_taken_out(make: type[Renderer]) -> None:
+    renderer = make(160, 50, FIRST_SECS)
+    fed = renderer.feed(f"one\n{COMMAND}\n".encode(), 1.0)
+    assert (_text(fed.blocks), fed.command) == ("", COMMAND.encode())
+    assert _text(renderer.take_command()) == "one\n"
 
 
 def test_a_live_table_taller_than_the_screen_is_logged_as_it_scrolls(make: type[Renderer]) -> None:

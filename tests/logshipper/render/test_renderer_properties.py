@@ -7,7 +7,7 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logshipper.render.renderer import Block, Renderer
+from logshipper.render.renderer import FIRST_SECS, Block, Renderer
 from tests.tools.model_settings import examples
 
 _PLAIN = (
@@ -81,6 +81,12 @@ _CONTROLS = (
     *(
         "\x1b]0;t\x07",
         "\x1b]0;",
+        "\x1b_bk;t=1\x07",
+        '\x1b[1"q',
+        '\x1b[0"q',
+        "\x1b[?J",
+        "\x1b[?1K",
+        "\x1b^x",
         "\x1b\\",
         "\x1bP",
         "\x1b(0",
@@ -115,6 +121,7 @@ _words = st.one_of(st.sampled_from(_PLAIN), st.sampled_from(_PLAIN + _CONTROLS))
 _plain = st.lists(st.sampled_from(_PLAIN), max_size=40).map(_bytes)
 _any = st.one_of(st.lists(_words, max_size=30).map(_bytes), st.binary(max_size=60))
 _sizes = st.tuples(st.sampled_from([2, 5, 10, 160]), st.sampled_from([1, 2, 3, 5, 50]))
+_first_secs = st.sampled_from([0.0, FIRST_SECS])
 
 
 @st.composite
@@ -185,14 +192,16 @@ def _add(out: list[tuple[str, bool, bytes]], blocks: list[Block]) -> None:
             out.append((block.part, block.note, block.text))
 
 
-@given(_streams(), _sizes, st.lists(st.integers(1, 12), min_size=1, max_size=5))
+@given(_streams(), _sizes, st.lists(st.integers(1, 12), min_size=1, max_size=5), _first_secs)
 @settings(max_examples=examples(80), deadline=None)
-def test_tiers_and_splits_agree(stream: Timed, size: tuple[int, int], cuts: list[int]) -> None:
-    whole = _outcome(Renderer(*size), stream)
-    assert _outcome(Renderer(*size), _split(stream, [1])) == whole
-    assert _outcome(Renderer(*size), _split(stream, cuts)) == whole
-    assert _outcome(ScreenOnly(*size), stream) == whole
-    assert _outcome(ScreenOnly(*size), _split(stream, cuts)) == whole
+def test_tiers_and_splits_agree(
+    stream: Timed, size: tuple[int, int], cuts: list[int], first_secs: float
+) -> None:
+    whole = _outcome(Renderer(*size, first_secs), stream)
+    assert _outcome(Renderer(*size, first_secs), _split(stream, [1])) == whole
+    assert _outcome(Renderer(*size, first_secs), _split(stream, cuts)) == whole
+    assert _outcome(ScreenOnly(*size, first_secs), stream) == whole
+    assert _outcome(ScreenOnly(*size, first_secs), _split(stream, cuts)) == whole
 
 
 @given(
@@ -207,15 +216,17 @@ def test_commands_are_met_in_every_tier_and_split(words: list[str], cuts: list[i
     assert _outcome(ScreenOnly(), stream) == whole
 
 
-@given(st.lists(_plain, min_size=1, max_size=4), _sizes)
+@given(st.lists(_plain, min_size=1, max_size=4), _sizes, _first_secs)
 @settings(max_examples=examples(50), deadline=None)
-def test_plain_streams_alternate_with_bars(pieces: list[bytes], size: tuple[int, int]) -> None:
+def test_plain_streams_alternate_with_bars(
+    pieces: list[bytes], size: tuple[int, int], first_secs: float
+) -> None:
     """Plain stretches longer than the screen between bars: where tiers change."""
     stretch = b"".join(b"stretch %d\n" % n for n in range(60))
     data = b"".join(piece + stretch + b"\rbar\n\x1b[A!\n" for piece in pieces)
-    whole = _outcome(Renderer(*size), [(data, 0.0)])
-    assert _outcome(Renderer(*size), _split([(data, 0.0)], [700])) == whole
-    assert _outcome(ScreenOnly(*size), [(data, 0.0)]) == whole
+    whole = _outcome(Renderer(*size, first_secs), [(data, 0.0)])
+    assert _outcome(Renderer(*size, first_secs), _split([(data, 0.0)], [700])) == whole
+    assert _outcome(ScreenOnly(*size, first_secs), [(data, 0.0)]) == whole
 
 
 @given(
@@ -237,14 +248,14 @@ def test_plain_lines_come_out_once_and_in_order(lines: list[str], piece_size: in
         assert text == data
 
 
-@given(_streams(), _streams(), _sizes)
+@given(_streams(), _streams(), _sizes, _first_secs)
 @settings(max_examples=examples(60), deadline=None)
 def test_discard_and_flush_forget_everything(
-    before: Timed, after: Timed, size: tuple[int, int]
+    before: Timed, after: Timed, size: tuple[int, int], first_secs: float
 ) -> None:
     """R11: what comes after is what a renderer makes of it that has seen nothing else."""
     for forget in ("discard", "flush"):
-        renderer, fresh = Renderer(*size), Renderer(*size)
+        renderer, fresh = Renderer(*size, first_secs), Renderer(*size, first_secs)
         for data, now in before:
             begin = 0
             while begin < len(data):
@@ -287,10 +298,12 @@ def test_resizing_raises_nothing_and_counts_stay_sane(
     )
 
 
-@given(_streams(), _sizes)
+@given(_streams(), _sizes, _first_secs)
 @settings(max_examples=examples(50), deadline=None)
-def test_tick_is_due_when_next_tick_says(stream: Timed, size: tuple[int, int]) -> None:
-    renderer = Renderer(*size)
+def test_tick_is_due_when_next_tick_says(
+    stream: Timed, size: tuple[int, int], first_secs: float
+) -> None:
+    renderer = Renderer(*size, first_secs)
     for data, now in stream:
         if renderer.feed(data, now).command is not None:
             renderer.keep_command()

@@ -38,6 +38,28 @@ def _lines(text: str, columns: int = 10, rows: int = 4) -> list[str]:
 
 
 CONTROLS = {
+    "DECSCA, DECSEL": ('a\x1b[1"qb\x1b[2"qc\x1b[1"qd\x1b[0"qe\x1b[?2K', [" b d"]),
+    "DECSEL to the left, to the right": (
+        'ab\x1b[1"qcd\x1b[0"qef\x1b[4D\x1b[?1K\x1b[?K',
+        ["  cd"],
+    ),
+    "EL erases what is protected": ('\x1b[1"qabc\x1b[2K', []),
+    "DECSED": ('a\n\x1b[1"qb\x1b[0"qc\nd\x1b[?2J', ["", "b"]),
+    "DECSED above, below": (
+        'a\x1b[1"qA\x1b[0"q\nbc\nd\x1b[1"qD\x1b[0"q\x1b[2;2H\x1b[?J\x1b[?1J',
+        [" A", "", " D"],
+    ),
+    "DECSED without protected cells": ("a\nb\x1b[?2J", []),
+    "what is drawn over a protected cell isn't protected": (
+        '\x1b[1"qab\x1b[0"q\rx\x1b[?2K',
+        [" b"],
+    ),
+    "protected and wide, joined, wrapped": (
+        'x\x1b[1"q日e\u0301\x1b[0"q\x1b[8Gx\x1b[1"qyz0\x1b[0"q1\x1b[?2K\x1b[A\x1b[?2K',
+        [" 日e\u0301    yz", "0"],
+    ),
+    "protected cells are shifted": ('\x1b[1"qab\x1b[0"qc\r\x1b[2@\x1b[?2K', ["  ab"]),
+    "DECSTR ends protecting": ('\x1b[1"qa\x1b[!pb\x1b[?2K', ["a"]),
     "text": ("ab", ["ab"]),
     "wrap": ("0123456789ab", ["0123456789", "ab"]),
     "no wrap before there is more": ("0123456789\r\nab", ["0123456789", "ab"]),

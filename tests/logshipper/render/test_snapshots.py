@@ -66,14 +66,14 @@ def test_snapshots_are_off_by_default() -> None:
 
 
 def test_a_snapshot_is_no_repeat_and_ends_one() -> None:
-    """R30: `[last line repeated ...]` stands behind the line that it speaks of."""
+    """R30: a note of repeats stands behind the line that it speaks of."""
     classifier = Classifier("enabled", snapshot_secs=30.0)
-    classifier.feed(OUT, b"same\nsame\n10%", 100.0)
+    classifier.feed(OUT, b"same\nsame\nsame\n10%", 100.0)
     classifier.tick(101.0)
     classifier.tick(132.0)
     classifier.feed(OUT, b"\rsame\n", 133.0)
     classifier.end(OUT, 134.0)
-    notes = [b"[last line repeated 1 time]", b"[so far] 10%"]
+    notes = [b"[repeated 2 times: same]", b"[so far] 10%"]
     assert _texts(classifier, Kind.NOTE, Kind.LOG) == [b"same", *notes, b"same"]
 
 

@@ -1,5 +1,6 @@
 """Frames from what the classifier gives out: order, kinds, unique rising times."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,6 +59,17 @@ def test_frames_stay_small() -> None:
     assert all(len(frame.data) < 2 * frame_builder.MAX_FRAME_BYTES for frame in frames)
 
 
+def test_a_great_many_lines_at_once_are_several_frames_as_well() -> None:
+    """What a full disk loses at once is little. A long line stays whole."""
+    text = b"".join(b"%d\n" % n for n in range(200_000)) + b"x" * 300_000 + b"\nend\n"
+    frames = FrameBuilder().build([LoggedLines(OUT, Kind.LOG, text, 200_002)], 1)
+    assert b"".join(_decode(frame.data).text for frame in frames) == text
+    assert sum(frame.stored for frame in frames) == 200_002
+    sizes = sorted(len(frame.data) for frame in frames)
+    assert sizes[-2] < 2 * frame_builder.MAX_FRAME_BYTES + 256
+    assert sizes[-1] < 300_000 + 2 * frame_builder.MAX_FRAME_BYTES
+
+
 def test_a_great_many_short_lines_are_several_frames() -> None:
     """What a reader makes of a frame is many times its size: each line becomes an entry."""
     built = FrameBuilder().build([LoggedLines(OUT, Kind.LOG, b"x\n" * 500_000, 500_000)], 1)
@@ -70,23 +82,61 @@ def test_a_great_many_short_lines_are_several_frames() -> None:
 
 _item = st.one_of(
     st.builds(
-        lambda stream, lines: LoggedLines(stream, Kind.LOG, b"x\n" * lines, lines),
+        lambda stream, lines, drawn_at: LoggedLines(
+            stream, Kind.LOG, b"x\n" * lines, lines, drawn_at=drawn_at
+        ),
         st.sampled_from([OUT, ERR]),
         st.integers(1, 50),
+        st.none() | st.integers(0, 10_000).map(lambda ns: ns / 1e9),
     ),
     st.just(LoggedEvent({"event": "x"})),
 )
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.lists(_item, max_size=5)), max_size=10))
-def test_times_rise_strictly(batches: list[tuple[int, list[LoggedLines | LoggedEvent]]]) -> None:
-    """Also when the clock stands still or goes back."""
+def test_times_rise_within_a_stream_and_are_unique(
+    batches: list[tuple[int, list[LoggedLines | LoggedEvent]]],
+) -> None:
+    """Also when the clock stands still or goes back; what was made now, and records, are behind all
+    else."""
     builder = FrameBuilder()
-    last = -1
+    last = dict.fromkeys(Stream, -1)
+    times: set[int] = set()
     for now, items in batches:
-        for built in builder.build(items, now):
-            frame = _decode(built.data)
-            assert frame.time_ns > last
-            assert frame.time_ns >= now
-            last = frame.time_ns + (frame.count - 1 if frame.type is FrameType.LINES else 0)
-    assert builder.end(0) > last
+        for item in items:
+            for built in builder.build([item], now):
+                frame = _decode(built.data)
+                count = frame.count if frame.type is FrameType.LINES else 1
+                assert frame.time_ns > last[frame.stream]
+                if isinstance(item, LoggedEvent) or item.drawn_at is None:
+                    assert frame.time_ns > max(last.values())
+                    assert frame.time_ns >= now
+                frame_times = {*range(frame.time_ns, frame.time_ns + count)}
+                assert not frame_times & times
+                times |= frame_times
+                last[frame.stream] = frame.time_ns + count - 1
+    assert builder.end(0) > max(last.values())
+
+
+def test_a_line_that_was_drawn_earlier_gets_the_first_free_time_from_then_on() -> None:
+    builder = FrameBuilder()
+
+    def time_of(stream: Stream, lines: int, drawn_ns: int) -> int:
+        item = LoggedLines(stream, Kind.LOG, b"x\n" * lines, lines, drawn_at=drawn_ns / 1e9)
+        return _decode(builder.build([item], 10_000)[0].data).time_ns
+
+    assert time_of(OUT, 10, 1000) == 1000
+    assert time_of(OUT, 10, 1020) == 1020
+    assert time_of(ERR, 1, 500) == 500
+    assert time_of(ERR, 5, 1005) == 1010
+    assert time_of(ERR, 8, 1005) == 1030
+    assert time_of(ERR, 1, 1005) == 1038
+
+
+def test_spans_of_times_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_builder, "MAX_SPANS", 4)
+    builder = FrameBuilder()
+    for at in range(5):
+        builder.record({"type": "ledger"}, 1000 * (at + 1))
+    late: list[LoggedLines | LoggedEvent] = [LoggedLines(ERR, Kind.LOG, b"x\n", 1, drawn_at=0.0)]
+    assert _decode(builder.build(late, 9000)[0].data).time_ns == 2001

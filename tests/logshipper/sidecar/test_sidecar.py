@@ -41,8 +41,8 @@ class InConstantFlow(sidecar.Sidecar):
         if not self.in_flow:
             os.close(self._send)
 
-    def data(self, stream: int, data: bytes, flags: int) -> None:
-        super().data(stream, data, flags)
+    def _feed(self, stream: int, data: bytes, now: float) -> None:
+        super()._feed(stream, data, now)
         if self.in_flow:
             self.send()
 

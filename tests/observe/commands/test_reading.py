@@ -271,6 +271,23 @@ def test_logs_are_both_streams_in_order_of_time(store: Path, ask: Ask) -> None:
     assert stamped[24:] == "Training on 1,000 samples"
 
 
+def test_logs_grep_finds_a_line_as_often_as_it_was_printed(store: Path, ask: Ask) -> None:
+    """R30: a note stands for the lines that it quotes; of other lines that look like one, nothing is
+    taken off."""
+    note = "[repeated 499 times: lr is high]"
+    with SpooledCapture(store) as job:
+        job.lines("lr is high")
+        job.lines(note, kind=Kind.NOTE, attrs={0: {"repeat": 499}})
+        job.lines("[last line repeated 3 times]", kind=Kind.NOTE, attrs={0: {"repeat": 3}})
+        job.lines("[repeated 5 times: lr is high]")
+    matching = ok(ask("logs", "last", "--grep", "^lr is high$", "--json"))
+    lines = [json.loads(line) for line in matching.splitlines()]
+    assert [line["text"] for line in lines] == ["lr is high", note]
+    assert sum(line["attrs"].get("repeat", 1) for line in lines) == 500
+    assert ok(ask("logs", "last", "--grep", "^.repeated", "--tail", "9")).count("\n") == 1
+    assert ok(ask("logs", "last", "--grep", "^.last line")).count("\n") == 1
+
+
 def test_logs_json(store: Path, ask: Ask) -> None:
     training(store, epochs=1)
     found = [json.loads(line) for line in ok(ask("logs", "last", "--json")).splitlines()]

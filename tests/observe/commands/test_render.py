@@ -197,7 +197,7 @@ def test_no_collapse(render: Render, file: Callable[[bytes], Path]) -> None:
     assert (
         ok(render("--no-collapse", path)) == b'a\na\na\n\n\n\nb\nb\n{"a": 1}\n\n\n{"a": 1}\n\n\nc\n'
     )
-    assert ok(render(path)).count(b"[last line repeated") == 2
+    assert ok(render(path)).count(b"[repeated 2 times: a]") == 1
 
 
 @pytest.mark.parametrize("more", [(), ("--no-collapse",)])
@@ -425,7 +425,7 @@ def test_repeats_of_a_pipe_are_counted(home: Home) -> None:
     with _start(home, "-") as run:
         _send(run, b"a\n" * 5)
         out, err = run.communicate(b"a\nb\n", timeout=TIMEOUT_SECS)
-    assert (run.returncode, out, err) == (0, b"a\n[last line repeated 5 times]\nb\n", b"")
+    assert (run.returncode, out, err) == (0, b"a\n[repeated 5 times: a]\nb\n", b"")
 
 
 @pytest.mark.parametrize(
@@ -490,9 +490,9 @@ def _shown(home: Home, command: str) -> str:
 
 
 def test_notes_are_dimmed_on_a_terminal(home: Home, file: Callable[[bytes], Path]) -> None:
-    path = file('é\né\n/LOGCOMMAND {"stop":"x"}\n'.encode())
+    path = file('é\né\né\n/LOGCOMMAND {"stop":"x"}\n'.encode())
     assert _shown(home, f"{sys.executable} -m logshipper render {path}") == (
-        'é\r\n\x1b[2m[last line repeated 1 time]\x1b[0m\r\n\x1b[2m/LOGCOMMAND {"stop":"***"}\x1b[0m\r\n'
+        'é\r\n\x1b[2m[repeated 2 times: é]\x1b[0m\r\n\x1b[2m/LOGCOMMAND {"stop":"***"}\x1b[0m\r\n'
     )
 
 

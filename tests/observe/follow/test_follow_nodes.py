@@ -169,7 +169,20 @@ def test_a_place_goes_through_a_command_line(lines: list[tuple[int, Stream, int]
         assert again.is_printed(line(number, time_ns=time_ns, stream=stream))
         assert not again.is_printed(line(number, time_ns=newest + 1, stream=stream))
         assert again.begin_ns <= newest
-    assert not again.is_printed(line(71))
+    newest = max(at for _, _, at in lines)
+    assert not again.is_printed(line(71, time_ns=newest))
+
+
+def test_what_the_other_stream_had_drawn_before_a_place_comes_behind_it() -> None:
+    """A bar's last state has the time at which it was drawn, and comes out later."""
+    place = LogPlace()
+    place.note(line(1, time_ns=10**15, stream=Stream.STDOUT))
+    late = line(1, time_ns=10**15 - 10**9, stream=Stream.STDERR)
+    assert place.begin_ns <= late.time_ns
+    assert not place.is_printed(late)
+    assert place.is_printed(line(2, time_ns=late.time_ns, stream=Stream.STDERR))
+    place.note(late)
+    assert place.begin_ns == late.time_ns
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logshipper.spool.segment import Kind, Stream
+from logshipper_ingest.model.job import LogLine, Position
 from logshipper_ingest.store.job_reader import BlockHead
 from logshipper_observe.page import line_index
 from logshipper_observe.page.line_index import LineIndex, Slice
@@ -205,6 +207,35 @@ def test_a_search_after_late_lines() -> None:
     index.add([BlockHead(3, 50, 2, 1, 1)])
     search.scan(index, read)
     assert list(search.hits) == [0, 1, 2, 4]
+
+
+def _line(text: str, kind: Kind, **attrs: int) -> LogLine:
+    return LogLine(Position(0, 0, 0, 0), 0, Stream.STDOUT, kind, text, attrs, 1, 1)
+
+
+@pytest.mark.parametrize("text", ["w", "W"])
+@pytest.mark.parametrize("others", [0, 100])
+def test_a_note_of_repeats_counts_as_the_lines_that_it_stands_for(text: str, others: int) -> None:
+    """R30: by its attributes alone, and only where the line that it quotes has the text."""
+    lines = [
+        _line("w", Kind.LOG),
+        _line("[repeated 7 times: w]", Kind.NOTE, repeat=7),
+        _line("[repeated 9 times: w]", Kind.LOG),
+        _line("[repeated 5 times: v]", Kind.NOTE, repeat=5),
+        *[_line("x", Kind.LOG)] * others,
+    ]
+    index = LineIndex()
+    index.add([BlockHead(1, 0, len(lines), 1, 1)])
+    data = "".join(f"{line.text}\n" for line in lines).encode()
+    search = Search(text, exact=text == "w")
+    assert search.scan(index, lambda at: (1, data))
+    assert search.count_repeats(lambda number: (0, lines))
+    assert (list(search.hits), search.printed) == ([0, 1, 2], 9)
+    other = Search("repeated", exact=True)
+    assert other.scan(index, lambda at: (1, data))
+    assert not other.count_repeats(lambda number: (0, lines), secs=-1.0)
+    assert other.count_repeats(lambda number: (0, lines))
+    assert (list(other.hits), other.printed) == ([1, 2, 3], 3)
 
 
 def test_colours_are_no_text() -> None:

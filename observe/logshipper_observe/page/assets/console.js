@@ -23,7 +23,7 @@ class Console {
     this.id = context.parts[1];
     this.following = true;
     this.picked = null; // lines that are picked out: [first, last]
-    this.search = { text: "", exact: false, hits: 0, at: null, line: null, complete: true, sought: 0 };
+    this.search = { text: "", exact: false, hits: 0, printed: 0, at: null, line: null, complete: true, sought: 0 };
     this.rows = [];
     this.settling = 0;
     this.typing = 0;
@@ -262,7 +262,7 @@ class Console {
         const found = await get(["jobs", this.id, "search"], {
           ...this.lines.view, q: search.text, exact: search.exact ? 1 : null, near: from, back: back ? 1 : null,
         }, searching.signal);
-        Object.assign(search, { hits: found.hits, complete: found.complete, sought: found.total });
+        Object.assign(search, { hits: found.hits, printed: found.printed, complete: found.complete, sought: found.total });
         if (!silent || search.line !== null) Object.assign(search, { at: found.at, line: found.line });
         this.#showHits(found.scanned);
       } while (!search.complete);
@@ -275,10 +275,11 @@ class Console {
   }
 
   #showHits(scanned) {
-    const { hits, at, complete } = this.search;
+    const { hits, printed, at, complete } = this.search;
+    const repeats = printed > hits ? `, printed ${grouped(printed)} times` : "";
     const most = complete ? "" : ` (${Math.floor(scanned * 100)} % looked through)`;
     const place = at === null ? "" : `${grouped(at + 1)} of `;
-    fill(this.count, hits ? `${place}${plural(hits, "line")}${most}` : complete ? "nothing found" : most.trim());
+    fill(this.count, hits ? `${place}${plural(hits, "line")}${repeats}${most}` : complete ? "nothing found" : most.trim());
   }
 
   // ---- picking, copying, keys
