@@ -33,7 +33,7 @@ LOGGED = [
     "{'epoch': 1, 'loss': 0.50}",
     '{"epoch": 1}',
     "step=5 loss=0.4",
-    "[repeated 2 times: loss: 0.5]",
+    "[repeated 2 times: step=5 loss=0.4]",
     "end",
 ]
 RECORDS = [
@@ -54,7 +54,7 @@ def spool_capture(spool: Path, mode: str, printed: bytes = PRINTED, attempt: int
         classifier.end(stream, 2.0)
     capture = CaptureWriter(spool, attempt=attempt)
     capture.start(mode=mode)
-    for frame in FrameBuilder().build(classifier.take(), capture.tick()):
+    for frame in FrameBuilder(epoch_ns=START_NS).build(classifier.take(), capture.tick()):
         capture.append(frame.data)
     capture.end(ledger=classifier.ledger())
     capture.close()
