@@ -381,6 +381,8 @@ class StreamLog:
             self._sort_text(b"\n".join(lines) + b"\n", drawn_at)
 
     def _write_text_record(self, record: "TextRecord", attrs: Json, drawn_at: float) -> None:
+        if type(record.keys) is metadata.KeysWithGaps:
+            self._capture.hint(metadata.NAN_HINT, self.stream)
         numbered = {"n": self._capture.number(record.keys), ORIGIN: record.origin, **attrs}
         self._write(Kind.METADATA, record.line + b"\n", 1, numbered, drawn_at=drawn_at)
 

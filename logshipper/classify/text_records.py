@@ -2,7 +2,7 @@
 programs of a small table print, and the user's own patterns. Pure.
 
 A record is JSON made of numbers only, nothing else of the line. A number keeps its text where JSON
-can have it so; NaN and infinity, which JSON doesn't know, become null.
+can have it so; NaN and infinity stand there as Python's json.dumps writes them.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from logshipper.classify.metadata import keys_of
+from logshipper.classify.metadata import KeysWithGaps, keys_of
 from logshipper.config import DICT, PAIRS, MetadataPattern
 
 TYPE_CHECKING = False
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 2048  # longer lines are no records
 MAX_VALUES = 100  # of a line; what has more isn't a record
+_GAPS = frozenset(("NaN", "Infinity", "-Infinity"))  # of a record that graphs have no point for
 
 _NUMBER = r"[-+]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,9})?"
 _NOT_FINITE = r"[-+]?(?:nan|NaN|NAN|inf|Inf|INF|infinity|Infinity)"
@@ -269,8 +270,12 @@ def _own_patterns(patterns: list[MetadataPattern]) -> "OwnPatterns | None":
 
 
 def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
-    pairs = ", ".join(f"{_json_key(key)}: {_as_json(text)}" for key, text in values.items())
-    return TextRecord(at, f"{{{pairs}}}".encode(), tuple(values), origin)
+    numbers = [_as_json(text) for text in values.values()]
+    pairs = ", ".join(
+        f"{_json_key(key)}: {number}" for key, number in zip(values, numbers, strict=True)
+    )
+    keys = tuple(values) if _GAPS.isdisjoint(numbers) else KeysWithGaps(values)
+    return TextRecord(at, f"{{{pairs}}}".encode(), keys, origin)
 
 
 @lru_cache(1024)
@@ -286,12 +291,12 @@ def _numbers(groups: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
 
 
 def _as_json(number: str) -> str:
-    """As it is printed, where JSON has such numbers."""
+    """As it is printed, where JSON has such numbers; else as json.dumps prints it."""
     if _JSON_NUMBER.fullmatch(number):
         return number
     match = _PARTS.fullmatch(number)
     if match is None:
-        return "null"
+        return json.dumps(float(number))
     sign, whole, fraction, power = match.groups()
     text = ("-" if sign == "-" else "") + (whole.lstrip("0") or "0")
     return text + (f".{fraction}" if fraction else "") + (f"e{power}" if power else "")
