@@ -460,6 +460,61 @@ for verbose in (5, 11, 51):
 print(json.dumps({"epoch": 2, "loss": 0.25}))
 """,
     ),
+    "loguru": _python(
+        "loguru",
+        r"""
+import json, sys
+from loguru import logger
+logger.remove()
+logger.add(sys.stdout, colorize=True, format="<level>{level: <8}</level> | <cyan>{function}</cyan>:{line} - {message}", backtrace=False, diagnose=False)
+def train():
+    for step in range(5):
+        logger.info("step {} loss={:.3f}", step, 1 / (step + 1))
+        print(json.dumps({"step": step, "loss": round(1 / (step + 1), 3)}), flush=True)
+    logger.success("trained")
+    logger.warning("the last batch was small")
+train()
+try: 1 / 0
+except ZeroDivisionError: logger.opt(exception=True).error("no score")
+""",
+    ),
+    "structlog": _python(
+        "structlog",
+        r"""
+import json, structlog
+structlog.configure(processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=True, sort_keys=True)])
+log = structlog.get_logger()
+for epoch in range(4):
+    log.info("epoch done", epoch=epoch, loss=round(1 / (epoch + 1), 3), files=["a", "b"])
+    print(json.dumps({"epoch": epoch, "loss": round(1 / (epoch + 1), 3)}), flush=True)
+log.error("no checkpoint", reason="the disk is full", step=12)
+structlog.configure(processors=[structlog.processors.add_log_level, structlog.processors.JSONRenderer()])
+structlog.get_logger().info("as json", epoch=4)
+""",
+    ),
+    "hyperopt": _python(
+        "hyperopt",
+        r"""
+import json, numpy, time
+from hyperopt import fmin, hp, tpe
+def objective(x):
+    time.sleep(0.02)
+    return (x - 2) ** 2
+best = fmin(objective, hp.uniform("x", -10, 10), algo=tpe.suggest, max_evals=25, rstate=numpy.random.default_rng(1))
+print(json.dumps({"x": round(float(best["x"]), 4)}))
+""",
+    ),
+    "bayesian-optimization": _python(
+        "bayesian-optimization",
+        r"""
+import json, warnings
+warnings.simplefilter("ignore")
+from bayes_opt import BayesianOptimization
+search = BayesianOptimization(lambda x, y: -x ** 2 - (y - 1) ** 2 + 1, {"x": (2, 4), "y": (-3, 3)}, random_state=1, verbose=2)
+search.maximize(init_points=3, n_iter=6)
+print(json.dumps({"target": round(float(search.max["target"]), 4)}))
+""",
+    ),
     "lightgbm-json": _python(
         "lightgbm",
         r"""

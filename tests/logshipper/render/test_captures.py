@@ -52,10 +52,14 @@ def test_captures_are_logged_as_tmux_shows_them(
 @pytest.mark.parametrize(
     ("name", "records"),
     [
+        ("bayesian-optimization", 1),
+        ("hyperopt", 1),
         ("joblib", 2),
         ("lightgbm-json", 6),
+        ("loguru", 5),
         ("optuna", 11),
         ("scikit-learn-json", 2),
+        ("structlog", 5),
         ("xgboost-json", 20),
     ],
 )
