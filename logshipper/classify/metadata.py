@@ -37,7 +37,7 @@ NAN_HINT = Hint(
 REPR_HINT = Hint(
     "repr",
     "A line looks like a Python dict; that isn't JSON: it is logged as an ordinary line. Print json.dumps(...), "
-    "or ask for such lines in ~/.logoptin: metadata: [json, dict]",
+    "or ask for such lines in ~/.logoptin (metadata: [json, dict]).",
 )
 
 
