@@ -22,7 +22,8 @@ MEMBER = re.compile(rf"[{{,]\s*({_STRING})\s*:\s*({_STRING}|[^\s,\]}}{{\[\"]+|)\
 _NESTING = re.compile(rf"{_STRING}?|[\[\]{{}}]", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 GAPS = ("NaN", "Infinity", "-Infinity")  # values that are no numbers: graphs have a gap there
-_STRING_OR_GAP = re.compile(rf"{_STRING}|NaN|-?Infinity", re.DOTALL)
+# one that has no end, too: no quote in it is tried again
+_STRING_OR_GAP = re.compile(rf"{_STRING}?|NaN|-?Infinity", re.DOTALL)
 
 
 def split(line: str) -> dict[str, str]:
