@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 MAX_DEPTH = 512
+GAPS = ("NaN", "Infinity", "-Infinity")  # values that are no numbers: graphs have a gap there
 _MAX_INT_DIGITS = 4000  # Python refuses longer ones: quadratic time
 _LOOKS_LIKE_OBJECT = re.compile(rb'\{[ \t]*["}]')
 _LOOKS_LIKE_REPR = re.compile(rb"\{'[^']*': ")

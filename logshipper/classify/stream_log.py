@@ -334,9 +334,7 @@ class StreamLog:
         if self._keep_colours and b"\x1b" in text:
             self._sort_coloured(text, drawn_at)
             return
-        mined = (
-            self.stream is Stream.STDOUT and b"{" in text and (text[:1] == b"{" or b"\n{" in text)
-        )
+        mined = self.stream is Stream.STDOUT and _begins_object(text)
         if self.mode == "enabled" or (self.mode == "metadata" and mined):
             self._sort_block(self._capture.masks.masked(text), mined, drawn_at)
         else:
@@ -357,7 +355,7 @@ class StreamLog:
         for name in text_records.take_switched_off():
             self._capture.pattern_off(name)
         enabled = self.mode == "enabled"
-        if enabled and not (plain[:1] == b"{" or b"\n{" in plain):
+        if enabled and not _begins_object(plain):
             self._sort_text(text, drawn_at)
             for record in records:
                 self._write_text_record(record, {COPY: 1}, drawn_at)
@@ -391,11 +389,7 @@ class StreamLog:
         from logshipper.render.colours import stripped
 
         plain = stripped(text)
-        mined = (
-            self.stream is Stream.STDOUT
-            and b"{" in plain
-            and (plain[:1] == b"{" or b"\n{" in plain)
-        )
+        mined = self.stream is Stream.STDOUT and _begins_object(plain)
         if self.mode != "enabled" and not (self.mode == "metadata" and mined):
             self.tally.dropped += plain.count(b"\n")
             return
@@ -673,6 +667,11 @@ class StreamLog:
                 if log is not self:
                     log.interrupt(drawn_at)
         self._capture.out.append(LoggedLines(self.stream, kind, text, count, attrs, drawn_at))
+
+
+def _begins_object(text: bytes) -> bool:
+    """Whether some line begins with `{`. A single byte is looked for first: that is cheaper."""
+    return b"{" in text and (text[:1] == b"{" or b"\n{" in text)
 
 
 def _trimmed(coloured: bytes, text: bytes) -> bytes:

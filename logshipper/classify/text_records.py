@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from logshipper.classify.metadata import KeysWithGaps, keys_of
+from logshipper.classify.metadata import GAPS, KeysWithGaps, keys_of
 from logshipper.config import DICT, PAIRS, MetadataPattern
 
 TYPE_CHECKING = False
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 2048  # longer lines are no records
 MAX_VALUES = 100  # of a line; what has more isn't a record
-_GAPS = frozenset(("NaN", "Infinity", "-Infinity"))  # of a record that graphs have no point for
 
 _NUMBER = r"[-+]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,9})?"
 _NOT_FINITE = r"[-+]?(?:nan|NaN|NAN|inf|Inf|INF|infinity|Infinity)"
@@ -274,7 +273,8 @@ def _record(at: int, origin: str, values: Mapping[str, str]) -> TextRecord:
     pairs = ", ".join(
         f"{_json_key(key)}: {number}" for key, number in zip(values, numbers, strict=True)
     )
-    keys = tuple(values) if _GAPS.isdisjoint(numbers) else KeysWithGaps(values)
+    has_gaps = any(number in GAPS for number in numbers)
+    keys = KeysWithGaps(values) if has_gaps else tuple(values)
     return TextRecord(at, f"{{{pairs}}}".encode(), keys, origin)
 
 

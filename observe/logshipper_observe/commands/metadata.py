@@ -4,6 +4,7 @@ programs."""
 import argparse
 from typing import TYPE_CHECKING
 
+from logshipper.classify.metadata import GAPS
 from logshipper_observe.commands import completers, metadata_trial
 from logshipper_observe.commands.options import (
     JOB_HELP,
@@ -44,7 +45,6 @@ from logshipper_observe.model.documents import record_document
 from logshipper_observe.model.line_trial import metadata_hint
 from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import (
-    GAPS,
     Path,
     at_path,
     display_text,

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from logshipper_observe.model.records import GAPS, MEMBER, Path, cell, flat, is_number
+from logshipper.classify.metadata import GAPS
+from logshipper_observe.model.records import MEMBER, Path, cell, flat, is_number
 
 Array: TypeAlias = Any  # pyarrow has no types
 Columns: TypeAlias = dict[Path, Array]

@@ -4,11 +4,11 @@ Pure."""
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from logshipper.classify.metadata import GAPS
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.words import number
 from logshipper_observe.graphs.points import Gap, Points
 from logshipper_observe.graphs.series import Graph, is_constant
-from logshipper_observe.model.records import GAPS
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.x_axis import KeyStats

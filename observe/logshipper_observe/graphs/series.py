@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from logshipper.classify.metadata import GAPS
 from logshipper_ingest.model.capture_id import Source
 from logshipper_ingest.model.x_axis import EPOCH, PROGRESS, KeyStats, XChoice
 from logshipper_observe.base.words import NS
 from logshipper_observe.graphs.points import Points
-from logshipper_observe.model.records import GAPS, Path, at_path, is_number
+from logshipper_observe.model.records import Path, at_path, is_number
 from logshipper_observe.query.asked import split_names, unknown_key
 
 if TYPE_CHECKING:

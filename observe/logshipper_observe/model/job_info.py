@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from logshipper.classify.metadata import GAPS
 from logshipper_ingest.model.job import JOB_ENDED, QUEUED, Capture, JobSummary
 from logshipper_ingest.model.metadata_keys import Number
 from logshipper_observe.base.words import NS, RUNNING_STATES
 from logshipper_observe.model.job_context import contexts_of, cores_of, cwd_of
 from logshipper_observe.model.job_events import changes_of
 from logshipper_observe.model.properties import json_value
-from logshipper_observe.model.records import GAPS
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader

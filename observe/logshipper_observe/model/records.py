@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]  # there, but missing in typeshed
 
+from logshipper.classify.metadata import GAPS
 from logshipper_observe.base.output import to_json
 
 Path = tuple[str, ...]
@@ -21,7 +22,6 @@ _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 MEMBER = re.compile(rf"[{{,]\s*({_STRING})\s*:\s*({_STRING}|[^\s,\]}}{{\[\"]+|)\s*", re.DOTALL)
 _NESTING = re.compile(rf"{_STRING}?|[\[\]{{}}]", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-GAPS = ("NaN", "Infinity", "-Infinity")  # values that are no numbers: graphs have a gap there
 # one that has no end, too: no quote in it is tried again
 _STRING_OR_GAP = re.compile(rf"{_STRING}?|NaN|-?Infinity", re.DOTALL)
 

@@ -115,7 +115,7 @@ class CompareView {
     return `${key}, ${this.#differing().get(this.facet).name}=${shortened(value ?? "none")}`;
   }
 
-  /** The X of a key's graph: as the server is told, and its key; the chosen one, or what the jobs that have it share. */
+  /** The X of a key's graph: as requests name it, and its key; the chosen one, or what the jobs that have it share. */
   #x(key) {
     const x = this.controls.x;
     if (!x) return this.found.axes[key] ?? this.found.x;
