@@ -44,11 +44,16 @@ _PLACES = {
         ingest/agent/test_node_agent ingest/agent/test_sinks ingest/imports/test_qcg_run
         ingest/influxdb/test_influxdb ingest/loki/test_loki ingest/metrics/test_metrics_prometheus
         ingest/metrics/test_metrics_scraped ingest/shipping/test_loki_side_faults
-        ingest/slurm/test_slurm_states_real logshipper/telegraf/test_telegraf
+        ingest/slurm/test_slurm_states_real logshipper/start/test_launchers
+        logshipper/telegraf/test_telegraf
         logshipper/telegraf/test_telegraf_agent observe/analytics/test_analytics_oracles
         observe/api/test_both_stores observe/api/test_events_both_stores observe/commands/test_help_examples
         observe/page/test_accessibility observe/page/test_compare observe/page/test_events
-        spank/test_slurm_fault_points spank/test_slurm_relay_deaths
+        observe/page/test_gaps observe/page/test_graphs observe/page/test_hostile
+        observe/page/test_modules
+        spank/test_slurm_fault_points spank/test_slurm_jobs_folder spank/test_slurm_relay_busy
+        spank/test_slurm_relay_deaths spank/test_slurm_relay_lines spank/test_slurm_relay_modes
+        spank/test_slurm_two_streams
     """,
 }
 ROWS: Mapping[str, str] = {

@@ -261,9 +261,9 @@ class SgeCell:
             self._describe(f"not over: {job_ids}: {self.as_root('qstat', '-u', '*').stdout}")
         )
 
-    def ends(self, job_id: str) -> list[tuple[str, str]]:
+    def ends(self, job_id: str, runs: int = 1) -> list[tuple[str, str]]:
         """Of each run of a job (or of its tasks) the task and what `qacct` says of its end, in
-        order."""
+        order; waits for as many as runs."""
         ends: list[tuple[str, str]] = []
 
         def has_ended() -> bool:
@@ -279,7 +279,7 @@ class SgeCell:
             ends[:] = sorted(
                 zip(values.get("taskid", []), values.get("exit_status", []), strict=True)
             )
-            return bool(ends)
+            return len(ends) >= runs
 
         wait_until(has_ended, f"qacct knows {job_id}", JOB_SECS)
         return ends
