@@ -14,6 +14,7 @@ from tests.programs.score import pytest_terminal_summary
 from tests.servers.fixtures import influxdb, influxdb_1_8, influxdbs, loki, prometheus, servers
 from tests.tiers import MARKERS, tier_of
 from tests.tools.model_settings import MANY_EXAMPLES
+from tests.tools.other_users import open_folder
 from tests.tools.slurm_player import binaries
 from tests.tools.waiting import SLOWNESS, scaled, slowness
 
@@ -24,6 +25,7 @@ __all__ = [
     "influxdb_1_8",
     "influxdbs",
     "loki",
+    "open_folder",
     "prometheus",
     "pytest_terminal_summary",
     "servers",

@@ -19,12 +19,12 @@ from tests.servers.running import LokiServer
 from tests.slurm import machine, plugin
 from tests.tools.captured_runs import wait_until
 from tests.tools.node_agents import NodeAgent, client, cluster, entries_of
-from tests.tools.other_users import needs_root, open_folder
+from tests.tools.other_users import needs_root
 from tests.tools.sources import ROOT
 from tests.tools.tools_of_others import needs_program_of_others, python_of
 from tests.tools.waiting import scaled
 
-__all__ = ["client", "cluster", "open_folder"]
+__all__ = ["client", "cluster"]
 FOLDER = ROOT / "deploy" / "kubernetes"
 MANIFESTS = sorted(FOLDER.glob("*.yaml"))
 UID = 54321  # unknown to the machine's user database

@@ -14,7 +14,6 @@ import shlex
 import shutil
 import subprocess
 import tarfile
-import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -84,15 +83,6 @@ def tools(root_user: None) -> None:
             gate.lacking(
                 f"there is no {path}; requirements/system.sh installs it (Debian: {package})"
             )
-
-
-@pytest.fixture
-def public() -> Iterator[Path]:
-    """A folder that anybody can read, unlike tmp_path."""
-    with tempfile.TemporaryDirectory(prefix="logshipper-packages-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
 
 
 def build(
@@ -412,19 +402,19 @@ print(sys.version_info[:2], sys.flags.isolated)
     assert done.stdout.split("\n")[0] == "(3, 11) 1", done.stderr
 
 
-def test_a_users_own_packages_dont_get_in(installed: Path, public: Path) -> None:
-    (public / "logshipper.py").write_text("raise SystemExit('the wrong one')")
+def test_a_users_own_packages_dont_get_in(installed: Path, open_folder: Path) -> None:
+    (open_folder / "logshipper.py").write_text("raise SystemExit('the wrong one')")
     plain = run_inside(
         installed,
         "/opt/logshipper/bin/python",
         "-m",
         "logshipper",
         as_nobody=True,
-        PYTHONPATH=str(public),
+        PYTHONPATH=str(open_folder),
     )
     assert "wrong" in plain.stderr
     done = run_inside(installed, "/opt/logshipper/bin/logshipper", "check", as_nobody=True,
-                      PYTHONPATH=str(public), HOME=str(public))  # fmt: skip
+                      PYTHONPATH=str(open_folder), HOME=str(open_folder))  # fmt: skip
     assert "wrong" not in done.stdout + done.stderr
     assert done.returncode == 0, done.stderr
 
@@ -574,22 +564,25 @@ def test_the_agent_starts_where_something_is_configured(
     assert shlex.split(by_postinst) == [pattern], "the package's script asks the same"
 
 
-def test_the_agent_does_its_work_with_the_units_capabilities(installed: Path, public: Path) -> None:
+def test_the_agent_does_its_work_with_the_units_capabilities(
+    installed: Path, open_folder: Path
+) -> None:
     """It starts, answers at its socket, and gives a user a directory that is the user's."""
     (names,) = unit_lines("CapabilityBoundingSet")
     bounds = ",".join(
         ["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in names.split())]
     )
-    config = public / "agent.toml"
+    config = open_folder / "agent.toml"
     config.write_text(
-        f'[agent]\nspool_dir = "{public}/spool"\nstate_dir = "{public}/state"\nsocket = "{public}/agent.sock"\n'
+        f'[agent]\nspool_dir = "{open_folder}/spool"\n'
+        f'state_dir = "{open_folder}/state"\nsocket = "{open_folder}/agent.sock"\n'
         '[loki]\nurl = "http://127.0.0.1:9"\n[metrics]\nlisten = ""\n'
     )
     script = (
         f"setpriv --bounding-set={bounds} /opt/logshipper/bin/logshipper-agent run --config {config} & agent=$!\n"
-        f"for i in $(seq 1000); do [ -S {public}/agent.sock ] && break; sleep 0.05; done\n"
+        f"for i in $(seq 1000); do [ -S {open_folder}/agent.sock ] && break; sleep 0.05; done\n"
         f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups "
-        f"env HOME=/ LOGSHIPPER_AGENT_SOCKET={public}/agent.sock"
+        f"env HOME=/ LOGSHIPPER_AGENT_SOCKET={open_folder}/agent.sock"
         " /opt/logshipper/bin/logshipper run -- echo captured\n"
         f"/opt/logshipper/bin/logshipper-agent status --config {config} --json\n"
         "kill $agent; wait $agent"
@@ -599,7 +592,7 @@ def test_the_agent_does_its_work_with_the_units_capabilities(installed: Path, pu
     assert printed == "captured", done.stderr
     (capture,) = json.loads(status)["jobs"]
     assert capture["user"] == "nobody", done.stderr
-    (segments,) = (public / "spool").glob("*@*/segments")
+    (segments,) = (open_folder / "spool").glob("*@*/segments")
     assert segments.stat().st_uid == NOBODY
     assert done.returncode == 0, done.stderr
 

@@ -26,7 +26,8 @@ from typing import NamedTuple
 
 from logshipper.classify.commands import narrowest
 from tests.tools.captured_runs import Home, comm_of, wait_until
-from tests.tools.slurm_player import RELAY, SIDECAR, Node, build, build_obstacle, open_folder
+from tests.tools.other_users import public_folder
+from tests.tools.slurm_player import RELAY, SIDECAR, Node, build, build_obstacle
 
 # its argument: what to print, "stream:text in hex:seconds until the next", each in one write
 JOB = """
@@ -153,7 +154,7 @@ class ByPlugin:
     """Captures by the C relay, in one node's spool."""
 
     def __init__(self, stack: ExitStack, binaries: Path) -> None:
-        folder = stack.enter_context(open_folder("logshipper-order-"))
+        folder = stack.enter_context(public_folder("logshipper-order-"))
         self._node = Node(folder, binaries, sanitized=False)
         stack.callback(self._node.close)
 
@@ -278,7 +279,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if obstacle := build_obstacle():
             print(f"Only `logshipper run`: {obstacle}")
         else:
-            binaries = build(stack.enter_context(open_folder("logshipper-order-")))
+            binaries = build(stack.enter_context(public_folder("logshipper-order-")))
             makers.append(lambda stack: ByPlugin(stack, binaries))
         counts = stress(makers, range(options.seed, options.seed + options.runs), options.workers)
     print(", ".join(f"{name} {count:,}" for name, count in counts.items()))

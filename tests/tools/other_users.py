@@ -2,6 +2,7 @@
 mock's."""
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -83,13 +84,22 @@ def error_names(acts: Iterable[Callable[[], object]]) -> list[str]:
     return names
 
 
+@contextlib.contextmanager
+def public_folder(prefix: str) -> Iterator[Path]:
+    """A folder that other users can pass (pytest's own are the runner's alone: each start of pytest
+    makes those above them so again)."""
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
+    path.chmod(0o755)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that other users can pass (pytest's own are the runner's alone)."""
-    path = Path(tempfile.mkdtemp(prefix="logshipper-test-", dir="/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
+    with public_folder("logshipper-test-") as path:
+        yield path
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """A plugin of pytest that tests/run.py gives a folder (`--outcomes`): it leaves there the ids of
 the tests that were skipped or failed, and where the time went. A test that fails is named at once,
-not only at the end."""
+with the first line of why, not only at the end."""
 
 import time
 from collections import defaultdict
@@ -14,6 +14,7 @@ from _pytest.terminal import TerminalReporter
 OPTION = "--outcomes"
 SKIPPED, FAILED, TIMES = "skipped", "failed", "times"  # files of the folder
 SLOWEST = 40
+_REASON_CHARS = 200
 _PROPERTY = "fixture"  # of a test's report: name and seconds of one that was set up for it
 
 
@@ -41,6 +42,12 @@ def pytest_fixture_setup(fixturedef: "FixtureDef[object]", request: SubRequest) 
         request._pyfuncitem.user_properties.append((_PROPERTY, took))
 
 
+def _reason(report: pytest.TestReport) -> str:
+    """The first line of why a test failed."""
+    reasons = (line[1:].strip() for line in report.longreprtext.splitlines() if line[:1] == "E")
+    return next(reasons, "")[:_REASON_CHARS]
+
+
 class _Outcomes:
     def __init__(self, folder: Path, config: pytest.Config) -> None:
         self._folder = folder
@@ -57,7 +64,7 @@ class _Outcomes:
             self._failed[report.nodeid] = None
             terminal: TerminalReporter | None = self._plugins.get_plugin("terminalreporter")
             if terminal is not None:
-                terminal.write_line(f"\nfailed: {report.nodeid}")
+                terminal.write_line(f"\nfailed: {report.nodeid}: {_reason(report)}")
         self._tests[report.nodeid] += report.duration
         if report.when == "teardown":
             for name, value in report.user_properties:

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from logshipper_ingest.spool.capture_folder import CaptureFolder, Life
 from logshipper_ingest.spool.segment_reader import Outcome, SegmentReader, SpoolPosition
 from tests.slurm import gate
 from tests.tools.captured_runs import comm_of, wait_until
-from tests.tools.other_users import ANN, ordinary_python
+from tests.tools.other_users import ANN, ordinary_python, public_folder
 from tests.tools.sources import ROOT, SOURCES
 from tests.tools.waiting import scaled
 
@@ -57,14 +56,14 @@ def binaries() -> Iterator[Path]:
     gate.skip_if_off()
     if build_obstacle():
         gate.lacking(build_obstacle())
-    with open_folder("logshipper-plugin-") as folder:
+    with public_folder("logshipper-plugin-") as folder:
         yield build(folder)
 
 
 def checked_node(binaries: Path) -> "Iterator[Node]":
     """A node whose user has opted in, for fixtures. Its keepers are built with AddressSanitizer:
     what they find fails the test."""
-    with open_folder("logshipper-node-") as folder:
+    with public_folder("logshipper-node-") as folder:
         node = Node(folder, binaries)
         node.opt_in()
         try:
@@ -381,17 +380,6 @@ def small_disk(path: Path, kib: int) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-@contextlib.contextmanager
-def open_folder(prefix: str) -> Iterator[Path]:
-    """A folder that other users can pass (pytest's own are the runner's alone)."""
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
-    path.chmod(0o755)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)
 
 
 def late_python(node: Node) -> tuple[str, Path]:

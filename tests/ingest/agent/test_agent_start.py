@@ -21,11 +21,9 @@ from logshipper_ingest.config import agent_config
 from tests.tools.captured_runs import TIMEOUT_SECS, wait_until
 from tests.tools.faulty_server import FaultyServer, Said
 from tests.tools.node_agents import NodeAgent
-from tests.tools.other_users import ANN, needs_root, open_folder, ordinary_python
+from tests.tools.other_users import ANN, needs_root, ordinary_python
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
-
-__all__ = ["open_folder"]  # a fixture
 
 NOWHERE = "http://127.0.0.1:1"
 START_SECS = scaled(5.0)  # half a second, as a rule

@@ -33,13 +33,11 @@ from tests.tools.other_users import (
     Forked,
     as_user,
     needs_root,
-    open_folder,
     ordinary_python,
 )
 from tests.tools.sources import ROOT
 from tests.tools.waiting import scaled
 
-__all__ = ["open_folder", "ordinary_python"]
 ME = os.getuid()
 PEER_SECS = 0.3
 

@@ -23,7 +23,7 @@ from logshipper_ingest.store.local_store import LocalStore
 from tests.servers.running import LokiServer, PrometheusServer
 from tests.tools.captured_runs import wait_until
 from tests.tools.node_agents import NodeAgent, Proxy, client, cluster, entries_of
-from tests.tools.other_users import ANN, BEN, needs_root, open_folder, ordinary_python
+from tests.tools.other_users import ANN, BEN, needs_root, ordinary_python
 from tests.tools.segment_factory import CaptureWriter
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
@@ -54,7 +54,7 @@ for number in range(int(sys.argv[1])):
     if number % 200 == 0:
         time.sleep(float(sys.argv[2]))
 """
-__all__ = ["client", "cluster", "open_folder"]  # fixtures
+__all__ = ["client", "cluster"]  # fixtures
 KINDS = {"log": Kind.LOG, "metadata": Kind.METADATA, "command": Kind.COMMAND}
 STREAMS = {"stdout": Stream.STDOUT, "stderr": Stream.STDERR}
 

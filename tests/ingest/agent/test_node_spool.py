@@ -24,10 +24,9 @@ from logshipper_ingest.agent.node_spool import (
     prepare_capture,
 )
 from logshipper_ingest.config.agent_config import AgentConfig, AgentSection
-from tests.tools.other_users import ANN, BEN, as_user, error_names, needs_root, open_folder
+from tests.tools.other_users import ANN, BEN, as_user, error_names, needs_root
 from tests.tools.sources import ROOT
 
-__all__ = ["open_folder"]
 ME = os.getuid()
 
 

@@ -1,13 +1,11 @@
 """`logshipper-agent check` on a node with Slurm: files as admins write them, with one fault
 each."""
 
-import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,14 +64,9 @@ class Node:
 
 
 @pytest.fixture
-def node(root_user: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    """Root's files are looked at."""
-    of_the_test = itertools.takewhile(
-        lambda folder: folder != Path(tempfile.gettempdir()), (tmp_path, *tmp_path.parents)
-    )
-    for folder in of_the_test:
-        folder.chmod(0o755)  # an ordinary user runs the node's python
-    slurm_node = Node(tmp_path)
+def node(root_user: None, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """Root's files are looked at; an ordinary user runs the node's python."""
+    slurm_node = Node(open_folder)
     monkeypatch.setenv("SLURM_CONF", str(slurm_node.conf))
     monkeypatch.setattr(
         check_slurm, "_program", lambda name: "/usr/sbin/slurmd" if name == "slurmd" else ""

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -88,12 +87,10 @@ class Site:
 
 
 @pytest.fixture
-def site(loki: LokiServer, cluster: str, tmp_path: Path) -> Iterator[Site]:
-    with tempfile.TemporaryDirectory() as reached:
-        Path(reached).chmod(0o755)
-        site = Site(tmp_path, Path(reached), loki, cluster)
-        with site.agent:
-            yield site
+def site(loki: LokiServer, cluster: str, tmp_path: Path, open_folder: Path) -> Iterator[Site]:
+    site = Site(tmp_path, open_folder, loki, cluster)
+    with site.agent:
+        yield site
 
 
 def test_what_a_job_sends_is_that_jobs_whatever_it_says_of_itself(
@@ -291,35 +288,33 @@ def _flood(address: str, kind: str) -> int:
 
 
 def test_an_address_that_somebody_has_costs_measurements_only(
-    loki: LokiServer, cluster: str, client: LokiClient, tmp_path: Path
+    loki: LokiServer, cluster: str, client: LokiClient, tmp_path: Path, open_folder: Path
 ) -> None:
     """Anybody may have it while no agent runs."""
-    with tempfile.TemporaryDirectory() as reached:
-        Path(reached).chmod(0o755)
-        site = Site(tmp_path, Path(reached), loki, cluster)
-        squatter = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        squatter.bind((LOOPBACK, int(site.address.partition(":")[2])))
-        with squatter, site.agent as agent:
-            agent.run("echo", "printed", options=("--job-id", "without"))
-            agent.wait_shipped()
-            assert (
-                "address already in use; name another one ([telegraf] listen)"
-                in agent.call("status").stdout
-            )
-            assert f"{site.address}: address already in use" in agent.log.read_text()
-            wait_until(
-                lambda: "logshipper_agent_telegraf_down 1.0" in agent.metrics(),
-                "metrics tell it, too",
-            )
-            squatter.close()
-            wait_until(
-                lambda: "measurements are taken at" in agent.log.read_text(), "it has the address"
-            )
-            site.send("client.metric('got', 1)\nimport time\ntime.sleep(2)", "after")
-            agent.wait_shipped()
-            wait_until(lambda: not agent.status()["telegraf"]["trouble"], "status tells of none")
-            wait_until(
-                lambda: "logshipper_agent_telegraf_down 0.0" in agent.metrics(), "nor do metrics"
-            )
-        assert [entry.line for entry in entries_of(client, cluster, "log")] == ["printed"]
-        assert site.records(client) == {"after": [{"got": 1}]}
+    site = Site(tmp_path, open_folder, loki, cluster)
+    squatter = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    squatter.bind((LOOPBACK, int(site.address.partition(":")[2])))
+    with squatter, site.agent as agent:
+        agent.run("echo", "printed", options=("--job-id", "without"))
+        agent.wait_shipped()
+        assert (
+            "address already in use; name another one ([telegraf] listen)"
+            in agent.call("status").stdout
+        )
+        assert f"{site.address}: address already in use" in agent.log.read_text()
+        wait_until(
+            lambda: "logshipper_agent_telegraf_down 1.0" in agent.metrics(),
+            "metrics tell it, too",
+        )
+        squatter.close()
+        wait_until(
+            lambda: "measurements are taken at" in agent.log.read_text(), "it has the address"
+        )
+        site.send("client.metric('got', 1)\nimport time\ntime.sleep(2)", "after")
+        agent.wait_shipped()
+        wait_until(lambda: not agent.status()["telegraf"]["trouble"], "status tells of none")
+        wait_until(
+            lambda: "logshipper_agent_telegraf_down 0.0" in agent.metrics(), "nor do metrics"
+        )
+    assert [entry.line for entry in entries_of(client, cluster, "log")] == ["printed"]
+    assert site.records(client) == {"after": [{"got": 1}]}
