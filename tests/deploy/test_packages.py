@@ -25,6 +25,7 @@ from logshipper_ingest.config import site
 from logshipper_ingest.config.agent_config import AgentConfig, read
 from tests.slurm import gate
 from tests.tools.sources import ROOT
+from tests.tools.waiting import scaled
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the builds
 
@@ -93,7 +94,8 @@ def build(
     done = subprocess.run(
         [clone / "deploy" / "packages" / "build.sh", kind, folder],
         env={**os.environ, "WHEELS": str(wheels), "TMPDIR": str(scratch), **environment},
-        umask=umask, cwd=folder.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BUILD_SECS,
+        umask=umask, cwd=folder.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=scaled(BUILD_SECS),
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert list(scratch.iterdir()) == [], "build.sh left something behind"
@@ -190,7 +192,7 @@ def run_inside(
     return subprocess.run(
         ["unshare", "--mount", "sh", "-c", script, installed, *command],
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_SECS,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=scaled(RUN_SECS),
     )  # fmt: skip
 
 

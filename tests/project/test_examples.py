@@ -15,6 +15,7 @@ import pytest
 
 from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
+from tests.tools.waiting import scaled
 
 EXAMPLES = ROOT / "examples"
 RUN_SECS = 100
@@ -32,7 +33,7 @@ def call(*words: str, store: Path) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=RUN_SECS,
+        timeout=scaled(RUN_SECS),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -53,7 +54,7 @@ def fake_token() -> str:
 
 def test_train_learns_something_without_logshipper() -> None:
     train = [sys.executable, str(EXAMPLES / "train.py"), "--fast", "--epochs", "30"]
-    done = subprocess.run(train, capture_output=True, text=True, timeout=RUN_SECS)
+    done = subprocess.run(train, capture_output=True, text=True, timeout=scaled(RUN_SECS))
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     losses = [record["loss"] for record in records if "loss" in record]
@@ -127,14 +128,14 @@ def test_demo_from_end_to_end(tmp_path: Path, to: str, monkeypatch: pytest.Monke
                 cwd=EXAMPLES.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
-                timeout=RUN_SECS,
+                timeout=scaled(RUN_SECS),
             ).returncode
         text = (tmp_path / "said").read_text()
     else:
         output, status = pexpect.run(
             f"{sys.executable} {' '.join(command)}",
             cwd=str(EXAMPLES.parent),
-            timeout=RUN_SECS,
+            timeout=scaled(RUN_SECS),
             withexitstatus=True,
             dimensions=(40, 120),
         )
@@ -170,7 +171,7 @@ def test_demo_with_real_servers(servers: None, tmp_path: Path) -> None:
         "stdin": subprocess.DEVNULL,
         "capture_output": True,
     }
-    done = subprocess.run(command, env=environment, timeout=RUN_SECS, text=True, **options)
+    done = subprocess.run(command, env=environment, timeout=scaled(RUN_SECS), text=True, **options)
     pids = [int(word) for word in (tmp_path / "out" / "pids").read_text().split()]
     try:
         assert done.returncode == 0, done.stdout + done.stderr
@@ -183,7 +184,9 @@ def test_demo_with_real_servers(servers: None, tmp_path: Path) -> None:
         ):
             assert heading in done.stdout
         assert f"kill {pids[0]} {pids[1]} {pids[2]}" in done.stdout
-        again = subprocess.run(command, env=environment, timeout=RUN_SECS, text=True, **options)
+        again = subprocess.run(
+            command, env=environment, timeout=scaled(RUN_SECS), text=True, **options
+        )
         assert again.returncode == 1
         assert "still up from before" in again.stderr
     finally:

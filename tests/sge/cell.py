@@ -21,6 +21,7 @@ from tests.slurm.namespaces import Namespaces
 from tests.slurm.users import JobUser, Users
 from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
+from tests.tools.waiting import scaled
 
 PROGRAMS = {
     "sge_qmaster": "gridengine-master",
@@ -210,7 +211,7 @@ class SgeCell:
     def as_root(self, *command: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [*self._enter, *command], cwd="/", env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=JOB_SECS,
+            text=True, timeout=scaled(JOB_SECS),
         )  # fmt: skip
 
     def _must(self, *command: str) -> str:
@@ -238,7 +239,7 @@ class SgeCell:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=JOB_SECS,
+            timeout=scaled(JOB_SECS),
         )
 
     def qsub(self, user: JobUser, *words: str, stdin: str = "") -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.servers.places import CACHE, ServerMissing, locked, made_whole
 from tests.servers.progress import Progress
 from tests.slurm.machine import SBIN, SlurmMissing
+from tests.tools.waiting import scaled
 
 PACKAGES = ("slurmd", "slurmctld", "slurm-client", "munge")
 OF_DEBIAN_12 = (
@@ -93,7 +94,7 @@ def _make(debootstrap: str, folder: Path, site: str, suite: str) -> None:
     with log.open("w") as output:
         for command in commands:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=MAKE_SECS,
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=scaled(MAKE_SECS),
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive",
                      **{name: os.environ[name] for name in ("http_proxy", "https_proxy") if name in os.environ}},
             )  # fmt: skip

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Self
 from tests.slurm import machine
 from tests.slurm.namespaces import Namespaces
 from tests.slurm.users import UIDS_FILE, JobUser, Users
+from tests.tools.waiting import scaled
 
 TEMPLATES = Path(__file__).with_name("templates")
 NODES = ("n1", "n2")
@@ -265,7 +266,7 @@ class SlurmCluster:
         """Runs a command in the cluster, such as sinfo or scontrol."""
         return subprocess.run(
             [*self._enter, *command], cwd="/", env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=JOB_SECS,
+            text=True, timeout=scaled(JOB_SECS),
         )  # fmt: skip
 
     def start_as_root(
@@ -321,7 +322,7 @@ class SlurmCluster:
         """Runs a command as a user, such as srun. options: as of start_as."""
         with self.start_as(user, *command, **options) as process:
             try:
-                out, err = process.communicate(timeout=timeout_secs)
+                out, err = process.communicate(timeout=scaled(timeout_secs))
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise self.failed(f"{command} didn't end within {timeout_secs:.0f} s") from None

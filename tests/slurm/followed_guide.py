@@ -18,6 +18,7 @@ from tests.servers.running import free_port
 from tests.slurm import machine
 from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
+from tests.tools.waiting import scaled
 
 GUIDE = ROOT / "deploy" / "slurm" / "README.md"
 UNIT = ROOT / "deploy" / "systemd" / "logshipper-agent.service"
@@ -216,7 +217,7 @@ class Site:
         network = script.split(maxsplit=1)[0] in SLURM_WORDS
         done = subprocess.run(
             [*self.enter(name, network=network, user=user), "sh", "-e", "-c", f"cd ~\n{script}"], cwd="/",
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=BLOCK_SECS,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=scaled(BLOCK_SECS),
         )  # fmt: skip
         output = done.stdout.decode(errors="replace")
         self.transcript.append(f"{name}{f' ({user})' if user else ''}# {script}\n{output}")
@@ -321,7 +322,7 @@ class Site:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         for child in children:
             subprocess.run(["kill", child], check=True)
-        process.wait(READY_SECS)
+        process.wait(scaled(READY_SECS))
 
     def describe(self) -> str:
         logs = [

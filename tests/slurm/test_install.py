@@ -15,6 +15,7 @@ from tests.slurm.conftest import unless_missing
 from tests.slurm.followed_guide import MACHINES, Site, blocks
 from tests.tools.captured_runs import wait_until
 from tests.tools.sources import ROOT
+from tests.tools.waiting import scaled
 
 BUILD_SECS = 300.0
 SHIPPED_SECS = 60.0
@@ -40,7 +41,11 @@ def packages(slurm_machine: None, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("dist")
     command = [str(ROOT / "deploy/packages/build.sh"), "deb", str(folder)]
     done = subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=BUILD_SECS
+        command,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=scaled(BUILD_SECS),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder

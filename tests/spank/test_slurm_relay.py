@@ -549,9 +549,17 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
     node.keeper = binaries / "logshipper-keeper"  # as it is installed: sanitizers take much memory
     go = node.folder / "go"
     code = "for i in 1 2 3 4 5; do echo $PLAY_TASK $i; done; while [ ! -e $0 ]; do sleep 0.2; done; echo end"
-    played = node.start("sh", "-c", code, str(go), words=("tasks=64",), settings=("stall_secs=60",))
+    played = node.start(
+        "sh", "-c", code, str(go), words=("tasks=64",), settings=("stall_secs=600",)
+    )
     relays = node.process(RELAY, 64)
     resident = max(resident_bytes(pid) for pid in relays)
+    # once a job has ended, a sidecar that hasn't begun has 2 min left: not enough for 64 where the
+    # machine is busy
+    wait_until(
+        lambda: [len(capture.lines()) for capture in node.readable()] == [5] * 64,
+        "all sidecars have begun",
+    )
     go.touch()
     played.finish()
     assert played.captured() == [True] * 64

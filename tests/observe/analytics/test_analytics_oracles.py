@@ -38,6 +38,7 @@ from logshipper_observe.analytics.task_analytics import (
 )
 from tests.tools.sources import ROOT
 from tests.tools.tools_of_others import python_of
+from tests.tools.waiting import scaled
 
 CASES = 400  # of each kind
 TIMEOUT_SECS = 90
@@ -57,7 +58,11 @@ def asked_of(program: str, cases: list[Json]) -> list[Json]:
         program,
     ]
     ran = subprocess.run(
-        command, input=json.dumps(cases), capture_output=True, text=True, timeout=TIMEOUT_SECS
+        command,
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        timeout=scaled(TIMEOUT_SECS),
     )
     assert ran.returncode == 0, ran.stderr
     answers: list[Json] = json.loads(ran.stdout)

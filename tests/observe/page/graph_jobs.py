@@ -8,6 +8,7 @@ from logshipper_ingest.store.local_store import LocalStore
 from tests.observe.page.jobs import STARTED_NS
 from tests.tools.reading_store import SpooledCapture
 from tests.tools.segment_factory import SECOND_NS as NS
+from tests.tools.waiting import scaled
 
 CURVES, OTHER, AGAIN, WIDE_JOB, HOSTILE, LONG, PLAIN = (
     "c1",
@@ -84,7 +85,7 @@ def graph_jobs(root: Path) -> None:
         job.end()
     with LocalStore(str(root)) as store:
         assert store.ingest(
-            deadline_secs=INGEST_SECS
+            deadline_secs=scaled(INGEST_SECS)
         ).complete  # no page's first answer waits for it
 
 
