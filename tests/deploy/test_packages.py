@@ -582,7 +582,7 @@ def test_the_agent_does_its_work_with_the_units_capabilities(
     )
     script = (
         f"setpriv --bounding-set={bounds} /opt/logshipper/bin/logshipper-agent run --config {config} & agent=$!\n"
-        f"for i in $(seq 1000); do [ -S {open_folder}/agent.sock ] && break; sleep 0.05; done\n"
+        f"for i in $(seq {scaled(1000):.0f}); do [ -S {open_folder}/agent.sock ] && break; sleep 0.05; done\n"
         f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups "
         f"env HOME=/ LOGSHIPPER_AGENT_SOCKET={open_folder}/agent.sock"
         " /opt/logshipper/bin/logshipper run -- echo captured\n"

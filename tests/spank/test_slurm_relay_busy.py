@@ -22,11 +22,11 @@ __all__ = ["node"]  # a fixture
 STRANGER = 4_054_321  # a uid that has no other process
 # as many processes as one may have: the task itself, and two. Who looked at ~/.logoptin counts
 # until init reaps it
-LIMITED = """
+LIMITED = f"""
 import os, resource, time
 resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))
 def fork():
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + {scaled(20)}
     while True:
         try: return os.fork()
         except BlockingIOError:

@@ -169,10 +169,10 @@ def test_status_is_withdrawn_when_the_bar_is_over() -> None:
 
 # ---- real bars
 
-WAIT = """
+WAIT = f"""
 import pathlib, sys, time
 def await_word(word):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + {scaled(60)}
     while not (pathlib.Path(sys.argv[1]) / word).exists():
         assert time.monotonic() < deadline, word
         time.sleep(0.01)
