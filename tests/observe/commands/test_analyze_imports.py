@@ -13,7 +13,12 @@ import logshipper
 from logshipper.start.cli import main
 from logshipper_observe.analytics.job_tasks import tasks_of_jobs
 from logshipper_observe.analytics.task_analytics import Task, gantt, launch_overheads, statistics_of
-from tests.observe.analytics.test_analytics_oracles import asked_of, bars, is_same, same_statistics
+from tests.observe.analytics.test_analytics_oracles import (
+    bars,
+    is_same,
+    oracle_answers,
+    same_statistics,
+)
 from tests.tools.import_tools import RECORDED
 from tests.tools.tools_of_others import needs_program_of_others
 
@@ -51,7 +56,7 @@ def test_all_tasks_are_there_and_those_that_never_ran_stop_nothing(qcg: list[Tas
 
 @needs_program_of_others
 def test_they_are_as_qcgs_own_report_has_them(qcg: list[Task]) -> None:
-    (theirs,) = asked_of(
+    (theirs,) = oracle_answers(
         "qcg", [{"report": [one for one in report() if one["state"] in RAN], "rtimes": {}}]
     )
     names = {entry["name"] for entry in report() if entry["state"] in RAN}
@@ -132,7 +137,7 @@ def test_reports_of_imported_events_are_as_balsams_own(balsam: list[dict[str, An
     ]
     cases += [{"ask": ask, "events": events} for ask in ("utilization", "jobs")]
     imported = logshipper.EventLog.objects.filter()
-    for case, theirs in zip(cases, asked_of("balsam", cases), strict=True):
+    for case, theirs in zip(cases, oracle_answers("balsam", cases), strict=True):
         if case["ask"] == "throughput":
             ours: logshipper.Report[datetime, Any] = logshipper.throughput_report(
                 imported, to_state=case["to_state"]
