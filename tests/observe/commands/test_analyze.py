@@ -538,7 +538,7 @@ def test_the_pages_python_runs(
 
 
 @pytest.fixture(scope="module")
-def both(
+def stores(
     tmp_path_factory: pytest.TempPathFactory, loki: LokiServer, prometheus: PrometheusServer
 ) -> Iterator[TwoStores]:
     began_ns = time.time_ns() - 1000 * NS
@@ -549,7 +549,7 @@ def both(
 
 
 def test_both_stores_have_the_same_analytics(
-    both: TwoStores, capsys: pytest.CaptureFixture[str]
+    stores: TwoStores, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def reports(store: logshipper.Store) -> list[Any]:
         events = logshipper.EventLog(store).filter(job_id=[123, 124, 125, 126])
@@ -559,7 +559,7 @@ def test_both_stores_have_the_same_analytics(
             logshipper.available_nodes(logshipper.BatchJob.over(store)),
         ]  # fmt: skip
 
-    with both.local() as here, both.loki() as there:
+    with stores.local() as here, stores.loki() as there:
         ours, theirs = reports(here), reports(there)
         assert [one.num_nodes for one in logshipper.BatchJob.over(there)] == [1, 1, 2, 4]
     assert ours == theirs
@@ -567,6 +567,6 @@ def test_both_stores_have_the_same_analytics(
     for name in ("throughput", "utilization", "nodes", "overheads", "gantt"):
         documents = []
         for source in ("local", "loki"):
-            assert main(["analyze", name, "--json", *both.options(source)]) == 0
+            assert main(["analyze", name, "--json", *stores.options(source)]) == 0
             documents.append(json.loads(capsys.readouterr().out))
         assert documents[0] | {"store": ""} == documents[1] | {"store": ""}

@@ -61,7 +61,7 @@ def write_jobs(store: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(
+def stores(
     tmp_path_factory: pytest.TempPathFactory, loki: LokiServer, prometheus: PrometheusServer
 ) -> Iterator[TwoStores]:
     folder = tmp_path_factory.mktemp("both")
@@ -69,8 +69,8 @@ def both(
 
 
 @pytest.fixture(params=["local", "loki"])
-def store(both: TwoStores, request: pytest.FixtureRequest) -> Iterator[logshipper.Store]:
-    with both.local() if request.param == "local" else both.loki() as opened:
+def store(stores: TwoStores, request: pytest.FixtureRequest) -> Iterator[logshipper.Store]:
+    with stores.local() if request.param == "local" else stores.loki() as opened:
         yield opened
 
 
@@ -135,22 +135,22 @@ def test_restarts_are_counted_and_in_the_history(store: logshipper.Store) -> Non
 
 
 def call(
-    both: TwoStores, source: str, command: str, *words: str
+    stores: TwoStores, source: str, command: str, *words: str
 ) -> "subprocess.CompletedProcess[str]":
-    line = [sys.executable, "-m", "logshipper", command, *words, *both.options(source)]
+    line = [sys.executable, "-m", "logshipper", command, *words, *stores.options(source)]
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("source", ["local", "loki"])
-def test_commands(both: TwoStores, source: str) -> None:
-    status = call(both, source, "status", "s0", "nobody", "sweep")
+def test_commands(stores: TwoStores, source: str) -> None:
+    status = call(stores, source, "status", "s0", "nobody", "sweep")
     assert status.returncode == 1
     assert [line.split() for line in status.stdout.splitlines()] == [
         ["s0", "COMPLETED", "0", "sweep:0"],
         ["sweep", "FAILED", "3", "sweep", "3", "total,", "3", "finished,", "1", "failed"],
     ]
     assert "no job has the id or name 'nobody'" in status.stderr
-    info = call(both, source, "info", "sweep", "again", "--primary", "loss")
+    info = call(stores, source, "info", "sweep", "again", "--primary", "loss")
     assert info.returncode == 0
     assert "Best      loss 0" in info.stdout
     assert "Iterations  3 total, 3 finished, 1 failed" in info.stdout
@@ -158,7 +158,7 @@ def test_commands(both: TwoStores, source: str) -> None:
     assert "node1[0:1:2:3:4:5]" in info.stdout
     document = json.loads(
         call(
-            both, source, "info", "s2", "nobody", "--primary", "loss", "--maximize", "--json"
+            stores, source, "info", "s2", "nobody", "--primary", "loss", "--maximize", "--json"
         ).stdout
     )
     assert document["schema"] == "logshipper.info/1"
@@ -167,17 +167,17 @@ def test_commands(both: TwoStores, source: str) -> None:
     assert (job["asked"], job["state"], job["best"]) == ("s2", "COMPLETED", 2)
     assert job["metrics"]["loss"] == {"last": 0, "min": 0, "max": 2}
     assert [moment["state"] for moment in job["history"]] == ["RUNNING", "COMPLETED"]
-    (state,) = json.loads(call(both, source, "status", "s2", "--json").stdout)["jobs"]
+    (state,) = json.loads(call(stores, source, "status", "s2", "--json").stdout)["jobs"]
     assert state == {"asked": "s2", "job_id": "s2", "name": "sweep:2", "state": "COMPLETED"}
 
 
 @pytest.mark.parametrize("source", ["local", "loki"])
-def test_a_common_name_stands_for_iterations_elsewhere_too(both: TwoStores, source: str) -> None:
-    listed = call(both, source, "ls", "sweep", "--columns", "name")
+def test_a_common_name_stands_for_iterations_elsewhere_too(stores: TwoStores, source: str) -> None:
+    listed = call(stores, source, "ls", "sweep", "--columns", "name")
     assert listed.stdout.split() == ["name", "sweep:2", "sweep:1", "sweep:0"]
-    waited = call(both, source, "wait", "--all", "sweep", "--check")
+    waited = call(stores, source, "wait", "--all", "sweep", "--check")
     assert (waited.returncode, len(waited.stdout.splitlines())) == (4, 3)
-    both_ends = call(both, source, "events", "sweep", "--to-state", "failed")
+    both_ends = call(stores, source, "events", "sweep", "--to-state", "failed")
     assert both_ends.stdout.rstrip().endswith(" sweep:1: exit code 3")
 
 
