@@ -90,9 +90,9 @@ def source(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def store(both: TwoStores, source: str) -> Iterator[logshipper.Store]:
-    """One of the module's own fixture `both`."""
-    with both.local() if source == "local" else both.loki() as open_store:
+def store(stores: TwoStores, source: str) -> Iterator[logshipper.Store]:
+    """One of the module's own fixture `stores`."""
+    with stores.local() if source == "local" else stores.loki() as open_store:
         yield open_store
         assert open_store.problems == []
 

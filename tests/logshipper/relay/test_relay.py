@@ -216,23 +216,33 @@ class _Clocked:
 
 
 CLAIM_RECORDS = 6000
+RECORDS_PER_CLAIM = 50  # at most: then the writer waits until a stream was seen empty
 
 
 def _write_records(bench: Bench, write_times: mmap.mmap) -> None:
-    """In a process of its own. write_times: by number, when the record was surely written."""
+    """In a process of its own. write_times: by number, when the record was surely written; behind
+    them the reader's count of claims."""
     chance = random.Random(7)
     for number in range(CLAIM_RECORDS):
+        if number % RECORDS_PER_CLAIM == 0:
+            before = _claims_of(write_times)
+            while _claims_of(write_times) == before:
+                time.sleep(0.0001)
         bench.write(chance.choice((OUT, ERR)), b"%d\n" % number)
         struct.pack_into("<d", write_times, 8 * number, time.monotonic())
         if number % 3 == 0:
             time.sleep(chance.random() * 0.001)  # so that streams do run empty
 
 
+def _claims_of(write_times: mmap.mmap) -> int:
+    return int(struct.unpack_from("<q", write_times, 8 * CLAIM_RECORDS)[0])
+
+
 @pytest.mark.parametrize("ptys", [False, True])
 def test_claims_never_lie(ptys: bool) -> None:
     """R16: what comes of a stream after it was called empty was written after the poll that the
     claim rests on."""
-    write_times = mmap.mmap(-1, 8 * CLAIM_RECORDS)
+    write_times = mmap.mmap(-1, 8 * (CLAIM_RECORDS + 1))
     with contextlib.closing(Bench(ptys=ptys)) as bench:
         clocked = _Clocked(bench.relay._poll)
         bench.relay._poll = clocked  # type: ignore[assignment]  # stands for it
@@ -263,11 +273,12 @@ def test_claims_never_lie(ptys: bool) -> None:
                     if flags & stream:
                         claimed[stream] = clocked.began
                         claims += 1
+                        struct.pack_into("<q", write_times, 8 * CLAIM_RECORDS, claims)
             bench.read(OUT)
             bench.read(ERR)
         os.waitpid(writer, 0)
     assert checked == CLAIM_RECORDS
-    assert claims > 100
+    assert claims >= CLAIM_RECORDS / RECORDS_PER_CLAIM
     assert lies == []
 
 

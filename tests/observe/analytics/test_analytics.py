@@ -68,20 +68,22 @@ def test_throughput_counts_the_ends_of_a_state() -> None:
 def test_balsams_failed_comes_after_its_run_error_and_is_not_it() -> None:
     """A run that failed may be begun again; a job that FAILED isn't. By Balsam's names, and as they
     are imported."""
-    told = [("RUNNING", "RUN_ERROR"), ("RUN_ERROR", "RESTART_READY"), ("RESTART_READY", "RUNNING"),
+    changes = [("RUNNING", "RUN_ERROR"), ("RUN_ERROR", "RESTART_READY"), ("RESTART_READY", "RUNNING"),
             ("RUNNING", "RUN_ERROR"), ("RUN_ERROR", "FAILED")]  # fmt: skip
-    as_theirs = [Event("a", at(secs), before, after) for secs, (before, after) in enumerate(told)]
-    as_ours = [
+    balsam_events = [
+        Event("a", at(secs), before, after) for secs, (before, after) in enumerate(changes)
+    ]
+    imported_events = [
         Event("a", event.timestamp, "FAILED" if before == "RUN_ERROR" else "RUNNING",
               "FAILED" if after in ("RUN_ERROR", "FAILED") else after, {"source_from": before, "source_to": after})
-        for event, (before, after) in zip(as_theirs, told, strict=True)
+        for event, (before, after) in zip(balsam_events, changes, strict=True)
     ]  # fmt: skip
-    for events in (as_theirs, as_ours):
+    for events in (balsam_events, imported_events):
         assert seconds(throughput_report(events, to_state="RUN_ERROR")[0]) == [0, 3]
         assert seconds(throughput_report(events, to_state="failed")[0]) == [4]
-    captured = [Event("b", at(1), "UNRESPONSIVE", "FAILED")]
+    capture_events = [Event("b", at(1), "UNRESPONSIVE", "FAILED")]
     assert [
-        throughput_report(captured, to_state=state)[1] for state in ("FAILED", "RUN_ERROR")
+        throughput_report(capture_events, to_state=state)[1] for state in ("FAILED", "RUN_ERROR")
     ] == [[1], [1]]
 
 
@@ -171,8 +173,8 @@ def test_a_node_count_that_is_none_counts_as_one(
 
 
 def test_an_end_without_a_start_is_left_out_and_said() -> None:
-    alone = [Event("x", at(3), "RUNNING", "FAILED"), Event("a", at(-5), "RUNNING", "TIMEOUT")]
-    report = utilization_report([*run("a", 0, 10, num_nodes=2), *alone])
+    lone_ends = [Event("x", at(3), "RUNNING", "FAILED"), Event("a", at(-5), "RUNNING", "TIMEOUT")]
+    report = utilization_report([*run("a", 0, 10, num_nodes=2), *lone_ends])
     assert (seconds(report[0]), report[1]) == ([0, 10], [2, 0])
     assert report.notes == ["2 ends without a start left out"]
 
@@ -246,12 +248,12 @@ RUNS = st.lists(st.tuples(JOBS, SECS, st.one_of(st.none(), st.integers(1, 20)), 
 
 def events_of(runs: list[tuple[str, int, int | None, object]]) -> list[Event]:
     """Each run by a job of its own; some still run."""
-    found: list[Event] = []
+    events: list[Event] = []
     for number, (job, begin, secs, nodes) in enumerate(runs):
         end = None if secs is None else begin + secs
         data = {} if nodes is None else {"num_nodes": nodes}
-        found += run(f"{job}{number}", begin, end, "COMPLETED", **data)
-    return found
+        events += run(f"{job}{number}", begin, end, "COMPLETED", **data)
+    return events
 
 
 @given(RUNS, st.randoms(use_true_random=False))
@@ -264,17 +266,17 @@ def test_utilization_is_never_negative_and_ends_with_what_still_runs(
     assert len(times) == len(nodes) == len(events)
     assert times == sorted(times)
     assert min(nodes, default=0) >= 0
-    still = sum(weight or 1 for _, _, secs, weight in runs if secs is None)
-    assert math.isclose(nodes[-1] if nodes else 0, still, abs_tol=1e-9)
+    last_weight = sum(weight or 1 for _, _, secs, weight in runs if secs is None)
+    assert math.isclose(nodes[-1] if nodes else 0, last_weight, abs_tol=1e-9)
     for time in set(times):  # after all of a moment: exactly what runs then
         after = nodes[len(times) - 1 - times[::-1].index(time)]
         now = (time - T0).total_seconds()
-        running = sum(
+        weight_now = sum(
             w or 1
             for _, begin, secs, w in runs
             if begin <= now and (secs is None or now < begin + secs)
         )
-        assert math.isclose(after, running, abs_tol=1e-9)
+        assert math.isclose(after, weight_now, abs_tol=1e-9)
 
 
 @given(RUNS)
@@ -282,31 +284,35 @@ def test_throughput_rises_by_one_and_leaves_none_out(
     runs: list[tuple[str, int, int | None, Any]],
 ) -> None:
     times, counts = throughput_report(events_of(runs))
-    ended = sorted(begin + secs for _, begin, secs, _ in runs if secs is not None)
-    assert (seconds(times), counts) == (ended, list(range(1, len(ended) + 1)))
+    end_secs = sorted(begin + secs for _, begin, secs, _ in runs if secs is not None)
+    assert (seconds(times), counts) == (end_secs, list(range(1, len(end_secs) + 1)))
 
 
 @given(RUNS)
 def test_allocations_sum_as_the_jobs_that_are_as_long(
     runs: list[tuple[str, int, int | None, Any]],
 ) -> None:
-    whole = [(job, begin, secs, int(nodes or 1) or 1) for job, begin, secs, nodes in runs]
+    runs_on_whole_nodes = [
+        (job, begin, secs, int(nodes or 1) or 1) for job, begin, secs, nodes in runs
+    ]
     allocations = [
         Allocation(at(begin), None if secs is None else at(begin + secs), n)
-        for _, begin, secs, n in whole
+        for _, begin, secs, n in runs_on_whole_nodes
     ]
-    assert available_nodes(allocations) == utilization_report(events_of(list(whole)))
+    assert available_nodes(allocations) == utilization_report(events_of(list(runs_on_whole_nodes)))
 
 
 @given(st.lists(st.tuples(JOBS, SECS, st.sampled_from(["QUEUED", "RUNNING", "COMPLETED"]),
                           st.sampled_from(["RUNNING", "FAILED", "REQUEUED"])), max_size=20))  # fmt: skip
 def test_incomplete_events_lose_nothing_but_ends_without_a_start(
-    found: list[tuple[str, int, str, str]],
+    changes: list[tuple[str, int, str, str]],
 ) -> None:
-    events = [Event(job, at(secs), before, after) for job, secs, before, after in found]
+    events = [Event(job, at(secs), before, after) for job, secs, before, after in changes]
     report = utilization_report(events)
-    starts = sum(before != "RUNNING" and after == "RUNNING" for _, _, before, after in found)
-    ends = sum(before == "RUNNING" and after != "RUNNING" for _, _, before, after in found)
-    alone = next((int(note.split()[0]) for note in report.notes if "without a start" in note), 0)
-    assert len(report[0]) == starts + ends - alone
-    assert (report[1][-1] if report[1] else 0) == starts - (ends - alone) >= 0
+    starts = sum(before != "RUNNING" and after == "RUNNING" for _, _, before, after in changes)
+    ends = sum(before == "RUNNING" and after != "RUNNING" for _, _, before, after in changes)
+    lone_ends = next(
+        (int(note.split()[0]) for note in report.notes if "without a start" in note), 0
+    )
+    assert len(report[0]) == starts + ends - lone_ends
+    assert (report[1][-1] if report[1] else 0) == starts - (ends - lone_ends) >= 0

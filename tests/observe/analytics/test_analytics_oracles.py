@@ -49,7 +49,7 @@ STATES = ("READY", "PREPROCESSED", "RUNNING", "RUN_DONE", "POSTPROCESSED", "STAG
 Json = Any  # Any: JSON
 
 
-def asked_of(program: str, cases: list[Json]) -> list[Json]:
+def oracle_answers(program: str, cases: list[Json]) -> list[Json]:
     """Their answers."""
     command = [
         str(python_of(program)),
@@ -57,15 +57,15 @@ def asked_of(program: str, cases: list[Json]) -> list[Json]:
         str(ROOT / "tests" / "tools" / "analytics_oracle.py"),
         program,
     ]
-    ran = subprocess.run(
+    process = subprocess.run(
         command,
         input=json.dumps(cases),
         capture_output=True,
         text=True,
         timeout=scaled(TIMEOUT_SECS),
     )
-    assert ran.returncode == 0, ran.stderr
-    answers: list[Json] = json.loads(ran.stdout)
+    assert process.returncode == 0, process.stderr
+    answers: list[Json] = json.loads(process.stdout)
     assert len(answers) == len(cases)
     return answers
 
@@ -89,9 +89,9 @@ class Comparison:
         """The page's table has these very numbers."""
         page = (ROOT / "docs" / "analytics.md").read_text()
         row = re.search(rf"^\| {re.escape(name)} \| (\d+) \| (\d+) \| (.*) \|$", page, re.M)
-        reasons = "; ".join(f"{number} {why}" for why, number in sorted(self.reasons.items()))
-        found = (str(self.cases), str(self.equal), reasons or "–")
-        assert (row and row.groups()) == found, f"| {name} | {' | '.join(found)} |"
+        reasons = "; ".join(f"{number} {reason}" for reason, number in sorted(self.reasons.items()))
+        cells = (str(self.cases), str(self.equal), reasons or "–")
+        assert (row and row.groups()) == cells, f"| {name} | {' | '.join(cells)} |"
 
 
 # ---- Balsam
@@ -104,9 +104,9 @@ def moment(secs: float | None) -> datetime | None:
 def a_workflow(chance: random.Random) -> list[Json]:
     """Events of some jobs, as Balsam has them: restarts, parts of nodes, many at the same time; one
     in four lacks something."""
-    whole = chance.random() < 0.75
+    is_whole = chance.random() < 0.75
     events: list[Json] = []
-    for job in range(chance.randint(1 if whole else 0, 8)):
+    for job in range(chance.randint(1 if is_whole else 0, 8)):
         at = T0 + chance.randint(0, 20)
         nodes, packing = chance.choice([1, 2, 16]), chance.choice([1, 1, 2, 3, 8])
         before = "PREPROCESSED"
@@ -114,7 +114,7 @@ def a_workflow(chance: random.Random) -> list[Json]:
             if attempt:
                 events.append([job, at, before, "RESTART_READY", {}])
                 before = "RESTART_READY"
-                if not whole:
+                if not is_whole:
                     nodes = chance.choice([1, 4])
             events.append([job, at, before, "RUNNING", {"num_nodes": nodes / packing}])
             at += chance.randint(0, 12)
@@ -128,7 +128,7 @@ def a_workflow(chance: random.Random) -> list[Json]:
                 break
         if before == "RUN_ERROR":
             events.append([job, at + 1, before, "FAILED", {}])
-    if not whole:
+    if not is_whole:
         for event in events:
             if "num_nodes" in event[4] and chance.random() < 0.1:
                 event[4] = {}
@@ -149,11 +149,11 @@ def ours_of_events(case: Json) -> Report[datetime, Any]:
     return utilization_report(events, node_weighting=case["ask"] == "utilization")
 
 
-def is_same(ours: Report[datetime, Any], theirs: Json) -> bool:
-    if isinstance(theirs, dict):
+def is_same(report: Report[datetime, Any], answer: Json) -> bool:
+    if isinstance(answer, dict):
         return False
-    times, counts = theirs
-    return [time.timestamp() for time in ours[0]] == times and ours[1] == pytest.approx(
+    times, counts = answer
+    return [time.timestamp() for time in report[0]] == times and report[1] == pytest.approx(
         counts, abs=1e-9
     )
 
@@ -163,17 +163,17 @@ def why_running_differs(case: Json) -> str:
     ends = [event for event in case["events"] if event[2] == "RUNNING"]
     if not starts and not ends:
         return "of nothing: ValueError"
-    weighted = case["ask"] == "utilization"
-    if weighted and any("num_nodes" not in event[4] for event in starts):
+    is_weighted = case["ask"] == "utilization"
+    if is_weighted and any("num_nodes" not in event[4] for event in starts):
         return "without a node count: KeyError"
-    running: Counter[int] = Counter()
+    run_counts: Counter[int] = Counter()
     for job, _, _, after, _ in sorted(
         starts + ends, key=lambda event: (event[1], event[3] != "RUNNING")
     ):
-        running[job] += 1 if after == "RUNNING" else -1
-        if running[job] < 0:
+        run_counts[job] += 1 if after == "RUNNING" else -1
+        if run_counts[job] < 0:
             return "with an end without a start: counted as 1"
-    weights = {(event[0], event[4]["num_nodes"]) for event in starts} if weighted else set()
+    weights = {(event[0], event[4]["num_nodes"]) for event in starts} if is_weighted else set()
     if len(weights) > len({job for job, _ in weights}):
         return "begun again with other nodes: the last that was read counts for all"
     return ""
@@ -197,11 +197,11 @@ def balsam() -> tuple[list[Json], list[Json]]:
             end = None if start is None or chance.random() < 0.15 else start + chance.randint(0, 30)
             allocations.append([start, end, chance.choice([1, 2, 64])])
         cases.append({"ask": "nodes", "allocations": allocations})
-    return cases, asked_of("balsam", cases)
+    return cases, oracle_answers("balsam", cases)
 
 
 @pytest.mark.parametrize(
-    ("ask", "name", "why"),
+    ("ask", "name", "reason_of"),
     [
         ("throughput", "Balsam `throughput_report`", why_throughput_differs),
         ("utilization", "Balsam `utilization_report`", why_running_differs),
@@ -209,27 +209,29 @@ def balsam() -> tuple[list[Json], list[Json]]:
     ],
 )
 def test_balsams_reports_of_events(
-    balsam: tuple[list[Json], list[Json]], ask: str, name: str, why: Callable[[Json], str]
+    balsam: tuple[list[Json], list[Json]], ask: str, name: str, reason_of: Callable[[Json], str]
 ) -> None:
-    found = Comparison()
-    for case, theirs in zip(*balsam, strict=True):
+    comparison = Comparison()
+    for case, answer in zip(*balsam, strict=True):
         if case["ask"] == ask:
-            found.take(case, equal=is_same(ours_of_events(case), theirs), reason=why(case))
-    found.assert_as_documented(name)
+            comparison.take(
+                case, equal=is_same(ours_of_events(case), answer), reason=reason_of(case)
+            )
+    comparison.assert_as_documented(name)
 
 
 def test_balsams_report_of_allocations(balsam: tuple[list[Json], list[Json]]) -> None:
-    found = Comparison()
-    for case, theirs in zip(*balsam, strict=True):
+    comparison = Comparison()
+    for case, answer in zip(*balsam, strict=True):
         if case["ask"] == "nodes":
-            ours = available_nodes(
+            report = available_nodes(
                 SimpleNamespace(start_time=moment(start), end_time=moment(end), num_nodes=nodes)
                 for start, end, nodes in case["allocations"]
             )
             runs = any(start is not None and end is None for start, end, _ in case["allocations"])
             reason = "with one that runs: left out" if runs else ""
-            found.take(case, equal=is_same(ours, theirs), reason=reason)
-    found.assert_as_documented("Balsam `available_nodes`")
+            comparison.take(case, equal=is_same(report, answer), reason=reason)
+    comparison.assert_as_documented("Balsam `available_nodes`")
 
 
 # ---- QCG-PilotJob
@@ -261,7 +263,7 @@ def a_pilot(chance: random.Random) -> Json:
     return {"odd": odd, "tasks": tasks}
 
 
-def told_by_qcg(tasks: list[Json]) -> Json:
+def qcg_reports(tasks: list[Json]) -> Json:
     """jobs.report and rtimes_*.log of a run, as QCG-PilotJob writes them."""
 
     def date(secs: float) -> str:
@@ -283,24 +285,24 @@ def told_by_qcg(tasks: list[Json]) -> Json:
             )
             runtime["rtime"] = str(timedelta(seconds=task["end"] - task["start"]))
             rtimes[task["name"]] = {"s": date(task["start"]), "f": date(task["end"])}
-        told = [{"state": state, "date": date(secs)} for state, secs in history]
+        states = [{"state": state, "date": date(secs)} for state, secs in history]
         report.append(
-            {"name": task["name"], "state": history[-1][0], "history": told, "runtime": runtime}
+            {"name": task["name"], "state": history[-1][0], "history": states, "runtime": runtime}
         )
     return {"report": report, "rtimes": rtimes}
 
 
 def our_tasks(tasks: list[Json]) -> list[Task]:
-    found = []
+    task_objects = []
     for task in tasks:
         cores: dict[str, list[str]] = {}
         for node, core in task["places"]:
             cores.setdefault(node, []).append(core)
         name, scheduled = task["name"], task["scheduled"]
         if task["cancelled"]:
-            found.append(Task(name, scheduled=scheduled))
+            task_objects.append(Task(name, scheduled=scheduled))
         else:
-            found.append(
+            task_objects.append(
                 Task(
                     name,
                     task["start"],
@@ -311,67 +313,67 @@ def our_tasks(tasks: list[Json]) -> list[Task]:
                     task["finished"],
                 )
             )
-    return found
+    return task_objects
 
 
 def secs_of(text: str) -> float:
     return (datetime.fromisoformat(text) - datetime(2026, 5, 1, 12)).total_seconds()
 
 
-def bars(spans: list[Span], nothing: str = "") -> list[list[Any]]:
+def bars(spans: list[Span], gap_name: str = "") -> list[list[Any]]:
     return sorted(
-        [core_name(span.place), span.start, span.end, span.task or nothing] for span in spans
+        [core_name(span.place), span.start, span.end, span.task or gap_name] for span in spans
     )
 
 
-def same_statistics(ours: Statistics | None, theirs: Mapping[str, float] | None) -> bool:
-    if ours is None or theirs is None or ours.stdev is None:
-        return ours is None and theirs is None
+def same_statistics(statistics: Statistics | None, answer: Mapping[str, float] | None) -> bool:
+    if statistics is None or answer is None or statistics.stdev is None:
+        return statistics is None and answer is None
     names = ("min", "max", "mean", "median", "stdev", "pstdev")
-    return [getattr(ours, name) for name in names] == pytest.approx(
-        [theirs.get(name) for name in names], abs=1e-6
+    return [getattr(statistics, name) for name in names] == pytest.approx(
+        [answer.get(name) for name in names], abs=1e-6
     )
 
 
-def same_shares(ours: Report[str, float], theirs: Json) -> bool:
+def same_shares(report: Report[str, float], answer: Json) -> bool:
     shares = {
         f"{node}:{core}": part["utilization"] / 100
-        for node, cores in theirs.get("nodes", {}).items()
+        for node, cores in answer.get("nodes", {}).items()
         for core, part in cores.items()
     }
-    return dict(zip(*ours, strict=True)) == pytest.approx(shares, abs=1e-6)
+    return dict(zip(*report, strict=True)) == pytest.approx(shares, abs=1e-6)
 
 
-def same_overheads(tasks: list[Task], theirs: Json) -> bool:
-    ours = launch_overheads(tasks)
-    if ours.start is None or ours.finish is None or ours.share is None:
+def same_overheads(tasks: list[Task], answer: Json) -> bool:
+    overheads = launch_overheads(tasks)
+    if overheads.start is None or overheads.finish is None or overheads.share is None:
         return False
-    found = (ours.tasks, ours.start.mean, ours.finish.mean, 100 * ours.share)
+    averages = (overheads.tasks, overheads.start.mean, overheads.finish.mean, 100 * overheads.share)
     names = ("analyzed_jobs", "job_start_avg", "job_finish_avg", "job_avg_per_rt")
-    return found == pytest.approx([theirs.get(name) for name in names], abs=1e-6)
+    return averages == pytest.approx([answer.get(name) for name in names], abs=1e-6)
 
 
-def same_chart(ours: list[list[Any]], theirs: Json) -> bool:
-    if isinstance(theirs, dict):
+def same_chart(rows: list[list[Any]], answer: Json) -> bool:
+    if isinstance(answer, dict):
         return False
-    return ours == sorted(
-        [core, secs_of(start), secs_of(end), job] for core, start, end, job in theirs
+    return rows == sorted(
+        [core, secs_of(start), secs_of(end), job] for core, start, end, job in answer
     )
 
 
 PARTS: dict[str, tuple[str, Callable[[list[Task], Json], bool]]] = {
-    "run_times": ("run times", lambda tasks, theirs: same_statistics(
-        statistics_of(task.run_time for task in tasks if task.run_time is not None), theirs)),
-    "launch": ("launch times", lambda tasks, theirs: same_statistics(launch_overheads(tasks).launch, theirs)),
+    "run_times": ("run times", lambda tasks, answer: same_statistics(
+        statistics_of(task.run_time for task in tasks if task.run_time is not None), answer)),
+    "launch": ("launch times", lambda tasks, answer: same_statistics(launch_overheads(tasks).launch, answer)),
     "overheads": ("launch overheads", same_overheads),
-    "gantt": ("gantt", lambda tasks, theirs: same_chart(bars(gantt(tasks)), theirs)),
-    "gaps": ("gaps", lambda tasks, theirs: same_chart(bars(gaps(tasks), "gap"), theirs)),
-    "busy": ("busy shares", lambda tasks, theirs: same_shares(busy_share(tasks), theirs)),
-    "efficiency": ("efficiency", lambda tasks, theirs: same_shares(efficiency(tasks), theirs)),
+    "gantt": ("gantt", lambda tasks, answer: same_chart(bars(gantt(tasks)), answer)),
+    "gaps": ("gaps", lambda tasks, answer: same_chart(bars(gaps(tasks), "gap"), answer)),
+    "busy": ("busy shares", lambda tasks, answer: same_shares(busy_share(tasks), answer)),
+    "efficiency": ("efficiency", lambda tasks, answer: same_shares(efficiency(tasks), answer)),
 }  # fmt: skip
 
 
-def why_qcg_differs(part: str, case: Json, theirs: Json) -> str:
+def why_qcg_differs(part: str, case: Json, answer: Json) -> str:
     if case["odd"] == "cancelled":
         return "with a cancelled task: AssertionError"
     if case["odd"] == "alone":
@@ -384,8 +386,8 @@ def why_qcg_differs(part: str, case: Json, theirs: Json) -> str:
         return "with tasks that share a core at a time: gaps below 0"
     if (
         part == "gaps"
-        and isinstance(theirs, list)
-        and any(start == end for _, start, end, _ in theirs)
+        and isinstance(answer, list)
+        and any(start == end for _, start, end, _ in answer)
     ):
         return "with gaps of 0 s"
     return ""
@@ -395,19 +397,21 @@ def why_qcg_differs(part: str, case: Json, theirs: Json) -> str:
 def qcg() -> tuple[list[Json], list[Json]]:
     chance = random.Random(11)
     cases = [a_pilot(chance) for _ in range(CASES)]
-    return cases, asked_of("qcg", [told_by_qcg(case["tasks"]) for case in cases])
+    return cases, oracle_answers("qcg", [qcg_reports(case["tasks"]) for case in cases])
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_qcgs_reports(qcg: tuple[list[Json], list[Json]], part: str) -> None:
     name, is_equal = PARTS[part]
-    found = Comparison()
+    comparison = Comparison()
     for case, answer in zip(*qcg, strict=True):
-        theirs = answer if "error" in answer else answer[part]
-        failed = isinstance(theirs, dict) and "error" in theirs
-        reason = why_qcg_differs(part, case, theirs)
-        assert not failed or reason.endswith(theirs["error"]), (case, theirs)
-        found.take(
-            case, equal=not failed and is_equal(our_tasks(case["tasks"]), theirs), reason=reason
+        part_answer = answer if "error" in answer else answer[part]
+        is_error = isinstance(part_answer, dict) and "error" in part_answer
+        reason = why_qcg_differs(part, case, part_answer)
+        assert not is_error or reason.endswith(part_answer["error"]), (case, part_answer)
+        comparison.take(
+            case,
+            equal=not is_error and is_equal(our_tasks(case["tasks"]), part_answer),
+            reason=reason,
         )
-    found.assert_as_documented(f"QCG-PilotJob {name}")
+    comparison.assert_as_documented(f"QCG-PilotJob {name}")

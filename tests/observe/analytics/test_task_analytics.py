@@ -1,5 +1,5 @@
 """Run times, gantt, gaps, busy shares and efficiency of tasks: cases computed by hand, and tasks of
-which little is told, or what can't be; the chart of characters."""
+which little is reported, or what can't be; the chart of characters."""
 
 import math
 
@@ -62,11 +62,11 @@ def test_by_node() -> None:
 
 
 def test_between_two_times() -> None:
-    found = list(clipped([*TASKS, *ODD], 3.5, 8))
-    assert [(task.name, task.start, task.end) for task in found[:3]] == [
+    tasks = list(clipped([*TASKS, *ODD], 3.5, 8))
+    assert [(task.name, task.start, task.end) for task in tasks[:3]] == [
         ("first", 3.5, 4), ("second", 3.5, 6), ("third", 7, 8)
     ]  # fmt: skip
-    assert [task.name for task in found[3:]] == [
+    assert [task.name for task in tasks[3:]] == [
         "back",
         "no number",
         "for ever",
@@ -82,12 +82,12 @@ def test_what_is_no_time_is_left_out_and_nothing_else_suffers() -> None:
     assert efficiency([*TASKS, *ODD]) == efficiency(TASKS)
     assert run_times([*TASKS, *ODD])[1] == [4, 6, 3, 1, 1]
     assert left_out_note([*TASKS, *ODD]) == ["6 runs left out: it isn't known where or when"]
-    found = launch_overheads([*ODD, Task("good", 2, 6, {}, 0, 1, 6.5)])
-    assert (found.tasks, found.share) == (1, 0.375)
-    assert found.start is not None
-    assert found.start.mean == 1
-    assert found.launch is not None
-    assert (found.launch.number, found.launch.mean) == (4, 0.5)
+    overheads = launch_overheads([*ODD, Task("good", 2, 6, {}, 0, 1, 6.5)])
+    assert (overheads.tasks, overheads.share) == (1, 0.375)
+    assert overheads.start is not None
+    assert overheads.start.mean == 1
+    assert overheads.launch is not None
+    assert (overheads.launch.number, overheads.launch.mean) == (4, 0.5)
     assert overhead_report(ODD) == ([], [])
     assert statistics_of([math.nan, math.inf]) is None
 
@@ -141,6 +141,6 @@ def test_what_is_short_is_seen_in_the_chart_and_so_is_no_time_at_all(
     GanttChart(gantt(tasks), gaps(tasks), {"n": 0.0}).print(out)
     course = capsys.readouterr().out.splitlines()[1].split()[-1]
     assert (course[0], course[-1], course.count("-"), set(course)) == ("-", "-", 3, {"-", "."})
-    alone = tasks[:1]
-    GanttChart(gantt(alone), gaps(alone), {"n": 0.0}).print(out)
+    first_task = tasks[:1]
+    GanttChart(gantt(first_task), gaps(first_task), {"n": 0.0}).print(out)
     assert capsys.readouterr().out.splitlines()[1].split()[-1].startswith("-")

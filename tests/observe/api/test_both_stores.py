@@ -76,7 +76,7 @@ def write_jobs(store: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(
+def stores(
     tmp_path_factory: pytest.TempPathFactory, loki: LokiServer, prometheus: PrometheusServer
 ) -> Iterator[TwoStores]:
     folder = tmp_path_factory.mktemp("both")
@@ -109,16 +109,16 @@ def test_jobs_are_read_when_it_is_their_turn(
     store: logshipper.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert ids(store.jobs("a1")) == ["a1"], "all is ingested, which looks at what has ended"
-    asked = []
+    job_ids = []
     read = store._store.key_values
 
     def key_values(job: JobSummary) -> Mapping[str, KeyValues]:
-        asked.append(job.job_id)
+        job_ids.append(job.job_id)
         return read(job)
 
     monkeypatch.setattr(store._store, "key_values", key_values)
     first = next(iter(store.jobs("a1-a3", filter="loss>0")))
-    assert (first.job_id, asked) == ("a3", ["a3"])
+    assert (first.job_id, job_ids) == ("a3", ["a3"])
 
 
 def test_a_job_by_any_of_its_names(store: logshipper.Store) -> None:
@@ -187,9 +187,9 @@ def test_metrics_are_columns(store: logshipper.Store) -> None:
     assert all(isinstance(value, float) for value in columns["_time"])
     two = job.metrics("loss", "epoch")
     assert (list(two)[3:], two["loss"]) == (["loss", "epoch"], [1.0, 0.5, 1 / 3, 0.25, 0.2, None])
-    merged = job.metrics(by="epoch")
-    assert (merged["epoch"], merged["val_loss"]) == ([1, 2, 3, 4, 5], [None, None, None, None, 1])
-    assert merged["loss"][-1] == 0.2, "two records of one epoch are one row"
+    epochs = job.metrics(by="epoch")
+    assert (epochs["epoch"], epochs["val_loss"]) == ([1, 2, 3, 4, 5], [None, None, None, None, 1])
+    assert epochs["loss"][-1] == 0.2, "two records of one epoch are one row"
     assert [list(columns)[3:] for columns in job.metric_sets()] == [
         ["lr", "opt.momentum"],
         ["epoch", "loss"],
@@ -264,11 +264,11 @@ def test_changes_of_states(store: logshipper.Store) -> None:
     ]  # fmt: skip
     assert changes(log.filter(job_id="a4")) == of_a4
     assert changes(log.filter(job_id=["a4"]).order_by("timestamp")) == of_a4[::-1]
-    everything = list(log.filter(own=True))
-    assert [event.time_ns for event in everything] == sorted(
-        (event.time_ns for event in everything), reverse=True
+    events = list(log.filter(own=True))
+    assert [event.time_ns for event in events] == sorted(
+        (event.time_ns for event in events), reverse=True
     )
-    assert len({event.id for event in everything}) == len(everything)
+    assert len({event.id for event in events}) == len(events)
     assert changes(log.filter(to_state="failed")) == [
         ("a3", "RUNNING", "FAILED"),
         ("a1", "RUNNING", "FAILED"),
@@ -277,20 +277,20 @@ def test_changes_of_states(store: logshipper.Store) -> None:
         "restarts only"
     )
     assert changes(log.filter(data={"exit_code": 1})) == changes(log.filter(to_state="FAILED"))
-    ended = log.filter(job_id="a2", to_state="RUN_DONE")[0]
-    assert (ended.data["attempt"], ended.timestamp) == (1, store.job("a2").ended)
-    assert ended in log.filter(
-        timestamp_before=ended.timestamp + timedelta(microseconds=1), job_id="a2"
+    end_event = log.filter(job_id="a2", to_state="RUN_DONE")[0]
+    assert (end_event.data["attempt"], end_event.timestamp) == (1, store.job("a2").ended)
+    assert end_event in log.filter(
+        timestamp_before=end_event.timestamp + timedelta(microseconds=1), job_id="a2"
     )
     assert (
         changes(
-            log.filter(timestamp_after=ended.timestamp + timedelta(microseconds=1), job_id="a2")
+            log.filter(timestamp_after=end_event.timestamp + timedelta(microseconds=1), job_id="a2")
         )
         == []
     )
-    assert log.filter(id=ended.id)[:5] == [ended]
-    own = [event for event in log.filter(scheduler_id="a1", own=True) if not event.to_state]
-    assert [event.data["event"] for event in own] == ["mode_changed"]
+    assert log.filter(id=end_event.id)[:5] == [end_event]
+    own_events = [event for event in log.filter(scheduler_id="a1", own=True) if not event.to_state]
+    assert [event.data["event"] for event in own_events] == ["mode_changed"]
     assert (
         log.filter(data={"event": "mode_changed", "to": "metadata"}, own=True, job_id="a1").count()
         == 1
@@ -312,12 +312,12 @@ def test_events_of_tagged_jobs(store: logshipper.Store) -> None:
 def test_no_job_is_opened_before_its_events_are_due(
     store: logshipper.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = note_opened(store, monkeypatch)
+    opened_ids = note_opened(store, monkeypatch)
     log = logshipper.EventLog(store).filter(job_id=["a1", "a4", "a5"])
     assert changes(log[:2]) == [("a5", "RUNNING", "COMPLETED"), ("a5", "QUEUED", "RUNNING")]
-    assert opened == [], "a5 ran once: its summary tells it"
+    assert opened_ids == [], "a5 ran once: its summary tells it"
     assert changes(log[2:3]) == [("a4", "RUNNING", "CANCELLED")]
-    assert opened == ["a4"]
+    assert opened_ids == ["a4"]
 
 
 def test_waiting(store: logshipper.Store) -> None:
@@ -332,22 +332,22 @@ def test_waiting(store: logshipper.Store) -> None:
 
 
 def test_a_running_job_is_waited_for_in_loki(
-    both: TwoStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stores: TwoStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends when whoever waits has seen that it runs, and pauses."""
     go, words = tmp_path / "go", ["-m", "logshipper", "run", "--name", "waits", "--", "sh", "-c"]
     script = f"echo begun; while [ ! -e {go} ]; do sleep 0.05; done; exit 3"
-    environment = {**both.agent.environment, "HOME": str(tmp_path)}
+    environment = {**stores.agent.environment, "HOME": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, *words, script], env=environment, stdout=subprocess.PIPE
     ) as job:
-        with both.loki() as store:
+        with stores.loki() as store:
             wait_until(
-                lambda: [found.state for found in store.jobs(name="waits")] == ["RUNNING"],
+                lambda: [loki_job.state for loki_job in store.jobs(name="waits")] == ["RUNNING"],
                 "Loki knows the job",
             )
-            (found,) = store.jobs(name="waits")
-            assert store.wait_any(found.job_id, timeout_secs=0) == (None, None)
+            (loki_job,) = store.jobs(name="waits")
+            assert store.wait_any(loki_job.job_id, timeout_secs=0) == (None, None)
             pause = time.sleep
 
             def go_on(secs: float) -> None:
@@ -355,10 +355,10 @@ def test_a_running_job_is_waited_for_in_loki(
                 pause(secs)
 
             monkeypatch.setattr("time.sleep", go_on)
-            assert store.wait_all(found.job_id, timeout_secs=TIMEOUT_SECS) == {
-                found.job_id: "FAILED"
+            assert store.wait_all(loki_job.job_id, timeout_secs=TIMEOUT_SECS) == {
+                loki_job.job_id: "FAILED"
             }
-            assert found.refresh().exit_code == 3
+            assert loki_job.refresh().exit_code == 3
         assert job.wait(TIMEOUT_SECS) == 3
 
 
@@ -372,8 +372,8 @@ def test_marks_are_kept_and_choose(store: logshipper.Store, source: str) -> None
     job.annotate("look at the loss")
     job.star()
     assert ids(store.jobs(tags=["best", "seed=1"])) == ["a2"]
-    again = next(iter(store.jobs("a2", filter=f"tags.source={source}")))
-    assert (again.note, again.starred, again.tags["seed"]) == ("look at the loss", True, "1")
+    match = next(iter(store.jobs("a2", filter=f"tags.source={source}")))
+    assert (match.note, match.starred, match.tags["seed"]) == ("look at the loss", True, "1")
     job.tag("-best", "-seed", "-source")
     job.annotate("")
     job.star(False)
@@ -398,9 +398,9 @@ def test_a_closed_store_answers_no_more(store: logshipper.Store) -> None:
 
 
 def answer(
-    both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *words: str
+    stores: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *words: str
 ) -> tuple[int, str, str]:
-    code = main([words[0], *both.options(source), *words[1:]])
+    code = main([words[0], *stores.options(source), *words[1:]])
     return (code, *capsys.readouterr())
 
 
@@ -426,12 +426,14 @@ def answer(
     ids=" ".join,
 )
 def test_commands_say_the_same(
-    words: tuple[str, ...], both: TwoStores, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], stores: TwoStores, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    local, loki = (answer(both, source, capsys, *words) for source in ("local", "loki"))
-    kept = [line for line in loki[1].splitlines() if "job.cluster" not in line]
+    local, loki = (answer(stores, source, capsys, *words) for source in ("local", "loki"))
+    loki_lines = [line for line in loki[1].splitlines() if "job.cluster" not in line]
     if words[0] == "diff":  # the cluster's name is one more option, and may be the widest
-        assert [line.split() for line in kept] == [line.split() for line in local[1].splitlines()]
+        assert [line.split() for line in loki_lines] == [
+            line.split() for line in local[1].splitlines()
+        ]
     else:
         assert loki[1] == local[1]
     assert loki[0] == local[0]
@@ -441,37 +443,37 @@ def test_commands_say_the_same(
 
 
 def test_a_limit_ends_the_questions_to_loki(
-    both: TwoStores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stores: TwoStores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a condition on metadata costs there: the records of each job that is looked at."""
-    read, asked = LokiStore.key_values, []
+    read, job_ids = LokiStore.key_values, []
 
     def key_values(store: LokiStore, job: JobSummary) -> Mapping[str, KeyValues]:
-        asked.append(job.job_id)
+        job_ids.append(job.job_id)
         return read(store, job)
 
     monkeypatch.setattr(LokiStore, "key_values", key_values)
     words = ("ls", "a1-a3", "--filter", "loss>0", "--columns", "id")
-    code, out, err = answer(both, "loki", capsys, *words, "--limit", "1")
-    assert (code, out.split(), asked) == (0, ["id", "a3"], ["a3"])
+    code, out, err = answer(stores, "loki", capsys, *words, "--limit", "1")
+    assert (code, out.split(), job_ids) == (0, ["id", "a3"], ["a3"])
     assert err == "logshipper: no more were looked for: --all shows all that match\n"
-    assert answer(both, "loki", capsys, *words, "--all")[1].split() == ["id", "a3", "a2", "a1"]
+    assert answer(stores, "loki", capsys, *words, "--all")[1].split() == ["id", "a3", "a2", "a1"]
     assert (
-        json.loads(answer(both, "loki", capsys, *words, "--limit", "1", "--json")[1])["matching"]
+        json.loads(answer(stores, "loki", capsys, *words, "--limit", "1", "--json")[1])["matching"]
         == 3
     )
 
 
 def test_tags_in_loki_are_said_to_be_ones_own(
-    both: TwoStores, capsys: pytest.CaptureFixture[str]
+    stores: TwoStores, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = answer(both, "loki", capsys, "tag", "a1", "+mine")
+    code, out, err = answer(stores, "loki", capsys, "tag", "a1", "+mine")
     assert code == 0
     assert "mine" in out
     assert "nothing in Loki is changed, and others don't see it" in err
-    shown = json.loads(answer(both, "loki", capsys, "show", "a1", "--json")[1])
-    assert (shown["tags"], shown["cluster"]) == ({"mine": ""}, both.agent.cluster)
-    assert answer(both, "loki", capsys, "tag", "a1", "-mine")[0] == 0
+    document = json.loads(answer(stores, "loki", capsys, "show", "a1", "--json")[1])
+    assert (document["tags"], document["cluster"]) == ({"mine": ""}, stores.agent.cluster)
+    assert answer(stores, "loki", capsys, "tag", "a1", "-mine")[0] == 0
     with pytest.raises(SystemExit):
         main(["rm", "a1", "--from", "loki"])
     assert "only jobs of the local store are removed" in capsys.readouterr().err
@@ -510,20 +512,20 @@ def write_generated(
         with SpooledCapture(
             store, job_id, attempt, name="generated", started_ns=began_ns + attempt * 20 * NS
         ) as job:
-            for kind, what in steps:
+            for kind, content in steps:
                 if kind == "record":
-                    job.metadata(json.dumps(what, ensure_ascii=False))
+                    job.metadata(json.dumps(content, ensure_ascii=False))
                 else:
-                    (job.stderr if kind == "stderr" else job.lines)(what)
+                    (job.stderr if kind == "stderr" else job.lines)(content)
             job.end(None if signal else exit_code or 0, signal)
 
 
-def everything(store: logshipper.Store, job_id: str) -> dict[str, Any]:
-    """All that is said of a job, but for its cluster."""
+def job_answers(store: logshipper.Store, job_id: str) -> dict[str, Any]:
+    """All that is reported of a job, but for its cluster."""
     (job,) = store.jobs(job_id)
     summaries = [
-        dataclasses.replace(found.summary, cluster="")
-        for found in (job, job.refresh(), store.job(job_id))
+        dataclasses.replace(view.summary, cluster="")
+        for view in (job, job.refresh(), store.job(job_id))
     ]
     assert summaries[1] == summaries[2]
     return {
@@ -559,14 +561,15 @@ def everything(store: logshipper.Store, job_id: str) -> dict[str, Any]:
     suppress_health_check=list(HealthCheck),
 )
 def test_generated_jobs_are_told_alike(
-    both: TwoStores, attempts: "list[tuple[list[Any], tuple[int | None, int]]]"
+    stores: TwoStores, attempts: "list[tuple[list[Any], tuple[int | None, int]]]"
 ) -> None:
     job_id = f"g{next(_numbers)}"
-    write_generated(both.folder, job_id, attempts)
-    both.ship()
+    write_generated(stores.folder, job_id, attempts)
+    stores.ship()
     with ExitStack() as stack:
         local, loki = (
-            everything(stack.enter_context(store), job_id) for store in (both.local(), both.loki())
+            job_answers(stack.enter_context(store), job_id)
+            for store in (stores.local(), stores.loki())
         )
-    for question, said in local.items():
-        assert loki[question] == said, question
+    for question, local_answer in local.items():
+        assert loki[question] == local_answer, question

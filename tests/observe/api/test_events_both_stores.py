@@ -90,7 +90,7 @@ def write_jobs(store: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(
+def stores(
     tmp_path_factory: pytest.TempPathFactory, loki: LokiServer, prometheus: PrometheusServer
 ) -> Iterator[TwoStores]:
     folder = tmp_path_factory.mktemp("events")
@@ -111,12 +111,12 @@ def kinds(events: EventQuery) -> list[str]:
 
 
 def test_all_that_happened_to_a_job(log: EventQuery) -> None:
-    found = list(log.filter(job_id="e1", own=True).order_by("timestamp"))
-    assert [event.kind for event in found] == [
+    events = list(log.filter(job_id="e1", own=True).order_by("timestamp"))
+    assert [event.kind for event in events] == [
         "state", "user_event", "user_event", "mode_changed", "lines_lost", "not_heartbeat_lost", "not_job_ended",
         "state",
     ]  # fmt: skip
-    checkpoint, evil, _, lost = found[1:5]
+    checkpoint, evil, _, drop = events[1:5]
     assert checkpoint.data == {"step": 100, "opt": {"lr": 0.1, "wd": 0}}
     assert (checkpoint.from_state, checkpoint.to_state, checkpoint.message) == (
         "",
@@ -124,27 +124,27 @@ def test_all_that_happened_to_a_job(log: EventQuery) -> None:
         "checkpoint",
     )
     assert evil.data == {"name": "evil", "event": "job_ended"}, "just what the user gave"
-    assert (lost.data["reason"], lost.data["lines"]) == ("no space left", 3)
+    assert (drop.data["reason"], drop.data["lines"]) == ("no space left", 3)
     assert changes(log.filter(job_id="e1")) == [("RUNNING", "COMPLETED"), ("QUEUED", "RUNNING")], (
         "newest first"
     )
-    assert len({event.id for event in found}) == len(found)
+    assert len({event.id for event in events}) == len(events)
     assert (
-        list(log.filter(id=[event.id for event in found[:2]], own=True).order_by("timestamp"))
-        == found[:2]
+        list(log.filter(id=[event.id for event in events[:2]], own=True).order_by("timestamp"))
+        == events[:2]
     )
 
 
 @pytest.mark.parametrize(
-    ("wanted", "fits"),
+    ("data", "fits"),
     [
         ({"step": 100}, True), ({"step": 100.0}, True), ({"step": "100"}, False), ({"opt": {"lr": 0.1}}, True),
         ({"opt": {"wd": 0}}, True), ({"opt": {"wd": False}}, False), ({"opt": {"lr": 0.1, "x": 1}}, False),
         ({"opt": {}}, True), ({"opt": None}, False), ({}, True),
     ],
 )  # fmt: skip
-def test_data_is_contained(log: EventQuery, wanted: dict[str, Any], fits: bool) -> None:
-    assert log.filter(job_id="e1", kind="user_event", data=wanted).count() == fits + (not wanted)
+def test_data_is_contained(log: EventQuery, data: dict[str, Any], fits: bool) -> None:
+    assert log.filter(job_id="e1", kind="user_event", data=data).count() == fits + (not data)
 
 
 def test_a_late_heartbeat_is_said_once_and_taken_back(
@@ -155,17 +155,17 @@ def test_a_late_heartbeat_is_said_once_and_taken_back(
         ("QUEUED", "RUNNING"), ("RUNNING", "UNRESPONSIVE"), ("UNRESPONSIVE", "RUNNING"), ("RUNNING", "UNRESPONSIVE"),
         ("UNRESPONSIVE", "RUNNING"), ("RUNNING", "FAILED"),
     ]  # fmt: skip
-    first_lost, first_found = list(query)[1:3]
-    one, two, *_ = (line.time_ns for line in store.job("e2").lines())
-    assert (first_lost.time_ns, first_found.time_ns) == (one + 20 * NS, two)
-    assert (first_lost.message, first_found.message) == (
+    first_loss, first_return = list(query)[1:3]
+    first_ns, second_ns, *_ = (line.time_ns for line in store.job("e2").lines())
+    assert (first_loss.time_ns, first_return.time_ns) == (first_ns + 20 * NS, second_ns)
+    assert (first_loss.message, first_return.message) == (
         "no heartbeat for 20 seconds", "the heartbeat is back, after 21 seconds",
     )  # fmt: skip
     assert kinds(log.filter(job_id="e2", kind=["heartbeat_lost", "heartbeat_found"])) == [
         "heartbeat_found", "heartbeat_lost", "heartbeat_found", "heartbeat_lost",
     ]  # fmt: skip
     assert kinds(log.filter(job_id="e2", own=True)) == kinds(log.filter(job_id="e2")), (
-        "nothing is told twice"
+        "nothing is reported twice"
     )
     assert log.filter(to_state="UNRESPONSIVE")[0].job_id in ("e2", "e3")
     assert store.job("e2").state == "FAILED"
@@ -174,26 +174,26 @@ def test_a_late_heartbeat_is_said_once_and_taken_back(
 def test_a_job_is_unresponsive_when_all_of_its_tasks_are(log: EventQuery) -> None:
     """Task 0 is silent from 20 to 50 s and from 70 to 110 s, task 1 from 35 to 45 s and from 65 to
     109 s."""
-    found = list(log.filter(job_id="e3", own=True).order_by("timestamp"))
-    begin_ns = found[0].time_ns
-    told = [
+    events = list(log.filter(job_id="e3", own=True).order_by("timestamp"))
+    begin_ns = events[0].time_ns
+    heartbeats = [
         (round((event.time_ns - begin_ns) / NS), event.kind, event.to_state)
-        for event in found[1:-2]
+        for event in events[1:-2]
     ]
-    assert told == [
+    assert heartbeats == [
         (20, "heartbeat_lost", ""), (35, "heartbeat_lost", "UNRESPONSIVE"), (45, "heartbeat_found", "RUNNING"),
         (50, "heartbeat_found", ""), (65, "heartbeat_lost", ""), (70, "heartbeat_lost", "UNRESPONSIVE"),
         (109, "heartbeat_found", "RUNNING"),
     ]  # fmt: skip
-    assert [(event.kind, event.to_state) for event in found[-2:]] == [
+    assert [(event.kind, event.to_state) for event in events[-2:]] == [
         ("heartbeat_found", ""),
         ("state", "COMPLETED"),
     ]
 
 
 def test_what_a_dead_capture_never_wrote_is_a_drop_with_its_reason(log: EventQuery) -> None:
-    (lost,) = log.filter(job_id="e4", kind="lines_lost")
-    assert (lost.data["lines"], lost.data["reason"]) == (
+    (drop,) = log.filter(job_id="e4", kind="lines_lost")
+    assert (drop.data["lines"], drop.data["reason"]) == (
         4,
         "its capture died before it had written them",
     )
@@ -211,31 +211,31 @@ def test_a_job_forges_no_change_of_its_state(log: EventQuery) -> None:
 
 
 def test_events_beyond_the_cap_are_said(log: EventQuery) -> None:
-    found = log.filter(job_id="e6", own=True)
-    assert found.filter(kind="user_event").count() == MAX_EVENTS
-    (left_out,) = found.filter(kind="events_left_out")
-    assert f"it has {MAX_EVENTS:,}" in left_out.message
+    query = log.filter(job_id="e6", own=True)
+    assert query.filter(kind="user_event").count() == MAX_EVENTS
+    (cap_event,) = query.filter(kind="events_left_out")
+    assert f"it has {MAX_EVENTS:,}" in cap_event.message
     assert changes(log.filter(job_id="e6")) == [("RUNNING", "COMPLETED"), ("QUEUED", "RUNNING")]
 
 
 def test_a_clock_that_went_back_turns_no_change_around(log: EventQuery) -> None:
-    expected = [("QUEUED", "RUNNING"), ("RUNNING", "FAILED"), ("FAILED", "REQUEUED"), ("REQUEUED", "RUNNING"),
+    expected_changes = [("QUEUED", "RUNNING"), ("RUNNING", "FAILED"), ("FAILED", "REQUEUED"), ("REQUEUED", "RUNNING"),
                 ("RUNNING", "COMPLETED")]  # fmt: skip
-    found = list(log.filter(job_id="e7").order_by("timestamp"))
-    assert changes(found) == expected
-    assert [event.time_ns for event in found] == sorted(event.time_ns for event in found)
-    assert changes(log.filter(job_id="e7")) == expected[::-1]
+    events = list(log.filter(job_id="e7").order_by("timestamp"))
+    assert changes(events) == expected_changes
+    assert [event.time_ns for event in events] == sorted(event.time_ns for event in events)
+    assert changes(log.filter(job_id="e7")) == expected_changes[::-1]
 
 
 def test_times_are_included_and_orders_are_each_others_reverse(log: EventQuery) -> None:
-    everything = list(log.filter(own=True))
-    assert [event.time_ns for event in everything] == sorted(
-        (event.time_ns for event in everything), reverse=True
+    events = list(log.filter(own=True))
+    assert [event.time_ns for event in events] == sorted(
+        (event.time_ns for event in events), reverse=True
     )
     assert {event.id for event in log.filter(own=True).order_by("timestamp")} == {
-        event.id for event in everything
+        event.id for event in events
     }
-    moment = next(event for event in everything if event.kind == "mode_changed").timestamp
+    moment = next(event for event in events if event.kind == "mode_changed").timestamp
     micro = timedelta(microseconds=1)
     assert (
         log.filter(
@@ -267,12 +267,12 @@ def test_how_many_jobs_are_held_open_changes_nothing(
     log: EventQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for query in (log.filter(own=True), log.filter(own=True).order_by("timestamp")):
-        expected = list(query)
+        events = list(query)
         for at_once, files in ((1, 2), (3, 1), (2, 0)):
-            with monkeypatch.context() as changed:
-                changed.setattr(event_log, "MAX_AT_ONCE", at_once)
-                changed.setattr(event_log, "MAX_OPEN", files)
-                assert list(query) == expected
+            with monkeypatch.context() as patch:
+                patch.setattr(event_log, "MAX_AT_ONCE", at_once)
+                patch.setattr(event_log, "MAX_OPEN", files)
+                assert list(query) == events
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -291,45 +291,47 @@ def test_a_reader_gives_what_is_asked_for(
 ) -> None:
     for job_id in ("e1", "e2", "e6", "e7"):
         with store._store.open(job_id) as reader:
-            everything = list(reader.events())
-            chosen = [event for event in everything if not names or event.event["event"] in names]
-            ordered = chosen[::-1] if newest_first else chosen
-            assert list(reader.events(names=names, newest_first=newest_first)) == ordered
-            if not everything:
+            events = list(reader.events())
+            selection = [event for event in events if not names or event.event["event"] in names]
+            ordered_selection = selection[::-1] if newest_first else selection
+            assert list(reader.events(names=names, newest_first=newest_first)) == ordered_selection
+            if not events:
                 continue
-            begin_ns, end_ns = everything[len(everything) // 3].time_ns, everything[-1].time_ns
-            within = [event for event in ordered if begin_ns <= event.time_ns < end_ns]
-            asked = reader.events(
+            begin_ns, end_ns = events[len(events) // 3].time_ns, events[-1].time_ns
+            events_in_range = [
+                event for event in ordered_selection if begin_ns <= event.time_ns < end_ns
+            ]
+            answers = reader.events(
                 names=names, newest_first=newest_first, begin_ns=begin_ns, end_ns=end_ns
             )
-            assert list(asked) == within
+            assert list(answers) == events_in_range
 
 
 def test_the_newest_of_very_many_events_are_read_alone(
-    both: TwoStores, monkeypatch: pytest.MonkeyPatch
+    stores: TwoStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = 0
     read = JobReader._fetch
 
-    def counted(reader: JobReader, query: str, *values: object) -> list[tuple[Any, ...]]:
+    def count_texts(reader: JobReader, query: str, *values: object) -> list[tuple[Any, ...]]:
         nonlocal texts
         rows = read(reader, query, *values)
         texts += len(rows) * ("SELECT time_ns, capture, event" in query)
         return rows
 
-    monkeypatch.setattr(JobReader, "_fetch", counted)
-    with both.local() as store:
+    monkeypatch.setattr(JobReader, "_fetch", count_texts)
+    with stores.local() as store:
         assert len(logshipper.EventLog(store).filter(job_id="e6", own=True)[:10]) == 10
         assert 0 < texts < MAX_EVENTS / 3
         after = store.job("e6").summary.started_ns + 100 * NS
         texts = 0
-        found = logshipper.EventLog(store).filter(
+        query = logshipper.EventLog(store).filter(
             job_id="e6",
             own=True,
             timestamp_after=datetime.fromtimestamp(after / NS, UTC),
             timestamp_before=None,
         )
-        assert found.count() < 100
+        assert query.count() < 100
         assert texts < 100, "what is too old isn't looked at"
 
 
@@ -342,31 +344,31 @@ def test_allocations(log: EventQuery) -> None:
 def test_only_jobs_that_may_matter_are_opened(
     log: EventQuery, store: logshipper.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = note_opened(store, monkeypatch)
+    opened_ids = note_opened(store, monkeypatch)
     assert len(log.filter(job_id=["e1", "e2", "e6"])[:2]) == 2
-    assert opened == [], "e6 ran once, without a late heartbeat"
+    assert opened_ids == [], "e6 ran once, without a late heartbeat"
     assert changes(log.filter(job_id=["e1", "e2"])[:1]) == [("RUNNING", "FAILED")]
-    assert opened == ["e2"]
+    assert opened_ids == ["e2"]
 
 
 # ---- the command
 
 
 def answer(
-    both: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *words: str
+    stores: TwoStores, source: str, capsys: pytest.CaptureFixture[str], *words: str
 ) -> tuple[int, dict[str, Any], str]:
-    code = main([*words, *both.options(source)])
+    code = main([*words, *stores.options(source)])
     out, err = capsys.readouterr()
     return code, json.loads(out) if "--json" in words else {"out": out}, err
 
 
 def test_every_filter_has_an_option(
-    both: TwoStores, source: str, capsys: pytest.CaptureFixture[str]
+    stores: TwoStores, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ask(*words: str) -> list[dict[str, Any]]:
-        code, found, err = answer(both, source, capsys, "events", *words, "--json")
+        code, document, err = answer(stores, source, capsys, "events", *words, "--json")
         assert (code, "no such" in err) == (0, False)
-        events: list[dict[str, Any]] = found["events"]
+        events: list[dict[str, Any]] = document["events"]
         return events
 
     of_e1 = ask("e1", "--oldest-first")
@@ -378,55 +380,57 @@ def test_every_filter_has_an_option(
     assert ask("--batch-job-id", "e1", "--data", '{"opt": {"lr": 0.1}}') == [of_e1[1]]
     assert ask("e1", "--data", "reason=no space left") == [of_e1[4]]
     assert ask("e1", "--changes", "--oldest-first") == [of_e1[0], of_e1[-1]]
-    assert [one["to_state"] for one in ask("e2", "--from-state", "unresponsive")] == [
+    assert [event["to_state"] for event in ask("e2", "--from-state", "unresponsive")] == [
         "RUNNING",
         "RUNNING",
     ]
-    assert [one["kind"] for one in ask("e1", "--limit", "2")] == ["state", "not_job_ended"]
+    assert [event["kind"] for event in ask("e1", "--limit", "2")] == ["state", "not_job_ended"]
     at = datetime.fromtimestamp(of_e1[3]["time_ns"] / NS, UTC)
     assert of_e1[3] in ask("e1", "--after", (at - timedelta(milliseconds=1)).isoformat(), "--before",
                            (at + timedelta(milliseconds=1)).isoformat())  # fmt: skip
 
 
 def test_the_table_is_fit_for_a_terminal(
-    both: TwoStores, source: str, capsys: pytest.CaptureFixture[str]
+    stores: TwoStores, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, found, _ = answer(both, source, capsys, "events", "e1", "nobody")
+    code, table, _ = answer(stores, source, capsys, "events", "e1", "nobody")
     assert code == 1
-    assert not {"\x1b", "\x07"} & set(found["out"])
-    assert [line.split()[1:4] for line in found["out"].splitlines()][-2] == ["e1", "user", "event"]
-    assert "train.py: checkpoint" in found["out"]
-    lines = answer(both, source, capsys, "events", "e5")[1]["out"].splitlines()
+    assert not {"\x1b", "\x07"} & set(table["out"])
+    assert [line.split()[1:4] for line in table["out"].splitlines()][-2] == ["e1", "user", "event"]
+    assert "train.py: checkpoint" in table["out"]
+    lines = answer(stores, source, capsys, "events", "e5")[1]["out"].splitlines()
     assert max(map(len, lines)) < 160
     assert "long long long long long long long long…" in lines[2]
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (("--data", "x"), 2, "neither KEY=VALUE nor a JSON object"), (("--data", "{"), 2, "isn't a JSON object"),
         (("--to-state", "faled"), 2, "isn't a state"), (("--after", "yesterday"), 2, "isn't a time"),
     ],
 )  # fmt: skip
 def test_bad_options_are_named(
-    both: TwoStores,
+    stores: TwoStores,
     capsys: pytest.CaptureFixture[str],
     words: tuple[str, ...],
     code: int,
-    told: str,
+    message: str,
 ) -> None:
     try:
-        ended_with: int | str | None = main(["events", *words, *both.options("local")])
-    except SystemExit as ended:
-        ended_with = ended.code
-    assert ended_with == code
-    assert told in capsys.readouterr().err
+        exit_code: int | str | None = main(["events", *words, *stores.options("local")])
+    except SystemExit as error:
+        exit_code = error.code
+    assert exit_code == code
+    assert message in capsys.readouterr().err
 
 
-def test_both_stores_answer_alike(both: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_stores_answer_alike(stores: TwoStores, capsys: pytest.CaptureFixture[str]) -> None:
     answers = []
-    for which in ("local", "loki"):
-        events = answer(both, which, capsys, "events", "e1-e7", "--all", "--json")[1]["events"]
+    for store_name in ("local", "loki"):
+        events = answer(stores, store_name, capsys, "events", "e1-e7", "--all", "--json")[1][
+            "events"
+        ]
         answers.append(
             [{**event, "id": "", "cluster": "", "data": without_capture(event)} for event in events]
         )

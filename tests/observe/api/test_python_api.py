@@ -45,11 +45,11 @@ def test_the_pages_examples_run(store: Path) -> None:
     examples = doctest.DocTestParser().get_doctest(
         re.sub(r"^```.*$", "", text, flags=re.M), {}, PAGE.name, None, 0
     )
-    found: list[str] = []
+    failures: list[str] = []
     result = doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL).run(
-        examples, out=found.append
+        examples, out=failures.append
     )
-    assert result.failed == 0, "".join(found)
+    assert result.failed == 0, "".join(failures)
     assert result.attempted == text.count(">>> ")
 
 
@@ -70,12 +70,12 @@ def test_errors_of_the_page_are_all_there_are() -> None:
 
 
 def test_commands_start_without_the_library() -> None:
-    loaded = "print([name for name in sys.modules if name.endswith('_api')])"
-    code = f"import sys, logshipper, logshipper_observe.commands.cli; {loaded}"
-    found = subprocess.run(
+    module_listing = "print([name for name in sys.modules if name.endswith('_api')])"
+    code = f"import sys, logshipper, logshipper_observe.commands.cli; {module_listing}"
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert found.stdout == "[]\n"
+    assert process.stdout == "[]\n"
 
 
 def test_a_store_that_is_not_there(tmp_path: Path) -> None:
@@ -87,12 +87,12 @@ def test_a_store_that_is_not_there(tmp_path: Path) -> None:
 def test_waiting_ends_when_the_time_is_up(store: Path) -> None:
     with SpooledCapture(store, "runs") as job:
         job.beat()
-        with logshipper.Store.local() as opened:
-            assert opened.wait_any("runs", timeout_secs=0) == (None, None)
+        with logshipper.Store.local() as local_store:
+            assert local_store.wait_any("runs", timeout_secs=0) == (None, None)
             with pytest.raises(logshipper.TimedOut) as error:
-                opened.wait_all("a1", "runs", timeout_secs=0)
+                local_store.wait_all("a1", "runs", timeout_secs=0)
             assert error.value.left == ("runs",)
-            assert opened.job("runs").is_running
+            assert local_store.job("runs").is_running
         job.end()
-    with logshipper.Store.local() as opened:
-        assert opened.wait_any("runs") == ("runs", "COMPLETED")
+    with logshipper.Store.local() as local_store:
+        assert local_store.wait_any("runs") == ("runs", "COMPLETED")

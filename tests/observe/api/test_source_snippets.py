@@ -56,12 +56,12 @@ def jobs_of(home: Home) -> int:
 
 
 def test_pegasus_opting_in_and_out(home: Home) -> None:
-    opted = ("--if-opted-in",)
-    home.run("echo", "before", options=opted)
+    opt_in = ("--if-opted-in",)
+    home.run("echo", "before", options=opt_in)
     in_shell(home, "touch ~/.logoptin")
-    home.run("echo", "logged", options=opted)
+    home.run("echo", "logged", options=opt_in)
     in_shell(home, "rm ~/.logoptin")
-    home.run("echo", "after", options=opted)
+    home.run("echo", "after", options=opt_in)
     assert jobs_of(home) == 1
     assert home.logs() == ["logged"]
 
@@ -120,10 +120,10 @@ def snippet(
     name: str, store: logshipper.Store, console: Console, **more: Any
 ) -> Callable[..., Any]:
     """A function as XT has it; only the names of its modules are ours."""
-    found = {**names(store, console), **more}
+    namespace = {**names(store, console), **more}
     path = ROOT / "tests" / "snippets" / f"xt_{name}.txt"
-    exec(compile(path.read_text(), str(path), "exec"), found)  # noqa: S102  the documents' own words
-    function: Callable[..., Any] = found[name]
+    exec(compile(path.read_text(), str(path), "exec"), namespace)  # noqa: S102  the documents' own words
+    function: Callable[..., Any] = namespace[name]
     return function
 
 
@@ -200,8 +200,8 @@ def test_xt_monitor_switches_nodes_and_keeps_each_ones_place(tmp_path: Path) -> 
         first.beat()
         second.beat()
         # a look each second turn: node 0 is read, then 1, then 0 again, from where it was
-        said = monitor(store, "two", [None, None, "+", None, None, "-", None, None, ESCAPE])
-    assert [line for line in said.splitlines() if not line.startswith("==> node")][1:] == [
+        output = monitor(store, "two", [None, None, "+", None, None, "-", None, None, ESCAPE])
+    assert [line for line in output.splitlines() if not line.startswith("==> node")][1:] == [
         "node0: a", "node0: ==> switching to: node1", "node1: b", "node1: ==> switching to: node0",
         "==> monitoring cancelled (escape key detected)",
     ]  # fmt: skip
@@ -209,15 +209,15 @@ def test_xt_monitor_switches_nodes_and_keeps_each_ones_place(tmp_path: Path) -> 
 
 def test_xt_monitor_asks_before_it_cancels(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    cancelled: list[str] = []
+    cancellations: list[str] = []
     with SpooledCapture(root, "one") as job, logshipper.Store.local(root) as store:
         job.lines("a")
         job.beat()
         for answer in ("n", "y"):
-            said = monitor(store, "one", [None, None, None, CONTROL_C], cancel_job=cancelled.append,
+            output = monitor(store, "one", [None, None, None, CONTROL_C], cancel_job=cancellations.append,
                            single_char_input=lambda _, answer=answer: answer)  # fmt: skip
-            assert "==> monitoring cancelled (control-c detected)" in said
-    assert cancelled == ["one"]
+            assert "==> monitoring cancelled (control-c detected)" in output
+    assert cancellations == ["one"]
 
 
 def test_xt_the_end_record_of_a_cancelled_run(xt: logshipper.Store) -> None:
@@ -229,13 +229,13 @@ def test_xt_the_end_record_of_a_cancelled_run(xt: logshipper.Store) -> None:
     snippet("wrapup_run_with_context", xt, Console())(
         runs, {"run_index": 2, "run_name": "run2264.2"}, context
     )
-    (ended,) = runs.ended
-    assert (ended["run"], ended["status"], ended["exit_code"]) == ("run2264.2", "cancelled", 0)
-    assert (ended["node_id"], ended["run_index"], ended["job_id"]) == ("node3", 2, "job2264")
-    assert ended["best"] == pytest.approx(0.695), (
+    (end,) = runs.ended
+    assert (end["run"], end["status"], end["exit_code"]) == ("run2264.2", "cancelled", 0)
+    assert (end["node_id"], end["run_index"], end["job_id"]) == ("node3", 2, "job2264")
+    assert end["best"] == pytest.approx(0.695), (
         "the greatest of its metric, as the context wants it"
     )
-    assert [job.job_id for job in xt.jobs("run2264.2", state=ended["status"])] == [], (
+    assert [job.job_id for job in xt.jobs("run2264.2", state=end["status"])] == [], (
         "its name of a state is understood"
     )
 
@@ -244,9 +244,9 @@ def test_xt_the_end_record_of_a_cancelled_run(xt: logshipper.Store) -> None:
 def test_xt_the_end_record_of_a_run_that_closes_itself(xt: logshipper.Store, is_aml: bool) -> None:
     """`close` of its Run: what it says of the run's end is what is known here."""
     runs = RunStore(xt)
-    closed: list[str] = []
+    closed_writers: list[str] = []
     writers = {
-        name: SimpleNamespace(close=lambda name=name: closed.append(name))
+        name: SimpleNamespace(close=lambda name=name: closed_writers.append(name))
         for name in ("train_writer", "test_writer", "train_writer2", "test_writer2")
     }
     context = SimpleNamespace(
@@ -259,22 +259,22 @@ def test_xt_the_end_record_of_a_run_that_closes_itself(xt: logshipper.Store, is_
         is_aml=is_aml, **writers,
     )  # fmt: skip
     snippet("close", xt, Console())(run)
-    assert sorted(closed) == sorted(writers)
-    ended, *at_end = runs.ended
-    known = ended["known"]
+    assert sorted(closed_writers) == sorted(writers)
+    end, *at_end = runs.ended
+    info = end["known"]
     assert (
-        (ended["status"].upper(), ended["exit_code"])
-        == (known.status, known.exit_code)
+        (end["status"].upper(), end["exit_code"])
+        == (info.status, info.exit_code)
         == ("COMPLETED", 0)
     )
-    assert (ended["node_id"], ended["job_id"], ended["run_index"]) == ("node0", "job2264", None)
-    assert ended["best"] == pytest.approx(0.6925)
-    assert known.metrics["test-acc"].max == ended["best"]
+    assert (end["node_id"], end["job_id"], end["run_index"]) == ("node0", "job2264", None)
+    assert end["best"] == pytest.approx(0.6925)
+    assert info.metrics["test-acc"].max == end["best"]
     assert [(record["run"], record["status"], record["exit_code"]) for record in at_end] == (
         [("run2264.3", "completed", 0)] * 2 if is_aml else []
     )
 
 
 def test_xt_a_jobs_node(xt: logshipper.Store) -> None:
-    found = names(xt, Console())["job_helper"].get_job_backend(None, None, "job201")[1]
-    assert snippet("get_service_node_info", xt, Console())(found, 3) == {"task": 3}
+    backend = names(xt, Console())["job_helper"].get_job_backend(None, None, "job201")[1]
+    assert snippet("get_service_node_info", xt, Console())(backend, 3) == {"task": 3}

@@ -58,19 +58,19 @@ def run(snippet: str) -> Any:  # Any: what its last line gives
         textwrap.dedent(snippet).strip().replace("from balsam.api import", "from logshipper import")
     )
     *before, last = text.split("\n")
-    known: dict[str, Any] = {"EventLog": logshipper.EventLog}
+    namespace: dict[str, Any] = {"EventLog": logshipper.EventLog}
     if last.startswith(" "):
-        exec(text, known)  # noqa: S102  the document's own
+        exec(text, namespace)  # noqa: S102  the document's own
         return None
-    exec("\n".join(before), known)  # noqa: S102  likewise
-    return eval(last, known)  # noqa: S307  likewise
+    exec("\n".join(before), namespace)  # noqa: S102  likewise
+    return eval(last, namespace)  # noqa: S307  likewise
 
 
-def found(snippet: str) -> list[tuple[str, str, str]]:
+def snippet_changes(snippet: str) -> list[tuple[str, str, str]]:
     return [(event.job_id, event.from_state, event.to_state) for event in run(snippet)]
 
 
-def ran(job_id: str, end: str = "COMPLETED") -> list[tuple[str, str, str]]:
+def run_changes(job_id: str, end: str = "COMPLETED") -> list[tuple[str, str, str]]:
     """Newest first."""
     return [(job_id, "RUNNING", end), (job_id, "QUEUED", "RUNNING")]
 
@@ -90,59 +90,64 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> logshipper.Store:
     with SpooledCapture(folder, "new") as job:
         job.end(3)
     monkeypatch.setenv("LOGSHIPPER_STORE", str(folder))
-    with logshipper.Store.local(folder) as opened:
-        opened.job("125").tag("experiment=ffn-1", "scale_nodes=512")
-        opened.job("126").tag("experiment=ffn-1", "scale_nodes=64")
-        opened.job("123").tag("experiment=foo")
-    return opened
+    with logshipper.Store.local(folder) as local_store:
+        local_store.job("125").tag("experiment=ffn-1", "scale_nodes=512")
+        local_store.job("126").tag("experiment=ffn-1", "scale_nodes=64")
+        local_store.job("123").tag("experiment=foo")
+    return local_store
 
 
 def test_all_details_of_the_events_of_tagged_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     run(PRINTED)
-    printed = capsys.readouterr().out.splitlines()
+    output_lines = capsys.readouterr().out.splitlines()
     end = datetime.fromtimestamp(START_NS / NS, UTC)
-    assert [printed[0], *printed[2:4], printed[5], *printed[7:10]] == [
+    assert [output_lines[0], *output_lines[2:4], output_lines[5], *output_lines[7:10]] == [
         "123", "RUNNING", "COMPLETED", "123", "QUEUED", "RUNNING", "{'attempt': 1, 'num_nodes': 1}",
     ]  # fmt: skip
-    assert printed[4] == "{'attempt': 1, 'exit_code': 0, 'signal': 0, 'reason': ''}"
-    at = [datetime.fromisoformat(printed[place]) for place in (6, 1)]
+    assert output_lines[4] == "{'attempt': 1, 'exit_code': 0, 'signal': 0, 'reason': ''}"
+    at = [datetime.fromisoformat(output_lines[place]) for place in (6, 1)]
     assert at == sorted(at)
     assert all((moment - end).total_seconds() < 5 and moment.tzinfo is UTC for moment in at)
 
 
 def test_events_of_some_jobs() -> None:
-    again = [
+    restart_changes = [
         ("124", "RUNNING", "COMPLETED"),
         ("124", "REQUEUED", "RUNNING"),
         ("124", "FAILED", "REQUEUED"),
     ]
-    assert found(BY_JOB) == [*again, *ran("125"), *ran("124", "FAILED"), *ran("123")]
+    assert snippet_changes(BY_JOB) == [
+        *restart_changes,
+        *run_changes("125"),
+        *run_changes("124", "FAILED"),
+        *run_changes("123"),
+    ]
 
 
 def test_events_of_an_allocation() -> None:
-    assert found(BY_BATCH_JOB) == ran("123")
-    assert found(BY_SCHEDULER) == ran("456")
+    assert snippet_changes(BY_BATCH_JOB) == run_changes("123")
+    assert snippet_changes(BY_SCHEDULER) == run_changes("456")
 
 
 def test_all_tags_must_match() -> None:
-    assert found(BY_TAGS) == ran("125")
+    assert snippet_changes(BY_TAGS) == run_changes("125")
 
 
 def test_a_particular_change() -> None:
-    startups = found(STARTUPS)
+    startups = snippet_changes(STARTUPS)
     assert [job_id for job_id, *_ in startups] == ["new", "124", "456", "126", "125", "124", "123"]
-    assert found(RESTARTS) == [("124", "REQUEUED", "RUNNING")]
+    assert snippet_changes(RESTARTS) == [("124", "REQUEUED", "RUNNING")]
 
 
 def test_only_events_of_the_last_day() -> None:
-    assert found(SINCE_YESTERDAY) == ran("new", "FAILED")
+    assert snippet_changes(SINCE_YESTERDAY) == run_changes("new", "FAILED")
 
 
-# ---- of Balsam's own jobs, imported: all that its own API has told of them (tests/imports/make_balsam.py)
+# ---- of Balsam's own jobs, imported: all that its own API has reported of them (tests/imports/make_balsam.py)
 
 
 @pytest.fixture
-def imported(
+def balsam_events(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> EventQuery:
     folder = tmp_path / "imported"
@@ -151,11 +156,11 @@ def imported(
     return logshipper.EventLog.objects.filter()
 
 
-def told(
+def state_changes(
     events: Iterable[Any],
 ) -> list[tuple[int, str, str, datetime]]:  # Any: of Balsam or of here
     """Newest first; of equal times in any order."""
-    found = [
+    changes = [
         (
             int(str(event.job_id).removeprefix("balsam-")),
             event.from_state,
@@ -164,45 +169,53 @@ def told(
         )
         for event in events
     ]
-    return sorted(found, key=lambda one: (one[3], one[0], one[1]), reverse=True)
+    return sorted(changes, key=lambda change: (change[3], change[0], change[1]), reverse=True)
 
 
-def of_balsam(**wanted: object) -> list[tuple[int, str, str, datetime]]:
+def of_balsam(**conditions: object) -> list[tuple[int, str, str, datetime]]:
     """What Balsam's own query gives: its recorded events, filtered."""
     events = json.loads((RECORDED / "balsam" / "events.json").read_text())["results"]
-    chosen = [one for one in events if all(one[name] == value for name, value in wanted.items())]
-    return told(
+    matches = [
+        event for event in events if all(event[name] == value for name, value in conditions.items())
+    ]
+    return state_changes(
         SimpleNamespace(
-            **{**one, "timestamp": datetime.fromisoformat(one["timestamp"]).replace(tzinfo=UTC)}
+            **{**event, "timestamp": datetime.fromisoformat(event["timestamp"]).replace(tzinfo=UTC)}
         )
-        for one in chosen
+        for event in matches
     )
 
 
-def test_imported_events_are_balsams_own(imported: EventQuery) -> None:
-    assert told(imported) == of_balsam()
-    times = [event.timestamp for event in imported]
+def test_imported_events_are_balsams_own(balsam_events: EventQuery) -> None:
+    assert state_changes(balsam_events) == of_balsam()
+    times = [event.timestamp for event in balsam_events]
     assert times == sorted(times, reverse=True)
     for state in {state for _, *states, _ in of_balsam() for state in states}:
         if state not in {
             "FAILED",
             "RUNNING",
         }:  # those are states of here, too, which others stand for
-            assert told(imported.filter(to_state=state)) == of_balsam(to_state=state), state
-            assert told(imported.filter(from_state=state)) == of_balsam(from_state=state), state
-    restarts = imported.filter(from_state="RESTART_READY", to_state="RUNNING")
-    assert told(restarts) == of_balsam(from_state="RESTART_READY", to_state="RUNNING")
-    assert told(imported.filter(job_id=[101, 103])) == told(
-        one for one in imported if one.job_id in ("balsam-101", "balsam-103")
+            assert state_changes(balsam_events.filter(to_state=state)) == of_balsam(
+                to_state=state
+            ), state
+            assert state_changes(balsam_events.filter(from_state=state)) == of_balsam(
+                from_state=state
+            ), state
+    restarts = balsam_events.filter(from_state="RESTART_READY", to_state="RUNNING")
+    assert state_changes(restarts) == of_balsam(from_state="RESTART_READY", to_state="RUNNING")
+    assert state_changes(balsam_events.filter(job_id=[101, 103])) == state_changes(
+        event for event in balsam_events if event.job_id in ("balsam-101", "balsam-103")
     )
 
 
-def test_imported_events_of_an_allocation(imported: EventQuery) -> None:
-    of_batch = told(imported.filter(batch_job_id=5))
+def test_imported_events_of_an_allocation(balsam_events: EventQuery) -> None:
+    of_batch = state_changes(balsam_events.filter(batch_job_id=5))
     assert of_batch
-    assert of_batch == told(imported.filter(scheduler_id=456)), "it is the scheduler's 456"
+    assert of_batch == state_changes(balsam_events.filter(scheduler_id=456)), (
+        "it is the scheduler's 456"
+    )
     assert {job_id for job_id, *_ in of_batch} < {job_id for job_id, *_ in of_balsam()}
-    assert imported.filter(batch_job_id=6, scheduler_id=456).count() == 0
+    assert balsam_events.filter(batch_job_id=6, scheduler_id=456).count() == 0
 
 
 STATES = ("CREATED", "AWAITING_PARENTS", "READY", "STAGED_IN", "PREPROCESSED", "RUNNING", "RUN_ERROR", "RESTART_READY",
@@ -244,8 +257,8 @@ def test_imported_states_keep_their_names(
 
 
 def test_a_balsam_state_finds_captured_jobs_too() -> None:
-    found = logshipper.EventLog.objects.filter(job_id=["123", "456"], to_state="RUN_DONE")
-    assert [(event.job_id, event.to_state) for event in found] == [
+    events = logshipper.EventLog.objects.filter(job_id=["123", "456"], to_state="RUN_DONE")
+    assert [(event.job_id, event.to_state) for event in events] == [
         ("456", "COMPLETED"),
         ("123", "COMPLETED"),
     ]

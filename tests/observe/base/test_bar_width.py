@@ -37,13 +37,13 @@ BARS = {
 
 @pytest.mark.parametrize("name", BARS)
 def test_a_bar_gets_shorter_and_nothing_else(name: str) -> None:
-    text, expected = BARS[name]
+    text, expected_text = BARS[name]
     columns = 150 if name == "two streams'" else 72
     short = shortened(text, cells_wide(text) - columns)
     assert cells_wide(short) == columns
     assert _words(short) == _words(text)
-    if expected:
-        assert short.split("|")[0::2] == expected.split("|")[0::2]
+    if expected_text:
+        assert short.split("|")[0::2] == expected_text.split("|")[0::2]
     for size in (cells_wide(text), cells_wide(text) + 10):
         assert shortened(text, cells_wide(text) - size) == text
 
@@ -53,11 +53,11 @@ def _words(text: str) -> list[str]:
     return re.sub(r"[#=\-_.<>\u2500-\u259f |]|(?<=#)3", " ", text).split()
 
 
-@pytest.mark.parametrize("filled", range(0, 101, 10))
-def test_what_is_left_shows_the_same_progress(filled: int) -> None:
-    text = f"{filled:3}%|{'█' * filled}{' ' * (100 - filled)}| 1/2"
+@pytest.mark.parametrize("percent", range(0, 101, 10))
+def test_what_is_left_shows_the_same_progress(percent: int) -> None:
+    text = f"{percent:3}%|{'█' * percent}{' ' * (100 - percent)}| 1/2"
     short = shortened(text, 80)
-    assert abs(short.count("█") - filled / 5) <= 1
+    assert abs(short.count("█") - percent / 5) <= 1
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_a_hostile_line_takes_no_time(text: str) -> None:
 )  # fmt: skip
 def test_captured_bars_keep_their_words(name: str) -> None:
     """Each state that a real program drew, as a terminal of 55 columns shows it."""
-    made = capture.read(name)
-    renderer = Renderer(made.columns, made.rows)
+    recording = capture.read(name)
+    renderer = Renderer(recording.columns, recording.rows)
     bars = 0
-    for data, now in made.timed_reads():
+    for data, now in recording.timed_reads():
         renderer.feed(data, now)
         text = renderer.status().decode()
         if cells_wide(text) > 55 and re.search(r"[#=\-_.>━█ ]{15}", text):

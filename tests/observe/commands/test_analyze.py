@@ -56,8 +56,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "store"
     monkeypatch.setenv("LOGSHIPPER_STORE", str(root))
     make(root)
-    with logshipper.Store.local(root) as opened:
-        for job in opened.jobs("123", "124"):
+    with logshipper.Store.local(root) as local_store:
+        for job in local_store.jobs("123", "124"):
             job.tag("experiment=foo")
     return root
 
@@ -82,8 +82,8 @@ def secs(times: list[datetime]) -> list[int]:
 
 def document(answer: tuple[int, str, str]) -> dict[str, Any]:
     assert answer[0] == 0
-    found: dict[str, Any] = json.loads(answer[1])
-    return found
+    content: dict[str, Any] = json.loads(answer[1])
+    return content
 
 
 def curve(series: dict[str, Any]) -> tuple[list[int], list[float]]:
@@ -133,7 +133,7 @@ def pyplot() -> Iterator[Any]:
     plt.close("all")
 
 
-def drawn(plt: Any) -> tuple[list[float], list[float]]:
+def step_curve(plt: Any) -> tuple[list[float], list[float]]:
     (line,) = plt.gca().get_lines()
     assert line.get_drawstyle() == "steps-post"
     return list(line.get_xdata()), list(line.get_ydata())
@@ -148,7 +148,7 @@ def run(snippet: str) -> dict[str, Any]:
 def test_balsams_throughput(store: Path, pyplot: Any) -> None:
     names = run(THROUGHPUT)
     assert (secs(names["times"]), names["done_counts"]) == ([600], [1])
-    assert drawn(pyplot) == ([0], [1])
+    assert step_curve(pyplot) == ([0], [1])
     names = run(THROUGHPUT.replace("scheduler_id=123", ""))
     assert (secs(names["times"]), names["done_counts"]) == ([300, 600, 900], [1, 2, 3])
 
@@ -156,7 +156,7 @@ def test_balsams_throughput(store: Path, pyplot: Any) -> None:
 def test_balsams_utilization(store: Path, pyplot: Any) -> None:
     names = run(UTILIZATION)
     assert (secs(names["times"]), names["util"]) == ([0, 600], [4, 0])
-    assert drawn(pyplot) == ([0, 10], [4, 0])
+    assert step_curve(pyplot) == ([0, 10], [4, 0])
     names = run(UTILIZATION.replace("scheduler_id=123", ""))
     assert secs(names["times"]) == [0, 60, 300, 300, 300, 360, 600, 900]
     assert names["util"] == [4, 6, 4, 5, 6, 5, 1, 0]
@@ -171,22 +171,22 @@ def test_balsams_available_nodes(store: Path) -> None:
 
 
 def test_allocations_are_queried_as_batch_jobs(store: Path) -> None:
-    every = logshipper.BatchJob.objects
+    query = logshipper.BatchJob.objects
     assert [
-        one.id for one in every.order_by("start_time").filter(filter_tags={"experiment": "foo"})
+        job.id for job in query.order_by("start_time").filter(filter_tags={"experiment": "foo"})
     ] == ["123", "124"]
-    assert {one.id for one in every.filter(scheduler_id=[125, 126], state="finished")} == {
+    assert {job.id for job in query.filter(scheduler_id=[125, 126], state="finished")} == {
         "125",
         "126",
     }
-    assert every.filter(state="running").count() == 0
-    one = every.filter(id=123)[0]
-    assert (one.num_nodes, one.state, one.is_running, one.name, one.tags) == (
+    assert query.filter(state="running").count() == 0
+    job = query.filter(id=123)[0]
+    assert (job.num_nodes, job.state, job.is_running, job.name, job.tags) == (
         4, "COMPLETED", False, "train123", {"experiment": "foo"}
     )  # fmt: skip
-    assert [found.id for found in every.filter(id=["124", "123"])[:1]] == ["124"]
+    assert [job.id for job in query.filter(id=["124", "123"])[:1]] == ["124"]
     with pytest.raises(ValueError, match="start_time"):
-        every.order_by("num_nodes")
+        query.order_by("num_nodes")
 
 
 def test_a_restarted_job_has_two_allocations_and_a_running_one_is_open(tmp_path: Path) -> None:
@@ -195,10 +195,10 @@ def test_a_restarted_job_has_two_allocations_and_a_running_one_is_open(tmp_path:
         job.end(1, time_ns=T0_NS + 60 * NS)
     with SpooledCapture(root, "7", 2, started_ns=T0_NS + 90 * NS, nodes=3, suffix="bbbb") as job:
         job.beat()
-        with logshipper.Store.local(root) as opened:
-            found = list(logshipper.BatchJob.over(opened).order_by("start_time"))
-            times, nodes = logshipper.available_nodes(found)
-    assert [(one.attempt, one.state, one.num_nodes, one.is_running) for one in found] == [
+        with logshipper.Store.local(root) as local_store:
+            allocations = list(logshipper.BatchJob.over(local_store).order_by("start_time"))
+            times, nodes = logshipper.available_nodes(allocations)
+    assert [(job.attempt, job.state, job.num_nodes, job.is_running) for job in allocations] == [
         (1, "FAILED", 2, False), (2, "RUNNING", 3, True)
     ]  # fmt: skip
     assert (secs(times), nodes) == ([0, 60, 90], [2, 0, 3])
@@ -211,12 +211,12 @@ def test_nodes_are_at_least_those_that_a_job_was_seen_on(tmp_path: Path) -> None
             root, "8", started_ns=T0_NS, task=task, host=f"n{task}", suffix=f"s{task}"
         ) as job:
             job.end()
-    with logshipper.Store.local(root) as opened:
-        assert [one.num_nodes for one in logshipper.BatchJob.over(opened)] == [3]
+    with logshipper.Store.local(root) as local_store:
+        assert [job.num_nodes for job in logshipper.BatchJob.over(local_store)] == [3]
 
 
 @pytest.mark.parametrize(
-    ("told", "nodes"),
+    ("counts", "nodes"),
     [
         ({"SLURM_JOB_NUM_NODES": "4"}, 4),
         ({"SLURM_JOB_NUM_NODES": "4", "QCG_PM_NNODES": "2"}, 2),
@@ -226,15 +226,15 @@ def test_nodes_are_at_least_those_that_a_job_was_seen_on(tmp_path: Path) -> None
     ],
 )
 def test_the_scheduler_says_how_many_nodes_a_run_has(
-    tmp_path: Path, told: dict[str, str], nodes: int
+    tmp_path: Path, counts: dict[str, str], nodes: int
 ) -> None:
     """The launcher's word counts before that of the allocation around it."""
     plain = {name: value for name, value in os.environ.items() if name not in NODE_COUNTS}
-    environment = {**plain, "LOGSHIPPER_STORE": str(tmp_path), "LOGSHIPPER_AGENT": "off", **told}
+    environment = {**plain, "LOGSHIPPER_STORE": str(tmp_path), "LOGSHIPPER_AGENT": "off", **counts}
     command = [sys.executable, "-m", "logshipper", "run", "--", "true"]
     assert subprocess.run(command, env=environment, cwd=ROOT, timeout=TIMEOUT_SECS).returncode == 0
-    with logshipper.Store.local(tmp_path) as opened:
-        assert [one.num_nodes for one in logshipper.BatchJob.over(opened)] == [nodes]
+    with logshipper.Store.local(tmp_path) as local_store:
+        assert [job.num_nodes for job in logshipper.BatchJob.over(local_store)] == [nodes]
 
 
 def test_the_command_lists_allocations(ask: Ask) -> None:
@@ -245,9 +245,9 @@ def test_the_command_lists_allocations(ask: Ask) -> None:
     assert [line.split()[:3] for line in out.splitlines()] == [
         ["id", "state", "nodes"], ["124", "COMPLETED", "2"], ["123", "COMPLETED", "4"]
     ]  # fmt: skip
-    listed = document(ask("allocations", "--state", "failed", "--json"))
-    assert listed["schema"] == "logshipper.allocations/1"
-    assert [(one["id"], one["num_nodes"], one["end_time"]) for one in listed["allocations"]] == [
+    answer = document(ask("allocations", "--state", "failed", "--json"))
+    assert answer["schema"] == "logshipper.allocations/1"
+    assert [(row["id"], row["num_nodes"], row["end_time"]) for row in answer["allocations"]] == [
         ("125", 1, utc(T0_NS + 360 * NS))
     ]
     code, _, err = ask("allocations", "no-such")
@@ -259,12 +259,16 @@ def test_the_command_lists_allocations(ask: Ask) -> None:
 
 
 def test_throughput(ask: Ask) -> None:
-    found = document(ask("analyze", "throughput", "--json"))
-    assert found["title"] == "Captured jobs that became COMPLETED: 3 in 10m00s, 12 an hour"
-    assert (found["report"], found["to_state"], found["unknown"]) == ("throughput", "COMPLETED", [])
-    assert curve(found["series"][0]) == ([300, 600, 900], [1, 2, 3])
-    failed = document(ask("analyze", "throughput", "--to-state", "RUN_ERROR", "--json"))
-    assert curve(failed["series"][0]) == ([360], [1])
+    answer = document(ask("analyze", "throughput", "--json"))
+    assert answer["title"] == "Captured jobs that became COMPLETED: 3 in 10m00s, 12 an hour"
+    assert (answer["report"], answer["to_state"], answer["unknown"]) == (
+        "throughput",
+        "COMPLETED",
+        [],
+    )
+    assert curve(answer["series"][0]) == ([300, 600, 900], [1, 2, 3])
+    failures = document(ask("analyze", "throughput", "--to-state", "RUN_ERROR", "--json"))
+    assert curve(failures["series"][0]) == ([360], [1])
     late = document(
         ask("analyze", "throughput", "12*", "--after", "2026-05-01T12:06:00Z", "--json")
     )
@@ -272,10 +276,10 @@ def test_throughput(ask: Ask) -> None:
 
 
 def test_jobs_may_stand_behind_options(ask: Ask) -> None:
-    found = document(
+    answer = document(
         ask("analyze", "throughput", "--to-state", "completed", "12[34]", "--json", "126")
     )
-    assert curve(found["series"][0]) == ([300, 600, 900], [1, 2, 3])
+    assert curve(answer["series"][0]) == ([300, 600, 900], [1, 2, 3])
     code, out, _ = ask("allocations", "124", "--history", "123")
     assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["id", "124", "123"])
     with pytest.raises(SystemExit, match="2"):
@@ -283,12 +287,12 @@ def test_jobs_may_stand_behind_options(ask: Ask) -> None:
 
 
 def test_utilization_by_nodes_and_by_jobs(ask: Ask) -> None:
-    found = document(ask("analyze", "utilization", "--json"))
-    assert curve(found["series"][0]) == (
+    answer = document(ask("analyze", "utilization", "--json"))
+    assert curve(answer["series"][0]) == (
         [0, 60, 300, 300, 300, 360, 600, 900],
         [4, 6, 4, 5, 6, 5, 1, 0],
     )
-    assert found["title"] == "Nodes that ran captured jobs: 6 at most, 3.933 on average in 15m00s"
+    assert answer["title"] == "Nodes that ran captured jobs: 6 at most, 3.933 on average in 15m00s"
     jobs = document(
         ask("analyze", "utilization", "--no-node-weighting", "--tag", "experiment", "--json")
     )
@@ -297,20 +301,20 @@ def test_utilization_by_nodes_and_by_jobs(ask: Ask) -> None:
 
 def test_what_ran_before_the_time_still_counts(ask: Ask) -> None:
     span = ("--after", "2026-05-01T12:01:30Z", "--before", "2026-05-01T12:05:30Z")
-    found = document(ask("analyze", "utilization", *span, "--json"))
-    assert curve(found["series"][0]) == ([90, 300, 300, 300, 330], [6, 4, 5, 6, 6])
+    answer = document(ask("analyze", "utilization", *span, "--json"))
+    assert curve(answer["series"][0]) == ([90, 300, 300, 300, 330], [6, 4, 5, 6, 6])
 
 
 def test_nodes_that_there_are_and_that_are_used(ask: Ask) -> None:
-    found = document(ask("analyze", "nodes", "124", "--json"))
-    assert [(one["name"], *curve(one)) for one in found["series"]] == [
+    answer = document(ask("analyze", "nodes", "124", "--json"))
+    assert [(series["name"], *curve(series)) for series in answer["series"]] == [
         ("available", [60, 300], [2, 0]), ("in use", [60, 300], [2, 0])
     ]  # fmt: skip
 
 
 def test_overheads_of_captured_jobs_are_their_run_times(ask: Ask) -> None:
-    found = document(ask("analyze", "overheads", "--json"))
-    times = found["statistics"]["run_time"]
+    answer = document(ask("analyze", "overheads", "--json"))
+    times = answer["statistics"]["run_time"]
     assert (
         times["number"],
         times["min"],
@@ -318,34 +322,34 @@ def test_overheads_of_captured_jobs_are_their_run_times(ask: Ask) -> None:
         times["mean"],
         times["median"],
     ) == pytest.approx((4, 60, 600, 375, 420), abs=0.1)
-    assert found["statistics"]["launched_to_started"] is None
-    assert {one["core"]: one["busy"] for one in found["cores"]} == pytest.approx(
+    assert answer["statistics"]["launched_to_started"] is None
+    assert {row["core"]: row["busy"] for row in answer["cores"]} == pytest.approx(
         {"n0": 14 / 15, "n1": 2 / 3}, abs=0.01
     )
 
 
 def test_gantt(ask: Ask, tmp_path: Path) -> None:
     """n0 had 124 and 126 one after the other, n1 123 and, at the same time, 125."""
-    found = document(ask("analyze", "gantt", "--json"))
+    answer = document(ask("analyze", "gantt", "--json"))
     t0 = T0_NS // NS
     spans = [
         (
-            one["node"],
-            one["core"],
-            one.get("job"),
-            *(moment - t0 for moment in (moment_of(one["start"]), moment_of(one["end"]))),
+            span["node"],
+            span["core"],
+            span.get("job"),
+            *(moment - t0 for moment in (moment_of(span["start"]), moment_of(span["end"]))),
         )
-        for one in (*found["spans"], *found["gaps"])
+        for span in (*answer["spans"], *answer["gaps"])
     ]
     assert spans == [
         ("n0", None, "124", 60, 300), ("n0", None, "126", 300, 900),
         ("n1", None, "123", 0, 600), ("n1", None, "125", 300, 360),
         ("n0", None, None, 0, 60), ("n1", None, None, 600, 900),
     ]  # fmt: skip
-    assert {one["core"]: one["busy"] for one in found["cores"]} == pytest.approx(
+    assert {row["core"]: row["busy"] for row in answer["cores"]} == pytest.approx(
         {"n0": 14 / 15, "n1": 2 / 3}
     )
-    assert found["title"] == "Captured jobs on 2 nodes: 4 runs, busy 80 % of the time on average"
+    assert answer["title"] == "Captured jobs on 2 nodes: 4 runs, busy 80 % of the time on average"
     _, out, _ = ask("analyze", "gantt", "--csv", "-", "--after", "2026-05-01T12:10:00Z")
     assert list(csv.reader(io.StringIO(out))) == [
         ["node", "core", "job", "start", "end", "secs"],
@@ -379,9 +383,9 @@ def test_what_runs_is_in_the_gantt_until_now(
     with SpooledCapture(tmp_path, "7", 2, started_ns=began_ns + 40 * NS, suffix="bbbb") as job:
         job.beat()
         assert main(["analyze", "gantt", "--json", "--store", str(tmp_path)]) == 0
-    found = json.loads(capsys.readouterr().out)
+    answer = json.loads(capsys.readouterr().out)
     (first_end, _), (end, start) = [
-        (moment_of(one["end"]), moment_of(one["start"])) for one in found["spans"]
+        (moment_of(span["end"]), moment_of(span["start"])) for span in answer["spans"]
     ]
     assert start == pytest.approx(began_ns / NS + 40, abs=0.001)
     assert time.time() - 60 < first_end < end <= time.time()
@@ -390,8 +394,8 @@ def test_what_runs_is_in_the_gantt_until_now(
 def test_the_ends_of_a_span_of_time_are_there_where_more_is_known_beyond(ask: Ask) -> None:
     """Idle time within it counts for the average: 123 and 124 end, nothing runs, 126 would."""
     span = ("--after", "2026-05-01T11:59:00Z", "--before", "2026-05-01T12:20:00Z")
-    whole = document(ask("analyze", "utilization", "124", *span, "--json"))
-    assert curve(whole["series"][0]) == ([60, 300], [2, 0]), "nothing is known before or after"
+    answer = document(ask("analyze", "utilization", "124", *span, "--json"))
+    assert curve(answer["series"][0]) == ([60, 300], [2, 0]), "nothing is known before or after"
     after = document(
         ask("analyze", "utilization", "124", "--after", "2026-05-01T12:06:00Z", "--json")
     )
@@ -450,7 +454,7 @@ def test_the_terminal_has_graph_and_statistics(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "message"),
     [
         (["utilization", "--to-state", "failed"], "--to-state: is for throughput"),
         (["throughput", "--no-node-weighting"], "--no-node-weighting: is for utilization"),
@@ -470,9 +474,9 @@ def test_the_terminal_has_graph_and_statistics(ask: Ask) -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_told(ask: Ask, words: list[str], why: str) -> None:
+def test_what_makes_no_sense_is_told(ask: Ask, words: list[str], message: str) -> None:
     code, _, err = ask("analyze", *words)
-    assert (code, why in err) == (2, True)
+    assert (code, message in err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -491,9 +495,9 @@ def test_unknown_jobs_are_told_and_others_counted(ask: Ask) -> None:
     code, out, err = ask("analyze", "throughput", "123", "no-such", "--json")
     assert code == 1
     assert "no-such" in err
-    found = json.loads(out)
-    assert [one["name"] for one in found["unknown"]] == ["no-such"]
-    assert curve(found["series"][0]) == ([600], [1])
+    answer = json.loads(out)
+    assert [job["name"] for job in answer["unknown"]] == ["no-such"]
+    assert curve(answer["series"][0]) == ([600], [1])
 
 
 @pytest.mark.parametrize(
@@ -511,8 +515,8 @@ def test_a_store_that_is_not_there_yet_has_empty_answers_of_the_same_kind(
 ) -> None:
     place = ("--store", str(tmp_path / "none"))
     assert main(["analyze", report, "--json", *place]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert all(one["x"] == one["y"] == [] for one in found["series"])
+    answer = json.loads(capsys.readouterr().out)
+    assert all(series["x"] == series["y"] == [] for series in answer["series"])
     assert main(["analyze", report, "--csv", "-", *place]) == 0
     assert capsys.readouterr().out == f"{titles}\n"
     assert main(["analyze", report, *place]) == 0
@@ -538,7 +542,7 @@ def test_the_pages_python_runs(
 
 
 @pytest.fixture(scope="module")
-def both(
+def stores(
     tmp_path_factory: pytest.TempPathFactory, loki: LokiServer, prometheus: PrometheusServer
 ) -> Iterator[TwoStores]:
     began_ns = time.time_ns() - 1000 * NS
@@ -549,7 +553,7 @@ def both(
 
 
 def test_both_stores_have_the_same_analytics(
-    both: TwoStores, capsys: pytest.CaptureFixture[str]
+    stores: TwoStores, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def reports(store: logshipper.Store) -> list[Any]:
         events = logshipper.EventLog(store).filter(job_id=[123, 124, 125, 126])
@@ -559,14 +563,14 @@ def test_both_stores_have_the_same_analytics(
             logshipper.available_nodes(logshipper.BatchJob.over(store)),
         ]  # fmt: skip
 
-    with both.local() as here, both.loki() as there:
-        ours, theirs = reports(here), reports(there)
-        assert [one.num_nodes for one in logshipper.BatchJob.over(there)] == [1, 1, 2, 4]
-    assert ours == theirs
-    assert all(report[0] for report in ours)
+    with stores.local() as local_store, stores.loki() as loki_store:
+        local_reports, loki_reports = reports(local_store), reports(loki_store)
+        assert [job.num_nodes for job in logshipper.BatchJob.over(loki_store)] == [1, 1, 2, 4]
+    assert local_reports == loki_reports
+    assert all(report[0] for report in local_reports)
     for name in ("throughput", "utilization", "nodes", "overheads", "gantt"):
         documents = []
         for source in ("local", "loki"):
-            assert main(["analyze", name, "--json", *both.options(source)]) == 0
+            assert main(["analyze", name, "--json", *stores.options(source)]) == 0
             documents.append(json.loads(capsys.readouterr().out))
         assert documents[0] | {"store": ""} == documents[1] | {"store": ""}

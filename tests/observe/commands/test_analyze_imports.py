@@ -13,7 +13,12 @@ import logshipper
 from logshipper.start.cli import main
 from logshipper_observe.analytics.job_tasks import tasks_of_jobs
 from logshipper_observe.analytics.task_analytics import Task, gantt, launch_overheads, statistics_of
-from tests.observe.analytics.test_analytics_oracles import asked_of, bars, is_same, same_statistics
+from tests.observe.analytics.test_analytics_oracles import (
+    bars,
+    is_same,
+    oracle_answers,
+    same_statistics,
+)
 from tests.tools.import_tools import RECORDED
 from tests.tools.tools_of_others import needs_program_of_others
 
@@ -29,8 +34,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def qcg(store: Path) -> Iterator[list[Task]]:
     assert main(["import", "qcg", str(RECORDED / "qcg"), "--timezone", "UTC"]) == 0
-    with logshipper.Store.local(store) as opened:
-        yield list(tasks_of_jobs(opened))
+    with logshipper.Store.local(store) as local_store:
+        yield list(tasks_of_jobs(local_store))
 
 
 def report() -> list[dict[str, Any]]:
@@ -43,27 +48,27 @@ def test_all_tasks_are_there_and_those_that_never_ran_stop_nothing(qcg: list[Tas
     assert {task.name for task in qcg} == {entry["name"] for entry in report()} - {"sweep"}, (
         "its iterations are tasks"
     )
-    found = {task.name: task for task in qcg}
-    assert (found["never"].start, found["never"].run_time, found["never"].cores) == (None, None, {})
-    assert found["long"].run_time == pytest.approx(0.111956)
-    assert found["bad"].cores == {"node1": ["0", "1"]}
+    tasks = {task.name: task for task in qcg}
+    assert (tasks["never"].start, tasks["never"].run_time, tasks["never"].cores) == (None, None, {})
+    assert tasks["long"].run_time == pytest.approx(0.111956)
+    assert tasks["bad"].cores == {"node1": ["0", "1"]}
 
 
 @needs_program_of_others
 def test_they_are_as_qcgs_own_report_has_them(qcg: list[Task]) -> None:
-    (theirs,) = asked_of(
-        "qcg", [{"report": [one for one in report() if one["state"] in RAN], "rtimes": {}}]
+    (answer,) = oracle_answers(
+        "qcg", [{"report": [entry for entry in report() if entry["state"] in RAN], "rtimes": {}}]
     )
     names = {entry["name"] for entry in report() if entry["state"] in RAN}
     tasks = [task for task in qcg if task.name in names]
     assert same_statistics(statistics_of(task.run_time for task in tasks if task.run_time is not None),
-                           theirs["run_times"])  # fmt: skip
-    assert same_statistics(launch_overheads(tasks).launch, theirs["launch"])
-    ours = [
+                           answer["run_times"])  # fmt: skip
+    assert same_statistics(launch_overheads(tasks).launch, answer["launch"])
+    chart_rows = [
         (core, moment(start), moment(end), name.removeprefix("qcg-"))
         for core, start, end, name in bars(gantt(tasks))
     ]
-    assert ours == [tuple(bar) for bar in theirs["gantt_as_told"]]
+    assert chart_rows == [tuple(bar) for bar in answer["gantt_as_told"]]
 
 
 def moment(secs: float) -> str:
@@ -76,23 +81,23 @@ def test_the_command_has_cores_and_launch_times(
 ) -> None:
     capsys.readouterr()
     assert main(["analyze", "overheads", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["runs"] == 11
-    waits = found["statistics"]["waited_in_the_queue"]
-    assert (waits["number"], waits["min"], waits["max"]) == pytest.approx(told_waits(), abs=1e-6)
-    assert found["statistics"]["given_nodes_to_launched"]["number"] == 10
-    assert [one["core"] for one in found["cores"]] == ["node1:0", "node1:1", "node2:0", "node2:1"]
-    assert all(0 < one["busy"] <= one["efficiency"] <= 1 for one in found["cores"])
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["runs"] == 11
+    waits = answer["statistics"]["waited_in_the_queue"]
+    assert (waits["number"], waits["min"], waits["max"]) == pytest.approx(qcg_waits(), abs=1e-6)
+    assert answer["statistics"]["given_nodes_to_launched"]["number"] == 10
+    assert [row["core"] for row in answer["cores"]] == ["node1:0", "node1:1", "node2:0", "node2:1"]
+    assert all(0 < row["busy"] <= row["efficiency"] <= 1 for row in answer["cores"])
     assert main(["analyze", "overheads"]) == 0
     assert "4 cores busy" in capsys.readouterr().out
 
 
-def told_waits() -> tuple[int, float, float]:
-    """How many tasks were told to wait, and the shortest and longest time until they had cores, by
+def qcg_waits() -> tuple[int, float, float]:
+    """How many tasks waited, and the shortest and longest time until they had cores, by
     its own report."""
     waits = []
     for entry in report():
-        at = {one["state"]: datetime.fromisoformat(one["date"]) for one in entry["history"]}
+        at = {row["state"]: datetime.fromisoformat(row["date"]) for row in entry["history"]}
         if at.keys() >= {"QUEUED", "SCHEDULED", "EXECUTING"}:
             waits.append((at["SCHEDULED"] - at["QUEUED"]).total_seconds())
     return len(waits), min(waits), max(waits)
@@ -115,8 +120,8 @@ def secs(text: str) -> float:
 @needs_program_of_others
 def test_reports_of_imported_events_are_as_balsams_own(balsam: list[dict[str, Any]]) -> None:
     events = [
-        [one["job_id"], secs(one["timestamp"]), one["from_state"], one["to_state"], one["data"]]
-        for one in balsam
+        [row["job_id"], secs(row["timestamp"]), row["from_state"], row["to_state"], row["data"]]
+        for row in balsam
     ]
     states = [
         "JOB_FINISHED",
@@ -131,42 +136,42 @@ def test_reports_of_imported_events_are_as_balsams_own(balsam: list[dict[str, An
         {"ask": "throughput", "events": events, "to_state": state} for state in states
     ]
     cases += [{"ask": ask, "events": events} for ask in ("utilization", "jobs")]
-    imported = logshipper.EventLog.objects.filter()
-    for case, theirs in zip(cases, asked_of("balsam", cases), strict=True):
+    query = logshipper.EventLog.objects.filter()
+    for case, answer in zip(cases, oracle_answers("balsam", cases), strict=True):
         if case["ask"] == "throughput":
-            ours: logshipper.Report[datetime, Any] = logshipper.throughput_report(
-                imported, to_state=case["to_state"]
+            event_report: logshipper.Report[datetime, Any] = logshipper.throughput_report(
+                query, to_state=case["to_state"]
             )
         else:
-            ours = logshipper.utilization_report(
-                imported, node_weighting=case["ask"] == "utilization"
+            event_report = logshipper.utilization_report(
+                query, node_weighting=case["ask"] == "utilization"
             )
-        assert theirs[0], case
-        assert is_same(ours, theirs), case
-    of_one = logshipper.utilization_report(
+        assert answer[0], case
+        assert is_same(event_report, answer), case
+    job_report = logshipper.utilization_report(
         logshipper.EventLog.objects.filter(tags={"experiment": "foo", "n": "102"})
     )
-    assert of_one[1] == [0.125, 0], "one of eight on its node"
+    assert job_report[1] == [0.125, 0], "one of eight on its node"
 
 
 def test_waits_of_balsams_jobs_are_from_their_first_state_or_their_last_run_to_the_next(
     balsam: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected: list[float] = []
-    begun: dict[int, float | None] = {}
-    for one in sorted(balsam, key=lambda one: str(one["timestamp"])):
-        job, time = one["job_id"], secs(one["timestamp"])
-        since = begun.setdefault(job, time)
-        if one["to_state"] == "RUNNING" and since is not None:
-            expected.append(time - since)
-            begun[job] = None
-        elif one["to_state"] == "RESTART_READY":
-            begun[job] = time
+    durations: list[float] = []
+    wait_starts: dict[int, float | None] = {}
+    for event in sorted(balsam, key=lambda event: str(event["timestamp"])):
+        job, time = event["job_id"], secs(event["timestamp"])
+        since = wait_starts.setdefault(job, time)
+        if event["to_state"] == "RUNNING" and since is not None:
+            durations.append(time - since)
+            wait_starts[job] = None
+        elif event["to_state"] == "RESTART_READY":
+            wait_starts[job] = time
     capsys.readouterr()
     assert main(["analyze", "overheads", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["statistics"]["waited_in_the_queue"]
-    assert (found["number"], found["min"], found["max"], found["mean"]) == pytest.approx(
-        (len(expected), min(expected), max(expected), sum(expected) / len(expected)), abs=1e-3
+    waits = json.loads(capsys.readouterr().out)["statistics"]["waited_in_the_queue"]
+    assert (waits["number"], waits["min"], waits["max"], waits["mean"]) == pytest.approx(
+        (len(durations), min(durations), max(durations), sum(durations) / len(durations)), abs=1e-3
     )
 
 
@@ -174,21 +179,21 @@ def test_allocations_of_balsam(
     balsam: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One was, one runs, one waits."""
-    mine = logshipper.BatchJob.objects.filter(filter_tags={"experiment": "foo"}).order_by(
+    allocations = logshipper.BatchJob.objects.filter(filter_tags={"experiment": "foo"}).order_by(
         "start_time"
     )
-    assert [(one.scheduler_id, one.num_nodes, one.is_running) for one in mine] == [
+    assert [(job.scheduler_id, job.num_nodes, job.is_running) for job in allocations] == [
         ("456", 8, False), ("457", 4, True), ("", 2, False)
     ]  # fmt: skip
-    times, nodes = logshipper.available_nodes(mine)
+    times, nodes = logshipper.available_nodes(allocations)
     assert [time.strftime("%H:%M") for time in times] == ["09:30", "10:00", "10:30"]
     assert nodes == [8, 12, 4]
     assert logshipper.BatchJob.objects.filter(scheduler_id=456)[0].state == "COMPLETED"
     assert logshipper.BatchJob.objects.filter(filter_tags={"experiment": "bar"}).count() == 0
     capsys.readouterr()
     assert main(["analyze", "nodes", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["title"].startswith(
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["title"].startswith(
         "Nodes of imported jobs, and how many of them ran one: 12 at most"
     )
 
@@ -198,12 +203,12 @@ def test_iterations_count_and_their_parent_does_not(
 ) -> None:
     capsys.readouterr()
     assert main(["analyze", "throughput", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    succeeded = [entry for entry in report() if entry["state"] == "SUCCEED"]
-    assert found["title"].startswith(f"Imported jobs that became COMPLETED: {len(succeeded)}")
-    ended = sorted(entry["history"][-1]["date"] for entry in succeeded)
-    assert [x[:26] for x in found["series"][0]["x"]] == ended
+    answer = json.loads(capsys.readouterr().out)
+    successes = [entry for entry in report() if entry["state"] == "SUCCEED"]
+    assert answer["title"].startswith(f"Imported jobs that became COMPLETED: {len(successes)}")
+    end_dates = sorted(entry["history"][-1]["date"] for entry in successes)
+    assert [x[:26] for x in answer["series"][0]["x"]] == end_dates
     assert main(["analyze", "utilization", "--no-node-weighting", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["series"][0]["x"]) == 2 * sum(entry["runtime"] != {} for entry in report())
-    assert found["series"][0]["y"][-1] == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["series"][0]["x"]) == 2 * sum(entry["runtime"] != {} for entry in report())
+    assert answer["series"][0]["y"][-1] == 0

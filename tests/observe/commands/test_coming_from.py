@@ -178,18 +178,18 @@ view blob, view team, view workspace, wget, zip
 def rows(page: Path) -> list[tuple[str, str]]:
     """Left and right of each row whose right side is code; a `|` in it is written as a table wants
     it."""
-    found = [
+    pairs = [
         (row["theirs"], row["ours"].replace("\\|", "|")) for row in _ROW.finditer(page.read_text())
     ]
-    ours = ("logshipper", "store.", "EventLog")
-    return [row for row in found if row[1].startswith(ours)]
+    prefixes = ("logshipper", "store.", "EventLog")
+    return [row for row in pairs if row[1].startswith(prefixes)]
 
 
-COMMANDS = sorted({ours for page in DOCS.values() for _, ours in rows(page)})
+COMMANDS = sorted({command for page in DOCS.values() for _, command in rows(page)})
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("coming")
     (folder / "bin").mkdir()
     for name, text in {
@@ -203,9 +203,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(prepared: Path, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(installation: Path, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to be in; the store is a copy where it is changed."""
-    store = prepared / "store"
+    store = installation / "store"
     if line.startswith(CHANGES):
         store = Path(shutil.copytree(store, tmp_path / "store", symlinks=True))
     shutil.copytree(RECORDED / "qcg", tmp_path / "here" / ".qcgpjm-service-n1.8303")
@@ -213,14 +213,14 @@ def place(prepared: Path, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyP
         shutil.copytree(RECORDED / name, tmp_path / "here" / name)
     monkeypatch.chdir(tmp_path / "here")
     for name, value in {
-        "PATH": f"{prepared / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": SOURCES, "HOME": str(tmp_path),
+        "PATH": f"{installation / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": SOURCES, "HOME": str(tmp_path),
         "LOGSHIPPER_STORE": str(store), "LOGSHIPPER_AGENT": "off",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     return tmp_path / "here"
 
 
-def said_by(line: str, capfd: pytest.CaptureFixture[str]) -> str:
+def output_of(line: str, capfd: pytest.CaptureFixture[str]) -> str:
     """What a right-hand side says: of Python the value, of a command its output, and then what it
     says next to it."""
     if line.startswith("logshipper."):
@@ -234,9 +234,9 @@ def said_by(line: str, capfd: pytest.CaptureFixture[str]) -> str:
         mark in line for mark in ("|", ">", "$(")
     ):
         code = main(shlex.split(line)[1:])
-        said = "".join(capfd.readouterr())
-        assert code == TROUBLE.get(line, 0), said
-        return said
+        output = "".join(capfd.readouterr())
+        assert code == TROUBLE.get(line, 0), output
+        return output
     line = line.replace("8092", str(free_port()))  # others on this machine have theirs
     words = ["sh", "-c", f"exec {line}" if line.startswith(SERVES) else line]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -256,13 +256,13 @@ def said_by(line: str, capfd: pytest.CaptureFixture[str]) -> str:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_right_hand_sides_run(line: str, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    said = said_by(line, capfd)
-    file, colon, wanted = SAYS[line].partition(": ")
+    output = output_of(line, capfd)
+    file, colon, pattern = SAYS[line].partition(": ")
     if colon and (place / file).is_file():
-        said = (place / file).read_text()
+        output = (place / file).read_text()
     else:
-        wanted = SAYS[line]
-    assert re.search(wanted, said, re.MULTILINE | re.DOTALL), said
+        pattern = SAYS[line]
+    assert re.search(pattern, output, re.MULTILINE | re.DOTALL), output
 
 
 def test_each_expectation_belongs_to_a_row() -> None:
@@ -281,7 +281,7 @@ def test_each_of_xts_commands_is_on_the_page() -> None:
     text = DOCS["xt"].read_text()
     assert [
         name
-        for name in listed(XT_COMMANDS)
+        for name in command_names(XT_COMMANDS)
         if f"`xt {name}`" not in text and f"`xt {name} " not in text
     ] == []
 
@@ -291,7 +291,7 @@ def test_these_are_all_of_xts_commands() -> None:
     """By xtlib's own source: functions that it decorates with `@command`, which may give another
     name."""
     (package,) = python_of("xtlib").parents[1].glob("lib/python*/site-packages/xtlib")
-    named = set()
+    commands = set()
     for path in package.rglob("*.py"):
         with warnings.catch_warnings(action="ignore"):  # of a Python that is older
             functions = [
@@ -307,13 +307,13 @@ def test_these_are_all_of_xts_commands() -> None:
                     and call.func.id == "command"
                 ):
                     names = {
-                        one.arg: ast.literal_eval(one.value)
-                        for one in call.keywords
-                        if one.arg == "name"
+                        keyword.arg: ast.literal_eval(keyword.value)
+                        for keyword in call.keywords
+                        if keyword.arg == "name"
                     }
-                    named.add(names.get("name", function.name.replace("_", " ")))
-    assert named == {*listed(XT_COMMANDS), *listed(XT_OTHERS)}
+                    commands.add(names.get("name", function.name.replace("_", " ")))
+    assert commands == {*command_names(XT_COMMANDS), *command_names(XT_OTHERS)}
 
 
-def listed(names: str) -> list[str]:
+def command_names(names: str) -> list[str]:
     return [name.strip() for name in names.replace("\n", " ").split(",")]

@@ -21,9 +21,9 @@ finally:
 """
 
 
-def commands_imported(folder: Path, *words: str) -> set[str]:
+def command_modules(folder: Path, *words: str) -> set[str]:
     """Modules of commands, after this command line."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", CODE, *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": SOURCES, "HOME": str(folder)},
@@ -31,7 +31,7 @@ def commands_imported(folder: Path, *words: str) -> set[str]:
         text=True,
         timeout=TIMEOUT_SECS,
     )
-    modules = done.stderr.splitlines()[-1].split()
+    modules = process.stderr.splitlines()[-1].split()
     places = {f"logshipper_observe.commands.{row.module}" for row in COMMANDS.values()}
     return {name.rpartition(".")[2] for name in places.intersection(modules)}
 
@@ -42,7 +42,7 @@ def commands_imported(folder: Path, *words: str) -> set[str]:
     ids=" ".join,
 )
 def test_no_command_of_reading(tmp_path: Path, words: list[str]) -> None:
-    assert commands_imported(tmp_path, *words) == set()
+    assert command_modules(tmp_path, *words) == set()
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_no_command_of_reading(tmp_path: Path, words: list[str]) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_one_command(tmp_path: Path, words: str, modules: set[str]) -> None:
-    assert commands_imported(tmp_path, *words.split()) == modules
+    assert command_modules(tmp_path, *words.split()) == modules
 
 
 def test_an_option_without_its_command_is_looked_for_in_all(tmp_path: Path) -> None:
-    everywhere = {row.module for row in COMMANDS.values()}
-    assert commands_imported(tmp_path, "--json") == everywhere
+    all_modules = {row.module for row in COMMANDS.values()}
+    assert command_modules(tmp_path, "--json") == all_modules
 
 
 def test_each_command_has_a_module_of_its_own() -> None:

@@ -61,20 +61,20 @@ def test_fish(environment: dict[str, str]) -> None:
     script = "logshipper completion fish | source\n" + "".join(
         f"echo LINE; complete -C '{line}'\n" for line in LINES
     )
-    done = subprocess.run(
+    process = subprocess.run(
         ["fish", "--no-config", "-c", script],
         env=environment,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECS,
     )
-    assert done.stderr == ""
-    answers = [answer.split("\n")[1:-1] for answer in done.stdout.split("LINE")[1:]]
-    found = {
+    assert process.stderr == ""
+    answers = [answer.split("\n")[1:-1] for answer in process.stdout.split("LINE")[1:]]
+    completions = {
         line: [word.split("\t")[0] for word in answer]
         for line, answer in zip(LINES, answers, strict=True)
     }
-    assert found == {line: [word] for line, word in LINES.items()}
+    assert completions == {line: [word] for line, word in LINES.items()}
 
 
 def test_bash(environment: dict[str, str]) -> None:
@@ -85,12 +85,12 @@ def test_bash(environment: dict[str, str]) -> None:
         f'_python_argcomplete {line.split()[0]}; echo "${{COMPREPLY[@]}}"\n'
         for line in LINES
     )
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "--norc", "-c", f'eval "$(logshipper completion bash)"; compopt() {{ :; }}\n{calls}'],
         env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECS,
     )  # fmt: skip
-    assert done.stderr == ""
-    assert [line.strip() for line in done.stdout.splitlines()] == list(LINES.values())
+    assert process.stderr == ""
+    assert [line.strip() for line in process.stdout.splitlines()] == list(LINES.values())
 
 
 @pytest.mark.parametrize("line", list(LINES)[:3])

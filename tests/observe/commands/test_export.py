@@ -164,8 +164,8 @@ def test_jsonl_rows_are_documents(store: Path, export: Export, tmp_path: Path) -
     lines = odd_job(store)
     assert export("odd", "--output", str(tmp_path / "m.jsonl"))[0] == 0
     text = (tmp_path / "m.jsonl").read_text()
-    for line, written in zip(lines, text.splitlines(), strict=True):
-        assert written.endswith(f'"record":{line}}}'), "not a digit is changed"
+    for line, row in zip(lines, text.splitlines(), strict=True):
+        assert row.endswith(f'"record":{line}}}'), "not a digit is changed"
     document = json.loads(text.splitlines()[0])
     assert (document["schema"], document["job_id"], document["task"]) == (
         "logshipper.metadata/1",
@@ -173,9 +173,9 @@ def test_jsonl_rows_are_documents(store: Path, export: Export, tmp_path: Path) -
         0,
     )
     assert export("odd", "--what", "logs", "--output", str(tmp_path / "l.jsonl"))[0] == 0
-    found = [json.loads(line) for line in (tmp_path / "l.jsonl").read_text().splitlines()]
-    assert [one["text"] for one in found][-2:] == ["warned", "[the line above 9 times more]"]
-    assert (found[-1]["schema"], found[-1]["attrs"]) == ("logshipper.logs/1", {"repeat": 9})
+    log_lines = [json.loads(line) for line in (tmp_path / "l.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in log_lines][-2:] == ["warned", "[the line above 9 times more]"]
+    assert (log_lines[-1]["schema"], log_lines[-1]["attrs"]) == ("logshipper.logs/1", {"repeat": 9})
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "parquet"])
@@ -211,10 +211,10 @@ def test_a_job_without_metadata_is_a_table_without_rows(
     with SpooledCapture(store, "none") as job:
         job.end()
     for form in ("csv", "parquet", "jsonl"):
-        for what in ("metadata", "logs"):
-            path = tmp_path / f"{what}.{form}"
-            noun = "record" if what == "metadata" else "line"
-            assert export("none", "--what", what, "--output", str(path)) == (
+        for content in ("metadata", "logs"):
+            path = tmp_path / f"{content}.{form}"
+            noun = "record" if content == "metadata" else "line"
+            assert export("none", "--what", content, "--output", str(path)) == (
                 0,
                 f"Wrote {path}: 0 {noun}s\n",
                 "",
@@ -302,14 +302,14 @@ def test_columns_are_what_the_lines_hold(
     maker = ColumnMaker()
     for _ in range(2):  # the second time shapes are known
         columns = maker.columns("\n".join(lines), len(lines))
-        wanted = [flat(line) for line in lines]
-        assert set(columns) == {path for row in wanted for path in row}
+        records = [flat(line) for line in lines]
+        assert set(columns) == {path for row in records for path in row}
         for path, array in columns.items():
-            for row, value in zip(wanted, array.to_pylist(), strict=True):
-                assert same(row.get(path), value, str(array.type)), (path, row, value)
+            for row, value in zip(records, array.to_pylist(), strict=True):
+                assert is_printed_value(row.get(path), value, str(array.type)), (path, row, value)
 
 
-def same(text: str | None, value: Any, kind: str) -> bool:
+def is_printed_value(text: str | None, value: Any, kind: str) -> bool:
     """Whether a column's value is what was printed."""
     if text is None or text == "null":
         return value is None
@@ -356,20 +356,20 @@ def test_blocks_of_records_are_the_records(store: Path) -> None:
     with LocalStore(str(store)) as local:
         local.ingest()
         with local.open("both") as reader:
-            wanted = [
+            records = [
                 (record.time_ns, record.capture, record.attempt, record.line)
                 for record in reader.records()
             ]
-            assert len(wanted) == 40
+            assert len(records) == 40
             for rows in (1, 3, 40, 41, 1000):
-                found = [
+                block_records = [
                     (time_ns, capture, block.attempts[capture], line)
                     for block in reader.record_blocks(rows)
                     for time_ns, capture, line in zip(
                         block.times, block.captures, block.text.split("\n"), strict=True
                     )
                 ]
-                assert found == wanted, rows
+                assert block_records == records, rows
 
 
 # ---- several jobs, files and folders
@@ -392,7 +392,7 @@ def test_a_folder_per_job_and_unknown_jobs_one_by_one(
         str(path.relative_to(out_folder)) for path in out_folder.rglob("*") if path.is_file()
     )
     assert files == [
-        f"{job}/{what}.csv" for job in ("aaaaaa", "bbbbbb") for what in ("logs", "metadata")
+        f"{job}/{content}.csv" for job in ("aaaaaa", "bbbbbb") for content in ("logs", "metadata")
     ]
     assert len(out.splitlines()) == 4
     assert [row["epoch"] for row in rows_of(out_folder / "bbbbbb" / "metadata.csv")] == list(
@@ -478,7 +478,7 @@ def test_a_failure_leaves_no_half_file(
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("words", "message"),
     [
         (["--output", "-"], "export writes files; `logshipper metadata --format csv`"),
         (["--output", "{tmp}/x.csv", "--what", "all"], "a file holds metadata or logs; {tmp}/x.csv/ is a folder"),
@@ -487,12 +487,12 @@ def test_a_failure_leaves_no_half_file(
     ],
 )  # fmt: skip
 def test_outputs_that_cannot_be(
-    words: list[str], wanted: str, store: Path, export: Export, tmp_path: Path
+    words: list[str], message: str, store: Path, export: Export, tmp_path: Path
 ) -> None:
     odd_job(store)
     words = [word.format(tmp=tmp_path) for word in words]
     assert _code_and_words(export, "odd", *words)[0] == 1
-    assert wanted.format(tmp=tmp_path) in _code_and_words(export, "odd", *words)[1]
+    assert message.format(tmp=tmp_path) in _code_and_words(export, "odd", *words)[1]
 
 
 def test_a_name_that_ends_in_another_format_is_refused(
@@ -567,16 +567,17 @@ def test_from_loki_the_same_files(
     push_spool(LokiClient(loki.url), store / "spool")
     place = ("--from", "loki", "--loki-url", loki.url)
     for form in ("csv", "jsonl", "parquet"):
-        for where, options in (("loki", place), ("local", ())):
+        for source, options in (("loki", place), ("local", ())):
             code, _, err = export(
-                "export-loki", "--format", form, "--output", f"{tmp_path}/{where}/", place=options
+                "export-loki", "--format", form, "--output", f"{tmp_path}/{source}/", place=options
             )
             assert (code, err) == (0, "")
-        for what in ("metadata", "logs"):
-            both = [
-                tmp_path / where / "export-loki" / f"{what}.{form}" for where in ("loki", "local")
+        for content in ("metadata", "logs"):
+            paths = [
+                tmp_path / source / "export-loki" / f"{content}.{form}"
+                for source in ("loki", "local")
             ]
             rows = [[str(row) for row in parquet_rows(path)] if form == "parquet" else path.read_text().splitlines()
-                    for path in both]  # fmt: skip
-            assert rows[0] == rows[1], (form, what)
+                    for path in paths]  # fmt: skip
+            assert rows[0] == rows[1], (form, content)
             assert len(rows[0]) >= 6001

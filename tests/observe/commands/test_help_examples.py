@@ -48,7 +48,7 @@ OTHERS = {
 SERVES = re.compile(r"logshipper (open|serve)\b")
 
 
-def told_by(*words: str) -> str:
+def output(*words: str) -> str:
     """What the command line prints, and ends then."""
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -62,7 +62,7 @@ def told_by(*words: str) -> str:
 
 def examples_of(command: str) -> list[str]:
     """Without the words next to them."""
-    lines = told_by(command, "--help").partition("examples:\n")[2].partition("\n\n")[0].splitlines()
+    lines = output(command, "--help").partition("examples:\n")[2].partition("\n\n")[0].splitlines()
     return [re.split(r"\s{5,}", line.strip())[0] for line in lines]
 
 
@@ -78,10 +78,10 @@ class Place:
         self._bin = folder / "bin"
         self._loki = loki
         self._bin.mkdir()
-        here = Path(sys.executable).parent
+        python_folder = Path(sys.executable).parent
         for name, text in {
             **OTHERS,
-            "logshipper": f'exec {here / "python"} -m logshipper "$@"',
+            "logshipper": f'exec {python_folder / "python"} -m logshipper "$@"',
         }.items():
             (self._bin / name).write_text(f"#!/bin/sh\n{text}\n")
             (self._bin / name).chmod(0o755)
@@ -140,7 +140,7 @@ class Place:
             "SLURM_CLUSTER_NAME": "alpha",
         }
 
-    def here(self, example: str) -> str:
+    def with_local_addresses(self, example: str) -> str:
         """Names of other machines are replaced, nothing else."""
         return example.replace("http://loki.example.org:3100", self._loki.url)
 
@@ -152,23 +152,23 @@ def place(servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 
 def test_every_command_has_examples() -> None:
-    there = set(re.findall(r"^    ([a-z]+)(?: |$)", told_by("--help"), re.M))
-    assert there - {"run", "check", "completion"} == set(COMMANDS)
+    command_names = set(re.findall(r"^    ([a-z]+)(?: |$)", output("--help"), re.M))
+    assert command_names - {"run", "check", "completion"} == set(COMMANDS)
     assert {command for command, _ in EXAMPLES} == set(COMMANDS)
 
 
 @pytest.mark.parametrize(("command", "example"), EXAMPLES, ids=[example for _, example in EXAMPLES])
 def test_example_of_help(place: Place, tmp_path: Path, command: str, example: str) -> None:
     environment = place.fresh(tmp_path)
-    line = place.here(example)
+    line = place.with_local_addresses(example)
     if SERVES.match(line):
         serve(line, tmp_path, environment)
     elif command == "rm" and "--yes" not in line:
         confirm(line, tmp_path, environment)
     else:
-        done = shell(line, tmp_path, environment)
-        assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr
+        process = shell(line, tmp_path, environment)
+        assert process.returncode == 0, process.stderr
+        assert "Traceback" not in process.stderr
 
 
 def shell(
@@ -188,12 +188,12 @@ def shell(
 def serve(line: str, folder: Path, environment: Mapping[str, str]) -> None:
     """Until the link is printed; then Ctrl-C."""
     line = re.sub(r"--port \d+", "--port 0", line)  # another may be there
-    with (folder / "said").open("wb") as said:
+    with (folder / "said").open("wb") as output_file:
         process = subprocess.Popen(
             ["bash", "-c", f"exec {line}"],
             cwd=folder,
             env=environment,
-            stdout=said,
+            stdout=output_file,
             stderr=subprocess.STDOUT,
         )
     try:
@@ -207,16 +207,16 @@ def serve(line: str, folder: Path, environment: Mapping[str, str]) -> None:
 
 
 def confirm(line: str, folder: Path, environment: Mapping[str, str]) -> None:
-    asked = pexpect.spawn(
+    child = pexpect.spawn(
         "bash", ["-c", line], cwd=str(folder), env=dict(environment), timeout=TIMEOUT_SECS
     )
-    asked.expect(r"\? |\[y/N\]")
-    asked.sendline("y")
-    asked.expect(pexpect.EOF)
-    asked.close()
-    assert asked.exitstatus == 0, asked.before
+    child.expect(r"\? |\[y/N\]")
+    child.sendline("y")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0, child.before
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_example_of_completion(shell: str) -> None:
-    assert "logshipper" in told_by("completion", shell)
+    assert "logshipper" in output("completion", shell)

@@ -102,23 +102,25 @@ def test_every_command_is_tried() -> None:
 
 
 def check_safe(text: str, words: list[str]) -> None:
-    shown = SGR.sub("", OWN.sub("\n", text))
-    found = OBEYED.search(shown)
-    assert found is None, (words, shown[max(0, found.start() - 200) : found.end() + 50])
+    plain_text = SGR.sub("", OWN.sub("\n", text))
+    match = OBEYED.search(plain_text)
+    assert match is None, (words, plain_text[max(0, match.start() - 200) : match.end() + 50])
 
 
 def on_a_terminal(command: list[str], environment: dict[str, str]) -> tuple[str, int]:
     """What it prints, and its exit code."""
-    ours, theirs = os.openpty()
-    termios.tcsetwinsize(theirs, (40, 200))
-    child = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    shown = bytearray()
+    controller, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (40, 200))
+    child = subprocess.Popen(
+        command, env=environment, stdin=terminal, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    output = bytearray()
     with suppress(OSError):  # EIO: whoever had it open has ended
-        while data := os.read(ours, 65536):
-            shown += data
-    os.close(ours)
-    return shown.decode("utf-8", "surrogateescape"), child.wait(TIMEOUT_SECS)
+        while data := os.read(controller, 65536):
+            output += data
+    os.close(controller)
+    return output.decode("utf-8", "surrogateescape"), child.wait(TIMEOUT_SECS)
 
 
 # ---- a user's own
@@ -166,12 +168,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("words", LINES, ids=[" ".join(map(ascii, line))[:60] for line in LINES])
 def test_commands_of_users(store: Path, words: list[str]) -> None:
-    told = [word.replace("{out}", str(store.parent / "out")).replace("\x00", "") for word in words]
+    arguments = [
+        word.replace("{out}", str(store.parent / "out")).replace("\x00", "") for word in words
+    ]
     environment = {**os.environ, "TERM": "xterm-256color", "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES,
                    "HOME": str(store.parent), "LC_ALL": "C.UTF-8"}  # fmt: skip
-    shown, code = on_a_terminal([sys.executable, "-m", "logshipper", *told], environment)
-    check_safe(shown, words)
-    assert code in (0, 1, 2, 3, 4, 124), (words, shown)
+    output, code = on_a_terminal([sys.executable, "-m", "logshipper", *arguments], environment)
+    check_safe(output, words)
+    assert code in (0, 1, 2, 3, 4, 124), (words, output)
 
 
 # ---- a node's
@@ -225,15 +229,15 @@ def test_commands_of_admins(
     config.write_text(
         "\n".join(["[agent]", *lines, "[loki]", 'url = "http://127.0.0.1:9"', "timeout_secs = 1"])
     )
-    told = [word.replace("{out}", str(tmp_path)) for word in words]
-    if told[-1] == "--store":
-        told.append(str(store))
-    elif "--config" not in told and told[0] != "run":
-        told += ["--config", str(config)]
+    arguments = [word.replace("{out}", str(tmp_path)) for word in words]
+    if arguments[-1] == "--store":
+        arguments.append(str(store))
+    elif "--config" not in arguments and arguments[0] != "run":
+        arguments += ["--config", str(config)]
     node.end()
     try:
         try:
-            code = agent(told)
+            code = agent(arguments)
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else -1
     finally:

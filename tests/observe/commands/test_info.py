@@ -61,7 +61,7 @@ def write_jobs(store: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(
+def stores(
     tmp_path_factory: pytest.TempPathFactory, loki: LokiServer, prometheus: PrometheusServer
 ) -> Iterator[TwoStores]:
     folder = tmp_path_factory.mktemp("both")
@@ -69,15 +69,15 @@ def both(
 
 
 @pytest.fixture(params=["local", "loki"])
-def store(both: TwoStores, request: pytest.FixtureRequest) -> Iterator[logshipper.Store]:
-    with both.local() if request.param == "local" else both.loki() as opened:
-        yield opened
+def store(stores: TwoStores, request: pytest.FixtureRequest) -> Iterator[logshipper.Store]:
+    with stores.local() if request.param == "local" else stores.loki() as open_store:
+        yield open_store
 
 
 def test_unknown_names_are_reported_one_by_one(store: logshipper.Store) -> None:
-    found = store.info("s0", "nobody", "again", "x9-x12")
-    assert list(found) == ["s0", "again"]
-    assert [error.name for error in found.unknown] == ["nobody", "x9-x12"]
+    infos = store.info("s0", "nobody", "again", "x9-x12")
+    assert list(infos) == ["s0", "again"]
+    assert [error.name for error in infos.unknown] == ["nobody", "x9-x12"]
     states = store.status("s0-s2", "nobody")
     assert dict(states) == {"s2": "COMPLETED", "s1": "FAILED", "s0": "COMPLETED"}
     assert [error.name for error in states.unknown] == ["nobody"]
@@ -88,11 +88,11 @@ def test_info_of_one_job(store: logshipper.Store) -> None:
     assert (info.job_id, info.name, info.status, info.exit_code) == ("s1", "sweep:1", "FAILED", 3)
     assert (info.wdir, info.total_cores, list(info.nodes.values())) == ("/data/run", 2, [[2, 3]])
     assert [state for _, state in info.history] == ["RUNNING", "FAILED"]
-    began, ended = (moment for moment, _ in info.history)
+    began, end = (moment for moment, _ in info.history)
     assert began.tzinfo is UTC
     assert began == datetime.fromtimestamp((BEGAN_NS + 10 * NS) // 1000 / 1e6, UTC)
     assert timedelta() < info.time
-    assert abs(info.time - (ended - began)) <= timedelta(microseconds=1), (
+    assert abs(info.time - (end - began)) <= timedelta(microseconds=1), (
         "both are cut to the microsecond"
     )
     assert info.is_finished
@@ -135,22 +135,22 @@ def test_restarts_are_counted_and_in_the_history(store: logshipper.Store) -> Non
 
 
 def call(
-    both: TwoStores, source: str, command: str, *words: str
+    stores: TwoStores, source: str, command: str, *words: str
 ) -> "subprocess.CompletedProcess[str]":
-    line = [sys.executable, "-m", "logshipper", command, *words, *both.options(source)]
+    line = [sys.executable, "-m", "logshipper", command, *words, *stores.options(source)]
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("source", ["local", "loki"])
-def test_commands(both: TwoStores, source: str) -> None:
-    status = call(both, source, "status", "s0", "nobody", "sweep")
+def test_commands(stores: TwoStores, source: str) -> None:
+    status = call(stores, source, "status", "s0", "nobody", "sweep")
     assert status.returncode == 1
     assert [line.split() for line in status.stdout.splitlines()] == [
         ["s0", "COMPLETED", "0", "sweep:0"],
         ["sweep", "FAILED", "3", "sweep", "3", "total,", "3", "finished,", "1", "failed"],
     ]
     assert "no job has the id or name 'nobody'" in status.stderr
-    info = call(both, source, "info", "sweep", "again", "--primary", "loss")
+    info = call(stores, source, "info", "sweep", "again", "--primary", "loss")
     assert info.returncode == 0
     assert "Best      loss 0" in info.stdout
     assert "Iterations  3 total, 3 finished, 1 failed" in info.stdout
@@ -158,27 +158,27 @@ def test_commands(both: TwoStores, source: str) -> None:
     assert "node1[0:1:2:3:4:5]" in info.stdout
     document = json.loads(
         call(
-            both, source, "info", "s2", "nobody", "--primary", "loss", "--maximize", "--json"
+            stores, source, "info", "s2", "nobody", "--primary", "loss", "--maximize", "--json"
         ).stdout
     )
     assert document["schema"] == "logshipper.info/1"
-    assert [one["name"] for one in document["unknown"]] == ["nobody"]
+    assert [entry["name"] for entry in document["unknown"]] == ["nobody"]
     (job,) = document["jobs"]
     assert (job["asked"], job["state"], job["best"]) == ("s2", "COMPLETED", 2)
     assert job["metrics"]["loss"] == {"last": 0, "min": 0, "max": 2}
     assert [moment["state"] for moment in job["history"]] == ["RUNNING", "COMPLETED"]
-    (state,) = json.loads(call(both, source, "status", "s2", "--json").stdout)["jobs"]
+    (state,) = json.loads(call(stores, source, "status", "s2", "--json").stdout)["jobs"]
     assert state == {"asked": "s2", "job_id": "s2", "name": "sweep:2", "state": "COMPLETED"}
 
 
 @pytest.mark.parametrize("source", ["local", "loki"])
-def test_a_common_name_stands_for_iterations_elsewhere_too(both: TwoStores, source: str) -> None:
-    listed = call(both, source, "ls", "sweep", "--columns", "name")
-    assert listed.stdout.split() == ["name", "sweep:2", "sweep:1", "sweep:0"]
-    waited = call(both, source, "wait", "--all", "sweep", "--check")
-    assert (waited.returncode, len(waited.stdout.splitlines())) == (4, 3)
-    both_ends = call(both, source, "events", "sweep", "--to-state", "failed")
-    assert both_ends.stdout.rstrip().endswith(" sweep:1: exit code 3")
+def test_a_common_name_stands_for_iterations_elsewhere_too(stores: TwoStores, source: str) -> None:
+    listing = call(stores, source, "ls", "sweep", "--columns", "name")
+    assert listing.stdout.split() == ["name", "sweep:2", "sweep:1", "sweep:0"]
+    wait = call(stores, source, "wait", "--all", "sweep", "--check")
+    assert (wait.returncode, len(wait.stdout.splitlines())) == (4, 3)
+    events = call(stores, source, "events", "sweep", "--to-state", "failed")
+    assert events.stdout.rstrip().endswith(" sweep:1: exit code 3")
 
 
 def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
@@ -188,16 +188,16 @@ def test_monitor_tells_states_and_follows_the_log(tmp_path: Path) -> None:
         "run", "--job-id", "m1", "--", "sh", "-c", script, stdout=subprocess.DEVNULL
     ) as job:
         wait_until(lambda: home.call("logs", "m1").stdout == b"begun\n", "the first line")
-        with home.start("monitor", "m1", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watched:
-            assert watched.stderr is not None
-            assert b"(m1), RUNNING: stdout and stderr" in watched.stderr.readline()
+        with home.start("monitor", "m1", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as monitor:
+            assert monitor.stderr is not None
+            assert b"(m1), RUNNING: stdout and stderr" in monitor.stderr.readline()
             (tmp_path / "go").touch()
-            out, err = watched.communicate(timeout=scaled(60))
+            out, err = monitor.communicate(timeout=scaled(60))
         job.wait(60)
-    assert (watched.returncode, out) == (0, b"begun\nover\n")
+    assert (monitor.returncode, out) == (0, b"begun\nover\n")
     assert b"(m1) has ended: FAILED, exit code 3" in err
-    again = home.call("monitor", "m1", "--tail", "1")
-    assert (again.stdout, b"has ended: FAILED" in again.stderr) == (b"over\n", True)
+    tail = home.call("monitor", "m1", "--tail", "1")
+    assert (tail.stdout, b"has ended: FAILED" in tail.stderr) == (b"over\n", True)
 
 
 @pytest.fixture(scope="module")
@@ -208,37 +208,37 @@ def qcg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[logshipper.Store]:
         main(["import", "qcg", str(RECORDED / "qcg"), "--timezone", "UTC", "--store", str(store)])
         == 0
     )
-    with logshipper.Store.local(store) as opened:
-        yield opened
+    with logshipper.Store.local(store) as local_store:
+        yield local_store
 
 
 def test_imported_iterations(qcg: logshipper.Store) -> None:
-    """As `Manager.info(["sweep"], withChilds=True)` told them."""
-    found = qcg.info("sweep", "sweep:4", "sweep:9", "hello", "wide", "never")
-    assert [error.name for error in found.unknown] == ["sweep:9"]
-    assert found["sweep"].iterations == logshipper.Iterations(total=6, finished=6, failed=1)
-    assert [child.name for child in found["sweep"].children] == [
+    """As `Manager.info(["sweep"], withChilds=True)` reported them."""
+    infos = qcg.info("sweep", "sweep:4", "sweep:9", "hello", "wide", "never")
+    assert [error.name for error in infos.unknown] == ["sweep:9"]
+    assert infos["sweep"].iterations == logshipper.Iterations(total=6, finished=6, failed=1)
+    assert [child.name for child in infos["sweep"].children] == [
         f"sweep:{number}" for number in range(6)
     ]
-    failed = found["sweep:4"]
-    assert (failed.status, failed.exit_code, failed.iteration) == ("FAILED", 1, 4)
-    assert failed == found["sweep"].children[4]
-    assert [state for _, state in failed.history] == ["QUEUED", "RUNNING", "FAILED"]
-    assert (found["hello"].wdir, found["hello"].status) == ("/scratch/run", "COMPLETED")
-    assert {host: len(cores) for host, cores in found["wide"].nodes.items()} == {
+    iteration = infos["sweep:4"]
+    assert (iteration.status, iteration.exit_code, iteration.iteration) == ("FAILED", 1, 4)
+    assert iteration == infos["sweep"].children[4]
+    assert [state for _, state in iteration.history] == ["QUEUED", "RUNNING", "FAILED"]
+    assert (infos["hello"].wdir, infos["hello"].status) == ("/scratch/run", "COMPLETED")
+    assert {host: len(cores) for host, cores in infos["wide"].nodes.items()} == {
         "node1": 1,
         "node2": 1,
     }
-    assert found["wide"].total_cores == 2
-    assert found["never"].status == "CANCELLED"
+    assert infos["wide"].total_cores == 2
+    assert infos["never"].status == "CANCELLED"
 
 
 def test_imported_times_are_the_reports(qcg: logshipper.Store) -> None:
     entries = map(json.loads, (RECORDED / "qcg" / "jobs.report").read_text().splitlines())
     report = {entry["name"]: entry for entry in entries}
     info = qcg.info("hello")["hello"]
-    told = report["hello"]["history"]
-    assert info.history[-1][0].isoformat()[:23] == told[-1]["date"].replace(" ", "T")[:23]
+    history = report["hello"]["history"]
+    assert info.history[-1][0].isoformat()[:23] == history[-1]["date"].replace(" ", "T")[:23]
     hours, minutes, secs = report["hello"]["runtime"]["rtime"].split(":")
     assert info.time.total_seconds() == pytest.approx(
         int(hours) * 3600 + int(minutes) * 60 + float(secs), abs=1e-6
@@ -246,7 +246,7 @@ def test_imported_times_are_the_reports(qcg: logshipper.Store) -> None:
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def imported_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What XT and Balsam wrote, imported."""
     store = tmp_path_factory.mktemp("others") / "store"
     for system in ("xt", "balsam"):
@@ -255,9 +255,9 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_xts_runs_have_roll_ups_and_hyperparameters(
-    others: Path, capsys: pytest.CaptureFixture[str]
+    imported_store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with logshipper.Store.local(others) as store:
+    with logshipper.Store.local(imported_store) as store:
         run = store.info("run1.1")["run1.1"]
         assert (run.best("test-acc", maximize=True), run.metrics["train-loss"].max) == (0.6, 0.1)
         search = store.info("run1")["run1"]
@@ -272,7 +272,7 @@ def test_xts_runs_have_roll_ups_and_hyperparameters(
                 "--columns",
                 "name,hparams.lr,metrics.test-acc",
                 "--store",
-                str(others),
+                str(imported_store),
             ]
         )
         == 0
@@ -280,9 +280,11 @@ def test_xts_runs_have_roll_ups_and_hyperparameters(
     assert [row.split() for row in capsys.readouterr().out.splitlines()[1:]] == [
         ["run1.2", "0.01", "0.51"], ["run1.1", "0.1", "0.6"],
     ]  # fmt: skip
-    assert main(["diff", "run1.1", "run1.2", "--changed", "--store", str(others)]) == 0
-    changed = {row.split()[1]: row.split()[2:] for row in capsys.readouterr().out.splitlines()[1:]}
-    assert changed["command"] == [
+    assert main(["diff", "run1.1", "run1.2", "--changed", "--store", str(imported_store)]) == 0
+    differences = {
+        row.split()[1]: row.split()[2:] for row in capsys.readouterr().out.splitlines()[1:]
+    }
+    assert differences["command"] == [
         "python",
         "train.py",
         "--lr",
@@ -292,15 +294,15 @@ def test_xts_runs_have_roll_ups_and_hyperparameters(
         "--lr",
         "0.01",
     ]
-    assert (changed["lr"], "xt.compute" in changed) == (["0.1", "0.01"], False)
-    assert main(["monitor", "run1.1", "--store", str(others)]) == 0
-    told = capsys.readouterr()
-    assert told.out.splitlines() == ["training with lr 0.1", "100%|###|", "done"]
-    assert "has ended: COMPLETED" in told.err
+    assert (differences["lr"], "xt.compute" in differences) == (["0.1", "0.01"], False)
+    assert main(["monitor", "run1.1", "--store", str(imported_store)]) == 0
+    output = capsys.readouterr()
+    assert output.out.splitlines() == ["training with lr 0.1", "100%|###|", "done"]
+    assert "has ended: COMPLETED" in output.err
 
 
-def test_balsams_jobs(others: Path) -> None:
-    with logshipper.Store.local(others) as store:
+def test_balsams_jobs(imported_store: Path) -> None:
+    with logshipper.Store.local(imported_store) as store:
         info = store.info("103")["103"]
     assert (info.status, info.exit_code, info.wdir) == ("FAILED", 3, "sweep/job103")
     assert (info.nodes, info.total_nodes, info.total_cores) == ({}, 1, 2)

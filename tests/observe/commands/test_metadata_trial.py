@@ -1,4 +1,4 @@
-"""`metadata --try FILE`, and what is said of jobs whose lines would have given metadata."""
+"""`metadata --try FILE`, and what is shown of jobs whose lines would have given metadata."""
 
 import json
 from pathlib import Path
@@ -97,7 +97,7 @@ def test_a_pattern_that_is_switched_off_is_said(
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "message"),
     [
         ([], "required: JOB (or --try FILE)"),
         (["last", "--try", "x"], "leave JOB out"),
@@ -108,11 +108,11 @@ def test_a_pattern_that_is_switched_off_is_said(
         (["--try", "x", *["--pattern", "(?P<a>5)"] * 9], "9 patterns; 8 is the limit"),
     ],
 )
-def test_wrong_usage(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_wrong_usage(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
         main(["metadata", *words])
-    assert ended.value.code == 2
-    assert why in capsys.readouterr().err
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_file_that_isnt_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,9 +144,9 @@ def test_a_job_without_records_says_what_would_have_been_some(
     }
     for command in ("show", "metadata"):
         assert main([command, "last", "--store", store]) == 0
-        said = "".join(capsys.readouterr())
-        assert "first 4 lines of stdout some would be records (2 dict, 1 pairs)" in said
-        assert "`metadata: [json, dict, pairs]`" in said
+        output = "".join(capsys.readouterr())
+        assert "first 4 lines of stdout some would be records (2 dict, 1 pairs)" in output
+        assert "`metadata: [json, dict, pairs]`" in output
 
 
 @pytest.mark.parametrize(

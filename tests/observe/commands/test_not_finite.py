@@ -95,8 +95,8 @@ def test_csv_keeps_the_text_which_its_readers_know(ask: Ask, tmp_path: Path) -> 
     assert [row["loss"] for row in rows] == ["0.50", "NaN", "Infinity"]
     assert [row["in.lr"] for row in rows] == ["1e-4", "-Infinity", "3"]
     ask("export", "job", "--output", str(tmp_path / "job.csv"))
-    exported = list(csv.DictReader((tmp_path / "job.csv").read_text().splitlines()))
-    assert [row["in.lr"] for row in exported] == ["1e-4", "-Infinity", "3"]
+    exported_rows = list(csv.DictReader((tmp_path / "job.csv").read_text().splitlines()))
+    assert [row["in.lr"] for row in exported_rows] == ["1e-4", "-Infinity", "3"]
 
 
 def test_exported_jsonl_is_json(ask: Ask, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.tools.model_settings import examples
 from tests.tools.observe_fake import STARTED_NS, FakeReader
 
 
-def asked(reader: FakeReader, **options: Any) -> metadata._Selection:
+def select(reader: FakeReader, **options: Any) -> metadata._Selection:
     defaults = {"attempt": None, "limit": None, "all": False, "keys": None}
     return metadata._Selection(reader, argparse.Namespace(**{**defaults, **options}))  # type: ignore[arg-type]  # a fake
 
@@ -27,7 +27,7 @@ def asked(reader: FakeReader, **options: Any) -> metadata._Selection:
 print_csv = partial(metadata._print_csv, raw=True)
 
 
-def printed(function: Any, *arguments: Any) -> str:
+def output(function: Any, *arguments: Any) -> str:
     """What a function writes to standard output: hypothesis runs it many times, so without pytest's
     fixtures."""
     with pytest.MonkeyPatch.context() as patch:
@@ -41,7 +41,7 @@ def printed(function: Any, *arguments: Any) -> str:
 @given(st.lists(OBJECTS, min_size=1, max_size=5))
 def test_jsonl_is_what_was_printed(values: list[dict[str, object]]) -> None:
     lines = [json.dumps(value) for value in values]
-    assert printed(metadata._print_jsonl, asked(FakeReader(lines))) == "".join(
+    assert output(metadata._print_jsonl, select(FakeReader(lines))) == "".join(
         f"{line}\n" for line in lines
     )
 
@@ -50,7 +50,7 @@ def test_jsonl_is_what_was_printed(values: list[dict[str, object]]) -> None:
 @given(st.lists(OBJECTS, min_size=1, max_size=5))
 def test_csv_reads_back(values: list[dict[str, object]]) -> None:
     lines = [json.dumps(value) for value in values]
-    text = printed(print_csv, asked(FakeReader(lines)))
+    text = output(print_csv, select(FakeReader(lines)))
     header, *rows = list(csv.reader(io.StringIO(text, newline="")))
     assert len(rows) == len(lines)
     assert len(set(header)) == len(header), "no two columns are called the same"
@@ -65,8 +65,8 @@ def test_csv_reads_back(values: list[dict[str, object]]) -> None:
 
 def test_r19_in_every_format() -> None:
     reader = FakeReader(R19)
-    assert printed(metadata._print_jsonl, asked(reader)) == "".join(f"{line}\n" for line in R19)
-    header, *rows = csv.DictReader(io.StringIO(printed(print_csv, asked(reader)))), ()
+    assert output(metadata._print_jsonl, select(reader)) == "".join(f"{line}\n" for line in R19)
+    header, *rows = csv.DictReader(io.StringIO(output(print_csv, select(reader)))), ()
     first, second, third = list(header)
     assert rows == [()]
     assert (first["loss"], first["acc"], first["flops"]) == ("7.2355865", "0.00123", "")
@@ -74,7 +74,7 @@ def test_r19_in_every_format() -> None:
     assert (third["size"], third["lr"], third["_attempt"]) == ("big", "0.1", "1")
     assert third["_time"].endswith("Z")
     documents = [
-        json.loads(line) for line in printed(metadata._print_documents, asked(reader)).splitlines()
+        json.loads(line) for line in output(metadata._print_documents, select(reader)).splitlines()
     ]
     assert [document["record"] for document in documents] == [json.loads(line) for line in R19]
     assert documents[0]["schema"] == "logshipper.metadata/1"
@@ -83,10 +83,10 @@ def test_r19_in_every_format() -> None:
 
 def test_exact_numbers_survive() -> None:
     line = f'{{"n": {"7" * 400}, "x": 1.0000000000000000000001, "y": 1e999, "z": -0.0}}'
-    out = printed(metadata._print_documents, asked(FakeReader([line])))
+    out = output(metadata._print_documents, select(FakeReader([line])))
     assert out.rstrip().endswith(f'"record":{line}}}')
-    assert f",{'7' * 400},1.0000000000000000000001,1e999,-0.0" in printed(
-        print_csv, asked(FakeReader([line]))
+    assert f",{'7' * 400},1.0000000000000000000001,1e999,-0.0" in output(
+        print_csv, select(FakeReader([line]))
     )
 
 
@@ -95,7 +95,7 @@ def test_csv_columns_of_awkward_keys() -> None:
         '{"a.b": 1, "a": {"b": 2, "c": [1, 2], "e": {}}, "_time": "x", "q\\"": "1,\\"2\\"\\n\\r"}'
     ]
     header, row = list(
-        csv.reader(io.StringIO(printed(print_csv, asked(FakeReader(lines))), newline=""))
+        csv.reader(io.StringIO(output(print_csv, select(FakeReader(lines))), newline=""))
     )
     assert header == ["__time", "_attempt", '"a.b"', "a.b", "a.c", "a.e", "_time", '"q\\""']
     assert row[2:] == ["1", "2", "[1, 2]", "{}", "x", '1,"2"\n\r']
@@ -108,23 +108,23 @@ def test_chosen_keys() -> None:
         '{"epoch": 2, "loss": 0.25}',
     ]
     reader = FakeReader(lines)
-    assert printed(metadata._print_jsonl, asked(reader, keys="loss,v.x")) == (
+    assert output(metadata._print_jsonl, select(reader, keys="loss,v.x")) == (
         '{"loss": 0.50, "v.x": 1.0}\n{"loss": 0.25}\n'
     )
     assert (
-        printed(print_csv, asked(reader, keys="loss,v.x")).splitlines()[1].endswith(",1,0.50,1.0")
+        output(print_csv, select(reader, keys="loss,v.x")).splitlines()[1].endswith(",1,0.50,1.0")
     )
-    assert printed(metadata._print_jsonl, asked(reader, keys="v")) == '{"v": {"x": 1.0}}\n'
+    assert output(metadata._print_jsonl, select(reader, keys="v")) == '{"v": {"x": 1.0}}\n'
     with pytest.raises(Exception, match="did you mean epoch"):
-        asked(reader, keys="epochs")
+        select(reader, keys="epochs")
 
 
 def test_limit_takes_the_newest_in_the_order_of_printing() -> None:
     reader = FakeReader([f'{{"n": {n}}}' for n in range(5)], ['{"n": 5}'])
-    assert printed(metadata._print_jsonl, asked(reader, limit=2)) == '{"n": 4}\n{"n": 5}\n'
-    assert printed(metadata._print_jsonl, asked(reader, limit=0)) == ""
-    assert printed(metadata._print_jsonl, asked(reader, limit=2, all=True)).count("\n") == 6
-    assert printed(metadata._print_jsonl, asked(reader, attempt=2)) == '{"n": 5}\n'
+    assert output(metadata._print_jsonl, select(reader, limit=2)) == '{"n": 4}\n{"n": 5}\n'
+    assert output(metadata._print_jsonl, select(reader, limit=0)) == ""
+    assert output(metadata._print_jsonl, select(reader, limit=2, all=True)).count("\n") == 6
+    assert output(metadata._print_jsonl, select(reader, attempt=2)) == '{"n": 5}\n'
 
 
 @settings(deadline=None)
@@ -133,9 +133,9 @@ def test_limit_takes_the_newest_in_the_order_of_printing() -> None:
 )
 def test_columns_fit_and_x_is_never_left_out(widths: list[int], room: int, x: int) -> None:
     always = x if x < len(widths) else None
-    kept = metadata._fitting(widths, room, always)
-    assert kept == sorted(set(kept))
-    assert kept
-    assert always is None or always in kept
-    least = [min(widths[at], metadata._NARROW_CELL) + 2 for at in kept]
-    assert len(kept) <= 2 or sum(least) <= room + metadata._WIDE_CELL + 2
+    columns = metadata._fitting(widths, room, always)
+    assert columns == sorted(set(columns))
+    assert columns
+    assert always is None or always in columns
+    least = [min(widths[at], metadata._NARROW_CELL) + 2 for at in columns]
+    assert len(columns) <= 2 or sum(least) <= room + metadata._WIDE_CELL + 2

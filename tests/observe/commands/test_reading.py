@@ -79,8 +79,8 @@ def test_ls_filters_and_limits(store: Path, ask: Ask) -> None:
         ) as job:
             job.lines("x")
             job.end(number % 3)
-    with LocalStore(str(store), create=True) as opened:
-        opened.ingest()
+    with LocalStore(str(store), create=True) as local_store:
+        local_store.ingest()
     code, out, err = ask("ls")
     assert code == 0
     assert len(out.splitlines()) == 11
@@ -105,9 +105,9 @@ def test_ls_filters_and_limits(store: Path, ask: Ask) -> None:
     assert document["store"] == str(store)
 
 
-@pytest.mark.parametrize("made", [False, True])
-def test_ls_of_an_empty_store_says_how_to_begin(made: bool, store: Path, ask: Ask) -> None:
-    if made:
+@pytest.mark.parametrize("exists", [False, True])
+def test_ls_of_an_empty_store_says_how_to_begin(exists: bool, store: Path, ask: Ask) -> None:
+    if exists:
         store.mkdir(mode=0o700)
     code, out, err = ask("ls")
     assert (code, out) == (0, "")
@@ -116,7 +116,7 @@ def test_ls_of_an_empty_store_says_how_to_begin(made: bool, store: Path, ask: As
         == f"logshipper: no jobs in {store} yet; begin with: logshipper run --store {store} -- COMMAND\n"
     )
     assert json.loads(ok(ask("ls", "--json")))["jobs"] == []
-    assert list(store.iterdir() if made else []) == [], "looking makes nothing"
+    assert list(store.iterdir() if exists else []) == [], "looking makes nothing"
 
 
 def test_a_folder_that_is_no_store_is_left_alone(store: Path, ask: Ask) -> None:
@@ -157,26 +157,26 @@ def test_show_tells_all(store: Path, ask: Ask) -> None:
 
 def test_show_json_is_what_the_schema_promises(store: Path, ask: Ask) -> None:
     training(store)
-    found = json.loads(ok(ask("show", "train.py", "--json")))
-    assert found["schema"] == "logshipper.show/1"
-    assert found["x_axis"] == {"key": "epoch", "rule": 2, "words": "epoch: the key epoch"}
-    assert found["started"].endswith("Z")
-    assert isinstance(found["started_ns"], int)
-    assert (found["state"], found["exit_code"], found["signal"]) == ("COMPLETED", 0, 0)
-    for account in (found["ledger"]["stdout"], found["ledger"]["stderr"]):
+    document = json.loads(ok(ask("show", "train.py", "--json")))
+    assert document["schema"] == "logshipper.show/1"
+    assert document["x_axis"] == {"key": "epoch", "rule": 2, "words": "epoch: the key epoch"}
+    assert document["started"].endswith("Z")
+    assert isinstance(document["started_ns"], int)
+    assert (document["state"], document["exit_code"], document["signal"]) == ("COMPLETED", 0, 0)
+    for account in (document["ledger"]["stdout"], document["ledger"]["stderr"]):
         assert account["read"] == sum(value for name, value in account.items() if name != "read")
-    keys = {key["key"]: key for key in found["keys"]}
+    keys = {key["key"]: key for key in document["keys"]}
     assert keys["opt.lr"] == {"key": "opt.lr", "path": ["opt", "lr"], "count": 5, "numbers": 5, "last": 0.1,
                               "min": 0.1, "max": 0.1, "integer": False}  # fmt: skip
-    assert found["events"][0]["details"] == {
+    assert document["events"][0]["details"] == {
         "from": "enabled",
         "to": "metadata",
         "stream": "stdout",
     }
-    assert found["captures"][0]["columns"] == 160
-    assert found["live_status"] == {}
-    documented = (ROOT / "docs" / "reading.md").read_text()
-    assert [field for field in [*found, *found["captures"][0], *keys["loss"]] if f"`{field}`" not in documented
+    assert document["captures"][0]["columns"] == 160
+    assert document["live_status"] == {}
+    page = (ROOT / "docs" / "reading.md").read_text()
+    assert [field for field in [*document, *document["captures"][0], *keys["loss"]] if f"`{field}`" not in page
             and not field.endswith("_ns") and field != "schema"] == []  # fmt: skip
 
 
@@ -266,9 +266,9 @@ def test_logs_are_both_streams_in_order_of_time(store: Path, ask: Ask) -> None:
         "counted after --grep"
     )
     assert ok(ask("logs", "last", "--grep", "^no such")) == ""
-    stamped = ok(ask("logs", "last", "--times")).splitlines()[0]
-    assert stamped[19] == "."
-    assert stamped[24:] == "Training on 1,000 samples"
+    first_line = ok(ask("logs", "last", "--times")).splitlines()[0]
+    assert first_line[19] == "."
+    assert first_line[24:] == "Training on 1,000 samples"
 
 
 def test_logs_grep_finds_a_line_as_often_as_it_was_printed(store: Path, ask: Ask) -> None:
@@ -280,8 +280,8 @@ def test_logs_grep_finds_a_line_as_often_as_it_was_printed(store: Path, ask: Ask
         job.lines(note, kind=Kind.NOTE, attrs={0: {"repeat": 499}})
         job.lines("[last line repeated 3 times]", kind=Kind.NOTE, attrs={0: {"repeat": 3}})
         job.lines("[repeated 5 times: lr is high]")
-    matching = ok(ask("logs", "last", "--grep", "^lr is high$", "--json"))
-    lines = [json.loads(line) for line in matching.splitlines()]
+    output = ok(ask("logs", "last", "--grep", "^lr is high$", "--json"))
+    lines = [json.loads(line) for line in output.splitlines()]
     assert [line["text"] for line in lines] == ["lr is high", note]
     assert sum(line["attrs"].get("repeat", 1) for line in lines) == 500
     assert ok(ask("logs", "last", "--grep", "^.repeated", "--tail", "9")).count("\n") == 1
@@ -290,13 +290,13 @@ def test_logs_grep_finds_a_line_as_often_as_it_was_printed(store: Path, ask: Ask
 
 def test_logs_json(store: Path, ask: Ask) -> None:
     training(store, epochs=1)
-    found = [json.loads(line) for line in ok(ask("logs", "last", "--json")).splitlines()]
-    assert [one["kind"] for one in found] == ["log", "log", "note", "metadata", "log", "command"]
-    assert found[2]["attrs"] == {"repeat": 499}
-    assert found[3]["attrs"] == {"n": 1}
-    assert found[1]["stream"] == "stderr"
-    assert found[0]["schema"] == "logshipper.logs/1"
-    assert [one["time_ns"] for one in found] == sorted(one["time_ns"] for one in found)
+    lines = [json.loads(line) for line in ok(ask("logs", "last", "--json")).splitlines()]
+    assert [line["kind"] for line in lines] == ["log", "log", "note", "metadata", "log", "command"]
+    assert lines[2]["attrs"] == {"repeat": 499}
+    assert lines[3]["attrs"] == {"n": 1}
+    assert lines[1]["stream"] == "stderr"
+    assert lines[0]["schema"] == "logshipper.logs/1"
+    assert [line["time_ns"] for line in lines] == sorted(line["time_ns"] for line in lines)
 
 
 def test_logs_of_one_attempt(store: Path, ask: Ask) -> None:
@@ -393,10 +393,10 @@ def test_metadata_formats(store: Path, ask: Ask) -> None:
         ["-", "-", "-", "151100", "0.07938926", "789773523480.1762", "16520", "-", "-"],
         ["1", "7.2355865", "0.00123", "-", "-", "-", "-", "-", "-"],
     ]
-    found = [json.loads(line) for line in ok(ask("metadata", "last", "--json")).splitlines()]
-    assert [one["record"] for one in found] == [json.loads(line) for line in r19]
-    chosen = ok(ask("metadata", "last", "--keys", "lr", "--limit", "1")).splitlines()
-    assert [line.split()[2:] for line in chosen] == [["lr"], ["0.1"]]
+    documents = [json.loads(line) for line in ok(ask("metadata", "last", "--json")).splitlines()]
+    assert [document["record"] for document in documents] == [json.loads(line) for line in r19]
+    selection = ok(ask("metadata", "last", "--keys", "lr", "--limit", "1")).splitlines()
+    assert [line.split()[2:] for line in selection] == [["lr"], ["0.1"]]
 
 
 def test_metadata_of_none(store: Path, ask: Ask) -> None:
@@ -458,15 +458,15 @@ def test_png_into_a_pipe(store: Path) -> None:
 
 def test_plot_json(store: Path, ask: Ask) -> None:
     training(store, epochs=3)
-    found = json.loads(ok(ask("plot", "last", "--y", "loss", "--json")))
-    assert found["schema"] == "logshipper.plot/1"
-    assert found["graphs"][0]["x_axis"] == {
+    document = json.loads(ok(ask("plot", "last", "--y", "loss", "--json")))
+    assert document["schema"] == "logshipper.plot/1"
+    assert document["graphs"][0]["x_axis"] == {
         "key": "epoch",
         "rule": 2,
         "words": "epoch: the key epoch",
         "by_number": False,
     }
-    assert found["graphs"][0]["series"] == [
+    assert document["graphs"][0]["series"] == [
         {
             "label": "",
             "seen": 3,
@@ -568,8 +568,8 @@ def test_closed_streams_are_no_error_of_their_own(store: Path, words: list[str])
     training(store)
     shell = f"{sys.executable} -m logshipper {' '.join(words)} <&- >&- 2>&-"
     environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES}
-    done = subprocess.run(["/bin/sh", "-c", shell], env=environment, timeout=DEADLINE_SECS)
-    assert done.returncode == (2 if words[0] == "rm" else 0)
+    process = subprocess.run(["/bin/sh", "-c", shell], env=environment, timeout=DEADLINE_SECS)
+    assert process.returncode == (2 if words[0] == "rm" else 0)
 
 
 def test_full_disk_is_one_line(store: Path) -> None:
@@ -657,14 +657,14 @@ def test_a_big_job_is_read_in_bounded_memory(store: Path) -> None:
             "sys.exit(code or peak > 100_000)  # KiB; some 30,000, as a rule"
         )
         environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES}
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", script, *words],
             env=environment,
             capture_output=True,
             timeout=scaled(60),
         )
-        assert (done.returncode, done.stderr) == (0, b"")
-        return done.stdout.splitlines()
+        assert (process.returncode, process.stderr) == (0, b"")
+        return process.stdout.splitlines()
 
     assert answer("logs", "last", "--tail", "2")[-1] == b'{"step": 99999, "loss": 4.5}'  # ingests
     began = time.monotonic()
@@ -700,9 +700,9 @@ def test_help_has_examples_and_exit_codes(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         main([name, "--help"])
-    assert ended.value.code == 0
+    assert error.value.code == 0
     out = capsys.readouterr().out
     assert "examples:" in out or "completion bash" in out
     assert "exit codes:" in out
@@ -710,7 +710,7 @@ def test_help_has_examples_and_exit_codes(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (
             "ls --colums id",
@@ -731,12 +731,12 @@ def test_help_has_examples_and_exit_codes(
     ],
 )
 def test_wrong_usage_names_the_command_and_what_was_meant(
-    line: str, said: str, capsys: pytest.CaptureFixture[str]
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         main(line.split())
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -753,18 +753,18 @@ def test_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def completions(store: Path, line: str) -> list[str]:
-    found = store.parent / "found"
+    output_file = store.parent / "found"
     environment = {**os.environ, "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES, "_ARGCOMPLETE": "1",
                    "_ARGCOMPLETE_SHELL": "bash", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line,
-                   "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(found)}  # fmt: skip
-    done = subprocess.run(
+                   "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(output_file)}  # fmt: skip
+    process = subprocess.run(
         [sys.executable, "-m", "logshipper"],
         env=environment,
         capture_output=True,
         timeout=DEADLINE_SECS,
     )
-    assert (done.stdout, done.stderr) == (b"", b"")
-    return found.read_text().split("\n")
+    assert (process.stdout, process.stderr) == (b"", b"")
+    return output_file.read_text().split("\n")
 
 
 def test_completion_knows_commands_jobs_and_keys(store: Path) -> None:
@@ -838,10 +838,13 @@ def test_metadata_by_sets_of_keys_and_merged(store: Path, ask: Ask) -> None:
         ["2", "1"],
         ["3", "0"],
     ]
-    merged = json.loads(ok(ask("metadata", "nums", "--by", "epoch", "--json")))
-    (one,) = merged["sets"]
-    assert one["columns"]["epoch"] == [1, 2, 3]
-    assert (one["columns"]["loss"], one["columns"]["val_loss"]) == ([2, 1, 0], [1.0, 2.0, 3.0])
+    document = json.loads(ok(ask("metadata", "nums", "--by", "epoch", "--json")))
+    (key_set,) = document["sets"]
+    assert key_set["columns"]["epoch"] == [1, 2, 3]
+    assert (key_set["columns"]["loss"], key_set["columns"]["val_loss"]) == (
+        [2, 1, 0],
+        [1.0, 2.0, 3.0],
+    )
     code, _, err = ask("metadata", "nums", "--by", "epcoh")
     assert (code, "did you mean epoch" in err) == (1, True)
     assert ask("metadata", "nums", "--by", "epoch", "--sets")[0] == 2

@@ -71,13 +71,13 @@ def test_no_number_is_cut_off_where_the_terminal_is_narrow(store: Path) -> None:
     with SpooledCapture(store, "narrow", name="train.py") as job:
         job.metadata({"val/acc": 0.25}, {"val/acc": 0.75})
         job.end()
-    shown = SGR.sub("", screen(store, "metadata", "last", "--summary", columns=32))
-    assert [line.split() for line in shown.splitlines()[:6]] == [
+    text = SGR.sub("", screen(store, "metadata", "last", "--summary", columns=32))
+    assert [line.split() for line in text.splitlines()[:6]] == [
         ["key", "val/acc"], ["last", "0.75"], ["min", "0.25"], ["max", "0.75"], ["mean", "0.5"], ["std", "0.25"],
     ]  # fmt: skip
-    listed = SGR.sub("", screen(store, "ls", columns=36)).splitlines()
-    assert listed[2].split() == ["narrow", "COMPLETED", "0", "train.py"]
-    assert all(cells_wide(line) <= 36 for line in listed)
+    listing = SGR.sub("", screen(store, "ls", columns=36)).splitlines()
+    assert listing[2].split() == ["narrow", "COMPLETED", "0", "train.py"]
+    assert all(cells_wide(line) <= 36 for line in listing)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 140])
@@ -130,10 +130,10 @@ def test_metadata_says_what_it_leaves_out(store: Path) -> None:
     assert "The newest 50 of 60 records: --all shows every one" in text
     assert text.splitlines()[2].split()[1] == "59"
     assert len(screen(store, "metadata", "last", "--all").splitlines()) > 60
-    chosen = SGR.sub(
+    selection = SGR.sub(
         "", screen(store, "metadata", "last", "--keys", "some_key_19,step", "--limit", "3")
     )
-    assert chosen.splitlines()[0].split() == ["printed", "at", "some_key_19", "step"]
+    assert selection.splitlines()[0].split() == ["printed", "at", "some_key_19", "step"]
 
 
 def test_columns_that_do_not_fit_are_named(store: Path) -> None:
@@ -188,9 +188,9 @@ def test_hostile_text_never_reaches_the_terminal(store: Path) -> None:
     with SpooledCapture(store, name=HOSTILE) as job:
         job.lines(HOSTILE)
         job.stderr(HOSTILE, kind=Kind.NOTE)
-        escaped = "".join(f"\\u{ord(char):04x}" for char in HOSTILE)
+        json_name = "".join(f"\\u{ord(char):04x}" for char in HOSTILE)
         for epoch in (1, 2):
-            job.metadata(f'{{"epoch": {epoch}, "{escaped}": {epoch}, "s": "{escaped}"}}')
+            job.metadata(f'{{"epoch": {epoch}, "{json_name}": {epoch}, "s": "{json_name}"}}')
         job.event("odd", message=HOSTILE)
         job.status(HOSTILE)
         job.beat()
@@ -295,8 +295,8 @@ def test_rm_asks(store: Path, answer: str, code: int) -> None:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == code
-    left = SGR.sub("", screen(store, "ls"))
-    assert ("k3f9x2" in left) == bool(code)
+    listing = SGR.sub("", screen(store, "ls"))
+    assert ("k3f9x2" in listing) == bool(code)
 
 
 def test_an_empty_store_is_friendly(store: Path) -> None:

@@ -143,16 +143,16 @@ def test_prints_what_run_logs(
 ) -> None:
     data = SAMPLES[name] if name in SAMPLES else REAL[name](home.folder)
     path = file(data)
-    expected = {}
+    logs_by_kind = {}
     for kind, options in {"pty": (), "pipe": ("--no-tty",)}.items():
-        done = home.run("cat", str(path), options=[*options, "--name", kind])
-        assert (done.returncode, done.stdout) == (0, data)
+        process = home.run("cat", str(path), options=[*options, "--name", kind])
+        assert (process.returncode, process.stdout) == (0, data)
         logs = home.call("logs", kind)
         assert (logs.returncode, logs.stderr) == (0, b"")
-        expected[kind] = logs.stdout
-    assert expected["pty"] == expected["pipe"]
+        logs_by_kind[kind] = logs.stdout
+    assert logs_by_kind["pty"] == logs_by_kind["pipe"]
     for kind in ("pty", "pipe"):
-        assert ok(render("--stream-type", kind, path)) == expected[kind]
+        assert ok(render("--stream-type", kind, path)) == logs_by_kind[kind]
 
 
 def test_a_typescript_keeps_the_lines_of_script(
@@ -176,7 +176,7 @@ def test_line_ends_of_a_redirect_and_of_a_terminal_are_alike(
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "output"),
     [
         ([], b"0123456789\nX\n"),
         (["--columns", "10", "--rows", "9"], b"X123456789\n"),
@@ -184,12 +184,12 @@ def test_line_ends_of_a_redirect_and_of_a_terminal_are_alike(
     ],
 )
 def test_size_of_the_terminal(
-    render: Render, file: Callable[[bytes], Path], options: list[str], expected: bytes
+    render: Render, file: Callable[[bytes], Path], options: list[str], output: bytes
 ) -> None:
     """CR goes to the begin of a row: in ten columns of the first one, where the second one isn't
     begun."""
     data = b"0123456789" if len(options) == 4 else b"0123456789\n"
-    assert ok(render(*options, file(data + b"\rX"))) == expected
+    assert ok(render(*options, file(data + b"\rX"))) == output
 
 
 def test_no_collapse(render: Render, file: Callable[[bytes], Path]) -> None:
@@ -265,8 +265,8 @@ def test_screen_as_tmux_shows_it(
     name: str, size: str, tmux: Tmux, render: Render, file: Callable[[bytes], Path]
 ) -> None:
     columns, rows = map(int, size.split("x"))
-    shown = ok(render("--screen", size, file(SCREENS[name]))).decode().splitlines()
-    assert shown == tmux.screen(SCREENS[name], columns, rows)
+    screen_lines = ok(render("--screen", size, file(SCREENS[name]))).decode().splitlines()
+    assert screen_lines == tmux.screen(SCREENS[name], columns, rows)
 
 
 def test_screen_of_xterm_s_cases(render: Render) -> None:
@@ -276,19 +276,19 @@ def test_screen_of_xterm_s_cases(render: Render) -> None:
     for path in files:
         if path.stem in XTERM_DIFFERS:
             continue
-        expected = [
+        expected_lines = [
             line.rstrip() for line in path.with_suffix(".text").read_text().split("\n")[:25]
         ]
-        while expected and not expected[-1]:
-            expected.pop()
-        shown = [
+        while expected_lines and not expected_lines[-1]:
+            expected_lines.pop()
+        screen_lines = [
             line.rstrip()
             for line in ok(render("--screen", "80x25", path)).decode().split("\n")[:-1]
         ]
-        assert shown == expected, path.stem
+        assert screen_lines == expected_lines, path.stem
 
 
-class _AllDrawn(LastScreen):
+class _SlowScreen(LastScreen):
     def _behind_plain(self, piece: bytes) -> int:
         return 0
 
@@ -306,25 +306,25 @@ _CONTROLS = st.sampled_from(
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.lists(st.one_of(_LINES, _CONTROLS), max_size=6).map(b"".join), max_size=6))
 def test_what_is_left_out_isn_t_on_the_screen(pieces: list[bytes]) -> None:
-    quick, all_drawn = LastScreen(7, 4), _AllDrawn(7, 4)
+    quick, slow = LastScreen(7, 4), _SlowScreen(7, 4)
     for piece in pieces:
         quick.feed(piece)
-        all_drawn.feed(piece)
-    assert quick.rows() == all_drawn.rows()
+        slow.feed(piece)
+    assert quick.rows() == slow.rows()
 
 
 def test_plain_lines_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
+    text_lengths: list[int] = []
     draw = LastScreen._draw
 
     def count(self: LastScreen, text: str) -> None:
-        drawn.append(len(text))
+        text_lengths.append(len(text))
         draw(self, text)
 
     monkeypatch.setattr(LastScreen, "_draw", count)
     screen = LastScreen(80, 25)
     screen.feed(b"".join(b"line %d\r\n" % n for n in range(100_000)))
-    assert sum(drawn) < 10_000
+    assert sum(text_lengths) < 10_000
     assert screen.rows() == [f"line {n}" for n in range(99_976, 100_000)]
 
 
@@ -345,10 +345,10 @@ def _send(run: "subprocess.Popen[bytes]", data: bytes) -> None:
 def _has_read_all(run: "subprocess.Popen[bytes]") -> bool:
     """The pipe is empty, and the process sleeps again."""
     assert run.stdin is not None
-    left = array.array("i", [0])
-    fcntl.ioctl(run.stdin, termios.FIONREAD, left)
+    pipe_bytes = array.array("i", [0])
+    fcntl.ioctl(run.stdin, termios.FIONREAD, pipe_bytes)
     state = Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return left[0] == 0 and state == "S"
+    return pipe_bytes[0] == 0 and state == "S"
 
 
 HOSTILE = {
@@ -429,9 +429,9 @@ def test_repeats_of_a_pipe_are_counted(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "shown"), [([], b"half\n"), (["--screen", "80x25"], b"one\nhalf\n")]
+    ("options", "output"), [([], b"half\n"), (["--screen", "80x25"], b"one\nhalf\n")]
 )
-def test_ctrl_c_ends_it_with_what_was_held(home: Home, options: list[str], shown: bytes) -> None:
+def test_ctrl_c_ends_it_with_what_was_held(home: Home, options: list[str], output: bytes) -> None:
     with _start(home, *options) as run:
         _send(run, b"one\n")
         if not options:
@@ -440,7 +440,7 @@ def test_ctrl_c_ends_it_with_what_was_held(home: Home, options: list[str], shown
         wait_until(lambda: _has_read_all(run), "all is read")
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=TIMEOUT_SECS)
-    assert (run.returncode, out, err) == (130, shown, b"")
+    assert (run.returncode, out, err) == (130, output, b"")
 
 
 def test_a_reader_that_is_gone_ends_it(home: Home, file: Callable[[bytes], Path]) -> None:
@@ -464,15 +464,15 @@ def test_a_reader_that_is_gone_ends_a_wait(home: Home) -> None:
 
 
 def test_standard_input_may_be_a_file(home: Home, file: Callable[[bytes], Path]) -> None:
-    with file(b"a\n\rb\rc").open("rb") as given:
-        done = home.call("render", stdin=given)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"a\nc\n", b"")
+    with file(b"a\n\rb\rc").open("rb") as input_file:
+        process = home.call("render", stdin=input_file)
+    assert (process.returncode, process.stdout, process.stderr) == (0, b"a\nc\n", b"")
 
 
 # ---- on a terminal
 
 
-def _shown(home: Home, command: str) -> str:
+def _terminal_output(home: Home, command: str) -> str:
     """All that a command in a shell shows on a terminal."""
     environment = {**home.environment, "TERM": "xterm-256color", "PYTHONUTF8": "1"}
     child = pexpect.spawn(
@@ -483,15 +483,15 @@ def _shown(home: Home, command: str) -> str:
         timeout=TIMEOUT_SECS,
         encoding="utf-8",
     )
-    shown = str(child.read())
+    output = str(child.read())
     child.close()
-    assert child.exitstatus == 0, shown
-    return shown
+    assert child.exitstatus == 0, output
+    return output
 
 
 def test_notes_are_dimmed_on_a_terminal(home: Home, file: Callable[[bytes], Path]) -> None:
     path = file('é\né\né\n/LOGCOMMAND {"stop":"x"}\n'.encode())
-    assert _shown(home, f"{sys.executable} -m logshipper render {path}") == (
+    assert _terminal_output(home, f"{sys.executable} -m logshipper render {path}") == (
         'é\r\n\x1b[2m[repeated 2 times: é]\x1b[0m\r\n\x1b[2m/LOGCOMMAND {"stop":"***"}\x1b[0m\r\n'
     )
 
@@ -527,11 +527,11 @@ def test_bar_where_a_file_is_big(
         f"progress_bar._PATIENCE_SECS = -1\nsys.exit(main({['render', *options, str(path)]}))\n"
     )
     for output, has_bar in ((" > out", True), (" | cat", bool(options)), ("", bool(options))):
-        shown = _shown(home, f"{sys.executable} {call}{output}")
-        assert ("\x1b[KRendering " in shown and "of 4.90 MB" in shown) == has_bar, output
-        assert "Rendering" not in shown.rpartition("\x1b[K")[2]
+        text = _terminal_output(home, f"{sys.executable} {call}{output}")
+        assert ("\x1b[KRendering " in text and "of 4.90 MB" in text) == has_bar, output
+        assert "Rendering" not in text.rpartition("\x1b[K")[2]
     path.write_bytes(b"a line\n")
-    assert _shown(home, f"{sys.executable} {call} > out") == ""
+    assert _terminal_output(home, f"{sys.executable} {call} > out") == ""
 
 
 # ---- what can't be done
@@ -573,22 +573,22 @@ def test_name_that_is_none(render: Render) -> None:
 
 
 def test_standard_input_that_is_closed(home: Home) -> None:
-    done = home.call("render", stdin=None, preexec_fn=lambda: os.close(0))
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr == b"logshipper: standard input: it is closed; name a file\n"
+    process = home.call("render", stdin=None, preexec_fn=lambda: os.close(0))
+    assert (process.returncode, process.stdout) == (1, b"")
+    assert process.stderr == b"logshipper: standard input: it is closed; name a file\n"
 
 
 def test_output_that_is_full(home: Home, file: Callable[[bytes], Path]) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = home.call("render", str(file(b"a\n" * 9)), stdout=full)
-    assert (done.returncode, done.stderr) == (
+        process = home.call("render", str(file(b"a\n" * 9)), stdout=full)
+    assert (process.returncode, process.stderr) == (
         1,
         b"logshipper: standard output: no space left on device\n",
     )
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("--columns 1 x", "--columns: '1' isn't from 2 to 4096"),
         ("--rows 0 x", "--rows: '0' isn't from 1 to 1024"),
@@ -602,19 +602,19 @@ def test_output_that_is_full(home: Home, file: Callable[[bytes], Path]) -> None:
         ("x y", "unrecognized arguments: y"),
     ],
 )
-def test_wrong_usage(render: Render, words: str, said: str) -> None:
+def test_wrong_usage(render: Render, words: str, message: str) -> None:
     code, out, err = render(*words.split())
     assert (code, out) == (2, b"")
-    assert said in err
+    assert message in err
 
 
 def test_capture_path_doesn_t_import_it() -> None:
     code = "import sys; from logshipper.start.cli import build_parser; build_parser(['run']); print(*sys.modules)"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=ROOT
     )
     assert not {
         "logshipper_observe.commands.render",
         "logshipper.render.renderer",
         "logshipper.render.screen",
-    } & set(done.stdout.split())
+    } & set(process.stdout.split())

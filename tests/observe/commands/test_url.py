@@ -40,10 +40,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeLoki:
     fake = FakeLoki()
 
     def open_fake(
-        _: site.Site, args: argparse.Namespace, said: list[str], *, by_id: bool
+        _: site.Site, args: argparse.Namespace, messages: list[str], *, by_id: bool
     ) -> LokiStore:
         return LokiStore(
-            fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400, say=said.append
+            fake, cluster=args.cluster, since_secs=args.since or 7 * 86_400, say=messages.append
         )
 
     monkeypatch.setattr(logshipper_observe.commands.url, "_open_store", open_fake)
@@ -78,9 +78,9 @@ def test_a_job_that_is_over_has_its_own_range(fake: FakeLoki, url: Url) -> None:
     code, out, err = url("4711")
     assert (code, err) == (0, "")
     began_ms = began_ns // 1_000_000
-    wanted = {"var-cluster": "local", "var-job": "4711", "from": str(began_ms - PAD_MS)}
+    query = {"var-cluster": "local", "var-job": "4711", "from": str(began_ms - PAD_MS)}
     assert out.startswith(f"{PAGE}?")
-    assert values(out) == {**wanted, "to": str((began_ns + 50 * NS) // 1_000_000 + PAD_MS)}
+    assert values(out) == {**query, "to": str((began_ns + 50 * NS) // 1_000_000 + PAD_MS)}
 
 
 def test_a_running_job_goes_on_to_now(fake: FakeLoki, url: Url) -> None:
@@ -92,9 +92,9 @@ def test_all_attempts_are_in_the_range(fake: FakeLoki, url: Url) -> None:
     began_ns = time.time_ns() - 5000 * NS
     Pushing(fake, job_id="4711", began_ns=began_ns).close()
     Pushing(fake, job_id="4711", attempt="2").close(30 * NS)
-    found = values(url("4711")[1])
-    assert int(found["from"]) == began_ns // 1_000_000 - PAD_MS
-    assert int(found["to"]) > time.time() * 1000
+    query = values(url("4711")[1])
+    assert int(query["from"]) == began_ns // 1_000_000 - PAD_MS
+    assert int(query["to"]) > time.time() * 1000
 
 
 @pytest.mark.parametrize("name", ["last", "train.py", "47"])
@@ -118,15 +118,15 @@ def test_a_wrong_name_is_answered_as_everywhere(fake: FakeLoki, url: Url) -> Non
 
 def test_a_job_of_several_clusters(fake: FakeLoki, url: Url) -> None:
     for cluster in ("alpha", "beta"):
-        pushing = Pushing(fake, job_id="4712")
-        pushing._labels["cluster"] = cluster
-        pushing.event(
+        push = Pushing(fake, job_id="4712")
+        push._labels["cluster"] = cluster
+        push.event(
             {
                 "event": "started",
                 "name": "x",
                 "user": "me",
                 "host": "n",
-                "started_ns": pushing.began_ns,
+                "started_ns": push.began_ns,
             }
         )
     code, out, err = url("4712")
@@ -139,8 +139,8 @@ def test_a_job_of_several_clusters(fake: FakeLoki, url: Url) -> None:
 @pytest.mark.parametrize("name", ["4711", "mine.u1000"])
 def test_an_id_has_an_address_also_while_loki_is_away(name: str, fake: FakeLoki, url: Url) -> None:
     fake.broken = QueryError("Loki in memory", 503, "away")
-    said = "logshipper: Loki in memory: HTTP 503: away: the address has no range of time\n"
-    assert url(name) == (0, f"{PAGE}?var-job={name}", said)
+    message = "logshipper: Loki in memory: HTTP 503: away: the address has no range of time\n"
+    assert url(name) == (0, f"{PAGE}?var-job={name}", message)
 
 
 @pytest.mark.parametrize("name", ["last", "train.py"])
@@ -155,13 +155,13 @@ def test_a_hung_loki_holds_up_for_a_stated_time(url: Url, monkeypatch: pytest.Mo
         text = f'[loki]\nurl = "{server.url}"\n[grafana]\nurl = "{GRAFANA}"'
         began = time.monotonic()
         code, out, err = url("4711", text=text)
-        took = time.monotonic() - began
+        duration_secs = time.monotonic() - began
     assert (code, out) == (0, f"{PAGE}?var-job=4711")
     assert (
         err
         == f"logshipper: Loki at {server.url}: no answer within 0.3 s: the address has no range of time\n"
     )
-    assert took < scaled(2)
+    assert duration_secs < scaled(2)
 
 
 def test_without_loki_in_the_site_file(url: Url) -> None:

@@ -1,4 +1,4 @@
-"""`wait` and `diff`: how jobs end is read again; unknown ones are told, the others count."""
+"""`wait` and `diff`: how jobs end is read again; unknown ones are reported, the others count."""
 
 import json
 import time
@@ -18,7 +18,7 @@ __all__ = ["ask", "store"]  # fixtures
 
 
 @pytest.fixture
-def running(store: Path) -> Iterator[dict[str, SpooledCapture]]:
+def running_jobs(store: Path) -> Iterator[dict[str, SpooledCapture]]:
     """Jobs a1, a2 and a3, which run."""
     with ExitStack() as stack:
         began_ns = time.time_ns() - 5 * NS
@@ -33,10 +33,10 @@ def running(store: Path) -> Iterator[dict[str, SpooledCapture]]:
 def each_pause(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> None:
     """In each pause of whoever waits, the next step is done; after the last one, it is an error to
     wait any longer."""
-    left = iter(steps)
+    step_iterator = iter(steps)
 
     def pause(secs: float) -> None:
-        step = next(left, None)
+        step = next(step_iterator, None)
         assert step is not None, "waits for what has come already"
         step()
 
@@ -44,13 +44,13 @@ def each_pause(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) ->
 
 
 def test_all_are_waited_for(
-    running: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch
+    running_jobs: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each_pause(
         monkeypatch,
-        lambda: running["a2"].end(3),
-        running["a1"].end,
-        lambda: running["a3"].end(None, 15),
+        lambda: running_jobs["a2"].end(3),
+        running_jobs["a1"].end,
+        lambda: running_jobs["a3"].end(None, 15),
     )
     code, out, err = ask("wait", "a1-a3")
     assert (code, err) == (0, "")
@@ -61,10 +61,10 @@ def test_all_are_waited_for(
 
 
 def test_any_is_enough(
-    running: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch
+    running_jobs: dict[str, SpooledCapture], ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what has ended before counts: nothing is remembered between two calls."""
-    each_pause(monkeypatch, running["a2"].end)
+    each_pause(monkeypatch, running_jobs["a2"].end)
     for _ in range(2):
         code, out, err = ask("wait", "--any", "a1", "a2", "--json")
         assert (code, err) == (0, "")
@@ -77,10 +77,10 @@ def test_any_is_enough(
         assert [(job["job_id"], job["state"]) for job in document["ended"]] == [("a2", "COMPLETED")]
 
 
-@pytest.mark.parametrize("which", ["--any", "--all"])
-def test_the_time_is_up(which: str, running: dict[str, SpooledCapture], ask: Ask) -> None:
-    running["a3"].end()
-    code, out, err = ask("wait", which, "a1", "a2", "--timeout", "0.05")
+@pytest.mark.parametrize("mode", ["--any", "--all"])
+def test_the_time_is_up(mode: str, running_jobs: dict[str, SpooledCapture], ask: Ask) -> None:
+    running_jobs["a3"].end()
+    code, out, err = ask("wait", mode, "a1", "a2", "--timeout", "0.05")
     assert (code, out, err) == (3, "", ""), "any: nothing at all"
     document = json.loads(ask("wait", "--all", "a1", "a3", "--timeout", "0", "--json")[1])
     assert (document["timed_out"], document["waiting"]) == (True, ["a1"])
@@ -88,9 +88,9 @@ def test_the_time_is_up(which: str, running: dict[str, SpooledCapture], ask: Ask
 
 
 def test_unknown_jobs_are_told_and_the_others_waited_for(
-    running: dict[str, SpooledCapture], ask: Ask
+    running_jobs: dict[str, SpooledCapture], ask: Ask
 ) -> None:
-    running["a1"].end()
+    running_jobs["a1"].end()
     code, out, err = ask("wait", "nobody", "a1", "zz*")
     assert code == 1
     assert out.split()[:2] == ["a1", "COMPLETED"]
@@ -113,31 +113,31 @@ def test_a_state_is_read_twice(store: Path) -> None:
     """A job that seems to have ended, and runs when it is asked again, is waited for."""
     with SpooledCapture(store, "a1") as job:
         job.beat()
-        with LocalStore(str(store)) as opened:
-            opened.ingest()
-            said = iter([True, False, True, True])
-            waiting = Waiting(opened, ["a1"], timeout_secs=60)
-            read = waiting._terminal
+        with LocalStore(str(store)) as local_store:
+            local_store.ingest()
+            answers = iter([True, False, True, True])
+            wait = Waiting(local_store, ["a1"], timeout_secs=60)
+            read = wait._terminal
 
             def terminal(job_id: str) -> object:
-                if not next(said):
+                if not next(answers):
                     return None
-                return read(job_id) or opened.jobs()[0]
+                return read(job_id) or local_store.jobs()[0]
 
-            waiting._terminal = terminal  # type: ignore[method-assign,assignment]  # the first word is wrong
-            assert len(list(waiting.ended())) == 1
-            assert next(said, None) is None, "all four words were asked for"
+            wait._terminal = terminal  # type: ignore[method-assign,assignment]  # the first word is wrong
+            assert len(list(wait.ended())) == 1
+            assert next(answers, None) is None, "all four words were asked for"
 
 
 def test_a_server_that_is_away_is_waited_for(
     store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training(store)
-    with LocalStore(str(store)) as opened:
-        opened.ingest()
-        waiting = Waiting(opened, ["k3f9x2"])
+    with LocalStore(str(store)) as local_store:
+        local_store.ingest()
+        wait = Waiting(local_store, ["k3f9x2"])
         read, answers = (
-            waiting._terminal,
+            wait._terminal,
             iter([QueryError("Loki", 503, "away"), QueryError("Loki", 0, "no answer")]),
         )
 
@@ -147,18 +147,18 @@ def test_a_server_that_is_away_is_waited_for(
                 raise error
             return read(job_id)
 
-        waiting._terminal = terminal  # type: ignore[method-assign,assignment]  # a server that is away
+        wait._terminal = terminal  # type: ignore[method-assign,assignment]  # a server that is away
         each_pause(monkeypatch, lambda: None, lambda: None)
-        assert [job.job_id for job in waiting.ended()] == ["k3f9x2"]
+        assert [job.job_id for job in wait.ended()] == ["k3f9x2"]
         assert capsys.readouterr().err.count("trying again") == 1
         answers = iter([QueryError("Loki", 401, "who are you?")])
         with pytest.raises(QueryError, match="who are you"):
-            list(Waiting.ended(_again(waiting)))
+            list(Waiting.ended(_again(wait)))
 
 
-def _again(waiting: Waiting) -> Waiting:
-    waiting.pending.append("k3f9x2")
-    return waiting
+def _again(wait: Waiting) -> Waiting:
+    wait.pending.append("k3f9x2")
+    return wait
 
 
 def test_odd_times_are_wrong_usage(ask: Ask) -> None:
@@ -185,16 +185,16 @@ def test_diff_tells_options_apart(store: Path, ask: Ask) -> None:
     header, *rows = [line.split() for line in out.splitlines()]
     assert header == ["-", "option", "a1", "a3"]
     assert [row[1] for row in rows] == sorted(row[1] for row in rows)
-    different = {row[1]: row[2:] for row in rows if row[0] == "!"}
-    assert different == {
+    differences = {row[1]: row[2:] for row in rows if row[0] == "!"}
+    assert differences == {
         "lr": ["0.1", "0.2"],
         "tags.baseline": ['""', "-"],
         "tags.seed": ['"1"', '"2"'],
     }
-    same = {row[1]: row[2:] for row in rows if row[0] == "="}
-    assert same["model.name"] == ["mlp", "mlp"]
-    assert same["job.name"] == ["train.py", "train.py"]
-    assert "epoch" not in same, "it changes"
+    equal_options = {row[1]: row[2:] for row in rows if row[0] == "="}
+    assert equal_options["model.name"] == ["mlp", "mlp"]
+    assert equal_options["job.name"] == ["train.py", "train.py"]
+    assert "epoch" not in equal_options, "it changes"
     document = json.loads(ask("diff", "a1", "a3", "--changed", "--json")[1])
     assert (document["schema"], document["a"]["job_id"], document["b"]["job_id"]) == (
         "logshipper.diff/1",

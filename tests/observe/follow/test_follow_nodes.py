@@ -70,18 +70,18 @@ def test_only_what_tells_captures_apart_is_named(
 ) -> None:
     nodes = Nodes()
     nodes.learn(captures)
-    assert [nodes.label(one.capture) for one in captures] == labels
+    assert [nodes.label(capture.capture) for capture in captures] == labels
 
 
 def test_changes_are_said_once() -> None:
     nodes = Nodes()
-    both = [ONE, capture(2, host="gpu2", task=1)]
+    captures = [ONE, capture(2, host="gpu2", task=1)]
     assert nodes.learn([ONE]) == ([], [])
-    assert nodes.learn(both) == (["node1: on gpu2"], [])
-    assert nodes.learn(both) == ([], [])
-    ended = [capture(1, state="FAILED", exit_code=3), both[1]]
-    assert nodes.learn(ended) == ([], ["node0: FAILED, exit code 3"])
-    assert nodes.learn([*ended, capture(3, attempt=2)]) == (["attempt 2 on gpu1"], [])
+    assert nodes.learn(captures) == (["node1: on gpu2"], [])
+    assert nodes.learn(captures) == ([], [])
+    captures_at_end = [capture(1, state="FAILED", exit_code=3), captures[1]]
+    assert nodes.learn(captures_at_end) == ([], ["node0: FAILED, exit code 3"])
+    assert nodes.learn([*captures_at_end, capture(3, attempt=2)]) == (["attempt 2 on gpu1"], [])
 
 
 def test_nodes_are_in_order_of_their_numbers() -> None:
@@ -97,40 +97,40 @@ def view() -> NodeView:
     return NodeView(nodes)
 
 
-def turned(view: NodeView, steps: int) -> tuple[list[str], list[str]]:
-    said, held = view.turn(steps)
-    return said, [one.text for one in held]
+def turn(view: NodeView, steps: int) -> tuple[list[str], list[str]]:
+    notes, held_lines = view.turn(steps)
+    return notes, [held_line.text for held_line in held_lines]
 
 
 def test_each_node_keeps_its_place(view: NodeView) -> None:
     assert view.takes(line(1))
-    assert turned(view, 1) == (["switching to node0"], [])
+    assert turn(view, 1) == (["switching to node0"], [])
     assert [view.takes(line(number, str(number))) for number in (1, 2, 3, 2)] == [
         True,
         False,
         False,
         False,
     ]
-    assert turned(view, 1) == (["switching to node1"], ["2", "2"])
-    assert turned(view, -2) == (["switching to all nodes"], ["3"])
-    assert turned(view, -1) == (["switching to node2"], []), "nothing twice"
+    assert turn(view, 1) == (["switching to node1"], ["2", "2"])
+    assert turn(view, -2) == (["switching to all nodes"], ["3"])
+    assert turn(view, -1) == (["switching to node2"], []), "nothing twice"
 
 
 def test_a_node_that_tasks_join_is_called_something_else() -> None:
     nodes = Nodes()
-    both = [ONE, capture(2, host="gpu2", task=1)]
-    nodes.learn(both)
+    captures = [ONE, capture(2, host="gpu2", task=1)]
+    nodes.learn(captures)
     view = NodeView(nodes)
     view.turn(1)
     view.takes(line(2, "held"))
     assert view.show_all_if_renamed() == []
-    nodes.learn([*both, capture(3, task=2)])
-    assert [one.text for one in view.show_all_if_renamed()] == ["held"]
+    nodes.learn([*captures, capture(3, task=2)])
+    assert [held_line.text for held_line in view.show_all_if_renamed()] == ["held"]
     assert view.node == ""
 
 
 def test_one_node_has_nothing_to_switch_to() -> None:
-    assert turned(NodeView(Nodes()), 1) == (["there is one node only"], [])
+    assert turn(NodeView(Nodes()), 1) == (["there is one node only"], [])
 
 
 def test_what_is_held_has_a_cap(view: NodeView, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,12 +139,12 @@ def test_what_is_held_has_a_cap(view: NodeView, monkeypatch: pytest.MonkeyPatch)
     view.turn(1)
     for number in range(5):
         view.takes(line(2, str(number)))
-    said, held = turned(view, 1)
-    assert said[1] == "not kept, too many were held: 2 lines; `logshipper logs` has them"
-    assert held == ["2", "3", "4"]
+    notes, texts = turn(view, 1)
+    assert notes[1] == "not kept, too many were held: 2 lines; `logshipper logs` has them"
+    assert texts == ["2", "3", "4"]
     view.takes(line(3, "long" * 3))
-    dropped = "not kept, too many were held: 1 line; `logshipper logs` has them"
-    assert turned(view, 1) == (["switching to node2", dropped], [])
+    drop_note = "not kept, too many were held: 1 line; `logshipper logs` has them"
+    assert turn(view, 1) == (["switching to node2", drop_note], [])
 
 
 @given(
@@ -162,15 +162,19 @@ def test_a_place_goes_through_a_command_line(lines: list[tuple[int, Stream, int]
         return
     text = str(place)
     assert shlex.quote(text) == text
-    again = LogPlace.parse(text)
-    assert str(again) == text
+    parsed_place = LogPlace.parse(text)
+    assert str(parsed_place) == text
     for number, stream, time_ns in lines:
-        newest = max(at for one, its, at in lines if (one, its) == (number, stream))
-        assert again.is_printed(line(number, time_ns=time_ns, stream=stream))
-        assert not again.is_printed(line(number, time_ns=newest + 1, stream=stream))
-        assert again.begin_ns <= newest
+        newest = max(
+            at
+            for capture_id, capture_stream, at in lines
+            if (capture_id, capture_stream) == (number, stream)
+        )
+        assert parsed_place.is_printed(line(number, time_ns=time_ns, stream=stream))
+        assert not parsed_place.is_printed(line(number, time_ns=newest + 1, stream=stream))
+        assert parsed_place.begin_ns <= newest
     newest = max(at for _, _, at in lines)
-    assert not again.is_printed(line(71, time_ns=newest))
+    assert not parsed_place.is_printed(line(71, time_ns=newest))
 
 
 def test_what_the_other_stream_had_drawn_before_a_place_comes_behind_it() -> None:
@@ -189,9 +193,9 @@ def test_what_the_other_stream_had_drawn_before_a_place_comes_behind_it() -> Non
     "text", ["", "x", "5", "5-", "5-1o", "5-1x3", "5-1o3-", "5-1o3;ls", "g-1o3"]
 )
 def test_what_is_no_place(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         main(["logs", "x", f"--after={text}"])
-    assert ended.value.code == 2
+    assert error.value.code == 2
     assert "isn't a place" in capsys.readouterr().err
 
 
@@ -251,9 +255,9 @@ def test_keys_switch_nodes_and_esc_leaves(
     assert child.exitstatus == 0
 
 
-@pytest.mark.parametrize(("how", "code"), [("esc", 0), ("int", 130), ("term", 143)])
+@pytest.mark.parametrize(("action", "code"), [("esc", 0), ("int", 130), ("term", 143)])
 def test_the_terminal_is_left_as_it_was(
-    how: str, code: int, store: Path, two: tuple[SpooledCapture, SpooledCapture]
+    action: str, code: int, store: Path, two: tuple[SpooledCapture, SpooledCapture]
 ) -> None:
     """By ESC, by Ctrl-C and by a signal."""
     script = f"trap : INT; stty -g; {sys.executable} -m logshipper logs 4711 -f; echo =$?; stty -g"
@@ -267,9 +271,9 @@ def test_the_terminal_is_left_as_it_was(
     child = pexpect.spawn("sh", ["-c", script], env=environment, **options)
     before = child.readline()
     child.expect_exact("ESC leaves")
-    if how == "esc":
+    if action == "esc":
         child.send("\x1b")
-    elif how == "int":
+    elif action == "int":
         child.sendintr()
     else:
         (pid,) = (
@@ -290,7 +294,7 @@ def test_going_on_from_a_place_misses_nothing_and_repeats_nothing(store: Path) -
         SpooledCapture(store, "4711", name="train", host="gpu1") as first,
         SpooledCapture(store, "4711", name="train", host="gpu2", task=1, suffix="bbbb") as second,
     ):
-        printed: list[str] = []
+        output_lines: list[str] = []
         words = ["logs", "4711", "--follow", "--for", "0.2"]
         for at in range(4):
             first.lines(f"{at} a", f"{at} b")
@@ -299,22 +303,24 @@ def test_going_on_from_a_place_misses_nothing_and_repeats_nothing(store: Path) -
                 first.stderr(f"{at} d")
             first.beat()
             second.beat()
-            done = subprocess_of(store, *words)
-            printed += done.stdout.splitlines()
+            process = subprocess_of(store, *words)
+            output_lines += process.stdout.splitlines()
             words = [
-                *shlex.split(done.stderr.splitlines()[0].partition("from here: ")[2])[1:],
+                *shlex.split(process.stderr.splitlines()[0].partition("from here: ")[2])[1:],
                 "--for",
                 "0.2",
             ]
         first.lines("last")
         first.end()
         second.end()
-        done = subprocess_of(store, *words)
-    printed += done.stdout.splitlines()
-    wanted = [f"node0: {at} {one}" for at in range(4) for one in "abd" if one != "d" or at % 2]
-    wanted += [f"node1: {at} c" for at in range(4)] + ["node0: last"]
-    assert sorted(printed) == sorted(wanted)
-    assert (done.returncode, done.stderr) == (0, "")
+        process = subprocess_of(store, *words)
+    output_lines += process.stdout.splitlines()
+    expected_lines = [
+        f"node0: {at} {letter}" for at in range(4) for letter in "abd" if letter != "d" or at % 2
+    ]
+    expected_lines += [f"node1: {at} c" for at in range(4)] + ["node0: last"]
+    assert sorted(output_lines) == sorted(expected_lines)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def subprocess_of(store: Path, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -336,12 +342,12 @@ def test_ctrl_c_says_how_to_go_on_with_the_same_options(store: Path) -> None:
                 [b"error", b"2"],
             ]
             process.send_signal(signal.SIGINT)
-            said = process.stderr.read().decode()
+            message = process.stderr.read().decode()
             assert process.wait(DEADLINE_SECS) == 130
         assert re.fullmatch(
             r"logshipper: the job runs on; this goes on from here: logshipper logs k3f9x2 --follow --stream stdout "
             r"--grep 'err\|or' --times --after [0-9a-f]+-1o0\n",
-            said,
+            message,
         )
 
 
@@ -381,14 +387,14 @@ def test_nodes_and_places_in_a_real_loki(
             "service_name": "logshipper",
             "kind": kind,
         }
-        whose = {"job_id": job, "user": "me", "task": str(task), "attempt": "1"}
+        metadata = {"job_id": job, "user": "me", "task": str(task), "attempt": "1"}
         client.push(
-            labels | ({"stream": "stdout"} if kind == "log" else {}), [Entry(at_ns, text, whose)]
+            labels | ({"stream": "stdout"} if kind == "log" else {}), [Entry(at_ns, text, metadata)]
         )
 
     for task in range(2):
-        started = {"event": "started", "name": "x", "user": "me", "started_ns": began_ns + task}
-        push(task, began_ns + task, json.dumps(started), "event")
+        start_event = {"event": "started", "name": "x", "user": "me", "started_ns": began_ns + task}
+        push(task, began_ns + task, json.dumps(start_event), "event")
         push(
             task, began_ns + 25 * NS, json.dumps({"event": "heartbeat", "mode": "enabled"}), "event"
         )
@@ -406,12 +412,12 @@ def test_nodes_and_places_in_a_real_loki(
     push(1, began_ns + 9 * NS, "late of 1, out of order")
     for task in range(2):
         push(task, began_ns + 12 * NS + task, f"second of {task}")
-        ended = {
+        end_event = {
             "event": "closed",
             "state": "COMPLETED",
             "exit_code": 0,
             "ended_ns": began_ns + 13 * NS,
         }
-        push(task, began_ns + 13 * NS + task, json.dumps(ended), "event")
+        push(task, began_ns + 13 * NS + task, json.dumps(end_event), "event")
     assert main(words) == 0
     assert capsys.readouterr().out.splitlines() == ["node0: second of 0", "node1: second of 1"]

@@ -47,8 +47,8 @@ def test_numbers_and_other_texts_stay(text: str) -> None:
 def test_rows_can_be_read_again(cells: list[str], delimiter: str) -> None:
     for raw in (False, True):
         rows = io.StringIO(CsvRows(delimiter, raw=raw).row(cells) + "\n", newline="")
-        (found,) = csv.reader(rows, delimiter=delimiter)
-        assert found == [cell if raw else no_formula(cell) for cell in cells]
+        (record,) = csv.reader(rows, delimiter=delimiter)
+        assert record == [cell if raw else no_formula(cell) for cell in cells]
 
 
 @pytest.mark.parametrize("raw", [False, True])

@@ -144,8 +144,8 @@ def test_where_x_falls_another_curve_begins() -> None:
 
 
 def test_a_restart_within_one_attempt_is_another_curve() -> None:
-    again = [{"epoch": epoch, "loss": 1.0} for epoch in (1, 2, 3, 4, 3, 4, 5)]
-    labels = [points.label for points in graph_of(FakeReader(lines(*again), folds(1))).series]
+    records = [{"epoch": epoch, "loss": 1.0} for epoch in (1, 2, 3, 4, 3, 4, 5)]
+    labels = [points.label for points in graph_of(FakeReader(lines(*records), folds(1))).series]
     assert labels == ["attempt 1, curve 1", "attempt 1, curve 2", "attempt 2"]
 
 
@@ -202,15 +202,15 @@ def test_thinning_keeps_curves_apart() -> None:
     for fold in range(4):
         for step in range(5_000):
             points.add(step, fold + step / 5_000)
-    found = points.curves(9)
-    assert [curve.total for curve in found] == [5_000] * 4
-    for fold, curve in enumerate(found):
+    curves = points.curves(9)
+    assert [curve.total for curve in curves] == [5_000] * 4
+    for fold, curve in enumerate(curves):
         assert all(fold <= y < fold + 1 for y in curve.ys)
         assert list(curve.xs) == sorted(curve.xs)
         assert len(curve.xs) <= 64
 
 
 def test_rows_go_back_into_points() -> None:
-    held = Points()
-    held.hold(array("d", [1, 2, 3]), array("d", [1, NAN, 3]), 2)
-    assert (list(held.xs), list(held.ys), held.breaks) == ([1, 3], [1, 3], [1])
+    points = Points()
+    points.hold(array("d", [1, 2, 3]), array("d", [1, NAN, 3]), 2)
+    assert (list(points.xs), list(points.ys), points.breaks) == ([1, 3], [1, 3], [1])

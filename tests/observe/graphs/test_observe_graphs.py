@@ -27,10 +27,12 @@ def screen(columns: int, rows: int = 40, *, colour: bool = False, unicode: bool 
     return out
 
 
-def some(*captures: list[dict[str, object]], most: int = 9, y: Sequence[str] = ()) -> list[Graph]:
+def graphs_of(
+    *captures: list[dict[str, object]], limit: int = 9, y: Sequence[str] = ()
+) -> list[Graph]:
     lines = [[json.dumps(record) for record in capture] for capture in captures]
-    found, _ = graphs(FakeReader(*lines), GraphRequest(y=y), most)  # type: ignore[arg-type]  # a fake
-    return found
+    job_graphs, _ = graphs(FakeReader(*lines), GraphRequest(y=y), limit)  # type: ignore[arg-type]  # a fake
+    return job_graphs
 
 
 def training(epochs: int = 30) -> list[dict[str, object]]:
@@ -49,7 +51,7 @@ def training(epochs: int = 30) -> list[dict[str, object]]:
 @pytest.mark.parametrize("columns", [20, 40, 80, 119, 120, 140, 300])
 @pytest.mark.parametrize("colour", [False, True])
 def test_graphs_fit_the_terminal(columns: int, colour: bool) -> None:
-    lines = graph_lines(some(training(), training(9)), screen(columns, colour=colour))
+    lines = graph_lines(graphs_of(training(), training(9)), screen(columns, colour=colour))
     assert max(cells_wide(ESCAPES.sub("", line)) for line in lines) <= columns
     assert colour == any("\x1b" in line for line in lines)
     text = "\n".join(lines)
@@ -58,17 +60,17 @@ def test_graphs_fit_the_terminal(columns: int, colour: bool) -> None:
 
 
 def test_restarts_have_a_legend() -> None:
-    text = "\n".join(graph_lines(some(training(), training(9)), screen(80)))
+    text = "\n".join(graph_lines(graphs_of(training(), training(9)), screen(80)))
     assert "* attempt 1   + attempt 2" in text
 
 
 def test_two_columns_where_there_is_room() -> None:
-    found = some(training())
-    assert len(graph_lines(found, screen(140))) < len(graph_lines(found, screen(100)))
+    job_graphs = graphs_of(training())
+    assert len(graph_lines(job_graphs, screen(140))) < len(graph_lines(job_graphs, screen(100)))
 
 
 def test_ascii_only() -> None:
-    assert "\n".join(graph_lines(some(training()), screen(80, unicode=False))).isascii()
+    assert "\n".join(graph_lines(graphs_of(training()), screen(80, unicode=False))).isascii()
 
 
 @pytest.mark.parametrize(
@@ -86,12 +88,12 @@ def test_ascii_only() -> None:
     ],
 )
 def test_odd_numbers_and_keys_are_drawn(records: list[dict[str, object]], tmp_path: Path) -> None:
-    found = some(records, y=["loss"] if "loss" in records[0] else ())
+    job_graphs = graphs_of(records, y=["loss"] if "loss" in records[0] else ())
     for columns in (30, 80):
-        lines = graph_lines(found, screen(columns))
+        lines = graph_lines(job_graphs, screen(columns))
         assert max(map(cells_wide, lines)) <= columns
         assert "\x1b" not in "".join(lines)
-    write_png(str(tmp_path / "a.png"), found, "name · k3f9x2", "X axis: $x_")
+    write_png(str(tmp_path / "a.png"), job_graphs, "name · k3f9x2", "X axis: $x_")
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
@@ -103,17 +105,17 @@ def png_size(path: Path) -> tuple[int, int]:
 
 
 def test_png_grows_with_its_graphs(tmp_path: Path) -> None:
-    one, four = tmp_path / "one.png", tmp_path / "four.png"
-    write_png(str(one), some(training(), most=1), "t", "s")
-    write_png(str(four), some(training(), training()), "t", "s")
-    assert png_size(four) > png_size(one)
+    png_of_one, png_of_four = tmp_path / "one.png", tmp_path / "four.png"
+    write_png(str(png_of_one), graphs_of(training(), limit=1), "t", "s")
+    write_png(str(png_of_four), graphs_of(training(), training()), "t", "s")
+    assert png_size(png_of_four) > png_size(png_of_one)
 
 
 def test_png_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(
         LogshipperError, match=r"nowhere/a\.png: the PNG can't be written: no such file"
     ):
-        write_png(str(tmp_path / "nowhere" / "a.png"), some(training()), "t", "s")
+        write_png(str(tmp_path / "nowhere" / "a.png"), graphs_of(training()), "t", "s")
 
 
 def test_without_matplotlib_the_fix_is_said(
@@ -121,4 +123,4 @@ def test_without_matplotlib_the_fix_is_said(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(LogshipperError, match=re.escape("pip install matplotlib")):
-        write_png(str(tmp_path / "a.png"), some(training()), "t", "s")
+        write_png(str(tmp_path / "a.png"), graphs_of(training()), "t", "s")

@@ -20,12 +20,12 @@ def lines(*records: dict[str, Any]) -> list[str]:
     return [json.dumps(record) for record in records]
 
 
-def made(reader: FakeReader, most: int = 9, **asked: Any) -> tuple[list[Graph], list[str]]:
-    return graphs(reader, GraphRequest(**asked), most)  # type: ignore[arg-type]  # a fake
+def graphs_of(reader: FakeReader, limit: int = 9, **options: Any) -> tuple[list[Graph], list[str]]:
+    return graphs(reader, GraphRequest(**options), limit)  # type: ignore[arg-type]  # a fake
 
 
 def points(graph: Graph) -> list[list[tuple[float, float]]]:
-    return [list(zip(one.xs, one.ys, strict=True)) for one in graph.series]
+    return [list(zip(curve.xs, curve.ys, strict=True)) for curve in graph.series]
 
 
 def test_r25_the_chosen_x_and_every_other_number() -> None:
@@ -34,21 +34,21 @@ def test_r25_the_chosen_x_and_every_other_number() -> None:
             *({"epoch": n, "loss": 1 / n, "acc": n / 9, "on": True, "s": "0.1"} for n in (1, 2, 3))
         )
     )
-    found, left_out = made(reader)
-    assert [graph.key for graph in found] == ["acc", "loss"], (
+    job_graphs, left_out = graphs_of(reader)
+    assert [graph.key for graph in job_graphs] == ["acc", "loss"], (
         "R22: a boolean or a string is not a number"
     )
     assert not left_out
-    assert found[1].x.rule == 2
-    assert points(found[1]) == [[(1, 1), (2, 1 / 2), (3, 1 / 3)]]
-    assert found[1].x_integer
+    assert job_graphs[1].x.rule == 2
+    assert points(job_graphs[1]) == [[(1, 1), (2, 1 / 2), (3, 1 / 3)]]
+    assert job_graphs[1].x_integer
 
 
 def test_r25_a_key_without_the_chosen_x_has_its_own_and_says_so() -> None:
     steps = [{"step": n, "lr": 0.1 / n} for n in (10, 20, 30)]
     reader = FakeReader(lines({"epoch": 1, "loss": 1.0}, *steps, {"epoch": 2, "loss": 0.5}))
-    found, _ = made(reader)
-    by_key = {graph.key: graph for graph in found}
+    job_graphs, _ = graphs_of(reader)
+    by_key = {graph.key: graph for graph in job_graphs}
     assert list(by_key) == ["loss", "lr", "step"], "what is X of others comes last"
     assert not by_key["loss"].own_x
     assert by_key["lr"].own_x
@@ -58,27 +58,29 @@ def test_r25_a_key_without_the_chosen_x_has_its_own_and_says_so() -> None:
 
 
 def test_r24_by_time_on_request() -> None:
-    found, _ = made(
+    job_graphs, _ = graphs_of(
         FakeReader(lines({"time": 5, "loss": 1}, {"time": 9, "loss": 2})), x="time", y=["loss"]
     )
-    assert found[0].x.key is None
-    assert points(found[0]) == [[(1, 1), (2, 2)]], "seconds since the start"
-    found, _ = made(
+    assert job_graphs[0].x.key is None
+    assert points(job_graphs[0]) == [[(1, 1), (2, 2)]], "seconds since the start"
+    job_graphs, _ = graphs_of(
         FakeReader(lines({"time": 5, "loss": 1}, {"time": 9, "loss": 2})), x="key:time", y=["loss"]
     )
-    assert points(found[0]) == [[(5, 1), (9, 2)]]
+    assert points(job_graphs[0]) == [[(5, 1), (9, 2)]]
 
 
 def test_a_restart_is_a_series_of_its_own() -> None:
     first = lines({"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.9})
-    again = lines({"epoch": 1, "loss": 0.8})
-    found, _ = made(FakeReader(first, again))
-    assert [one.label for one in found[0].series] == ["attempt 1", "attempt 2"]
-    assert points(found[0]) == [[(1, 1.0), (2, 0.9)], [(1, 0.8)]]
-    assert [one.label for one in made(FakeReader(first, again), attempt=2)[0][0].series] == [
-        "attempt 2"
-    ]
-    assert [one.label for one in made(FakeReader(first, again, tasks=(0, 1)))[0][0].series] == [
+    restart = lines({"epoch": 1, "loss": 0.8})
+    job_graphs, _ = graphs_of(FakeReader(first, restart))
+    assert [curve.label for curve in job_graphs[0].series] == ["attempt 1", "attempt 2"]
+    assert points(job_graphs[0]) == [[(1, 1.0), (2, 0.9)], [(1, 0.8)]]
+    assert [
+        curve.label for curve in graphs_of(FakeReader(first, restart), attempt=2)[0][0].series
+    ] == ["attempt 2"]
+    assert [
+        curve.label for curve in graphs_of(FakeReader(first, restart, tasks=(0, 1)))[0][0].series
+    ] == [
         "task 0",
         "task 1",
     ]
@@ -86,7 +88,7 @@ def test_a_restart_is_a_series_of_its_own() -> None:
 
 def test_a_series_without_end_of_attempts_is_bounded() -> None:
     reader = FakeReader(*[lines({"epoch": 1, "loss": n}) for n in range(series.MAX_SERIES + 3)])
-    graph = made(reader)[0][0]
+    graph = graphs_of(reader)[0][0]
     assert len(graph.series) == series.MAX_SERIES
     assert graph.more_series == 3
     assert graph.series[-1].label == f"attempt {series.MAX_SERIES + 3}"
@@ -98,12 +100,12 @@ def test_of_many_tasks_each_key_keeps_its_own_last_ones() -> None:
         *[lines({"step": 1, "all": n, **({"first": n} if n < 2 else {})}) for n in tasks],
         tasks=tasks,
     )
-    found = {graph.key: graph for graph in made(reader, x="step")[0]}
-    assert [one.label for one in found["all"].series] == [f"task {n}" for n in tasks[4:]]
-    assert found["all"].more_series == 4
-    assert [one.label for one in found["first"].series] == ["task 0", "task 1"]
+    by_key = {graph.key: graph for graph in graphs_of(reader, x="step")[0]}
+    assert [curve.label for curve in by_key["all"].series] == [f"task {n}" for n in tasks[4:]]
+    assert by_key["all"].more_series == 4
+    assert [curve.label for curve in by_key["first"].series] == ["task 0", "task 1"]
     backwards = FakeReader(*[lines({"step": 1, "all": n}) for n in tasks], tasks=tasks[::-1])
-    assert [one.label for one in made(backwards, x="step")[0][0].series] == [
+    assert [curve.label for curve in graphs_of(backwards, x="step")[0][0].series] == [
         f"task {n}" for n in tasks[4:]
     ]
 
@@ -112,11 +114,11 @@ def test_too_many_keys_are_left_out_by_name_but_not_those_asked_for() -> None:
     reader = FakeReader(
         lines(*({"epoch": n, "still": 1, **{f"k{i}": n * i for i in range(1, 6)}} for n in (1, 2)))
     )
-    found, left_out = made(reader, most=3)
-    assert [graph.key for graph in found] == ["k1", "k2", "k3"]
+    job_graphs, left_out = graphs_of(reader, limit=3)
+    assert [graph.key for graph in job_graphs] == ["k1", "k2", "k3"]
     assert left_out == ["k4", "k5"], "what never changes has no graph"
-    asked = ["k5", "k4", "k3", "k2"]
-    assert [graph.key for graph in made(reader, most=1, y=asked)[0]] == asked
+    keys = ["k5", "k4", "k3", "k2"]
+    assert [graph.key for graph in graphs_of(reader, limit=1, y=keys)[0]] == keys
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_too_many_keys_are_left_out_by_name_but_not_those_asked_for() -> None:
 def test_where_x_is_the_only_key_it_goes_over_the_records_number(
     records: list[dict[str, Any]], words: str
 ) -> None:
-    (graph,), _ = made(FakeReader(lines(*records)))
+    (graph,), _ = graphs_of(FakeReader(lines(*records)))
     assert graph.x.by_number
     assert (graph.x.key, graph.x.rule, graph.x.words) == (None, 0, f"record number: {words}")
     assert points(graph) == [[(1, 0.5), (2, 0.4), (3, 0.6)]]
@@ -141,7 +143,7 @@ def test_where_x_is_the_only_key_it_goes_over_the_records_number(
 
 def test_x_that_is_asked_for_as_y_goes_over_the_records_number() -> None:
     reader = FakeReader(lines(*({"epoch": n, "loss": 1 / n} for n in (1, 2))), lines({"epoch": 1}))
-    (graph,), _ = made(reader, y=["epoch"])
+    (graph,), _ = graphs_of(reader, y=["epoch"])
     assert points(graph) == [[(1, 1), (2, 2)], [(1, 1)]], "of each attempt from 1 on"
     assert "epoch itself is the X of the others" in graph.x.words
 
@@ -150,25 +152,27 @@ def test_one_value_is_configuration_and_no_graph() -> None:
     config = {"model": "mlp", "hidden": 1024, "seed": 7}
     epochs = [{"epoch": n, "loss": 1 / n, "lr": 0.1} for n in (1, 2)]
     reader = FakeReader(lines(config, *epochs))
-    assert [graph.key for graph in made(reader)[0]] == ["loss"]
+    assert [graph.key for graph in graphs_of(reader)[0]] == ["loss"]
     assert list(key_notes(reader.keys())) == [
         "One value each, so no graph: hidden 1024, lr 0.1, seed 7"
     ]
-    assert [graph.key for graph in made(reader, y=["lr"])[0]] == ["lr"], "unless it is asked for"
-    assert made(FakeReader(lines(config)))[0] == [], "nor a dot of each"
+    assert [graph.key for graph in graphs_of(reader, y=["lr"])[0]] == ["lr"], (
+        "unless it is asked for"
+    )
+    assert graphs_of(FakeReader(lines(config)))[0] == [], "nor a dot of each"
 
 
 def test_a_value_that_became_nan_is_no_configuration() -> None:
     reader = FakeReader(
         ['{"step": 1, "loss": 0.5, "acc": NaN}', '{"step": 2, "loss": NaN, "acc": NaN}']
     )
-    assert [graph.key for graph in made(reader)[0]] == ["loss"]
+    assert [graph.key for graph in graphs_of(reader)[0]] == ["loss"]
     assert list(key_notes(reader.keys())) == ["acc has no graph: it never was a number, and is NaN"]
 
 
 def test_nested_numbers_are_graphed() -> None:
     reader = FakeReader(lines(*({"epoch": n, "val": {"loss": 1 / n}} for n in (1, 2))))
-    assert points(made(reader, y=["val.loss"])[0][0]) == [[(1, 1.0), (2, 0.5)]]
+    assert points(graphs_of(reader, y=["val.loss"])[0][0]) == [[(1, 1.0), (2, 0.5)]]
 
 
 def test_numbers_beyond_a_float_are_counted() -> None:
@@ -179,7 +183,7 @@ def test_numbers_beyond_a_float_are_counted() -> None:
         '{"epoch": 3, "n": 3}',
         f'{{"epoch": {big}, "n": 4}}',
     ]
-    graph = made(FakeReader([*text, '{"n": 5}']), y=["n"])[0][0]
+    graph = graphs_of(FakeReader([*text, '{"n": 5}']), y=["n"])[0][0]
     assert points(graph) == [[(3, 3)]]
     assert graph.beyond == 3
     assert graph.without_x == 1
@@ -188,44 +192,44 @@ def test_numbers_beyond_a_float_are_counted() -> None:
 def test_wrong_keys() -> None:
     reader = FakeReader(lines({"epoch": 1, "loss": 1.0, "name": "x"}))
     with pytest.raises(UnknownKey, match="did you mean loss"):
-        made(reader, y=["lost"])
+        graphs_of(reader, y=["lost"])
     with pytest.raises(UnknownKey, match="did you mean epoch"):
-        made(reader, x="epochs")
+        graphs_of(reader, x="epochs")
     with pytest.raises(UnknownKey):
-        made(reader, y=["name"])
+        graphs_of(reader, y=["name"])
 
 
 def test_thinning_is_bounded_and_loses_no_peak() -> None:
     rng = random.Random(7)
-    one = Points()
+    samples = Points()
     for x in range(MAX_POINTS * 3):
-        one.add(x, 1000.0 if x == 70_001 else -1000.0 if x == 99 else rng.random())
-    assert one.total == MAX_POINTS * 3
-    assert len(one.xs) <= MAX_POINTS
-    thin = one.thinned(600)
+        samples.add(x, 1000.0 if x == 70_001 else -1000.0 if x == 99 else rng.random())
+    assert samples.total == MAX_POINTS * 3
+    assert len(samples.xs) <= MAX_POINTS
+    thin = samples.thinned(600)
     assert len(thin.xs) <= 600
-    assert thin.total == one.total
+    assert thin.total == samples.total
     assert (70_001, 1000.0) in zip(thin.xs, thin.ys, strict=True)
     assert (99, -1000.0) in zip(thin.xs, thin.ys, strict=True)
-    assert (thin.xs[0], thin.xs[-1]) == (0, one.xs[-1])
+    assert (thin.xs[0], thin.xs[-1]) == (0, samples.xs[-1])
     assert list(thin.xs) == sorted(thin.xs)
 
 
 def test_thinning_is_even_over_the_whole_series() -> None:
-    one = Points(limit=4096)
+    samples = Points(limit=4096)
     for x in range(1_000_000):
-        one.add(x, math.sin(x))
-    for kept in (one, one.thinned(1000)):
-        assert len(kept.xs) <= 4098
+        samples.add(x, math.sin(x))
+    for trace in (samples, samples.thinned(1000)):
+        assert len(trace.xs) <= 4098
         tenths = [
-            sum(begin <= x < begin + 100_000 for x in kept.xs)
+            sum(begin <= x < begin + 100_000 for x in trace.xs)
             for begin in range(0, 1_000_000, 100_000)
         ]
         assert max(tenths) < 1.3 * min(tenths), "the beginning is shown as finely as the end"
     for count in range(1, 300):  # whatever the number: none twice, first and last there
-        few = Points(limit=16)
+        short_trace = Points(limit=16)
         for x in range(count):
-            few.add(x, 5.0)
-        assert list(few.xs) == sorted(set(few.xs))
-        assert (few.xs[0], few.xs[-1]) == (0, count - 1)
-        assert len(few.xs) <= 18
+            short_trace.add(x, 5.0)
+        assert list(short_trace.xs) == sorted(set(short_trace.xs))
+        assert (short_trace.xs[0], short_trace.xs[-1]) == (0, count - 1)
+        assert len(short_trace.xs) <= 18

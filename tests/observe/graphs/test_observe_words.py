@@ -23,19 +23,19 @@ any_text = st.text(st.characters() | st.sampled_from(UNSAFE))
 @settings(deadline=None)
 @given(any_text)
 def test_nothing_that_a_terminal_obeys_is_safe(text: str) -> None:
-    for shown, kept in ((safe(text), ""), (safe_lines(text), "\n")):
-        assert len(shown) == len(text)
-        assert not set(shown) & (set(UNSAFE) - set(kept))
-        shown.encode()
+    for safe_text, line_breaks in ((safe(text), ""), (safe_lines(text), "\n")):
+        assert len(safe_text) == len(text)
+        assert not set(safe_text) & (set(UNSAFE) - set(line_breaks))
+        safe_text.encode()
     assert not any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in without_controls(text))
 
 
 @settings(deadline=None)
 @given(any_text)
 def test_json_is_made_safe_and_says_the_same(text: str) -> None:
-    shown = safe_json(json.dumps({text: text}, ensure_ascii=False))
-    assert not set(shown) & (set(UNSAFE) - {"\n"})
-    assert json.loads(shown) == json.loads(json.dumps({text: text}))
+    safe_text = safe_json(json.dumps({text: text}, ensure_ascii=False))
+    assert not set(safe_text) & (set(UNSAFE) - {"\n"})
+    assert json.loads(safe_text) == json.loads(json.dumps({text: text}))
 
 
 def test_safe_keeps_what_is_harmless() -> None:
@@ -110,15 +110,15 @@ def test_numbers_of_any_size() -> None:
 
 @settings(deadline=None)
 @given(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300), st.integers(2, 30), st.booleans())
-def test_ticks_lie_on_the_axis(one: float, other: float, most: int, integer: bool) -> None:
-    low, high = axis_range(min(one, other), max(one, other))
+def test_ticks_lie_on_the_axis(first: float, second: float, limit: int, integer: bool) -> None:
+    low, high = axis_range(min(first, second), max(first, second))
     assert low < high
-    found = ticks(low, high, most, integer=integer)
-    assert 2 <= len(found) <= most
+    tick_values = ticks(low, high, limit, integer=integer)
+    assert 2 <= len(tick_values) <= limit
     room = (high - low) * 1e-6
-    assert all(low - room <= tick <= high + room for tick in found)
-    assert all(math.isfinite(tick) for tick in found)
-    assert len(labels(found)) == len(found)
+    assert all(low - room <= tick <= high + room for tick in tick_values)
+    assert all(math.isfinite(tick) for tick in tick_values)
+    assert len(labels(tick_values)) == len(tick_values)
 
 
 def test_ticks_are_round() -> None:
@@ -130,12 +130,12 @@ def test_ticks_are_round() -> None:
 
 
 def test_wrong_key_gets_a_hint() -> None:
-    known = [("loss",), ("val_loss",), ("a", "b")]
+    paths = [("loss",), ("val_loss",), ("a", "b")]
     with pytest.raises(UnknownKey, match="no key 'Loss'; did you mean loss or val_loss"):
-        pick_keys(["Loss"], known)
+        pick_keys(["Loss"], paths)
     with pytest.raises(UnknownKey, match=r"it has a\.b, loss, val_loss"):
-        pick_keys(["zzzzzz"], known)
-    assert pick_keys(["a.b,loss", "loss"], known) == [("a", "b"), ("loss",)]
+        pick_keys(["zzzzzz"], paths)
+    assert pick_keys(["a.b,loss", "loss"], paths) == [("a", "b"), ("loss",)]
     assert pick_keys(["a,b"], [("a,b",), ("a",)]) == [("a,b",)]
 
 

@@ -51,7 +51,7 @@ def make_runs(store: Path, jobs: dict[str, tuple[str, int]]) -> None:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three runs of two experiments."""
     store = tmp_path_factory.mktemp("runs") / "store"
     make_runs(store, RUNS)
@@ -59,8 +59,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def plot(shared: Path, capsys: pytest.CaptureFixture[str]) -> Plot:
-    def run(*words: str, store: Path = shared) -> tuple[int, str, str]:
+def plot(shared_store: Path, capsys: pytest.CaptureFixture[str]) -> Plot:
+    def run(*words: str, store: Path = shared_store) -> tuple[int, str, str]:
         try:
             code = main(["plot", *words, "--store", str(store)])
         except SystemExit as error:
@@ -88,7 +88,7 @@ def only_series(answer: tuple[int, str, str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("aggregate", NUMPY)
 def test_aggregates_are_numpys(aggregate: str, plot: Plot) -> None:
-    found = only_series(
+    series = only_series(
         plot(
             "aaa",
             "bbb",
@@ -101,29 +101,29 @@ def test_aggregates_are_numpys(aggregate: str, plot: Plot) -> None:
             "--json",
         )
     )
-    assert (found["label"], found["group"], found["runs"], found["seen"]) == (
+    assert (series["label"], series["group"], series["runs"], series["seen"]) == (
         "sweep",
         "sweep",
         2,
         40,
     )
-    wanted = [NUMPY[aggregate](pair) for pair in zip(losses(1), losses(2), strict=True)]
-    assert found["x"] == list(range(1, 21))
-    np.testing.assert_allclose(found["y"], wanted, rtol=1e-12)
+    expected_values = [NUMPY[aggregate](pair) for pair in zip(losses(1), losses(2), strict=True)]
+    assert series["x"] == list(range(1, 21))
+    np.testing.assert_allclose(series["y"], expected_values, rtol=1e-12)
 
 
 @pytest.mark.parametrize("measure", ["std", "var", "sem"])
 def test_error_bars_and_shades_are_numpys(measure: str, plot: Plot) -> None:
     words = ("--y", "loss", "--group-by", "experiment", "--aggregate", "mean", "--json")
-    found = only_series(plot("aaa", "bbb", *words, "--error-bars", measure, "--shade", measure))
+    series = only_series(plot("aaa", "bbb", *words, "--error-bars", measure, "--shade", measure))
     pairs = list(zip(losses(1), losses(2), strict=True))
     width = np.array([NUMPY[measure](pair) for pair in pairs])
     middle = np.array([np.mean(pair) for pair in pairs])
-    np.testing.assert_allclose(found["errors"], width, rtol=1e-9)
-    np.testing.assert_allclose(found["low"], middle - width, rtol=1e-9)
-    np.testing.assert_allclose(found["high"], middle + width, rtol=1e-9)
-    found = only_series(plot("aaa", "bbb", *words, "--shade", "min-max"))
-    assert (found["low"], found["high"]) == (
+    np.testing.assert_allclose(series["errors"], width, rtol=1e-9)
+    np.testing.assert_allclose(series["low"], middle - width, rtol=1e-9)
+    np.testing.assert_allclose(series["high"], middle + width, rtol=1e-9)
+    series = only_series(plot("aaa", "bbb", *words, "--shade", "min-max"))
+    assert (series["low"], series["high"]) == (
         [min(pair) for pair in pairs],
         [max(pair) for pair in pairs],
     )
@@ -142,21 +142,21 @@ def test_any_runs_as_numpy_has_them(
     runs: list[list[tuple[int, float]]], aggregate: str, weight: float
 ) -> None:
     """X values that only some have, and several times."""
-    made, by_x = [], dict[float, list[float]]()
+    run_points, by_x = [], dict[float, list[float]]()
     for run in runs:
         points = Points()
         for at, value in run:
             points.add(at, value)
-        made.append(points)
+        run_points.append(points)
         for x, y in zip(points.xs, smoothed(points.ys, weight), strict=True):
             by_x.setdefault(x, []).append(y)
-    (trace,) = treated(made, "g", "loss", "g", Treatment(weight, aggregate, "std", "sem"))
+    (trace,) = treated(run_points, "g", "loss", "g", Treatment(weight, aggregate, "std", "sem"))
     least = 2 if aggregate in ("std", "var", "sem") else 1
-    wanted = {
+    expected_values = {
         x: NUMPY[aggregate](values) for x, values in sorted(by_x.items()) if len(values) >= least
     }
-    assert list(trace.xs) == list(wanted)
-    np.testing.assert_allclose(list(trace.ys), list(wanted.values()), rtol=1e-6, atol=1e-6)
+    assert list(trace.xs) == list(expected_values)
+    np.testing.assert_allclose(list(trace.ys), list(expected_values.values()), rtol=1e-6, atol=1e-6)
     assert trace.errors is not None
     for x, error in zip(trace.xs, trace.errors, strict=True):
         if len(by_x[x]) < 2:
@@ -166,13 +166,13 @@ def test_any_runs_as_numpy_has_them(
 
 
 def test_smoothing_is_the_recurrence_seeded_with_the_first_value(plot: Plot) -> None:
-    wanted, last = [], losses(1)[0]
+    expected_values, last = [], losses(1)[0]
     for value in losses(1):
         last = 0.9 * last + 0.1 * value
-        wanted.append(last)
-    np.testing.assert_allclose(smoothed(losses(1), 0.9), wanted, rtol=1e-12)
-    found = only_series(plot("aaa", "--y", "loss", "--smooth", "0.9", "--json"))
-    np.testing.assert_allclose(found["y"], wanted, rtol=1e-12)
+        expected_values.append(last)
+    np.testing.assert_allclose(smoothed(losses(1), 0.9), expected_values, rtol=1e-12)
+    series = only_series(plot("aaa", "--y", "loss", "--smooth", "0.9", "--json"))
+    np.testing.assert_allclose(series["y"], expected_values, rtol=1e-12)
     assert smoothed([], 0.5).tolist() == []
 
 
@@ -266,19 +266,19 @@ def test_groups(by: str, groups: list[str], plot: Plot) -> None:
 def test_breaks_and_titles(breaks: str, titles: list[str], plot: Plot, tmp_path: Path) -> None:
     store = tmp_path / "store"
     make_runs(store, {"aaa": ("sweep aaa", 1), "ccc": ("other", 3)})
-    found = document(plot("aaa", "ccc", "--break-on", breaks, "--json", store=store))["graphs"]
-    assert [graph["title"] for graph in found] == titles
-    assert sum(len(graph["series"]) for graph in found) == 4
-    named = document(
+    graphs = document(plot("aaa", "ccc", "--break-on", breaks, "--json", store=store))["graphs"]
+    assert [graph["title"] for graph in graphs] == titles
+    assert sum(len(graph["series"]) for graph in graphs) == 4
+    answer = document(
         plot(
             "aaa", "ccc", "--break-on", breaks, "--title", "$col of $run $$", "--json", store=store
         )
     )
-    assert named["graphs"][0]["title"].endswith(" $")
+    assert answer["graphs"][0]["title"].endswith(" $")
 
 
 @pytest.fixture(scope="module")
-def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sweep_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """v11 to v22: every combination of two learning rates and two models; the seed is of each its
     own."""
     store = tmp_path_factory.mktemp("varied") / "store"
@@ -301,29 +301,31 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_facets_are_graphs_of_jobs_with_one_value(
-    facet: str, graphs: dict[str, int], plot: Plot, varied: Path
+    facet: str, graphs: dict[str, int], plot: Plot, sweep_store: Path
 ) -> None:
-    found = document(
-        plot("v11", "v12", "v21", "v22", "--y", "loss", "--facet", facet, "--json", store=varied)
+    answer = document(
+        plot(
+            "v11", "v12", "v21", "v22", "--y", "loss", "--facet", facet, "--json", store=sweep_store
+        )
     )
-    assert {graph["title"]: len(graph["series"]) for graph in found["graphs"]} == graphs
+    assert {graph["title"]: len(graph["series"]) for graph in answer["graphs"]} == graphs
 
 
-def test_facets_part_groups_too(plot: Plot, varied: Path) -> None:
+def test_facets_part_groups_too(plot: Plot, sweep_store: Path) -> None:
     """Runs of one group but of different values aren't put together."""
     words = ("--group-by", "experiment", "--aggregate", "mean", "--title", "of $facet", "--json")
-    found = document(plot("v*", "--y", "loss", "--facet", "lr", *words, store=varied))
-    made = {
+    answer = document(plot("v*", "--y", "loss", "--facet", "lr", *words, store=sweep_store))
+    graphs = {
         graph["title"]: (graph["series"][0]["runs"], graph["series"][0]["y"][0])
-        for graph in found["graphs"]
+        for graph in answer["graphs"]
     }
-    assert made == {f"of lr=0.{lr}": (2, float(lr)) for lr in (1, 2)}
+    assert graphs == {f"of lr=0.{lr}": (2, float(lr)) for lr in (1, 2)}
 
 
-def test_facets_that_are_none(plot: Plot, varied: Path) -> None:
-    code, _, err = plot("v11", "v12", "--facet", "depth", store=varied)
+def test_facets_that_are_none(plot: Plot, sweep_store: Path) -> None:
+    code, _, err = plot("v11", "v12", "--facet", "depth", store=sweep_store)
     assert (code, "no job has the option 'depth'" in err) == (1, True)
-    code, _, err = plot("v11", "--facet", "auto", store=varied)
+    code, _, err = plot("v11", "--facet", "auto", store=sweep_store)
     assert (code, "nothing differs between these jobs" in err) == (1, True)
 
 
@@ -338,10 +340,10 @@ def test_tasks_and_attempts_are_runs(plot: Plot, tmp_path: Path) -> None:
         "again, attempt 1",
         "again, attempt 2",
     ]
-    found = only_series(
+    series = only_series(
         plot("again", "--group-by", "job", "--aggregate", "mean", "--json", store=store)
     )
-    assert found["y"] == [1.5, 3, 4.5]
+    assert series["y"] == [1.5, 3, 4.5]
     (graph,) = document(
         plot("again", "--attempt", "2", "--smooth", "0", "--layout", "x1", "--json", store=store)
     )["graphs"]
@@ -349,16 +351,16 @@ def test_tasks_and_attempts_are_runs(plot: Plot, tmp_path: Path) -> None:
 
 
 def test_limits_are_said(plot: Plot) -> None:
-    found = document(plot("aaa", "bbb", "ccc", "--max-traces", "4", "--json"))
-    assert sum(len(graph["series"]) for graph in found["graphs"]) == 4
-    assert found["notes"] == ["2 of 6 traces left out: --max-traces takes more"]
-    found = document(plot("aaa", "bbb", "ccc", "--max-runs", "2", "--y", "loss", "--json"))
-    assert len(found["graphs"][0]["series"]) == 2
-    assert "the first 2 of 3 jobs: --max-runs takes more" in found["notes"]
+    answer = document(plot("aaa", "bbb", "ccc", "--max-traces", "4", "--json"))
+    assert sum(len(graph["series"]) for graph in answer["graphs"]) == 4
+    assert answer["notes"] == ["2 of 6 traces left out: --max-traces takes more"]
+    answer = document(plot("aaa", "bbb", "ccc", "--max-runs", "2", "--y", "loss", "--json"))
+    assert len(answer["graphs"][0]["series"]) == 2
+    assert "the first 2 of 3 jobs: --max-runs takes more" in answer["notes"]
 
 
 @pytest.fixture
-def mixed(tmp_path: Path) -> Path:
+def mixed_store(tmp_path: Path) -> Path:
     """A job that prints its learning rate only, one with text only, two trainings."""
     store = tmp_path / "store"
     with SpooledCapture(store, "rate", name="rate") as job:
@@ -379,41 +381,43 @@ def mixed(tmp_path: Path) -> Path:
     return store
 
 
-def test_only_jobs_with_the_key_decide_on_its_x(mixed: Path, plot: Plot) -> None:
-    found = document(plot("rate", "one", "two", "--y", "loss", "--json", store=mixed))
-    (graph,) = found["graphs"]
+def test_only_jobs_with_the_key_decide_on_its_x(mixed_store: Path, plot: Plot) -> None:
+    answer = document(plot("rate", "one", "two", "--y", "loss", "--json", store=mixed_store))
+    (graph,) = answer["graphs"]
     assert graph["x_axis"]["key"] == "epoch"
     assert [(series["label"], series["x"]) for series in graph["series"]] == [
         ("one", [1, 2, 3]), ("two", [1, 2, 3])
     ]  # fmt: skip
-    assert "rate has no key loss" in found["notes"]
+    assert "rate has no key loss" in answer["notes"]
     by_key = {graph["key"]: graph for graph in
-              document(plot("rate", "one", "two", "--json", store=mixed))["graphs"]}  # fmt: skip
+              document(plot("rate", "one", "two", "--json", store=mixed_store))["graphs"]}  # fmt: skip
     assert {key: graph["x_axis"]["key"] for key, graph in by_key.items()} == {
         "loss": "epoch",
         "lr": None,
     }, "each key by those that have it"
     assert len(by_key["lr"]["series"]) == 3
-    out = plot("rate", "one", "two", store=mixed)[1]
+    out = plot("rate", "one", "two", store=mixed_store)[1]
     assert "X axis: time" in out
     assert "loss: X axis: epoch: the key epoch" in out
     assert "one value in each job, so no graph: seed" in out
 
 
-def test_max_runs_counts_what_is_drawn(mixed: Path, plot: Plot) -> None:
+def test_max_runs_counts_what_is_drawn(mixed_store: Path, plot: Plot) -> None:
     words = ("--y", "loss", "--max-runs", "2", "--json")
-    found = document(plot("rate", "text", "one", "two", *words, store=mixed))
-    assert [series["label"] for series in found["graphs"][0]["series"]] == ["one", "two"]
-    assert not any("--max-runs" in note for note in found["notes"])
+    answer = document(plot("rate", "text", "one", "two", *words, store=mixed_store))
+    assert [series["label"] for series in answer["graphs"][0]["series"]] == ["one", "two"]
+    assert not any("--max-runs" in note for note in answer["notes"])
 
 
-def test_jobs_with_one_key_go_over_the_records_number(mixed: Path, plot: Plot) -> None:
-    found = document(plot("rate", "rate", "--y", "lr", "--smooth", "0.5", "--json", store=mixed))
-    assert found["graphs"][0]["x_axis"]["by_number"]
-    assert found["graphs"][0]["series"][0]["x"] == [1, 2]
-    (graph,) = document(plot("rate", "--json", store=mixed))["graphs"]
+def test_jobs_with_one_key_go_over_the_records_number(mixed_store: Path, plot: Plot) -> None:
+    answer = document(
+        plot("rate", "rate", "--y", "lr", "--smooth", "0.5", "--json", store=mixed_store)
+    )
+    assert answer["graphs"][0]["x_axis"]["by_number"]
+    assert answer["graphs"][0]["series"][0]["x"] == [1, 2]
+    (graph,) = document(plot("rate", "--json", store=mixed_store))["graphs"]
     assert (graph["x_axis"]["by_number"], graph["series"][0]["x"]) == (True, [1, 2])
-    assert "record number" in plot("rate", store=mixed)[1]
+    assert "record number" in plot("rate", store=mixed_store)[1]
 
 
 def test_folds_are_runs_that_are_put_together(tmp_path: Path, plot: Plot) -> None:
@@ -441,13 +445,13 @@ def test_too_many_graphs_for_a_layout_is_an_error(plot: Plot) -> None:
     assert plot("aaa", "bbb", "--break-on", "run,col", "--layout", "x3")[0] == 0
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("2x3", (2, 3)), ("x3", (0, 3)), ("4x", (4, 0))])
-def test_layouts(text: str, wanted: tuple[int, int]) -> None:
-    assert layout(text) == wanted
+@pytest.mark.parametrize(("text", "shape"), [("2x3", (2, 3)), ("x3", (0, 3)), ("4x", (4, 0))])
+def test_layouts(text: str, shape: tuple[int, int]) -> None:
+    assert layout(text) == shape
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--layout", "x"], "isn't a layout"), (["--layout", "0x2"], "room for nothing"),
         (["--layout", "2x-1"], "isn't a layout"),
@@ -455,21 +459,21 @@ def test_layouts(text: str, wanted: tuple[int, int]) -> None:
         (["--break-on", "row"], "isn't of run, group and col"), (["--aggregate", "median"], "invalid choice"),
     ],
 )  # fmt: skip
-def test_wrong_options(words: list[str], said: str, plot: Plot) -> None:
+def test_wrong_options(words: list[str], message: str, plot: Plot) -> None:
     code, _, err = plot("aaa", *words)
-    assert (code, said in err) == (2, True)
+    assert (code, message in err) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--x", "epoch", "--x-rule", "xt"], "give one of them"), (["--error-bars", "std"], "needs --aggregate"),
         (["--shade", "sem"], "needs --aggregate"), (["--shade", "raw"], "needs --smooth or --aggregate"),
     ],
 )  # fmt: skip
-def test_options_that_say_nothing_together(words: list[str], said: str, plot: Plot) -> None:
+def test_options_that_say_nothing_together(words: list[str], message: str, plot: Plot) -> None:
     code, _, err = plot("aaa", *words)
-    assert (code, said in err) == (2, True), err
+    assert (code, message in err) == (2, True), err
 
 
 def test_a_key_that_no_job_has(plot: Plot) -> None:
@@ -491,8 +495,8 @@ def test_jobs_without_numbers_are_named(plot: Plot, tmp_path: Path) -> None:
     with SpooledCapture(store, "text", name="text") as job:
         job.lines("no metadata")
         job.end()
-    found = document(plot("aaa", "text", "--json", store=store))
-    assert found["notes"] == ["left out, without numbers: text"]
+    answer = document(plot("aaa", "text", "--json", store=store))
+    assert answer["notes"] == ["left out, without numbers: text"]
     code, _, err = plot("text", "--smooth", "0.5", store=store)
     assert (code, err) == (1, "logshipper: nothing to plot: text printed no numbers as metadata\n")
 
@@ -530,8 +534,8 @@ def test_a_group_has_one_colour(plot: Plot, tmp_path: Path) -> None:
         plot("aaa", "bbb", "ccc", "--y", "loss", "--group-by", "experiment", "--svg", str(svg))[0]
         == 0
     )
-    drawn = r'<path d="[^"]*"[^>]*style="fill: none; stroke: (#[0-9a-f]{6}); stroke-width: 1.6'
-    lines = re.findall(drawn, svg.read_text())
+    pattern = r'<path d="[^"]*"[^>]*style="fill: none; stroke: (#[0-9a-f]{6}); stroke-width: 1.6'
+    lines = re.findall(pattern, svg.read_text())
     assert [key for key, _ in itertools.groupby(lines[:3])] == ["#2563eb", "#ea580c"]
 
 

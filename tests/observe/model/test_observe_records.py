@@ -38,24 +38,24 @@ def test_split_finds_what_json_finds(
     value: dict[str, object], separators: tuple[str, str], ascii_only: bool
 ) -> None:
     line = json.dumps(value, separators=separators, ensure_ascii=ascii_only)
-    found = records.split(line)
-    assert list(found) == list(value)
-    assert {key: json.loads(text) for key, text in found.items()} == value
-    assert json.loads(records.rebuilt(found)) == value
+    fields = records.split(line)
+    assert list(fields) == list(value)
+    assert {key: json.loads(text) for key, text in fields.items()} == value
+    assert json.loads(records.rebuilt(fields)) == value
 
 
 @settings(deadline=None)
 @given(OBJECTS)
 def test_flat_leaves_nothing_out(value: dict[str, object]) -> None:
-    rebuilt: dict[str, object] = {}
+    tree: dict[str, object] = {}
     for path, text in records.flat(json.dumps(value)).items():
-        inside = rebuilt
+        inside = tree
         for key in path[:-1]:
-            nested = inside.setdefault(key, {})
-            assert isinstance(nested, dict)
-            inside = nested
+            branch = inside.setdefault(key, {})
+            assert isinstance(branch, dict)
+            inside = branch
         inside[path[-1]] = json.loads(text)
-    assert rebuilt == value
+    assert tree == value
 
 
 @pytest.mark.parametrize(

@@ -106,16 +106,16 @@ def test_the_last_word_counts(tmp_path: Path) -> None:
 def test_sources_are_apart(tmp_path: Path) -> None:
     """One file holds the marks of several clusters and of stores that can't be written."""
     path = str(tmp_path / "overlay.db")
-    loki, others = Overlay(path), Overlay(path, source="store:/other")
+    loki, other_store = Overlay(path), Overlay(path, source="store:/other")
     alpha, beta = JobKey("4711", "alpha"), JobKey("4711", "beta")
     loki.tag(alpha, [MarkChange("a", "")])
     loki.tag(beta, [MarkChange("b", "")])
-    others.tag(JobKey("4711"), [MarkChange("c", "")])
+    other_store.tag(JobKey("4711"), [MarkChange("c", "")])
     assert {place: set(marks.tags) for place, marks in loki.all().items()} == {
         alpha: {"a"},
         beta: {"b"},
     }
-    assert {place: set(marks.tags) for place, marks in others.all().items()} == {
+    assert {place: set(marks.tags) for place, marks in other_store.all().items()} == {
         JobKey("4711"): {"c"}
     }
     loki.tag(alpha, [MarkChange("a", None)])
@@ -137,11 +137,11 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     path.write_text("not a database, but long enough to be looked at as one" * 40)
     with pytest.raises(StoreError, match=r"overlay\.db"):
         Overlay(str(path)).of(JOB)
-    told: list[str] = []
-    assert Overlay(str(path), tell=told.append).all() == {}
-    assert told[0].endswith("jobs are shown without tags and notes")
+    messages: list[str] = []
+    assert Overlay(str(path), tell=messages.append).all() == {}
+    assert messages[0].endswith("jobs are shown without tags and notes")
     with pytest.raises(StoreError):
-        Overlay(str(path), tell=told.append).tag(JOB, [MarkChange("a", "")])
+        Overlay(str(path), tell=messages.append).tag(JOB, [MarkChange("a", "")])
     path.unlink()
     Overlay(str(path)).tag(JOB, [MarkChange("a", "")])
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -173,22 +173,22 @@ _NAMES = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max
 )
 @settings(max_examples=examples(20), deadline=None)
 def test_any_changes_end_as_their_last_words(changes: list[tuple[str, str | None]]) -> None:
-    expected: dict[str, str] = {}
+    tags: dict[str, str] = {}
     for name, value in changes:
-        expected.pop(name, None)
+        tags.pop(name, None)
         if value is not None:
-            expected[name] = value
-    typed = [
+            tags[name] = value
+    tag_changes = [
         parse_change(f"-{name}" if value is None else f"{name}={value}") for name, value in changes
     ]
     with tempfile.TemporaryDirectory() as folder:
         overlay = Overlay(os.path.join(folder, "overlay.db"))
-        for change in typed:
+        for change in tag_changes:
             overlay.tag(JOB, [change])
-        assert dict(overlay.of(JOB).tags) == expected
+        assert dict(overlay.of(JOB).tags) == tags
         forget_marks(folder, JOB.job_id, wal=False)
         assert overlay.of(JOB) == NO_MARKS
-        assert dict(overlay.tag(JOB, typed).tags) == expected
+        assert dict(overlay.tag(JOB, tag_changes).tags) == tags
 
 
 # ---- commands
@@ -206,9 +206,9 @@ def test_tag_and_annotate_are_shown_everywhere(store: Path, ask: Ask) -> None:
     marks = json.loads(ok(ask("annotate", "k3f9x2", "--star", "--json")))
     assert (marks["schema"], marks["tags"]) == ("logshipper.marks/1", {"baseline": "", "lr": "0.1"})
     assert (marks["note"], marks["starred"]) == ("lr too high\nsee the plot", True)
-    shown = ok(ask("show", "last"))
-    assert "Tags      baseline, lr=0.1\n" in shown
-    assert "Note      starred  lr too high / see the plot\n" in shown
+    text = ok(ask("show", "last"))
+    assert "Tags      baseline, lr=0.1\n" in text
+    assert "Note      starred  lr too high / see the plot\n" in text
     for document in (
         json.loads(ok(ask("show", "last", "--json"))),
         json.loads(ok(ask("ls", "--json")))["jobs"][0],
@@ -239,11 +239,11 @@ def test_a_store_of_others_is_tagged_in_the_users_own_folder(
     store: Path, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    with LocalStore(str(store)) as opened:
-        opened.ingest()
-        opened.is_writable = False
-        Overlay.of_local(opened).tag(JOB, [MarkChange("mine", "")])
-        assert set(Overlay.of_local(opened).all()) == {JOB}
+    with LocalStore(str(store)) as local_store:
+        local_store.ingest()
+        local_store.is_writable = False
+        Overlay.of_local(local_store).tag(JOB, [MarkChange("mine", "")])
+        assert set(Overlay.of_local(local_store).all()) == {JOB}
     assert not (store / "overlay.db").exists()
     assert (tmp_path / "data" / "logshipper-overlay" / "overlay.db").exists()
     assert own_file({"HOME": "/home/ada"}) == "/home/ada/.local/share/logshipper-overlay/overlay.db"

@@ -36,12 +36,12 @@ each_look = pytest.mark.parametrize(
 
 
 class Browsing:
-    """Opens pages of a server. faults: what a page complained of, or asked for elsewhere; expected:
-    complaints that hold such a text are none."""
+    """Opens pages of a server. faults: what a page complained of, or asked for elsewhere;
+    harmless_texts: complaints that hold such a text are none."""
 
     def __init__(self, browser: Browser, server: PageServer, name: str) -> None:
         self.faults: list[str] = []
-        self.expected: tuple[str, ...] = ()
+        self.harmless_texts: tuple[str, ...] = ()
         self.requests: list[str] = []
         self._browser = browser
         self._server = server
@@ -83,7 +83,7 @@ class Browsing:
 
     def check(self) -> None:
         faults = [
-            fault for fault in self.faults if not any(text in fault for text in self.expected)
+            fault for fault in self.faults if not any(text in fault for text in self.harmless_texts)
         ]
         assert not faults, "\n".join(faults)
 

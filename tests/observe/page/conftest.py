@@ -38,21 +38,23 @@ def browser() -> Iterator[Browser]:
     expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         try:
-            launched = playwright.chromium.launch(
+            chromium = playwright.chromium.launch(
                 executable_path=path, args=FLAGS, timeout=LAUNCH_MS
             )
         except Error as error:
             if _WANTED == "required":
                 raise
             pytest.skip(f"Chromium can't be started here: {str(error).splitlines()[0]}")
-        with launched:
-            yield launched
+        with chromium:
+            yield chromium
 
 
-def options(store: Path | None, **others: object) -> argparse.Namespace:
+def options(store: Path | None, **settings: object) -> argparse.Namespace:
     """A reading command's: for a local store, unless others say more."""
     none = dict.fromkeys(("source", "site", "loki_url", "prometheus_url", "since", "cluster"))
-    return argparse.Namespace(**{**none, "store": None if store is None else str(store), **others})
+    return argparse.Namespace(
+        **{**none, "store": None if store is None else str(store), **settings}
+    )
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +66,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def served(store: Path) -> Iterator[PageServer]:
+def page_server(store: Path) -> Iterator[PageServer]:
     """The fixture jobs' page."""
     with PageServer(options(store)) as server:
         yield server
@@ -79,7 +81,7 @@ def graph_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def graphed(graph_store: Path) -> Iterator[PageServer]:
+def graph_server(graph_store: Path) -> Iterator[PageServer]:
     """Its page."""
     with PageServer(options(graph_store)) as server:
         yield server
@@ -89,10 +91,10 @@ def graphed(graph_store: Path) -> Iterator[PageServer]:
 def serve() -> Iterator[Callable[[Path], PageServer]]:
     """Serves another store until the test is over."""
     servers: list[PageServer] = []
-    said: list[str] = []
+    messages: list[str] = []
 
     def start(store: Path) -> PageServer:
-        server = PageServer(options(store), say=said.append)
+        server = PageServer(options(store), say=messages.append)
         servers.append(server)
         server.start()
         return server
@@ -100,13 +102,13 @@ def serve() -> Iterator[Callable[[Path], PageServer]]:
     yield start
     for server in servers:
         server.close()
-    assert said == []
+    assert messages == []
 
 
 @pytest.fixture
 def browse(
     browser: Browser,
-    served: PageServer,
+    page_server: PageServer,
     serve: Callable[[Path], PageServer],
     request: pytest.FixtureRequest,
 ) -> Iterator[Browsing]:
@@ -116,7 +118,7 @@ def browse(
     serve: so that its servers end after the windows, which would complain of lost connections.
     """
     PICTURES.mkdir(parents=True, exist_ok=True)
-    with Browsing(browser, served, request.node.name) as browsing:
+    with Browsing(browser, page_server, request.node.name) as browsing:
         yield browsing
     browsing.check()
 

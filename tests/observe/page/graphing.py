@@ -15,10 +15,10 @@ _CHART = """async (panel) => {
 
 
 def open_graphs(
-    browse: Browsing, server: PageServer, view: str, **how: Any
+    browse: Browsing, server: PageServer, view: str, **options: Any
 ) -> Page:  # Any: of Browsing.open
     """A page, once its first graph is painted."""
-    page = browse.open(view, server=server, **how)
+    page = browse.open(view, server=server, **options)
     expect(page.locator(".graph-panel .chart canvas[aria-label]").first).to_be_visible()
     return page
 
@@ -29,15 +29,15 @@ def panel(page: Page, key: str) -> Locator:
 
 def chart(page: Page, key: str) -> Any:  # Any: a handle to the page's own object
     """The chart of a key, once it is painted."""
-    found = panel(page, key)
-    found.scroll_into_view_if_needed()
-    expect(found.locator("canvas[aria-label]")).to_be_visible()
-    return found.evaluate_handle(_CHART)
+    graph_panel = panel(page, key)
+    graph_panel.scroll_into_view_if_needed()
+    expect(graph_panel.locator("canvas[aria-label]")).to_be_visible()
+    return graph_panel.evaluate_handle(_CHART)
 
 
 def model(page: Page, key: str) -> dict[str, Any]:
     """What a chart shows now, the frame after next: what was asked for is painted by then."""
-    found: dict[str, Any] = chart(page, key).evaluate(
+    content: dict[str, Any] = chart(page, key).evaluate(
         """async (chart) => {
             for (let n = 0; n < 2; n += 1) await new Promise(requestAnimationFrame);
             const plain = (curve) => ({ ...curve, xs: [...curve.xs], ys: [...curve.ys] });
@@ -45,7 +45,7 @@ def model(page: Page, key: str) -> dict[str, Any]:
             return { ...model, curves: model.curves.map(plain) };
         }"""
     )
-    return found
+    return content
 
 
 def wait_for_model(page: Page, key: str, condition: str) -> dict[str, Any]:
@@ -59,10 +59,10 @@ def wait_for_model(page: Page, key: str, condition: str) -> dict[str, Any]:
 
 def pixel_of(page: Page, key: str, x: float, y: float) -> tuple[float, float]:
     """Where a point lies in the window."""
-    left, top = chart(page, key).evaluate("(chart, [x, y]) => chart.pixelOf(x, y)", [x, y])
+    offset_x, offset_y = chart(page, key).evaluate("(chart, [x, y]) => chart.pixelOf(x, y)", [x, y])
     box = panel(page, key).locator("canvas").bounding_box()
     assert box is not None
-    return box["x"] + left, box["y"] + top
+    return box["x"] + offset_x, box["y"] + offset_y
 
 
 # of a copy: Chromium complains where a canvas that is drawn on is read again and again
@@ -78,10 +78,10 @@ PIXEL = """(chart, left, top) => {
 
 def colour_at(page: Page, key: str, x: float, y: float) -> tuple[int, int, int]:
     """The colour that the canvas has at a point."""
-    found = chart(page, key).evaluate(
+    colour = chart(page, key).evaluate(
         f"(chart, [x, y]) => ({PIXEL})(chart, ...chart.pixelOf(x, y))", [x, y]
     )
-    return found[0], found[1], found[2]
+    return colour[0], colour[1], colour[2]
 
 
 def wait_for_ground(page: Page, key: str, colour: tuple[int, int, int]) -> None:

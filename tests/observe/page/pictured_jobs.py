@@ -12,7 +12,7 @@ from tests.tools.reading_store import SpooledCapture
 from tests.tools.segment_factory import SECOND_NS as NS
 
 RUNNING = "4713"
-_ENDED = (
+_PAST_JOBS = (
     ("4709", "prepare_data.sh", 1, 0, 5200), ("4710", "train.py", 0, 0, 4600), ("4711", "train.py", 0, 0, 3900),
     ("4712", "evaluate.py", 0, 15, 2000),
 )  # fmt: skip
@@ -22,7 +22,7 @@ _ENDED = (
 def pictured_jobs(root: Path) -> Iterator[None]:
     """Five jobs, of which one runs as long as the context."""
     now_ns = time.time_ns()
-    for job_id, name, exit_code, signal, secs_ago in _ENDED:
+    for job_id, name, exit_code, signal, secs_ago in _PAST_JOBS:
         with SpooledCapture(root, job_id, name=name, started_ns=now_ns - secs_ago * NS) as job:
             job.lines(*(f"file {number:05} is ready" for number in range(1, 400)))
             if name == "train.py":

@@ -36,12 +36,12 @@ class Client:
         `-`."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=SECS)
         try:
-            own = {"Host": self.host, **({"Cookie": self.cookie} if cookie else {})}
-            own |= {name.replace("_", "-"): value for name, value in headers.items()}
+            fields = {"Host": self.host, **({"Cookie": self.cookie} if cookie else {})}
+            fields |= {name.replace("_", "-"): value for name, value in headers.items()}
             connection.putrequest(
                 method, path if path.startswith("/") else self.root + path, skip_host=True
             )
-            for name, value in own.items():
+            for name, value in fields.items():
                 connection.putheader(name, value)
             connection.endheaders()
             return Answer(connection.getresponse())
@@ -52,10 +52,10 @@ class Client:
         """All that comes back until the server closes."""
         with socket.create_connection(("127.0.0.1", self.server.port), SECS) as connection:
             connection.sendall(data)
-            found = b""
+            response = b""
             while piece := connection.recv(65_536):
-                found += piece
-            return found
+                response += piece
+            return response
 
 
 class Answer:
@@ -66,8 +66,8 @@ class Answer:
 
 
 @pytest.fixture
-def client(served: PageServer) -> Client:
-    return Client(served)
+def client(page_server: PageServer) -> Client:
+    return Client(page_server)
 
 
 def test_the_link_is_changed_for_a_cookie(client: Client) -> None:
@@ -79,9 +79,9 @@ def test_the_link_is_changed_for_a_cookie(client: Client) -> None:
     assert {"HttpOnly", "SameSite=Strict", f"Path={client.root}"} <= set(cookie.split("; "))
     assert b"#/job/k3f9x2" in answer.body
     assert client.server.access.token.encode() not in answer.body
-    shown = client.ask("", cookie=False, Cookie=cookie.split(";")[0])
-    assert shown.status == 200
-    assert b"<title>logshipper</title>" in shown.body
+    page = client.ask("", cookie=False, Cookie=cookie.split(";")[0])
+    assert page.status == 200
+    assert b"<title>logshipper</title>" in page.body
 
 
 def test_what_the_link_shows_is_no_html(client: Client) -> None:
@@ -272,16 +272,18 @@ def test_headers_of_every_answer(client: Client) -> None:
     assert POLICY.startswith("default-src 'none'; script-src 'self';")
 
 
-def test_it_listens_on_this_machine_only(served: PageServer) -> None:
+def test_it_listens_on_this_machine_only(page_server: PageServer) -> None:
     ports = [
         line.split()
         for path in ("/proc/net/tcp", "/proc/net/tcp6")
         for line in Path(path).read_text().splitlines()
     ]
-    listening = [
-        words[1] for words in ports if words[3] == "0A" and words[1].endswith(f":{served.port:04X}")
+    addresses = [
+        words[1]
+        for words in ports
+        if words[3] == "0A" and words[1].endswith(f":{page_server.port:04X}")
     ]
-    assert listening == [f"0100007F:{served.port:04X}"]
+    assert addresses == [f"0100007F:{page_server.port:04X}"]
 
 
 def test_foreign_names() -> None:
@@ -335,11 +337,20 @@ def test_the_redirect_is_the_users_own(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_each_server_has_secrets_of_its_own() -> None:
-    one, other = Access(), Access()
+    first, second = Access(), Access()
     assert (
-        len({one.token, other.token, one.place, other.place, one.set_cookie(), other.set_cookie()})
+        len(
+            {
+                first.token,
+                second.token,
+                first.place,
+                second.place,
+                first.set_cookie(),
+                second.set_cookie(),
+            }
+        )
         == 6
     )
-    assert not one.has_token(other.token)
-    assert not one.has_cookie(other.set_cookie().split(";")[0])
-    assert len(one.token) >= 43  # 256 bits
+    assert not first.has_token(second.token)
+    assert not first.has_cookie(second.set_cookie().split(";")[0])
+    assert len(first.token) >= 43  # 256 bits

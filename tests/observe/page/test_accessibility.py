@@ -15,14 +15,14 @@ FOCUSED = "document.activeElement.getAttribute('aria-label') || document.activeE
 SERIOUS = ("serious", "critical")
 
 
-def found_by_axe(page: Page) -> list[str]:
+def axe_violations(page: Page) -> list[str]:
     """What it finds, by rule and place."""
     violations = Axe().run(page, options=RUN_ONLY).response["violations"]
     return [
-        f"{found['impact']} {found['id']}: {node['html'][:200]} {node['failureSummary']}"
-        for found in violations
-        for node in found["nodes"]
-        if found["impact"] in SERIOUS
+        f"{violation['impact']} {violation['id']}: {node['html'][:200]} {node['failureSummary']}"
+        for violation in violations
+        for node in violation["nodes"]
+        if violation["impact"] in SERIOUS
     ]
 
 
@@ -30,48 +30,48 @@ def found_by_axe(page: Page) -> list[str]:
 def test_axe(browse: Browsing, width: int, dark: bool) -> None:
     page = browse.open(width=width, dark=dark, bypass_csp=True)
     expect(page.get_by_role("link", name="train.py")).to_be_visible()
-    assert found_by_axe(page) == []
+    assert axe_violations(page) == []
     page.evaluate(f"location.hash = '#/job/{LONG}'")
     expect(page.locator(".row:visible").first).to_be_visible()
     page.get_by_label("Search in the log").fill("residual")
     expect(page.locator("mark").first).to_be_visible()
     page.get_by_text("Account of lines and captures").click()
-    assert found_by_axe(page) == []
+    assert axe_violations(page) == []
 
 
 def test_tab_reaches_everything(browse: Browsing) -> None:
     page = browse.open(f"job/{TRAINED}")
     expect(page.locator(".row:visible").first).to_be_visible()
-    seen: list[str] = []
+    names: list[str] = []
     for _ in range(40):
         page.keyboard.press("Tab")
         name = page.evaluate(FOCUSED)
-        if seen and name == seen[0]:
+        if names and name == names[0]:
             break
-        seen.append(name)
-    for wanted in ("To the content", "logshipper", "Console", "Graphs", "Metadata", "Search in the log", "Next hit",
+        names.append(name)
+    for control in ("To the content", "logshipper", "Console", "Graphs", "Metadata", "Search in the log", "Next hit",
                    "Streams", "Go to a time", "Times", "Copy", "Download", "The job's lines"):  # fmt: skip
-        assert wanted in seen
-    assert seen[0] == "To the content"
+        assert control in names
+    assert names[0] == "To the content"
 
 
 @each_look
-def test_axe_on_numbers(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
+def test_axe_on_numbers(browse: Browsing, graph_server: PageServer, width: int, dark: bool) -> None:
     """Graphs, with a legend, a tip and numbers open; the table, with a line and the columns open;
     jobs side by side."""
     page = open_graphs(
-        browse, graphed, f"job/{AGAIN}/graphs", width=width, dark=dark, bypass_csp=True
+        browse, graph_server, f"job/{AGAIN}/graphs", width=width, dark=dark, bypass_csp=True
     )
     panel(page, "loss").get_by_role("button", name="attempt 1").click()
     panel(page, "loss").get_by_text("Numbers").click()
     panel(page, "loss").locator("canvas").focus()
     page.keyboard.press("End")
-    assert found_by_axe(page) == []
+    assert axe_violations(page) == []
     page.evaluate(f"location.hash = '#/job/{AGAIN}/metadata'")
     page.get_by_role("button", name="Exact line of").first.click()
     page.locator(".columns summary").click()
-    assert found_by_axe(page) == []
+    assert axe_violations(page) == []
     page.evaluate(f"location.hash = '#/compare/{CURVES},{OTHER}'")
     expect(page.locator(".differences tr.same").first).to_be_visible()
     expect(page.locator(".graph-panel canvas[aria-label]").first).to_be_visible()
-    assert found_by_axe(page) == []
+    assert axe_violations(page) == []

@@ -48,12 +48,12 @@ def link_of(process: "subprocess.Popen[str]") -> str:
     return line.strip()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_serve(tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_serve(tmp_path: Path, stop_signal: signal.Signals) -> None:
     with command("serve", "--store", str(tmp_path / "none")) as process:
         with urllib.request.urlopen(link_of(process), timeout=SECS) as answer:  # noqa: S310  as LINK says
             assert answer.headers["Set-Cookie"]
-        process.send_signal(how)
+        process.send_signal(stop_signal)
         out, err = process.communicate(timeout=SECS)
     assert (process.returncode, out) == (0, "")
     assert "the link is for you alone" in err
@@ -68,10 +68,10 @@ def test_through_ssh(tmp_path: Path) -> None:
         "USER": "ada",
     }
     with command("open", "--store", str(tmp_path / "none"), **ssh) as process:
-        found = LINK.fullmatch(link_of(process) + "\n")
+        match = LINK.fullmatch(link_of(process) + "\n")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=SECS)
-    port = found[1] if found else ""
+    port = match[1] if match else ""
     host = os.uname().nodename
     assert f"from your own machine, first: ssh -N -L {port}:127.0.0.1:{port} ada@{host}\n" in err
     assert "browser" not in err  # none is opened there
@@ -79,10 +79,10 @@ def test_through_ssh(tmp_path: Path) -> None:
 
 def test_the_browser_gets_a_file_of_the_users_own(tmp_path: Path) -> None:
     training(tmp_path / "store", job_id=TRAINED)
-    told = tmp_path / "told"
-    os.mkfifo(told)
+    arguments_file = tmp_path / "told"
+    os.mkfifo(arguments_file)
     browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$@" >{told}\n')
+    browser.write_text(f'#!/bin/sh\necho "$@" >{arguments_file}\n')
     browser.chmod(0o755)
     desktop = {
         "DISPLAY": ":0",
@@ -93,7 +93,7 @@ def test_the_browser_gets_a_file_of_the_users_own(tmp_path: Path) -> None:
     with command("open", "train.py", "--store", str(tmp_path / "store"), **desktop) as process:
         link = link_of(process)
         assert link.endswith(f"&view=job/{TRAINED}")
-        arguments = told.read_text().strip()  # others can read them
+        arguments = arguments_file.read_text().strip()  # others can read them
         assert "token" not in arguments
         path = Path(arguments.removeprefix("file://"))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -106,10 +106,10 @@ def test_the_browser_gets_a_file_of_the_users_own(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with command("serve", "--store", str(tmp_path / "none")) as process:
-        found = LINK.fullmatch(link_of(process) + "\n")
-        assert found is not None
-        assert main(["serve", "--store", str(tmp_path / "none"), "--port", found[1]]) == 1
-        assert f"can't listen on 127.0.0.1:{found[1]}" in capsys.readouterr().err
+        match = LINK.fullmatch(link_of(process) + "\n")
+        assert match is not None
+        assert main(["serve", "--store", str(tmp_path / "none"), "--port", match[1]]) == 1
+        assert f"can't listen on 127.0.0.1:{match[1]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("port", ["65536", "-1", "x", ""])

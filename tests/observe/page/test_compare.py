@@ -21,23 +21,23 @@ from tests.tools.reading_store import SpooledCapture
 
 
 @pytest.fixture
-def both(browse: Browsing, graphed: PageServer) -> Page:
-    return open_graphs(browse, graphed, f"compare/{CURVES},{OTHER}")
+def comparison(browse: Browsing, graph_server: PageServer) -> Page:
+    return open_graphs(browse, graph_server, f"compare/{CURVES},{OTHER}")
 
 
-def test_curves_over_a_shared_key(both: Page) -> None:
+def test_curves_over_a_shared_key(comparison: Page) -> None:
     expect(
-        both.get_by_text("X axis: epoch: the key epoch (rule 2 of 7), in every job")
+        comparison.get_by_text("X axis: epoch: the key epoch (rule 2 of 7), in every job")
     ).to_be_visible()
-    shown = wait_for_model(both, "loss", "model.curves.length === 2")
-    assert shown["labels"] == [f"train.py {CURVES}", f"train.py {OTHER}"]
-    for curve, lr in zip(shown["curves"], (0.1, 0.2), strict=True):
+    graph = wait_for_model(comparison, "loss", "model.curves.length === 2")
+    assert graph["labels"] == [f"train.py {CURVES}", f"train.py {OTHER}"]
+    for curve, lr in zip(graph["curves"], (0.1, 0.2), strict=True):
         assert curve["ys"] == [record["loss"] for record in curves_of(lr)]
     second = curves_of(0.2)[4]["loss"]
-    assert colour_at(both, "loss", 5, second) == pytest.approx(  # type: ignore[arg-type]
-        theme_colour(both, "--chart-2"), abs=2
+    assert colour_at(comparison, "loss", 5, second) == pytest.approx(  # type: ignore[arg-type]
+        theme_colour(comparison, "--chart-2"), abs=2
     )
-    titles = both.locator(".graph-panel h3").all_inner_texts()
+    titles = comparison.locator(".graph-panel h3").all_inner_texts()
     assert titles == ["acc", "loss", "val.loss"], "what never changes is configuration"
 
 
@@ -49,25 +49,25 @@ def configuration(page: Page) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def test_differences_of_configuration(both: Page) -> None:
-    found = configuration(both)
-    assert (found["lr"], found["batch"], found["seed"]) == (
+def test_differences_of_configuration(comparison: Page) -> None:
+    options = configuration(comparison)
+    assert (options["lr"], options["batch"], options["seed"]) == (
         ["0.1", "0.2"],
         ["32", "64"],
         ["7", "7"],
     )
-    assert found["name"] == ["train.py", "train.py"]
-    assert "epoch" not in found
-    assert "loss" not in found
-    differing = both.locator(".differences tr.differs th").all_inner_texts()
-    assert differing == ["lr", "batch"]
+    assert options["name"] == ["train.py", "train.py"]
+    assert "epoch" not in options
+    assert "loss" not in options
+    differences = comparison.locator(".differences tr.differs th").all_inner_texts()
+    assert differences == ["lr", "batch"]
     dim = "(row) => getComputedStyle(row.cells[1]).color"
-    same = both.locator(".differences tr", has_text="seed").evaluate(dim)
-    assert same != both.locator(".differences tr", has_text="batch").evaluate(dim), (
+    colour = comparison.locator(".differences tr", has_text="seed").evaluate(dim)
+    assert colour != comparison.locator(".differences tr", has_text="batch").evaluate(dim), (
         "what is equal is dimmed"
     )
-    both.get_by_role("checkbox", name="Only what differs").check()
-    assert list(configuration(both)) == ["lr", "batch"]
+    comparison.get_by_role("checkbox", name="Only what differs").check()
+    assert list(configuration(comparison)) == ["lr", "batch"]
 
 
 def test_how_jobs_were_started(
@@ -89,65 +89,65 @@ def test_how_jobs_were_started(
             job.end()
     page = browse.open("compare/b1,b2", server=serve(tmp_path / "store"))
     expect(page.get_by_text("How it was started")).to_be_visible()
-    found = configuration(page)
-    assert (found["command"], found["cwd"]) == (
+    options = configuration(page)
+    assert (options["command"], options["cwd"]) == (
         ["train --lr=0.1", "train --lr=0.2"],
         ["/data", "/data"],
     )
-    assert found["env.TZ"] == ["UTC", "UTC"]
-    assert all(text.startswith("2 lines, sha256 ") for text in found["git.diff"])
-    differing = page.locator(".differences tr.differs th").all_inner_texts()
-    assert {"command", "git.diff"} <= set(differing)
-    assert not {"cwd", "git.commit", "env.TZ"} & set(differing)
+    assert options["env.TZ"] == ["UTC", "UTC"]
+    assert all(text.startswith("2 lines, sha256 ") for text in options["git.diff"])
+    differences = page.locator(".differences tr.differs th").all_inner_texts()
+    assert {"command", "git.diff"} <= set(differences)
+    assert not {"cwd", "git.commit", "env.TZ"} & set(differences)
 
 
-def test_jobs_that_lack_a_key_are_named(browse: Browsing, graphed: PageServer) -> None:
-    page = open_graphs(browse, graphed, f"compare/{CURVES},{LONG},{AGAIN}")
+def test_jobs_that_lack_a_key_are_named(browse: Browsing, graph_server: PageServer) -> None:
+    page = open_graphs(browse, graph_server, f"compare/{CURVES},{LONG},{AGAIN}")
     expect(page.get_by_text("X axis: time: no job's X is a key that all have")).to_be_visible()
     wait_for_model(page, "loss", "model.labels.length === 4")  # one was started again
     page.get_by_label("X axis").select_option("epoch")
-    shown = wait_for_model(page, "loss", "model.labels.length === 3")
-    assert [curve["xs"][0] for curve in shown["curves"]] == [1, 1, 1]
+    graph = wait_for_model(page, "loss", "model.labels.length === 3")
+    assert [curve["xs"][0] for curve in graph["curves"]] == [1, 1, 1]
     expect(panel(page, "loss").get_by_text("long: not in this graph")).to_be_visible()
-    assert shown["labels"][1:] == ["again.py, attempt 1", "again.py, attempt 2"]
+    assert graph["labels"][1:] == ["again.py, attempt 1", "again.py, attempt 2"]
 
 
 def test_a_job_is_left_out_and_unknown_ones_are_named(
-    browse: Browsing, graphed: PageServer
+    browse: Browsing, graph_server: PageServer
 ) -> None:
-    page = open_graphs(browse, graphed, f"compare/{CURVES},{OTHER},nosuchjob")
+    page = open_graphs(browse, graph_server, f"compare/{CURVES},{OTHER},nosuchjob")
     expect(page.get_by_text("no job has the id 'nosuchjob'")).to_be_visible()
     page.get_by_role("link", name=f"Leave out train.py {OTHER}").click()
     expect(page.locator(".compare-jobs li")).to_have_count(2)
     wait_for_model(page, "loss", "model.curves.length === 1")
 
 
-def test_smoothing_and_zoom_here_too(both: Page) -> None:
-    both.get_by_role("slider").fill("0.5")
-    wait_for_model(both, "loss", "model.curves.length === 4")
-    panel(both, "loss").get_by_role("button", name=f"train.py {OTHER}").click()
-    assert model(both, "loss")["shown"] == [False, True]
+def test_smoothing_and_zoom_here_too(comparison: Page) -> None:
+    comparison.get_by_role("slider").fill("0.5")
+    wait_for_model(comparison, "loss", "model.curves.length === 4")
+    panel(comparison, "loss").get_by_role("button", name=f"train.py {OTHER}").click()
+    assert model(comparison, "loss")["shown"] == [False, True]
 
 
-def test_one_graph_per_value(both: Page) -> None:
+def test_one_graph_per_value(comparison: Page) -> None:
     """Of what the jobs differ in; each job keeps its colour."""
-    choice = both.get_by_label("One graph per value of")
+    choice = comparison.get_by_label("One graph per value of")
     assert choice.locator("option").all_inner_texts() == ["nothing: all jobs in one", "lr", "batch"]
     choice.select_option(label="lr")
     titles = [f"{key}, lr={lr}" for key in ("acc", "loss", "val.loss") for lr in ("0.1", "0.2")]
-    expect(both.locator(".graph-panel h3")).to_have_text(titles)
+    expect(comparison.locator(".graph-panel h3")).to_have_text(titles)
     for lr, job_id in ((0.1, CURVES), (0.2, OTHER)):
-        shown = wait_for_model(both, f"loss, lr={lr}", "model.curves.length === 1")
-        assert shown["labels"] == [f"train.py {job_id}"]
-        assert shown["curves"][0]["ys"] == [record["loss"] for record in curves_of(lr)]
-    assert panel(both, "loss, lr=0.2").get_by_text("not in this graph").count() == 0
+        graph = wait_for_model(comparison, f"loss, lr={lr}", "model.curves.length === 1")
+        assert graph["labels"] == [f"train.py {job_id}"]
+        assert graph["curves"][0]["ys"] == [record["loss"] for record in curves_of(lr)]
+    assert panel(comparison, "loss, lr=0.2").get_by_text("not in this graph").count() == 0
     second = curves_of(0.2)[4]["loss"]
-    found = colour_at(both, "loss, lr=0.2", 5, second)  # type: ignore[arg-type]  # a number
-    assert found == pytest.approx(theme_colour(both, "--chart-2"), abs=2)
-    both.get_by_role("slider").fill("0.5")
-    wait_for_model(both, "loss, lr=0.2", "model.curves.length === 2")
+    colour = colour_at(comparison, "loss, lr=0.2", 5, second)  # type: ignore[arg-type]  # a number
+    assert colour == pytest.approx(theme_colour(comparison, "--chart-2"), abs=2)
+    comparison.get_by_role("slider").fill("0.5")
+    wait_for_model(comparison, "loss, lr=0.2", "model.curves.length === 2")
     choice.select_option("")
-    wait_for_model(both, "loss", "model.curves.length === 4")
+    wait_for_model(comparison, "loss", "model.curves.length === 4")
 
 
 def test_values_of_hostile_jobs_and_none(
@@ -167,16 +167,16 @@ def test_values_of_hostile_jobs_and_none(
     assert page.evaluate("window.attacked") is None
 
 
-def test_jobs_without_anything_in_common(browse: Browsing, graphed: PageServer) -> None:
-    page = browse.open(f"compare/{PLAIN},{HOSTILE}", server=graphed)
+def test_jobs_without_anything_in_common(browse: Browsing, graph_server: PageServer) -> None:
+    page = browse.open(f"compare/{PLAIN},{HOSTILE}", server=graph_server)
     expect(page.get_by_text("0 keys")).to_be_visible()
     assert configuration(page)["words"] == ["only", "none"]
     assert page.evaluate("window.attacked") is None
 
 
 @each_look
-def test_comparing_fits(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
-    page = open_graphs(browse, graphed, f"compare/{CURVES},{OTHER}", width=width, dark=dark)
+def test_comparing_fits(browse: Browsing, graph_server: PageServer, width: int, dark: bool) -> None:
+    page = open_graphs(browse, graph_server, f"compare/{CURVES},{OTHER}", width=width, dark=dark)
     wait_for_model(page, "loss", "model.curves.length === 2")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.querySelector('main').scrollWidth") <= width

@@ -31,13 +31,13 @@ class FakeLoki:
         self.is_over = False
         self.captures = CAPTURES
         self.poll_secs = 0.01
-        self.opened = 0
+        self.open_count = 0
         self._fail_at = list(fail_at)
         self._read = 0
 
     @contextmanager
     def job(self, job_id: str) -> Iterator["FakeLoki"]:
-        self.opened += 1
+        self.open_count += 1
         if job_id != "4711":
             raise UnknownJob(job_id, f"no job has the id {job_id!r}")
         yield self
@@ -111,9 +111,9 @@ def test_one_stream_one_attempt(copy_of: Callable[[FakeLoki], Copy]) -> None:
     until(lambda: copy.complete)
     log = Log(View("4711", "stderr", 2))
     log.bring_up(copy)
-    found = log.lines(copy, 0, log.index.total)
-    assert [line.text for line in found] == ["line 24", "line 29", "line 34", "line 39"]
-    assert {(line.stream, line.attempt, line.capture) for line in found} == {(Stream.STDERR, 2, 2)}
+    lines = log.lines(copy, 0, log.index.total)
+    assert [line.text for line in lines] == ["line 24", "line 29", "line 34", "line 39"]
+    assert {(line.stream, line.attempt, line.capture) for line in lines} == {(Stream.STDERR, 2, 2)}
     search, through = log.search(copy, "LINE 3", exact=False)
     assert (list(search.hits), through) == ([2, 3], True)
 
@@ -125,10 +125,10 @@ def test_a_log_that_is_too_long(
     monkeypatch.setattr(copied, "BLOCK_LINES", 10)
     copy = copy_of(FakeLoki([f"line {number}" for number in range(10_000)]))
     until(lambda: "too long" in copy.problem)
-    kept = texts_of(copy)
-    assert 0 < len(kept) < 10_000
-    assert kept == [f"line {number}" for number in range(len(kept))]
-    assert f"{len(kept):,} lines" in copy.problem
+    texts = texts_of(copy)
+    assert 0 < len(texts) < 10_000
+    assert texts == [f"line {number}" for number in range(len(texts))]
+    assert f"{len(texts):,} lines" in copy.problem
 
 
 def test_a_job_that_is_not_there(copy_of: Callable[..., Copy]) -> None:
@@ -165,7 +165,7 @@ def test_no_room_for_it(
 def test_the_one_that_was_looked_at_longest_ago_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copied, "OpenedStore", lambda intake: FakeLoki([]))
     copies = Copies(None)  # type: ignore[arg-type]  # likewise
-    found = [copies.of("4711" if number == 0 else f"other{number}") for number in range(9)]
-    assert found[0].is_over
-    assert copies.of("4711") is not found[0]
+    job_copies = [copies.of("4711" if number == 0 else f"other{number}") for number in range(9)]
+    assert job_copies[0].is_over
+    assert copies.of("4711") is not job_copies[0]
     copies.close()

@@ -14,7 +14,7 @@ from tests.observe.page.browsing import PHONE, Browsing
 from tests.observe.page.conftest import options
 from tests.observe.page.graphing import open_graphs, pixel_of, wait_for_model
 from tests.observe.page.jobs import STARTED_NS
-from tests.observe.page.test_accessibility import found_by_axe
+from tests.observe.page.test_accessibility import axe_violations
 from tests.tools.reading_store import SpooledCapture
 
 JOB, LIVE = "ev3nts", "l1ve00"
@@ -89,14 +89,14 @@ def test_of_very_many_events_the_newest_are_counted(
 def test_axe_finds_nothing_serious(browse: Browsing, events: PageServer, dark: bool) -> None:
     page = browse.open(f"job/{JOB}/events", server=events, dark=dark, width=PHONE, bypass_csp=True)
     expect(page.locator(".events tbody tr")).to_have_count(8)
-    assert found_by_axe(page) == []
+    assert axe_violations(page) == []
 
 
 def test_events_are_marks_where_the_x_was_then(browse: Browsing, events: PageServer) -> None:
     """Steps 0 to 4 are printed at 4, 8, 12, 42 and 52 seconds."""
     page = open_graphs(browse, events, f"job/{JOB}/graphs")
-    shown = wait_for_model(page, "loss", "model.marks.length === 7")
-    assert [(round(mark["x"], 1), round(mark["secs"])) for mark in shown["marks"]] == [
+    graph = wait_for_model(page, "loss", "model.marks.length === 7")
+    assert [(round(mark["x"], 1), round(mark["secs"])) for mark in graph["marks"]] == [
         (4, 52), (3, 42), (3, 42), (3, 42), (2.7, 32), (2, 12), (0, 0),
     ]  # fmt: skip
     page.mouse.move(*pixel_of(page, "loss", 2, 0.33))
@@ -107,11 +107,11 @@ def test_events_are_marks_where_the_x_was_then(browse: Browsing, events: PageSer
 def test_events_are_marks_in_graphs_over_time(browse: Browsing, events: PageServer) -> None:
     page = open_graphs(browse, events, f"job/{JOB}/graphs")
     page.get_by_label("X axis").select_option("time")
-    shown = wait_for_model(page, "loss", "model.marks.length === 7 && model.marks[0].x > 50")
-    assert [(round(mark["x"]), mark["look"]) for mark in shown["marks"]] == [
+    graph = wait_for_model(page, "loss", "model.marks.length === 7 && model.marks[0].x > 50")
+    assert [(round(mark["x"]), mark["look"]) for mark in graph["marks"]] == [
         (52, "state"), (42, "bad"), (42, "user"), (42, "state"), (32, "bad"), (12, "user"), (0, "state"),
     ]  # fmt: skip
-    assert shown["marks"][4]["label"] == "RUNNING → UNRESPONSIVE: no heartbeat for 20 seconds"
+    assert graph["marks"][4]["label"] == "RUNNING → UNRESPONSIVE: no heartbeat for 20 seconds"
     page.mouse.move(*pixel_of(page, "loss", 12.1, 0.33))
     tip = page.locator("figure", has_text="loss").locator(".chart-tip-mark")
     expect(tip.first).to_contain_text("checkpoint: saved")

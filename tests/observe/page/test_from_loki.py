@@ -29,7 +29,7 @@ Documents = tuple[dict[str, Any], dict[str, Any]]  # Any: JSON
 
 
 @pytest.fixture(scope="module")
-def both(
+def clients(
     loki: LokiServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Client, Client]]:
     """The pages of Loki and of a local store that have the same jobs."""
@@ -64,44 +64,44 @@ def until(
 ) -> dict[str, Any]:  # Any: JSON
     """The first answer of which this holds."""
     deadline = time.monotonic() + DEADLINE_SECS
-    while not holds(found := document(client, path)):
-        assert time.monotonic() < deadline, f"{path}: {found}"
+    while not holds(answer := document(client, path)):
+        assert time.monotonic() < deadline, f"{path}: {answer}"
         time.sleep(0.05)
-    return found
+    return answer
 
 
-def whole(client: Client, job: str, lines: int) -> None:
+def wait_for_all_lines(client: Client, job: str, lines: int) -> None:
     until(
         client,
         f"jobs/{job}/lines?count=1",
-        lambda found: found["complete"] and found["total"] == lines,
+        lambda answer: answer["complete"] and answer["total"] == lines,
     )
 
 
 @pytest.mark.parametrize(
     "view", ["", "streams=stderr", "streams=stdout", "attempt=2", "attempt=1&streams=stderr"]
 )
-def test_lines(both: tuple[Client, Client], view: str) -> None:
-    remote, local = both
-    wanted = document(local, f"jobs/{JOB}/lines?{view}")
-    assert wanted["total"] == len(wanted["lines"]) > 0
-    found = until(
-        remote, f"jobs/{JOB}/lines?{view}", lambda found: found["total"] == wanted["total"]
+def test_lines(clients: tuple[Client, Client], view: str) -> None:
+    remote, local = clients
+    local_answer = document(local, f"jobs/{JOB}/lines?{view}")
+    assert local_answer["total"] == len(local_answer["lines"]) > 0
+    answer = until(
+        remote, f"jobs/{JOB}/lines?{view}", lambda answer: answer["total"] == local_answer["total"]
     )
-    assert [line[1:] for line in found["lines"]] == [line[1:] for line in wanted["lines"]]
-    for times in zip(found["lines"], wanted["lines"], strict=True):
+    assert [line[1:] for line in answer["lines"]] == [line[1:] for line in local_answer["lines"]]
+    for times in zip(answer["lines"], local_answer["lines"], strict=True):
         assert times[0][0] == pytest.approx(times[1][0], abs=1)
 
 
-def test_any_place_of_a_long_log(both: tuple[Client, Client]) -> None:
-    for client in both:
-        whole(client, LONG, LINES + 1)
+def test_any_place_of_a_long_log(clients: tuple[Client, Client]) -> None:
+    for client in clients:
+        wait_for_all_lines(client, LONG, LINES + 1)
         for begin in (0, 4_999, 5_000, 11_990):
-            found = document(client, f"jobs/{LONG}/lines?from={begin}&count=20")["lines"]
-            wanted = [f"step {number}" for number in range(begin, min(begin + 20, LINES))] + [
+            lines = document(client, f"jobs/{LONG}/lines?from={begin}&count=20")["lines"]
+            texts = [f"step {number}" for number in range(begin, min(begin + 20, LINES))] + [
                 "the end"
             ]
-            assert [line[3] for line in found] == wanted[:20]
+            assert [line[3] for line in lines] == texts[:20]
         tail = document(client, f"jobs/{LONG}/lines?from=-2&count=2")
         assert (tail["from"], [line[3] for line in tail["lines"]]) == (
             LINES - 1,
@@ -109,35 +109,35 @@ def test_any_place_of_a_long_log(both: tuple[Client, Client]) -> None:
         )
 
 
-def test_searches_and_times(both: tuple[Client, Client]) -> None:
-    for client in both:
-        whole(client, LONG, LINES + 1)
-        found = document(client, f"jobs/{LONG}/search?q=STEP+11&near=5000")
-        assert (found["hits"], found["line"], found["complete"]) == (1111, 11_000, True)
+def test_searches_and_times(clients: tuple[Client, Client]) -> None:
+    for client in clients:
+        wait_for_all_lines(client, LONG, LINES + 1)
+        answer = document(client, f"jobs/{LONG}/search?q=STEP+11&near=5000")
+        assert (answer["hits"], answer["line"], answer["complete"]) == (1111, 11_000, True)
         assert document(client, f"jobs/{LONG}/search?q=STEP+11&exact=1")["hits"] == 0
-    remote, local = both
+    remote, local = clients
     ends = [
-        document(client, f"jobs/{LONG}/lines?from=-1&count=1")["lines"][0][0] for client in both
+        document(client, f"jobs/{LONG}/lines?from=-1&count=1")["lines"][0][0] for client in clients
     ]
-    for end, client in zip(ends, both, strict=True):
+    for end, client in zip(ends, clients, strict=True):
         assert document(client, f"jobs/{LONG}/at?time={int(end) + 1}")["line"] == LINES + 1
         assert document(client, f"jobs/{LONG}/at?time={int(end) - 3_600_000}")["line"] == 0
     assert remote.ask(f"api/jobs/{JOB}/text").body == local.ask(f"api/jobs/{JOB}/text").body
 
 
-def test_the_list_and_the_head(both: tuple[Client, Client]) -> None:
+def test_the_list_and_the_head(clients: tuple[Client, Client]) -> None:
     """All but where they are: a store's place, and the cluster's name."""
-    listed = [document(client, "jobs?q=page-")["jobs"] for client in both]
-    assert [found | {"cluster": ""} for found in listed[0]] == listed[1]
-    heads = [document(client, f"jobs/{JOB}") for client in both]
-    differing = {name for name in heads[0] if heads[0][name] != heads[1][name]}
-    assert differing <= {"now_ns", "poll_secs", "cluster"}
-    last = [document(client, f"last?jobs={JOB},{LONG},nobody")["last"] for client in both]
+    lists = [document(client, "jobs?q=page-")["jobs"] for client in clients]
+    assert [job | {"cluster": ""} for job in lists[0]] == lists[1]
+    heads = [document(client, f"jobs/{JOB}") for client in clients]
+    differences = {name for name in heads[0] if heads[0][name] != heads[1][name]}
+    assert differences <= {"now_ns", "poll_secs", "cluster"}
+    last = [document(client, f"last?jobs={JOB},{LONG},nobody")["last"] for client in clients]
     assert last[0] == last[1] == {JOB: [["epoch", "1"], ["loss", "0.25"]], LONG: []}
 
 
-def test_in_the_browser(both: tuple[Client, Client], browse: Browsing) -> None:
-    page = browse.open(f"job/{LONG}", server=both[0].server)
+def test_in_the_browser(clients: tuple[Client, Client], browse: Browsing) -> None:
+    page = browse.open(f"job/{LONG}", server=clients[0].server)
     expect(page.get_by_text("the end", exact=True)).to_be_visible()
     expect(page.get_by_text("12,001 lines", exact=True)).to_be_visible()
     page.get_by_label("Search in the log").fill("step 7777")
@@ -147,7 +147,7 @@ def test_in_the_browser(both: tuple[Client, Client], browse: Browsing) -> None:
 
 
 def test_a_server_that_is_away(browse: Browsing) -> None:
-    browse.expected = ("502", "ERR_CONNECTION")
+    browse.harmless_texts = ("502", "ERR_CONNECTION")
     away = options(None, source="loki", loki_url="http://127.0.0.1:9")
     with PageServer(away) as server:
         answer = Client(server).ask("api/jobs")

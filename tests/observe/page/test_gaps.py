@@ -46,17 +46,17 @@ def test_a_gap_is_marked_and_said(
     browse: Browsing, gap_server: PageServer, width: int, dark: bool
 ) -> None:
     page = open_graphs(browse, gap_server, f"job/{DIVERGED}/graphs", width=width, dark=dark)
-    found = model(page, "loss")
-    assert [(gap["value"], gap["from"], gap["to"], gap["count"]) for gap in found["gaps"]] == [
+    graph = model(page, "loss")
+    assert [(gap["value"], gap["from"], gap["to"], gap["count"]) for gap in graph["gaps"]] == [
         ("NaN", 300, 300, 1),
         ("NaN", FIRST_NAN, STEPS, STEPS - FIRST_NAN + 1),
     ]
     assert model(page, "lr")["gaps"] == []
-    (curve,) = found["curves"]
+    (curve,) = graph["curves"]
     assert [
         x for x, y in zip(curve["xs"], curve["ys"], strict=True) if y is None or math.isnan(y)
     ] == [299]
-    assert found["x"]["high"] == STEPS, "the graph goes on to where there are only gaps"
+    assert graph["x"]["high"] == STEPS, "the graph goes on to where there are only gaps"
     expect(panel(page, "loss").locator(".graph-notes")).to_contain_text(
         f"loss is NaN in {STEPS - FIRST_NAN + 2} records, first at step 300, and from step {FIRST_NAN} on"
     )
@@ -95,9 +95,9 @@ def test_folds_are_curves_of_their_own(
     browse: Browsing, gap_server: PageServer, width: int, dark: bool
 ) -> None:
     page = open_graphs(browse, gap_server, f"job/{FOLDS}/graphs", width=width, dark=dark)
-    found = model(page, "loss")
-    assert found["labels"] == ["curve 1", "curve 2", "curve 3"]
-    assert [curve["xs"] for curve in found["curves"]] == [list(range(1, 11))] * 3
+    graph = model(page, "loss")
+    assert graph["labels"] == ["curve 1", "curve 2", "curve 3"]
+    assert [curve["xs"] for curve in graph["curves"]] == [list(range(1, 11))] * 3
     browse.picture(page)
     page.get_by_role("button", name="curve 2").click()
     assert model(page, "loss")["shown"] == [False, True, False]
@@ -106,8 +106,8 @@ def test_folds_are_curves_of_their_own(
 def test_smoothing_goes_over_a_gap(browse: Browsing, gap_server: PageServer) -> None:
     page = open_graphs(browse, gap_server, f"job/{DIVERGED}/graphs")
     page.get_by_role("slider").fill("0.5")
-    found = model(page, "loss")
-    smooth = next(curve for curve in found["curves"] if not curve["faint"])
+    graph = model(page, "loss")
+    smooth = next(curve for curve in graph["curves"] if not curve["faint"])
     gaps = [
         x for x, y in zip(smooth["xs"], smooth["ys"], strict=True) if y is None or math.isnan(y)
     ]

@@ -20,14 +20,18 @@ from tests.tools.segment_factory import SECOND_NS as NS
 JOB = "k3f9x2"
 
 
-def points(found: list[Graph]) -> list[object]:
+def points(feed_graphs: list[Graph]) -> list[object]:
     def series(graph: Graph) -> list[object]:
-        return [(one.label, one.total, list(one.xs), list(one.ys)) for one in graph.series]
+        return [
+            (curve.label, curve.total, list(curve.xs), list(curve.ys)) for curve in graph.series
+        ]
 
-    return [(graph.key, graph.x, graph.own_x, graph.without_x, series(graph)) for graph in found]
+    return [
+        (graph.key, graph.x, graph.own_x, graph.without_x, series(graph)) for graph in feed_graphs
+    ]
 
 
-class Following:
+class StoreFeed:
     """A feed of a store, and what reading all at once gives."""
 
     def __init__(self, root: Path, *keys: str, x: str | None = None) -> None:
@@ -39,35 +43,35 @@ class Following:
         with LocalStore(str(self._root)) as store:
             assert store.ingest(deadline_secs=60).complete
             with store.open(JOB) as reader:
-                found = self.feed.read_on(reader)
-                assert points(found) == points(graphs(reader, self._request, 99)[0])
+                feed_graphs = self.feed.read_on(reader)
+                assert points(feed_graphs) == points(graphs(reader, self._request, 99)[0])
                 assert self.feed.records == reader.summary.records
-                return found
+                return feed_graphs
 
 
 def test_reading_on(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with SpooledCapture(root) as job:
         job.metadata({"step": 1, "loss": 1.0})
-        following = Following(root, "loss")
-        assert following.read()[0].total == 1
-        assert following.read()[0].total == 1, "nothing is read twice"
+        store_feed = StoreFeed(root, "loss")
+        assert store_feed.read()[0].total == 1
+        assert store_feed.read()[0].total == 1, "nothing is read twice"
         for step in range(2, 50, 7):
             job.metadata(*({"step": at, "loss": 1 / at} for at in range(step, step + 7)))
-            following.read()
+            store_feed.read()
         job.end()
-        assert following.read()[0].total == 50
+        assert store_feed.read()[0].total == 50
 
 
 def test_another_x_is_chosen_as_records_come(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with SpooledCapture(root) as job:
         job.metadata({"a": 1, "loss": 1.0}, {"a": 2, "loss": 0.9})
-        following = Following(root, "loss")
-        assert following.read()[0].x.key == "a"
+        store_feed = StoreFeed(root, "loss")
+        assert store_feed.read()[0].x.key == "a"
         job.metadata({"a": 1, "epoch": 3, "loss": 0.5})
-        found = following.read()[0]
-        assert (found.x.key, found.total, found.without_x) == ("epoch", 1, 2)
+        graph = store_feed.read()[0]
+        assert (graph.x.key, graph.total, graph.without_x) == ("epoch", 1, 2)
         job.end()
 
 
@@ -75,12 +79,12 @@ def test_a_key_gets_and_loses_an_x_of_its_own(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with SpooledCapture(root) as job:
         job.metadata({"epoch": 1, "loss": 1.0}, {"step": 1, "lr": 0.1}, {"step": 2, "lr": 0.2})
-        following = Following(root, "loss", "lr")
-        assert [graph.x.key for graph in following.read()] == ["epoch", "step"]
+        store_feed = StoreFeed(root, "loss", "lr")
+        assert [graph.x.key for graph in store_feed.read()] == ["epoch", "step"]
         job.metadata({"step": 3, "lr": 0.3})
-        assert following.read()[1].total == 3
+        assert store_feed.read()[1].total == 3
         job.metadata({"epoch": 2, "lr": 0.4})
-        assert [graph.x.key for graph in following.read()] == ["epoch", "epoch"]
+        assert [graph.x.key for graph in store_feed.read()] == ["epoch", "epoch"]
         job.end()
 
 
@@ -89,17 +93,17 @@ def test_records_that_come_late_from_another_task(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with SpooledCapture(root, attempt=2) as job:
         job.metadata({"step": 1, "loss": 1.0}, {"step": 2, "loss": 0.5})
-        following = Following(root, "loss")
-        following.read()
+        store_feed = StoreFeed(root, "loss")
+        store_feed.read()
         with SpooledCapture(root, attempt=1, started_ns=time.time_ns() - 3600 * NS) as earlier:
             earlier.metadata({"step": 1, "loss": 3.0})
-            following.read()
+            store_feed.read()
             earlier.metadata({"step": 2, "loss": 2.0})
-            found = following.read()[0]
-            assert [one.total for one in found.series] == [2, 2]
+            graph = store_feed.read()[0]
+            assert [curve.total for curve in graph.series] == [2, 2]
             earlier.end()
         job.end()
-        following.read()
+        store_feed.read()
 
 
 def test_unknown_keys_and_the_cap_of_feeds(tmp_path: Path) -> None:
@@ -108,14 +112,14 @@ def test_unknown_keys_and_the_cap_of_feeds(tmp_path: Path) -> None:
         job.metadata({"step": 1, "loss": 1.0})
         job.end()
     with pytest.raises(UnknownKey):
-        Following(root, "lost").read()
+        StoreFeed(root, "lost").read()
     feeds = Feeds(capacity=2)
-    wanted = [FeedQuery("here", JOB, None, (key,)) for key in "abc"]
-    first = feeds.get(wanted[0])
-    assert feeds.get(wanted[0]) is first
-    feeds.get(wanted[1])
-    feeds.get(wanted[2])
-    assert feeds.get(wanted[0]) is not first, "the one that was asked for longest ago is gone"
+    queries = [FeedQuery("here", JOB, None, (key,)) for key in "abc"]
+    first = feeds.get(queries[0])
+    assert feeds.get(queries[0]) is first
+    feeds.get(queries[1])
+    feeds.get(queries[2])
+    assert feeds.get(queries[0]) is not first, "the one that was asked for longest ago is gone"
 
 
 def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -128,9 +132,9 @@ def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
             with LocalStore(str(root)) as store:
                 store.ingest(deadline_secs=60)
                 with store.open(JOB) as reader:
-                    found = feed.read_on(reader)
+                    feed_graphs = feed.read_on(reader)
         job.end()
-    assert list(found[0].series[0].ys) == [8.0, 6.0, 4.0, 2.5]
+    assert list(feed_graphs[0].series[0].ys) == [8.0, 6.0, 4.0, 2.5]
 
 
 def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,22 +147,22 @@ def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.Monkey
     with LocalStore(str(root)) as store:
         assert store.ingest(deadline_secs=60).complete
         with store.open(JOB) as reader:
-            whole = points(graphs(reader, GraphRequest(None, ("loss", "lr")), 9)[0])
-            seen = []
+            all_points = points(graphs(reader, GraphRequest(None, ("loss", "lr")), 9)[0])
+            record_counts = []
             for _ in range(50):
                 # time for two looks
                 monkeypatch.setattr(
                     "time.monotonic", iter([0.0, *([0.5] * 2), *([9.0] * 99)]).__next__
                 )
-                found = feed.read_on(reader, secs=1.0)
+                feed_graphs = feed.read_on(reader, secs=1.0)
                 monkeypatch.undo()
-                seen.append(feed.records)
+                record_counts.append(feed.records)
                 if feed.complete:
                     break
-                assert not any(graph.own_x for graph in found[:1])
-            assert points(found) == whole
-            assert len(seen) > 3
-            assert seen == sorted(seen)
+                assert not any(graph.own_x for graph in feed_graphs[:1])
+            assert points(feed_graphs) == all_points
+            assert len(record_counts) > 3
+            assert record_counts == sorted(record_counts)
 
 
 def test_the_same_from_loki(tmp_path: Path) -> None:
@@ -170,10 +174,12 @@ def test_the_same_from_loki(tmp_path: Path) -> None:
         )
         job.end()
     push_spool(fake, tmp_path / "store" / "spool")
-    local = Following(tmp_path / "store", "loss", "lr")
+    local = StoreFeed(tmp_path / "store", "loss", "lr")
     with open_store(fake).open(JOB) as reader:
         feed = Feed(local.feed.query)
-        found = feed.read_on(reader)
-        assert points(found) == points(graphs(reader, GraphRequest(None, ("loss", "lr")), 9)[0])
-        assert points(feed.read_on(reader)) == points(found), "nothing is read twice"
-        assert points(found) == points(local.read())
+        feed_graphs = feed.read_on(reader)
+        assert points(feed_graphs) == points(
+            graphs(reader, GraphRequest(None, ("loss", "lr")), 9)[0]
+        )
+        assert points(feed.read_on(reader)) == points(feed_graphs), "nothing is read twice"
+        assert points(feed_graphs) == points(local.read())

@@ -48,23 +48,23 @@ LOSS: list[Any] = [record["loss"] for record in RECORDS]
 
 
 @pytest.fixture
-def curves(browse: Browsing, graphed: PageServer) -> Page:
-    return open_graphs(browse, graphed, f"job/{CURVES}/graphs")
+def curves(browse: Browsing, graph_server: PageServer) -> Page:
+    return open_graphs(browse, graph_server, f"job/{CURVES}/graphs")
 
 
-def smoothed(values: list[float], weight: float) -> list[float]:
+def smooth_values(values: list[float], weight: float) -> list[float]:
     """OBSERVE's formula, seeded with the first value."""
-    found = values[:1]
+    averages = values[:1]
     for value in values[1:]:
-        found.append(weight * found[-1] + (1 - weight) * value)
-    return found
+        averages.append(weight * averages[-1] + (1 - weight) * value)
+    return averages
 
 
 def test_r25_every_number_over_the_chosen_x(curves: Page) -> None:
     expect(curves.get_by_text("X axis: epoch: the key epoch (rule 2 of 7)")).to_be_visible()
-    shown = model(curves, "loss")
-    assert shown["curves"][0]["xs"] == list(range(1, EPOCHS + 1))
-    assert shown["curves"][0]["ys"] == LOSS
+    graph = model(curves, "loss")
+    assert graph["curves"][0]["xs"] == list(range(1, EPOCHS + 1))
+    assert graph["curves"][0]["ys"] == LOSS
     assert model(curves, "val.loss")["curves"][0]["ys"] == [
         record["val"]["loss"]  # type: ignore[index]
         for record in RECORDS
@@ -101,15 +101,15 @@ def test_dragging_zooms_and_show_all_goes_back(curves: Page) -> None:
     curves.mouse.down()
     curves.mouse.move(*end, steps=4)
     curves.mouse.up()
-    shown = model(curves, "loss")
-    assert (shown["x"]["low"], shown["x"]["high"]) == (
+    graph = model(curves, "loss")
+    assert (graph["x"]["low"], graph["x"]["high"]) == (
         pytest.approx(10, abs=0.1),
         pytest.approx(20, abs=0.1),
     )
-    assert shown["y"]["high"] < 1, "Y fits what is in view"
+    assert graph["y"]["high"] < 1, "Y fits what is in view"
     panel(curves, "loss").get_by_role("button", name="Show all").click()
-    shown = model(curves, "loss")
-    assert (shown["x"]["low"], shown["x"]["high"], shown["zoomed"]) == (1, EPOCHS, False)
+    graph = model(curves, "loss")
+    assert (graph["x"]["low"], graph["x"]["high"], graph["zoomed"]) == (1, EPOCHS, False)
     expect(panel(curves, "loss").get_by_role("button", name="Show all")).to_be_disabled()
 
 
@@ -118,8 +118,8 @@ def test_a_rectangle_zooms_both_axes(curves: Page) -> None:
     curves.mouse.down()
     curves.mouse.move(*pixel_of(curves, "loss", 30, 0.2), steps=4)
     curves.mouse.up()
-    shown = model(curves, "loss")
-    assert (shown["y"]["low"], shown["y"]["high"]) == (
+    graph = model(curves, "loss")
+    assert (graph["y"]["low"], graph["y"]["high"]) == (
         pytest.approx(0.2, abs=0.02),
         pytest.approx(1.2, abs=0.02),
     )
@@ -132,8 +132,8 @@ def test_the_wheel_zooms_only_where_the_graph_is_in_use(curves: Page) -> None:
     panel(curves, "loss").locator("canvas").focus()
     curves.mouse.move(*pixel_of(curves, "loss", 20, 1))
     curves.mouse.wheel(0, -100)
-    shown = wait_for_model(curves, "loss", "model.zoomed")
-    assert 1 < shown["x"]["low"] < 20 < shown["x"]["high"] < EPOCHS
+    graph = wait_for_model(curves, "loss", "model.zoomed")
+    assert 1 < graph["x"]["low"] < 20 < graph["x"]["high"] < EPOCHS
 
 
 def test_keys_alone_look_zoom_and_go_back(curves: Page) -> None:
@@ -144,16 +144,16 @@ def test_keys_alone_look_zoom_and_go_back(curves: Page) -> None:
     curves.keyboard.press("Home")
     curves.keyboard.press("ArrowRight")
     assert model(curves, "loss")["hover"]["x"] == 2
-    spoken = panel(curves, "loss").locator("[aria-live]")
-    expect(spoken).to_contain_text(f"epoch 2:  {LOSS[1]}")
+    announcement = panel(curves, "loss").locator("[aria-live]")
+    expect(announcement).to_contain_text(f"epoch 2:  {LOSS[1]}")
     curves.keyboard.press("Shift+ArrowRight")
     assert model(curves, "loss")["hover"]["x"] == 12
     curves.keyboard.press("+")
-    shown = model(curves, "loss")
-    width = shown["x"]["high"] - shown["x"]["low"]
+    graph = model(curves, "loss")
+    width = graph["x"]["high"] - graph["x"]["low"]
     assert width == pytest.approx((EPOCHS - 1) / 2)
     curves.keyboard.press("PageDown")
-    assert model(curves, "loss")["x"]["low"] == pytest.approx(shown["x"]["low"] + width / 2)
+    assert model(curves, "loss")["x"]["low"] == pytest.approx(graph["x"]["low"] + width / 2)
     curves.keyboard.press("End")
     assert model(curves, "loss")["hover"]["x"] <= model(curves, "loss")["x"]["high"]
     curves.keyboard.press("0")
@@ -162,9 +162,9 @@ def test_keys_alone_look_zoom_and_go_back(curves: Page) -> None:
 
 def test_log_scale_says_what_it_cannot_show(curves: Page) -> None:
     panel(curves, "loss").get_by_role("button", name="Log").click()
-    shown = model(curves, "loss")
-    assert shown["y"]["log"]
-    assert shown["y"]["low"] > 0
+    graph = model(curves, "loss")
+    assert graph["y"]["log"]
+    assert graph["y"]["low"] > 0
     assert not model(curves, "acc")["y"]["log"]
     curves.get_by_role("checkbox", name="Log scale").check()
     assert model(curves, "acc")["y"]["log"]
@@ -174,17 +174,19 @@ def test_log_scale_says_what_it_cannot_show(curves: Page) -> None:
 
 def test_smoothing_is_the_documented_formula(curves: Page) -> None:
     curves.get_by_role("slider").fill("0.9")
-    shown = wait_for_model(curves, "loss", "model.curves.length === 2")
-    assert [curve["faint"] for curve in shown["curves"]] == [True, False]
-    assert shown["curves"][1]["ys"] == pytest.approx(smoothed(LOSS, 0.9), rel=1e-12)
+    graph = wait_for_model(curves, "loss", "model.curves.length === 2")
+    assert [curve["faint"] for curve in graph["curves"]] == [True, False]
+    assert graph["curves"][1]["ys"] == pytest.approx(smooth_values(LOSS, 0.9), rel=1e-12)
 
 
 def test_smoothing_a_thinned_series_is_of_all_its_points(
-    browse: Browsing, graphed: PageServer
+    browse: Browsing, graph_server: PageServer
 ) -> None:
-    page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
+    page = open_graphs(browse, graph_server, f"job/{LONG}/graphs")
     page.get_by_role("slider").fill("0.99")
-    exact = smoothed([json.loads(long_line(step))["loss"] for step in range(LONG_RECORDS)], 0.99)
+    exact = smooth_values(
+        [json.loads(long_line(step))["loss"] for step in range(LONG_RECORDS)], 0.99
+    )
     wait_for_model(page, "loss", "model.curves.length === 2")
     end = wait_for_model(
         page, "loss", f"Math.abs(model.curves[1].ys.at(-1) - {exact[-1]!r}) < 1e-12"
@@ -196,20 +198,20 @@ def test_smoothing_a_thinned_series_is_of_all_its_points(
 def test_x_is_overridden_and_said(curves: Page) -> None:
     curves.get_by_label("X axis").select_option("time")
     expect(curves.get_by_text("X axis: time: when each record was printed")).to_be_visible()
-    shown = wait_for_model(curves, "loss", "model.curves[0].xs[0] < 1")
-    xs = shown["curves"][0]["xs"]
+    graph = wait_for_model(curves, "loss", "model.curves[0].xs[0] < 1")
+    xs = graph["curves"][0]["xs"]
     assert xs == sorted(xs)
     assert len(xs) == EPOCHS
     assert chart(curves, "loss").evaluate("(chart) => chart.xKind") == "elapsed"
     curves.get_by_label("X axis").select_option("acc")
-    shown = wait_for_model(curves, "loss", "model.curves[0].xs[0] > 0.09")
-    assert shown["curves"][0]["xs"] == [record["acc"] for record in RECORDS]
+    graph = wait_for_model(curves, "loss", "model.curves[0].xs[0] > 0.09")
+    assert graph["curves"][0]["xs"] == [record["acc"] for record in RECORDS]
     curves.get_by_label("X axis").select_option("auto")
     wait_for_model(curves, "loss", "model.curves[0].xs[0] === 1")
 
 
-def test_r27_legend(browse: Browsing, graphed: PageServer) -> None:
-    page = open_graphs(browse, graphed, f"job/{AGAIN}/graphs")
+def test_r27_legend(browse: Browsing, graph_server: PageServer) -> None:
+    page = open_graphs(browse, graph_server, f"job/{AGAIN}/graphs")
     legend = panel(page, "loss").get_by_role("group", name="Series")
     first, second = legend.get_by_role("button").all()
     assert model(page, "loss")["labels"] == ["attempt 1", "attempt 2"]
@@ -234,32 +236,36 @@ def test_r27_legend(browse: Browsing, graphed: PageServer) -> None:
 
 def test_all_keys_in_one_graph(curves: Page) -> None:
     curves.get_by_label("Layout").select_option("together")
-    shown = wait_for_model(curves, "All keys", "model.labels.length === 3")
-    assert shown["labels"] == ["acc", "loss", "val.loss"]
+    graph = wait_for_model(curves, "All keys", "model.labels.length === 3")
+    assert graph["labels"] == ["acc", "loss", "val.loss"]
     panel(curves, "All keys").get_by_role("button", name="loss", exact=True).click()
     assert model(curves, "All keys")["shown"] == [False, True, False]
 
 
-def test_256_keys_only_what_is_in_view_is_asked_for(browse: Browsing, graphed: PageServer) -> None:
-    page = open_graphs(browse, graphed, f"job/{WIDE_JOB}/graphs")
+def test_256_keys_only_what_is_in_view_is_asked_for(
+    browse: Browsing, graph_server: PageServer
+) -> None:
+    page = open_graphs(browse, graph_server, f"job/{WIDE_JOB}/graphs")
     assert page.locator(".graph-panel").count() == KEYS - 2, "one is 0 in each record"
     expect(page.get_by_text("254 keys")).to_be_visible()
     assert 3 <= page.locator(".graph-panel canvas").count() < 40
-    shown = wait_for_model(page, "k254", "model.curves.length === 1")
-    assert shown["curves"][0]["ys"] == [254 * step for step in range(1, 21)]
+    graph = wait_for_model(page, "k254", "model.curves.length === 1")
+    assert graph["curves"][0]["ys"] == [254 * step for step in range(1, 21)]
     assert page.locator(".graph-panel canvas").count() < 80
     page.get_by_role("searchbox", name="Search keys").fill("k1 7")
-    found = sum("7" in f"k{number:03}" for number in range(100, 200))
-    expect(page.get_by_text(f"{found} keys, {KEYS - 2 - found} hidden")).to_be_visible()
+    matches = sum("7" in f"k{number:03}" for number in range(100, 200))
+    expect(page.get_by_text(f"{matches} keys, {KEYS - 2 - matches} hidden")).to_be_visible()
     page.get_by_label("Layout").select_option("together")
     expect(
-        page.get_by_text(f"{found - 16} more keys left out: one graph shows 16.")
+        page.get_by_text(f"{matches - 16} more keys left out: one graph shows 16.")
     ).to_be_visible()
     wait_for_model(page, "All keys", "model.labels.length === 16")
 
 
-def test_long_jobs_are_thinned_evenly_and_it_is_said(browse: Browsing, graphed: PageServer) -> None:
-    page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
+def test_long_jobs_are_thinned_evenly_and_it_is_said(
+    browse: Browsing, graph_server: PageServer
+) -> None:
+    page = open_graphs(browse, graph_server, f"job/{LONG}/graphs")
     expect(
         panel(page, "loss").get_by_text(f"of {LONG_RECORDS:,}: thinned evenly, each peak kept")
     ).to_be_visible()
@@ -289,42 +295,42 @@ def test_a_long_job_is_drawn_by_and_by(
     wait_for_model(page, "loss", f"Math.abs(model.curves[0].xs.at(-1) - {secs}) < 0.1")
     expect(panel(page, "loss").get_by_text(f"of {LONG_RECORDS:,}: thinned evenly")).to_be_visible()
     expect(page.get_by_text(f"of {LONG_RECORDS:,} records …")).to_have_count(0)
-    asked = [
+    requests = [
         url for url in browse.requests if "/graphs?" in url and "x=time" in url
     ]  # marks of events ask, too
-    assert len(asked) > LONG_RECORDS / 1000, "many answers, each with more of the graph"
+    assert len(requests) > LONG_RECORDS / 1000, "many answers, each with more of the graph"
 
 
 def test_zooming_into_a_thinned_graph_shows_every_point(
-    browse: Browsing, graphed: PageServer
+    browse: Browsing, graph_server: PageServer
 ) -> None:
-    page = open_graphs(browse, graphed, f"job/{LONG}/graphs")
+    page = open_graphs(browse, graph_server, f"job/{LONG}/graphs")
     page.get_by_role("slider").fill("0.9")
-    thinned = wait_for_model(
+    thin_graph = wait_for_model(
         page, "loss", "model.curves.length === 2 && model.curves[1].xs.length < 2001"
     )
     chart(page, "loss").evaluate("(chart) => chart.zoomTo([13990, 14010])")
-    shown = wait_for_model(
+    graph = wait_for_model(
         page, "loss", "model.curves[0].xs.length === 21 && model.curves[1].xs.length === 21"
     )
     exact = [json.loads(long_line(step))["loss"] for step in range(LONG_RECORDS)]
-    assert shown["curves"][0]["ys"] == exact[13_990:14_011]
-    of_all = smoothed(exact, 0.9)
-    assert shown["curves"][1]["ys"] == pytest.approx(of_all[13_990:14_011], rel=1e-12), (
+    assert graph["curves"][0]["ys"] == exact[13_990:14_011]
+    of_all = smooth_values(exact, 0.9)
+    assert graph["curves"][1]["ys"] == pytest.approx(of_all[13_990:14_011], rel=1e-12), (
         "seeded where the series begins"
     )
     panel(page, "loss").locator("canvas").focus()
     page.keyboard.press("-")
-    again = wait_for_model(page, "loss", "model.curves[0].xs.length > 21 && model.zoomed")
-    assert again["x"]["high"] - again["x"]["low"] == pytest.approx(40)
+    wide_graph = wait_for_model(page, "loss", "model.curves[0].xs.length > 21 && model.zoomed")
+    assert wide_graph["x"]["high"] - wide_graph["x"]["low"] == pytest.approx(40)
     panel(page, "loss").get_by_role("button", name="Show all").click()
-    assert model(page, "loss")["curves"][0]["xs"] == thinned["curves"][0]["xs"]
+    assert model(page, "loss")["curves"][0]["xs"] == thin_graph["curves"][0]["xs"]
 
 
-def saved(page: Page, key: str, name: str) -> Path:
-    with page.expect_download() as downloading:
+def download(page: Page, key: str, name: str) -> Path:
+    with page.expect_download() as download_info:
         panel(page, key).get_by_role("button", name=name).click()
-    return Path(downloading.value.path())
+    return Path(download_info.value.path())
 
 
 def test_csv_has_the_exact_numbers(
@@ -338,14 +344,14 @@ def test_csv_has_the_exact_numbers(
         job.end()
     page = open_graphs(browse, serve(tmp_path / "store"), "job/exact/graphs")
     page.get_by_label("X axis").select_option("step")
-    rows = list(csv.reader(io.StringIO(saved(page, "exact", "CSV").read_text())))
+    rows = list(csv.reader(io.StringIO(download(page, "exact", "CSV").read_text())))
     assert [row[2:] for row in rows] == [["step", "exact"], ["4", "0.10"], ["5", "1E5"]]
-    big = list(csv.reader(io.StringIO(saved(page, "big", "CSV").read_text())))
+    big = list(csv.reader(io.StringIO(download(page, "big", "CSV").read_text())))
     assert big[1][3] == "123456789012345678901234567890"
 
 
 def test_csv_of_a_graph_is_every_record(curves: Page) -> None:
-    rows = list(csv.reader(io.StringIO(saved(curves, "loss", "CSV").read_text())))
+    rows = list(csv.reader(io.StringIO(download(curves, "loss", "CSV").read_text())))
     assert rows[0] == ["_time", "_attempt", "epoch", "loss"]
     assert [row[2:] for row in rows[1:]] == [
         [str(record["epoch"]), str(record["loss"])] for record in RECORDS
@@ -353,21 +359,21 @@ def test_csv_of_a_graph_is_every_record(curves: Page) -> None:
 
 
 def test_png_is_a_picture_of_the_graph(curves: Page) -> None:
-    data = saved(curves, "loss", "PNG").read_bytes()
+    data = download(curves, "loss", "PNG").read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", data[16:24]) == (1800, 920)
     assert len(data) > 10_000
 
 
-def test_hostile_keys_are_text(browse: Browsing, graphed: PageServer) -> None:
-    page = open_graphs(browse, graphed, f"job/{HOSTILE}/graphs")
+def test_hostile_keys_are_text(browse: Browsing, graph_server: PageServer) -> None:
+    page = open_graphs(browse, graph_server, f"job/{HOSTILE}/graphs")
     page.get_by_label("X axis").select_option("step")
     assert page.locator(".graph-panel").count() == len(HOSTILE_KEYS), "four have one value"
     for key, factor in (("__proto__", 2), ("constructor", 3), ('""', 5), ("日本語", 10)):
-        shown = wait_for_model(
+        graph = wait_for_model(
             page, key, "model.curves.length === 1 && model.curves[0].xs[0] === 1"
         )
-        assert shown["curves"][0]["ys"] == [factor, 2 * factor, 3 * factor]
+        assert graph["curves"][0]["ys"] == [factor, 2 * factor, 3 * factor]
     panel(page, json.dumps(XSS)).scroll_into_view_if_needed()
     page.get_by_label("Layout").select_option("together")
     wait_for_model(page, "All keys", "model.labels.length > 8")
@@ -385,24 +391,24 @@ def test_a_running_jobs_graph_grows(
         assert model(page, "loss")["curves"][0]["xs"] == [1, 2, 3]
         job.metadata(*({"step": step, "loss": 1 / step} for step in range(4, 7)))
         job.beat()
-        shown = wait_for_model(page, "loss", "model.curves[0].xs.length === 6")
-        assert shown["curves"][0]["ys"] == [1 / step for step in range(1, 7)]
+        graph = wait_for_model(page, "loss", "model.curves[0].xs.length === 6")
+        assert graph["curves"][0]["ys"] == [1 / step for step in range(1, 7)]
         job.metadata(*({"step": step, "loss": 0.1, "late": -step} for step in (7, 8)))
         job.end()
         wait_for_model(page, "loss", "model.curves[0].xs.length === 8")
         expect(panel(page, "late")).to_be_visible()
 
 
-def test_jobs_without_a_number_say_so(browse: Browsing, graphed: PageServer) -> None:
-    page = browse.open(f"job/{PLAIN}/graphs", server=graphed)
+def test_jobs_without_a_number_say_so(browse: Browsing, graph_server: PageServer) -> None:
+    page = browse.open(f"job/{PLAIN}/graphs", server=graph_server)
     expect(page.get_by_text("No record holds a number")).to_be_visible()
 
 
 @each_look
 def test_graphs_fit_and_follow_the_theme(
-    browse: Browsing, graphed: PageServer, width: int, dark: bool
+    browse: Browsing, graph_server: PageServer, width: int, dark: bool
 ) -> None:
-    page = open_graphs(browse, graphed, f"job/{CURVES}/graphs", width=width, dark=dark)
+    page = open_graphs(browse, graph_server, f"job/{CURVES}/graphs", width=width, dark=dark)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.querySelector('main').scrollWidth") <= width
     ground = colour_at(page, "loss", 35, 1.25)

@@ -69,7 +69,7 @@ def hostile(hostile_store: Path, browser: object) -> Iterator[PageServer]:
         yield server
 
 
-def untouched(page: Page) -> None:
+def check_untouched(page: Page) -> None:
     assert "owned" not in page.title()
     assert (
         page.locator(
@@ -84,21 +84,21 @@ def test_lines(browse: Browsing, hostile: PageServer) -> None:
     page.on("dialog", lambda dialog: browse.faults.append(dialog.message))
     for text in XSS:
         expect(page.locator(".row .text").get_by_text(text, exact=True).first).to_be_visible()
-    shown = page.locator(".row:visible .text").all_inner_texts()
+    texts = page.locator(".row:visible .text").all_inner_texts()
     assert (
         "safe <U+202E>gnp.exe<U+202C> <U+2066>x<U+2069> <U+200B>zero<U+FEFF> <U+061C> <U+E0041>tag <U+2028>"
-        in shown
+        in texts
     )
-    assert "nul ␀ bell ␇ del ␡ csi <U+009B>31m esc ␛]0;owned␇" in shown
-    assert "␛[31" in shown
-    assert "?" in shown  # an unknown colour colours nothing
+    assert "nul ␀ bell ␇ del ␡ csi <U+009B>31m esc ␛]0;owned␇" in texts
+    assert "␛[31" in texts
+    assert "?" in texts  # an unknown colour colours nothing
     expect(page.get_by_role("heading", name="<b>train</b><U+202E>.py")).to_be_visible()
-    untouched(page)
+    check_untouched(page)
     browse.picture(page)
     page.get_by_label("Search in the log").fill("<img SRC=x onerror")
     expect(page.locator("output.hits")).to_have_text(re.compile("of 3 lines"))
     expect(page.locator("mark").first).to_have_text("<img src=x onerror")
-    untouched(page)
+    check_untouched(page)
 
 
 def test_jobs(browse: Browsing, hostile: PageServer) -> None:
@@ -106,21 +106,21 @@ def test_jobs(browse: Browsing, hostile: PageServer) -> None:
     expect(page.get_by_role("link", name="<b>train</b><U+202E>.py")).to_be_visible()
     expect(page.locator("td.last").nth(1)).to_contain_text("a<U+202E>b 1")
     expect(page.locator(".tag")).to_contain_text("<i>tag</i>=<img")
-    untouched(page)
+    check_untouched(page)
     browse.picture(page)
 
 
 def test_addresses(browse: Browsing, hostile: PageServer) -> None:
-    browse.expected = ("404",)
+    browse.harmless_texts = ("404",)
     page = browse.open("job/<img src=x onerror=alert(1)>", server=hostile)
     expect(page.locator(".head .failure")).to_contain_text("<img src=x onerror")
-    untouched(page)
+    check_untouched(page)
 
 
 def test_inline_code_is_blocked_even_where_it_gets_in(
     browse: Browsing, hostile: PageServer
 ) -> None:
-    browse.expected = (
+    browse.harmless_texts = (
         "Content Security Policy",
         "TrustedHTML",
         "request elsewhere: http://127.0.0.1:9/x.png",
@@ -130,13 +130,13 @@ def test_inline_code_is_blocked_even_where_it_gets_in(
         "try { document.body.innerHTML = '<img src=x>'; 'set' } catch (error) { error.name }"
     )
     assert error == "TypeError"  # trusted types
-    with page.expect_event("requestfailed") as failed:
+    with page.expect_event("requestfailed") as failure:
         page.evaluate("""() => {
             const image = document.createElement('img');
             image.setAttribute('src', 'http://127.0.0.1:9/x.png');
             document.body.append(image);
         }""")
-    assert failed.value.failure == "csp"
+    assert failure.value.failure == "csp"
 
 
 def test_a_line_of_many_megabytes(browse: Browsing, hostile: PageServer) -> None:
@@ -149,26 +149,26 @@ def test_a_line_of_many_megabytes(browse: Browsing, hostile: PageServer) -> None
     page.get_by_label("Search in the log").fill("behind")
     expect(page.locator("output.hits")).to_have_text("1 of 1 line")
     more.first.evaluate("node => node.click()")  # far to the right
-    whole = page.get_by_role("dialog", name="Line 2")
-    expect(whole).to_be_visible()
-    expect(whole.locator("pre")).not_to_have_text("…")
-    assert whole.locator("pre").evaluate("node => node.textContent.length") == 4 << 20
+    dialog = page.get_by_role("dialog", name="Line 2")
+    expect(dialog).to_be_visible()
+    expect(dialog.locator("pre")).not_to_have_text("…")
+    assert dialog.locator("pre").evaluate("node => node.textContent.length") == 4 << 20
     page.keyboard.press("Escape")
-    expect(whole).to_have_count(0)
+    expect(dialog).to_have_count(0)
 
 
 def test_downloads_keep_every_byte(browse: Browsing, hostile: PageServer) -> None:
     page = browse.open(f"job/{HUGE}", server=hostile)
     expect(page.get_by_text("behind", exact=True)).to_be_visible()
     page.keyboard.press("t")
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         page.get_by_role("link", name="Download").click()
-    data = Path(found.value.path()).read_bytes()
+    data = Path(download.value.path()).read_bytes()
     assert data.splitlines() == [b"before", b"x" * (MANY_MB // (4 << 20) * (4 << 20)), b"behind"]
 
 
 def test_a_name_of_a_file_is_safe(browse: Browsing, hostile: PageServer) -> None:
     page = browse.open(f"job/{JOB}", server=hostile)
-    with page.expect_download() as found:
+    with page.expect_download() as download:
         page.get_by_role("link", name="Download").click()
-    assert found.value.suggested_filename == f"b-train-b-.py-{JOB}.log"
+    assert download.value.suggested_filename == f"b-train-b-.py-{JOB}.log"

@@ -21,8 +21,8 @@ def names(page: Page) -> list[str]:
     return page.locator("td.name a").all_inner_texts()
 
 
-def expect_names(page: Page, *wanted: str) -> None:
-    expect(page.locator("td.name a")).to_have_text(list(wanted))
+def expect_names(page: Page, *job_names: str) -> None:
+    expect(page.locator("td.name a")).to_have_text(list(job_names))
 
 
 def test_what_is_listed(page: Page) -> None:
@@ -170,7 +170,7 @@ def test_the_head_of_a_job(browse: Browsing) -> None:
 
 
 def test_a_job_that_is_not_there(browse: Browsing) -> None:
-    browse.expected = ("404",)
+    browse.harmless_texts = ("404",)
     page = browse.open("job/nobody")
     expect(page.locator(".head .failure")).to_contain_text("nobody")
 

@@ -31,15 +31,15 @@ def plain(blocks: list[BlockHead]) -> Lines:
     )
 
 
-def merged(group: Slice) -> Lines:
+def lines_of(group: Slice) -> Lines:
     return plain(group.blocks)
 
 
-def numbered(index: LineIndex, first: int, end: int) -> Lines:
-    found: Lines = []
+def lines_between(index: LineIndex, first: int, end: int) -> Lines:
+    lines: Lines = []
     for group in index.slices(first, end):
-        found += merged(group)[max(first - group.first, 0) : end - group.first]
-    return found
+        lines += lines_of(group)[max(first - group.first, 0) : end - group.first]
+    return lines
 
 
 @given(st.lists(st.lists(block_shapes, max_size=6), max_size=5), st.data())
@@ -47,21 +47,21 @@ def test_lines_by_their_numbers(
     parts: list[list[tuple[int, int, int, int]]], data: st.DataObject
 ) -> None:
     blocks = heads([shape for part in parts for shape in part])
-    index, added = LineIndex(), 0
+    index, block_count = LineIndex(), 0
     for part in parts:
-        before = numbered(index, 0, index.total)
+        before = lines_between(index, 0, index.total)
         generation = index.generation
-        index.add(blocks[added : added + len(part)])
-        added += len(part)
-        after = plain(blocks[:added])
+        index.add(blocks[block_count : block_count + len(part)])
+        block_count += len(part)
+        after = plain(blocks[:block_count])
         assert index.total == len(after)
-        assert numbered(index, 0, index.total) == after
+        assert lines_between(index, 0, index.total) == after
         change = index.changed_since(generation)
         stable = len(before) if change is None else min(change.line, len(before))
         assert after[:stable] == before[:stable]
     first = data.draw(st.integers(0, index.total + 2))
     end = data.draw(st.integers(first, index.total + 5))
-    assert numbered(index, first, end) == plain(blocks)[first:end]
+    assert lines_between(index, first, end) == plain(blocks)[first:end]
 
 
 @given(st.lists(block_shapes, max_size=12))
@@ -70,8 +70,8 @@ def test_only_some_streams_and_captures(shapes: list[tuple[int, int, int, int]])
     index = LineIndex(streams=(2,))
     index.see(captures=(1, 3))
     index.add(blocks)
-    wanted = [block for block in blocks if block.stream == 2 and block.capture != 2]
-    assert numbered(index, 0, index.total) == plain(wanted)
+    stream_blocks = [block for block in blocks if block.stream == 2 and block.capture != 2]
+    assert lines_between(index, 0, index.total) == plain(stream_blocks)
     assert index.newest == len(blocks)
 
 
@@ -85,7 +85,7 @@ def test_a_time(shapes: list[tuple[int, int, int, int]], time_ns: int) -> None:
     lines = plain(blocks)
     group = next((group for group in index.slices(max(number - 1, 0), number + 1)), None)
     first = sum(line[0] < time_ns for line in lines)
-    near = len(merged(group)) if group else 0
+    near = len(lines_of(group)) if group else 0
     assert abs(number - first) <= near
     assert 0 <= number <= len(lines)
 
@@ -103,24 +103,24 @@ def test_old_changes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.lists(block_shapes, max_size=12), st.integers(1, 5))
-def test_blocks_that_overlap_none(shapes: list[tuple[int, int, int, int]], most: int) -> None:
+def test_blocks_that_overlap_none(shapes: list[tuple[int, int, int, int]], limit: int) -> None:
     index = LineIndex()
     index.add(heads(shapes))
     at = 0
     while at < len(index):
-        end = index.alone(at, most)
+        end = index.alone(at, limit)
         if end == at:
             end, group = next(index.groups(at))
             assert len(group.blocks) > 1
         else:
-            assert end - at <= most
-            alone = [[index.block(one).id] for one in range(at, end)]
+            assert end - at <= limit
+            lone_ids = [[index.block(block_number).id] for block_number in range(at, end)]
             assert [[block.id for block in group.blocks] for _, group in index.groups(at)][
                 : end - at
-            ] == alone
-            assert list(index.ids(at, end)) == [number for (number,) in alone]
+            ] == lone_ids
+            assert list(index.ids(at, end)) == [number for (number,) in lone_ids]
         assert index.first(end) == index.first(at) + sum(
-            index.block(one).lines for one in range(at, end)
+            index.block(block_number).lines for block_number in range(at, end)
         )
         at = end
 
@@ -153,7 +153,7 @@ class Texts:
         return at + 1, "".join(f"{line}\n" for line in self.blocks[at]).encode()
 
 
-def having(lines: Collection[str], text: str, *, exact: bool) -> list[int]:
+def line_numbers_with(lines: Collection[str], text: str, *, exact: bool) -> list[int]:
     if exact:
         return [number for number, line in enumerate(lines) if text in line]
     if text.isascii():
@@ -174,7 +174,7 @@ def test_search_finds_what_is_there(blocks: list[list[str]], text: str, exact: b
         index.add([head])
         assert search.scan(index, texts)
     lines = [line for block in blocks for line in block]
-    assert list(search.hits) == having(lines, text, exact=exact)
+    assert list(search.hits) == line_numbers_with(lines, text, exact=exact)
     assert texts.read == list(range(1, len(blocks) + 1))  # each once
 
 
@@ -214,15 +214,17 @@ def _line(text: str, kind: Kind, **attrs: int) -> LogLine:
 
 
 @pytest.mark.parametrize("text", ["w", "W"])
-@pytest.mark.parametrize("others", [0, 100])
-def test_a_note_of_repeats_counts_as_the_lines_that_it_stands_for(text: str, others: int) -> None:
+@pytest.mark.parametrize("filler_lines", [0, 100])
+def test_a_note_of_repeats_counts_as_the_lines_that_it_stands_for(
+    text: str, filler_lines: int
+) -> None:
     """R30: by its attributes alone, and only where the line that it quotes has the text."""
     lines = [
         _line("w", Kind.LOG),
         _line("[repeated 7 times: w]", Kind.NOTE, repeat=7),
         _line("[repeated 9 times: w]", Kind.LOG),
         _line("[repeated 5 times: v]", Kind.NOTE, repeat=5),
-        *[_line("x", Kind.LOG)] * others,
+        *[_line("x", Kind.LOG)] * filler_lines,
     ]
     index = LineIndex()
     index.add([BlockHead(1, 0, len(lines), 1, 1)])
@@ -231,11 +233,11 @@ def test_a_note_of_repeats_counts_as_the_lines_that_it_stands_for(text: str, oth
     assert search.scan(index, lambda at: (1, data))
     assert search.count_repeats(lambda number: (0, lines))
     assert (list(search.hits), search.printed) == ([0, 1, 2], 9)
-    other = Search("repeated", exact=True)
-    assert other.scan(index, lambda at: (1, data))
-    assert not other.count_repeats(lambda number: (0, lines), secs=-1.0)
-    assert other.count_repeats(lambda number: (0, lines))
-    assert (list(other.hits), other.printed) == ([1, 2, 3], 3)
+    note_search = Search("repeated", exact=True)
+    assert note_search.scan(index, lambda at: (1, data))
+    assert not note_search.count_repeats(lambda number: (0, lines), secs=-1.0)
+    assert note_search.count_repeats(lambda number: (0, lines))
+    assert (list(note_search.hits), note_search.printed) == ([1, 2, 3], 3)
 
 
 def test_colours_are_no_text() -> None:

@@ -18,7 +18,7 @@ THREADS = 8
 JOIN_SECS = scaled(60.0)
 
 
-class Asking(threading.Thread):
+class Reader(threading.Thread):
     """Asks for everything there is again and again; what was wrong with an answer is in
     `faults`."""
 
@@ -32,12 +32,12 @@ class Asking(threading.Thread):
     def run(self) -> None:
         while not self._over.is_set():
             self.rounds += 1
-            self._look_at("jobs", lambda found: len(found["jobs"]) == 1)
-            self._look_at(f"jobs/{JOB}", lambda found: found["job_id"] == JOB)
+            self._look_at("jobs", lambda answer: len(answer["jobs"]) == 1)
+            self._look_at(f"jobs/{JOB}", lambda answer: answer["job_id"] == JOB)
             self._look_at(f"jobs/{JOB}/lines?from=-50&count=50", _is_in_order)
             self._look_at(f"jobs/{JOB}/lines?from=40&count=100&streams=stdout", _is_in_order)
             self._look_at(
-                f"jobs/{JOB}/search?q=line", lambda found: found["hits"] <= found["total"]
+                f"jobs/{JOB}/search?q=line", lambda answer: answer["hits"] <= answer["total"]
             )
 
     def _look_at(self, path: str, holds: Callable[[dict[str, Any]], object]) -> None:  # Any: JSON
@@ -46,8 +46,8 @@ class Asking(threading.Thread):
             self.faults.append(f"{path}: {answer.status} {answer.body[:300]!r}")
 
 
-def _is_in_order(found: dict[str, Any]) -> bool:  # Any: JSON
-    numbers = [int(line[3].split()[1]) for line in found["lines"]]
+def _is_in_order(answer: dict[str, Any]) -> bool:  # Any: JSON
+    numbers = [int(line[3].split()[1]) for line in answer["lines"]]
     return numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
 
 
@@ -57,24 +57,24 @@ def test_many_at_once(serve: Callable[[Path], PageServer], tmp_path: Path) -> No
         job.lines("line 0")
         job.beat()
         client = Client(serve(tmp_path / "store"))
-        asking = [Asking(client, over) for _ in range(THREADS)]
-        for one in asking:
-            one.start()
+        readers = [Reader(client, over) for _ in range(THREADS)]
+        for reader in readers:
+            reader.start()
         for first in range(1, LINES, ROUND):
             job.lines(*(f"line {number}" for number in range(first, first + ROUND)))
             job.beat()
             client.ask("api/jobs")
         job.end()
         over.set()
-        for one in asking:
-            one.join(JOIN_SECS)
-    assert [fault for one in asking for fault in one.faults] == []
-    assert all(one.rounds for one in asking)
-    found = json.loads(client.ask(f"api/jobs/{JOB}/lines?from=-1&count=1").body)
+        for reader in readers:
+            reader.join(JOIN_SECS)
+    assert [fault for reader in readers for fault in reader.faults] == []
+    assert all(reader.rounds for reader in readers)
+    answer = json.loads(client.ask(f"api/jobs/{JOB}/lines?from=-1&count=1").body)
     deadline = time.monotonic() + JOIN_SECS
     while (
-        found["total"] < LINES + 1 and time.monotonic() < deadline
+        answer["total"] < LINES + 1 and time.monotonic() < deadline
     ):  # what came last is ingested a little later
-        found = json.loads(client.ask(f"api/jobs/{JOB}/lines?from=-1&count=1").body)
-    assert found["total"] == LINES + 1
+        answer = json.loads(client.ask(f"api/jobs/{JOB}/lines?from=-1&count=1").body)
+    assert answer["total"] == LINES + 1
     assert json.loads(client.ask(f"api/jobs/{JOB}/search?q=line").body)["hits"] == LINES + 1

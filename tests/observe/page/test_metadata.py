@@ -28,8 +28,8 @@ from tests.tools.reading_store import SpooledCapture
 RECORDS = curves_of(0.1)
 
 
-def opened(browse: Browsing, server: PageServer, job: str, **how: object) -> Page:
-    page = browse.open(f"job/{job}/metadata", server=server, **how)  # type: ignore[arg-type]
+def open_metadata(browse: Browsing, server: PageServer, job: str, **options: object) -> Page:
+    page = browse.open(f"job/{job}/metadata", server=server, **options)  # type: ignore[arg-type]
     expect(page.locator(".records tbody tr").first).to_be_visible()
     return page
 
@@ -40,11 +40,11 @@ def rows(page: Page) -> list[list[str]]:
 
 
 def cells(page: Page) -> list[list[str]]:
-    found: list[list[str]] = page.locator(".records tbody").evaluate(
+    texts: list[list[str]] = page.locator(".records tbody").evaluate(
         "(body) => [...body.querySelectorAll('tr:not(.exact)')]"
         ".map((row) => [...row.cells].map((cell) => cell.innerText))"
     )
-    return found
+    return texts
 
 
 def head(page: Page) -> list[str]:
@@ -52,16 +52,16 @@ def head(page: Page) -> list[str]:
 
 
 @pytest.fixture
-def table(browse: Browsing, graphed: PageServer) -> Page:
-    return opened(browse, graphed, CURVES)
+def table(browse: Browsing, graph_server: PageServer) -> Page:
+    return open_metadata(browse, graph_server, CURVES)
 
 
 def test_r23_newest_first_with_every_value(table: Page) -> None:
     assert head(table) == ["epoch", "loss", "acc", "val.loss", "lr", "batch", "seed", "model"]
-    shown = rows(table)
-    assert len(shown) == EPOCHS + 1
+    table_rows = rows(table)
+    assert len(table_rows) == EPOCHS + 1
     last = RECORDS[-1]
-    assert shown[0] == [
+    assert table_rows[0] == [
         str(EPOCHS),
         str(last["loss"]),
         str(last["acc"]),
@@ -71,16 +71,16 @@ def test_r23_newest_first_with_every_value(table: Page) -> None:
         "",
         "",
     ]
-    assert shown[-1] == ["", "", "", "", "0.1", "32", "7", "resnet"]
+    assert table_rows[-1] == ["", "", "", "", "0.1", "32", "7", "resnet"]
     expect(
         table.get_by_text(f"Newest first: 1 to {EPOCHS + 1} of {EPOCHS + 1} records")
     ).to_be_visible()
 
 
 def test_numbers_keep_every_digit_and_hostile_values_are_text(
-    browse: Browsing, graphed: PageServer
+    browse: Browsing, graph_server: PageServer
 ) -> None:
-    page = opened(browse, graphed, HOSTILE)
+    page = open_metadata(browse, graph_server, HOSTILE)
     values = dict(zip(head(page), rows(page)[0], strict=True))
     assert (values["big"], values["exact"], values["e"]) == (
         "123456789012345678901234567890",
@@ -95,8 +95,10 @@ def test_numbers_keep_every_digit_and_hostile_values_are_text(
     assert "\u202e" not in page.locator("main").inner_text()
 
 
-def test_a_row_opens_to_its_exact_line_by_keys_alone(browse: Browsing, graphed: PageServer) -> None:
-    page = opened(browse, graphed, HOSTILE)
+def test_a_row_opens_to_its_exact_line_by_keys_alone(
+    browse: Browsing, graph_server: PageServer
+) -> None:
+    page = open_metadata(browse, graph_server, HOSTILE)
     opener = page.get_by_role("button", name="Exact line of").first
     opener.focus()
     page.keyboard.press("Enter")
@@ -109,20 +111,20 @@ def test_a_row_opens_to_its_exact_line_by_keys_alone(browse: Browsing, graphed: 
     expect(page.locator(".records code").first).to_be_hidden()
 
 
-def test_search_finds_what_people_see(browse: Browsing, graphed: PageServer) -> None:
-    page = opened(browse, graphed, LONG)
+def test_search_finds_what_people_see(browse: Browsing, graph_server: PageServer) -> None:
+    page = open_metadata(browse, graph_server, LONG)
     page.get_by_role("searchbox", name="Search records").fill("99.5")
     expect(page.get_by_text("Found: 1 to 1, of")).to_be_visible()
     assert rows(page) == [["14001", "99.5"]]
     page.get_by_role("searchbox", name="Search records").fill("nowhere")
     expect(page.get_by_text(f"None of {LONG_RECORDS:,} records has this text")).to_be_visible()
-    page = opened(browse, graphed, HOSTILE)
+    page = open_metadata(browse, graph_server, HOSTILE)
     page.get_by_role("searchbox", name="Search records").fill("日本")  # printed as \\u65e5\\u672c
     expect(page.get_by_text("Found: 1 to 3, of 4 records")).to_be_visible()
 
 
-def test_pages_from_either_end(browse: Browsing, graphed: PageServer) -> None:
-    page = opened(browse, graphed, LONG)
+def test_pages_from_either_end(browse: Browsing, graph_server: PageServer) -> None:
+    page = open_metadata(browse, graph_server, LONG)
 
     def steps() -> list[int]:
         return [int(row[0]) for row in rows(page)]
@@ -148,8 +150,8 @@ def test_pages_from_either_end(browse: Browsing, graphed: PageServer) -> None:
     turn("Newest", last)
 
 
-def test_columns_are_chosen(browse: Browsing, graphed: PageServer) -> None:
-    page = opened(browse, graphed, WIDE_JOB)
+def test_columns_are_chosen(browse: Browsing, graph_server: PageServer) -> None:
+    page = open_metadata(browse, graph_server, WIDE_JOB)
     assert len(head(page)) == 40
     expect(page.get_by_text(f"{KEYS - 40} columns hidden")).to_be_visible()
     page.locator(".columns summary").click()
@@ -167,21 +169,21 @@ def test_columns_are_chosen(browse: Browsing, graphed: PageServer) -> None:
     assert len(head(page)) == KEYS
 
 
-def test_downloads_are_every_record_exactly(browse: Browsing, graphed: PageServer) -> None:
-    page = opened(browse, graphed, LONG)
-    with page.expect_download() as downloading:
+def test_downloads_are_every_record_exactly(browse: Browsing, graph_server: PageServer) -> None:
+    page = open_metadata(browse, graph_server, LONG)
+    with page.expect_download() as download:
         page.get_by_role("button", name="All records as JSONL").click()
-    lines = Path(downloading.value.path()).read_text().splitlines()
+    lines = Path(download.value.path()).read_text().splitlines()
     assert lines == [long_line(step) for step in range(LONG_RECORDS)]
-    page = opened(browse, graphed, HOSTILE)
-    with page.expect_download() as downloading:
+    page = open_metadata(browse, graph_server, HOSTILE)
+    with page.expect_download() as download:
         page.get_by_role("button", name="All records as CSV").click()
-    assert downloading.value.suggested_filename == f"{HOSTILE}-metadata.csv"
-    found = list(
-        csv.DictReader(io.StringIO(Path(downloading.value.path()).read_text(), newline=""))
+    assert download.value.suggested_filename == f"{HOSTILE}-metadata.csv"
+    csv_rows = list(
+        csv.DictReader(io.StringIO(Path(download.value.path()).read_text(), newline=""))
     )
-    assert [row["step"] for row in found] == ["1", "2", "3", "4"]
-    assert (found[3]["big"], found[3]["exact"], found[0]["text"]) == (
+    assert [row["step"] for row in csv_rows] == ["1", "2", "3", "4"]
+    assert (csv_rows[3]["big"], csv_rows[3]["exact"], csv_rows[0]["text"]) == (
         "123456789012345678901234567890",
         "0.10",
         XSS,
@@ -194,7 +196,7 @@ def test_a_running_jobs_records_come(
     with SpooledCapture(tmp_path / "store", name="live") as job:
         job.metadata({"step": 1})
         job.beat()
-        page = opened(browse, serve(tmp_path / "store"), "k3f9x2")
+        page = open_metadata(browse, serve(tmp_path / "store"), "k3f9x2")
         assert rows(page) == [["1"]]
         page.get_by_role("button", name="Exact line of").first.click()
         job.metadata({"step": 2, "more": "x"})
@@ -206,8 +208,8 @@ def test_a_running_jobs_records_come(
 
 
 @each_look
-def test_the_table_fits(browse: Browsing, graphed: PageServer, width: int, dark: bool) -> None:
-    page = opened(browse, graphed, CURVES, width=width, dark=dark)
+def test_the_table_fits(browse: Browsing, graph_server: PageServer, width: int, dark: bool) -> None:
+    page = open_metadata(browse, graph_server, CURVES, width=width, dark=dark)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.querySelector('main').scrollWidth") <= width
     browse.picture(page)

@@ -68,24 +68,24 @@ def test_every_module_is_valid_and_small(path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node to check the syntax")
-    done = subprocess.run(
+    process = subprocess.run(
         [node, "--check", "--input-type=module", "-"],
         input=text,
         capture_output=True,
         text=True,
         timeout=scaled(60),
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_ticks_are_round_and_lie_inside(module: Any) -> None:
     def labels(
-        low: float, high: float, most: int = 6, kind: str = "number", log: bool = False
+        low: float, high: float, limit: int = 6, kind: str = "number", log: bool = False
     ) -> list[str]:
-        ticks = module("scale.js", "ticksOf", {"low": low, "high": high, "log": log}, most, kind)
+        ticks = module("scale.js", "ticksOf", {"low": low, "high": high, "log": log}, limit, kind)
         places = [tick["at"] for tick in ticks]
         assert all(low - 1e-9 * abs(low) <= at <= high + 1e-9 * abs(high) for at in places)
-        assert 1 <= len(ticks) <= most + 1 or log
+        assert 1 <= len(ticks) <= limit + 1 or log
         return [tick["label"] for tick in ticks]
 
     assert labels(0, 1) == ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]
@@ -118,7 +118,7 @@ def test_smoothing_starts_at_the_first_number_and_leaves_gaps(module: Any) -> No
 
 
 def test_a_gap_is_not_drawn_over(page: Page) -> None:
-    painted = page.evaluate(
+    pixels = page.evaluate(
         """async () => {
             const { Chart } = await import(new URL("chart.js", location.href.split("#")[0]));
             const host = document.createElement("div");
@@ -130,7 +130,7 @@ def test_a_gap_is_not_drawn_over(page: Page) -> None:
             return [at(0.5), at(2.5), at(4.5)];
         }""".replace("PIXEL", PIXEL)
     )
-    assert painted[0] == painted[2] != painted[1]
+    assert pixels[0] == pixels[2] != pixels[1]
 
 
 def test_legend_clicks(module: Any) -> None:
@@ -142,23 +142,26 @@ def test_legend_clicks(module: Any) -> None:
 
 def test_keys_are_shared_out_to_short_addresses(module: Any) -> None:
     keys = [f"{number}{'日' * 80}" for number in range(100)]
-    found = module("graph_data.js", "batches", keys)
-    assert [key for batch in found for key in batch] == keys
-    assert all(len(batch) <= 24 for batch in found)
+    batches = module("graph_data.js", "batches", keys)
+    assert [key for batch in batches for key in batch] == keys
+    assert all(len(batch) <= 24 for batch in batches)
     assert module("graph_data.js", "batches", []) == []
 
 
 def test_marks_stand_where_the_key_was_then(module: Any) -> None:
     """Two tasks of a first attempt, one of a second, whose steps begin again."""
-    one, two = {"xs": [10, 20, 20, 30], "ys": [0, 10, 11, 21]}, {"xs": [12, 28], "ys": [100, 260]}
-    again = {"xs": [50, 60], "ys": [0, 10]}
-    courses = [again, {"xs": [], "ys": []}, one, two]
+    task0, task1 = (
+        {"xs": [10, 20, 20, 30], "ys": [0, 10, 11, 21]},
+        {"xs": [12, 28], "ys": [100, 260]},
+    )
+    second_attempt = {"xs": [50, 60], "ys": [0, 10]}
+    courses = [second_attempt, {"xs": [], "ys": []}, task0, task1]
 
     def places(*secs: float) -> list[float]:
         marks = [{"x": at, "secs": at, "look": "user", "label": ""} for at in secs]
-        found = module("marks.js", "placed", marks, courses)
-        assert [mark["secs"] for mark in found] == list(secs)
-        return [mark["x"] for mark in found]
+        placed_marks = module("marks.js", "placed", marks, courses)
+        assert [mark["secs"] for mark in placed_marks] == list(secs)
+        return [mark["x"] for mark in placed_marks]
 
     assert places(-5, 0, 10, 15, 20, 25, 30) == [0, 0, 0, 5, 11, 16, 21]
     assert places(35, 50, 57, 60, 1e9) == [21, 0, 7, 10, 10], "between two attempts, and after all"
@@ -176,10 +179,10 @@ def test_file_names_are_plain(module: Any) -> None:
 def colours(theme: str) -> dict[str, Colour]:
     """The variables of a theme, as linear red, green and blue."""
     blocks = re.findall(r"(:root[^{]*)\{([^}]*)\}", (ASSETS / "chart.css").read_text())
-    wanted = {"light": ":root ", "dark": ':root[data-theme="dark"] '}[theme]
-    (text,) = [body for head, body in blocks if head == wanted]
-    found = re.findall(r"(--chart-\w+): #(..)(..)(..);", text)
-    return {name: tuple(_linear(int(part, 16) / 255) for part in parts) for name, *parts in found}  # type: ignore[misc]
+    selector = {"light": ":root ", "dark": ':root[data-theme="dark"] '}[theme]
+    (text,) = [body for head, body in blocks if head == selector]
+    rows = re.findall(r"(--chart-\w+): #(..)(..)(..);", text)
+    return {name: tuple(_linear(int(part, 16) / 255) for part in parts) for name, *parts in rows}  # type: ignore[misc]
 
 
 def _linear(value: float) -> float:
@@ -190,20 +193,20 @@ def _luminance(colour: Colour) -> float:
     return 0.2126 * colour[0] + 0.7152 * colour[1] + 0.0722 * colour[2]
 
 
-def contrast(one: Colour, other: Colour) -> float:
+def contrast(colour: Colour, ground: Colour) -> float:
     """WCAG's."""
-    low, high = sorted((_luminance(one), _luminance(other)))
+    low, high = sorted((_luminance(colour), _luminance(ground)))
     return (high + 0.05) / (low + 0.05)
 
 
-def seen(colour: Colour, sight: str) -> Colour:
+def sight_colour(colour: Colour, sight: str) -> Colour:
     values = [sum(a * b for a, b in zip(row, colour, strict=True)) for row in SIGHTS[sight]]
     return tuple(min(max(value, 0.0), 1.0) for value in values)  # type: ignore[return-value]
 
 
-def distance(one: Colour, other: Colour) -> float:
+def distance(colour: Colour, other_colour: Colour) -> float:
     """CIE 1976: 2.3 is what can just be told apart side by side."""
-    return math.dist(_lab(one), _lab(other))
+    return math.dist(_lab(colour), _lab(other_colour))
 
 
 def _lab(colour: Colour) -> Colour:
@@ -217,17 +220,17 @@ def _lab(colour: Colour) -> Colour:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_colours_stand_out_and_are_told_apart(theme: str) -> None:
-    found = colours(theme)
-    ground = found["--chart-ground"]
-    series = [found[f"--chart-{number}"] for number in range(1, 9)]
-    assert min(contrast(one, ground) for one in series) >= 3
-    assert contrast(found["--chart-text"], ground) >= 4.5
-    assert contrast(found["--chart-faint"], ground) >= 4.5
+    variables = colours(theme)
+    ground = variables["--chart-ground"]
+    series = [variables[f"--chart-{number}"] for number in range(1, 9)]
+    assert min(contrast(colour, ground) for colour in series) >= 3
+    assert contrast(variables["--chart-text"], ground) >= 4.5
+    assert contrast(variables["--chart-faint"], ground) >= 4.5
     for sight in SIGHTS:
-        shown = [seen(one, sight) for one in series]
-        nearest = min(distance(one, other) for one, other in combinations(shown, 2))
+        views = [sight_colour(colour, sight) for colour in series]
+        nearest = min(distance(first, second) for first, second in combinations(views, 2))
         assert nearest > 10, (sight, nearest)
-        assert min(distance(one, other) for one, other in pairwise(shown[:4])) > 20, sight
+        assert min(distance(first, second) for first, second in pairwise(views[:4])) > 20, sight
 
 
 def test_both_dark_themes_are_one() -> None:

@@ -12,17 +12,17 @@ from tests.observe.page.test_access import Client
 
 
 @pytest.fixture(scope="module")
-def client(graphed: PageServer) -> Client:
-    return Client(graphed)
+def client(graph_server: PageServer) -> Client:
+    return Client(graph_server)
 
 
-def asked(client: Client, path: str, **words: str) -> tuple[int, dict[str, object]]:
+def ask_api(client: Client, path: str, **words: str) -> tuple[int, dict[str, object]]:
     answer = client.ask(f"{client.root}api/{path}?{urlencode(words)}")
     return answer.status, json.loads(answer.body)
 
 
 @pytest.mark.parametrize(
-    ("path", "words", "status", "why"),
+    ("path", "words", "status", "message"),
     [
         (f"jobs/{CURVES}/graphs", {}, 400, "a JSON list of keys is wanted"),
         (f"jobs/{CURVES}/graphs", {"y": "loss"}, 400, "a JSON list of keys is wanted"),
@@ -45,10 +45,10 @@ def asked(client: Client, path: str, **words: str) -> tuple[int, dict[str, objec
     ],
 )
 def test_wrong_questions(
-    client: Client, path: str, words: dict[str, str], status: int, why: str
+    client: Client, path: str, words: dict[str, str], status: int, message: str
 ) -> None:
-    found, document = asked(client, path, **words)
-    assert (found, why in str(document["error"])) == (status, True), document
+    answer_status, document = ask_api(client, path, **words)
+    assert (answer_status, message in str(document["error"])) == (status, True), document
 
 
 def test_what_has_not_changed_is_not_sent_again(client: Client) -> None:
@@ -59,8 +59,8 @@ def test_what_has_not_changed_is_not_sent_again(client: Client) -> None:
         "compare?" + urlencode({"jobs": json.dumps([CURVES, OTHER])}),
     ):
         first = client.ask(f"{client.root}api/{path}")
-        again = client.ask(f"{client.root}api/{path}", If_None_Match=str(first.headers["ETag"]))
-        assert (first.status, again.status, again.body) == (200, 304, b"")
+        second = client.ask(f"{client.root}api/{path}", If_None_Match=str(first.headers["ETag"]))
+        assert (first.status, second.status, second.body) == (200, 304, b"")
 
 
 def test_pages_of_records_meet_without_gap_or_overlap(client: Client) -> None:
@@ -68,7 +68,7 @@ def test_pages_of_records_meet_without_gap_or_overlap(client: Client) -> None:
         place: dict[str, str] = {}
         steps: list[str] = []
         while len(steps) < 1500:
-            _, page = asked(client, f"jobs/{LONG}/records", order=order, limit="499", **place)
+            _, page = ask_api(client, f"jobs/{LONG}/records", order=order, limit="499", **place)
             rows: list[dict[str, list[str]]] = page["rows"]  # type: ignore[assignment]
             steps += [row["cells"][0] for row in rows]
             place = {name: str(value) for name, value in page["next"].items()}  # type: ignore[attr-defined]
@@ -80,11 +80,11 @@ def test_pages_of_records_meet_without_gap_or_overlap(client: Client) -> None:
 def test_records_of_one_moment_are_turned_over_too(client: Client) -> None:
     """With pages of one record each."""
     place: dict[str, str] = {}
-    seen: list[str] = []
+    lines: list[str] = []
     while True:
-        _, page = asked(client, f"jobs/{HOSTILE}/records", limit="1", **place)
-        seen += [row["line"] for row in page["rows"]]  # type: ignore[attr-defined]
+        _, page = ask_api(client, f"jobs/{HOSTILE}/records", limit="1", **place)
+        lines += [row["line"] for row in page["rows"]]  # type: ignore[attr-defined]
         if page["next"] is None:
             break
         place = {name: str(value) for name, value in page["next"].items()}  # type: ignore[attr-defined]
-    assert [json.loads(line)["step"] for line in seen] == [4, 3, 2, 1]
+    assert [json.loads(line)["step"] for line in lines] == [4, 3, 2, 1]

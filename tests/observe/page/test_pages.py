@@ -29,14 +29,14 @@ def test_job(browse: Browsing, width: int, dark: bool) -> None:
 def test_what_is_imported_at_first_is_fetched_at_once() -> None:
     """A chain of imports would be fetched link by link."""
     assets = Path(logshipper_observe.page.__file__).parent / "assets"
-    waiting, imported = ["app.js"], set[str]()
-    while waiting:
-        found = re.findall(
-            r'^import .* from "\./([\w.]+)";$', (assets / waiting.pop()).read_text(), re.MULTILINE
+    queue, modules = ["app.js"], set[str]()
+    while queue:
+        names = re.findall(
+            r'^import .* from "\./([\w.]+)";$', (assets / queue.pop()).read_text(), re.MULTILINE
         )
-        waiting += set(found) - imported
-        imported |= set(found)
-    preloaded = re.findall(
+        queue += set(names) - modules
+        modules |= set(names)
+    preloads = re.findall(
         r'rel="modulepreload" href="([\w.]+)"', (assets / "index.html").read_text()
     )
-    assert set(preloaded) == imported
+    assert set(preloads) == modules

@@ -1,5 +1,5 @@
-"""`ls` on a local store: conditions, selectors, columns, order; unknown jobs are told one by
-one."""
+"""`ls` on a local store: conditions, selectors, columns, order; unknown jobs are reported one
+by one."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def test_conditions_that_do_not(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
         ("loss", "isn't a condition"), ("=5", "isn't a condition"), ("", "isn't a condition"),
         ("loss:regex:(", "isn't a regular expression"), ("loss:exists:maybe", "true or false"),
@@ -103,10 +103,10 @@ def test_conditions_that_do_not(text: str) -> None:
         ("started<yesterday", "2026-05-01"), ("starred=maybe", "$true or $false"),
     ],
 )  # fmt: skip
-def test_conditions_that_are_none(text: str, why: str) -> None:
+def test_conditions_that_are_none(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse_condition(text)
-    assert why in str(error.value)
+    assert message in str(error.value)
     assert repr(text) in str(error.value)
 
 
@@ -139,11 +139,11 @@ def test_selectors(selector: str, ids: list[str]) -> None:
 
 
 def test_selectors_that_stand_for_nothing_are_told_one_by_one() -> None:
-    picked = pick(["a3", "runn7", "x*", "a90-a99", "train.py", "a3", "47"], JOBS)
-    assert [job.job_id for job in picked.jobs] == ["a3", "4711"], "of a name, the newest"
-    assert [error.name for error in picked.unknown] == ["runn7", "x*", "a90-a99", "47"]
-    assert all(isinstance(error, UnknownJob) for error in picked.unknown)
-    assert picked.unknown[0].suggestions[0] == "run7"
+    selection = pick(["a3", "runn7", "x*", "a90-a99", "train.py", "a3", "47"], JOBS)
+    assert [job.job_id for job in selection.jobs] == ["a3", "4711"], "of a name, the newest"
+    assert [error.name for error in selection.unknown] == ["runn7", "x*", "a90-a99", "47"]
+    assert all(isinstance(error, UnknownJob) for error in selection.unknown)
+    assert selection.unknown[0].suggestions[0] == "run7"
 
 
 def test_columns_as_they_are_typed() -> None:
@@ -256,16 +256,16 @@ def test_wildcards_are_columns(tmp_path: Path, ask: Ask) -> None:
         job.end()
     words = ("w1", "--store", str(root), "--columns")
 
-    def named(columns: str) -> list[str]:
+    def titles(columns: str) -> list[str]:
         code, out, err = ask(*words, columns)
         assert (code, err) == (0, "")
         return out.splitlines()[0].split()
 
-    assert named("metrics.*") == ["loss", "val.loss"]
-    assert named("id,hparams.*") == ["id", "[a]", "lr", "state"]
-    assert named("id,loss,*:.2f") == ["id", "loss", "[a]", "lr", "state", "val.loss"]
-    assert named("*loss") == ["loss", "val.loss"]
-    assert named("[a]*") == ["[a]"]
+    assert titles("metrics.*") == ["loss", "val.loss"]
+    assert titles("id,hparams.*") == ["id", "[a]", "lr", "state"]
+    assert titles("id,loss,*:.2f") == ["id", "loss", "[a]", "lr", "state", "val.loss"]
+    assert titles("*loss") == ["loss", "val.loss"]
+    assert titles("[a]*") == ["[a]"]
     assert ask(*words, "*:.2f")[1].splitlines()[1].split() == [
         "1.00",
         "0.25",
@@ -273,8 +273,8 @@ def test_wildcards_are_columns(tmp_path: Path, ask: Ask) -> None:
         "odd",
         "0.50",
     ]
-    (found,) = json.loads(ask(*words, "state,hparams.*", "--json")[1])["jobs"]
-    assert found["columns"] == {"state": "COMPLETED", "[a]": 1, "lr": 0.1, "metadata.state": "odd"}
+    (row,) = json.loads(ask(*words, "state,hparams.*", "--json")[1])["jobs"]
+    assert row["columns"] == {"state": "COMPLETED", "[a]": 1, "lr": 0.1, "metadata.state": "odd"}
     code, out, err = ask(*words, "zz*,id")
     assert (code, out.split(), err) == (
         0,
@@ -335,7 +335,7 @@ def test_unknown_jobs_do_not_hide_the_others(ask: Ask) -> None:
         "logshipper: no job's id or name matches 'zz*'",
     ]
     document = json.loads(ask("a3", "zz*", "--json")[1])
-    assert [unknown["name"] for unknown in document["unknown"]] == ["zz*"]
+    assert [error["name"] for error in document["unknown"]] == ["zz*"]
 
 
 def test_bad_conditions_and_columns_are_told(ask: Ask) -> None:
@@ -360,9 +360,9 @@ def test_tags_choose(ask: Ask, store: Path, capsys: pytest.CaptureFixture[str]) 
 def test_whoever_reads_may_go(words: list[str], tmp_path: Path) -> None:
     """More than a pipe holds is printed, and one line of it is read."""
     root = str(tmp_path / "many")
-    with closing(LocalStore(root, create=True)) as made, transaction(made._catalogue._connection):
+    with closing(LocalStore(root, create=True)) as local, transaction(local._catalogue._connection):
         for number in range(2000):
-            made._catalogue.put(
+            local._catalogue.put(
                 summary(f"j{number}", f"train-{number}.py", started_ns=NOW_NS + number)
             )
     environment = {**os.environ, "PYTHONPATH": SOURCES, "LOGSHIPPER_STORE": root}
@@ -382,9 +382,9 @@ def test_whoever_reads_may_go(words: list[str], tmp_path: Path) -> None:
 
 
 def test_values_are_remembered_and_never_stale(store: Path) -> None:
-    with LocalStore(str(store)) as opened:
-        opened.ingest()
-        before = {job.job_id: dict(opened.key_values(job)) for job in opened.jobs()}
+    with LocalStore(str(store)) as local_store:
+        local_store.ingest()
+        before = {job.job_id: dict(local_store.key_values(job)) for job in local_store.jobs()}
     assert before["a2"] == {
         "epoch": KeyValues("2", 2, "1", "2"), "loss": KeyValues("0.5", 2, "0.5", "9.0"),
         "model": KeyValues('"small"', 1), "opt.lr": KeyValues("2", 1, "2", "2"),
@@ -393,9 +393,9 @@ def test_values_are_remembered_and_never_stale(store: Path) -> None:
     with SpooledCapture(store, "a2", 2, name="run2") as job:
         job.metadata({"loss": 0.125})
         job.end()
-    with LocalStore(str(store)) as opened:
-        opened.ingest()
-        values = {job.job_id: opened.key_values(job) for job in opened.jobs()}
+    with LocalStore(str(store)) as local_store:
+        local_store.ingest()
+        values = {job.job_id: local_store.key_values(job) for job in local_store.jobs()}
         assert values["a2"]["loss"] == KeyValues("0.125", 3, "0.125", "9.0")
         assert {name: values[name] for name in values if name != "a2"} == {
             name: before[name] for name in before if name != "a2"
@@ -404,7 +404,7 @@ def test_values_are_remembered_and_never_stale(store: Path) -> None:
 
 @pytest.mark.parametrize("spoil", ["remove", "damage", "fill", "age"])
 def test_a_cache_that_is_gone_or_spoilt_is_made_again(store: Path, spoil: str, ask: Ask) -> None:
-    expected = ids(ask("--json", "--filter", "loss<0.2"))
+    job_ids = ids(ask("--json", "--filter", "loss<0.2"))
     path = store / FILE
     if spoil == "remove":
         path.unlink()
@@ -416,8 +416,8 @@ def test_a_cache_that_is_gone_or_spoilt_is_made_again(store: Path, spoil: str, a
         path.write_bytes(path.read_bytes()[:1000] + b"x" * 5000)
     else:
         path.write_text("no database at all" * 500)
-    assert ids(ask("--json", "--filter", "loss<0.2")) == expected
-    assert ids(ask("--json", "--filter", "loss<0.2")) == expected
+    assert ids(ask("--json", "--filter", "loss<0.2")) == job_ids
+    assert ids(ask("--json", "--filter", "loss<0.2")) == job_ids
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM key_values").fetchone()[0] > 0
 
@@ -425,15 +425,15 @@ def test_a_cache_that_is_gone_or_spoilt_is_made_again(store: Path, spoil: str, a
 def test_a_purged_value_is_in_no_cache(store: Path) -> None:
     from logshipper_ingest.spool.purge_pattern import pattern_of
 
-    with LocalStore(str(store)) as opened:
-        opened.ingest()
+    with LocalStore(str(store)) as local_store:
+        local_store.ingest()
         assert (store / FILE).exists()
-        opened.purge("a2", pattern_of(None, "small"), dry_run=True)
+        local_store.purge("a2", pattern_of(None, "small"), dry_run=True)
         assert (store / FILE).exists()
-        opened.purge("a2", pattern_of(None, "small"), dry_run=False)
+        local_store.purge("a2", pattern_of(None, "small"), dry_run=False)
         assert not list(store.glob(f"{FILE}*"))
-        job = next(job for job in opened.jobs() if job.job_id == "a2")
-        assert "small" not in str(opened.key_values(job))
+        job = next(job for job in local_store.jobs() if job.job_id == "a2")
+        assert "small" not in str(local_store.key_values(job))
 
 
 def test_a_store_that_cannot_be_written_is_not_called_empty(tmp_path: Path) -> None:
@@ -445,7 +445,7 @@ def test_a_store_that_cannot_be_written_is_not_called_empty(tmp_path: Path) -> N
         "(0, 0)); import logshipper.start.cli as c; "
     )
     words = [sys.executable, "-c", f"{script}sys.exit(c.main(['ls', '--store', {str(root)!r}]))"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=scaled(60))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "1 capture in the spool not ingested" in done.stderr
-    assert "no jobs" not in done.stderr
+    process = subprocess.run(words, capture_output=True, text=True, timeout=scaled(60))
+    assert (process.returncode, process.stdout) == (1, "")
+    assert "1 capture in the spool not ingested" in process.stderr
+    assert "no jobs" not in process.stderr
