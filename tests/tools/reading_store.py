@@ -13,7 +13,7 @@ from logshipper.spool.segment import Json, Kind, Stream
 from logshipper.start.cli import main
 from logshipper_ingest.model.stores import Reader
 from tests.tools.segment_factory import SECOND_NS as NS
-from tests.tools.segment_factory import CaptureWriter, age, make_ledger
+from tests.tools.segment_factory import CaptureWriter, date, make_ledger
 
 Ask = Callable[..., tuple[int, str, str]]
 
@@ -35,16 +35,14 @@ class SpooledCapture:
         nodes: int = 0,
         **place: Any,  # step, task, suffix and host of CaptureWriter
     ) -> None:
-        now_ns = time.time_ns()
         store.mkdir(mode=0o700, exist_ok=True)
         (store / "spool").mkdir(mode=0o700, exist_ok=True)
         self._writer = _Writer(store / "spool", job_id, attempt, name=name,
-                               start_ns=started_ns or now_ns - 60 * NS, **place)  # fmt: skip
+                               start_ns=started_ns or time.time_ns() - 60 * NS, **place)  # fmt: skip
         self._accounts: dict[str, dict[str, int]] = {"stdout": {}, "stderr": {}}
         self._note_counts: dict[str, int] = {}
         self._n: dict[tuple[str, ...], int] = {}
-        # a capture's first sign of life
-        age(self._writer.path, (now_ns - self._writer.now_ns) / NS)
+        date(self._writer.path, self._writer.now_ns)  # a capture's first sign of life
         self._writer.__enter__()
         self._writer.start(**({"nodes": nodes} if nodes else {}))
 

@@ -276,10 +276,14 @@ def make_capture(
 def age(path: Path, secs: float) -> None:
     """Makes a capture's directory look older, so that it is no longer taken for one being
     created."""
-    then = time.time() - secs
+    date(path, time.time_ns() - int(secs * 10**9))
+
+
+def date(path: Path, time_ns: int) -> None:
+    """Makes a capture's directory look as if it had been created then."""
     for entry in (path / "identity.json", path):
         if entry.exists():
-            os.utime(entry, (then, then))
+            os.utime(entry, ns=(time_ns, time_ns))
 
 
 def memory_folder() -> str | None:

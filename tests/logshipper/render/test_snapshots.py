@@ -284,5 +284,7 @@ def test_real_bars_live(tmp_path: Path) -> None:
             assert not [row for row in rows if "50%" in row], (
                 "no running bar is left in what has scrolled by"
             )
-            assert sum("100%" in row for row in rows) == 1
-            assert bar.home.logs("bar")[:2] == ["begin", "a line above"]
+            lines = bar.home.logs("bar")
+            # one, but where the program paused for long between two drawings of it
+            assert sum("100%" in row for row in rows) == sum("100%" in line for line in lines) > 0
+            assert lines[:2] == ["begin", "a line above"]
