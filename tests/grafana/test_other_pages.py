@@ -294,7 +294,7 @@ def test_throughput_has_all_that_ended(pages: Pages) -> None:
 def test_what_is_printed(pages: Pages) -> None:
     """By the agents' counters, so that jobs of a second count as well."""
     page = pages.page(
-        links.CLUSTER, {}, Range(pages.fixture.today.end_ms - 600_000, pages.fixture.today.end_ms)
+        links.CLUSTER, {}, Range(pages.fixture.today.end_ms - 3_600_000, pages.fixture.today.end_ms)
     )
     for title, series in (
         ("Lines per second", {"stdout", "stderr"}),

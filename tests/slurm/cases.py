@@ -139,7 +139,7 @@ def _normal(files: Mapping[str, bytes], job_ids: Sequence[str], user: JobUser) -
 
 
 def _without_node(text: bytes) -> bytes:
-    return re.sub(rb"\b(ON |slurmstepd-|srun: error: )n[12]\b", rb"\1NODE", text)
+    return re.sub(rb"\b(ON |slurmstepd-|srun: error: |slurm_)n[12]\b", rb"\1NODE", text)
 
 
 def difference(case: Case, plain: Run, captured: Run) -> list[str]:
