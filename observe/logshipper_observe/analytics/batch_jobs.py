@@ -5,11 +5,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, overload
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from logshipper_observe.analytics.analytics import is_running
 from logshipper_observe.api.event_log import EventLog, StateEvent
 from logshipper_observe.api.job_api import _moment
+from logshipper_observe.api.lazy_answers import LazyAnswers
 from logshipper_observe.api.store_api import Store
 from logshipper_observe.base.words import RUNNING_STATES, state_of
 
@@ -70,9 +71,11 @@ class AllocationFilter:
         )
 
 
-class AllocationQuery:
+class AllocationQuery(LazyAnswers[BatchJob]):
     """Allocations of a store, the one that began last first; read each time that they are gone
     through."""
+
+    _TITLES = ("id", "state", "nodes", "started (UTC)", "ended (UTC)", "user", "queue", "name")
 
     def __init__(self, open_store: StoreOpener, criteria: AllocationFilter) -> None:
         self._open_store = open_store
@@ -118,7 +121,7 @@ class AllocationQuery:
             self._open_store, replace(self._criteria, newest_first=field.startswith("-"))
         )
 
-    def __iter__(self) -> Iterator[BatchJob]:
+    def _read(self) -> Iterator[BatchJob]:
         with self._open_store() as store:
             allocations = [
                 allocation
@@ -131,15 +134,10 @@ class AllocationQuery:
         )
         yield from allocations
 
-    @overload
-    def __getitem__(self, at: int) -> BatchJob: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[BatchJob]: ...
-    def __getitem__(self, at: int | slice) -> BatchJob | list[BatchJob]:
-        return list(self)[at]
-
-    def count(self) -> int:
-        return sum(1 for _ in self)
+    def _cells(self, item: BatchJob) -> Sequence[object]:
+        times = (item.start_time, item.end_time)
+        began, ended = (None if time is None else f"{time:%Y-%m-%d %H:%M:%S}" for time in times)
+        return item.id, item.state, item.num_nodes, began, ended, item.user, item.queue, item.name
 
 
 class _Objects:

@@ -45,19 +45,19 @@ def call(store: "JobStore", job_id: str, args: argparse.Namespace) -> None:
 def _only(columns: Columns, keys: Sequence[str], by: str | None) -> Columns:
     """Without columns of what isn't asked for, or is in none of these rows."""
     if by:
-        return {
-            name: column
+        return Columns(
+            (name, column)
             for name, column in columns.items()
             if any(value is not None for value in column)
-        }
+        )
     if not keys:
         return columns
     names = {name for text in keys for name in (text, *text.split(","))}
-    return {
-        name: column
+    return Columns(
+        (name, column)
         for name, column in columns.items()
         if name in names or name in (TIME, ATTEMPT, TASK)
-    }
+    )
 
 
 def _print_summary(job: "Job", metrics: Columns, args: argparse.Namespace) -> None:
