@@ -68,7 +68,7 @@ class EventFilter:
 
     def has(self, event: StateEvent) -> bool:
         return (
-            (not self.ids or event.id in self.ids)
+            (not self.ids or event.id in self.ids or (event.source_id or None) in self.ids)
             and (
                 not self.kinds
                 or event.kind in self.kinds
@@ -95,7 +95,7 @@ class EventQuery(LazyAnswers[StateEvent]):
     def filter(
         self,
         *,
-        id: "str | Sequence[str]" = (),
+        id: "str | int | Sequence[str | int]" = (),
         job_id: "str | int | Sequence[str | int]" = (),
         scheduler_id: "str | int | Sequence[str | int]" = (),
         batch_job_id: "str | int | Sequence[str | int]" = (),
@@ -108,7 +108,8 @@ class EventQuery(LazyAnswers[StateEvent]):
         timestamp_after: datetime | None = None,
         own: bool | None = None,
     ) -> "EventQuery":
-        """Only events that all of this fits. id, job_id, kind: one or several; scheduler_id,
+        """Only events that all of this fits. id: also as an imported job's own system numbers it
+        (`source_id`); id, job_id, kind: one or several; scheduler_id,
         batch_job_id: the allocation that the job is, or ran in: of a job of Slurm's its number,
         which is its id; of an imported job as the scheduler calls it, or as the system it is from;
         tags: all must match, "" for any value; data: each key there with this value, objects
