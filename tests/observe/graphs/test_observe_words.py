@@ -121,6 +121,15 @@ def test_ticks_lie_on_the_axis(one: float, other: float, most: int, integer: boo
     assert len(labels(found)) == len(found)
 
 
+@pytest.mark.parametrize("low", [1e6, 1e9, -3e7, 0.12345678, 1e-9, 2.0**53])
+@pytest.mark.parametrize("span", [1e-5, 4e-4, 1, 7, 40])
+def test_no_two_ticks_of_an_axis_look_alike(low: float, span: float) -> None:
+    found = ticks(*axis_range(low, low + span), 6)
+    texts = labels(found)
+    assert len(set(texts)) == len(set(found)) > 1
+    assert max(map(len, texts)) <= 24
+
+
 def test_ticks_are_round() -> None:
     assert ticks(1, 100, 6) == [20, 40, 60, 80, 100]
     assert labels(ticks(0.1, 0.95, 5)) == ["0.2", "0.4", "0.6", "0.8"]

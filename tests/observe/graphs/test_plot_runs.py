@@ -19,9 +19,12 @@ from hypothesis import strategies as st
 import logshipper
 from logshipper.start.cli import main
 from logshipper_ingest.loki.client import LokiClient
+from logshipper_ingest.model.x_axis import XChoice
 from logshipper_observe.commands.plot import layout
+from logshipper_observe.graphs import graph_png
 from logshipper_observe.graphs.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
 from logshipper_observe.graphs.points import Points
+from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
 from tests.servers.running import LokiServer
 from tests.tools.loki_job import push_spool
 from tests.tools.reading_store import SpooledCapture
@@ -593,6 +596,44 @@ def test_pictures(words: list[str], plot: Plot, tmp_path: Path) -> None:
     assert png.read_bytes().startswith(b"\x89PNG\r\n")
     assert plot("aaa", "bbb", "ccc", *words, "--svg", str(svg))[0] == 0
     assert ElementTree.parse(svg).getroot().tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314  our own
+
+
+@pytest.mark.parametrize("across", [1, 3])
+def test_no_text_of_a_picture_is_cut(
+    across: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Titles, notes and graphs' titles of any length, at any width."""
+    figures: list[Any] = []
+    save = graph_png._save
+
+    def keep(figure: Any, path: str, form: str) -> None:
+        save(figure, path, form)
+        figures.append(figure)
+
+    monkeypatch.setattr(graph_png, "_save", keep)
+    long = "WIDE words of a title, $x_" * 9 + "x" * 150 + "W" * 80
+    for title, note in (("short", "note"), (long, long)):
+        graphs = [Graph("loss", XChoice(None, 0, CLOCK_WORDS)) for _ in range(across)]
+        for graph in graphs:
+            graph.title = title
+            graph.series = [Points("a")]
+            graph.series[0].add(1.0, 2.0)
+        graph_png.write_png(str(tmp_path / "a.png"), graphs, title, note, across=across)
+    for figure in figures:
+        texts = [
+            *figure.texts,
+            *(text for axes in figure.axes for text in (axes._left_title, axes.xaxis.label)),
+        ]
+        boxes = [text.get_window_extent() for text in texts if text.get_text()]
+        assert len(boxes) >= 3
+        for box in boxes:
+            assert box.x0 >= 0
+            assert box.y0 >= 0
+            assert box.x1 <= figure.bbox.x1
+            assert box.y1 <= figure.bbox.y1
+        title, note = boxes[:2]
+        assert note.y1 <= title.y0 + 1, "one below the other"
+        assert max(axes.get_tightbbox().y1 for axes in figure.axes) <= note.y0 + 1
 
 
 def test_a_group_has_one_colour(plot: Plot, tmp_path: Path) -> None:
