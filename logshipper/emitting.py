@@ -65,7 +65,8 @@ def emit(
     printed.
     """
     try:
-        _check_surplus(surplus)
+        if surplus:
+            _refuse(surplus)
         _emit({**({} if record is None else record), **values})
     except Exception as error:
         _report("emit", "a record couldn't be printed", error)
@@ -88,15 +89,15 @@ def event(
     left out, and that is reported once on stderr.
     """
     try:
-        _check_surplus(surplus)
+        if surplus:
+            _refuse(surplus)
         _event(name, {**({} if data is None else data), **values})
     except Exception as error:
         _report("event", "an event couldn't be printed", error)
 
 
-def _check_surplus(surplus: "tuple[object, ...]") -> None:
-    if surplus:
-        raise TypeError(f"{len(surplus)} values too many, without a name")
+def _refuse(surplus: "tuple[object, ...]") -> "Never":
+    raise TypeError(f"{len(surplus)} values too many, without a name")
 
 
 def _event(name: str, values: "Mapping[Any, object]") -> None:
