@@ -21,10 +21,19 @@ if TYPE_CHECKING:
         utilization_report,
     )
     from logshipper_observe.analytics.batch_jobs import BatchJob
-    from logshipper_observe.api.event_log import EventLog, StateEvent
-    from logshipper_observe.api.job_api import Event, Job, Line, Record
+    from logshipper_observe.api.event_log import EventLog, EventQuery, StateEvent
+    from logshipper_observe.api.job_api import (
+        Capture,
+        Event,
+        Job,
+        JobSummary,
+        KeyStats,
+        Line,
+        Record,
+        XChoice,
+    )
     from logshipper_observe.api.store_api import Jobs, Store, TimedOut
-    from logshipper_observe.api.tables import Columns, Rollup
+    from logshipper_observe.api.tables import Columns, Rollup, Rollups
     from logshipper_observe.model.job_info import Iterations, JobInfo, Metric
     from logshipper_observe.query.asked import UnknownKey
     from logshipper_observe.query.info_lookup import Found
@@ -32,15 +41,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "BatchJob",
+    "Capture",
     "Columns",
     "ConfigError",
     "Event",
     "EventLog",
+    "EventQuery",
     "Found",
     "Iterations",
     "Job",
     "JobInfo",
+    "JobSummary",
     "Jobs",
+    "KeyStats",
     "Line",
     "LogshipperError",
     "Metric",
@@ -48,12 +61,14 @@ __all__ = [
     "Record",
     "Report",
     "Rollup",
+    "Rollups",
     "StateEvent",
     "Store",
     "StoreError",
     "TimedOut",
     "UnknownJob",
     "UnknownKey",
+    "XChoice",
     "available_nodes",
     "emit",
     "event",
@@ -67,12 +82,12 @@ _MODULES = {
     "logshipper_observe.analytics.analytics": "Report available_nodes throughput_report utilization_report",
     "logshipper_observe.query.asked": "UnknownKey",
     "logshipper_observe.analytics.batch_jobs": "BatchJob",
-    "logshipper_observe.api.event_log": "EventLog StateEvent",
+    "logshipper_observe.api.event_log": "EventLog EventQuery StateEvent",
     "logshipper_observe.query.info_lookup": "Found",
-    "logshipper_observe.api.job_api": "Event Job Line Record",
+    "logshipper_observe.api.job_api": "Capture Event Job JobSummary KeyStats Line Record XChoice",
     "logshipper_observe.model.job_info": "Iterations JobInfo Metric",
     "logshipper_observe.api.store_api": "Jobs Store TimedOut",
-    "logshipper_observe.api.tables": "Columns Rollup",
+    "logshipper_observe.api.tables": "Columns Rollup Rollups",
 }
 
 
@@ -87,4 +102,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    own = [name for name in globals() if name.startswith("__")]  # such as __version__
+    return sorted({*own, *__all__})

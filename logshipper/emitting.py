@@ -17,13 +17,14 @@ import sys
 TYPE_CHECKING = False  # typing itself would cost more than all of this
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import Any, Never
 
 try:
     from _json import encode_basestring_ascii as _quoted  # what json itself uses
 except ImportError:  # a Python that isn't CPython
     from json.encoder import py_encode_basestring_ascii as _quoted
 
+_GAPS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _WORDS = {None: "null", True: "true", False: "false"}
 MAX_DEPTH = 32  # of nested values
 MAX_ITEMS = 10_000  # of one value: arrays are no business of a log's
@@ -49,37 +50,54 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def emit(record: "Mapping[str, object] | None" = None, /, **values: object) -> None:
+def emit(
+    record: "Mapping[str, object] | None" = None, /, *surplus: "Never", **values: object
+) -> None:
     """Prints one line, a JSON object of these values, at once: `emit(epoch=3, loss=0.1)`,
     `emit({"val/loss": 0.2})`.
 
     Numbers of numpy, torch and others, and arrays without dimensions, become plain numbers; other
     arrays, tuples and sets become lists, and what JSON doesn't know becomes text. NaN and infinity
-    become null, and the key is named once on stderr. Keys are text of 1 to 256 bytes; a value under
-    another one is left out, and that is reported once. Threads and forked processes may call it at
-    the same time: lines aren't mixed. It never raises; where standard output is closed, nothing is
+    are printed as json.dumps writes them: graphs have a gap there. Keys are text of 1 to 256 bytes;
+    a value under another one is left out, one that can't be converted becomes null, and that is
+    reported once. Threads and forked processes may call it at the same time: lines aren't mixed.
+    It never raises, whatever it is called with; where standard output is closed, nothing is
     printed.
     """
     try:
-        _emit({**(record or {}), **values})
+        if surplus:
+            _refuse(surplus)
+        _emit({**({} if record is None else record), **values})
     except Exception as error:
-        _say("emit", f"a record couldn't be printed: {type(error).__name__}: {error}")
+        _report("emit", "a record couldn't be printed", error)
 
 
-def event(name: str, data: "Mapping[str, object] | None" = None, /, **values: object) -> None:
+def event(
+    name: str = "",
+    data: "Mapping[str, object] | None" = None,
+    /,
+    *surplus: "Never",
+    **values: object,
+) -> None:
     """Prints an event of the job: `event("checkpoint", step=100)`; it stands among the job's events
     (`logshipper events`), with what is given as its data, and in the marks of its graphs. message:
     what is shown of it instead.
 
     It is one line on standard output that the capture takes out; a job that isn't captured prints
-    it. Values become plain ones as for `emit`. name: of 1 to 256 bytes. It never raises: what can't
-    be printed (over 8 KiB, over 100 nested objects and lists) is left out, and that is reported
-    once on stderr.
+    it. Values become plain ones as for `emit`; NaN and infinity become null. name: of 1 to 256
+    bytes. It never raises: what can't be printed (over 8 KiB, over 100 nested objects and lists) is
+    left out, and that is reported once on stderr.
     """
     try:
-        _event(name, {**(data or {}), **values})
+        if surplus:
+            _refuse(surplus)
+        _event(name, {**({} if data is None else data), **values})
     except Exception as error:
-        _say("event", f"an event couldn't be told: {type(error).__name__}: {error}")
+        _report("event", "an event couldn't be printed", error)
+
+
+def _refuse(surplus: "tuple[object, ...]") -> "Never":
+    raise TypeError(f"{len(surplus)} values too many, without a name")
 
 
 def _event(name: str, values: "Mapping[Any, object]") -> None:
@@ -93,6 +111,7 @@ def _event(name: str, values: "Mapping[Any, object]") -> None:
         "name": str(name),
         **_object({key: value for key, value in values.items() if key != "name"}, "", 0),
     }
+    fields = {key: _without_gaps(value, key) for key, value in fields.items()}
     line = f"/LOGCOMMAND {_json({'event': fields})}\n"
     if len(line) > MAX_EVENT_BYTES:
         _say(
@@ -126,7 +145,10 @@ def _emit(values: "Mapping[Any, object]") -> None:
 def _object(values: "Mapping[Any, object]", above: str, depth: int) -> dict[str, object]:
     fields = {}
     for key, value in values.items():
-        name = key if isinstance(key, str) else str(key)
+        try:
+            name = str(key)
+        except Exception:
+            name = ""
         path = f"{above}{name}"
         if not name or len(name.encode("utf-8", "replace")) > MAX_KEY_BYTES:
             _say(
@@ -134,19 +156,19 @@ def _object(values: "Mapping[Any, object]", above: str, depth: int) -> dict[str,
                 f"a value was left out: its key {path[:100]!r} isn't of 1 to 256 bytes",
             )
             continue
-        fields[str(name)] = _plain(value, path, depth)
+        fields[name] = _plain(value, path, depth)
     return fields
 
 
 def _plain(value: object, path: str, depth: int) -> object:
-    """The value as JSON has it. path: of keys, for notes."""
-    if value is None or isinstance(value, str | bool):
-        return str(value) if isinstance(value, str) else value
-    if isinstance(value, int):
-        return _integer(int(value), path)
-    if isinstance(value, float):
-        return _number(float(value), path)
+    """The value as JSON has it, or NaN or an infinity. path: of keys, for notes."""
     try:
+        if value is None or isinstance(value, str | bool):
+            return str(value) if isinstance(value, str) else value
+        if isinstance(value, int):
+            return _integer(int(value), path)
+        if isinstance(value, float):
+            return float(value)
         return _converted(value, path, depth)
     except Exception:
         _say(
@@ -163,10 +185,18 @@ def _integer(value: int, path: str) -> int | None:
     return None
 
 
-def _number(value: float, path: str) -> float | None:
-    if math.isfinite(value):
+def _without_gaps(value: object, path: str) -> object:
+    """A plain value with null in the place of NaN and infinities: an event's line is JSON."""
+    if isinstance(value, dict):
+        return {key: _without_gaps(item, f"{path}.{key}") for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_gaps(item, path) for item in value]
+    if not isinstance(value, float) or math.isfinite(value):
         return value
-    _say(f"nan {path}", f"{path} is {value}, which JSON doesn't know: printed as null (said once)")
+    _say(
+        f"event nan {path}",
+        f"{path} is {value}, which JSON doesn't know: printed as null (said once)",
+    )
     return None
 
 
@@ -187,7 +217,7 @@ def _converted(value: "Any", path: str, depth: int) -> object:  # Any: whatever 
         if item is None or isinstance(item, str | bool | int | float):
             return _plain(item, path, depth)
     if hasattr(type(value), "__float__"):  # Decimal, Fraction, numpy's longdouble
-        return _number(float(value), path)
+        return float(value)
     return _text(value)
 
 
@@ -202,7 +232,7 @@ def _text(value: object) -> str:
 
 
 def _json(value: object) -> str:
-    """JSON of what `_plain` gives: as `json.dumps` writes it."""
+    """JSON of what `_plain` gives: as `json.dumps` writes it, NaN and infinities too."""
     if isinstance(value, str):
         return _quoted(value)
     if value is None or isinstance(value, bool):
@@ -213,7 +243,9 @@ def _json(value: object) -> str:
         )
     if isinstance(value, list):
         return "[" + ", ".join(map(_json, value)) + "]"
-    return repr(value)  # a number that is finite
+    if isinstance(value, float) and not math.isfinite(value):
+        return _GAPS[repr(value)]
+    return repr(value)
 
 
 # ---- output
@@ -261,6 +293,18 @@ def _locked(fd: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _report(function: str, words: str, error: Exception) -> None:
+    """Prints why a call came to nothing, once."""
+    try:
+        try:
+            reason = f"{type(error).__name__}: {error}"
+        except Exception:
+            reason = type(error).__name__
+        _say(function, f"{words}: {reason}")
+    except Exception:  # noqa: S110  the stack has no room even for that
+        pass
 
 
 def _say(about: str, words: str) -> None:

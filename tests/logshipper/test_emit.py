@@ -6,7 +6,6 @@ import io
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logshipper
-from logshipper import emit, emitting
+from logshipper import emit, emitting, event
 from logshipper.classify.classifier import Classifier
+from logshipper.classify.metadata import KeysWithGaps, keys_of
 from logshipper.classify.stream_log import LoggedLines
 from logshipper.spool.segment import Kind, Stream
 from tests.project.test_docs import FENCE
@@ -91,16 +91,22 @@ def test_values_of_libraries(value: object, json_value: object, printed: Printed
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), np.float32("-inf"), np.array(np.nan), Decimal("nan")]
-)
-def test_what_is_not_finite_is_null_and_named_once(value: object, printed: Printed) -> None:
-    record, err = printed(loss=value, a={"b": value}, c=[value])
-    assert record == {"loss": None, "a": {"b": None}, "c": [None]}
-    keys = re.findall(
-        r"^logshipper\.emit: (\S+) is \S+, which JSON doesn't know", err, re.MULTILINE
-    )
-    assert keys == ["loss", "a.b", "c"]
-    assert printed(loss=value) == ({"loss": None}, ""), "once for each key"
+    ("value", "text"),
+    [
+        (float("nan"), "NaN"), (float("inf"), "Infinity"), (np.float32("-inf"), "-Infinity"),
+        (np.array(np.nan), "NaN"), (Decimal("nan"), "NaN"),
+    ],
+)  # fmt: skip
+def test_what_is_not_finite_is_a_gap(
+    value: object, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A capture takes the line for a record, and graphs have a gap there: as for json.dumps."""
+    emit(loss=value, a={"b": value}, c=[value])
+    out, err = capsys.readouterr()
+    assert (out, err) == (f'{{"loss": {text}, "a": {{"b": {text}}}, "c": [{text}]}}\n', "")
+    keys = keys_of(out.rstrip("\n").encode())
+    assert isinstance(keys, KeysWithGaps)
+    assert keys == ("loss", "a", "c")
 
 
 class Bad:
@@ -117,6 +123,107 @@ class Bad:
 class BadKeys(dict[str, object]):
     def items(self) -> Any:
         raise RuntimeError("gone")
+
+
+class BadText(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError("gone")
+
+
+class BadNumber(int):
+    def __int__(self) -> int:
+        raise RuntimeError("gone")
+
+
+class BadError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("gone")
+
+
+class BadRecord:
+    """Its error can't be shown, either."""
+
+    def keys(self) -> Any:
+        raise BadError
+
+
+class Disguised:
+    """Raises when its class is asked for, as a proxy of something that is gone does."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("gone")
+
+
+# made in the test: pytest looks at the classes of parameters, too
+BAD_VALUES: dict[str, Callable[[], object]] = {
+    "no attributes": Bad,
+    "no text": lambda: BadText("x"),
+    "no number": lambda: BadNumber(3),
+    "no class": Disguised,
+    "in a list": lambda: [Disguised()],
+}
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_a_value_that_raises_costs_no_other_value(name: str, printed: Printed) -> None:
+    value = BAD_VALUES[name]()
+    record, err = printed(bad=value, epoch=1)
+    assert record == {"bad": [None] if name == "in a list" else None, "epoch": 1}
+    assert "bad: a " in err
+    assert printed(bad=value, epoch=2)[1] == "", "said once"
+
+
+def test_a_key_that_raises_costs_no_other_value(printed: Printed) -> None:
+    record, err = printed({Bad(): 1, BadText("x"): 2, "epoch": 3})
+    assert record == {"epoch": 3}
+    assert "a value was left out: its key" in err
+
+
+def wrong_calls() -> dict[str, Callable[[], object]]:
+    calls: Any = emit
+    tells: Any = event
+    return {
+        "two records": lambda: calls({"a": 1}, {"b": 2}),
+        "no keys": lambda: calls(BadRecord()),
+        "a number": lambda: calls(5),
+        "no name": tells,
+        "no text": lambda: tells(Bad()),
+        "a name's own text": lambda: tells(BadText("x")),
+        "three values": lambda: tells("a", {"b": 1}, 2),
+        "an event of a number": lambda: tells("a", 5),
+        "an event's value": lambda: tells("a", b=Disguised()),
+    }
+
+
+@pytest.mark.parametrize("call", wrong_calls())
+def test_no_call_raises(
+    call: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Months of computing must not end with a mistake in a line that reports on it."""
+    monkeypatch.setattr(emitting, "_notes", set())
+    wrong_calls()[call]()
+    wrong_calls()[call]()
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, "said once"
+    assert err.startswith("logshipper.e")
+
+
+def test_where_nothing_can_be_said_nothing_is_raised(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of the stack the sentence on stderr needs more than there is."""
+
+    def fail(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(emitting, "_write", fail)
+    monkeypatch.setattr(emitting, "_say", fail)
+    emit(a=1)
+    event("a")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_nothing_raises(printed: Printed) -> None:

@@ -3,8 +3,9 @@
 Exports are JSON (arrays, or a server's pages), JSON lines or CSV of what `display_dict()` gives, or
 of what the REST API answers; which of the three an entry is, its fields tell. `data/` of a site has
 a folder for each job, with what it printed in `job.out`; `logs/` has the launchers' own logs, whose
-names begin with the mode. Memory doesn't grow with entries: the log of a job is looked for by its
-`workdir`, and folders that no job claims are jobs by themselves.
+names begin with the mode, and the site's agent's, `service*.log`. Memory doesn't grow with
+entries: the log of a job is looked for by its `workdir`, and folders that no job claims are jobs by
+themselves.
 """
 
 import os
@@ -30,14 +31,14 @@ from logshipper_ingest.imports.values import (
 )
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob, PositionLookup
 from logshipper_ingest.model.imported_states import is_known
-from logshipper_ingest.model.job import QUEUED, RUNNING, Allocation, Json
+from logshipper_ingest.model.job import QUEUED, RUNNING, UNKNOWN, Allocation, Json
 
 ORIGIN = "balsam"
 JOB_OUT = "job.out"
 EXPORT_ENDINGS = (".json", ".jsonl", ".ndjson", ".csv")
 MAX_ALLOCATIONS = 100_000  # of one import
 _LEAST_SHARE = 1e-6  # of a node
-_LAUNCHER_LOG = re.compile(r"(mpi|serial)_mode.*\.log.*")
+_LAUNCHER_LOG = re.compile(r"(mpi(?=_mode)|serial(?=_mode)|service).*\.log.*")
 _JOB, _FOLDER, _LAUNCHER = "job", "folder", "launcher"  # what stands before a place
 _OUT_STATES = {
     "pending_submission": QUEUED, "queued": QUEUED, "running": RUNNING, "finished": "COMPLETED",
@@ -209,12 +210,15 @@ class BalsamSource:
                 ORIGIN,
             )
             if kind == _LAUNCHER:
-                job.details["mode"] = name.partition("_")[0]
+                log_name = _LAUNCHER_LOG.fullmatch(name)
+                job.details["mode"] = log_name[1] if log_name else ""
             else:
                 job.details["work_dir"] = name
             self._take_log(job, logs[-1].path)
-            # its system says nothing of how it went on: only that it ran
-            job.changes.append(ImportedChange(job.log_ns, "RUNNING", inexact=True))
+            # its system says nothing of how it went on: only that it ran, until the file's end
+            job.changes += [
+                ImportedChange(job.log_ns, state, inexact=True) for state in (RUNNING, UNKNOWN)
+            ]
             yield job
 
     def _take(self, job: ImportedJob, staged: StagedEntry, staging: Staging) -> None:
@@ -267,7 +271,9 @@ class BalsamSource:
             return  # an update of the job, no change of its state
         data = object_of(value.get("data"))
         time_ns = time_of(value.get("timestamp"), "timestamp", self._zone)
-        job.changes.append(ImportedChange(time_ns, after, before, data=data or None))
+        number = whole_of(value.get("id"))
+        event_id = "" if number is None else str(number)
+        job.changes.append(ImportedChange(time_ns, after, before, data=data or None, id=event_id))
         weight = data.get("num_nodes")  # nodes, as a share of one where jobs are packed
         if not job.nodes and isinstance(weight, int | float) and _LEAST_SHARE <= weight < 1 << 32:
             job.nodes, job.packing = (

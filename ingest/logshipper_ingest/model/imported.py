@@ -17,6 +17,7 @@ class ImportedChange(NamedTuple):
     # the system gives no time, time_ns is when the change was noticed: an exact one takes its place
     inexact: bool = False
     data: Json | None = None  # what else the system says
+    id: str = ""  # the event's, as the system numbers it
 
 
 class ImportedEvent(NamedTuple):

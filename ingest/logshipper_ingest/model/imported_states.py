@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from logshipper_ingest.model.job import OPEN_STATES, QUEUED, RUNNING
+from logshipper_ingest.model.job import OPEN_STATES, QUEUED, RUNNING, UNKNOWN
 
 QCG = {
     "QUEUED": QUEUED, "SCHEDULED": QUEUED, "EXECUTING": RUNNING, "SUCCEED": "COMPLETED", "FAILED": "FAILED",
@@ -12,7 +12,7 @@ BALSAM = {
     "CREATED": QUEUED, "AWAITING_PARENTS": QUEUED, "READY": QUEUED, "STAGED_IN": QUEUED, "PREPROCESSED": QUEUED,
     "RUNNING": RUNNING, "RUN_DONE": "COMPLETED", "POSTPROCESSED": "COMPLETED", "STAGED_OUT": "COMPLETED",
     "JOB_FINISHED": "COMPLETED", "RUN_ERROR": "FAILED", "RUN_TIMEOUT": "TIMEOUT", "RESTART_READY": "REQUEUED",
-    "FAILED": "FAILED",
+    "FAILED": "FAILED", UNKNOWN: UNKNOWN,
 }  # fmt: skip
 XT = {
     "created": QUEUED, "allocating": QUEUED, "spawning": QUEUED, "queued": QUEUED, "submitted": QUEUED,

@@ -22,6 +22,7 @@ MAX_NODES = 1_000_000  # of a job: what says more is wrong
 RUNNING = "RUNNING"
 UNRESPONSIVE = "UNRESPONSIVE"
 QUEUED = "QUEUED"  # of jobs that other systems report: a capture begins when its job runs
+UNKNOWN = "UNKNOWN"  # over, nobody knows how: of a log that was imported without a history
 OPEN_STATES = (QUEUED, RUNNING, UNRESPONSIVE)  # of a job that isn't over
 # a capture's
 END_STATES = (

@@ -109,6 +109,7 @@ class ImportedJobWriter(JobWriter):
                 event["source_from"],
                 bool(event.get("seen")),
                 event.get("data"),
+                event.get("source_id", ""),
             )
             for time_ns, event in events
         ]

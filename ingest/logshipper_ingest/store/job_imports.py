@@ -21,7 +21,7 @@ from logshipper.spool.segment import Stream, decode_frame
 from logshipper_ingest.model.capture_account import CaptureAccount, RecordRow, Rows, clean_ledger
 from logshipper_ingest.model.imported import ImportedChange, ImportedJob
 from logshipper_ingest.model.imported_states import is_over, state_of
-from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, JobSummary, Json
+from logshipper_ingest.model.job import RUNNING, STATE_CHANGED, UNKNOWN, JobSummary, Json
 from logshipper_ingest.model.metadata_keys import parse_record
 from logshipper_ingest.store.catalogue import Catalogue, summarise
 from logshipper_ingest.store.child_rows import OWN_DETAILS
@@ -255,11 +255,13 @@ def merge_changes(
             by_time[change.time_ns, change.to] = change
     exact = {change.to for change in by_time.values() if not change.inexact}
     inexact_states: set[str] = set()
-    history = []
+    history: list[ImportedChange] = []
     for change in sorted(by_time.values(), key=lambda change: change.time_ns):
-        if change.inexact and (change.to in exact or change.to in inexact_states):
+        if change.to == UNKNOWN:  # a file that has grown since ends later
+            history = [earlier for earlier in history if earlier.to != UNKNOWN]
+        elif change.inexact and (change.to in exact or change.to in inexact_states):
             continue
-        if change.inexact:
+        if change.inexact and change.to != UNKNOWN:
             inexact_states.add(change.to)
         history.append(change)
     return history
@@ -280,6 +282,8 @@ def _events(origin: str, changes: Sequence[ImportedChange]) -> Iterator[tuple[in
             event["seen"] = True
         if change.data:
             event["data"] = change.data
+        if change.id:
+            event["source_id"] = change.id
         yield change.time_ns, event
         last = change.to
 
@@ -312,7 +316,7 @@ def _log_rows(row: CaptureRow, job: ImportedJob, time_ns: int) -> Iterator[Rows]
     if job.log == ():
         return
     account, facts = row.account, _import_facts(row.account)
-    is_ended = job.log_ended or is_over(account.state)
+    is_ended = job.log_ended or (is_over(account.state) and account.state != UNKNOWN)
     offset, last_digest = int(facts.get("log_bytes", 0)), facts.get("log_digest", "")
     classifier = Classifier("enabled")
     builder = FrameBuilder(max(account.last_ns.values(), default=0), epoch_ns=time_ns)

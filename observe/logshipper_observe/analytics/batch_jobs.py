@@ -5,17 +5,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, overload
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from logshipper_observe.analytics.analytics import is_running
 from logshipper_observe.api.event_log import EventLog, StateEvent
 from logshipper_observe.api.job_api import _moment
+from logshipper_observe.api.lazy_answers import LazyAnswers
 from logshipper_observe.api.store_api import Store
 from logshipper_observe.base.words import RUNNING_STATES, state_of
 
 if TYPE_CHECKING:
     from logshipper_observe.api.job_api import Job
 
+NO_ALLOCATION = "no allocation of these jobs is known: the system that ran them told of none"
 _LAST = datetime.max.replace(tzinfo=UTC)  # what waits
 StoreOpener: TypeAlias = Callable[[], AbstractContextManager[Store]]
 
@@ -55,6 +57,7 @@ class AllocationFilter:
     """Which allocations. Empty collections are for any."""
 
     ids: Sequence[str] = ()
+    job_ids: Sequence[str] = ()  # of these jobs, which are allocations, or ran in them
     tags: Mapping[str, str] = field(default_factory=dict)
     states: Sequence[str] = ()
     project: str = ""
@@ -70,9 +73,11 @@ class AllocationFilter:
         )
 
 
-class AllocationQuery:
+class AllocationQuery(LazyAnswers[BatchJob]):
     """Allocations of a store, the one that began last first; read each time that they are gone
     through."""
+
+    _TITLES = ("id", "state", "nodes", "started (UTC)", "ended (UTC)", "user", "queue", "name")
 
     def __init__(self, open_store: StoreOpener, criteria: AllocationFilter) -> None:
         self._open_store = open_store
@@ -83,14 +88,15 @@ class AllocationQuery:
         *,
         id: "str | int | Sequence[str | int]" = (),
         scheduler_id: "str | int | Sequence[str | int]" = (),
+        job_id: "str | int | Sequence[str | int]" = (),
         filter_tags: "Mapping[str, str] | None" = None,
         state: "str | Sequence[str]" = (),
         project: str | None = None,
         queue: str | None = None,
     ) -> "AllocationQuery":
-        """Only allocations that all of this fits. id, scheduler_id: one or several; filter_tags:
-        all must match, "" for any value; state: one or several, `running` and `finished` among
-        them; project, queue: account, partition."""
+        """Only allocations that all of this fits. id, scheduler_id: one or several; job_id: those
+        of these jobs, or that they ran in; filter_tags: all must match, "" for any value; state:
+        one or several, `running` and `finished` among them; project, queue: account, partition."""
         criteria = self._criteria
         states = [name for text in _several(state) for name in _states(text)]
         return AllocationQuery(
@@ -98,6 +104,7 @@ class AllocationQuery:
             replace(
                 criteria,
                 ids=[*_several(id), *_several(scheduler_id)] or criteria.ids,
+                job_ids=_several(job_id) or criteria.job_ids,
                 tags={**criteria.tags, **(filter_tags or {})},
                 states=states or criteria.states,
                 project=criteria.project if project is None else project,
@@ -118,7 +125,7 @@ class AllocationQuery:
             self._open_store, replace(self._criteria, newest_first=field.startswith("-"))
         )
 
-    def __iter__(self) -> Iterator[BatchJob]:
+    def _read(self) -> Iterator[BatchJob]:
         with self._open_store() as store:
             allocations = [
                 allocation
@@ -131,15 +138,10 @@ class AllocationQuery:
         )
         yield from allocations
 
-    @overload
-    def __getitem__(self, at: int) -> BatchJob: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[BatchJob]: ...
-    def __getitem__(self, at: int | slice) -> BatchJob | list[BatchJob]:
-        return list(self)[at]
-
-    def count(self) -> int:
-        return sum(1 for _ in self)
+    def _cells(self, item: BatchJob) -> Sequence[object]:
+        times = (item.start_time, item.end_time)
+        began, ended = (None if time is None else f"{time:%Y-%m-%d %H:%M:%S}" for time in times)
+        return item.id, item.state, item.num_nodes, began, ended, item.user, item.queue, item.name
 
 
 class _Objects:
@@ -154,14 +156,16 @@ BatchJob.objects = _Objects()
 
 def _allocations(store: Store, criteria: AllocationFilter) -> Iterator[BatchJob]:
     tags = [f"{name}={value}" if value else name for name, value in criteria.tags.items()]
-    jobs = {(job.summary.cluster, job.job_id): job for job in store.jobs(tags=tags)}
-    yield from _imported_allocations(
-        store, criteria, {job.summary.allocation for job in jobs.values()}
-    )
+    jobs = {
+        (job.summary.cluster, job.job_id): job
+        for job in store.jobs(tags=tags)
+        if not criteria.job_ids or job.job_id in criteria.job_ids
+    }
+    of_jobs = {job.summary.allocation for job in jobs.values()} - {""}
+    yield from _imported_allocations(store, criteria, of_jobs)
+    ids = [*criteria.ids, *criteria.job_ids]
     runs: dict[tuple[str, str, int], list[StateEvent]] = {}
-    for event in (
-        EventLog(store).filter(tags=criteria.tags, job_id=criteria.ids).order_by("timestamp")
-    ):
+    for event in EventLog(store).filter(tags=criteria.tags, job_id=ids).order_by("timestamp"):
         runs.setdefault((event.cluster, event.job_id, event.data.get("attempt", 1)), []).append(
             event
         )
@@ -183,9 +187,11 @@ def _allocations(store: Store, criteria: AllocationFilter) -> Iterator[BatchJob]
 def _imported_allocations(
     store: Store, criteria: AllocationFilter, of_jobs: Collection[str]
 ) -> Iterator[BatchJob]:
-    """of_jobs: the allocations that jobs with the tags ran in."""
+    """of_jobs: the allocations that the jobs ran in that have the tags and ids."""
     for allocation in store._store.allocations():
         details = allocation.details
+        if criteria.job_ids and allocation.id not in of_jobs:
+            continue
         if (
             criteria.tags
             and allocation.id not in of_jobs

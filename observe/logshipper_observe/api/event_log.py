@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
-from typing import Any, ClassVar, TypeAlias, overload
+from typing import Any, ClassVar, TypeAlias
 
 from logshipper_ingest.model.job import STATE_CHANGED, JobSummary
+from logshipper_observe.api.lazy_answers import LazyAnswers
 from logshipper_observe.api.store_api import Store
 from logshipper_observe.base.words import NS
 from logshipper_observe.model.job_events import (
@@ -67,7 +68,7 @@ class EventFilter:
 
     def has(self, event: StateEvent) -> bool:
         return (
-            (not self.ids or event.id in self.ids)
+            (not self.ids or event.id in self.ids or (event.source_id or None) in self.ids)
             and (
                 not self.kinds
                 or event.kind in self.kinds
@@ -81,9 +82,11 @@ class EventFilter:
         )
 
 
-class EventQuery:
+class EventQuery(LazyAnswers[StateEvent]):
     """Events of a store, read each time that they are gone through; `query[:10]` and `query[3]`
     read no further than that."""
+
+    _TITLES = ("time (UTC)", "job", "kind", "from", "to", "message", "data")
 
     def __init__(self, open_store: StoreOpener, criteria: EventFilter) -> None:
         self._open_store = open_store
@@ -92,7 +95,7 @@ class EventQuery:
     def filter(
         self,
         *,
-        id: "str | Sequence[str]" = (),
+        id: "str | int | Sequence[str | int]" = (),
         job_id: "str | int | Sequence[str | int]" = (),
         scheduler_id: "str | int | Sequence[str | int]" = (),
         batch_job_id: "str | int | Sequence[str | int]" = (),
@@ -105,7 +108,8 @@ class EventQuery:
         timestamp_after: datetime | None = None,
         own: bool | None = None,
     ) -> "EventQuery":
-        """Only events that all of this fits. id, job_id, kind: one or several; scheduler_id,
+        """Only events that all of this fits. id: also as an imported job's own system numbers it
+        (`source_id`); id, job_id, kind: one or several; scheduler_id,
         batch_job_id: the allocation that the job is, or ran in: of a job of Slurm's its number,
         which is its id; of an imported job as the scheduler calls it, or as the system it is from;
         tags: all must match, "" for any value; data: each key there with this value, objects
@@ -143,25 +147,22 @@ class EventQuery:
             self._open_store, replace(self._criteria, newest_first=field.startswith("-"))
         )
 
-    def __iter__(self) -> Iterator[StateEvent]:
+    def get(self, **conditions: Any) -> StateEvent:  # Any: as filter has them
+        """The only event that all of this fits. Raises LookupError where there is none, or more
+        than one."""
+        events = self.filter(**conditions)[:2]
+        if len(events) != 1:
+            raise LookupError(f"{'more than one event fits' if events else 'no event fits'}")
+        return events[0]
+
+    def _read(self) -> Iterator[StateEvent]:
         with self._open_store() as store:
             yield from _events(store, self._criteria)
 
-    @overload
-    def __getitem__(self, at: int) -> StateEvent: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[StateEvent]: ...
-    def __getitem__(self, at: int | slice) -> StateEvent | list[StateEvent]:
-        """Counts from the first one; negative places aren't there."""
-        if isinstance(at, slice):
-            return list(islice(self, at.start, at.stop, at.step))
-        event = next(islice(self, at, None), None)
-        if event is None:
-            raise IndexError(f"there is no event {at}")
-        return event
-
-    def count(self) -> int:
-        return sum(1 for _ in self)
+    def _cells(self, item: StateEvent) -> Sequence[object]:
+        time = f"{item.timestamp:%Y-%m-%d %H:%M:%S}"
+        change = (item.kind, item.from_state, item.to_state)
+        return time, item.job_id, *change, item.message, dict(item.data)
 
 
 class _Objects:

@@ -13,14 +13,15 @@ from logshipper_ingest.model.x_axis import KeyStats, XChoice
 from logshipper_observe.api.tables import (
     Columns,
     Numbers,
-    Rollup,
+    Rollups,
     columns_of,
     merge_rows,
     numbers_of,
     rollups_of,
     sets_of,
 )
-from logshipper_observe.base.words import NS, RUNNING_STATES
+from logshipper_observe.base.notebook import html_table
+from logshipper_observe.base.words import NS, RUNNING_STATES, duration
 from logshipper_observe.model.documents import STREAM_NAMES
 from logshipper_observe.model.overlay import MarkChange, Marks, Overlay, parse_change
 from logshipper_observe.query.asked import pick_keys
@@ -28,6 +29,7 @@ from logshipper_observe.query.asked import pick_keys
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import JobStore, Reader
 
+__all__ = ["Capture", "Event", "Job", "JobSummary", "KeyStats", "Line", "Record", "XChoice"]
 StreamName: TypeAlias = Literal["stdout", "stderr", "both"]
 _STREAMS = {
     "stdout": (Stream.STDOUT,),
@@ -109,6 +111,24 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.job_id} {self.name!r} {self.state}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return html_table(("property", "value"), self._properties(), self.note)
+
+    def _properties(self) -> list[tuple[str, object]]:
+        """What tables show of it, by name."""
+        took = self.duration_secs
+        return [
+            ("job", self.job_id),
+            ("name", self.name),
+            ("state", self.state),
+            ("started (UTC)", f"{self.started:%Y-%m-%d %H:%M:%S}"),
+            ("took", "" if took is None else duration(took)),
+            ("exit code", self.exit_code),
+            ("records", self.summary.records),
+            ("tags", ", ".join(f"{k}={v}" if v else k for k, v in self.tags.items())),
+        ]
 
     # ---- what is known without reading
 
@@ -250,7 +270,7 @@ class Job:
                 for paths, rows in sets.items()
             ]
 
-    def rollup(self, *, attempt: int | None = None) -> dict[str, Rollup]:
+    def rollup(self, *, attempt: int | None = None) -> Rollups:
         """Of each key with numbers: last, min, max, mean, std and count."""
         with self._reader() as reader:
             names = _numeric(reader)

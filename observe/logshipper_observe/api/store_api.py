@@ -11,6 +11,7 @@ from logshipper.errors import LogshipperError, StoreError, UnknownJob
 from logshipper.spool.captures import store_root
 from logshipper_ingest.model.job import JobSummary
 from logshipper_observe.api.job_api import Job
+from logshipper_observe.api.lazy_answers import LazyAnswers
 from logshipper_observe.base.words import state_of
 from logshipper_observe.model.overlay import Overlay
 from logshipper_observe.model.properties import field_of
@@ -35,12 +36,14 @@ class TimedOut(LogshipperError):
         super().__init__(f"the time was up before {', '.join(self.left)} had ended")
 
 
-class Jobs:
+class Jobs(LazyAnswers[Job]):
     """The jobs that were asked for, each read when it is its turn; restarted each time it is gone
-    through.
+    through. `len(jobs)`, `jobs[0]` and `jobs[:10]` are of the jobs there are then.
 
     unknown: after that, an error for each selector that stood for no job.
     """
+
+    _TITLES = ("job", "name", "state", "started (UTC)", "took", "exit code", "records", "tags")
 
     def __init__(
         self,
@@ -53,10 +56,13 @@ class Jobs:
         self._job = job
         self._limit = limit
 
-    def __iter__(self) -> Iterator[Job]:
+    def _read(self) -> Iterator[Job]:
         listing = self._list()
         yield from islice(self._job(listing), self._limit)
         self.unknown = listing.unknown
+
+    def _cells(self, item: Job) -> Sequence[object]:
+        return [value for _, value in item._properties()]
 
 
 class Store:

@@ -3,18 +3,30 @@ they are. Pure."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import NamedTuple, TypeAlias
 
 from logshipper_ingest.model.metadata_keys import Number, Path, leaves_of, parse_record
+from logshipper_observe.base.notebook import MAX_COLUMNS, MORE, columns_table, html_table
 
 Column: TypeAlias = (
     list[int] | list[float] | list[int | None] | list[float | None] | list[Number | None]
 )
-Columns: TypeAlias = dict[str, Column]
-
 TIME, ATTEMPT, TASK = "_time", "_attempt", "_task"
 _INT64 = 1 << 63
+
+
+class Columns(dict[str, Column]):
+    """Columns of one length by their names, in order: a dict that shells and notebooks show by its
+    first and last rows."""
+
+    def __repr__(self) -> str:
+        length = max(map(len, self.values()), default=0)
+        names = [*list(self)[:MAX_COLUMNS], *([MORE] if len(self) > MAX_COLUMNS else [])]
+        return f"<{length:,} rows of {', '.join(names)}>"
+
+    def _repr_html_(self) -> str:
+        return columns_table(self)
 
 
 class Numbers(NamedTuple):
@@ -36,6 +48,16 @@ class Rollup:
     mean: float
     std: float  # of the population; 0.0 for a single number
     count: int
+
+
+class Rollups(dict[str, Rollup]):
+    """Roll-ups by key, in alphabetical order."""
+
+    def _repr_html_(self) -> str:
+        return html_table(
+            ("key", *(field.name for field in fields(Rollup))),
+            ((key, *astuple(rollup)) for key, rollup in self.items()),
+        )
 
 
 def numbers_of(line: str) -> Mapping[Path, Number]:
@@ -67,7 +89,7 @@ def columns_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Columns:
                 if len(column) < at:
                     column.extend([None] * (at - len(column)))
                 column.append(number)
-    columns: Columns = {TIME: times, ATTEMPT: attempts, TASK: tasks}
+    columns = Columns({TIME: times, ATTEMPT: attempts, TASK: tasks})
     for path, column in columns_by_path.items():
         column.extend([None] * (len(times) - len(column)))
         columns[names[path]] = _column(column)
@@ -145,7 +167,7 @@ class _Tally:
         return Rollup(self.last, self.least, self.largest, self.mean, deviation, self.count)
 
 
-def rollups_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> dict[str, Rollup]:
+def rollups_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> Rollups:
     """Of these keys that have numbers, by name, in alphabetical order."""
     tallies: dict[Path, _Tally] = {}
     for row in rows:
@@ -158,4 +180,6 @@ def rollups_of(rows: Iterable[Numbers], names: Mapping[Path, str]) -> dict[str, 
                 tallies[path] = _Tally(number)
             else:
                 tally.add(number)
-    return {names[path]: tallies[path].rollup() for path in sorted(tallies, key=names.__getitem__)}
+    return Rollups(
+        (names[path], tallies[path].rollup()) for path in sorted(tallies, key=names.__getitem__)
+    )

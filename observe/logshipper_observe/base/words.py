@@ -19,7 +19,7 @@ NOT_IN_LOKI = (
 RUNNING_STATES = ("RUNNING", "UNRESPONSIVE")
 STATES = (
     "QUEUED", *RUNNING_STATES, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED",
-    "REQUEUED", "BOOT_FAIL", "DEADLINE",
+    "REQUEUED", "BOOT_FAIL", "DEADLINE", "UNKNOWN",
 )  # fmt: skip
 STATE_ALIASES = {  # of Balsam, QCG-PilotJob and XT
     "CREATED": "QUEUED", "AWAITING_PARENTS": "QUEUED", "READY": "QUEUED", "STAGED_IN": "QUEUED",
@@ -44,6 +44,7 @@ STATE_STYLES = {
     "REQUEUED": "yellow",
     "BOOT_FAIL": "red",
     "DEADLINE": "red",
+    "UNKNOWN": "dim",
 }
 
 _RESETS = re.compile("\x1b\\[0?(?=[;m])")  # a sequence that begins with switching everything off

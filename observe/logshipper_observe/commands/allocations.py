@@ -4,7 +4,7 @@ import argparse
 from datetime import datetime
 from itertools import islice
 
-from logshipper_observe.analytics.batch_jobs import BatchJob
+from logshipper_observe.analytics.batch_jobs import NO_ALLOCATION, BatchJob
 from logshipper_observe.api.store_api import Store
 from logshipper_observe.base.output import Cell, Column, Output, Styled, print_json
 from logshipper_observe.base.running import say
@@ -38,7 +38,8 @@ _COLUMNS = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     describe(
         parser,
-        "Lists allocations, newest first: each run of a job on its nodes. JOB: ids, names,\nranges (a3-a9), wildcards.",
+        "Lists allocations, newest first: each run of a job on its nodes. JOB: ids, names,\n"
+        "ranges (a3-a9), wildcards: of these jobs, or that they ran in.",
         "examples:\n"
         "  logshipper allocations\n"
         "  logshipper allocations --history --limit 50\n"
@@ -67,13 +68,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     allocations: list[BatchJob] = []
+    has_none = False
     with chosen_jobs(args) as (store, ids, errors):
         if errors and not ids:
             return EXIT_UNKNOWN
         unknown = [{"name": error.name, "reason": str(error)} for error in errors]
         if store is not None:
             tags = dict(text.partition("=")[::2] for text in args.tag or ())
-            query = BatchJob.over(Store(store, overlay_of(store))).filter(id=ids, filter_tags=tags)
+            query = BatchJob.over(Store(store, overlay_of(store))).filter(
+                job_id=ids, filter_tags=tags
+            )
+            has_none = not query
             states = args.state or ([] if args.history else ["running"])
             allocations = list(islice(query.filter(state=states), None if args.all else args.limit))
     say_where_else(args)
@@ -89,7 +94,9 @@ def call(args: argparse.Namespace) -> int:
         )
     elif not allocations:
         say(
-            "no such allocations"
+            NO_ALLOCATION
+            if args.jobs and has_none
+            else "no such allocations"
             if args.history or args.state
             else "no allocation runs; --history has those that did"
         )

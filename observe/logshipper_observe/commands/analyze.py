@@ -15,7 +15,7 @@ from logshipper_observe.analytics.analytics import (
     throughput_report,
     utilization_report,
 )
-from logshipper_observe.analytics.batch_jobs import BatchJob
+from logshipper_observe.analytics.batch_jobs import NO_ALLOCATION, BatchJob
 from logshipper_observe.analytics.job_tasks import events_of_children
 from logshipper_observe.api.event_log import EventLog, EventQuery, StateEvent
 from logshipper_observe.api.job_api import Job
@@ -248,7 +248,9 @@ def _answer(
         return _throughput(args, events, which_jobs(jobs), between)
     allocations: Iterable[BatchJob] | None = None
     if args.report == "nodes":
-        allocations = () if read is None else BatchJob.over(read).filter(id=ids, filter_tags=tags)
+        allocations = (
+            () if read is None else BatchJob.over(read).filter(job_id=ids, filter_tags=tags)
+        )
     return _utilization(args, events, allocations, which_jobs(jobs), between)
 
 
@@ -309,13 +311,16 @@ def _utilization(
     if allocations is not None:
         availability = available_nodes(allocations)
         curves = {"available": _within(availability[0], availability[1], between), **curves}
-        notes = list(dict.fromkeys([*availability.notes, *notes]))
-    title = {
-        "nodes": f"Nodes of {which}, and how many of them ran one",
-        "utilization": f"{'Nodes that ran' if args.node_weighting else 'Running'} {which}",
-    }[args.report]
-    first = next(iter(curves.values()))
-    return Analysis(f"{title}: {mean_words(*first)}", unit, curves, notes)
+        unknown = [] if availability[0] else [NO_ALLOCATION]
+        notes = list(dict.fromkeys([*unknown, *availability.notes, *notes]))
+    means = {
+        name: mean_words(*curve) if curve[0] else "not known" for name, curve in curves.items()
+    }
+    if allocations is not None:
+        title = f"Nodes of {which}: {means['available']}; that ran one: {means['in use']}"
+    else:
+        title = f"{'Nodes that ran' if args.node_weighting else 'Running'} {which}: {means[unit]}"
+    return Analysis(title, unit, curves, notes)
 
 
 def _within(

@@ -89,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--id",
         action="append",
         metavar="EVENT",
-        help="this event (as --json has it); again for more",
+        help="this event (as --json has it, or as Balsam numbers it); again for more",
     )
     parser.add_argument(
         "--scheduler-id",
@@ -334,4 +334,6 @@ def _document(event: StateEvent) -> Document:
         "to_state": event.to_state,
         "message": event.message,
         "data": dict(event.data),
+        "source_id": event.source_id,
+        "source_data": dict(event.source_data),
     }

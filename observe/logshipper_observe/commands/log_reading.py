@@ -145,6 +145,7 @@ class Follower:
         self._keys = keys
         self._problems: set[str] = set()  # that were reported
         self._unresponsive = False
+        self._state = ""  # that was told last
         self._announces_changes = announce
 
     def follow(self, secs: float | None) -> "tuple[JobSummary, bool]":
@@ -153,6 +154,7 @@ class Follower:
         until = None if secs is None else time.monotonic() + secs
         if self._lines.summary is not None:
             self._say_what_is_followed(self._lines.summary)
+            self._state = _told_state(self._lines.summary)
         if self._keys.fd is not None:
             self._outage.poll.register(self._keys.fd, select.POLLIN)
         while True:
@@ -172,6 +174,9 @@ class Follower:
                 self._say(
                     "the job gives no sign of life" if self._unresponsive else "the job is back"
                 )
+            if _told_state(summary) != self._state:
+                self._state = _told_state(summary)
+                self._say_changes([f"{summary.name} ({summary.job_id}): {self._state}"])
             bars = {stream: bar for stream, bar in status.items() if stream in self._lines.streams}
             self._writer.show_status(bars)
             remaining_secs = self._store.poll_secs if until is None else until - time.monotonic()
@@ -220,7 +225,7 @@ class Follower:
         if not self._announces_changes:
             return
         streams = " and ".join(stream.name.lower() for stream in self._lines.streams)
-        nodes = self._lines.nodes.labels
+        nodes = [self._lines.nodes.title(label) for label in self._lines.nodes.labels]
         keys = " ESC leaves" if self._keys.fd is not None else ""
         if self._keys.fd is not None and nodes:
             keys = " + and - switch node, ESC leaves"
@@ -232,6 +237,11 @@ class Follower:
     def _say(self, words: str) -> None:
         self._writer.clear()
         say(safe(words))
+
+
+def _told_state(job: "JobSummary") -> str:
+    """Silence has words of its own."""
+    return "RUNNING" if job.state == "UNRESPONSIVE" else job.state
 
 
 class Outage:

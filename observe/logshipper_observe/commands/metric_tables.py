@@ -39,25 +39,35 @@ def call(store: "JobStore", job_id: str, args: argparse.Namespace) -> None:
             if args.by
             else job.metric_sets(attempt=args.attempt)
         )
-        _print_sets(job, [_only(columns, keys, args.by) for columns in sets], args)
+        tables = [_newest(_only(columns, keys, args.by), args) for columns in sets]
+        _print_sets(job, tables, args)
+
+
+def _newest(columns: Columns, args: argparse.Namespace) -> Columns:
+    """The last rows of a table, as many as --limit takes."""
+    limit = None if args.all else args.limit
+    if limit is None or len(columns[TIME]) <= limit:
+        return columns
+    first = len(columns[TIME]) - limit
+    return Columns((name, column[first:]) for name, column in columns.items())
 
 
 def _only(columns: Columns, keys: Sequence[str], by: str | None) -> Columns:
     """Without columns of what isn't asked for, or is in none of these rows."""
     if by:
-        return {
-            name: column
+        return Columns(
+            (name, column)
             for name, column in columns.items()
             if any(value is not None for value in column)
-        }
+        )
     if not keys:
         return columns
     names = {name for text in keys for name in (text, *text.split(","))}
-    return {
-        name: column
+    return Columns(
+        (name, column)
         for name, column in columns.items()
         if name in names or name in (TIME, ATTEMPT, TASK)
-    }
+    )
 
 
 def _print_summary(job: "Job", metrics: Columns, args: argparse.Namespace) -> None:

@@ -113,12 +113,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_curves(parser: argparse.ArgumentParser) -> None:
     """How curves are treated, put together and laid out; names are those of XT's plot."""
     group = parser.add_argument_group("curves of several runs")
-    group.add_argument(
+    group_by = group.add_argument(
         "--group-by",
-        choices=("run", "node", "job", "experiment"),
         default="run",
-        help="which runs belong together; an experiment is what jobs of one name are (default: run, each by itself)",
+        metavar="run|node|job|experiment|OPTION",
+        help="which runs belong together: by a tag of the measurements or the job, or another option (as `diff` names "
+        "them); experiment: by the tag, else the job that they are parts of, else the name "
+        "(default: run, each by itself)",
     )
+    completed(group_by, completers.facets)
     group.add_argument(
         "--aggregate",
         choices=("none", "mean", "min", "max", "std", "var", "sem"),

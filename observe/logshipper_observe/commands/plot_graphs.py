@@ -14,7 +14,7 @@ from logshipper_observe.base.running import say
 from logshipper_observe.base.words import count
 from logshipper_observe.graphs.curves import NONE, Trace
 from logshipper_observe.graphs.graph_notes import gap_document, key_notes, left_out_of, rule_words
-from logshipper_observe.graphs.plot_runs import CommonAxes, PlotQuery, Runs, facets_of
+from logshipper_observe.graphs.plot_runs import PLACES, CommonAxes, PlotQuery, Runs, facets_of
 from logshipper_observe.graphs.points import Points
 from logshipper_observe.graphs.series import (
     KEY_PREFIX,
@@ -97,7 +97,7 @@ def plot_several(
                 reader.close()
                 continue
             drawn_ids.append(job_id)
-            if query.facets:
+            if query.facets or query.group_by not in PLACES:
                 options.append(options_of(reader, overlay_of(store).of(reader.summary.key)))
             keys.append(job_keys)
             choices.append(reader.x_axis())
@@ -107,9 +107,10 @@ def plot_several(
                 reader.close()
         axes = CommonAxes(query, choices, keys, runs.seen_keys)
         facets = facets_of(query.facets, options) if query.facets else [""] * len(drawn_ids)
-        for job_id, facet in zip(drawn_ids, facets, strict=True):
+        of_jobs = options or [{}] * len(drawn_ids)
+        for job_id, facet, job_options in zip(drawn_ids, facets, of_jobs, strict=True):
             reader = open_readers.get(job_id) or open_reader(job_id)
-            runs.add(reader, names[job_id], axes, facet)
+            runs.add(reader, names[job_id], axes, facet, job_options)
             reader.close()
         done = runs.gather(axes.constants)
     if len(jobs) < len(job_ids):

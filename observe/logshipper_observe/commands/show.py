@@ -259,7 +259,10 @@ class _Page:
     def _output(self) -> str:
         job = self.job
         if not job.bytes_printed:
-            return "nothing printed"
+            lines = max(job.lines, job.records)
+            if not lines:
+                return "nothing printed"
+            return f"{plural(lines, 'line')} logged so far; Loki gets the bytes at the end"
         smaller = times_smaller(job.bytes_printed, job.bytes_logged)
         text = f"{size(job.bytes_printed)} printed, {size(job.bytes_logged)} logged in {plural(job.lines, 'line')}"
         return f"{text}: {smaller}" if smaller else text

@@ -26,23 +26,27 @@ class Changes(NamedTuple):
 class Nodes:
     """What distinguishes the captures of a job: `node1` where an attempt runs on several hosts,
     `task 3` where several tasks of a step run on one; "" where nothing has to be distinguished.
-    Nodes are numbered as they came."""
+    Nodes are numbered by the lowest task on each, from 0."""
 
     def __init__(self) -> None:
         self._labels: dict[int, str] = {}
+        self._hosts: dict[str, str] = {}  # by label, where it has one
         self._states: dict[int, str] = {}
 
     def learn(self, captures: "Sequence[Capture]") -> "Changes":
         """Ingests the captures as they are now; returns what has changed since."""
         changes = Changes([], [])
-        hosts: dict[int, list[str]] = {}
+        tasks: dict[int, dict[str, int]] = {}  # by attempt and host: the lowest
         places: dict[tuple[int, str], list[Capture]] = {}
         for capture in captures:
-            attempt_hosts = hosts.setdefault(capture.attempt, [])
-            if capture.host not in attempt_hosts:
-                attempt_hosts.append(capture.host)
+            of_attempt = tasks.setdefault(capture.attempt, {})
+            of_attempt[capture.host] = min(of_attempt.get(capture.host, capture.task), capture.task)
             places.setdefault((capture.attempt, capture.step), []).append(capture)
-        first = not self._states
+        hosts = {
+            attempt: sorted(of_attempt, key=of_attempt.__getitem__)
+            for attempt, of_attempt in tasks.items()
+        }
+        first, self._hosts = not self._states, {}
         for capture in captures:
             attempt_hosts = hosts[capture.attempt]
             peers = [
@@ -50,10 +54,14 @@ class Nodes:
             ]
             parts = [f"node{attempt_hosts.index(capture.host)}"] if len(attempt_hosts) > 1 else []
             parts += [f"task {capture.task}"] if len(peers) > 1 else []
+            label_before = self._labels.get(capture.capture, "")
             label = self._labels[capture.capture] = " ".join(parts)
+            if label:
+                self._hosts[label] = capture.host
             before = self._states.get(capture.capture)
             self._states[capture.capture] = capture.state
-            if before is None and (label or not first):
+            is_renamed = label_before not in ("", label)
+            if is_renamed or (before is None and (label or not first)):
                 changes.began.append(_begin_message(capture, label))
             elif before is not None and before != capture.state and label:
                 changes.ended.append(_change_message(capture, label))
@@ -61,6 +69,11 @@ class Nodes:
 
     def label(self, capture: int) -> str:
         return self._labels.get(capture, "")
+
+    def title(self, label: str) -> str:
+        """A label with its host: `node1 (gpu2)`."""
+        host = self._hosts.get(label, "")
+        return f"{label} ({host})" if host else label
 
     @property
     def labels(self) -> list[str]:
@@ -92,6 +105,7 @@ class NodeView:
 
     def __init__(self, nodes: Nodes) -> None:
         self.node = ""
+        self._title = ""  # of that node
         self._nodes = nodes
         self._backlog: deque[LogLine] = deque()
         self._chars = 0
@@ -117,7 +131,8 @@ class NodeView:
             return ["there is one node only"], self.show_all()
         at = order.index(self.node) if self.node in order else 0
         self.node = order[(at + steps) % len(order)]
-        messages = [f"switching to {self.node or 'all nodes'}"]
+        self._title = self._nodes.title(self.node)
+        messages = [f"switching to {self._title or 'all nodes'}"]
         if self._dropped_count:
             messages.append(
                 f"not kept, too many were held: {plural(self._dropped_count, 'line')}; `logshipper logs` has them"
@@ -132,8 +147,9 @@ class NodeView:
 
     def show_all_if_renamed(self) -> "list[LogLine]":
         """As `show_all`, where the node that is shown is called something else now: tasks have
-        joined it."""
-        return self.show_all() if self.node and self.node not in self._nodes.labels else []
+        joined it, or a node of lower tasks came."""
+        is_renamed = self._nodes.title(self.node) != self._title
+        return self.show_all() if self.node and is_renamed else []
 
     def _let_go(self) -> "list[LogLine]":
         backlog, self._backlog, self._chars = self._backlog, deque(), 0

@@ -4,6 +4,7 @@ display."""
 import logging
 import os
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,13 @@ PNG_POINTS = 4_000  # of a series: more than the picture has pixels across
 _DOTS_UP_TO = 60  # points that are marked on their line
 COLOURS = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#64748b")
 _GAP_COLOUR = "#dc2626"
+_MIN_LINE_LETTERS, _MAX_LINE_LETTERS = 8, 400
+_MAX_TITLE_LINES = 8
+_POINTS_PER_INCH = 72
+_TITLE_SIZE, _NOTE_SIZE = 13, 9.5  # points
+_LEFT = 0.012  # where titles begin, of the width
+_HEAD_INCHES = 0.55  # of a title and a note of one line each
+_MARGIN_INCHES = 1.0  # a graph's Y labels, beside its title
 _STYLE: "dict[RcKeyType, Any]" = {  # Any: matplotlib's own type of its settings
     "axes.edgecolor": "#94a3b8",
     "axes.grid": True,
@@ -54,7 +62,8 @@ def write_png(
 
     def draw(figure: "Figure") -> None:
         for at, graph in enumerate(graphs):
-            _draw(figure.add_subplot(down, across, at + 1), graph)
+            room = figure.get_figwidth() / across - _MARGIN_INCHES
+            _draw(figure, figure.add_subplot(down, across, at + 1), graph, room)
 
     write_figure(path, form, (max(5.2 * across, 7.2), 3.1 * down + 1.0), title, subtitle, draw)
 
@@ -68,7 +77,8 @@ def write_figure(
     draw: "Callable[[Figure], None]",
 ) -> None:
     """Writes what `draw` draws, with a title above it, into a file; path `-` is standard output.
-    form: png or svg; inches: width and height. Raises LogshipperError."""
+    form: png or svg; inches: width and height, which grows with the title's lines. Raises
+    LogshipperError."""
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -82,22 +92,51 @@ def write_figure(
         warnings.simplefilter("ignore")  # a letter that no font has is drawn as a box
         figure = Figure(figsize=inches, dpi=130, layout="constrained")
         FigureCanvasAgg(figure)
-        _head(figure, title, subtitle, inches[1])
+        room = inches[0] * (1 - 2 * _LEFT)
+        title = wrapped(figure, title, room, _TITLE_SIZE, "bold")
+        subtitle = wrapped(figure, subtitle, room, _NOTE_SIZE)
+        head = _line_inches(title, _TITLE_SIZE) + _line_inches(subtitle, _NOTE_SIZE) + 0.12
+        figure.set_size_inches(inches[0], inches[1] + head - _HEAD_INCHES)
+        _head(figure, title, subtitle, head)
         draw(figure)
         _save(figure, path, form)
 
 
-def _head(figure: "Figure", title: str, subtitle: str, height_inches: float) -> None:
-    top = 0.55 / height_inches
+def wrapped(
+    figure: "Figure", text: str, inches: float, points: float, weight: str = "normal"
+) -> str:
+    """The text in lines that fit, broken between words, or within one that is too long; what is
+    beyond _MAX_TITLE_LINES ends in an ellipsis. points: the letters' height."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.font_manager import FontProperties
+
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]  # theirs has no types
+    font = FontProperties(size=points, weight=weight)
+    letters = _MAX_LINE_LETTERS
+    while True:
+        lines = textwrap.wrap(text, letters, max_lines=_MAX_TITLE_LINES, placeholder=" …")
+        widths = (renderer.get_text_width_height_descent(line, font, False)[0] for line in lines)
+        if letters <= _MIN_LINE_LETTERS or max(widths, default=0) <= inches * figure.dpi:
+            return "\n".join(lines)
+        letters = letters * 9 // 10
+
+
+def _line_inches(text: str, points: float) -> float:
+    return (text.count("\n") + 1) * points * 1.4 / _POINTS_PER_INCH
+
+
+def _head(figure: "Figure", title: str, subtitle: str, head_inches: float) -> None:
+    height_inches = figure.get_figheight()
+    top = head_inches / height_inches
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.set(rect=(0.005, 0, 0.99, 1 - top), w_pad=0.12, h_pad=0.1)  # type: ignore[call-arg]  # those of constrained layout
     for text, inches, size, weight, colour in (
-        (title, 0.12, 13, "bold", "#0f172a"),
-        (subtitle, 0.38, 9.5, "normal", "#64748b"),
+        (title, 0.12, _TITLE_SIZE, "bold", "#0f172a"),
+        (subtitle, 0.12 + _line_inches(title, _TITLE_SIZE), _NOTE_SIZE, "normal", "#64748b"),
     ):
         figure.text(
-            0.012,
+            _LEFT,
             1 - inches / height_inches,
             text,
             size=size,
@@ -108,7 +147,8 @@ def _head(figure: "Figure", title: str, subtitle: str, height_inches: float) -> 
         )
 
 
-def _draw(axes: "Axes", graph: Graph) -> None:
+def _draw(figure: "Figure", axes: "Axes", graph: Graph, inches: float) -> None:
+    """inches: how wide its title may be."""
     from matplotlib.ticker import MaxNLocator
 
     unit, x_label = 1.0, graph.x.key or ""
@@ -154,13 +194,19 @@ def _draw(axes: "Axes", graph: Graph) -> None:
     axes.set_xlabel(x_label, parse_math=False)
     axes.set_ylabel(graph.key, parse_math=False)
     if graph.title and graph.title != graph.key:
-        axes.set_title(graph.title, size=10, loc="left", parse_math=False)
+        axes.set_title(
+            wrapped(figure, graph.title, inches, 10), size=10, loc="left", parse_math=False
+        )
     if graph.x_integer:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.02)
     if graph.own_x:
         axes.set_title(
-            f"X: {graph.x.words}", size=8.5, color="#64748b", loc="left", parse_math=False
+            wrapped(figure, f"X: {graph.x.words}", inches, 8.5),
+            size=8.5,
+            color="#64748b",
+            loc="left",
+            parse_math=False,
         )
     if not graph.total:
         axes.text(
@@ -173,6 +219,8 @@ def _draw(axes: "Axes", graph: Graph) -> None:
 
 def _draw_gaps(axes: "Axes", points: Points, unit: float) -> None:
     """NaN and infinities: a band over the records that have them, crosses at the bottom."""
+    if not points.gaps:  # an empty curve that isn't clipped would ruin the figure's layout
+        return
     for _, gap in points.gaps:
         axes.axvspan(
             gap.first_x / unit, gap.last_x / unit, color=_GAP_COLOUR, alpha=0.12, linewidth=0

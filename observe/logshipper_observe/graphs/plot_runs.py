@@ -27,15 +27,17 @@ from logshipper_observe.graphs.series import (
     numeric_keys,
 )
 from logshipper_observe.model.job_context import option_text
-from logshipper_observe.model.properties import without_alias
+from logshipper_observe.model.properties import TAGS, without_alias
 from logshipper_observe.query.asked import UnknownKey, split_names
 
 if TYPE_CHECKING:
+    from logshipper_ingest.model.job import JobSummary
     from logshipper_ingest.model.stores import Reader
     from logshipper_ingest.model.x_axis import KeyStats
 
 RUN, GROUP, COL = "run", "group", "col"
-GROUPS = (RUN, "node", "job", "experiment")
+NODE, JOB, EXPERIMENT = "node", "job", "experiment"
+PLACES = (RUN, NODE, JOB)  # groups that a job's options say nothing of
 BREAKS = (RUN, GROUP, COL)
 XT_KEYS = ("epoch", "step", "iter", "epochs", "steps", "iters", "index")
 BY_INDEX = XChoice(None, 0, "index: the number of each value, from 0")
@@ -53,7 +55,7 @@ class PlotQuery:
 
     request: GraphRequest
     x_rule: str = ""  # "xt" or ""
-    group_by: str = RUN  # one of GROUPS
+    group_by: str = RUN  # one of PLACES, or EXPERIMENT, a tag or another option
     break_on: Sequence[str] = (COL,)  # of BREAKS, what gets graphs of its own
     treatment: Treatment = UNTREATED
     title: str = ""  # with $run, $group, $col and $facet; "" for the usual one
@@ -98,6 +100,7 @@ class Runs:
         self._left_out: dict[str, None] = {}
         self._without: list[str] = []
         self._beyond = 0
+        self._is_grouped = query.group_by == EXPERIMENT  # some run has what groups are made by
         self.notes: list[str] = []
         self.seen_keys: dict[str, None] = {}  # with numbers, of all jobs that were looked at
 
@@ -116,9 +119,16 @@ class Runs:
             return False
         return True
 
-    def add(self, reader: "Reader", name: str, axes: "CommonAxes", facet: str = "") -> None:
+    def add(
+        self,
+        reader: "Reader",
+        name: str,
+        axes: "CommonAxes",
+        facet: str = "",
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         """A job's runs. name: what distinguishes it from the others; axes: of all jobs; facet: see
-        `facets_of`."""
+        `facets_of`; options: as `options_of` has them, where groups ask for them."""
         by_x: dict[XChoice, list[str]] = {}
         y_keys = axes.drawn(numeric_keys(reader))
         if not self._query.request.y:
@@ -129,11 +139,18 @@ class Runs:
         attempt, max_runs = self._query.request.attempt, self._query.max_runs
         for x, names in by_x.items():
             job_graphs, _ = graphs(reader, GraphRequest(x, names, attempt, max_runs), len(names))
-            self._add(reader, name, x, job_graphs, facet)
+            self._add(reader, name, x, job_graphs, facet, options or {})
 
     def _add(
-        self, reader: "Reader", name: str, x: XChoice, job_graphs: Sequence[Graph], facet: str
+        self,
+        reader: "Reader",
+        name: str,
+        x: XChoice,
+        job_graphs: Sequence[Graph],
+        facet: str,
+        options: Mapping[str, str],
     ) -> None:
+        by = self._query.group_by
         captures = captures_by_label(reader)
         for graph in job_graphs:
             self._note(graph, name)
@@ -147,10 +164,17 @@ class Runs:
                 capture = captures.get(points.origin)
                 groups = {
                     RUN: label,
-                    "node": capture.host if capture else reader.summary.host,
-                    "job": reader.summary.job_id,
-                    "experiment": reader.summary.name,
+                    NODE: capture.host if capture else reader.summary.host,
+                    JOB: reader.summary.job_id,
                 }
+                group = groups[by] if by in groups else _option_group(by, points, options)
+                self._is_grouped |= bool(group)
+                if not group:
+                    group = (
+                        _family(reader.summary)
+                        if by == EXPERIMENT
+                        else f"{by.removeprefix(TAGS)}=none"
+                    )
                 run_points = _relabel(points, label, index=x is BY_INDEX)
                 choice = graph.x if graph.own_x else x
                 self._runs.setdefault(graph.key, []).append(
@@ -158,7 +182,7 @@ class Runs:
                         graph.key,
                         choice,
                         run_points,
-                        groups[self._query.group_by],
+                        group,
                         label,
                         graph.x_integer,
                         graph.integer,
@@ -186,6 +210,11 @@ class Runs:
     def gather(self, constants: Sequence[str] = ()) -> GraphSet:
         """Raises LogshipperError where there is nothing to draw. constants: keys that have one
         value in each job."""
+        if self._runs and not self._is_grouped:
+            raise LogshipperError(
+                f"--group-by: no job has the tag or option {self._query.group_by!r}; `logshipper diff` "
+                "shows what there are"
+            )
         if constants and not self._query.request.y:
             self.notes.append(f"one value in each job, so no graph: {', '.join(constants)}")
         keys = list(self._runs)
@@ -366,6 +395,27 @@ class CommonAxes:
 
 def _own_number(key: str) -> XChoice:
     return XChoice(None, 0, f"record number: {key} itself is the X", by_number=True)
+
+
+def _option_group(name: str, points: Points, options: Mapping[str, str]) -> str:
+    """By a tag of the measurements, a tag of the job, or another of its options; "" without it."""
+    tag = points.tags.get(name.removeprefix(TAGS))
+    if tag is not None:
+        value = tag
+    else:
+        names = (name, f"{TAGS}{name}", without_alias(name))
+        option = next((option for option in names if option in options), None)
+        if option is None:
+            return ""
+        value = option_text(option, options[option])
+    return value if name == EXPERIMENT else f"{name.removeprefix(TAGS)}={value}"
+
+
+def _family(job: "JobSummary") -> str:
+    """What jobs are called that are parts of one, such as iterations; else the job's name."""
+    head, colon, number = job.name.rpartition(":")
+    is_iteration = colon and number.isascii() and number.isdigit()
+    return job.parent or (head if is_iteration else job.name)
 
 
 def facets_of(facets: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[str]:

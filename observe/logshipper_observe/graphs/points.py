@@ -7,7 +7,7 @@ A series has gaps where a value is NaN or infinite, and begins another curve whe
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -58,6 +58,7 @@ class Points:
         "label",
         "more_gaps",
         "origin",
+        "tags",
         "total",
     )
 
@@ -68,7 +69,8 @@ class Points:
         inside: tuple[float, float] = (-math.inf, math.inf),
     ) -> None:
         self.label = label
-        self.origin = label  # its label without the number of its curve
+        self.origin = label  # its label without its tags and the number of its curve
+        self.tags: Mapping[str, str] = {}  # of the measurements that it is made of
         self.begins_again = False  # whether another curve begins where X falls
         self.gaps: list[tuple[int, Gap]] = []  # each with the number of its curve, from 0
         self.more_gaps = 0  # records past MAX_GAPS runs
@@ -243,7 +245,7 @@ class Points:
         for number, (before, end) in enumerate(pairwise((-1, *ends, len(xs)))):
             name = f"curve {number + 1}"
             curve = Points(f"{self.label}, {name}" if self.label else name)
-            curve.origin = self.label
+            curve.origin, curve.tags = self.origin, self.tags
             curve.hold(xs[before + 1 : end], ys[before + 1 : end], self._totals[number])
             curve.gaps = [(0, gap) for of, gap in self.gaps if of == number]
             curves.append(curve)

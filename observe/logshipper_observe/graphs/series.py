@@ -1,10 +1,11 @@
-"""The points of a job's graphs: which X, which Y, one series per attempt, step and task, and per
-curve where X falls back. Memory is bounded (logshipper_observe/graphs/points.py)."""
+"""The points of a job's graphs: which X, which Y, one series per attempt, step and task, in `plot`
+also per set of a measurement's tags, and per curve where X falls back. Memory is bounded
+(logshipper_observe/graphs/points.py)."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 
@@ -158,10 +159,25 @@ def with_own_x(reader: "Reader", graph: Graph) -> Graph:
 
 
 def _fill(reader: "Reader", graphs: list[Graph], request: GraphRequest) -> None:
-    filling = Filling(reader, graphs, most_series=request.most_series)
+    filling = Filling(reader, graphs, most_series=request.most_series, by_tags=True)
     for record in reader.records(attempt=request.attempt):
         filling.add(record)
     filling.show()
+
+
+# whose records a series is made of: a capture's place, and the measurements' tags in order
+_Origin: TypeAlias = tuple[Source, tuple[tuple[str, str], ...]]
+
+
+def _tags_of(line: str) -> tuple[tuple[str, str], ...]:
+    """What a measurement has of tags (docs/user-guide.md, measurements that are sent)."""
+    try:
+        tags = orjson.loads(line).get("tags")
+    except orjson.JSONDecodeError:  # NaN: no measurement holds it
+        return ()
+    if not isinstance(tags, dict) or not all(isinstance(tag, str) for tag in tags.values()):
+        return ()
+    return tuple(sorted(tags.items()))
 
 
 class _NoNumber(float):
@@ -172,7 +188,7 @@ class _NoNumber(float):
 
 class Filling:
     """Fills graphs, record by record, all of them in one pass. new_points: makes a series;
-    most_series: of a graph."""
+    most_series: of a graph; by_tags: measurements with different tags are different series."""
 
     def __init__(
         self,
@@ -180,11 +196,14 @@ class Filling:
         graphs: Sequence[Graph],
         new_points: Callable[[], Points] = Points,
         most_series: int = MAX_SERIES,
+        *,
+        by_tags: bool = False,
     ) -> None:
         keys = numeric_keys(reader)
         self._graphs = graphs
         self._new_points = new_points
         self._most_series = most_series
+        self._by_tags = by_tags
         self._paths = {
             name: keys[name].path
             for graph in graphs
@@ -195,17 +214,18 @@ class Filling:
         self._began_ns = min(
             (capture.started_ns for capture in reader.captures), default=reader.summary.started_ns
         )
-        self._series: list[dict[Source, Points]] = [
+        self._series: list[dict[_Origin, Points]] = [
             {} for _ in graphs
-        ]  # of each graph, by source: the last ones
-        self._left_out: list[set[Source]] = [set() for _ in graphs]
-        self._counts: list[dict[Source, int]] = [{} for _ in graphs]  # records, by source
+        ]  # of each graph, by origin: the last ones
+        self._left_out: list[set[_Origin]] = [set() for _ in graphs]
+        self._counts: list[dict[_Origin, int]] = [{} for _ in graphs]  # records, by origin
 
     def add(self, record: "MetadataRecord") -> None:
         values = _numbers(record.line, self._paths)
         if not values:
             return
-        source = self._captures.get(record.capture, Source(record.attempt, "", 0))
+        tags = _tags_of(record.line) if self._by_tags and '"tags"' in record.line else ()
+        source = self._captures.get(record.capture, Source(record.attempt, "", 0)), tags
         for at, graph in enumerate(self._graphs):
             y = values.get(graph.key)
             if y is None:
@@ -232,7 +252,7 @@ class Filling:
                 if points is not None:
                     points.add(x, y)
 
-    def _open_series(self, at: int, source: Source) -> Points | None:
+    def _open_series(self, at: int, source: "_Origin") -> Points | None:
         """A new series of a graph, in place of its first one where there are many; None where it is
         left out itself."""
         series = self._series[at]
@@ -244,6 +264,7 @@ class Filling:
             del series[first]
         graph = self._graphs[at]
         series[source] = points = self._new_points()
+        points.tags = dict(source[1])
         is_counter = graph.x_integer or graph.x.path in (PROGRESS, EPOCH)
         points.begins_again = graph.x.key is not None and graph.x.rule != 7 and is_counter
         return points
@@ -254,13 +275,16 @@ class Filling:
             sorted(
                 {
                     *self._captures.values(),
-                    *(source for series in self._series for source in series),
+                    *(source for series in self._series for source, _ in series),
                 }
             )
         )
         for graph, series, left_out in zip(self._graphs, self._series, self._left_out, strict=True):
-            for source, points in series.items():
-                points.label = points.origin = labels[source]
+            shared_tags = set.intersection(*({*tags} for _, tags in series)) if series else set()
+            for (source, tags), points in series.items():
+                points.origin = labels[source]
+                own_tags = [f"{name} {tag}" for name, tag in tags if (name, tag) not in shared_tags]
+                points.label = ", ".join(filter(None, [points.origin, *own_tags]))
             shown = [series[source] for source in sorted(series)]
             most = max(self._most_series, MAX_SERIES) - len(shown) + 1
             graph.series = [

@@ -3,6 +3,8 @@
 import math
 from itertools import pairwise
 
+_MAX_DIGITS = 17  # as many tell any two floats apart
+
 
 def axis_range(low: float, high: float) -> tuple[float, float]:
     """The range that an axis shows: a single value gets room on both sides."""
@@ -27,11 +29,17 @@ def ticks(low: float, high: float, limit: int, *, integer: bool = False) -> list
 
 
 def labels(values: list[float]) -> list[str]:
-    """Numbers of one axis, all with as many decimals as their distance asks for."""
+    """Numbers of one axis, all with as many decimals as their distance asks for: different ones
+    look different."""
     distance = min((b - a for a, b in pairwise(values)), default=0.0)
     largest = max(map(abs, values), default=0.0)
     if distance <= 0 or largest >= 1e6 or distance < 1e-4:
-        return [f"{value:.4g}" if value else "0" for value in values]
+        texts = [f"{value:.4g}" if value else "0" for value in values]
+        digits = 5
+        while len(set(texts)) < len(set(values)) and digits <= _MAX_DIGITS:
+            texts = [f"{value:.{digits}g}" if value else "0" for value in values]
+            digits += 1
+        return texts
     decimals = max(0, -math.floor(math.log10(distance) + 1e-9))
     if any(abs(round(value, decimals) - value) > distance / 100 for value in values):
         decimals += 1

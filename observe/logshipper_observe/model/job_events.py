@@ -53,6 +53,9 @@ class StateEvent:
     # `state`, else the event's name: `heartbeat_lost`, `mode_changed`, `lines_lost`, `user_event`
     kind: str = STATE_CHANGED
     message: str = ""  # a sentence; of changes "" but for a late heartbeat
+    source_id: str = ""  # of an imported job's, as its own system numbers it
+    # of an imported job's, just what its own system gave. Any: JSON
+    source_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def timestamp(self) -> datetime:
@@ -268,16 +271,27 @@ def _imported_changes(job: JobSummary, events: Iterable[JobEvent]) -> Iterator[S
         data = {
             name: value
             for name, value in event.items()
-            if name not in ("event", "from", "to", "data")
+            if name not in ("event", "from", "to", "data", "source_id")
         }
         if state_of(change.after) == RUNNING and job.nodes:
             data |= {
                 "num_nodes": job.nodes,
                 **({"node_packing_count": job.packing} if job.packing > 1 else {}),
             }
-        data |= own_data if isinstance(own_data, dict) else {}
-        states = change.before, change.after
-        yield StateEvent(event_id, job.job_id, change.time_ns, *states, data, job.name, job.cluster)
+        source_data = own_data if isinstance(own_data, dict) else {}
+        data |= source_data
+        yield StateEvent(
+            event_id,
+            job.job_id,
+            change.time_ns,
+            change.before,
+            change.after,
+            data,
+            job.name,
+            job.cluster,
+            source_id=str(event.get("source_id", "")),
+            source_data=source_data,
+        )
 
 
 def _other_events(

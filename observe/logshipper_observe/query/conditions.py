@@ -95,8 +95,10 @@ def _matcher(text: str, kind: PropertyKind, sign: str, value: str) -> Callable[[
             repr(text),
             [f"`{sign}{value[0]}` is no operator{hint}; a text that begins so is quoted"],
         )
-    operand = _operand(text, kind, value)
     order = _ORDERS.get(sign)
+    if order is not None and not value:
+        raise UsageError(repr(text), [f"nothing stands behind `{sign}`: give a number or a text"])
+    operand = _operand(text, kind, value)
     if order is not None:
         return _ordered(order, operand, text_too=kind is PropertyKind.TAG)
     is_same = _same_as(operand, value, kind)

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from logshipper.errors import UnknownJob
+from logshipper_observe.base.notebook import MAX_ROWS, html_table
 from logshipper_observe.model.imported_info import child_of
 from logshipper_observe.model.job_info import (
     MAX_CHILDREN,
@@ -30,6 +32,18 @@ class Found(dict[str, T]):
     def __init__(self) -> None:
         super().__init__()
         self.unknown: list[UnknownJob] = []
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        titles = ("job", "state", "name", "took", "nodes", "exit code")
+        rows = [
+            (name, value.status, value.name, value.time, value.total_nodes, value.exit_code)
+            if isinstance(value, JobInfo)
+            else (name, value)
+            for name, value in islice(self.items(), MAX_ROWS + 1)
+        ]
+        unknown = ", ".join(map(str, self.unknown))
+        return html_table(titles[: max(map(len, rows), default=2)], rows, unknown)
 
 
 def infos(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import logshipper
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.model.job import Allocation
 from logshipper_ingest.store.local_store import LocalStore
@@ -219,11 +220,49 @@ def test_only_jobs(take: Import, store: Path) -> None:
 def test_only_folders_and_launchers_logs(take: Import, store: Path, site: Path) -> None:
     (site / "logs").mkdir()
     (site / "logs" / "serial_mode_5.log.master").write_text("2026 | INFO | started\n")
-    assert take(site / "data", site / "logs")[:2] == (0, "3 new jobs, 0 known\n")
+    (site / "logs" / "service_2026-05-04.log").write_text("2026 | INFO | processed job 101\n")
+    assert take(site / "data", site / "logs")[:2] == (0, "4 new jobs, 0 known\n")
     jobs = contents(store)
+    assert jobs["service_2026-05-04.log"]["details"] == {"mode": "service"}
     assert jobs["sweep/job101"]["lines"][0] == "epoch of job 101"
     assert jobs["serial_mode_5.log.master"]["details"] == {"mode": "serial"}
     assert jobs["serial_mode_5.log.master"]["lines"] == ["2026 | INFO | started"]
+
+
+def test_a_log_without_a_history_ends_with_its_file_and_nobody_knows_how(
+    take: Import, store: Path, site: Path
+) -> None:
+    """Nobody runs for ever whose system was switched off years ago."""
+    log = site / "data" / "sweep" / "job101" / "job.out"
+    (site / "logs").mkdir()
+    launcher = site / "logs" / "mpi_mode_5.log"
+    for secs in (1_700_000_000, 1_700_000_600):
+        for path in (log, launcher):
+            with path.open("a") as file:
+                file.write(f"\nat {secs}\n")
+            os.utime(path, (secs, secs))
+        assert take(site / "data", site / "logs")[0] == 0
+        for name in ("sweep/job101", launcher.name):
+            found = contents(store)[name]
+            summary = found["summary"]
+            assert (summary.state, summary.ended_ns) == ("UNKNOWN", secs * NS)
+            assert summary.started_ns == 1_700_000_000 * NS
+            assert (summary.exit_code, found["lines"][-1]) == (None, f"at {secs}")
+    assert {job["summary"].state for job in contents(store).values()} == {"UNKNOWN"}
+
+
+def test_events_keep_their_numbers_and_their_data(take: Import, store: Path) -> None:
+    take(SITE)
+    changes = [event for event in EVENTS if event["from_state"] != event["to_state"]]
+    with logshipper.Store.local(store) as opened:
+        events = {event.source_id: event for event in logshipper.EventLog(opened)}
+        assert events.keys() == {str(event["id"]) for event in changes}
+        for event in changes:
+            found = events[str(event["id"])]
+            assert dict(found.source_data) == event["data"]
+            assert (found.from_state, found.to_state) == (event["from_state"], event["to_state"])
+        number = changes[0]["id"]
+        assert logshipper.EventLog(opened).get(id=number) == events[str(number)]
 
 
 def test_two_sites_are_told_apart(take: Import, store: Path) -> None:

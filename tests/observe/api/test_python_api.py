@@ -54,7 +54,8 @@ def test_the_pages_examples_run(store: Path) -> None:
 
 
 def test_every_name_is_there() -> None:
-    assert dir(logshipper) == sorted(logshipper.__all__)
+    assert {*logshipper.__all__, "__version__", "__doc__"} <= {*dir(logshipper)}
+    assert not [name for name in dir(logshipper) if name[0] == "_" and name[:2] != "__"]
     assert all(
         getattr(logshipper, name).__doc__ for name in logshipper.__all__ if name != "Columns"
     )
@@ -62,11 +63,24 @@ def test_every_name_is_there() -> None:
         logshipper.no_such  # noqa: B018  that is the question
 
 
+def test_what_the_library_gives_has_a_name_to_import(store: Path) -> None:
+    """For annotations and isinstance: no folder of ours has to be known for these."""
+    with logshipper.Store.local() as opened:
+        job = opened.job("a1")
+        answers = [
+            opened, opened.jobs(), opened.info("a1"), opened.info("a1")["a1"], job, job.summary, job.x_axis(),
+            *job.captures(), *job.keys(), *job.lines(), *job.records(), *job.events(), job.metrics(), job.rollup(),
+            *job.rollup().values(), logshipper.EventLog(opened), *logshipper.EventLog(opened),
+        ]  # fmt: skip
+    names = {type(answer).__name__ for answer in answers}
+    assert names <= {*dir(logshipper)}
+
+
 def test_errors_of_the_page_are_all_there_are() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text().split("## Errors")[1], re.M)
     errors = {name for name in logshipper.__all__ if isinstance(getattr(logshipper, name), type)
               and issubclass(getattr(logshipper, name), Exception)}  # fmt: skip
-    assert set(rows) == errors - {"LogshipperError"} | {"ValueError"}
+    assert set(rows) == errors - {"LogshipperError"} | {"ValueError", "LookupError"}
 
 
 def test_commands_start_without_the_library() -> None:

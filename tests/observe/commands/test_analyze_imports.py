@@ -11,6 +11,7 @@ import pytest
 
 import logshipper
 from logshipper.start.cli import main
+from logshipper_observe.analytics.batch_jobs import NO_ALLOCATION
 from logshipper_observe.analytics.job_tasks import tasks_of_jobs
 from logshipper_observe.analytics.task_analytics import Task, gantt, launch_overheads, statistics_of
 from tests.observe.analytics.test_analytics_oracles import (
@@ -191,11 +192,46 @@ def test_allocations_of_balsam(
     assert logshipper.BatchJob.objects.filter(scheduler_id=456)[0].state == "COMPLETED"
     assert logshipper.BatchJob.objects.filter(filter_tags={"experiment": "bar"}).count() == 0
     capsys.readouterr()
-    assert main(["analyze", "nodes", "--json"]) == 0
+    until = ["--before", "2026-05-04T09:40:00Z"]
+    assert main(["analyze", "nodes", "--json", *until]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["title"].startswith(
-        "Nodes of imported jobs, and how many of them ran one: 12 at most"
+    # 8 from 9:30 on; of these 101 has 2 for 7.101 s, 104 has 4 for 7.104 s twice, 102 and 103 have
+    # an eighth for 56.102 s and 56.103 s, 105 one for the last 324.475 s: 409.535 / 564.495
+    assert answer["title"] == (
+        "Nodes of imported jobs: 8 at most, 8 on average in 10m00s; "
+        "that ran one: 4 at most, 0.7255 on average in 9m24s"
     )
+
+
+def test_the_allocation_of_a_job_is_the_one_that_it_ran_in(
+    balsam: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    jobs = {job.job_id: job.summary.allocation for job in logshipper.Store.default().jobs()}
+    for job_id in ("balsam-102", "balsam-103"):
+        assert main(["allocations", job_id, "--history", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["allocations"]
+        assert [one["id"] for one in found] == [jobs[job_id]] != [""]
+    until = ["--before", "2026-05-04T09:40:00Z"]
+    assert main(["analyze", "nodes", "balsam-102", "balsam-103", "--json", *until]) == 0
+    found = json.loads(capsys.readouterr().out)
+    available, used = found["series"]
+    assert (available["name"], available["y"]) == ("available", [8, 8])
+    assert (used["name"], max(used["y"])) == ("in use", 0.125)
+    assert found["title"].startswith("Nodes of imported jobs: 8 at most, 8 on average in 10m00s; ")
+
+
+def test_where_no_allocation_is_known_that_is_said(
+    qcg: list[Task], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A manager's files say which cores each task had, not which its allocation has."""
+    capsys.readouterr()
+    assert main(["analyze", "nodes", "qcg-long", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["notes"] == [NO_ALLOCATION]
+    assert found["title"].startswith("Nodes of imported jobs: not known; that ran one: 1 at most")
+    assert main(["allocations", "qcg-long", "--history"]) == 0
+    assert capsys.readouterr().err == f"logshipper: {NO_ALLOCATION}\n"
 
 
 def test_iterations_count_and_their_parent_does_not(

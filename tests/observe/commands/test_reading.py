@@ -845,6 +845,13 @@ def test_metadata_by_sets_of_keys_and_merged(store: Path, ask: Ask) -> None:
         [2, 1, 0],
         [1.0, 2.0, 3.0],
     )
+    (newest,) = json.loads(ok(ask("metadata", "nums", "--by", "epoch", "--limit", "2", "--json")))[
+        "sets"
+    ]
+    assert newest["columns"]["epoch"] == [2, 3], "the newest, as without --by"
+    tables = ok(ask("metadata", "nums", "--sets", "--limit", "1")).split("\n\n")
+    assert [len(table.splitlines()) for table in tables] == [2, 2, 2]
+    assert tables[1].splitlines()[1].split()[1:] == ["3", "0"]
     code, _, err = ask("metadata", "nums", "--by", "epcoh")
     assert (code, "did you mean epoch" in err) == (1, True)
     assert ask("metadata", "nums", "--by", "epoch", "--sets")[0] == 2

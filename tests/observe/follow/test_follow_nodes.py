@@ -84,6 +84,35 @@ def test_changes_are_said_once() -> None:
     assert nodes.learn([*captures_at_end, capture(3, attempt=2)]) == (["attempt 2 on gpu1"], [])
 
 
+def test_nodes_are_numbered_by_their_tasks_and_have_hosts() -> None:
+    """Whoever begins first has no say in it; a node that another one comes before is named anew."""
+    nodes = Nodes()
+    late = [capture(1, host="gpu2", task=4), capture(2, host="gpu3", task=8)]
+    assert nodes.learn(late) == (["node0: on gpu2", "node1: on gpu3"], [])
+    first = capture(3, host="gpu1", task=0)
+    assert nodes.learn([*late, first]).began == [
+        "node1: on gpu2",
+        "node2: on gpu3",
+        "node0: on gpu1",
+    ]
+    assert [nodes.title(label) for label in nodes.labels] == [
+        "node0 (gpu1)", "node1 (gpu2)", "node2 (gpu3)",
+    ]  # fmt: skip
+    assert turn(NodeView(nodes), 1)[0] == ["switching to node0 (gpu1)"]
+
+
+def test_a_node_that_another_one_comes_before_is_not_taken_for_it() -> None:
+    nodes = Nodes()
+    late = [capture(1, host="gpu2", task=4), capture(2, host="gpu3", task=8)]
+    nodes.learn(late)
+    view = NodeView(nodes)
+    view.turn(1)
+    view.takes(line(2, "held"))
+    nodes.learn([*late, capture(3, host="gpu1", task=0)])
+    assert [one.text for one in view.show_all_if_renamed()] == ["held"]
+    assert view.node == "", "what was node0 is node1 now"
+
+
 def test_nodes_are_in_order_of_their_numbers() -> None:
     nodes = Nodes()
     nodes.learn([capture(number, host=f"gpu{number}", task=number) for number in range(1, 13)])
@@ -104,16 +133,16 @@ def turn(view: NodeView, steps: int) -> tuple[list[str], list[str]]:
 
 def test_each_node_keeps_its_place(view: NodeView) -> None:
     assert view.takes(line(1))
-    assert turn(view, 1) == (["switching to node0"], [])
+    assert turn(view, 1) == (["switching to node0 (gpu1)"], [])
     assert [view.takes(line(number, str(number))) for number in (1, 2, 3, 2)] == [
         True,
         False,
         False,
         False,
     ]
-    assert turn(view, 1) == (["switching to node1"], ["2", "2"])
+    assert turn(view, 1) == (["switching to node1 (gpu2)"], ["2", "2"])
     assert turn(view, -2) == (["switching to all nodes"], ["3"])
-    assert turn(view, -1) == (["switching to node2"], []), "nothing twice"
+    assert turn(view, -1) == (["switching to node2 (gpu3)"], []), "nothing twice"
 
 
 def test_a_node_that_tasks_join_is_called_something_else() -> None:
@@ -143,8 +172,8 @@ def test_what_is_held_has_a_cap(view: NodeView, monkeypatch: pytest.MonkeyPatch)
     assert notes[1] == "not kept, too many were held: 2 lines; `logshipper logs` has them"
     assert texts == ["2", "3", "4"]
     view.takes(line(3, "long" * 3))
-    drop_note = "not kept, too many were held: 1 line; `logshipper logs` has them"
-    assert turn(view, 1) == (["switching to node2", drop_note], [])
+    dropped = "not kept, too many were held: 1 line; `logshipper logs` has them"
+    assert turn(view, 1) == (["switching to node2 (gpu3)", dropped], [])
 
 
 @given(
@@ -232,10 +261,11 @@ def test_keys_switch_nodes_and_esc_leaves(
     child.expect_exact("node0: first of gpu1\r\n")
     child.expect_exact("node1: first of gpu2\r\n")
     child.expect_exact(
-        "following train (4711), RUNNING: stdout and stderr of node0, node1; + and - switch node, ESC leaves\r\n"
+        "following train (4711), RUNNING: stdout and stderr of node0 (gpu1), node1 (gpu2); "
+        "+ and - switch node, ESC leaves\r\n"
     )
     child.send("+")
-    child.expect_exact("switching to node0\r\n")
+    child.expect_exact("switching to node0 (gpu1)\r\n")
     two[1].lines("second of gpu2")
     two[0].lines("second of gpu1")
     child.expect_exact("node0: second of gpu1\r\n")

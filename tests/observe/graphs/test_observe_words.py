@@ -2,15 +2,21 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logshipper.safe_text import safe, safe_json, safe_lines, without_controls
+from logshipper_ingest.model.job import JobSummary
 from logshipper_observe.base import output, words
+from logshipper_observe.base.output import Output
+from logshipper_observe.commands.show import _Page
 from logshipper_observe.graphs.ticks import axis_range, labels, ticks, time_unit
+from logshipper_observe.model.overlay import NO_MARKS
 from logshipper_observe.query.asked import UnknownKey, pick_keys
+from tests.tools.observe_fake import FakeReader
 
 NS = 10**9
 
@@ -100,6 +106,23 @@ def test_outcomes() -> None:
     assert words.times_smaller(100, 1000) == words.times_smaller(100, 0) == ""
 
 
+def test_a_running_jobs_output_in_loki_is_not_nothing() -> None:
+    """The account of its bytes comes with its end; its lines are there before."""
+    reader = FakeReader(['{"epoch": 1}', '{"epoch": 2}'])
+    running = replace(
+        reader.summary, state="RUNNING", ended_ns=None, bytes_printed=0, bytes_logged=0
+    )
+
+    def output(job: JobSummary) -> str:
+        page = _Page(Output(), reader, job, [], 0, NO_MARKS)  # type: ignore[arg-type]  # a fake
+        return page._output()
+
+    assert output(running) == "2 lines logged so far; Loki gets the bytes at the end"
+    assert output(replace(running, lines=0)) == output(running), "its lines are counted later"
+    assert output(replace(running, lines=0, records=0)) == "nothing printed"
+    assert output(reader.summary).startswith("1.00 kB printed")
+
+
 def test_numbers_of_any_size() -> None:
     assert words.number(1.0, integer=True) == "1"
     assert words.number(0.000123456789) == "0.000123457"
@@ -119,6 +142,15 @@ def test_ticks_lie_on_the_axis(first: float, second: float, limit: int, integer:
     assert all(low - room <= tick <= high + room for tick in tick_values)
     assert all(math.isfinite(tick) for tick in tick_values)
     assert len(labels(tick_values)) == len(tick_values)
+
+
+@pytest.mark.parametrize("low", [1e6, 1e9, -3e7, 0.12345678, 1e-9, 2.0**53])
+@pytest.mark.parametrize("span", [1e-5, 4e-4, 1, 7, 40])
+def test_no_two_ticks_of_an_axis_look_alike(low: float, span: float) -> None:
+    found = ticks(*axis_range(low, low + span), 6)
+    texts = labels(found)
+    assert len(set(texts)) == len(set(found)) > 1
+    assert max(map(len, texts)) <= 24
 
 
 def test_ticks_are_round() -> None:

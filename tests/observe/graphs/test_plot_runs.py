@@ -16,11 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import logshipper
 from logshipper.start.cli import main
 from logshipper_ingest.loki.client import LokiClient
+from logshipper_ingest.model.x_axis import XChoice
 from logshipper_observe.commands.plot import layout
+from logshipper_observe.graphs import graph_png
 from logshipper_observe.graphs.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
 from logshipper_observe.graphs.points import Points
+from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
 from tests.servers.running import LokiServer
 from tests.tools.loki_job import push_spool
 from tests.tools.reading_store import SpooledCapture
@@ -252,6 +256,76 @@ def test_groups(by: str, groups: list[str], plot: Plot) -> None:
     ]
     assert [series["group"] for series in graph["series"]] == groups
     assert [series["label"] for series in graph["series"]] == ["sweep aaa", "sweep bbb", "other"]
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Iterations of one job, a job with a tag, one with a key of that name, and one with neither."""
+    store = tmp_path_factory.mktemp("grouped") / "store"
+    for job_id, name in (
+        ("i0", "sim:0"),
+        ("i1", "sim:1"),
+        ("t", "a.py"),
+        ("k", "b.py"),
+        ("n", "c.py"),
+    ):
+        with SpooledCapture(store, job_id, name=name) as job:
+            job.metadata({"lr": 0.1 if job_id in ("i0", "t") else 0.2})
+            if job_id == "k":
+                job.metadata({"experiment": "foo"})
+            job.metadata(*({"epoch": epoch, "loss": 1 / epoch} for epoch in (1, 2, 3)))
+            job.end()
+    with logshipper.Store.local(store) as opened:
+        opened.job("t").tag("experiment=foo", "set=a")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("by", "groups"),
+    [
+        ("experiment", ["sim", "sim", "foo", "foo", "c.py"]),
+        ("lr", ["lr=0.1", "lr=0.2", "lr=0.1", "lr=0.2", "lr=0.2"]),
+        ("hparams.lr", [f"hparams.lr=0.{n}" for n in (1, 2, 1, 2, 2)]),
+        ("set", ["set=none", "set=none", "set=a", "set=none", "set=none"]),
+        ("tags.set", ["set=none", "set=none", "set=a", "set=none", "set=none"]),
+        ("job.name", [f"job.name={name}" for name in ("sim:0", "sim:1", "a.py", "b.py", "c.py")]),
+    ],
+)
+def test_groups_by_tag_configuration_or_the_job_that_they_are_parts_of(
+    by: str, groups: list[str], plot: Plot, grouped: Path
+) -> None:
+    names = {"i0": "sim:0", "i1": "sim:1", "t": "a.py", "k": "b.py", "n": "c.py"}
+    found = document(plot(*names, "--y", "loss", "--group-by", by, "--json", store=grouped))
+    (graph,) = found["graphs"]
+    assert {series["label"]: series["group"] for series in graph["series"]} == dict(
+        zip(names.values(), groups, strict=True)
+    )
+
+
+def test_a_group_that_no_job_has_is_said(plot: Plot, grouped: Path) -> None:
+    code, _, err = plot("i0", "t", "--group-by", "nothing", store=grouped)
+    assert (code, "no job has the tag or option 'nothing'" in err) == (1, True)
+
+
+def test_measurements_with_different_tags_are_different_series(plot: Plot, tmp_path: Path) -> None:
+    """As InfluxDB has them: each set of tags is a series, and a tag a group."""
+    store = tmp_path / "store"
+    with SpooledCapture(store, "m", name="mlo.py") as job:
+        for step, (host, rank) in itertools.product((1, 2, 3), (("n1", 0), ("n1", 1), ("n2", 2))):
+            tags = {"host": host, "rank": str(rank), "user": "x"}
+            job.metadata({"loss": {"step": step, "value": step + rank}, "tags": tags})
+        job.end()
+    words = ("m", "--y", "loss.value", "--x", "loss.step", "--json")
+    (graph,) = document(plot(*words, store=store))["graphs"]
+    assert [(one["label"], one["y"]) for one in graph["series"]] == [
+        ("host n1, rank 0", [1, 2, 3]), ("host n1, rank 1", [2, 3, 4]), ("host n2, rank 2", [3, 4, 5]),
+    ]  # fmt: skip
+    (graph,) = document(plot(*words, "--group-by", "host", "--aggregate", "mean", store=store))[
+        "graphs"
+    ]
+    assert [(one["group"], one["y"]) for one in graph["series"]] == [
+        ("host=n1", [1.5, 2.5, 3.5]), ("host=n2", [3, 4, 5]),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -526,6 +600,44 @@ def test_pictures(words: list[str], plot: Plot, tmp_path: Path) -> None:
     assert png.read_bytes().startswith(b"\x89PNG\r\n")
     assert plot("aaa", "bbb", "ccc", *words, "--svg", str(svg))[0] == 0
     assert ElementTree.parse(svg).getroot().tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314  our own
+
+
+@pytest.mark.parametrize("across", [1, 3])
+def test_no_text_of_a_picture_is_cut(
+    across: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Titles, notes and graphs' titles of any length, at any width."""
+    figures: list[Any] = []
+    save = graph_png._save
+
+    def keep(figure: Any, path: str, form: str) -> None:
+        save(figure, path, form)
+        figures.append(figure)
+
+    monkeypatch.setattr(graph_png, "_save", keep)
+    long = "WIDE words of a title, $x_" * 9 + "x" * 150 + "W" * 80
+    for title, note in (("short", "note"), (long, long)):
+        graphs = [Graph("loss", XChoice(None, 0, CLOCK_WORDS)) for _ in range(across)]
+        for graph in graphs:
+            graph.title = title
+            graph.series = [Points("a")]
+            graph.series[0].add(1.0, 2.0)
+        graph_png.write_png(str(tmp_path / "a.png"), graphs, title, note, across=across)
+    for figure in figures:
+        texts = [
+            *figure.texts,
+            *(text for axes in figure.axes for text in (axes._left_title, axes.xaxis.label)),
+        ]
+        boxes = [text.get_window_extent() for text in texts if text.get_text()]
+        assert len(boxes) >= 3
+        for box in boxes:
+            assert box.x0 >= 0
+            assert box.y0 >= 0
+            assert box.x1 <= figure.bbox.x1
+            assert box.y1 <= figure.bbox.y1
+        title, note = boxes[:2]
+        assert note.y1 <= title.y0 + 1, "one below the other"
+        assert max(axes.get_tightbbox().y1 for axes in figure.axes) <= note.y0 + 1
 
 
 def test_a_group_has_one_colour(plot: Plot, tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def test_conditions_that_do_not(text: str) -> None:
         ("loss", "isn't a condition"), ("=5", "isn't a condition"), ("", "isn't a condition"),
         ("loss:regex:(", "isn't a regular expression"), ("loss:exists:maybe", "true or false"),
         ("lines<many", "'many' isn't a number"), ("duration<soon", "a time such as 90s"),
+        ("loss<", "nothing stands behind `<`"), ("loss >= ", "nothing stands behind `>=`"),
         ("started<yesterday", "2026-05-01"), ("starred=maybe", "$true or $false"),
     ],
 )  # fmt: skip
