@@ -137,9 +137,12 @@ class Sidecar:
             problems = list(self._settings.problems)
             message = f"~/.logoptin is refused, so nothing is logged until a /LOGCOMMAND says so: {'; '.join(problems)}"
             self._write_event({"event": "config_refused", "message": message, "problems": problems})
-        # begun disabled, nothing of before is ever recorded (R11)
-        if self._settings.config.context and self._classifier.mode != "disabled":
-            self._begin_context()
+        # begun disabled, nothing of before is ever recorded (R11); of a run by hand, text is recorded
+        # in the mode in which text is logged
+        asked, mode = self._settings.config.context, self._classifier.mode
+        by_default = asked is None and self._settings.by_hand and mode == "enabled"
+        if by_default or (asked and mode != "disabled"):
+            self._begin_context(by_default=by_default)
         self._announce()
         self._report("ready")
 
@@ -357,14 +360,13 @@ class Sidecar:
 
     # ---- how the job was started
 
-    def _begin_context(self) -> None:
+    def _begin_context(self, *, by_default: bool) -> None:
         from logshipper.sidecar.context import MISSING, Gathering, JobStart
 
         argv, cwd = self._settings.argv, self._settings.cwd
+        pid = self._plan.cmd_pid if argv is None else 0
         try:
-            self._context = Gathering(
-                JobStart(argv, cwd, self._plan.cmd_pid if argv is None else 0)
-            )
+            self._context = Gathering(JobStart(argv, cwd, pid, by_default=by_default))
         except OSError:
             self._write_event(MISSING)
 

@@ -37,6 +37,7 @@ examples:
   logshipper run -- python train.py --lr 0.1
   logshipper run --name baseline -- ./job.sh > out.txt
   logshipper run --mode metadata -- python train.py    log JSON lines only
+  logshipper run --no-context -- ./job.sh --pin 1234   the command line isn't recorded
   logshipper run --telegraf-port 8092 -- python train.py   take what it sends to Telegraf, too
   logshipper run --if-opted-in -- CMD                  in a wrapper: only where ~/.logoptin is
 """
@@ -178,6 +179,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="log all, only metadata, or nothing until told (default: what ~/.logoptin says, else enabled)",
     )
     parser.add_argument("--no-tty", action="store_true", help="give CMD pipes, not terminals")
+    parser.add_argument(
+        "--no-context",
+        action="store_true",
+        help="don't record how CMD was started: its command line, folder, git commit and Python",
+    )
     parser.add_argument(
         "--store",
         metavar="DIR",

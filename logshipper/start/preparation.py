@@ -11,6 +11,7 @@ from logshipper.process.terminal import fill_standard_fds, is_inherited
 from logshipper.relay.handover import SidecarPlan
 from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
 from logshipper.spool import captures
+from logshipper.spool.place import Place
 from logshipper.start import launchers, node_agent_socket
 from logshipper.start.run_command import Arguments
 
@@ -41,9 +42,10 @@ def prepare(
     name = arguments.name or captures.default_name(command)
     takes_measurements = arguments.telegraf or arguments.telegraf_port
     telegraf = _telegraf(arguments.telegraf_port or 0) if takes_measurements else None
+    place = launchers.find(os.environ)
     try:
         capture, start_agent = _make(
-            arguments.store, name[: captures.NAME_MAX_CHARS], arguments.job_id
+            arguments.store, name[: captures.NAME_MAX_CHARS], arguments.job_id, place
         )
     except SpoolError as error:
         optin.say(f"logshipper: nothing of this run is logged: {error}")
@@ -53,10 +55,13 @@ def prepare(
     ):
         telegraf = _telegraf(0)
     collector = _collector(telegraf, capture) if telegraf is not None else None
-    cwd = _folder() if settings.context else None
+    if arguments.no_context:
+        settings = settings._replace(context=False)
+    by_hand = not (arguments.if_opted_in or launchers.is_scheduled(place))
+    by_hand = by_hand and os.environ.get("LOGSHIPPER_CONTEXT", "on") != "off"
     nodes = launchers.nodes(os.environ)
     sidecar_settings = Settings(
-        settings, problems, capture, start_agent, tuple(command), cwd, nodes
+        settings, problems, capture, start_agent, tuple(command), _folder(), nodes, by_hand
     )
 
     def serve(plan: SidecarPlan) -> None:
@@ -116,7 +121,7 @@ def _telegraf(port: int) -> "Sockets | None":
 
 
 def _make(
-    store: str | None, name: str, job_id: str | None
+    store: str | None, name: str, job_id: str | None, place: Place | None
 ) -> tuple[captures.CaptureDirectory, Callable[[], None]]:
     """The capture's directory, in the node's spool where there is an agent, else in the user's
     store; and how to have it ingested. Raises ConfigError, SpoolError.
@@ -127,7 +132,6 @@ def _make(
         captures.check_job_id(job_id)
     wants_store = bool(store or os.environ.get("LOGSHIPPER_STORE"))
     root = captures.store_root(store)
-    place = launchers.find(os.environ)
     try:
         capture = (
             None

@@ -1,12 +1,6 @@
 """`logshipper show JOB`: all that is known of a job."""
 
 import argparse
-from typing import TYPE_CHECKING
-
-from logshipper_observe.commands.options import add_job, add_json, add_source
-
-if TYPE_CHECKING:
-    pass
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +14,7 @@ from logshipper_observe.base.output import (
     Cell,
     Column,
     Output,
+    Raw,
     Styled,
     line_width,
     print_json,
@@ -36,7 +31,7 @@ from logshipper_observe.base.words import (
     times_smaller,
     when,
 )
-from logshipper_observe.commands.options import describe
+from logshipper_observe.commands.options import add_job, add_json, add_source, describe
 from logshipper_observe.model.documents import (
     STREAM_NAMES,
     Document,
@@ -47,11 +42,13 @@ from logshipper_observe.model.documents import (
     moment,
 )
 from logshipper_observe.model.event_words import event_words
+from logshipper_observe.model.job_context import context_options
 from logshipper_observe.model.job_info import totals
 from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.line_trial import metadata_hint
 from logshipper_observe.model.overlay import Marks
 from logshipper_observe.model.record_hints import record_hints
+from logshipper_observe.model.records import text_of
 from logshipper_observe.query.opening import open_job, overlay_of, store_place
 
 if TYPE_CHECKING:
@@ -134,6 +131,7 @@ def _document(
         "hints": record_hints(reader),
         "events": [_event_document(event) for event in reader.events()],
         "captures": [capture_document(capture) for capture in reader.captures],
+        "start": {name: Raw(text) for name, text in context_options(reader).items()},
         **({"metadata_hint": hint._asdict()} if (hint := metadata_hint(reader)) else {}),
         "live_status": {
             STREAM_NAMES[stream]: {**moment("time", time_ns), "text": text}
@@ -232,6 +230,7 @@ class _Page:
                     note_line(self.marks.note),
                 ],
             )
+        yield from self._start()
         yield "Mode", [job.mode]
         yield "Output", [self._output()]
         if job.records:
@@ -245,6 +244,23 @@ class _Page:
             for stream, (time_ns, text) in sorted(self.reader.status().items()):
                 name = f"Now on {STREAM_NAMES[stream]}"
                 yield name, self._bar(text, self._ago(time_ns), self.out.columns - len(name) - 4)
+
+    def _start(self) -> Iterator[tuple[str, list[Cell]]]:
+        """How it was started, where that was recorded."""
+        options = {
+            name: text_of(value) if value.startswith('"') else value
+            for name, value in context_options(self.reader).items()
+        }
+        if command := options.get("command"):
+            yield "Command", [command]
+        if cwd := options.get("cwd"):
+            yield "Folder", [cwd]
+        commit, branch = options.get("git.commit", ""), options.get("git.branch", "")
+        if commit or branch:
+            changes = ", with changes" if options.get("git.dirty") == "true" else ""
+            yield "Git", [f"{commit[:12]} {branch}".strip() + changes]
+        if prefix := options.get("python.prefix"):
+            yield "Python", [f"{options.get('python.version', '')} {prefix}".strip()]
 
     def _bar(self, text: str, ago: list[Cell], columns: int) -> list[Cell]:
         """On a terminal in one row, where its bar is what makes it longer."""
