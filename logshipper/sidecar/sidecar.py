@@ -13,6 +13,7 @@ import os
 import select
 import struct
 import time
+from signal import SIGKILL
 
 from logshipper import __version__
 from logshipper.classify.classifier import Classifier
@@ -21,9 +22,10 @@ from logshipper.errors import SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
 from logshipper.relay import relay, side_pipe
 from logshipper.relay.handover import SidecarPlan
-from logshipper.relay.side_pipe import Empty, SideType
+from logshipper.relay.side_pipe import Empty, Ending, SideType
 from logshipper.render.renderer import FIRST_SECS
 from logshipper.sidecar.frame_builder import FrameBuilder
+from logshipper.sidecar.memory_kills import MemoryKills
 from logshipper.sidecar.settings import Settings
 from logshipper.spool.captures import TELEGRAF_MARK, boot_id, counted_bytes, outcome
 from logshipper.spool.live_status import LiveStatusFile
@@ -113,6 +115,7 @@ class Sidecar:
         self._degraded = False
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
         self._context: Gathering | None = None
+        self._memory_kills = MemoryKills()
 
     # ---- the capture's course
 
@@ -266,7 +269,7 @@ class Sidecar:
         elif kind == SideType.CLOSED:
             self.closed(stream)
         elif kind == SideType.EXIT:
-            self._end(*outcome(struct.unpack("<i", payload)[0]), "")
+            self._end_as(struct.unpack("<i", payload)[0], flags)
 
     def data(self, stream: int, data: bytes, flags: int) -> None:
         self.empty(flags)
@@ -357,6 +360,16 @@ class Sidecar:
             except SpoolError as error:
                 self._degrade(error)
             self._report("done")
+
+    def _end_as(self, wait_status: int, flags: int) -> None:
+        """SIGKILL that nobody is seen to have cancelled the job by is most often the kernel's, for
+        want of memory; a shell passes it on as an exit code."""
+        state, exit_code, signo = outcome(wait_status)
+        reason = ""
+        if flags & Ending.UNCANCELLED and SIGKILL in (signo, (exit_code or 0) - 128):
+            state = "KILLED" if signo else state
+            reason = f"perhaps out of memory: {self._memory_kills.words() or 'nobody is seen to have cancelled it'}"
+        self._end(state, exit_code, signo, reason)
 
     # ---- how the job was started
 

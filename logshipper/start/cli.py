@@ -200,6 +200,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         type=_port,
         help="the same at 127.0.0.1:PORT, such as 8092, for code that has Telegraf's port written into it",
     )
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="don't name the run on the terminal when it is over",
+    )
     parser.add_argument("command", metavar="CMD", nargs="*", help=argparse.SUPPRESS)
 
 

@@ -9,6 +9,7 @@ from logshipper.process import nesting
 from logshipper.process.run import RunOptions
 from logshipper.process.terminal import fill_standard_fds, is_inherited
 from logshipper.relay.handover import SidecarPlan
+from logshipper.safe_text import safe
 from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
 from logshipper.spool import captures
 from logshipper.spool.place import Place
@@ -32,6 +33,7 @@ def prepare(
     """
     leave = _covered(arguments, logoptin)
     if leave is None:
+        _tell_who_has_it(arguments)
         return None
     fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
     settings, problems = _configure(logoptin)
@@ -74,8 +76,45 @@ def prepare(
     # in `metadata`, nothing of stderr may count as a record (R9)
     apart = settings.mode == "metadata"
     return RunOptions(
-        command, settings.tty, capture, serve, telegraf=collector, leave=leave, apart=apart
+        command,
+        settings.tty,
+        capture,
+        serve,
+        telegraf=collector,
+        leave=leave,
+        apart=apart,
+        farewell=_farewell(arguments, name, capture, place),
     )
+
+
+def _tell_who_has_it(arguments: Arguments) -> None:
+    """To who named a run that isn't a job of its own. Of ranks one does."""
+    place = launchers.find(os.environ)
+    is_first = place is None or not place.task
+    if arguments.name and is_first and not (arguments.quiet or arguments.if_opted_in):
+        around = os.environ.get("LOGSHIPPER_JOB_ID", "")
+        optin.say(
+            f"logshipper: {arguments.name} is no job of its own: what it prints is in the log of the run around it"
+            f"{f', {around}' if around else ''} (--job-id ID captures it by itself, too)"
+        )
+
+
+def _farewell(
+    arguments: Arguments, name: str, capture: captures.CaptureDirectory, place: Place | None
+) -> str:
+    """Where a person who ran it by hand finds it; "" for others, and inside of another run, whose
+    log it would be in."""
+    if arguments.quiet or arguments.if_opted_in or launchers.is_scheduled(place):
+        return ""
+    if nesting.VARIABLE in os.environ:
+        return ""
+    store = ""
+    if arguments.store:
+        import shlex
+
+        store = f" --store {shlex.quote(arguments.store)}"
+    source = store if capture.in_user_spool else " --from loki"
+    return f"{safe(name)} is {capture.job_id}: logshipper show {capture.job_id}{source}"
 
 
 def _covered(arguments: Arguments, logoptin: tuple[str, bytes]) -> tuple[int, ...] | None:
