@@ -16,13 +16,14 @@ def python_of(argv: "Sequence[str]", cwd: str, path: str) -> dict[str, str]:
     """prefix, and where it is known version, of the interpreter that a command line names, or the
     first line of the script that it names; empty where that is no Python. path: $PATH."""
     program = _find(argv[0], cwd, path) if argv else ""
-    interpreter = program if _is_python(program) else _interpreter(program, cwd, path)
-    if not interpreter:
+    is_script = _begin_of(program)[:2] == "#!"  # so is a shim of pyenv's, which is no Python
+    interpreter = _interpreter(program, cwd, path) if is_script else program
+    if not _is_python(interpreter):
         return {}
     prefix = os.path.dirname(os.path.dirname(interpreter))
     match = _VERSION.search(_begin_of(os.path.join(prefix, "pyvenv.cfg")))
     if match is None:  # no virtual environment: `bin/python` leads to `python3.12`
-        match = re.search(r"python([0-9][0-9.]*)$", os.path.realpath(interpreter))
+        match = re.search(r"python([0-9]+\.[0-9.]+)$", os.path.realpath(interpreter))
     return {"prefix": prefix, **({"version": match[1]} if match else {})}
 
 
@@ -31,13 +32,12 @@ def _is_python(program: str) -> bool:
 
 
 def _interpreter(script: str, cwd: str, path: str) -> str:
-    """The Python of a script's `#!` line; "" where it is none."""
+    """The program of a script's `#!` line, behind `env`; "" where it isn't there."""
     begin = _begin_of(script)
     words = begin.partition("\n")[0].removeprefix("#!").split() if begin[:2] == "#!" else []
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-")]
-    program = _find(words[0], cwd, path) if words else ""
-    return program if _is_python(program) else ""
+    return _find(words[0], cwd, path) if words else ""
 
 
 def _find(name: str, cwd: str, path: str) -> str:

@@ -193,11 +193,12 @@ def test_the_python_of_a_command(tmp_path: Path) -> None:
         ("torchrun", f"#!{bin_folder}/python -u"),
         ("tool", "#!/usr/bin/env python"),
         ("script", "#!/bin/sh"),
+        ("python3", "#!/usr/bin/env bash"),  # a shim
     ):
         (bin_folder / name).write_text(f"{line}\n")
         (bin_folder / name).chmod(0o755)
     expected = {"prefix": str(tmp_path / "env"), "version": "3.12.4"}
     for argv in (["python", "x.py"], ["torchrun", "x.py"], ["tool"], ["env/bin/python"]):
         assert python_of(argv, str(tmp_path), f"/nowhere:{bin_folder}") == expected
-    for argv in (["script"], ["nothing"], [], ["/bin/sh"]):
+    for argv in (["script"], ["python3", "x.py"], ["nothing"], [], ["/bin/sh"]):
         assert python_of(argv, str(tmp_path), str(bin_folder)) == {}
