@@ -31,6 +31,7 @@ MAX_COMMAND_BYTES = 16 << 10
 MAX_DIFF_BYTES = 32 << 10
 MAX_VALUE_CHARS = 1000
 _GIT_SECS = 2.0
+_GIT_AFTER_SECS = 0.05
 _NICE = 10  # the job's own cores are the job's
 _MAX_REFS_BYTES = 4 << 20
 _EXEC_SECS = 2.0  # how long a scheduler's daemon may take from its fork to the task's own program
@@ -318,15 +319,25 @@ def _serve(job_start: JobStart, send: int) -> None:
             # SIGALRM ends it, whatever it waits for
             signal.setitimer(signal.ITIMER_REAL, GATHER_SECS)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            if job_start.by_default:
-                os.nice(_NICE)
             gathers = gather_in_brief if job_start.by_default else _gather_at_once
             for event in gathers(job_start, os.environ):
                 data = json.dumps(event).encode() + b"\n"
                 while data:
                     data = data[os.write(send, data) :]
+                if job_start.by_default:
+                    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+                    if _is_unread(send):
+                        break
     finally:
         os._exit(0)
+
+
+def _is_unread(fd: int) -> bool:
+    """Whether the pipe's reader goes within _GIT_AFTER_SECS: of a command that is over so soon, git
+    isn't asked."""
+    poll = select.poll()
+    poll.register(fd, 0)  # POLLERR comes unasked
+    return bool(poll.poll(_GIT_AFTER_SECS * 1000))
 
 
 def _gather_at_once(job_start: JobStart, environment: "Mapping[str, str]") -> "Iterator[Json]":
