@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EVENT = "context"
 MISSING: Json = {"event": "context_missing", "message": "how the job was started isn't known"}
 GATHER_SECS = 5.0
-BRIEF_SECS = 0.02
+BRIEF_SECS = 0.005
 MAX_COMMAND_BYTES = 16 << 10
 MAX_DIFF_BYTES = 32 << 10
 MAX_VALUE_CHARS = 1000

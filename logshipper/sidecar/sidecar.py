@@ -43,6 +43,7 @@ IDLE_SECS = 1.0
 LEDGER_SECS = 0.05
 RETRY_SECS = 1.0  # how long a spool that refused is left alone
 AGENT_AFTER_SECS = 2.0
+CONTEXT_AFTER_SECS = 0.05  # a command that is over sooner costs no process more
 LEFT_OUT_SECS = 10.0
 _READ_BYTES = 1 << 20
 # then a pause that is far from what counts as no progress (handover)
@@ -115,6 +116,7 @@ class Sidecar:
         self._degraded = False
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
         self._context: Gathering | None = None
+        self._context_due = float("inf")  # when gathering what nobody asked for begins
         self._memory_kills = MemoryKills()
 
     # ---- the capture's course
@@ -144,8 +146,10 @@ class Sidecar:
         # in the mode in which text is logged
         asked, mode = self._settings.config.context, self._classifier.mode
         by_default = asked is None and self._settings.by_hand and mode == "enabled"
-        if by_default or (asked and mode != "disabled"):
-            self._begin_context(by_default=by_default)
+        if by_default:
+            self._context_due = time.monotonic() + CONTEXT_AFTER_SECS
+        elif asked and mode != "disabled":
+            self._begin_context(by_default=False)
         self._announce()
         self._report("ready")
 
@@ -314,6 +318,9 @@ class Sidecar:
                 **self._slowed(now),
             }
             self._write_record({"type": "heartbeat", **facts})
+        if now >= self._context_due:
+            self._context_due = float("inf")
+            self._begin_context(by_default=True)
         if now >= self._agent_due:
             self._agent_due = float("inf")
             self._settings.start_agent()
@@ -327,6 +334,7 @@ class Sidecar:
             self._classifier.next_tick() or self._idle_due,
             self._heartbeat_due,
             self._idle_due,
+            self._context_due,
             measurements_due,
         )
 
@@ -385,6 +393,11 @@ class Sidecar:
 
     def _take_context(self, *, at_end: bool = False) -> None:
         event = None
+        if at_end and self._context_due != float("inf"):
+            from logshipper.sidecar.context import start_event
+
+            if self._classifier.mode != "disabled":
+                self._write_event(start_event(self._settings.argv, self._settings.cwd))
         if self._context is not None:
             event = self._context.wait() if at_end else self._context.take()
         if self._context is None or event is None:
