@@ -96,7 +96,7 @@ def capture(demo: Demo) -> bytes:
     """Runs the training under `logshipper run`; returns every byte that its terminal was sent."""
     demo.heading("A training run under logshipper")
     demo.say(f"$ {demo.export}", "bold", exact=True)
-    command = ["logshipper", "run", "--name", "demo", "--", *demo.job]
+    command = ["logshipper", "run", "-q", "--name", "demo", "--", *demo.job]
     demo.say(f"$ {shlex.join(command)}", "bold", exact=True)
     if not demo.terminal:
         demo.say(

@@ -42,7 +42,9 @@ class Config(NamedTuple):
     per_task: bool = False
     colors: str = "strip"  # keep or strip, in the log's text
     snapshots: float = 0.0  # seconds between log lines of what a running bar shows; 0: none
-    context: bool = False  # record how the job was started (logshipper/sidecar/context.py)
+    # record how the job was started (logshipper/sidecar/context.py); None: the file doesn't say it, so
+    # of a run by hand a part of it
+    context: bool | None = None
     # which lines of stdout are records (logshipper/classify/text_records.py)
     metadata: tuple[str | MetadataPattern, ...] = (JSON,)
 

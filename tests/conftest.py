@@ -62,6 +62,7 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv(SLOWNESS, str(slowness()))
         patch.setenv("HOME", str(home))
         patch.setenv("LOGSHIPPER_STORE", str(home / "store"))
+        patch.setenv("LOGSHIPPER_CONTEXT", "off")
         yield
 
 

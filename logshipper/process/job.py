@@ -38,7 +38,8 @@ class BatchCommand:
     pid, pidfd: CMD's (pidfd -1 where the kernel has none). wait_status: None while it runs.
     stop_signal: with which we should stop, once all output is out; 0: not at all. size: (columns,
     rows) of its terminals. lost: how it ended can't be known. masters: by stream, to set sizes;
-    none where they are pipes. on_resize(columns, rows).
+    none where they are pipes. cancelled: a signal that ends jobs was sent to us, or typed.
+    on_resize(columns, rows).
     """
 
     interactive = False
@@ -54,6 +55,7 @@ class BatchCommand:
         self.wait_status: int | None = None
         self.ended_ns = 0
         self.lost = False
+        self.cancelled = False
         self.size = size
         self._masters = masters
         self._on_resize = on_resize
@@ -327,6 +329,7 @@ class InteractiveCommand(BatchCommand):
             self._continue_stopped()
 
     def _take_signal_key(self, signo: int, is_sent: bool) -> None:
+        self.cancelled = self.cancelled or signo != signal.SIGTSTP
         if not is_sent:
             self._send_to_foreground(signo)
         if signo == signal.SIGTSTP:

@@ -24,6 +24,7 @@ from logshipper.process.streams import STREAMS, Streams
 from logshipper.relay.channel import Channel
 from logshipper.relay.handover import STALL_SECS, SidecarLink, SidecarPlan
 from logshipper.relay.relay import NoSink, Owner, Relay
+from logshipper.relay.side_pipe import Ending
 from logshipper.relay.unsent import Unsent
 from logshipper.spool.captures import give_up, note_end, note_relay
 
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
 class RunOptions:
     """What `run` runs, and how."""
 
-    __slots__ = ("apart", "argv", "capture", "leave", "serve", "stall_secs", "telegraf", "tty")
+    __slots__ = (
+        "apart", "argv", "capture", "farewell", "leave", "serve", "stall_secs", "telegraf", "tty",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class RunOptions:
         telegraf: "Collector | None" = None,
         leave: tuple[int, ...] = (),
         apart: bool = False,
+        farewell: str = "",
     ) -> None:
         self.argv = argv  # CMD and its arguments
         self.tty = tty  # ptys, else pipes
@@ -69,6 +73,7 @@ class RunOptions:
         self.stall_secs = stall_secs  # without progress of the sidecar until it is given up
         self.telegraf = telegraf  # takes measurements that CMD sends, for the sidecar
         self.leave = leave  # streams (1, 2) that CMD gets as they are
+        self.farewell = farewell  # a line at the end, where stderr is a terminal; "": none
         self.apart = apart  # stdout and stderr of a shell, too
 
 
@@ -206,6 +211,8 @@ class RelayProcess(Owner):
         self.give_back_terminal()
         self._end_sidecar()
         self._leave_the_rest()
+        if self._options.farewell and os.isatty(2):
+            self._say(self._options.farewell)
         self._tell_the_rest()
         code = os.waitstatus_to_exitcode(self._job.wait_status or 0)
         if code < 0:
@@ -259,6 +266,7 @@ class RelayProcess(Owner):
             if arrival.signo == signal.SIGCHLD:
                 self._reap()
             elif self._job.wait_status is None:
+                self._job.cancelled = self._job.cancelled or arrival.signo in _ENDING
                 self._job.arrived(arrival)
             elif arrival.signo in _ENDING and time.monotonic() > self._ended_at + _IMPATIENT_SECS:
                 self._impatient = True  # somebody waits for us, who wait for a slow reader
@@ -336,7 +344,8 @@ class RelayProcess(Owner):
 
     def _end_sidecar(self) -> None:
         sidecar = self._sidecar
-        sidecar.exited(self._job.wait_status or 0)
+        is_open = self._job.cancelled or self._job.lost
+        sidecar.exited(self._job.wait_status or 0, 0 if is_open else Ending.UNCANCELLED)
         fault_point("relay_end_told")
         while sidecar.alive and not sidecar.is_flushed and not self._impatient:
             self._turn(_CARE_SECS)

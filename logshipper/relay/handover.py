@@ -203,8 +203,8 @@ class SidecarLink:
     def resized(self, columns: int, rows: int) -> None:
         self._add(side_pipe.encode_size(columns, rows))
 
-    def exited(self, wait_status: int) -> None:
-        self._add(side_pipe.encode_exit(wait_status))
+    def exited(self, wait_status: int, flags: int = 0) -> None:
+        self._add(side_pipe.encode_exit(wait_status, flags))
 
     def _add(self, frame: bytes) -> None:
         if self.alive:

@@ -20,7 +20,9 @@ class SideType(IntEnum):
     CLOSED = (
         4  # stream: nobody holds it any more, or its reader is gone: give back what you hold of it
     )
-    EXIT = 5  # payload: wait status of CMD as i32; streams that aren't CLOSED yet go on: the sidecar relays them
+    # payload: wait status of CMD as i32; flags: Ending; streams that aren't CLOSED yet go on: the
+    # sidecar relays them
+    EXIT = 5
 
 
 class Empty(IntFlag):
@@ -28,6 +30,12 @@ class Empty(IntFlag):
 
     STDOUT = 1
     STDERR = 2
+
+
+class Ending(IntFlag):
+    """What the relay knows of CMD's end besides the wait status."""
+
+    UNCANCELLED = 1  # no signal that cancels a job came to the relay, nor was one typed
 
 
 def encode(kind: SideType, stream: int = 0, flags: int = 0, payload: bytes = b"") -> bytes:
@@ -38,5 +46,5 @@ def encode_size(columns: int, rows: int) -> bytes:
     return encode(SideType.SIZE, payload=struct.pack("<HH", columns, rows))
 
 
-def encode_exit(wait_status: int) -> bytes:
-    return encode(SideType.EXIT, payload=struct.pack("<i", wait_status))
+def encode_exit(wait_status: int, flags: int = 0) -> bytes:
+    return encode(SideType.EXIT, 0, flags, payload=struct.pack("<i", wait_status))

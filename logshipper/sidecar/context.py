@@ -1,11 +1,12 @@
-"""How a job was started, for `context: true` in ~/.logoptin: command line, folder, some
-environment, git's state.
+"""How a job was started: command line, folder, git's commit, Python; with `context: true` in
+~/.logoptin also some environment, and git's changes.
 
 Gathered next to the job, by a process of its own that may take GATHER_SECS: git on a slow disk, or
-a home that hangs, holds up neither the job nor its log; the end of a shorter job's capture waits
-for it. Values that are called like secrets are masked (logshipper/masking.py), and the environment
-is an allow-list; the command line and git's diff are recorded as they are otherwise: the
-documentation of the option says so.
+a home that hangs, holds up neither the job nor its log. With `context: true` the end of a shorter
+job's capture waits for it; else for BRIEF_SECS at most, and what isn't there by then is left out:
+first comes what needs no other program. Values that are called like secrets are masked
+(logshipper/masking.py), and the environment is an allow-list; the command line and git's diff are
+recorded as they are otherwise: the documentation of the option says so.
 """
 
 import json
@@ -20,15 +21,19 @@ from logshipper.spool.segment import MAX_RECORD_BYTES, Json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 EVENT = "context"
 MISSING: Json = {"event": "context_missing", "message": "how the job was started isn't known"}
 GATHER_SECS = 5.0
+BRIEF_SECS = 0.005
 MAX_COMMAND_BYTES = 16 << 10
 MAX_DIFF_BYTES = 32 << 10
 MAX_VALUE_CHARS = 1000
 _GIT_SECS = 2.0
+_GIT_AFTER_SECS = 0.05
+_NICE = 10  # the job's own cores are the job's
+_MAX_REFS_BYTES = 4 << 20
 _EXEC_SECS = 2.0  # how long a scheduler's daemon may take from its fork to the task's own program
 _COMM = "logshipper-ctx"
 ENVIRONMENT = (
@@ -49,14 +54,23 @@ SCHEDULER = (
 
 class JobStart:
     """How a job was started. argv, cwd: None where they are available from the process `pid`,
-    which a daemon of the scheduler is about to turn into the job's own."""
+    which a daemon of the scheduler is about to turn into the job's own. by_default: nobody asked
+    for it, so nobody waits."""
 
-    __slots__ = ("argv", "cwd", "pid")
+    __slots__ = ("argv", "by_default", "cwd", "pid")
 
-    def __init__(self, argv: "Sequence[str] | None", cwd: str | None, pid: int = 0) -> None:
+    def __init__(
+        self,
+        argv: "Sequence[str] | None",
+        cwd: str | None,
+        pid: int = 0,
+        *,
+        by_default: bool = False,
+    ) -> None:
         self.argv = argv
         self.cwd = cwd
         self.pid = pid
+        self.by_default = by_default
 
 
 class Gathering:
@@ -64,8 +78,9 @@ class Gathering:
 
     def __init__(self, job_start: JobStart) -> None:
         """Forks. Raises OSError where that can't be done."""
+        self._start = job_start
         self._deadline = time.monotonic() + GATHER_SECS
-        self._answer = b""
+        self._answer = b""  # a line for each event, of which the last has most
         self._fd, send = os.pipe()
         try:
             pid = os.fork()
@@ -80,21 +95,33 @@ class Gathering:
         os.set_blocking(self._fd, False)
 
     def take(self) -> Json | None:
-        """The event, once it is there; MISSING where there will be none. Never waits."""
+        """The event, once all of it is there; MISSING where there will be none. Never waits."""
         try:
             while more := os.read(self._fd, MAX_RECORD_BYTES):
                 self._answer += more
         except BlockingIOError:
-            return MISSING if time.monotonic() >= self._deadline else None
+            if time.monotonic() < self._deadline:
+                return None
         except OSError:
-            return MISSING
-        return parse(self._answer)
+            pass
+        return self._last_event()
 
     def wait(self) -> Json:
-        """As `take`, waiting for it until its time is up."""
+        """As `take`, waiting for it until its time is up, or for BRIEF_SECS where nobody asked for
+        it."""
+        by_default = self._start.by_default
+        until = min(self._deadline, time.monotonic() + BRIEF_SECS) if by_default else self._deadline
         while (event := self.take()) is None:
-            rest_secs = self._deadline - time.monotonic()
-            select.select([self._fd], [], [], max(rest_secs, 0.0))
+            rest_secs = until - time.monotonic()
+            if rest_secs <= 0 or (by_default and b"\n" in self._answer):
+                return self._last_event()
+            select.select([self._fd], [], [], rest_secs)
+        return event
+
+    def _last_event(self) -> Json:
+        event = parse(self._answer.rpartition(b"\n")[0].rpartition(b"\n")[2])
+        if event is MISSING and self._start.by_default:
+            return start_event(self._start.argv, self._start.cwd)
         return event
 
     def close(self) -> None:
@@ -110,24 +137,52 @@ def parse(answer: bytes) -> Json:
 
 
 def gather(job_start: JobStart, environment: "Mapping[str, str]") -> Json:
-    """The event. Runs git, reads /proc: call it in a process of its own."""
+    """The event with all of it. Runs git, reads /proc: call it in a process of its own."""
     argv, cwd = job_start.argv, job_start.cwd
     if job_start.pid:
         _await_exec(job_start.pid)
         argv, cwd, environment = _of_process(job_start.pid)
-    command = masked_command(argv or ())
-    event: Json = {
-        "event": EVENT,
-        "message": f"started as: {' '.join(command)[:MAX_VALUE_CHARS]}",
-        "command": command,
-    }
-    event["cwd"] = masked_text(_text(cwd or ""))
+    event = {**start_event(argv, cwd), **_python(argv, cwd, environment)}
     event["cores"] = sorted(os.sched_getaffinity(job_start.pid))
     event["environment"] = _pick_variables(environment, ENVIRONMENT)
     event["scheduler"] = _pick_variables(environment, SCHEDULER)
     if cwd:
         event["git"] = git_state(cwd)
     return fitted(event)
+
+
+def gather_in_brief(job_start: JobStart, environment: "Mapping[str, str]") -> "Iterator[Json]":
+    """The event of a run by hand: as far as files tell it, then as git has it, too. As `gather`."""
+    cwd = job_start.cwd
+    event = {**start_event(job_start.argv, cwd), **_python(job_start.argv, cwd, environment)}
+    head = git_head(cwd) if cwd else {}
+    yield fitted({**event, "git": head})
+    if cwd and head:
+        yield fitted({**event, "git": {**head, **git_state(cwd, with_diff=False)}})
+
+
+def start_event(argv: "Sequence[str] | None", cwd: str | None) -> Json:
+    """What is known without looking anywhere."""
+    command = masked_command(argv or ())
+    return {
+        "event": EVENT,
+        "message": f"started as: {' '.join(command)[:MAX_VALUE_CHARS]}",
+        "command": command,
+        "cwd": masked_text(_text(cwd or "")),
+    }
+
+
+def _python(
+    argv: "Sequence[str] | None", cwd: str | None, environment: "Mapping[str, str]"
+) -> Json:
+    from logshipper.sidecar.command_python import python_of
+
+    python = python_of(argv or (), cwd or "", environment.get("PATH", os.defpath))
+    return (
+        {"python": {key: masked_text(_text(text)) for key, text in python.items()}}
+        if python
+        else {}
+    )
 
 
 def masked_command(argv: "Sequence[str]") -> list[str]:
@@ -143,9 +198,48 @@ def masked_command(argv: "Sequence[str]") -> list[str]:
     return command
 
 
-def git_state(cwd: str) -> Json:
-    """commit, branch, dirty, diff (of what is tracked, cut to MAX_DIFF_BYTES) and diff_bytes;
-    `reason` where git can't say, an empty object where the folder is in no repository."""
+def git_head(cwd: str) -> Json:
+    """commit and branch, as far as the repository's files tell them at once; an empty object where
+    the folder is in no repository."""
+    folder = os.path.realpath(cwd)
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        if folder == (folder := os.path.dirname(folder)):
+            return {}
+    repository = os.path.join(folder, ".git")
+    pointer = _small_file(repository)  # of a worktree or submodule: a file that names its folder
+    if pointer.startswith("gitdir: "):
+        repository = os.path.join(folder, pointer.removeprefix("gitdir: "))
+    head = _small_file(os.path.join(repository, "HEAD"))
+    if not head.startswith("ref: refs/heads/"):
+        return {"commit": head, "branch": "HEAD"} if _is_commit(head) else {"branch": ""}
+    reference = head.removeprefix("ref: ")
+    state = {"branch": masked_text(_text(reference.removeprefix("refs/heads/")))}
+    common = os.path.join(repository, _small_file(os.path.join(repository, "commondir")))
+    for path in (repository, common):
+        if _is_commit(commit := _small_file(os.path.join(path, reference))):
+            return {"commit": commit, **state}
+    for line in _small_file(os.path.join(common, "packed-refs")).split("\n"):
+        if line.endswith(f" {reference}") and _is_commit(line.partition(" ")[0]):
+            return {"commit": line.partition(" ")[0], **state}
+    return state
+
+
+def _small_file(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return os.fsdecode(file.read(_MAX_REFS_BYTES)).strip()
+    except OSError:
+        return ""
+
+
+def _is_commit(text: str) -> bool:
+    return len(text) in (40, 64) and not text.strip("0123456789abcdef")
+
+
+def git_state(cwd: str, *, with_diff: bool = True) -> Json:
+    """commit, branch, dirty, and with_diff diff (of what is tracked, cut to MAX_DIFF_BYTES) and
+    diff_bytes; `reason` where git can't say, an empty object where the folder is in no
+    repository."""
     import subprocess
 
     until = time.monotonic() + _GIT_SECS
@@ -168,6 +262,10 @@ def git_state(cwd: str) -> Json:
             timeout=timeout_secs,
         )
 
+    def is_dirty() -> bool:
+        words = ("--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+        return bool(git("status", *words).stdout)
+
     try:
         commit = git("rev-parse", "--verify", "HEAD")
         if commit.returncode:
@@ -181,6 +279,8 @@ def git_state(cwd: str) -> Json:
         state["branch"] = masked_text(
             _text(os.fsdecode(git("rev-parse", "--abbrev-ref", "HEAD").stdout.strip()))
         )
+        if not with_diff:
+            return {**state, "dirty": is_dirty()}
         diff = git("diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD", "--")
     except FileNotFoundError:
         return {"reason": "there is no git here"}
@@ -219,11 +319,29 @@ def _serve(job_start: JobStart, send: int) -> None:
             # SIGALRM ends it, whatever it waits for
             signal.setitimer(signal.ITIMER_REAL, GATHER_SECS)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            data = json.dumps(gather(job_start, os.environ)).encode()
-            while data:
-                data = data[os.write(send, data) :]
+            gathers = gather_in_brief if job_start.by_default else _gather_at_once
+            for event in gathers(job_start, os.environ):
+                data = json.dumps(event).encode() + b"\n"
+                while data:
+                    data = data[os.write(send, data) :]
+                if job_start.by_default:
+                    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+                    if _is_unread(send):
+                        break
     finally:
         os._exit(0)
+
+
+def _is_unread(fd: int) -> bool:
+    """Whether the pipe's reader goes within _GIT_AFTER_SECS: of a command that is over so soon, git
+    isn't asked."""
+    poll = select.poll()
+    poll.register(fd, 0)  # POLLERR comes unasked
+    return bool(poll.poll(_GIT_AFTER_SECS * 1000))
+
+
+def _gather_at_once(job_start: JobStart, environment: "Mapping[str, str]") -> "Iterator[Json]":
+    yield gather(job_start, environment)
 
 
 def _await_exec(pid: int) -> None:

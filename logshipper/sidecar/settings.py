@@ -19,6 +19,8 @@ class Settings(NamedTuple):
     argv: tuple[str, ...] | None = None  # CMD's; None where only its process tells
     cwd: str | None = None  # where CMD was started; None likewise
     nodes: int = 0  # that the job has; 0 where nobody says
+    # how the job was started is recorded as of a run by hand: in mode `enabled`, and nobody waits
+    by_hand: bool = False
 
 
 def leave_to_the_node_agent() -> None:

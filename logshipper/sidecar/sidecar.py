@@ -13,6 +13,7 @@ import os
 import select
 import struct
 import time
+from signal import SIGKILL
 
 from logshipper import __version__
 from logshipper.classify.classifier import Classifier
@@ -21,9 +22,10 @@ from logshipper.errors import SpoolError, SpoolFull, os_words
 from logshipper.fault_points import fault_point
 from logshipper.relay import relay, side_pipe
 from logshipper.relay.handover import SidecarPlan
-from logshipper.relay.side_pipe import Empty, SideType
+from logshipper.relay.side_pipe import Empty, Ending, SideType
 from logshipper.render.renderer import FIRST_SECS
 from logshipper.sidecar.frame_builder import FrameBuilder
+from logshipper.sidecar.memory_kills import MemoryKills
 from logshipper.sidecar.settings import Settings
 from logshipper.spool.captures import TELEGRAF_MARK, boot_id, counted_bytes, outcome
 from logshipper.spool.live_status import LiveStatusFile
@@ -41,6 +43,7 @@ IDLE_SECS = 1.0
 LEDGER_SECS = 0.05
 RETRY_SECS = 1.0  # how long a spool that refused is left alone
 AGENT_AFTER_SECS = 2.0
+CONTEXT_AFTER_SECS = 0.05  # a command that is over sooner costs no process more
 LEFT_OUT_SECS = 10.0
 _READ_BYTES = 1 << 20
 # then a pause that is far from what counts as no progress (handover)
@@ -113,6 +116,8 @@ class Sidecar:
         self._degraded = False
         self._agent_due = time.monotonic() + AGENT_AFTER_SECS
         self._context: Gathering | None = None
+        self._context_due = float("inf")  # when gathering what nobody asked for begins
+        self._memory_kills = MemoryKills()
 
     # ---- the capture's course
 
@@ -137,9 +142,14 @@ class Sidecar:
             problems = list(self._settings.problems)
             message = f"~/.logoptin is refused, so nothing is logged until a /LOGCOMMAND says so: {'; '.join(problems)}"
             self._write_event({"event": "config_refused", "message": message, "problems": problems})
-        # begun disabled, nothing of before is ever recorded (R11)
-        if self._settings.config.context and self._classifier.mode != "disabled":
-            self._begin_context()
+        # begun disabled, nothing of before is ever recorded (R11); of a run by hand, text is recorded
+        # in the mode in which text is logged
+        asked, mode = self._settings.config.context, self._classifier.mode
+        by_default = asked is None and self._settings.by_hand and mode == "enabled"
+        if by_default:
+            self._context_due = time.monotonic() + CONTEXT_AFTER_SECS
+        elif asked and mode != "disabled":
+            self._begin_context(by_default=False)
         self._announce()
         self._report("ready")
 
@@ -263,7 +273,7 @@ class Sidecar:
         elif kind == SideType.CLOSED:
             self.closed(stream)
         elif kind == SideType.EXIT:
-            self._end(*outcome(struct.unpack("<i", payload)[0]), "")
+            self._end_as(struct.unpack("<i", payload)[0], flags)
 
     def data(self, stream: int, data: bytes, flags: int) -> None:
         self.empty(flags)
@@ -308,6 +318,9 @@ class Sidecar:
                 **self._slowed(now),
             }
             self._write_record({"type": "heartbeat", **facts})
+        if now >= self._context_due:
+            self._context_due = float("inf")
+            self._begin_context(by_default=True)
         if now >= self._agent_due:
             self._agent_due = float("inf")
             self._settings.start_agent()
@@ -321,6 +334,7 @@ class Sidecar:
             self._classifier.next_tick() or self._idle_due,
             self._heartbeat_due,
             self._idle_due,
+            self._context_due,
             measurements_due,
         )
 
@@ -355,21 +369,35 @@ class Sidecar:
                 self._degrade(error)
             self._report("done")
 
+    def _end_as(self, wait_status: int, flags: int) -> None:
+        """SIGKILL that nobody is seen to have cancelled the job by is most often the kernel's, for
+        want of memory; a shell passes it on as an exit code."""
+        state, exit_code, signo = outcome(wait_status)
+        reason = ""
+        if flags & Ending.UNCANCELLED and SIGKILL in (signo, (exit_code or 0) - 128):
+            state = "KILLED" if signo else state
+            reason = f"perhaps out of memory: {self._memory_kills.words() or 'nobody is seen to have cancelled it'}"
+        self._end(state, exit_code, signo, reason)
+
     # ---- how the job was started
 
-    def _begin_context(self) -> None:
+    def _begin_context(self, *, by_default: bool) -> None:
         from logshipper.sidecar.context import MISSING, Gathering, JobStart
 
         argv, cwd = self._settings.argv, self._settings.cwd
+        pid = self._plan.cmd_pid if argv is None else 0
         try:
-            self._context = Gathering(
-                JobStart(argv, cwd, self._plan.cmd_pid if argv is None else 0)
-            )
+            self._context = Gathering(JobStart(argv, cwd, pid, by_default=by_default))
         except OSError:
             self._write_event(MISSING)
 
     def _take_context(self, *, at_end: bool = False) -> None:
         event = None
+        if at_end and self._context_due != float("inf"):
+            from logshipper.sidecar.context import start_event
+
+            if self._classifier.mode != "disabled":
+                self._write_event(start_event(self._settings.argv, self._settings.cwd))
         if self._context is not None:
             event = self._context.wait() if at_end else self._context.take()
         if self._context is None or event is None:

@@ -125,14 +125,7 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
         )
         print(f"  colors: {settings.colors:<7} colours and bold text {colours_text}")
         print(f"  snapshots: {_interval(settings.snapshots):<4} {_snapshots(settings.snapshots)}")
-        context_text = (
-            "is recorded: keep secrets off the command line"
-            if settings.context
-            else "isn't recorded"
-        )
-        print(
-            f"  context: {'on' if settings.context else 'off':<6} how your jobs were started {context_text}"
-        )
+        print(f"  context: {_CONTEXT[settings.context]}")
         print(f"  metadata: {_kinds(settings)}")
     root = captures.store_root()
     network = network_type(root)
@@ -142,6 +135,13 @@ def _print(path: str, state: str, settings: config.Config, problems: list[str]) 
             f"  ({network} file system: their spool is {safe(captures.spool_root(root, network))}, on this host)"
         )
     sys.stdout.write(f"\n{WARNING}\n")
+
+
+_CONTEXT = {
+    True: "on     how your jobs were started is recorded: keep secrets off the command line",
+    False: "off    how your jobs were started isn't recorded",
+    None: "unset  of a `logshipper run` by hand, command line, folder, git commit and Python are recorded",
+}
 
 
 def _kinds(settings: config.Config) -> str:

@@ -37,6 +37,7 @@ examples:
   logshipper run -- python train.py --lr 0.1
   logshipper run --name baseline -- ./job.sh > out.txt
   logshipper run --mode metadata -- python train.py    log JSON lines only
+  logshipper run --no-context -- ./job.sh --pin 1234   the command line isn't recorded
   logshipper run --telegraf-port 8092 -- python train.py   take what it sends to Telegraf, too
   logshipper run --if-opted-in -- CMD                  in a wrapper: only where ~/.logoptin is
 """
@@ -179,6 +180,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-tty", action="store_true", help="give CMD pipes, not terminals")
     parser.add_argument(
+        "--no-context",
+        action="store_true",
+        help="don't record how CMD was started: its command line, folder, git commit and Python",
+    )
+    parser.add_argument(
         "--store",
         metavar="DIR",
         help="keep the job there (default: $LOGSHIPPER_STORE, else a node's agent, else your data folder)",
@@ -193,6 +199,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         type=_port,
         help="the same at 127.0.0.1:PORT, such as 8092, for code that has Telegraf's port written into it",
+    )
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="don't name the run on the terminal when it is over",
     )
     parser.add_argument("command", metavar="CMD", nargs="*", help=argparse.SUPPRESS)
 

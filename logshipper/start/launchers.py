@@ -151,11 +151,13 @@ def _parallel_job(environment: "Environment") -> str:
     return f"parallel-{pid}-{started}.{environment['PARALLEL_SEQ']}" if started else ""
 
 
+_PARALLEL = "GNU parallel"
+
 # the innermost first: QCG-PilotJob runs in Slurm's job, and its tasks are its own
 _LAUNCHERS = (
     _Launcher("QCG-PilotJob", ("QCG_PM_STEP_ID",), _value_of("QCG_PM_STEP_ID"), apart=True),
     _Launcher(
-        "GNU parallel", ("PARALLEL_SEQ", "PARALLEL_PID"), _parallel_job, lambda _: None, apart=True
+        _PARALLEL, ("PARALLEL_SEQ", "PARALLEL_PID"), _parallel_job, lambda _: None, apart=True
     ),
     _Launcher("Flux", ("FLUX_JOB_ID",), _flux_job),
     _Launcher(
@@ -217,6 +219,12 @@ def find(environment: "Environment") -> Place | None:
                 step = _clean(environment.get(launcher.step, ""), _STEP_MAX_CHARS)
                 return Place(launcher.name, job_id, attempt, step, task, apart=launcher.apart)
     return _by_ranks(ranks, environment) if ranks else None
+
+
+def is_scheduled(place: Place | None) -> bool:
+    """Whether a scheduler, or a launcher of ranks, started what is there, and not a person: GNU
+    parallel runs a person's own command lines."""
+    return place is not None and place.launcher != _PARALLEL
 
 
 def nodes(environment: "Environment") -> int:

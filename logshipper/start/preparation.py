@@ -9,8 +9,10 @@ from logshipper.process import nesting
 from logshipper.process.run import RunOptions
 from logshipper.process.terminal import fill_standard_fds, is_inherited
 from logshipper.relay.handover import SidecarPlan
+from logshipper.safe_text import safe
 from logshipper.sidecar.settings import Settings, leave_to_the_node_agent
 from logshipper.spool import captures
+from logshipper.spool.place import Place
 from logshipper.start import launchers, node_agent_socket
 from logshipper.start.run_command import Arguments
 
@@ -31,6 +33,7 @@ def prepare(
     """
     leave = _covered(arguments, logoptin)
     if leave is None:
+        _tell_who_has_it(arguments)
         return None
     fill_standard_fds()  # before a file of ours gets the number of one that the caller had closed
     settings, problems = _configure(logoptin)
@@ -41,9 +44,10 @@ def prepare(
     name = arguments.name or captures.default_name(command)
     takes_measurements = arguments.telegraf or arguments.telegraf_port
     telegraf = _telegraf(arguments.telegraf_port or 0) if takes_measurements else None
+    place = launchers.find(os.environ)
     try:
         capture, start_agent = _make(
-            arguments.store, name[: captures.NAME_MAX_CHARS], arguments.job_id
+            arguments.store, name[: captures.NAME_MAX_CHARS], arguments.job_id, place
         )
     except SpoolError as error:
         optin.say(f"logshipper: nothing of this run is logged: {error}")
@@ -53,10 +57,13 @@ def prepare(
     ):
         telegraf = _telegraf(0)
     collector = _collector(telegraf, capture) if telegraf is not None else None
-    cwd = _folder() if settings.context else None
+    if arguments.no_context:
+        settings = settings._replace(context=False)
+    by_hand = not (arguments.if_opted_in or launchers.is_scheduled(place))
+    by_hand = by_hand and os.environ.get("LOGSHIPPER_CONTEXT", "on") != "off"
     nodes = launchers.nodes(os.environ)
     sidecar_settings = Settings(
-        settings, problems, capture, start_agent, tuple(command), cwd, nodes
+        settings, problems, capture, start_agent, tuple(command), _folder(), nodes, by_hand
     )
 
     def serve(plan: SidecarPlan) -> None:
@@ -69,8 +76,45 @@ def prepare(
     # in `metadata`, nothing of stderr may count as a record (R9)
     apart = settings.mode == "metadata"
     return RunOptions(
-        command, settings.tty, capture, serve, telegraf=collector, leave=leave, apart=apart
+        command,
+        settings.tty,
+        capture,
+        serve,
+        telegraf=collector,
+        leave=leave,
+        apart=apart,
+        farewell=_farewell(arguments, name, capture, place),
     )
+
+
+def _tell_who_has_it(arguments: Arguments) -> None:
+    """To who named a run that isn't a job of its own. Of ranks one does."""
+    place = launchers.find(os.environ)
+    is_first = place is None or not place.task
+    if arguments.name and is_first and not (arguments.quiet or arguments.if_opted_in):
+        around = os.environ.get("LOGSHIPPER_JOB_ID", "")
+        optin.say(
+            f"logshipper: {arguments.name} is no job of its own: what it prints is in the log of the run around it"
+            f"{f', {around}' if around else ''} (--job-id ID captures it by itself, too)"
+        )
+
+
+def _farewell(
+    arguments: Arguments, name: str, capture: captures.CaptureDirectory, place: Place | None
+) -> str:
+    """Where a person who ran it by hand finds it; "" for others, and inside of another run, whose
+    log it would be in."""
+    if arguments.quiet or arguments.if_opted_in or launchers.is_scheduled(place):
+        return ""
+    if nesting.VARIABLE in os.environ:
+        return ""
+    store = ""
+    if arguments.store:
+        import shlex
+
+        store = f" --store {shlex.quote(arguments.store)}"
+    source = store if capture.in_user_spool else " --from loki"
+    return f"{safe(name)} is {capture.job_id}: logshipper show {capture.job_id}{source}"
 
 
 def _covered(arguments: Arguments, logoptin: tuple[str, bytes]) -> tuple[int, ...] | None:
@@ -116,7 +160,7 @@ def _telegraf(port: int) -> "Sockets | None":
 
 
 def _make(
-    store: str | None, name: str, job_id: str | None
+    store: str | None, name: str, job_id: str | None, place: Place | None
 ) -> tuple[captures.CaptureDirectory, Callable[[], None]]:
     """The capture's directory, in the node's spool where there is an agent, else in the user's
     store; and how to have it ingested. Raises ConfigError, SpoolError.
@@ -127,7 +171,6 @@ def _make(
         captures.check_job_id(job_id)
     wants_store = bool(store or os.environ.get("LOGSHIPPER_STORE"))
     root = captures.store_root(store)
-    place = launchers.find(os.environ)
     try:
         capture = (
             None

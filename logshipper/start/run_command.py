@@ -18,6 +18,8 @@ class Arguments:
         self.if_opted_in = False
         self.mode: str | None = None
         self.no_tty = False
+        self.no_context = False
+        self.quiet = False
         self.store: str | None = None
         self.telegraf = False
         self.telegraf_port: int | None = None

@@ -28,6 +28,7 @@ class Home:
             "PATH": "/usr/local/bin:/usr/bin:/bin",  # a folder there that may not be searched would turn 127 into 126
             "LOGSHIPPER_STORE": str(self.store),
             "LOGSHIPPER_AGENT": "on" if agent else "off",
+            "LOGSHIPPER_CONTEXT": "off",  # a test's own command line would be in most logs
             "PYTHONPATH": SOURCES,
         }
 

@@ -29,16 +29,17 @@ END_STATES = (
     "COMPLETED",
     "FAILED",
     "CANCELLED",
+    "KILLED",
     "NODE_FAIL",
     "TIMEOUT",
     "OUT_OF_MEMORY",
     "PREEMPTED",
 )
-# as Slurm has them, by how bad they are: of captures that ran together the worst counts, here and
+# as Slurm has them, and KILLED, by how bad they are: of captures that ran together the worst counts, here and
 # on Grafana's pages. REQUEUED: this run is over, another one follows
 SLURM_STATES = (
-    "COMPLETED", "CANCELLED", "PREEMPTED", "REQUEUED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "FAILED", "NODE_FAIL",
-    "BOOT_FAIL",
+    "COMPLETED", "CANCELLED", "PREEMPTED", "REQUEUED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "KILLED", "FAILED",
+    "NODE_FAIL", "BOOT_FAIL",
 )  # fmt: skip
 JOB_ENDED = "job_ended"  # the event that says how Slurm ended a job
 STATE_CHANGED = (

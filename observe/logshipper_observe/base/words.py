@@ -18,8 +18,8 @@ NOT_IN_LOKI = (
 )
 RUNNING_STATES = ("RUNNING", "UNRESPONSIVE")
 STATES = (
-    "QUEUED", *RUNNING_STATES, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED",
-    "REQUEUED", "BOOT_FAIL", "DEADLINE", "UNKNOWN",
+    "QUEUED", *RUNNING_STATES, "COMPLETED", "FAILED", "CANCELLED", "KILLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL",
+    "PREEMPTED", "REQUEUED", "BOOT_FAIL", "DEADLINE", "UNKNOWN",
 )  # fmt: skip
 STATE_ALIASES = {  # of Balsam, QCG-PilotJob and XT
     "CREATED": "QUEUED", "AWAITING_PARENTS": "QUEUED", "READY": "QUEUED", "STAGED_IN": "QUEUED",
@@ -27,7 +27,7 @@ STATE_ALIASES = {  # of Balsam, QCG-PilotJob and XT
     "SUBMITTED": "QUEUED", "EXECUTING": "RUNNING", "STARTED": "RUNNING", "RESTARTED": "RUNNING",
     "RUN_DONE": "COMPLETED", "POSTPROCESSED": "COMPLETED", "STAGED_OUT": "COMPLETED", "JOB_FINISHED": "COMPLETED",
     "SUCCEED": "COMPLETED", "SUCCESS": "COMPLETED", "RUN_ERROR": "FAILED", "ERROR": "FAILED", "ABORTED": "FAILED",
-    "RUN_TIMEOUT": "TIMEOUT", "RESTART_READY": "REQUEUED", "CANCELED": "CANCELLED", "KILLED": "CANCELLED",
+    "RUN_TIMEOUT": "TIMEOUT", "RESTART_READY": "REQUEUED", "CANCELED": "CANCELLED",
     "TERMINATED": "CANCELLED", "OMITTED": "CANCELLED",
 }  # fmt: skip
 STATE_STYLES = {
@@ -37,6 +37,7 @@ STATE_STYLES = {
     "COMPLETED": "green",
     "FAILED": "red",
     "CANCELLED": "yellow",
+    "KILLED": "red",
     "TIMEOUT": "red",
     "OUT_OF_MEMORY": "red",
     "NODE_FAIL": "red",
@@ -46,6 +47,8 @@ STATE_STYLES = {
     "DEADLINE": "red",
     "UNKNOWN": "dim",
 }
+
+FAILED_STATES = tuple(state for state, style in STATE_STYLES.items() if style == "red")
 
 _RESETS = re.compile("\x1b\\[0?(?=[;m])")  # a sequence that begins with switching everything off
 

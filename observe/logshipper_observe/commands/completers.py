@@ -98,7 +98,7 @@ def _keys(prefix: str, args: argparse.Namespace) -> list[str]:
     from logshipper_observe.query.opening import open_local
 
     before, comma, _ = prefix.rpartition(",")
-    name = args.job if hasattr(args, "job") else args.jobs[0]
+    name = (args.job if hasattr(args, "job") else next(iter(args.jobs), "")) or "last"
     with open_local(_with_store(args)) as store:
         if store is None:
             return []

@@ -33,7 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     describe(
         parser,
         "Compares two jobs' options, in alphabetical order: what the store knows of how\n"
-        "they were run, what their first records said and never changed, and tags.\n"
+        "they were run, what their first records said and never changed, the first values\n"
+        "of what did (first.KEY), and tags.\n"
         "Different ones are marked with `!`.",
         "examples:\n  logshipper diff k3f9x2 last\n  logshipper diff a3 a4 --changed\n"
         "  logshipper diff 4711 4712 --from loki --json",

@@ -17,7 +17,7 @@ from logshipper_observe.commands.log_reading import (
     stdout_poll,
 )
 from logshipper_observe.commands.options import (
-    add_job,
+    add_job_or_last,
     add_json,
     add_source,
     describe,
@@ -53,13 +53,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser,
         "Prints a job's output as its terminal showed it: both streams in order of time,\nbars in their final state.",
         "examples:\n"
-        "  logshipper logs last --tail 20\n"
+        "  logshipper logs --tail 20\n"
         "  logshipper logs train.py --follow\n"
         "  logshipper logs 4711 --follow --task 0,3 --for 10m\n"
         "  logshipper logs k3f9x2 --stream stderr --times --grep 'warn|error'\n"
         "  logshipper logs 4711 --from loki --follow",
     )
-    add_job(parser)
+    add_job_or_last(parser)
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on while the job runs, until it has ended"
     )

@@ -127,6 +127,8 @@ def call(args: argparse.Namespace) -> int:
                 answer.matching = answer.states.total()
             else:
                 answer.read(rows if args.all else islice(rows, args.limit))
+                if not columns and not is_from_loki(args):  # there, each job were a question
+                    answer.compare(store)
                 answer.matching = len(answer.rows)
                 if is_from_loki(args) and query.is_costly and not query.orders and not args.json:
                     # each further job is a question

@@ -3,8 +3,10 @@
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from logshipper.errors import StoreError, UnknownJob
 from logshipper_ingest.console.text_table import plural
 from logshipper_observe.base.output import (
     Cell,
@@ -27,17 +29,21 @@ from logshipper_observe.base.words import (
     when,
 )
 from logshipper_observe.model.documents import Document, duration_secs, job_document
+from logshipper_observe.model.job_context import context_options
 from logshipper_observe.model.properties import MISSING, JobRow, PropertyKind, without_alias
 from logshipper_observe.model.records import valid_json
+from logshipper_observe.model.run_differences import difference_words, run_differences
 from logshipper_observe.query.columns import ColumnSpec, cell_of, expand, is_wildcard
 from logshipper_observe.query.listing import JobQuery, Listing
 from logshipper_observe.query.opening import begin_with, is_from_loki, store_place
 
 if TYPE_CHECKING:
-    from logshipper.errors import UnknownJob
+    from logshipper_ingest.model.stores import JobStore
 
 SCHEMA = "logshipper.ls/1"
 _NAME_MIN = 12  # columns
+_COMPARED_JOBS = 50  # whose start is looked at: each is a file to open
+_DIFFERS_CHARS = 40
 _HINT_JOBS = 20  # whose keys a mistyped one is compared with
 _COLUMNS = (
     Column("id", style="bold"),
@@ -49,6 +55,7 @@ _COLUMNS = (
     Column("records", right=True),
     Column("lost", right=True),
     Column("tags", style="cyan", flexible=True, ellipsis=True),
+    Column("differs", flexible=True, ellipsis=True),
     Column("name", flexible=True, ellipsis=True),
 )
 
@@ -65,6 +72,7 @@ class ListAnswer:
         self.states: Counter[str] = Counter()  # jobs in each state, with --by-state
         self._args = args
         self._columns = columns
+        self._differences: list[dict[str, str]] = []  # of the first rows, JSON texts by option
         self._unmatched: list[str] = []  # wildcards, where none of them stands for any key
 
     def read(self, rows: Iterable[JobRow]) -> None:
@@ -81,6 +89,14 @@ class ListAnswer:
             [cell_of(column, row, terminal=terminal) for column in self._columns]
             for row in self.rows
         ]
+
+    def compare(self, store: "JobStore") -> None:
+        """How the jobs were started, where that tells them apart. While the store is open."""
+        rows = self.rows[:_COMPARED_JOBS]
+        names = [row.job.name for row in rows]
+        several = {name for name in names if names.count(name) > 1}
+        options = [_start_of(store, row) if row.job.name in several else {} for row in rows]
+        self._differences = run_differences(names, options)
 
     def lacking(self, listing: Listing, query: JobQuery) -> list[str]:
         """Keys that were asked for and no job has, a sentence each. While the store is open."""
@@ -162,10 +178,16 @@ class ListAnswer:
         if self._columns:
             self._print_own_table()
             return
-        rows = [_row(row, self.out.terminal) for row in self.rows]
+        names = [row.job.name for row in self.rows[: len(self._differences)]]
+        words = difference_words(self._differences, names)
+        rows = [
+            _row(row, self.out.terminal, differs)
+            for row, differs in zip_longest(self.rows, words, fillvalue="")
+            if isinstance(row, JobRow)
+        ]
         if not self.out.terminal:
             indexes = [
-                at for at, column in enumerate(_COLUMNS) if column.title != "tags"
+                at for at, column in enumerate(_COLUMNS) if column.title not in ("tags", "differs")
             ]  # may hold blanks
             self.out.table(
                 [_COLUMNS[at] for at in indexes], [[row[at] for at in indexes] for row in rows]
@@ -175,11 +197,12 @@ class ListAnswer:
         # counts
         has_values = {
             "lost": any(row.job.lost for row in self.rows),
-            "tags": any(row[-2] for row in rows),
+            "tags": any(row[-3] for row in rows),
+            "differs": any(row[-2] for row in rows),
         }
         indexes = [at for at, column in enumerate(_COLUMNS) if has_values.get(column.title, True)]
         widths = natural_widths(_COLUMNS, rows)
-        for title in ("records", "took", "lines", "tags", "started"):
+        for title in ("records", "took", "lines", "tags", "started", "differs"):
             if sum(widths[at] + 2 for at in indexes[:-1]) + _NAME_MIN > self.out.columns:
                 indexes = [at for at in indexes if _COLUMNS[at].title != title]
         self.out.table(
@@ -218,7 +241,7 @@ class ListAnswer:
         document: Document = {
             "schema": SCHEMA,
             "store": store_place(self._args),
-            "jobs": [self._job_document(row) for row in self.rows],
+            "jobs": [self._job_document(at, row) for at, row in enumerate(self.rows)],
             "matching": self.matching,
             "problems": list(problems),
             "unknown": [{"name": error.name, "reason": str(error)} for error in unknown],
@@ -227,8 +250,11 @@ class ListAnswer:
             document["by_state"] = dict(self.states)
         print_json(document)
 
-    def _job_document(self, row: JobRow) -> Document:
+    def _job_document(self, at: int, row: JobRow) -> Document:
         document = job_document(row.job, row.now_ns, row.marks)
+        if at < len(self._differences):
+            differences = self._differences[at]
+            document["differs"] = {name: Raw(text) for name, text in differences.items()}
         if self._columns:
             document["columns"] = {column.field.name: _raw(column, row) for column in self._columns}
         return document
@@ -257,7 +283,15 @@ def _is_right(column: ColumnSpec, rows: Sequence[JobRow]) -> bool:
     )
 
 
-def _row(row: JobRow, terminal: bool) -> list[Cell]:
+def _start_of(store: "JobStore", row: JobRow) -> dict[str, str]:
+    try:
+        with store.open(row.job.job_id) as reader:
+            return context_options(reader)
+    except (StoreError, UnknownJob):
+        return {}  # the list is of what the catalogue has
+
+
+def _row(row: JobRow, terminal: bool, differs: str) -> list[Cell]:
     job, now_ns = row.job, row.now_ns
     exit_cell: Cell = exit_short(job.exit_code, job.signal)
     if exit_cell not in ("0", "-"):
@@ -272,5 +306,6 @@ def _row(row: JobRow, terminal: bool) -> list[Cell]:
         count(job.records) if terminal else str(job.records),
         Styled(count(job.lost) if terminal else str(job.lost), "bold red" if job.lost else "dim"),
         ("* " if row.marks.starred else "") + " ".join(row.marks.tag_words()),
+        differs if len(differs) <= _DIFFERS_CHARS else f"{differs[: _DIFFERS_CHARS - 1]}…",
         job.name,
     ]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from logshipper.classify.metadata import GAPS
 from logshipper_observe.commands import completers, metadata_trial
 from logshipper_observe.commands.options import (
-    JOB_HELP,
+    LAST,
+    LAST_HELP,
     add_json,
     add_raw_cells,
     add_source,
@@ -75,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "lines, and `csv` a column per key (nested ones as a.b), both in the order of\n"
         "printing. `--try` shows what it would be of a file.",
         "examples:\n"
-        "  logshipper metadata last --limit 10\n"
+        "  logshipper metadata --limit 10\n"
         "  logshipper metadata last --keys epoch,loss\n"
         "  logshipper metadata train.py --format csv > train.csv\n"
         "  logshipper metadata last --summary\n"
@@ -83,7 +84,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper metadata 4711 --from loki --format jsonl\n"
         "  logshipper metadata --try slurm-4711.out",
     )
-    completed(parser.add_argument("job", metavar="JOB", nargs="?", help=JOB_HELP), completers.jobs)
+    completed(parser.add_argument("job", metavar="JOB", nargs="?", help=LAST_HELP), completers.jobs)
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--format", choices=("table", "jsonl", "csv"), default="table", help="default: table"
@@ -148,8 +149,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     if args.trial is not None:
         return _try(args)
-    if args.job is None:
-        args.refuse("the following arguments are required: JOB (or --try FILE)")
+    args.job = args.job or LAST
     if args.kinds or args.pattern:
         args.refuse("--kinds and --pattern are for --try FILE")
     with open_job(args) as (store, job_id), store.open(job_id) as reader:

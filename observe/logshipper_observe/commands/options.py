@@ -9,6 +9,8 @@ from logshipper_observe.commands import completers
 _EXIT_CODES = "exit codes: 0 done, 1 not done (stderr says why), 2 wrong usage, 130 Ctrl-C"
 MAX_WAIT_SECS = 3650 * 86_400
 JOB_HELP = "its id, its name (the newest job of that name), the beginning of an id, or `last`"
+LAST = "last"
+LAST_HELP = f"{JOB_HELP} (default: last)"
 
 
 def describe(
@@ -65,6 +67,14 @@ def add_loki(group: argparse._ArgumentGroup) -> None:
 
 def add_job(parser: argparse.ArgumentParser) -> None:
     completed(parser.add_argument("job", metavar="JOB", help=JOB_HELP), completers.jobs)
+
+
+def add_job_or_last(parser: argparse.ArgumentParser) -> None:
+    """For commands that change nothing: the newest job, where none is named."""
+    completed(
+        parser.add_argument("job", metavar="JOB", nargs="?", default=LAST, help=LAST_HELP),
+        completers.jobs,
+    )
 
 
 def completed(action: argparse.Action, completer: object) -> None:

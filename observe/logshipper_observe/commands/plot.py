@@ -8,7 +8,8 @@ from logshipper_observe.base.new_file import check_ending
 from logshipper_observe.base.running import say
 from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import (
-    JOB_HELP,
+    LAST,
+    LAST_HELP,
     add_json,
     add_source,
     completed,
@@ -68,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "chose, and says which rule it was. Each run is a curve; runs can be put together\n"
         "in groups.",
         "examples:\n"
-        "  logshipper plot last\n"
+        "  logshipper plot\n"
         "  logshipper plot train.py --y loss --y val_loss\n"
         "  logshipper plot train.py --x time --png train.png\n"
         "  logshipper plot a7 a8 --y loss --group-by experiment --aggregate mean\n"
@@ -76,7 +77,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "  logshipper plot a3-a9 --y loss --facet job.host\n"
         "  logshipper plot 4711 --from loki --loki-url http://loki.example.org:3100",
     )
-    completed(parser.add_argument("jobs", metavar="JOB", nargs="+", help=JOB_HELP), completers.jobs)
+    completed(
+        parser.add_argument("jobs", metavar="JOB", nargs="*", default=[], help=LAST_HELP),
+        completers.jobs,
+    )
     completed(
         parser.add_argument(
             "--x", metavar="KEY", help="this X instead; `time` is when a record was printed"
@@ -195,7 +199,7 @@ def call(args: argparse.Namespace) -> int:
         args.max_runs,
         args.facet or (),
     )
-    with known_jobs(args, args.jobs) as (store, job_ids, unknown):
+    with known_jobs(args, args.jobs or [LAST]) as (store, job_ids, unknown):
         if not job_ids:
             for error in unknown[1:]:
                 say(str(error))

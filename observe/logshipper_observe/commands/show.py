@@ -1,18 +1,13 @@
 """`logshipper show JOB`: all that is known of a job."""
 
 import argparse
-from typing import TYPE_CHECKING
-
-from logshipper_observe.commands.options import add_job, add_json, add_source
-
-if TYPE_CHECKING:
-    pass
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from logshipper.safe_text import safe
+from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.console.text_table import plural
 from logshipper_ingest.model.ledger import COLUMNS, OUTCOMES
 from logshipper_observe.base.bar_width import shortened
@@ -20,11 +15,13 @@ from logshipper_observe.base.output import (
     Cell,
     Column,
     Output,
+    Raw,
     Styled,
     line_width,
     print_json,
 )
 from logshipper_observe.base.words import (
+    FAILED_STATES,
     RUNNING_STATES,
     STATE_STYLES,
     count,
@@ -34,9 +31,10 @@ from logshipper_observe.base.words import (
     number,
     size,
     times_smaller,
+    uncoloured,
     when,
 )
-from logshipper_observe.commands.options import describe
+from logshipper_observe.commands.options import add_job_or_last, add_json, add_source, describe
 from logshipper_observe.model.documents import (
     STREAM_NAMES,
     Document,
@@ -47,15 +45,17 @@ from logshipper_observe.model.documents import (
     moment,
 )
 from logshipper_observe.model.event_words import event_words
+from logshipper_observe.model.job_context import context_options
 from logshipper_observe.model.job_info import totals
 from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.line_trial import metadata_hint
 from logshipper_observe.model.overlay import Marks
 from logshipper_observe.model.record_hints import record_hints
+from logshipper_observe.model.records import text_of
 from logshipper_observe.query.opening import open_job, overlay_of, store_place
 
 if TYPE_CHECKING:
-    from logshipper_ingest.model.job import JobEvent, JobSummary
+    from logshipper_ingest.model.job import JobEvent, JobSummary, LogLine
     from logshipper_ingest.model.stores import JobStore, Reader
     from logshipper_ingest.model.x_axis import KeyStats
 
@@ -69,6 +69,7 @@ _CAPTURE_COLUMNS = (
     Column("started"),
     Column("took", right=True),
 )
+_LAST_LINES = 12
 _EVENTS_SHOWN = 20
 _KEYS_SHOWN = 30
 _VALUE_WIDE = 40
@@ -79,10 +80,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     describe(
         parser,
         "Shows a job's state, times, account of lines, X axis and the rule that chose it,\nkeys, and events.",
-        "examples:\n  logshipper show last\n  logshipper show train.py --json | jq .x_axis\n"
+        "examples:\n  logshipper show\n  logshipper show train.py --json | jq .x_axis\n"
         "  logshipper show 4711 --from loki",
     )
-    add_job(parser)
+    add_job_or_last(parser)
     add_json(parser)
     add_source(parser)
 
@@ -134,6 +135,11 @@ def _document(
         "hints": record_hints(reader),
         "events": [_event_document(event) for event in reader.events()],
         "captures": [capture_document(capture) for capture in reader.captures],
+        "last_lines": [
+            {"stream": STREAM_NAMES[line.stream], "text": uncoloured(line.text)}
+            for line in (last_lines(reader) if job.state in FAILED_STATES else ())
+        ],
+        "start": {name: Raw(text) for name, text in context_options(reader).items()},
         **({"metadata_hint": hint._asdict()} if (hint := metadata_hint(reader)) else {}),
         "live_status": {
             STREAM_NAMES[stream]: {**moment("time", time_ns), "text": text}
@@ -178,6 +184,7 @@ class _Page:
     def print(self) -> None:
         self.out.line(Styled(self.job.name, "bold"), "  ", Styled(self.job.job_id, "bold cyan"))
         self.out.line()
+        self._print_failure()
         self.out.fields(list(self._fields()))
         self._print_ledger()
         self._print_keys()
@@ -185,6 +192,17 @@ class _Page:
         self._print_captures()
         self._print_events()
         self._print_next()
+
+    def _print_failure(self) -> None:
+        """How a job failed, and what it said last."""
+        job = self.job
+        if job.state not in FAILED_STATES:
+            return
+        words = [job.state, exit_words(job.exit_code, job.signal), job.reason]
+        self.out.line(Styled(", ".join(word for word in words if word), "bold red"))
+        for line in last_lines(self.reader):
+            self.out.line(f"  {safe(uncoloured(line.text))}")
+        self.out.line()
 
     def _fields(self) -> Iterator[tuple[str, list[Cell]]]:
         job = self.job
@@ -232,6 +250,7 @@ class _Page:
                     note_line(self.marks.note),
                 ],
             )
+        yield from self._start()
         yield "Mode", [job.mode]
         yield "Output", [self._output()]
         if job.records:
@@ -245,6 +264,23 @@ class _Page:
             for stream, (time_ns, text) in sorted(self.reader.status().items()):
                 name = f"Now on {STREAM_NAMES[stream]}"
                 yield name, self._bar(text, self._ago(time_ns), self.out.columns - len(name) - 4)
+
+    def _start(self) -> Iterator[tuple[str, list[Cell]]]:
+        """How it was started, where that was recorded."""
+        options = {
+            name: text_of(value) if value.startswith('"') else value
+            for name, value in context_options(self.reader).items()
+        }
+        if command := options.get("command"):
+            yield "Command", [command]
+        if cwd := options.get("cwd"):
+            yield "Folder", [cwd]
+        commit, branch = options.get("git.commit", ""), options.get("git.branch", "")
+        if commit or branch:
+            changes = ", with changes" if options.get("git.dirty") == "true" else ""
+            yield "Git", [f"{commit[:12]} {branch}".strip() + changes]
+        if prefix := options.get("python.prefix"):
+            yield "Python", [f"{options.get('python.version', '')} {prefix}".strip()]
 
     def _bar(self, text: str, ago: list[Cell], columns: int) -> list[Cell]:
         """On a terminal in one row, where its bar is what makes it longer."""
@@ -415,6 +451,18 @@ class _Page:
         self.out.fields(
             [("Next:" if not at else "", [command]) for at, command in enumerate(commands)]
         )
+
+
+def last_lines(reader: "Reader") -> "list[LogLine]":
+    """What the newest attempt printed last on stderr; on stdout, where it printed nothing there."""
+    attempt = reader.summary.attempts
+    for stream in (Stream.STDERR, Stream.STDOUT):
+        lines = list(
+            reader.lines(streams=(stream,), attempt=attempt, kinds=(Kind.LOG,), tail=_LAST_LINES)
+        )
+        if lines:
+            return lines
+    return []
 
 
 def note_line(note: str) -> str:

@@ -46,7 +46,7 @@ MAX_TRACES = 64
 MAX_RUNS = 1024
 AUTO = "auto"
 MAX_AUTO_FACETS = 3
-_NO_FACETS = ("job.name", "command", "git.", "cores")  # of nearly every job another
+_NO_FACETS = ("job.name", "command", "git.", "cores", "first.")  # of nearly every job another
 
 
 @dataclass(frozen=True, slots=True)

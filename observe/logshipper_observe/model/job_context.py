@@ -1,5 +1,5 @@
-"""How a job was started, where `context: true` in ~/.logoptin had it recorded
-(logshipper/sidecar/context.py), or an importer knew it."""
+"""How a job was started, where it was recorded (logshipper/sidecar/context.py), or an importer knew
+it."""
 
 import hashlib
 import shlex
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
 GIT_DIFF = "git.diff"
+# by field of the event, what its values' options begin with
+_GROUPS = (
+    ("environment", "env"),
+    ("scheduler", "scheduler"),
+    ("git", "git"),
+    ("python", "python"),
+)
 
 
 def contexts_of(reader: "Reader") -> "dict[int, JobEvent]":
@@ -23,14 +30,13 @@ def contexts_of(reader: "Reader") -> "dict[int, JobEvent]":
     order of time."""
     newest = max((capture.attempt for capture in reader.captures), default=1)
     contexts: dict[int, JobEvent] = {}
-    for event in reader.events(attempt=newest):
-        if event.event.get("event") == EVENT:
-            contexts.setdefault(event.capture, event)
+    for event in reader.events(attempt=newest, names=(EVENT,)):
+        contexts.setdefault(event.capture, event)
     return contexts
 
 
 def context_options(reader: "Reader") -> dict[str, str]:
-    """JSON texts by option: `command`, `cwd`, `cores`, `env.*`, `scheduler.*`, `git.*`; of the
+    """JSON texts by option: `command`, `cwd`, `cores`, `env.*`, `scheduler.*`, `git.*`, `python.*`; of the
     capture that has one first. Of an imported job `command`, `cwd`, and its system's own words,
     `balsam.ranks_per_node`. Anybody's words: what isn't as it should be is left out."""
     origin = reader.summary.origin
@@ -58,7 +64,7 @@ def _options(event: Mapping[str, Any]) -> dict[str, str]:  # Any: JSON
         options["cwd"] = to_json(event["cwd"])
     if isinstance(cores, list):
         options["cores"] = str(len(cores))
-    for name, prefix in (("environment", "env"), ("scheduler", "scheduler"), ("git", "git")):
+    for name, prefix in _GROUPS:
         values = event.get(name)
         if isinstance(values, dict):
             options |= {

@@ -5,20 +5,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from logshipper_observe.base.output import to_json
-from logshipper_observe.model.constants import constants_of
+from logshipper_observe.model.constants import first_values
 from logshipper_observe.model.job_context import context_options
 from logshipper_observe.model.overlay import Marks
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
 
+FIRST = "first."
 _OF_JOB = ("name", "user", "host", "cluster", "account", "partition", "mode")
 
 
 def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
     """Of the job, the scheduler and the terminal (`job.`), of the first records what never changed
-    (its keys), tags (`tags.`), and how it was started, where that was recorded; in alphabetical
-    order."""
+    (its keys) and the first values of what did (`first.`), tags (`tags.`), and how it was started,
+    where that was recorded; in alphabetical order."""
     job = reader.summary
     options = {f"job.{name}": to_json(value) for name in _OF_JOB if (value := getattr(job, name))}
     newest = [
@@ -32,7 +33,9 @@ def options_of(reader: "Reader", marks: Marks) -> dict[str, str]:
         options["job.terminal"] = to_json(
             f"{newest[0].columns}x{newest[0].rows}" if newest[0].tty else "none"
         )
-    options |= constants_of(reader)
+    constants, changing = first_values(reader)
+    options |= {f"{FIRST}{name}": value for name, value in changing.items()}
+    options |= constants
     options |= context_options(reader)
     options |= {f"tags.{name}": to_json(value) for name, value in marks.tags.items()}
     return dict(sorted(options.items()))

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import orjson
 from logshipper.errors import UnknownJob
 from logshipper_observe.base.words import duration, exit_words
 from logshipper_observe.graphs.series import KEY_PREFIX, TIME, is_constant, numeric_keys
-from logshipper_observe.model.constants import constants_of
+from logshipper_observe.model.constants import first_values
 from logshipper_observe.model.documents import job_document
 from logshipper_observe.model.job_context import context_options, option_text
 from logshipper_observe.model.records import display_text
@@ -33,9 +33,9 @@ class _Job:
         self.document = job_document(reader.summary, now_ns)
         self.keys: dict[str, KeyStats] = numeric_keys(reader)
         self.x: XChoice = reader.x_axis()
-        self.constants = {
-            name: display_text(value)[:_SHOWN_CHARS] for name, value in constants_of(reader).items()
-        }
+        constants, changing = first_values(reader)
+        self.constants = _shown(constants)
+        self.first_values = _shown(changing)
         options = context_options(reader).items()
         self.context = {name: option_text(name, value)[:_SHOWN_CHARS] for name, value in options}
         summary = reader.summary
@@ -51,6 +51,10 @@ class _Job:
             "attempts": str(summary.attempts),
             "tasks": str(len({(capture.step, capture.task) for capture in reader.captures})),
         }
+
+
+def _shown(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: display_text(value)[:_SHOWN_CHARS] for name, value in values.items()}
 
 
 def compare(ask: Ask) -> PageAnswer:
@@ -86,6 +90,7 @@ def compare(ask: Ask) -> PageAnswer:
         "changing": changing,
         "facts": _rows([job.facts for job in jobs]),
         "constants": _rows([job.constants for job in jobs]),
+        "first_values": _rows([job.first_values for job in jobs]),
         "context": _rows([job.context for job in jobs]),
     }
     facts = {**document, "jobs": [job.summary for job in jobs]}

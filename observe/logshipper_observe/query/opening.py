@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
-from logshipper.errors import ConfigError, StoreError, UnknownJob, UsageError
+from logshipper.errors import ConfigError, StoreError, UnknownJob, UsageError, os_words
 from logshipper.safe_text import safe
 from logshipper_ingest.console.progress_bar import Bar
 from logshipper_observe.base.running import say
@@ -224,15 +224,21 @@ def overlay_of(store: "JobStore") -> "Overlay":
 
 
 def open_folder(root: str) -> "LocalStore | None":
-    """A local store; None where there is none yet."""
+    """A local store; None where there is none yet. Raises StoreError, also where nobody can see
+    whether there is one."""
     from logshipper.spool.captures import spool_root
     from logshipper_ingest.store.local_store import LocalStore
 
     if os.path.isdir(spool_root(root)):
         return LocalStore(root, create=True)
-    if not os.path.lexists(root) or (os.path.isdir(root) and not os.listdir(root)):
+    try:
+        os.lstat(root)
+        is_empty = os.path.isdir(root) and not os.listdir(root)
+    except FileNotFoundError:
         return None
-    return LocalStore(root)
+    except OSError as error:
+        raise StoreError(root, f"can't be read: {os_words(error)}") from None
+    return None if is_empty else LocalStore(root)
 
 
 def ingest(store: "JobStore", *, job_id: str | None = None, secs: float = LIST_SECS) -> list[str]:

@@ -365,13 +365,37 @@ def test_a_child_left_behind_is_logged_on(home: Home) -> None:
     wait_until(lambda: home.logs() == ["early", "late"], "the child's line in the log")
 
 
-@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
-def test_cmd_dies_of_a_signal(home: Home, signo: int) -> None:
+@pytest.mark.parametrize(
+    ("signo", "state"),
+    [(signal.SIGTERM, "CANCELLED"), (signal.SIGKILL, "KILLED"), (signal.SIGSEGV, "FAILED")],
+)
+def test_cmd_dies_of_a_signal(home: Home, signo: int, state: str) -> None:
     done = home.run("sh", "-c", f"echo a; kill -{signo} $$")
     assert done.returncode == -signo
     job = home.show()
     assert job["signal"] == signo
-    assert job["state"] == ("FAILED" if signo == signal.SIGSEGV else "CANCELLED")
+    assert job["state"] == state
+    assert ("perhaps out of memory: " in job["reason"]) == (state == "KILLED")
+
+
+def test_a_shell_whose_program_was_killed(home: Home) -> None:
+    done = home.run("sh", "-c", "sh -c 'kill -9 $$'; exit $?")
+    assert done.returncode == 137
+    job = home.show()
+    assert (job["state"], job["exit_code"]) == ("FAILED", 137)
+    assert job["reason"].startswith("perhaps out of memory: ")
+
+
+def test_sigkill_after_sigterm_is_a_cancellation(home: Home) -> None:
+    """As schedulers and people end what doesn't end by itself."""
+    script = "trap 'kill -9 $$' TERM; echo ready; while :; do sleep 0.05; done"
+    with home.start("run", "--", "sh", "-c", script) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == b"ready"
+        process.terminate()
+        assert process.wait() == -signal.SIGKILL
+    job = home.show()
+    assert (job["state"], job["signal"], job["reason"]) == ("CANCELLED", 9, "")
 
 
 # ---- a store that is odd

@@ -99,7 +99,6 @@ def test_a_pattern_that_is_switched_off_is_said(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "required: JOB (or --try FILE)"),
         (["last", "--try", "x"], "leave JOB out"),
         (["last", "--kinds", "dict"], "are for --try FILE"),
         (["--try", "x", "--format", "csv"], "no other form"),

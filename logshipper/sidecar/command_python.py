@@ -1,0 +1,58 @@
+"""Which Python runs a command, by what lies on the disk: nothing is run for it."""
+
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PYTHON = re.compile(r"python(?:w|[0-9][0-9.]*)?")
+_VERSION = re.compile(r"(?m)^version(?:_info)?\s*=\s*([0-9][0-9.]*)")
+_MAX_BYTES = 4096
+
+
+def python_of(argv: "Sequence[str]", cwd: str, path: str) -> dict[str, str]:
+    """prefix, and where it is known version, of the interpreter that a command line names, or the
+    first line of the script that it names; empty where that is no Python. path: $PATH."""
+    program = _find(argv[0], cwd, path) if argv else ""
+    is_script = _begin_of(program)[:2] == "#!"  # so is a shim of pyenv's, which is no Python
+    interpreter = _interpreter(program, cwd, path) if is_script else program
+    if not _is_python(interpreter):
+        return {}
+    prefix = os.path.dirname(os.path.dirname(interpreter))
+    match = _VERSION.search(_begin_of(os.path.join(prefix, "pyvenv.cfg")))
+    if match is None:  # no virtual environment: `bin/python` leads to `python3.12`
+        match = re.search(r"python([0-9]+\.[0-9.]+)$", os.path.realpath(interpreter))
+    return {"prefix": prefix, **({"version": match[1]} if match else {})}
+
+
+def _is_python(program: str) -> bool:
+    return _PYTHON.fullmatch(os.path.basename(program)) is not None
+
+
+def _interpreter(script: str, cwd: str, path: str) -> str:
+    """The program of a script's `#!` line, behind `env`; "" where it isn't there."""
+    begin = _begin_of(script)
+    words = begin.partition("\n")[0].removeprefix("#!").split() if begin[:2] == "#!" else []
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-")]
+    return _find(words[0], cwd, path) if words else ""
+
+
+def _find(name: str, cwd: str, path: str) -> str:
+    """The file that the kernel, or a search of path, runs for name; "" where there is none."""
+    folders = [""] if "/" in name else path.split(os.pathsep)
+    for folder in folders:
+        file = os.path.join(cwd, folder, name)
+        if os.path.isfile(file) and os.access(file, os.X_OK):
+            return os.path.normpath(file)
+    return ""
+
+
+def _begin_of(file: str) -> str:
+    try:
+        with open(file, "rb") as opened:
+            return os.fsdecode(opened.read(_MAX_BYTES))
+    except OSError:
+        return ""

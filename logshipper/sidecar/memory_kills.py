@@ -1,0 +1,54 @@
+"""What the kernel says of processes that it killed for want of memory: its counters, which anybody
+may read, where its log is root's."""
+
+import re
+
+CGROUPS = "/sys/fs/cgroup"
+_COUNT = re.compile(r"(?m)^oom_kill ([0-9]{1,18})$")
+
+
+class MemoryKills:
+    """The counters as they were when the job began. proc, cgroups: where the kernel's files are."""
+
+    __slots__ = ("_files", "_kills")
+
+    def __init__(self, proc: str = "/proc", cgroups: str = CGROUPS) -> None:
+        self._files = {
+            "in the job's control group": _group_file(proc, cgroups),
+            "on this host": f"{proc}/vmstat",
+        }
+        self._kills = {place: _kills(file) for place, file in self._files.items()}
+
+    def words(self) -> str:
+        """Since then, a sentence; "" where there was none, or nobody says."""
+        for place, file in self._files.items():
+            before, after = self._kills[place], _kills(file)
+            if before is not None and after is not None and after > before:
+                number = after - before
+                processes = "a process" if number == 1 else f"{number} processes"
+                return f"the kernel killed {processes} {place} for want of memory meanwhile"
+        return ""
+
+
+def _group_file(proc: str, cgroups: str) -> str:
+    """That of the control group that this process, and so the job, is in."""
+    for line in _text(f"{proc}/self/cgroup").splitlines():
+        _, controllers, group = (*line.split(":", 2), "", "")[:3]
+        if not controllers:  # version 2
+            return f"{cgroups}{group.rstrip('/')}/memory.events"
+        if "memory" in controllers.split(","):
+            return f"{cgroups}/memory{group.rstrip('/')}/memory.oom_control"
+    return ""
+
+
+def _kills(file: str) -> int | None:
+    match = _COUNT.search(_text(file))
+    return int(match[1]) if match else None
+
+
+def _text(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8", errors="replace") as opened:
+            return opened.read(64 << 10)
+    except OSError:
+        return ""
