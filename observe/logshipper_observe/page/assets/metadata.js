@@ -39,7 +39,9 @@ class MetadataTable {
   }
 
   #build(root) {
-    this.columns = new ColumnChooser(MOST_COLUMNS, () => this.#draw());
+    this.columns = new ColumnChooser({
+      byDefault: (column) => this.columns.rankOf(column) < MOST_COLUMNS, changed: () => this.#draw(),
+    });
     const button = (text, call, label = text) =>
       el("button", { type: "button", "aria-label": label, on: { click: call } }, text);
     this.searchBox = el("input", { type: "search", placeholder: "search records", "aria-label": "Search records",
