@@ -15,7 +15,7 @@ from logshipper.errors import LogshipperError
 from logshipper_ingest.model.capture_id import JobKey
 from logshipper_ingest.store.local_store import LocalStore
 from logshipper_observe.base.output import to_json
-from logshipper_observe.model.command_arguments import arguments_of
+from logshipper_observe.model.command_arguments import arguments_of, bare_name
 from logshipper_observe.model.constants import constants_of
 from logshipper_observe.model.job_context import context_options, option_text
 from logshipper_observe.model.properties import (
@@ -172,8 +172,7 @@ def offer_of(values: Sequence[JobValues]) -> Offer:
 
 def _is_said_twice(name: str, texts_by_option: Mapping[str, object]) -> bool:
     """Whether an argument is a key of the metadata as well: `--batch-size` and `batch_size`."""
-    bare = name.removeprefix(START).lstrip("-+").replace("-", "_")
-    return name.startswith(START) and bare in texts_by_option
+    return name.startswith(START) and bare_name(name.removeprefix(START)) in texts_by_option
 
 
 def _state(job: "JobSummary") -> object:

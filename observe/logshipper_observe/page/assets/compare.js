@@ -9,7 +9,7 @@ import { GraphControls } from "./graph_controls.js";
 import { drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { GraphPanel } from "./graph_panel.js";
 import { PanelGrid } from "./panel_grid.js";
-import { colourOf, themeOf } from "./paint.js";
+import { colourOf, dashesOf, themeOf } from "./paint.js";
 
 const MOST_CHARS = 60; // of what graphs are told apart by
 
@@ -124,16 +124,15 @@ class CompareView {
 
   #show(found) {
     this.found = found;
-    const names = found.jobs.map((job) => job.name);
-    this.labels = found.jobs.map((job) =>
-      names.filter((name) => name === job.name).length > 1 ? `${job.name} ${job.job_id}` : job.name);
+    this.labels = found.labels;
     const theme = themeOf(this.jobs);
     fill(this.jobs, found.jobs.map((job, at) => {
-      const swatch = el("span", { class: "swatch" });
+      const swatch = el("span", { class: dashesOf(at).length ? "swatch dashed" : "swatch" });
       swatch.style.setProperty("--swatch", colourOf(theme, at));
       const rest = this.ids.filter((id) => id !== job.job_id);
       return el("li", {}, swatch,
         el("a", { href: `#/job/${encodeURIComponent(job.job_id)}` }, el("bdi", {}, this.labels[at])),
+        !this.labels[at].includes(job.job_id) && el("span", { class: "dim id", title: job.name }, job.job_id),
         el("span", { class: `state ${job.state}` }, job.state),
         rest.length > 0 && el("a",
           { href: addressOf(rest), "aria-label": `Leave out ${visible(this.labels[at])}` }, "✕"));
