@@ -44,7 +44,7 @@ class RunLabels:
             key=lambda option: len(set(columns[option])),
         )
         groups: list[tuple[str | None, ...]] = [(name,) for name in self._names]
-        chosen = []
+        chosen: list[str] = []
         for option in candidates:
             finer = [(*group, value) for group, value in zip(groups, columns[option], strict=True)]
             if len(set(finer)) > len(set(groups)) and len(chosen) < MAX_PARTS:
