@@ -145,7 +145,7 @@ def test_keys_alone_look_zoom_and_go_back(curves: Page) -> None:
     curves.keyboard.press("ArrowRight")
     assert model(curves, "loss")["hover"]["x"] == 2
     spoken = panel(curves, "loss").locator("[aria-live]")
-    expect(spoken).to_contain_text(f"epoch 2:  {LOSS[1]}")
+    expect(spoken).to_contain_text(f"epoch 2:  {LOSS[1]:.6g}")
     curves.keyboard.press("Shift+ArrowRight")
     assert model(curves, "loss")["hover"]["x"] == 12
     curves.keyboard.press("+")
