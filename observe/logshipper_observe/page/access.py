@@ -12,11 +12,12 @@ Sec-Fetch-Site.
 import hmac
 import html
 import os
-import secrets
 import tempfile
 from http.cookies import CookieError, SimpleCookie
 from typing import Protocol
 from urllib.parse import quote
+
+from logshipper_observe.page.kept_secrets import kept_secrets, new_secrets
 
 HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _MAX_COOKIES = 4096  # characters of the header
@@ -29,13 +30,12 @@ _REDIRECT = """<!doctype html>
 
 
 class Access:
-    """The secrets of one server."""
+    """The secrets of one server. port: whose secrets are kept, 0 for new ones. Raises
+    ConfigError."""
 
-    def __init__(self) -> None:
-        self.token = secrets.token_urlsafe(32)
-        self.place = secrets.token_urlsafe(12)
-        self._cookie = secrets.token_urlsafe(32)
-        self._cookie_name = f"logshipper-{secrets.token_hex(4)}"  # several servers, one browser
+    def __init__(self, port: int = 0) -> None:
+        secrets = kept_secrets(port) if port else new_secrets()
+        self.token, self.place, self._cookie, self._cookie_name = secrets
 
     @property
     def root(self) -> str:

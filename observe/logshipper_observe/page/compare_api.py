@@ -11,10 +11,12 @@ import orjson
 from logshipper.errors import UnknownJob
 from logshipper_observe.base.words import duration, exit_words
 from logshipper_observe.graphs.series import KEY_PREFIX, TIME, is_constant, numeric_keys
+from logshipper_observe.model.command_arguments import arguments_of, bare_name
 from logshipper_observe.model.constants import first_values
 from logshipper_observe.model.documents import job_document
 from logshipper_observe.model.job_context import context_options, option_text
 from logshipper_observe.model.records import display_text
+from logshipper_observe.model.run_labels import RunLabels
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
 from logshipper_observe.page.jobs_api import facts_of
 
@@ -38,6 +40,10 @@ class _Job:
         self.first_values = _shown(changing)
         options = context_options(reader).items()
         self.context = {name: option_text(name, value)[:_SHOWN_CHARS] for name, value in options}
+        self.arguments = {
+            name: value[:_SHOWN_CHARS]
+            for name, value in arguments_of(self.context.get("command", "")).items()
+        }
         summary = reader.summary
         self.summary = facts_of(summary)
         self.facts = {
@@ -82,6 +88,7 @@ def compare(ask: Ask) -> PageAnswer:
     x = _most_common(axes)
     document = {
         "jobs": [job.document for job in jobs],
+        "labels": _labels(jobs),
         "unknown": unknown,
         "x": x,
         "axes": {name: axis for name, axis in axes.items() if axis != x},
@@ -91,10 +98,26 @@ def compare(ask: Ask) -> PageAnswer:
         "facts": _rows([job.facts for job in jobs]),
         "constants": _rows([job.constants for job in jobs]),
         "first_values": _rows([job.first_values for job in jobs]),
-        "context": _rows([job.context for job in jobs]),
+        "context": _rows([{**job.arguments, **job.context} for job in jobs]),
     }
     facts = {**document, "jobs": [job.summary for job in jobs]}
     return tagged_answer(ask, document, facts)
+
+
+def _labels(jobs: Sequence[_Job]) -> list[str]:
+    """A name for each job's curves. An argument that is a key of the records as well is said
+    once."""
+    keys = {name for job in jobs for name in job.constants}
+    options = [
+        {
+            **job.constants,
+            **{name: text for name, text in job.arguments.items() if bare_name(name) not in keys},
+        }
+        for job in jobs
+    ]
+    summaries = [job.document for job in jobs]
+    names, ids = ([str(job[field]) for job in summaries] for field in ("name", "job_id"))
+    return RunLabels(names, ids, options).labels()
 
 
 def _ids(ask: Ask) -> list[str]:

@@ -8,7 +8,10 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
 
 from logshipper.errors import LogshipperError, UnknownJob
 from logshipper_ingest.model.capture_id import JobKey
@@ -26,7 +29,22 @@ from logshipper_observe.model.documents import (
 from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.overlay import NO_MARKS, Marks
 from logshipper_observe.model.records import flat
-from logshipper_observe.page.answers import Ask, PageAnswer, json_answer, tagged_answer
+from logshipper_observe.page.answers import (
+    Ask,
+    PageAnswer,
+    RequestRefusal,
+    json_answer,
+    tagged_answer,
+)
+from logshipper_observe.page.job_values import (
+    MAX_COLUMNS,
+    START,
+    UNASKED_COLUMNS,
+    ValueCache,
+    cells_of,
+    in_order,
+    offer_of,
+)
 from logshipper_observe.query.opening import overlay_of
 
 if TYPE_CHECKING:
@@ -36,6 +54,7 @@ MAX_LISTED = 1_000
 MAX_LAST = 50  # jobs whose last values are asked for at once
 _VALUES = 6  # of a job's last record that are listed
 _VALUE_CHARS = 60
+_NAME_CHARS = 300  # of a column
 _KEPT_SECS = 5.0  # a list whose store hasn't changed; the age of heartbeats counts, too
 _ASKED_SECS = 3.0  # at least between two lists of a server's
 _KEPT_LAST = 2_000
@@ -65,6 +84,7 @@ class JobsPage:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._job_list: JobList | None = None
+        self.values = ValueCache()
         self._last: OrderedDict[str, tuple[tuple[int, int], list[list[str]]]] = OrderedDict()
 
     def of(self, store: "JobStore | None") -> JobList:
@@ -130,16 +150,27 @@ def _stamp(path: str) -> tuple[int, int, int]:
 def jobs(ask: Ask) -> PageAnswer:
     """Jobs, as `ls --json` has them. `q`: in their names, ids, users, hosts, tags or notes, `*` and
     `?` as in a shell; `state`: several, joined by commas; `tag`: `word` or `key=value`;
-    `starred=1`; `sort`, `ascending=1`; `limit`."""
+    `starred=1`; `sort`: one of SORTS or a column, `ascending=1`; `limit`; `columns`: a JSON list of
+    names (job_values.py), without it those in which the jobs differ. cells: of each job, by
+    column; offer: what columns there are; complete: all of them were read, else ask again."""
     now_ns = time.time_ns()
-    job_list = ask.shelf.listing.of(ask.store.get())
+    store = ask.store.get()
+    job_list = ask.shelf.listing.of(store)
+    values = ask.shelf.listing.values
     limit = ask.number("limit", 100, maximum=MAX_LISTED)
-    sort = SORTS[ask.choice("sort", *SORTS)]
-    ascending = ask.choice("ascending", "0", "1") == "1"
     job_filter = _JobFilter(ask)
     matches = [job for job in job_list.jobs if job_filter.has(job, _marks(job_list, job))]
-    matches.sort(key=lambda job: sort(job, now_ns), reverse=not ascending)
-    page_jobs = matches[:limit]
+    page_jobs, complete = _sorted(ask, matches, now_ns)
+    page_jobs = page_jobs[:limit]
+    names = _column_names(ask)
+    # a server sends all records of a job for its values: only where they are asked for
+    if store is not None and (names is not None or isinstance(store, LocalStore)):
+        complete = values.read(page_jobs, store) and complete
+    offer = offer_of([values.of(job) for job in page_jobs])
+    if names is None:
+        names = offer.differing[:UNASKED_COLUMNS] if len(page_jobs) > 1 else []
+    columns = [values.field(name) for name in names]
+    cells = [cells_of(columns, values.row(job, _marks(job_list, job), now_ns)) for job in page_jobs]
     document = {
         "place": ask.store.intake.place,
         "problems": ask.store.intake.problems,
@@ -149,17 +180,62 @@ def jobs(ask: Ask) -> PageAnswer:
         "tags": sorted({word for marks in job_list.marks.values() for word in marks.tag_words()})[
             :MAX_LISTED
         ],
-        "jobs": [_document(job, now_ns, _marks(job_list, job)) for job in page_jobs],
+        "columns": [{"name": name, "title": name.removeprefix(START)} for name in names],
+        "offer": {"options": offer.options, "metrics": offer.metrics},
+        "complete": complete,
+        "jobs": [
+            {**_document(job, now_ns, _marks(job_list, job)), "cells": texts}
+            for job, texts in zip(page_jobs, cells, strict=True)
+        ],
     }
     facts = [
         *(facts_of(job) for job in page_jobs),
-        document["tags"],
-        document["states"],
-        document["problems"],
+        *(document[name] for name in ("tags", "states", "problems", "columns", "offer")),
+        complete,
+        cells,
         len(matches),
     ]
     facts.append([_marks(job_list, job).changed_ns for job in page_jobs])
     return tagged_answer(ask, {**document, "now_ns": now_ns}, facts)
+
+
+def _sorted(ask: Ask, matches: list[JobSummary], now_ns: int) -> tuple[list[JobSummary], bool]:
+    """The jobs in the order that is asked for, and whether all that it takes was read."""
+    name = ask.words.get("sort") or "started"
+    ascending = ask.choice("ascending", "0", "1") == "1"
+    sort = SORTS.get(name)
+    if sort is not None:
+        return sorted(matches, key=lambda job: sort(job, now_ns), reverse=not ascending), True
+    store = ask.store.get()
+    job_list = ask.shelf.listing.of(store)
+    values = ask.shelf.listing.values
+    # a store of more jobs than the page lists is sorted by values among the newest
+    newest = sorted(matches, key=lambda job: -job.started_ns)[:MAX_LISTED]
+    complete = store is None or values.read(newest, store)
+    rows = (values.row(job, _marks(job_list, job), now_ns) for job in newest)
+    return [
+        row.job for row in in_order(rows, values.field(name[:_NAME_CHARS]), ascending=ascending)
+    ], complete
+
+
+def _column_names(ask: Ask) -> list[str] | None:
+    """None where none are asked for. Raises RequestRefusal."""
+    text = ask.words.get("columns")
+    if text is None:
+        return None
+    try:
+        names = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise RequestRefusal(
+            HTTPStatus.BAD_REQUEST, 'columns: a JSON list of names is wanted, such as ["loss.min"]'
+        )
+    if len(names) > MAX_COLUMNS:
+        raise RequestRefusal(
+            HTTPStatus.BAD_REQUEST, f"columns: {len(names)} names; at most {MAX_COLUMNS} are shown"
+        )
+    return [name[:_NAME_CHARS] for name in dict.fromkeys(names)]
 
 
 def _document(job: JobSummary, now_ns: int, marks: Marks) -> Document:

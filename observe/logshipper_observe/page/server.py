@@ -27,6 +27,7 @@ from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, She
 from logshipper_observe.page.copied import Copies
 from logshipper_observe.page.graph_feeds import Feeds
 from logshipper_observe.page.jobs_api import JobsPage
+from logshipper_observe.page.kept_secrets import forget_secrets
 from logshipper_observe.page.logs import Logs
 from logshipper_observe.page.opened import OpenedStore, SharedIngest
 
@@ -63,7 +64,8 @@ _ENTERED = """<!doctype html>
 class PageServer:
     """Serves the page of one store from threads of its own, from `start` until `close`.
 
-    args: the options of a reading command (opening.py); port: 0 for a free one. say: logs faults of
+    args: the options of a reading command (opening.py); port: 0 for a free one; of another one
+    the link is kept. say: logs faults of
     the server's own. Raises ConfigError where the port isn't available.
     """
 
@@ -73,10 +75,12 @@ class PageServer:
         port: int = 0,
         say: Callable[[str], None] = lambda words: None,
     ) -> None:
-        self.access = Access()
+        self.access = Access(port)
         try:
             self._server = _Server(port, self.access, SharedIngest(args), say)
         except OSError as error:
+            if port:
+                forget_secrets(port)  # who listens there may have been told them
             raise ConfigError(
                 "--port", [f"can't listen on 127.0.0.1:{port}: {os_words(error)}; try another"]
             ) from None

@@ -30,7 +30,7 @@ def test_curves_over_a_shared_key(comparison: Page) -> None:
         comparison.get_by_text("X axis: epoch: the key epoch (rule 2 of 7), in every job")
     ).to_be_visible()
     graph = wait_for_model(comparison, "loss", "model.curves.length === 2")
-    assert graph["labels"] == [f"train.py {CURVES}", f"train.py {OTHER}"]
+    assert graph["labels"] == ["lr=0.1", "lr=0.2"]
     for curve, lr in zip(graph["curves"], (0.1, 0.2), strict=True):
         assert curve["ys"] == [record["loss"] for record in curves_of(lr)]
     second = curves_of(0.2)[4]["loss"]
@@ -117,7 +117,7 @@ def test_a_job_is_left_out_and_unknown_ones_are_named(
 ) -> None:
     page = open_graphs(browse, graph_server, f"compare/{CURVES},{OTHER},nosuchjob")
     expect(page.get_by_text("no job has the id 'nosuchjob'")).to_be_visible()
-    page.get_by_role("link", name=f"Leave out train.py {OTHER}").click()
+    page.get_by_role("link", name="Leave out lr=0.2").click()
     expect(page.locator(".compare-jobs li")).to_have_count(2)
     wait_for_model(page, "loss", "model.curves.length === 1")
 
@@ -125,7 +125,7 @@ def test_a_job_is_left_out_and_unknown_ones_are_named(
 def test_smoothing_and_zoom_here_too(comparison: Page) -> None:
     comparison.get_by_role("slider").fill("0.5")
     wait_for_model(comparison, "loss", "model.curves.length === 4")
-    panel(comparison, "loss").get_by_role("button", name=f"train.py {OTHER}").click()
+    panel(comparison, "loss").get_by_role("button", name="lr=0.2").click()
     assert model(comparison, "loss")["shown"] == [False, True]
 
 
@@ -136,9 +136,9 @@ def test_one_graph_per_value(comparison: Page) -> None:
     choice.select_option(label="lr")
     titles = [f"{key}, lr={lr}" for key in ("acc", "loss", "val.loss") for lr in ("0.1", "0.2")]
     expect(comparison.locator(".graph-panel h3")).to_have_text(titles)
-    for lr, job_id in ((0.1, CURVES), (0.2, OTHER)):
+    for lr in (0.1, 0.2):
         graph = wait_for_model(comparison, f"loss, lr={lr}", "model.curves.length === 1")
-        assert graph["labels"] == [f"train.py {job_id}"]
+        assert graph["labels"] == [f"lr={lr}"]
         assert graph["curves"][0]["ys"] == [record["loss"] for record in curves_of(lr)]
     assert panel(comparison, "loss, lr=0.2").get_by_text("not in this graph").count() == 0
     second = curves_of(0.2)[4]["loss"]

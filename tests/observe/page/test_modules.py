@@ -101,11 +101,16 @@ def test_ticks_are_round_and_lie_inside(module: Any) -> None:
     ]
     assert labels(0, 600, kind="elapsed") == ["0s", "2m", "4m", "6m", "8m", "10m"]
     assert labels(0, 86400 * 3, kind="elapsed") == ["0s", "12h", "1d", "1d12h", "2d", "2d12h", "3d"]
+    assert labels(5000, 5040, kind="elapsed")[1:3] == ["1h23m30s", "1h23m40s"]
+    assert labels(130_000, 130_900, 4, kind="elapsed") == ["1d12h10m", "1d12h15m", "1d12h20m"]
+    assert labels(86_395, 86_420, 3, kind="elapsed") == ["1d", "1d00h00m10s", "1d00h00m20s"]
     assert labels(0.001, 100, log=True) == ["0.001", "0.01", "0.1", "1", "10", "100"]
     assert labels(2, 3, log=True) == ["2", "3"]
-    for low, high in ((0.1, 0.3), (-1e-7, 1e-7), (123456, 123999), (1e-12, 3e-12), (-5e300, 5e300)):
-        texts = labels(low, high)
-        assert len(set(texts)) == len(texts), texts
+    for low, high in ((0.1, 0.3), (-1e-7, 1e-7), (123456, 123999), (1e-12, 3e-12), (-5e300, 5e300),
+                      (1e9, 1e9 + 4e-7), (1e15, 1e15 + 2)):  # fmt: skip
+        for kind in ("number", "elapsed"):
+            texts = labels(low, high, kind=kind)
+            assert len(set(texts)) == len(texts), texts
 
 
 def test_smoothing_starts_at_the_first_number_and_leaves_gaps(module: Any) -> None:

@@ -1,5 +1,7 @@
 // Colours that were kept in a line (SGR sequences, docs/rendering.md) as pieces of text with a style.
 
+import { el, visible } from "./dom.js";
+
 const SEQUENCE = /\x1b\[([0-9;]{0,64})m/g;
 const FLAGS = { 1: "bold", 2: "faint", 3: "italic", 4: "underline", 7: "reverse", 9: "struck", 53: "overline" };
 const ENDS = { 22: ["bold", "faint"], 23: ["italic"], 24: ["underline"], 27: ["reverse"], 29: ["struck"], 55: ["overline"] };
@@ -71,4 +73,27 @@ export function dress(node, style) {
   else if (style.fore) node.style.color = style.fore;
   if (typeof style.back === "number") node.classList.add(`back${style.back}`);
   else if (style.back) node.style.backgroundColor = style.back;
+}
+
+/** Elements for pieces of text with styles, and marks where the hits are. */
+export function marked(styled, hits) {
+  const nodes = [];
+  let at = 0;
+  let hit = 0;
+  for (const [text, style] of styled) {
+    let begin = 0;
+    while (begin < text.length) {
+      while (hit < hits.length && hits[hit][1] <= at + begin) hit += 1;
+      const next = hits[hit] ?? [Infinity, Infinity];
+      const inside = next[0] <= at + begin;
+      const end = Math.min(text.length, (inside ? next[1] : next[0]) - at);
+      const part = text.slice(begin, end);
+      const node = inside ? el("mark", {}, part) : style ? el("span", {}, part) : visible(part);
+      if (style) dress(node, style);
+      nodes.push(node);
+      begin = end;
+    }
+    at += text.length;
+  }
+  return nodes;
 }

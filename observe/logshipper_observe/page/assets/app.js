@@ -9,6 +9,7 @@
 import { el, fill } from "./dom.js";
 import * as job from "./job.js";
 import * as jobs from "./jobs.js";
+import { keep, kept } from "./storage.js";
 
 const main = document.getElementById("main");
 const crumbs = document.getElementById("crumbs");
@@ -89,21 +90,13 @@ function setTheme(name) {
 }
 
 function savedTheme() {
-  try {
-    const name = localStorage.getItem("theme");
-    return themes.includes(name) ? name : "auto";
-  } catch {
-    return "auto"; // storage may be switched off
-  }
+  const name = kept("theme", "auto");
+  return themes.includes(name) ? name : "auto";
 }
 
 button.addEventListener("click", () => {
   const next = themes[(themes.indexOf(document.documentElement.dataset.theme) + 1) % themes.length];
-  try {
-    localStorage.setItem("theme", next);
-  } catch {
-    // it holds for this page only
-  }
+  keep("theme", next);
   setTheme(next);
 });
 setTheme(savedTheme());

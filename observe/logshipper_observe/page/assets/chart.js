@@ -4,6 +4,7 @@
 import { ChartInput } from "./chart_input.js";
 import { extent, isSorted, nearest, smoothed, summaryOf } from "./curve.js";
 import { colourOf, paint, themeOf, xPixel, yPixel } from "./paint.js";
+import { short } from "./format.js";
 import { elapsedLabel, padded, scaleOf, valueAt } from "./scale.js";
 
 /** @typedef {import("./curve.js").Series} Series */
@@ -11,6 +12,7 @@ import { elapsedLabel, padded, scaleOf, valueAt } from "./scale.js";
 const PNG_SIZE = { width: 900, height: 460, ratio: 2 };
 const NEAR_MARK = 12; // pixels to what is hovered
 const NEAR_GAP = 3;
+const MARK_STEP = 60; // seconds that times beyond the first hour are told apart by
 const CLOSEST_SHARE = 1e-9; // of all there is, that can be zoomed to
 const KEYS_SAY =
   "Arrow keys move along the points, with Shift by ten; plus and minus zoom, page up and page down move what is " +
@@ -243,8 +245,8 @@ export class Chart {
     const words = shown.slice(0, 8).map((one) => {
       const { seen, low, high, last } = summaryOf(one);
       const name = one.label ? `${one.label}: ` : "";
-      const gaps = (one.gaps || []).slice(0, 4).map((gap) => `; ${gap.value} from ${gap.from} to ${gap.to}`).join("");
-      return `${name}${seen} point${seen === 1 ? "" : "s"}, from ${low} to ${high}, last ${last}${gaps}`;
+      const gaps = (one.gaps || []).slice(0, 4).map((gap) => `; ${gap.value} from ${short(gap.from)} to ${short(gap.to)}`).join("");
+      return `${name}${seen} point${seen === 1 ? "" : "s"}, from ${short(low)} to ${short(high)}, last ${typeof last === "string" ? last : short(last)}${gaps}`;
     });
     const more = shown.length > words.length ? `; ${shown.length - words.length} more series` : "";
     const marks = this.marks.length ? ` ${this.marks.length} event${this.marks.length === 1 ? " is" : "s are"} marked.` : "";
@@ -333,7 +335,7 @@ export class Chart {
       swatch.style.setProperty("--swatch", colourOf(theme, this.colourNumber(point.number)));
       const elsewhere = point.x === this.hover.x ? "" : ` at ${this.xWords(point.x)}`;
       const label = this.series[point.number].label || this.title;
-      row.append(swatch, element("span", "chart-tip-name", label), element("b", "", `${point.y}${elsewhere}`));
+      row.append(swatch, element("span", "chart-tip-name", label), element("b", "", `${short(point.y)}${elsewhere}`));
       rows.push(row);
     }
     for (const gap of this.hover.gaps.slice(0, 4)) {
@@ -343,7 +345,7 @@ export class Chart {
     const { frame, x: scale } = this.painted;
     const column = xPixel(frame, scale, this.hover.x);
     const near = this.marks.filter((mark) => Math.abs(xPixel(frame, scale, mark.x) - column) < NEAR_MARK);
-    for (const mark of near.slice(0, 4)) rows.push(element("div", `chart-tip-mark ${mark.look}`, `${elapsedLabel(mark.secs, 1)} ${mark.label}`));
+    for (const mark of near.slice(0, 4)) rows.push(element("div", `chart-tip-mark ${mark.look}`, `${elapsedLabel(mark.secs, MARK_STEP)} ${mark.label}`));
     if (near.length > 4) rows.push(element("div", "chart-tip-mark", `and ${near.length - 4} more`));
     this.tip.replaceChildren(...rows);
     this.tip.classList.toggle("at-left", column > this.host.clientWidth / 2);
@@ -351,7 +353,7 @@ export class Chart {
 
   /** An X in words. @param {number} x */
   xWords(x) {
-    return this.xKind === "elapsed" ? `${elapsedLabel(x, 1)} (${x} s)` : String(x);
+    return this.xKind === "elapsed" ? `${elapsedLabel(x, MARK_STEP)} (${short(x)} s)` : short(x);
   }
 }
 

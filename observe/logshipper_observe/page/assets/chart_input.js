@@ -1,5 +1,6 @@
 // What a person does to a graph: pointer, wheel and keys become looks at points and zooms.
 
+import { short } from "./format.js";
 import { xPixel, yPixel } from "./paint.js";
 import { place, scaleOf, valueAt } from "./scale.js";
 
@@ -137,7 +138,7 @@ export class ChartInput {
     const own = chart.hover.points.find((one) => one.number === number);
     if (own) Object.assign(own, { x: xs[at], y: ys[at], at }); // of two that share an X the one that was meant
     chart.hover.x = xs[at];
-    const said = chart.hover.points.slice(0, 4).map((one) => `${chart.series[one.number].label} ${one.y}`);
+    const said = chart.hover.points.slice(0, 4).map((one) => `${chart.series[one.number].label} ${short(one.y)}`);
     chart.live.textContent = `${chart.xLabel} ${chart.xWords(xs[at])}: ${said.join(", ")}`;
   }
 }

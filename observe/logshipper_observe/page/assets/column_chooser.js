@@ -8,22 +8,23 @@ import { grouped, plural } from "./format.js";
 const tokenOf = (column) => JSON.stringify(column.path);
 
 export class ColumnChooser {
-  /** @param {number} most columns that are shown unasked @param {() => void} changed */
-  constructor(most, changed) {
-    this.most = most;
+  /** @param {{byDefault: (column: Column) => boolean, changed: () => void, more?: Node}} options byDefault: whether a
+   * column is shown unasked; more: a button of the view's own */
+  constructor({ byDefault, changed, more }) {
+    this.byDefault = byDefault;
     this.changed = changed;
     /** @type {Map<string, Column>} all that were met, in that order */
     this.known = new Map();
     /** @type {Map<string, boolean>} those that somebody has ticked or not */
     this.asked = new Map();
     this.search = el("input", { type: "search", placeholder: "key", "aria-label": "Search columns",
-      on: { input: () => this.#list() } });
+      on: { input: () => this.drawList() } });
     this.list = el("div", { class: "column-list", role: "group", "aria-label": "Columns" });
     this.summary = el("summary", {}, "Columns");
     const all = (text, on) => el("button", { type: "button", on: { click: () => this.#askAll(on) } }, text);
-    const head = el("div", { class: "column-head" }, this.search, all("All", true), all("None", false));
+    const head = el("div", { class: "column-head" }, this.search, all("All", true), all("None", false), more ?? []);
     this.root = el("details", { class: "columns",
-      on: { toggle: () => this.#list(), keydown: (event) => this.#key(event) } },
+      on: { toggle: () => this.drawList(), keydown: (event) => this.#key(event) } },
     this.summary, el("div", { class: "column-panel" }, head, this.list));
   }
 
@@ -42,18 +43,22 @@ export class ColumnChooser {
   /** @param {Column} column */
   isShown(column) {
     const asked = this.asked.get(tokenOf(column));
-    return asked === undefined ? this.rankOf(column) < this.most : asked;
+    return asked ?? this.byDefault(column);
+  }
+
+  /** Those that are shown, in the order in which they were met. */
+  shown() {
+    return [...this.known.values()].filter((column) => this.isShown(column));
   }
 
   /** What isn't shown, in words; "" where all is. */
   words() {
-    const hidden = [...this.known.values()].filter((column) => !this.isShown(column)).length;
+    const hidden = this.known.size - this.shown().length;
     return hidden ? `. ${plural(hidden, "column")} hidden: see Columns` : "";
   }
 
   draw() {
-    const shown = [...this.known.values()].filter((column) => this.isShown(column)).length;
-    fill(this.summary, `Columns: ${grouped(shown)} of ${grouped(this.known.size)}`);
+    fill(this.summary, `Columns: ${grouped(this.shown().length)} of ${grouped(this.known.size)}`);
   }
 
   #matching() {
@@ -61,7 +66,8 @@ export class ColumnChooser {
     return [...this.known.values()].filter((column) => visible(column.name).toLowerCase().includes(needle));
   }
 
-  #list() {
+  /** Draws the list that is open. */
+  drawList() {
     if (!this.root.open) return;
     fill(this.list, this.#matching().map((column) =>
       el("label", { class: "row" },
@@ -72,7 +78,7 @@ export class ColumnChooser {
 
   #askAll(on) {
     this.#ask(this.#matching(), on);
-    this.#list();
+    this.drawList();
   }
 
   #ask(columns, on) {

@@ -9,7 +9,8 @@ import { GraphControls } from "./graph_controls.js";
 import { drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { GraphPanel } from "./graph_panel.js";
 import { PanelGrid } from "./panel_grid.js";
-import { colourOf, themeOf } from "./paint.js";
+import { colourOf, dashesOf, themeOf } from "./paint.js";
+import { keepSettings } from "./settings.js";
 
 const MOST_CHARS = 60; // of what graphs are told apart by
 
@@ -27,19 +28,20 @@ class CompareView {
   constructor(root, context) {
     this.context = context;
     this.ids = [...new Set((context.parts[1] || "").split(",").filter(Boolean))];
-    this.differing = false;
-    this.facet = "";
+    this.differing = context.words.get("only") === "differing";
+    this.facet = context.words.get("facet") ?? "";
+    this.settings = location.hash.replace(/^[^?]*/, ""); // their part of the address
     /** Keys, and values of the facet (null without one), by the names of panels. */
     this.places = new Map();
     context.crumbs("Compare");
     this.facets = el("select", { on: { change: (event) => this.#setFacet(event.target.value) } });
-    this.controls = new GraphControls(
-      { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)) },
+    this.controls = new GraphControls(context.words,
+      { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)), keep: () => this.#keep() },
       [el("label", {}, "One graph per value of", this.facets)]);
     this.jobs = el("ul", { class: "compare-jobs", "aria-label": "Jobs" });
     this.table = el("table", { class: "records differences" });
-    const only = el("input", { type: "checkbox",
-      on: { change: (event) => { this.differing = event.target.checked; this.#showTable(); } } });
+    const only = el("input", { type: "checkbox", checked: this.differing,
+      on: { change: (event) => { this.differing = event.target.checked; this.#keep(); this.#showTable(); } } });
     this.rule = el("p", { class: "graph-rule", role: "status" });
     this.host = el("div", { class: "graph-grid" });
     root.append(
@@ -78,8 +80,16 @@ class CompareView {
     })());
   }
 
+  /** The settings are part of the address, and of those with a job left out. */
+  #keep() {
+    this.settings = keepSettings(addressOf(this.ids),
+      { ...this.controls.settings, facet: this.facet, only: this.differing ? "differing" : "" });
+    for (const link of this.jobs.querySelectorAll("a.leave-out")) link.href = link.hash.replace(/\?.*/s, "") + this.settings;
+  }
+
   #setFacet(facet) {
     this.facet = facet;
+    this.#keep();
     this.#again();
   }
 
@@ -124,19 +134,18 @@ class CompareView {
 
   #show(found) {
     this.found = found;
-    const names = found.jobs.map((job) => job.name);
-    this.labels = found.jobs.map((job) =>
-      names.filter((name) => name === job.name).length > 1 ? `${job.name} ${job.job_id}` : job.name);
+    this.labels = found.labels;
     const theme = themeOf(this.jobs);
     fill(this.jobs, found.jobs.map((job, at) => {
-      const swatch = el("span", { class: "swatch" });
+      const swatch = el("span", { class: dashesOf(at).length ? "swatch dashed" : "swatch" });
       swatch.style.setProperty("--swatch", colourOf(theme, at));
       const rest = this.ids.filter((id) => id !== job.job_id);
       return el("li", {}, swatch,
         el("a", { href: `#/job/${encodeURIComponent(job.job_id)}` }, el("bdi", {}, this.labels[at])),
+        !this.labels[at].includes(job.job_id) && el("span", { class: "dim id", title: job.name }, job.job_id),
         el("span", { class: `state ${job.state}` }, job.state),
         rest.length > 0 && el("a",
-          { href: addressOf(rest), "aria-label": `Leave out ${visible(this.labels[at])}` }, "✕"));
+          { class: "leave-out", href: addressOf(rest) + this.settings, "aria-label": `Leave out ${visible(this.labels[at])}` }, "✕"));
     }), Object.values(found.unknown).map((words) => el("li", { class: "failure" }, words)));
     this.controls.offer(found.shared);
     this.#offerFacets();

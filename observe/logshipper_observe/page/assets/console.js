@@ -1,17 +1,19 @@
 // The job's lines: scrolled through by their numbers, followed while the job runs, searched, copied and saved.
 
 import { Failure, get, path, repeat } from "./api.js";
-import { dress, pieces, plain } from "./ansi.js";
+import { marked, pieces, plain } from "./ansi.js";
 import { el, fill, isTyping, visible } from "./dom.js";
 import { clock, grouped, isRunning, local, plural } from "./format.js";
 import { ATTEMPT, GOES_ON, KIND, LEFT_OUT, Lines, STREAM, TEXT, TIME } from "./lines.js";
 import { Scroller } from "./scroller.js";
+import { keepSettings } from "./settings.js";
 
 const ROW = 20; // pixels, as in style.css
 const SETTLE_MS = 40; // without movement: then what is seen is fetched
 const TYPED_MS = 150;
 const MAX_COPIED = 100_000;
 const POLL_SECS = 0.7; // while the job runs
+const WIDE = 800; // pixels of a window that has room for times
 
 export function show(root, context) {
   return new Console(root, context);
@@ -36,6 +38,8 @@ class Console {
     };
     this.onkey = (event) => this.#key(event);
     document.addEventListener("keydown", this.onkey);
+    this.lines.reset(this.#view());
+    this.#showSave();
     const line = Number(context.words.get("line"));
     if (Number.isInteger(line) && line > 0) {
       this.following = false;
@@ -62,13 +66,15 @@ class Console {
 
   #build(root) {
     const on = (event, call) => ({ [event]: call });
+    const { words } = this.context;
+    this.search.exact = words.get("exact") === "1";
     this.field = el("input", {
-      type: "search", placeholder: "Search", "aria-label": "Search in the log", maxlength: 200, spellcheck: "false",
+      type: "search", placeholder: "Search", "aria-label": "Search in the log", maxlength: 200, spellcheck: "false", value: words.get("q") ?? "",
       on: { input: () => this.#typed(), keydown: (event) => this.#searchKey(event) },
     });
     this.count = el("output", { class: "hits", "aria-live": "polite" });
     this.exact = el("button", {
-      type: "button", "aria-pressed": "false", "aria-label": "Upper and lower case differ", title: "Upper and lower case differ",
+      type: "button", "aria-pressed": String(this.search.exact), "aria-label": "Upper and lower case differ", title: "Upper and lower case differ",
       on: on("click", () => {
         this.search.exact = !this.search.exact;
         this.exact.setAttribute("aria-pressed", String(this.search.exact));
@@ -82,6 +88,8 @@ class Console {
     const attempts = [...new Set(this.context.job.captures.map((capture) => capture.attempt))].sort((a, b) => a - b);
     this.attempt = attempts.length < 2 ? null : el("select", { "aria-label": "Attempt", on: on("change", () => this.#choose()) },
       el("option", { value: "" }, "All attempts"), attempts.map((attempt) => el("option", { value: attempt }, `Attempt ${attempt}`)));
+    choose(this.streams, words.get("streams"));
+    if (this.attempt) choose(this.attempt, words.get("attempt"));
     this.time = el("input", { type: "datetime-local", step: 1, "aria-label": "Go to a time", title: "Go to a time", on: on("change", () => this.#goToTime()) });
     this.times = el("button", { type: "button", "aria-pressed": "false", title: "Show each line's time", on: on("click", () => this.#toggleTimes()) }, "Times");
     this.follow = el("button", { type: "button", on: on("click", () => this.#follow(!this.following)) }, "Follow");
@@ -99,8 +107,7 @@ class Console {
     this.layer.addEventListener("click", (event) => this.#clicked(event));
     this.layer.addEventListener("mouseover", (event) => this.#tell(event));
     root.append(this.tools, this.box, this.live, this.foot);
-    this.#setTimes(window.innerWidth > 800);
-    this.#showSave();
+    this.#setTimes(words.has("times") ? words.get("times") === "1" : window.innerWidth > WIDE);
   }
 
   async #refresh(signal) {
@@ -126,11 +133,25 @@ class Console {
     if (first) this.#setTimeRange();
     this.scroller.redraw();
     this.#showFoot();
-    if (this.search.text && this.search.complete && this.search.sought !== this.total) this.#seek({ silent: true });
+    if (first && this.total && this.field.value && !this.search.text) this.#seek({ silent: this.picked !== null }); // the address has it
+    else if (this.search.text && this.search.complete && this.search.sought !== this.total) this.#seek({ silent: true });
+  }
+
+  /** Which lines are shown. */
+  #view() {
+    return { streams: this.streams.value === "both" ? null : this.streams.value, attempt: this.attempt?.value || null };
+  }
+
+  #keep() {
+    const hasTimes = this.times.getAttribute("aria-pressed") === "true";
+    keepSettings(`#/job/${encodeURIComponent(this.id)}/console`, {
+      line: this.picked ? this.picked[0] + 1 : "", ...this.#view(), q: this.field.value, exact: this.search.exact ? 1 : "",
+      times: hasTimes === window.innerWidth > WIDE ? "" : hasTimes ? "1" : "0",
+    });
   }
 
   #choose() {
-    this.lines.reset({ streams: this.streams.value === "both" ? null : this.streams.value, attempt: this.attempt?.value || null });
+    this.lines.reset(this.#view());
     this.lines.giveUp();
     this.picked = null;
     this.total = 0;
@@ -248,7 +269,10 @@ class Console {
     this.searching?.abort();
     const searching = (this.searching = new AbortController());
     search.text = this.field.value;
-    if (anew) Object.assign(search, { hits: 0, at: null, line: null });
+    if (anew) {
+      Object.assign(search, { hits: 0, at: null, line: null });
+      this.#keep();
+    }
     if (!search.text) {
       Object.assign(search, { complete: true });
       fill(this.count);
@@ -286,8 +310,7 @@ class Console {
 
   #pick(first, last) {
     this.picked = first === null ? null : [Math.min(first, last), Math.max(first, last)];
-    const address = this.picked ? `?line=${this.picked[0] + 1}` : "";
-    history.replaceState(null, "", `#/job/${encodeURIComponent(this.id)}/console${address}`);
+    this.#keep();
     this.#showFoot();
     this.scroller.redraw();
   }
@@ -371,6 +394,7 @@ class Console {
 
   #toggleTimes() {
     this.#setTimes(this.times.getAttribute("aria-pressed") !== "true");
+    this.#keep();
   }
 
   #setTimes(shown) {
@@ -455,25 +479,7 @@ class Console {
   }
 }
 
-/** Elements for pieces of text with styles, and marks where the hits are. */
-function marked(styled, hits) {
-  const nodes = [];
-  let at = 0;
-  let hit = 0;
-  for (const [text, style] of styled) {
-    let begin = 0;
-    while (begin < text.length) {
-      while (hit < hits.length && hits[hit][1] <= at + begin) hit += 1;
-      const next = hits[hit] ?? [Infinity, Infinity];
-      const inside = next[0] <= at + begin;
-      const end = Math.min(text.length, (inside ? next[1] : next[0]) - at);
-      const part = text.slice(begin, end);
-      const node = inside ? el("mark", {}, part) : style ? el("span", {}, part) : visible(part);
-      if (style) dress(node, style);
-      nodes.push(node);
-      begin = end;
-    }
-    at += text.length;
-  }
-  return nodes;
+/** Chooses what an address asks for, where there is such a choice. */
+function choose(select, value) {
+  if ([...select.options].some((option) => option.value === value)) select.value = value;
 }

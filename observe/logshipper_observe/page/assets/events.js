@@ -5,13 +5,14 @@ import { look, repeat } from "./api.js";
 import { el, fill, visible } from "./dom.js";
 import { grouped, isRunning, local, plural } from "./format.js";
 import { lookOf } from "./marks.js";
+import { keepSettings } from "./settings.js";
 
 const SECS = 2; // between two looks at a running job
 const MOST = 1000; // that are listed
 
 export function show(root, context) {
   const id = context.job.job_id;
-  let kind = "";
+  let kind = context.words.get("kind") ?? "";
   let drawn = null;
   const select = el("select", { on: { change: (event) => choose(event.target.value) } });
   const said = el("p", { class: "graph-rule", role: "status" });
@@ -49,6 +50,7 @@ export function show(root, context) {
 
   function choose(value) {
     kind = value;
+    keepSettings(`#/job/${encodeURIComponent(id)}/events`, { kind });
     turn();
   }
 

@@ -27,6 +27,15 @@ export function size(octets) {
   return unit === 0 ? `${octets} B` : `${value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0)} ${units[unit]}`;
 }
 
+const DIGITS = 6;
+const LONG_FRACTION = /^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$/;
+
+/** A number to read: whole ones as they are, others with 6 significant digits at most. @param {number} value */
+export const short = (value) => (Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value) : String(Number(value.toPrecision(DIGITS))));
+
+/** A text to read: where it is a long fraction, fewer of its digits. @param {string} text */
+export const shortText = (text) => (text.length > DIGITS + 2 && /[.eE]/.test(text) && LONG_FRACTION.test(text) ? short(Number(text)) : text);
+
 const two = (value) => String(value).padStart(2, "0");
 
 /** The browser's local time, sortable: `2026-05-01 09:30:00`. ms: since 1970. */

@@ -7,23 +7,26 @@ import { xOf } from "./graph_data.js";
 const SETTLE_MS = 250; // after the last move of the slider
 const CLOCK = "time";
 const NAME_CHARS = 60;
+const MOST_SMOOTH = 0.99;
 
 export class GraphControls {
-  /** @param {{changed: () => void, look: () => void}} calls changed: other numbers are wanted; look: only drawn again
+  /** @param {URLSearchParams} words of the address
+   * @param {{changed: () => void, look: () => void, keep: () => void}} calls changed: other numbers are wanted; look:
+   * only drawn again; keep: other settings belong to the address
    * @param {Node[]} more controls of a view's own */
-  constructor(calls, more = []) {
+  constructor(words, calls, more = []) {
     this.calls = calls;
-    this.x = "";
-    this.smooth = 0;
-    this.log = false;
-    this.filter = "";
+    this.x = words.get("x") ?? "";
+    this.smooth = Math.min(Math.max(Number(words.get("smooth")) || 0, 0), MOST_SMOOTH);
+    this.log = words.get("log") === "1";
+    this.filter = words.get("keys") ?? "";
     this.select = el("select", { on: { change: (event) => this.#set({ x: event.target.value }) } });
-    this.weight = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: 0,
+    this.weight = el("input", { type: "range", min: 0, max: MOST_SMOOTH, step: 0.01, value: this.smooth,
       on: { input: (event) => this.#setSmooth(Number(event.target.value)) } });
-    this.weightText = el("span", {}, "Smoothing: off");
-    this.logBox = el("input", { type: "checkbox", on: { change: (event) => this.#setLog(event.target.checked) } });
+    this.weightText = el("span", {}, this.#smoothWords());
+    this.logBox = el("input", { type: "checkbox", checked: this.log, on: { change: (event) => this.#setLog(event.target.checked) } });
     this.shown = el("span", {}, "Keys");
-    this.search = el("input", { type: "search", placeholder: "key", "aria-label": "Search keys", autocomplete: "off",
+    this.search = el("input", { type: "search", placeholder: "key", value: this.filter, "aria-label": "Search keys", autocomplete: "off",
       spellcheck: "false", on: { input: (event) => this.#set({ filter: event.target.value }) } });
     this.root = el("div", { class: "graph-controls", role: "group", "aria-label": "Graphs" },
       el("label", {}, "X axis", this.select), more,
@@ -54,14 +57,25 @@ export class GraphControls {
     return found;
   }
 
+  /** What was chosen, for the address. */
+  get settings() {
+    return { x: this.x, smooth: this.smooth, log: this.log ? 1 : "", keys: this.filter };
+  }
+
+  #smoothWords() {
+    return this.smooth ? `Smoothing: ${this.smooth.toFixed(2)}` : "Smoothing: off";
+  }
+
   #set(values) {
     Object.assign(this, values);
+    this.calls.keep();
     this.calls.changed();
   }
 
   #setSmooth(weight) {
     this.smooth = weight;
-    this.weightText.textContent = weight ? `Smoothing: ${weight.toFixed(2)}` : "Smoothing: off";
+    this.weightText.textContent = this.#smoothWords();
+    this.calls.keep();
     this.calls.look();
     clearTimeout(this.settling);
     this.settling = setTimeout(this.calls.changed, SETTLE_MS);
@@ -69,6 +83,7 @@ export class GraphControls {
 
   #setLog(on) {
     this.log = on;
+    this.calls.keep();
     this.calls.look();
   }
 }

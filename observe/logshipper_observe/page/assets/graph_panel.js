@@ -3,7 +3,7 @@
 import { Chart } from "./chart.js";
 import { summaryOf } from "./curve.js";
 import { el, fill, visible } from "./dom.js";
-import { grouped } from "./format.js";
+import { grouped, short } from "./format.js";
 import { Legend } from "./legend.js";
 import { NO_MARKS } from "./marks.js";
 import { fileName, saveBlob, saveFrom } from "./save.js";
@@ -149,7 +149,8 @@ export class GraphPanel {
     if (!this.values.open || !this.drawing) return;
     const rows = this.drawing.series.slice(0, SHOWN_SERIES).map((one) => {
       const { seen, low, high, last } = summaryOf(one);
-      const cells = [seen, low, high, last].map((value) => el("td", {}, Number.isFinite(value) || typeof value === "string" ? value : "none"));
+      const cells = [seen, low, high, last].map((value) => el("td", { title: Number.isFinite(value) ? String(value) : null },
+        typeof value === "string" ? value : Number.isFinite(value) ? short(value) : "none"));
       return el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, one.label || this.title)), cells);
     });
     const head = ["Series", "points", "lowest", "highest", "last"].map((name) => el("th", { scope: "col" }, name));

@@ -10,6 +10,7 @@ import { batches, drawingOf, fetchGraphs, xOf } from "./graph_data.js";
 import { GraphPanel } from "./graph_panel.js";
 import { JobMarks } from "./marks.js";
 import { PanelGrid } from "./panel_grid.js";
+import { keepSettings } from "./settings.js";
 
 const MOST_TOGETHER = 16; // keys in one graph
 const ALL = Symbol("all keys");
@@ -23,16 +24,17 @@ class GraphsView {
   constructor(root, context) {
     this.id = context.job.job_id;
     this.context = context;
-    this.together = false;
+    this.together = context.words.get("layout") === "together";
     this.marks = new JobMarks(this.id);
     const layout = el("select", { on: { change: (event) => this.#setTogether(event.target.value === "together") } },
       el("option", { value: "each" }, "One for each key"), el("option", { value: "together" }, "All in one"));
-    this.controls = new GraphControls(
-      { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)) },
+    layout.value = this.together ? "together" : "each";
+    this.controls = new GraphControls(context.words,
+      { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)), keep: () => this.#keep() },
       [el("label", {}, "Layout", layout)]);
     this.rule = el("p", { class: "graph-rule", role: "status" });
     this.progress = el("p", { class: "graph-rule" });
-    this.host = el("div", { class: "graph-grid" });
+    this.host = el("div", { class: this.together ? "graph-grid together" : "graph-grid" });
     this.notes = el("div", { class: "graph-notes" });
     root.append(this.controls.root, this.rule, this.progress, this.host, this.notes);
     this.asking = new Asking((error) => this.context.failed(error));
@@ -47,8 +49,14 @@ class GraphsView {
     this.grid.close();
   }
 
+  #keep() {
+    const layout = this.together ? "together" : "";
+    keepSettings(`#/job/${encodeURIComponent(this.id)}/graphs`, { ...this.controls.settings, layout });
+  }
+
   #setTogether(together) {
     this.together = together;
+    this.#keep();
     this.host.classList.toggle("together", together);
     this.#again();
   }

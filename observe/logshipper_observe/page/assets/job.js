@@ -28,7 +28,11 @@ export function show(root, context) {
   let open = null;
   let name = "";
   let closed = false;
+  let turns = 0; // tabs that were opened
   const followers = new Set();
+
+  let { words } = context;
+  let wantedTab = context.parts[2] || "console"; // before the job is known
 
   function openTab(next) {
     const wanted = TABS[next] ? next : "console";
@@ -42,13 +46,16 @@ export function show(root, context) {
       el("a", { href: `#/job/${encodeURIComponent(id)}/${tab}`, "aria-current": tab === name && "page" }, title)));
     open = null;
     const found = TABS[name][1]();
-    if (found instanceof Promise) found.then((module) => { if (name === wanted && !closed) showTab(module); }, (error) => context.failed(error));
+    turns += 1;
+    const turn = turns;
+    if (found instanceof Promise) found.then((module) => { if (turn === turns && !closed) showTab(module); }, (error) => context.failed(error));
     else showTab(found);
   }
 
   function showTab(module) {
     open = module.show(body, {
       ...context,
+      words,
       get job() {
         return job;
       },
@@ -67,7 +74,7 @@ export function show(root, context) {
         drawn.draw(job);
         for (const call of followers) call(job);
       }
-      openTab(name || context.parts[2] || "console");
+      openTab(name || wantedTab);
     } catch (error) {
       if (error.name === "AbortError") throw error;
       context.failed(error);
@@ -78,7 +85,10 @@ export function show(root, context) {
   return {
     move(next) {
       if (next.parts[1] !== id) return false;
-      openTab(next.parts[2] || "console");
+      ({ words } = next);
+      wantedTab = next.parts[2] || "console";
+      name = ""; // the same tab with other settings is another one
+      openTab(wantedTab);
       return true;
     },
     close() {

@@ -2,7 +2,8 @@
 
 import { get, look, repeat } from "./api.js";
 import { el, fill, isTyping } from "./dom.js";
-import { duration, grouped, isRunning, local, plural, when } from "./format.js";
+import { duration, grouped, isRunning, local, plural, shortText, when } from "./format.js";
+import { JobColumns } from "./job_columns.js";
 
 const PAGE = 100;
 const MAX_LIMIT = 1000;
@@ -10,12 +11,13 @@ const MAX_LAST = 50; // jobs whose last values are asked for at once
 const TYPED_MS = 150;
 const COLUMNS = [
   ["state", "State"], ["name", "Name"], ["started", "Started"], ["took", "Took"], ["lines", "Lines"], ["records", "Records"],
-  [null, "Last values"],
 ];
-const ASCENDING = new Set(["name", "state"]); // first, when a column is chosen
+const DESCENDING = new Set(["started", "took", "lines", "records"]); // first, when a column is chosen
+
+const ascendsFirst = (name) => !DESCENDING.has(name) && !name.endsWith(".max");
 
 /** A column's class; `records` is the metadata's. */
-const classOf = (name) => (name === "records" ? "count" : (name ?? "last"));
+const classOf = (name) => (name === "records" ? "count" : name);
 
 export function show(root, context) {
   return new Jobs(root, context);
@@ -29,6 +31,8 @@ class Jobs {
     this.chosen = new Set(); // ids, to be compared
     this.last = new Map(); // by id: [records, values]
     this.typing = 0;
+    this.complete = true; // whether all columns' values were read
+    this.columns = new JobColumns(context.words, () => this.#ask());
     context.crumbs();
     this.#build(root);
     this.onkey = (event) => this.#key(event);
@@ -64,27 +68,33 @@ class Jobs {
     root.append(
       el("h1", {}, "Jobs"),
       el("div", { class: "tools", role: "toolbar", "aria-label": "Which jobs" },
-        el("span", { class: "group search" }, this.field), el("span", { class: "group" }, this.state, this.tag, this.starred, this.compare)),
+        el("span", { class: "group search" }, this.field), el("span", { class: "group" }, this.state, this.tag, this.starred, this.columns.chooser.root, this.compare)),
       this.summary,
-      el("table", { class: "jobs" }, el("thead", {}, this.head), this.body),
+      el("div", { class: "jobs-scroll" }, el("table", { class: "jobs" }, el("thead", {}, this.head), this.body)),
       this.more);
     this.#drawHead();
+    this.#keepAddress();
   }
 
   #drawHead() {
     const { sort, ascending } = this.asked;
     const by = sort || "started";
-    fill(this.head, el("th", { class: "choose" }, el("span", { class: "unseen" }, "Compare")), COLUMNS.map(([name, title]) =>
-      el("th", { "aria-sort": name === by ? (ascending ? "ascending" : "descending") : null, class: classOf(name), data: { sort: name ?? "" } },
-        name ? el("button", { type: "button", class: "quiet", on: { click: () => this.#sort(name) } }, title, el("span", { class: "arrow", "aria-hidden": "true" }, name === by ? (ascending ? " ↑" : " ↓") : "")) : title)));
+    const heading = (name, title, kind) =>
+      el("th", { "aria-sort": name === by ? (ascending ? "ascending" : "descending") : null, class: kind, data: { sort: name } },
+        el("button", { type: "button", class: "quiet", on: { click: () => this.#sort(name) } }, el("bdi", {}, title),
+          el("span", { class: "arrow", "aria-hidden": "true" }, name === by ? (ascending ? " ↑" : " ↓") : "")));
+    fill(this.head, el("th", { class: "choose" }, el("span", { class: "unseen" }, "Compare")),
+      COLUMNS.map(([name, title]) => heading(name, title, classOf(name))),
+      this.columns.shown.map(({ name, title }) => heading(name, title, "cell")),
+      el("th", { class: "last", hidden: !this.columns.hasLast }, "Last values"));
   }
 
   #sort(name) {
     const by = this.asked.sort || "started";
-    const ascending = name === by ? !this.asked.ascending : ASCENDING.has(name);
+    const ascending = name === by ? !this.asked.ascending : ascendsFirst(name);
     Object.assign(this.asked, { sort: name === "started" ? "" : name, ascending: ascending ? "1" : "" });
     this.#drawHead();
-    this.head.querySelector(`th[data-sort="${name}"] button`).focus();
+    this.head.querySelector(`th[data-sort="${CSS.escape(name)}"] button`).focus();
     this.#ask();
   }
 
@@ -94,25 +104,31 @@ class Jobs {
       q: this.field.value, state: this.state.value, tag: this.tag.value,
       starred: this.starred.getAttribute("aria-pressed") === "true" ? "1" : "",
     });
-    const query = new URLSearchParams(Object.entries(this.asked).filter(([, value]) => value));
-    history.replaceState(null, "", `#/${query.size ? `?${query}` : ""}`);
+    this.#keepAddress();
     this.looking.stop();
     this.drawn = false;
     this.looking = this.#look();
   }
 
+  #keepAddress() {
+    const query = new URLSearchParams(Object.entries(this.asked).filter(([, value]) => value));
+    this.columns.addTo(query);
+    history.replaceState(null, "", `#/${query.size ? `?${query}` : ""}`);
+  }
+
   #look() {
     return repeat(async (signal) => {
       try {
-        const { document, changed } = await look(["jobs"], { ...this.asked, limit: this.limit }, signal);
+        const { document, changed } = await look(["jobs"], { ...this.asked, columns: this.columns.request, limit: this.limit }, signal);
         this.context.answered();
         if (changed || !this.drawn) this.#draw(document);
-        await this.#fetchLast(document.jobs, signal);
+        this.complete = document.complete;
+        if (this.columns.hasLast) await this.#fetchLast(document.jobs, signal);
       } catch (error) {
         if (error.name === "AbortError") throw error;
         this.context.failed(error);
       }
-    }, () => 1);
+    }, () => (this.complete ? 1 : 0.1));
   }
 
   #draw(found) {
@@ -124,6 +140,10 @@ class Jobs {
     fill(this.summary,
       total ? (matching === total ? plural(total, "job") : `${plural(matching, "job")} of ${grouped(total)}`) : ["No jobs yet in ", place, ". Begin with: ", el("code", {}, "logshipper run -- COMMAND")],
       problems.map((problem) => el("span", { class: "failure" }, ` ${problem}`)));
+    this.columns.answer(found);
+    const heads = JSON.stringify([found.columns, this.columns.hasLast]);
+    if (heads !== this.heads) this.#drawHead();
+    this.heads = heads;
     this.more.hidden = jobs.length >= matching || this.limit >= MAX_LIMIT;
     const focused = document.activeElement?.closest?.("tr[data-id]")?.dataset.id;
     const part = document.activeElement?.matches?.("input") ? "input" : "a";
@@ -151,7 +171,16 @@ class Jobs {
       el("td", { class: "lines" }, grouped(job.lines), el("span", { class: "unit" }, " lines"),
         job.lost ? el("span", { class: "failure" }, ` ${grouped(job.lost)} lost`) : null),
       el("td", { class: classOf("records") }, grouped(job.records), el("span", { class: "unit" }, " records")),
-      el("td", { class: "last" }));
+      job.cells.map((text, at) => this.#cell(text, this.columns.shown[at].title)),
+      el("td", { class: "last", hidden: !this.columns.hasLast }));
+  }
+
+  /** A value of a column, exact where one points at it. */
+  #cell(text, title) {
+    const words = shortText(text);
+    const isNumber = words !== "" && Number.isFinite(Number(words));
+    return el("td", { class: isNumber ? "cell number" : "cell", title: words === text ? null : text },
+      text && el("span", { class: "unit dim" }, `${title} `), el("bdi", {}, words));
   }
 
   // ---- last values
@@ -169,7 +198,7 @@ class Jobs {
   #drawLast() {
     for (const row of this.body.children) {
       const values = this.last.get(row.dataset.id)?.[1];
-      if (values) fill(row.lastChild, values.map(([key, value]) => el("span", { class: "value" }, el("span", { class: "dim" }, `${key} `), value)));
+      if (values) fill(row.lastChild, values.map(([key, value]) => el("span", { class: "value" }, el("span", { class: "dim" }, `${key} `), shortText(value))));
     }
   }
 

@@ -6,6 +6,7 @@ import { ColumnChooser } from "./column_chooser.js";
 import { el, fill, visible } from "./dom.js";
 import { grouped, isRunning, local, plural } from "./format.js";
 import { saveFrom } from "./save.js";
+import { keepSettings } from "./settings.js";
 
 const ROWS = 100; // of a page
 const SECS = 2; // between two looks at a running job's newest page
@@ -22,8 +23,8 @@ class MetadataTable {
   constructor(root, context) {
     this.id = context.job.job_id;
     this.context = context;
-    this.search = "";
-    this.order = "newest";
+    this.search = context.words.get("search") ?? "";
+    this.order = context.words.get("order") === "oldest" ? "oldest" : "newest";
     /** @type {({from: string, skip: number} | null)[]} where the pages up to this one begin; null: at the start */
     this.places = [null];
     this.numbers = [0]; // of the rows before each of these pages
@@ -39,11 +40,13 @@ class MetadataTable {
   }
 
   #build(root) {
-    this.columns = new ColumnChooser(MOST_COLUMNS, () => this.#draw());
+    this.columns = new ColumnChooser({
+      byDefault: (column) => this.columns.rankOf(column) < MOST_COLUMNS, changed: () => this.#draw(),
+    });
     const button = (text, call, label = text) =>
       el("button", { type: "button", "aria-label": label, on: { click: call } }, text);
     this.searchBox = el("input", { type: "search", placeholder: "search records", "aria-label": "Search records",
-      autocomplete: "off", spellcheck: "false", on: { input: () => this.#type() } });
+      value: this.search, autocomplete: "off", spellcheck: "false", on: { input: () => this.#type() } });
     this.newest = button("Newest", () => this.#begin("newest"), "Newest records");
     this.newer = button("Newer", () => this.#turnPage(this.order === "newest" ? -1 : 1), "Newer records");
     this.older = button("Older", () => this.#turnPage(this.order === "newest" ? 1 : -1), "Older records");
@@ -71,6 +74,7 @@ class MetadataTable {
 
   #begin(order) {
     this.order = order;
+    keepSettings(`#/job/${encodeURIComponent(this.id)}/metadata`, { search: this.search, order: order === "newest" ? "" : order });
     this.places = [null];
     this.numbers = [0];
     this.#again();

@@ -50,8 +50,7 @@ export function ticksOf(scale, most, kind) {
   if (scale.log) return logTicks(scale, most);
   if (kind === "elapsed") return elapsedTicks(scale, most);
   const step = numberStep(scale.high - scale.low, most, kind === "integer");
-  const ticks = multiples(scale, step);
-  return ticks.map((at) => ({ at, label: numberLabel(at, step) }));
+  return distinct(multiples(scale, step).map((at) => ({ at, label: numberLabel(at, step) })));
 }
 
 function numberStep(span, most, integer) {
@@ -77,7 +76,12 @@ function elapsedTicks(scale, most) {
   const step = span < 2 * most && span / most < 1
     ? numberStep(span, most, false)
     : SECOND_STEPS.find((secs) => span / secs <= most) || numberStep(span / DAY, most, true) * DAY;
-  return multiples(scale, step).map((at) => ({ at, label: elapsedLabel(at, step) }));
+  return distinct(multiples(scale, step).map((at) => ({ at, label: elapsedLabel(at, step) })));
+}
+
+/** Ticks without those that read as the one before: their numbers are closer than a double's digits. */
+function distinct(ticks) {
+  return ticks.filter((tick, number) => tick.label !== ticks[number - 1]?.label);
 }
 
 function logTicks(scale, most) {
@@ -101,7 +105,7 @@ export function numberLabel(value, step) {
   if (Math.abs(value) < step * 1e-9) return "0";
   if (Math.abs(value) >= 1e6 || step < 1e-5) {
     const digits = Math.max(0, Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(step) + 1e-9));
-    return value.toExponential(Math.min(digits + (isRound(step) ? 0 : 1), 12)).replace("e+", "e");
+    return value.toExponential(Math.min(digits + (isRound(step) ? 0 : 1), 15)).replace("e+", "e");
   }
   const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   return value.toFixed(Math.min(decimals + (isRound(step) || step >= 10 ? 0 : 1), 20));
@@ -116,7 +120,8 @@ function shortNumber(value) {
   return Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential().replace("e+", "e") : String(value);
 }
 
-/** Seconds as `12s`, `4m05s`, `2h03m`, `3d04h`. @param {number} secs @param {number} step */
+/** Seconds as `12s`, `4m05s`, `2h03m`, `3d04h`; where ticks are closer, `2h03m10s`.
+ * @param {number} secs @param {number} step the distance between ticks */
 export function elapsedLabel(secs, step) {
   if (secs < 0) return `-${elapsedLabel(-secs, step)}`;
   if (step < 1) return `${numberLabel(secs, step)}s`;
@@ -125,9 +130,17 @@ export function elapsedLabel(secs, step) {
   if (whole < MINUTE) return `${whole}s`;
   if (whole < HOUR) return `${Math.floor(whole / MINUTE)}m${whole % MINUTE ? `${two(whole % MINUTE)}s` : ""}`;
   if (whole < DAY) {
-    const minutes = Math.floor((whole % HOUR) / MINUTE);
-    return minutes ? `${Math.floor(whole / HOUR)}h${two(minutes)}m` : `${Math.floor(whole / HOUR)}h`;
+    return `${Math.floor(whole / HOUR)}h${withinHour(whole, step)}`;
   }
   const hours = Math.floor((whole % DAY) / HOUR);
-  return hours ? `${Math.floor(whole / DAY)}d${two(hours)}h` : `${Math.floor(whole / DAY)}d`;
+  const rest = step < HOUR ? withinHour(whole, step) : "";
+  return `${Math.floor(whole / DAY)}d${hours || rest ? `${two(hours)}h` : ""}${rest}`;
+}
+
+/** Minutes, and seconds where the step is less than a minute; nothing on the hour. */
+function withinHour(whole, step) {
+  const two = (number) => String(number).padStart(2, "0");
+  const seconds = step < MINUTE && whole % MINUTE ? `${two(whole % MINUTE)}s` : "";
+  const minutes = Math.floor((whole % HOUR) / MINUTE);
+  return minutes || seconds ? `${two(minutes)}m${seconds}` : "";
 }
