@@ -549,9 +549,17 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
     node.keeper = binaries / "logshipper-keeper"  # as it is installed: sanitizers take much memory
     go = node.folder / "go"
     code = "for i in 1 2 3 4 5; do echo $PLAY_TASK $i; done; while [ ! -e $0 ]; do sleep 0.2; done; echo end"
-    played = node.start(
-        "sh", "-c", code, str(go), words=("tasks=64",), settings=("stall_secs=600",)
-    )
+    out = node.folder / "out"  # a pipe that nobody reads holds a task up
+    with out.open("wb") as file:
+        played = node.start(
+            "sh",
+            "-c",
+            code,
+            str(go),
+            words=("tasks=64",),
+            settings=("stall_secs=600",),
+            stdout=file,
+        )
     relays = node.process(RELAY, 64)
     # once a job has ended, a sidecar that hasn't begun has 2 min left: not enough for 64 where the
     # machine is busy
@@ -563,7 +571,7 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
     go.touch()
     played.finish()
     assert played.captured() == [True] * 64
-    assert sorted(played.out.split(b"\n")) == sorted(
+    assert sorted(out.read_bytes().split(b"\n")) == sorted(
         [b"%d %d" % (task, n) for task in range(64) for n in range(1, 6)] + [b"end"] * 64 + [b""]
     )
     logged = node.logged(64)
