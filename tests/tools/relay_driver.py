@@ -59,6 +59,7 @@ class Collector:
             self.tell(t="take_over", ended=self.ended)
             relay.take_over(self.plan, self)
             self.tell(t="over")
+        self.finish()
         self.report("done")
 
     def follow(self) -> None:
@@ -107,6 +108,9 @@ class Collector:
     def idle(self) -> None:
         pass
 
+    def finish(self) -> None:
+        """Everything has come; once `done` is reported the command's caller goes on."""
+
 
 class Digest(Collector):
     """For floods: counts and hashes instead of keeping."""
@@ -123,8 +127,7 @@ class Digest(Collector):
     def empty(self, flags: int) -> None:
         pass
 
-    def serve(self) -> None:
-        super().serve()
+    def finish(self) -> None:
         self.tell(
             t="digest",
             **{str(stream): digest.hexdigest() for stream, digest in self.hashes.items()},
