@@ -86,6 +86,7 @@ def test_all_commands_say_the_same(
         json.loads(answer)["jobs"]
         for answer in asked_of_both(ask, loki, store, "ls", "--json", "--all")
     ]
+    assert [entry.pop("differs") for entry in lists[1]] == [{}], "not asked of Loki"
     assert [entry | {"cluster": ""} for entry in lists[0] if entry["job_id"] == job] == lists[1]
 
 
