@@ -52,7 +52,7 @@ def _find(name: str, cwd: str, path: str) -> str:
 
 def _begin_of(file: str) -> str:
     try:
-        with open(file, "rb") as opened:
-            return os.fsdecode(opened.read(_MAX_BYTES))
+        with open(file, "rb") as handle:
+            return os.fsdecode(handle.read(_MAX_BYTES))
     except OSError:
         return ""

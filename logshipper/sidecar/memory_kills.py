@@ -48,7 +48,7 @@ def _kills(file: str) -> int | None:
 
 def _text(file: str) -> str:
     try:
-        with open(file, encoding="utf-8", errors="replace") as opened:
-            return opened.read(64 << 10)
+        with open(file, encoding="utf-8", errors="replace") as handle:
+            return handle.read(64 << 10)
     except OSError:
         return ""

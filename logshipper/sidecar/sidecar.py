@@ -144,11 +144,11 @@ class Sidecar:
             self._write_event({"event": "config_refused", "message": message, "problems": problems})
         # begun disabled, nothing of before is ever recorded (R11); of a run by hand, text is recorded
         # in the mode in which text is logged
-        asked, mode = self._settings.config.context, self._classifier.mode
-        by_default = asked is None and self._settings.by_hand and mode == "enabled"
+        setting, mode = self._settings.config.context, self._classifier.mode
+        by_default = setting is None and self._settings.by_hand and mode == "enabled"
         if by_default:
             self._context_due = time.monotonic() + CONTEXT_AFTER_SECS
-        elif asked and mode != "disabled":
+        elif setting and mode != "disabled":
             self._begin_context(by_default=False)
         self._announce()
         self._report("ready")

@@ -18,7 +18,7 @@ class LazyAnswers(ABC, Generic[T]):
     `answers[:10]` read no further than that; a length, and places from the end, read all."""
 
     _TITLES: ClassVar[Sequence[str]]  # of a notebook's table
-    _counted: list[T] | None = None  # read for the length, for the iterator that is older
+    _items: list[T] | None = None  # read for the length, for the iterator that is older
 
     @abstractmethod
     def _read(self) -> Iterator[T]: ...
@@ -27,17 +27,17 @@ class LazyAnswers(ABC, Generic[T]):
     def _cells(self, item: T) -> Sequence[object]: ...
 
     def __iter__(self) -> Iterator[T]:
-        self._counted = None
+        self._items = None
         return self._counted_or_read()
 
     def _counted_or_read(self) -> Iterator[T]:
         """list() makes an iterator, asks for the length, and only then reads: once, so."""
-        counted, self._counted = self._counted, None
-        yield from self._read() if counted is None else counted
+        items, self._items = self._items, None
+        yield from self._read() if items is None else items
 
     def __len__(self) -> int:
-        self._counted = list(self._read())
-        return len(self._counted)
+        self._items = list(self._read())
+        return len(self._items)
 
     def __bool__(self) -> bool:
         return any(True for _ in self._read())
