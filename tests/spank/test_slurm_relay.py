@@ -560,14 +560,13 @@ def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
             settings=("stall_secs=600",),
             stdout=file,
         )
-    relays = node.process(RELAY, 64)
     # once a job has ended, a sidecar that hasn't begun has 2 min left: not enough for 64 where the
     # machine is busy
     wait_until(
         lambda: [len(capture.lines()) for capture in node.readable()] == [5] * 64,
         "all sidecars have begun",
     )
-    resident = max(resident_bytes(pid) for pid in relays)
+    resident = max(resident_bytes(pid) for pid in node.process(RELAY, 64))
     go.touch()
     played.finish()
     assert played.captured() == [True] * 64

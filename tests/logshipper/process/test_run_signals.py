@@ -25,7 +25,7 @@ for signo in (1, 2, 3, 10, 12, 15, 18, 28): signal.signal(signo, tell)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
 os.write(1, b'ready\\n')
 while True:
-    if signal.sigtimedwait([signal.SIGRTMIN], 60): break
+    if signal.sigtimedwait([signal.SIGRTMIN], 0.1): break
 os.write(1, b'end\\n')
 """
 
@@ -107,7 +107,7 @@ def test_resize_in_a_batch_job(driver: Driver) -> None:
 import os, signal, sys
 def tell(*_): os.write(1, b'%dx%d\\n' % os.get_terminal_size(1))
 signal.signal(signal.SIGWINCH, tell); tell()
-while True: signal.pause()
+while True: signal.sigtimedwait([], 0.1)
 """
     job = terminal_job(driver, *python(code))
     job.expect("160x30")
@@ -140,7 +140,7 @@ def test_ctrl_z_and_fg_in_a_batch_job(driver: Driver, bash: "pexpect.spawn[str]"
 import os, signal
 signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'continued\\n'))
 os.write(1, b'ready\\n')
-while True: signal.pause()
+while True: signal.sigtimedwait([], 0.1)
 """
     script = driver.folder / "cmd.py"
     script.write_text(code)

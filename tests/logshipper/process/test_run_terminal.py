@@ -40,7 +40,7 @@ SIZES = """
 import os, signal
 def tell(*_): os.write(1, (" ".join(str(os.get_terminal_size(fd)) for fd in range(3)) + "\\n").encode())
 signal.signal(signal.SIGWINCH, tell); tell()
-while True: signal.pause()
+while True: signal.sigtimedwait([], 0.1)
 """
 
 
@@ -222,7 +222,7 @@ import os, signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
 signal.signal(signal.SIGINT, lambda *_: os.write(1, b'SIGINT\\n'))
 os.write(1, b'ready\\n')
-while not signal.sigtimedwait([signal.SIGRTMIN], 60): pass
+while not signal.sigtimedwait([signal.SIGRTMIN], 0.1): pass
 """
     job = on_terminal.job(*python(code))
     job.expect("ready")
@@ -521,7 +521,7 @@ def test_monitor_is_killed(driver: Driver, on_terminal: Starter) -> None:
 import os, signal, time
 def hung_up(*_): os.write(1, b'hung up\\n'); raise SystemExit(3)
 signal.signal(signal.SIGHUP, hung_up); os.write(1, b'ready\\n')
-while True: signal.pause()
+while True: signal.sigtimedwait([], 0.1)
 """
     job = on_terminal.job(*python(code))
     job.expect("ready")
