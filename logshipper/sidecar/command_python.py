@@ -3,6 +3,8 @@
 import os
 import re
 
+from logshipper.sidecar.small_files import begin_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,12 +18,14 @@ def python_of(argv: "Sequence[str]", cwd: str, path: str) -> dict[str, str]:
     """prefix, and where it is known version, of the interpreter that a command line names, or the
     first line of the script that it names; empty where that is no Python. path: $PATH."""
     program = _find(argv[0], cwd, path) if argv else ""
-    is_script = _begin_of(program)[:2] == "#!"  # so is a shim of pyenv's, which is no Python
+    is_script = (
+        begin_of(program, _MAX_BYTES)[:2] == "#!"
+    )  # so is a shim of pyenv's, which is no Python
     interpreter = _interpreter(program, cwd, path) if is_script else program
     if not _is_python(interpreter):
         return {}
     prefix = os.path.dirname(os.path.dirname(interpreter))
-    match = _VERSION.search(_begin_of(os.path.join(prefix, "pyvenv.cfg")))
+    match = _VERSION.search(begin_of(os.path.join(prefix, "pyvenv.cfg"), _MAX_BYTES))
     if match is None:  # no virtual environment: `bin/python` leads to `python3.12`
         match = re.search(r"python([0-9]+\.[0-9.]+)$", os.path.realpath(interpreter))
     return {"prefix": prefix, **({"version": match[1]} if match else {})}
@@ -33,7 +37,7 @@ def _is_python(program: str) -> bool:
 
 def _interpreter(script: str, cwd: str, path: str) -> str:
     """The program of a script's `#!` line, behind `env`; "" where it isn't there."""
-    begin = _begin_of(script)
+    begin = begin_of(script, _MAX_BYTES)
     words = begin.partition("\n")[0].removeprefix("#!").split() if begin[:2] == "#!" else []
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if not word.startswith("-")]
@@ -48,11 +52,3 @@ def _find(name: str, cwd: str, path: str) -> str:
         if os.path.isfile(file) and os.access(file, os.X_OK):
             return os.path.normpath(file)
     return ""
-
-
-def _begin_of(file: str) -> str:
-    try:
-        with open(file, "rb") as handle:
-            return os.fsdecode(handle.read(_MAX_BYTES))
-    except OSError:
-        return ""

@@ -17,6 +17,7 @@ import time
 
 from logshipper.background import detach
 from logshipper.masking import masked_lines, masked_text, masked_words
+from logshipper.sidecar.small_files import begin_of
 from logshipper.spool.segment import MAX_RECORD_BYTES, Json
 
 TYPE_CHECKING = False
@@ -225,11 +226,7 @@ def git_head(cwd: str) -> Json:
 
 
 def _small_file(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return os.fsdecode(file.read(_MAX_REFS_BYTES)).strip()
-    except OSError:
-        return ""
+    return begin_of(path, _MAX_REFS_BYTES).strip()
 
 
 def _is_commit(text: str) -> bool:

@@ -3,7 +3,10 @@ may read, where its log is root's."""
 
 import re
 
+from logshipper.sidecar.small_files import begin_of
+
 CGROUPS = "/sys/fs/cgroup"
+_MAX_BYTES = 64 << 10
 _COUNT = re.compile(r"(?m)^oom_kill ([0-9]{1,18})$")
 
 
@@ -32,7 +35,7 @@ class MemoryKills:
 
 def _group_file(proc: str, cgroups: str) -> str:
     """That of the control group that this process, and so the job, is in."""
-    for line in _text(f"{proc}/self/cgroup").splitlines():
+    for line in begin_of(f"{proc}/self/cgroup", _MAX_BYTES).splitlines():
         _, controllers, group = (*line.split(":", 2), "", "")[:3]
         if not controllers:  # version 2
             return f"{cgroups}{group.rstrip('/')}/memory.events"
@@ -42,13 +45,5 @@ def _group_file(proc: str, cgroups: str) -> str:
 
 
 def _kills(file: str) -> int | None:
-    match = _COUNT.search(_text(file))
+    match = _COUNT.search(begin_of(file, _MAX_BYTES))
     return int(match[1]) if match else None
-
-
-def _text(file: str) -> str:
-    try:
-        with open(file, encoding="utf-8", errors="replace") as handle:
-            return handle.read(64 << 10)
-    except OSError:
-        return ""

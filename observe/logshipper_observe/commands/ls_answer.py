@@ -3,7 +3,6 @@
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from logshipper.errors import StoreError, UnknownJob
@@ -180,10 +179,10 @@ class ListAnswer:
             return
         names = [row.job.name for row in self.rows[: len(self._differences)]]
         words = difference_words(self._differences, names)
+        words += [""] * (len(self.rows) - len(words))
         rows = [
             _row(row, self.out.terminal, differs)
-            for row, differs in zip_longest(self.rows, words, fillvalue="")
-            if isinstance(row, JobRow)
+            for row, differs in zip(self.rows, words, strict=True)
         ]
         if not self.out.terminal:
             indexes = [
