@@ -27,7 +27,7 @@ def shortened(text: str, excess: int) -> str:
 
 def _shorter(text: str, excess: int, pattern: re.Pattern[str]) -> str:
     """Takes cells out of all that the pattern finds, each by its length, down to a cell."""
-    bars = [found.span() for found in pattern.finditer(text) if len(found[0]) >= _LEAST]
+    bars = [match.span() for match in pattern.finditer(text) if len(match[0]) >= _LEAST]
     spare = sum(end - begin - 1 for begin, end in bars)
     excess = min(excess, spare)
     pieces, at = [], 0

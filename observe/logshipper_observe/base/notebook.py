@@ -21,7 +21,7 @@ def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]], note: st
             break
         parts.append(_row(row, "td"))
     parts.append("</tbody></table>")
-    return "".join(parts) + (f"<p>{escape(_cut(note))}</p>" if note else "")
+    return "".join(parts) + (f"<p>{escape(_shorten(note))}</p>" if note else "")
 
 
 def columns_table(columns: Mapping[str, Sequence[object]]) -> str:
@@ -41,7 +41,7 @@ def columns_table(columns: Mapping[str, Sequence[object]]) -> str:
 
 
 def _row(cells: Sequence[object], tag: str) -> str:
-    texts: Iterator[str] = (escape(_cut(_text(cell))) for cell in cells[:MAX_COLUMNS])
+    texts: Iterator[str] = (escape(_shorten(_text(cell))) for cell in cells[:MAX_COLUMNS])
     more = [MORE] if len(cells) > MAX_COLUMNS else []
     return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in (*texts, *more))}</tr>"
 
@@ -52,5 +52,5 @@ def _text(cell: object) -> str:
     return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return safe(text if len(text) <= MAX_CHARS else f"{text[: MAX_CHARS - 1]}{MORE}")

@@ -347,8 +347,8 @@ def _print_table(selection: _Selection, args: argparse.Namespace) -> None:
 
 def _print_plain(out: Output, selection: _Selection, table: _Table) -> None:
     titles = titles_of(table.paths)
-    own = ("_time", "_attempt", *(("_origin",) if table.has_origins else ()))
-    columns = [Column(title) for title in own_titles(titles, own)]
+    extra_titles = ("_time", "_attempt", *(("_origin",) if table.has_origins else ()))
+    columns = [Column(title) for title in own_titles(titles, extra_titles)]
     columns += [
         Column(title, right=numeric) for title, numeric in zip(titles, table.numeric, strict=True)
     ]

@@ -47,8 +47,10 @@ def call(
 ) -> int:
     """limit: rows of the table, None for as many as there may be. Raises LogshipperError where the
     file can't be read."""
-    own = [MetadataPattern(f"pattern{number}", text) for number, text in enumerate(patterns, 1)]
-    trial = LineTrial((*kind_names, *own))
+    own_patterns = [
+        MetadataPattern(f"pattern{number}", text) for number, text in enumerate(patterns, 1)
+    ]
+    trial = LineTrial((*kind_names, *own_patterns))
     with open_source(file) as source:
         records = _records(source, trial)
         if as_json:
@@ -108,10 +110,10 @@ def _print_documents(records: Iterator[TrialRecord], trial: LineTrial) -> None:
 
 def _print_table(records: Iterator[TrialRecord], trial: LineTrial, limit: int | None) -> None:
     out = Output()
-    most = MAX_ROWS if limit is None else min(limit, MAX_ROWS)
+    max_rows = MAX_ROWS if limit is None else min(limit, MAX_ROWS)
     rows: list[list[Cell]] = []
     for record in records:
-        if len(rows) < most:
+        if len(rows) < max_rows:
             rows.append([str(record.line), record.origin, record.record])
     if rows:
         out.table(_COLUMNS, rows)

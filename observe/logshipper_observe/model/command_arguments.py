@@ -22,9 +22,9 @@ def arguments_of(command: str) -> dict[str, str]:
     for at, word in enumerate(words):
         if len(values) == MAX_ARGUMENTS:
             break
-        named = _OPTION.fullmatch(word) or _SETTING.fullmatch(word)
-        if named:
-            values[named[1]] = named[2]
+        match = _OPTION.fullmatch(word) or _SETTING.fullmatch(word)
+        if match:
+            values[match[1]] = match[2]
         elif _FLAG.fullmatch(word):
             following = words[at + 1] if at + 1 < len(words) else ""
             is_next = _FLAG.match(following) or _SETTING.fullmatch(following)

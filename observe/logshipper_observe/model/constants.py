@@ -30,7 +30,7 @@ def first_values(reader: "Reader") -> tuple[dict[str, str], dict[str, str]]:
                 changing.add(path)
     names = names_of(values)
     constants: dict[str, str] = {}
-    others: dict[str, str] = {}
+    first: dict[str, str] = {}
     for path, value in values.items():
-        (others if path in changing else constants)[names[path]] = value
-    return constants, others
+        (first if path in changing else constants)[names[path]] = value
+    return constants, first

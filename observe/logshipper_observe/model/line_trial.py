@@ -42,16 +42,18 @@ class LineTrial:
 
     def take(self, text: bytes) -> Iterator[TrialRecord]:
         """The records of these lines, each ended by LF."""
-        made = {record.at: record for record in self._text_records.find(text)}
+        record_by_line = {record.at: record for record in self._text_records.find(text)}
         self.switched_off += self._text_records.take_switched_off()
         lines = text.split(b"\n")
         lines.pop()
         begin, self.lines = self.lines, self.lines + len(lines)
         for at, line in enumerate(lines):
-            if at in made:
-                record = TrialRecord(begin + at + 1, made[at].origin, made[at].line.decode())
+            number = begin + at + 1
+            if at in record_by_line:
+                text_record = record_by_line[at]
+                record = TrialRecord(number, text_record.origin, text_record.line.decode())
             elif line[:1] == b"{" and JSON in self._kinds and isinstance(keys_of(line), tuple):
-                record = TrialRecord(begin + at + 1, JSON, line.decode("utf-8", "replace"))
+                record = TrialRecord(number, JSON, line.decode("utf-8", "replace"))
             else:
                 continue
             self.counts[record.origin] += 1

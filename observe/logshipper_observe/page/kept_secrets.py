@@ -113,9 +113,9 @@ def _read(path: str) -> Secrets:
             )
         text = file.read(_MAX_BYTES)
     try:
-        known = Secrets(**json.loads(text))
+        page_secrets = Secrets(**json.loads(text))
     except (ValueError, TypeError):
-        known = Secrets("", "", "", "")
-    if not all(isinstance(value, str) and _SECRET.fullmatch(value) for value in known):
+        page_secrets = Secrets("", "", "", "")
+    if not all(isinstance(value, str) and _SECRET.fullmatch(value) for value in page_secrets):
         raise ConfigError(path, ["doesn't hold what a page's server keeps there; remove it"])
-    return known
+    return page_secrets

@@ -199,15 +199,15 @@ def test_entries_of_loki() -> None:
         ],
     )
     identity = Identity("job1", 1, "", 0, "train.py", "me", "n1", "local")
-    made = list(EntryBuilder("f", identity, 1000).chunks(rows))
-    assert [(chunk.key.kind, chunk.key.stream, chunk.lines[0]) for chunk in made] == [
+    chunks = list(EntryBuilder("f", identity, 1000).chunks(rows))
+    assert [(chunk.key.kind, chunk.key.stream, chunk.lines[0]) for chunk in chunks] == [
         ("log", "stdout", b"a: 5"),
         ("metadata", "stdout", b'{"a": 5}'),
         ("metadata", "stdout", b'{"b": 1}'),
     ]
-    assert made[1].times_ns[0] == START_NS + 1
-    own = {name: made[1].metadata(0)[name] for name in ("n", "origin", "copy")}
-    assert own == {"n": "7", "origin": "pairs", "copy": "1"}
+    assert chunks[1].times_ns[0] == START_NS + 1
+    attributes = {name: chunks[1].metadata(0)[name] for name in ("n", "origin", "copy")}
+    assert attributes == {"n": "7", "origin": "pairs", "copy": "1"}
 
 
 def test_a_database_of_an_earlier_version_goes_on(tmp_path: Path) -> None:

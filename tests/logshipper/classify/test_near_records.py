@@ -16,12 +16,12 @@ OUT, ERR = Stream.STDOUT, Stream.STDERR
 def hints(*steps: tuple[Stream, bytes], mode: str = "enabled", **options: Any) -> list[Any]:
     """The events of a capture that prints this. options: of Classifier, of several types; Any:
     JSON."""
-    made = Classifier(mode, **options)
+    classifier = Classifier(mode, **options)
     for stream, data in steps:
-        made.feed(stream, data, 1.0)
-    made.end(OUT, 2.0)
-    made.end(ERR, 2.0)
-    return [item.record for item in made.take() if isinstance(item, LoggedEvent)]
+        classifier.feed(stream, data, 1.0)
+    classifier.end(OUT, 2.0)
+    classifier.end(ERR, 2.0)
+    return [item.record for item in classifier.take() if isinstance(item, LoggedEvent)]
 
 
 def reasons(*steps: tuple[Stream, bytes], **options: Any) -> list[str]:
@@ -97,9 +97,9 @@ def test_outside_enabled_nothing_is_quoted() -> None:
     """In `metadata` a hint says what is wrong with stdout; stderr isn't looked at at all, and in
     `disabled` nothing is."""
     secret = b'hush {"loss": 0.3, "token": "hush"}\n{"loss": 1} hush\n{\'hush\': 1}\n{"n": 1}\n'
-    found = hints((OUT, secret), (ERR, secret), mode="metadata")
-    assert [event["reason"] for event in found] == ["text_before", "text_after", "repr"]
-    assert "hush" not in str(found)
+    events = hints((OUT, secret), (ERR, secret), mode="metadata")
+    assert [event["reason"] for event in events] == ["text_before", "text_after", "repr"]
+    assert "hush" not in str(events)
     assert hints((OUT, secret), (ERR, secret), mode="disabled") == []
 
 
@@ -119,10 +119,10 @@ def test_looks_are_bounded() -> None:
 
 
 def test_the_lines_are_logged_as_ever() -> None:
-    made = Classifier("enabled")
-    made.feed(OUT, b'a\nx {"n": 1}\nb\n', 1.0)
-    made.end(OUT, 2.0)
-    lines = [item for item in made.take() if isinstance(item, LoggedLines)]
+    classifier = Classifier("enabled")
+    classifier.feed(OUT, b'a\nx {"n": 1}\nb\n', 1.0)
+    classifier.end(OUT, 2.0)
+    lines = [item for item in classifier.take() if isinstance(item, LoggedLines)]
     assert b"".join(item.text for item in lines) == b'a\nx {"n": 1}\nb\n'
     assert {item.kind for item in lines} == {Kind.LOG}
 

@@ -76,9 +76,11 @@ def _events(items: Items) -> list[str]:
 
 
 def _of_program(name: str) -> list[tuple[str, dict[str, Any]]]:
-    made = capture.read(name)
-    classifier = Classifier("enabled", columns=made.columns, rows=made.rows, metadata=KINDS)
-    for data, now in made.timed_reads():
+    recording = capture.read(name)
+    classifier = Classifier(
+        "enabled", columns=recording.columns, rows=recording.rows, metadata=KINDS
+    )
+    for data, now in recording.timed_reads():
         classifier.feed(Stream.STDOUT, data, now)
     classifier.end(Stream.STDOUT, 1e9)
     return _records(classifier.take())
@@ -424,12 +426,12 @@ def test_how_bytes_are_cut_makes_no_difference(size: int) -> None:
 # ---- the user's own patterns
 
 
-def _own(pattern: str, name: str = "mine") -> tuple[str | MetadataPattern, ...]:
+def _kinds_with(pattern: str, name: str = "mine") -> tuple[str | MetadataPattern, ...]:
     return ("json", MetadataPattern(name, pattern))
 
 
 def test_an_own_pattern() -> None:
-    kinds = _own(r"loss is (?P<loss>\S+)(?: at (?P<step>[0-9]+))?")
+    kinds = _kinds_with(r"loss is (?P<loss>\S+)(?: at (?P<step>[0-9]+))?")
     data = b"10:00 loss is 0.50 at 3\nloss is low\nloss is 1e-3\n"
     assert _records(_items(data, metadata=kinds)) == [
         ("mine", {"loss": 0.5, "step": 3}),
@@ -447,7 +449,7 @@ def test_own_patterns_go_first_and_the_first_counts() -> None:
 
 @pytest.mark.parametrize("mode", ["enabled", "metadata"])
 def test_a_json_line_is_one_record(mode: str) -> None:
-    kinds = _own("(?P<n>[0-9]+)")
+    kinds = _kinds_with("(?P<n>[0-9]+)")
     data = b'{"a": 5}\n{"a": 5} 6\n'
     assert _records(_items(data, mode=mode, metadata=kinds)) == [
         ("json", {"a": 5}),
@@ -471,23 +473,23 @@ def test_a_pattern_that_takes_too_long_is_switched_off() -> None:
 
 
 def test_all_patterns_may_be_switched_off() -> None:
-    own = OwnPatterns([SLOW, SLOW._replace(name="too")])
-    assert own.find([(0, "1" * MAX_LINE_BYTES)]) == {}
-    assert own.take_switched_off() == ["slow", "too"]
-    assert not own
-    assert own.take_switched_off() == []
+    patterns = OwnPatterns([SLOW, SLOW._replace(name="too")])
+    assert patterns.find([(0, "1" * MAX_LINE_BYTES)]) == {}
+    assert patterns.take_switched_off() == ["slow", "too"]
+    assert not patterns
+    assert patterns.take_switched_off() == []
 
 
 def test_the_timer_works_where_the_signal_was_blocked() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGVTALRM,))
-    own = OwnPatterns([SLOW])
-    assert own.find([(0, "1" * MAX_LINE_BYTES)]) == {}
-    assert own.take_switched_off() == ["slow"]
+    patterns = OwnPatterns([SLOW])
+    assert patterns.find([(0, "1" * MAX_LINE_BYTES)]) == {}
+    assert patterns.take_switched_off() == ["slow"]
 
 
 def test_no_timer_is_left_behind() -> None:
-    own = OwnPatterns([MetadataPattern("good", "(?P<n>[0-9]+)")])
-    assert own.find([(3, "n 5")]) == {3: ("good", {"n": "5"})}
+    patterns = OwnPatterns([MetadataPattern("good", "(?P<n>[0-9]+)")])
+    assert patterns.find([(3, "n 5")]) == {3: ("good", {"n": "5"})}
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 

@@ -64,18 +64,20 @@ class Job:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_recorded_programs_read_as_on_one_terminal(name: str) -> None:
-    made = capture.read(name)
-    job = Job(made.columns, made.rows)
-    for (data, now), stream in zip(made.timed_reads(), made.streams, strict=True):
+    recording = capture.read(name)
+    job = Job(recording.columns, recording.rows)
+    for (data, now), stream in zip(recording.timed_reads(), recording.streams, strict=True):
         job.feed(Stream(stream), data, now)
-    job.end(made.reads[-1][0])
-    assert job.lines() == made.shown
+    job.end(recording.reads[-1][0])
+    assert job.lines() == recording.shown
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tmux_still_shows_what_it_showed(name: str, tmux: Tmux) -> None:
-    made = capture.read(name)
-    assert [line for line in tmux.lines(made.data, made.columns, made.rows) if line] == made.shown
+    recording = capture.read(name)
+    assert [
+        line for line in tmux.lines(recording.data, recording.columns, recording.rows) if line
+    ] == recording.shown
 
 
 def test_recordings_have_both_streams() -> None:

@@ -210,15 +210,15 @@ def test_the_allocation_of_a_job_is_the_one_that_it_ran_in(
     jobs = {job.job_id: job.summary.allocation for job in logshipper.Store.default().jobs()}
     for job_id in ("balsam-102", "balsam-103"):
         assert main(["allocations", job_id, "--history", "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)["allocations"]
-        assert [one["id"] for one in found] == [jobs[job_id]] != [""]
+        answer = json.loads(capsys.readouterr().out)["allocations"]
+        assert [allocation["id"] for allocation in answer] == [jobs[job_id]] != [""]
     until = ["--before", "2026-05-04T09:40:00Z"]
     assert main(["analyze", "nodes", "balsam-102", "balsam-103", "--json", *until]) == 0
-    found = json.loads(capsys.readouterr().out)
-    available, used = found["series"]
+    answer = json.loads(capsys.readouterr().out)
+    available, in_use = answer["series"]
     assert (available["name"], available["y"]) == ("available", [8, 8])
-    assert (used["name"], max(used["y"])) == ("in use", 0.125)
-    assert found["title"].startswith("Nodes of imported jobs: 8 at most, 8 on average in 10m00s; ")
+    assert (in_use["name"], max(in_use["y"])) == ("in use", 0.125)
+    assert answer["title"].startswith("Nodes of imported jobs: 8 at most, 8 on average in 10m00s; ")
 
 
 def test_where_no_allocation_is_known_that_is_said(
@@ -227,9 +227,9 @@ def test_where_no_allocation_is_known_that_is_said(
     """A manager's files say which cores each task had, not which its allocation has."""
     capsys.readouterr()
     assert main(["analyze", "nodes", "qcg-long", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["notes"] == [NO_ALLOCATION]
-    assert found["title"].startswith("Nodes of imported jobs: not known; that ran one: 1 at most")
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["notes"] == [NO_ALLOCATION]
+    assert answer["title"].startswith("Nodes of imported jobs: not known; that ran one: 1 at most")
     assert main(["allocations", "qcg-long", "--history"]) == 0
     assert capsys.readouterr().err == f"logshipper: {NO_ALLOCATION}\n"
 

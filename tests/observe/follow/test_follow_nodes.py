@@ -109,7 +109,7 @@ def test_a_node_that_another_one_comes_before_is_not_taken_for_it() -> None:
     view.turn(1)
     view.takes(line(2, "held"))
     nodes.learn([*late, capture(3, host="gpu1", task=0)])
-    assert [one.text for one in view.show_all_if_renamed()] == ["held"]
+    assert [line.text for line in view.show_all_if_renamed()] == ["held"]
     assert view.node == "", "what was node0 is node1 now"
 
 
@@ -172,8 +172,8 @@ def test_what_is_held_has_a_cap(view: NodeView, monkeypatch: pytest.MonkeyPatch)
     assert notes[1] == "not kept, too many were held: 2 lines; `logshipper logs` has them"
     assert texts == ["2", "3", "4"]
     view.takes(line(3, "long" * 3))
-    dropped = "not kept, too many were held: 1 line; `logshipper logs` has them"
-    assert turn(view, 1) == (["switching to node2 (gpu3)", dropped], [])
+    note = "not kept, too many were held: 1 line; `logshipper logs` has them"
+    assert turn(view, 1) == (["switching to node2 (gpu3)", note], [])
 
 
 @given(

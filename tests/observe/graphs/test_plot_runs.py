@@ -275,8 +275,8 @@ def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 job.metadata({"experiment": "foo"})
             job.metadata(*({"epoch": epoch, "loss": 1 / epoch} for epoch in (1, 2, 3)))
             job.end()
-    with logshipper.Store.local(store) as opened:
-        opened.job("t").tag("experiment=foo", "set=a")
+    with logshipper.Store.local(store) as jobs:
+        jobs.job("t").tag("experiment=foo", "set=a")
     return store
 
 
@@ -317,13 +317,13 @@ def test_measurements_with_different_tags_are_different_series(plot: Plot, tmp_p
         job.end()
     words = ("m", "--y", "loss.value", "--x", "loss.step", "--json")
     (graph,) = document(plot(*words, store=store))["graphs"]
-    assert [(one["label"], one["y"]) for one in graph["series"]] == [
+    assert [(series["label"], series["y"]) for series in graph["series"]] == [
         ("host n1, rank 0", [1, 2, 3]), ("host n1, rank 1", [2, 3, 4]), ("host n2, rank 2", [3, 4, 5]),
     ]  # fmt: skip
     (graph,) = document(plot(*words, "--group-by", "host", "--aggregate", "mean", store=store))[
         "graphs"
     ]
-    assert [(one["group"], one["y"]) for one in graph["series"]] == [
+    assert [(series["group"], series["y"]) for series in graph["series"]] == [
         ("host=n1", [1.5, 2.5, 3.5]), ("host=n2", [3, 4, 5]),
     ]  # fmt: skip
 
