@@ -31,7 +31,6 @@ from tests.tools.slurm_player import (
     late_python,
     node,
     python,
-    resident_bytes,
     small_disk,
 )
 
@@ -541,44 +540,7 @@ def test_wider_again_is_wider_for_later_ones(node: Node) -> None:
     ).lines() == [b"open"]
 
 
-# ---- many
-
-
-def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
-    """Each its own capture, complete; memory of a relay."""
-    node.keeper = binaries / "logshipper-keeper"  # as it is installed: sanitizers take much memory
-    go = node.folder / "go"
-    code = "for i in 1 2 3 4 5; do echo $PLAY_TASK $i; done; while [ ! -e $0 ]; do sleep 0.2; done; echo end"
-    out = node.folder / "out"  # a pipe that nobody reads holds a task up
-    with out.open("wb") as file:
-        played = node.start(
-            "sh",
-            "-c",
-            code,
-            str(go),
-            words=("tasks=64",),
-            settings=("stall_secs=600",),
-            stdout=file,
-        )
-    # once a job has ended, a sidecar that hasn't begun has 2 min left: not enough for 64 where the
-    # machine is busy
-    wait_until(
-        lambda: [len(capture.lines()) for capture in node.readable()] == [5] * 64,
-        "all sidecars have begun",
-    )
-    resident = max(resident_bytes(pid) for pid in node.process(RELAY, 64))
-    go.touch()
-    played.finish()
-    assert played.captured() == [True] * 64
-    assert sorted(out.read_bytes().split(b"\n")) == sorted(
-        [b"%d %d" % (task, n) for task in range(64) for n in range(1, 6)] + [b"end"] * 64 + [b""]
-    )
-    logged = node.logged(64)
-    for task, capture in enumerate(logged):
-        assert capture.lines() == [b"%d %d" % (task, n) for n in range(1, 6)] + [b"end"], (
-            played.messages()
-        )
-    assert resident < 2 << 20, resident
+# ---- memory
 
 
 def test_valgrind_finds_nothing(node: Node, binaries: Path) -> None:

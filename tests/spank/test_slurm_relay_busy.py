@@ -14,7 +14,15 @@ import pytest
 from tests.slurm import gate
 from tests.tools.captured_runs import wait_until
 from tests.tools.other_users import needs_root
-from tests.tools.slurm_player import RELAY, SIDECAR, Node, late_python, node, python
+from tests.tools.slurm_player import (
+    RELAY,
+    SIDECAR,
+    Node,
+    late_python,
+    node,
+    python,
+    resident_bytes,
+)
 from tests.tools.waiting import scaled
 
 __all__ = ["node"]  # a fixture
@@ -177,3 +185,43 @@ def test_helpers_have_no_capabilities(node: Node) -> None:
     assert len({os.readlink(f"/proc/{pid}/ns/user") for pid in pids}) == 1
     played.finish(b"")
     assert [capture.lines() for capture in node.logged(3)] == [[]] * 3
+
+
+# ---- many
+
+
+def test_64_tasks_at_once(node: Node, binaries: Path) -> None:
+    """Each its own capture, complete; memory of a relay."""
+    node.keeper = binaries / "logshipper-keeper"  # as it is installed: sanitizers take much memory
+    go = node.folder / "go"
+    code = "for i in 1 2 3 4 5; do echo $PLAY_TASK $i; done; while [ ! -e $0 ]; do sleep 0.2; done; echo end"
+    out = node.folder / "out"  # a pipe that nobody reads holds a task up
+    with out.open("wb") as file:
+        played = node.start(
+            "sh",
+            "-c",
+            code,
+            str(go),
+            words=("tasks=64",),
+            settings=("stall_secs=600",),
+            stdout=file,
+        )
+    # once a job has ended, a sidecar that hasn't begun has 2 min left: not enough for 64 where the
+    # machine is busy
+    wait_until(
+        lambda: [len(capture.lines()) for capture in node.readable()] == [5] * 64,
+        "all sidecars have begun",
+    )
+    resident = max(resident_bytes(pid) for pid in node.process(RELAY, 64))
+    go.touch()
+    played.finish()
+    assert played.captured() == [True] * 64
+    assert sorted(out.read_bytes().split(b"\n")) == sorted(
+        [b"%d %d" % (task, n) for task in range(64) for n in range(1, 6)] + [b"end"] * 64 + [b""]
+    )
+    logged = node.logged(64)
+    for task, capture in enumerate(logged):
+        assert capture.lines() == [b"%d %d" % (task, n) for n in range(1, 6)] + [b"end"], (
+            played.messages()
+        )
+    assert resident < 2 << 20, resident

@@ -113,8 +113,8 @@ class Driver:
         ]
 
     def environment(self) -> dict[str, str]:
-        """To run it from any folder."""
-        return {**os.environ, "PYTHONPATH": SOURCES}
+        """To run it from any folder. What it captures needs no agent."""
+        return {**os.environ, "PYTHONPATH": SOURCES, "LOGSHIPPER_AGENT": "off"}
 
     def run(
         self,
