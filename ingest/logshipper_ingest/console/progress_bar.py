@@ -10,6 +10,9 @@ from logshipper.safe_text import safe
 
 _PATIENCE_SECS = 0.5  # a progress bar only where it takes longer
 _REDRAW_SECS = 0.1
+_CELLS = 24  # of the bar; fewer where the terminal is narrow
+_LEAST_CELLS = 4
+_COLUMNS = 80  # of a terminal that doesn't say how wide it is
 
 
 class Bar:
@@ -36,15 +39,14 @@ class Bar:
             return
         self._due = now + _REDRAW_SECS
         self._is_visible = True
-        bar_width = min(24 * done // total, 24)
-        bar = (
-            ("━" * bar_width + "┄" * (24 - bar_width))
-            if self._fancy
-            else ("#" * bar_width + "." * (24 - bar_width))
-        )
-        percent = min(100 * done // total, 100)
-        amounts = f"{self._amount(done)} of {self._amount(total)}{self._unit}"
-        sys.stderr.write(f"\r\x1b[K{safe(self._title)} {bar} {percent:3d}%  {amounts}{safe(note)}")
+        percent = f"{min(100 * done // total, 100):3d}%"
+        amounts = f"{self._amount(done)} of {self._amount(total)}{self._unit}{safe(note)}"
+        title = safe(self._title)
+        # a line that wraps couldn't be erased
+        columns = _columns() - 1
+        cells = columns - len(f"{title}  {percent}  {amounts}")
+        bar = self._cells(done, total, max(min(cells, _CELLS), _LEAST_CELLS))
+        sys.stderr.write(f"\r\x1b[K{f'{title} {bar} {percent}  {amounts}'[:columns]}")
         sys.stderr.flush()
 
     def clear(self) -> None:
@@ -52,3 +54,15 @@ class Bar:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._is_visible = False
+
+    def _cells(self, done: int, total: int, cells: int) -> str:
+        full = min(cells * done // total, cells)
+        marks = "━┄" if self._fancy else "#."
+        return marks[0] * full + marks[1] * (cells - full)
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
+    except OSError:
+        return _COLUMNS

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pexpect
+import pyte
 import pytest
 
 from logshipper.spool.segment import Kind, Stream
@@ -304,8 +305,9 @@ def test_an_empty_store_is_friendly(store: Path) -> None:
     assert "yet; begin with: logshipper run -- COMMAND" in text
 
 
-def test_a_long_ingesting_shows_a_bar() -> None:
-    """The bar's own clock is not waited for: it is told that its patience is over."""
+def _drawn_bar(columns: int) -> str:
+    """What a half-full bar, and what is printed after it, send to a terminal. The bar's own clock
+    isn't waited for: its patience is over."""
     script = (
         "import sys; from logshipper_ingest.console import progress_bar;"
         "from logshipper_observe.base.words import size; progress_bar._PATIENCE_SECS = 0;"
@@ -314,7 +316,21 @@ def test_a_long_ingesting_shows_a_bar() -> None:
     )
     options: dict[str, Any] = {"encoding": "utf-8", "timeout": DEADLINE_SECS}  # Any: pexpect
     environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": SOURCES, "PYTHONUTF8": "1"}
-    child = pexpect.spawn(sys.executable, ["-c", script], env=environment, **options)
-    child.expect_exact("━━━━━━━━━━━━┄┄┄┄┄┄┄┄┄┄┄┄  50%  5.00 MB of 10.0 MB\r\x1b[Kdone")
-    child.expect(pexpect.EOF)
+    child = pexpect.spawn(
+        sys.executable, ["-c", script], env=environment, dimensions=(5, columns), **options
+    )
+    text = str(child.read())
     child.close()
+    assert child.exitstatus == 0
+    return text
+
+
+def test_a_long_ingesting_shows_a_bar() -> None:
+    assert "━━━━━━━━━━━━┄┄┄┄┄┄┄┄┄┄┄┄  50%  5.00 MB of 10.0 MB\r\x1b[Kdone" in _drawn_bar(columns=80)
+
+
+@pytest.mark.parametrize("columns", [60, 50, 30])
+def test_nothing_is_left_of_a_bar_on_a_narrow_terminal(columns: int) -> None:
+    terminal = pyte.Screen(columns, 5)
+    pyte.Stream(terminal).feed(_drawn_bar(columns))
+    assert [row.rstrip() for row in terminal.display] == ["done", "", "", "", ""]
