@@ -150,6 +150,11 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
         help="s = W*previous + (1-W)*value, for each run (0 to 1)",
     )
     group.add_argument(
+        "--debias",
+        action="store_true",
+        help="with --smooth: the first value weighs no more than others, sum(W^k*value) / sum(W^k)",
+    )
+    group.add_argument(
         "--break-on",
         type=breaks,
         default=("col",),
@@ -187,7 +192,7 @@ def _add_curves(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     _check(args)
     request = GraphRequest(args.x, args.y or (), args.attempt)
-    treatment = Treatment(args.smooth, args.aggregate, args.error_bars, args.shade)
+    treatment = Treatment(args.smooth, args.aggregate, args.error_bars, args.shade, args.debias)
     query = PlotQuery(
         request,
         args.x_rule or "",
@@ -221,6 +226,8 @@ def _check(args: argparse.Namespace) -> None:
             check_ending(f"--{form}", path, form)
     if args.x is not None and args.x_rule:
         raise UsageError("--x", ["names the X, and --x-rule has it chosen: give one of them"])
+    if args.debias and not args.smooth:
+        raise UsageError("--debias", ["is a way of smoothing: it needs --smooth, such as 0.9"])
     if args.error_bars != NONE and args.aggregate == NONE:
         raise UsageError(
             "--error-bars", ["shows how runs of a group differ: it needs --aggregate, such as mean"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from logshipper_observe.graphs.points import Points
+from logshipper_observe.graphs.smoothing import MovingMean
 
 Values: TypeAlias = "array[float]"
 
@@ -23,7 +24,7 @@ SPREADS = ("std", "var", "sem")
 class Trace(Points):
     """A curve as it is drawn."""
 
-    __slots__ = ("behind", "errors", "group", "high", "key", "low", "runs")
+    __slots__ = ("behind", "counts", "errors", "group", "high", "key", "low", "runs")
 
     def __init__(self, label: str, key: str, group: str, runs: int = 1) -> None:
         # what was made of the same points goes with them
@@ -32,6 +33,7 @@ class Trace(Points):
         self.group = group  # what its colour stands for
         self.runs = runs  # how many it was made of
         self.errors: Values | None = None  # half the height of its error bars; NaN: no bar
+        self.counts: list[int] = []  # runs at each point, of an aggregate
         self.low: Values | None = None  # of its band
         self.high: Values | None = None  # of its band
         self.behind: list[Points] = []  # curves that it was made of, drawn faintly behind it
@@ -45,23 +47,15 @@ class Treatment:
     aggregate: str = NONE
     error_bars: str = NONE
     shade: str = NONE
+    debias: bool = False  # of smoothing, see MovingMean
 
 
 UNTREATED = Treatment()
 
 
-def smoothed(values: Sequence[float], weight: float) -> Values:
-    """s = weight * previous s + (1 - weight) * v, beginning with the first value; NaN stays, and
-    what follows goes on from what was before it."""
-    means = array("d")
-    last = math.nan
-    for value in values:
-        if math.isnan(value):
-            means.append(value)
-            continue
-        last = value if math.isnan(last) else weight * last + (1 - weight) * value
-        means.append(last)
-    return means
+def smoothed(values: Sequence[float], mean: MovingMean) -> Values:
+    """The means; NaN stays, and what follows goes on from what was before it."""
+    return array("d", (value if math.isnan(value) else mean.add(value) for value in values))
 
 
 def spread(values: Sequence[float], measure: str) -> float:
@@ -89,7 +83,7 @@ def treated(
     runs: Sequence[Points], label: str, key: str, group: str, treatment: Treatment
 ) -> list[Trace]:
     """The traces of the runs of a group: one for each, or with an aggregate one for all."""
-    smooth_runs = [_smooth(run, treatment.smooth) for run in runs]
+    smooth_runs = [_smooth(run, treatment) for run in runs]
     if treatment.aggregate == NONE:
         return [
             _as_trace(smooth, run, key, group, treatment)
@@ -103,6 +97,7 @@ def treated(
         if not math.isfinite(middle):
             continue
         trace.add(x, middle)
+        trace.counts.append(len(values))
         trace.errors.append(
             spread(values, treatment.error_bars) if treatment.error_bars != NONE else math.nan
         )
@@ -119,12 +114,13 @@ def treated(
     return [trace]
 
 
-def _smooth(run: Points, weight: float) -> Points:
-    if not weight:
+def _smooth(run: Points, treatment: Treatment) -> Points:
+    if not treatment.smooth:
         return run
+    mean = MovingMean(treatment.smooth, debias=treatment.debias)
     smooth = Points(run.label)
     xs, ys = run.rows()
-    smooth.hold(xs, smoothed(ys, weight), run.total)
+    smooth.hold(xs, smoothed(ys, mean), run.total)
     smooth.gaps = run.gaps
     return smooth
 

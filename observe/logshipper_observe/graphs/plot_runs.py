@@ -129,19 +129,16 @@ class Runs:
     ) -> None:
         """A job's runs. name: what distinguishes it from the others; axes: of all jobs; facet: see
         `facets_of`; options: as `options_of` has them, where groups ask for them."""
-        by_x: dict[XChoice, list[str]] = {}
         y_keys = axes.drawn(numeric_keys(reader))
         if not self._query.request.y:
             self._left_out |= dict.fromkeys(y_keys[self._max_graphs :])
             y_keys = y_keys[: self._max_graphs]
-        for key in y_keys:
-            by_x.setdefault(axes.x_of(key), []).append(key)
         attempt, max_runs = self._query.request.attempt, self._query.max_runs
-        for x, names in by_x.items():
+        for x, names in axes.by_x(y_keys).items():
             job_graphs, _ = graphs(reader, GraphRequest(x, names, attempt, max_runs), len(names))
-            self._add(reader, name, x, job_graphs, facet, options or {})
+            self.take(reader, name, x, job_graphs, facet, options or {})
 
-    def _add(
+    def take(
         self,
         reader: "Reader",
         name: str,
@@ -150,6 +147,7 @@ class Runs:
         facet: str,
         options: Mapping[str, str],
     ) -> None:
+        """As `add`, graphs over this X that were read before."""
         by = self._query.group_by
         captures = captures_by_label(reader)
         for graph in job_graphs:
@@ -190,7 +188,14 @@ class Runs:
                     )
                 )
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether some run, where there are any, has what groups are made by."""
+        return self._is_grouped or not self._runs
+
     def _note(self, graph: Graph, name: str) -> None:
+        if graph.more_series:
+            self.notes.append(f"{name}, {graph.key}: {graph.more_series:,} earlier series left out")
         if graph.without_x:
             self.notes.append(f"{name}, {graph.key}: {plural(graph.without_x, 'number')} left out, without "
                               f"{graph.x.key} in its record")  # fmt: skip
@@ -210,7 +215,7 @@ class Runs:
     def gather(self, constants: Sequence[str] = ()) -> GraphSet:
         """Raises LogshipperError where there is nothing to draw. constants: keys that have one
         value in each job."""
-        if self._runs and not self._is_grouped:
+        if not self.is_grouped:
             raise LogshipperError(
                 f"--group-by: no job has the tag or option {self._query.group_by!r}; `logshipper diff` "
                 "shows what there are"
@@ -308,7 +313,7 @@ def _relabel(points: Points, label: str, *, index: bool) -> Points:
         before = accumulate(not math.isnan(y) for y in ys)
         xs = array("d", ((count - 1) * step for count in before))
     copy.hold(xs, ys, points.total)
-    copy.gaps = [] if index else points.gaps
+    copy.gaps = [] if index else list(points.gaps)
     return copy
 
 
@@ -356,6 +361,13 @@ class CommonAxes:
         """Those of a job's keys that are asked for, or by themselves have a graph."""
         asked = _present(self._request.y, keys)
         return list(dict.fromkeys(asked)) or [key for key in self._default if key in keys]
+
+    def by_x(self, keys: Iterable[str]) -> dict[XChoice, list[str]]:
+        """These keys by the X of their graphs."""
+        names: dict[XChoice, list[str]] = {}
+        for key in keys:
+            names.setdefault(self.x_of(key), []).append(key)
+        return names
 
     def x_of(self, key: str) -> XChoice:
         """The X of a key's graph: what was asked for, or the first that one of the jobs with the
@@ -426,16 +438,7 @@ def facets_of(facets: Sequence[str], options: Sequence[Mapping[str, str]]) -> li
     names: dict[str, None] = {}
     for name in facets:
         if name == AUTO:
-            differences = [
-                option
-                for option in sorted(option_names)
-                if len({job_options.get(option) for job_options in options}) > 1
-            ]
-            names |= dict.fromkeys(
-                [option for option in differences if not option.startswith(_NO_FACETS)][
-                    :MAX_AUTO_FACETS
-                ]
-            )
+            names |= dict.fromkeys(differing_options(options)[:MAX_AUTO_FACETS])
         elif (plain := name if name in option_names else without_alias(name)) in option_names:
             names[plain] = None
         else:
@@ -452,6 +455,18 @@ def facets_of(facets: Sequence[str], options: Sequence[Mapping[str, str]]) -> li
             for name in names
         )
         for job_options in options
+    ]
+
+
+def differing_options(options: Sequence[Mapping[str, str]]) -> list[str]:
+    """Names of options that differ between jobs and may part them, in alphabetical order. options:
+    of each job, as `options_of` has them."""
+    names = sorted({name for job_options in options for name in job_options})
+    return [
+        name
+        for name in names
+        if not name.startswith(_NO_FACETS)
+        and len({job_options.get(name) for job_options in options}) > 1
     ]
 
 

@@ -7,10 +7,12 @@ A series has gaps where a value is NaN or infinite, and begins another curve whe
 
 import math
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
+
+from logshipper_observe.graphs.smoothing import MovingMean
 
 MAX_POINTS = 1 << 16  # that a series keeps
 MAX_GAPS = 64  # runs of gaps that a series knows of
@@ -254,30 +256,26 @@ class Points:
 
 
 class SmoothedPoints(Points):
-    """A series' moving mean, of every point: s = weight * prev + (1 - weight) * y, seeded with each
-    curve's first."""
+    """A series' moving mean, of every point, beginning anew with each curve."""
 
-    __slots__ = ("_last", "_weight")
+    __slots__ = ("_mean",)
 
     def __init__(
         self,
-        weight: float,
+        mean: MovingMean,
         limit: int = MAX_POINTS,
         inside: tuple[float, float] = (-math.inf, math.inf),
     ) -> None:
         super().__init__(limit=limit, inside=inside)
-        self._weight = weight
-        self._last: float | None = None
+        self._mean = mean
 
     def _begin_curve(self) -> None:
-        self._last = None
+        self._mean.restart()
 
     def add(self, x: float, y: float) -> None:
         if self.begins_again:
             self._move(x)
-        last = y if self._last is None else self._weight * self._last + (1 - self._weight) * y
-        self._last = last
-        self._take(x, last)
+        self._take(x, self._mean.add(y))
 
 
 def gap_places(points: Points, each: int = 16) -> Iterator[float]:
@@ -304,11 +302,32 @@ def lowest_and_highest(xs: Floats, ys: Floats, every: int) -> tuple[Floats, Floa
         if is_broken and math.isnan(sum(group)):
             places += _places_of_broken(xs, ys, range(begin, begin + len(group)), keeps_ends)
             continue
-        low, high = group.index(min(group)), group.index(max(group))
-        if low == high:
-            low, high = 0, len(group) - 1
-        places += sorted({begin + low, begin + high})
+        places += _extreme_pair(group, begin)
     return array("d", map(xs.__getitem__, places)), array("d", map(ys.__getitem__, places))
+
+
+def extreme_places(ys: Floats, points: int) -> Sequence[int]:
+    """Places of at most so many values (but at least 4), of numbers only: the first and the last,
+    between them the lowest and the highest of so many neighbours each."""
+    limit = max(points, 4)
+    if len(ys) <= limit:
+        return range(len(ys))
+    every = -(-(len(ys) - 2) // ((limit - 2) // 2))
+    inner = [
+        at
+        for begin in range(1, len(ys) - 1, every)
+        for at in _extreme_pair(ys[begin : min(begin + every, len(ys) - 1)], begin)
+    ]
+    return [0, *inner, len(ys) - 1]
+
+
+def _extreme_pair(group: Floats, begin: int) -> list[int]:
+    """Places of the lowest and the highest, or where all are alike the outer ones. begin: place of
+    the first."""
+    low, high = group.index(min(group)), group.index(max(group))
+    if low == high:
+        low, high = 0, len(group) - 1
+    return sorted({begin + low, begin + high})
 
 
 def _places_of_broken(xs: Floats, ys: Floats, group: range, keeps_ends: bool) -> list[int]:

@@ -1,5 +1,5 @@
-"""The points of a job's graphs: which X, which Y, one series per attempt, step and task, in `plot`
-also per set of a measurement's tags, and per curve where X falls back. Memory is bounded
+"""The points of a job's graphs: which X, which Y, one series per attempt, step and task, per set of a
+measurement's tags, and per curve where X falls back. Memory is bounded
 (logshipper_observe/graphs/points.py)."""
 
 import json
@@ -159,7 +159,7 @@ def with_own_x(reader: "Reader", graph: Graph) -> Graph:
 
 
 def _fill(reader: "Reader", graphs: list[Graph], request: GraphRequest) -> None:
-    filling = Filling(reader, graphs, most_series=request.most_series, by_tags=True)
+    filling = Filling(reader, graphs, most_series=request.most_series)
     for record in reader.records(attempt=request.attempt):
         filling.add(record)
     filling.show()
@@ -169,7 +169,7 @@ def _fill(reader: "Reader", graphs: list[Graph], request: GraphRequest) -> None:
 _Origin: TypeAlias = tuple[Source, tuple[tuple[str, str], ...]]
 
 
-def _tags_of(line: str) -> tuple[tuple[str, str], ...]:
+def tags_of(line: str) -> tuple[tuple[str, str], ...]:
     """What a measurement has of tags (docs/user-guide.md, measurements that are sent)."""
     try:
         tags = orjson.loads(line).get("tags")
@@ -187,8 +187,8 @@ class _NoNumber(float):
 
 
 class Filling:
-    """Fills graphs, record by record, all of them in one pass. new_points: makes a series;
-    most_series: of a graph; by_tags: measurements with different tags are different series."""
+    """Fills graphs, record by record, all of them in one pass; measurements with different tags are
+    different series. new_points: makes a series; most_series: of a graph."""
 
     def __init__(
         self,
@@ -196,14 +196,11 @@ class Filling:
         graphs: Sequence[Graph],
         new_points: Callable[[], Points] = Points,
         most_series: int = MAX_SERIES,
-        *,
-        by_tags: bool = False,
     ) -> None:
         keys = numeric_keys(reader)
         self._graphs = graphs
         self._new_points = new_points
         self._most_series = most_series
-        self._by_tags = by_tags
         self._paths = {
             name: keys[name].path
             for graph in graphs
@@ -224,7 +221,7 @@ class Filling:
         values = _numbers(record.line, self._paths)
         if not values:
             return
-        tags = _tags_of(record.line) if self._by_tags and '"tags"' in record.line else ()
+        tags = tags_of(record.line) if '"tags"' in record.line else ()
         source = self._captures.get(record.capture, Source(record.attempt, "", 0)), tags
         for at, graph in enumerate(self._graphs):
             y = values.get(graph.key)

@@ -101,7 +101,11 @@ def json_answer(document: Mapping[str, Any], etag: str = "") -> PageAnswer:  # A
     return PageAnswer(body, etag=etag)
 
 
+def etag_of(facts: object) -> str:
+    return f'"{hashlib.sha256(orjson.dumps(facts, default=str)).hexdigest()[:20]}"'
+
+
 def tagged_answer(ask: Ask, document: Mapping[str, Any], facts: object) -> PageAnswer:  # Any: JSON
     """The document, unless the browser has just these facts already."""
-    etag = f'"{hashlib.sha256(orjson.dumps(facts, default=str)).hexdigest()[:20]}"'
+    etag = etag_of(facts)
     return PageAnswer(b"", etag=etag) if etag == ask.client_etag else json_answer(document, etag)

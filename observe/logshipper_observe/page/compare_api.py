@@ -4,34 +4,42 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from logshipper.errors import UnknownJob
 from logshipper_observe.base.words import duration, exit_words
-from logshipper_observe.graphs.series import KEY_PREFIX, TIME, is_constant, numeric_keys
+from logshipper_observe.graphs.plot_runs import EXPERIMENT, PLACES, differing_options
+from logshipper_observe.graphs.series import KEY_PREFIX, TIME, is_constant, numeric_keys, tags_of
 from logshipper_observe.model.command_arguments import arguments_of, bare_name
 from logshipper_observe.model.constants import first_values
 from logshipper_observe.model.documents import job_document
 from logshipper_observe.model.job_context import context_options, option_text
+from logshipper_observe.model.options import options_of
+from logshipper_observe.model.overlay import NO_MARKS, Marks
+from logshipper_observe.model.properties import TAGS
 from logshipper_observe.model.records import display_text
 from logshipper_observe.model.run_labels import RunLabels
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, tagged_answer
 from logshipper_observe.page.jobs_api import facts_of
+from logshipper_observe.query.opening import overlay_of
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
     from logshipper_ingest.model.x_axis import KeyStats, XChoice
 
 MOST_JOBS = 16
+MOST_GROUPINGS = 200  # that are offered
 _SHOWN_CHARS = 2000
+_TAGGED_RECORDS = 64  # in which tags are looked for
 
 
 class _Job:
     """What is compared of a job."""
 
-    def __init__(self, reader: "Reader", now_ns: int) -> None:
+    def __init__(self, reader: "Reader", marks: Marks, now_ns: int) -> None:
         self.document = job_document(reader.summary, now_ns)
         self.keys: dict[str, KeyStats] = numeric_keys(reader)
         self.x: XChoice = reader.x_axis()
@@ -44,6 +52,8 @@ class _Job:
             name: value[:_SHOWN_CHARS]
             for name, value in arguments_of(self.context.get("command", "")).items()
         }
+        self.options = options_of(reader, marks)
+        self.tags = _newest_tags(reader)
         summary = reader.summary
         self.summary = facts_of(summary)
         self.facts = {
@@ -63,16 +73,24 @@ def _shown(values: Mapping[str, str]) -> dict[str, str]:
     return {name: display_text(value)[:_SHOWN_CHARS] for name, value in values.items()}
 
 
+def _newest_tags(reader: "Reader") -> set[str]:
+    """Names of tags that the newest records have, if they are measurements."""
+    if all(key.key != "tags" for key in reader.keys()):  # noqa: SIM118  not a dict's
+        return set()
+    newest = islice(reader.records(newest_first=True), _TAGGED_RECORDS)
+    return {name for record in newest for name, _ in tags_of(record.line)}
+
+
 def compare(ask: Ask) -> PageAnswer:
     """jobs: a JSON list of ids. Those that aren't there are named in `unknown`, and the others
     shown."""
     now_ns = time.time_ns()
     job_by_id: dict[str, _Job] = {}
     unknown = {}
-    for job_id in _ids(ask):
+    for job_id in job_ids(ask):
         try:
             with ask.store.job(job_id) as reader:
-                job_by_id[job_id] = _Job(reader, now_ns)
+                job_by_id[job_id] = _Job(reader, marks_of(ask, reader), now_ns)
         except UnknownJob as error:
             unknown[job_id] = str(error)
     jobs = list(job_by_id.values())
@@ -94,6 +112,7 @@ def compare(ask: Ask) -> PageAnswer:
         "axes": {name: axis for name, axis in axes.items() if axis != x},
         "keys": {job_id: sorted(job.keys) for job_id, job in job_by_id.items()},
         "shared": sorted(shared),
+        "groups": _groups(jobs),
         "changing": changing,
         "facts": _rows([job.facts for job in jobs]),
         "constants": _rows([job.constants for job in jobs]),
@@ -102,6 +121,19 @@ def compare(ask: Ask) -> PageAnswer:
     }
     facts = {**document, "jobs": [job.summary for job in jobs]}
     return tagged_answer(ask, document, facts)
+
+
+def _groups(jobs: Sequence[_Job]) -> list[str]:
+    """What runs can be grouped by: places, options that differ, tags of measurements."""
+    options = differing_options([job.options for job in jobs])
+    tags = sorted({f"{TAGS}{tag}" for job in jobs for tag in job.tags})
+    return list(dict.fromkeys([*PLACES, EXPERIMENT, *options, *tags]))[:MOST_GROUPINGS]
+
+
+def marks_of(ask: Ask, reader: "Reader") -> Marks:
+    """A job's tags."""
+    store = ask.store.get()
+    return overlay_of(store).of(reader.summary.key) if store else NO_MARKS
 
 
 def _labels(jobs: Sequence[_Job]) -> list[str]:
@@ -120,7 +152,7 @@ def _labels(jobs: Sequence[_Job]) -> list[str]:
     return RunLabels(names, ids, options).labels()
 
 
-def _ids(ask: Ask) -> list[str]:
+def job_ids(ask: Ask) -> list[str]:
     """Raises RequestRefusal."""
     try:
         ids = orjson.loads(ask.words.get("jobs", ""))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logshipper_observe.graphs.points import Points, SmoothedPoints
 from logshipper_observe.graphs.series import (
+    MAX_SERIES,
     Filling,
     Graph,
     GraphRequest,
@@ -23,9 +24,11 @@ from logshipper_observe.graphs.series import (
     planned,
     with_own_x,
 )
+from logshipper_observe.graphs.smoothing import MovingMean
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import Reader
+    from logshipper_ingest.model.x_axis import XChoice
 
 MOST_FEEDS = 24
 _LOOKS = 256  # records between two looks at the clock
@@ -40,11 +43,14 @@ class FeedQuery(NamedTuple):
 
     place: str  # of the store
     job_id: str
-    x: str | None  # None for the job's own choice
+    x: "str | XChoice | None"  # None for the job's own choice
     y: tuple[str, ...]  # keys
     smooth: float = 0.0  # the weight of what came before, 0 for the numbers themselves
     # the lowest and highest X that are shown, of a graph whose X is known
     inside: tuple[float, float] = EVERYWHERE
+    debias: bool = False  # of smoothing, see MovingMean
+    kept_points: int = KEPT_POINTS  # of a series
+    most_series: int = MAX_SERIES  # of a graph
 
 
 @dataclass
@@ -128,16 +134,15 @@ class Feed:
         self._own_graphs: dict[int, tuple[Graph, _Reading]] = {}
 
     def _filling(self, reader: "Reader", graphs: Sequence[Graph]) -> Filling:
-        smooth, inside = self.query.smooth, self.query.inside
+        smooth, inside, limit = self.query.smooth, self.query.inside, self.query.kept_points
 
         def new_points() -> Points:
-            return (
-                SmoothedPoints(smooth, KEPT_POINTS, inside)
-                if smooth
-                else Points(limit=KEPT_POINTS, inside=inside)
-            )
+            if not smooth:
+                return Points(limit=limit, inside=inside)
+            mean = MovingMean(smooth, debias=self.query.debias)
+            return SmoothedPoints(mean, limit, inside)
 
-        return Filling(reader, graphs, new_points)
+        return Filling(reader, graphs, new_points, self.query.most_series)
 
     def _own_x_graph(self, reader: "Reader", at: int, deadline: float) -> Graph:
         """The graph of a key that never stands in a record with the X of the others."""

@@ -39,7 +39,7 @@ def axes(ask: Ask) -> PageAnswer:
         except UnknownKey as error:
             raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from None
         document = {
-            "x": _axis(plan[0]) if plan else None,
+            "x": axis_document(plan[0]) if plan else None,
             "y": [graph.key for graph in plan],
             "keys": sorted(keys),
             "options": [
@@ -59,11 +59,11 @@ def axes(ask: Ask) -> PageAnswer:
 
 def graphs(ask: Ask) -> PageAnswer:
     """The graphs of the keys in `y`, a JSON list. x: a key, or `time`; smooth: 0 to below 1, the
-    smoothed numbers instead; points: that each series is thinned to; low, high: only what lies
+    smoothed numbers instead, with debias=1 debiased; points: that each series is thinned to; low, high: only what lies
     between these X."""
     points = ask.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
-    query = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask), _weight(ask),
-                    (_number(ask, "low", -math.inf), _number(ask, "high", math.inf)))  # fmt: skip
+    query = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, keys_of(ask), weight_of(ask),
+                    (_number(ask, "low", -math.inf), _number(ask, "high", math.inf)), is_debiased(ask))  # fmt: skip
     began = time.perf_counter()
     with ask.store.job(ask.parts[0]) as reader:
         feed = ask.shelf.feeds.get(query)
@@ -91,7 +91,9 @@ def graphs(ask: Ask) -> PageAnswer:
 def graph_csv(ask: Ask) -> PageAnswer:
     """Every record that has one of the keys in `y` and its X as numbers: the exact ones, as they
     were printed."""
-    query = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, _keys(ask))
+    query = FeedQuery(
+        ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, keys_of(ask)
+    )
     with ask.store.job(ask.parts[0]) as reader:
         feed = ask.shelf.feeds.get(query)
         with feed.lock:
@@ -133,7 +135,7 @@ def _read(feed: Feed, reader: "Reader", secs: float = math.inf) -> list[Graph]:
         raise RequestRefusal(HTTPStatus.NOT_FOUND, str(error)) from None
 
 
-def _keys(ask: Ask) -> tuple[str, ...]:
+def keys_of(ask: Ask, most: int = MOST_GRAPHS) -> tuple[str, ...]:
     """Raises RequestRefusal."""
     try:
         keys = orjson.loads(ask.words.get("y", "[]"))
@@ -143,15 +145,15 @@ def _keys(ask: Ask) -> tuple[str, ...]:
         raise RequestRefusal(
             HTTPStatus.BAD_REQUEST, 'y: a JSON list of keys is wanted, such as ["loss"]'
         )
-    if len(keys) > MOST_GRAPHS:
+    if len(keys) > most:
         raise RequestRefusal(
             HTTPStatus.BAD_REQUEST,
-            f"y: {len(keys)} keys; at most {MOST_GRAPHS} are answered at once",
+            f"y: {len(keys)} keys; at most {most} are answered at once",
         )
     return tuple(keys)
 
 
-def _weight(ask: Ask) -> float:
+def weight_of(ask: Ask) -> float:
     """Raises RequestRefusal."""
     weight = _number(ask, "smooth", 0.0)
     if not 0 <= weight < 1:
@@ -159,6 +161,11 @@ def _weight(ask: Ask) -> float:
             HTTPStatus.BAD_REQUEST, f"smooth: {weight} isn't a number from 0 to below 1"
         )
     return weight
+
+
+def is_debiased(ask: Ask) -> bool:
+    """Raises RequestRefusal."""
+    return ask.choice("debias", "0", "1") == "1"
 
 
 def _number(ask: Ask, name: str, default: float) -> float:
@@ -175,7 +182,7 @@ def _number(ask: Ask, name: str, default: float) -> float:
     return number
 
 
-def _axis(graph: Graph) -> dict[str, object]:
+def axis_document(graph: Graph) -> dict[str, object]:
     return {
         "key": graph.x.key,
         "rule": graph.x.rule,
@@ -213,7 +220,7 @@ def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
     return {
         "key": graph.key,
         "integer": graph.integer,
-        "x": _axis(graph),
+        "x": axis_document(graph),
         "own_x": graph.own_x,
         "scattered": graph.x.rule == 7,
         "series": series,

@@ -11,6 +11,7 @@ from logshipper_observe.page import (
     console_api,
     events_api,
     graphs_api,
+    groups_api,
     jobs_api,
     metadata_api,
 )
@@ -37,6 +38,7 @@ ROUTES = (
     Route("jobs/*/graphs", graphs_api.graphs),
     Route("jobs/*/graph.csv", graphs_api.graph_csv),
     Route("compare", compare_api.compare),
+    Route("groups", groups_api.groups),
     Route("jobs/*/records", metadata_api.records),
     Route("jobs/*/records.csv", metadata_api.as_csv),
     Route("jobs/*/records.jsonl", metadata_api.as_jsonl),

@@ -17,6 +17,7 @@ from logshipper_observe.graphs.graph_png import write_png
 from logshipper_observe.graphs.graph_text import graph_lines
 from logshipper_observe.graphs.points import MAX_CURVES, MAX_GAPS, Points, SmoothedPoints
 from logshipper_observe.graphs.series import Graph, GraphRequest, graphs
+from logshipper_observe.graphs.smoothing import MovingMean
 from tests.tools.observe_fake import FakeReader
 
 NAN, INF = math.nan, math.inf
@@ -184,7 +185,7 @@ def test_gaps_belong_to_their_curve() -> None:
 
 
 def test_each_curve_is_smoothed_by_itself_and_over_gaps() -> None:
-    points = SmoothedPoints(0.5)
+    points = SmoothedPoints(MovingMean(0.5))
     points.begins_again = True
     for x, y in ((1, 4), (2, 2), (3, NAN), (4, 1), (1, 8), (2, 4)):
         if math.isnan(y):
@@ -194,6 +195,19 @@ def test_each_curve_is_smoothed_by_itself_and_over_gaps() -> None:
     first, second = points.curves(9)
     assert pieces(first) == [[(1, 4), (2, 3)], [(4, 2)]]
     assert pieces(second) == [[(1, 8), (2, 6)]]
+
+
+def test_each_curve_is_debiased_by_itself_and_over_gaps() -> None:
+    points = SmoothedPoints(MovingMean(0.5, debias=True))
+    points.begins_again = True
+    for x, y in ((1, 4), (2, -2), (3, NAN), (4, 7), (1, 8), (2, 2)):
+        if math.isnan(y):
+            points.add_gap(x, y)
+        else:
+            points.add(x, y)
+    first, second = points.curves(9)
+    assert pieces(first) == [[(1, 4), (2, 0)], [(4, 4)]]
+    assert pieces(second) == [[(1, 8), (2, 4)]]
 
 
 def test_thinning_keeps_curves_apart() -> None:

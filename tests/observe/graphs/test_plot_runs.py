@@ -25,6 +25,7 @@ from logshipper_observe.graphs import graph_png
 from logshipper_observe.graphs.curves import AGGREGATES, Trace, Treatment, smoothed, spread, treated
 from logshipper_observe.graphs.points import Points
 from logshipper_observe.graphs.series import CLOCK_WORDS, Graph
+from logshipper_observe.graphs.smoothing import MovingMean
 from tests.servers.running import LokiServer
 from tests.tools.loki_job import push_spool
 from tests.tools.reading_store import SpooledCapture
@@ -152,7 +153,7 @@ def test_any_runs_as_numpy_has_them(
         for at, value in run:
             points.add(at, value)
         run_points.append(points)
-        for x, y in zip(points.xs, smoothed(points.ys, weight), strict=True):
+        for x, y in zip(points.xs, smoothed(points.ys, MovingMean(weight)), strict=True):
             by_x.setdefault(x, []).append(y)
     (trace,) = treated(run_points, "g", "loss", "g", Treatment(weight, aggregate, "std", "sem"))
     least = 2 if aggregate in ("std", "var", "sem") else 1
@@ -174,15 +175,28 @@ def test_smoothing_is_the_recurrence_seeded_with_the_first_value(plot: Plot) -> 
     for value in losses(1):
         last = 0.9 * last + 0.1 * value
         expected_values.append(last)
-    np.testing.assert_allclose(smoothed(losses(1), 0.9), expected_values, rtol=1e-12)
+    np.testing.assert_allclose(smoothed(losses(1), MovingMean(0.9)), expected_values, rtol=1e-12)
     series = only_series(plot("aaa", "--y", "loss", "--smooth", "0.9", "--json"))
     np.testing.assert_allclose(series["y"], expected_values, rtol=1e-12)
-    assert smoothed([], 0.5).tolist() == []
+    assert smoothed([], MovingMean(0.5)).tolist() == []
 
 
 def test_smoothing_is_by_run(plot: Plot) -> None:
     (graph,) = document(plot("aaa", "bbb", "--y", "loss", "--smooth", "0.5", "--json"))["graphs"]
     assert [series["y"][0] for series in graph["series"]] == [losses(1)[0], losses(2)[0]]
+
+
+def test_debiased_smoothing_weighs_the_first_value_as_others(plot: Plot) -> None:
+    """Against figures worked out by hand: (4), (0.5*4 - 2) / 1.5, (0.25*4 - 0.5*2 + 7) / 1.75; a
+    gap is passed over, and doesn't age what was before it."""
+    means = smoothed([math.nan, 4, -2, math.nan, 7], MovingMean(0.5, debias=True))
+    np.testing.assert_allclose(means, [math.nan, 4, 0, math.nan, 4], rtol=1e-12)
+    values = losses(1)
+    sums = [sum(0.9**k * values[at - k] for k in range(at + 1)) for at in range(len(values))]
+    expected_values = [total / sum(0.9**k for k in range(at + 1)) for at, total in enumerate(sums)]
+    series = only_series(plot("aaa", "--y", "loss", "--smooth", "0.9", "--debias", "--json"))
+    np.testing.assert_allclose(series["y"], expected_values, rtol=1e-12)
+    assert smoothed([1e300, -1e300], MovingMean(0, debias=True)).tolist() == [1e300, -1e300]
 
 
 def test_deviations_of_large_and_single_values() -> None:

@@ -137,6 +137,21 @@ def test_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
     assert list(feed_graphs[0].series[0].ys) == [8.0, 6.0, 4.0, 2.5]
 
 
+def test_debiased_smoothing_goes_on_where_it_was(tmp_path: Path) -> None:
+    """By hand: 8, (0.5*8 - 1) / 1.5, (0.25*8 - 0.5*1 + 2) / 1.75."""
+    root = tmp_path / "store"
+    feed = Feed(FeedQuery("here", JOB, None, ("loss",), 0.5, debias=True))
+    with SpooledCapture(root) as job:
+        for step, loss in enumerate((8.0, -1.0, 2.0)):
+            job.metadata({"step": step, "loss": loss})
+            with LocalStore(str(root)) as store:
+                store.ingest(deadline_secs=60)
+                with store.open(JOB) as reader:
+                    feed_graphs = feed.read_on(reader)
+        job.end()
+    assert list(feed_graphs[0].series[0].ys) == pytest.approx([8.0, 2.0, 2.0])
+
+
 def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "store"
     feed = Feed(FeedQuery("here", JOB, None, ("loss", "lr")))
@@ -163,6 +178,27 @@ def test_a_long_job_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.Monkey
             assert points(feed_graphs) == all_points
             assert len(record_counts) > 3
             assert record_counts == sorted(record_counts)
+
+
+def test_tags_are_series_while_a_job_runs(tmp_path: Path) -> None:
+    """Named by what they differ in, as soon as they do."""
+    root = tmp_path / "store"
+
+    def measurement(step: int, host: str, phase: str) -> dict[str, object]:
+        tags = {"host": host, "phase": phase, "user": "x"}
+        return {"loss": {"step": step, "value": step / 4}, "tags": tags}
+
+    with SpooledCapture(root) as job:
+        job.metadata(measurement(1, "n1", "train"), measurement(2, "n1", "train"))
+        store_feed = StoreFeed(root, "loss.value", x="loss.step")
+        assert [curve.label for curve in store_feed.read()[0].series] == [""]
+        job.metadata(measurement(1, "n2", "train"), measurement(1, "n1", "test"))
+        labels = ["host n1, phase test", "host n1, phase train", "host n2, phase train"]
+        assert [curve.label for curve in store_feed.read()[0].series] == labels
+        job.metadata(measurement(2, "n1", "test"))
+        curves = store_feed.read()[0].series
+        assert [list(curve.xs) for curve in curves] == [[1, 2], [1, 2], [1]]
+        job.end()
 
 
 def test_the_same_from_loki(tmp_path: Path) -> None:

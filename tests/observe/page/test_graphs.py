@@ -447,3 +447,42 @@ def test_numbers_for_those_who_cannot_see(curves: Page) -> None:
     expect(cells).to_have_text([str(EPOCHS), str(min(LOSS)), f"{max(LOSS):.6g}", str(LOSS[-1])])
     exact = cells.evaluate_all("(cells) => cells.map((cell) => cell.title)")
     assert exact == [str(EPOCHS), str(min(LOSS)), str(max(LOSS)), str(LOSS[-1])]
+
+
+def test_tags_of_measurements_are_series(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    """Legend and tooltip name the tags in which they differ, of a job that runs, too."""
+    with SpooledCapture(tmp_path / "store", "m1", name="m1") as job:
+        for host in ("n1", "n2"):
+            tags = {"host": host, "user": "x"}
+            job.metadata(*({"loss": {"step": at, "value": at}, "tags": tags} for at in (1, 2, 3)))
+        server = serve(tmp_path / "store")
+        page = open_graphs(browse, server, "job/m1/graphs")
+        page.get_by_label("X axis").select_option("loss.step")
+        expect(page.get_by_role("figure", name="loss.step")).to_have_count(0)
+        shown = wait_for_model(page, "loss.value", "model.curves.length === 2")
+        assert shown["labels"] == ["host n1", "host n2"]
+        graph = panel(page, "loss.value")
+        expect(graph.locator(".legend-entry")).to_have_text(["host n1", "host n2"])
+        graph.locator("canvas").press("Home")
+        expect(graph.locator(".chart-tip-name")).to_have_text(["host n1", "host n2"])
+        tags = {"host": "n3", "user": "y"}
+        job.metadata(*({"loss": {"step": at, "value": 4}, "tags": tags} for at in (1, 2, 3)))
+        shown = wait_for_model(page, "loss.value", "model.curves.length === 3")
+        assert shown["labels"] == ["host n1, user x", "host n2, user x", "host n3, user y"]
+        job.end()
+
+
+def test_tags_of_jobs_side_by_side_are_series(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    for job_id, hosts in (("m1", ("n1", "n2")), ("m2", ("n1",))):
+        with SpooledCapture(tmp_path / "store", job_id, name=job_id) as job:
+            for host in hosts:
+                tags = {"host": host, "user": "x"}
+                job.metadata(*({"epoch": at, "loss": at, "tags": tags} for at in (1, 2, 3)))
+            job.end()
+    page = open_graphs(browse, serve(tmp_path / "store"), "compare/m1,m2")
+    shown = wait_for_model(page, "loss", "model.curves.length === 3")
+    assert shown["labels"] == ["m1, host n1", "m1, host n2", "m2"]

@@ -118,6 +118,8 @@ def test_smoothing_starts_at_the_first_number_and_leaves_gaps(module: Any) -> No
     assert module("curve.js", "smoothed", [3, 3], 0) == [3, 3]
     with_gap = module("curve.js", "smoothed", [float("nan"), 2, float("nan"), 4], 0.5)
     assert [with_gap[1], with_gap[3]] == [2, 3]
+    debiased = module("curve.js", "smoothed", [4, float("nan"), -2, 7], 0.5, True)
+    assert [debiased[0], *debiased[2:]] == [4, 0, 4], "worked out by hand"
     assert with_gap[0] != with_gap[0]
     assert with_gap[2] != with_gap[2]
 

@@ -32,6 +32,7 @@ def ask_api(client: Client, path: str, **words: str) -> tuple[int, dict[str, obj
         (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "x": "epocs"}, 404, "did you mean epoch?"),
         (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "smooth": "1"}, 400, "from 0 to below 1"),
         (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "smooth": "nan"}, 400, "isn't a number"),
+        (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "debias": "x"}, 400, "debias"),
         (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "low": "x"}, 400, "low: 'x' isn't a number"),
         (f"jobs/{CURVES}/graphs", {"y": '["loss"]', "points": "99999"}, 400, "points"),
         (f"jobs/{CURVES}/axes", {"x": "nothing"}, 404, "no key 'nothing'"),

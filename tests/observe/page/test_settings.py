@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import PHONE, Browsing
-from tests.observe.page.graph_jobs import CURVES, OTHER
+from tests.observe.page.graph_jobs import CURVES, OTHER, curves_of
 from tests.observe.page.graphing import open_graphs, wait_for_model
 from tests.observe.page.jobs import LONG, TRAINED
 from tests.tools.reading_store import SpooledCapture
@@ -24,14 +25,25 @@ def test_graphs(browse: Browsing, graph_server: PageServer) -> None:
     assert "?" not in page.url
     page.get_by_label("X axis").select_option("time")
     page.get_by_role("slider").fill("0.5")
+    page.get_by_role("checkbox", name="Debiased").check()
     page.get_by_role("checkbox", name="Log scale").check()
     page.get_by_label("Search keys").fill("loss")
     page.get_by_label("Layout").select_option("together")
-    assert query(page) == {"x=time", "smooth=0.5", "log=1", "keys=loss", "layout=together"}
+    assert query(page) == {
+        "x=time",
+        "smooth=0.5",
+        "debias=1",
+        "log=1",
+        "keys=loss",
+        "layout=together",
+    }
     page.reload()
     shown = wait_for_model(page, "All keys", "model.curves.length === 4")
     assert shown["labels"] == ["loss", "val.loss"]
     assert (shown["smooth"], shown["y"]["log"]) == (0.5, True)
+    smooth = shown["curves"][-2]["ys"]
+    losses = [float(str(record["loss"])) for record in curves_of(0.1)]
+    assert smooth[1] == pytest.approx((0.5 * losses[0] + losses[1]) / 1.5), "debiased"
     expect(page.get_by_label("X axis")).to_have_value("time")
     expect(page.get_by_text("Smoothing: 0.50")).to_be_visible()
     page.get_by_role("link", name="Graphs").click()  # the address without settings

@@ -2,7 +2,7 @@
 // the wheel and keys zoom. It asks nobody for data: whoever makes it hands it series.
 
 import { ChartInput } from "./chart_input.js";
-import { extent, isSorted, nearest, smoothed, summaryOf } from "./curve.js";
+import { bandOf, extent, isSorted, nearest, smoothed, summaryOf } from "./curve.js";
 import { colourOf, paint, themeOf, xPixel, yPixel } from "./paint.js";
 import { short } from "./format.js";
 import { elapsedLabel, padded, scaleOf, valueAt } from "./scale.js";
@@ -38,6 +38,7 @@ export class Chart {
     this.logX = false;
     this.logY = false;
     this.smooth = 0;
+    this.debias = false;
     /** @type {{x: [number, number], y: [number, number] | null} | null} what is zoomed to */
     this.view = null;
     /** @type {{x: number, points: {x: number, y: number, number: number, at: number}[]} | null} */
@@ -87,6 +88,7 @@ export class Chart {
     this.series = series;
     this.shown = series.map((one) => !hidden.has(one.label));
     if (series.length && !this.shown.includes(true)) this.shown.fill(true);
+    this.bands = series.map((one) => (one.spread ? bandOf(one) : null));
     this.sorted = series.map((one) => isSorted(one.xs));
     this.hover = null;
     this.whole = null;
@@ -118,7 +120,7 @@ export class Chart {
     this.draw();
   }
 
-  /** @param {{logX?: boolean, logY?: boolean, smooth?: number}} how */
+  /** @param {{logX?: boolean, logY?: boolean, smooth?: number, debias?: boolean}} how */
   setLook(how) {
     if (how.logX !== undefined && how.logX !== this.logX) this.view = null;
     Object.assign(this, how);
@@ -154,12 +156,12 @@ export class Chart {
     let [low, high] = [Infinity, -Infinity];
     this.series.forEach((one, at) => {
       if (!this.shown[at]) return;
-      let values = axis ? one.ys : one.xs;
-      if (inside) {
-        values = Array.prototype.filter.call(values, (_, i) => one.xs[i] >= inside[0] && one.xs[i] <= inside[1]);
-      }
+      const band = this.bands[at];
+      const rows = !axis ? [one.xs] : band ? [one.ys, band.low, band.high] : [one.ys];
+      const isInside = (_, i) => one.xs[i] >= inside[0] && one.xs[i] <= inside[1];
+      const values = inside ? rows.map((row) => Array.prototype.filter.call(row, isInside)) : rows;
       const ends = axis ? [] : (one.gaps || []).flatMap((gap) => [gap.from, gap.to]);
-      for (const [least, most] of [extent(values, above), extent(ends, above)]) {
+      for (const [least, most] of [...values, ends].map((row) => extent(row, above))) {
         low = Math.min(low, least);
         high = Math.max(high, most);
       }
@@ -185,10 +187,10 @@ export class Chart {
     this.series.forEach((one, number) => {
       if (!this.shown[number]) return;
       const dots = Boolean(one.dots);
-      const curve = { xs: one.xs, ys: one.ys, number: this.colourNumber(number), faint: this.smooth > 0, dots };
+      const curve = { xs: one.xs, ys: one.ys, number: this.colourNumber(number), faint: this.smooth > 0 && !one.isTreated, dots, band: this.bands[number] };
       curves.push(curve);
-      if (!this.smooth) return;
-      const thin = one.smooth || { xs: one.xs, ys: smoothed(one.ys, this.smooth) };
+      if (!this.smooth || one.isTreated) return;
+      const thin = one.smooth || { xs: one.xs, ys: smoothed(one.ys, this.smooth, this.debias) };
       curves.push({ ...curve, xs: thin.xs, ys: thin.ys, faint: false, dots: false });
     });
     return curves.sort((a, b) => Number(b.faint) - Number(a.faint));
@@ -335,7 +337,7 @@ export class Chart {
       swatch.style.setProperty("--swatch", colourOf(theme, this.colourNumber(point.number)));
       const elsewhere = point.x === this.hover.x ? "" : ` at ${this.xWords(point.x)}`;
       const label = this.series[point.number].label || this.title;
-      row.append(swatch, element("span", "chart-tip-name", label), element("b", "", `${short(point.y)}${elsewhere}`));
+      row.append(swatch, element("span", "chart-tip-name", label), element("b", "", `${this.valueWords(point)}${elsewhere}`));
       rows.push(row);
     }
     for (const gap of this.hover.gaps.slice(0, 4)) {
@@ -349,6 +351,15 @@ export class Chart {
     if (near.length > 4) rows.push(element("div", "chart-tip-mark", `and ${near.length - 4} more`));
     this.tip.replaceChildren(...rows);
     this.tip.classList.toggle("at-left", column > this.host.clientWidth / 2);
+  }
+
+  /** A point's Y in words; of a mean with the deviation and of how many values it is.
+   * @param {{y: number, number: number, at: number}} point */
+  valueWords({ y, number, at }) {
+    const { spread } = this.series[number];
+    if (!spread) return short(y);
+    const deviation = spread.deviations[at];
+    return `${short(y)}, deviation ${Number.isFinite(deviation) ? short(deviation) : "none"}, n ${spread.counts[at]}`;
   }
 
   /** An X in words. @param {number} x */

@@ -1,6 +1,5 @@
 // What a person does to a graph: pointer, wheel and keys become looks at points and zooms.
 
-import { short } from "./format.js";
 import { xPixel, yPixel } from "./paint.js";
 import { place, scaleOf, valueAt } from "./scale.js";
 
@@ -138,7 +137,7 @@ export class ChartInput {
     const own = chart.hover.points.find((one) => one.number === number);
     if (own) Object.assign(own, { x: xs[at], y: ys[at], at }); // of two that share an X the one that was meant
     chart.hover.x = xs[at];
-    const said = chart.hover.points.slice(0, 4).map((one) => `${chart.series[one.number].label} ${short(one.y)}`);
+    const said = chart.hover.points.slice(0, 4).map((one) => `${chart.series[one.number].label} ${chart.valueWords(one)}`);
     chart.live.textContent = `${chart.xLabel} ${chart.xWords(xs[at])}: ${said.join(", ")}`;
   }
 }

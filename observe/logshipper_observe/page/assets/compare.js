@@ -7,6 +7,7 @@ import { el, fill, visible } from "./dom.js";
 import { isRunning } from "./format.js";
 import { GraphControls } from "./graph_controls.js";
 import { drawingOf, fetchGraphs, xOf } from "./graph_data.js";
+import { fetchGroups, groupDrawing } from "./group_data.js";
 import { GraphPanel } from "./graph_panel.js";
 import { PanelGrid } from "./panel_grid.js";
 import { colourOf, dashesOf, themeOf } from "./paint.js";
@@ -30,14 +31,19 @@ class CompareView {
     this.ids = [...new Set((context.parts[1] || "").split(",").filter(Boolean))];
     this.differing = context.words.get("only") === "differing";
     this.facet = context.words.get("facet") ?? "";
+    this.by = context.words.get("by") ?? ""; // what runs are grouped by
+    this.mean = context.words.get("mean") !== "0";
     this.settings = location.hash.replace(/^[^?]*/, ""); // their part of the address
     /** Keys, and values of the facet (null without one), by the names of panels. */
     this.places = new Map();
     context.crumbs("Compare");
     this.facets = el("select", { on: { change: (event) => this.#setFacet(event.target.value) } });
+    this.groups = el("select", { on: { change: (event) => this.#setGroups(event.target.value, this.mean) } });
+    this.meanBox = el("input", { type: "checkbox", checked: this.mean, on: { change: (event) => this.#setGroups(this.by, event.target.checked) } });
     this.controls = new GraphControls(context.words,
       { changed: () => this.#again(), look: () => this.grid.each((panel) => this.#dress(panel)), keep: () => this.#keep() },
-      [el("label", {}, "One graph per value of", this.facets)]);
+      [el("label", {}, "One graph per value of", this.facets), el("label", {}, "Group by", this.groups),
+        el("label", { class: "row" }, this.meanBox, "Mean and deviation")]);
     this.jobs = el("ul", { class: "compare-jobs", "aria-label": "Jobs" });
     this.table = el("table", { class: "records differences" });
     const only = el("input", { type: "checkbox", checked: this.differing,
@@ -83,7 +89,7 @@ class CompareView {
   /** The settings are part of the address, and of those with a job left out. */
   #keep() {
     this.settings = keepSettings(addressOf(this.ids),
-      { ...this.controls.settings, facet: this.facet, only: this.differing ? "differing" : "" });
+      { ...this.controls.settings, facet: this.facet, by: this.by, mean: this.by && !this.mean ? "0" : "", only: this.differing ? "differing" : "" });
     for (const link of this.jobs.querySelectorAll("a.leave-out")) link.href = link.hash.replace(/\?.*/s, "") + this.settings;
   }
 
@@ -91,6 +97,23 @@ class CompareView {
     this.facet = facet;
     this.#keep();
     this.#again();
+  }
+
+  /** @param {string} by what runs are grouped by, "" for nothing @param {boolean} mean */
+  #setGroups(by, mean) {
+    Object.assign(this, { by, mean });
+    this.meanBox.disabled = !by;
+    this.#keep();
+    this.#again();
+  }
+
+  /** What runs can be grouped by; what the address names in any case. */
+  #offerGroups() {
+    const names = [...new Set([...this.found.groups, this.by])].filter(Boolean);
+    fill(this.groups, el("option", { value: "" }, "nothing: each run a curve"), names.map((name) =>
+      el("option", { value: name }, shortened(visible(name)))));
+    this.groups.value = this.by;
+    this.meanBox.disabled = !this.by;
   }
 
   /** What tells the jobs apart, by names that nothing else has. */
@@ -149,6 +172,7 @@ class CompareView {
     }), Object.values(found.unknown).map((words) => el("li", { class: "failure" }, words)));
     this.controls.offer(found.shared);
     this.#offerFacets();
+    this.#offerGroups();
     this.#showTable();
   }
 
@@ -178,7 +202,7 @@ class CompareView {
   }
 
   #dress(panel) {
-    panel.setSmooth(this.controls.smooth);
+    panel.setSmooth(this.controls.smooth, this.controls.debias);
     panel.setLog(this.controls.log);
   }
 
@@ -204,6 +228,10 @@ class CompareView {
     const { signal } = this.asking;
     const names = this.grid.wanted(newOnly);
     if (!names.length) return;
+    if (this.by) {
+      await this.#fillGroups(names, signal);
+      return;
+    }
     const byJob = new Map(this.found.jobs.map((job) => [job.job_id, new Map()]));
     let missing = "";
     do {
@@ -214,7 +242,7 @@ class CompareView {
         const keys = [...new Set(here.map((place) => place.key))];
         for (const x of new Set(keys.map((key) => this.#x(key).x))) {
           const some = keys.filter((key) => this.#x(key).x === x);
-          const answer = await fetchGraphs(job.job_id, some, { x, smooth: this.controls.smooth }, signal);
+          const answer = await fetchGraphs(job.job_id, some, { x, ...this.controls.smoothing }, signal);
           for (const [key, graph] of answer.graphs) byJob.get(job.job_id).set(key, graph);
           secs += answer.secs;
           missing ||= answer.missing && `${job.job_id}: ${answer.missing}`;
@@ -225,6 +253,49 @@ class CompareView {
       for (const name of names) this.#showPanel(name, byJob);
       fill(this.rule, missing || (this.controls.x ? "" : this.found.x.words));
     } while (missing);
+  }
+
+  /** Panels of groups: those with the same jobs and X are asked for together. */
+  async #fillGroups(names, signal) {
+    const byQuestion = new Map();
+    for (const name of names) {
+      const place = this.places.get(name);
+      if (!place) continue;
+      const question = JSON.stringify([this.#x(place.key).x, place.value]);
+      byQuestion.set(question, [...(byQuestion.get(question) || []), name]);
+    }
+    let missing = "";
+    do {
+      let secs = 0;
+      missing = "";
+      for (const some of byQuestion.values()) {
+        const places = some.map((name) => this.places.get(name)).filter(Boolean);
+        const here = this.found.jobs.filter((job) => places.some((place) => place.jobs.includes(job)));
+        const jobs = { ids: here.map((job) => job.job_id), labels: here.map((job) => this.labels[this.found.jobs.indexOf(job)]) };
+        const how = { x: this.#x(places[0].key).x, by: this.by, mean: this.mean, ...this.controls.smoothing };
+        const answer = await fetchGroups(jobs, places.map((place) => place.key), how, signal);
+        if (signal.aborted) return;
+        secs += answer.secs;
+        missing ||= answer.missing;
+        for (const name of some) this.#showGroups(name, answer.graphs);
+      }
+      this.asking.took(secs);
+      fill(this.rule, missing || (this.controls.x ? "" : this.found.x.words));
+    } while (missing);
+  }
+
+  #showGroups(name, graphs) {
+    const panel = this.grid.panels.get(name);
+    const place = this.places.get(name);
+    const graph = place && graphs.get(place.key);
+    if (!panel || !graph) return;
+    this.grid.stale.delete(name);
+    if (panel.graphs?.length === 1 && panel.graphs[0] === graph) return; // nothing new
+    panel.graphs = [graph];
+    const drawing = groupDrawing(graph);
+    const { words } = this.#x(place.key);
+    if (words && words !== this.found.x.words) drawing.notes = [words, ...drawing.notes];
+    panel.show({ ...drawing, title: this.#titleOf(place) });
   }
 
   #showPanel(name, byJob) {

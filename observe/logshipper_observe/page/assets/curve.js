@@ -1,25 +1,30 @@
 // Series of points: smoothing, extents, the point that is nearest, gaps where there is no number. Pure.
 
 /** @typedef {{label: string, xs: ArrayLike<number>, ys: ArrayLike<number>, seen?: number,
- *   smooth?: {xs: ArrayLike<number>, ys: ArrayLike<number>} | null, dots?: boolean, colour?: number, isPart?: boolean, gaps?: Gap[]}} Series
- * seen: the points there were before thinning; smooth: what the server smoothed; dots: points without a line;
+ *   smooth?: {xs: ArrayLike<number>, ys: ArrayLike<number>} | null, isTreated?: boolean, spread?: Spread, dots?: boolean, colour?: number, isPart?: boolean, gaps?: Gap[]}} Series
+ * isTreated: smoothed already; spread: of means; seen: the points there were before thinning; smooth: what the server smoothed; dots: points without a line;
  * colour: its number, where it isn't the series' own; isPart: whether there are more points than these; gaps: where the
  * value is no number */
+/** @typedef {{deviations: ArrayLike<number>, counts: ArrayLike<number>}} Spread at each point: the deviation of what it is
+ * the mean of, NaN of one value; and of how many values */
 /** @typedef {{value: string, from: number, to: number, count: number, is_last: boolean}} Gap neighbouring records whose value
  * is NaN, say; is_last: no number came after them */
 
-/** s = w*prev + (1-w)*v, seeded with the first number; gaps stay gaps.
- * @param {ArrayLike<number>} ys @param {number} w 0 (none) to below 1 @returns {Float64Array} */
-export function smoothed(ys, w) {
+/** s = w*prev + (1-w)*v, seeded with the first number; debiased: the sum of w^k*v over that of w^k, k numbers ago.
+ * Gaps stay gaps. @param {ArrayLike<number>} ys @param {number} w 0 (none) to below 1 @returns {Float64Array} */
+export function smoothed(ys, w, debias = false) {
   const out = new Float64Array(ys.length);
   let last = NaN;
+  let sum = 0; // of the weights
   for (let at = 0; at < ys.length; at += 1) {
     const value = ys[at];
     if (!Number.isFinite(value)) {
       out[at] = NaN;
       continue;
     }
-    last = Number.isNaN(last) ? value : w * last + (1 - w) * value;
+    sum = w * sum + 1;
+    if (Number.isNaN(last)) last = value;
+    else last = debias ? last + (value - last) / sum : w * last + (1 - w) * value;
     out[at] = last;
   }
   return out;
@@ -43,6 +48,13 @@ export function extent(values, above = -Infinity) {
     if (value > high) high = value;
   }
   return [low, high];
+}
+
+/** The band that deviations make around means: its lower and its upper edge. @param {Series} series
+ * @returns {{low: Float64Array, high: Float64Array}} */
+export function bandOf({ ys, spread }) {
+  const width = (at) => (Number.isFinite(spread.deviations[at]) ? spread.deviations[at] : 0);
+  return { low: Float64Array.from(ys, (y, at) => y - width(at)), high: Float64Array.from(ys, (y, at) => y + width(at)) };
 }
 
 /** The first place in a sorted list whose value is at least this. @param {ArrayLike<number>} xs @param {number} x */

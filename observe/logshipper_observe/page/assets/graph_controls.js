@@ -18,11 +18,13 @@ export class GraphControls {
     this.calls = calls;
     this.x = words.get("x") ?? "";
     this.smooth = Math.min(Math.max(Number(words.get("smooth")) || 0, 0), MOST_SMOOTH);
+    this.debias = words.get("debias") === "1";
     this.log = words.get("log") === "1";
     this.filter = words.get("keys") ?? "";
     this.select = el("select", { on: { change: (event) => this.#set({ x: event.target.value }) } });
     this.weight = el("input", { type: "range", min: 0, max: MOST_SMOOTH, step: 0.01, value: this.smooth,
       on: { input: (event) => this.#setSmooth(Number(event.target.value)) } });
+    this.debiasBox = el("input", { type: "checkbox", checked: this.debias, on: { change: (event) => this.#setDebias(event.target.checked) } });
     this.weightText = el("span", {}, this.#smoothWords());
     this.logBox = el("input", { type: "checkbox", checked: this.log, on: { change: (event) => this.#setLog(event.target.checked) } });
     this.shown = el("span", {}, "Keys");
@@ -31,6 +33,7 @@ export class GraphControls {
     this.root = el("div", { class: "graph-controls", role: "group", "aria-label": "Graphs" },
       el("label", {}, "X axis", this.select), more,
       el("label", {}, this.weightText, this.weight),
+      el("label", { class: "row", title: "The first value weighs no more than others" }, this.debiasBox, "Debiased"),
       el("label", { class: "row" }, this.logBox, "Log scale"),
       el("label", {}, this.shown, this.search));
   }
@@ -59,7 +62,12 @@ export class GraphControls {
 
   /** What was chosen, for the address. */
   get settings() {
-    return { x: this.x, smooth: this.smooth, log: this.log ? 1 : "", keys: this.filter };
+    return { x: this.x, smooth: this.smooth, debias: this.debias ? 1 : "", log: this.log ? 1 : "", keys: this.filter };
+  }
+
+  /** How numbers are smoothed, for what asks for them. */
+  get smoothing() {
+    return { smooth: this.smooth, debias: this.debias };
   }
 
   #smoothWords() {
@@ -79,6 +87,11 @@ export class GraphControls {
     this.calls.look();
     clearTimeout(this.settling);
     this.settling = setTimeout(this.calls.changed, SETTLE_MS);
+  }
+
+  #setDebias(on) {
+    this.debias = on;
+    this.#setSmooth(this.smooth);
   }
 
   #setLog(on) {

@@ -3,7 +3,7 @@
 import { get, look } from "./api.js";
 import { grouped, plural } from "./format.js";
 
-const POINTS = 2000; // of a series
+export const POINTS = 2000; // of a series
 const MOST_AT_ONCE = 24; // keys of one request
 const MOST_BYTES = 5000; // of the keys in an address
 
@@ -62,18 +62,23 @@ function rowsOf({ x, y, breaks }) {
   return { xs, ys };
 }
 
+/** How far an answer was read, in words; "" where that is all. */
+export function readSoFar({ complete, records, total }) {
+  return complete ? "" : `Read ${grouped(records)} of ${plural(total, "record")} …`;
+}
+
 /** Fetches graphs by key. Where only some of a series' points come, the server smooths all of them. Of a long job an
  * answer has what was read so far: missing says so in words, and one asks again. secs: what it has cost the server.
  * @param {string} id @param {string[]} keys @param {AbortSignal} signal
- * @param {{x: string, smooth: number, low?: number, high?: number}} how low, high: only what lies between these X
+ * @param {{x: string, smooth: number, debias?: boolean, low?: number, high?: number}} how low, high: only what lies between these X
  * @returns {Promise<{graphs: Map<string, object>, secs: number, missing: string}>} */
-export async function fetchGraphs(id, keys, { x, smooth, low, high }, signal) {
+export async function fetchGraphs(id, keys, { x, smooth, debias, low, high }, signal) {
   const found = new Map();
   let secs = 0;
   let missing = "";
   const take = (document) => {
     secs += document.secs;
-    if (!document.complete) missing ||= `Read ${grouped(document.records)} of ${plural(document.total, "record")} …`;
+    missing ||= readSoFar(document);
   };
   for (const some of batches(keys)) {
     const words = { y: JSON.stringify(some), x, points: POINTS, low, high };
@@ -83,7 +88,7 @@ export async function fetchGraphs(id, keys, { x, smooth, low, high }, signal) {
     const isPart = (one) => low !== undefined || one.x.length < one.seen;
     const parts = document.graphs.filter((graph) => graph.series.some(isPart));
     if (!smooth || !parts.length) continue;
-    const asked = { ...words, y: JSON.stringify(parts.map((graph) => graph.key)), smooth };
+    const asked = { ...words, y: JSON.stringify(parts.map((graph) => graph.key)), smooth, debias: debias ? 1 : "" };
     const answer = await get(["jobs", id, "graphs"], asked, signal);
     take(answer);
     for (const graph of answer.graphs) found.set(graph.key, withSmooth(found.get(graph.key), graph));

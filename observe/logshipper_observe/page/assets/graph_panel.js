@@ -4,6 +4,7 @@ import { Chart } from "./chart.js";
 import { summaryOf } from "./curve.js";
 import { el, fill, visible } from "./dom.js";
 import { grouped, short } from "./format.js";
+import { FullScreen } from "./full_screen.js";
 import { Legend } from "./legend.js";
 import { NO_MARKS } from "./marks.js";
 import { fileName, saveBlob, saveFrom } from "./save.js";
@@ -39,9 +40,12 @@ export class GraphPanel {
     this.notes = el("div", { class: "graph-notes" });
     this.values = el("details", { class: "graph-values", on: { toggle: () => this.#showValues() } },
       el("summary", {}, "Numbers"), el("div"));
-    this.root = el("figure", { class: "graph-panel", "aria-label": this.title },
+    const content = el("div", { class: "graph-content" });
+    this.root = el("figure", { class: "graph-panel", "aria-label": this.title }, content);
+    const full = new FullScreen(this.root, content, this.title);
+    content.append(
       el("div", { class: "graph-head" },
-        el("h3", { title: this.title }, el("bdi", {}, this.title)), this.log, this.reset,
+        el("h3", { title: this.title }, el("bdi", {}, this.title)), this.log, this.reset, full.button,
         save("PNG", () => this.#savePng()), save("CSV", () => options.csv().forEach((address) => saveFrom(address)))),
       this.host, this.legendHost, this.notes, this.values);
     this.host.className = "graph-waits";
@@ -49,6 +53,7 @@ export class GraphPanel {
     /** @type {Chart | null} */
     this.chart = null;
     this.smooth = 0;
+    this.debias = false;
     this.isLog = false;
     /** @type {import("./marks.js").MarksOver} */
     this.marks = NO_MARKS;
@@ -69,6 +74,7 @@ export class GraphPanel {
     chart.xKind = drawing.xKind;
     chart.yKind = drawing.yKind;
     chart.smooth = this.smooth;
+    chart.debias = this.debias;
     chart.logY = this.isLog;
     chart.setSeries(drawing.series.map((one) => ({ ...one, label: visible(one.label) })));
     this.#showMarks();
@@ -112,10 +118,10 @@ export class GraphPanel {
     if (this.chart) this.chart.setMarks(this.drawing.markable ? this.marks(this.drawing.xKey) : []);
   }
 
-  /** @param {number} weight */
-  setSmooth(weight) {
-    this.smooth = weight;
-    this.chart?.setLook({ smooth: weight });
+  /** @param {number} smooth its weight @param {boolean} debias */
+  setSmooth(smooth, debias) {
+    Object.assign(this, { smooth, debias });
+    this.chart?.setLook({ smooth, debias });
   }
 
   /** @param {boolean} on */

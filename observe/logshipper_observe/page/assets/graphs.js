@@ -135,7 +135,7 @@ class GraphsView {
     const { signal } = this.asking;
     const { graph } = this.grid.panels.get(name);
     const own = graph.x.key === null ? "time" : xOf(graph.x.key);
-    const how = { x: graph.x.by_number ? this.controls.x : own, smooth: this.controls.smooth, low, high };
+    const how = { x: graph.x.by_number ? this.controls.x : own, ...this.controls.smoothing, low, high };
     let found = null;
     await this.asking.quietly((async () => {
       let missing = "";
@@ -150,7 +150,7 @@ class GraphsView {
   }
 
   #dress(panel) {
-    panel.setSmooth(this.controls.smooth);
+    panel.setSmooth(this.controls.smooth, this.controls.debias);
     panel.setLog(this.controls.log);
   }
 

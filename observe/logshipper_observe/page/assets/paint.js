@@ -9,8 +9,9 @@ const DOTS_UP_TO = 60; // points that are marked on their line
 
 /** @typedef {{colours: string[], axis: string, grid: string, text: string, faint: string, ground: string,
  *   marks: {[look: string]: string}}} Theme */
-/** @typedef {{xs: ArrayLike<number>, ys: ArrayLike<number>, number: number, faint: boolean, dots: boolean}} Curve
- * number: of the series, for colour and dashes; faint: behind its smoothed one */
+/** @typedef {{xs: ArrayLike<number>, ys: ArrayLike<number>, number: number, faint: boolean, dots: boolean,
+ *   band: {low: ArrayLike<number>, high: ArrayLike<number>} | null}} Curve
+ * number: of the series, for colour and dashes; faint: behind its smoothed one; band: around it */
 /** @typedef {{left: number, top: number, width: number, height: number}} Frame where points lie, in CSS pixels */
 /** @typedef {import("./scale.js").Scale} Scale */
 /** @typedef {{width: number, height: number, title: string, x: Scale, y: Scale, xKind: string, yKind: string,
@@ -65,6 +66,7 @@ export function paint(context, scene, theme) {
   context.clip();
   for (const mark of scene.marks) moment(context, scene, theme, frame, mark);
   for (const gap of scene.gaps) band(context, scene, theme, frame, gap);
+  for (const curve of scene.curves) if (curve.band) spread(context, scene, theme, frame, curve);
   for (const curve of scene.curves) line(context, scene, theme, frame, curve);
   context.restore();
   if (scene.hover) crosshair(context, scene, theme, frame);
@@ -182,6 +184,22 @@ function band(context, scene, theme, frame, gap) {
   context.moveTo(from, bottom - 5);
   context.lineTo(to, bottom - 5);
   context.stroke();
+}
+
+/** The band around a curve; on a log scale what isn't above 0 is at the bottom. */
+function spread(context, scene, theme, frame, { xs, band, number }) {
+  const place = (at, edge) => {
+    const y = yPixel(frame, scene.y, edge[at]);
+    return [xPixel(frame, scene.x, xs[at]), Number.isFinite(y) ? y : frame.top + frame.height];
+  };
+  const drawn = Array.from(xs.keys()).filter((at) => Number.isFinite(xPixel(frame, scene.x, xs[at])));
+  context.fillStyle = colourOf(theme, number);
+  context.globalAlpha = 0.18;
+  context.beginPath();
+  for (const at of drawn) context.lineTo(...place(at, band.high));
+  for (const at of drawn.reverse()) context.lineTo(...place(at, band.low));
+  context.fill();
+  context.globalAlpha = 1;
 }
 
 function line(context, scene, theme, frame, curve) {
