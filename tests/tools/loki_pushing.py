@@ -49,6 +49,7 @@ class Pushing:
         fake: FakeLoki,
         *,
         job_id: str = JOB,
+        name: str = "train.py",
         host: str = "node1",
         began_ns: int = 0,
         **metadata: str,
@@ -60,7 +61,7 @@ class Pushing:
         self.event(
             {
                 "event": "started",
-                "name": "train.py",
+                "name": name,
                 "user": "me",
                 "host": host,
                 "started_ns": self.began_ns,

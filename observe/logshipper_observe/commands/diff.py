@@ -18,7 +18,7 @@ from logshipper_observe.query.opening import (
     no_jobs_yet,
     open_store,
     overlay_of,
-    resolve,
+    resolve_one,
     store_place,
 )
 
@@ -55,7 +55,7 @@ def call(args: argparse.Namespace) -> int:
         ids = []
         for name in (args.a, args.b):
             try:
-                ids.append(resolve(store, name, args))
+                ids.append(resolve_one(store, name, args))
             except UnknownJob as error:
                 say(str(error))
         if len(ids) < 2:

@@ -62,6 +62,10 @@ class LineSelection:
         self._after: Position | None = None
         self._follows: bool = args.follow
 
+    def choose_task(self, task: int) -> None:
+        """Only this task's lines, from now on."""
+        self._tasks = frozenset({task})
+
     def check(self, reader: "Reader") -> None:
         """Raises StoreError where the job has no such attempt or task; a job that is followed may
         get one yet."""
@@ -70,7 +74,9 @@ class LineSelection:
         unknown_tasks = sorted(self._tasks - tasks)
         if unknown_tasks and not (self._follows and not reader.is_over):
             has = ", ".join(map(str, sorted(tasks)[:20])) + (", ..." if len(tasks) > 20 else "")
-            raise StoreError("--task", f"the job has no task {unknown_tasks[0]}; it has {has}")
+            raise StoreError(
+                "--task", f"the job has no task {unknown_tasks[0]}; it has {has or 'none'}"
+            )
 
     def print(self, reader: "Reader", writer: "Writer") -> None:
         """Writes the lines that are new since the last call; the first one keeps to --tail."""

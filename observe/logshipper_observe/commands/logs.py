@@ -120,7 +120,14 @@ def call(args: argparse.Namespace, *, announce: bool | None = None) -> int:
         else TextWriter(Output(args.color), times=args.times, pattern=lines.pattern)
     )
     outage = Outage(writer, stdout_poll(), patient=args.follow)
-    with open_job(args, outage.through) as (store, job_id):
+
+    def choose_task(_: "JobSummary", task: int) -> None:
+        if args.task not in (None, (task,)):
+            raise UsageError("--task", [f"{args.job} is task {task} already"])
+        args.task = (task,)  # also of the command that goes on
+        lines.choose_task(task)
+
+    with open_job(args, outage.through, part=choose_task) as (store, job_id):
 
         def look() -> "tuple[JobSummary, bool]":
             with store.open(job_id) as reader:

@@ -15,7 +15,7 @@ from logshipper_observe.base.running import say
 from logshipper_observe.base.words import RUNNING_STATES
 from logshipper_observe.commands import completers
 from logshipper_observe.commands.options import JOB_HELP, add_loki, completed, describe
-from logshipper_observe.query.opening import metrics_of, resolve
+from logshipper_observe.query.opening import metrics_of, resolve_one
 
 if TYPE_CHECKING:
     from logshipper_ingest.loki.store import LokiStore
@@ -199,7 +199,7 @@ def _page_in(store: "LokiStore", name: str, args: argparse.Namespace) -> _Page:
             )
         job_id = name
     else:
-        job_id = resolve(store, name, args)
+        job_id = resolve_one(store, name, args)
     with store.open(job_id) as reader:
         summary, captures = reader.summary, reader.captures
     begins = [capture.started_ns for capture in captures] or [summary.started_ns]

@@ -17,7 +17,7 @@ from logshipper_observe.model.job_info import (
     info_of,
     totals,
 )
-from logshipper_observe.query.selectors import iterations_of, resolve_each
+from logshipper_observe.query.selectors import iterations_of, parent_of, resolve_each
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.stores import JobStore
@@ -110,17 +110,16 @@ class _Lookup:
         )
 
     def _child(self, name: str) -> JobInfo | None:
-        """One iteration of an imported job, by NAME:i."""
-        parent, colon, number = name.rpartition(":")
-        if not colon or not number.isascii() or not number.isdigit():
+        """One task or iteration of a job, by NAME:i."""
+        parent = parent_of(name, self._jobs())
+        if parent is None:
             return None
-        job = next(
-            (job for job in self._jobs() if job.children and parent in (job.job_id, job.name)), None
-        )
-        if job is None:
-            return None
+        job, number = parent
         with self._store.open(job.job_id) as reader:
-            return child_of(info_of(reader, self._now_ns, children=False), reader, int(number))
+            if job.origin:
+                return child_of(info_of(reader, self._now_ns, children=False), reader, number)
+            tasks = info_of(reader, self._now_ns).children
+            return next((task for task in tasks if task.iteration == number), None)
 
     def _group(self, name: str) -> JobInfo | None:
         """Of jobs that are called NAME:i, and those that were imported as parts of that job."""

@@ -15,12 +15,13 @@ from logshipper_ingest.console.progress_bar import Bar
 from logshipper_observe.base.running import say
 from logshipper_observe.base.waiting import Watch, WatchedEntries
 from logshipper_observe.base.words import count, size
-from logshipper_observe.query.selectors import resolve_each
+from logshipper_observe.query.selectors import no_single_job, parent_of, resolve_each
 
 if TYPE_CHECKING:
     from logshipper_ingest.config.site import Site
     from logshipper_ingest.loki.finding import Metrics
     from logshipper_ingest.loki.store import LokiStore
+    from logshipper_ingest.model.job import JobSummary
     from logshipper_ingest.model.stores import JobStore
     from logshipper_ingest.servers.server_access import ServerAccess
     from logshipper_ingest.store.local_store import LocalStore
@@ -273,9 +274,15 @@ def no_jobs_yet(args: argparse.Namespace, name: str) -> UnknownJob:
 
 
 @contextmanager
-def open_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple["JobStore", str]]:
+def open_job(
+    args: argparse.Namespace,
+    ask: Ask = _at_once,
+    *,
+    part: Callable[["JobSummary", int], None] | None = None,
+) -> Iterator[tuple["JobStore", str]]:
     """The store and the id of the job that `args.job` names, with what is spooled of it ingested.
-    ask: calls what asks a server.
+    ask: calls what asks a server; part: gets the job NAME and i where NAME:i is named, which is no
+    job's name, and NAME is.
 
     Says on stderr what couldn't be ingested, and for `last` where newer jobs may be. Raises
     UnknownJob.
@@ -288,7 +295,7 @@ def open_job(args: argparse.Namespace, ask: Ask = _at_once) -> Iterator[tuple["J
                 say(problem)
             if args.job == "last":
                 say_where_else(args)
-        yield store, ask(lambda: resolve(store, args.job, args))
+        yield store, ask(lambda: resolve_one(store, args.job, args, part))
 
 
 @contextmanager
@@ -351,6 +358,28 @@ def resolve(store: "JobStore", name: str, args: argparse.Namespace) -> str:
     except UnknownJob as error:
         elsewhere = "" if name == "last" else where_else(args)
         raise UnknownJob(name, unknown_words(error, elsewhere), error.suggestions) from None
+
+
+def resolve_one(
+    store: "JobStore",
+    name: str,
+    args: argparse.Namespace,
+    part: Callable[["JobSummary", int], None] | None = None,
+) -> str:
+    """As `resolve`, for commands on one job: the error says so where the name stands for several.
+    part: see `open_job`."""
+    try:
+        return resolve(store, name, args)
+    except UnknownJob as error:
+        jobs = store.jobs()
+        parent = parent_of(name, jobs)
+        if part is not None and parent is not None:
+            part(*parent)
+            return parent[0].job_id
+        changed = no_single_job(error, jobs)
+        if changed is error:
+            raise
+        raise UnknownJob(name, unknown_words(changed), changed.suggestions) from None
 
 
 def unknown_words(error: UnknownJob, elsewhere: str = "") -> str:

@@ -17,6 +17,7 @@ _RANGE = re.compile(
 )
 _NUMBERED = re.compile(r"(?P<prefix>.*?)(?P<number>[0-9]{1,18})", re.DOTALL)
 WILDCARDS = "*?["
+_MAX_DIGITS = 18
 
 
 class JobPicks(NamedTuple):
@@ -60,12 +61,13 @@ def resolve_each(
         try:
             ids[resolve(name)] = None
         except UnknownJob as error:
+            listing = jobs()
             if _pattern(name) is None:
-                parts = iterations_of(name, jobs())
+                parts = iterations_of(name, listing)
                 ids.update(dict.fromkeys(job.job_id for _, job in parts))
-                unknown += [] if parts else [error]
+                unknown += [] if parts else [no_single_job(error, listing)]
                 continue
-            picks = pick([name], jobs())
+            picks = pick([name], listing)
             ids.update(dict.fromkeys(job.job_id for job in picks.jobs))
             unknown += picks.unknown
     return list(ids), unknown
@@ -91,10 +93,44 @@ def iterations_of(name: str, jobs: "Iterable[JobSummary]") -> "list[tuple[int, J
     """The newest job of each name NAME:i, by i. jobs: newest first."""
     job_by_number: dict[int, JobSummary] = {}
     for job in jobs:
-        head, colon, number = job.name.rpartition(":")
-        if colon and head == name and number.isascii() and number.isdigit():
-            job_by_number.setdefault(int(number), job)
+        numbered = _numbered(job.name)
+        if numbered is not None and numbered[0] == name:
+            job_by_number.setdefault(numbered[1], job)
     return sorted(job_by_number.items(), key=lambda part: part[0])
+
+
+def parent_of(name: str, jobs: "Iterable[JobSummary]") -> "tuple[JobSummary, int] | None":
+    """Of NAME:i the newest job NAME, which may have a task or an iteration i, and i. jobs: newest
+    first."""
+    numbered = _numbered(name)
+    if numbered is None:
+        return None
+    head, number = numbered
+    parent = next((job for job in jobs if head in (job.job_id, job.name)), None)
+    return None if parent is None else (parent, number)
+
+
+def no_single_job(error: UnknownJob, jobs: "Sequence[JobSummary]") -> UnknownJob:
+    """The error for a name that is no job's, in words that fit where it stands for several jobs or
+    for a part of one. jobs: newest first."""
+    name = error.name
+    parent = parent_of(name, jobs)
+    if parent is not None:
+        words = f"{error}; what is a task or an iteration of {parent[0].name} alone, `info`, `status`, `logs` and"
+        return UnknownJob(name, f"{words} `monitor` take")
+    try:
+        several = jobs_of(name, jobs)
+    except UnknownJob:
+        return error
+    words = f"{name!r} stands for {len(several)} jobs; name one of them"
+    return UnknownJob(name, words, [job.name for job in several][:10])
+
+
+def _numbered(name: str) -> tuple[str, int] | None:
+    """NAME and i of NAME:i."""
+    head, colon, number = name.rpartition(":")
+    is_number = colon and number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS
+    return (head, int(number)) if is_number else None
 
 
 def _pattern(name: str) -> Callable[[str], bool] | None:
