@@ -47,7 +47,7 @@ def prepare(store: Path) -> None:
 
 _TAGS = {
     "run2264.*": ("job=job2264", "keep"),
-    "run2264.6": ("good",),
+    "run2264.6": ("good", "node_index=0"),
     "12?": ("experiment=foo",),
     "456": ("experiment=ffn-1", "scale_nodes=512"),
     "job5535": ("description=old",),

@@ -47,9 +47,14 @@ RUN_LOG, ALL_RUNS = "run.log", "all_runs.jsonl"
 CONSOLES = ("output/console.txt", "after/output/console.txt", "after/console.txt", "console.txt")
 MAX_FILES = 100_000  # of a folder
 MAX_PIECE = 10_000  # records and events of a run that are ingested at once
-_STEP_NAME = "__step_name__"  # what XT adds to metrics: which of them is the step
+STEP_NAME = "__step_name__"  # what XT adds to metrics: which of them is the step
 _CREATED = ("exper_name", "job_id", "node_index", "box_name", "path", "script", "compute", "service_type", "sku",
             "search_type", "search_style", "app_name", "run_guid", "xt_build", "run_index")  # fmt: skip
+_TAGS = {
+    "experiment": "exper_name",
+    "job": "job_id",
+    "node_index": "node_index",
+}  # what lists filter by
 _CHILD = re.compile(r"(.+)\.([0-9]{1,9})")
 _STATE_EVENTS = ("created", "queued", "started", "restarted", "cancelled")
 
@@ -216,7 +221,7 @@ class XtSource:
                 )
             )
         elif name in ("metrics", "hparams"):
-            metrics = {key: metric for key, metric in data.items() if key != _STEP_NAME}
+            metrics = {key: metric for key, metric in data.items() if key != STEP_NAME}
             if metrics and not is_repeat:
                 job.records.append(ImportedRecord(time_ns, json.dumps(metrics).encode()))
         elif not is_repeat:
@@ -232,8 +237,10 @@ class XtSource:
             job.host = text_of(data.get("box_name"), max_chars=MAX_NAME_CHARS)
             job.details |= {key: data[key] for key in _CREATED if data.get(key) not in (None, "")}
             job.note = text_of(data.get("description")) or job.note
-            if data.get("exper_name"):
-                job.tags["experiment"] = text_of(data["exper_name"])
+            for tag, field in _TAGS.items():
+                if data.get(field) not in (None, ""):
+                    # one that was set by hand counts more
+                    job.tags.setdefault(tag, text_of(str(data[field])))
         elif name == "hparams":
             job.details["hparams"] = {**job.details.get("hparams", {}), **data}
         elif name == "cmd":

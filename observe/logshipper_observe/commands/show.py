@@ -123,6 +123,8 @@ def _document(
     now_ns: int,
     marks: Marks,
 ) -> Document:
+    from logshipper_observe.model.imported_info import metrics_rollup  # late: it needs importers
+
     choice = reader.x_axis()
     return {
         "schema": SCHEMA,
@@ -139,6 +141,8 @@ def _document(
             {"stream": STREAM_NAMES[line.stream], "text": uncoloured(line.text)}
             for line in (last_lines(reader) if job.state in FAILED_STATES else ())
         ],
+        "details": reader.details() if job.origin else {},
+        "metrics_rollup": metrics_rollup(reader, keys),
         "start": {name: Raw(text) for name, text in context_options(reader).items()},
         **({"metadata_hint": hint._asdict()} if (hint := metadata_hint(reader)) else {}),
         "live_status": {

@@ -87,12 +87,36 @@ def test_states_events_and_the_console(take: Import, store: Path) -> None:
     assert run["lines"] == ["training with lr 0.01", "100%|###|", "done"]
 
 
+def test_job_node_and_roll_up_are_shown_and_filtered_by(
+    take: Import, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    take(RUNS)
+
+    def ask(*words: str) -> str:
+        assert main([*words, "--store", str(store)]) == 0
+        return capsys.readouterr().out
+
+    run = json.loads(ask("show", "run1.1", "--json"), parse_constant=pytest.fail)
+    assert (run["details"]["job_id"], run["details"]["node_index"]) == ("job7", 0)
+    assert run["metrics_rollup"] == {"epoch": 3, "test-acc": 0.6, "test-loss": None}, "as XT has it"
+    assert run["tags"]["job"] == "job7"
+    filters = ("--filter", "tags.node_index=0", "--tag", "job=job7", "--columns", "id,tags.job")
+    listed = ask("ls", *filters).splitlines()[1:]
+    of_node = {run: log_of(run)[0]["data"]["node_index"] for run in ("run1.1", "run1.2")}  # type: ignore[index]  # JSON
+    assert [line.split() for line in listed] == [
+        [f"xt-ws1-{run}", "job7"] for run in sorted(of_node, reverse=True) if of_node[run] == 0
+    ]
+
+
 def test_tags_and_notes_become_the_readers(take: Import, store: Path) -> None:
     take(RUNS)
     with LocalStore(str(store)) as local_store:
         overlay, place = Overlay.of_local(local_store), JobKey("xt-ws1-run1.1")
         marks = overlay.of(place)
-        assert (marks.tags, marks.note) == ({"experiment": "mnist"}, "a note on run1.1")
+        assert (marks.tags, marks.note) == (
+            {"experiment": "mnist", "job": "job7", "node_index": "0"},
+            "a note on run1.1",
+        )
         overlay.annotate(place, "my own")
         take(RUNS)
         assert overlay.of(place).note == "my own"
@@ -146,7 +170,13 @@ def test_many_runs_in_a_file(take: Import, store: Path, tmp_path: Path, form: st
     if form == "documents":
         with LocalStore(str(store)) as local_store:
             tags = Overlay.of_local(local_store).of(JobKey("xt-ws1-run1.1")).tags
-        assert tags == {"best": "", "set": "a", "experiment": "mnist"}
+        assert tags == {
+            "best": "",
+            "set": "a",
+            "experiment": "mnist",
+            "job": "job7",
+            "node_index": "0",
+        }
 
 
 def test_another_run_of_the_same_name_is_refused_unless_named(

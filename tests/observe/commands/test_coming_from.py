@@ -65,6 +65,7 @@ SAYS = {
     "logshipper plot 'run2264.*' --y test-acc --facet lr --png facets.png": r"6 graphs",
     "logshipper ls": r"^run74 ",
     "logshipper ls 'run302.*'": r"\A.*\nrun302\.2 .*\nrun302\.1 .*\n\Z",
+    "logshipper ls --tag job=job2264 --filter tags.node_index=0": r"\A.*\nrun2264\.6 .*\n\Z",
     "logshipper ls --tag job=job2264 --limit 10 --sort metrics.test-acc": r"\A.*\nrun2264.6 .*(\nrun2264.*){5}\n\Z",
     "logshipper ls --state error": r"^run74 +FAILED",
     "logshipper ls --filter 'epochs > 100'": r"\A.*\n(run2264\.\d .*\n){6}\Z",
