@@ -12,7 +12,7 @@ from logshipper.classify.masks import MASK, Masks
 from logshipper.classify.repeat_note import repeat_note
 from logshipper.render import command_prefix
 from logshipper.render.renderer import Block, Renderer, Rendering
-from logshipper.spool.segment import COPY, MAX_STATUS_BYTES, ORIGIN, Json, Kind, Stream
+from logshipper.spool.segment import COPY, MAX_STATUS_BYTES, ORIGIN, SENT, Json, Kind, Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class StreamLog:
             self.tally.dropped += 1
             return
         self.end_run()
-        self._write(Kind.METADATA, record + b"\n", 1, {"n": self._capture.number(keys)})
+        self._write(Kind.METADATA, record + b"\n", 1, {"n": self._capture.number(keys), SENT: 1})
         self.tally.stored += 1
 
     def take_command(self, line: bytes) -> None:

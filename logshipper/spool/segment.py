@@ -26,7 +26,7 @@ MAX_RECORD_BYTES = 64 << 10  # of a RECORD's JSON
 MAX_STATUS_BYTES = 4096  # of a STATUS line
 MAX_ATTRS_BYTES = 1 << 20
 MAX_RUNS = 1 << 16  # of a frame; and METADATA lines of one
-ORIGIN, COPY = "origin", "copy"  # attributes, see Frame
+ORIGIN, COPY, SENT = "origin", "copy", "sent"  # attributes, see Frame
 _ATTRS_BYTES = 256  # without lines, at most
 _ATTRS_BYTES_PER_LINE = 64
 
@@ -76,7 +76,8 @@ class Frame:
     (kind, number of lines); their numbers sum up to count. attrs: by line index, what belongs to a
     single line: `n` (number of a metadata record among those with the same set of keys, from 1),
     `repeat` (lines that a note stands for), `part` ("2", the last one "3/3"), `origin` (what kind
-    of line a metadata record was made of, if not of JSON), `copy` (1: that line is logged as well).
+    of line a metadata record was made of, if not of JSON), `copy` (1: that line is logged as well), `sent` (1: the
+    job sent the record as a measurement, and printed no line).
     """
 
     __slots__ = ("attrs", "count", "runs", "stream", "text", "time_ns", "type")

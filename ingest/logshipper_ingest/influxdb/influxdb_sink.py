@@ -13,6 +13,7 @@ from logshipper_ingest.config.influxdb_section import InfluxdbSection
 from logshipper_ingest.config.sink_config import SinkConfig
 from logshipper_ingest.influxdb.client import NOTHING, compress
 from logshipper_ingest.influxdb.points import encode_all, point_of, type_of
+from logshipper_ingest.influxdb.sent_points import SentPoints, sent_point
 from logshipper_ingest.servers.refusals import OTHER, TOO_LARGE
 from logshipper_ingest.shipping.entries import Chunk, StreamKey
 from logshipper_ingest.shipping.quarantine import Refusal
@@ -35,7 +36,7 @@ _PATTERNS = (
 )
 REASONS = (*(reason for reason, _ in _PATTERNS), TOO_LARGE, OTHER)
 _CONFLICT = re.compile(
-    r'input field "(.*)" on measurement ".*" is type (\w+), already exists as type \w+', re.S
+    r'input field "(.*)" on measurement "(.*)" is type (\w+), already exists as type \w+', re.S
 )
 _DROP_COUNT = re.compile(r"dropped=(\d+)\D*$")
 
@@ -56,6 +57,7 @@ class InfluxdbSink:
 
     def __init__(self, config: SinkConfig[InfluxdbSection]) -> None:
         self._measurement = config.server.measurement
+        self._sent = SentPoints() if config.server.measurements else None
         self._table = config.table
         self._node = config.cluster, config.host
 
@@ -64,6 +66,9 @@ class InfluxdbSink:
 
     def push(self, chunks: Sequence[Chunk]) -> Push:
         points, values_left_out = encode_all(chunks, self._measurement, *self._node)
+        if self._sent is not None:
+            sent_points, sent_left_out = self._sent.encode_all(chunks, *self._node)
+            points, values_left_out = points + sent_points, values_left_out + sent_left_out
         return Push(compress(points), values_left_out)
 
     def probe(self, key: StreamKey) -> bytes:
@@ -84,7 +89,7 @@ class InfluxdbSink:
         for chunk in chunks:
             begin = 0
             for at, line in enumerate(chunk.lines):
-                if not _has(line, conflict[1], conflict[2]):
+                if not self._has(line, *conflict.groups()):
                     continue
                 refused_chunk = chunk.slice(at, at + 1)
                 verdict.refusals.append(
@@ -97,14 +102,18 @@ class InfluxdbSink:
             )
         return verdict if len(verdict.refusals) == int(drop_count[1]) else Verdict(chunks, [])
 
+    def _has(self, line: bytes, field: str, measurement: str, kind: str) -> bool:
+        if measurement == self._measurement:
+            fields = point_of(line).fields
+        else:
+            sent = sent_point(line)
+            fields = sent.fields if sent is not None and sent.measurement == measurement else {}
+        value = fields.get(field)
+        return value is not None and type_of(value) == kind
+
     def fix(self, error: PushError, tenant: str) -> str:
         if error.status in (401, 403):
             return f"credentials are wrong: look at [{self._table}] in the agent's configuration; everything waits"
         if error.status == 404:
             return f"look at [{self._table}] url, database, bucket and org: the agent makes none; everything waits"
         return "everything waits in the spool, and is tried again"
-
-
-def _has(line: bytes, field: str, kind: str) -> bool:
-    value = point_of(line).fields.get(field)
-    return value is not None and type_of(value) == kind

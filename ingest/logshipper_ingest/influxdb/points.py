@@ -47,8 +47,8 @@ def point_of(line: bytes) -> Point:
     fields: dict[str, Field] = {}
     left_out = 0
     for key, value in _leaves(record, "", MAX_DEPTH):
-        field = _field(value)
-        name = _field_name(key, fields)
+        field = field_value(value)
+        name = field_name(key, fields)
         if field is None or not name or len(fields) >= MAX_FIELDS:
             left_out += 1
             continue
@@ -65,16 +65,18 @@ def _leaves(record: Json, prefix: str, depth: int) -> Iterator[tuple[str, object
             yield f"{prefix}{key}", value
 
 
-def _field_name(key: str, fields: Mapping[str, object]) -> str:
+def field_name(
+    key: str, fields: Mapping[str, object], *, reserved: frozenset[str] = _RESERVED
+) -> str:
     """ "" where it can't be written. A reserved one gets an underscore behind."""
     if not key or len(key) > MAX_KEY_BYTES or _BAD_KEY.search(key):
         return ""
-    while key in _RESERVED or key in fields:
+    while key in reserved or key in fields:
         key += "_"
     return key
 
 
-def _field(value: object) -> Field | None:
+def field_value(value: object) -> Field | None:
     if isinstance(value, (bool, str)):
         return _truncate(value) if isinstance(value, str) else value
     if isinstance(value, (int, float)):

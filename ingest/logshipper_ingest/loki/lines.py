@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from logshipper.render.colours import SEQUENCES
 from logshipper.safe_text import without_controls
-from logshipper.spool.segment import COPY, ORIGIN, Kind, Stream
+from logshipper.spool.segment import COPY, ORIGIN, SENT, Kind, Stream
 from logshipper_ingest.loki.account import MAX_CAPTURES, STREAMS, LokiEntry, capture_id
 from logshipper_ingest.model.capture_account import NAME_OF_ORIGIN
 from logshipper_ingest.model.capture_id import CaptureId
@@ -177,7 +177,7 @@ def _line(entry: LokiEntry, captures: Captures) -> LokiLine | None:
     if "part" in metadata or "n" in metadata or "repeat" in metadata:
         attrs = {
             name: int(metadata[name])
-            for name in ("n", "repeat", COPY)
+            for name in ("n", "repeat", COPY, SENT)
             if _WHOLE.fullmatch(metadata.get(name, ""))
         }
         if metadata.get("part"):

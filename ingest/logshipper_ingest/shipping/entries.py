@@ -18,7 +18,7 @@ from typing import NamedTuple
 import orjson
 
 from logshipper.render.colours import SGR
-from logshipper.spool.segment import COPY, ORIGIN, Kind
+from logshipper.spool.segment import COPY, ORIGIN, SENT, Kind
 from logshipper_ingest.model.capture_account import (
     NAME_OF_ORIGIN,
     STREAM_NAMES,
@@ -292,7 +292,7 @@ class EntryBuilder:
 def _valid_attrs(attrs: Json) -> dict[str, str]:
     """A line's own attributes, as far as they are what the format says: a segment is hostile
     input."""
-    counts = {name: attrs.get(name) for name in ("n", "repeat", COPY)}
+    counts = {name: attrs.get(name) for name in ("n", "repeat", COPY, SENT)}
     pairs = {
         name: str(count)
         for name, count in counts.items()

@@ -11,7 +11,7 @@ _TOKEN = re.compile(rb'"((?:[^"\\]++|\\.)*+)"?|[{}\[\]:,]', re.DOTALL)  # a text
 _DATA = b"data"  # of an event: what the job logged, numbers, too
 _NOTHING = b' *"{}[],:'  # what is left of it where all of its texts are masked
 # of imports, and of lines' attributes
-_OWN_KEYS = frozenset((b"import", b"n", b"repeat", b"part", b"origin", b"copy"))
+_OWN_KEYS = frozenset((b"import", b"n", b"repeat", b"part", b"origin", b"copy", b"sent"))
 # values that logshipper itself goes by, at the first level of its records, accounts and identities
 _OWN_VALUES = frozenset(
     (b"type", b"event", b"state", b"mode", b"from", b"to", b"stream", b"origin", b"parent", b"allocation", b"cluster",

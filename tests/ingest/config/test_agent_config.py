@@ -80,7 +80,8 @@ def _values(tmp_path: Path) -> dict[str, Any]:  # Any: TOML
         "interval_secs": 20.5, "max_samples": 10, "queue_max_bytes": 200_000, "max_age_secs": 60,
         "max_label_bytes": 64, "client_ca_file": str(secret), "ended_dir": "/a/ended",
         "name": "national", "database": "training", "retention_policy": "year", "org": "lab", "bucket": "b 1",
-        "measurement": "training.loss", "enabled": True, "max_lines_per_sec": 100, "unidentified_max_bytes": 5,
+        "measurement": "training.loss", "measurements": True, "enabled": True, "max_lines_per_sec": 100,
+        "unidentified_max_bytes": 5,
     }  # fmt: skip
 
 

@@ -160,6 +160,75 @@ def test_every_record_is_a_point_with_few_tags(site: Site, cluster: str) -> None
         )
 
 
+# as MLO's training code sends, by a connection: then nothing is lost at the end
+SENDING = """
+import os, socket, sys
+host, port = os.environ["LOGSHIPPER_TELEGRAF"].split(":")
+with socket.create_connection((host, int(port))) as connection:
+    connection.sendall(sys.argv[1].encode())
+    connection.shutdown(socket.SHUT_WR)
+    connection.recv(1)
+"""
+HOUR_NS = 3600 * SECOND_NS
+MLO_QUERY = """SELECT mean("value") FROM "training_loss" WHERE ("experiment_id" = '10') AND $timeFilter
+GROUP BY time($__interval), "host", "user" fill(none)"""  # as Grafana makes it
+
+
+def test_measurements_are_there_as_they_were_sent(
+    loki: LokiServer, influxdb: InfluxdbServer, cluster: str, tmp_path: Path
+) -> None:
+    """Queries in the form in which dashboards ask for MLO's measurements."""
+    site = Site(tmp_path / "node", loki, influxdb, cluster, measurements=True)
+    hour_ns = time.time_ns() // HOUR_NS * HOUR_NS - HOUR_NS
+    tags = "host=iccluster45,user=vogels,experiment_id=10"
+    sent = [
+        f"training_loss,{tags} iteration={i}i,value={0.5 / i} {hour_ns + i * SECOND_NS}"
+        for i in (1, 2)
+    ]
+    sent += [
+        "test_metric value=123",
+        "test_metric,time=a,job_id=own value_a=100,value_b=100,value_c=True",
+    ]
+    with site.agent as agent:
+        done = agent.run(
+            sys.executable, "-c", SENDING, "".join(f"{line}\n" for line in sent),
+            options=("--job-id", "mlo", "--telegraf"),
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b"")
+        agent.run("echo", '{"printed": 1, "tags": {"a": "b"}}', options=("--job-id", "other"))
+        agent.wait_shipped()
+        assert site.influxdb.query("SHOW MEASUREMENTS", site.database) == [
+            {"name": name} for name in ("logshipper", "test_metric", "training_loss")
+        ], "what was printed is no measurement"
+        between = f"time >= {hour_ns} AND time < {hour_ns + 10 * SECOND_NS}"
+        grouped = site.influxdb.query(
+            MLO_QUERY.replace("$timeFilter", between).replace("$__interval", "1s"),
+            site.database,
+        )
+        assert [(row["time"] - hour_ns, row["host"], row["user"], row["mean"]) for row in grouped] == [
+            (SECOND_NS, "iccluster45", "vogels", 0.5), (2 * SECOND_NS, "iccluster45", "vogels", 0.25),
+        ]  # fmt: skip
+        (last,) = site.influxdb.query(
+            'SELECT last("iteration") FROM "training_loss"', site.database
+        )
+        assert last["last"] == 2
+        rows = site.influxdb.query('SELECT * FROM "test_metric"', site.database)
+        single, several = sorted(rows, key=lambda row: row["value"] is None)
+        assert (single["value"], single["host"]) == (123, "n1")
+        assert single["job_id"].startswith("mlo.")
+        assert (several["value_a"], several["value_c"]) == (100, True)
+        assert (several["time_"], several["job_id"], several["job_id_"]) == (
+            "a",
+            "own",
+            single["job_id"],
+        )
+        ours = site.rows()
+        assert len(ours) == len(sent) + 1, "what is written without the option is there, too"
+        assert {row["training_loss.value"] for row in ours} == {0.5, 0.25, None}
+        assert site.quarantine_entries() == []
+        assert site.sink()["ledger"]["balances"]
+
+
 def test_type_conflicts_are_put_aside_alone_and_replayed(site: Site) -> None:
     odd = (5, 6, 7, 100, 250)
     with site.agent as agent:

@@ -1,6 +1,7 @@
 """Records as points, and what InfluxDB makes of the oddest ones; the interface of 2.x, with a
 server that checks what is sent as 2.x documents it."""
 
+import dataclasses
 import gzip
 import json
 import re
@@ -25,6 +26,7 @@ from logshipper_ingest.influxdb.points import (
     encode_all,
     point_of,
 )
+from logshipper_ingest.influxdb.sent_points import MAX_SERIES, MAX_TAGS_BYTES, SentPoints
 from logshipper_ingest.metrics.metrics_server import SinkMetrics
 from logshipper_ingest.servers.loki_push import encode_metadata
 from logshipper_ingest.shipping.entries import Chunk, Metadata, StreamKey
@@ -74,6 +76,47 @@ def test_the_oddest_record_is_read_back_as_it_was(influxdb: InfluxdbServer) -> N
     assert row["lines"] == "one\ntwo\r"
     assert len(row["long"].encode()) == MAX_STRING_BYTES
     assert left_out == 7  # deep, bigger, list, none, and keys that can't be written
+
+
+def sent_chunk(*records: object) -> Chunk:
+    return dataclasses.replace(chunk(*records), extra=[{"n": "1", "sent": "1"}] * len(records))
+
+
+def test_series_of_what_is_sent_have_a_cap() -> None:
+    """Of each capture: the first ones go on, others are counted."""
+    points = SentPoints()
+    records = [{"loss": at, "tags": {"run": str(at)}} for at in range(MAX_SERIES + 5)]
+    text, left_out = points.encode_all([sent_chunk(*records)], "c", "n1")
+    assert (text.count(b"\n"), left_out) == (MAX_SERIES, 5)
+    assert points.encode_all([sent_chunk(*records)], "c", "n1") == (text, 5), "sent again"
+    other = dataclasses.replace(sent_chunk(records[-1]), capture="another")
+    assert points.encode_all([other], "c", "n1")[1] == 0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {}, {"a": None}, {"": 1}, {"a": 1, "tags": 3}, {"a": 1, "tags": {"b": 3}}, {"a": 1, "tags": {"b\\": "c"}},
+        {"a": {"": 1}}, {"a\n": 1}, {"a": [1]}, {"a": 1, "tags": {"b": "c" * (MAX_TAGS_BYTES + 1)}},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_sent_point_is_left_out_and_counted(record: object) -> None:
+    assert SentPoints().encode_all([sent_chunk(record)], "c", "n1") == (b"", 1)
+
+
+def test_a_conflict_of_a_sent_measurement_is_that_records() -> None:
+    table = {"url": "http://influxdb.invalid", "database": "d", "measurements": True}
+    config, problems = parse({"loki": {"url": "http://x"}, "influxdb": table})
+    assert problems == []
+    (_, sink_config) = config.sinks
+    sink = InfluxdbSink(sink_config)  # type: ignore[arg-type]  # the second one is InfluxDB's
+    words = (
+        'partial write: field type conflict: input field "value" on measurement "loss" is type'
+        " string, already exists as type float dropped=1"
+    )
+    chunks = [sent_chunk({"loss": 1}, {"loss": "x"}, {"other": "x"})]
+    verdict = sink.judge(chunks, RejectedPushError("influxdb", 400, words))
+    assert [list(refusal.chunk.lines) for refusal in verdict.refusals] == [[b'{"loss": "x"}']]
 
 
 def test_hostile_records_never_raise_and_fields_have_a_cap() -> None:

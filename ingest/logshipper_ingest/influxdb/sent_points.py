@@ -1,0 +1,115 @@
+"""Measurements that jobs sent, as points of their own name and tags: queries and dashboards that were
+written for Telegraf's points answer. Beside what was sent, a point has the tags of all points, so
+that jobs that send the same are told apart; where the job sent a tag of that name, ours has an `_`
+behind. Numbers are floats, as in all points."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from logshipper.spool.segment import SENT
+from logshipper_ingest.influxdb.points import (
+    Field,
+    encode,
+    field_name,
+    field_value,
+    tags_of,
+)
+from logshipper_ingest.model.metadata_keys import parse_record
+from logshipper_ingest.shipping.entries import Chunk
+
+MAX_TAGS_BYTES = 8 << 10  # of a point's sent tags
+MAX_SERIES = 256  # of a capture: sets of measurement and tags that get points
+MAX_CAPTURES = 1024  # whose series are counted; then the oldest are forgotten
+_MIN_TIME_NS, _MAX_TIME_NS = -(1 << 63) + 2, (1 << 63) - 2  # InfluxDB's
+_RESERVED = frozenset({"time", "_time", "_measurement", "_field"})  # no tag may be called so
+
+
+class SentPoint(NamedTuple):
+    """A measurement. time_ns: its own time, None where it had none; left_out: values that can't be
+    fields."""
+
+    measurement: str
+    tags: dict[str, str]
+    fields: dict[str, Field]
+    time_ns: int | None
+    left_out: int
+
+
+def sent_point(line: bytes) -> SentPoint | None:
+    """Of a record that line_protocol.py made of a measurement; None where it is none that can be
+    written."""
+    record = parse_record(line)
+    if not record:
+        return None
+    measurement, content = next(iter(record.items()))
+    beside = [f"{name}_" if name == measurement else name for name in ("tags", "time")]
+    tags, own_time = (record.get(name) for name in beside)
+    tags = {} if tags is None else tags
+    if not isinstance(tags, dict) or not field_name(measurement, {}, reserved=frozenset()):
+        return None
+    sent_tags = {_free(name, _RESERVED): value for name, value in tags.items()}
+    if any(not isinstance(v, str) or not field_name(k, {}, reserved=frozenset())
+           for k, v in sent_tags.items()):  # fmt: skip
+        return None
+    fields: dict[str, Field] = {}
+    values = content if isinstance(content, dict) else {"value": content}
+    for name, value in values.items():
+        field, key = field_value(value), field_name(name, fields, reserved=_RESERVED)
+        if field is not None and key:
+            fields[key] = field
+    time_ns = None
+    if isinstance(own_time, int) and _MIN_TIME_NS <= own_time <= _MAX_TIME_NS:
+        time_ns = own_time
+    return SentPoint(measurement, sent_tags, fields, time_ns, len(values) - len(fields))
+
+
+class SentPoints:
+    """Encodes them, of each capture those of its first MAX_SERIES series."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, set[int]] = {}  # by capture: hashes
+
+    def encode_all(self, chunks: Iterable[Chunk], cluster: str, host: str) -> tuple[bytes, int]:
+        """The points of all measurements, and how many values were left out."""
+        lines: list[bytes] = []
+        left_out = 0
+        for chunk in chunks:
+            for at, line in enumerate(chunk.lines):
+                if not chunk.extra or SENT not in chunk.extra[at]:
+                    continue
+                point = sent_point(line)
+                if point is None or not self._has_room(chunk.capture, point):
+                    left_out += 1
+                    continue
+                left_out += point.left_out
+                if point.fields:
+                    tags = dict(point.tags)
+                    for name, value in tags_of(chunk, at, cluster, host).items():
+                        tags[_free(name, tags)] = value
+                    time_ns = chunk.times_ns[at] if point.time_ns is None else point.time_ns
+                    lines.append(encode(point.measurement, tags, point.fields, time_ns))
+        return b"".join(lines), left_out
+
+    def _has_room(self, capture: str, point: SentPoint) -> bool:
+        if (
+            sum(len(k) + len(v.encode("utf-8", "replace")) for k, v in point.tags.items())
+            > MAX_TAGS_BYTES
+        ):
+            return False
+        series = self._series.get(capture)
+        if series is None:
+            if len(self._series) >= MAX_CAPTURES:
+                del self._series[next(iter(self._series))]
+            series = self._series[capture] = set()
+        key = hash((point.measurement, *sorted(point.tags.items())))
+        if key not in series and len(series) >= MAX_SERIES:
+            return False
+        series.add(key)
+        return True
+
+
+def _free(name: str, names: Iterable[str]) -> str:
+    """It, or with an underscore behind where that is taken."""
+    while name in names:
+        name += "_"
+    return name
