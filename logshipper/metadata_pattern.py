@@ -24,18 +24,36 @@ class _Refusal(Exception):
 
 def problem_of(pattern: str) -> str:
     """Why an expression isn't taken, and the fix; "" where it is."""
+    return _syntax_problem(pattern) or _groups_problem(pattern) or _form_problem(pattern)
+
+
+def search_problem(pattern: str) -> str:
+    """The same of an expression that is looked for, and needs no group."""
+    return _syntax_problem(pattern) or _form_problem(pattern)
+
+
+def _syntax_problem(pattern: str) -> str:
     if len(pattern) > MAX_CHARS:
         return f"is over {MAX_CHARS} characters long"
     try:
-        groups = compiled(pattern).groupindex
+        compiled(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         return f"is no regular expression: {error}"
+    return ""
+
+
+def _groups_problem(pattern: str) -> str:
+    groups = compiled(pattern).groupindex
     if not groups:
         return "names no group: write `(?P<loss>[0-9.]+)`, and `loss` is the key of the number"
     if len(groups) > MAX_GROUPS:
         return f"names {len(groups)} groups; {MAX_GROUPS} is the limit"
+    return ""
+
+
+def _form_problem(pattern: str) -> str:
     try:
-        choices = _choices(_parsed(pattern), in_repeat=False)
+        choices = _choices(parsed(pattern), in_repeat=False)
     except _Refusal as refusal:
         return str(refusal)
     if choices > MAX_CHOICES:
@@ -50,7 +68,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern, re.ASCII)
 
 
-def _parsed(pattern: str) -> Any:  # Any: of a private module, which typeshed hasn't
+def parsed(pattern: str) -> Any:  # Any: of a private module, which typeshed hasn't
+    """The parts of an expression, as Python's own parser has them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module("re._parser").parse(pattern, re.ASCII)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from logshipper.spool.segment import Stream
 from logshipper_ingest.store.job_reader import BlockHead
 from logshipper_observe.page.line_index import LineIndex, Slice
-from logshipper_observe.page.search import Search
+from logshipper_observe.page.search import Search, SearchQuery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ class Log:
         self.index = self._empty()
         self._newest: BlockHead | None = None  # the last one that was looked at
         self._attempts: dict[int, int] = {}  # by capture
-        self._searches: OrderedDict[tuple[str, bool], Search] = OrderedDict()
+        self._searches: OrderedDict[SearchQuery, Search] = OrderedDict()
 
     def bring_up(self, source: Blocks) -> None:
         """Ingests what has come since; all of it where the job was removed and another one has its
@@ -112,14 +112,27 @@ class Log:
             lines += group_lines[max(first - group.first, 0) : end - group.first]
         return lines
 
-    def search(self, source: Blocks, text: str, *, exact: bool) -> tuple[Search, bool]:
-        """A search, gone on with, and whether it is through."""
-        key = (text, exact)
-        search = self._searches.pop(key, None) or Search(text, exact=exact)
-        self._searches[key] = search
+    def numbered_lines(self, source: Blocks, numbers: "Sequence[int]") -> "list[LogLine]":
+        """The lines with some numbers, which rise."""
+        lines: list[LogLine] = []
+        first, group_lines = 0, list["LogLine"]()
+        for number in numbers:
+            if not first <= number < first + len(group_lines):
+                first, group_lines = self._lines_at(source, number)
+            lines.append(group_lines[number - first])
+        return lines
+
+    def search_of(self, query: SearchQuery) -> Search:
+        """A search as far as it is. Raises ExpressionRefusal."""
+        search = self._searches.pop(query, None) or Search(query)
+        self._searches[query] = search
         while len(self._searches) > MAX_SEARCHES:
             self._searches.popitem(last=False)
+        return search
 
+    def search(self, source: Blocks, query: SearchQuery) -> tuple[Search, bool]:
+        """A search, gone on with, and whether it is through. Raises ExpressionRefusal."""
+        search = self.search_of(query)
         through = search.scan(self.index, partial(self._text, source))
         return search, search.count_repeats(partial(self._lines_at, source)) and through
 

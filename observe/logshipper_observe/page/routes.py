@@ -31,6 +31,7 @@ ROUTES = (
     Route("jobs/*", jobs_api.job),
     Route("jobs/*/lines", console_api.lines),
     Route("jobs/*/search", console_api.search),
+    Route("jobs/*/marks", console_api.marks),
     Route("jobs/*/at", console_api.at),
     Route("jobs/*/text", console_api.text),
     Route("jobs/*/events", events_api.events),

@@ -1,9 +1,9 @@
-"""Finds a text in a job's log: a scan of its blocks, in slices of time, remembered so that it is
-done once.
+"""Finds a text or an expression in a job's log: a scan of its blocks, in slices of time, remembered
+so that it is done once.
 
 A scan, not an index: a million lines are scanned in a fraction of a second (benchmarks/page.py), an
 index of words would take more room than the log and know no parts of words. Blocks that follow each
-other are matched as one text.
+other are matched as one text; by an expression, which takes some times as long, line by line.
 """
 
 import re
@@ -11,15 +11,18 @@ import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from logshipper.classify.repeat_note import NOTE_BEGIN, printed_line
 from logshipper.spool.segment import Kind
 from logshipper_observe.base.words import uncoloured
-from logshipper_observe.page.line_index import LineIndex
+from logshipper_observe.page.line_expression import LineExpression
+from logshipper_observe.page.line_index import IndexChange, LineIndex
 
 SECS = 0.25  # of scanning in one answer
 MAX_TEXT = 200  # characters that are looked for
+MAX_HITS = 5_000_000  # lines: the search ends behind them
+_LOOK_LINES = 16  # matched between two looks at the clock
 _DENSE = 8  # one hit in so many lines: lines are looked at one by one
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,64}m")
 
@@ -30,20 +33,33 @@ Texts = Callable[[int], tuple[int, bytes]]
 LinesAt: TypeAlias = "Callable[[int], tuple[int, list[LogLine]]]"
 
 
-class Search:
-    """The numbers of all lines that hold a text. exact: upper and lower case differ."""
+class SearchQuery(NamedTuple):
+    """What is looked for."""
 
-    def __init__(self, text: str, *, exact: bool) -> None:
+    text: str  # or a regular expression
+    exact: bool = False  # upper and lower case differ
+    is_expression: bool = False
+
+
+class Search:
+    """The numbers of all lines that hold a text, or match an expression. Raises
+    ExpressionRefusal."""
+
+    def __init__(self, query: SearchQuery) -> None:
         self.hits = array("q")
         # hits that may be notes of repeats: how many lines they stand for; 0: not looked at yet
         self.notes: dict[int, int] = {}
+        self.expression = (
+            LineExpression(query.text, exact=query.exact) if query.is_expression else None
+        )
         self._generation = 0
         self._at = 0  # of the index's order: what is before was scanned
-        self._exact = exact
-        self._needle = text.encode("utf-8", "replace")
-        if not exact:
-            self._needle = text.lower().encode("utf-8", "replace")
-        self._ascii = text.isascii()
+        self._lines_done = 0  # of those from there on
+        self._exact = query.exact
+        self._needle = query.text.encode("utf-8", "replace")
+        if not query.exact:
+            self._needle = query.text.lower().encode("utf-8", "replace")
+        self._ascii = query.text.isascii()
 
     def scan(self, index: LineIndex, texts: Texts, secs: float = SECS) -> bool:
         """Goes on until all is scanned, or the time is up; whether all is. texts: gives the merged
@@ -51,18 +67,35 @@ class Search:
         overlaps them."""
         change = index.changed_since(self._generation)
         self._generation = index.generation
-        if change is not None and change.block < self._at:
-            self._at = change.block
-            del self.hits[bisect_left(self.hits, change.line) :]
-            self.notes = {at: lines for at, lines in self.notes.items() if at < change.line}
+        if change is not None:
+            self._drop_from(change, index)
         until = time.monotonic() + secs
-        while self._at < len(index):
+        while self._at < len(index) and not self.is_full:
             first = index.first(self._at)
-            self._at, text = texts(self._at)
-            self._find(first, index.first(self._at) - first, text)
+            end, text = texts(self._at)
+            if self.expression is None:
+                self._find(first, index.first(end) - first, text)
+            elif not self._match(self.expression, first, text, until):
+                break
+            self._at, self._lines_done = end, 0
             if time.monotonic() > until:
                 break
-        return self._at >= len(index)
+        return self._at >= len(index) or self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """No more hits are taken; there may be more."""
+        return len(self.hits) >= MAX_HITS
+
+    def _drop_from(self, change: IndexChange, index: LineIndex) -> None:
+        """Forgets what was found in lines that have other numbers now."""
+        if change.block <= self._at:
+            self._at, self._lines_done = change.block, 0
+        elif self._lines_done:
+            left = change.line - index.first(self._at)
+            self._lines_done = max(min(self._lines_done, left), 0)
+        del self.hits[bisect_left(self.hits, change.line) :]
+        self.notes = {at: lines for at, lines in self.notes.items() if at < change.line}
 
     @property
     def printed(self) -> int:
@@ -86,14 +119,31 @@ class Search:
     def _lines_of(self, line: "LogLine") -> int:
         lines = line.attrs.get("repeat", 1)
         text = printed_line(uncoloured(line.text), line.attrs)
-        needle = self._needle.decode("utf-8", "replace")
-        has_text = needle in (text if self._exact else text.lower())
+        if self.expression is not None:
+            has_text = self.expression.search(text)
+        else:
+            needle = self._needle.decode("utf-8", "replace")
+            has_text = needle in (text if self._exact else text.lower())
         is_note = line.kind is Kind.NOTE and isinstance(lines, int) and lines > 0
         return lines if is_note and has_text else 1
 
     def scanned(self, index: LineIndex) -> float:
         """The part of all that is scanned: 0 to 1."""
         return self._at / len(index) if len(index) else 1.0
+
+    def _match(self, expression: LineExpression, first: int, text: bytes, until: float) -> bool:
+        """False where the time was up before the text's end; some lines are matched in any case."""
+        lines = text.split(b"\n")
+        lines.pop()
+        begin = self._lines_done
+        for at in range(begin, len(lines)):
+            if at > begin and not at % _LOOK_LINES and time.monotonic() > until:
+                return False
+            line = _COLOURS.sub(b"", lines[at]) if b"\x1b" in lines[at] else lines[at]
+            if expression.search(line.decode("utf-8", "replace")):
+                self._take(first + at, line)
+            self._lines_done = at + 1
+        return True
 
     def _find(self, first: int, lines: int, text: bytes) -> None:
         if b"\x1b" in text:

@@ -16,6 +16,7 @@ from logshipper_ingest.model.job import LogLine, Position
 from logshipper_observe.page import copied
 from logshipper_observe.page.copied import Copies, Copy
 from logshipper_observe.page.logs import Log, View
+from logshipper_observe.page.search import SearchQuery
 from tests.tools.waiting import scaled
 
 DEADLINE_SECS = scaled(20.0)
@@ -114,7 +115,7 @@ def test_one_stream_one_attempt(copy_of: Callable[[FakeLoki], Copy]) -> None:
     lines = log.lines(copy, 0, log.index.total)
     assert [line.text for line in lines] == ["line 24", "line 29", "line 34", "line 39"]
     assert {(line.stream, line.attempt, line.capture) for line in lines} == {(Stream.STDERR, 2, 2)}
-    search, through = log.search(copy, "LINE 3", exact=False)
+    search, through = log.search(copy, SearchQuery("LINE 3", exact=False))
     assert (list(search.hits), through) == ([2, 3], True)
 
 

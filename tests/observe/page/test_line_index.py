@@ -11,8 +11,9 @@ from logshipper.spool.segment import Kind, Stream
 from logshipper_ingest.model.job import LogLine, Position
 from logshipper_ingest.store.job_reader import BlockHead
 from logshipper_observe.page import line_index
+from logshipper_observe.page import search as search_module
 from logshipper_observe.page.line_index import LineIndex, Slice
-from logshipper_observe.page.search import Search
+from logshipper_observe.page.search import Search, SearchQuery
 
 Lines = list[tuple[int, int, int]]  # time, block, place in the block
 
@@ -169,7 +170,7 @@ def line_numbers_with(lines: Collection[str], text: str, *, exact: bool) -> list
 def test_search_finds_what_is_there(blocks: list[list[str]], text: str, exact: bool) -> None:
     texts = Texts(blocks)
     index = LineIndex()
-    search = Search(text, exact=exact)
+    search = Search(SearchQuery(text, exact=exact))
     for head in texts.heads():
         index.add([head])
         assert search.scan(index, texts)
@@ -182,7 +183,7 @@ def test_a_search_goes_on_where_its_time_was_up() -> None:
     texts = Texts([[f"line {at} {number}" for number in range(3)] for at in range(500)])
     index = LineIndex()
     index.add(texts.heads())
-    search = Search("line 499", exact=True)
+    search = Search(SearchQuery("line 499", exact=True))
     rounds = 1
     while not search.scan(index, texts, secs=0.0):
         rounds += 1
@@ -200,13 +201,48 @@ def test_a_search_after_late_lines() -> None:
     def read(at: int) -> tuple[int, bytes]:
         return at + 1, texts[index.block(at).id]
 
-    search = Search("hit", exact=True)
+    search = Search(SearchQuery("hit", exact=True))
     index.add([BlockHead(1, 0, 1, 1, 1), BlockHead(2, 100, 2, 1, 1)])
     search.scan(index, read)
     assert list(search.hits) == [0, 2]
     index.add([BlockHead(3, 50, 2, 1, 1)])
     search.scan(index, read)
     assert list(search.hits) == [0, 1, 2, 4]
+
+
+def test_an_expression_goes_on_in_the_middle_of_a_block() -> None:
+    """Its time is up after some lines: they aren't matched again, but where they have other
+    numbers by then."""
+    index = LineIndex()
+    lines = [f"line {number}" for number in range(100)]
+    texts = {1: "".join(f"{line}\n" for line in lines).encode(), 2: b"late 8\n"}
+
+    def read(at: int) -> tuple[int, bytes]:
+        return at + 1, texts[index.block(at).id]
+
+    index.add([BlockHead(1, 1000, len(lines), 1, 1)])
+    search = Search(SearchQuery("[1-4]8$", exact=True, is_expression=True))
+    assert not search.scan(index, read, secs=-1.0)
+    assert list(search.hits) == []
+    assert not search.scan(index, read, secs=-1.0)
+    assert list(search.hits) == [18, 28]
+    while not search.scan(index, read, secs=-1.0):
+        assert len(search.hits) <= 4
+    assert list(search.hits) == [18, 28, 38, 48]
+    index.add([BlockHead(2, 0, 1, 1, 1)])
+    assert search.scan(index, read)
+    assert list(search.hits) == [19, 29, 39, 49]
+
+
+def test_a_search_ends_where_it_has_very_many_hits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "MAX_HITS", 6)
+    texts = Texts([["hit", "hit"] for _ in range(9)])
+    index = LineIndex()
+    index.add(texts.heads())
+    search = Search(SearchQuery("hit"))
+    assert search.scan(index, texts)
+    assert search.is_full
+    assert list(search.hits) == list(range(6))
 
 
 def _line(text: str, kind: Kind, **attrs: int) -> LogLine:
@@ -229,11 +265,11 @@ def test_a_note_of_repeats_counts_as_the_lines_that_it_stands_for(
     index = LineIndex()
     index.add([BlockHead(1, 0, len(lines), 1, 1)])
     data = "".join(f"{line.text}\n" for line in lines).encode()
-    search = Search(text, exact=text == "w")
+    search = Search(SearchQuery(text, exact=text == "w"))
     assert search.scan(index, lambda at: (1, data))
     assert search.count_repeats(lambda number: (0, lines))
     assert (list(search.hits), search.printed) == ([0, 1, 2], 9)
-    note_search = Search("repeated", exact=True)
+    note_search = Search(SearchQuery("repeated", exact=True))
     assert note_search.scan(index, lambda at: (1, data))
     assert not note_search.count_repeats(lambda number: (0, lines), secs=-1.0)
     assert note_search.count_repeats(lambda number: (0, lines))
@@ -243,7 +279,7 @@ def test_a_note_of_repeats_counts_as_the_lines_that_it_stands_for(
 def test_colours_are_no_text() -> None:
     index = LineIndex()
     index.add([BlockHead(1, 0, 2, 1, 1)])
-    search = Search("red1", exact=False)
+    search = Search(SearchQuery("red1", exact=False))
     search.scan(index, lambda at: (1, b"\x1b[31mRE\x1b[1mD\x1b[0m1\n31m\n"))
     assert list(search.hits) == [0]
 
@@ -253,7 +289,7 @@ def test_colours_are_no_text() -> None:
                                 (9, True, 2), (8, True, 1), (3, True, 0), (2, True, 2)],
 )  # fmt: skip
 def test_the_nearest_hit(number: int, back: bool, hit: int) -> None:
-    search = Search("x", exact=True)
+    search = Search(SearchQuery("x", exact=True))
     assert search.near(number, back=back) is None
     search.hits.extend([3, 7, 9])
     assert search.near(number, back=back) == hit

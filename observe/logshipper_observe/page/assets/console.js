@@ -1,16 +1,16 @@
 // The job's lines: scrolled through by their numbers, followed while the job runs, searched, copied and saved.
 
 import { Failure, get, path, repeat } from "./api.js";
-import { marked, pieces, plain } from "./ansi.js";
-import { el, fill, isTyping, visible } from "./dom.js";
+import { ConsoleSearch } from "./console_search.js";
+import { el, fill, isTyping } from "./dom.js";
 import { clock, grouped, isRunning, local, plural } from "./format.js";
-import { ATTEMPT, GOES_ON, KIND, LEFT_OUT, Lines, STREAM, TEXT, TIME } from "./lines.js";
+import { LineRows } from "./line_rows.js";
+import { ATTEMPT, Lines, NUMBER, TIME } from "./lines.js";
 import { Scroller } from "./scroller.js";
 import { keepSettings } from "./settings.js";
 
 const ROW = 20; // pixels, as in style.css
 const SETTLE_MS = 40; // without movement: then what is seen is fetched
-const TYPED_MS = 150;
 const MAX_COPIED = 100_000;
 const POLL_SECS = 0.7; // while the job runs
 const WIDE = 800; // pixels of a window that has room for times
@@ -25,12 +25,10 @@ class Console {
     this.id = context.parts[1];
     this.following = true;
     this.picked = null; // lines that are picked out: [first, last]
-    this.search = { text: "", exact: false, hits: 0, printed: 0, at: null, line: null, complete: true, sought: 0 };
-    this.rows = [];
     this.settling = 0;
-    this.typing = 0;
     this.lines = new Lines(this.id, () => this.#changed(), (error) => context.failed(error));
     this.#build(root);
+    this.rows = new LineRows(this.layer, this.search);
     this.scroller = new Scroller(this.box, this.layer, ROW, (position) => this.#draw(position));
     this.scroller.onmove = () => this.#moved();
     this.scroller.onresize = () => {
@@ -46,7 +44,7 @@ class Console {
       this.wanted = line - 1;
       this.picked = [line - 1, line - 1];
     }
-    this.looking = repeat((signal) => this.#refresh(signal), () => (isRunning(context.job.state) || !this.lines.complete ? POLL_SECS : 3));
+    this.#restart();
     this.#showFollowing();
     context.follow(() => this.#showLive());
     this.#showLive();
@@ -56,9 +54,8 @@ class Console {
     this.looking.stop();
     this.scroller.close();
     this.lines.giveUp();
-    this.searching?.abort();
+    this.search.close();
     clearTimeout(this.settling);
-    clearTimeout(this.typing);
     document.removeEventListener("keydown", this.onkey);
   }
 
@@ -67,22 +64,11 @@ class Console {
   #build(root) {
     const on = (event, call) => ({ [event]: call });
     const { words } = this.context;
-    this.search.exact = words.get("exact") === "1";
-    this.field = el("input", {
-      type: "search", placeholder: "Search", "aria-label": "Search in the log", maxlength: 200, spellcheck: "false", value: words.get("q") ?? "",
-      on: { input: () => this.#typed(), keydown: (event) => this.#searchKey(event) },
+    this.search = new ConsoleSearch({
+      id: this.id, words, view: () => this.#view(), here: () => this.#numberAt(Math.ceil(this.scroller.position)) ?? 0, total: () => this.lines.linesTotal,
+      isFollowing: () => this.following, goTo: (hit) => this.#goTo(this.search.filter.only ? hit.at : hit.line), changed: () => this.#refilter(),
+      redraw: () => this.scroller.redraw(), keep: () => this.#keep(), leave: () => this.box.focus(), failed: (error) => this.context.failed(error),
     });
-    this.count = el("output", { class: "hits", "aria-live": "polite" });
-    this.exact = el("button", {
-      type: "button", "aria-pressed": String(this.search.exact), "aria-label": "Upper and lower case differ", title: "Upper and lower case differ",
-      on: on("click", () => {
-        this.search.exact = !this.search.exact;
-        this.exact.setAttribute("aria-pressed", String(this.search.exact));
-        this.#seek({ anew: true });
-      }),
-    }, "Aa");
-    const previous = el("button", { type: "button", "aria-label": "Previous hit", title: "Previous hit (Shift+Enter, p)", on: on("click", () => this.#step(true)) }, "↑");
-    const next = el("button", { type: "button", "aria-label": "Next hit", title: "Next hit (Enter, n)", on: on("click", () => this.#step(false)) }, "↓");
     this.streams = el("select", { "aria-label": "Streams", on: on("change", () => this.#choose()) },
       [["both", "Both streams"], ["stdout", "Only stdout"], ["stderr", "Only stderr"]].map(([value, words]) => el("option", { value }, words)));
     const attempts = [...new Set(this.context.job.captures.map((capture) => capture.attempt))].sort((a, b) => a - b);
@@ -96,7 +82,7 @@ class Console {
     this.copy = el("button", { type: "button", title: "Copy the picked lines, or those that are seen", on: on("click", () => this.#copy()) }, "Copy");
     this.save = el("a", { class: "button", download: true }, "Download");
     this.tools = el("div", { class: "tools", role: "toolbar", "aria-label": "The log" },
-      el("span", { class: "group search" }, this.field, this.exact, previous, next, this.count),
+      this.search.tools,
       el("span", { class: "group" }, this.streams, this.attempt),
       el("span", { class: "group" }, this.time, this.times),
       el("span", { class: "group" }, this.follow, this.copy, this.save));
@@ -106,7 +92,7 @@ class Console {
     this.foot = el("p", { class: "foot", role: "status" });
     this.layer.addEventListener("click", (event) => this.#clicked(event));
     this.layer.addEventListener("mouseover", (event) => this.#tell(event));
-    root.append(this.tools, this.box, this.live, this.foot);
+    root.append(this.tools, this.search.fault, this.box, this.live, this.foot);
     this.#setTimes(words.has("times") ? words.get("times") === "1" : window.innerWidth > WIDE);
   }
 
@@ -133,8 +119,25 @@ class Console {
     if (first) this.#setTimeRange();
     this.scroller.redraw();
     this.#showFoot();
-    if (first && this.total && this.field.value && !this.search.text) this.#seek({ silent: this.picked !== null }); // the address has it
-    else if (this.search.text && this.search.complete && this.search.sought !== this.total) this.#seek({ silent: true });
+    this.search.linesChanged(this.lines.linesTotal, first, this.picked !== null);
+  }
+
+  /** Shows only the lines that match, or all again, where that isn't so already. */
+  #refilter() {
+    const { lines } = this;
+    const view = { ...this.#view(), ...this.search.filter };
+    if (JSON.stringify(view) === JSON.stringify(lines.view)) return;
+    const number = this.picked?.[0] ?? this.#numberAt(Math.ceil(this.scroller.position)) ?? 0;
+    lines.giveUp();
+    lines.reset(view);
+    this.total = 0;
+    if (!this.following && !this.search.filter.only) this.wanted = number;
+    this.#restart();
+  }
+
+  /** The number of a row's line; undefined where it isn't known. */
+  #numberAt(row) {
+    return this.lines.view.only ? this.lines.line(row)?.[NUMBER] : row;
   }
 
   /** Which lines are shown. */
@@ -145,27 +148,33 @@ class Console {
   #keep() {
     const hasTimes = this.times.getAttribute("aria-pressed") === "true";
     keepSettings(`#/job/${encodeURIComponent(this.id)}/console`, {
-      line: this.picked ? this.picked[0] + 1 : "", ...this.#view(), q: this.field.value, exact: this.search.exact ? 1 : "",
+      line: this.picked ? this.picked[0] + 1 : "", ...this.#view(), ...this.search.settings,
       times: hasTimes === window.innerWidth > WIDE ? "" : hasTimes ? "1" : "0",
     });
   }
 
   #choose() {
-    this.lines.reset(this.#view());
     this.lines.giveUp();
+    this.lines.reset({ ...this.#view(), ...this.search.filter });
     this.picked = null;
     this.total = 0;
-    this.looking.stop();
     this.following = true;
-    this.looking = repeat((signal) => this.#refresh(signal), () => (isRunning(this.context.job.state) || !this.lines.complete ? POLL_SECS : 3));
+    this.#restart();
     this.#showFollowing();
     this.#showSave();
-    this.#seek({ anew: true });
+    this.search.seek({ anew: true });
+  }
+
+  /** Asks for the newest lines from now on. */
+  #restart() {
+    this.looking?.stop();
+    this.looking = repeat((signal) => this.#refresh(signal), () => (isRunning(this.context.job.state) || !this.lines.complete ? POLL_SECS : 3));
   }
 
   #showFoot() {
-    const { total, problem, complete } = this.lines;
-    const words = [plural(total, "line")];
+    const { total, linesTotal, limited, problem, complete, view } = this.lines;
+    const words = [view.only ? `${grouped(total)} of ${plural(linesTotal, "line")} match` : plural(total, "line")];
+    if (limited) words.push("more aren't looked for");
     if (this.picked) {
       const [first, last] = this.picked;
       words.push(first === last ? `line ${grouped(first + 1)} is picked` : `lines ${grouped(first + 1)} to ${grouped(last + 1)} are picked`);
@@ -183,7 +192,7 @@ class Console {
   }
 
   #showSave() {
-    const words = { ...this.lines.view, times: this.times.getAttribute("aria-pressed") === "true" ? 1 : null };
+    const words = { ...this.#view(), times: this.times.getAttribute("aria-pressed") === "true" ? 1 : null };
     this.save.href = path(["jobs", this.id, "text"], words);
   }
 
@@ -209,9 +218,19 @@ class Console {
 
   #goTo(row) {
     this.following = false;
-    this.scroller.show(row);
+    if (row < this.total) this.scroller.show(row);
+    else this.wanted = row; // as soon as there are so many
     this.#moved();
     this.scroller.redraw();
+  }
+
+  /** From the lines that match to one of them among all. */
+  #leadTo(number) {
+    this.following = false;
+    this.#showFollowing();
+    this.#pick(number, number);
+    this.search.showAll();
+    this.#keep();
   }
 
   #setTimeRange() {
@@ -225,85 +244,19 @@ class Console {
     const ms = new Date(this.time.value).getTime();
     if (!Number.isFinite(ms)) return;
     try {
-      const { line } = await get(["jobs", this.id, "at"], { ...this.lines.view, time: ms });
-      const row = Math.min(line, this.lines.total - 1);
-      this.#pick(row, row);
+      const { line } = await get(["jobs", this.id, "at"], { ...this.#view(), time: ms });
+      const number = Math.min(line, this.lines.linesTotal - 1);
+      this.#pick(number, number);
+      if (this.lines.view.only) {
+        this.#leadTo(number);
+        return;
+      }
       this.following = false;
-      this.scroller.goTo(row - 2);
+      this.scroller.goTo(number - 2);
       this.#moved();
     } catch (error) {
       this.context.failed(error);
     }
-  }
-
-  // ---- search
-
-  #typed() {
-    clearTimeout(this.typing);
-    this.typing = setTimeout(() => this.#seek({ anew: true }), TYPED_MS);
-  }
-
-  #searchKey(event) {
-    if (event.key === "Enter") {
-      event.preventDefault();
-      clearTimeout(this.typing);
-      if (this.field.value !== this.search.text) this.#seek({ anew: true });
-      else this.#step(event.shiftKey);
-    } else if (event.key === "Escape") {
-      this.field.value = "";
-      this.#seek({ anew: true });
-      this.box.focus();
-    }
-  }
-
-  #step(back) {
-    const { line, text } = this.search;
-    if (!text) return;
-    const from = line === null ? Math.floor(this.scroller.position) : line + (back ? -1 : 1);
-    this.#seek({ near: from, back });
-  }
-
-  /** Looks for what the field has. anew: from what is seen on; near, back: on from a hit; silent: only counts. */
-  async #seek({ anew = false, near = null, back = false, silent = false }) {
-    const search = this.search;
-    this.searching?.abort();
-    const searching = (this.searching = new AbortController());
-    search.text = this.field.value;
-    if (anew) {
-      Object.assign(search, { hits: 0, at: null, line: null });
-      this.#keep();
-    }
-    if (!search.text) {
-      Object.assign(search, { complete: true });
-      fill(this.count);
-      this.scroller.redraw();
-      return;
-    }
-    let from = near ?? search.line ?? Math.max(Math.ceil(this.scroller.position), 0);
-    if (from < 0) from = back ? Math.max(this.lines.total - 1, 0) : 0; // round the beginning
-    try {
-      do {
-        const found = await get(["jobs", this.id, "search"], {
-          ...this.lines.view, q: search.text, exact: search.exact ? 1 : null, near: from, back: back ? 1 : null,
-        }, searching.signal);
-        Object.assign(search, { hits: found.hits, printed: found.printed, complete: found.complete, sought: found.total });
-        if (!silent || search.line !== null) Object.assign(search, { at: found.at, line: found.line });
-        this.#showHits(found.scanned);
-      } while (!search.complete);
-    } catch (error) {
-      if (error.name !== "AbortError") this.context.failed(error);
-      return;
-    }
-    if (!silent && search.line !== null) this.#goTo(search.line);
-    this.scroller.redraw();
-  }
-
-  #showHits(scanned) {
-    const { hits, printed, at, complete } = this.search;
-    const repeats = printed > hits ? `, printed ${grouped(printed)} times` : "";
-    const most = complete ? "" : ` (${Math.floor(scanned * 100)} % looked through)`;
-    const place = at === null ? "" : `${grouped(at + 1)} of `;
-    fill(this.count, hits ? `${place}${plural(hits, "line")}${repeats}${most}` : complete ? "nothing found" : most.trim());
   }
 
   // ---- picking, copying, keys
@@ -321,7 +274,8 @@ class Console {
     const number = Number(row.dataset.number);
     if (event.target.closest(".more")) this.#showWhole(number);
     else if (event.target.closest(".number")) {
-      if (event.shiftKey && this.picked) this.#pick(this.picked[0] === number ? this.picked[1] : this.picked[0], number);
+      if (this.lines.view.only) this.#leadTo(number);
+      else if (event.shiftKey && this.picked) this.#pick(this.picked[0] === number ? this.picked[1] : this.picked[0], number);
       else if (this.picked?.[0] === number && this.picked[1] === number) this.#pick(null);
       else this.#pick(number, number);
     }
@@ -330,25 +284,26 @@ class Console {
   /** The whole time of a line that is pointed at. */
   #tell(event) {
     const node = event.target.closest(".time");
-    const line = node && this.lines.line(Number(node.parentNode.dataset.number));
+    const line = node && this.rows.lineOf(node.parentNode);
     if (line) node.title = `${local(line[TIME], true)}${line[ATTEMPT] > 1 ? `, attempt ${line[ATTEMPT]}` : ""}`;
   }
 
   async #copy() {
     const seen = Math.ceil(this.scroller.position);
     const [first, last] = this.picked ?? [seen, Math.min(seen + Math.floor(this.scroller.height / ROW), this.lines.total) - 1];
+    const view = this.picked ? this.#view() : this.lines.view;
     const count = Math.min(last - first + 1, MAX_COPIED);
     if (count < 1) return;
     try {
-      await navigator.clipboard.writeText(await this.#textOf(first, count));
+      await navigator.clipboard.writeText(await this.#textOf(first, count, view));
       this.#say(`${plural(count, "line")} copied`);
     } catch (error) {
       this.#say(`can't be copied: ${error.message}`);
     }
   }
 
-  async #textOf(first, count) {
-    const response = await fetch(path(["jobs", this.id, "text"], { ...this.lines.view, from: first, count }));
+  async #textOf(first, count, view = this.#view()) {
+    const response = await fetch(path(["jobs", this.id, "text"], { ...view, from: first, count }));
     if (!response.ok) throw new Failure(response.status, (await response.json()).error);
     return response.text();
   }
@@ -378,9 +333,9 @@ class Console {
     if (event.key === "Escape" && this.picked && !isTyping(event)) this.#pick(null);
     if (isTyping(event) || document.querySelector("dialog[open]")) return;
     const calls = {
-      "/": () => { this.field.focus(); this.field.select(); },
-      n: () => this.#step(false),
-      p: () => this.#step(true),
+      "/": () => this.search.focus(),
+      n: () => this.search.step(false),
+      p: () => this.search.step(true),
       f: () => this.#follow(!this.following),
       t: () => this.#toggleTimes(),
       g: () => this.#goTo(0),
@@ -408,74 +363,17 @@ class Console {
   #draw(position) {
     const first = Math.floor(position);
     const end = Math.min(first + this.scroller.rows, this.lines.total);
-    while (this.rows.length < end - first) this.rows.push(this.#newRow());
-    this.rows.forEach((row, at) => this.#fillRow(row, first + at, first + at < end));
-    this.layer.style.setProperty("--digits", String(grouped(this.lines.total).length));
+    const entries = [];
+    for (let row = first; row < end; row += 1) entries.push({ number: this.#numberAt(row), line: this.lines.line(row) });
+    this.rows.draw(entries, this.picked);
+    this.layer.style.setProperty("--digits", String(grouped(this.lines.linesTotal).length));
     this.layer.style.transform = `translateY(${Math.round((first - position) * ROW)}px)`;
     clearTimeout(this.settling);
-    this.settling = setTimeout(() => this.lines.want(first, end), SETTLE_MS);
-  }
-
-  #newRow() {
-    const number = el("span", { class: "number" });
-    const time = el("span", { class: "time" });
-    const text = el("span", { class: "text" });
-    const node = el("div", { class: "row" }, number, time, text);
-    this.layer.append(node);
-    return { node, number, time, text, shown: null, sought: "" };
-  }
-
-  #fillRow(row, number, seen) {
-    row.node.hidden = !seen;
-    if (!seen) {
-      if (row.shown) row.time.textContent = row.text.textContent = "";
-      row.shown = undefined;
-      return;
-    }
-    const line = this.lines.line(number);
-    const sought = this.search.text ? `${this.search.exact}${this.search.text}` : "";
-    const isPicked = this.picked !== null && number >= this.picked[0] && number <= this.picked[1];
-    row.node.classList.toggle("picked", isPicked);
-    row.node.classList.toggle("found", sought !== "" && number === this.search.line);
-    if (row.place !== number) {
-      row.place = number;
-      row.node.dataset.number = String(number);
-      row.number.textContent = grouped(number + 1);
-    }
-    if (row.shown === line && row.sought === sought) return; // as it is already
-    row.shown = line;
-    row.sought = sought;
-    if (line === undefined) {
-      row.time.textContent = row.text.textContent = "";
-      row.node.dataset.stream = row.node.dataset.kind = "";
-      return;
-    }
-    row.node.dataset.stream = line[STREAM];
-    row.node.dataset.kind = line[KIND];
-    row.time.textContent = clock(line[TIME], true);
-    if (row.time.title) row.time.title = ""; // it was another line's
-    this.#fillText(row.text, line);
-  }
-
-  #fillText(node, line) {
-    const text = line[TEXT];
-    const hits = this.#hitsIn(plain(text));
-    if (!hits.length && !text.includes("\x1b")) node.textContent = visible(text);
-    else fill(node, marked(pieces(text), hits));
-    if (line[GOES_ON]) node.prepend(el("span", { class: "goes-on", title: "The line before goes on" }, "↳"));
-    if (line[LEFT_OUT]) node.append(el("button", { type: "button", class: "more" }, `… ${grouped(line[LEFT_OUT])} more characters`));
-  }
-
-  /** Where a line has what is looked for: [begin, end] each. */
-  #hitsIn(text) {
-    const { text: wanted, exact } = this.search;
-    if (!wanted) return [];
-    const needle = exact ? wanted : wanted.toLowerCase();
-    const within = exact ? text : text.toLowerCase();
-    if (within.length !== text.length) return []; // lower case of another length: places would be wrong
-    const found = [];
-    for (let at = within.indexOf(needle); at >= 0; at = within.indexOf(needle, at + needle.length)) found.push([at, at + needle.length]);
-    return found;
+    this.settling = setTimeout(() => {
+      this.lines.want(first, end);
+      const numbers = entries.map(({ number }) => number);
+      if (numbers.length && !numbers.includes(undefined)) this.search.wantMarks(this.lines.view, this.lines.generation, first, numbers);
+    }, SETTLE_MS);
   }
 }
 

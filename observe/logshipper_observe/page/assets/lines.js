@@ -6,7 +6,7 @@ const PAGE = 200;
 const MAX_PAGES = 60;
 
 /** A line as the server gives it: a list (observe/logshipper_observe/page/console_api.py). */
-export const TIME = 0, STREAM = 1, KIND = 2, TEXT = 3, ATTEMPT = 4, CAPTURE = 5, LEFT_OUT = 6, GOES_ON = 7;
+export const TIME = 0, STREAM = 1, KIND = 2, TEXT = 3, ATTEMPT = 4, CAPTURE = 5, LEFT_OUT = 6, GOES_ON = 7, NUMBER = 8;
 
 export class Lines {
   /** changed: is called when there are more, or others. failed: with a Failure. */
@@ -18,10 +18,12 @@ export class Lines {
     this.reset();
   }
 
-  /** Shows other lines of the job: `streams`, `attempt`. */
+  /** Shows other lines of the job: `streams`, `attempt`; with `only`, those that match, by their place among these. */
   reset(view = this.view) {
     this.view = view;
-    this.total = 0;
+    this.total = 0; // that are shown
+    this.linesTotal = 0; // those that don't match included
+    this.limited = false; // more that match aren't looked for
     this.generation = -1;
     this.problem = "";
     this.complete = true;
@@ -100,6 +102,8 @@ export class Lines {
     if (document.generation !== this.generation) this.pages.clear(); // lines have other numbers now
     this.generation = document.generation;
     this.total = document.total;
+    this.linesTotal = document.lines_total ?? document.total;
+    this.limited = document.limited ?? false;
     this.problem = document.problem;
     this.complete = document.complete;
     this.known = true;

@@ -1,0 +1,76 @@
+// The rows of the console that are seen: one element each, filled again as others come into sight.
+
+import { marked, pieces, plain } from "./ansi.js";
+import { el, fill, visible } from "./dom.js";
+import { clock, grouped } from "./format.js";
+import { GOES_ON, KIND, LEFT_OUT, STREAM, TEXT, TIME } from "./lines.js";
+
+export class LineRows {
+  /** layer: what they stand in; search: what is marked in them. */
+  constructor(layer, search) {
+    this.layer = layer;
+    this.search = search;
+    this.rows = [];
+  }
+
+  /** Shows lines. entries: for each its number (undefined: not known yet) and itself (undefined: not fetched yet);
+   * picked: the first and last number that are picked, or null. */
+  draw(entries, picked) {
+    while (this.rows.length < entries.length) this.rows.push(this.#newRow());
+    this.rows.forEach((row, at) => this.#fill(row, entries[at], picked));
+  }
+
+  /** The line that an element shows. */
+  lineOf(node) {
+    return this.rows.find((row) => row.node === node)?.line;
+  }
+
+  #newRow() {
+    const number = el("span", { class: "number" });
+    const time = el("span", { class: "time" });
+    const text = el("span", { class: "text" });
+    const node = el("div", { class: "row" }, number, time, text);
+    this.layer.append(node);
+    return { node, number, time, text, line: null, sought: "" };
+  }
+
+  #fill(row, entry, picked) {
+    row.node.hidden = !entry;
+    if (!entry) {
+      if (row.line) row.time.textContent = row.text.textContent = "";
+      row.line = undefined;
+      return;
+    }
+    const { number, line } = entry;
+    const { key, line: hit } = this.search;
+    row.node.classList.toggle("picked", picked !== null && number >= picked[0] && number <= picked[1]);
+    row.node.classList.toggle("found", key !== "" && number === hit);
+    if (row.place !== number) {
+      row.place = number;
+      row.node.dataset.number = number === undefined ? "" : String(number);
+      row.number.textContent = number === undefined ? "" : grouped(number + 1);
+    }
+    const marks = this.search.marks.get(number);
+    if (row.line === line && row.sought === key && row.marks === marks) return; // as it is already
+    Object.assign(row, { line, sought: key, marks });
+    if (line === undefined) {
+      row.time.textContent = row.text.textContent = "";
+      row.node.dataset.stream = row.node.dataset.kind = "";
+      return;
+    }
+    row.node.dataset.stream = line[STREAM];
+    row.node.dataset.kind = line[KIND];
+    row.time.textContent = clock(line[TIME], true);
+    if (row.time.title) row.time.title = ""; // it was another line's
+    this.#fillText(row.text, line, number);
+  }
+
+  #fillText(node, line, number) {
+    const text = line[TEXT];
+    const hits = this.search.hitsIn(plain(text), number);
+    if (!hits.length && !text.includes("\x1b")) node.textContent = visible(text);
+    else fill(node, marked(pieces(text), hits));
+    if (line[GOES_ON]) node.prepend(el("span", { class: "goes-on", title: "The line before goes on" }, "↳"));
+    if (line[LEFT_OUT]) node.append(el("button", { type: "button", class: "more" }, `… ${grouped(line[LEFT_OUT])} more characters`));
+  }
+}
