@@ -12,6 +12,7 @@ from logshipper.spool.segment import Kind
 from logshipper_ingest.store.job_reader import JobReader
 from logshipper_observe.base.words import is_further_part, uncoloured, utc
 from logshipper_observe.model.documents import STREAM_NAMES
+from logshipper_observe.model.line_levels import MAX_HEAD, level_of
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal, json_answer
 from logshipper_observe.page.downloads import pieces
 from logshipper_observe.page.line_expression import MAX_MATCHED, ExpressionRefusal
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_LINES = 1_000  # of an answer
 MAX_CHARS = MAX_MATCHED  # of a line, unless it is asked for alone
+_LEVEL_CHARS = 4 * MAX_HEAD  # colours included
 MARKS_SECS = 0.2  # for the places of an expression in an answer's lines
 MAX_COPIED = 100_000  # lines that are copied at once
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -117,7 +119,7 @@ def lines(ask: Ask) -> PageAnswer:
     alone that a search (`q`, `exact`, `regex`) has found so far; total is how many these are, lines
     how many there are, and limited whether more than they aren't looked for. A line is a list: time
     (ms since 1970), stream, kind, text, attempt, capture, characters left out, whether it goes on
-    with the line before, number."""
+    with the line before, number, the level that it says."""
     with _open_log(ask) as (log, source, problem):
         state = _state(log, source, problem)
         hits = None
@@ -139,7 +141,7 @@ def lines(ask: Ask) -> PageAnswer:
             return PageAnswer(b"", etag=etag)
         selection = _selection(log, source, hits, ask, MAX_LINES, 200)
     rows = [
-        [*_row(line), number]
+        [*_row(line), number, level_of(uncoloured(line.text[:_LEVEL_CHARS]))]
         for line, number in zip(selection.lines, selection.numbers, strict=True)
     ]
     return json_answer({**state, "from": selection.first, "lines": rows}, "" if problem else etag)

@@ -204,6 +204,30 @@ def test_kept_colours_are_shown(browse: Browsing) -> None:
     expect(first.locator("mark")).to_have_text(["residual", " is ", "high"])
 
 
+def test_levels_are_marked_where_a_line_says_one(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    with SpooledCapture(tmp_path / "store", "r5t8aa") as job:
+        job.lines("ERROR no GPU", "0 errors, error bars", "[\x1b[33mWARN\x1b[0m] slow")
+        job.stderr("loading", "CRITICAL gone")
+        job.end()
+    page = browse.open("job/r5t8aa", server=serve(tmp_path / "store"))
+    expect(rows(page)).to_have_count(5)
+    signs = rows(page).locator(".sign")
+    expect(signs).to_have_text(["E", "", "W", "2>", "C2>"])
+    assert [node.get_attribute("aria-label") for node in signs.all()] == [
+        "error", None, "warning", "stderr", "critical, stderr",
+    ]  # fmt: skip
+    colours = [
+        node.evaluate("node => getComputedStyle(node).color")
+        for node in rows(page).locator(".text").all()
+    ]
+    error, plain, warning, stderr, critical = colours
+    assert error == critical
+    assert len({error, plain, warning, stderr}) == 4
+    browse.picture(page)
+
+
 def test_going_to_a_time(browse: Browsing) -> None:
     page = open_console(browse)
     log(page).focus()

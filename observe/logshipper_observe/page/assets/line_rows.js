@@ -3,7 +3,9 @@
 import { marked, pieces, plain } from "./ansi.js";
 import { el, fill, visible } from "./dom.js";
 import { clock, grouped } from "./format.js";
-import { GOES_ON, KIND, LEFT_OUT, STREAM, TEXT, TIME } from "./lines.js";
+import { GOES_ON, KIND, LEFT_OUT, LEVEL, STREAM, TEXT, TIME } from "./lines.js";
+
+const SIGNS = { debug: "D", info: "I", warning: "W", error: "E", critical: "C" };
 
 export class LineRows {
   /** layer: what they stand in; search: what is marked in them. */
@@ -27,17 +29,18 @@ export class LineRows {
 
   #newRow() {
     const number = el("span", { class: "number" });
+    const sign = el("span", { class: "sign" });
     const time = el("span", { class: "time" });
     const text = el("span", { class: "text" });
-    const node = el("div", { class: "row" }, number, time, text);
+    const node = el("div", { class: "row" }, number, sign, time, text);
     this.layer.append(node);
-    return { node, number, time, text, line: null, sought: "" };
+    return { node, number, sign, time, text, line: null, sought: "" };
   }
 
   #fill(row, entry, picked) {
     row.node.hidden = !entry;
     if (!entry) {
-      if (row.line) row.time.textContent = row.text.textContent = "";
+      if (row.line) this.#empty(row);
       row.line = undefined;
       return;
     }
@@ -54,15 +57,31 @@ export class LineRows {
     if (row.line === line && row.sought === key && row.marks === marks) return; // as it is already
     Object.assign(row, { line, sought: key, marks });
     if (line === undefined) {
-      row.time.textContent = row.text.textContent = "";
-      row.node.dataset.stream = row.node.dataset.kind = "";
+      this.#empty(row);
       return;
     }
     row.node.dataset.stream = line[STREAM];
     row.node.dataset.kind = line[KIND];
+    this.#showSign(row, line);
     row.time.textContent = clock(line[TIME], true);
     if (row.time.title) row.time.title = ""; // it was another line's
     this.#fillText(row.text, line, number);
+  }
+
+  #empty(row) {
+    row.time.textContent = row.text.textContent = row.sign.textContent = "";
+    row.node.dataset.stream = row.node.dataset.kind = row.node.dataset.level = "";
+    nameSign(row.sign, "");
+  }
+
+  /** Stream and level as letters: neither is told by its colour alone. */
+  #showSign(row, line) {
+    const level = line[LEVEL] ?? "";
+    const isError = line[STREAM] === "stderr";
+    const words = [level, isError && "stderr"].filter(Boolean).join(", ");
+    row.node.dataset.level = level;
+    row.sign.textContent = (SIGNS[level] ?? "").padEnd(1) + (isError ? "2>" : "");
+    nameSign(row.sign, words);
   }
 
   #fillText(node, line, number) {
@@ -72,5 +91,13 @@ export class LineRows {
     else fill(node, marked(pieces(text), hits));
     if (line[GOES_ON]) node.prepend(el("span", { class: "goes-on", title: "The line before goes on" }, "↳"));
     if (line[LEFT_OUT]) node.append(el("button", { type: "button", class: "more" }, `… ${grouped(line[LEFT_OUT])} more characters`));
+  }
+}
+
+function nameSign(node, words) {
+  node.title = words;
+  for (const [name, value] of [["role", "img"], ["aria-label", words]]) {
+    if (words) node.setAttribute(name, value);
+    else node.removeAttribute(name);
   }
 }
