@@ -7,6 +7,7 @@
 // A view is a module with `show(root, context)`, which returns what `close()` ends it. context: see `contextOf`.
 
 import { el, fill } from "./dom.js";
+import { listen, showKeys } from "./keys.js";
 import * as job from "./job.js";
 import * as jobs from "./jobs.js";
 import { keep, kept } from "./storage.js";
@@ -105,5 +106,10 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
+document.getElementById("keys").addEventListener("click", showKeys);
+listen("Every page", [
+  { keys: ["?"], words: "these keys", call: showKeys },
+  { keys: ["Tab", "Shift+Tab"], words: "next and previous button, field or link" },
+]);
 window.addEventListener("hashchange", route);
 route();

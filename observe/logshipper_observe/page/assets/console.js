@@ -2,8 +2,9 @@
 
 import { Failure, get, path, repeat } from "./api.js";
 import { ConsoleSearch } from "./console_search.js";
-import { el, fill, isTyping } from "./dom.js";
+import { el, fill } from "./dom.js";
 import { clock, grouped, isRunning, local, plural } from "./format.js";
+import { listen } from "./keys.js";
 import { LineRows } from "./line_rows.js";
 import { ATTEMPT, Lines, NUMBER, TIME } from "./lines.js";
 import { Scroller } from "./scroller.js";
@@ -34,8 +35,7 @@ class Console {
     this.scroller.onresize = () => {
       if (this.following) this.scroller.position = Infinity;
     };
-    this.onkey = (event) => this.#key(event);
-    document.addEventListener("keydown", this.onkey);
+    this.keys = listen("The console", this.#keyTable());
     this.lines.reset(this.#view());
     this.#showSave();
     const line = Number(context.words.get("line"));
@@ -56,7 +56,7 @@ class Console {
     this.lines.giveUp();
     this.search.close();
     clearTimeout(this.settling);
-    document.removeEventListener("keydown", this.onkey);
+    this.keys.close();
   }
 
   // ---- what there is
@@ -328,23 +328,19 @@ class Console {
     fill(this.foot, words);
   }
 
-  #key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Escape" && this.picked && !isTyping(event)) this.#pick(null);
-    if (isTyping(event) || document.querySelector("dialog[open]")) return;
-    const calls = {
-      "/": () => this.search.focus(),
-      n: () => this.search.step(false),
-      p: () => this.search.step(true),
-      f: () => this.#follow(!this.following),
-      t: () => this.#toggleTimes(),
-      g: () => this.#goTo(0),
-      G: () => this.#follow(true),
-    };
-    if (calls[event.key]) {
-      event.preventDefault();
-      calls[event.key]();
-    }
+  /** @returns {import("./keys.js").Key[]} */
+  #keyTable() {
+    return [
+      { keys: ["/"], words: "search", call: () => this.search.focus() },
+      { keys: ["Enter", "Shift+Enter"], words: "in the search: next and previous hit" },
+      { keys: ["n"], words: "next hit", call: () => this.search.step(false) },
+      { keys: ["p"], words: "previous hit", call: () => this.search.step(true) },
+      { keys: ["g"], words: "the first line", call: () => this.#goTo(0) },
+      { keys: ["G"], words: "the last line, and follow", call: () => this.#follow(true) },
+      { keys: ["f"], words: "follow or not", call: () => this.#follow(!this.following) },
+      { keys: ["t"], words: "times or not", call: () => this.#toggleTimes() },
+      { keys: ["Escape"], words: "leave the search; drop what is picked", call: () => this.picked !== null && this.#pick(null) },
+    ];
   }
 
   #toggleTimes() {

@@ -3,11 +3,22 @@
 import { el, fill, visible } from "./dom.js";
 import { grouped, plural } from "./format.js";
 import { xOf } from "./graph_data.js";
+import { listen } from "./keys.js";
 
 const SETTLE_MS = 250; // after the last move of the slider
 const CLOCK = "time";
 const NAME_CHARS = 60;
 const MOST_SMOOTH = 0.99;
+
+// what chart_input.js and legend.js do
+const GRAPH_KEYS = [
+  { keys: ["ArrowLeft", "ArrowRight"], words: "along the points, with Shift by ten" },
+  { keys: ["Home", "End"], words: "the first and the last point" },
+  { keys: ["+", "-"], words: "zoom in and out" },
+  { keys: ["PageUp", "PageDown"], words: "move what is zoomed to" },
+  { keys: ["Escape", "0"], words: "see all again" },
+  { keys: ["Enter", "Ctrl+Enter"], words: "on the legend: one series only; switch it on or off" },
+];
 
 export class GraphControls {
   /** @param {URLSearchParams} words of the address
@@ -15,6 +26,7 @@ export class GraphControls {
    * only drawn again; keep: other settings belong to the address
    * @param {Node[]} more controls of a view's own */
   constructor(words, calls, more = []) {
+    this.keys = listen("A graph, in focus", GRAPH_KEYS);
     this.calls = calls;
     this.x = words.get("x") ?? "";
     this.smooth = Math.min(Math.max(Number(words.get("smooth")) || 0, 0), MOST_SMOOTH);
@@ -39,6 +51,7 @@ export class GraphControls {
   }
 
   close() {
+    this.keys.close();
     clearTimeout(this.settling);
   }
 

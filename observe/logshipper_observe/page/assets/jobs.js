@@ -1,9 +1,10 @@
 // All jobs: a list that is looked at again and again, searched, filtered and sorted by the server.
 
 import { get, look, repeat } from "./api.js";
-import { el, fill, isTyping } from "./dom.js";
+import { el, fill } from "./dom.js";
 import { duration, grouped, isRunning, local, plural, shortText, when } from "./format.js";
 import { JobColumns } from "./job_columns.js";
+import { listen } from "./keys.js";
 
 const PAGE = 100;
 const MAX_LIMIT = 1000;
@@ -35,15 +36,14 @@ class Jobs {
     this.columns = new JobColumns(context.words, () => this.#ask());
     context.crumbs();
     this.#build(root);
-    this.onkey = (event) => this.#key(event);
-    document.addEventListener("keydown", this.onkey);
+    this.keys = listen("The list of jobs", this.#keyTable());
     this.looking = this.#look();
   }
 
   close() {
     this.looking.stop();
     clearTimeout(this.typing);
-    document.removeEventListener("keydown", this.onkey);
+    this.keys.close();
   }
 
   #build(root) {
@@ -52,7 +52,7 @@ class Jobs {
     this.field = el("input", {
       type: "search", placeholder: "Search", value: asked.q, maxlength: 200, spellcheck: "false",
       "aria-label": "Search in names, ids, users, hosts, tags and notes",
-      on: { input: () => { clearTimeout(this.typing); this.typing = setTimeout(changed, TYPED_MS); } },
+      on: { input: () => { clearTimeout(this.typing); this.typing = setTimeout(changed, TYPED_MS); }, keydown: (event) => this.#searchKey(event) },
     });
     this.state = el("select", { "aria-label": "State", on: { change: changed } }, el("option", { value: asked.state }, asked.state || "Any state"));
     this.tag = el("select", { "aria-label": "Tag", on: { change: changed } }, el("option", { value: asked.tag }, asked.tag || "Any tag"));
@@ -211,29 +211,32 @@ class Jobs {
     fill(this.compare, `Compare ${ids.length}`);
   }
 
-  #key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Escape" && event.target === this.field) {
-      this.field.value = "";
-      this.#ask();
-      return;
-    }
-    const inBox = event.target.type === "checkbox";
-    if ((isTyping(event) && !inBox) || document.querySelector("dialog[open]")) return;
-    if (event.key === "/") {
-      event.preventDefault();
-      this.field.focus();
-      this.field.select();
-    } else if (["j", "k", "ArrowDown", "ArrowUp"].includes(event.key)) {
-      const links = [...this.body.querySelectorAll("td.name a")];
-      const row = document.activeElement?.closest?.("tr[data-id]");
-      const at = row ? links.indexOf(row.querySelector("td.name a")) : -1;
-      if (at < 0 && event.key.startsWith("Arrow")) return; // scrolls
-      event.preventDefault();
-      links[Math.max(0, Math.min(links.length - 1, at + (event.key === "j" || event.key === "ArrowDown" ? 1 : -1)))]?.focus();
-    } else if (event.key === "x") {
-      document.activeElement?.closest?.("tr[data-id]")?.querySelector("input")?.click();
-    }
+  /** @returns {import("./keys.js").Key[]} */
+  #keyTable() {
+    return [
+      { keys: ["/"], words: "search", call: () => { this.field.focus(); this.field.select(); } },
+      { keys: ["j", "ArrowDown"], words: "next job", call: (event) => this.#focusJob(1, event.key === "j") },
+      { keys: ["k", "ArrowUp"], words: "previous job", call: (event) => this.#focusJob(-1, event.key === "k") },
+      { keys: ["Enter"], words: "its page" },
+      { keys: ["x"], words: "tick it, to be compared", call: () => document.activeElement?.closest?.("tr[data-id]")?.querySelector("input")?.click() },
+      { keys: ["Escape"], words: "in the search: empty it" },
+    ];
+  }
+
+  #searchKey(event) {
+    if (event.key !== "Escape") return;
+    this.field.value = "";
+    this.#ask();
+  }
+
+  /** begins: where none has the focus, the first one gets it; else the key scrolls. */
+  #focusJob(by, begins) {
+    const links = [...this.body.querySelectorAll("td.name a")];
+    const row = document.activeElement?.closest?.("tr[data-id]");
+    const at = row ? links.indexOf(row.querySelector("td.name a")) : -1;
+    if (at < 0 && !begins) return false;
+    links[Math.max(0, Math.min(links.length - 1, at + by))]?.focus();
+    return true;
   }
 }
 
