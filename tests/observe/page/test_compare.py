@@ -58,16 +58,18 @@ def test_differences_of_configuration(comparison: Page) -> None:
     )
     assert options["name"] == ["train.py", "train.py"]
     assert "epoch" not in options
-    assert "loss" not in options
+    assert options["loss"] == [str(curves_of(lr)[0]["loss"]) for lr in (0.1, 0.2)], "first values"
+    expect(comparison.get_by_text("First values of keys that change")).to_be_visible()
     differences = comparison.locator(".differences tr.differs th").all_inner_texts()
-    assert differences == ["lr", "batch"]
+    assert differences[:2] == ["lr", "batch"]
+    assert "loss" in differences[2:]
     dim = "(row) => getComputedStyle(row.cells[1]).color"
     colour = comparison.locator(".differences tr", has_text="seed").evaluate(dim)
     assert colour != comparison.locator(".differences tr", has_text="batch").evaluate(dim), (
         "what is equal is dimmed"
     )
     comparison.get_by_role("checkbox", name="Only what differs").check()
-    assert list(configuration(comparison)) == ["lr", "batch"]
+    assert list(configuration(comparison)) == differences
 
 
 def test_how_jobs_were_started(

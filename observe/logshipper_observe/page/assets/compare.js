@@ -179,6 +179,9 @@ class CompareView {
   #showTable() {
     if (!this.found) return;
     const groups = [["Job", this.found.facts], ["First records", this.found.constants]];
+    // of keys that change, as `diff` has them: what is equal there says nothing
+    const first = this.found.first_values.filter((one) => one.differs);
+    if (first.length) groups.push(["First values of keys that change", first]);
     if (this.found.context.length > 0) groups.push(["How it was started", this.found.context]);
     const cell = (value) => el("td", {}, value === null ? el("span", { class: "dim" }, "none") : el("bdi", {}, value));
     const row = ({ name, values, differs }) => el("tr", { class: differs ? "differs" : "same" },
