@@ -58,6 +58,17 @@ def test_it_opens_at_the_end(browse: Browsing) -> None:
     browse.picture(page)
 
 
+def test_what_the_head_counts_and_what_the_console_does(browse: Browsing) -> None:
+    page = open_console(browse, f"job/{TRAINED}")
+    lines = page.locator(".facts div", has_text="Lines").locator("dd").inner_text()
+    total = rows(page).count()
+    others = total - int(lines)
+    assert others > 0
+    expect(
+        page.get_by_text(f"{total} lines, {others} of them logshipper's notes, commands or parts")
+    ).to_be_visible()
+
+
 def test_scrolling_to_each_place(browse: Browsing) -> None:
     page = open_console(browse)
     box = log(page)

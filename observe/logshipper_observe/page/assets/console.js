@@ -174,6 +174,10 @@ class Console {
   #showFoot() {
     const { total, linesTotal, limited, problem, complete, view } = this.lines;
     const words = [view.only ? `${grouped(total)} of ${plural(linesTotal, "line")} match` : plural(total, "line")];
+    const { job } = this.context;
+    const others = total - job.lines; // which the job's head doesn't count
+    const isAll = !view.only && !view.streams && !view.attempt && complete && !isRunning(job.state);
+    if (isAll && others > 0) words.push(`${grouped(others)} of them logshipper's notes, commands or parts of long lines`);
     if (limited) words.push("more aren't looked for");
     if (this.picked) {
       const [first, last] = this.picked;
