@@ -12,6 +12,7 @@ from tests.tools.reading_store import SpooledCapture
 from tests.tools.segment_factory import SECOND_NS as NS
 
 RUNNING = "4713"
+_OPTIONS = {"4710": {"lr": 0.1, "batch": 32}, "4711": {"lr": 0.05, "batch": 64}}
 _PAST_JOBS = (
     ("4709", "prepare_data.sh", 1, 0, 5200), ("4710", "train.py", 0, 0, 4600), ("4711", "train.py", 0, 0, 3900),
     ("4712", "evaluate.py", 0, 15, 2000),
@@ -27,10 +28,11 @@ def pictured_jobs(root: Path) -> Iterator[None]:
             job.lines(*(f"file {number:05} is ready" for number in range(1, 400)))
             if name == "train.py":
                 job.metadata(
+                    _OPTIONS[job_id],
                     *(
                         {"epoch": epoch, "loss": round(2 / (epoch + int(job_id) % 7 + 1), 4)}
                         for epoch in range(90)
-                    )
+                    ),
                 )
             if exit_code:
                 job.stderr("prepare_data.sh: line 12: /data/images: No such file or directory")
@@ -54,6 +56,7 @@ def _train(job: SpooledCapture) -> None:
     job.lines(
         "\x1b[1mtraining resnet50\x1b[0m on cifar10: 50,000 samples, 391 batches an epoch", ""
     )
+    job.metadata({"batch": 32})
     for epoch in range(1, 31):
         loss = 2.1 / epoch**0.5 + noise.gauss(0, 0.02)
         job.lines(
