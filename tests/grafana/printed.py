@@ -201,6 +201,18 @@ ALONE = Job(
     _lines(*({"temperature": 40 + _noise(step)} if step % 4 == 0 else {"step": step, "loss": 1 / step}
              for step in range(1, 21))),
 )  # fmt: skip
+# as measurements have them; the second text would break a name that isn't cleaned
+TAG_SETS = ({"host": "n1", "rank": "0"}, {"host": "n1", "rank": "1"}, {"host": 'n"2', "rank": "2"})
+TAGGED = Job(
+    "tagged",
+    _lines(
+        *(
+            {"epoch": epoch, "loss": _noise(10 * epoch + rank), "tags": tags}
+            for epoch in range(1, 6)
+            for rank, tags in enumerate(TAG_SETS)
+        )
+    ),
+)
 SHORT = Job(
     "short",
     _lines(*({"step": step, "loss": step / 4} for step in range(1, 4))),
@@ -268,5 +280,5 @@ OLD = Job(
 )
 
 LIVE = (RUNNING, ENDED, NO_METADATA, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, DIVERGED,
-        VALIDATION, ALONE, SHORT, LONG, ONE_KEY, CONFIGURED, *RULES.values())  # fmt: skip
+        VALIDATION, ALONE, TAGGED, SHORT, LONG, ONE_KEY, CONFIGURED, *RULES.values())  # fmt: skip
 EVERY = (*LIVE, REQUEUED, THREE_NODES, TIMED_OUT, EVENTFUL, LATE, OLD)

@@ -374,6 +374,28 @@ def test_all_tasks_are_series_of_their_own(pages: Pages) -> None:
         assert ascending == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
+def test_each_set_of_tags_is_a_series(pages: Pages) -> None:
+    """Quotes in a tag are written as `_`, or the series would be left out."""
+    page = pages.job("tagged")
+    rows = [
+        row
+        for record in printed.TAGGED.records
+        for row in over(
+            "epoch",
+            [record],
+            suffix=f" · host {record['tags']['host']} · rank {record['tags']['rank']}",
+        )
+    ]
+    rows = [{name.replace('"', "_"): value for name, value in row.items()} for row in rows]
+    frame = page.show(ALL + "epoch").frame
+    is_over(frame, "epoch")
+    assert sorted(frame.rows(), key=repr) == sorted(rows, key=repr)
+    assert page.show("loss").frame.names == [
+        "epoch",
+        *dict.fromkeys(name for row in rows for name in row if name != "epoch"),
+    ]
+
+
 def test_one_node_of_three(pages: Pages) -> None:
     page = pages.job("three-nodes", host=["n10"], task="all")
     assert page.show(ALL + "epoch").rows() == over(

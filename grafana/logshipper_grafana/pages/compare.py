@@ -41,13 +41,13 @@ _SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job: as it may stand in a query
 _RECORDS = f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="metadata"}} | job_id=~`${{jobs:pipe}}`'
 
 # A job's series is called as `names` says (ID=NAME|ID=NAME), and after its attempt and task, where
-# it has several.
+# it has several, and its tags.
 _SERIES = (
     '{{$lj := print .job_id}}{{$la := "${names:pipe}"}}'
     '{{$ls = regexReplaceAll (print "^(?:.*[|])?" $lj "=([^|]*)(?:[|].*)?$") $la "$1"}}'
     "{{if or (not $ls) (eq $ls $la)}}{{$ls = $lj}}{{end}}"
     '{{if ne .attempt "1"}}{{$ls = print $ls " · attempt " .attempt}}{{end}}'
-    '{{if ne .task "0"}}{{$ls = print $ls " · task " .task}}{{end}}'
+    '{{if ne .task "0"}}{{$ls = print $ls " · task " .task}}{{end}}' + records.TAGS
 )
 
 

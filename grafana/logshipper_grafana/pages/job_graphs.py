@@ -15,10 +15,10 @@ from logshipper_grafana.parts.transforms import (
 from logshipper_grafana.parts.x_axis import X, over_x_or_number, over_x_or_own
 
 # With `all` chosen each attempt and each task gets its own series, so that lines of different ones
-# don't join.
+# don't join; so does each set of tags.
 _SUFFIX = (
     '{{if eq "${attempt:raw}" "all"}}{{$ls = print " · attempt " .attempt}}{{end}}'
-    '{{if eq "${task:raw}" "all"}}{{$ls = print $ls " · task " .task}}{{end}}'
+    '{{if eq "${task:raw}" "all"}}{{$ls = print $ls " · task " .task}}{{end}}' + records.TAGS
 )
 _NONE = "no numbers in this time"
 

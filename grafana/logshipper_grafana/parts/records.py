@@ -33,6 +33,15 @@ _RECORD = (
     r'{{$lr = regexReplaceAllLiteral "[\x01\x02]" $lr ""}}{{end}}'
 )
 
+# Adds a measurement's tags to $ls, so that each set of them is a series of its own. Quotes and
+# backslashes in a tag would cost the series (see _collect).
+TAGS = (
+    r'{{if contains "\"tags\"" $lr}}{{$lg := index (fromJson $lr) "tags"}}'
+    '{{if eq (printf "%T" $lg) "map[string]interface {}"}}{{range $lk, $lv := $lg}}'
+    r'{{$lt := regexReplaceAllLiteral "[\x00-\x1f\"\\\\]" (print $lk " " $lv) "_"}}'
+    '{{$ls = print $ls " · " $lt}}{{end}}{{end}}{{end}}'
+)
+
 Body = Callable[[str, str], str]  # what is done, given the variables of a name and its value
 
 
