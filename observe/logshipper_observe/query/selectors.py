@@ -122,7 +122,9 @@ def no_single_job(error: UnknownJob, jobs: "Sequence[JobSummary]") -> UnknownJob
         several = jobs_of(name, jobs)
     except UnknownJob:
         return error
-    words = f"{name!r} stands for {len(several)} jobs; name one of them"
+    words = str(error)
+    if len(several) > 1:
+        words = f"{name!r} stands for {len(several)} jobs; name one of them"
     return UnknownJob(name, words, [job.name for job in several][:10])
 
 

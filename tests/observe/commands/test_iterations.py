@@ -158,6 +158,7 @@ def test_a_task_is_named_as_an_iteration(words: tuple[str, ...], pattern: str, a
 @pytest.mark.parametrize(
     ("words", "error"),
     {
+        ("logs", "othe*"): "no job has the id or name 'othe*'; did you mean other?",
         ("logs", "mpi:7"): "the job has no task 7; it has 0, 1",
         ("logs", "mpi:1", "--task", "0"): "mpi:1 is task 1 already",
         ("status", "mpi:7"): "no job has the id or name 'mpi:7'",
