@@ -19,13 +19,12 @@ from collections.abc import Iterable, Iterator
 from email.message import Message
 from pathlib import Path
 
-from argcomplete.shell_integration import shellcode
+from logshipper_observe.commands.completion import PROGRAMS, completion_script
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = ROOT / "deploy" / "packages"
 PYTHON = "python3.11"
 OPT = Path("opt/logshipper")
-PROGRAMS = ["logshipper", "logshipper-agent", "logshipper-grafana"]
 PAGES = ["README.md", "CHANGELOG.md", "deploy/slurm/README.md"]
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)")
 ZSH = {"deb": "vendor-completions", "rpm": "site-functions"}
@@ -123,12 +122,12 @@ def environment(wheels: Path, tree: Path) -> Path:
 
 def completion(kind: str, tree: Path) -> None:
     share = tree / "usr" / "share"
-    write(share / "bash-completion/completions/logshipper", shellcode(PROGRAMS, True, "bash"))
+    write(share / "bash-completion/completions/logshipper", completion_script(PROGRAMS, "bash"))
     for name in PROGRAMS[1:]:
         (share / "bash-completion/completions" / name).symlink_to(PROGRAMS[0])
-    write(share / f"zsh/{ZSH[kind]}/_logshipper", shellcode(PROGRAMS, True, "zsh"))
+    write(share / f"zsh/{ZSH[kind]}/_logshipper", completion_script(PROGRAMS, "zsh"))
     for name in PROGRAMS:  # fish looks for a file of the program's name
-        write(share / f"fish/vendor_completions.d/{name}.fish", shellcode([name], True, "fish"))
+        write(share / f"fish/vendor_completions.d/{name}.fish", completion_script([name], "fish"))
 
 
 def configuration(tree: Path) -> None:

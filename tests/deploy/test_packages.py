@@ -491,7 +491,8 @@ def test_completion_files_are_valid(installed: Path, shell: str) -> None:
         line = f". {shlex.quote(str(share / places[shell]))}; complete -p {programs}"
         done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.count("_python_argcomplete") == 3
+        functions = re.findall(r"-F (\S+)", done.stdout)
+        assert functions == ["__logshipper_complete", *["_python_argcomplete"] * 2]
     elif shutil.which(shell):
         assert subprocess.run([shell, "-n", share / places[shell]]).returncode == 0
     assert "logshipper" in text

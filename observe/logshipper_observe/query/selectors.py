@@ -122,6 +122,8 @@ def no_single_job(error: UnknownJob, jobs: "Sequence[JobSummary]") -> UnknownJob
         several = jobs_of(name, jobs)
     except UnknownJob:
         return error
+    if any(name in (job.job_id, job.name) for job in several):
+        return error  # it is there more than once
     words = str(error)
     if len(several) > 1:
         words = f"{name!r} stands for {len(several)} jobs; name one of them"

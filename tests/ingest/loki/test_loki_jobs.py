@@ -84,6 +84,7 @@ def test_one_id_in_two_clusters_needs_a_cluster(fake: FakeLoki, tmp_path: Path, 
     code, out, err = ask("logs", JOB)
     assert (code, out) == (1, "")
     assert "job k3f9x2 is there in several clusters, alpha, beta: give --cluster NAME" in err
+    assert "did you mean" not in err
     assert ask("logs", JOB, "--cluster", "beta") == (0, "from beta\n", "")
     assert ask("logs", "last", "--cluster", "alpha")[1] == "from alpha\n"
     assert ask("logs", JOB, "--cluster", 'x"} or {a="')[0] == 1

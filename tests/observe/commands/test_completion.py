@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
 
 import pexpect
 import pytest
@@ -42,6 +43,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         program.parent.mkdir(exist_ok=True)
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
         program.chmod(0o755)
+    (home / "bin" / "zz-train").symlink_to("/bin/true")
     training(home / "store", name="train.py")
     return {
         "PATH": f"{home / 'bin'}:{os.environ['PATH']}", "HOME": str(home), "PYTHONPATH": SOURCES,
@@ -93,22 +95,87 @@ def test_bash(environment: dict[str, str]) -> None:
     assert [line.strip() for line in process.stdout.splitlines()] == list(LINES.values())
 
 
+class Terminal:
+    """A shell at a terminal, with the script that `logshipper completion` prints; in a folder with
+    a file `zz-config.yaml`. There is a command `zz-train`."""
+
+    STARTS = MappingProxyType(
+        {
+            "bash": (["--norc", "--noprofile", "-i"], "PS1='> '; {}"),
+            "zsh": (["-f", "-i"], "autoload -U compinit; compinit -u -D; PROMPT='> '; {}"),
+        }
+    )
+
+    def __init__(self, shell: str, environment: dict[str, str], folder: Path) -> None:
+        shell_is_there(shell)
+        (folder / "zz-config.yaml").touch()
+        words, start = self.STARTS[shell]
+        self.child = pexpect.spawn(
+            shell, words, env=environment, cwd=str(folder), encoding="utf-8", timeout=TIMEOUT_SECS,
+            dimensions=(40, 120),
+        )  # fmt: skip
+        script = f'eval "$(logshipper completion {shell})"'
+        self.child.sendline(f"{start.format(script)}; echo 'REA''DY'")
+        self.child.expect_exact("READY\r\n")
+        self.child.expect_exact("> ")  # keys are read one by one from here on
+
+    def completes(self, line: str, text: str) -> None:
+        self.child.send(f"{line}\t")
+        self.child.expect_exact(text)
+        self.child.close(force=True)
+
+
 @pytest.mark.parametrize("line", list(LINES)[:3])
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_the_tab_key(shell: str, line: str, environment: dict[str, str], tmp_path: Path) -> None:
-    shell_is_there(shell)
-    start = {"bash": "PS1='> '", "zsh": "autoload -U compinit; compinit -u -D; PROMPT='> '"}
-    words = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"]}
-    child = pexpect.spawn(
-        shell, words[shell], env=environment, cwd=str(tmp_path), encoding="utf-8", timeout=TIMEOUT_SECS,
-        dimensions=(40, 120),
+    terminal = Terminal(shell, environment, tmp_path)
+    terminal.completes(line, f"{line.rpartition(' ')[0]} {LINES[line]}")
+
+
+BEHIND_RUN = {
+    "logshipper run -- zz-t": "zz-train",
+    "logshipper run --name 'a b' --no-context -- zz-t": "zz-train",
+    "logshipper run -- zz-train --file zz-c": "zz-config.yaml",
+    "logshipper run -- ./zz-c": "./zz-config.yaml",
+    "logshipper run --no-conte": "--no-context",
+    # not ours: `--` is CMD's
+    "logshipper run -- logshipper ev": "events",
+}
+
+
+@pytest.mark.parametrize("line", list(BEHIND_RUN)[:5])
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_behind_run_the_shell_completes(
+    shell: str, line: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "zz-config.yaml").touch()
+    (tmp_path / "zz-config.yaml").chmod(0o755)  # a command, too
+    terminal = Terminal(shell, environment, tmp_path)
+    terminal.completes(line, f"{line.rpartition(' ')[0]} {BEHIND_RUN[line]} ")
+
+
+@pytest.mark.parametrize("line", list(BEHIND_RUN))
+def test_behind_run_fish_completes(line: str, environment: dict[str, str], tmp_path: Path) -> None:
+    shell_is_there("fish")
+    (tmp_path / "zz-config.yaml").touch(0o755)
+    process = subprocess.run(
+        ["fish", "--no-config", "-c", f'logshipper completion fish | source; complete -C "{line}"'],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_SECS,
     )  # fmt: skip
-    child.sendline(f"{start[shell]}; eval \"$(logshipper completion {shell})\"; echo 'REA''DY'")
-    child.expect_exact("READY\r\n")
-    child.expect_exact("> ")  # keys are read one by one from here on
-    child.send(f"{line}\t")
-    child.expect_exact(f"{line.rpartition(' ')[0]} {LINES[line]}")
-    child.close(force=True)
+    assert (process.stderr, [row.split("\t")[0] for row in process.stdout.splitlines()]) == (
+        "",
+        [BEHIND_RUN[line]],
+    )
+
+
+def test_behind_run_bash_asks_the_commands_own_completion(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """bash-completion's function is given the place of CMD."""
+    terminal = Terminal("bash", environment, tmp_path)
+    terminal.child.sendline('_command_offset() { COMPREPLY=("place-$1"); }')
+    terminal.child.expect_exact("> ")
+    terminal.completes("logshipper run -q -- zz-train --f", "place-4 ")
 
 
 def test_each_shell_is_tried() -> None:
