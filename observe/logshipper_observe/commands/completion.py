@@ -15,7 +15,7 @@ put this line into the file that your shell reads when it starts:
   zsh   ~/.zshrc, after compinit     eval "$(logshipper completion zsh)"
   fish  ~/.config/fish/config.fish   logshipper completion fish | source
 
-Behind `logshipper run --` the shell completes the command that is run, as by itself.
+Behind `logshipper run --` the shell completes the command that is run.
 """
 # The command behind `logshipper run ... --` is the shell's to complete.
 _COMMAND_BEHIND_RUN = {
