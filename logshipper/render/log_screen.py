@@ -6,7 +6,7 @@ cursor has left it for good. For that the screen keeps (row numbers are places o
 move with what scrolls):
 - live: something hints that rows above the cursor will be drawn again: the cursor rose, or was
   hidden, or a line was drawn over (CR, BS, erase) and then ended. The last of these alone is none
-  any more when a line is ended that wasn't drawn over.
+  any more when a line is ended that wasn't drawn over and isn't blank.
 - holds: nothing is live, but the stream is young, or has moved the cursor up before: it may do so
   without a hint, so rows are final when they were left alone for HOLD_SECS. Where nothing is live
   and nothing holds, a line is final as soon as it is ended.
@@ -225,7 +225,7 @@ class LogScreen(Screen):
             row.edited = False
             self.live = True
             self.calm = 0
-        else:
+        elif self.calm or not row.is_blank():  # a blank one may be the place of a bar to come
             self.calm += 1
         if not row.clean:
             row.ended = True

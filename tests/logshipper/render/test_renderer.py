@@ -174,6 +174,14 @@ def test_nothing_is_live_any_more_after_screenfuls_of_lines(make: type[Renderer]
     assert out == "a\nb\n" + "".join(f"{step}\n" for step in range(5 * CALM_SCREENS))
 
 
+def test_a_blank_line_ends_no_bar(make: type[Renderer]) -> None:
+    """It may be the place of a bar that isn't drawn yet, as of tqdm's threads."""
+    renderer = make()
+    assert _feed(renderer, "\rbar 0\n\n\rbar 2\x1b[A\x1b[A") == ""
+    assert _feed(renderer, "\rbar 0!\n\rbar 1\x1b[A") == ""
+    assert _text(renderer.flush()) == "bar 0!\nbar 1\nbar 2\n"
+
+
 def test_a_bar_holds_no_line_that_is_ended_below_it(make: type[Renderer]) -> None:
     """It never moved up, so nothing says that it will."""
     renderer = make()
