@@ -18,9 +18,8 @@ def python_of(argv: "Sequence[str]", cwd: str, path: str) -> dict[str, str]:
     """prefix, and where it is known version, of the interpreter that a command line names, or the
     first line of the script that it names; empty where that is no Python. path: $PATH."""
     program = _find(argv[0], cwd, path) if argv else ""
-    is_script = (
-        begin_of(program, _MAX_BYTES)[:2] == "#!"
-    )  # so is a shim of pyenv's, which is no Python
+    # so is a shim of pyenv's, which is no Python
+    is_script = begin_of(program, _MAX_BYTES)[:2] == "#!"
     interpreter = _interpreter(program, cwd, path) if is_script else program
     if not _is_python(interpreter):
         return {}

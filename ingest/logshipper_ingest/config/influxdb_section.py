@@ -37,9 +37,8 @@ class InfluxdbSection:
     org: str = ""
     bucket: str = ""
     measurement: str = "logshipper"  # of all points
-    measurements: bool = (
-        False  # whether what jobs sent as measurements is written as it was sent, too
-    )
+    # whether what jobs sent as measurements is written as it was sent, too
+    measurements: bool = False
     batch_max_bytes: int = 1_000_000  # of records in a request
     batch_wait_secs: float = 0.8  # how long records may wait for others
     retry_min_secs: float = 0.5  # the first pause between tries

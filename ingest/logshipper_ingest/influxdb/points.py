@@ -9,7 +9,7 @@ the protocol can't write) is left out and counted.
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from logshipper.spool.segment import Json
@@ -69,11 +69,19 @@ def field_name(
     key: str, fields: Mapping[str, object], *, reserved: frozenset[str] = _RESERVED
 ) -> str:
     """ "" where it can't be written. A reserved one gets an underscore behind."""
-    if not key or len(key) > MAX_KEY_BYTES or _BAD_KEY.search(key):
-        return ""
-    while key in reserved or key in fields:
-        key += "_"
-    return key
+    return free_name(key, reserved, fields) if is_name(key) else ""
+
+
+def is_name(text: str) -> bool:
+    """Whether a measurement, tag or field can be called so."""
+    return bool(text) and len(text) <= MAX_KEY_BYTES and not _BAD_KEY.search(text)
+
+
+def free_name(name: str, *names: Container[str]) -> str:
+    """It, or with underscores behind where one of these has it."""
+    while any(name in some for some in names):
+        name += "_"
+    return name
 
 
 def field_value(value: object) -> Field | None:

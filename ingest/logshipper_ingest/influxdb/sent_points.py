@@ -12,6 +12,8 @@ from logshipper_ingest.influxdb.points import (
     encode,
     field_name,
     field_value,
+    free_name,
+    is_name,
     tags_of,
 )
 from logshipper_ingest.model.metadata_keys import parse_record
@@ -45,11 +47,10 @@ def sent_point(line: bytes) -> SentPoint | None:
     beside = [f"{name}_" if name == measurement else name for name in ("tags", "time")]
     tags, own_time = (record.get(name) for name in beside)
     tags = {} if tags is None else tags
-    if not isinstance(tags, dict) or not field_name(measurement, {}, reserved=frozenset()):
+    if not isinstance(tags, dict) or not is_name(measurement):
         return None
-    sent_tags = {_free(name, _RESERVED): value for name, value in tags.items()}
-    if any(not isinstance(v, str) or not field_name(k, {}, reserved=frozenset())
-           for k, v in sent_tags.items()):  # fmt: skip
+    sent_tags = {free_name(name, _RESERVED): value for name, value in tags.items()}
+    if not all(isinstance(value, str) and is_name(name) for name, value in sent_tags.items()):
         return None
     fields: dict[str, Field] = {}
     values = content if isinstance(content, dict) else {"value": content}
@@ -85,7 +86,7 @@ class SentPoints:
                 if point.fields:
                     tags = dict(point.tags)
                     for name, value in tags_of(chunk, at, cluster, host).items():
-                        tags[_free(name, tags)] = value
+                        tags[free_name(name, tags)] = value
                     time_ns = chunk.times_ns[at] if point.time_ns is None else point.time_ns
                     lines.append(encode(point.measurement, tags, point.fields, time_ns))
         return b"".join(lines), left_out
@@ -106,10 +107,3 @@ class SentPoints:
             return False
         series.add(key)
         return True
-
-
-def _free(name: str, names: Iterable[str]) -> str:
-    """It, or with an underscore behind where that is taken."""
-    while name in names:
-        name += "_"
-    return name

@@ -49,6 +49,7 @@ from logshipper_observe.model.job_context import context_options
 from logshipper_observe.model.job_info import totals
 from logshipper_observe.model.ledger import ledger_of
 from logshipper_observe.model.line_trial import metadata_hint
+from logshipper_observe.model.metrics_rollup import metrics_rollup
 from logshipper_observe.model.overlay import Marks
 from logshipper_observe.model.record_hints import record_hints
 from logshipper_observe.model.records import text_of
@@ -123,9 +124,8 @@ def _document(
     now_ns: int,
     marks: Marks,
 ) -> Document:
-    from logshipper_observe.model.imported_info import metrics_rollup  # late: it needs importers
-
     choice = reader.x_axis()
+    details = reader.details() if job.origin else {}
     return {
         "schema": SCHEMA,
         "store": store,
@@ -141,8 +141,8 @@ def _document(
             {"stream": STREAM_NAMES[line.stream], "text": uncoloured(line.text)}
             for line in (last_lines(reader) if job.state in FAILED_STATES else ())
         ],
-        "details": reader.details() if job.origin else {},
-        "metrics_rollup": metrics_rollup(reader, keys),
+        "details": details,
+        "metrics_rollup": metrics_rollup(details, keys),
         "start": {name: Raw(text) for name, text in context_options(reader).items()},
         **({"metadata_hint": hint._asdict()} if (hint := metadata_hint(reader)) else {}),
         "live_status": {

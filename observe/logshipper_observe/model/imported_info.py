@@ -7,15 +7,11 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from logshipper_ingest.imports.qcg import parse_allocation
-from logshipper_ingest.imports.xt import STEP_NAME
-from logshipper_observe.base.output import Raw
 from logshipper_observe.model.job_info import MAX_CHILDREN, Iterations, JobInfo, moment_of
-from logshipper_observe.model.records import is_number, valid_json
 
 if TYPE_CHECKING:
     from logshipper_ingest.model.job import Child, Json
     from logshipper_ingest.model.stores import Reader
-    from logshipper_ingest.model.x_axis import KeyStats
 
 
 def imported_info(base: JobInfo, reader: "Reader", *, children: bool) -> JobInfo:
@@ -35,15 +31,6 @@ def imported_info(base: JobInfo, reader: "Reader", *, children: bool) -> JobInfo
         iterations=Iterations(job.children, job.children_finished, job.children_failed),
         children=_children(info, reader, reader.children()) if children else (),
     )
-
-
-def metrics_rollup(reader: "Reader", keys: "Iterable[KeyStats]") -> "Json":
-    """A run's metrics, a value each, as XT wrote them at its end; of others the last number of each
-    key."""
-    reported = reader.details().get("metrics_rollup") if reader.summary.origin else None
-    if isinstance(reported, dict) and reported:
-        return {key: value for key, value in reported.items() if key != STEP_NAME}
-    return {key.key: Raw(valid_json(key.last)) for key in keys if is_number(key.last)}
 
 
 def child_of(info: JobInfo, reader: "Reader", number: int) -> JobInfo | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from logshipper.errors import LogshipperError, UnknownJob
+from logshipper_ingest.console.text_table import plural
 from logshipper_observe.graphs.curves import NONE, Trace, Treatment
 from logshipper_observe.graphs.graph_notes import gap_document
 from logshipper_observe.graphs.plot_runs import MAX_TRACES, PLACES, RUN, CommonAxes, PlotQuery, Runs
@@ -216,10 +217,9 @@ def _series(trace: Trace, points: int) -> dict[str, Any]:  # Any: JSON
             "gaps": gaps,
         }
     places = extreme_places(trace.ys, points)
-    plural_words = "1 run" if trace.runs == 1 else f"{trace.runs:,} runs"
     return {
         **document,
-        "label": f"{trace.group}, {plural_words}",
+        "label": f"{trace.group}, {plural(trace.runs, 'run')}",
         "x": [trace.xs[at] for at in places],
         "y": [trace.ys[at] for at in places],
         "breaks": [],

@@ -7,7 +7,7 @@ import random
 from array import array
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -32,7 +32,10 @@ def graph_of(reader: FakeReader, **request: Any) -> Graph:
     return graph
 
 
-def pieces(points: Points) -> list[list[tuple[float, float]]]:
+Pieces: TypeAlias = "list[list[tuple[float, float]]]"
+
+
+def pieces(points: Points) -> Pieces:
     return [list(zip(xs, ys, strict=True)) for xs, ys in points.pieces()]
 
 
@@ -184,30 +187,32 @@ def test_gaps_belong_to_their_curve() -> None:
     assert [pieces(points) for points in graph.series] == [[[(1, 1)]], [[(1, 2)], [(3, 3)]]]
 
 
-def test_each_curve_is_smoothed_by_itself_and_over_gaps() -> None:
-    points = SmoothedPoints(MovingMean(0.5))
+@pytest.mark.parametrize(
+    ("mean", "values", "first_pieces", "second_pieces"),
+    [
+        (MovingMean(0.5), (4, 2, NAN, 1, 8, 4), [[(1, 4), (2, 3)], [(4, 2)]], [[(1, 8), (2, 6)]]),
+        (
+            MovingMean(0.5, debias=True),
+            (4, -2, NAN, 7, 8, 2),
+            [[(1, 4), (2, 0)], [(4, 4)]],
+            [[(1, 8), (2, 4)]],
+        ),
+    ],
+    ids=["seeded", "debiased"],
+)
+def test_each_curve_is_smoothed_by_itself_and_over_gaps(
+    mean: MovingMean, values: tuple[float, ...], first_pieces: Pieces, second_pieces: Pieces
+) -> None:
+    points = SmoothedPoints(mean)
     points.begins_again = True
-    for x, y in ((1, 4), (2, 2), (3, NAN), (4, 1), (1, 8), (2, 4)):
+    for x, y in zip((1, 2, 3, 4, 1, 2), values, strict=True):
         if math.isnan(y):
             points.add_gap(x, y)
         else:
             points.add(x, y)
     first, second = points.curves(9)
-    assert pieces(first) == [[(1, 4), (2, 3)], [(4, 2)]]
-    assert pieces(second) == [[(1, 8), (2, 6)]]
-
-
-def test_each_curve_is_debiased_by_itself_and_over_gaps() -> None:
-    points = SmoothedPoints(MovingMean(0.5, debias=True))
-    points.begins_again = True
-    for x, y in ((1, 4), (2, -2), (3, NAN), (4, 7), (1, 8), (2, 2)):
-        if math.isnan(y):
-            points.add_gap(x, y)
-        else:
-            points.add(x, y)
-    first, second = points.curves(9)
-    assert pieces(first) == [[(1, 4), (2, 0)], [(4, 4)]]
-    assert pieces(second) == [[(1, 8), (2, 4)]]
+    assert pieces(first) == first_pieces
+    assert pieces(second) == second_pieces
 
 
 def test_thinning_keeps_curves_apart() -> None:

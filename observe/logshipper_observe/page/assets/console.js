@@ -250,11 +250,11 @@ class Console {
     try {
       const { line } = await get(["jobs", this.id, "at"], { ...this.#view(), time: ms });
       const number = Math.min(line, this.lines.linesTotal - 1);
-      this.#pick(number, number);
       if (this.lines.view.only) {
         this.#leadTo(number);
         return;
       }
+      this.#pick(number, number);
       this.following = false;
       this.scroller.goTo(number - 2);
       this.#moved();
