@@ -28,9 +28,13 @@ ADDRESSES = ("--loki-url", LOKI, "--prometheus-url", PROMETHEUS)
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(params=["9.4.3", "11.6.0"])
+# where they answer differently; all other tests are of the oldest
+VERSIONS = pytest.mark.parametrize("grafana", ["9.4.3", "11.6.0"], indirect=True)
+
+
+@pytest.fixture
 def grafana(request: pytest.FixtureRequest) -> Iterator[FakeGrafana]:
-    with FakeGrafana(request.param) as fake:
+    with FakeGrafana(getattr(request, "param", "9.4.3")) as fake:
         yield fake
 
 
@@ -72,6 +76,7 @@ def line_about(out: str, subject: str) -> str:
 # ---- what is made, and again
 
 
+@VERSIONS
 def test_everything_is_made_and_the_second_time_nothing(grafana: FakeGrafana, run: Run) -> None:
     code, out, err = run(*ADDRESSES)
     assert (code, err) == (0, "")
@@ -136,6 +141,7 @@ def test_a_grafana_that_converts_what_it_hands_out(secret: Callable[[str], str])
         assert len(grafana.changes()) == before
 
 
+@VERSIONS
 def test_what_was_imported_by_hand_is_taken_as_it_is(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
     for versions in grafana.versions.values():
@@ -148,6 +154,7 @@ def test_what_was_imported_by_hand_is_taken_as_it_is(grafana: FakeGrafana, run: 
 # ---- what somebody changed
 
 
+@VERSIONS
 def test_a_dashboard_that_somebody_changed_needs_force(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
     grafana.save_by_hand(links.JOB, description="mine")
@@ -175,6 +182,7 @@ def test_the_others_are_brought_up_to_date_all_the_same(grafana: FakeGrafana, ru
     assert (code, out.splitlines()[-1]) == (1, "1 added, 5 unchanged, 1 refused")
 
 
+@VERSIONS
 def test_a_dashboard_that_is_saved_in_between(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
     grafana.versions[links.JOB][-1]["message"] = (
@@ -207,6 +215,7 @@ def test_a_dashboard_that_lies_elsewhere_stays_there(grafana: FakeGrafana, run: 
     assert grafana.versions[links.JOB][-1]["folder"] == "logshipper"
 
 
+@VERSIONS
 def test_provisioned_dashboards_are_left_alone(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
     grafana.provisioned = {links.JOB, links.JOBS}
@@ -324,6 +333,7 @@ def test_a_data_source_that_is_changed_in_between(grafana: FakeGrafana, run: Run
     assert "run this again" in line_about(out, "data source logshipper-loki")
 
 
+@VERSIONS
 def test_a_uid_that_belongs_to_something_else(grafana: FakeGrafana, run: Run) -> None:
     grafana.add_source("logshipper-loki", "elasticsearch", LOKI)
     code, out, _ = run(*ADDRESSES)
@@ -349,6 +359,7 @@ def test_an_editors_token_is_enough_where_data_sources_are_there(
 # ---- folders
 
 
+@VERSIONS
 @pytest.mark.parametrize("uid", ["x1", "logshipper"])
 def test_a_folder_that_is_there_is_taken(grafana: FakeGrafana, run: Run, uid: str) -> None:
     grafana.folders[uid] = "logshipper"
@@ -418,6 +429,7 @@ def test_a_title_that_is_taken_in_the_folder(
 # ---- pruning
 
 
+@VERSIONS
 def test_only_dashboards_of_ours_in_our_folder_are_pruned(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
     grafana.folders["other"] = "Others"

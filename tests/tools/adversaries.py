@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-_MAX_CHARS_MENTIONED = 8
+_MAX_CHARS_MENTIONED = 6
 _MAX_HEADS = 12
 _TAILS = ("", "\x00", "a")
 _POOL = "aZ0 \t\n\r\"'\\,.:;=-_/@%${}[]()<>|*\x1b\x00\x7fé\ud800"

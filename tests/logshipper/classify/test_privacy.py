@@ -116,13 +116,13 @@ def _is_allowed(write: _Write, mode: str) -> bool:
 
 
 @given(_jobs(), st.data())
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_nothing_leaks(job: _Job, data: st.DataObject) -> None:
     _read(job, data, small_pieces=True)
 
 
 @given(_jobs(("%s\n",)), st.data())
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_nothing_leaks_between_the_streams(job: _Job, data: st.DataObject) -> None:
     """Plain lines only, so that more of what is tried is the order of commands."""
     _read(job, data, small_pieces=data.draw(st.booleans()))
@@ -190,7 +190,7 @@ def _check(job: _Job, began: dict[int, int], read_until: dict[int, int], logged:
 
 
 @given(st.lists(st.sampled_from(_SHAPES), max_size=6), st.sampled_from(["disabled", "metadata"]))
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_what_comes_after_enabling_is_as_on_a_fresh_screen(shapes: list[str], start: str) -> None:
     """R11: the screen, repeats and half lines start afresh."""
     late = Classifier(start, metadata=_KINDS, first_secs=9.0)

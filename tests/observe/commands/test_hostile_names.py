@@ -4,10 +4,6 @@ import argparse
 import json
 import os
 import re
-import subprocess
-import sys
-import termios
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +17,7 @@ from logshipper_ingest.state import quarantine_files
 from logshipper_ingest.store.marks_file import FILE
 from logshipper_observe.model.overlay import MarkChange, Overlay
 from tests.observe.commands.test_reading_terminal import SGR
-from tests.tools.captured_runs import TIMEOUT_SECS
+from tests.tools.forked_commands import on_a_terminal
 from tests.tools.reading_store import SpooledCapture
 from tests.tools.shipping_node import ShippingNode, soon_ns
 from tests.tools.sources import SOURCES
@@ -107,22 +103,6 @@ def check_safe(text: str, words: list[str]) -> None:
     assert match is None, (words, plain_text[max(0, match.start() - 200) : match.end() + 50])
 
 
-def on_a_terminal(command: list[str], environment: dict[str, str]) -> tuple[str, int]:
-    """What it prints, and its exit code."""
-    controller, terminal = os.openpty()
-    termios.tcsetwinsize(terminal, (40, 200))
-    child = subprocess.Popen(
-        command, env=environment, stdin=terminal, stdout=terminal, stderr=terminal
-    )
-    os.close(terminal)
-    output = bytearray()
-    with suppress(OSError):  # EIO: whoever had it open has ended
-        while data := os.read(controller, 65536):
-            output += data
-    os.close(controller)
-    return output.decode("utf-8", "surrogateescape"), child.wait(TIMEOUT_SECS)
-
-
 # ---- a user's own
 
 
@@ -173,8 +153,8 @@ def test_commands_of_users(store: Path, words: list[str]) -> None:
     ]
     environment = {**os.environ, "TERM": "xterm-256color", "LOGSHIPPER_STORE": str(store), "PYTHONPATH": SOURCES,
                    "HOME": str(store.parent), "LC_ALL": "C.UTF-8"}  # fmt: skip
-    output, code = on_a_terminal([sys.executable, "-m", "logshipper", *arguments], environment)
-    check_safe(output, words)
+    output, code = on_a_terminal(arguments, environment, rows=40, columns=200)
+    check_safe(output.decode("utf-8", "surrogateescape"), words)
     assert code in (0, 1, 2, 3, 4, 124), (words, output)
 
 

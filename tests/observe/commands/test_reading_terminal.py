@@ -14,6 +14,7 @@ import pytest
 
 from logshipper.spool.segment import Kind, Stream
 from logshipper_observe.base.output import cells_wide
+from tests.tools.forked_commands import on_a_terminal
 from tests.tools.reading_store import SpooledCapture, training
 from tests.tools.sources import SOURCES
 from tests.tools.waiting import scaled
@@ -36,6 +37,18 @@ def start(
         "dimensions": (rows, columns),
         "timeout": DEADLINE_SECS,
     }  # Any: pexpect
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "logshipper", *words],
+        env=environment_of(store, **environment),
+        **options,
+    )
+    child.delaybeforesend = None
+    return child
+
+
+def environment_of(store: Path, **environment: str) -> dict[str, str]:
+    """A user's at a terminal."""
     base = {
         name: value
         for name, value in os.environ.items()
@@ -47,20 +60,17 @@ def start(
         "PYTHONPATH": SOURCES,
         "PYTHONUTF8": "1",
     }
-    child = pexpect.spawn(
-        sys.executable, ["-m", "logshipper", *words], env={**base, **environment}, **options
-    )
-    child.delaybeforesend = None
-    return child
+    return {**base, **environment}
 
 
-def screen(store: Path, *words: str, code: int = 0, **options: Any) -> str:  # Any: of start
-    """All that a command leaves on the screen, lines ended by LF. options: of start."""
-    child = start(store, *words, **options)
-    text = str(child.read()).replace("\r\n", "\n")
+def screen(
+    store: Path, *words: str, code: int = 0, columns: int = 80, rows: int = 40, **environment: str
+) -> str:
+    """All that a command leaves on the screen, lines ended by LF."""
+    output, exit_code = on_a_terminal(words, environment_of(store, **environment), rows, columns)
+    text = output.decode().replace("\r\n", "\n")
     text = re.sub(r"[^\n]*\r\x1b\[K", "", text)  # a progress bar, where a busy machine takes long
-    child.close()
-    assert child.exitstatus == code, text
+    assert exit_code == code, text
     return text
 
 

@@ -272,6 +272,24 @@ def test_picking_and_copying(browse: Browsing) -> None:
     expect(page.locator(".row.picked")).to_have_count(0)
 
 
+def test_that_lines_were_copied_stands_there_while_others_come(
+    browse: Browsing, serve: Callable[[Path], PageServer], tmp_path: Path
+) -> None:
+    with SpooledCapture(tmp_path / "store", "r5t8ab", name="simulate") as job:
+        job.lines("first", "second")
+        job.beat()
+        page = browse.open("job/r5t8ab", server=serve(tmp_path / "store"))
+        row(page, 1).locator(".number").click()
+        page.get_by_role("button", name="Copy").click()
+        expect(page.get_by_text("1 line copied")).to_be_visible()
+        job.lines("third")
+        expect(row(page, 3)).to_be_visible()
+        expect(page.get_by_text("3 lines, line 1 is picked, 1 line copied")).to_be_visible()
+        row(page, 2).locator(".number").click()
+        expect(page.get_by_text("3 lines, line 2 is picked")).to_be_visible()
+        expect(page.get_by_text("copied")).to_have_count(0)
+
+
 def test_saving(browse: Browsing) -> None:
     page = open_console(browse, f"job/{TRAINED}")
     page.keyboard.press("t")

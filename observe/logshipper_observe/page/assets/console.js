@@ -27,6 +27,7 @@ class Console {
     this.following = true;
     this.picked = null; // lines that are picked out: [first, last]
     this.settling = 0;
+    this.news = ""; // in the foot
     this.lines = new Lines(this.id, () => this.#changed(), (error) => context.failed(error));
     this.#build(root);
     this.rows = new LineRows(this.layer, this.search);
@@ -184,6 +185,7 @@ class Console {
       words.push(first === last ? `line ${grouped(first + 1)} is picked` : `lines ${grouped(first + 1)} to ${grouped(last + 1)} are picked`);
     }
     if (!complete) words.push("more are being read");
+    if (this.news) words.push(this.news);
     fill(this.foot, words.join(", "), problem && el("span", { class: "failure" }, ` ${problem}`));
   }
 
@@ -266,6 +268,7 @@ class Console {
   // ---- picking, copying, keys
 
   #pick(first, last) {
+    this.news = "";
     this.picked = first === null ? null : [Math.min(first, last), Math.max(first, last)];
     this.#keep();
     this.#showFoot();
@@ -328,8 +331,10 @@ class Console {
     }
   }
 
+  /** Says what became of something; it stands in the foot until lines are picked. */
   #say(words) {
-    fill(this.foot, words);
+    this.news = words;
+    this.#showFoot();
   }
 
   /** @returns {import("./keys.js").Key[]} */
