@@ -105,9 +105,10 @@ def test_relay_is_killed_before_python_runs(node: Node) -> None:
     assert logged.lines() == AFTER
 
 
-FLOOD = 200_000  # numbered lines, 1.3 MB: more than all buffers on the way hold
+FLOOD = 200_000  # numbered lines, 1.3 MB: more than pipes and terminals hold
 FLOOD_LINES = [b"%d" % n for n in range(1, FLOOD + 1)]
 FLOOD_BYTES = b"".join(line + b"\n" for line in FLOOD_LINES)
+LONG_FLOOD = 1_000_000  # 6.9 MB: more than a relay takes before its sidecar does
 
 
 def relayed(node: Node) -> int:
@@ -209,15 +210,16 @@ def test_relay_is_killed_in_a_flood_before_python_runs(node: Node) -> None:
     """The task's writes wait meanwhile, they don't fail."""
     setting, go = late_python(node)
     with own_output("pipe", node.folder / "own") as out:
-        task = once_told(node, f"seq {FLOOD}; exit 7")
+        task = once_told(node, f"seq {LONG_FLOOD}; exit 7")
         played = node.start("sh", "-c", task, stdout=out, settings=(setting,))
         kill_relay(node, 100_000)
         assert played.process.poll() is None
         go.touch()
         assert played.finish().code == 7
     [logged] = node.logged()
-    assert (node.folder / "own").read_bytes() == FLOOD_BYTES
-    assert logged.lines() == FLOOD_LINES
+    lines = [b"%d" % n for n in range(1, LONG_FLOOD + 1)]
+    assert (node.folder / "own").read_bytes() == b"".join(line + b"\n" for line in lines)
+    assert logged.lines() == lines
 
 
 def test_keeper_is_killed(node: Node) -> None:
