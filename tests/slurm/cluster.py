@@ -383,7 +383,8 @@ class SlurmCluster:
 
     def wait_all(self, job_id: str, timeout_secs: float = JOB_SECS) -> list[JobEnd]:
         """Waits for the ends of all tasks of an array, or all parts of a heterogeneous job."""
-        deadline = time.monotonic() + timeout_secs
+        limit = scaled(timeout_secs)
+        deadline = time.monotonic() + limit
         while True:
             jobs = self.show(job_id)
             if {job["JobState"] for job in jobs} <= OVER:
@@ -392,7 +393,7 @@ class SlurmCluster:
                 states = ", ".join(
                     f"{job['JobId']} {job['JobState']} ({job['Reason']})" for job in jobs
                 )
-                raise self.failed(f"jobs weren't over within {timeout_secs:.0f} s: {states}")
+                raise self.failed(f"jobs weren't over within {limit:.0f} s: {states}")
             time.sleep(0.05)
         return [JobEnd(job["JobState"], *map(int, job["ExitCode"].split(":"))) for job in jobs]
 
@@ -405,10 +406,11 @@ class SlurmCluster:
         )
 
     def _wait(self, condition: Callable[[], bool], purpose: str, timeout_secs: float) -> None:
-        deadline = time.monotonic() + timeout_secs
+        limit = scaled(timeout_secs)
+        deadline = time.monotonic() + limit
         while not condition():
             if time.monotonic() > deadline:
-                raise self.failed(f"not within {timeout_secs:.0f} s: {purpose}")
+                raise self.failed(f"not within {limit:.0f} s: {purpose}")
             time.sleep(0.05)
 
 

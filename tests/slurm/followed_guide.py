@@ -337,11 +337,12 @@ class Site:
         self, condition: str, name: str = "login", *, user: str = "ann", secs: float = READY_SECS
     ) -> None:
         """Until a script succeeds there."""
-        deadline = time.monotonic() + secs
+        limit = scaled(secs)
+        deadline = time.monotonic() + limit
         while self.run(name, f"{condition} && echo so it is || :", user=user).splitlines()[-1:] != [
             "so it is"
         ]:
             assert time.monotonic() < deadline, (
-                f"not within {secs:.0f} s: {condition}\n{self.describe()}"
+                f"not within {limit:.0f} s: {condition}\n{self.describe()}"
             )
             time.sleep(0.1)

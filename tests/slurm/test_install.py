@@ -4,7 +4,7 @@ nothing else: installed, used, upgraded with a job running, and taken out with a
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -114,9 +114,9 @@ def logged(site: Site, job: str) -> list[str]:
     return [line for line in output.splitlines() if not line.startswith("[logshipper")]
 
 
-def wait_logged(site: Site, job: str) -> None:
-    deadline = time.monotonic() + SHIPPED_SECS
-    while logged(site, job) != LOGGED:
+def wait_logged(site: Site, job: str, lines: Sequence[str] = LOGGED) -> None:
+    deadline = time.monotonic() + scaled(SHIPPED_SECS)
+    while logged(site, job) != lines:
         assert time.monotonic() < deadline, site.describe()
         time.sleep(0.2)
 
@@ -178,7 +178,7 @@ def test_how_slurm_ended_a_job_is_in_its_log(site: Site) -> None:
     job = submit(site, "cancelled.sh")
     site.run("login", f"scancel {job}", user="ann")
     output = ""
-    deadline = time.monotonic() + SHIPPED_SECS
+    deadline = time.monotonic() + scaled(SHIPPED_SECS)
     while "CANCELLED" not in output:
         assert time.monotonic() < deadline, output + site.describe()
         output = site.run(
@@ -207,6 +207,7 @@ def test_upgraded_with_a_job_running(site: Site, newer: Path) -> None:
 
 def test_taken_out_with_a_job_running(site: Site, newer: Path) -> None:
     job = submit(site, "out.sh")
+    wait_logged(site, job, LOGGED[:4])  # its sidecar's Python has begun
     site.follow("Taking it out", "node")
     site.follow("Taking it out", "controller", which=1)
     output = ""

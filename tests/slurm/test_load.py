@@ -33,7 +33,7 @@ def nothing_is_left(cluster: CapturingCluster, user: JobUser) -> None:
     assert not [path for spool in spools for path in spool.glob(".new-*")]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_many_jobs(cluster: CapturingCluster, user: JobUser) -> None:
     script = f"for i in $(seq {JOBS_LINES}); do echo $SLURM_ARRAY_TASK_ID $i; done"
     job_id = cluster.sbatch(user, script, f"--array=0-{MANY - 1}", "--output=%a.out")
@@ -61,7 +61,7 @@ def test_many_jobs(cluster: CapturingCluster, user: JobUser) -> None:
     nothing_is_left(cluster, user)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("ranks", [32, 64])
 def test_many_ranks(cluster: CapturingCluster, user: JobUser, ranks: int) -> None:
     """All on one node: one socket and one keeper for all of them. They begin to print together."""

@@ -10,6 +10,7 @@ from tests.slurm.cases import APART, BOTH
 from tests.slurm.cluster import JobEnd
 from tests.slurm.users import JobUser
 from tests.tools.captured_runs import comm_of, parent_of
+from tests.tools.waiting import scaled
 
 LINES = 300
 LATER_SECS = 10.0
@@ -62,7 +63,7 @@ def difference(user: JobUser) -> str:
 def later(user: JobUser) -> str:
     """The same once it is whole, after some seconds at most: whether bytes were late, or are
     lost."""
-    deadline = time.monotonic() + LATER_SECS
+    deadline = time.monotonic() + scaled(LATER_SECS)
     while (differs := difference(user)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return differs

@@ -34,7 +34,7 @@ class ForkedCommand:
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], stdin: int, out: int, err: int
     ) -> None:
-        self._status, theirs = socket.socketpair()
+        self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = json.dumps([list(words), dict(environment), os.getcwd()]).encode()
         assert len(request) < _MAX_REQUEST_BYTES
         with theirs:

@@ -77,6 +77,9 @@ class NodeAgent:
         self._most_captures = 1
         self._crowded = Seldom(say)
         self._retries: dict[str, tuple[float, str]] = {}  # not before, reason
+        self._begun_ns = (
+            time.time_ns() - time.monotonic_ns()
+        )  # the clock when the monotonic one was 0
         with ExitStack() as undo:
             self._lock = _take_lock(config.agent.state_dir)
             undo.callback(os.close, self._lock)
@@ -396,7 +399,9 @@ class NodeAgent:
         if self._overuse.removes_unused(folder):
             folder.close()
             return
-        old = time.time_ns() - folder.begun_ns() > UNUSED_SECS * 1e9
+        # setting the clock makes nothing old: its sidecar may be about to begin
+        now_ns = min(time.time_ns(), self._begun_ns + time.monotonic_ns())
+        old = now_ns - folder.begun_ns() > UNUSED_SECS * 1e9
         checkpoints = [
             checkpoint
             for sink in self._sinks
