@@ -654,9 +654,9 @@ FLOODS = {
     "scroll regions": (b"", b"\x1b[2;5r\x1b[5Hx\n\x1bM\x1b[3;9r\x1b[r" * 100),
     "tab stops, far": (b"", b"\x1b[9999Z\x1b[9999I\t" * 300),
     "alternate screen, drawn upon": (b"", b"\x1b[?1049hx\x1b[?1049l\x1b[?47hx\x1b[?47l" * 100),
-    "REP": (b"", b"x\x1b[9999b\n" * 500),
-    "cleared screens": (b"", b"x\x1b[2J" * 300),
-    "alignment patterns": (b"", b"\x1b#8\x1b[2J" * 300),
+    "REP": (b"", b"x\x1b[9999b\n" * 100),
+    "cleared screens": (b"", b"x\x1b[2J" * 100),
+    "alignment patterns": (b"", b"\x1b#8\x1b[2J" * 50),
     "half characters": (b"", b"\xe2\x96" * 2048),
 }
 

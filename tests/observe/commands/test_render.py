@@ -59,13 +59,7 @@ SAMPLES = {
     "off at the end": b'a\n/LOGCOMMAND {"mode":"disabled"}\nb\n\n{"a": 1}\nc',
     "fenced": b'/LOGCOMMAND {"stop":"tokentoken"}\n/LOGCOMMAND {"mode":"disabled"}\ntokentoken\n'
     b'/LOGCOMMAND {"resume":"tokentoken"}\n/LOGCOMMAND  {"mode":"enabled"}\nx\n',
-    "long lines": b"a\n"
-    + b"b" * (9 << 20)
-    + b"\n"
-    + b"c" * (5 << 20)
-    + b"\nd\n"
-    + b"e" * (4 << 20)
-    + b"\n",
+    "long lines": b"a\n" + b"b" * (5 << 20) + b"\nd\n" + b"e" * (4 << 20) + b"\n",
     "long line cut off": b"f" * (5 << 20) + b'\r/LOGCOMMAND {"mode":"disabled"}\ng\n',
     "random": random.Random(1).randbytes(4000),
     "random text": bytes(
