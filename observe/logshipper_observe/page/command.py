@@ -17,6 +17,8 @@ from logshipper_observe.base.running import say
 from logshipper_observe.page.access import write_redirect
 from logshipper_observe.page.server import PageServer
 
+LOOK_SECS = 1.0  # between two looks for signals
+
 
 def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: bool = False) -> int:
     """Serves until Ctrl-C or SIGTERM. view: what the link shows; browser: opens one by it, too."""
@@ -31,7 +33,8 @@ def serve(args: argparse.Namespace, *, port: int = 0, view: str = "", browser: b
         say("the link is for you alone: who has it reads your jobs. Ctrl-C ends the page")
         redirect = _open_browser(link) if browser else None
         try:
-            over.wait()
+            while not over.wait(LOOK_SECS):
+                pass  # Python sees a signal that came just before the wait after it only
         finally:
             if redirect is not None:
                 redirect.unlink(missing_ok=True)
