@@ -14,7 +14,7 @@ _TYPES = {
 INDEX = "index.html"
 NAMES = (
     INDEX, "style.css", "icon.svg", "app.js", "api.js", "dom.js", "format.js", "jobs.js", "job.js", "console.js",
-    "console_search.js", "keys.js", "line_rows.js", "ansi.js", "lines.js", "scroller.js",
+    "console_search.js", "keys.js", "line_rows.js", "ansi.js", "lines.js", "row_heights.js", "scroller.js",
     "graphs.js", "asking.js", "graph_controls.js", "graph_data.js", "graph_panel.js", "panel_grid.js", "chart.css",
     "chart.js", "chart_input.js", "curve.js", "legend.js", "paint.js", "save.js", "scale.js", "metadata.js",
     "column_chooser.js", "job_columns.js", "settings.js", "storage.js", "records.css", "events.js", "marks.js",

@@ -50,7 +50,7 @@ def test_tab_reaches_everything(browse: Browsing) -> None:
             break
         names.append(name)
     for control in ("To the content", "logshipper", "Console", "Graphs", "Metadata", "Search in the log", "Next hit",
-                   "Streams", "Go to a time", "Times", "Copy", "Download", "The job's lines"):  # fmt: skip
+                   "Streams", "Go to a time", "Times", "Wrap", "Copy", "Download", "The job's lines"):  # fmt: skip
         assert control in names
     assert names[0] == "To the content"
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import PHONE, Browsing
@@ -89,18 +89,16 @@ def test_scrolling_to_each_place(browse: Browsing) -> None:
     assert rows(page).count() < 60  # only what is seen is drawn
 
 
-def test_ten_million_lines_scroll(browse: Browsing) -> None:
-    """More than a browser's elements are high: the store says so many, the scroller gets to each
-    place."""
-    page = browse.open(VIEW)
-    total = 10_000_000
+def have_lines(page: Page, total: int, text_of: Callable[[int], str]) -> None:
+    """The job's log has so many lines, as if the store said so. text_of: a line's, by its number
+    from 1."""
 
-    def lines(route: object, request: object) -> None:
-        query = dict(re.findall(r"(\w+)=(-?\d+)", request.url))  # type: ignore[attr-defined]  # Playwright's own
+    def answer(route: Route, request: Request) -> None:
+        query = dict(re.findall(r"(\w+)=(-?\d+)", request.url))
         begin, count = int(query["from"]), int(query["count"])
         first = total + begin if begin < 0 else begin
         answer_lines = [
-            [0, "stdout", "log", f"line {at + 1}", 1, 1, 0, False]
+            [0, "stdout", "log", text_of(at + 1), 1, 1, 0, False]
             for at in range(first, min(first + count, total))
         ]
         body = {
@@ -111,9 +109,16 @@ def test_ten_million_lines_scroll(browse: Browsing) -> None:
             "from": first,
             "lines": answer_lines,
         }
-        route.fulfill(json=body)  # type: ignore[attr-defined]
+        route.fulfill(json=body)
 
-    page.route("**/lines?*", lines)
+    page.route("**/lines?*", answer)
+
+
+def test_ten_million_lines_scroll(browse: Browsing) -> None:
+    """More than a browser's elements are high: the scroller gets to each place."""
+    page = browse.open(VIEW)
+    total = 10_000_000
+    have_lines(page, total, lambda number: f"line {number}")
     page.reload()
     expect(row(page, total)).to_contain_text(f"line {total}")
     box = log(page)

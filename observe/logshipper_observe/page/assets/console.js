@@ -7,6 +7,7 @@ import { clock, grouped, isRunning, local, plural } from "./format.js";
 import { listen } from "./keys.js";
 import { LineRows } from "./line_rows.js";
 import { ATTEMPT, Lines, NUMBER, TIME } from "./lines.js";
+import { RowHeights } from "./row_heights.js";
 import { Scroller } from "./scroller.js";
 import { keepSettings } from "./settings.js";
 
@@ -22,24 +23,28 @@ export function show(root, context) {
 
 class Console {
   constructor(root, context) {
+    const { words } = context;
     this.context = context;
     this.id = context.parts[1];
     this.following = true;
     this.picked = null; // lines that are picked out: [first, last]
     this.settling = 0;
     this.news = ""; // in the foot
+    this.heights = new RowHeights(ROW); // of lines that are wrapped
+    this.heightsFor = ""; // the lines and the width that they were measured with
     this.lines = new Lines(this.id, () => this.#changed(), (error) => context.failed(error));
     this.#build(root);
     this.rows = new LineRows(this.layer, this.search);
     this.scroller = new Scroller(this.box, this.layer, ROW, (position) => this.#draw(position));
     this.scroller.onmove = () => this.#moved();
     this.scroller.onresize = () => {
-      if (this.following) this.scroller.position = Infinity;
+      if (this.following) this.scroller.goTo(Infinity);
     };
+    this.#setWrap(words.get("wrap") === "1");
     this.keys = listen("The console", this.#keyTable());
     this.lines.reset(this.#view());
     this.#showSave();
-    const line = Number(context.words.get("line"));
+    const line = Number(words.get("line"));
     if (Number.isInteger(line) && line > 0) {
       this.following = false;
       this.wanted = line - 1;
@@ -79,13 +84,14 @@ class Console {
     if (this.attempt) choose(this.attempt, words.get("attempt"));
     this.time = el("input", { type: "datetime-local", step: 1, "aria-label": "Go to a time", title: "Go to a time", on: on("change", () => this.#goToTime()) });
     this.times = el("button", { type: "button", "aria-pressed": "false", title: "Show each line's time", on: on("click", () => this.#toggleTimes()) }, "Times");
+    this.wrap = el("button", { type: "button", "aria-pressed": "false", title: "Wrap long lines", on: on("click", () => this.#toggleWrap()) }, "Wrap");
     this.follow = el("button", { type: "button", on: on("click", () => this.#follow(!this.following)) }, "Follow");
     this.copy = el("button", { type: "button", title: "Copy the picked lines, or those that are seen", on: on("click", () => this.#copy()) }, "Copy");
     this.save = el("a", { class: "button", download: true }, "Download");
     this.tools = el("div", { class: "tools", role: "toolbar", "aria-label": "The log" },
       this.search.tools,
       el("span", { class: "group" }, this.streams, this.attempt),
-      el("span", { class: "group" }, this.time, this.times),
+      el("span", { class: "group" }, this.time, this.times, this.wrap),
       el("span", { class: "group" }, this.follow, this.copy, this.save));
     this.layer = el("div", { class: "layer" });
     this.box = el("div", { class: "log", tabindex: 0, role: "region", "aria-label": "The job's lines" }, el("div", { class: "window" }, this.layer));
@@ -112,11 +118,12 @@ class Console {
   #changed() {
     const first = !this.total;
     this.total = this.lines.total;
+    this.#forgetHeights();
     this.scroller.setTotal(this.total);
     if (this.wanted !== undefined && this.total > this.wanted) {
       this.scroller.show(this.wanted);
       this.wanted = undefined;
-    } else if (this.following) this.scroller.goTo(this.scroller.end);
+    } else if (this.following) this.scroller.goTo(Infinity);
     if (first) this.#setTimeRange();
     this.scroller.redraw();
     this.#showFoot();
@@ -151,6 +158,7 @@ class Console {
     keepSettings(`#/job/${encodeURIComponent(this.id)}/console`, {
       line: this.picked ? this.picked[0] + 1 : "", ...this.#view(), ...this.search.settings,
       times: hasTimes === window.innerWidth > WIDE ? "" : hasTimes ? "1" : "0",
+      wrap: this.scroller.heights ? 1 : "",
     });
   }
 
@@ -214,7 +222,7 @@ class Console {
 
   #follow(follows) {
     this.following = follows;
-    if (follows) this.scroller.goTo(this.scroller.end);
+    if (follows) this.scroller.goTo(Infinity);
     this.#showFollowing();
   }
 
@@ -223,11 +231,20 @@ class Console {
   }
 
   #goTo(row) {
-    this.following = false;
-    if (row < this.total) this.scroller.show(row);
-    else this.wanted = row; // as soon as there are so many
-    this.#moved();
-    this.scroller.redraw();
+    if (row < this.total) this.#lead(() => this.scroller.show(row));
+    else {
+      this.following = false;
+      this.wanted = row; // as soon as there are so many
+      this.#showFollowing();
+    }
+  }
+
+  /** Moves to a line; where that leads elsewhere, the end isn't followed any more. */
+  #lead(move) {
+    const { position } = this.scroller;
+    move();
+    if (this.scroller.position !== position) this.following = false;
+    this.#showFollowing();
   }
 
   /** From the lines that match to one of them among all. */
@@ -257,9 +274,7 @@ class Console {
         return;
       }
       this.#pick(number, number);
-      this.following = false;
-      this.scroller.goTo(number - 2);
-      this.#moved();
+      this.#lead(() => this.scroller.goTo(number - 2));
     } catch (error) {
       this.context.failed(error);
     }
@@ -296,8 +311,7 @@ class Console {
   }
 
   async #copy() {
-    const seen = Math.ceil(this.scroller.position);
-    const [first, last] = this.picked ?? [seen, Math.min(seen + Math.floor(this.scroller.height / ROW), this.lines.total) - 1];
+    const [first, last] = this.picked ?? this.#seen();
     const view = this.picked ? this.#view() : this.lines.view;
     const count = Math.min(last - first + 1, MAX_COPIED);
     if (count < 1) return;
@@ -307,6 +321,14 @@ class Console {
     } catch (error) {
       this.#say(`can't be copied: ${error.message}`);
     }
+  }
+
+  /** The first and last row that are seen from top to bottom; the one that fills the window where there is none. */
+  #seen() {
+    const { position, height } = this.scroller;
+    const end = Math.floor(this.scroller.walk(position, height + 1)); // a pixel more: fractions aren't exact
+    const first = Math.min(Math.ceil(position), end);
+    return [first, Math.min(Math.max(end, first + 1), this.lines.total) - 1];
   }
 
   async #textOf(first, count, view = this.#view()) {
@@ -348,6 +370,7 @@ class Console {
       { keys: ["G"], words: "the last line, and follow", call: () => this.#follow(true) },
       { keys: ["f"], words: "follow or not", call: () => this.#follow(!this.following) },
       { keys: ["t"], words: "times or not", call: () => this.#toggleTimes() },
+      { keys: ["w"], words: "wrap long lines or not", call: () => this.#toggleWrap() },
       { keys: ["Escape"], words: "leave the search; drop what is picked", call: () => this.picked !== null && this.#pick(null) },
     ];
   }
@@ -361,24 +384,63 @@ class Console {
     this.times.setAttribute("aria-pressed", String(shown));
     this.box.classList.toggle("with-times", shown);
     this.#showSave();
+    this.scroller?.redraw();
+  }
+
+  #toggleWrap() {
+    this.#setWrap(!this.scroller.heights);
+    this.#keep();
+  }
+
+  #setWrap(wraps) {
+    this.wrap.setAttribute("aria-pressed", String(wraps));
+    this.box.classList.toggle("wrap", wraps);
+    this.scroller.setHeights(wraps ? this.heights : null);
   }
 
   // ---- drawing
 
+  /** Draws what is seen; of lines that are wrapped a window's height above and below it, too, which measures them before they
+   * come into sight. Gives whether rows have other heights than before. */
   #draw(position) {
-    const first = Math.floor(position);
-    const end = Math.min(first + this.scroller.rows, this.lines.total);
+    const { scroller, lines } = this;
+    let isOther = this.#forgetHeights();
+    const margin = scroller.heights ? scroller.height : 0;
+    const first = Math.max(Math.floor(scroller.walk(position, -margin)), 0);
+    const end = Math.min(Math.ceil(scroller.walk(position, scroller.height + margin)), lines.total);
     const entries = [];
-    for (let row = first; row < end; row += 1) entries.push({ number: this.#numberAt(row), line: this.lines.line(row) });
-    this.rows.draw(entries, this.picked);
-    this.layer.style.setProperty("--digits", String(grouped(this.lines.linesTotal).length));
-    this.layer.style.transform = `translateY(${Math.round((first - position) * ROW)}px)`;
+    for (let row = first; row < end; row += 1) entries.push({ number: this.#numberAt(row), line: lines.line(row) });
+    this.rows.draw(first, entries, this.picked);
+    this.layer.style.setProperty("--digits", this.#digits);
+    const heights = scroller.heights ? this.rows.heights : [];
+    const above = Math.floor(position) - first; // rows
+    const top = heights.slice(0, above).reduce((sum, height) => sum + height, 0) + (position % 1) * (heights[above] ?? ROW);
+    this.layer.style.transform = `translateY(${-Math.round(top)}px)`;
     clearTimeout(this.settling);
     this.settling = setTimeout(() => {
-      this.lines.want(first, end);
+      lines.want(first, end);
       const numbers = entries.map(({ number }) => number);
-      if (numbers.length && !numbers.includes(undefined)) this.search.wantMarks(this.lines.view, this.lines.generation, first, numbers);
+      if (numbers.length && !numbers.includes(undefined)) this.search.wantMarks(lines.view, lines.generation, first, numbers);
     }, SETTLE_MS);
+    heights.forEach((height, at) => {
+      if (entries[at].line) isOther = this.heights.note(first + at, height) || isOther;
+    });
+    return isOther;
+  }
+
+  /** How many places the lines' numbers take. */
+  get #digits() {
+    return String(grouped(this.lines.linesTotal).length);
+  }
+
+  /** Forgets the heights where rows are other lines now, or are wrapped at another width; gives whether that is so. */
+  #forgetHeights() {
+    const { generation, view } = this.lines;
+    const now = JSON.stringify([generation, view, this.#digits, this.box.className, this.box.clientWidth]);
+    if (now === this.heightsFor) return false;
+    this.heights.clear();
+    this.heightsFor = now;
+    return true;
   }
 }
 

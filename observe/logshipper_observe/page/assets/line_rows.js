@@ -13,18 +13,36 @@ export class LineRows {
     this.layer = layer;
     this.search = search;
     this.rows = [];
+    this.first = 0; // the row of the first element
   }
 
-  /** Shows lines. entries: for each its number (undefined: not known yet) and itself (undefined: not fetched yet);
-   * picked: the first and last number that are picked, or null. */
-  draw(entries, picked) {
+  /** Shows lines. first: the first one's row; entries: for each its number (undefined: not known yet) and itself (undefined:
+   * not fetched yet); picked: the first and last number that are picked, or null. */
+  draw(first, entries, picked) {
     while (this.rows.length < entries.length) this.rows.push(this.#newRow());
+    this.#rotate(first - this.first);
+    this.first = first;
     this.rows.forEach((row, at) => this.#fill(row, entries[at], picked));
+  }
+
+  /** The heights in pixels of the rows that are drawn. */
+  get heights() {
+    return this.rows.filter(({ node }) => !node.hidden).map(({ node }) => node.getBoundingClientRect().height);
   }
 
   /** The line that an element shows. */
   lineOf(node) {
     return this.rows.find((row) => row.node === node)?.line;
+  }
+
+  /** Elements from one end go to the other: the others keep their lines, with the focus and what is selected. */
+  #rotate(by) {
+    if (by === 0 || Math.abs(by) >= this.rows.length) return;
+    if (by > 0) this.rows.push(...this.rows.splice(0, by));
+    else this.rows.unshift(...this.rows.splice(by));
+    const nodes = this.rows.map(({ node }) => node);
+    if (by > 0) this.layer.append(...nodes.slice(-by));
+    else this.layer.prepend(...nodes.slice(0, -by));
   }
 
   #newRow() {
