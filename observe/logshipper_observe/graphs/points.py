@@ -56,6 +56,7 @@ class Points:
         "_xs",
         "_ys",
         "begins_again",
+        "curve_number",
         "gaps",
         "label",
         "more_gaps",
@@ -73,6 +74,8 @@ class Points:
         self.label = label
         self.origin = label  # its label without its tags and the number of its curve
         self.tags: Mapping[str, str] = {}  # of the measurements that it is made of
+        # which of its series' curves it is, from 0; None where it isn't parted
+        self.curve_number: int | None = None
         self.begins_again = False  # whether another curve begins where X falls
         self.gaps: list[tuple[int, Gap]] = []  # each with the number of its curve, from 0
         self.more_gaps = 0  # records past MAX_GAPS runs
@@ -247,7 +250,7 @@ class Points:
         for number, (before, end) in enumerate(pairwise((-1, *ends, len(xs)))):
             name = f"curve {number + 1}"
             curve = Points(f"{self.label}, {name}" if self.label else name)
-            curve.origin, curve.tags = self.origin, self.tags
+            curve.origin, curve.tags, curve.curve_number = self.origin, self.tags, number
             curve.hold(xs[before + 1 : end], ys[before + 1 : end], self._totals[number])
             curve.gaps = [(0, gap) for of, gap in self.gaps if of == number]
             curves.append(curve)

@@ -180,6 +180,13 @@ def tags_of(line: str) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(tags.items()))
 
 
+def beginning_ns(reader: "Reader") -> int:
+    """When the time of a job's graphs begins, in ns since 1970."""
+    return min(
+        (capture.started_ns for capture in reader.captures), default=reader.summary.started_ns
+    )
+
+
 class _NoNumber(float):
     """NaN or an infinity that was printed: a gap."""
 
@@ -208,9 +215,7 @@ class Filling:
             if name is not None
         }
         self._captures = {capture.capture: capture.source for capture in reader.captures}
-        self._began_ns = min(
-            (capture.started_ns for capture in reader.captures), default=reader.summary.started_ns
-        )
+        self._began_ns = beginning_ns(reader)
         self._series: list[dict[_Origin, Points]] = [
             {} for _ in graphs
         ]  # of each graph, by origin: the last ones

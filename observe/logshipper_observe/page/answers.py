@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from logshipper_observe.page.jobs_api import JobsPage
     from logshipper_observe.page.logs import Logs
     from logshipper_observe.page.opened import OpenedStore
+    from logshipper_observe.page.point_search import PointSearches
 
 JSON = "application/json"
 
@@ -36,6 +37,7 @@ class Shelf:
 
     listing: "JobsPage"  # the list of jobs
     feeds: "Feeds"  # graphs
+    searches: "PointSearches"  # for the records of graphs' points
     logs: "Logs"  # where each line is
     copies: "Copies"  # of what Loki has
 

@@ -31,7 +31,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @contextmanager
-def _open_log(ask: Ask) -> "Iterator[tuple[Log, Blocks, str]]":
+def open_log(ask: Ask) -> "Iterator[tuple[Log, Blocks, str]]":
     """The view that is asked for, brought up to date and locked, what it is read from, and what is
     wrong with that."""
     view = View(
@@ -120,7 +120,7 @@ def lines(ask: Ask) -> PageAnswer:
     how many there are, and limited whether more than they aren't looked for. A line is a list: time
     (ms since 1970), stream, kind, text, attempt, capture, characters left out, whether it goes on
     with the line before, number, the level that it says."""
-    with _open_log(ask) as (log, source, problem):
+    with open_log(ask) as (log, source, problem):
         state = _state(log, source, problem)
         hits = None
         if _is_only(ask):
@@ -167,7 +167,7 @@ def search(ask: Ask) -> PageAnswer:
     printed, repeats included; at: which hit, from 0, is near; line: its number; complete: all lines
     were looked at, else ask again: it goes on; limited: more hits aren't looked for."""
     near = ask.number("near", 0)
-    with _open_log(ask) as (log, source, problem):
+    with open_log(ask) as (log, source, problem):
         line_search, through = _search(log, source, ask)
         at = line_search.near(near, back=ask.choice("back", "0", "1") == "1")
         document = {
@@ -187,7 +187,7 @@ def marks(ask: Ask) -> PageAnswer:
     """Where an expression is in lines (`q`, `exact`, `from`, `count`, `only` as for lines): for
     each line a list of begins and ends, in UTF-16 units of its text without colours, as browsers
     count. A line is left out, empty, where the time is up."""
-    with _open_log(ask) as (log, source, _):
+    with open_log(ask) as (log, source, _):
         with _refused():
             line_search = log.search_of(_query(ask))
         hits = line_search.hits if _is_only(ask) else None
@@ -214,7 +214,7 @@ def _utf16_spans(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int
 def at(ask: Ask) -> PageAnswer:
     """`time`: ms since 1970. line: the number of the first line that isn't older."""
     time_ms = ask.number("time", 0, maximum=1 << 52)
-    with _open_log(ask) as (log, source, problem):
+    with open_log(ask) as (log, source, problem):
         return json_answer(
             {**_state(log, source, problem), "line": log.index.number_at(time_ms * 1_000_000)}
         )
@@ -224,7 +224,7 @@ def text(ask: Ask) -> PageAnswer:
     """Lines as text, without colours: `from`, `count` and `only` as for lines, to be copied; or all of them, to be
     saved, with `times=1` each behind its time in UTC."""
     if ask.words.get("count"):
-        with _open_log(ask) as (log, source, _):
+        with open_log(ask) as (log, source, _):
             log_lines = _selection(log, source, _hits(log, source, ask), ask, MAX_COPIED, 1).lines
         return PageAnswer(
             "".join(_texts(iter(log_lines), times=False)).encode("utf-8", "replace"),

@@ -10,9 +10,9 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from logshipper_observe.graphs.points import Points, SmoothedPoints
 from logshipper_observe.graphs.series import (
@@ -27,6 +27,7 @@ from logshipper_observe.graphs.series import (
 from logshipper_observe.graphs.smoothing import MovingMean
 
 if TYPE_CHECKING:
+    from logshipper_ingest.model.job import MetadataRecord
     from logshipper_ingest.model.stores import Reader
     from logshipper_ingest.model.x_axis import XChoice
 
@@ -34,6 +35,8 @@ MOST_FEEDS = 24
 _LOOKS = 256  # records between two looks at the clock
 KEPT_POINTS = 1 << 12  # of a series: more than a screen has pixels across
 
+QueryT = TypeVar("QueryT")
+StateT = TypeVar("StateT")
 
 EVERYWHERE = (-math.inf, math.inf)
 
@@ -53,11 +56,21 @@ class FeedQuery(NamedTuple):
     most_series: int = MAX_SERIES  # of a graph
 
 
-@dataclass
-class _Reading:
-    """Graphs that are filled together, and how far."""
+class RecordSink(Protocol):
+    """What becomes of records that are read: a Filling's graphs, say."""
 
-    filling: Filling
+    def add(self, record: "MetadataRecord") -> object:
+        """Something true where no more records are wanted."""
+
+    def show(self) -> None:
+        """Called where all is read, or the time is up."""
+
+
+@dataclass
+class Reading:
+    """Records that are read by and by, and how far."""
+
+    filling: RecordSink
     time_ns: int = 0  # all records before it were read
     at_that_time: int = 0  # records of time_ns itself that were read
     records: int = 0  # all that were read
@@ -80,7 +93,8 @@ class _Reading:
                 self.time_ns, self.at_that_time = record.time_ns, 0
             self.at_that_time += 1
             self.records += 1
-            self.filling.add(record)
+            if self.filling.add(record):
+                break
         self.filling.show()
         return done
 
@@ -129,9 +143,9 @@ class Feed:
 
     def _begin(self, reader: "Reader", graphs: list[Graph]) -> None:
         self._graphs = graphs
-        self._reading = _Reading(self._filling(reader, graphs))
+        self._reading = Reading(self._filling(reader, graphs))
         self._absent_count = 0
-        self._own_graphs: dict[int, tuple[Graph, _Reading]] = {}
+        self._own_graphs: dict[int, tuple[Graph, Reading]] = {}
 
     def _filling(self, reader: "Reader", graphs: Sequence[Graph]) -> Filling:
         smooth, inside, limit = self.query.smooth, self.query.inside, self.query.kept_points
@@ -149,23 +163,31 @@ class Feed:
         graph = with_own_x(reader, self._graphs[at])
         entry = self._own_graphs.get(at)
         if entry is None or entry[0].x.key != graph.x.key:
-            entry = self._own_graphs[at] = graph, _Reading(self._filling(reader, [graph]))
+            entry = self._own_graphs[at] = graph, Reading(self._filling(reader, [graph]))
         self.complete = entry[1].read_on(reader, deadline) and self.complete
         return entry[0]
 
 
-class Feeds:
+class Latest(Generic[QueryT, StateT]):
+    """What is known of the questions that were asked last. make: of a question that is new."""
+
+    def __init__(self, make: Callable[[QueryT], StateT], capacity: int) -> None:
+        self._make = make
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._states: OrderedDict[QueryT, StateT] = OrderedDict()
+
+    def get(self, query: QueryT) -> StateT:
+        with self._lock:
+            state = self._states.pop(query, None) or self._make(query)
+            self._states[query] = state
+            while len(self._states) > self._capacity:
+                self._states.popitem(last=False)
+            return state
+
+
+class Feeds(Latest[FeedQuery, Feed]):
     """Those that were asked for last."""
 
     def __init__(self, capacity: int = MOST_FEEDS) -> None:
-        self._capacity = capacity
-        self._lock = threading.Lock()
-        self._feeds: OrderedDict[FeedQuery, Feed] = OrderedDict()
-
-    def get(self, query: FeedQuery) -> Feed:
-        with self._lock:
-            feed = self._feeds.pop(query, None) or Feed(query)
-            self._feeds[query] = feed
-            while len(self._feeds) > self._capacity:
-                self._feeds.popitem(last=False)
-            return feed
+        super().__init__(Feed, capacity)

@@ -63,7 +63,7 @@ def graphs(ask: Ask) -> PageAnswer:
     between these X."""
     points = ask.number("points", DEFAULT_POINTS, 4, KEPT_POINTS)
     query = FeedQuery(ask.store.intake.place, ask.parts[0], ask.words.get("x") or None, keys_of(ask), weight_of(ask),
-                    (_number(ask, "low", -math.inf), _number(ask, "high", math.inf)), is_debiased(ask))  # fmt: skip
+                    (number_of(ask, "low", -math.inf), number_of(ask, "high", math.inf)), is_debiased(ask))  # fmt: skip
     began = time.perf_counter()
     with ask.store.job(ask.parts[0]) as reader:
         feed = ask.shelf.feeds.get(query)
@@ -155,7 +155,7 @@ def keys_of(ask: Ask, most: int = MOST_GRAPHS) -> tuple[str, ...]:
 
 def weight_of(ask: Ask) -> float:
     """Raises RequestRefusal."""
-    weight = _number(ask, "smooth", 0.0)
+    weight = number_of(ask, "smooth", 0.0)
     if not 0 <= weight < 1:
         raise RequestRefusal(
             HTTPStatus.BAD_REQUEST, f"smooth: {weight} isn't a number from 0 to below 1"
@@ -168,7 +168,7 @@ def is_debiased(ask: Ask) -> bool:
     return ask.choice("debias", "0", "1") == "1"
 
 
-def _number(ask: Ask, name: str, default: float) -> float:
+def number_of(ask: Ask, name: str, default: float) -> float:
     """Raises RequestRefusal."""
     text = ask.words.get(name)
     try:
@@ -205,6 +205,10 @@ def _graph(graph: Graph, points: int) -> dict[str, Any]:  # Any: JSON
         series.append(
             {
                 "label": curve.label,
+                # whose records they are: point_lines_api.py
+                "origin": curve.origin,
+                "tags": curve.tags,
+                "curve": curve.curve_number,
                 "seen": curve.total,
                 "x": xs,
                 "y": thin.ys.tolist(),

@@ -176,6 +176,19 @@ class LineIndex:
                 at += 1
             yield at, Slice(self._firsts[first], [self.block(index) for index in range(first, at)])
 
+    def groups_back(self, time_ns: int) -> Iterator[Slice]:
+        """Groups that begin at this time or before, the last one first."""
+        at = bisect_right(self._times, time_ns)
+        end = at
+        while end < len(self) and self._joins[end]:
+            end += 1
+        while at:
+            at -= 1
+            while self._joins[at]:
+                at -= 1
+            yield Slice(self._firsts[at], [self.block(index) for index in range(at, end)])
+            end = at
+
     def number_at(self, time_ns: int) -> int:
         """The number of the first line that isn't older than this; the number behind the last where
         all are."""

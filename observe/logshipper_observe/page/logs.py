@@ -108,7 +108,7 @@ class Log:
         """The lines numbered from first, and before end."""
         lines: list[LogLine] = []
         for group in self.index.slices(first, end):
-            group_lines = _merge(source, group)
+            group_lines = merged_lines(source, group)
             lines += group_lines[max(first - group.first, 0) : end - group.first]
         return lines
 
@@ -140,7 +140,7 @@ class Log:
         """The lines of the group that has the one with this number, and the number of the
         first."""
         group = next(self.index.slices(number, number + 1))
-        return group.first, _merge(source, group)
+        return group.first, merged_lines(source, group)
 
     def _text(self, source: Blocks, at: int) -> tuple[int, bytes]:
         """Some lines as one text, of blocks from a place in the index on, and the place behind
@@ -149,7 +149,7 @@ class Log:
         end = index.alone(at, MAX_TEXTS)
         if end == at:
             end, group = next(index.groups(at))
-            return end, "".join(f"{line.text}\n" for line in _merge(source, group)).encode(
+            return end, "".join(f"{line.text}\n" for line in merged_lines(source, group)).encode(
                 "utf-8", "replace"
             )
         texts = source.block_texts(index.ids(at, end))
@@ -175,7 +175,7 @@ class Logs:
             return log
 
 
-def _merge(source: Blocks, group: Slice) -> "list[LogLine]":
+def merged_lines(source: Blocks, group: Slice) -> "list[LogLine]":
     """A group's lines in order of time."""
     if len(group.blocks) == 1:
         return source.block_lines(group.blocks[0])

@@ -14,6 +14,7 @@ from logshipper_observe.page import (
     groups_api,
     jobs_api,
     metadata_api,
+    point_lines_api,
 )
 from logshipper_observe.page.answers import Ask, PageAnswer, RequestRefusal
 
@@ -38,6 +39,7 @@ ROUTES = (
     Route("jobs/*/axes", graphs_api.axes),
     Route("jobs/*/graphs", graphs_api.graphs),
     Route("jobs/*/graph.csv", graphs_api.graph_csv),
+    Route("jobs/*/point", point_lines_api.point),
     Route("compare", compare_api.compare),
     Route("groups", groups_api.groups),
     Route("jobs/*/records", metadata_api.records),

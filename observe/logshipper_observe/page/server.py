@@ -30,6 +30,7 @@ from logshipper_observe.page.jobs_api import JobsPage
 from logshipper_observe.page.kept_secrets import forget_secrets
 from logshipper_observe.page.logs import Logs
 from logshipper_observe.page.opened import OpenedStore, SharedIngest
+from logshipper_observe.page.point_search import PointSearches
 
 MAX_CONNECTIONS = 64
 HEAD_SECS = 20.0  # from the connection, or the last answer, to the end of the next request's head
@@ -137,7 +138,7 @@ class _Server(ThreadingHTTPServer):
         self.access = access
         self.intake = intake
         self.assets = assets.load()
-        self.shelf = Shelf(JobsPage(), Feeds(), Logs(), Copies(intake))
+        self.shelf = Shelf(JobsPage(), Feeds(), PointSearches(), Logs(), Copies(intake))
         self.say = say
         self._lock = threading.Lock()
         self._open: dict[socket.socket, _Connection] = {}  # the oldest first
