@@ -12,6 +12,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -24,6 +25,7 @@ from logshipper_ingest.store.job_reader import BlockHead
 from logshipper_observe.page.opened import OpenedStore, SharedIngest
 
 if TYPE_CHECKING:
+    from logshipper_ingest.model.capture_id import Source
     from logshipper_ingest.model.job import Capture
     from logshipper_ingest.model.stores import Reader
 
@@ -66,10 +68,10 @@ class Copies:
 
 class Copy:
     """One job's lines, as far as they are read. Blocks are of one stream and capture, in the order
-    of reading."""
+    of reading. Captures have numbers of the copy's own, in the order in which they came: Loki's
+    change with one that comes late."""
 
     def __init__(self, job_id: str, intake: SharedIngest) -> None:
-        self.captures: Sequence[Capture] = ()
         self.problem = ""  # what keeps it from going on, a sentence
         self.complete = False  # nothing more is to be read at the moment
         self._job_id = job_id
@@ -77,6 +79,9 @@ class Copy:
         self._lock = threading.Lock()
         self._file = tempfile.TemporaryFile(prefix="logshipper-page-")  # noqa: SIM115  closed with the thread
         self._heads: list[BlockHead] = []
+        self._captures: dict[
+            Source, Capture
+        ] = {}  # as Loki has them, in order of the copy's numbers
         self._ends = array("q", [0])  # of each block in the file
         self._after: Position | None = None  # of the line that was read last
         self._last_look = time.monotonic()
@@ -98,6 +103,11 @@ class Copy:
 
     # ---- what the page asks (logshipper_observe.page.logs.Blocks)
 
+    @property
+    def captures(self) -> "list[Capture]":
+        captures = self._captures.values()
+        return [replace(capture, capture=number) for number, capture in enumerate(captures, 1)]
+
     def blocks(self, after: int = 0) -> list[BlockHead]:
         with self._lock:
             return self._heads[after:]  # ids count from 1
@@ -109,10 +119,10 @@ class Copy:
         ]
 
     def block_lines(self, head: BlockHead) -> list[LogLine]:
-        attempts = {capture.capture: capture.attempt for capture in self.captures}
-        stream, attempt = Stream(head.stream), attempts.get(head.capture, 1)
+        capture = list(self._captures.values())[head.capture - 1]
+        stream, attempt, number = Stream(head.stream), capture.attempt, capture.capture
         return [
-            LogLine(_NO_POSITION, time_ns, stream, Kind(kind), text, attrs, attempt, head.capture)
+            LogLine(_NO_POSITION, time_ns, stream, Kind(kind), text, attrs, attempt, number)
             for time_ns, kind, text, attrs in self._rows(head.id)
         ]
 
@@ -182,7 +192,10 @@ class Copy:
 
     def _read(self, reader: "Reader") -> None:
         """All that is there and wasn't read yet; what came before something fails stays."""
-        self.captures = reader.captures
+        captures = {capture.source: capture for capture in reader.captures}
+        self._captures = {**self._captures, **captures}
+        own_numbers = {source: number for number, source in enumerate(self._captures, 1)}
+        numbers = {capture.capture: own_numbers[source] for source, capture in captures.items()}
         block: list[LogLine] = []
         chars = 0
         try:
@@ -196,7 +209,7 @@ class Copy:
                     or len(block) >= BLOCK_LINES
                     or chars >= _BLOCK_CHARS
                 ):
-                    self._put(block)
+                    self._put(block, numbers[block[0].capture])
                     block, chars = [], 0
                 block.append(line)
                 chars += len(line.text)
@@ -204,9 +217,10 @@ class Copy:
                     return
         finally:
             if block:
-                self._put(block)
+                self._put(block, numbers[block[0].capture])
 
-    def _put(self, lines: list[LogLine]) -> None:
+    def _put(self, lines: list[LogLine], capture: int) -> None:
+        """A block. capture: its number in the copy."""
         rows = [
             (line.time_ns, line.kind, line.text.replace("\n", "\u240a"), dict(line.attrs))
             for line in lines
@@ -219,5 +233,5 @@ class Copy:
             number = len(self._heads) + 1
             self._ends.append(self._ends[-1] + len(payload))
             self._heads.append(
-                BlockHead(number, lines[0].time_ns, len(lines), lines[0].stream, lines[0].capture)
+                BlockHead(number, lines[0].time_ns, len(lines), lines[0].stream, capture)
             )

@@ -5,14 +5,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from logshipper.errors import QueryError, StoreError, UnknownJob
 from logshipper.spool.segment import Kind, Stream
-from logshipper_ingest.model.job import LogLine, Position
+from logshipper_ingest.model.job import Capture, LogLine, Position
 from logshipper_observe.page import copied
 from logshipper_observe.page.copied import Copies, Copy
 from logshipper_observe.page.logs import Log, View
@@ -20,7 +19,14 @@ from logshipper_observe.page.search import SearchQuery
 from tests.tools.waiting import scaled
 
 DEADLINE_SECS = scaled(20.0)
-CAPTURES = [SimpleNamespace(capture=1, attempt=1), SimpleNamespace(capture=2, attempt=2)]
+
+
+def captures_of(*attempts: int) -> list[Capture]:
+    """One of each attempt, numbered in this order."""
+    return [
+        Capture(number, attempt, "", 0, "gpu1", "RUNNING", None, 0, 1, None, "enabled", "", {}, 160, 50, True)
+        for number, attempt in enumerate(attempts, 1)
+    ]  # fmt: skip
 
 
 class FakeLoki:
@@ -30,7 +36,7 @@ class FakeLoki:
     def __init__(self, texts: Sequence[str], fail_at: Sequence[int] = ()) -> None:
         self.texts = list(texts)
         self.is_over = False
-        self.captures = CAPTURES
+        self.captures = captures_of(1, 2)
         self.poll_secs = 0.01
         self.open_count = 0
         self._fail_at = list(fail_at)
@@ -51,7 +57,8 @@ class FakeLoki:
                 raise QueryError("Loki", 500, "a hiccup")
             self._read += 1
             stream = Stream.STDERR if at % 5 == 4 else Stream.STDOUT
-            capture = 1 if at < len(self.texts) // 2 else 2
+            attempt = 1 if at < len(self.texts) // 2 else 2
+            (capture,) = (one.capture for one in self.captures if one.attempt == attempt)
             position = Position(1, 0, at, self._read)
             yield LogLine(
                 position,
@@ -60,7 +67,7 @@ class FakeLoki:
                 Kind.LOG,
                 self.texts[at],
                 {"part": "1"},
-                capture,
+                attempt,
                 capture,
             )
 
@@ -117,6 +124,26 @@ def test_one_stream_one_attempt(copy_of: Callable[[FakeLoki], Copy]) -> None:
     assert {(line.stream, line.attempt, line.capture) for line in lines} == {(Stream.STDERR, 2, 2)}
     search, through = log.search(copy, SearchQuery("LINE 3", exact=False))
     assert (list(search.hits), through) == ([2, 3], True)
+
+
+def test_a_capture_that_comes_late_gives_the_others_new_numbers(
+    copy_of: Callable[[FakeLoki], Copy],
+) -> None:
+    loki = FakeLoki(["one", "two"])
+    copy = copy_of(loki)
+    until(lambda: copy.complete)
+    view = Log(View("4711", "both", 2))
+    view.bring_up(copy)
+    loki.captures = captures_of(3, 1, 2)
+    loki.texts += ["three"]
+    until(lambda: len(texts_of(copy)) == 3)
+    log = Log(View("4711"))
+    for each, lines in (
+        (log, [("one", 1, 2), ("two", 2, 3), ("three", 2, 3)]),
+        (view, [("two", 2, 3), ("three", 2, 3)]),
+    ):
+        each.bring_up(copy)
+        assert [(line.text, line.attempt, line.capture) for line in each.lines(copy, 0, 9)] == lines
 
 
 def test_a_log_that_is_too_long(
