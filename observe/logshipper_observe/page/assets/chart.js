@@ -95,9 +95,11 @@ export class Chart {
     this.draw();
   }
 
-  /** The same series, more of their points where one has zoomed to. @param {Series[]} series */
-  setDetail(series) {
-    const whole = this.wholeX();
+  /** The same series, more of their points where one has zoomed to. @param {Series[]} series
+   * @param {Series[]} all those that they are of: where one zooms out to */
+  setDetail(series, all) {
+    this.setSeries(all);
+    const whole = this.extents(0);
     this.setSeries(series);
     this.whole = whole;
   }

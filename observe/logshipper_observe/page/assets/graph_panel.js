@@ -22,9 +22,9 @@ export function named(key) {
 
 export class GraphPanel {
   /** @param {{title: string, name: string[], csv: () => string[],
-   *   detail?: (x: [number, number]) => Promise<Drawing | null>}} options
+   *   detail?: (x: [number, number]) => Promise<Drawing | null | undefined>}} options
    * name: what a picture's file is called after; csv: the addresses of the exact numbers; detail: what there is to
-   * draw between two X */
+   * draw between two X; undefined where it was given up, null where it failed */
   constructor(options) {
     this.options = options;
     this.title = named(options.title);
@@ -52,6 +52,8 @@ export class GraphPanel {
     fill(this.host, "…");
     /** @type {Chart | null} */
     this.chart = null;
+    /** @type {Drawing | null} what is drawn in place of the drawing: more of what is zoomed to */
+    this.detail = null;
     this.smooth = 0;
     this.debias = false;
     this.isLog = false;
@@ -69,17 +71,16 @@ export class GraphPanel {
       this.legend = new Legend(this.legendHost, this.chart);
     }
     const { chart } = this;
-    if (chart.xLabel !== named(drawing.xLabel)) chart.view = null;
+    if (chart.xLabel !== named(drawing.xLabel)) chart.view = this.detail = null;
     chart.xLabel = named(drawing.xLabel);
     chart.xKind = drawing.xKind;
     chart.yKind = drawing.yKind;
     chart.smooth = this.smooth;
     chart.debias = this.debias;
     chart.logY = this.isLog;
-    chart.setSeries(drawing.series.map((one) => ({ ...one, label: visible(one.label) })));
+    // what is zoomed to stays as it is until there is more of it
+    this.#draw(chart.view && this.detail ? this.detail : drawing);
     this.#showMarks();
-    this.legend.show();
-    this.#showNotes();
     this.#showValues();
     if (chart.view) this.#viewed();
   }
@@ -91,18 +92,23 @@ export class GraphPanel {
     clearTimeout(this.zooming);
     if (!this.options.detail || !this.drawing.series.some((one) => one.isPart)) return;
     if (view) this.zooming = setTimeout(() => this.#showDetail(view), ZOOM_MS);
-    else this.#takeDetail(this.drawing);
+    else this.#draw(this.drawing);
   }
 
   async #showDetail(view) {
-    const drawing = await this.options.detail(view.x);
-    if (drawing && this.chart?.view === view) this.#takeDetail(drawing);
+    let drawing;
+    do drawing = await this.options.detail(view.x); // given up where other numbers are wanted
+    while (drawing === undefined && this.chart?.view === view);
+    if (drawing && this.chart?.view === view) this.#draw(drawing);
   }
 
-  #takeDetail(drawing) {
-    const series = drawing.series.map((one) => ({ ...one, label: visible(one.label) }));
-    if (drawing === this.drawing) this.chart.setSeries(series);
-    else this.chart.setDetail(series);
+  /** @param {Drawing} drawing all there is, or more of what is zoomed to */
+  #draw(drawing) {
+    const { chart } = this;
+    const seriesOf = ({ series }) => series.map((one) => ({ ...one, label: visible(one.label) }));
+    this.detail = drawing === this.drawing ? null : drawing;
+    if (this.detail) chart.setDetail(seriesOf(drawing), seriesOf(this.drawing));
+    else chart.setSeries(seriesOf(drawing));
     this.legend.show();
     this.#showNotes(drawing.notes);
   }

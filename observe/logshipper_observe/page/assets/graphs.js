@@ -130,7 +130,8 @@ class GraphsView {
     return panel;
   }
 
-  /** More of a graph's points, between two X; null where something else is asked for meanwhile. */
+  /** More of a graph's points, between two X; undefined where something else is asked for meanwhile, null where it
+   * failed. */
   async #detail(name, [low, high]) {
     const { signal } = this.asking;
     const { graph } = this.grid.panels.get(name);
@@ -146,7 +147,7 @@ class GraphsView {
         found = drawingOf(answer.graphs.get(name));
       } while (missing && !signal.aborted);
     })());
-    return signal.aborted ? null : found;
+    return signal.aborted ? undefined : found;
   }
 
   #dress(panel) {
