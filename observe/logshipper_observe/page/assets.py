@@ -18,7 +18,7 @@ NAMES = (
     "graphs.js", "asking.js", "graph_controls.js", "graph_data.js", "graph_panel.js", "panel_grid.js", "chart.css",
     "chart.js", "chart_input.js", "curve.js", "legend.js", "paint.js", "save.js", "scale.js", "metadata.js",
     "column_chooser.js", "job_columns.js", "settings.js", "storage.js", "records.css", "events.js", "marks.js",
-    "compare.js", "full_screen.js", "group_data.js",
+    "compare.js", "full_screen.js", "group_data.js", "point_lines.js",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ A thread reads the job as `logshipper logs --follow` does, as long as somebody l
 file without a name, by the block and compressed. The page shows what is there so far.
 """
 
+import math
 import tempfile
 import threading
 import time
@@ -74,6 +75,8 @@ class Copy:
     def __init__(self, job_id: str, intake: SharedIngest) -> None:
         self.problem = ""  # what keeps it from going on, a sentence
         self.complete = False  # nothing more is to be read at the moment
+        # time.monotonic() until which all that the store had is here; inf: no more will come
+        self.read_until = 0.0
         self._job_id = job_id
         self._intake = intake
         self._lock = threading.Lock()
@@ -143,10 +146,12 @@ class Copy:
         store = OpenedStore(self._intake)
         try:
             while not self._over.is_set() and time.monotonic() - self._last_look < IDLE_SECS:
+                began = time.monotonic()
                 try:
                     with store.job(self._job_id) as reader:
                         self._read(reader)
                         pause = IDLE_SECS if reader.is_over else store.poll_secs
+                        self.read_until = math.inf if reader.is_over else began
                     self.problem = ""
                     self.complete = True
                 except UnknownJob as error:

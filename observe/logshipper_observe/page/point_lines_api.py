@@ -1,5 +1,6 @@
 """`api/jobs/ID/point`: the line that a point of a graph was printed on."""
 
+import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -44,10 +45,13 @@ def point(ask: Ask) -> PageAnswer:
         if record is None:
             return json_answer(document)
         with open_log(ask) as (log, source, problem):
+            # a copy of what Loki has may lack the newest lines: asked before it is looked through
+            is_read = getattr(source, "read_until", math.inf) > search.found_at
+            log.bring_up(source)
+            # never kept: while a job runs, lines that come late give those behind them new numbers
             line = line_number(log, source, reader, record)
-            is_read = getattr(source, "complete", True) or bool(problem)
-    complete = line is not None or is_read
-    words = f"{_missing(record)} {problem}".rstrip() if line is None and is_read else ""
+    complete = line is not None or is_read or bool(problem)
+    words = problem or _missing(record) if line is None and complete else ""
     return json_answer({**document, "line": line, "complete": complete, "words": words})
 
 

@@ -42,11 +42,13 @@ class PointQuery(NamedTuple):
 
 
 class PointSearch:
-    """Looks for the first record of a point. complete: to the last record there was."""
+    """Looks for the first record of a point. complete: to the last record there was; found_at: when the
+    record was found, of time.monotonic()."""
 
     def __init__(self, query: PointQuery) -> None:
         self.lock = threading.Lock()  # held by whoever calls it
         self.complete = False
+        self.found_at = 0.0
         self._query = query
         self._state: object = None
 
@@ -70,6 +72,7 @@ class PointSearch:
             self._state = state
         if self._sink.record is None:
             self.complete = self._reading.read_on(reader, deadline)
+            self.found_at = time.monotonic()
         return self._sink.record
 
     def _begin_ns(self, reader: "Reader", graph: Graph) -> int:

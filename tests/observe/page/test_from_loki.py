@@ -2,19 +2,25 @@
 same captures."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import expect
 
 from logshipper.spool.segment import Kind
 from logshipper_ingest.loki.client import LokiClient
+from logshipper_observe.page import copied
+from logshipper_observe.page.copied import Copy
 from logshipper_observe.page.server import PageServer
 from tests.observe.page.browsing import Browsing
 from tests.observe.page.conftest import options
 from tests.observe.page.test_access import Client
+from tests.observe.page.test_point_lines import GraphClient, record
 from tests.servers.running import LokiServer
 from tests.tools.loki_job import push_spool
 from tests.tools.reading_store import SpooledCapture, training
@@ -144,6 +150,83 @@ def test_in_the_browser(clients: tuple[Client, Client], browse: Browsing) -> Non
     expect(page.locator("output.hits")).to_have_text("1 of 1 line")
     expect(page.locator(".row.found")).to_contain_text("7,778")
     browse.picture(page)
+
+
+def test_lines_of_points_while_a_job_runs(
+    loki: LokiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A point is newer than the copy of the log, and lines come late."""
+    store, job_id = tmp_path / "store", "page-points"
+    loki_client = LokiClient(loki.url)
+    began_ns = time.time_ns() - 20 * NS
+    pause, may_read, waits = Copy._pause, threading.Event(), threading.Event()
+    may_read.set()
+
+    def pause_until_it_may_read(copy: Copy, secs: float) -> None:
+        pause(copy, secs)
+        if not may_read.is_set():
+            waits.set()
+        may_read.wait()
+
+    monkeypatch.setattr(Copy, "_pause", pause_until_it_may_read)
+    from_loki = options(None, source="loki", loki_url=loki.url)
+    with PageServer(from_loki) as server, SpooledCapture(store, job_id, started_ns=began_ns) as job:
+        client = GraphClient(server, job_id)
+
+        def numbers(points: int) -> list[int]:
+            """Of the lines of all points, once there are so many, and the text of each is right."""
+            push_spool(loki_client, store / "spool")
+            until(
+                client.client,
+                f'jobs/{job_id}/graphs?y=["loss"]',
+                lambda answer: (
+                    answer["complete"] and answer["graphs"][0]["series"][0]["seen"] == points
+                ),
+            )
+            (series,) = client.lines_of("loss")
+            assert [json.loads(text)["step"] for _, text in series] == list(range(points))
+            return [number for number, _ in series]
+
+        job.metadata(record(step=0, loss=1), record(step=1, loss=0.5))
+        job.beat()
+        assert numbers(2) == [0, 1]
+        wait_for_all_lines(client.client, job_id, 2)
+        may_read.clear()
+        assert waits.wait(DEADLINE_SECS)
+        job.metadata(record(step=2, loss=0.25))
+        job.beat()
+        push_spool(loki_client, store / "spool")
+        words = urlencode({"y": '["loss"]', "tags": "{}", "at_x": 2, "at_y": 0.25})
+        answer = until(
+            client.client, f"jobs/{job_id}/point?{words}", lambda answer: answer["records"] == 3
+        )
+        assert (answer["line"], answer["complete"]) == (None, False)
+        may_read.set()
+        assert numbers(3) == [0, 1, 2]
+        with SpooledCapture(
+            store, job_id, started_ns=began_ns - NS, task=1, suffix="t1"
+        ) as earlier:
+            earlier.stderr("an earlier line")
+            earlier.beat()
+            push_spool(loki_client, store / "spool")
+            wait_for_all_lines(client.client, job_id, 4)
+            assert numbers(3) == [1, 2, 3]
+            earlier.end()
+        job.end()
+
+
+def test_a_point_behind_the_end_of_a_copy(
+    clients: tuple[Client, Client], loki: LokiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What keeps the copy from having the line is what is said."""
+    monkeypatch.setattr(copied, "MAX_BYTES", 0)
+    with PageServer(options(None, source="loki", loki_url=loki.url)) as server:
+        client = GraphClient(server, JOB)
+        graph = client.graph("loss")
+        series = graph["series"][0]
+        answer = client.point(graph, series, series["x"][-1], series["y"][-1])
+        assert answer["line"] is None
+        assert answer["words"].endswith("only the first 2 lines are shown")
 
 
 def test_a_server_that_is_away(browse: Browsing) -> None:

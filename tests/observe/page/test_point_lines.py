@@ -29,11 +29,11 @@ class GraphClient:
     """Asks for a job's graphs, and for the lines of their points as the page does."""
 
     def __init__(self, server: PageServer, job_id: str = JOB) -> None:
-        self._client = Client(server)
+        self.client = Client(server)
         self._job_id = job_id
 
     def ask(self, path: str, **words: object) -> Json:
-        answer = self._client.ask(f"api/jobs/{self._job_id}/{path}?{urlencode(words)}")
+        answer = self.client.ask(f"api/jobs/{self._job_id}/{path}?{urlencode(words)}")
         assert answer.status == 200, answer.body
         return dict(json.loads(answer.body))
 

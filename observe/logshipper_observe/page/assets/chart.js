@@ -2,7 +2,7 @@
 // the wheel and keys zoom. It asks nobody for data: whoever makes it hands it series.
 
 import { ChartInput } from "./chart_input.js";
-import { bandOf, extent, isSorted, nearest, smoothed, summaryOf } from "./curve.js";
+import { bandOf, extent, firstFrom, isSorted, nearest, smoothed, summaryOf } from "./curve.js";
 import { colourOf, paint, themeOf, xPixel, yPixel } from "./paint.js";
 import { short } from "./format.js";
 import { elapsedLabel, padded, scaleOf, valueAt } from "./scale.js";
@@ -13,10 +13,14 @@ const PNG_SIZE = { width: 900, height: 460, ratio: 2 };
 const NEAR_MARK = 12; // pixels to what is hovered
 const NEAR_GAP = 3;
 const MARK_STEP = 60; // seconds that times beyond the first hour are told apart by
+const NEAR_POINT = 12; // pixels to a point that a click means
 const CLOSEST_SHARE = 1e-9; // of all there is, that can be zoomed to
 const KEYS_SAY =
   "Arrow keys move along the points, with Shift by ten; plus and minus zoom, page up and page down move what is " +
   "zoomed to, Escape or zero shows all.";
+const LINES_SAY = "Enter opens the console at the point's line.";
+
+/** @typedef {{x: number, y: number, number: number, at: number}} Point of a series, by its number and its place there */
 
 /** The charts that stand on the page, by their element: for tests and for who looks closer. */
 export const charts = new WeakMap();
@@ -41,11 +45,15 @@ export class Chart {
     this.debias = false;
     /** @type {{x: [number, number], y: [number, number] | null} | null} what is zoomed to */
     this.view = null;
-    /** @type {{x: number, points: {x: number, y: number, number: number, at: number}[]} | null} */
+    /** @type {{x: number, points: Point[]} | null} */
     this.hover = null;
     /** @type {import("./marks.js").Mark[]} what happened, and where */
     this.marks = [];
     this.onView = () => {};
+    /** @type {Point | null} whose line a click or Enter leads to */
+    this.target = null;
+    /** @type {(source: import("./graph_data.js").Source, x: number, y: number) => void} called for such a point */
+    this.onPick = () => {};
     this.#build();
     charts.set(host, this);
   }
@@ -75,6 +83,7 @@ export class Chart {
 
   /** Takes the graph away for good. */
   close() {
+    this.input.close();
     this.resizes.disconnect();
     this.themes.disconnect();
     this.darkness.removeEventListener("change", this.redraw);
@@ -90,7 +99,7 @@ export class Chart {
     if (series.length && !this.shown.includes(true)) this.shown.fill(true);
     this.bands = series.map((one) => (one.spread ? bandOf(one) : null));
     this.sorted = series.map((one) => isSorted(one.xs));
-    this.hover = null;
+    this.hover = this.target = null;
     this.whole = null;
     this.draw();
   }
@@ -238,7 +247,8 @@ export class Chart {
     const scene = this.#scene(width, height, "");
     scene.drag = this.input.dragged();
     this.painted = { ...scene, ...paint(context, scene, themeOf(this.host)) };
-    this.canvas.setAttribute("aria-label", `${this.title}. ${this.summary()} ${KEYS_SAY}`);
+    this.canvas.classList.toggle("on-point", this.target !== null);
+    this.canvas.setAttribute("aria-label", `${this.title}. ${this.summary()} ${KEYS_SAY}${this.hasLines ? ` ${LINES_SAY}` : ""}`);
     this.#showTip();
   }
 
@@ -301,7 +311,55 @@ export class Chart {
   /** Shows what is nearest to a place on the canvas. @param {[number, number] | null} here in CSS pixels */
   look(here) {
     this.hover = here && this.painted ? this.#nearest(here) : null;
+    this.lookAt(here && this.painted ? this.pointNear(here) : null);
+  }
+
+  /** Means a point by what comes: a click or Enter leads to its line. @param {Point | null} point */
+  lookAt(point) {
+    this.target = point && this.series[point.number].source ? point : null;
     this.draw();
+  }
+
+  /** Whether a point of what is shown leads to its line. */
+  get hasLines() {
+    return this.series.some((one, at) => this.shown[at] && one.source);
+  }
+
+  /** The point of a shown series that is nearest to a place on the canvas, of those that have lines; null where none is
+   * near. A smoothed curve's is the number at that X. @param {[number, number]} here in CSS pixels @returns {Point | null} */
+  pointNear([left, top]) {
+    const { frame, x: xScale, y: yScale } = this.painted;
+    const ends = [this.valueHere(left - NEAR_POINT), this.valueHere(left + NEAR_POINT)];
+    let best = null;
+    let least = NEAR_POINT;
+    this.series.forEach((one, number) => {
+      if (!this.shown[number] || !one.source) return;
+      const { xs, ys } = one;
+      const sorted = this.sorted[number];
+      const means = this.smooth > 0 && !one.isTreated ? this.#smoothOf(one) : null;
+      for (let at = sorted ? firstFrom(xs, ends[0]) : 0; at < xs.length && !(sorted && xs[at] > ends[1]); at += 1) {
+        if (!Number.isFinite(ys[at])) continue;
+        const across = xPixel(frame, xScale, xs[at]) - left;
+        if (Math.abs(across) > NEAR_POINT) continue;
+        for (const y of means ? [ys[at], means(at)] : [ys[at]]) {
+          const far = Math.hypot(across, yPixel(frame, yScale, y) - top);
+          if (!(far <= least)) continue; // nor what isn't on a log scale
+          least = far;
+          best = { x: xs[at], y: ys[at], number, at };
+        }
+      }
+    });
+    return best;
+  }
+
+  /** Where the smoothed curve of a series is, at each place of its points. */
+  #smoothOf({ xs, ys, smooth }) {
+    if (!smooth) {
+      const means = smoothed(ys, this.smooth, this.debias);
+      return (at) => means[at];
+    }
+    const sorted = isSorted(smooth.xs);
+    return (at) => smooth.ys[nearest(smooth.xs, smooth.ys, xs[at], (other) => Math.abs(smooth.xs[other] - xs[at]), sorted)];
   }
 
   #nearest([left, top]) {
@@ -351,6 +409,7 @@ export class Chart {
     const near = this.marks.filter((mark) => Math.abs(xPixel(frame, scale, mark.x) - column) < NEAR_MARK);
     for (const mark of near.slice(0, 4)) rows.push(element("div", `chart-tip-mark ${mark.look}`, `${elapsedLabel(mark.secs, MARK_STEP)} ${mark.label}`));
     if (near.length > 4) rows.push(element("div", "chart-tip-mark", `and ${near.length - 4} more`));
+    if (this.target) rows.push(element("div", "chart-tip-line", `Click or Enter: the line of ${this.#pointWords(this.target)}`));
     this.tip.replaceChildren(...rows);
     this.tip.classList.toggle("at-left", column > this.host.clientWidth / 2);
   }
@@ -362,6 +421,12 @@ export class Chart {
     if (!spread) return short(y);
     const deviation = spread.deviations[at];
     return `${short(y)}, deviation ${Number.isFinite(deviation) ? short(deviation) : "none"}, n ${spread.counts[at]}`;
+  }
+
+  /** A point by its value, and by its series and X where these aren't clear. @param {Point} point */
+  #pointWords(point) {
+    const label = this.hover.points.length > 1 ? `${this.series[point.number].label || this.title} ` : "";
+    return `${label}${short(point.y)}${point.x === this.hover.x ? "" : ` at ${this.xWords(point.x)}`}`;
   }
 
   /** An X in words. @param {number} x */

@@ -4,6 +4,7 @@ import { xPixel, yPixel } from "./paint.js";
 import { place, scaleOf, valueAt } from "./scale.js";
 
 const LEAST_DRAG = 6; // pixels; less is a click
+const SECOND_MS = 350; // after a click: a second one within makes it a double click
 const ALONG = 30; // pixels that a drag may wander up or down, and still zooms X alone
 
 export class ChartInput {
@@ -12,12 +13,15 @@ export class ChartInput {
     this.chart = chart;
     /** @type {{from: [number, number], to: [number, number]} | null} */
     this.drag = null;
+    this.isDrag = false; // whether the pointer has moved since the last press: then no click is meant
+    this.clickTimer = 0; // the timer of a click that no second one has followed yet, 0 for none
     const on = (name, call, options) => chart.canvas.addEventListener(name, call, options);
     on("pointerdown", (event) => this.#press(event));
     on("pointermove", (event) => this.#move(event));
     on("pointerup", () => this.#release());
     on("pointercancel", () => this.#endDrag());
     on("pointerleave", () => chart.look(null));
+    on("click", (event) => this.#click(event));
     on("dblclick", () => chart.reset());
     on("blur", () => chart.look(null));
     on("wheel", (event) => this.#wheel(event), { passive: false });
@@ -29,16 +33,27 @@ export class ChartInput {
     return [event.clientX - box.left, event.clientY - box.top];
   }
 
+  /** What is under way has no effect any more. */
+  close() {
+    clearTimeout(this.clickTimer);
+    this.clickTimer = 0;
+  }
+
   #press(event) {
+    this.close();
     if (event.button !== 0 || !this.chart.painted) return;
     const here = this.#place(event);
     this.drag = { from: here, to: here };
+    this.isDrag = false;
     if (event.pointerType !== "touch") this.chart.canvas.setPointerCapture(event.pointerId);
   }
 
   #move(event) {
     const here = this.#place(event);
-    if (this.drag) this.drag.to = here;
+    if (this.drag) {
+      this.drag.to = here;
+      this.isDrag ||= Math.hypot(here[0] - this.drag.from[0], here[1] - this.drag.from[1]) >= LEAST_DRAG;
+    }
     this.chart.look(here);
   }
 
@@ -68,6 +83,23 @@ export class ChartInput {
   #endDrag() {
     this.drag = null;
     this.chart.draw();
+  }
+
+  /** A single click near a point leads to its line, as soon as no second one has followed. */
+  #click(event) {
+    this.close();
+    if (this.isDrag || event.detail > 1 || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    this.chart.look(this.#place(event));
+    const pick = this.#pick();
+    if (pick) this.clickTimer = setTimeout(() => { this.clickTimer = 0; pick(); }, SECOND_MS);
+  }
+
+  /** What leads to the line of the point that is meant now, null where none is. */
+  #pick() {
+    const { target, series, onPick } = this.chart;
+    if (!target) return null;
+    const { source } = series[target.number];
+    return () => onPick(source, target.x, target.y);
   }
 
   /** Zooms where the graph is in use (it has the focus) or Ctrl is held: otherwise the page scrolls. */
@@ -111,6 +143,7 @@ export class ChartInput {
     else if (event.key === "End") this.#step(Infinity);
     else if (event.key === "+" || event.key === "=") this.#zoomBy(0.5, share);
     else if (event.key === "-") this.#zoomBy(2, share);
+    else if (event.key === "Enter" && this.chart.target) this.#pick()();
     else if (event.key === "0" || event.key === "Escape") this.chart.reset();
     else return;
     event.preventDefault();
@@ -137,6 +170,7 @@ export class ChartInput {
     const own = chart.hover.points.find((one) => one.number === number);
     if (own) Object.assign(own, { x: xs[at], y: ys[at], at }); // of two that share an X the one that was meant
     chart.hover.x = xs[at];
+    chart.lookAt({ x: xs[at], y: ys[at], number, at });
     const said = chart.hover.points.slice(0, 4).map((one) => `${chart.series[one.number].label} ${chart.valueWords(one)}`);
     chart.live.textContent = `${chart.xLabel} ${chart.xWords(xs[at])}: ${said.join(", ")}`;
   }

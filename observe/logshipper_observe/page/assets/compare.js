@@ -319,7 +319,7 @@ class CompareView {
         if (value === undefined) notes.push(`${label}: not in this graph, it lacks the key or X.`);
         return;
       }
-      const drawing = drawingOf(graph);
+      const drawing = drawingOf(graph, { id: this.found.jobs[at].job_id, x: this.#x(key).x });
       if (graph.own_x) {
         notes.push(`${label}: not in this graph, the key never stands in a record with X.`);
         return;

@@ -15,6 +15,7 @@ const GRAPH_KEYS = [
   { keys: ["ArrowLeft", "ArrowRight"], words: "along the points, with Shift by ten" },
   { keys: ["Home", "End"], words: "the first and the last point" },
   { keys: ["+", "-"], words: "zoom in and out" },
+  { keys: ["Enter"], words: "the point's line, in the console" },
   { keys: ["PageUp", "PageDown"], words: "move what is zoomed to" },
   { keys: ["Escape", "0"], words: "see all again" },
   { keys: ["Enter", "Ctrl+Enter"], words: "on the legend: one series only; switch it on or off" },

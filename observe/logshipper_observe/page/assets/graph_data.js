@@ -7,6 +7,8 @@ export const POINTS = 2000; // of a series
 const MOST_AT_ONCE = 24; // keys of one request
 const MOST_BYTES = 5000; // of the keys in an address
 
+const smoothGraphs = new WeakMap(); // by a graph: what was made of it and its smoothed one
+
 /** Sharing out keys to requests: few of them, and no address too long. @param {string[]} keys */
 export function batches(keys) {
   const found = [];
@@ -26,8 +28,12 @@ export function batches(keys) {
 /** The value of an X selector for a key: `time` is the clock. @param {string} key */
 export const xOf = (key) => (key === "time" || key === "" ? `key:${key}` : key);
 
-/** What a panel shows of an answer's graph. @returns {import("./graph_panel.js").Drawing} */
-export function drawingOf(graph) {
+/** @typedef {{id: string, words: object}} Source how the server is asked for the line of one of a series' points
+ * (point_lines_api.py): of which job, and all words but the point's place */
+
+/** What a panel shows of an answer's graph. query: of which job the answer is, and over which X; without it points have no lines.
+ * @param {{id: string, x: string} | null} query @returns {import("./graph_panel.js").Drawing} */
+export function drawingOf(graph, query = null) {
   const isClock = graph.x.key === null && !graph.x.by_number;
   return {
     title: graph.key,
@@ -39,10 +45,15 @@ export function drawingOf(graph) {
     yKind: graph.integer ? "integer" : "number",
     series: graph.series.map((one) => ({
       label: one.label, ...rowsOf(one), seen: one.seen, isPart: one.x.length < one.seen, gaps: one.gaps,
-      dots: graph.scattered, smooth: one.smooth,
+      dots: graph.scattered, smooth: one.smooth, source: query && sourceOf(graph, one, query),
     })),
     notes: graph.notes,
   };
+}
+
+/** @returns {Source} */
+function sourceOf(graph, { origin, tags, curve }, { id, x }) {
+  return { id, words: { y: JSON.stringify([graph.key]), x, own_x: graph.own_x ? 1 : "", origin, tags: JSON.stringify(tags), curve } };
 }
 
 /** Points as a chart draws them: NaN stands where no line joins what is before and behind. */
@@ -96,10 +107,15 @@ export async function fetchGraphs(id, keys, { x, smooth, debias, low, high }, si
   return { graphs: found, secs, missing };
 }
 
+/** The same value for the same answers: then nothing is drawn again. */
 function withSmooth(graph, smoothed) {
+  const cached = smoothGraphs.get(graph);
+  if (cached?.smoothed === smoothed) return cached.graph;
   const series = graph.series.map((one) => {
     const same = smoothed.series.find((other) => other.label === one.label);
     return { ...one, smooth: same ? rowsOf(same) : null };
   });
-  return { ...graph, series };
+  const found = { ...graph, series };
+  smoothGraphs.set(graph, { smoothed, graph: found });
+  return found;
 }

@@ -7,6 +7,7 @@ import { grouped, short } from "./format.js";
 import { FullScreen } from "./full_screen.js";
 import { Legend } from "./legend.js";
 import { NO_MARKS } from "./marks.js";
+import { addressOfLine } from "./point_lines.js";
 import { fileName, saveBlob, saveFrom } from "./save.js";
 
 const ZOOM_MS = 250; // after the last move
@@ -37,6 +38,7 @@ export class GraphPanel {
       el("button", { type: "button", "aria-label": label(`${text} of`), on: { click: call } }, text);
     this.host = el("div");
     this.legendHost = el("div");
+    this.lineStatus = el("p", { class: "graph-line-status", role: "status" });
     this.notes = el("div", { class: "graph-notes" });
     this.values = el("details", { class: "graph-values", on: { toggle: () => this.#showValues() } },
       el("summary", {}, "Numbers"), el("div"));
@@ -47,7 +49,7 @@ export class GraphPanel {
       el("div", { class: "graph-head" },
         el("h3", { title: this.title }, el("bdi", {}, this.title)), this.log, this.reset, full.button,
         save("PNG", () => this.#savePng()), save("CSV", () => options.csv().forEach((address) => saveFrom(address)))),
-      this.host, this.legendHost, this.notes, this.values);
+      this.host, this.legendHost, this.lineStatus, this.notes, this.values);
     this.host.className = "graph-waits";
     fill(this.host, "…");
     /** @type {Chart | null} */
@@ -68,6 +70,7 @@ export class GraphPanel {
       this.host.className = "";
       this.chart = new Chart(this.host, { title: this.title, xLabel: named(drawing.xLabel) });
       this.chart.onView = () => this.#viewed();
+      this.chart.onPick = (source, x, y) => this.#goToLine(source, x, y);
       this.legend = new Legend(this.legendHost, this.chart);
     }
     const { chart } = this;
@@ -113,6 +116,20 @@ export class GraphPanel {
     this.#showNotes(drawing.notes);
   }
 
+  /** Opens the console at a point's line, or says why there is none. */
+  async #goToLine(source, x, y) {
+    this.lineSearch?.abort();
+    const lineSearch = (this.lineSearch = new AbortController());
+    fill(this.lineStatus, "Looking for the line …");
+    try {
+      const address = await addressOfLine(source, x, y, (words) => fill(this.lineStatus, words), lineSearch.signal);
+      fill(this.lineStatus);
+      location.hash = address;
+    } catch (error) {
+      if (!lineSearch.signal.aborted) fill(this.lineStatus, error.message);
+    }
+  }
+
   /** @param {import("./marks.js").MarksOver} marks */
   setMarks(marks) {
     if (this.marks === marks) return;
@@ -142,6 +159,7 @@ export class GraphPanel {
 
   close() {
     clearTimeout(this.zooming);
+    this.lineSearch?.abort();
     this.chart?.close();
     this.chart = null;
   }

@@ -144,7 +144,7 @@ class GraphsView {
         const answer = await fetchGraphs(this.id, [name], how, signal);
         missing = answer.missing;
         fill(this.progress, missing);
-        found = drawingOf(answer.graphs.get(name));
+        found = drawingOf(answer.graphs.get(name), { id: this.id, x: how.x });
       } while (missing && !signal.aborted);
     })());
     return signal.aborted ? undefined : found;
@@ -178,19 +178,23 @@ class GraphsView {
     }
   }
 
+  #drawingOf(graph) {
+    return drawingOf(graph, { id: this.id, x: this.controls.x });
+  }
+
   #showPanel(name, graph) {
     const panel = this.grid.panels.get(name);
     this.grid.stale.delete(name);
     if (!panel || !graph || panel.graph === graph) return; // nothing new
     panel.graph = graph;
-    panel.show(drawingOf(graph));
+    panel.show(this.#drawingOf(graph));
   }
 
   /** All keys in one graph, those that share the chosen X. */
   #showTogether(keys, graphs) {
     const all = keys.map((key) => graphs.get(key)).filter(Boolean);
     const sharing = all.filter((graph) => !graph.own_x);
-    const drawings = (sharing.length ? sharing : all.slice(0, 1)).map(drawingOf);
+    const drawings = (sharing.length ? sharing : all.slice(0, 1)).map((graph) => this.#drawingOf(graph));
     const panel = this.grid.panels.get(ALL);
     this.grid.stale.delete(ALL);
     if (!panel || !drawings.length) return;
