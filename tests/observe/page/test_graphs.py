@@ -306,8 +306,11 @@ def test_zooming_into_a_thinned_graph_shows_every_point(
 ) -> None:
     page = open_graphs(browse, graph_server, f"job/{LONG}/graphs")
     page.get_by_role("slider").fill("0.9")
+    all_is_read = f"model.curves[0].xs.at(-1) === {LONG_RECORDS - 1}"
     thin_graph = wait_for_model(
-        page, "loss", "model.curves.length === 2 && model.curves[1].xs.length < 2001"
+        page,
+        "loss",
+        f"model.curves.length === 2 && model.curves[1].xs.length < 2001 && {all_is_read}",
     )
     chart(page, "loss").evaluate("(chart) => chart.zoomTo([13990, 14010])")
     graph = wait_for_model(
