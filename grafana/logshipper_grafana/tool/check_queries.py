@@ -140,8 +140,10 @@ class _Page:
         return sorted({labels[match[2]] for labels in label_sets if labels.get(match[2])})
 
     def _panels(self) -> Iterator[tuple[str, str, str]]:
-        for panel in _panels_of(self.dashboard):
-            selections = self._selections | self._first_of(panel.get("repeat") or "")
+        for panel, names in _panels_of(self.dashboard):
+            selections = dict(self._selections)
+            for name in names:
+                selections |= self._first_of(name)
             for target in panel.get("targets", ()):
                 try:
                     self._ask(target, selections)
@@ -161,7 +163,7 @@ class _Page:
     def _first_of(self, name: str) -> dict[str, Selection]:
         """The variable that a panel is repeated for, with its first value. Without any, Grafana
         keeps the panel."""
-        options = self._selections[name].options[:1] if name else []
+        options = self._selections[name].options[:1]
         return {name: Selection(options)} if options else {}
 
     def _ask(self, target: Json, selections: Mapping[str, Selection]) -> None:
@@ -222,10 +224,17 @@ def of_job(context: QueryContext, job: str) -> QueryContext:
     return context._replace(job=job or labels.get("job_id", ""), cluster=labels.get("cluster", ""))
 
 
-def _panels_of(dashboard: Json) -> Iterator[Json]:
+def _panels_of(dashboard: Json) -> Iterator[tuple[Json, list[str]]]:
+    """Each panel with the variables that it is repeated for: its own, and that of its row, which is
+    that of all panels up to the next row."""
+    of_row: list[str] = []
     for panel in dashboard["panels"]:
-        yield panel
-        yield from panel.get("panels", ())
+        names = [panel["repeat"]] if panel.get("repeat") else []
+        if panel["type"] == "row":
+            of_row = names
+        yield panel, of_row if panel["type"] == "row" else of_row + names
+        for inside in panel.get("panels", ()):
+            yield inside, of_row + ([inside["repeat"]] if inside.get("repeat") else [])
 
 
 def _words_and_fix(error: QueryError) -> tuple[str, str]:
