@@ -17,7 +17,14 @@ from tests.grafana.interpolation import (
     references,
     replaced,
 )
-from tests.grafana.sources import LokiSource, PrometheusSource, Query, Range, with_table_names
+from tests.grafana.sources import (
+    POINTS,
+    LokiSource,
+    PrometheusSource,
+    Query,
+    Range,
+    with_table_names,
+)
 from tests.grafana.transformations import applied
 from tests.grafana.variable_options import options_of
 from tests.tools.sources import ROOT
@@ -168,7 +175,13 @@ class Page:
         for target in model["targets"]:
             source = self._source(target["datasource"])
             expr = replaced(target["expr"], self.variables, scope, plain=source.plain)
-            answer = source.answer(target, expr, self.when, _duration_ms(least) if least else None)
+            answer = source.answer(
+                target,
+                expr,
+                self.when,
+                _duration_ms(least) if least else None,
+                model.get("maxDataPoints", POINTS),
+            )
             raw += answer.frames
             queries.append(answer.query)
         if all(target.get("format") == "table" for target in model["targets"]):

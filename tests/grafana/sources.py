@@ -34,9 +34,9 @@ class Range(NamedTuple):
     def secs(self) -> int:
         return round((self.end_ms - self.begin_ms) / 1000)
 
-    def interval_ms(self, least_ms: int) -> int:
-        """`$__interval`, for a panel of POINTS."""
-        width = (self.end_ms - self.begin_ms) / POINTS
+    def interval_ms(self, least_ms: int, points: int = POINTS) -> int:
+        """`$__interval`, for a panel of so many points."""
+        width = (self.end_ms - self.begin_ms) / points
         return max(least_ms, next((step for below, step in _STEPS_MS if width < below), 604800000))
 
     def built_in(self, interval_ms: int) -> dict[str, str]:
@@ -123,8 +123,10 @@ class LokiSource(_Server):
         series = self.get("/loki/api/v1/series", {**params, "match[]": match[1]})
         return list(dict.fromkeys(labels[match[2]] for labels in series if labels.get(match[2])))
 
-    def answer(self, target: Json, expr: str, when: Range, least_ms: int | None) -> Answer:
-        expr = _fill_in(expr, when.built_in(when.interval_ms(least_ms or 1)))
+    def answer(
+        self, target: Json, expr: str, when: Range, least_ms: int | None, points: int = POINTS
+    ) -> Answer:
+        expr = _fill_in(expr, when.built_in(when.interval_ms(least_ms or 1, points)))
         instant = target.get("queryType") == "instant"
         params: Json = {
             "query": expr,
@@ -135,7 +137,7 @@ class LokiSource(_Server):
             answer = self.get("/loki/api/v1/query", {**params, "time": when.end_ms * 10**6})
         else:
             span = {"start": when.begin_ms * 10**6, "end": when.end_ms * 10**6}
-            step = f"{when.interval_ms(least_ms or 1)}ms"
+            step = f"{when.interval_ms(least_ms or 1, points)}ms"
             answer = self.get("/loki/api/v1/query_range", {**params, **span, "step": step})
         query = _looked_at(expr, answer["stats"])
         self.queries.append(query)
@@ -182,8 +184,10 @@ class PrometheusSource(_Server):
         series = self.get("/api/v1/series", params)
         return list(dict.fromkeys(series[match[2]] for series in series if series.get(match[2])))
 
-    def answer(self, target: Json, expr: str, when: Range, least_ms: int | None) -> Answer:
-        step_ms = when.interval_ms(max(least_ms or 0, self._scrape_ms))
+    def answer(
+        self, target: Json, expr: str, when: Range, least_ms: int | None, points: int = POINTS
+    ) -> Answer:
+        step_ms = when.interval_ms(max(least_ms or 0, self._scrape_ms), points)
         rate_ms = max(step_ms + self._scrape_ms, 4 * self._scrape_ms)
         expr = _fill_in(expr, {**when.built_in(step_ms), "__rate_interval": f"{rate_ms}ms"})
         query = Query(expr)

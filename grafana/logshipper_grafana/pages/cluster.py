@@ -1,15 +1,18 @@
 """The page of a cluster: what is captured, and how capture does on its nodes."""
 
+from typing import Any
+
 from logshipper_grafana.pages.cluster_analytics import analytics
 from logshipper_grafana.parts import links, queries
 from logshipper_grafana.parts.panels import (
+    BARS,
+    BARS_FROM_POINTS,
     BLUE,
     GREEN,
     ORANGE,
     PURPLE,
     RED,
     SKY,
-    STACKED_BARS,
     Json,
     colored,
     field,
@@ -45,9 +48,8 @@ _JOBS_RUNNING = f"count(group by(job_id)({_RUNNING}))"
 _NODES_WITH_AGENT = f"count(group by(host)({_AGENTS}))"
 _INFO_RUNNING = f"logshipper_job_info{{{_CLUSTER}}} and on(job_id, attempt, step, task) {_RUNNING}"
 _NODES_CAPTURING = f"count(group by(host)({_INFO_RUNNING}))"
-_START = f"logshipper_job_start_time_seconds{{{_CLUSTER}}}"
-_END = f"logshipper_job_end_time_seconds{{{_CLUSTER}}}"
-_STEP = "1m"  # at least: shorter than the time for which an agent shows a job after its end
+_JOB_STARTS = f"min by(job_id)({queries.run_starts(_CLUSTER)})"
+_STEP = "1m"  # of a bar, at least
 _LAG_SECS, _SPOOL_BYTES = 60, 1 << 30  # from here on a node's capture is worth a look
 
 
@@ -112,7 +114,7 @@ def _rate(name: str) -> str:
 
 def _now() -> list[Json]:
     lost = f'sum(logshipper_job_lines{{{_CLUSTER}, outcome="lost"}})'
-    started = f"count(group by(job_id)(last_over_time({_START}[$__range]) >= ${{__from}} / 1000))"
+    started = f"count({queries.in_page(_JOB_STARTS)})"
     return [
         stat(
             "Captured jobs running",
@@ -159,42 +161,23 @@ def _now() -> list[Json]:
 
 
 def _jobs() -> list[Json]:
-    every = "$__interval_ms / 1000"
-    started = f"count(group by(job_id)({_START} > time() - {every}))"
-    in_interval = f"{_END} > time() - {every}"
-    by_capture = (
-        f"logshipper_job_state{{{_CLUSTER}}} and on(job_id, attempt, step, task) ({in_interval})"
-    )
-    slurm_ends = f"{queries.SLURM_END}{{{_CLUSTER}}}"  # up to some minutes after a capture's end
-    slurm_ends = (
-        f"max by(job_id, attempt, state)(last_over_time({slurm_ends}[$__interval]) "
-        f"or last_over_time({slurm_ends}[5m] offset -5m))"
-    )
-    by_slurm = f"{slurm_ends} and on(job_id, attempt) ({in_interval})"
-    ended = f"count by(state)(group by(job_id, state)(({by_slurm}) or on(job_id, attempt) ({by_capture})))"
+    started = queries.in_interval(queries.in_page(_JOB_STARTS))
+    ends = queries.of_last_run(queries.run_states(_CLUSTER), _CLUSTER)
+    ended = queries.in_interval(queries.in_page(ends))
     return [
-        time_graph(
-            "Captured jobs running, and started per interval",
-            "Started: jobs of which a capture began in the interval that a point stands for.",
-            [
-                prometheus(f"{_JOBS_RUNNING} or vector(0)", legend="running", ref="A"),
-                prometheus(f"{started} or vector(0)", legend="started", ref="B"),
-            ],
-            width=8,
-            interval=_STEP,
-            overrides=[colored("running", BLUE), colored("started", ORANGE)],
-            defaults={"min": 0},
+        _bars(
+            "Captured jobs started per interval",
+            "Jobs whose first capture began in the interval that a bar stands for.",
+            prometheus(f"count({started})", legend="started"),
+            overrides=[colored("started", ORANGE)],
+            no_value="none started",
         ),
-        time_graph(
+        _bars(
             "Captured jobs ended per interval, by state",
-            "Jobs of which a capture ended in the interval that a point stands for; the state is Slurm's, where the "
-            "controller's agent tells it.",
-            [prometheus(ended, legend="{{state}}")],
-            width=8,
-            interval=_STEP,
-            custom=STACKED_BARS,
+            "Jobs whose last capture ended in the interval that a bar stands for: of a job that was started again "
+            "its newest run. The state is Slurm's, where the controller's agent tells it.",
+            prometheus(f"count by(state)({ended})", legend="{{state}}"),
             overrides=[colored(state, color) for state, color in COLORS.items()],
-            defaults={"min": 0},
             no_value="none ended",
         ),
         time_graph(
@@ -211,6 +194,21 @@ def _jobs() -> list[Json]:
             defaults={"min": 0},
         ),
     ]
+
+
+def _bars(title: str, description: str, target: Json, **more: Any) -> Json:
+    """Counts of jobs by interval. more: as for `panel`. Any: those differ in type."""
+    return time_graph(
+        title,
+        description,
+        [target],
+        width=8,
+        interval=_STEP,
+        points=BARS,
+        custom=BARS_FROM_POINTS,
+        defaults={"min": 0},
+        **more,
+    )
 
 
 def _lines() -> list[Json]:

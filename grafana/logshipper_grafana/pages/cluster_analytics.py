@@ -4,11 +4,12 @@ the titles say which."""
 
 from logshipper_grafana.parts import queries
 from logshipper_grafana.parts.panels import (
+    BARS,
+    BARS_FROM_POINTS,
     BLUE,
     GREY,
     ORANGE,
     SKY,
-    STACKED_BARS,
     Json,
     colored,
     field,
@@ -26,7 +27,6 @@ _AGENTS = f"logshipper_agent_build_info{{{_CLUSTER}}}"
 _OF_CLUSTER = (
     f"* on(instance, job) group_left(host) {_AGENTS}"  # an agent's counters have only its address
 )
-_FROM = "${__from} / 1000"  # of the page's time, in seconds
 _STEP = "1m"  # at least, of a point
 
 _RUNNING = f'logshipper_job_state{{{_CLUSTER}, state=~"RUNNING|UNRESPONSIVE"}}'
@@ -39,11 +39,8 @@ def _last_values(metric: str) -> str:
     return f"last_over_time({metric}{{{_CLUSTER}}}[$__range])"
 
 
-# Ends within the page's time, by attempt. At a point of a graph the range reaches back beyond the
-# page's begin, so that all of them are counted there, and no earlier one.
-_END = f"max by(job_id, attempt)({_last_values('logshipper_job_end_time_seconds')})"
-_ENDED = f"({_END} >= {_FROM}) unless on(job_id, attempt) {_RUNNING}"
-_START = f"min by(job_id, attempt)({_last_values('logshipper_job_start_time_seconds')})"
+_ENDED = queries.in_page(queries.run_ends(_CLUSTER))
+_START = queries.run_starts(_CLUSTER)
 _SLURM_END = f"max by(job_id, attempt)({_last_values(queries.SLURM_END)})"
 _SLURM_START = f"max by(job_id, attempt)({_last_values('logshipper_job_slurm_start_time_seconds')})"
 _MEASURES = {
@@ -70,20 +67,12 @@ def analytics() -> list[Json]:
 
 
 def _throughput() -> Json:
-    by_slurm = f"max by(job_id, attempt, state)(last_over_time({queries.SLURM_END}{{{_CLUSTER}}}[$__range]))"
-    worst = " or ".join(
-        f'last_over_time(logshipper_job_state{{{_CLUSTER}, state="{state}"}}[$__range]) * {rank}'
-        for state, rank in queries.STATES.items()
-        if state not in ("RUNNING", "UNRESPONSIVE")
-    )
-    by_capture = f"topk by(job_id, attempt)(1, max by(job_id, attempt, state)({worst}))"
-    states = f"topk by(job_id, attempt)(1, {by_slurm}) or on(job_id, attempt) {by_capture}"
-    states = f"({states}) and on(job_id, attempt) ({_ENDED})"
+    ends = f"{queries.in_page(queries.run_states(_CLUSTER))} <= time()"
     return time_graph(
         "Throughput: captured jobs that had ended, by state",
         "Since the begin of the page's time; each run of a restarted job by itself. The state is Slurm's, where the "
         "controller's agent tells it. `logshipper analyze throughput` has the exact steps.",
-        [prometheus(f"count by(state)({states})", legend="{{state}}")],
+        [prometheus(f"count by(state)({ends})", legend="{{state}}")],
         width=8,
         interval=_STEP,
         overrides=[colored(state, color) for state, color in COLORS.items()],
@@ -125,18 +114,21 @@ def _utilization() -> Json:
 
 def _all_jobs() -> Json:
     counter = "logshipper_agent_slurm_jobs_total"
-    before = f"last_over_time({counter}[1h] offset $__interval)"  # a controller that wasn't scraped hides no end
-    ended = f"sum by(state)(clamp_min({counter} - {before}, 0) {_OF_CLUSTER})"
-    # states of which there was none would only fill the legend
-    there_are = f"sum by(state)(increase({counter}[$__range] @ end()) {_OF_CLUSTER}) > 0"
+    within = f"{counter}[$__interval] offset -$__interval"  # of the interval that begins at a point
+    # a controller that wasn't scraped hides no end, nor does one that wasn't known before
+    before = f"(last_over_time({counter}[1h]) or min_over_time({within}))"
+    agents = f"group by(instance, job, host)({queries.seen(_AGENTS)})"
+    grown = f"clamp_min(max_over_time({within}) - {before}, 0)"
+    ended = f"sum by(state)({grown} * on(instance, job) group_left(host) {agents})"
     return time_graph(
         "All jobs that Slurm ended per interval, by state",
         "Captured or not, as the hook job-ended on Slurm's controller told its agent: their number and nothing else. "
         "Without it there is no data.",
-        [prometheus(f"{ended} and on(state) ({there_are})", legend="{{state}}")],
+        [prometheus(f"{ended} > 0", legend="{{state}}")],
         width=8,
         interval=_STEP,
-        custom=STACKED_BARS,
+        points=BARS,
+        custom=BARS_FROM_POINTS,
         overrides=[colored(state, color) for state, color in COLORS.items()],
         defaults={"min": 0},
         no_value="none ended, or nobody tells",
@@ -157,7 +149,7 @@ def _hours_of_all_jobs() -> Json:
         "agent. A job counts when it is over, so the last hours lack what still runs. Without the hook no data.",
         [prometheus(by_hour, instant=True, table=True)],
         width=12,
-        custom={**STACKED_BARS, "barAlignment": 1},
+        custom=BARS_FROM_POINTS,
         transformations=[
             organize(
                 renamed={"Value": "nodes on average"}, order=["hour", "Value"], hidden=["Time"]

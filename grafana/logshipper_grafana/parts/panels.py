@@ -21,11 +21,15 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
 )
 PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
 PAGE_WIDTH = 24
+BARS = 48  # of a graph at most: of thinner ones the border is all that is seen
 STACKED_BARS: Json = {
     "drawStyle": "bars",
-    "fillOpacity": 60,
+    "fillOpacity": 80,
+    "lineWidth": 0,
     "stacking": {"mode": "normal", "group": "A"},
 }
+# a bar stands from its point to the next one
+BARS_FROM_POINTS: Json = {**STACKED_BARS, "barAlignment": 1, "barWidthFactor": 0.9}
 
 
 def loki(
@@ -82,10 +86,12 @@ def panel(
     repeat: str = "",
     per_row: int = 0,
     interval: str = "",
+    points: int = 0,
     links: Sequence[Json] = (),
 ) -> Json:
     """defaults: further ones of all fields; custom: those of the panel's kind; repeat: a variable,
-    one panel for each of its values; interval: the shortest; links: at the corner of its title."""
+    one panel for each of its values; interval: the shortest; points: how many at most, 0 for one
+    per pixel; links: at the corner of its title."""
     fields: Json = {"unit": unit, "custom": custom or {}, **(defaults or {})}
     if no_value:
         fields["noValue"] = no_value
@@ -102,6 +108,8 @@ def panel(
     }
     if interval:
         model["interval"] = interval
+    if points:
+        model["maxDataPoints"] = points
     if links:
         model["links"] = list(links)
     if repeat:

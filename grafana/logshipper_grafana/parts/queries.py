@@ -115,6 +115,54 @@ def over_range(function: str, selector: str) -> str:
     return f"({function}({selector}[$__range]) or {function}({selector}[{LATE}] offset -{LATE}))"
 
 
+def seen(series: str) -> str:
+    """The last values of the page's time, or of the day after it, of jobs that were shipped late:
+    the same at each point of a graph, which costs no more than at one."""
+    return f"(last_over_time({series}[$__range] @ end()) or last_over_time({series}[{LATE}] @ end() offset -{LATE}))"
+
+
+def run_starts(matchers: str) -> str:
+    """When each run of a job started: an attempt, by its first capture."""
+    return f"min by(job_id, attempt)({seen(f'logshipper_job_start_time_seconds{{{matchers}}}')})"
+
+
+def run_ends(matchers: str) -> str:
+    """When each run of a job ended: an attempt of which no capture runs or vanished."""
+    ends = seen(f"logshipper_job_end_time_seconds{{{matchers}}}")
+    starts = seen(f"logshipper_job_start_time_seconds{{{matchers}}}")
+    open_captures = f"{starts} unless on(job_id, attempt, step, task) {ends}"
+    return f"(max by(job_id, attempt)({ends}) unless on(job_id, attempt) ({open_captures}))"
+
+
+def run_states(matchers: str) -> str:
+    """When each run ended, with `state`: Slurm's, where the controller's agent tells it, else the
+    worst of its captures'."""
+    by_slurm = f"max by(job_id, attempt, state)({seen(f'{SLURM_END}{{{matchers}}}')})"
+    ranks = " or ".join(
+        seen(f'logshipper_job_state{{{matchers}, state="{state}"}}') + f" * {rank}"
+        for state, rank in STATES.items()
+        if state not in _ALIVE
+    )
+    by_capture = f"max by(job_id, attempt, state)({ranks})"
+    states = f"topk by(job_id, attempt)(1, {by_slurm}) or on(job_id, attempt) topk by(job_id, attempt)(1, {by_capture})"
+    return f"(0 * ({states}) + on(job_id, attempt) group_left() {run_ends(matchers)})"
+
+
+def of_last_run(runs: str, matchers: str) -> str:
+    """Of runs those that are the job's newest."""
+    return f"({runs} and on(job_id, attempt) topk by(job_id)(1, {run_starts(matchers)}))"
+
+
+def in_page(times: str) -> str:
+    """Those of the times that lie within the page's."""
+    return f"(({times}) >= ${{__from}} / 1000 <= ${{__to}} / 1000)"
+
+
+def in_interval(times: str) -> str:
+    """Those of the times that lie within the interval that begins at a graph's point."""
+    return f"(({times}) >= time() < time() + $__interval_ms / 1000)"
+
+
 def job_metric(name: str, *matchers: str) -> str:
     return f"{name}{{{', '.join((_CLUSTER, 'job_id=`${job:raw}`', *matchers))}}}"
 
