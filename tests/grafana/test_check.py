@@ -400,7 +400,7 @@ def test_errors_within_an_answer_count(prometheus: PrometheusServer) -> None:
         "uid": "x",
         "templating": {"list": []},
         "annotations": {"list": []},
-        "panels": [{"title": "p", "targets": [target]}],
+        "panels": [{"title": "p", "type": "logs", "targets": [target]}],
     }
     with FaultyServer(Said(200, json.dumps(answer).encode())) as loki:
         (finding,) = check_queries(
