@@ -75,9 +75,17 @@ ENDED = Job(
         "done",
     ],
 )
+WITH_BACKTICKS = "run `Größe --all` (100%) \\n"
 NO_METADATA = Job(
     "no-metadata",
-    ["first of stdout", 'A "quoted" \\ line', "{'loss': 1}", "x" * 300, "last of stdout"],
+    [
+        "first of stdout",
+        'A "quoted" \\ line',
+        "{'loss': 1}",
+        WITH_BACKTICKS,
+        "x" * 300,
+        "last of stdout",
+    ],
     ["Traceback: [50%] (a+b)", "ERROR it failed"],
     exit_code=3,
     host="n2",

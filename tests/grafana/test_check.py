@@ -169,9 +169,7 @@ def test_limits_that_are_too_low(prometheus: PrometheusServer, token: Callable[[
         if finding.about.startswith(f"page {links.JOB}, panel") and finding.level == "wrong"
     ]
     assert failures
-    assert any(
-        finding.fix == "Loki, limits_config: max_query_length: 30d1h." for finding in failures
-    )
+    assert any(finding.fix == "Loki, limits_config: max_query_length: 31d." for finding in failures)
 
 
 def test_entries_that_are_too_few_for_queries(
@@ -470,7 +468,10 @@ def compose_limits() -> dict[str, Any]:  # Any: YAML
         ({"max_query_series": 500}, "max_query_series", "ok"),
         ({"max_query_series": 0}, "max_query_series", "ok"),
         ({"max_query_series": 100}, "max_query_series", "wrong"),
-        ({"max_query_length": "30d1h"}, "max_query_length", "ok"),
+        ({"max_query_length": "0s"}, "max_query_length", "ok"),
+        ({"max_query_length": "31d"}, "max_query_length", "ok"),
+        ({"max_query_length": "30d1h"}, "max_query_length", "note"),
+        ({"max_query_length": "30d"}, "max_query_length", "note"),
         ({"max_query_length": "7d"}, "max_query_length", "wrong"),
         ({"max_query_lookback": "0s"}, "max_query_lookback", ""),
         ({"max_query_lookback": "7d"}, "max_query_lookback", "note"),
@@ -493,7 +494,7 @@ def test_limits_of_the_compose_file_are_well_and_only_those_for_reading_are_look
     findings = reading_limits(compose_limits())
     assert {finding.level for finding in findings} == {"ok"}
     assert {finding.about for finding in findings} == {
-        "loki schema_config", "loki allow_structured_metadata"
+        "loki schema_config", "loki allow_structured_metadata", "loki max_query_length"
     }  # fmt: skip
     old = compose_limits()
     old["schema_config"]["configs"][0]["schema"] = "v12"

@@ -10,7 +10,7 @@ from logshipper_grafana.parts import links, queries
 from tests.grafana import printed
 from tests.grafana.captured import ACCOUNT, HOSTS, PARTITION, USER
 from tests.grafana.conftest import Pages
-from tests.grafana.frames import Json
+from tests.grafana.frames import NUMBER, Json
 from tests.grafana.pages import Page
 from tests.grafana.printed import Job
 from tests.grafana.sources import Range
@@ -176,12 +176,25 @@ def test_stderr_is_behind_a_switch(pages: Pages) -> None:
         ("LAST OF", ["last of stdout"]),
         ("nowhere", []),
         (".*", []),
+        ("größe --", [printed.WITH_BACKTICKS]),
+        ("RUN `GRÖSSE", []),
+        ("RUN `größe --all` (100%) \\N", [printed.WITH_BACKTICKS]),
+        ("`", [printed.WITH_BACKTICKS]),
+        ("``", []),
+        ("`.*` {{ # $x \"'", []),
     ],
 )
 def test_search(search: str, lines: list[str], pages: Pages) -> None:
     page = pages.job("no-metadata", stream="stdout|stderr", search=search)
     assert log_of(page) == lines
     assert [row["line"] for row in page.show("Lines as a table").rows()] == lines
+    counts = [
+        value
+        for frame in page.show("Lines over time").frames
+        for field in frame.of(NUMBER)
+        for value in field.values
+    ]
+    assert sum(value or 0 for value in counts) == len(lines)
 
 
 def test_levels_are_not_guessed(pages: Pages) -> None:

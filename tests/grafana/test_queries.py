@@ -99,7 +99,16 @@ def test_another_page(uid: str, names: list[str], pages: Pages) -> None:
         assert len(panel.queries) == len(panel.model["targets"]), panel.title
 
 
-@pytest.mark.parametrize("job", ["", "never.heard"])
+def test_a_month_with_the_end_of_summer_time(pages: Pages) -> None:
+    """It is an hour longer, and rounded: by a millisecond more than Loki's own limit."""
+    end_ms = pages.fixture.today.end_ms
+    when = Range(end_ms - (30 * 24 + 1) * 3_600_000 - 1, end_ms)
+    page = pages.page(links.JOB, {"job": pages.fixture.jobs["short"].job_id}, when)
+    for title in ("State", "Console log", "All keys over time", "Lines over time"):
+        assert page.show(title).frames, title
+
+
+@pytest.mark.parametrize("job", ["", "never.heard", "never`heard"])
 def test_a_job_that_is_not_there(job: str, pages: Pages) -> None:
     selections: dict[str, Text] = {"job": job} if job else {}
     for panel in pages.page(links.JOB, selections).run_all():

@@ -72,6 +72,7 @@ def test_formats() -> None:
         == r"1.5,2 1.5|2 (1\.5|2) x + y 1.5,2"
     )
     assert fill_in("${a:text}", {"a": selections["a"]._replace(every=True)}) == "All"
+    assert fill_in("${a:percentencode} ${b:percentencode}", selections) == "%7B1.5%2C2%7D b%7Cc"
     assert (
         fill_in("${b:regex} ${c:pipe} ${c:raw} $lx ${d} {{$ln}}", selections)
         == r"b\|c .* .* $lx ${d} {{$ln}}"

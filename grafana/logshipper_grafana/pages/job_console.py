@@ -17,11 +17,10 @@ from logshipper_grafana.parts.panels import (
     table,
     time_graph,
 )
-from logshipper_grafana.parts.queries import MAX_ENTRIES, job_lines
+from logshipper_grafana.parts.queries import MAX_ENTRIES, SEARCH, job_lines
 from logshipper_grafana.parts.records import as_text
 from logshipper_grafana.parts.transforms import as_time, decode, order_by_time
 
-_SEARCH = " |~ `(?i)${search:regex}`"
 _LEVELS_NOT_GUESSED = " | drop detected_level | label_format level=`unknown`"
 
 
@@ -37,7 +36,7 @@ def console() -> Json:
         "Console log: the newest 5,000 lines of this time",
         "As the terminal shows it. Stderr: the switch Stream above; Search looks for these words, in any case. "
         "Levels are not guessed.",
-        [loki(f"{_lines()}{_SEARCH}{_LEVELS_NOT_GUESSED}", lines=MAX_ENTRIES)],
+        [loki(f"{_lines()}{SEARCH}{_LEVELS_NOT_GUESSED}", lines=MAX_ENTRIES)],
         width=14,
         height=14,
         links=[link("This log in Explore", links.explore("loki", _lines()))],
@@ -55,7 +54,7 @@ def console() -> Json:
 
 
 def lines_over_time() -> Json:
-    rate = f"sum by (stream)(count_over_time({_lines()}{_SEARCH} [$__interval]))"
+    rate = f"sum by (stream)(count_over_time({_lines()}{SEARCH} [$__interval]))"
     return time_graph(
         "Lines over time",
         "Lines that were logged, by stream; with a search, those that are found. Restarts, switches of the mode, "
@@ -85,7 +84,7 @@ def line_table() -> Json:
         "The newest 1,000 lines that Search finds.",
         [
             loki(
-                f'{_lines()}{_SEARCH} | line_format `{{{fields}{around}"line":"{text}"}}`',
+                f'{_lines()}{SEARCH} | line_format `{{{fields}{around}"line":"{text}"}}`',
                 lines=1000,
             )
         ],

@@ -69,6 +69,14 @@ def variables() -> list[Json]:
         text_variable(
             "search", "Search", "Shows only lines with these words, in upper or lower case."
         ),
+        query_variable(
+            "backtick",
+            "backtick",
+            "How words with a backtick are found.",
+            queries.search_with_backtick(),
+            queries.SEARCH_STAGE,
+            hide=HIDDEN,
+        ),
         *places(),
     ]
 

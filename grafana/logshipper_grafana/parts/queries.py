@@ -13,7 +13,8 @@ _CLUSTER = 'cluster="${cluster:raw}"'
 _HOSTS = "host=~`${host:pipe}`"
 _HOSTS_AND_SLURM = "host=~`${host:pipe}|${slurm:pipe}`"
 _SHARD = "job_shard=~`|${shard:raw}`"  # of lines; streams without one belong to each job
-_JOB = " | job_id=`${job:raw}`"
+# somebody types it: ids stay as they are, and a backtick would end the query's text
+_JOB = " | job_id=`${job:percentencode}`"
 ATTEMPTS = " | attempt=~`${attempts:raw}`"
 TASKS = " | task=~`${tasks:raw}`"
 MAX_ENTRIES = 5000  # of an answer: Loki's max_entries_limit_per_query, unless an admin changed it
@@ -164,7 +165,7 @@ def in_interval(times: str) -> str:
 
 
 def job_metric(name: str, *matchers: str) -> str:
-    return f"{name}{{{', '.join((_CLUSTER, 'job_id=`${job:raw}`', *matchers))}}}"
+    return f"{name}{{{', '.join((_CLUSTER, 'job_id=`${job:percentencode}`', *matchers))}}}"
 
 
 def job_max(name: str, *matchers: str) -> str:
@@ -216,14 +217,14 @@ def hosts() -> str:
     """The job's nodes; all nodes where Prometheus has forgotten the job, none where no job is
     named."""
     job_hosts = f"group by(host)({job_max('logshipper_job_info')})"
-    job = 'label_replace(vector(0), "named", `${job:raw}`, "", "")'
+    job = 'label_replace(vector(0), "named", `${job:percentencode}`, "", "")'
     return f'{job_hosts} or on() label_replace({job}, "host", ".+", "named", ".+")'
 
 
 def shard() -> str:
     """The label of the job's lines that tells them from most other jobs'
     (logshipper_ingest.model.job.job_shard)."""
-    job = 'label_replace(label_replace(vector(0), "job_id", `${job:raw}`, "", ""), "shard", "x", "", "")'
+    job = 'label_replace(label_replace(vector(0), "job_id", `${job:percentencode}`, "", ""), "shard", "x", "", "")'
     return f'label_replace({job}, "shard", "$1", "job_id", ".*([0-9])")'
 
 
@@ -241,6 +242,21 @@ def rule_of_job(choice: str) -> str:
     """`rule_words` of the job, and of one with one key only."""
     only = f'label_replace({_key_count()} == 1, "words", "{ONLY_KEY}", "", "")'
     return rule_words(x_ranks(choice), choice, instead=only)
+
+
+def search_with_backtick() -> str:
+    """Where `search` has a backtick, which would end a text of LogQL: as `stage`, a stage that looks
+    for it decoded, and takes what follows on its line as a comment. No series for other searches,
+    which a regular expression finds several times as fast."""
+    words = 'label_replace(vector(0), "words", "${search:percentencode}", "", "")'
+    contains = 'contains (ToLower (urldecode "$1")) (ToLower __line__)'
+    stage = f" | label_format lsfound=`{{{{{contains}}}}}` | lsfound=`true` | drop lsfound #"
+    return f'label_replace({words}, "stage", \'{stage}\', "words", "(.*%60.*)")'
+
+
+# the words of `search`, with a stage of search_with_backtick before them, on a line of its own
+SEARCH = "${backtick:raw} |~ `(?i)${search:regex}`\n"
+SEARCH_STAGE = '/[{,]stage="(?<value>.*)",words="/'
 
 
 def slurm_hosts() -> str:

@@ -21,6 +21,7 @@ from logshipper_ingest.servers.server_units import (
 )
 
 LOOK_BACK_NS = 86_400 * 10**9
+_MONTH_SECS = 30 * 86_400
 SERIES = 500  # Loki's own max_query_series
 _SERVICE = "logshipper"
 _TENANT_LIMITS = "/config/tenant/v1/limits"
@@ -175,6 +176,15 @@ def reading_limits(document: Mapping[str, Any]) -> list[Finding]:
         findings.append(
             _rule("max_query_series", words, series == 0 or series >= SERIES, f"{SERIES}, or more")
         )
+    longest = duration_secs(limits.get("max_query_length"))
+    if longest and _MONTH_SECS <= longest <= _MONTH_SECS + 3600:
+        words = (
+            f"{words_of_secs(longest)}: a page of the last 30 days is refused in the month after the "
+            "end of summer time, which is an hour longer"
+        )
+        about = "loki max_query_length"
+        findings = [finding for finding in findings if finding.about != about]
+        findings.append(Finding("note", about, words, "limits_config: max_query_length: 31d."))
     look_back = duration_secs(limits.get("max_query_lookback"))
     if look_back:
         words = (

@@ -4,6 +4,7 @@ it: for asking their queries without a browser. Pure."""
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+from urllib.parse import quote
 
 from logshipper_grafana.parts.panels import Json
 
@@ -44,6 +45,9 @@ def _format(selection: Selection, form: str) -> str:
     if selection.all_value:
         return selection.all_value
     values = [option.value for option in selection.options]
+    if form == "percentencode":
+        text = values[0] if len(values) == 1 else f"{{{','.join(values)}}}"
+        return quote(text, safe="-_.~")
     if form == "regex":
         values = [_SPECIAL.sub(r"\\\g<0>", value) for value in values]
         return values[0] if len(values) == 1 else f"({'|'.join(values)})"
