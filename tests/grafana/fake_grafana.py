@@ -107,6 +107,11 @@ class FakeGrafana(ServerThread):
         }
         self.versions[uid].append({**newest, "dashboard": dashboard, "message": "", "by": USER})
 
+    def save_in_new_editor(self, uid: str) -> None:
+        """As the editor of Grafana 13 does: in the form v2."""
+        self.save_by_hand(uid)
+        self.versions[uid][-1]["api_version"] = "v2"
+
     def add_dashboard(
         self, uid: str, folder: str, *, tags: tuple[str, ...] = ("logshipper",), message: str = ""
     ) -> None:
@@ -279,6 +284,10 @@ class FakeGrafana(ServerThread):
                     "title": newest["dashboard"]["title"],
                 },
             )
+        if newest.get("api_version") == "v2":
+            place = f"/apis/dashboard.grafana.app/v2/namespaces/default/dashboards/{uid}"
+            words = f"dashboard api version not supported, use {place} instead"
+            return self._error(406, words)
         dashboard = copy.deepcopy(newest["dashboard"])
         if self.converts:
             dashboard |= {"schemaVersion": 41, "preload": False}

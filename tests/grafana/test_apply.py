@@ -174,6 +174,28 @@ def test_a_dashboard_that_somebody_changed_needs_force(grafana: FakeGrafana, run
     assert run()[1].splitlines()[-1] == "nothing to change"
 
 
+@pytest.mark.parametrize("grafana", ["13.0.1"], indirect=True)
+def test_a_dashboard_in_the_new_editors_form_needs_force(grafana: FakeGrafana, run: Run) -> None:
+    """Grafana hands out no classic form of it (406), and takes one."""
+    run(*ADDRESSES)
+    grafana.save_in_new_editor(links.CLUSTER)
+    del grafana.versions[links.JOBS]
+    for words in (("--dry-run",), ()):
+        code, out, _ = run(*words)
+        assert code == 1
+        assert out.splitlines()[-1].endswith("1 added, 5 unchanged, 1 refused")
+        line = line_about(out, f"dashboard {links.CLUSTER}")
+        assert "somebody saved it in the new editor's form (v2)" in line
+        assert "--force puts the code's in its place" in line
+    assert len(grafana.versions[links.CLUSTER]) == 2
+    code, out, _ = run("--force", "--dry-run")
+    assert (code, len(grafana.versions[links.CLUSTER])) == (3, 2)
+    code, out, _ = run("--force")
+    assert (code, out.splitlines()[-1]) == (0, "1 changed, 6 unchanged")
+    assert len(grafana.versions[links.CLUSTER]) == 3
+    assert run()[1].splitlines()[-1] == "nothing to change"
+
+
 def test_the_others_are_brought_up_to_date_all_the_same(grafana: FakeGrafana, run: Run) -> None:
     run(*ADDRESSES)
     grafana.save_by_hand(links.CLUSTER, description="mine")
@@ -455,6 +477,25 @@ def test_only_dashboards_of_ours_in_our_folder_are_pruned(grafana: FakeGrafana, 
     assert "comes from a file" in line_about(out, "dashboard logshipper-file")
     run("--prune", "--force")
     assert before - set(grafana.versions) == {"logshipper-old", "logshipper-changed"}
+
+
+@pytest.mark.parametrize("grafana", ["13.0.1"], indirect=True)
+def test_a_dashboard_in_the_new_editors_form_is_pruned_by_force(
+    grafana: FakeGrafana, run: Run
+) -> None:
+    run(*ADDRESSES)
+    grafana.add_dashboard("logshipper-old", "logshipper")
+    grafana.save_in_new_editor("logshipper-old")
+    code, out, _ = run("--prune")
+    assert (code, out.splitlines()[-1]) == (1, "7 unchanged, 1 refused")
+    assert "new editor's form (v2), which can't be compared: --force removes it" in line_about(
+        out, "dashboard logshipper-old"
+    )
+    code, out, _ = run("--prune", "--force", "--dry-run")
+    assert (code, "logshipper-old" in grafana.versions) == (3, True)
+    code, out, _ = run("--prune", "--force")
+    assert (code, out.splitlines()[-1]) == (0, "1 removed, 7 unchanged")
+    assert "logshipper-old" not in grafana.versions
 
 
 # ---- who asks, and what goes wrong

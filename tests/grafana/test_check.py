@@ -355,8 +355,12 @@ def test_another_dashboard_than_this_versions(
     with FakeGrafana() as grafana:
         set_up(grafana, token(ADMIN), loki.url, prometheus.url)
         grafana.save_by_hand(links.JOB, description="mine")
+        grafana.save_in_new_editor(links.CLUSTER)
         findings = check(access(grafana, token(ADMIN)))
     assert the(findings, f"dashboard {links.JOB}").level == "note"
+    finding = the(findings, f"dashboard {links.CLUSTER}")
+    assert (finding.level, "new editor's form (v2)" in finding.words) == ("note", True)
+    assert "apply --force" in finding.fix
 
 
 # ---- queries

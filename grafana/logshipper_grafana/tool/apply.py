@@ -21,7 +21,7 @@ from logshipper_grafana.tool.content import (
     wanted_dashboards,
     wanted_data_sources,
 )
-from logshipper_grafana.tool.server import GrafanaRefusal, GrafanaServer
+from logshipper_grafana.tool.server import IN_NEW_FORM, GrafanaRefusal, GrafanaServer
 
 Done = Literal["added", "changed", "removed", "unchanged", "kept", "refused"]
 CHANGES: tuple[Done, ...] = ("added", "changed", "removed")
@@ -29,6 +29,7 @@ _FROM_A_FILE = (
     "it comes from a file on Grafana's machine: change that, or take it away (docs/grafana.md)"
 )
 _FORCE = "--force puts the code's in its place, --dry-run shows what differs"
+_NEW_FORM = "somebody saved it in the new editor's form (v2), which can't be compared"
 # of answers, those that say nothing about the next call
 _ABOUT_ONE = (400, 403, 404, 409, 412, 422)
 _FIXES = {
@@ -198,7 +199,12 @@ def _dashboard(
     grafana: GrafanaServer, wish: Wish, dashboard: Json, folder_uid: str | None, subject: str
 ) -> Step:
     uid = dashboard["uid"]
-    answer = grafana.dashboard(uid)
+    try:
+        answer = grafana.dashboard(uid)
+    except GrafanaRefusal as error:
+        if error.status != IN_NEW_FORM:
+            raise
+        return _dashboard_in_new_form(grafana, wish, dashboard, folder_uid, subject)
     if answer is None:
         if not wish.dry_run and folder_uid is not None:
             grafana.save_dashboard(dashboard, folder_uid, message_for(dashboard))
@@ -237,6 +243,17 @@ def _dashboard(
     )
 
 
+def _dashboard_in_new_form(
+    grafana: GrafanaServer, wish: Wish, dashboard: Json, folder_uid: str | None, subject: str
+) -> Step:
+    if not wish.force:
+        words = f"{_NEW_FORM}; --force puts the code's in its place (save it under a new name first, to keep it)"
+        return Step(subject, "refused", words)
+    if not wish.dry_run:
+        grafana.save_dashboard(dashboard, folder_uid or "", message_for(dashboard), overwrite=True)
+    return Step(subject, "changed", _NEW_FORM)
+
+
 def _stale_uids(
     grafana: GrafanaServer, dashboards: Mapping[str, Json], folder_uid: str
 ) -> list[str]:
@@ -250,7 +267,17 @@ def _stale_uids(
 def _remove_dashboard(
     grafana: GrafanaServer, wish: Wish, uid: str, folder_uid: str, subject: str
 ) -> Step:
-    answer = grafana.dashboard(uid)
+    try:
+        answer = grafana.dashboard(uid)
+    except GrafanaRefusal as error:
+        if error.status != IN_NEW_FORM:
+            raise
+        if not wish.force:
+            words = f"the code no longer has it, but {_NEW_FORM}: --force removes it all the same"
+            return Step(subject, "refused", words)
+        if not wish.dry_run:
+            grafana.remove_dashboard(uid)
+        return Step(subject, "removed", _NEW_FORM)
     meta = (answer or {}).get("meta") or {}
     if answer is None or meta.get("folderUid") != folder_uid:  # a search may be behind
         return Step(subject, "unchanged")

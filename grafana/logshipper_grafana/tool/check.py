@@ -16,7 +16,7 @@ from logshipper_grafana.tool.content import (
     wanted_dashboards,
     wanted_data_sources,
 )
-from logshipper_grafana.tool.server import GrafanaServer, as_options
+from logshipper_grafana.tool.server import IN_NEW_FORM, GrafanaServer, as_options
 from logshipper_ingest.checks.findings import Finding
 from logshipper_ingest.servers.call_failures import clean
 from logshipper_ingest.servers.server_access import ServerAccess
@@ -189,7 +189,14 @@ def _dashboards(grafana: GrafanaServer) -> list[Finding]:
             answer = grafana.dashboard(uid)
             message = grafana.newest_message(uid) if answer else None
         except QueryError as error:
-            findings.append(Finding("wrong", about, str(error)))
+            if error.status == IN_NEW_FORM:
+                words = (
+                    "isn't the one of this version: somebody saved it in the new editor's form (v2)"
+                )
+                fix = "`logshipper-grafana apply --force` replaces it; save it under a new name first, to keep it."
+                findings.append(Finding("note", about, words, fix))
+            else:
+                findings.append(Finding("wrong", about, str(error)))
             continue
         if answer is None:
             fix = "`logshipper-grafana apply`, or copy the file (docs/grafana.md)."

@@ -19,6 +19,7 @@ MAX_ANSWER_BYTES = 64 << 20
 FIRST_BY_UID = 11  # version from which data sources are asked for by uid
 MAX_HITS = 5000  # of a search: Grafana gives no more at once
 _FIRST = "Initial save"
+IN_NEW_FORM = 406  # status of a dashboard that somebody saved in the new editor's form, v2
 NEEDS = "the token needs a service account with the role Admin for data sources, Editor for folder and dashboards"
 _FIXES = {
     401: "the token may have expired, or be of another Grafana",
@@ -129,7 +130,7 @@ class GrafanaServer:
     # ---- dashboards
 
     def dashboard(self, uid: str) -> Json | None:
-        """`dashboard` and `meta`."""
+        """`dashboard` and `meta`. Raises GrafanaRefusal (IN_NEW_FORM) where it has no classic form."""
         return self._unless_missing(lambda: self._api.dashboard.get_dashboard(uid))
 
     def newest_message(self, uid: str) -> str | None:
@@ -160,15 +161,17 @@ class GrafanaServer:
     def _version(self, uid: str, number: object) -> Any:  # Any: JSON
         return self._api.dashboard_versions.get_dashboard_version_by_uid(uid, number)
 
-    def save_dashboard(self, dashboard: Json, folder_uid: str, message: str) -> None:
+    def save_dashboard(
+        self, dashboard: Json, folder_uid: str, message: str, *, overwrite: bool = False
+    ) -> None:
         """Raises GrafanaRefusal (412) where its `version` isn't the newest one: somebody saved it
-        in the meantime."""
+        in the meantime. overwrite: whichever version is there."""
         self._api.dashboard.update_dashboard(
             {
                 "dashboard": dashboard,
                 "folderUid": folder_uid,
                 "message": message,
-                "overwrite": False,
+                "overwrite": overwrite,
             }
         )
 
