@@ -77,6 +77,7 @@ class Page:
             for name, value in (
                 ("__from", str(when.begin_ms)),
                 ("__to", str(when.end_ms)),
+                ("__url_time_range", f"from={when.begin_ms}&to={when.end_ms}"),
                 ("__org", "1"),
                 ("__dashboard", self.model["title"]),
             )

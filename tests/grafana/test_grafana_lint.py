@@ -185,6 +185,19 @@ BREAKINGS: list[tuple[str, Breaking]] = [
         "the variable nobody",
         lambda page: page["links"][0].update(url=f"/d/{links.JOBS}?var-nobody=1"),
     ),
+    (
+        "stops the time that the page follows",
+        lambda page: page["links"][0].update(url=f"/d/{links.JOBS}?from=${{__from}}&to=${{__to}}"),
+    ),
+    ("has no time, or two", lambda page: page["links"][0].update(keepTime=False)),
+    (
+        "has no time, or two",
+        lambda page: page["links"][0].update(url=f"/d/{links.JOBS}?${{__url_time_range}}"),
+    ),
+    (
+        "has no time, or two",
+        lambda page: _first(page, "stat").update(links=[{"url": f"/d/{links.JOBS}?a=1"}]),
+    ),
 ]
 
 

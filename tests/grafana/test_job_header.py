@@ -3,6 +3,7 @@ job."""
 
 import json
 import re
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -288,7 +289,22 @@ def test_links_above_the_page(name: str, pages: Pages) -> None:
     assert not any(re.search(r"\$\{|\$\w", url) for url in urls), urls
     compare = next(url for url in urls if "logshipper-compare" in url)
     assert f"var-jobs={pages.fixture.jobs[name].job_id}" in compare
-    assert all(f"from={page.when.begin_ms}" in url for url in urls if url.startswith("/d/"))
+
+
+def test_another_x_changes_nothing_else(pages: Pages) -> None:
+    """Nor does the link that chooses it again by the rules; the time is the link's own."""
+    keys = pages.job("ended").variables["y"].options
+    page = pages.job("ended", search="a `b`", xsel="step", stream="stderr", y=[keys[0][1]])
+    (link,) = (link for link in page.model["links"] if link["title"] == "X axis: auto")
+    address = parse_qs(page.text(link["url"]).partition("?")[2])
+    assert address["var-search"] == ["a `b`"]
+    assert address["var-y"] == [keys[0][1]]
+    assert (address["var-xsel"], address["var-stream"]) == (["auto"], ["stderr"])
+    assert link["keepTime"]
+    shown = {
+        variable["name"] for variable in page.model["templating"]["list"] if not variable["hide"]
+    }
+    assert shown <= {name.removeprefix("var-") for name in address}
 
 
 def test_other_jobs_of_the_same_user(pages: Pages) -> None:

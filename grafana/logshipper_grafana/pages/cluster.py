@@ -73,13 +73,12 @@ def dashboard() -> Json:
             ]
         },
         "links": [
-            links.dashboard_link("Jobs", "all captured jobs", links.page(links.JOBS)),
-            links.dashboard_link("Compare", "several jobs over one key", links.page(links.COMPARE)),
-            links.dashboard_link(
+            links.page_link("Jobs", "all captured jobs", links.JOBS),
+            links.page_link("Compare", "several jobs over one key", links.COMPARE),
+            links.explore_link(
                 "Lag in Explore",
                 "the query",
                 links.explore("prometheus", _by_node(_metric("lag_seconds"))),
-                icon="doc",
             ),
         ],
         "panels": place(

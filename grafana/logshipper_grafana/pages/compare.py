@@ -60,19 +60,17 @@ def dashboard() -> Json:
         "refresh": "",
         "templating": {"list": _variables()},
         "links": [
-            links.dashboard_link("Jobs", "all captured jobs", links.page(links.JOBS)),
-            links.dashboard_link(
+            links.page_link("Jobs", "all captured jobs", links.JOBS),
+            links.page_link(
                 "X axis: auto",
                 "X is chosen by the rules again",
-                links.page(
-                    links.COMPARE, xsel="auto", parameters="${jobs:queryparam}&${user:queryparam}"
-                ),
+                links.COMPARE,
                 icon="bolt",
+                kept=("jobs", "user", "y"),
+                xsel="auto",
             ),
-            links.dashboard_link(
-                "Records in Explore", "the query", links.explore("loki", _RECORDS), icon="doc"
-            ),
-            links.dashboard_link("Cluster", "how capture does", links.page(links.CLUSTER)),
+            links.explore_link("Records in Explore", "the query", links.explore("loki", _RECORDS)),
+            links.page_link("Cluster", "how capture does", links.CLUSTER),
         ],
         "panels": place(
             [

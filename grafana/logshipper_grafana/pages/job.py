@@ -90,18 +90,18 @@ def dashboard() -> Json:
 
 def _links() -> list[Json]:
     return [
-        links.dashboard_link("Jobs", "all captured jobs", links.page(links.JOBS)),
-        links.dashboard_link(
-            "Compare",
-            "this job with others",
-            links.page(links.COMPARE, jobs="${job:percentencode}"),
+        links.page_link("Jobs", "all captured jobs", links.JOBS),
+        links.page_link(
+            "Compare", "this job with others", links.COMPARE, jobs="${job:percentencode}"
         ),
-        links.dashboard_link("Cluster", "how capture does", links.page(links.CLUSTER)),
-        links.dashboard_link(
+        links.page_link("Cluster", "how capture does", links.CLUSTER),
+        links.page_link(
             "X axis: auto",
             "X is chosen by the rules again",
-            links.page(links.JOB, xsel="auto", parameters=f"${{job:queryparam}}&{CHOSEN}"),
+            links.JOB,
             icon="bolt",
+            kept=("job", *CHOSEN, "search"),
+            xsel="auto",
         ),
     ]
 

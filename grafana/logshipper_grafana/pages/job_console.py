@@ -75,7 +75,9 @@ def line_table() -> Json:
     text = f"{{{{{as_text('__line__')}}}}}"
     to_time = links.page(
         links.JOB,
-        parameters=CHOSEN,  # or the line might not be among those that are shown there
+        # or the line might not be among those that are shown there; without the search, which would
+        # hide what stands around it
+        kept=(*CHOSEN, "xsel"),
         job="${job:percentencode}",
         when='from=${__data.fields["from"].numeric}&to=${__data.fields["to"].numeric}',
     )

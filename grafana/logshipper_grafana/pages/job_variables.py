@@ -17,8 +17,7 @@ from logshipper_grafana.parts.x_axis import CHOICE, X, x_choice
 
 STREAMS = {"stdout": "stdout", "stdout|stderr": "stdout and stderr", "stderr": "stderr"}
 
-# what a link to the same job keeps, as it stands in an address
-CHOSEN = "&".join(f"${{{name}:queryparam}}" for name in ("host", "attempt", "task", "stream"))
+CHOSEN = ("host", "attempt", "task", "y", "stream")  # what a link to the same job keeps
 
 
 def variables() -> list[Json]:

@@ -54,13 +54,12 @@ def dashboard() -> Json:
         "refresh": "1m",
         "templating": {"list": _variables()},
         "links": [
-            links.dashboard_link("Compare", "several jobs over one key", links.page(links.COMPARE)),
-            links.dashboard_link("Cluster", "how capture does", links.page(links.CLUSTER)),
-            links.dashboard_link(
+            links.page_link("Compare", "several jobs over one key", links.COMPARE),
+            links.page_link("Cluster", "how capture does", links.CLUSTER),
+            links.explore_link(
                 "Series in Explore",
                 "the list's query",
                 links.explore("prometheus", _info()),
-                icon="doc",
             ),
         ],
         "panels": place([*_counts(), _list()]),
@@ -238,7 +237,11 @@ def _list() -> Json:
                 links=[
                     link(
                         "Only jobs of ${__value.text}",
-                        links.page(links.JOBS, user="${__value.text:percentencode}"),
+                        links.page(
+                            links.JOBS,
+                            kept=("state", "partition", "name", *_KEYS),
+                            user="${__value.text:percentencode}",
+                        ),
                     )
                 ],
             ),

@@ -1,6 +1,7 @@
 """Addresses of the pages, and of Explore. `${...}` is filled in by Grafana."""
 
 import json
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from logshipper_grafana.parts.panels import Json
@@ -11,16 +12,19 @@ JOBS, JOB, COMPARE, CLUSTER = (
     "logshipper-compare",
     "logshipper-cluster",
 )
-SAME_TIME = "from=${__from}&to=${__to}"
+SAME_TIME = (
+    "${__url_time_range}"  # as it was chosen: `now-1h` stays so, where ${__from} is a number
+)
 _SOURCES = "var-loki=${loki}&var-prometheus=${prometheus}&var-cluster=${cluster:percentencode}"
 
 
-def page(uid: str, *, when: str = SAME_TIME, parameters: str = "", **variables: str) -> str:
-    """A page with the same data sources and cluster. when: its time; parameters: further
-    variables that stay, as Grafana writes them into an address (`${job:queryparam}`); variables: values of others,
-    as they stand in an address."""
-    values = "".join(f"&var-{name}={value}" for name, value in variables.items())
-    return f"/d/{uid}?{_SOURCES}{values}{'&' if parameters else ''}{parameters}&{when}"
+def page(uid: str, *, when: str = SAME_TIME, kept: Sequence[str] = (), **variables: str) -> str:
+    """A page with the same data sources and cluster. when: its time, "" where the link itself keeps
+    it; kept: further variables that stay; variables: values of others, as they stand in an
+    address."""
+    values = [f"var-{name}={value}" for name, value in variables.items()]
+    values += [f"${{{name}:queryparam}}" for name in kept]
+    return f"/d/{uid}?{'&'.join((_SOURCES, *values, *filter(None, [when])))}"
 
 
 def explore(data_source: str, expr: str) -> str:
@@ -34,8 +38,26 @@ def explore(data_source: str, expr: str) -> str:
     return f"/explore?orgId=${{__org.id}}&left={quote(json.dumps(state), safe='${}:,')}"
 
 
-def dashboard_link(title: str, tooltip: str, url: str, *, icon: str = "dashboard") -> Json:
-    """A link above a page."""
+def page_link(
+    title: str,
+    tooltip: str,
+    uid: str,
+    *,
+    icon: str = "dashboard",
+    kept: Sequence[str] = (),
+    **variables: str,
+) -> Json:
+    """A link above a page to one, at the same time. Otherwise as page."""
+    link = _link(title, tooltip, page(uid, when="", kept=kept, **variables), icon)
+    return link | {"keepTime": True}  # Grafana 9.4 doesn't know SAME_TIME there
+
+
+def explore_link(title: str, tooltip: str, url: str) -> Json:
+    """A link above a page to Explore."""
+    return _link(title, tooltip, url, "doc")
+
+
+def _link(title: str, tooltip: str, url: str, icon: str) -> Json:
     return {
         "type": "link",
         "title": title,

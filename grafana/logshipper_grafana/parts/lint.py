@@ -353,6 +353,21 @@ def _links_lead_somewhere(dashboards: Dashboards) -> Faults:
                     yield name, f"a link gives {page[1]} the variable {unknown}, which it hasn't"
 
 
+def _links_keep_the_time(dashboards: Dashboards) -> Faults:
+    """As it was chosen, so that a page that follows the time goes on doing so."""
+    for name, dashboard in dashboards.items():
+        above = dashboard.get("links", [])
+        urls = [(str(link.get("url", "")), link.get("keepTime") is True) for link in above]
+        urls += [(url, False) for url in _texts_under({**dashboard, "links": []}, "url")]
+        for url, is_kept in urls:
+            if not url.startswith("/d/"):
+                continue
+            if "${__from}" in url or "${__to}" in url:
+                yield name, f"a link to {url[:60]!r} stops the time that the page follows"
+            elif is_kept == ("from=" in url or "${__url_time_range}" in url):
+                yield name, f"a link to {url[:60]!r} has no time, or two"
+
+
 RULES: tuple[Callable[[Dashboards], Faults], ...] = (
     _dashboards_are_named,
     _ids_are_unique,
@@ -367,4 +382,5 @@ RULES: tuple[Callable[[Dashboards], Faults], ...] = (
     _answers_are_bounded,
     _only_captured_jobs_are_known,
     _links_lead_somewhere,
+    _links_keep_the_time,
 )
