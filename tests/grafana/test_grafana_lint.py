@@ -89,6 +89,40 @@ BREAKINGS: list[tuple[str, Breaking]] = [
     ("isn't one of", lambda page: _first(page, "stat").update(type="trend")),
     ("pluginVersion", lambda page: _first(page, "xychart").update(pluginVersion="11.1.0")),
     (
+        "knows no 'repeatdirection' in panels",
+        lambda page: _first(page, "stat").update(repeatdirection=1),
+    ),
+    (
+        "knows no 'collapse' in rows",
+        lambda page: next(panel for panel in page["panels"] if panel["type"] == "row").update(
+            collapse=True
+        ),
+    ),
+    (
+        "knows no 'wrap' in options of logs",
+        lambda page: _first(page, "logs")["options"].update(wrap=True),
+    ),
+    (
+        "knows no 'nodata' in fields",
+        lambda page: _first(page, "stat")["fieldConfig"]["defaults"].update(nodata="x"),
+    ),
+    (
+        "knows no 'lineStroke' in fields of timeseries",
+        lambda page: _first(page, "timeseries")["fieldConfig"]["defaults"]["custom"].update(
+            lineStroke=1
+        ),
+    ),
+    (
+        "knows no 'custom.size' in overrides of table",
+        lambda page: _first(page, "table")["fieldConfig"]["overrides"][0]["properties"].append(
+            {"id": "custom.size", "value": 1}
+        ),
+    ),
+    (
+        "knows no 'limit' in queries of loki",
+        lambda page: _first(page, "logs")["targets"][0].update(limit=10),
+    ),
+    (
         "has noValue and decimals",
         lambda page: _first(page, "timeseries")["fieldConfig"]["defaults"].update(
             noValue="none", decimals=0

@@ -25,6 +25,46 @@ PANELS = {
     "logs",
     "xychart",
 }  # bundled with Grafana 9.4 and newer, none of them alpha
+# What 9.4 knows of panels, as far as the pages need it; newer versions read it or convert it. Another
+# key is passed over in silence, or lost when a newer version converts the dashboard.
+_ROW_KEYS = {"collapsed", "gridPos", "id", "panels", "repeat", "title", "type"}
+_PANEL_KEYS = {
+    *("datasource", "description", "fieldConfig", "gridPos", "id", "interval", "links", "maxDataPoints"),
+    *("maxPerRow", "options", "pluginVersion", "repeat", "repeatDirection", "targets", "title"),
+    *("transformations", "type"),
+}  # fmt: skip
+_OPTIONS = {
+    "stat": {
+        *("colorMode", "graphMode", "justifyMode", "orientation", "reduceOptions", "textMode"),
+    },
+    "table": {"footer", "showHeader"},
+    "timeseries": {"legend", "tooltip"},
+    "logs": {
+        *("dedupStrategy", "enableLogDetails", "prettifyLogMessage", "showCommonLabels"),
+        *("showLabels", "showTime", "sortOrder", "wrapLogMessage"),
+    },
+    "xychart": {"dims", "legend", "series", "seriesMapping", "tooltip"},
+}
+_FIELD_KEYS = {
+    *("color", "custom", "decimals", "displayName", "links", "mappings", "max", "min", "noValue"),
+    *("thresholds", "unit"),
+}
+_CUSTOM_KEYS: Mapping[str, set[str]] = {
+    "stat": set(),
+    "table": {"align", "displayMode", "hidden", "inspect", "minWidth", "width"},
+    "timeseries": {
+        *("axisLabel", "barAlignment", "barWidthFactor", "drawStyle", "fillOpacity"),
+        *("lineInterpolation", "lineWidth", "pointSize", "showPoints", "spanNulls", "stacking"),
+    },
+    "logs": set(),
+    "xychart": {"axisLabel", "lineWidth", "pointSize", "show"},
+}
+_QUERY_KEYS = {
+    "loki": {"datasource", "expr", "legendFormat", "maxLines", "queryType", "refId"},
+    "prometheus": {
+        *("datasource", "expr", "format", "instant", "legendFormat", "range", "refId"),
+    },
+}
 TRANSFORMATIONS = {
     "convertFieldType",
     "extractFields",
@@ -190,6 +230,40 @@ def _panels_are_bundled(dashboards: Dashboards) -> Faults:
                     name,
                     f"{label} has the transformation {step.get('id')!r}, which wasn't tried",
                 )
+
+
+def _keys_are_known(dashboards: Dashboards) -> Faults:
+    for name, dashboard in dashboards.items():
+        for panel in panels_of(dashboard):
+            for part, keys, known in _keys_of(panel):
+                for key in sorted(keys - known):
+                    yield name, f"panel {panel.get('title')!r}: Grafana knows no {key!r} in {part}"
+
+
+def _keys_of(panel: Json) -> Iterator[tuple[str, set[str], set[str]]]:
+    """Parts of a panel: what it is called, its keys, and those that there are."""
+    kind = panel.get("type", "")
+    if kind == "row":
+        yield "rows", {*panel}, _ROW_KEYS
+    if kind not in PANELS:
+        return
+    yield "panels", {*panel}, _PANEL_KEYS
+    yield f"options of {kind}", {*panel.get("options", {})}, _OPTIONS[kind]
+    config = panel.get("fieldConfig", {})
+    yield "fieldConfig", {*config}, {"defaults", "overrides"}
+    defaults = config.get("defaults", {})
+    yield "fields", {*defaults}, _FIELD_KEYS
+    yield f"fields of {kind}", {*defaults.get("custom", {})}, _CUSTOM_KEYS[kind]
+    properties = {
+        setting["id"]
+        for override in config.get("overrides", ())
+        for setting in override["properties"]
+    }
+    custom = {f"custom.{key}" for key in _CUSTOM_KEYS[kind]}
+    yield f"overrides of {kind}", properties, (_FIELD_KEYS - {"custom"}) | custom
+    for target in panel.get("targets", ()):
+        source = (target.get("datasource") or {}).get("type", "")
+        yield f"queries of {source}", {*target}, _QUERY_KEYS.get(source, {*target})
 
 
 def _data_sources_are_variables(dashboards: Dashboards) -> Faults:
@@ -374,6 +448,7 @@ RULES: tuple[Callable[[Dashboards], Faults], ...] = (
     _panels_do_not_overlap,
     _panels_are_explained,
     _panels_are_bundled,
+    _keys_are_known,
     _data_sources_are_variables,
     _variables_are_used_and_defined,
     _variables_do_not_wait_for_each_other,
