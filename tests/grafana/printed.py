@@ -16,8 +16,8 @@ REPEATS = 5
 @dataclass(frozen=True)
 class Job:
     """What a job prints. lines: of standard output; pause_secs: after the first line; a job that
-    stays runs until it is told to end; attempts: lines and exit code of each, where there are
-    several."""
+    stays runs until it is told to end; killed: by a signal, at its end; attempts: lines and exit
+    code of each, where there are several."""
 
     name: str
     lines: list[str] = field(default_factory=list)
@@ -26,6 +26,7 @@ class Job:
     mode: str = ""
     pause_secs: int = 0
     stays: bool = False
+    killed: bool = False
     host: str = "n1"
     attempts: tuple["Job", ...] = ()
 
@@ -45,7 +46,7 @@ class Job:
             words.append("cat err >&2")
         if self.stays:
             words += [f"printf '\\r%s' '{BAR}'", "read end"]
-        return "; ".join([*words, f"exit {self.exit_code}"])
+        return "; ".join([*words, "kill -KILL $$" if self.killed else f"exit {self.exit_code}"])
 
 
 def _lines(*records: Json) -> list[str]:
@@ -90,6 +91,7 @@ NO_METADATA = Job(
     exit_code=3,
     host="n2",
 )
+KILLED = Job("killed", ["before its end"], exit_code=-9, killed=True, host="n2")
 NO_NUMBERS = Job(
     "no-numbers",
     _lines(
@@ -287,6 +289,6 @@ OLD = Job(
     host="old1",
 )
 
-LIVE = (RUNNING, ENDED, NO_METADATA, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, DIVERGED,
+LIVE = (RUNNING, ENDED, NO_METADATA, KILLED, NO_NUMBERS, OPTED_IN_LATE, MANY_KEYS, ODD_KEYS, SOMETIMES_TEXT, DIVERGED,
         VALIDATION, ALONE, TAGGED, SHORT, LONG, ONE_KEY, CONFIGURED, *RULES.values())  # fmt: skip
 EVERY = (*LIVE, REQUEUED, THREE_NODES, TIMED_OUT, EVENTFUL, LATE, OLD)

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from logshipper_grafana.parts import links, queries
+from logshipper_grafana.parts.states import BY_SIGNAL, NO_CODE
 from tests.grafana import printed
 from tests.grafana.captured import ACCOUNT, HOSTS, PARTITION, USER
 from tests.grafana.conftest import Pages
@@ -20,6 +21,7 @@ LOG = "Console log"
 ENDS = {job.name: "COMPLETED" for job in printed.EVERY} | {
     "running": "RUNNING",
     "no-metadata": "FAILED",
+    "killed": "KILLED",
     "timed-out": "TIMEOUT",
 }
 
@@ -45,9 +47,28 @@ def test_state_and_exit_code(name: str, pages: Pages) -> None:
     page = pages.job(name)
     assert state_of(page) == ENDS[name]
     exit_code = page.show("Exit code").stat()
-    assert exit_code == {"running": None, "no-metadata": 3.0, "timed-out": 143.0}.get(name, 0.0)
+    exit_codes = {"running": NO_CODE, "no-metadata": 3, "killed": BY_SIGNAL + 9, "timed-out": 143}
+    assert exit_code == exit_codes.get(name, 0)
     assert page.show("Lines lost").stat() == 0
     assert [row["mode"] for row in page.show("Mode now").rows()] == ["enabled"]
+
+
+def test_a_killed_job_says_by_what(pages: Pages) -> None:
+    page = pages.job("killed")
+    (row,) = page.show("Captured job ").rows()
+    assert row["reason"].startswith("perhaps out of memory: ")
+    assert (row["name"], row["nodes"]) == ("killed", "n2")
+    (mapping, _) = page.show("Exit code").model["fieldConfig"]["defaults"]["mappings"]
+    assert mapping["options"][str(BY_SIGNAL + 9)]["text"] == "SIGKILL"
+    assert "reason" not in pages.job("ended").show("Captured job ").rows()[0]
+
+
+def test_a_mistyped_id_is_no_job_without_exit_code(pages: Pages) -> None:
+    page = pages.page(links.JOB, {"job": "never.heard"})
+    assert page.show("Exit code").stat() is None
+    assert page.show("Exit code").model["fieldConfig"]["defaults"]["noValue"] == "no such job"
+    (mapping, _) = page.show("Exit code").model["fieldConfig"]["defaults"]["mappings"]
+    assert mapping["options"][str(NO_CODE)]["text"] == "none (yet)"
 
 
 def test_each_attempt_has_its_own_end(pages: Pages) -> None:

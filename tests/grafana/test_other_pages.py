@@ -38,6 +38,7 @@ def test_what_is_said_of_a_job(pages: Pages) -> None:
         **dict.fromkeys(KNOWN, "COMPLETED"),
         "running": "RUNNING",
         "no-metadata": "FAILED",
+        "killed": "KILLED",
         "timed-out": "TIMEOUT",  # by Slurm: its capture says FAILED
     }
     three = rows["three-nodes"]
@@ -82,6 +83,7 @@ def test_a_link_leads_to_the_jobs_own_time(pages: Pages) -> None:
         ({"user": [USER]}, ["three-nodes", "timed-out"]),
         ({"partition": [PARTITION]}, ["three-nodes", "timed-out"]),
         ({"state": ["FAILED", "RUNNING"]}, ["no-metadata", "running"]),
+        ({"state": ["KILLED"]}, ["killed"]),
         ({"name": "NO-"}, ["no-metadata", "no-numbers"]),
         ({"name": "no-", "state": ["FAILED"]}, ["no-metadata"]),
         ({"name": "(a+b)"}, []),
@@ -100,7 +102,7 @@ def test_numbers_above_the_list(pages: Pages) -> None:
     page = pages.page(links.JOBS, {})
     assert page.show("Captured jobs listed").stat() == len(KNOWN)
     assert page.show("Captured jobs running").stat() == 1
-    assert page.show("Captured jobs failed").stat() == 2
+    assert page.show("Captured jobs failed").stat() == 3
     assert page.show("Lines lost").stat() == 0
     assert {text for text, _ in page.variables["user"].options} == {"root", USER}
 
@@ -255,7 +257,8 @@ def test_ends_by_state(pages: Pages) -> None:
     """Slurm's word stands for its captures'."""
     frames = pages.page(links.CLUSTER, {}).show("Captured jobs ended per interval").frames
     ends = {frame.fields[1].display_name: sum(frame.fields[1].values) for frame in frames}
-    assert ends == {"TIMEOUT": 1, "FAILED": 1, "COMPLETED": len(KNOWN) - 3}  # all but what runs
+    completed = len(KNOWN) - 4  # all but what runs, and these
+    assert ends == {"TIMEOUT": 1, "FAILED": 1, "KILLED": 1, "COMPLETED": completed}
 
 
 def test_throughput_has_all_that_ended(pages: Pages) -> None:

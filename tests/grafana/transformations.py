@@ -13,7 +13,7 @@ other, and on options that aren't modelled. What Grafana 9.4 does, where nothing
   as JavaScript writes it, lists with commas between (9.5 to 10.3 write them as JSON, newer ones
   where `joinWith` is left out).
 - **groupBy**: one row per combination of values, in the order of first rows; aggregates are called
-  `NAME (last)`, and with `last` they keep their type.
+  `NAME (last)`, and with `last` and `firstNotNull` they keep their type.
 - **merge**: of several frames; rows that agree in all fields that every frame has, and contradict
   each other nowhere, become one. Names to show are lost.
 - **filterByValue**: all frames lose the rows of the same numbers. A missing field fits nothing.
@@ -210,7 +210,7 @@ def _group_by(options: Json, frames: list[Frame]) -> list[Frame]:
             values = [
                 _REDUCERS[reducer]([field.values[row] for row in rows]) for rows in groups.values()
             ]
-            kind = field.kind if reducer == "last" else _kind(values)
+            kind = field.kind if reducer in ("last", "firstNotNull") else _kind(values)
             fields.append(Field(f"{field.display_name} ({reducer})", kind, values))
         results.append(Frame(tuple(fields), len(groups), frame.ref))
     return results
@@ -218,6 +218,7 @@ def _group_by(options: Json, frames: list[Frame]) -> list[Frame]:
 
 _REDUCERS: dict[str, Callable[[list[Any]], Any]] = {  # Any: JSON
     "last": lambda values: values[-1],
+    "firstNotNull": lambda values: next((value for value in values if value is not None), None),
     "uniqueValues": lambda values: list(dict.fromkeys(values)),
     "max": lambda values: max((value for value in values if value is not None), default=None),
     "min": lambda values: min((value for value in values if value is not None), default=None),

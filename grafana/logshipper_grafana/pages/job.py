@@ -173,14 +173,13 @@ def _header() -> list[Json]:
         ),
         stat(
             "Exit code",
-            f"{_OF_ATTEMPT} The largest of all captures; empty while it runs, and where a signal ended it.",
-            loki(
-                f"max({newest(' | unwrap exit_code', 'ended|closed', 'exit_code')})", instant=True
-            ),
+            f"{_OF_ATTEMPT} The largest of all captures, or the signal that ended one; none while it runs.",
+            loki(_exit_code(), instant=True),
             width=3,
             height=2,
             steps=thresholds((None, GREEN), (1, RED)),
-            no_value="none (yet)",
+            defaults={"mappings": states.EXIT_CODES},
+            no_value="no such job",
         ),
         stat(
             "Ran for",
@@ -228,6 +227,16 @@ def _header() -> list[Json]:
     ]
 
 
+def _exit_code() -> str:
+    """As in states.EXIT_CODES: what isn't 0 first; nothing where there is no such job."""
+    ends = "ended|closed"
+    code = f"max({newest(' | unwrap exit_code', ends, 'exit_code')})"
+    signal = f"max({newest(' | signal=~`[1-9].*` | unwrap signal', ends, 'signal')})"
+    events = job_events(f"started|{ACCOUNTS}", attempts=queries.ATTEMPTS)
+    none = f"0 * sum(count_over_time({events} [$__range])) + {states.NO_CODE}"
+    return f"({code} > 0) or ({signal} + {states.BY_SIGNAL}) or {code} or ({none})"
+
+
 def _starts() -> str:
     return f"count_over_time({job_events('started')} [$__range])"
 
@@ -245,33 +254,39 @@ def _modes() -> str:
     )
 
 
-def _capture_events(names: str, *fields: str, more: str = "") -> str:
-    """Events as JSON that begins with whose they are."""
+def _capture_events(names: str, *fields: str, more: str = "", stage: str = "") -> str:
+    """Events as JSON that begins with whose they are. more: further JSON; stage: what picks among
+    them."""
     labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in _CAPTURE)
     time = '"time":{{unixEpochMillis __timestamp__}},'
-    return f"{job_events(names, *fields)} | line_format `{{{labels}{time}{more}{{{{{_HEADING}}}}}`"
+    return f"{job_events(names, *fields)}{stage} | line_format `{{{labels}{time}{more}{{{{{_HEADING}}}}}`"
 
 
 def _attempts() -> Json:
-    """Newest first, so that the last row of an attempt is its first start."""
-    by = ["attempt", "name", "user", "account", "partition"]
+    """Newest first, so that the last row of an attempt is its first start. Ends that have a reason
+    are rows before it."""
+    who = dict.fromkeys(("name", "user", "account", "partition"), "last")
+    events = _capture_events("started|ended", "reason", stage=' | event="started" or reason!=""')
     return table(
         "Captured job ${job} of ${cluster}",
         "Who and where, a row for each attempt, the last one first: from the events of the captures' starts. Nodes: "
-        "those of the captured tasks.",
-        [loki(_capture_events("started"), lines=1000)],
+        "those of the captured tasks. Reason: why it was killed, as far as that was seen.",
+        [loki(events, lines=1000)],
         height=5,
         width=14,
         no_value=_NO_START,
         transformations=[
             *order_by_time(newest_first=True),
             decode(),
-            *in_groups(by, {"host": "uniqueValues", "time": "last"}),
+            *in_groups(
+                ["attempt"],
+                {**who, "host": "uniqueValues", "time": "last", "reason": "firstNotNull"},
+            ),
             as_time("time"),
             as_text("host"),
             organize(
                 renamed={"host": "nodes", "time": "started"},
-                order=["name", "user", "account", "partition", "host", "time", "attempt"],
+                order=["name", "user", "account", "partition", "host", "time", "attempt", "reason"],
             ),
         ],
         overrides=[
@@ -282,6 +297,7 @@ def _attempts() -> Json:
             field("nodes", custom__minWidth=90),
             field("started", unit="dateTimeAsIso", custom__width=160),
             field("attempt", custom__width=75),
+            field("reason", custom__minWidth=120, noValue=""),
             field(
                 "user",
                 custom__width=85,
