@@ -16,6 +16,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OTHERS_LABELS = {
     "Synced": "an ordinary word",
     "Dashboards, Import": "Grafana's menu",
+    "Export": "Grafana's menu",
+    "Export as code": "Grafana's menu",
+    "Classic": "Grafana's menu",
+    "Last 6 hours": "Grafana's times",
     "Live": "Grafana's Explore",
 }
 OTHERS_MESSAGES = {
