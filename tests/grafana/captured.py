@@ -44,7 +44,7 @@ LATE_SECS, OLD_SECS = 2 * 3600, 60 * 86400
 USER, ACCOUNT, PARTITION = "ann.o'x", "physics", "gpu-a"  # of the job on three nodes
 AT_ONCE = 4
 WAIT_SECS = scaled(60.0)
-PAD_BEFORE_MS, PAD_AFTER_MS = 60_000, 120_000  # around a job, as the page of jobs links to it
+PAD_BEFORE_MS, PAD_AFTER_MS = 60_000, 120_000  # around a job
 SCRAPE_MS = 1000
 
 SHIFTED = """\
@@ -70,7 +70,7 @@ class Captured:
 
     @property
     def when(self) -> Range:
-        """The time of its page, as the page of jobs links to it."""
+        """The time of its page."""
         end_ms = time.time_ns() // 10**6 if self.end_ms is None else self.end_ms + PAD_AFTER_MS
         return Range(self.begin_ms - PAD_BEFORE_MS, end_ms)
 
@@ -267,6 +267,7 @@ class Maker:
         words += ["--job-id", job.name] if socket is None else []
         words += ["--mode", job.mode] if job.mode else []
         environment = {**agent.environment, "HOME": str(folder)}
+        environment["LOGSHIPPER_CONTEXT"] = "on" if job.context else "off"
         if socket is not None:
             environment["LOGSHIPPER_AGENT_SOCKET"] = str(socket)
         return subprocess.Popen(

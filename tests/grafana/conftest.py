@@ -25,7 +25,7 @@ class Pages:
         self._pages: dict[tuple[str, str], Page] = {}
 
     def job(self, name: str, **selections: Text) -> Page:
-        """The page of one job, at the time that the page of jobs links to. selections: further
+        """The page of one job, at its time. selections: further
         variables of its address."""
         key = (name, repr(sorted(selections.items())))
         if key not in self._pages:

@@ -2,6 +2,7 @@
 the dashboards."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
@@ -10,6 +11,8 @@ from tests.grafana.frames import Json
 
 MAX_DEPTH = 4
 NO_X = "record number"
+BLANK = "\u2800"  # in names of series
+DENSE = 6 * BLANK  # behind those of more than 60 points
 
 
 def numbers(
@@ -38,10 +41,16 @@ def _rows(x: str, records: Sequence[Json], only: str, suffix: str) -> Iterator[d
     for record in records:
         values = numbers(record)
         yield {
-            name if name == x else name + suffix: value
+            name if name == x else series_name(name, suffix): value
             for name, value in values.items()
             if not only or name in (x, only)
         }
+
+
+def series_name(key: str, suffix: str = "") -> str:
+    """Without white space, which newer versions of Grafana split names at."""
+    name = re.sub(r"\s", BLANK, key + suffix)
+    return name + BLANK if name[:1].isdigit() else name
 
 
 def numbered(x: str, records: Sequence[Json], *, only: str = "") -> list[dict[str, float]]:
@@ -55,7 +64,8 @@ def numbered(x: str, records: Sequence[Json], *, only: str = "") -> list[dict[st
         values = numbers(record)
         row = {name: value for name, value in values.items() if not only or name == only}
         if x not in values and row:
-            rows.append({NO_X: float(counts[keys]), **row})
+            named = {series_name(name): value for name, value in row.items()}
+            rows.append({NO_X: float(counts[keys]), **named})
     return rows
 
 

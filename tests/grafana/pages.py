@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from logshipper_grafana.parts.records import NOTHING
 from tests.grafana.frames import NUMBER, Frame, Json
 from tests.grafana.interpolation import (
     ALL_TEXT,
@@ -52,7 +53,8 @@ class Panel:
         return self.frames[0] if self.frames else Frame((), 0)
 
     def rows(self) -> list[Json]:
-        return [row for frame in self.frames for row in frame.rows()]
+        """Without what stands where there is nothing to draw."""
+        return [row for frame in self.frames for row in frame.rows() if NOTHING not in row]
 
     def stat(self) -> float | str | None:
         """The value of a stat panel: the last one of the first field with numbers."""

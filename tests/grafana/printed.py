@@ -29,6 +29,7 @@ class Job:
     killed: bool = False
     host: str = "n1"
     attempts: tuple["Job", ...] = ()
+    context: bool = False  # how it was started is recorded
 
     @property
     def records(self) -> list[Json]:
@@ -75,6 +76,7 @@ ENDED = Job(
         *["the same"] * REPEATS,
         "done",
     ],
+    context=True,
 )
 WITH_BACKTICKS = "run `Größe --all` (100%) \\n"
 NO_METADATA = Job(

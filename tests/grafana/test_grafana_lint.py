@@ -114,8 +114,11 @@ BREAKINGS: list[tuple[str, Breaking]] = [
     ),
     (
         "knows no 'custom.size' in overrides of table",
-        lambda page: _first(page, "table")["fieldConfig"]["overrides"][0]["properties"].append(
-            {"id": "custom.size", "value": 1}
+        lambda page: _first(page, "table")["fieldConfig"]["overrides"].append(
+            {
+                "matcher": {"id": "byName", "options": "name"},
+                "properties": [{"id": "custom.size", "value": 1}],
+            }
         ),
     ),
     (
@@ -171,9 +174,9 @@ BREAKINGS: list[tuple[str, Breaking]] = [
     ("variables wait for each other: ", _circle_of_variables),
     ("the colour #FF0000", lambda page: page["annotations"]["list"][0].update(iconColor="#FF0000")),
     (
-        "the colour red",
+        "the colour green",
         lambda page: _first(page, "stat")["fieldConfig"]["defaults"].update(
-            color={"mode": "fixed", "fixedColor": "red"}
+            color={"mode": "fixed", "fixedColor": "green"}
         ),
     ),
     (

@@ -5,10 +5,11 @@ import json
 
 import pytest
 
+from logshipper_grafana.parts import links
 from tests.grafana import printed
 from tests.grafana.captured import CLUSTER
 from tests.grafana.conftest import Pages
-from tests.grafana.expected import NO_X, floats, numbered, numbers, over
+from tests.grafana.expected import BLANK, DENSE, NO_X, floats, numbered, numbers, over, series_name
 from tests.grafana.frames import NUMBER, TIME, Frame, Json
 from tests.grafana.interpolation import Scope
 from tests.grafana.pages import Page, Panel
@@ -69,7 +70,7 @@ def is_over(frame: Frame, x: str) -> None:
 
 
 def _models(page: Page) -> list[tuple[Json, Scope]]:
-    return [(model, scope) for model, scope in page.panels() if model.get("repeat") == "y"]
+    return [(model, scope) for model, scope in page.panels() if model.get("repeat") == "graph"]
 
 
 def _repeated(page: Page) -> list[Panel]:
@@ -77,9 +78,12 @@ def _repeated(page: Page) -> list[Panel]:
 
 
 def with_plain_keys(rows: list[Json]) -> list[Json]:
-    """By the keys' own names: one that begins with a digit has a blank behind it, or it would be
-    the first field."""
-    return [{key.rstrip(" \u00a0"): value for key, value in row.items()} for row in rows]
+    """By the keys' own names: those of series have no white space, and one that begins with a
+    digit has something behind it, or it would be the first field."""
+    return [
+        {key.rstrip(" \u00a0" + BLANK).replace(BLANK, " "): value for key, value in row.items()}
+        for row in rows
+    ]
 
 
 # ---- which X (R25)
@@ -116,13 +120,11 @@ def test_x_is_what_the_product_says_at_the_end(name: str, pages: Pages) -> None:
 
 
 def test_titles_say_x_the_rule_and_that_it_is_thinned(pages: Pages) -> None:
-    assert (
-        pages.job("ended").show(ALL + "epoch").title == "Over epoch – the key epoch (every record)"
-    )
+    assert pages.job("ended").show(ALL + "epoch").title == "Over epoch – the key epoch "
     assert (
         pages.job("long")
         .show(ALL + "step")
-        .title.endswith("integers that never fall (1 of 10 records)")
+        .title.endswith("integers that never fall, 1 of 10 records")
     )
     assert "record number" in pages.job("old").show(ALL + "record").title
 
@@ -158,7 +160,7 @@ def test_odd_keys_may_be_x(x: str, pages: Pages) -> None:
     assert page.value("x") == x
     frame = page.show(ALL + x).frame
     is_over(frame, x)
-    assert with_plain_keys(frame.rows()) == over(x, printed.ODD_KEYS.records)
+    assert with_plain_keys(frame.rows()) == with_plain_keys(over(x, printed.ODD_KEYS.records))
 
 
 def test_a_key_that_is_a_whole_number_does_not_become_x(pages: Pages) -> None:
@@ -189,7 +191,7 @@ def test_one_key_over_x(job: Job, pages: Pages) -> None:
         rows_of = numbered if own_x == NO_X else over
         rows = rows_of(x if own_x == NO_X else own_x, job.records, only=panel.title)
         assert panel.frame.rows() == rows, panel.title
-        assert panel.frame.names == [own_x, panel.title]
+        assert panel.frame.names == [own_x, series_name(panel.title)]
         is_over(panel.frame, own_x)
 
 
@@ -288,8 +290,13 @@ def test_many_keys(pages: Pages) -> None:
     frame = page.show(ALL + "k000").frame
     assert len(frame.fields) == 256
     assert frame.rows() == over("k000", printed.MANY_KEYS.records)
-    assert len(_models(page)) == 99
-    assert page.show("k099").frame.rows() == over("k000", printed.MANY_KEYS.records, only="k099")
+    titles = [page.text(model["title"], scope) for model, scope in _models(page)]
+    assert titles == [f"k{key:03}" for key in range(1, 25)]
+    heading = next(row["title"] for row in page.model["panels"] if "${more_keys}" in row["title"])
+    assert page.text(heading).endswith("the first 24 of 99 keys, by name: others by Keys, above")
+    chosen = pages.job("many-keys", y=["k099", "k050"])
+    assert [page.text(m["title"], scope) for m, scope in _models(chosen)] == ["k050", "k099"]
+    assert chosen.show("k099").frame.rows() == over("k000", printed.MANY_KEYS.records, only="k099")
 
 
 def test_long_jobs_are_thinned_evenly(pages: Pages) -> None:
@@ -307,7 +314,7 @@ def test_long_jobs_are_thinned_evenly(pages: Pages) -> None:
     assert sorted(page.show(OVER_TIME).frame.column("loss")) == [
         float(record["loss"]) for record in sample
     ]
-    assert page.show("loss").frame.rows() == over("step", sample, only="loss")
+    assert page.show("loss").frame.rows() == over("step", sample, only="loss", suffix=DENSE)
     assert page.show("lr").frame.rows() == over("step", with_lr, only="lr")
 
 
@@ -317,8 +324,8 @@ def test_a_forgotten_job_goes_over_the_records_number(pages: Pages) -> None:
         "record number",
         "no key with numbers is known",
     )
-    frames = page.show(ALL + "record number").frames
-    assert [frame.rows() for frame in frames] == [numbered("record number", printed.OLD.records)]
+    panel = page.show(ALL + "record number")
+    assert panel.rows() == panel.frame.rows() == numbered("record number", printed.OLD.records)
 
 
 # ---- attempts and tasks
@@ -345,7 +352,11 @@ def test_all_attempts_are_series_of_their_own(pages: Pages) -> None:
     assert page.show("loss").frame.rows() == rows
     assert page.show(OVER_TIME).frame.names == [
         "printed at",
-        *(f"{key} · attempt {number}" for number in (1, 2) for key in ("loss", "step")),
+        *(
+            series_name(key, f" · attempt {number}")
+            for number in (1, 2)
+            for key in ("loss", "step")
+        ),
     ]
 
 
@@ -370,7 +381,9 @@ def test_all_tasks_are_series_of_their_own(pages: Pages) -> None:
     ]
     assert sorted(frame.rows(), key=repr) == sorted(rows, key=repr)
     for number in range(3):
-        ascending = [row["epoch"] for row in frame.rows() if f"loss · task {number}" in row]
+        ascending = [
+            row["epoch"] for row in frame.rows() if series_name("loss", f" · task {number}") in row
+        ]
         assert ascending == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
@@ -448,3 +461,42 @@ def test_without_metadata_there_is_nothing(pages: Pages) -> None:
     for title in (TABLE, OVER_TIME, ALL, REST):
         panel = page.show(title)
         assert panel.rows() == [], title
+
+
+# ---- names of series
+
+
+def shown_names(names: list[str]) -> list[str]:
+    """What the legend of an XY chart calls series since Grafana 11.1: names are split at white
+    space, and words that all series have are left out."""
+    words = [name.split() for name in names]
+    return [
+        " ".join(
+            word for word in own if len(names) == 1 or not all(word in others for others in words)
+        )
+        for own in words
+    ]
+
+
+def test_the_rule_of_newer_legends() -> None:
+    assert shown_names(["loss", "loss total"]) == ["", "total"]
+    assert shown_names(["a 1", "b 1"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["ended", "odd-keys", "requeued", "three-nodes", "tagged", "long"])
+def test_newer_legends_leave_nothing_out_of_names(name: str, pages: Pages) -> None:
+    page = pages.job(name, attempt="all", task="all")
+    graphs = [panel for panel in page.panels() if panel[0]["type"] == "xychart"]
+    for panel in (page.run(*graph) for graph in graphs):
+        names = panel.frame.names[1:]
+        assert shown_names(names) == names, panel.title
+
+
+def test_newer_legends_leave_nothing_out_of_jobs_names(pages: Pages) -> None:
+    jobs = [pages.fixture.jobs[name].job_id for name in ("ended", "three-nodes", "tagged")]
+    page = pages.page(links.COMPARE, {"jobs": jobs})
+    graphs = [panel for panel in page.panels() if panel[0]["type"] == "xychart"]
+    assert graphs
+    for panel in (page.run(*graph) for graph in graphs):
+        names = panel.frame.names[1:]
+        assert shown_names(names) == names, panel.title

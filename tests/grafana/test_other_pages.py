@@ -4,10 +4,11 @@ numbers."""
 import pytest
 
 from logshipper_grafana.parts import links
+from logshipper_grafana.parts.records import NOTHING
 from tests.grafana import printed
-from tests.grafana.captured import PAD_AFTER_MS, PAD_BEFORE_MS, PARTITION, USER
+from tests.grafana.captured import PARTITION, USER
 from tests.grafana.conftest import Pages
-from tests.grafana.expected import over
+from tests.grafana.expected import DENSE, over, series_name
 from tests.grafana.frames import Json
 from tests.grafana.interpolation import Text
 from tests.grafana.pages import Page
@@ -60,16 +61,18 @@ def test_last_values_of_chosen_keys(pages: Pages) -> None:
 
 
 def test_a_link_leads_to_the_jobs_own_time(pages: Pages) -> None:
-    """Late jobs, too; a job that runs has no end, which means now."""
+    """With some seconds and a twentieth of its duration on both sides; late jobs, too; a job that
+    runs has no end, which means now."""
     for row in job_rows(pages):
         job = pages.fixture.jobs[row["name"]]
-        assert (
-            job.begin_ms - PAD_BEFORE_MS - 1000 <= row["from"] <= row["started"] - PAD_BEFORE_MS + 1
-        ), row
+        share_ms = 50 * row["duration"]
         if job.end_ms is None:
             assert "to" not in row
+            assert row["from"] == pytest.approx(row["started"] - 2000, abs=5)
         else:
-            assert row["started"] < row["to"] <= job.end_ms + PAD_AFTER_MS + 1000, row
+            assert row["from"] == pytest.approx(row["started"] - 2000 - share_ms, abs=5), row
+            end_ms = row["started"] + 1000 * row["duration"]
+            assert row["to"] == pytest.approx(end_ms + 10_000 + share_ms, abs=5), row
             page = Page(
                 links.JOB, pages.fixture.sources, Range(int(row["from"]), int(row["to"])),
                 cluster="grafana-test", job=row["job_id"],
@@ -128,40 +131,43 @@ def test_jobs_over_x(compared: Page, pages: Pages) -> None:
     assert frame.fields[0].name == "epoch"
     ended = pages.fixture.jobs["ended"].job_id
     first = over("epoch", printed.ENDED.records, only="loss")
-    assert [row for row in frame.rows() if f"ended ({ended})" in row] == [
-        {"epoch": row["epoch"], f"ended ({ended})": row["loss"]} for row in first
+    name = series_name(f"2·ended ({ended})")
+    assert [row for row in frame.rows() if name in row] == [
+        {"epoch": row["epoch"], name: row["loss"]} for row in first
     ]
     for rank, task in enumerate(printed.THREE_NODES.attempts):
-        series = "three-nodes (4711)" + (f" · task {rank}" if rank else "")
+        series = series_name("1·three-nodes (4711)" + (f" · task {rank}" if rank else ""))
         assert [row[series] for row in frame.rows() if series in row] == [
             float(record["loss"]) for record in task.records
         ]
     called = [
-        f"ended ({ended})",
-        "three-nodes (4711)",
-        *(f"three-nodes (4711) · task {rank}" for rank in (1, 2)),
+        *(series_name(f"1·three-nodes (4711){task}") for task in ("", " · task 1", " · task 2")),
+        name,
     ]
     assert frame.names == ["epoch", *called], (
         "in the order of names, so that colours are the same in all graphs"
     )
 
 
+def values_of(page: Page) -> dict[str, Json]:
+    rows = page.show("Last, least").rows()
+    keys = [row["key"] for row in rows]
+    assert keys == sorted(keys), "by key, then by job"
+    return {row["key"]: row for row in rows}
+
+
 def test_last_least_and_largest(compared: Page, pages: Pages) -> None:
-    rows: dict[tuple[str, str], Json] = {}
-    for title in ("loss: last", "loss: least"):
-        table = compared.show(title).rows()
-        assert [row["job_id"] for row in table] == sorted(row["job_id"] for row in table)
-        for row in table:
-            rows.setdefault((row["job_id"], row["task"]), {}).update(row)
+    """Four digits, as texts: Grafana would take away one."""
+    rows = values_of(compared)
     values = [record["loss"] for record in printed.ENDED.records]
-    row = rows[pages.fixture.jobs["ended"].job_id, "0"]
-    assert (row["last"], row["min"], row["max"]) == (values[-1], min(values), max(values))
-    assert (rows["4711", "2"]["last"], rows["4711", "2"]["min"], rows["4711", "2"]["max"]) == (
-        205,
-        201,
-        205,
+    job = f"2·ended ({pages.fixture.jobs['ended'].job_id})"
+    row = rows[series_name(f"loss · {job}")]
+    assert (row["last"], row["least"], row["largest"]) == tuple(
+        f"{value:.4g}" for value in (values[-1], min(values), max(values))
     )
-    assert len(rows) == 4
+    row = rows[series_name("loss · 1·three-nodes (4711) · task 2")]
+    assert (row["last"], row["least"], row["largest"]) == ("205", "201", "205")
+    assert len(rows) == 3 + 2 * 3
 
 
 def test_long_jobs_are_thinned_together(pages: Pages) -> None:
@@ -169,36 +175,47 @@ def test_long_jobs_are_thinned_together(pages: Pages) -> None:
     be left out."""
     jobs = [pages.fixture.jobs[name] for name in ("long", "running", "short")]
     page = pages.page(links.COMPARE, {"jobs": [job.job_id for job in jobs]})
-    assert (page.value("x"), page.value("thinned")) == ("step", "at least 1 of 10 records")
+    assert (page.value("x"), page.value("thinned")) == ("step", ", at least 1 of 10 records")
     with pages.fixture.loki.recorded() as queries:
-        graph, last, bounds = (page.show(title) for title in ("loss", "loss: last", "loss: least"))
-    series = {job.job_id: f"{job.job.name} ({job.job_id})" for job in jobs}
+        graph, bounds = page.show("loss"), values_of(page)
+    names = sorted(f"{job.job_id}={job.job.name}" for job in jobs)
+    numbers = {name.partition("=")[0]: number for number, name in enumerate(names, start=1)}
+    series = {job.job_id: f"{numbers[job.job_id]}·{job.job.name} ({job.job_id})" for job in jobs}
     for job in jobs:
-        points = {
-            row["step"]: row[series[job.job_id]]
-            for row in graph.frame.rows()
-            if series[job.job_id] in row
-        }
+        name = series_name(series[job.job_id], DENSE)
+        assert name in graph.frame.names
+        points = {row["step"]: row[name] for row in graph.frame.rows() if name in row}
         every = {float(record["step"]): record["loss"] for record in job.job.records}
         assert points.items() <= every.items()
         assert (
             len(points) == len(every) if job.job is not printed.LONG else 600 <= len(points) <= 800
         )
-        (ends,) = [row["last"] for row in last.rows() if row["job_id"] == job.job_id]
-        assert ends == job.job.records[-1]["loss"]
-        (row,) = [row for row in bounds.rows() if row["job_id"] == job.job_id]
-        assert (row["min"], row["max"]) == (min(points.values()), max(points.values()))
-    assert all("| n=~" in query.expr for query in queries)
-    assert pages.page(links.COMPARE, {"jobs": [*series][1:]}).value("thinned") == ("every record")
+        row = bounds[series_name(f"loss · {series[job.job_id]}")]
+        assert float(row["largest"]) == pytest.approx(max(points.values()), rel=1e-3)
+        assert float(row["last"]) == pytest.approx(job.job.records[-1]["loss"], rel=1e-3)
+    assert all("| n=~" in query.expr for query in queries if NOTHING not in query.expr)
+    assert pages.page(links.COMPARE, {"jobs": [*series][1:]}).value("thinned") == " "
 
 
-def test_what_differs_at_first(compared: Page, pages: Pages) -> None:
-    rows = {row["key"]: row["values"] for row in compared.show("What differs").rows()}
+def test_each_job_has_a_row_with_what_differs(compared: Page, pages: Pages) -> None:
+    """The first row is the heading; what all have the same of is left out."""
+    heading, *jobs = compared.show("Captured jobs, and what differs").rows()
+    assert [heading[str(place)] for place in range(4)] == ["#", "captured job", "loss", "val/acc"]
     ended = pages.fixture.jobs["ended"].job_id
-    assert rows["job"] == [ended, "4711"]
-    assert rows["loss"][0] == printed.ENDED.records[0]["loss"]
-    assert rows["val/acc"] == [printed.ENDED.records[0]["val/acc"], None]
-    assert "epoch" not in rows
+    first = printed.ENDED.records[0]
+    assert jobs[0]["2"] in (1, 101, 201), "of the task that printed first"
+    assert jobs == [
+        {"0": 1, "1": "three-nodes (4711)", "2": jobs[0]["2"]},
+        {"0": 2, "1": f"ended ({ended})", "2": first["loss"], "3": first["val/acc"]},
+    ]
+
+
+def test_of_one_job_there_is_a_row_too(pages: Pages) -> None:
+    job_id = pages.fixture.jobs["configured"].job_id
+    page = pages.page(links.COMPARE, {"jobs": [job_id]})
+    _, row = page.show("Captured jobs, and what differs").rows()
+    assert row == {"0": 1, "1": f"configured ({job_id})"}
+    assert "hidden" not in {text for text, _ in page.variables["y"].options}, "printed once"
 
 
 def test_the_compared_jobs(compared: Page, pages: Pages) -> None:

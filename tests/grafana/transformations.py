@@ -20,7 +20,9 @@ other, and on options that aren't modelled. What Grafana 9.4 does, where nothing
 - **filterFieldsByName**: frames that have no field left are left out.
 - **partitionByValues**: of the first frame only, a frame per value; all fields stay, as newer
   versions do with `keepFields` only. **limit**: each frame's first rows.
-- **reduce** (`seriesToRows`): a row per field, but for time fields, of all frames.
+- **reduce** (`seriesToRows`): a row per field, but for time fields, of all frames. A column's type
+  is that of the first value, where a text such as `7` counts as a number; columns of another frame
+  join only those of the same type.
 """
 
 import json
@@ -83,8 +85,12 @@ def _extracted(frame: Frame, source: str, *, keep: bool) -> Frame:
         return frame
     columns: dict[str, list[Any]] = {}  # Any: JSON
     for row, line in enumerate(field.values):
-        # what comes of an object is parsed
-        point: Json = line if isinstance(line, dict) else parsed_object(line)
+        # what comes of an object or a list is parsed
+        point: Json = (
+            line if isinstance(line, dict) else parsed_object(line) if isinstance(line, str) else {}
+        )
+        if isinstance(line, list):
+            point = {str(place): value for place, value in enumerate(line)}
         for key, value in point.items():
             columns.setdefault(key, [None] * frame.length)[row] = value
     fields = [Field(name, _kind(values), values) for name, values in columns.items()]
@@ -329,18 +335,53 @@ def _limit(options: Json, frames: list[Frame]) -> list[Frame]:
 
 def _reduce(options: Json, frames: list[Frame]) -> list[Frame]:
     assert options["mode"] == "seriesToRows", options
-    columns = {"distinctCount": "Distinct Count", "allValues": "All values"}
-    fields = [field for frame in frames for field in frame.fields if field.kind != TIME]
-    calculated: dict[str, list[Any]] = {  # Any: JSON
-        "distinctCount": [len({json.dumps(value) for value in field.values}) for field in fields],
-        "allValues": [field.values for field in fields],
-    }
-    output = [Field("Field", STRING, [field.display_name for field in fields])]
-    output += [
-        Field(columns[name], NUMBER if name == "distinctCount" else OTHER, calculated[name])
-        for name in sorted(options["reducers"], key=list(columns).index)
-    ]
-    return [Frame(tuple(output), len(fields))] if frames else []
+    tables = [_reduced(options["reducers"], frame) for frame in frames]
+    if not tables:
+        return []
+    length = sum(table.length for table in tables)
+    columns = []
+    for place, first in enumerate(tables[0].fields):
+        values: list[Any] = []  # Any: JSON
+        for table in tables:
+            column = table.fields[place]
+            assert column.kind == first.kind or not column.values, f"{first.name}: rows are lost"
+            values += column.values
+        columns.append(replace(first, values=values))
+    return [Frame(tuple(columns), length)]
+
+
+def _reduced(reducers: Sequence[str], frame: Frame) -> Frame:
+    fields = [field for field in frame.fields if field.kind != TIME]
+    columns = [Field("Field", STRING, [field.display_name for field in fields])]
+    for name in reducers:
+        title, calculate = _CALCULATIONS[name]
+        values = [calculate(field.values) for field in fields]
+        columns.append(Field(title, _guessed_kind(values), values))
+    return Frame(tuple(columns), len(fields))
+
+
+def _guessed_kind(values: Sequence[object]) -> str:
+    """By the first value; texts that look like a number count as one."""
+    first = next((value for value in values if value is not None), None)
+    if isinstance(first, str):
+        return NUMBER if re.fullmatch(r"\s*-?(\d*\.)?\d+\s*", first) else STRING
+    return kind_of(first) if first is not None else OTHER
+
+
+def _present(values: Sequence[Any]) -> list[Any]:  # Any: JSON
+    return [value for value in values if value is not None]
+
+
+_CALCULATIONS: dict[str, tuple[str, Callable[[list[Any]], Any]]] = {  # Any: JSON
+    "distinctCount": (
+        "Distinct Count",
+        lambda values: len({json.dumps(value) for value in values}),
+    ),
+    "allValues": ("All values", lambda values: values),
+    "lastNotNull": ("Last *", lambda values: next(iter(_present(values)[::-1]), None)),
+    "min": ("Min", lambda values: min(_present(values), default=None)),
+    "max": ("Max", lambda values: max(_present(values), default=None)),
+}
 
 
 _MODELS: dict[str, Callable[[Json, list[Frame]], list[Frame]]] = {

@@ -2,10 +2,13 @@
 
 from logshipper_grafana.parts import links, queries, records, states
 from logshipper_grafana.parts.panels import (
+    JOB_COLORS,
+    PAGE_WIDTH,
     Json,
     field,
     link,
     loki,
+    numbers_colored,
     place,
     prometheus,
     row,
@@ -14,6 +17,7 @@ from logshipper_grafana.parts.panels import (
 )
 from logshipper_grafana.parts.queries import over_range, thinned
 from logshipper_grafana.parts.transforms import (
+    as_text,
     as_time,
     decode,
     different_columns,
@@ -21,6 +25,8 @@ from logshipper_grafana.parts.transforms import (
     merge_rows,
     order_by_time,
     organize,
+    reduced,
+    rows_as_columns,
     rows_with,
     sort_by,
     without_empty_frames,
@@ -38,14 +44,22 @@ from logshipper_grafana.parts.x_axis import CHOICE, X, over_x_or_number, x_choic
 _CLUSTER = 'cluster="${cluster:raw}"'
 _JOBS = f"{_CLUSTER}, job_id=~`${{jobs:pipe}}`"
 _SAFE_NAME = r"[\\pL\\pN _.:/+@,-]+"  # of a job: as it may stand in a query
+_NUMBER, _NAME = "#", "captured job"
 _RECORDS = f'{{{_CLUSTER}, host=~`${{host:pipe}}`, kind="metadata"}} | job_id=~`${{jobs:pipe}}`'
 
-# A job's series is called as `names` says (ID=NAME|ID=NAME), and after its attempt and task, where
-# it has several, and its tags.
-_SERIES = (
+# The job's name ($ls) as `names` says (ID=NAME|ID=NAME), and its number ($lc): its place there, so
+# that it has the same number and colour in everything.
+_JOB_NAME = (
     '{{$lj := print .job_id}}{{$la := "${names:pipe}"}}'
-    '{{$ls = regexReplaceAll (print "^(?:.*[|])?" $lj "=([^|]*)(?:[|].*)?$") $la "$1"}}'
+    '{{$lb := regexReplaceAll (print "^((?:.*[|])?)" $lj "=.*$") $la "$1"}}'
+    '{{$lc := add 1 (len (regexReplaceAllLiteral "[^|]" $lb ""))}}'
+    '{{$ls := regexReplaceAll (print "^(?:.*[|])?" $lj "=([^|]*)(?:[|].*)?$") $la "$1"}}'
     "{{if or (not $ls) (eq $ls $la)}}{{$ls = $lj}}{{end}}"
+)
+# A series is called after its job's number and name, its attempt and task, where it has several,
+# and its tags.
+_SERIES = (
+    _JOB_NAME.replace("$ls :=", "$ls =") + '{{$ls = print $lc "·" $ls}}'
     '{{if ne .attempt "1"}}{{$ls = print $ls " · attempt " .attempt}}{{end}}'
     '{{if ne .task "0"}}{{$ls = print $ls " · task " .task}}{{end}}' + records.TAGS
 )
@@ -74,12 +88,11 @@ def dashboard() -> Json:
         ],
         "panels": place(
             [
-                _comparison(),
-                _differences(),
-                row("${y:text} (X: ${x} – ${rule}; the longest key: ${thinned})") | {"repeat": "y"},
+                _jobs_and_configuration(),
+                row("Each key over ${x} – ${rule}${thinned}"),
                 _graph(),
-                _last(),
-                _least_and_largest(),
+                _values(),
+                _comparison(),
             ]
         ),
     }
@@ -124,9 +137,10 @@ def _variables() -> list[Json]:
         query_variable(
             "names",
             "names",
-            "What each job is called in legends.",
+            "What each job is called in legends, in the order of its number.",
             _names(),
             label_pattern("called"),
+            sort=ALPHABETICAL,
             hide=HIDDEN,
             multi=True,
         ),
@@ -134,16 +148,29 @@ def _variables() -> list[Json]:
             "The key that graphs have as X, of those that all jobs share; auto: chosen by the rules.",
             _shared_choices(),
             f"bottomk(1, {_shared_ranks()})",
-            queries.rule_words(f"bottomk(1, {_shared_ranks()})", CHOICE),
+            queries.rule_words(
+                f"bottomk(1, {_shared_ranks()})", CHOICE, otherwise=queries.NO_SHARED_KEY
+            ),
         ),
         query_variable(
             "y",
             "Keys",
-            "The keys that are drawn over X.",
-            queries.keys_to_draw(queries.thinning_together(*_counts_and_captures(), by="key")),
+            "The keys that are drawn over X: those of which a job has more than one record.",
+            queries.keys_to_draw(
+                queries.thinning_together(*_counts_and_captures(), by="key"),
+                counts=_counts_and_captures()[0],
+            ),
             label_pattern("picked", "key"),
             sort=ALPHABETICAL,
             multi=True,
+        ),
+        query_variable(
+            "dec",
+            "dec",
+            "The digits that a record's number ends in to be in the table of all keys.",
+            queries.thinning_together(*_counts_and_captures()),
+            label_pattern("dec"),
+            hide=HIDDEN,
         ),
         query_variable(
             "thinned",
@@ -170,7 +197,8 @@ def _names() -> str:
 
 def _counts_and_captures() -> tuple[str, str]:
     """How many records the keys have that may be drawn, and the captures that they are of."""
-    return _range_max("logshipper_key", f"key!=`{X}`"), _range_max("logshipper_metadata_value")
+    counts = f"({_range_max('logshipper_key', f'key!=`{X}`')} > 1)"
+    return counts, _range_max("logshipper_metadata_value")
 
 
 def _shared_keys() -> str:
@@ -202,7 +230,7 @@ def _comparison() -> Json:
         "Captured jobs compared",
         "The chosen jobs. A click on a job opens it, with the same time range.",
         [prometheus(expr, instant=True, table=True, ref=ref) for ref, expr in columns.items()],
-        width=15,
+        width=12,
         height=9,
         transformations=[
             merge_rows(),
@@ -236,38 +264,61 @@ def _comparison() -> Json:
     )
 
 
-def _differences() -> Json:
-    template = records.flat('"job":"{{.job_id}}","started as":"{{.attempt}}"')
+def _jobs_and_configuration() -> Json:
+    """A row for each job. What differs is known only once all records have come, so rows become
+    columns and, without those that are the same everywhere, rows again; the first row is the
+    heading then, and fields are called 0, 1 and so on."""
+    name = f"{{{{{records.as_text('$ls')}}}}}"
+    template = records.flat(
+        f'"{_NUMBER}":{{{{$lc}}}},"{_NAME}":"{name}","started as":"{{{{.attempt}}}}"'
+    )
     return table(
-        "What differs in their first records (configuration)",
-        "Of each job the first metadata record of this time, nested keys by their full names; keys that all jobs have "
-        "with the same value are left out: with no row but the jobs, nothing "
-        "differs. Values stand in the order of the first row, the jobs.",
-        [loki(f"{_RECORDS} | n=`1`{template}", lines=1000)],
-        width=9,
-        height=9,
+        "Captured jobs, and what differs in their first records (configuration)",
+        "A row for each job that has records: its number and colour in all graphs, its name, and of its first record, "
+        "which is where programs print their configuration, each value that isn't the same in all jobs; nested keys "
+        "by their full names.",
+        [loki(f"{_RECORDS} | n=`1`{records.before(_JOB_NAME, template)}", lines=1000)],
+        height=7,
+        options={"showHeader": False},
         transformations=[
             *order_by_time(),
             decode(),
-            *first_row_of_each("job"),
-            organize(order=["job"], hidden=["started as"]),
-            *different_columns(),
+            *first_row_of_each(_NAME),
+            sort_by(_NUMBER),
+            organize(order=[_NUMBER, _NAME], hidden=["started as"]),
+            *different_columns(always=(_NUMBER, _NAME)),
+            *rows_as_columns(),
         ],
-        overrides=[field("key", custom__width=130), field("different values", custom__hidden=True)],
+        overrides=[
+            field(
+                "0",
+                custom__width=50,
+                custom__displayMode="color-background-solid",
+                mappings=numbers_colored(),
+            ),
+            field("1", custom__minWidth=160),
+        ],
+        no_value="no record of these jobs in this time",
     )
 
 
 def _graph() -> Json:
     return xy_graph(
         "${y:text}",
-        "A series for each job, and for each further attempt and task. X is a key that all of them share, by the same "
-        "rule as on a job's page over what they share, or the chosen one; the rule stands above. Where no "
-        "record of any job has both, over the record's number; where only some jobs have such records, the others are "
-        "missing here: another X axis, above, shows them. Thinned so that all jobs together have at most about 5,000 "
-        "points: of each its records whose number ends in so many zeros, and the first hundred of each set of keys.",
-        over_x_or_number(_RECORDS + thinned("${y:raw}"), only="${y:text}", series=_SERIES),
-        width=11,
-        height=9,
+        "A series for each job, after its number in the table above, and for each further attempt and task. X is a key "
+        "that all of them share, by the same rule as on a job's page over what they share, or the chosen one; the rule "
+        "stands above. Where no record of any job has both, over the record's number; where only some jobs have such "
+        "records, the others are missing here: another X axis, above, shows them. Thinned so that all jobs together "
+        "have at most about 5,000 points: of each its records whose number ends in so many zeros, and the first "
+        "hundred of each set of keys.",
+        over_x_or_number(
+            _RECORDS + thinned("${y:raw}"), only="${y:text}", series=_SERIES + queries.DENSE_SERIES
+        ),
+        width=PAGE_WIDTH,  # of both together
+        height=8,
+        repeat="y",
+        per_row=2,
+        colors=JOB_COLORS,
         transformations=[
             *order_by_time(),
             decode(),
@@ -281,58 +332,29 @@ def _graph() -> Json:
     )
 
 
-def _last() -> Json:
-    value = over_range("last_over_time", f"logshipper_metadata_value{{{_JOBS}, key=`${{y:text}}`}}")
-    return _by_capture(
-        "${y:text}: last",
-        "The last number of each job, attempt and task, as its agent showed it: whatever is thinned.",
-        [prometheus(f"max by(job_id, attempt, task)({value})", instant=True, table=True)],
-        {"Value": "last"},
-        width=6,
-    )
-
-
-def _least_and_largest() -> Json:
-    """All records of long jobs would be minutes of Loki's work: each is taken apart."""
-    numbers = f"{_RECORDS}{thinned('${y:raw}')}{records.number_of('${y:text}')}"
-    functions = {"A": "min", "B": "max"}
-    return _by_capture(
-        "${y:text}: least, largest",
-        "Of the records that the graph has: of a job that is thinned, others may be less or larger.",
-        [
-            loki(
-                f"{name}_over_time({numbers} [$__range]) by (job_id, attempt, task)",
-                instant=True,
-                ref=ref,
-            )
-            for ref, name in functions.items()
-        ],
-        {f"Value #{ref}": name for ref, name in functions.items()},
-        width=7,
-    )
-
-
-def _by_capture(
-    title: str, description: str, targets: list[Json], columns: dict[str, str], *, width: int
-) -> Json:
-    """columns: what values are called, by their fields' names."""
+def _values() -> Json:
+    """Which of the least and the largest is the best nobody knows but who reads it."""
+    numbers = _RECORDS + thinned("${dec:raw}")
+    suffix = _SERIES.replace('print $lc "·" $ls', 'print " · " $lc "·" $ls')
     return table(
-        title,
-        description,
-        targets,
-        width=width,
+        "Last, least and largest${thinned}",
+        "Of each key with numbers, of each job after its number in the table above. Of the records that all keys "
+        "together leave: where some are left out, the last may be some records old, and others less or larger.",
+        [loki(numbers + records.over_time(suffix=suffix, rounded=True), lines=queries.MAX_ENTRIES)],
+        width=12,
         height=9,
         transformations=[
-            merge_rows(),
-            organize(
-                renamed=columns, order=["job_id", "attempt", "task", *columns], hidden=["Time"]
-            ),
-            sort_by("job_id"),
+            *order_by_time(),
+            decode(),
+            as_time(records.TIME_FIELD),
+            without_empty_frames(),
+            *reduced({"lastNotNull": "last", "min": "least", "max": "largest"}, {"Field": "key"}),
+            sort_by("key"),
+            as_text("last", "least", "largest"),
         ],
         overrides=[
-            field("job_id", displayName="job", custom__minWidth=70),
-            field("attempt", custom__width=70),
-            field("task", custom__width=50),
-            *(field(name, custom__minWidth=60) for name in columns.values()),
+            field("key", custom__minWidth=200),
+            *(field(name, custom__width=90) for name in ("last", "least", "largest")),
         ],
+        no_value="no numbers in this time",
     )

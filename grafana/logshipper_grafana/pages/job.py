@@ -1,9 +1,11 @@
 """The page of one job: who, where and how it went; what it printed; its numbers over time and over
 X."""
 
+from collections.abc import Collection, Mapping
+
 from logshipper_grafana.pages import job_around, job_console, job_graphs
 from logshipper_grafana.pages.job_variables import CHOSEN, variables
-from logshipper_grafana.parts import links, queries, states
+from logshipper_grafana.parts import links, queries, records, states
 from logshipper_grafana.parts.panels import (
     BLUE,
     GREEN,
@@ -17,6 +19,7 @@ from logshipper_grafana.parts.panels import (
     loki,
     lost_lines,
     null_as,
+    of_word,
     place,
     row,
     stat,
@@ -29,11 +32,14 @@ from logshipper_grafana.parts.transforms import (
     as_text,
     as_time,
     decode,
+    first_rows,
     in_groups,
     newest_of_each,
     order_by_time,
     organize,
+    reduced,
     rows_without_blank,
+    without_empty_frames,
 )
 from logshipper_ingest.model.ledger import COLUMNS
 
@@ -47,6 +53,19 @@ _OF_ATTEMPT = (
     "Of the attempt that is chosen above (at first the last one), from the events in Loki."
 )
 _NO_START = "no start in this time"  # as where a line's link leads
+_UNKNOWN = "–"
+# what a regular expression fits keeps its text
+_FAILED: Json = {
+    "type": "regex",
+    "options": {
+        "pattern": f"^(?!exit code 0$|{queries.NOT_ENDED}$|{_UNKNOWN}$).+",
+        "result": {"color": of_word(RED), "index": 0},
+    },
+}
+_NO_CARETS = r" !~ `^[ ^~]*$`"  # below a line of a traceback
+_BESIDE_LOG = job_console.PAGE_REST
+# of four cells of a bar one
+_SHORTER_BARS = "".join(f' | replace "{cell * 4}" "{cell}"' for cell in "█━─╸#=-. ")
 _DETAILS = "Details: how it went, line ledger, mode changes and other events, lines over time"
 _DROPS = (
     "lines_lost|lines_left_out|segment_damaged|record_left_out|events_left_out|user_events_left_out"
@@ -68,21 +87,33 @@ def dashboard() -> Json:
         "panels": place(
             [
                 *_header(),
-                _attempts(),
-                _status(),
+                row("Each key over ${x} – ${rule}${thinned}${more_keys}"),
+                job_graphs.each_over_x(),
                 job_console.console(),
-                [job_graphs.all_over_x(), job_graphs.all_over_time()],
-                job_graphs.metadata(),
+                [job_graphs.values(), _configuration()],
+                row(
+                    "All keys in one graph, and every record",
+                    collapsed=[
+                        job_graphs.all_over_x(),
+                        job_graphs.all_over_time(),
+                        job_graphs.metadata(),
+                    ],
+                ),
                 row(
                     _DETAILS,
-                    collapsed=[_captures(), _ledger(), _events(), job_console.lines_over_time()],
+                    collapsed=[
+                        _attempts(),
+                        *_mode_and_restarts(),
+                        _captures(),
+                        _ledger(),
+                        _events(),
+                        job_console.lines_over_time(),
+                    ],
                 ),
                 row("From a line to its time in the graphs", collapsed=[job_console.line_table()]),
                 row("Records without ${x}", collapsed=[job_graphs.without_x()]),
                 row(_NODES, collapsed=job_around.nodes()),
                 row("Other captured jobs of the same user", collapsed=[job_around.same_user()]),
-                row("Each key over ${x}, or over an X of its own"),  # last: there may be many
-                job_graphs.each_over_x(),
             ]
         ),
     }
@@ -158,83 +189,171 @@ def _annotation(name: str, color: str, expr: str, text: str) -> Json:
 
 
 def _header() -> list[Json]:
+    """What is known at a glance; the bars that run below it."""
     lost = f"sum({newest(' | unwrap lost', ACCOUNTS, 'lost', attempts='')})"
-    no_value = "no capture of this job in this time"
     return [
         stat(
             "State",
             f"{_OF_ATTEMPT} What Slurm says of its end, else RUNNING while one capture runs, then the worst end; "
             "UNRESPONSIVE: no sign of life for 20 seconds, as the node's agent says, or for a minute where it doesn't.",
             loki(queries.newest_state(), instant=True),
-            width=4,
-            height=2,
-            defaults={"mappings": states.BY_NUMBER},
-            no_value=no_value,
-        ),
-        stat(
-            "Exit code",
-            f"{_OF_ATTEMPT} The largest of all captures, or the signal that ended one; none while it runs.",
-            loki(_exit_code(), instant=True),
             width=3,
             height=2,
-            steps=thresholds((None, GREEN), (1, RED)),
-            defaults={"mappings": states.EXIT_CODES},
-            no_value="no such job",
+            defaults={"mappings": states.BY_NUMBER},
+            no_value="no such job here",
+        ),
+        stat(
+            "Ended by",
+            f"{_OF_ATTEMPT} Exit code or signal, and the reason where there is one; the worst of all captures.",
+            loki(queries.end_words(), instant=True),
+            width=8,
+            height=2,
+            unit="string",
+            options={"reduceOptions": {"calcs": [], "fields": "/^end$/", "values": True}},
+            defaults={"mappings": [_FAILED]},
+            no_value=_UNKNOWN,
         ),
         stat(
             "Ran for",
             f"{_OF_ATTEMPT} From its first start to its end, or its last sign of life.",
             loki(queries.duration(), instant=True),
-            width=3,
+            width=2,
             height=2,
             unit="s",
             no_value=_NO_START,
-        ),
-        stat(
-            "Mode now",
-            f"{_OF_ATTEMPT} What is logged: enabled, metadata or disabled; of several captures each that there is.",
-            loki(_modes(), instant=True),
-            width=3,
-            height=2,
-            options={"reduceOptions": {"calcs": [], "fields": "/^mode$/", "values": True}},
-            defaults={"mappings": states.MODES},
-            no_value="–",
-        ),
-        stat(
-            "Restarts",
-            "How often the job was started again, in the page's time.",
-            loki(f"count(count by (attempt)({_starts()})) - 1", instant=True),
-            width=3,
-            height=2,
-            steps=thresholds((None, GREEN), (1, ORANGE)),
-            no_value="–",
         ),
         lost_lines(
             "Lines that were printed and could not be logged, of all attempts: red when it isn't 0. The job's own "
             "output has them.",
             loki(lost, instant=True),
+            width=3,
             height=2,
-            no_value="–",
+            no_value=_UNKNOWN,
         ),
-        stat(
-            "Metadata records",
-            f"{_OF_ATTEMPT} While it runs, as of the last heartbeat.",
-            loki(f"sum({newest(' | unwrap records', ACCOUNTS, 'records')})", instant=True),
-            width=4,
-            height=2,
-            no_value="–",
-        ),
+        _stderr_lines(),
+        _records(),
+        _bars(),
     ]
 
 
-def _exit_code() -> str:
-    """As in states.EXIT_CODES: what isn't 0 first; nothing where there is no such job."""
-    ends = "ended|closed"
-    code = f"max({newest(' | unwrap exit_code', ends, 'exit_code')})"
-    signal = f"max({newest(' | signal=~`[1-9].*` | unwrap signal', ends, 'signal')})"
-    events = job_events(f"started|{ACCOUNTS}", attempts=queries.ATTEMPTS)
-    none = f"0 * sum(count_over_time({events} [$__range])) + {states.NO_CODE}"
-    return f"({code} > 0) or ({signal} + {states.BY_SIGNAL}) or {code} or ({none})"
+def _stderr_lines() -> Json:
+    """Leads to the same page with these lines alone."""
+    stored = newest(" | unwrap lsstderr", ACCOUNTS, "lsstderr=ledger.stderr.stored")
+    only_stderr = links.page(
+        links.JOB,
+        kept=("host", "attempt", "task"),
+        job="${job:percentencode}",
+        stream="stderr",
+    )
+    return stat(
+        "Stderr",
+        f"{_OF_ATTEMPT} Lines of standard error that were logged. A click shows them alone.",
+        loki(f"sum({stored})", instant=True),
+        width=3,
+        height=2,
+        unit="suffix: lines",
+        defaults={"links": [link("These lines alone", only_stderr)]},
+        no_value=_UNKNOWN,
+    )
+
+
+def _records() -> Json:
+    """How many there are, and what of the job graphs can't show."""
+    dropped = " + ".join(
+        f"sum({newest(' | unwrap lsdropped', ACCOUNTS, f'lsdropped=ledger.{stream}.dropped')})"
+        for stream in ("stdout", "stderr")
+    )
+    units = {
+        "A": "suffix: records",
+        "B": "suffix: with NaN or infinity",
+        "C": "suffix: lines not logged (mode)",
+    }
+    counts = f"sum({newest(' | unwrap records', ACCOUNTS, 'records')})"
+    panel = stat(
+        "Records",
+        f"{_OF_ATTEMPT} While it runs, as of the last heartbeat. Records with NaN or an infinity have no point there "
+        "in graphs, and the line goes on to the next number; lines that came while the mode was metadata or "
+        "disabled are nowhere but in the job's own output.",
+        loki(counts, instant=True),
+        width=5,
+        height=2,
+        overrides=[
+            {
+                "matcher": {"id": "byFrameRefID", "options": ref},
+                "properties": [
+                    {"id": "unit", "value": unit},
+                    {
+                        "id": "color",
+                        "value": {
+                            "mode": "fixed",
+                            "fixedColor": of_word(GREY if ref == "A" else RED),
+                        },
+                    },
+                ],
+            }
+            for ref, unit in units.items()
+        ],
+        no_value=_UNKNOWN,
+    )
+    more = {"B": queries.records_with_gaps(), "C": f"({dropped}) > 0"}
+    panel["targets"] += [loki(expr, instant=True, ref=ref) for ref, expr in more.items()]
+    return panel
+
+
+def _bars() -> Json:
+    """What is on the screen and not final yet, of both streams, then why it may have failed. Of
+    cells of a bar every fourth stays, so that percentage, rate and remaining time are seen."""
+    text = f"{clean_text('__line__')}"
+    labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in (*_CAPTURE, "stream"))
+    source = job_console.SOURCE
+    shows = f'"shows":"{source}{{{{{text}{_SHORTER_BARS}}}}}"'
+    bars = f'{{{labels}"place":"bar",{shows},"blank":"{{{{{text}}}}}"}}'
+    lines = f'{{{labels}"place":"{{{{unixEpochNanos __timestamp__}}}}",{shows},"blank":"no"}}'
+    return table(
+        "Running bars, and the last lines of stderr",
+        "The newest state of each bar that is on the screen and not final yet, every 10 s, of standard output and "
+        "standard error; then the last two lines of standard error.",
+        [
+            loki(f"{job_lines('status')}{queries.ATTEMPTS} | line_format `{bars}`", lines=200),
+            loki(
+                f"{job_lines('log', streams='stderr')}{queries.ATTEMPTS}{_NO_CARETS} | line_format `{lines}`",
+                lines=2,
+                ref="B",
+            ),
+        ],
+        height=3,
+        options={"showHeader": False},
+        transformations=[
+            *order_by_time(),
+            decode(),
+            *newest_of_each([*_CAPTURE, "stream", "place"], ["shows", "blank"], merge=True),
+            rows_without_blank("blank"),
+            organize(hidden=[*_CAPTURE, "stream", "place", "blank"]),
+        ],
+        no_value="no bar is running, and nothing is on stderr",
+    )
+
+
+def _mode_and_restarts() -> list[Json]:
+    return [
+        stat(
+            "Mode now",
+            f"{_OF_ATTEMPT} What is logged: enabled, metadata or disabled; of several captures each that there is.",
+            loki(_modes(), instant=True),
+            width=4,
+            options={"reduceOptions": {"calcs": [], "fields": "/^mode$/", "values": True}},
+            defaults={"mappings": states.MODES},
+            no_value=_UNKNOWN,
+        ),
+        stat(
+            "Restarts",
+            "How often the job was started again, in the page's time.",
+            loki(f"count(count by (attempt)({_starts()})) - 1", instant=True),
+            width=4,
+            steps=thresholds((None, GREEN), (1, ORANGE)),
+            no_value=_UNKNOWN,
+        ),
+    ]
 
 
 def _starts() -> str:
@@ -272,8 +391,8 @@ def _attempts() -> Json:
         "Who and where, a row for each attempt, the last one first: from the events of the captures' starts. Nodes: "
         "those of the captured tasks. Reason: why it was killed, as far as that was seen.",
         [loki(events, lines=1000)],
-        height=5,
-        width=14,
+        height=4,
+        width=16,
         no_value=_NO_START,
         transformations=[
             *order_by_time(newest_first=True),
@@ -309,6 +428,76 @@ def _attempts() -> Json:
                 ],
             ),
         ],
+    )
+
+
+def _of_event(
+    name: str,
+    begin: str,
+    names: Mapping[str, str],
+    *,
+    inside: Collection[str] | None = None,
+    more: tuple[str, ...] = (),
+) -> str:
+    """Fields of the chosen captures' events as a JSON object of texts, without those that are
+    empty. begin: what comes first; names: what each is called; inside: those that aren't labels
+    anyway, all where None; more: further fields for `begin`."""
+    labels = {
+        field: f"ls{field.replace('.', '_')}" if inside is None or field in inside else field
+        for field in names
+    }
+    fields = [f"{label}={field}" for field, label in labels.items() if label != field]
+    words = "".join(
+        f'{{{{if .{labels[field]}}}}},"{shown}":"{{{{{clean_text("." + labels[field])}}}}}"{{{{end}}}}'
+        for field, shown in names.items()
+    )
+    events = job_events(name, *fields, *more, attempts=queries.ATTEMPTS + queries.TASKS)
+    return f"{events} | line_format `{{{begin}{words}}}`"
+
+
+def _configuration() -> Json:
+    """A row for each value: who and where, how it was started, its first record. All are texts, and
+    the first of each query is no number: else Grafana would take the column for one."""
+    started = _of_event(
+        "started",
+        '"job":"{{.job_id}} of {{.cluster}}"',
+        {"name": "name", "user": "user", "account": "account", "partition": "partition",
+         "host": "host", "attempt": "attempt"},
+        inside=("name", "account", "partition"),
+    )  # fmt: skip
+    command = (
+        "{{range $li, $lw := fromJson .lscommand}}{{if $li}} {{end}}{{"
+        + clean_text("$lw")
+        + "}}{{end}}"
+    )
+    context = _of_event(
+        "context",
+        f'"command":"{command}"',
+        {"cwd": "folder", "git.commit": "git commit", "git.branch": "git branch",
+         "python.version": "Python", "python.prefix": "environment"},
+        more=("lscommand=command",),
+    )  # fmt: skip
+    record = records.flat('"first record":"of the job"', as_texts=True)
+    first = f"{queries.job_records()} | n=`1`{record}"
+    return table(
+        "Configuration",
+        "Who and where; how the job was started; the first record it printed, which is where programs print their "
+        "configuration. Of the chosen attempt and task.",
+        [
+            loki(expr, lines=100, ref=ref)
+            for ref, expr in zip("ABC", (started, context, first), strict=True)
+        ],
+        height=8,
+        width=_BESIDE_LOG,
+        transformations=[
+            *order_by_time(),
+            first_rows(1),
+            decode(),
+            without_empty_frames(),
+            *reduced({"lastNotNull": "value"}, {"Field": "what"}),
+        ],
+        overrides=[field("what", custom__width=130)],
+        no_value=_NO_START,
     )
 
 
@@ -373,34 +562,6 @@ def _lost(**properties: object) -> Json:
         color={"mode": "thresholds"},
         custom__displayMode="color-text",
         **properties,
-    )
-
-
-def _status() -> Json:
-    labels = "".join(f'"{label}":"{{{{.{label}}}}}",' for label in (*_CAPTURE, "stream"))
-    text = f"{{{{{clean_text('__line__')}}}}}"
-    line = f'{{{labels}"time":{{{{unixEpochMillis __timestamp__}}}},"shows":"{text}"}}'
-    return table(
-        "What a running bar shows now",
-        "The newest state of each bar that is on the screen and not final yet, every 10 s. Empty: there is none (any "
-        "more).",
-        [loki(f"{job_lines('status', streams='${stream:raw}')} | line_format `{line}`", lines=200)],
-        height=5,
-        width=10,
-        transformations=[
-            *order_by_time(),
-            decode(),
-            *newest_of_each([*_CAPTURE, "stream"], ["time", "shows"]),
-            rows_without_blank("shows"),
-            as_time("time"),
-            organize(order=["shows", "time", "host", "task"], hidden=["attempt", "step", "stream"]),
-        ],
-        overrides=[
-            field("shows", custom__minWidth=200),
-            field("time", unit="dateTimeAsIsoNoDateIfToday", custom__width=80),
-            field("host", custom__width=70),
-            field("task", custom__width=50),
-        ],
     )
 
 

@@ -7,6 +7,7 @@ from logshipper_grafana.parts import links
 from logshipper_grafana.parts.panels import (
     BLUE,
     ORANGE,
+    PAGE_WIDTH,
     STACKED_BARS,
     Json,
     colored,
@@ -21,6 +22,13 @@ from logshipper_grafana.parts.queries import MAX_ENTRIES, SEARCH, job_lines
 from logshipper_grafana.parts.records import as_text
 from logshipper_grafana.parts.transforms import as_time, decode, order_by_time
 
+WIDTH = 14
+PAGE_REST = PAGE_WIDTH - WIDTH  # beside the log
+# before a line: which task but the first, and which stream but standard output
+SOURCE = (
+    '{{if and .task (ne .task "0")}}task {{.task}}│{{end}}{{if eq .stream "stderr"}}err│{{end}}'
+)
+_WITH_SOURCE = f" | line_format `{SOURCE}{{{{__line__}}}}`"
 _LEVELS_NOT_GUESSED = " | drop detected_level | label_format level=`unknown`"
 
 
@@ -34,10 +42,11 @@ def console() -> Json:
     return panel(
         "logs",
         "Console log: the newest 5,000 lines of this time",
-        "As the terminal shows it. Stderr: the switch Stream above; Search looks for these words, in any case. "
-        "Levels are not guessed.",
-        [loki(f"{_lines()}{SEARCH}{_LEVELS_NOT_GUESSED}", lines=MAX_ENTRIES)],
-        width=14,
+        "As the terminal shows it. Before a line of standard error stands err, before one of another task than the "
+        "first its number. Which streams: Stream above; Search looks for these words, in any case. Levels are not "
+        "guessed.",
+        [loki(f"{_lines()}{SEARCH}{_WITH_SOURCE}{_LEVELS_NOT_GUESSED}", lines=MAX_ENTRIES)],
+        width=WIDTH,
         height=14,
         links=[link("This log in Explore", links.explore("loki", _lines()))],
         options={

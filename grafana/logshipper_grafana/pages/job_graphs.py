@@ -1,18 +1,30 @@
 """The job's numbers: the table of its metadata, graphs over time and over X."""
 
+from logshipper_grafana.pages import job_console
 from logshipper_grafana.parts import links, queries, records
-from logshipper_grafana.parts.panels import Json, field, link, loki, table, time_graph, xy_graph
+from logshipper_grafana.parts.panels import (
+    PAGE_WIDTH,
+    Json,
+    field,
+    link,
+    loki,
+    table,
+    time_graph,
+    xy_graph,
+)
 from logshipper_grafana.parts.queries import MAX_ENTRIES, thinned
 from logshipper_grafana.parts.transforms import (
+    as_text,
     as_time,
     decode,
     order_by_time,
     organize,
+    reduced,
     rows_with,
     sort_by,
     without_empty_frames,
 )
-from logshipper_grafana.parts.x_axis import X, over_x_or_number, over_x_or_own
+from logshipper_grafana.parts.x_axis import X, nothing_to_draw, over_x_or_number, over_x_or_own
 
 # With `all` chosen each attempt and each task gets its own series, so that lines of different ones
 # don't join; so does each set of tags.
@@ -49,12 +61,12 @@ def _thinned_records() -> str:
 
 def all_over_time() -> Json:
     return time_graph(
-        "All keys over time (${thinned})",
+        "All keys over time${thinned}",
         "Each key with numbers, when it was printed. A click on a legend entry shows only that key, Ctrl+click "
         "takes one in or out.",
         [loki(_thinned_records() + records.over_time(suffix=_SUFFIX), lines=MAX_ENTRIES)],
-        width=10,
-        height=7,
+        width=12,
+        height=9,
         custom={"showPoints": "always", "pointSize": 4},
         # all rows have a time: in 10.0 to 10.2 sorting loses values of columns with gaps that no
         # filter has gone over
@@ -75,14 +87,14 @@ def all_over_x() -> Json:
     """Where X stands in no record (it isn't known any more, say), graphs go over the record's
     number: the second query's answer is the first frame then."""
     return xy_graph(
-        "Over ${x} – ${rule} (${thinned})",
+        "Over ${x} – ${rule}${thinned}",
         "All keys over X, which was chosen by the first rule that fits: the key progress; the key epoch; integers that "
         "never fall; numbers that never fall; integers that only rise or only fall; numbers that do; the first key with"
         " numbers. Another one: X axis, above; auto: the link above. A click on a legend entry shows only that key, "
         "Ctrl+click takes one in or out. Without X: over the record's number.",
         over_x_or_number(_thinned_records(), suffix=_SUFFIX),
-        width=10,
-        height=7,
+        width=12,
+        height=9,
         transformations=_transformations(),
         no_value=_NONE,
     )
@@ -90,18 +102,51 @@ def all_over_x() -> Json:
 
 def each_over_x() -> Json:
     return xy_graph(
-        "${y:text}",
-        "One key over X, thinned by the number of its own records: at most about 4,500 are drawn. A key that never "
-        "stands in a record with X has an X of its own, which the axis names: by the same rules, of the keys that its "
-        "records have; where that is the key itself, it goes over the record's number.",
+        "${graph:text}",
+        "One key over X, which the axis names, thinned by the number of its own records: at most about 4,500 are "
+        "drawn. Of several attempts, tasks or sets of tags a point says whose it is, and the graph of all keys, below, "
+        "has a legend. A key that never stands in a record with X has an X of its own: by the same rules, of the keys "
+        "that its records have; where that is the key itself, it goes over the record's number. NaN and infinities "
+        "have no point: Records, above, counts them.",
         over_x_or_own(
-            queries.job_records() + thinned("${y:raw}"), only="${y:text}", suffix=_SUFFIX
+            queries.job_records() + thinned("${graph:raw}"), only="${graph:text}", suffix=_SUFFIX
         ),
-        width=8,
-        height=8,
+        width=PAGE_WIDTH,  # of all of them together
+        height=5,
+        legend=False,
         transformations=_transformations(),
-        repeat="y",
-        per_row=3,
+        repeat="graph",
+        per_row=4,
+        no_value=_NONE,
+    )
+
+
+def values() -> Json:
+    """Which of the least and the largest is the best nobody knows but who reads it."""
+    return table(
+        "Last, least and largest${thinned}",
+        "Of each key with numbers, of the chosen attempt and task. Of a thinned job of the records that graphs have, "
+        "so that the last may be some records old.",
+        [
+            loki(
+                _thinned_records() + records.over_time(suffix=_SUFFIX, rounded=True),
+                lines=MAX_ENTRIES,
+            )
+        ],
+        height=6,
+        width=job_console.PAGE_REST,
+        transformations=[
+            *order_by_time(),
+            decode(),
+            as_time(records.TIME_FIELD),
+            without_empty_frames(),
+            *reduced({"lastNotNull": "last", "min": "least", "max": "largest"}, {"Field": "key"}),
+            as_text("last", "least", "largest"),
+        ],
+        overrides=[
+            field("key", custom__minWidth=120),
+            *(field(name, custom__width=90) for name in ("last", "least", "largest")),
+        ],
         no_value=_NONE,
     )
 
@@ -109,10 +154,13 @@ def each_over_x() -> Json:
 def without_x() -> Json:
     """Closed at first, since a graph without data says that something is missing."""
     return xy_graph(
-        "Records without ${x}, over their number (${thinned})",
+        "Records without ${x}, over their number${thinned}",
         "Keys of records that X doesn't stand in, such as a training step's next to a validation's epoch. Records "
-        "are counted by their set of keys. Missing data: every record with numbers has X.",
-        [loki(_thinned_records() + records.without_x(X, suffix=_SUFFIX), lines=MAX_ENTRIES)],
+        "are counted by their set of keys. Nothing to see: every record with numbers has X.",
+        [
+            loki(_thinned_records() + records.without_x(X, suffix=_SUFFIX), lines=MAX_ENTRIES),
+            nothing_to_draw(),
+        ],
         width=24,
         height=8,
         transformations=_transformations(),

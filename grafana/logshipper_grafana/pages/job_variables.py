@@ -15,7 +15,7 @@ from logshipper_grafana.parts.variables import (
 )
 from logshipper_grafana.parts.x_axis import CHOICE, X, x_choice
 
-STREAMS = {"stdout": "stdout", "stdout|stderr": "stdout and stderr", "stderr": "stderr"}
+STREAMS = {"stdout|stderr": "stdout and stderr", "stdout": "stdout", "stderr": "stderr"}
 
 CHOSEN = ("host", "attempt", "task", "y", "stream")  # what a link to the same job keeps
 
@@ -53,15 +53,7 @@ def variables() -> list[Json]:
         ),
         *_captures(),
         *_x(),
-        query_variable(
-            "y",
-            "Keys",
-            "The keys that have a graph of their own over X: those of more than one record.",
-            queries.keys_to_draw(f"({queries.job_max('logshipper_key', f'key!=`{X}`')}) > 1"),
-            label_pattern("picked", "key"),
-            sort=ALPHABETICAL,
-            multi=True,
-        ),
+        *_keys(),
         choice_variable(
             "stream", "Stream", "What of the output is shown: stdout, stderr, or both.", STREAMS
         ),
@@ -77,6 +69,44 @@ def variables() -> list[Json]:
             hide=HIDDEN,
         ),
         *places(),
+    ]
+
+
+def _keys() -> list[Json]:
+    """Somebody's choice of keys, and the graphs that it comes to."""
+    several = f"({queries.job_max('logshipper_key', f'key!=`{X}`')}) > 1"
+    chosen = f"({queries.job_max('logshipper_key', f'key!=`{X}`', 'key=~`${y:regex}`')}) > 1"
+    places = queries.job_max("logshipper_x_rank", "choice!=`auto`")
+    return [
+        query_variable(
+            "y",
+            "Keys",
+            f"The keys that have a graph of their own over X: those of more than one record; of more than "
+            f"{queries.MAX_GRAPHS} the first by name.",
+            f"group by(key)({several})",
+            label_pattern("key"),
+            sort=ALPHABETICAL,
+            multi=True,
+            all_value=".+",
+        ),
+        query_variable(
+            "graph",
+            "graph",
+            "Each key that is drawn, with what its query needs.",
+            queries.or_no_graph(queries.keys_to_draw(queries.first_by_name(chosen, places))),
+            label_pattern("picked", "key"),
+            sort=ALPHABETICAL,
+            hide=HIDDEN,
+            multi=True,
+        ),
+        query_variable(
+            "more_keys",
+            "more_keys",
+            "How many keys have no graph, in words.",
+            queries.more_keys_words(chosen),
+            label_pattern("words"),
+            hide=HIDDEN,
+        ),
     ]
 
 

@@ -40,8 +40,9 @@ _OF_INFO = ", ".join(
 _STATE = "${state:pipe}"
 _KEYS = ("key1", "key2", "key3")
 _FIRST_KEYS = ("progress", "epoch", "loss")
-# seconds around a job: a short one, and the first scrapes after its end
-_PAD_BEFORE, _PAD_AFTER = (60, 120)
+# Seconds around a job, and what is added of its duration, up to MAX_PAD_SECS; after its end there
+# are the words of those who see it end.
+_PAD_BEFORE_SECS, _PAD_AFTER_SECS, _PAD_SHARE, _MAX_PAD_SECS = 2, 10, 0.05, 120
 _INFO = "logshipper_job_info"
 
 
@@ -173,6 +174,11 @@ def _counts() -> list[Json]:
 _BAD = "TIMEOUT|DEADLINE|OUT_OF_MEMORY|KILLED|FAILED|NODE_FAIL|BOOT_FAIL|UNRESPONSIVE"
 
 
+def _pad(start: str, end: str, least_secs: int) -> str:
+    """How many seconds a job's page shows before it or after it."""
+    return f"clamp_max({least_secs} + {_PAD_SHARE} * ({end} - {start}), {_MAX_PAD_SECS})"
+
+
 def _list() -> Json:
     start = f"min by(job_id)({_newest('logshipper_job_start_time_seconds')})"
     end = f"max by(job_id)({_newest('logshipper_job_end_time_seconds')})"
@@ -187,8 +193,14 @@ def _list() -> Json:
         "D": ("duration", f"({end} and on(job_id) ({over}) or {sign}) - {start}"),
         "E": ("nodes", nodes),
         "F": ("lost", lost),
-        "G": ("from", f"({start} - {_PAD_BEFORE}) * 1000"),
-        "H": ("to", f"({end} + {_PAD_AFTER}) * 1000 and on(job_id) ({over})"),
+        "G": (
+            "from",
+            f"({start} - ({_pad(start, end, _PAD_BEFORE_SECS)} or on(job_id) 0 * {start} + {_PAD_BEFORE_SECS})) * 1000",
+        ),
+        "H": (
+            "to",
+            f"({end} + {_pad(start, end, _PAD_AFTER_SECS)}) * 1000 and on(job_id) ({over})",
+        ),
     }
     for ref, key in zip("IJK", _KEYS, strict=True):
         value = f"logshipper_metadata_value{{{_CLUSTER}, key=`${{{key}:raw}}`}}"

@@ -18,6 +18,14 @@ PALETTE = {
     "#F0E442",
     "#999999",
 }  # Okabe and Ito
+WORD_COLORS = {
+    "blue",
+    "purple",
+    "red",
+    "semi-dark-green",
+    "text",
+    "transparent",
+}  # of Grafana's own
 PANELS = {
     "stat",
     "table",
@@ -57,7 +65,7 @@ _CUSTOM_KEYS: Mapping[str, set[str]] = {
         *("lineInterpolation", "lineWidth", "pointSize", "showPoints", "spanNulls", "stacking"),
     },
     "logs": set(),
-    "xychart": {"axisLabel", "lineWidth", "pointSize", "show"},
+    "xychart": {"axisLabel", "hideFrom", "lineWidth", "pointSize", "show"},
 }
 _QUERY_KEYS = {
     "loki": {"datasource", "expr", "legendFormat", "maxLines", "queryType", "refId"},
@@ -360,7 +368,7 @@ def _variables_do_not_wait_for_each_other(dashboards: Dashboards) -> Faults:
 def _colors_are_told_apart(dashboards: Dashboards) -> Faults:
     for name, dashboard in dashboards.items():
         for color in sorted(
-            {*_texts_under(dashboard, "color", "fixedColor", "iconColor")} - PALETTE
+            {*_texts_under(dashboard, "color", "fixedColor", "iconColor")} - PALETTE - WORD_COLORS
         ):
             yield name, f"the colour {color} isn't one that everybody tells from the others"
 

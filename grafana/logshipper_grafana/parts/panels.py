@@ -4,6 +4,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from logshipper_grafana.parts.records import DENSE, NOTHING
 from logshipper_grafana.parts.variables import LOKI, PROMETHEUS
 
 Json = dict[str, Any]  # Any: JSON
@@ -19,7 +20,20 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = (
     "#F0E442",
     "#999999",
 )
+# As words: those of Grafana's own colours that have a contrast of 4.5 on a light page's panels and on
+# a dark one's, which no single colour has.
+_AS_WORDS = {
+    BLUE: "blue",
+    SKY: "blue",
+    GREEN: "semi-dark-green",
+    RED: "red",
+    ORANGE: "red",
+    PURPLE: "purple",
+    GREY: "text",
+}
 PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
+# those that are seen as thin lines on white and on black
+_KEY_PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 PAGE_WIDTH = 24
 BARS = 48  # of a graph at most: of thinner ones the border is all that is seen
 STACKED_BARS: Json = {
@@ -132,7 +146,7 @@ def stat(
     steps = more.pop("steps", None)
     defaults = more.pop("defaults", {})
     if steps is None:
-        defaults = {"color": {"mode": "fixed", "fixedColor": BLUE}, **defaults}
+        defaults = {"color": {"mode": "fixed", "fixedColor": "text"}, **defaults}
     else:
         defaults = {"color": {"mode": "thresholds"}, "thresholds": steps, **defaults}
     options = {
@@ -158,13 +172,15 @@ def stat(
     )
 
 
-def lost_lines(description: str, target: Json, *, height: int = 4, no_value: str = "0") -> Json:
+def lost_lines(
+    description: str, target: Json, *, width: int = 4, height: int = 4, no_value: str = "0"
+) -> Json:
     """How many lines could not be logged. target: their number."""
     return stat(
         "Lines lost",
         description,
         target,
-        width=4,
+        width=width,
         height=height,
         unit="suffix: lines lost",
         steps=thresholds((None, GREEN), (1, RED)),
@@ -233,18 +249,57 @@ def time_graph(
     )
 
 
+def _key_colors() -> list[Json]:
+    """A colour for each key by its name, the same in all graphs: 9.4 has no palette by name. The
+    name's length and its first character decide: a regular expression counts no better. Several
+    series of a key (attempts, tasks, tags) have Grafana's own palette."""
+    overrides: list[Json] = []
+    count = len(_KEY_PALETTE)
+    letters = [chr(code) for code in range(ord("0"), ord("z") + 1) if chr(code).isalnum()]
+    for place, color in enumerate(_KEY_PALETTE):
+        names = []
+        for residue in range(count):
+            first = "".join(
+                letter for letter in letters if (ord(letter) + residue) % count == place
+            )
+            names.append(f"[{first}](?=[^·]{{{residue}}}(?:[^·]{{{count}}})*$)")
+        overrides.append(
+            {
+                "matcher": {"id": "byRegexp", "options": f"/^(?:{'|'.join(names)})/"},
+                "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": color}}],
+            }
+        )
+    return overrides
+
+
 def xy_graph(
-    title: str, description: str, targets: Sequence[Json], *, width: int, height: int, **more: Any
+    title: str,
+    description: str,
+    targets: Sequence[Json],
+    *,
+    width: int,
+    height: int,
+    legend: bool = True,
+    colors: Sequence[Json] | None = None,
+    **more: Any,
 ) -> Json:
     """The first field with numbers is X. The form of Grafana before 11.1, without a
     `pluginVersion`: newer versions turn it into theirs, as long as they don't take it for theirs.
-    more: as for `panel`. Any: those differ in type."""
-    custom = {"show": "points+lines", "pointSize": {"fixed": 4}, "lineWidth": 1, "axisLabel": " "}
+    legend: whether there is one; colors: overrides, those of keys unless said; more: as for
+    `panel`. Any: those differ in type."""
+    custom = {"show": "points+lines", "pointSize": {"fixed": 3}, "lineWidth": 1, "axisLabel": " "}
     options = {"seriesMapping": "auto", "dims": {"frame": 0}, "series": [], **_LEGEND}
+    options["legend"] = {**options["legend"], "showLegend": legend}
     # X's axis is called as its key, which the first field is; Y's would be called as the first
     # series
     more["overrides"] = [
         {"matcher": {"id": "first"}, "properties": [{"id": "custom.axisLabel", "value": ""}]},
+        *(KEY_COLORS if colors is None else colors),
+        {
+            "matcher": {"id": "byRegexp", "options": f"/{DENSE}$/"},
+            "properties": [{"id": "custom.show", "value": "lines"}],
+        },
+        field(NOTHING, custom__hideFrom={"legend": True, "tooltip": True, "viz": True}),
         *more.get("overrides", ()),
     ]
     return panel(
@@ -260,6 +315,28 @@ def xy_graph(
     )
 
 
+def _job_colors() -> list[Json]:
+    """A colour for each job by its number, which its series' names begin with."""
+    return [
+        {
+            "matcher": {"id": "byRegexp", "options": f"/^(?:{'|'.join(numbers)})·/"},
+            "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": color}}],
+        }
+        for color, numbers in _numbers_by_color().items()
+    ]
+
+
+def _numbers_by_color() -> dict[str, list[str]]:
+    count = len(_KEY_PALETTE)
+    return {
+        color: [str(number) for number in range(place + 1, MAX_COLORED + 1, count)]
+        for place, color in enumerate(_KEY_PALETTE)
+    }
+
+
+MAX_COLORED = 48  # jobs
+KEY_COLORS = _key_colors()
+JOB_COLORS = _job_colors()
 _LEGEND: Json = {
     "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
     "tooltip": {"mode": "single", "sort": "none"},
@@ -316,20 +393,35 @@ def _place(
 
 
 def thresholds(*steps: tuple[float | None, str]) -> Json:
-    """From each value on (None: from the lowest on) a colour."""
+    """From each value on (None: from the lowest on) a colour, of words."""
     return {
         "mode": "absolute",
-        "steps": [{"value": value, "color": color} for value, color in steps],
+        "steps": [{"value": value, "color": of_word(color)} for value, color in steps],
     }
+
+
+def of_word(color: str) -> str:
+    return _AS_WORDS.get(color, color)
 
 
 def mapped(texts: Mapping[str, tuple[str, str]]) -> list[Json]:
     """What stands for a value: text and colour."""
     options = {
-        value: {"text": text, "color": color, "index": index}
+        value: {"text": text, "color": of_word(color), "index": index}
         for index, (value, (text, color)) in enumerate(texts.items())
     }
     return [{"type": "value", "options": options}]
+
+
+def numbers_colored() -> list[Json]:
+    """The numbers of jobs in their colours, below a heading that has none."""
+    colors = {number: color for color, numbers in _numbers_by_color().items() for number in numbers}
+    options = {
+        number: {"text": number, "color": colors[number], "index": index}
+        for index, number in enumerate(sorted(colors, key=int))
+    }
+    heading = {"#": {"text": "#", "color": "transparent", "index": len(options)}}
+    return [{"type": "value", "options": options | heading}]
 
 
 def null_as(text: str) -> list[Json]:

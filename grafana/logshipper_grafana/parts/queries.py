@@ -5,6 +5,9 @@ A dashboard's variables hold text that goes into queries as it is: `raw`, where 
 escape, `pipe` for a|b.
 """
 
+import signal
+
+from logshipper_grafana.parts.records import DENSE
 from logshipper_ingest.model.job import RUNNING, SHIPPED_UNRESPONSIVE_NS, SLURM_STATES, UNRESPONSIVE
 
 # The job's nodes in the selector, so that no other node's streams are read; its id is structured
@@ -19,6 +22,7 @@ ATTEMPTS = " | attempt=~`${attempts:raw}`"
 TASKS = " | task=~`${tasks:raw}`"
 MAX_ENTRIES = 5000  # of an answer: Loki's max_entries_limit_per_query, unless an admin changed it
 FIRST_RECORDS = 99  # of each set of keys, which `thinned` keeps
+MAX_GRAPHS = 24  # of a page: a browser draws more slowly than anyone looks
 MAX_DIGITS = 6  # of a number to thin by: 4.5 billion records
 JOB_ENDED = "job_ended"  # what Slurm's controller says of a job's end
 SLURM_END = "logshipper_job_slurm_end_time_seconds"  # the same in Prometheus
@@ -44,6 +48,12 @@ def job_lines(kinds: str, *, streams: str = "", slurm: bool = False) -> str:
     return f"{{{_CLUSTER}, {_HOSTS_AND_SLURM if slurm else _HOSTS}, {kind}{stream}{shard}}}{_JOB}"
 
 
+def any_event() -> str:
+    """An event of the chosen nodes, whichever job it is of: for queries that must have an
+    answer."""
+    return f'{{{_CLUSTER}, {_HOSTS}, kind="event"}}'
+
+
 def job_records() -> str:
     """The metadata records of the chosen attempt and task."""
     return job_lines("metadata") + ATTEMPTS + TASKS
@@ -56,9 +66,10 @@ def thinned(digits: str) -> str:
 
 
 def job_events(names: str, *fields: str, attempts: str = "") -> str:
-    """The job's events of these names (a regular expression), with fields of theirs as labels.
-    attempts: ATTEMPTS for the chosen ones."""
-    expressions = ", ".join(f'{field}="{field}"' for field in ("event", *fields))
+    """The job's events of these names (a regular expression), with fields of theirs as labels:
+    NAME, or LABEL=PATH. attempts: ATTEMPTS for the chosen ones."""
+    pairs = (field.partition("=") for field in ("event", *fields))
+    expressions = ", ".join(f'{label}="{path or label}"' for label, _, path in pairs)
     return f"{job_lines('event', slurm=JOB_ENDED in names)}{attempts} | json {expressions} | event=~`^({names})$`"
 
 
@@ -97,6 +108,45 @@ def newest_state() -> str:
     events = "|".join((ACCOUNTS, *HEARTBEATS))
     by_slurm = newest(f' | state!=""{unwrapped}', JOB_ENDED, "state")
     return f"max({by_slurm}) or max({newest(unwrapped, events, 'state')})"
+
+
+_SIGNALS = {int(number): number.name for number in signal.Signals}
+NOT_ENDED = "not yet"
+
+
+def end_words() -> str:
+    """How the chosen attempt ended, in words as the label `end`: signal or exit code, and the
+    reason where there is one; the worst of all captures. NOT_ENDED where none has, no series where
+    no capture is known."""
+    names = "".join(
+        f'{{{{else if eq .signal "{number}"}}}}{name}' for number, name in _SIGNALS.items()
+    )
+    words = (
+        f'{{{{if eq .signal ""}}}}{names}{{{{else if ne .signal "0"}}}}signal {{{{.signal}}}}'
+        "{{else if .exit_code}}exit code {{.exit_code}}{{else}}no exit code{{end}}"
+        "{{if .reason}}: {{.reason}}{{end}}"
+    )
+    rank = (
+        '{{if and .signal (ne .signal "0")}}1000{{else if .exit_code}}{{.exit_code}}'
+        "{{else}}999{{end}}"
+    )
+    ended = job_events("ended|closed", "exit_code", "signal", "reason", attempts=ATTEMPTS)
+    ended += f" | label_format end=`{words}`, lsrank=`{rank}` | unwrap lsrank | __error__=``"
+    ends = f"max by (end)(last_over_time({ended} [$__range]) by (host, attempt, step, task, end))"
+    seen = job_events(f"started|{ACCOUNTS}", attempts=ATTEMPTS)
+    seen = f"sum(count_over_time({seen} [$__range])) * 0 - 1"
+    return f'topk(1, {ends} or label_replace({seen}, "end", "{NOT_ENDED}", "", ""))'
+
+
+def records_with_gaps() -> str:
+    """How many records of the chosen attempt and task have NaN or an infinity, which no graph
+    draws; texts that look like it don't count."""
+    text = r'{{$lr := regexReplaceAll "\"(?:[^\"\\\\]|\\\\.)*\"" __line__ ""}}'
+    found = '{{if or (contains "NaN" $lr) (contains "Infinity" $lr)}}yes{{end}}'
+    records = (
+        f"{job_records()} |~ `NaN|Infinity` | label_format lsgap=`{text}{found}` | lsgap=`yes`"
+    )
+    return f"sum(count_over_time({records} [$__range]))"
 
 
 def duration() -> str:
@@ -263,8 +313,8 @@ def slurm_hosts() -> str:
     """The nodes whose agents report how Slurm ended jobs; `-`, which no host is called, where there
     are none."""
     records = 'logshipper_agent_slurm_records_total{outcome="taken"}'
-    record_counts = f"(sum by(instance, job)(max_over_time({records}[$__range])) > 0)"
-    agents = f"max_over_time(logshipper_agent_build_info{{{_CLUSTER}}}[$__range])"
+    record_counts = f"(sum by(instance, job)({over_range('max_over_time', records)}) > 0)"
+    agents = over_range("max_over_time", f"logshipper_agent_build_info{{{_CLUSTER}}}")
     return or_else(
         f"group by(host)({record_counts} * on(instance, job) group_left(host) {agents})",
         "host",
@@ -290,12 +340,14 @@ RULES = {
 }
 RULE_BY_HAND = "chosen by hand"
 NO_RULE = "no key with numbers is known"
+NO_SHARED_KEY = "no key with numbers is shared"
 ONLY_KEY = "only one key has numbers"
 
 
-def rule_words(ranks: str, choice: str, *, instead: str = "") -> str:
+def rule_words(ranks: str, choice: str, *, instead: str = "", otherwise: str = NO_RULE) -> str:
     """The rule as the label `words`. ranks: as of x_ranks; choice: `auto`, or somebody's own;
-    instead: where there are no ranks, a series with `words`."""
+    instead: where there are no ranks, a series with `words`; otherwise: the words where there are
+    none of these either."""
     words = (
         f'label_replace(count_values("rule", floor({ranks})), "words", "{RULE_BY_HAND}", "", "")'
     )
@@ -303,7 +355,7 @@ def rule_words(ranks: str, choice: str, *, instead: str = "") -> str:
     for rule, phrase in RULES.items():
         words = f'label_replace({words}, "words", "{phrase}", "ruled", "auto/{rule}")'
     words = f"group by(words)({words})" + (f" or on() {instead}" if instead else "")
-    return or_else(words, "words", NO_RULE)
+    return or_else(words, "words", otherwise)
 
 
 def thinning(metric: str) -> str:
@@ -326,29 +378,67 @@ def thinning_together(counts: str, captures: str, *, by: str = "") -> str:
 
 
 def thinning_words(metric: str, *, at_least: str = "") -> str:
-    """`thinning` as the label `words`: "every record", "1 of 10 records", and so on. at_least:
-    words before that."""
-    words = f'label_replace({thinning(metric)}, "words", "every record", "", "")'
+    """`thinning` as the label `words`, for the end of a title: ", 1 of 10 records", and so on; a
+    blank where none is left out. at_least: words before that."""
+    words = f'label_replace({thinning(metric)}, "words", " ", "", "")'
     for digits in range(1, MAX_DIGITS + 1):
-        words = f'label_replace({words}, "words", "{at_least}1 of {10**digits:,} records", "dec", "{"0" * digits}")'
-    return or_else(f"group by(words)({words})", "words", f"the newest {MAX_ENTRIES:,} records")
+        words = f'label_replace({words}, "words", ", {at_least}1 of {10**digits:,} records", "dec", "{"0" * digits}")'
+    return or_else(f"group by(words)({words})", "words", f", the newest {MAX_ENTRIES:,} records")
 
 
 # In a query `${y:raw}` is the digits by which a key's own graph is thinned, the end of that filter,
-# a filter that always holds and names the key, and a label for the X that the key has of its own:
-# one variable repeats the panels, and each key has digits and an X of its own.
+# a filter that always holds and names the key, a label with DENSE where there are many points, and a
+# label for the X that the key has of its own: one variable repeats the panels, and each key has
+# digits and an X of its own.
+NO_GRAPH = "No key has two numbers yet: print lines such as {'step': 1, 'loss': 0.5} as JSON"
 KEY_FILTER = "`, lskey!=`"
 OWN_X = "lsown"
-_OWN_X_LABEL = f"` | label_format {OWN_X}=`"
+DENSE_MARK = "lsdense"
+_DENSE_LABEL = f"` | label_format {DENSE_MARK}=`"
+_OWN_X_LABEL = f"`, {OWN_X}=`"
+DENSE_SERIES = f"{{{{$ls = print $ls .{DENSE_MARK}}}}}"  # for a template that has names in $ls
+MANY_POINTS = 60  # of a graph: more of them hide its line
 
 
-def keys_to_draw(metric: str) -> str:
-    """Keys as `key`, each with `picked`: its digits, KEY_FILTER and its name, its own X. metric:
-    logshipper_key's series, of which the largest is the newest."""
+def keys_to_draw(metric: str, *, counts: str = "") -> str:
+    """Keys as `key`, each with `picked`: its digits, KEY_FILTER and its name, DENSE or nothing, its own X. metric:
+    logshipper_key's series, of which the largest is the newest, or others with `key` and `dec`;
+    counts: logshipper_key's then."""
     largest = f"topk by(key)(1, max by(dec, key, x)({metric}))"
-    keys = f'label_replace({largest}, "lsfilter", "{KEY_FILTER}", "", "")'
-    keys = f'label_replace({keys}, "lslabel", "{_OWN_X_LABEL}", "", "")'
-    return f'max by(key, picked)(label_join({keys}, "picked", "", "dec", "lsfilter", "key", "lslabel", "x"))'
+    many = f"{largest} and on(key) max by(key)({counts or metric}) > {MANY_POINTS}"
+    dense = f'label_replace({many}, "lsdense", "{DENSE}", "", "")'
+    keys = f"{dense} or on(key) {largest}"
+    for label, text in (
+        ("lsfilter", KEY_FILTER),
+        ("lsmark", _DENSE_LABEL),
+        ("lslabel", _OWN_X_LABEL),
+    ):
+        keys = f'label_replace({keys}, "{label}", "{text}", "", "")'
+    parts = ("dec", "lsfilter", "key", "lsmark", "lsdense", "lslabel", "x")
+    joined = ", ".join(f'"{part}"' for part in parts)
+    return f'max by(key, picked)(label_join({keys}, "picked", "", {joined}))'
+
+
+def first_by_name(series: str, ranks: str) -> str:
+    """Of series with `key` those of the first MAX_GRAPHS keys. ranks: of logshipper_x_rank, whose
+    fraction is a key's place in the alphabet."""
+    places = f"max by(key)({ranks})"
+    return f"({series}) and on(key) bottomk({MAX_GRAPHS}, ({places} - floor({places})) and on(key) {series})"
+
+
+def or_no_graph(keys: str) -> str:
+    """`keys_to_draw`, or NO_GRAPH, so that a panel with this title says what is missing."""
+    none = f'label_replace(vector(0), "key", "{NO_GRAPH}", "", "")'
+    return f'{keys} or on() label_replace({none}, "picked", "{KEY_FILTER}-{_DENSE_LABEL}{_OWN_X_LABEL}", "", "")'
+
+
+def more_keys_words(series: str) -> str:
+    """As the label `words`: how many keys there are, where these are more than MAX_GRAPHS; else one
+    blank."""
+    count = f"count(group by(key)({series})) > {MAX_GRAPHS}"
+    words = f" – the first {MAX_GRAPHS} of $1 keys, by name: others by Keys, above"
+    words = f'label_replace(count_values("count", {count}), "words", "{words}", "count", "(.+)")'
+    return or_else(words, "words", " ")
 
 
 def start_of_newest_attempt(matchers: str) -> str:

@@ -18,9 +18,18 @@ _IS_NUMBER = 'eq $lt "float64"'
 _IS_OBJECT = 'eq $lt "map[string]interface {}"'
 
 
+# What stands for a blank in the name of a series, and looks like one: Grafana from 11.1 on splits
+# names at white space, and leaves out words that all of a graph have (so `loss` and `loss total`
+# would be called nothing and `total`).
+BLANK = "\u2800"
+NOTHING = f"nothing{BLANK}to{BLANK}draw"  # a series that is in the legend alone
+# Behind the name of a series of so many points that they would hide the line. As many as there are
+# colours of keys (panels), so that it changes none.
+DENSE = BLANK * 6
+_BLANKS = f'{{{{$ll = regexReplaceAllLiteral "\\\\s" $ll "{BLANK}"}}}}'
 # JavaScript puts keys that are whole numbers before all others, and so before X: a blank after
 # them, which isn't seen.
-_NO_INDEX = '{{if and (ge $ll "0") (lt $ll ":")}}{{$ll = print $ll " "}}{{end}}'
+_NO_INDEX = f'{{{{if and (ge $ll "0") (lt $ll ":")}}}}{{{{$ll = print $ll "{BLANK}"}}}}{{{{end}}}}'
 
 # Puts the record into $lr, NaN and infinities in quotes. Strings and these are put between \x01 and
 # \x02 first, which no line holds, so that a text is never taken for one of them.
@@ -65,7 +74,15 @@ def _walk(
     )
 
 
-def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "", own_x: str = "") -> str:
+def _collect(
+    x: str,
+    *,
+    only: str = "",
+    suffix: str = "",
+    series: str = "",
+    own_x: str = "",
+    rounded: bool = False,
+) -> str:
     """Puts X's number into $lx and `,"name":number` of all others (only: of the key of this name)
     into $lo; own_x: a label that names a further key, whose number comes into $lw.
 
@@ -80,9 +97,9 @@ def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "", own_
         label = "$ls" if series else f"(print {name} $ls)" if suffix else name
         return (
             f'{{{{if eq {name} "{x}"}}}}{{{{$lx = printf "%v" {value}}}}}{own_x_branch}'
-            f'{{{{{test}}}}}{{{{$ll := {label}}}}}{_NO_INDEX}{{{{$lq := printf "%q" $ll}}}}'
-            f'{{{{if not (contains "\\\\" $lq)}}}}'
-            f'{{{{$lo = printf "%s,%s:%v" $lo $lq {value}}}}}{{{{end}}}}{{{{end}}}}'
+            f'{{{{{test}}}}}{{{{$ll := {label}}}}}{_BLANKS}{_NO_INDEX}{{{{$lq := printf "%q" $ll}}}}'
+            f'{{{{if not (contains "\\\\" $lq)}}}}{_rounding(value) if rounded else ""}'
+            f'{{{{$lo = printf "%s,%s:%v" $lo $lq {_ROUNDED if rounded else value}}}}}{{{{end}}}}{{{{end}}}}'
         )
 
     begin = (
@@ -92,6 +109,15 @@ def _collect(x: str, *, only: str = "", suffix: str = "", series: str = "", own_
     )
     begin += f'{{{{$lw := ""}}}}{{{{$lz := .{own_x}}}}}' if own_x else ""
     return begin + _walk(body)
+
+
+def _rounding(value: str) -> str:
+    """Puts the number into $lf: four digits, of larger ones one decimal."""
+    small = f"and (lt {value} 1e3) (gt {value} -1e3)"
+    return f'{{{{$lf := printf "%.1f" {value}}}}}{{{{if {small}}}}}{{{{$lf = printf "%.4g" {value}}}}}{{{{end}}}}'
+
+
+_ROUNDED = '(trimSuffix ".0" $lf)'
 
 
 def as_text(value: str) -> str:
@@ -135,12 +161,13 @@ def over_own_x(x: str, own_x: str, *, only: str, suffix: str = "") -> str:
     return _line_format(_collect(x, only=only, suffix=suffix, own_x=own_x) + tail)
 
 
-def over_time(*, suffix: str = "") -> str:
+def over_time(*, suffix: str = "", rounded: bool = False) -> str:
     """All numbers, after the time. Records of a burst share a millisecond, and a graph whose points
-    all do stays blank: the record's number parts them, by microseconds."""
+    all do stays blank: the record's number parts them, by microseconds. rounded: to four digits,
+    and one decimal of numbers from 1,000 on."""
     at = '{{unixEpochMillis __timestamp__}}.{{printf "%03d" (mod (int .n) 1000)}}'
     tail = f'{{{{if $lo}}}}{{"{TIME_FIELD}":{at}{{{{$lo}}}}}}{{{{end}}}}'
-    return _line_format(_collect("", suffix=suffix) + tail)
+    return _line_format(_collect("", suffix=suffix, rounded=rounded) + tail)
 
 
 def whole() -> str:
@@ -160,13 +187,27 @@ def number_of(name: str) -> str:
     return f' | label_format lsnumber=`{_RECORD}{_walk(body)}` | lsnumber!="" | unwrap lsnumber | __error__=""'
 
 
-def flat(first: str) -> str:
-    """All values of the record under their full names, texts too, after what `first` gives."""
+def flat(first: str, *, as_texts: bool = False) -> str:
+    """All values of the record under their full names, texts too, after what `first` gives.
+    as_texts: numbers as texts, too."""
 
     def number(name: str, value: str) -> str:
         return f'{{{{$lo = printf "%s,\\"%s\\":%v" $lo ({as_text(name)}) {value}}}}}'
 
     def fallback(name: str, value: str) -> str:
-        return f'{{{{$lo = printf "%s,\\"%s\\":\\"%s\\"" $lo ({as_text(name)}) ({as_text(f"(print {value})")})}}}}'
+        shown = f"{{{{$ll := {name}}}}}{_NO_INDEX}"
+        words = f"({as_text('$ll')}) ({as_text(f'(print {value})')})"
+        return f'{shown}{{{{$lo = printf "%s,\\"%s\\":\\"%s\\"" $lo {words}}}}}'
 
-    return f' | line_format `{_RECORD}{{{{$lo := ""}}}}{_walk(number, fallback)}{{{first}{{{{$lo}}}}}}`'
+    values = _walk(fallback if as_texts else number, fallback)
+    return f' | line_format `{_RECORD}{{{{$lo := ""}}}}{values}{{{first}{{{{$lo}}}}}}`'
+
+
+def before(template: str, line_format: str) -> str:
+    """A line format that begins with another template."""
+    return line_format.replace("line_format `", f"line_format `{template}", 1)
+
+
+def nothing() -> str:
+    """A point that isn't drawn, of NOTHING."""
+    return f' | line_format `{{"{RECORD_FIELD}":0,"{NOTHING}":0}}` | keep host'

@@ -6,6 +6,9 @@ from typing import Any
 Json = dict[str, Any]  # Any: JSON
 
 _NOBODYS_FIELD = "lsnone"
+# Grafana's names for the columns of `reduce`
+_ALL_VALUES = "allValues"
+REDUCED = {"lastNotNull": "Last *", "min": "Min", "max": "Max", _ALL_VALUES: "All values"}
 
 
 def order_by_time(*, newest_first: bool = False) -> list[Json]:
@@ -114,28 +117,57 @@ def rows_without_blank(field: str) -> Json:
     }
 
 
+def first_rows(count: int) -> Json:
+    """Of each query's rows the first ones."""
+    return {"id": "limit", "options": {"limitField": count}}
+
+
+def reduced(reducers: Mapping[str, str], names: Mapping[str, str]) -> list[Json]:
+    """A row for each field, with what reducers make of it. reducers: what each is called then;
+    names: what further columns are called."""
+    renamed = {REDUCED[reducer]: name for reducer, name in reducers.items()}
+    return [
+        {"id": "reduce", "options": {"mode": "seriesToRows", "reducers": [*reducers]}},
+        organize(renamed={**renamed, **names}),
+    ]
+
+
 def first_row_of_each(field: str) -> list[Json]:
     """Of rows that share the field's value the first one."""
     return [
         {"id": "partitionByValues", "options": {"fields": [field], "keepFields": True}},
-        {"id": "limit", "options": {"limitField": 1}},
+        first_rows(1),
         merge_rows(),
     ]
 
 
-def different_columns() -> list[Json]:
-    """A row for each column that doesn't hold the same everywhere, with its values in the rows'
-    order."""
+def different_columns(*, always: Sequence[str] = ()) -> list[Json]:
+    """A row for each column that doesn't hold the same everywhere, and for those of `always`, with
+    its values in the rows' order."""
+    names = "|".join(always)
     filters = [
-        {"fieldName": "Distinct Count", "config": {"id": "greater", "options": {"value": 1}}}
+        {"fieldName": "Distinct Count", "config": {"id": "greater", "options": {"value": 1}}},
+        {"fieldName": "Field", "config": {"id": "regex", "options": {"value": f"^({names})$"}}},
     ]
     return [
         {
             "id": "reduce",
-            "options": {"mode": "seriesToRows", "reducers": ["distinctCount", "allValues"]},
+            "options": {"mode": "seriesToRows", "reducers": ["distinctCount", _ALL_VALUES]},
         },
         {"id": "filterByValue", "options": {"type": "include", "match": "any", "filters": filters}},
-        organize(
-            renamed={"Field": "key", "All values": "values", "Distinct Count": "different values"}
-        ),
+    ]
+
+
+def rows_as_columns() -> list[Json]:
+    """Of what different_columns leaves: a row with the columns' names, then one for each row that
+    there was before. Fields are called 0, 1 and so on."""
+    lists = REDUCED[_ALL_VALUES]
+    return [
+        {
+            "id": "extractFields",
+            "options": {"source": lists, "format": "json", "replace": False},
+        },
+        organize(hidden=["Distinct Count", lists]),
+        {"id": "reduce", "options": {"mode": "seriesToRows", "reducers": [_ALL_VALUES]}},
+        decode(lists),
     ]

@@ -87,9 +87,11 @@ def query_variable(
     first: str = "",
     multi: bool = False,
     includes_all: bool = True,
+    all_value: str = "",
 ) -> Json:
     """What a PromQL query answers. first: what is chosen at first; multi: several may be, all at
-    first where includes_all. Hidden ones stay out of addresses."""
+    first where includes_all; all_value: what stands for all of them. Hidden ones stay out of
+    addresses."""
     variable = _of_prometheus(
         name, label, description, f"query_result({promql})", sort=sort, regex=regex
     )
@@ -100,6 +102,8 @@ def query_variable(
         variable |= {"multi": True, "includeAll": includes_all}
         if includes_all:
             variable["current"] = ALL
+        if all_value:
+            variable["allValue"] = all_value
     return variable
 
 

@@ -55,12 +55,14 @@ def over_x_or_number(
             lines=MAX_ENTRIES,
             ref="B",
         ),
+        nothing_to_draw(),
     ]
 
 
 def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
     """The same for one key; records without X go over the key's own X, where it has one. selected:
     with what queries.keys_to_draw picks."""
+    suffix += queries.DENSE_SERIES
     return [
         loki(selected + records.over_x(X, only=only, suffix=suffix), lines=MAX_ENTRIES),
         loki(
@@ -68,4 +70,11 @@ def over_x_or_own(selected: str, *, only: str, suffix: str = "") -> list[Json]:
             lines=MAX_ENTRIES,
             ref="B",
         ),
+        nothing_to_draw(),
     ]
+
+
+def nothing_to_draw() -> Json:
+    """The query whose answer comes last in a graph, so that it counts where no other has one: a
+    graph without any would say "Missing data" below a title that says what is missing."""
+    return loki(f"{queries.any_event()}{records.nothing()}", lines=1, ref="C")
