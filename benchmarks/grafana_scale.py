@@ -55,11 +55,11 @@ _SELECTOR = re.compile(r"\{cluster=[^{}]*\}")
 # what a query is for: by `kind` of the streams that it reads, and the panel
 GROUPS: Mapping[str, Callable[["Asked"], bool]] = {
     "header, tables of events, marks": lambda query: query.kind == "event",
-    "running bar": lambda query: query.kind == "status",
+    "running bar": lambda query: query.title.startswith("Running bars"),
     "table and graphs of metadata": lambda query: query.kind == "metadata",
     "console": lambda query: query.kind.startswith("log") and query.title.startswith("Console log"),
     "lines over time, as a table (closed rows)": lambda query: (
-        query.kind.startswith("log") and not query.title.startswith("Console log")
+        query.kind.startswith("log") and not query.title.startswith(("Console log", "Running bars"))
     ),
 }
 

@@ -463,6 +463,38 @@ def test_without_metadata_there_is_nothing(pages: Pages) -> None:
         assert panel.rows() == [], title
 
 
+# ---- last, least and largest
+
+
+def test_last_least_and_largest_of_each_key(pages: Pages) -> None:
+    """Four digits; of a thinned job those of the records that graphs have."""
+    rows = pages.job("ended").show("Last, least").rows()
+    assert [row["key"] for row in rows] == ["epoch", "loss", "val/acc"]
+    values = [record["loss"] for record in printed.ENDED.records]
+    assert rows[1] == {
+        "key": "loss",
+        **dict(
+            zip(
+                ("last", "least", "largest"),
+                (f"{value:.4g}" for value in (values[-1], min(values), max(values))),
+                strict=True,
+            )
+        ),
+    }
+    (loss, _, step) = pages.job("long").show("Last, least").rows()
+    assert (loss["least"], loss["largest"]) == ("0.5", "3000")
+    assert step["last"] == str(printed.LONG_RECORDS)
+
+
+def test_without_numbers_one_panel_says_what_to_print(pages: Pages) -> None:
+    for name in ("no-metadata", "no-numbers"):
+        page = pages.job(name)
+        (graph,) = _repeated(page)
+        assert graph.title.startswith("No key has two numbers yet: print lines such as")
+        assert graph.rows() == []
+        assert graph.frames[0].of(NUMBER), "or it would say that data are missing"
+
+
 # ---- names of series
 
 

@@ -205,8 +205,8 @@ def test_each_job_has_a_row_with_what_differs(compared: Page, pages: Pages) -> N
     first = printed.ENDED.records[0]
     assert jobs[0]["2"] in (1, 101, 201), "of the task that printed first"
     assert jobs == [
-        {"0": 1, "1": "three-nodes (4711)", "2": jobs[0]["2"]},
-        {"0": 2, "1": f"ended ({ended})", "2": first["loss"], "3": first["val/acc"]},
+        {"0": 1, "1": "1·three-nodes (4711)", "2": jobs[0]["2"]},
+        {"0": 2, "1": f"2·ended ({ended})", "2": first["loss"], "3": first["val/acc"]},
     ]
 
 
@@ -214,7 +214,7 @@ def test_of_one_job_there_is_a_row_too(pages: Pages) -> None:
     job_id = pages.fixture.jobs["configured"].job_id
     page = pages.page(links.COMPARE, {"jobs": [job_id]})
     _, row = page.show("Captured jobs, and what differs").rows()
-    assert row == {"0": 1, "1": f"configured ({job_id})"}
+    assert row == {"0": 1, "1": f"1·configured ({job_id})"}
     assert "hidden" not in {text for text, _ in page.variables["y"].options}, "printed once"
 
 

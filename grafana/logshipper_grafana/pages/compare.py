@@ -8,10 +8,10 @@ from logshipper_grafana.parts.panels import (
     field,
     link,
     loki,
-    numbers_colored,
     place,
     prometheus,
     row,
+    swatches,
     table,
     xy_graph,
 )
@@ -268,13 +268,13 @@ def _jobs_and_configuration() -> Json:
     """A row for each job. What differs is known only once all records have come, so rows become
     columns and, without those that are the same everywhere, rows again; the first row is the
     heading then, and fields are called 0, 1 and so on."""
-    name = f"{{{{{records.as_text('$ls')}}}}}"
+    name = f"{{{{$lc}}}}·{{{{{records.as_text('$ls')}}}}}"
     template = records.flat(
         f'"{_NUMBER}":{{{{$lc}}}},"{_NAME}":"{name}","started as":"{{{{.attempt}}}}"'
     )
     return table(
         "Captured jobs, and what differs in their first records (configuration)",
-        "A row for each job that has records: its number and colour in all graphs, its name, and of its first record, "
+        "A row for each job that has records: its colour in all graphs, its number and name, and of its first record, "
         "which is where programs print their configuration, each value that isn't the same in all jobs; nested keys "
         "by their full names.",
         [loki(f"{_RECORDS} | n=`1`{records.before(_JOB_NAME, template)}", lines=1000)],
@@ -292,13 +292,13 @@ def _jobs_and_configuration() -> Json:
         overrides=[
             field(
                 "0",
-                custom__width=50,
+                custom__width=30,
                 custom__displayMode="color-background-solid",
-                mappings=numbers_colored(),
+                mappings=swatches(),
             ),
             field("1", custom__minWidth=160),
         ],
-        no_value="no record of these jobs in this time",
+        no_value="–",  # of each value that a job hasn't,
     )
 
 

@@ -220,7 +220,7 @@ def _header() -> list[Json]:
             width=2,
             height=2,
             unit="s",
-            no_value=_NO_START,
+            no_value=_UNKNOWN,
         ),
         lost_lines(
             "Lines that were printed and could not be logged, of all attempts: red when it isn't 0. The job's own "
@@ -249,7 +249,7 @@ def _stderr_lines() -> Json:
         "Stderr",
         f"{_OF_ATTEMPT} Lines of standard error that were logged. A click shows them alone.",
         loki(f"sum({stored})", instant=True),
-        width=3,
+        width=2,
         height=2,
         unit="suffix: lines",
         defaults={"links": [link("These lines alone", only_stderr)]},
@@ -265,8 +265,8 @@ def _records() -> Json:
     )
     units = {
         "A": "suffix: records",
-        "B": "suffix: with NaN or infinity",
-        "C": "suffix: lines not logged (mode)",
+        "B": "suffix: with NaN",
+        "C": "suffix: not logged",
     }
     counts = f"sum({newest(' | unwrap records', ACCOUNTS, 'records')})"
     panel = stat(
@@ -275,8 +275,9 @@ def _records() -> Json:
         "in graphs, and the line goes on to the next number; lines that came while the mode was metadata or "
         "disabled are nowhere but in the job's own output.",
         loki(counts, instant=True),
-        width=5,
+        width=6,
         height=2,
+        options={"textMode": "value"},  # what is counted stands in the unit
         overrides=[
             {
                 "matcher": {"id": "byFrameRefID", "options": ref},

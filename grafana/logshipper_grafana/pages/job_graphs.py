@@ -141,6 +141,7 @@ def values() -> Json:
             as_time(records.TIME_FIELD),
             without_empty_frames(),
             *reduced({"lastNotNull": "last", "min": "least", "max": "largest"}, {"Field": "key"}),
+            sort_by("key"),
             as_text("last", "least", "largest"),
         ],
         overrides=[

@@ -413,15 +413,15 @@ def mapped(texts: Mapping[str, tuple[str, str]]) -> list[Json]:
     return [{"type": "value", "options": options}]
 
 
-def numbers_colored() -> list[Json]:
-    """The numbers of jobs in their colours, below a heading that has none."""
+def swatches() -> list[Json]:
+    """Of jobs' numbers their colours, as a cell's; a number on some of them couldn't be read."""
     colors = {number: color for color, numbers in _numbers_by_color().items() for number in numbers}
+    colors["#"] = "transparent"  # the heading
     options = {
-        number: {"text": number, "color": colors[number], "index": index}
-        for index, number in enumerate(sorted(colors, key=int))
+        number: {"text": " ", "color": color, "index": index}
+        for index, (number, color) in enumerate(colors.items())
     }
-    heading = {"#": {"text": "#", "color": "transparent", "index": len(options)}}
-    return [{"type": "value", "options": options | heading}]
+    return [{"type": "value", "options": options}]
 
 
 def null_as(text: str) -> list[Json]:
