@@ -146,7 +146,7 @@ def open_many(open_wrapped: Callable[..., Page]) -> Callable[[str], Page]:
 # ---- reaching lines
 
 
-@pytest.mark.parametrize(("width", "total"), [(WIDE, TOTAL), (PHONE, 60)])
+@pytest.mark.parametrize(("width", "total"), [(WIDE, 100), (PHONE, 30)])
 def test_each_line_is_seen_from_its_beginning_to_its_end(
     open_wrapped: Callable[..., Page], browse: Browsing, width: int, total: int
 ) -> None:
